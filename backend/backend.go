@@ -1,0 +1,148 @@
+// Package backend is the contract between the event bus and a broker: what a
+// driver must do, in words that package conformance turns into tests.
+//
+// A subscription is a queue ordered by when each message is due. Receive hands
+// out what is due and makes it due again one lease later, so what its holder
+// abandons comes back by itself. Ack removes a message. Delay and Extend move
+// the moment. Everything else (retries, dead letters, limits, order, timeouts,
+// draining) is policy; the bus does it, once, for every driver.
+//
+// A driver implements [Backend] and [Source], six methods. What more its broker
+// can do it says by implementing an optional verb ([Delayer], [Extender],
+// [Maintainer], [Reader], [Statser], [Scheduler], [Admin], [Pinger]) and, as
+// facts, by [Limited]. A verb that turns out to be missing only at run time
+// returns an error that matches [errors.ErrUnsupported].
+//
+// A driver starts no goroutines, repeats no call by itself and logs nothing:
+// what it has to say goes to [Config.Notify].
+package backend
+
+import (
+	"context"
+	"net/url"
+	"time"
+)
+
+// A Backend speaks to one broker. Its methods are safe for concurrent use.
+// After Close each of them returns [ErrClosed].
+type Backend interface {
+	// Publish stores msgs, which may be of any topics, creating topics as
+	// needed. Messages of one topic are stored in the order given.
+	//
+	// It returns once every message is stored as durably as the broker can,
+	// and then has set Position and Duplicate of each. Where only some were
+	// stored the error is a [BatchError]. A message whose error matches
+	// [ErrUnavailable], [ErrDenied], [ErrFull] or [ErrTooLarge] is certainly not
+	// stored; any other error leaves it open, and should match
+	// [ErrUnknownOutcome]. The call is not repeated by the driver.
+	//
+	// ctx bounds the call: soon after it is done Publish returns, with
+	// ErrUnknownOutcome for what may have been sent. The messages, their headers
+	// and payloads are lent until Publish returns; what a driver keeps, it copies.
+	Publish(ctx context.Context, msgs []*Message) error
+
+	// Attach makes a new member of a group, creating topic and group as needed.
+	// When it returns, the group exists: with [StartLatest] it sees every
+	// message whose Publish begins after that. ctx bounds attaching only.
+	Attach(ctx context.Context, c Config) (Source, error)
+
+	// Close ends every Source and frees what the Backend owns. A client that
+	// was lent to the driver stays open. Closing twice is not an error.
+	Close() error
+}
+
+// A Source is one member of a group: it takes messages and settles them. Its
+// methods are safe for concurrent use, except that Receive has one caller at a
+// time. After Close, or Close of its Backend, each of them returns [ErrClosed].
+type Source interface {
+	// Receive waits until something is due and returns at most max deliveries,
+	// those due first in front; of those due at the same moment the lower
+	// Position goes first, and what comes back goes before what is new. It may
+	// return none.
+	//
+	// open says how many more the broker may still deliver unasked, because
+	// they were ordered ahead: len(ds)+open never exceeds max, and the max of
+	// the next call includes them.
+	//
+	// ds counts even together with an error. After ctx is done the source takes
+	// back its order and returns what had arrived within a second, with open 0
+	// and err nil or ctx.Err(): a delivery on its way is never abandoned.
+	//
+	// Headers and Payload of a delivery are the caller's to keep and to change.
+	Receive(ctx context.Context, max int) (ds []Delivery, open int, err error)
+
+	// Ack removes deliveries from the group for good. Acknowledging twice, or
+	// after the lease has passed, is not an error and removes all the same.
+	// An error may be a [BatchError].
+	Ack(ctx context.Context, ds []Delivery) error
+
+	// Close leaves the group. What this member still holds comes back to the
+	// others when its lease has passed. Closing twice is not an error.
+	Close() error
+}
+
+// Config says what to attach to.
+type Config struct {
+	Topic, Group string // checked by the bus, see CheckName
+
+	// Start says where a group begins when it is created by this Attach. A
+	// group that exists goes on where it is.
+	Start Start
+
+	// Lease is how long a delivery stays with this member before it is due
+	// again, measured by the broker where it can. It is the holder's: another
+	// member, whatever its own lease, never gets a delivery before this has
+	// passed.
+	Lease time.Duration
+
+	// MaxInFlight bounds what this member holds at any time: a hint for sizing.
+	MaxInFlight int
+
+	// ConfirmAcks asks that Ack returns only when the broker has confirmed.
+	// Without it a driver may return once the acknowledgement is sent, if that
+	// is cheaper; its [Limits] then say so.
+	ConfirmAcks bool
+
+	// Notify receives what the driver has to say. It may be nil, returns at
+	// once, and may be called from any goroutine.
+	Notify func(Notice)
+}
+
+// Start says where a new group begins: one of the constants, or [StartAfter].
+type Start string
+
+const (
+	StartEarliest Start = ""       // with the oldest message that the topic keeps
+	StartLatest   Start = "latest" // with what is published from now on
+)
+
+const startAfter = "after "
+
+// StartAfter begins with the first message stored after position.
+func StartAfter(position string) Start { return Start(startAfter + position) }
+
+// After returns the position of a [StartAfter].
+func (s Start) After() (position string, ok bool) {
+	if len(s) <= len(startAfter) || s[:len(startAfter)] != startAfter {
+		return "", false
+	}
+	return string(s[len(startAfter):]), true
+}
+
+// A Notice is something an operator should know: a driver's own connection
+// came back, a safer server setting is missing, a message was lost to a limit.
+type Notice struct {
+	Topic, Group string // empty where it concerns the whole backend
+	Text         string
+	Err          error // may be nil
+}
+
+// A Driver opens backends by URL. A program lists the drivers it wants.
+type Driver interface {
+	// Schemes are the URL schemes it serves, the preferred one first.
+	Schemes() []string
+
+	// Open opens what u names. It refuses parameters that it does not know.
+	// Its errors never contain u's password, nor u itself.
+	Open(ctx context.Context, u *url.URL) (Backend, error)
+}

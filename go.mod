@@ -1,0 +1,3 @@
+module github.com/seed41896749/eventbus
+
+go 1.26
