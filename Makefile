@@ -1,0 +1,59 @@
+# `make` lists what there is. CI (.ci/run) calls the same targets.
+
+BACKENDS  = ./inmemory
+FUZZTIME ?= 30s
+SOAK     ?= 1000000
+LINT      = .bin/golangci-lint
+
+.DEFAULT_GOAL := help
+.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak bench demo cover brokers clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## compile every package, its tests and the command (.bin/eventbus)
+	go build ./...
+	go vet ./...
+	go build -o .bin/ ./cmd/eventbus
+
+test: ## run every test with the race detector, in random order; a missing broker fails
+	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on ./...
+
+lint: $(LINT) ## run the linters of .golangci.yml; go.mod must be tidy
+	$(LINT) run ./...
+	go mod tidy -diff
+
+fmt: $(LINT) ## format the code
+	$(LINT) fmt ./...
+
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	scripts/fuzz.sh $(FUZZTIME)
+
+conformance: ## run the laws on each backend, print law × backend, write docs/CONFORMANCE.md
+	scripts/conformance.sh $(BACKENDS)
+
+conformance-teeth: ## show for each law the saboteur that fails it
+	go test -count=1 -run '^TestTeeth$$' -v ./conformance
+
+soak: ## send SOAK (1000000) events through one subscription; heap and goroutines must stay flat
+	EVENTBUS_SOAK=$(SOAK) go test -count=1 -run '^TestSoak$$' -v -timeout 30m .
+
+bench: ## run the benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+demo: ## run the shop demo in memory
+	go run ./cmd/eventbus demo
+
+cover: ## measure what the tests reach; coverage.out
+	go test -coverpkg=./... -coverprofile=coverage.out ./...
+	go tool cover -func=coverage.out | tail -1
+
+brokers: ## install the servers that backends on brokers are tested with
+	scripts/brokers.sh
+
+clean: ## remove what these targets have built
+	rm -rf .bin coverage.out
+
+$(LINT): tools/go.mod tools/go.sum
+	go build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@

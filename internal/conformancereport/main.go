@@ -1,0 +1,206 @@
+// Command conformancereport turns the results of the conformance suite into a
+// table, law by backend: on standard output, and as a page for the
+// documentation.
+//
+// Its input is a file of JSON lines, one per law and backend, which package
+// conformance appends to where EVENTBUS_CONFORMANCE_OUT says.
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// A result is what became of one law on one backend.
+type result struct {
+	Backend string `json:"backend"`
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Promise string `json:"promise"`
+	Result  string `json:"result"`
+}
+
+// What a law can come to; a later one hides an earlier one, so that of two runs
+// the worse counts.
+var outcomes = []string{"not claimed", "pass", "fail"}
+
+// A table is the laws, sorted, and what became of them.
+type table struct {
+	backends []string
+	laws     []law
+}
+
+type law struct {
+	id, name, promise string
+	results           map[string]string // by backend
+}
+
+func main() {
+	out := flag.String("out", "", "write the page to this file")
+	flag.Parse()
+	if err := run(flag.Arg(0), *out, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "conformancereport:", err)
+		os.Exit(1)
+	}
+}
+
+// run reports the results in file in. A law that failed is an error, after the
+// report.
+func run(in, out string, stdout io.Writer) error {
+	f, err := os.Open(in)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	results, err := read(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", in, err)
+	}
+	if len(results) == 0 {
+		return fmt.Errorf("%s: no results: did the suite run?", in)
+	}
+	t := newTable(results)
+	fmt.Fprint(stdout, t.text())
+	if out != "" {
+		if err := os.WriteFile(out, []byte(t.page()), 0o644); err != nil {
+			return err
+		}
+	}
+	if n := t.count("fail"); n > 0 {
+		return fmt.Errorf("%d failed", n)
+	}
+	return nil
+}
+
+func read(r io.Reader) ([]result, error) {
+	var all []result
+	for d := json.NewDecoder(r); ; {
+		var one result
+		switch err := d.Decode(&one); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, err
+		case !slices.Contains(outcomes, one.Result):
+			return nil, fmt.Errorf("law %s %s on %s: unknown result %q", one.ID, one.Name, one.Backend, one.Result)
+		}
+		all = append(all, one)
+	}
+}
+
+func newTable(results []result) *table {
+	t := &table{}
+	for _, r := range results {
+		if !slices.Contains(t.backends, r.Backend) {
+			t.backends = append(t.backends, r.Backend)
+		}
+		i := slices.IndexFunc(t.laws, func(l law) bool { return l.id == r.ID && l.name == r.Name })
+		if i < 0 {
+			i = len(t.laws)
+			t.laws = append(t.laws, law{r.ID, r.Name, r.Promise, map[string]string{}})
+		}
+		was := t.laws[i].results[r.Backend]
+		if slices.Index(outcomes, r.Result) >= slices.Index(outcomes, was) {
+			t.laws[i].results[r.Backend] = r.Result
+		}
+	}
+	// Sorted, because the order of the lines is that of a parallel run.
+	slices.Sort(t.backends)
+	slices.SortFunc(t.laws, func(a, b law) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.name, b.name))
+	})
+	return t
+}
+
+// of returns what became of a law on a backend; a law that did not run at all
+// there is shown as missing.
+func (l law) of(backend string) string { return cmp.Or(l.results[backend], "missing") }
+
+func (t *table) count(outcome string) int {
+	n := 0
+	for _, b := range t.backends {
+		n += t.countOf(b, outcome)
+	}
+	return n
+}
+
+func (t *table) countOf(backend, outcome string) int {
+	n := 0
+	for _, l := range t.laws {
+		if l.of(backend) == outcome {
+			n++
+		}
+	}
+	return n
+}
+
+// summary is one line: what the backend passes, and what it does not.
+func (t *table) summary(backend string) string {
+	s := fmt.Sprintf("%d laws: %d pass", len(t.laws), t.countOf(backend, "pass"))
+	for _, o := range []string{"fail", "not claimed", "missing"} {
+		if n := t.countOf(backend, o); n > 0 {
+			s += fmt.Sprintf(", %d %s", n, o)
+		}
+	}
+	return s
+}
+
+// text is the table for a terminal.
+func (t *table) text() string {
+	width := 0
+	for _, l := range t.laws {
+		width = max(width, len(l.id)+1+len(l.name))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-*s", width, "law")
+	for _, name := range t.backends {
+		fmt.Fprintf(&b, "  %-11s", name)
+	}
+	b.WriteByte('\n')
+	for _, l := range t.laws {
+		fmt.Fprintf(&b, "%-*s", width, strings.TrimSpace(l.id+" "+l.name))
+		for _, name := range t.backends {
+			fmt.Fprintf(&b, "  %-11s", l.of(name))
+		}
+		b.WriteByte('\n')
+	}
+	for _, name := range t.backends {
+		fmt.Fprintf(&b, "%s: %s\n", name, t.summary(name))
+	}
+	return b.String()
+}
+
+// page is the table for the documentation.
+func (t *table) page() string {
+	var b strings.Builder
+	b.WriteString("# Law by backend\n\nWritten by `make conformance`; not by hand.\n\n")
+	for _, name := range t.backends {
+		fmt.Fprintf(&b, "- **%s**, %s\n", name, t.summary(name))
+	}
+	b.WriteString("\nNot claimed: the backend does not offer the verb or fact that the law is about.\n\n")
+	b.WriteString("| law | promise |")
+	for _, name := range t.backends {
+		fmt.Fprintf(&b, " %s |", name)
+	}
+	b.WriteString("\n|--|--|" + strings.Repeat("--|", len(t.backends)) + "\n")
+	for _, l := range t.laws {
+		fmt.Fprintf(&b, "| %s | %s |", strings.TrimSpace(l.id+" "+l.name), cell(l.promise))
+		for _, name := range t.backends {
+			fmt.Fprintf(&b, " %s |", l.of(name))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// cell makes s fit between two bars.
+func cell(s string) string {
+	return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s)
+}

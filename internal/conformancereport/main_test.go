@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestReport(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out.md")
+	require.NoError(t, os.WriteFile(in, []byte(`
+{"backend":"nats","id":"L01","name":"lease","promise":"a | b","result":"fail"}
+{"backend":"nats","id":"L01","name":"lease","promise":"a | b","result":"pass"}
+{"backend":"inmemory","id":"L01","name":"lease","promise":"a | b","result":"pass"}
+{"backend":"inmemory","id":"D01","name":"deliver","promise":"c","result":"not claimed"}
+`), 0o644))
+	var stdout strings.Builder
+
+	require.EqualError(t, run(in, out, &stdout), "1 failed", "a failure must not hide behind a later pass")
+
+	require.Equal(t, `law          inmemory     nats       
+D01 deliver  not claimed  missing    
+L01 lease    pass         fail       
+inmemory: 2 laws: 1 pass, 1 not claimed
+nats: 2 laws: 0 pass, 1 fail, 1 missing
+`, stdout.String())
+	page, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Contains(t, string(page), "| law | promise | inmemory | nats |\n|--|--|--|--|\n"+
+		"| D01 deliver | c | not claimed | missing |\n"+
+		`| L01 lease | a \| b | pass | fail |`+"\n")
+}
+
+func TestReportRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"nothing":           "",
+		"an unknown result": `{"backend":"nats","id":"L01","name":"lease","promise":"a","result":"maybe"}`,
+		"half a line":       `{"backend":"nats"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := filepath.Join(t.TempDir(), "in")
+			require.NoError(t, os.WriteFile(in, []byte(text), 0o644))
+			require.Error(t, run(in, "", &strings.Builder{}))
+		})
+	}
+}

@@ -1,0 +1,93 @@
+// Package layers_test keeps the packages apart: what a program links when it
+// imports one of them.
+package layers_test
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/seed41896749/eventbus"
+
+var update = flag.Bool("update", false, "write testdata/root.deps")
+
+// What only some packages may link, by the beginning of its import path.
+var (
+	redis   = "github.com/redis/"
+	nats    = "github.com/nats-io/"
+	testify = "github.com/stretchr/testify"
+	yaml    = "go.yaml.in/yaml"
+	oldYAML = "gopkg.in/yaml"
+	cobra   = "github.com/spf13/cobra"
+	otelSDK = "go.opentelemetry.io/otel/sdk"
+)
+
+var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK}
+
+// rows say what a package must not link. A package that does not exist fails.
+var rows = []struct {
+	pkg string // below the module; "" is the root
+	not []string
+}{
+	{"", everything},
+	{"backend", everything},
+	{"internal/batch", everything},
+	{"internal/engine", everything},
+	{"internal/lanes", everything},
+	{"limiter", everything},
+	{"observer", everything},
+	{"inmemory", everything},
+}
+
+func TestLayers(t *testing.T) {
+	for _, r := range rows {
+		pkg := strings.TrimSuffix(module+"/"+r.pkg, "/")
+		t.Run(pkg, func(t *testing.T) {
+			for _, dep := range deps(t, pkg) {
+				for _, not := range r.not {
+					if strings.HasPrefix(dep, not) {
+						t.Errorf("%s links %s; go list -deps, or go mod why, shows through whom", pkg, dep)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRootDeps holds the list of what comes into a program with the bus: a new
+// line there is a decision (docs/decisions/001-dependencies.md), not an accident.
+func TestRootDeps(t *testing.T) {
+	const golden = "testdata/root.deps"
+	got := strings.Join(deps(t, module), "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s links:\n%s\n%s says:\n%s\nif this is meant: go test ./internal/layers -update", module, got, golden, want)
+	}
+}
+
+// deps lists what pkg links beyond the standard library, sorted.
+func deps(t *testing.T, pkg string) []string {
+	t.Helper()
+	var stderr strings.Builder
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, &stderr)
+	}
+	list := strings.Fields(string(out))
+	slices.Sort(list)
+	return list
+}
