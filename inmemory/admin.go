@@ -1,0 +1,121 @@
+package inmemory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Stats implements [backend.Statser]. Every number is exact. A delivery whose
+// lease has passed counts as in flight, and one whose delay has passed as
+// delayed, until it is taken: Lag, InFlight and Delayed add up to what the group
+// has to settle.
+func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats, err error) {
+	err = b.visit("stats of", topic, name, func(g *group) error {
+		log := &g.topic.log
+		s = backend.Stats{
+			Depth:    log.len(),
+			Lag:      g.lag(),
+			InFlight: int64(g.inFlight),
+			Delayed:  int64(len(g.queue) - g.inFlight),
+			Members:  int64(len(g.members)),
+		}
+		if floor := g.floor(); floor < log.next {
+			s.Oldest = b.clock.time(log.at(floor).stored)
+		}
+		return nil
+	})
+	return s, err
+}
+
+// Topics implements [backend.Admin].
+func (b *Backend) Topics(context.Context) ([]string, error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.closed {
+		return nil, fmt.Errorf("inmemory: topics: %w", backend.ErrClosed)
+	}
+	return slices.Sorted(maps.Keys(b.topics)), nil
+}
+
+// Groups implements [backend.Admin].
+func (b *Backend) Groups(_ context.Context, topic string) ([]string, error) {
+	t, err := b.acquire(topic)
+	if err != nil {
+		return nil, fmt.Errorf("inmemory: groups of %s: %w", topic, err)
+	}
+	defer t.mu.Unlock()
+	names := make([]string, len(t.groups))
+	for i, g := range t.groups {
+		names[i] = g.name
+	}
+	return names, nil
+}
+
+// DeleteTopic implements [backend.Admin].
+func (b *Backend) DeleteTopic(_ context.Context, topic string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err := backend.ErrGone
+	switch t := b.topics[topic]; {
+	case b.closed:
+		err = backend.ErrClosed
+	case t != nil:
+		delete(b.topics, topic)
+		t.end(backend.ErrGone)
+		return nil
+	}
+	return fmt.Errorf("inmemory: delete %s: %w", topic, err)
+}
+
+// DeleteGroup implements [backend.Admin].
+func (b *Backend) DeleteGroup(_ context.Context, topic, name string) error {
+	return b.visit("delete", topic, name, func(g *group) error {
+		g.topic.removeGroup(g)
+		return nil
+	})
+}
+
+// ResetGroup implements [backend.Admin].
+func (b *Backend) ResetGroup(_ context.Context, topic, name string, start backend.Start) error {
+	return b.visit("reset", topic, name, func(g *group) error {
+		cursor, err := g.topic.resolve(start)
+		if err == nil {
+			g.reset(cursor)
+		}
+		return err
+	})
+}
+
+const forgetAtOnce = 1024 // marks: what one Maintain may hold the topic up for
+
+// Maintain forgets the IDs whose Once window has passed. Nothing else needs
+// work on the side: trimming is done by the Ack that allows it.
+func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
+	err = b.visit("maintain", topic, name, func(g *group) error {
+		next = g.topic.marks.forget(forgetAtOnce, b.clock.now())
+		return nil
+	})
+	return next, err
+}
+
+// visit calls f with a group that exists, its topic locked.
+func (b *Backend) visit(op, topic, name string, f func(*group) error) error {
+	t, err := b.acquire(topic)
+	if err == nil {
+		defer t.mu.Unlock()
+		if g := t.group(name); g != nil {
+			err = f(g)
+		} else {
+			err = backend.ErrGone
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("inmemory: %s %s/%s: %w", op, topic, name, err)
+	}
+	return nil
+}

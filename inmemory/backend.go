@@ -1,0 +1,237 @@
+// Package inmemory is a backend that lives and dies with the process. It is
+// also the contract of package backend as a program: whoever wants to know what
+// a verb means can read it here.
+//
+// A topic is a log that its groups share. A group is a cursor into the log
+// (what it was never handed is due since it was stored) and a heap of what it
+// was handed and has not settled, ordered by due moment and position. So
+// publishing costs the same for any number of groups.
+//
+// What every group of a topic has settled is forgotten at once, from the oldest
+// on: a message that waits for a long delay keeps those stored after it. A topic
+// without groups keeps everything, up to the bounds in [Options].
+package inmemory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Options bound a [Backend]. The zero value of a field, or less, means the
+// default it names.
+type Options struct {
+	MaxMessages int           // kept in all topics together; 1,048,576
+	MaxBytes    int64         // of their Message.Size; 1 GiB
+	OnceWindow  time.Duration // how long Once remembers an ID; 2 minutes
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxMessages <= 0 {
+		o.MaxMessages = 1 << 20
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 1 << 30
+	}
+	if o.OnceWindow <= 0 {
+		o.OnceWindow = 2 * time.Minute
+	}
+	return o
+}
+
+// A Backend keeps topics in memory. At a bound of its [Options] Publish refuses
+// with [backend.ErrFull], one message at a time, and nothing is dropped.
+type Backend struct {
+	options Options
+	clock   clock
+	ledger  ledger
+	done    chan struct{} // closed by Close
+
+	mu     sync.RWMutex // taken before a topic's, never after it
+	closed bool
+	topics map[string]*topic
+}
+
+var (
+	_ backend.Backend    = (*Backend)(nil)
+	_ backend.Maintainer = (*Backend)(nil)
+	_ backend.Reader     = (*Backend)(nil)
+	_ backend.Statser    = (*Backend)(nil)
+	_ backend.Admin      = (*Backend)(nil)
+	_ backend.Limited    = (*Backend)(nil)
+	_ backend.Pinger     = (*Backend)(nil)
+)
+
+// New returns an empty backend.
+func New(o Options) *Backend {
+	o = o.withDefaults()
+	return &Backend{
+		options: o,
+		clock:   clock{time.Now()},
+		ledger:  ledger{maxMessages: int64(o.MaxMessages), maxBytes: o.MaxBytes},
+		done:    make(chan struct{}),
+		topics:  map[string]*topic{},
+	}
+}
+
+// Publish implements [backend.Backend].
+func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("inmemory: publish: %w: %w", backend.ErrUnavailable, err)
+	}
+	var errs itemErrors
+	for i := 0; i < len(msgs); {
+		end := i + 1
+		for end < len(msgs) && msgs[end].Topic == msgs[i].Topic {
+			end++
+		}
+		b.publish(msgs[i:end], func(j int, err error) {
+			errs.set(i+j, len(msgs), fmt.Errorf("inmemory: publish %s: %w", msgs[i].Topic, err))
+		})
+		i = end
+	}
+	return backend.AsBatchError(errs)
+}
+
+// publish stores messages of one topic.
+func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) {
+	t, err := b.ensure(msgs[0].Topic)
+	if err != nil {
+		for i := range msgs {
+			fail(i, err)
+		}
+		return
+	}
+	defer t.mu.Unlock()
+	t.publish(msgs, fail)
+}
+
+// Attach implements [backend.Backend].
+func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	s, err := b.attach(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("inmemory: attach %s/%s: %w", c.Topic, c.Group, err)
+	}
+	return s, nil
+}
+
+func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	if c.Lease <= 0 {
+		return nil, fmt.Errorf("lease of %v", c.Lease)
+	}
+	t, err := b.ensure(c.Topic)
+	if err != nil {
+		return nil, err
+	}
+	defer t.mu.Unlock()
+	g := t.group(c.Group)
+	if g == nil {
+		cursor, err := t.resolve(c.Start)
+		if err != nil {
+			return nil, err
+		}
+		g = t.addGroup(c.Group, cursor)
+	}
+	return g.join(c.Lease), nil
+}
+
+// Close implements [backend.Backend]. What is stored is lost.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	close(b.done)
+	for _, t := range b.topics {
+		t.end(backend.ErrClosed)
+	}
+	b.topics = nil
+	return nil
+}
+
+// WaitSettled waits until there is a moment at which nothing is unsettled in
+// any group of any topic: nothing that was never handed out, is held or is
+// delayed. It is meant for tests.
+func (b *Backend) WaitSettled(ctx context.Context) error {
+	select {
+	case <-b.ledger.whenSettled():
+		return nil
+	case <-b.done:
+		return fmt.Errorf("inmemory: wait until settled: %w", backend.ErrClosed)
+	case <-ctx.Done():
+		return fmt.Errorf("inmemory: wait until settled: %w", ctx.Err())
+	}
+}
+
+// Limits implements [backend.Limited].
+func (b *Backend) Limits() backend.Limits {
+	return backend.Limits{
+		Payload:    int(min(b.options.MaxBytes, math.MaxInt)),
+		OnceWindow: b.options.OnceWindow,
+		Refund:     true,
+	}
+}
+
+// Ping implements [backend.Pinger].
+func (b *Backend) Ping(context.Context) error {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.closed {
+		return fmt.Errorf("inmemory: ping: %w", backend.ErrClosed)
+	}
+	return nil
+}
+
+// acquire returns a topic that exists, locked.
+func (b *Backend) acquire(name string) (*topic, error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.closed {
+		return nil, backend.ErrClosed
+	}
+	t := b.topics[name]
+	if t == nil {
+		return nil, backend.ErrGone
+	}
+	t.mu.Lock()
+	return t, nil
+}
+
+// ensure returns a topic, locked, and creates it if need be.
+func (b *Backend) ensure(name string) (*topic, error) {
+	t, err := b.acquire(name)
+	if !errors.Is(err, backend.ErrGone) {
+		return t, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, backend.ErrClosed
+	}
+	if t = b.topics[name]; t == nil {
+		t = newTopic(b, name)
+		b.topics[name] = t
+	}
+	t.mu.Lock()
+	return t, nil
+}
+
+// itemErrors are the errors of a batch, allocated with the first.
+type itemErrors []error
+
+func (e *itemErrors) set(i, size int, err error) {
+	if *e == nil {
+		*e = make([]error, size)
+	}
+	(*e)[i] = err
+}

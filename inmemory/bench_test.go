@@ -1,0 +1,105 @@
+package inmemory_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+func BenchmarkPublish(b *testing.B) {
+	for _, groups := range []int{0, 1, 100} {
+		b.Run(fmt.Sprintf("groups=%d", groups), func(b *testing.B) {
+			mem := open(b, inmemory.Options{})
+			for i := range groups {
+				attach(b, mem, fmt.Sprint(i))
+			}
+			msgs := []*backend.Message{{Topic: "orders", ID: "an id of 24 bytes or so.", Payload: make([]byte, 100)}}
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				if n++; n%(1<<19) == 0 {
+					b.StopTimer()
+					for i := range groups {
+						mem.ResetGroup(b.Context(), "orders", fmt.Sprint(i), backend.StartLatest)
+					}
+					if groups == 0 {
+						mem.DeleteTopic(b.Context(), "orders")
+					}
+					b.StartTimer()
+				}
+				if err := mem.Publish(b.Context(), msgs); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// One operation is one message: published, received and acknowledged in batches.
+func BenchmarkPublishReceiveAck(b *testing.B) {
+	for _, batch := range []int{1, 256} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			mem := open(b, inmemory.Options{})
+			src := attach(b, mem, "billing")
+			msgs := messages(batch)
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				n += batch
+				if err := mem.Publish(b.Context(), msgs); err != nil {
+					b.Fatal(err)
+				}
+				ds, _, err := src.Receive(b.Context(), batch)
+				if err != nil || len(ds) != batch {
+					b.Fatal(len(ds), err)
+				}
+				if err := src.Ack(b.Context(), ds); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/msg")
+		})
+	}
+}
+
+// One operation is one Receive and one Ack of 256 messages.
+func BenchmarkReceiveAck(b *testing.B) {
+	const batch = 256
+	mem := open(b, inmemory.Options{})
+	src := attach(b, mem, "billing")
+	msgs := messages(batch)
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		if n%1000 == 0 {
+			b.StopTimer()
+			for range 1000 {
+				if err := mem.Publish(b.Context(), msgs); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.StartTimer()
+		}
+		n++
+		ds, _, err := src.Receive(b.Context(), batch)
+		if err != nil || len(ds) != batch {
+			b.Fatal(len(ds), err)
+		}
+		if err := src.Ack(b.Context(), ds); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func messages(n int) []*backend.Message {
+	ms := make([]*backend.Message, n)
+	for i := range ms {
+		ms[i] = &backend.Message{
+			Topic: "orders", ID: "an id of 24 bytes or so.", Payload: make([]byte, 100),
+			Headers: backend.Headers{{Name: "type", Value: "order.created"}, {Name: "source", Value: "shop"}},
+		}
+	}
+	return ms
+}

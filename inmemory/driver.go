@@ -1,0 +1,105 @@
+package inmemory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A Driver opens backends by a URL such as "mem:?max_messages=1000". Each is new
+// and empty. The parameters are those of [Options]: max_messages, max_bytes and
+// once_window, for example "90s".
+type Driver struct{}
+
+var _ backend.Driver = Driver{}
+
+// Schemes implements [backend.Driver].
+func (Driver) Schemes() []string { return []string{"mem"} }
+
+// Open implements [backend.Driver].
+func (Driver) Open(_ context.Context, u *url.URL) (backend.Backend, error) {
+	o, err := parse(u)
+	if err != nil {
+		return nil, fmt.Errorf("inmemory: open: %w", err)
+	}
+	return New(o), nil
+}
+
+var parameters = map[string]func(*Options, string) error{
+	"max_messages": func(o *Options, v string) (err error) {
+		o.MaxMessages, err = strconv.Atoi(v)
+		return positive(o.MaxMessages, err)
+	},
+	"max_bytes": func(o *Options, v string) (err error) {
+		o.MaxBytes, err = strconv.ParseInt(v, 10, 64)
+		return positive(o.MaxBytes, err)
+	},
+	"once_window": func(o *Options, v string) (err error) {
+		o.OnceWindow, err = time.ParseDuration(v)
+		return positive(o.OnceWindow, err)
+	},
+}
+
+func positive[N int | int64 | time.Duration](n N, err error) error {
+	if err == nil && n <= 0 {
+		err = errors.New("must be positive")
+	}
+	return err
+}
+
+func parse(u *url.URL) (o Options, err error) {
+	if u.Opaque != "" || u.Host != "" || u.Path != "" || u.User != nil || u.Fragment != "" {
+		return o, errors.New(`the URL is "mem:" and parameters, nothing else`)
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return o, errors.New("the URL's parameters are malformed")
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		set := parameters[name]
+		switch {
+		case set == nil:
+			return o, fmt.Errorf("unknown parameter %q; did you mean %q?", name, nearest(name))
+		case len(query[name]) > 1:
+			return o, fmt.Errorf("parameter %q is given %d times", name, len(query[name]))
+		}
+		if err := set(&o, query[name][0]); err != nil {
+			return o, fmt.Errorf("parameter %q: %w", name, err)
+		}
+	}
+	return o, nil
+}
+
+// nearest returns the parameter that takes the fewest edits to get to.
+func nearest(name string) string {
+	known := slices.Sorted(maps.Keys(parameters))
+	return slices.MinFunc(known, func(a, b string) int { return distance(name, a) - distance(name, b) })
+}
+
+// distance is how many bytes to insert, delete or replace to get from a to b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0]++
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

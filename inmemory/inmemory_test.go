@@ -1,0 +1,303 @@
+package inmemory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+const lease = 30 * time.Second
+
+func open(t testing.TB, o inmemory.Options) *inmemory.Backend {
+	b := inmemory.New(o)
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func attach(t testing.TB, b backend.Backend, group string) backend.Source {
+	t.Helper()
+	s, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: group, Lease: lease})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func publish(t testing.TB, b backend.Backend, ids ...string) {
+	t.Helper()
+	var ms []*backend.Message
+	for _, id := range ids {
+		ms = append(ms, &backend.Message{Topic: "orders", ID: id, Payload: []byte(id)})
+	}
+	if err := b.Publish(t.Context(), ms); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func receive(t testing.TB, s backend.Source, n int) []backend.Delivery {
+	t.Helper()
+	ds, _, err := s.Receive(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ds
+}
+
+func ids(ds []backend.Delivery) (ids []string) {
+	for i := range ds {
+		ids = append(ids, ds[i].ID)
+	}
+	return ids
+}
+
+// At a bound each message that does not fit is refused, and only those; what
+// all groups have settled makes room at once.
+func TestBounds(t *testing.T) {
+	b := open(t, inmemory.Options{MaxMessages: 3, MaxBytes: 100})
+	one, two := attach(t, b, "one"), attach(t, b, "two")
+	batch := []*backend.Message{
+		{Topic: "orders", ID: "1"}, {Topic: "orders", ID: "2", Payload: make([]byte, 101)},
+		{Topic: "orders", ID: "3"}, {Topic: "bills", ID: "4"}, {Topic: "bills", ID: "5"},
+	}
+	err := b.Publish(t.Context(), batch)
+	for i, want := range []error{nil, backend.ErrTooLarge, nil, nil, backend.ErrFull} {
+		if got := backend.ErrorAt(err, i); !errors.Is(got, want) || (want == nil) != (got == nil) {
+			t.Errorf("message %d: got %v, want %v", i+1, got, want)
+		}
+		if stored := batch[i].Position != ""; stored != (want == nil) {
+			t.Errorf("message %d: position %q after %v", i+1, batch[i].Position, want)
+		}
+	}
+	if got, want := backend.ErrorAt(err, 4).Error(), "inmemory: publish bills: full"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	full := func() bool {
+		return errors.Is(b.Publish(t.Context(), []*backend.Message{{Topic: "bills"}}), backend.ErrFull)
+	}
+	one.Ack(t.Context(), receive(t, one, 3))
+	if !full() {
+		t.Error("there is room although group two has settled nothing")
+	}
+	two.Ack(t.Context(), receive(t, two, 1))
+	if full() {
+		t.Error("there is no room although the oldest message is settled by all")
+	}
+}
+
+// What is settled is not kept in memory, and neither is what is deleted.
+func TestMemoryComesBack(t *testing.T) {
+	b := open(t, inmemory.Options{MaxBytes: 64 << 20})
+	src := attach(t, b, "billing")
+	payload := make([]byte, 64<<10)
+	for range 10 {
+		for range 500 {
+			if err := b.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: payload}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for left := 500; left > 0; {
+			ds := receive(t, src, left)
+			left -= len(ds)
+			src.Ack(t.Context(), ds)
+		}
+	}
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > 16<<20 {
+		t.Errorf("%d bytes are in use, with nothing stored", m.HeapAlloc)
+	}
+}
+
+// WaitSettled returns when the last group settles the last message, and not
+// while anything is unhanded, held or delayed.
+func TestWaitSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, inmemory.Options{})
+		if err := b.WaitSettled(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		one, two := attach(t, b, "one"), attach(t, b, "two")
+		publish(t, b, "1", "2")
+		settled := make(chan error)
+		go func() { settled <- b.WaitSettled(t.Context()) }()
+		waits := func(why string) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case err := <-settled:
+				t.Fatalf("returned %v while %s", err, why)
+			default:
+			}
+		}
+		waits("nothing was handed out")
+		one.Ack(t.Context(), receive(t, one, 2))
+		waits("group two has not settled")
+		ds := receive(t, two, 2)
+		waits("group two holds")
+		two.(backend.Delayer).Delay(t.Context(), []backend.Delayed{{Delivery: ds[0], For: time.Hour}})
+		two.Ack(t.Context(), ds[1:])
+		waits("a message is delayed")
+		two.Ack(t.Context(), ds[:1])
+		if err := <-settled; err != nil {
+			t.Fatal(err)
+		}
+		for _, forget := range []func(){
+			func() { b.DeleteGroup(t.Context(), "orders", "one") },
+			func() { b.ResetGroup(t.Context(), "orders", "two", backend.StartLatest) },
+			func() { publish(t, b, "4"); b.DeleteTopic(t.Context(), "orders") },
+		} {
+			publish(t, b, "3")
+			go func() { settled <- b.WaitSettled(t.Context()) }()
+			if groups, _ := b.Groups(t.Context(), "orders"); len(groups) > 1 {
+				waits("messages are published")
+				two.Ack(t.Context(), receive(t, two, 1))
+			}
+			waits("messages are published")
+			forget()
+			if err := <-settled; err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestWaitSettledEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, inmemory.Options{})
+		attach(t, b, "billing")
+		publish(t, b, "1")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := b.WaitSettled(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v after its context was done", err)
+		}
+		time.AfterFunc(time.Second, func() { b.Close() })
+		if err := b.WaitSettled(t.Context()); !errors.Is(err, backend.ErrClosed) {
+			t.Errorf("got %v after Close", err)
+		}
+	})
+}
+
+// Several members that wait are woken one for each message, and the due moment
+// of what one abandons wakes another.
+func TestWaitersPassOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, inmemory.Options{})
+		got := make(chan []string, 10)
+		for range 3 {
+			src := attach(t, b, "billing")
+			go func() {
+				ds, _, _ := src.Receive(t.Context(), 1)
+				got <- ids(ds)
+			}()
+		}
+		synctest.Wait()
+		publish(t, b, "1", "2")
+		first, second := <-got, <-got
+		if !slices.Equal(first, []string{"1"}) || !slices.Equal(second, []string{"2"}) {
+			t.Errorf("got %v and %v", first, second)
+		}
+		start := time.Now()
+		if third := <-got; !slices.Equal(third, []string{"1"}) || time.Since(start) != lease {
+			t.Errorf("got %v after %v, want 1 after %v", third, time.Since(start), lease)
+		}
+	})
+}
+
+// A message kept by its receiver keeps no neighbours' space writable.
+func TestReceivedMemoryIsApart(t *testing.T) {
+	b := open(t, inmemory.Options{})
+	src := attach(t, b, "billing")
+	h := func(v string) backend.Headers { return backend.Headers{{Name: "n", Value: v}} }
+	err := b.Publish(t.Context(), []*backend.Message{
+		{Topic: "orders", ID: "1", Payload: []byte("one"), Headers: h("one")},
+		{Topic: "orders", ID: "2", Payload: []byte("two"), Headers: h("two")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds := receive(t, src, 2)
+	_ = append(ds[0].Payload, "xxx"...)
+	_ = append(ds[0].Headers, backend.Header{Name: "x", Value: "x"})
+	if string(ds[1].Payload) != "two" || ds[1].Headers.Get("n") != "two" {
+		t.Errorf("appending to the first delivery changed the second: %q %v", ds[1].Payload, ds[1].Headers)
+	}
+}
+
+// Marks of Once do not pile up, with or without Maintain.
+func TestOnceForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, inmemory.Options{OnceWindow: time.Minute})
+		attach(t, b, "billing")
+		once := func(id string) (duplicate bool) {
+			m := &backend.Message{Topic: "orders", ID: id, Once: true}
+			if err := b.Publish(t.Context(), []*backend.Message{m}); err != nil {
+				t.Fatal(err)
+			}
+			return m.Duplicate
+		}
+		for i := range 3000 {
+			once(fmt.Sprint(i))
+		}
+		time.Sleep(30 * time.Second)
+		if next, err := b.Maintain(t.Context(), "orders", "billing"); err != nil || next != 30*time.Second {
+			t.Errorf("got %v, %v, want 30s", next, err)
+		}
+		time.Sleep(30 * time.Second)
+		if once("0") {
+			t.Error("0 is a duplicate after its window")
+		}
+		calls := 0
+		for next := time.Duration(0); next < 30*time.Second; calls++ {
+			next, _ = b.Maintain(t.Context(), "orders", "billing")
+		}
+		if calls != 3 {
+			t.Errorf("it took %d calls to forget 3,000 marks, want 3", calls)
+		}
+		if !once("0") {
+			t.Error("0 is not a duplicate within its second window")
+		}
+	})
+}
+
+func TestDriver(t *testing.T) {
+	for raw, want := range map[string]string{
+		"mem:": "",
+		"mem:?max_messages=2&max_bytes=1000&once_window=90s": "",
+		"mem:?max_mesages=2":                   `unknown parameter "max_mesages"; did you mean "max_messages"?`,
+		"mem:?window=2s":                       `did you mean "once_window"?`,
+		"mem:?max_bytes=1&max_bytes=2":         `parameter "max_bytes" is given 2 times`,
+		"mem:?max_bytes=lots":                  `parameter "max_bytes": `,
+		"mem:?once_window=0":                   `parameter "once_window": `,
+		"mem:?max_messages=-1":                 `parameter "max_messages": must be positive`,
+		"mem://u:secret@host/?a=b":             `nothing else`,
+		"mem:?max_messages=1;max_bytes=secret": `malformed`,
+	} {
+		u, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := inmemory.Driver{}.Open(t.Context(), u)
+		if want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", raw, err)
+				continue
+			}
+			b.Close()
+		} else if err == nil || !strings.HasPrefix(err.Error(), "inmemory: open: ") ||
+			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: got %v, want … %s …", raw, err, want)
+		}
+	}
+}

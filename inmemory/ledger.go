@@ -1,0 +1,69 @@
+package inmemory
+
+import (
+	"sync"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A ledger counts what all topics together hold.
+type ledger struct {
+	maxMessages, maxBytes int64
+
+	mu        sync.Mutex // taken after a topic's, and nothing is taken after it
+	messages  int64
+	bytes     int64
+	unsettled int64         // pairs of a group and a message it has to settle
+	settled   chan struct{} // closed when unsettled is zero; nil: nobody waits
+}
+
+// enter makes room for a message of size bytes that so many groups will have to
+// settle.
+func (l *ledger) enter(size, groups int) error {
+	if int64(size) > l.maxBytes {
+		return backend.ErrTooLarge
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.messages+1 > l.maxMessages || l.bytes+int64(size) > l.maxBytes {
+		return backend.ErrFull
+	}
+	l.messages++
+	l.bytes += int64(size)
+	l.unsettled += int64(groups)
+	return nil
+}
+
+// leave gives back the room of messages that are no longer kept.
+func (l *ledger) leave(messages, bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.messages -= messages
+	l.bytes -= bytes
+}
+
+// owe counts messages that a group has to settle in addition, or no longer.
+func (l *ledger) owe(n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unsettled += n
+	if l.unsettled == 0 && l.settled != nil {
+		close(l.settled)
+		l.settled = nil
+	}
+}
+
+// whenSettled returns a channel that is closed once nothing is unsettled.
+func (l *ledger) whenSettled() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.settled == nil {
+		l.settled = make(chan struct{})
+	}
+	settled := l.settled
+	if l.unsettled == 0 {
+		close(settled)
+		l.settled = nil
+	}
+	return settled
+}
