@@ -9,7 +9,7 @@
 //
 // A driver implements [Backend] and [Source], six methods. What more its broker
 // can do it says by implementing an optional verb ([Delayer], [Extender],
-// [Maintainer], [Reader], [Statser], [Scheduler], [Admin], [Pinger]) and, as
+// [Declarer], [Maintainer], [Reader], [Statser], [Scheduler], [Admin], [Pinger]) and, as
 // facts, by [Limited]. A verb that turns out to be missing only at run time
 // returns an error that matches [errors.ErrUnsupported].
 //
@@ -67,6 +67,9 @@ type Source interface {
 	// ds counts even together with an error. After ctx is done the source takes
 	// back its order and returns what had arrived within a second, with open 0
 	// and err nil or ctx.Err(): a delivery on its way is never abandoned.
+	//
+	// After an error, the next call that the broker answers returns, if with
+	// none: that is how the bus learns that it is well again.
 	//
 	// Headers and Payload of a delivery are the caller's to keep and to change.
 	Receive(ctx context.Context, max int) (ds []Delivery, open int, err error)

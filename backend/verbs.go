@@ -27,6 +27,14 @@ type Extender interface {
 	Extend(ctx context.Context, ds []Delivery) error
 }
 
+// A Declarer is a [Backend] that can create a topic ahead of its first message.
+type Declarer interface {
+	// Declare creates topic as needed. It returns [ErrDenied] if this client may
+	// not publish to it. The bus calls it for dead-letter topics, so that a
+	// missing permission shows at start and not with the first dead letter.
+	Declare(ctx context.Context, topic string) error
+}
+
 // A Maintainer is a [Backend] that needs work done on the side. The bus calls
 // it for each topic and group it is subscribed to, never twice at once.
 type Maintainer interface {

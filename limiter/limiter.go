@@ -14,7 +14,8 @@ import (
 // concurrent use; subscriptions that are given the same one share its places.
 type Limiter interface {
 	// Acquire waits until there is a place and grants at least one and at most
-	// max. It fails only when ctx is done, and then grants none.
+	// max. When ctx is done it grants what there is at that moment, without
+	// waiting, and fails if that is none.
 	Acquire(ctx context.Context, max int) (int, error)
 
 	// Fill tells that n granted places now hold messages of so many bytes.
@@ -84,9 +85,6 @@ func newPool(places int, bytes int64) *pool {
 
 func (p *pool) Acquire(ctx context.Context, max int) (int, error) {
 	for {
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
 		n, free := p.take(max)
 		if n > 0 {
 			return n, nil
@@ -98,6 +96,9 @@ func (p *pool) Acquire(ctx context.Context, max int) (int, error) {
 		p.mu.Lock()
 		p.waiting--
 		p.mu.Unlock()
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
 	}
 }
 

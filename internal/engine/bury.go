@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// The headers of a dead letter. The reason is one of the Reason constants.
+const (
+	DeadReason      = ReservedPrefix + "dead-reason"
+	DeadError       = ReservedPrefix + "dead-error"
+	DeadErrorClass  = ReservedPrefix + "dead-error-class"
+	DeadStack       = ReservedPrefix + "dead-stack"
+	DeadAttempts    = ReservedPrefix + "dead-attempts"
+	DeadTopic       = ReservedPrefix + "dead-topic"
+	DeadGroup       = ReservedPrefix + "dead-group"
+	DeadID          = ReservedPrefix + "dead-id"
+	DeadPosition    = ReservedPrefix + "dead-position"
+	DeadLastAttempt = ReservedPrefix + "dead-last-attempt"
+)
+
+// ReservedPrefix is that of headers which only the bus sets.
+const ReservedPrefix = "eventbus-"
+
+const (
+	maxErrorText = 4 << 10
+	maxStack     = 8 << 10
+)
+
+// A burial is a Hold on its way to the dead-letter topic.
+type burial struct {
+	hold   *Hold
+	reason string
+	err    error
+}
+
+// setAside deals with a delivery that has no message to handle.
+func (s *Subscription) setAside(h *Hold) {
+	err := h.delivery.Err
+	s.engine.tell.failed(observer.Decode, h.about(), 1, err)
+	if errors.Is(err, backend.ErrGone) {
+		s.discarded(h, ReasonGone, err)
+		s.settleAside(h)
+		return
+	}
+	s.bury(h, ReasonUnreadable, err)
+}
+
+// settleAside acknowledges what is not to run, in every mode.
+func (s *Subscription) settleAside(h *Hold) {
+	s.desk.settle(h, true)
+	s.acks.Add(h)
+}
+
+// bury puts h into the dead-letter topic, and then acknowledges it.
+func (s *Subscription) bury(h *Hold, reason string, err error) {
+	if s.DeadLetter == "" {
+		s.discarded(h, reason, err)
+		s.settleAside(h)
+		return
+	}
+	s.burials.Add(burial{hold: h, reason: reason, err: err})
+}
+
+// flushBurials stores dead letters first and acknowledges the originals then:
+// a crash in between makes two, never none. What cannot be stored comes again.
+func (s *Subscription) flushBurials(batch []burial) {
+	msgs := make([]*backend.Message, len(batch))
+	for i, b := range batch {
+		msgs[i] = s.deadLetter(b)
+	}
+	err := s.engine.publisher.publish(s.live, msgs)
+	for i, b := range batch {
+		if e := backend.ErrorAt(err, i); e != nil {
+			s.engine.tell.failed(observer.DeadLettering, b.hold.about(), 1, e)
+			s.retry(b.hold, verdict{outcome: observer.Snooze, after: s.Policy.Backoff(b.hold.attempt), refund: true}, e)
+			continue
+		}
+		s.counts.deadLettered.Add(1)
+		tellLater(s.engine.tell, s.engine.tell.o.DeadLettered, observer.DeadLettered{
+			About: b.hold.about(), DeadLetter: s.DeadLetter, Reason: b.reason, Err: b.err,
+		})
+		s.settleAside(b.hold)
+	}
+}
+
+// deadLetter makes the message that keeps b: the original's payload and headers,
+// and why it is there.
+func (s *Subscription) deadLetter(b burial) *backend.Message {
+	d := b.hold.delivery
+	id := d.ID
+	if id == "" {
+		id = d.Position
+	}
+	m := &backend.Message{
+		Topic: s.DeadLetter, ID: s.Group + "/" + id, Key: d.Key,
+		Headers: slices.Clone(d.Headers), Payload: d.Payload, Once: true,
+	}
+	set := func(name, value string, most int) {
+		if value != "" {
+			m.Headers.Set(name, headerText(value, most))
+		}
+	}
+	set(DeadReason, b.reason, maxErrorText)
+	set(DeadError, b.err.Error(), maxErrorText)
+	set(DeadErrorClass, errorClass(b.err), maxErrorText)
+	if p, ok := errors.AsType[*PanicError](b.err); ok {
+		set(DeadStack, string(p.Stack), maxStack)
+	}
+	set(DeadAttempts, strconv.Itoa(b.hold.attempt), maxErrorText)
+	set(DeadTopic, s.Topic, maxErrorText)
+	set(DeadGroup, s.Group, maxErrorText)
+	set(DeadID, d.ID, maxErrorText)
+	set(DeadPosition, d.Position, maxErrorText)
+	if !b.hold.began.IsZero() {
+		set(DeadLastAttempt, b.hold.began.UTC().Format(time.RFC3339Nano), maxErrorText)
+	}
+	return m
+}
+
+// errorClass names what kind of error err is at bottom.
+func errorClass(err error) string {
+	for {
+		switch err.(type) {
+		case *PanicError:
+			return "panic"
+		case *TimeoutError:
+			return "timeout"
+		}
+		next := errors.Unwrap(err)
+		if joined, ok := err.(interface{ Unwrap() []error }); ok && len(joined.Unwrap()) > 0 {
+			next = joined.Unwrap()[0]
+		}
+		if next == nil {
+			return fmt.Sprintf("%T", err)
+		}
+		err = next
+	}
+}
+
+// headerText makes s fit for a header: one line of valid UTF-8, at most so many
+// bytes, line ends shown as bars.
+func headerText(s string, most int) string {
+	s = strings.ToValidUTF8(strings.ReplaceAll(strings.TrimSpace(s), "\n", " | "), "�")
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "")
+	}
+	return s
+}

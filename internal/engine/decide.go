@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// Policy says how often a message is tried, and when it is put aside.
+type Policy struct {
+	MaxAttempts int                             // 0: no limit
+	Backoff     func(attempt int) time.Duration // before the next attempt
+}
+
+// maxDeliveries is how often a message may be handed out before it is put aside
+// without being run: it has never come to a verdict, so it, or a neighbour, ends
+// the process. 0: no limit.
+func (p Policy) maxDeliveries() int {
+	if p.MaxAttempts == 0 {
+		return 0
+	}
+	return max(3*p.MaxAttempts, p.MaxAttempts+16)
+}
+
+// suspect reports whether a message has come back more often than failures
+// explain.
+func (p Policy) suspect(attempt int) bool { return p.MaxAttempts > 0 && attempt > p.MaxAttempts }
+
+// spent reports whether a message is to be put aside without another run.
+func (p Policy) spent(attempt int) bool {
+	m := p.maxDeliveries()
+	return m > 0 && attempt > m
+}
+
+// A run is what is known when a handler has returned.
+type run struct {
+	err         error // what it returned
+	attempt     int
+	lost        bool // the lease
+	interrupted bool // cancelled by a drain that ran out of patience
+	settled     bool // acknowledged before it ran: it cannot come again
+}
+
+// A verdict is what follows a run.
+type verdict struct {
+	outcome observer.Outcome
+	after   time.Duration // Retry, Snooze
+	refund  bool          // the run does not count
+	reason  string        // DeadLetter, Discard
+}
+
+// The reasons for a dead letter or a discard.
+const (
+	ReasonPermanent  = "permanent"   // the handler said so
+	ReasonExhausted  = "exhausted"   // every attempt failed
+	ReasonUnreadable = "unreadable"  // the stored body cannot be decoded
+	ReasonNoVerdict  = "no-verdict"  // handed out too often without a result
+	ReasonDropped    = "dropped"     // the handler said so
+	ReasonGone       = "gone"        // the stored body is lost
+	ReasonOnReceive  = "on-receive"  // failed after it was acknowledged
+	ReasonUnacked    = "unconfirmed" // its acknowledgement on receipt was not confirmed in time
+)
+
+// decide says what follows a run. It is pure.
+func (p Policy) decide(r run) verdict {
+	switch {
+	case r.err == nil:
+		return verdict{outcome: observer.Acknowledge}
+	case r.settled:
+		return verdict{outcome: observer.Discard, reason: ReasonOnReceive}
+	case r.lost:
+		return verdict{outcome: observer.Forget}
+	}
+	s, marked := errors.AsType[*signal](r.err)
+	switch {
+	case marked && s.kind == permanent:
+		return verdict{outcome: observer.DeadLetter, reason: ReasonPermanent}
+	case marked && s.kind == drop:
+		return verdict{outcome: observer.Discard, reason: ReasonDropped}
+	case marked && s.kind == snooze:
+		return verdict{outcome: observer.Snooze, after: s.after, refund: true}
+	case r.interrupted:
+		return verdict{outcome: observer.Return, refund: true}
+	case p.MaxAttempts > 0 && r.attempt >= p.MaxAttempts:
+		return verdict{outcome: observer.DeadLetter, reason: ReasonExhausted}
+	case marked && s.kind == retryAfter:
+		return verdict{outcome: observer.Retry, after: s.after}
+	}
+	return verdict{outcome: observer.Retry, after: p.Backoff(r.attempt)}
+}
+
+// A signal is an error that says what is to follow.
+type signal struct {
+	kind  signalKind
+	after time.Duration
+	err   error
+}
+
+type signalKind int
+
+const (
+	permanent signalKind = iota
+	retryAfter
+	snooze
+	drop
+)
+
+func (s *signal) Error() string { return s.err.Error() }
+func (s *signal) Unwrap() error { return s.err }
+
+// Permanent marks err as not worth another attempt.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &signal{kind: permanent, err: err}
+}
+
+// RetryAfter asks for the next attempt after d in place of the policy's delay.
+func RetryAfter(err error, d time.Duration) error {
+	if err == nil {
+		err = errors.New("retry")
+	}
+	return &signal{kind: retryAfter, after: max(d, 0), err: err}
+}
+
+// Snooze asks for the message to come again after d, at no attempt's cost.
+func Snooze(d time.Duration) error {
+	return &signal{kind: snooze, after: max(d, 0), err: errors.New("snoozed for " + max(d, 0).String())}
+}
+
+// Drop asks for the message to be let go.
+func Drop(reason string) error { return &signal{kind: drop, err: errors.New("dropped: " + reason)} }

@@ -1,0 +1,404 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/internal/lanes"
+)
+
+// A desk has everything that a subscription holds, and hands it to workers: in
+// the order of receipt, one at a time of each key, suspects one at a time.
+//
+// Workers are hired when there is work for them, one after another, and stay.
+type desk struct {
+	sub  *Subscription
+	hire func() // starts a worker
+
+	mu          sync.Mutex
+	work        *sync.Cond    // for idle workers
+	room        chan struct{} // for the fetcher, when it may read
+	quiet       chan struct{} // closed once closed and nothing runs or is entrusted
+	closed      bool          // nothing more is started
+	interrupted bool          // a drain has cancelled the handlers
+	paused      bool
+	ready       queue
+	suspects    []*Hold // handed out more often than failures explain
+	suspect     *Hold   // the one that runs
+	resting     []*Hold
+	lanes       lanes.Lanes[*Hold]
+	cleared     time.Time // what was due before this is handed out, to us or to others
+	asking      time.Time // since when a Receive waits; zero: none does
+	reads       []*read
+	held        int // not released
+
+	workers, idle int
+	waking        bool          // a worker is on its way
+	working       int           // handlers running
+	entrusted     int           // manual mode: not released yet
+	measured      bool          // average is valid
+	average       time.Duration // of a run
+	fetcherWaits  bool
+	watchIdles    bool
+}
+
+// behindKey is how many events are held behind one of their key that is away.
+const behindKey = 16
+
+func (d *desk) init(s *Subscription) {
+	d.sub = s
+	d.work = sync.NewCond(&d.mu)
+	d.room = make(chan struct{}, 1)
+	d.quiet = make(chan struct{})
+	d.hire = func() { s.workers.Go(s.worker) }
+}
+
+// A queue is first in, first out.
+type queue struct {
+	items []*Hold
+	head  int
+}
+
+func (q *queue) len() int { return len(q.items) - q.head }
+
+func (q *queue) push(h *Hold) {
+	if q.head > 0 && len(q.items) == cap(q.items) {
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	q.items = append(q.items, h)
+}
+
+func (q *queue) pop() *Hold {
+	h := q.items[q.head]
+	q.items[q.head] = nil
+	if q.head++; q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+	}
+	return h
+}
+
+func (q *queue) remove(h *Hold) {
+	if i := slices.Index(q.items[q.head:], h); i >= 0 {
+		q.items = slices.Delete(q.items, q.head+i, q.head+i+1)
+	}
+}
+
+// A sorting is what is not to be run of what has arrived.
+type sorting struct {
+	unreadable, spent []*Hold
+	crowded           []sentBack
+}
+
+// put takes what a Receive brought. asked is when it was asked for; drained says
+// that nothing else that had come back was due then.
+func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r.index = len(d.reads)
+	d.reads = append(d.reads, r)
+	d.held += len(r.holds)
+	for i := range r.holds {
+		d.sort(&r.holds[i], &rest)
+	}
+	if drained {
+		d.clear(asked)
+	}
+	d.rouse()
+	d.nudgeWatch()
+	return rest
+}
+
+// nothing notes that a Receive brought nothing.
+func (d *desk) nothing(asked time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clear(asked)
+}
+
+// comeBack is how long after its due moment a driver may hand something out.
+const comeBack = time.Second
+
+// clear notes that what was due at the given moment has been handed out, and
+// lets go on what waits for a message that is with another member.
+func (d *desk) clear(asked time.Time) {
+	if t := asked.Add(-comeBack); t.After(d.cleared) {
+		d.cleared = t
+	}
+	for _, h := range d.lanes.GiveUp(d.cleared) {
+		d.admit(h)
+	}
+}
+
+func (d *desk) sort(h *Hold, rest *sorting) {
+	switch {
+	case d.closed:
+		h.stage = returning
+		rest.crowded = append(rest.crowded, sentBack{hold: h, refund: true})
+		return
+	case h.delivery.Err != nil:
+		h.stage = settling
+		rest.unreadable = append(rest.unreadable, h)
+		return
+	case d.sub.Policy.spent(h.attempt):
+		h.stage = settling
+		rest.spent = append(rest.spent, h)
+		return
+	}
+	key, keyed := d.sub.laneOf(h)
+	if !keyed {
+		d.admit(h)
+		return
+	}
+	if due, crowded := d.lanes.Crowded(key, h.delivery.Position, behindKey); crowded && d.sub.canRefund() &&
+		d.lanes.AwayCount() < d.sub.maxAway() {
+		d.lanes.Away(key, h.delivery.Position, due)
+		h.stage = returning
+		rest.crowded = append(rest.crowded, sentBack{hold: h, due: due, refund: true})
+		return
+	}
+	h.lane = queued
+	if next, ok := d.lanes.Enter(key, h.delivery.Position, h); ok {
+		d.admit(next)
+	}
+}
+
+// admit makes h one that a worker may start.
+func (d *desk) admit(h *Hold) {
+	if h.lane == queued {
+		h.lane = admitted
+	}
+	if d.sub.Policy.suspect(h.attempt) {
+		d.suspects = append(d.suspects, h)
+		return
+	}
+	d.ready.push(h)
+}
+
+// leaveLane lets the next of h's key run.
+func (d *desk) leaveLane(h *Hold) {
+	key, _ := d.sub.laneOf(h)
+	var next *Hold
+	var ok bool
+	switch h.lane {
+	case laneless:
+		return
+	case queued:
+		next, ok = d.lanes.Remove(key, h.delivery.Position)
+	case admitted:
+		next, ok = d.lanes.Leave(key)
+	}
+	h.lane = laneless
+	if ok {
+		d.admit(next)
+		d.rouse()
+	}
+}
+
+// rouse sees to it that somebody works on what is ready: at most one worker is
+// on its way at a time, and it rouses the next.
+func (d *desk) rouse() {
+	if d.closed || d.waking || !d.startable() {
+		return
+	}
+	switch {
+	case d.idle > 0:
+		d.waking = true
+		d.work.Signal()
+	case d.workers < d.sub.Concurrency:
+		d.waking = true
+		d.workers++
+		d.hire()
+	}
+}
+
+func (d *desk) startable() bool {
+	return d.ready.len() > 0 || d.suspect == nil && len(d.suspects) > 0
+}
+
+// take waits for a Hold to run. It returns nil when there will be none.
+func (d *desk) take() *Hold {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for {
+		d.waking = false
+		if d.closed {
+			d.workers--
+			return nil
+		}
+		if d.startable() {
+			h := d.pick()
+			h.stage, h.working, h.began = running, true, time.Time{}
+			d.working++
+			d.rouse()
+			d.tellRoom()
+			return h
+		}
+		d.idle++
+		d.work.Wait()
+		d.idle--
+	}
+}
+
+func (d *desk) pick() *Hold {
+	if d.suspect == nil && len(d.suspects) > 0 && (d.ready.len() == 0 || rand.IntN(2) == 0) {
+		i := rand.IntN(len(d.suspects))
+		d.suspect = d.suspects[i]
+		d.suspects = slices.Delete(d.suspects, i, i+1)
+		return d.suspect
+	}
+	return d.ready.pop()
+}
+
+// returned notes that the handler of h has returned after so long, and reports
+// what it finds: whether the lease was lost, the time was over, or it is decided
+// already what follows (the program has settled it, or the watch has).
+func (d *desk) returned(h *Hold, took time.Duration, err error) (lost, late, decided bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stopWorking(h)
+	h.took, h.failed = h.took+took, err != nil
+	d.measure(took)
+	lost, late, decided = h.lost, h.late, h.stage != running
+	switch {
+	case decided:
+	case d.sub.Mode == Manual && err == nil && !lost:
+		h.stage, h.inTrust = entrusted, true
+		d.entrusted++
+	default:
+		h.stage = settling
+	}
+	d.tellRoom()
+	d.tellQuiet()
+	return lost, late, decided
+}
+
+// unrun notes that h, taken to be run, will not be.
+func (d *desk) unrun(h *Hold) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stopWorking(h)
+	h.stage, h.failed = settling, true
+	d.tellRoom()
+	d.tellQuiet()
+}
+
+// stopWorking notes that no handler runs for h any more.
+func (d *desk) stopWorking(h *Hold) {
+	h.working = false
+	d.working--
+	if d.suspect == h {
+		d.suspect = nil
+		d.rouse()
+	}
+}
+
+func (d *desk) isInterrupted() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.interrupted
+}
+
+// measure keeps a moving average of handler times.
+func (d *desk) measure(took time.Duration) {
+	if !d.measured {
+		d.average, d.measured = took, true
+		return
+	}
+	d.average += (took - d.average) / 8
+}
+
+// release gives up what is settled, or lost, and its places.
+func (d *desk) release(hs []*Hold, err error) {
+	if len(hs) == 0 {
+		return
+	}
+	d.mu.Lock()
+	freed := d.free(hs, err)
+	d.mu.Unlock()
+	d.sub.Limiter.Release(freed)
+}
+
+func (d *desk) nudgeWatch() {
+	if d.watchIdles {
+		d.watchIdles = false
+		select {
+		case d.sub.nudge <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (d *desk) tellQuiet() {
+	if d.closed && d.working == 0 && d.entrusted == 0 {
+		select {
+		case <-d.quiet:
+		default:
+			close(d.quiet)
+		}
+	}
+}
+
+// close lets nothing more start and returns what had not.
+func (d *desk) close() (waiting []*Hold) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	for _, r := range d.reads {
+		for i := range r.holds {
+			if h := &r.holds[i]; h.stage == unstarted || h.stage == resting {
+				waiting = append(waiting, h)
+			}
+		}
+	}
+	d.ready, d.suspects, d.resting = queue{}, nil, nil
+	d.lanes = lanes.Lanes[*Hold]{}
+	for _, h := range d.all() {
+		h.lane = laneless
+	}
+	d.work.Broadcast()
+	d.tellQuiet()
+	return waiting
+}
+
+// all lists what is held.
+func (d *desk) all() (hs []*Hold) {
+	for _, r := range d.reads {
+		for i := range r.holds {
+			if r.holds[i].stage != released {
+				hs = append(hs, &r.holds[i])
+			}
+		}
+	}
+	return hs
+}
+
+// laneOf returns the lane that keeps h in order, if any.
+func (s *Subscription) laneOf(h *Hold) (key string, keyed bool) {
+	switch s.Order {
+	case Total:
+		return "", true
+	case ByKey:
+		return h.delivery.Key, h.delivery.Key != ""
+	}
+	return "", false
+}
+
+// canRefund reports whether what has not run can be given back for free.
+func (s *Subscription) canRefund() bool {
+	return s.engine.limits.Refund && s.attached().delayer != nil
+}
+
+// maxAway bounds how many messages that are away are remembered for their
+// order; beyond it retries wait here.
+func (s *Subscription) maxAway() int { return 16 * s.MaxInFlight }
+
+// ask notes since when a Receive waits; zero: none does.
+func (d *desk) ask(since time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asking = since
+}

@@ -1,0 +1,176 @@
+// Package engine is the runtime of the bus: it owns every goroutine and every
+// policy.
+//
+// The way of one event, each step a file: publisher → broker → fetch → hold →
+// desk (and its lanes) → invoke → decide → settle. Beside it, watch keeps time
+// and leases, maintain keeps the broker tidy, teller speaks to the observer.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// Options of an Engine. Zero fields mean no bound.
+type Options struct {
+	Observer        observer.Observer
+	PublishTimeout  time.Duration
+	MaxPending      int
+	MaxPendingBytes int
+	RejectWhenFull  bool
+}
+
+// An Engine runs one backend.
+type Engine struct {
+	backend   backend.Backend
+	limits    backend.Limits
+	tell      *teller
+	publisher *publisher
+	upkeep    upkeep
+	failed    chan error // the first subscription that failed for good
+
+	mu      sync.Mutex
+	closing bool
+	subs    map[*Subscription]struct{}
+	down    chan struct{} // closed when Shutdown has ended
+	downErr error
+}
+
+// New returns an Engine that owns b.
+func New(b backend.Backend, o Options) *Engine {
+	e := &Engine{
+		backend: b,
+		limits:  backend.LimitsOf(b),
+		tell:    newTeller(o.Observer),
+		failed:  make(chan error, 1),
+		subs:    map[*Subscription]struct{}{},
+		down:    make(chan struct{}),
+	}
+	e.publisher = newPublisher(b, o)
+	e.upkeep.init(e)
+	return e
+}
+
+// Backend returns the backend.
+func (e *Engine) Backend() backend.Backend { return e.backend }
+
+// Limits returns the facts that the backend states.
+func (e *Engine) Limits() backend.Limits { return e.limits }
+
+// Failed receives the error of the first subscription that failed for good.
+func (e *Engine) Failed() <-chan error { return e.failed }
+
+// Publish stores msgs; see publisher.
+func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
+	hook := e.tell.o.Published
+	if hook == nil {
+		return e.publisher.publish(ctx, msgs)
+	}
+	start := time.Now()
+	err := e.publisher.publish(ctx, msgs)
+	e.tell.published(msgs, time.Since(start), err)
+	return err
+}
+
+// Ready returns nil if the backend answers and every subscription runs or is
+// paused.
+func (e *Engine) Ready(ctx context.Context) error {
+	e.mu.Lock()
+	closing := e.closing
+	subs := make([]*Subscription, 0, len(e.subs))
+	for s := range e.subs {
+		subs = append(subs, s)
+	}
+	e.mu.Unlock()
+	if closing {
+		return backend.ErrClosed
+	}
+	var errs []error
+	if p, ok := backend.As[backend.Pinger](e.backend); ok {
+		errs = append(errs, p.Ping(ctx))
+	}
+	for _, s := range subs {
+		switch st, err := s.State(); st {
+		case observer.Running, observer.Paused:
+		default:
+			errs = append(errs, fmt.Errorf("%s/%s is %s: %w", s.Topic, s.Group, st, errOr(err, errNotRunning)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var errNotRunning = errors.New("not running")
+
+func errOr(err, other error) error {
+	if err != nil {
+		return err
+	}
+	return other
+}
+
+// Shutdown drains every subscription, then the publisher, and closes the
+// backend. Of several calls the first does it, the others wait for it.
+func (e *Engine) Shutdown(ctx context.Context) error {
+	e.mu.Lock()
+	if e.closing {
+		e.mu.Unlock()
+		select {
+		case <-e.down:
+			return e.downErr
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	e.closing = true
+	subs := e.subs
+	e.subs = nil
+	e.mu.Unlock()
+
+	errs := make([]error, len(subs))
+	var wg sync.WaitGroup
+	i := 0
+	for s := range subs {
+		slot := &errs[i]
+		i++
+		wg.Go(func() { *slot = s.Drain(ctx) })
+	}
+	wg.Wait()
+	errs = append(errs, e.publisher.close(ctx))
+	e.upkeep.close()
+	errs = append(errs, e.backend.Close())
+	e.tell.close(ctx)
+	e.downErr = errors.Join(errs...)
+	close(e.down)
+	return e.downErr
+}
+
+// join counts s in, so that Shutdown drains it.
+func (e *Engine) join(s *Subscription) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return backend.ErrClosed
+	}
+	e.subs[s] = struct{}{}
+	return nil
+}
+
+func (e *Engine) leave(s *Subscription) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.subs, s)
+}
+
+// fail notes the first subscription that failed for good.
+func (e *Engine) fail(err error) {
+	select {
+	case e.failed <- err:
+	default:
+	}
+}

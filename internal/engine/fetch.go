@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// fetch reads ahead of the handlers, never more than the limiter grants, and
+// outlives whatever may heal. A read that is under way is never abandoned.
+func (s *Subscription) fetch() {
+	defer close(s.fetchEnded)
+	again := newBackoff()
+	ordered := 0
+	for s.fetching.Err() == nil {
+		ctx, paused := s.session()
+		if paused {
+			ordered = s.withdraw(ordered)
+			s.awaitResume()
+			continue
+		}
+		n := s.order(ctx, ordered)
+		if n == 0 {
+			continue
+		}
+		var err error
+		if ordered, err = s.receive(ctx, n); err != nil && ctx.Err() == nil {
+			if ordered = s.withdraw(ordered); !s.heal(err, again) {
+				return
+			}
+			continue
+		}
+		again.Reset()
+	}
+	s.withdraw(ordered)
+}
+
+// session returns the context of the reads until the next Pause.
+func (s *Subscription) session() (ctx context.Context, paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !isClosed(s.resumed) {
+		return nil, true
+	}
+	if s.pause == nil || s.reads.Err() != nil {
+		s.reads, s.pause = context.WithCancelCause(s.fetching)
+	}
+	return s.reads, false
+}
+
+func (s *Subscription) awaitResume() {
+	s.mu.Lock()
+	resumed := s.resumed
+	s.mu.Unlock()
+	select {
+	case <-resumed:
+	case <-s.fetching.Done():
+	}
+}
+
+// order waits until something may be read and the limiter grants it. It returns
+// how much is on order then, with what was ordered already, or 0.
+func (s *Subscription) order(ctx context.Context, ordered int) int {
+	n := s.desk.awaitRoom(ctx, ordered)
+	if n <= ordered {
+		return n
+	}
+	wait := ctx
+	if ordered > 0 {
+		wait = ended // take what there is: something may be arriving
+	}
+	granted, err := s.Limiter.Acquire(wait, n-ordered)
+	if err != nil && ctx.Err() == nil && ordered == 0 {
+		s.engine.tell.failed(observer.Receive, s.about(), 0, fmt.Errorf("limiter: %w", err))
+		sleep(ctx, time.Second)
+	}
+	return ordered + granted
+}
+
+// ended is done: with it Acquire does not wait.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// receive asks for n messages and puts what comes on the desk. It returns what
+// is still on order.
+func (s *Subscription) receive(ctx context.Context, n int) (ordered int, err error) {
+	a := s.attached()
+	asked := time.Now()
+	s.desk.ask(asked)
+	ds, open, err := a.source.Receive(ctx, n)
+	s.desk.ask(time.Time{})
+	if len(ds)+open > n || open < 0 {
+		s.engine.tell.failed(observer.Receive, s.about(), len(ds),
+			fmt.Errorf("eventbus: the driver returned %d and keeps %d open of %d", len(ds), open, n))
+		open = max(n-len(ds), 0)
+	}
+	if unused := n - len(ds) - open; unused > 0 {
+		s.Limiter.Release(limiter.Released{Unused: unused})
+	}
+	switch {
+	case len(ds) > 0:
+		s.accept(a, ds, asked, len(ds) < n && err == nil)
+	case err == nil:
+		s.desk.nothing(asked)
+	}
+	if err == nil {
+		s.status.recovered()
+	}
+	return open, err
+}
+
+// accept takes what has arrived. short says that it is less than was asked for.
+func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.Time, short bool) {
+	info := observer.Received{Topic: s.Topic, Group: s.Group, Events: len(ds)}
+	for i := range ds {
+		info.Bytes += ds[i].Size()
+		if ds[i].Attempt > 1 {
+			info.Redelivered++
+		}
+		short = short || ds[i].Attempt == 1 // what comes back would have come first
+	}
+	s.counts.received.Add(int64(len(ds)))
+	s.Limiter.Fill(len(ds), int64(info.Bytes))
+	tellLater(s.engine.tell, s.engine.tell.o.Received, info)
+	rest := s.desk.put(s.hold(a, ds, asked), asked, short)
+	for _, h := range rest.unreadable {
+		s.setAside(h)
+	}
+	for _, h := range rest.spent {
+		s.bury(h, ReasonNoVerdict, fmt.Errorf("eventbus: handed out %d times without a verdict", h.attempt))
+	}
+	for _, b := range rest.crowded {
+		s.delays.Add(b)
+	}
+}
+
+// withdraw takes back what is on order, and what had arrived of it. It returns
+// what is still on order: nothing.
+func (s *Subscription) withdraw(ordered int) int {
+	if ordered > 0 {
+		open, err := s.receive(ended, ordered)
+		if err != nil && !errors.Is(err, context.Canceled) {
+			s.engine.tell.failed(observer.Receive, s.about(), 0, err)
+		}
+		if open > 0 {
+			s.Limiter.Release(limiter.Released{Unused: open})
+		}
+	}
+	return 0
+}
+
+// heal deals with an error of Receive and reports whether to go on.
+func (s *Subscription) heal(err error, again *backoff.ExponentialBackOff) bool {
+	for {
+		s.engine.tell.failed(observer.Receive, s.about(), 0, err)
+		if errors.Is(err, backend.ErrClosed) || errors.Is(err, errors.ErrUnsupported) {
+			s.fail(err)
+			return false
+		}
+		s.status.set(observer.Degraded, err)
+		if !sleep(s.fetching, again.NextBackOff()) {
+			return true
+		}
+		if !errors.Is(err, backend.ErrGone) {
+			return true
+		}
+		if err = s.reattach(err); err == nil {
+			return true
+		}
+		if !errors.Is(err, backend.ErrClosed) {
+			err = fmt.Errorf("%w: attaching again: %w", backend.ErrGone, err)
+		}
+	}
+}
+
+// reattach makes topic and group anew. What is held belongs to the old ones:
+// its leases are lost.
+func (s *Subscription) reattach(why error) error {
+	ctx, cancel := context.WithTimeout(s.fetching, attachTimeout)
+	defer cancel()
+	a, err := s.attach(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	old := s.attachment
+	s.attachment = a
+	s.mu.Unlock()
+	s.loseAll(old, why)
+	_ = old.source.Close() // it is gone already
+	return nil
+}
+
+// fail ends a subscription that cannot go on. Its drain is up to the program.
+func (s *Subscription) fail(err error) {
+	if s.fetching.Err() != nil {
+		return // it is ending anyway
+	}
+	err = fmt.Errorf("eventbus: subscription %s/%s: %w", s.Topic, s.Group, err)
+	s.status.set(observer.Closed, err)
+	s.engine.fail(err)
+}
+
+func (s *Subscription) about() observer.About {
+	return observer.About{Topic: s.Topic, Group: s.Group}
+}

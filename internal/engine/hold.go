@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A Hold is a delivery that is ours until its lease runs out or it is settled.
+// Its lease is kept from receipt on, whether it runs or not.
+type Hold struct {
+	sub        *Subscription
+	attachment *attachment
+	read       *read
+	delivery   *backend.Delivery
+	ctx        runCtx
+	attempt    int
+	size       int64
+
+	// Guarded by the desk's lock.
+	stage   stage
+	lane    laneStage
+	working bool      // a handler is running
+	inTrust bool      // counted as entrusted
+	expired bool      // taken back from the program when its time was over
+	isAcked bool      // on receipt: it has no lease any more
+	lost    bool      // the lease
+	late    bool      // the timeout has passed
+	stuck   bool      // and that was told
+	until   time.Time // the lease runs to here
+	began   time.Time // the run
+	due     time.Time // of a retry that waits here
+	took    time.Duration
+	failed  bool
+	settled chan struct{} // closed at the end; made only where somebody waits
+	acked   chan struct{} // closed when an acknowledgement on receipt is answered
+	result  error         // valid once settled or acked is closed
+}
+
+// A stage is where a Hold is on its way.
+type stage uint8
+
+const (
+	unstarted stage = iota // ready, or behind its key, or suspect
+	running                // with the handler
+	entrusted              // with the program, which settles it (manual mode)
+	resting                // a retry that waits here, as it cannot wait in the backend
+	settling               // decided; an ack or a dead letter is on its way
+	returning              // decided; a delay is on its way
+	released               // no longer ours
+)
+
+// A laneStage is where a Hold is in the lane of its key.
+type laneStage uint8
+
+const (
+	laneless laneStage = iota
+	queued
+	admitted
+)
+
+// A read is what one Receive brought: its holds are allocated together.
+type read struct {
+	holds []Hold
+	left  int // not released
+	index int // in the desk's list
+}
+
+// An attachment is a source with what it can do. A subscription gets a new one
+// when its group was lost.
+type attachment struct {
+	source   backend.Source
+	delayer  backend.Delayer  // nil if it cannot
+	extender backend.Extender // nil if it cannot
+}
+
+// Delivery returns the delivery. It is the holder's to keep and to change.
+func (h *Hold) Delivery() *backend.Delivery { return h.delivery }
+
+// Attempt is which attempt this is, counting from 1.
+func (h *Hold) Attempt() int { return h.attempt }
+
+// Topic and group of the subscription.
+func (h *Hold) Subscription() *Subscription { return h.sub }
+
+// Context is that of the current run. In manual mode it ends with settlement.
+func (h *Hold) Context() context.Context { return &h.ctx }
+
+func (h *Hold) about() observer.About {
+	return observer.About{
+		Topic: h.sub.Topic, Group: h.sub.Group,
+		ID: h.delivery.ID, Position: h.delivery.Position, Attempt: h.attempt,
+	}
+}
+
+// hold takes what a Receive brought. The lease is counted from before the
+// answer came.
+func (s *Subscription) hold(a *attachment, ds []backend.Delivery, from time.Time) *read {
+	r := &read{holds: make([]Hold, len(ds)), left: len(ds)}
+	until := from.Add(s.Lease)
+	for i := range ds {
+		h := &r.holds[i]
+		h.sub, h.attachment, h.read, h.delivery = s, a, r, &ds[i]
+		h.until = until
+		h.size = int64(ds[i].Size())
+		h.attempt = s.attempts.of(&ds[i])
+	}
+	return r
+}

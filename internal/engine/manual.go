@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// Ack acknowledges h and returns when the broker has confirmed. Manual mode
+// only.
+func (h *Hold) Ack(ctx context.Context) error {
+	s := h.sub
+	ended, err := s.desk.claim(h)
+	if err != nil {
+		return err
+	}
+	s.acks.Add(h)
+	s.acks.Flush()
+	return h.await(ctx, ended)
+}
+
+// Nack settles h as a failed run with the given cause, and returns when it is
+// given back or put aside. Manual mode only.
+func (h *Hold) Nack(ctx context.Context, cause error) error {
+	if cause == nil {
+		cause = errNack
+	}
+	s := h.sub
+	ended, err := s.desk.claim(h)
+	if err != nil {
+		return err
+	}
+	s.failed(h, cause)
+	return h.await(ctx, ended)
+}
+
+// failed does what follows the failure of a claimed h.
+func (s *Subscription) failed(h *Hold, cause error) {
+	s.counts.failures.Add(1)
+	s.desk.markFailed(h)
+	h.ctx.finish()
+	v := s.Policy.decide(run{err: cause, attempt: h.attempt, interrupted: s.desk.isInterrupted()})
+	if v.outcome == observer.Acknowledge {
+		v.outcome = observer.Forget
+	}
+	s.carryOut(h, v, cause)
+}
+
+// claim gives the caller the right to settle h.
+func (d *desk) claim(h *Hold) (ended <-chan struct{}, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case h.lost, h.expired:
+		return nil, errLeaseLost(nil)
+	case h.stage == running:
+		h.inTrust = true
+		d.entrusted++
+	case h.stage != entrusted:
+		return nil, ErrSettled
+	}
+	h.stage = settling
+	h.settled = make(chan struct{})
+	return h.settled, nil
+}
+
+func (d *desk) markFailed(h *Hold) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h.failed = true
+}
+
+// await waits for the settlement of h.
+func (h *Hold) await(ctx context.Context, ended <-chan struct{}) error {
+	select {
+	case <-ended:
+		h.ctx.finish()
+		return h.result
+	case <-ctx.Done():
+		return unknown(ctx.Err())
+	}
+}

@@ -1,0 +1,378 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/batch"
+)
+
+// A publisher is the one writer of a bus: concurrent calls, of any topics, share
+// calls to the backend. What was certainly not stored it repeats, within the
+// time its caller has; an unknown outcome only where Once makes that safe.
+//
+// It starts one goroutine while there is something to write.
+type publisher struct {
+	backend  backend.Backend
+	limits   backend.Limits
+	timeout  time.Duration // of one call; 0: none
+	pending  pending
+	queue    *batch.Group[*call]
+	messages []backend.Message // of the flush under way, reused by the next
+	pointers []*backend.Message
+	payloads []byte // likewise
+	done     context.Context
+	stop     context.CancelCauseFunc // fails what waits
+}
+
+const (
+	callsPerFlush    = 1024
+	messagesPerWrite = 1000
+	bytesPerWrite    = 8 << 20
+	keptPayloads     = 1 << 20 // of the buffer that payloads are copied to
+)
+
+func newPublisher(b backend.Backend, o Options) *publisher {
+	p := &publisher{backend: b, limits: backend.LimitsOf(b), timeout: o.PublishTimeout}
+	p.pending.init(o)
+	p.queue = batch.New(callsPerFlush, 0, p.flush)
+	p.done, p.stop = context.WithCancelCause(context.Background())
+	return p
+}
+
+// A call is one Publish on its way. Its lock is what lets its caller leave at any
+// moment and know what can have been written.
+type call struct {
+	msgs  []*backend.Message
+	ended chan struct{}
+	until time.Time // no repeat after this; zero: as long as the caller waits
+	timer *time.Timer
+	again *backoff.ExponentialBackOff // nil until something is repeated
+
+	mu      sync.Mutex
+	left    bool // the caller has gone
+	writing bool // what waits is being written
+	states  []state
+	errs    []error // the last of each message
+}
+
+// A state of one message of a call.
+type state uint8
+
+const (
+	waiting state = iota
+	stored
+	failed
+)
+
+var calls = sync.Pool{New: func() any { return &call{ended: make(chan struct{}, 1)} }}
+
+// publish stores msgs. The error is nil or a BatchError as long as msgs. After
+// it has returned nothing of msgs is used any more, unless an error of it
+// matches ErrUnknownOutcome: headers may then still be read.
+func (p *publisher) publish(ctx context.Context, msgs []*backend.Message) error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return all(len(msgs), notSent(err))
+	}
+	bytes := 0
+	for _, m := range msgs {
+		bytes += m.Size()
+	}
+	start := time.Time{}
+	if p.timeout > 0 {
+		start = time.Now()
+	}
+	if err := p.pending.enter(ctx, p.done, p.timeout, len(msgs), bytes); err != nil {
+		return all(len(msgs), err)
+	}
+	c := newCall(msgs)
+	if p.timeout > 0 {
+		c.until = start.Add(p.timeout)
+	}
+	p.queue.Add(c)
+	err := p.await(ctx, c)
+	p.pending.leave(len(msgs), bytes)
+	return err
+}
+
+func newCall(msgs []*backend.Message) *call {
+	c := calls.Get().(*call)
+	c.msgs, c.until, c.again = msgs, time.Time{}, nil
+	c.errs = append(c.errs[:0], make([]error, len(msgs))...)
+	c.states = append(c.states[:0], make([]state, len(msgs))...)
+	return c
+}
+
+// await waits for the end of c, or of the caller's patience.
+func (p *publisher) await(ctx context.Context, c *call) error {
+	var late <-chan time.Time
+	if p.timeout > 0 {
+		wait := time.Until(c.until)
+		if c.timer == nil {
+			c.timer = time.NewTimer(wait)
+		} else {
+			c.timer.Reset(wait)
+		}
+		late = c.timer.C
+		defer c.timer.Stop()
+	}
+	var reason error
+	select {
+	case <-c.ended:
+		return c.recycle()
+	case <-ctx.Done():
+		reason = ctx.Err()
+	case <-late:
+		reason = fmt.Errorf("after %v: %w", p.timeout, context.DeadlineExceeded)
+	case <-p.done.Done():
+		reason = context.Cause(p.done)
+	}
+	if c.leave() {
+		return c.outcome(reason)
+	}
+	return c.recycle() // it has just ended
+}
+
+// leave gives c up and reports whether it had not ended.
+func (c *call) leave() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.ended:
+		return false
+	default:
+		c.left = true
+		return true
+	}
+}
+
+// outcome is what a caller is told who leaves before the end.
+func (c *call) outcome(reason error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	errs := make([]error, len(c.msgs))
+	for i, was := range c.errs {
+		switch {
+		case c.states[i] == stored:
+		case c.states[i] == failed:
+			errs[i] = was
+		case c.writing || was != nil && !backend.NotStored(was):
+			errs[i] = unknown(reason)
+		case was != nil:
+			errs[i] = notSent(fmt.Errorf("%w, last: %w", reason, was))
+		default:
+			errs[i] = notSent(reason)
+		}
+	}
+	return backend.AsBatchError(errs)
+}
+
+// recycle returns what became of a call that has ended, and keeps its memory.
+func (c *call) recycle() error {
+	var err error
+	if backend.AsBatchError(c.errs) != nil {
+		err = backend.BatchError(append([]error(nil), c.errs...))
+	}
+	c.msgs = nil
+	clear(c.errs)
+	calls.Put(c)
+	return err
+}
+
+func notSent(err error) error { return fmt.Errorf("%w: not sent: %w", backend.ErrUnavailable, err) }
+func unknown(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err) }
+
+func all(n int, err error) error {
+	errs := make(backend.BatchError, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+// flush writes what the calls still want stored. It is the only writer.
+func (p *publisher) flush(batch []*call) {
+	p.messages, p.pointers, p.payloads = p.messages[:0], p.pointers[:0], p.payloads[:0]
+	for _, c := range batch {
+		p.gather(c)
+	}
+	for i := range p.messages {
+		p.pointers = append(p.pointers, &p.messages[i])
+	}
+	errs := p.write()
+	next := 0
+	for _, c := range batch {
+		next += p.conclude(c, errs, next)
+	}
+	clear(p.messages)
+	clear(p.pointers)
+	if cap(p.payloads) > keptPayloads {
+		p.payloads = nil
+	}
+}
+
+// gather copies what is to be written: messages, since a backend fills them in,
+// and payloads, since a caller may leave and change them.
+func (p *publisher) gather(c *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writing = !c.left
+	if c.left {
+		return
+	}
+	for i, m := range c.msgs {
+		if c.states[i] == waiting {
+			p.copyMessage(m)
+		}
+	}
+}
+
+func (p *publisher) copyMessage(m *backend.Message) {
+	n := len(p.messages)
+	p.messages = append(p.messages, *m)
+	if len(m.Payload) == 0 {
+		return
+	}
+	// A buffer that grows leaves earlier payloads where they are.
+	from := len(p.payloads)
+	p.payloads = append(p.payloads, m.Payload...)
+	p.messages[n].Payload = p.payloads[from:len(p.payloads):len(p.payloads)]
+}
+
+// write stores p.pointers in as few calls as the limits allow and returns one
+// error for each.
+func (p *publisher) write() []error {
+	errs := make([]error, 0, len(p.pointers))
+	for rest := p.pointers; len(rest) > 0; {
+		n := p.portion(rest)
+		ctx, cancel := p.done, context.CancelFunc(func() {})
+		if p.timeout > 0 {
+			ctx, cancel = context.WithTimeout(ctx, p.timeout)
+		}
+		err := p.backend.Publish(ctx, rest[:n:n])
+		cancel()
+		for i := range n {
+			errs = append(errs, backend.ErrorAt(err, i))
+		}
+		rest = rest[n:]
+	}
+	return errs
+}
+
+// portion is how many of msgs fit in one call.
+func (p *publisher) portion(msgs []*backend.Message) int {
+	most := messagesPerWrite
+	if p.limits.Batch > 0 {
+		most = min(most, p.limits.Batch)
+	}
+	bytes := 0
+	for i, m := range msgs {
+		if bytes += m.Size(); i > 0 && (i == most || bytes > bytesPerWrite) {
+			return i
+		}
+	}
+	return len(msgs)
+}
+
+// conclude tells c what became of its messages, from the one at next in this
+// flush on, and returns how many they were. What may be repeated goes back into
+// the queue after a while.
+func (p *publisher) conclude(c *call, errs []error, next int) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.writing {
+		return 0
+	}
+	c.writing = false
+	repeat := false
+	for i, m := range c.msgs {
+		if c.states[i] != waiting {
+			continue
+		}
+		err, written := errs[next+n], &p.messages[next+n]
+		n++
+		c.errs[i] = err
+		switch {
+		case err == nil:
+			c.states[i] = stored
+			if !c.left {
+				m.Position, m.Duplicate = written.Position, written.Duplicate
+			}
+		case repeatable(err, m.Once):
+			repeat = true
+		default:
+			c.states[i] = failed
+		}
+	}
+	if !c.left && !(repeat && c.keepsOrder() && p.repeat(c)) {
+		c.ended <- struct{}{}
+	}
+	return n
+}
+
+// repeat puts c back into the queue after a pause, if its time allows.
+func (p *publisher) repeat(c *call) bool {
+	if c.again == nil {
+		c.again = newBackoff()
+	}
+	wait := c.again.NextBackOff()
+	if !c.until.IsZero() && time.Now().Add(wait).After(c.until) {
+		return false
+	}
+	time.AfterFunc(wait, func() { p.queue.Add(c) })
+	return true
+}
+
+// repeatable reports whether writing a message once more is safe and may help.
+func repeatable(err error, once bool) bool {
+	if backend.NotStored(err) {
+		return errors.Is(err, backend.ErrUnavailable)
+	}
+	return once
+}
+
+// keepsOrder reports whether repeating cannot put a message behind a later one
+// of the same key.
+func (c *call) keepsOrder() bool {
+	for i, m := range c.msgs {
+		if c.states[i] != waiting || m.Key == "" {
+			continue
+		}
+		for j := i + 1; j < len(c.msgs); j++ {
+			if c.msgs[j].Key == m.Key && c.states[j] == stored {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// newBackoff is how the bus waits for a broker: 100 ms doubling to 5 s, each
+// between half and one and a half of that.
+func newBackoff() *backoff.ExponentialBackOff {
+	return backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(100*time.Millisecond),
+		backoff.WithMultiplier(2),
+		backoff.WithMaxInterval(5*time.Second),
+		backoff.WithRandomizationFactor(0.5),
+		backoff.WithMaxElapsedTime(0),
+	)
+}
+
+// close fails every later call and, once ctx is done, what still waits.
+func (p *publisher) close(ctx context.Context) error {
+	p.pending.close()
+	err := p.pending.wait(ctx)
+	p.stop(backend.ErrClosed)
+	p.queue.Wait()
+	return err
+}

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed41896749/eventbus/limiter"
+)
+
+const (
+	maxRead      = 512                    // messages in one Receive
+	prefetchTime = 100 * time.Millisecond // of work that may be held unstarted
+)
+
+// wanted is how many messages the fetcher may have on order: for the handlers
+// that are free and, once a run was measured, as many as they can start in 100
+// ms. While plenty is ready it waits, so that reads are large.
+func (d *desk) wanted() int {
+	if d.closed || d.paused {
+		return 0
+	}
+	free := d.sub.Concurrency - d.working
+	ready := d.ready.len()
+	ahead := d.ahead()
+	if ready >= free && ready > ahead/2 {
+		return 0
+	}
+	return min(max(free+ahead-ready, 0), maxRead)
+}
+
+// ahead is how many unstarted messages may be held.
+func (d *desk) ahead() int {
+	if !d.measured || d.sub.attached().extender == nil {
+		return 0
+	}
+	n := int64(d.sub.Concurrency) * int64(prefetchTime) / int64(max(d.average, time.Microsecond))
+	return int(min(n, int64(d.sub.MaxInFlight)))
+}
+
+// tellRoom wakes the fetcher if it waits for room and there is some.
+func (d *desk) tellRoom() {
+	if d.fetcherWaits && d.wanted() > 0 {
+		d.fetcherWaits = false
+		select {
+		case d.room <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// awaitRoom waits until something may be on order, and returns how much; at
+// once if something is ordered already. It returns 0 when ctx is done.
+func (d *desk) awaitRoom(ctx context.Context, ordered int) int {
+	for {
+		if ctx.Err() != nil {
+			return 0
+		}
+		d.mu.Lock()
+		n := max(d.wanted(), ordered)
+		d.fetcherWaits = n == 0
+		d.mu.Unlock()
+		if n > 0 {
+			return n
+		}
+		select {
+		case <-d.room:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// free releases hs, with the lock held, and returns what the limiter is to be
+// told.
+func (d *desk) free(hs []*Hold, err error) (f limiter.Released) {
+	for _, h := range hs {
+		if h.stage == released {
+			continue
+		}
+		if h.inTrust {
+			d.entrusted--
+			h.inTrust = false
+		}
+		h.stage = released
+		d.leaveLane(h)
+		f.Settled++
+		f.Bytes += h.size
+		f.Took += h.took
+		if h.failed {
+			f.Failed++
+		}
+		if h.settled != nil {
+			h.result = err
+			close(h.settled)
+		}
+		d.held--
+		d.dropRead(h.read)
+	}
+	d.tellQuiet()
+	return f
+}
+
+// dropRead forgets a read of which nothing is held any more.
+func (d *desk) dropRead(r *read) {
+	if r.left--; r.left > 0 {
+		return
+	}
+	last := len(d.reads) - 1
+	d.reads[r.index] = d.reads[last]
+	d.reads[r.index].index = r.index
+	d.reads[last] = nil
+	d.reads = d.reads[:last]
+}

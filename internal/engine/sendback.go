@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A sentBack is a Hold on its way back to the backend.
+type sentBack struct {
+	hold   *Hold
+	due    time.Time // zero: at once
+	refund bool
+}
+
+// retry lets h come again after a while: from the backend, or, where that cannot
+// wait, from here.
+func (s *Subscription) retry(h *Hold, v verdict, err error) {
+	after := v.after
+	if m := s.engine.limits.Delay; m > 0 {
+		after = min(after, m)
+	}
+	if v.outcome == observer.Retry {
+		s.counts.retried.Add(1)
+		s.attempts.note(h.delivery, h.attempt)
+	}
+	tellLater(s.engine.tell, s.engine.tell.o.Retried, observer.Retried{About: h.about(), After: after, Err: err})
+	due := time.Now().Add(after)
+	if h.attachment.delayer != nil && s.desk.sendAway(h, due) {
+		s.delays.Add(sentBack{hold: h, due: due, refund: v.refund && s.canRefund()})
+		return
+	}
+	if v.outcome == observer.Retry {
+		h.attempt++
+	}
+	if !s.desk.rest(h, due) { // the subscription ends: its lease runs out
+		s.desk.release([]*Hold{h}, ErrShutdown)
+	}
+}
+
+// sendBack gives h back at once.
+func (s *Subscription) sendBack(b sentBack) {
+	if b.hold.attachment.delayer == nil {
+		s.desk.release([]*Hold{b.hold}, ErrShutdown)
+		return
+	}
+	s.desk.mu.Lock()
+	b.hold.stage = returning
+	s.desk.mu.Unlock()
+	s.delays.Add(b)
+}
+
+// sendAway notes that h leaves until due. It refuses if too much is away to keep
+// the order of.
+func (d *desk) sendAway(h *Hold, due time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if key, keyed := d.sub.laneOf(h); keyed && h.lane == admitted {
+		if d.lanes.AwayCount() >= d.sub.maxAway() {
+			return false
+		}
+		d.lanes.Away(key, h.delivery.Position, due)
+		d.nudgeWatch()
+	}
+	h.stage = returning
+	d.leaveLane(h)
+	return true
+}
+
+// rest keeps h here until due, and its place in its lane. It refuses if the
+// desk is closed.
+func (d *desk) rest(h *Hold, due time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	h.stage, h.due = resting, due
+	d.resting = append(d.resting, h)
+	d.nudgeWatch()
+	return true
+}
+
+// flushDelays gives a batch back, and tries again what certainly failed while
+// the leases last. Of the rest the leases run out.
+func (s *Subscription) flushDelays(batch []sentBack) {
+	again := newBackoff()
+	for len(batch) > 0 {
+		err := s.delay(batch)
+		var done []*Hold
+		var failed []sentBack
+		for i, b := range batch {
+			switch e := backend.ErrorAt(err, i); {
+			case e == nil:
+				done = append(done, b.hold)
+			case errors.Is(e, backend.ErrLeaseLost):
+				s.tellLost(b.hold, e)
+				done = append(done, b.hold)
+			default:
+				failed = append(failed, b)
+			}
+		}
+		s.desk.release(done, nil)
+		if len(failed) == 0 {
+			return
+		}
+		s.engine.tell.failed(observer.Delay, s.about(), len(failed), err)
+		wait := again.NextBackOff()
+		batch = s.stillHeld(failed, err, time.Now().Add(wait))
+		if len(batch) > 0 && !sleep(s.live, wait) {
+			s.stillHeld(batch, err, time.Time{})
+			return
+		}
+	}
+}
+
+// delay makes one call for what belongs to one attachment after the other.
+func (s *Subscription) delay(batch []sentBack) error {
+	errs := make([]error, len(batch))
+	now := time.Now()
+	for from := 0; from < len(batch); {
+		a := batch[from].hold.attachment
+		to := from
+		var ds []backend.Delayed
+		for ; to < len(batch) && batch[to].hold.attachment == a; to++ {
+			b := batch[to]
+			ds = append(ds, backend.Delayed{Delivery: *b.hold.delivery, For: max(b.due.Sub(now), 0), Refund: b.refund})
+		}
+		err := errors.ErrUnsupported
+		if a.delayer != nil {
+			ctx, cancel := s.settleContext()
+			err = a.delayer.Delay(ctx, ds)
+			cancel()
+		}
+		for i := from; i < to; i++ {
+			errs[i] = backend.ErrorAt(err, i-from)
+		}
+		from = to
+	}
+	return backend.AsBatchError(errs)
+}
+
+// stillHeld lets go those that cannot be given back any more, and returns the
+// others.
+func (s *Subscription) stillHeld(batch []sentBack, err error, then time.Time) (rest []sentBack) {
+	var let []*Hold
+	s.desk.mu.Lock()
+	for _, b := range batch {
+		if then.IsZero() || b.hold.lost || !b.hold.until.After(then) || errors.Is(err, errors.ErrUnsupported) {
+			let = append(let, b.hold)
+		} else {
+			rest = append(rest, b)
+		}
+	}
+	s.desk.mu.Unlock()
+	s.desk.release(let, err)
+	return rest
+}

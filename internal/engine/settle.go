@@ -1,0 +1,209 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// settleTimeout bounds one call that settles.
+const settleTimeout = 10 * time.Second
+
+// carryOut does what was decided for h.
+func (s *Subscription) carryOut(h *Hold, v verdict, err error) {
+	switch v.outcome {
+	case observer.Acknowledge:
+		s.ack(h)
+	case observer.Discard:
+		s.discarded(h, v.reason, err)
+		s.ack(h)
+	case observer.DeadLetter:
+		s.bury(h, v.reason, err)
+	case observer.Retry, observer.Snooze:
+		s.retry(h, v, err)
+	case observer.Return:
+		s.sendBack(sentBack{hold: h, refund: v.refund})
+	default:
+		s.desk.release([]*Hold{h}, backend.ErrLeaseLost)
+	}
+}
+
+// ack acknowledges h with the next batch: at once if nothing is left to start.
+func (s *Subscription) ack(h *Hold) {
+	if s.Mode == OnReceive {
+		s.desk.release([]*Hold{h}, nil)
+		return
+	}
+	hurry := s.desk.settle(h, s.Mode != Manual)
+	s.acks.Add(h)
+	if hurry {
+		s.acks.Flush()
+	}
+}
+
+// settle notes that h is being acknowledged, lets the next of its key run, and
+// reports whether nothing is left to start.
+func (d *desk) settle(h *Hold, next bool) (nothingReady bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h.stage != released {
+		h.stage = settling
+	}
+	if next {
+		d.leaveLane(h)
+	}
+	return d.ready.len() == 0
+}
+
+// ackAndWait acknowledges h and returns when that is confirmed, or when it can
+// no longer be.
+func (s *Subscription) ackAndWait(h *Hold) error {
+	acked := make(chan struct{})
+	s.desk.mu.Lock()
+	h.acked = acked
+	s.desk.mu.Unlock()
+	s.acks.Add(h)
+	<-acked
+	return h.result
+}
+
+// flushAcks acknowledges a batch, and tries again what fails until the leases
+// are lost. Those may be lost already: then it tries once.
+func (s *Subscription) flushAcks(batch []*Hold) {
+	again := newBackoff()
+	for len(batch) > 0 {
+		start := time.Now()
+		err := s.callEach(batch, func(ctx context.Context, a *attachment, ds []backend.Delivery) error {
+			return a.source.Ack(ctx, ds)
+		})
+		var done, failed []*Hold
+		for i, h := range batch {
+			if backend.ErrorAt(err, i) == nil {
+				done = append(done, h)
+			} else {
+				failed = append(failed, h)
+			}
+		}
+		s.acked(done, time.Since(start))
+		if batch = failed; len(batch) == 0 {
+			return
+		}
+		s.engine.tell.failed(observer.Ack, s.about(), len(batch), err)
+		wait := again.NextBackOff()
+		batch = s.giveUpOn(batch, err, time.Now().Add(wait))
+		if len(batch) > 0 && !sleep(s.live, wait) {
+			s.giveUpOn(batch, err, time.Time{})
+			return
+		}
+	}
+}
+
+// acked notes what is acknowledged.
+func (s *Subscription) acked(done []*Hold, took time.Duration) {
+	if len(done) == 0 {
+		return
+	}
+	s.counts.acknowledged.Add(int64(len(done)))
+	for _, h := range done {
+		s.attempts.forget(h.delivery)
+	}
+	s.desk.release(s.desk.confirmed(done), nil)
+	tellLater(s.engine.tell, s.engine.tell.o.Settled,
+		observer.Settled{Topic: s.Topic, Group: s.Group, Events: len(done), Took: took})
+}
+
+// giveUpOn lets go those whose lease does not last until then, or whose group is
+// gone, and returns the others. With the zero time it lets go all.
+func (s *Subscription) giveUpOn(batch []*Hold, err error, then time.Time) (rest []*Hold) {
+	hopeless := then.IsZero() || errors.Is(err, backend.ErrClosed)
+	var let []*Hold
+	s.desk.mu.Lock()
+	for _, h := range batch {
+		if hopeless || h.lost || !h.until.After(then) {
+			let = append(let, h)
+		} else {
+			rest = append(rest, h)
+		}
+	}
+	let = answered(let, fmt.Errorf("eventbus: not acknowledged within the lease: %w", err))
+	s.desk.mu.Unlock()
+	s.desk.release(let, err)
+	return rest
+}
+
+// confirmed answers those who wait for their acknowledgement on receipt, unless
+// it came after the lease. It returns those that nobody waits for.
+func (d *desk) confirmed(done []*Hold) []*Hold {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, h := range done {
+		switch {
+		case h.acked == nil:
+		case h.lost || !h.until.After(now):
+			h.answer(errLeaseLost(nil))
+		default:
+			h.stage, h.isAcked = running, true
+			h.answer(nil)
+		}
+	}
+	return answered(done, nil)
+}
+
+// answered answers with err those who wait for an acknowledgement on receipt and
+// have no answer yet. It returns those that nobody waits for.
+func answered(hs []*Hold, err error) []*Hold {
+	return slices.DeleteFunc(hs, func(h *Hold) bool {
+		if h.acked != nil && err != nil {
+			h.answer(err)
+		}
+		return h.acked != nil
+	})
+}
+
+// answer ends ackAndWait.
+func (h *Hold) answer(err error) {
+	h.result = err
+	close(h.acked)
+}
+
+// callEach makes one call for a batch, or one per attachment where the group was
+// attached to anew. The error is as long as the batch.
+func (s *Subscription) callEach(batch []*Hold, call func(context.Context, *attachment, []backend.Delivery) error) error {
+	ctx, cancel := s.settleContext()
+	defer cancel()
+	one := batch[0].attachment
+	ds := make([]backend.Delivery, len(batch))
+	for i, h := range batch {
+		ds[i] = *h.delivery
+		if h.attachment != one {
+			return s.callApart(ctx, batch, call)
+		}
+	}
+	return call(ctx, one, ds)
+}
+
+func (s *Subscription) callApart(ctx context.Context, batch []*Hold, call func(context.Context, *attachment, []backend.Delivery) error) error {
+	errs := make([]error, len(batch))
+	for i, h := range batch {
+		errs[i] = backend.ErrorAt(call(ctx, h.attachment, []backend.Delivery{*h.delivery}), 0)
+	}
+	return backend.AsBatchError(errs)
+}
+
+// settleContext is alive even when a drain has given up: a cancelled context
+// never carries a settle.
+func (s *Subscription) settleContext() (context.Context, context.CancelFunc) {
+	if s.live.Err() != nil {
+		return context.WithTimeout(context.Background(), lastSettle)
+	}
+	return context.WithTimeout(s.live, settleTimeout)
+}
+
+// lastSettle bounds a call after a drain has given up.
+const lastSettle = 200 * time.Millisecond

@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"sync"
+
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// status is the state of a subscription, and why it is in it.
+type status struct {
+	sub *Subscription
+
+	mu    sync.Mutex
+	state observer.State
+	err   error
+}
+
+func (t *status) init(s *Subscription) { t.sub, t.state = s, observer.Starting }
+
+// set changes the state and tells. Nothing comes after Closed, and only Closed
+// after Draining. Trouble does not end a pause.
+func (t *status) set(to observer.State, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	from := t.state
+	switch {
+	case from == to, from == observer.Closed, from == observer.Draining && to != observer.Closed:
+		return
+	case from == observer.Paused && to == observer.Degraded:
+		return
+	}
+	t.state = to
+	if err != nil || to == observer.Running {
+		t.err = err
+	}
+	tell := t.sub.engine.tell
+	tellLater(tell, tell.o.StateChanged, observer.StateChanged{
+		Topic: t.sub.Topic, Group: t.sub.Group, From: from, To: to, Err: err,
+	})
+}
+
+// recovered ends a Degraded.
+func (t *status) recovered() {
+	t.mu.Lock()
+	degraded := t.state == observer.Degraded
+	t.mu.Unlock()
+	if degraded {
+		t.set(observer.Running, nil)
+	}
+}
+
+// State returns the state and, if something is wrong, what.
+func (s *Subscription) State() (observer.State, error) {
+	s.status.mu.Lock()
+	defer s.status.mu.Unlock()
+	return s.status.state, s.status.err
+}

@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/batch"
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A Mode says when a message is acknowledged.
+type Mode uint8
+
+// The modes.
+const (
+	OnSuccess Mode = iota // when the handler has returned nil
+	OnReceive             // just before the handler runs
+	Manual                // when the program says so
+)
+
+// An Order says which messages wait for each other.
+type Order uint8
+
+// The orders.
+const (
+	ByKey     Order = iota // those of one key
+	Unordered              // none
+	Total                  // all
+)
+
+// Config of a Subscription. Everything is set; what is zero means none.
+type Config struct {
+	Topic, Group string
+	Mode         Mode
+	Order        Order
+	Start        backend.Start
+	Concurrency  int
+	MaxInFlight  int
+	Limiter      limiter.Limiter
+	Lease        time.Duration
+	Timeout      time.Duration // of one run
+	Policy       Policy
+	DeadLetter   string // topic; empty: discard
+	Handle       func(ctx context.Context, h *Hold) error
+}
+
+// A Subscription feeds a handler from a group.
+//
+// Its goroutines: fetch, watch and keep, from start to the end of the drain; up
+// to Concurrency workers, hired when there is work; and while there is
+// something to settle, one each for acks, delays and burials.
+type Subscription struct {
+	Config
+	engine *Engine
+	base   context.Context // for handlers: values only
+
+	desk     desk
+	attempts attempts
+	workers  sync.WaitGroup
+	acks     *batch.Group[*Hold]
+	delays   *batch.Group[sentBack]
+	burials  *batch.Group[burial]
+
+	fetching   context.Context // done when nothing more is to be fetched
+	stopFetch  context.CancelCauseFunc
+	fetchEnded chan struct{}
+	live       context.Context // for settling; done when a drain gives up
+	giveUp     context.CancelCauseFunc
+	keeping    context.Context // done when nothing is held any more
+	stopKeep   context.CancelFunc
+	keepers    sync.WaitGroup
+	nudge      chan struct{} // for watch, when there is a new moment to watch for
+
+	status   status
+	counts   Counts
+	draining sync.Once
+	drained  chan struct{}
+	drainErr error
+
+	mu         sync.Mutex
+	attachment *attachment
+	reads      context.Context         // of the reads until the next Pause
+	pause      context.CancelCauseFunc // ends the Receive under way
+	resumed    chan struct{}           // closed unless paused
+}
+
+const (
+	acksPerCall   = 256
+	ackWait       = 2 * time.Millisecond
+	attachTimeout = 30 * time.Second
+)
+
+// Subscribe attaches to the group and starts. ctx bounds attaching; handlers
+// inherit its values.
+func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
+	s := &Subscription{Config: c, engine: e, base: context.WithoutCancel(ctx)}
+	s.fetchEnded, s.drained, s.nudge = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	s.resumed = make(chan struct{})
+	close(s.resumed)
+	s.status.init(s)
+	if err := s.checkDeadLetter(ctx); err != nil {
+		return nil, err
+	}
+	a, err := s.attach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkAbilities(a); err != nil {
+		return nil, errors.Join(err, a.source.Close())
+	}
+	s.attachment = a
+	s.start()
+	if err := e.join(s); err != nil {
+		_ = s.Drain(ctx)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Subscription) start() {
+	s.desk.init(s)
+	most := acksPerCall
+	if b := s.engine.limits.Batch; b > 0 {
+		most = min(most, b)
+	}
+	wait := ackWait
+	if s.Mode == OnReceive {
+		wait = 0
+	}
+	s.acks = batch.New(most, wait, s.flushAcks)
+	s.delays = batch.New(most, 0, s.flushDelays)
+	s.burials = batch.New(most, 0, s.flushBurials)
+	s.fetching, s.stopFetch = context.WithCancelCause(context.Background())
+	s.live, s.giveUp = context.WithCancelCause(context.Background())
+	s.keeping, s.stopKeep = context.WithCancel(context.Background())
+	s.status.set(observer.Running, nil)
+	s.engine.upkeep.join(s.Topic, s.Group)
+	s.keepers.Go(s.watch)
+	s.keepers.Go(s.keep)
+	go s.fetch()
+}
+
+func (s *Subscription) attach(ctx context.Context) (*attachment, error) {
+	src, err := s.engine.backend.Attach(ctx, backend.Config{
+		Topic: s.Topic, Group: s.Group, Start: s.Start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
+		ConfirmAcks: s.Mode != OnSuccess, Notify: s.engine.tell.noticed,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a := &attachment{source: src}
+	a.delayer, _ = backend.As[backend.Delayer](src)
+	a.extender, _ = backend.As[backend.Extender](src)
+	return a, nil
+}
+
+// checkDeadLetter finds out at start whether the dead-letter topic may be
+// written to, where the backend can tell.
+func (s *Subscription) checkDeadLetter(ctx context.Context) error {
+	if s.DeadLetter == "" {
+		return nil
+	}
+	d, ok := backend.As[backend.Declarer](s.engine.backend)
+	if !ok {
+		return nil
+	}
+	if err := d.Declare(ctx, s.DeadLetter); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("dead-letter topic %s: %w", s.DeadLetter, err)
+	}
+	return nil
+}
+
+// ErrNeedsExtender: the timeout asks for leases that the backend cannot extend.
+var ErrNeedsExtender = errors.New("the backend cannot extend leases, so a handler must finish within one")
+
+func (s *Subscription) checkAbilities(a *attachment) error {
+	if a.extender == nil && (s.Timeout == 0 || s.Timeout >= s.Lease) {
+		return ErrNeedsExtender
+	}
+	return nil
+}
+
+func (s *Subscription) attached() *attachment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attachment
+}
+
+// Pause takes no new messages until Resume. Those held go on.
+func (s *Subscription) Pause() {
+	s.mu.Lock()
+	pausing := isClosed(s.resumed)
+	if pausing {
+		s.resumed = make(chan struct{})
+		if s.pause != nil {
+			s.pause(errPaused)
+		}
+	}
+	s.mu.Unlock()
+	if pausing {
+		s.status.set(observer.Paused, nil)
+	}
+}
+
+// Resume ends a Pause.
+func (s *Subscription) Resume() {
+	s.mu.Lock()
+	resuming := !isClosed(s.resumed)
+	if resuming {
+		close(s.resumed)
+	}
+	s.mu.Unlock()
+	if resuming {
+		s.status.set(observer.Running, nil)
+	}
+}
+
+var errPaused = errors.New("eventbus: paused")
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Done is closed when the subscription has ended.
+func (s *Subscription) Done() <-chan struct{} { return s.drained }
+
+// Drain ends the subscription: it takes nothing new, gives back what has not
+// started, waits for handlers, settles and leaves the group. When ctx is done
+// it cancels the handlers, waits a second more and returns what it left behind
+// as an *AbandonedError.
+func (s *Subscription) Drain(ctx context.Context) error {
+	s.draining.Do(func() {
+		s.drainErr = s.drain(ctx)
+		close(s.drained)
+	})
+	return s.drainErr
+}

@@ -1,0 +1,236 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// watch is the one clock of a subscription: it ends runs that take too long,
+// notices leases that have run out, starts retries that wait here, and lets
+// go on what waits for a message that does not come back. It sleeps until the
+// next of these moments and costs a handler nothing.
+func (s *Subscription) watch() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		seen, next := s.desk.look(time.Now())
+		s.act(seen)
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-timer.C:
+		case <-s.nudge:
+		case <-s.keeping.Done():
+			return
+		}
+	}
+}
+
+// stuckAfter is how long after its timeout a handler that does not return is
+// told to be stuck.
+const stuckAfter = 5 * time.Second
+
+// A sighting is what the watch found.
+type sighting struct {
+	lost    []*Hold
+	late    []*Hold // runs past their timeout
+	expired []*Hold // entrusted, past their timeout
+	stuck   []observer.Stuck
+}
+
+// look finds what is due at the moment now, and when to look next; zero: when
+// nudged.
+func (d *desk) look(now time.Time) (seen sighting, next time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	soonest := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	for _, h := range d.all() {
+		d.lookAt(h, now, &seen, soonest)
+	}
+	d.resting = slices.DeleteFunc(d.resting, func(h *Hold) bool {
+		if h.stage == resting && h.due.After(now) {
+			soonest(h.due)
+			return false
+		}
+		if h.stage == resting {
+			h.stage = unstarted
+			d.ready.push(h)
+		}
+		return true
+	})
+	d.rouse()
+	if d.held > 0 && d.sub.Timeout > 0 {
+		soonest(now.Add(d.sub.Timeout)) // of what may start in the meantime
+	}
+	if d.lanes.AwayCount() > 0 {
+		if !d.asking.IsZero() && now.Sub(d.asking) >= comeBack {
+			d.clear(now)
+			d.rouse()
+		}
+		soonest(now.Add(comeBack))
+	}
+	d.watchIdles = next.IsZero()
+	return seen, next
+}
+
+// lookAt checks one Hold against the clock.
+func (d *desk) lookAt(h *Hold, now time.Time, seen *sighting, soonest func(time.Time)) {
+	if h.lost || h.isAcked || h.stage == settling || h.stage == returning {
+		// Its lease matters no more, or is minded by those who settle.
+	} else if !h.until.After(now) {
+		seen.lost = append(seen.lost, h)
+	} else {
+		soonest(h.until)
+	}
+	if d.sub.Timeout == 0 || h.began.IsZero() || !h.working && h.stage != entrusted {
+		return
+	}
+	deadline := h.began.Add(d.sub.Timeout)
+	switch {
+	case deadline.After(now):
+		soonest(deadline)
+	case !h.late:
+		h.late = true
+		if d.sub.Mode == Manual && (h.stage == running || h.stage == entrusted) {
+			seen.expired = append(seen.expired, h)
+		} else {
+			seen.late = append(seen.late, h)
+		}
+		soonest(deadline.Add(stuckAfter))
+	case h.working && !h.stuck && !deadline.Add(stuckAfter).After(now):
+		h.stuck = true
+		seen.stuck = append(seen.stuck, observer.Stuck{About: h.about(), Running: now.Sub(h.began)})
+	case h.working && !h.stuck:
+		soonest(deadline.Add(stuckAfter))
+	}
+}
+
+// act does what follows from what was seen.
+func (s *Subscription) act(seen sighting) {
+	for _, h := range seen.lost {
+		s.lose(h, nil)
+	}
+	timeout := &TimeoutError{After: s.Timeout}
+	for _, h := range seen.late {
+		h.ctx.cancel(context.DeadlineExceeded, timeout)
+	}
+	for _, h := range seen.expired {
+		h.ctx.cancel(context.DeadlineExceeded, timeout)
+		if s.desk.expire(h) {
+			s.failed(h, timeout)
+		}
+	}
+	for _, st := range seen.stuck {
+		tellNow(s.engine.tell, s.engine.tell.o.Stuck, st)
+	}
+}
+
+// expire takes h back from the program, which has had its time.
+func (d *desk) expire(h *Hold) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch h.stage {
+	case running:
+		h.inTrust = true
+		d.entrusted++
+	case entrusted:
+	default:
+		return false // it was settled just now
+	}
+	h.stage, h.expired = settling, true
+	return true
+}
+
+// keep restarts the lease of everything held, in one call a third of a lease.
+func (s *Subscription) keep() {
+	ticker := time.NewTicker(max(s.Lease/3, time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.extend()
+		case <-s.keeping.Done():
+			return
+		}
+	}
+}
+
+func (s *Subscription) extend() {
+	a := s.attached()
+	if a.extender == nil {
+		return
+	}
+	hs, ds := s.desk.keepable(a)
+	most := len(hs)
+	if b := s.engine.limits.Batch; b > 0 {
+		most = b
+	}
+	for len(hs) > 0 {
+		n := min(most, len(hs))
+		s.extendSome(a, hs[:n], ds[:n])
+		hs, ds = hs[n:], ds[n:]
+	}
+}
+
+func (s *Subscription) extendSome(a *attachment, hs []*Hold, ds []backend.Delivery) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(s.keeping, max(s.Lease/3, time.Millisecond))
+	defer cancel()
+	err := a.extender.Extend(ctx, ds)
+	if s.keeping.Err() != nil {
+		return
+	}
+	kept, troubled := 0, 0
+	until := start.Add(s.Lease)
+	for i, h := range hs {
+		switch e := backend.ErrorAt(err, i); {
+		case e == nil:
+			s.desk.renew(h, until)
+			kept++
+		case errors.Is(e, backend.ErrLeaseLost):
+			s.lose(h, e)
+		default:
+			troubled++ // the watch sees whether the lease runs out
+		}
+	}
+	if troubled > 0 {
+		s.engine.tell.failed(observer.Extend, s.about(), troubled, err)
+	}
+	if kept > 0 {
+		tellLater(s.engine.tell, s.engine.tell.o.Extended,
+			observer.Extended{Topic: s.Topic, Group: s.Group, Events: kept, Took: time.Since(start)})
+	}
+}
+
+// keepable lists what is to be kept of one attachment.
+func (d *desk) keepable(a *attachment) (hs []*Hold, ds []backend.Delivery) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, h := range d.all() {
+		if h.attachment == a && !h.lost && !h.isAcked && h.stage != returning {
+			hs = append(hs, h)
+			ds = append(ds, *h.delivery)
+		}
+	}
+	return hs, ds
+}
+
+func (d *desk) renew(h *Hold, until time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if until.After(h.until) {
+		h.until = until
+	}
+}

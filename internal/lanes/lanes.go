@@ -1,0 +1,158 @@
+// Package lanes keeps the order of keys: of each key one item runs at a time,
+// in the order of positions, and what was sent away to come back later is
+// waited for.
+package lanes
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Lanes are ready to use when zero. They are not safe for concurrent use: the
+// caller has a lock of its own around them.
+type Lanes[T any] struct {
+	lanes map[string]*lane[T]
+	free  []*lane[T] // empty ones, for the next keys
+	away  int        // in all lanes
+}
+
+// A lane has the items of one key. It exists while one runs, waits or is away.
+type lane[T any] struct {
+	busy  bool        // one runs
+	queue []queued[T] // held, by position
+	away  []absent    // to come back, by position
+}
+
+type queued[T any] struct {
+	position string
+	item     T
+}
+
+type absent struct {
+	position string
+	due      time.Time
+}
+
+// Enter adds an item that has arrived. It returns the item of this key that is
+// to run now, if any: the lane is then busy until [Lanes.Leave].
+func (l *Lanes[T]) Enter(key, position string, item T) (T, bool) {
+	n := l.lane(key)
+	if i, ok := slices.BinarySearchFunc(n.away, position, absent.compare); ok {
+		n.away = slices.Delete(n.away, i, i+1)
+		l.away--
+	}
+	i := len(n.queue)
+	for i > 0 && n.queue[i-1].position > position { // almost always at the end
+		i--
+	}
+	n.queue = slices.Insert(n.queue, i, queued[T]{position, item})
+	return l.next(key, n)
+}
+
+// Crowded reports whether an item of key should not enter but go back, since
+// something before it is away and limit items wait already; and until when.
+func (l *Lanes[T]) Crowded(key, position string, limit int) (due time.Time, crowded bool) {
+	n := l.lanes[key]
+	if n == nil || len(n.away) == 0 || n.away[0].position >= position || len(n.queue) < limit {
+		return time.Time{}, false
+	}
+	return n.away[0].due, true
+}
+
+// Away notes that the item at position was sent away until due: nothing behind
+// it runs before it has come back, or is given up.
+func (l *Lanes[T]) Away(key, position string, due time.Time) {
+	n := l.lane(key)
+	i, ok := slices.BinarySearchFunc(n.away, position, absent.compare)
+	if ok {
+		n.away[i].due = due
+		return
+	}
+	n.away = slices.Insert(n.away, i, absent{position, due})
+	l.away++
+}
+
+// AwayCount is how many items are away, in all lanes.
+func (l *Lanes[T]) AwayCount() int { return l.away }
+
+// Leave ends the run of key's item and returns the next to run, if any.
+func (l *Lanes[T]) Leave(key string) (T, bool) {
+	n := l.lanes[key]
+	n.busy = false
+	return l.next(key, n)
+}
+
+// Remove takes out an item that waits and is no longer held. It returns the
+// next to run, if any.
+func (l *Lanes[T]) Remove(key, position string) (T, bool) {
+	n := l.lanes[key]
+	if n == nil {
+		var none T
+		return none, false
+	}
+	n.queue = slices.DeleteFunc(n.queue, func(q queued[T]) bool { return q.position == position })
+	return l.next(key, n)
+}
+
+// GiveUp stops waiting for what was due at or before the given moment: it is
+// with another member. It returns what is to run now.
+func (l *Lanes[T]) GiveUp(before time.Time) (run []T) {
+	if l.away == 0 {
+		return nil
+	}
+	for key, n := range l.lanes {
+		was := len(n.away)
+		if was == 0 {
+			continue
+		}
+		n.away = slices.DeleteFunc(n.away, func(a absent) bool { return !a.due.After(before) })
+		l.away -= was - len(n.away)
+		if item, ok := l.next(key, n); ok {
+			run = append(run, item)
+		}
+	}
+	return run
+}
+
+// next starts the first item of the queue unless something before it runs or is
+// away, and forgets a lane that is empty.
+func (l *Lanes[T]) next(key string, n *lane[T]) (item T, ok bool) {
+	switch {
+	case n.busy:
+		return item, false
+	case len(n.queue) == 0:
+		if len(n.away) == 0 {
+			delete(l.lanes, key)
+			if len(l.free) < 1024 {
+				l.free = append(l.free, n)
+			}
+		}
+		return item, false
+	case len(n.away) > 0 && n.away[0].position < n.queue[0].position:
+		return item, false
+	}
+	item = n.queue[0].item
+	n.queue = slices.Delete(n.queue, 0, 1)
+	n.busy = true
+	return item, true
+}
+
+func (l *Lanes[T]) lane(key string) *lane[T] {
+	n := l.lanes[key]
+	if n != nil {
+		return n
+	}
+	if last := len(l.free) - 1; last >= 0 {
+		n, l.free = l.free[last], l.free[:last]
+	} else {
+		n = &lane[T]{}
+	}
+	if l.lanes == nil {
+		l.lanes = map[string]*lane[T]{}
+	}
+	l.lanes[key] = n
+	return n
+}
+
+func (a absent) compare(position string) int { return strings.Compare(a.position, position) }
