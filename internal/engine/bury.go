@@ -85,7 +85,7 @@ func (s *Subscription) flushBurials(batch []burial) {
 			continue
 		}
 		s.counts.deadLettered.Add(1)
-		tellLater(s.engine.tell, s.engine.tell.o.DeadLettered, observer.DeadLettered{
+		tell(s.engine.tell.later.DeadLettered, observer.DeadLettered{
 			About: b.hold.about(), DeadLetter: s.DeadLetter, Reason: b.reason, Err: b.err,
 		})
 		s.settleAside(b.hold)
@@ -112,7 +112,7 @@ func (s *Subscription) deadLetter(b burial) *backend.Message {
 	set(DeadReason, b.reason, maxErrorText)
 	set(DeadError, b.err.Error(), maxErrorText)
 	set(DeadErrorClass, errorClass(b.err), maxErrorText)
-	if p, ok := errors.AsType[*PanicError](b.err); ok {
+	if p, ok := errors.AsType[*observer.PanicError](b.err); ok {
 		set(DeadStack, string(p.Stack), maxStack)
 	}
 	set(DeadAttempts, strconv.Itoa(b.hold.attempt), maxErrorText)
@@ -130,9 +130,9 @@ func (s *Subscription) deadLetter(b burial) *backend.Message {
 func errorClass(err error) string {
 	for {
 		switch err.(type) {
-		case *PanicError:
+		case *observer.PanicError:
 			return "panic"
-		case *TimeoutError:
+		case *observer.TimeoutError:
 			return "timeout"
 		}
 		next := errors.Unwrap(err)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/seed41896749/eventbus/observer"
@@ -12,7 +11,7 @@ import (
 // what they leave to settle.
 const lastWait = time.Second
 
-func (s *Subscription) drain(ctx context.Context) error {
+func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.status.set(observer.Draining, nil)
 	s.stopFetch(ErrShutdown)
 	for _, h := range s.desk.close() {
@@ -36,15 +35,12 @@ func (s *Subscription) drain(ctx context.Context) error {
 	s.keepers.Wait()
 	unsettled := s.desk.abandon()
 	s.counts.abandon(unsettled)
-	err := s.attached().source.Close()
+	err = s.attached().source.Close()
 	s.engine.upkeep.leave(s.Topic, s.Group)
 	s.engine.leave(s)
 	s.giveUp(ErrShutdown)
 	s.status.set(observer.Closed, nil)
-	if handlers+unsettled > 0 {
-		err = errors.Join(&AbandonedError{Topic: s.Topic, Group: s.Group, Handlers: handlers, Unsettled: unsettled}, err)
-	}
-	return err
+	return Abandoned{Topic: s.Topic, Group: s.Group, Handlers: handlers, Unsettled: unsettled}, err
 }
 
 // awaitQuiet waits until no handler runs and the program has settled what it was

@@ -39,6 +39,7 @@ type Engine struct {
 	closing bool
 	subs    map[*Subscription]struct{}
 	down    chan struct{} // closed when Shutdown has ended
+	left    []Abandoned
 	downErr error
 }
 
@@ -68,8 +69,7 @@ func (e *Engine) Failed() <-chan error { return e.failed }
 
 // Publish stores msgs; see publisher.
 func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
-	hook := e.tell.o.Published
-	if hook == nil {
+	if e.tell.now.Published == nil {
 		return e.publisher.publish(ctx, msgs)
 	}
 	start := time.Now()
@@ -115,39 +115,47 @@ func errOr(err, other error) error {
 }
 
 // Shutdown drains every subscription, then the publisher, and closes the
-// backend. Of several calls the first does it, the others wait for it.
-func (e *Engine) Shutdown(ctx context.Context) error {
+// backend. It returns what the drains left behind. Of several calls the first
+// does it, the others wait for it.
+func (e *Engine) Shutdown(ctx context.Context) ([]Abandoned, error) {
 	e.mu.Lock()
-	if e.closing {
-		e.mu.Unlock()
-		select {
-		case <-e.down:
-			return e.downErr
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	e.closing = true
-	subs := e.subs
-	e.subs = nil
+	first, subs := !e.closing, e.subs
+	e.closing, e.subs = true, nil
 	e.mu.Unlock()
+	if first {
+		e.left, e.downErr = e.shutdown(ctx, subs)
+		close(e.down)
+		return e.left, e.downErr
+	}
+	select {
+	case <-e.down:
+		return e.left, e.downErr
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
 
-	errs := make([]error, len(subs))
+func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) (left []Abandoned, err error) {
+	var mu sync.Mutex
+	var errs []error
 	var wg sync.WaitGroup
-	i := 0
 	for s := range subs {
-		slot := &errs[i]
-		i++
-		wg.Go(func() { *slot = s.Drain(ctx) })
+		wg.Go(func() {
+			l, err := s.Drain(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+			if l.Handlers+l.Unsettled > 0 {
+				left = append(left, l)
+			}
+		})
 	}
 	wg.Wait()
 	errs = append(errs, e.publisher.close(ctx))
 	e.upkeep.close()
 	errs = append(errs, e.backend.Close())
 	e.tell.close(ctx)
-	e.downErr = errors.Join(errs...)
-	close(e.down)
-	return e.downErr
+	return left, errors.Join(errs...)
 }
 
 // join counts s in, so that Shutdown drains it.

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"runtime/debug"
+
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // invoke runs the handler. It is the only place that does. A panic becomes an
@@ -15,6 +17,6 @@ func (s *Subscription) invoke(h *Hold) (err error) {
 // recovered turns a panic into a PanicError.
 func recovered(err *error) {
 	if v := recover(); v != nil {
-		*err = &PanicError{Value: v, Stack: debug.Stack()}
+		*err = &observer.PanicError{Value: v, Stack: debug.Stack()}
 	}
 }

@@ -55,5 +55,5 @@ func (s *Subscription) tellLost(h *Hold, why error) {
 	if why == nil {
 		why = backend.ErrLeaseLost
 	}
-	tellLater(s.engine.tell, s.engine.tell.o.LeaseLost, observer.LeaseLost{About: h.about(), Running: h.working, Err: why})
+	tell(s.engine.tell.later.LeaseLost, observer.LeaseLost{About: h.about(), Running: h.working, Err: why})
 }

@@ -100,7 +100,7 @@ func (u *upkeep) run(ctx context.Context, topic, group string) {
 		}
 		again.Reset()
 		next = max(next, minMaintenance)
-		tellLater(u.engine.tell, u.engine.tell.o.Maintained,
+		tell(u.engine.tell.later.Maintained,
 			observer.Maintained{Topic: topic, Group: group, Took: time.Since(start), Next: next})
 	}
 }

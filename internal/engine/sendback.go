@@ -26,7 +26,7 @@ func (s *Subscription) retry(h *Hold, v verdict, err error) {
 		s.counts.retried.Add(1)
 		s.attempts.note(h.delivery, h.attempt)
 	}
-	tellLater(s.engine.tell, s.engine.tell.o.Retried, observer.Retried{About: h.about(), After: after, Err: err})
+	tell(s.engine.tell.later.Retried, observer.Retried{About: h.about(), After: after, Err: err})
 	due := time.Now().Add(after)
 	if h.attachment.delayer != nil && s.desk.sendAway(h, due) {
 		s.delays.Add(sentBack{hold: h, due: due, refund: v.refund && s.canRefund()})

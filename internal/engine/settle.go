@@ -113,7 +113,7 @@ func (s *Subscription) acked(done []*Hold, took time.Duration) {
 		s.attempts.forget(h.delivery)
 	}
 	s.desk.release(s.desk.confirmed(done), nil)
-	tellLater(s.engine.tell, s.engine.tell.o.Settled,
+	tell(s.engine.tell.later.Settled,
 		observer.Settled{Topic: s.Topic, Group: s.Group, Events: len(done), Took: took})
 }
 

@@ -33,8 +33,7 @@ func (t *status) set(to observer.State, err error) {
 	if err != nil || to == observer.Running {
 		t.err = err
 	}
-	tell := t.sub.engine.tell
-	tellLater(tell, tell.o.StateChanged, observer.StateChanged{
+	tell(t.sub.engine.tell.later.StateChanged, observer.StateChanged{
 		Topic: t.sub.Topic, Group: t.sub.Group, From: from, To: to, Err: err,
 	})
 }

@@ -80,6 +80,7 @@ type Subscription struct {
 	counts   Counts
 	draining sync.Once
 	drained  chan struct{}
+	left     Abandoned
 	drainErr error
 
 	mu         sync.Mutex
@@ -116,7 +117,7 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	s.attachment = a
 	s.start()
 	if err := e.join(s); err != nil {
-		_ = s.Drain(ctx)
+		_, _ = s.Drain(ctx)
 		return nil, err
 	}
 	return s, nil
@@ -236,12 +237,11 @@ func (s *Subscription) Done() <-chan struct{} { return s.drained }
 
 // Drain ends the subscription: it takes nothing new, gives back what has not
 // started, waits for handlers, settles and leaves the group. When ctx is done
-// it cancels the handlers, waits a second more and returns what it left behind
-// as an *AbandonedError.
-func (s *Subscription) Drain(ctx context.Context) error {
+// it cancels the handlers, waits a second more and returns what it left behind.
+func (s *Subscription) Drain(ctx context.Context) (left Abandoned, err error) {
 	s.draining.Do(func() {
-		s.drainErr = s.drain(ctx)
+		s.left, s.drainErr = s.drain(ctx)
 		close(s.drained)
 	})
-	return s.drainErr
+	return s.left, s.drainErr
 }

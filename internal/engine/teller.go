@@ -2,107 +2,47 @@ package engine
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/batch"
 	"github.com/seed41896749/eventbus/observer"
 )
 
 // A teller speaks to the observer. What happens on the way of leases, reads and
-// acknowledgements is told by a goroutine of the teller's; a hook that panics
-// is recovered from.
+// acknowledgements is told later, by a goroutine of the queue's.
 type teller struct {
-	o      observer.Observer
-	queue  *batch.Group[func()]
-	behind atomic.Int64
-	missed atomic.Int64
+	now   observer.Observer
+	later observer.Observer
+	queue *observer.Queue
 }
 
 const maxBehind = 4096
 
 func newTeller(o observer.Observer) *teller {
-	t := &teller{o: o}
-	t.queue = batch.New(maxBehind, 0, func(fs []func()) {
-		for _, f := range fs {
-			t.behind.Add(-1)
-			t.guarded(f)
-		}
-		if n := t.missed.Swap(0); n > 0 && t.o.Failed != nil {
-			t.guarded(func() {
-				t.o.Failed(observer.Failed{Scope: observer.Observe, Events: int(n), Err: errMissed})
-			})
-		}
-	})
-	return t
+	q := observer.Async(o, maxBehind)
+	return &teller{now: observer.Safe(o), later: q.Observer(), queue: q}
 }
 
-var errMissed = fmt.Errorf("eventbus: the observer is too slow: events were not told")
-
-// later tells on the teller's own goroutine.
-func (t *teller) later(f func()) {
-	if t.behind.Add(1) > maxBehind {
-		t.behind.Add(-1)
-		t.missed.Add(1)
-		return
-	}
-	t.queue.Add(f)
-}
-
-// guarded runs f and survives its panic.
-func (t *teller) guarded(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			t.hookPanicked(v, debug.Stack())
-		}
-	}()
-	f()
-}
-
-func (t *teller) hookPanicked(v any, stack []byte) {
-	if t.o.Failed == nil {
-		return
-	}
-	defer func() { _ = recover() }() // it may be Failed itself that panics
-	t.o.Failed(observer.Failed{Scope: observer.Observe, Err: &PanicError{Value: v, Stack: stack}})
-}
-
-// close tells what is left, unless a hook takes longer than ctx allows.
+// close tells what is left, unless a hook takes longer than ctx allows, or a
+// moment if that is over.
 func (t *teller) close(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		t.queue.Wait()
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		select { // a moment more, as nothing may be left to tell
-		case <-done:
-		case <-time.After(100 * time.Millisecond):
-		}
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 100*time.Millisecond)
+		defer cancel()
 	}
+	_ = t.queue.Wait(ctx)
 }
 
-// tellLater tells e to hook, if there is one.
-func tellLater[E any](t *teller, hook func(E), e E) {
+// tell tells e to hook, if there is one.
+func tell[E any](hook func(E), e E) {
 	if hook != nil {
-		t.later(func() { hook(e) })
-	}
-}
-
-// tellNow tells e to hook, if there is one, on this goroutine.
-func tellNow[E any](t *teller, hook func(E), e E) {
-	if hook != nil {
-		t.guarded(func() { hook(e) })
+		hook(e)
 	}
 }
 
 func (t *teller) failed(scope observer.Scope, about observer.About, events int, err error) {
-	tellLater(t, t.o.Failed, observer.Failed{Scope: scope, About: about, Events: events, Err: err})
+	tell(t.later.Failed, observer.Failed{Scope: scope, About: about, Events: events, Err: err})
 }
 
 func (t *teller) published(msgs []*backend.Message, took time.Duration, err error) {
@@ -117,9 +57,9 @@ func (t *teller) published(msgs []*backend.Message, took time.Duration, err erro
 			}
 		}
 	}
-	tellNow(t, t.o.Published, p)
+	tell(t.now.Published, p)
 }
 
 func (t *teller) noticed(n backend.Notice) {
-	tellLater(t, t.o.Noticed, observer.Noticed{Topic: n.Topic, Group: n.Group, Text: n.Text, Err: n.Err})
+	tell(t.later.Noticed, observer.Noticed{Topic: n.Topic, Group: n.Group, Text: n.Text, Err: n.Err})
 }

@@ -122,7 +122,7 @@ func (s *Subscription) act(seen sighting) {
 	for _, h := range seen.lost {
 		s.lose(h, nil)
 	}
-	timeout := &TimeoutError{After: s.Timeout}
+	timeout := &observer.TimeoutError{After: s.Timeout}
 	for _, h := range seen.late {
 		h.ctx.cancel(context.DeadlineExceeded, timeout)
 	}
@@ -133,7 +133,7 @@ func (s *Subscription) act(seen sighting) {
 		}
 	}
 	for _, st := range seen.stuck {
-		tellNow(s.engine.tell, s.engine.tell.o.Stuck, st)
+		tell(s.engine.tell.now.Stuck, st)
 	}
 }
 
@@ -209,7 +209,7 @@ func (s *Subscription) extendSome(a *attachment, hs []*Hold, ds []backend.Delive
 		s.engine.tell.failed(observer.Extend, s.about(), troubled, err)
 	}
 	if kept > 0 {
-		tellLater(s.engine.tell, s.engine.tell.o.Extended,
+		tell(s.engine.tell.later.Extended,
 			observer.Extended{Topic: s.Topic, Group: s.Group, Events: kept, Took: time.Since(start)})
 	}
 }

@@ -20,7 +20,7 @@ func (s *Subscription) worker() {
 		if done {
 			return
 		}
-		s.afterRun(h, &PanicError{Stack: debug.Stack()})
+		s.afterRun(h, &observer.PanicError{Stack: debug.Stack()})
 		s.workers.Go(s.worker)
 	}()
 	for h = s.desk.take(); h != nil; h = s.desk.take() {
@@ -82,9 +82,9 @@ func (s *Subscription) afterRun(h *Hold, err error) {
 	took := time.Since(h.began)
 	lost, late, decided := s.desk.returned(h, took, err)
 	if late && err != nil && !isTimeout(err) {
-		err = fmt.Errorf("%w: %w", &TimeoutError{After: s.Timeout}, err)
+		err = fmt.Errorf("%w: %w", &observer.TimeoutError{After: s.Timeout}, err)
 	}
-	if p, ok := errors.AsType[*PanicError](err); ok {
+	if p, ok := errors.AsType[*observer.PanicError](err); ok {
 		s.engine.tell.failed(observer.Panic, h.about(), 1, p)
 	}
 	if err != nil {
@@ -109,17 +109,17 @@ func (s *Subscription) afterRun(h *Hold, err error) {
 }
 
 func isTimeout(err error) bool {
-	_, ok := errors.AsType[*TimeoutError](err)
+	_, ok := errors.AsType[*observer.TimeoutError](err)
 	return ok
 }
 
 func (s *Subscription) handled(h *Hold, took time.Duration, err error, o observer.Outcome) {
-	if s.engine.tell.o.Handled != nil {
-		tellNow(s.engine.tell, s.engine.tell.o.Handled, observer.Handled{About: h.about(), Took: took, Err: err, Outcome: o})
+	if s.engine.tell.now.Handled != nil {
+		tell(s.engine.tell.now.Handled, observer.Handled{About: h.about(), Took: took, Err: err, Outcome: o})
 	}
 }
 
 func (s *Subscription) discarded(h *Hold, reason string, err error) {
 	s.counts.discarded.Add(1)
-	tellLater(s.engine.tell, s.engine.tell.o.Discarded, observer.Discarded{About: h.about(), Reason: reason, Err: err})
+	tell(s.engine.tell.later.Discarded, observer.Discarded{About: h.about(), Reason: reason, Err: err})
 }

@@ -1,0 +1,189 @@
+// Package eventbus publishes and subscribes to events through one small API, with
+// the broker chosen by configuration: in memory, Redis Streams, NATS JetStream,
+// or a backend of one's own.
+//
+// A [Bus] is a [Publisher] and a [Subscriber]; programs depend on those two. A
+// [Handler] that returns nil has handled its event; an error brings the event
+// back after a while, to this group only, and in the end to a dead-letter topic.
+// Every event reaches every group at least once until it is settled: a handler
+// must bear to see one twice.
+package eventbus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/engine"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A Publisher stores events.
+type Publisher interface {
+	// Publish stores events in topic, in the order given, and returns when all
+	// are stored as durably as the backend can; a failure is a *PublishError.
+	// It fills ID, Source, Time and Position.
+	Publish(ctx context.Context, topic string, events ...*Event) error
+}
+
+// A Subscriber feeds handlers.
+type Subscriber interface {
+	// Subscribe makes h a member of the group o.Group of topic.
+	Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error)
+}
+
+// A PublisherFunc is a function as a [Publisher], for wrappers and fakes.
+type PublisherFunc func(ctx context.Context, topic string, events ...*Event) error
+
+// Publish calls f.
+func (f PublisherFunc) Publish(ctx context.Context, topic string, events ...*Event) error {
+	return f(ctx, topic, events...)
+}
+
+// Options of a [Bus]. Zero fields mean the default.
+type Options struct {
+	// Service names the program: Source of events that have none.
+	Service string
+
+	// Observer watches. The zero Observer: observer.Slog(nil), which logs what
+	// goes wrong with slog's default logger.
+	Observer observer.Observer
+
+	// Middleware wraps every handler, the first outermost.
+	Middleware []Middleware
+
+	// PublishMiddleware wraps Publish, the first outermost.
+	PublishMiddleware []PublishMiddleware
+
+	// PublishTimeout bounds a Publish, repeats included, beside its context.
+	// Default 30 s; negative: none.
+	PublishTimeout time.Duration
+
+	// DrainTimeout bounds the Shutdown at the end of Run. Default 25 s;
+	// negative: none.
+	DrainTimeout time.Duration
+
+	// Dedup stores an event only once while the backend remembers its ID
+	// (Limits.OnceWindow), so that repeating a Publish is safe. It is refused
+	// where the backend does not remember.
+	Dedup bool
+
+	// MaxPending and MaxPendingBytes bound what waits to be published. Defaults
+	// 10,000 events and 64 MiB. When they are reached Publish waits, or, with
+	// RejectWhenFull, returns ErrBackpressure.
+	MaxPending      int
+	MaxPendingBytes int
+	RejectWhenFull  bool
+}
+
+// A Bus publishes and subscribes through one backend. Its methods are safe for
+// concurrent use. It has no goroutines of its own while nothing is subscribed and
+// nothing being published.
+type Bus struct {
+	engine  *engine.Engine
+	options Options
+	publish Publisher
+	invalid error // of the options
+}
+
+var (
+	_ Publisher  = (*Bus)(nil)
+	_ Subscriber = (*Bus)(nil)
+)
+
+// New returns a bus that owns b: Shutdown closes it. If o is contradictory, each
+// call of the bus returns the *FieldError that says so.
+func New(b backend.Backend, o Options) *Bus {
+	bus := &Bus{options: o.withDefaults()}
+	bus.invalid = bus.options.check(backend.LimitsOf(b))
+	o = bus.options
+	bus.engine = engine.New(b, engine.Options{
+		Observer:        o.Observer,
+		PublishTimeout:  max(o.PublishTimeout, 0),
+		MaxPending:      o.MaxPending,
+		MaxPendingBytes: o.MaxPendingBytes,
+		RejectWhenFull:  o.RejectWhenFull,
+	})
+	bus.publish = PublisherFunc(bus.store)
+	for i := len(o.PublishMiddleware) - 1; i >= 0; i-- {
+		bus.publish = o.PublishMiddleware[i](bus.publish)
+	}
+	return bus
+}
+
+func (o Options) withDefaults() Options {
+	if o.Observer.IsZero() {
+		o.Observer = observer.Slog(nil)
+	}
+	setDefault(&o.PublishTimeout, 30*time.Second)
+	setDefault(&o.DrainTimeout, 25*time.Second)
+	setDefault(&o.MaxPending, 10_000)
+	setDefault(&o.MaxPendingBytes, 64<<20)
+	return o
+}
+
+func (o Options) check(l backend.Limits) error {
+	switch {
+	case o.MaxPending < 0:
+		return &FieldError{Field: "Options.MaxPending", Reason: "is negative"}
+	case o.MaxPendingBytes < 0:
+		return &FieldError{Field: "Options.MaxPendingBytes", Reason: "is negative"}
+	case o.Dedup && l.OnceWindow == 0:
+		return &FieldError{
+			Field: "Options.Dedup", Reason: "is set, but the backend does not remember IDs",
+			Err: errors.ErrUnsupported,
+		}
+	case len(o.Service) > maxText:
+		return &FieldError{Field: "Options.Service", Reason: "is longer than 512 bytes", Err: ErrTooLarge}
+	}
+	return checkText("Options.Service", o.Service)
+}
+
+// setDefault gives v its default if it is zero.
+func setDefault[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
+
+// Run returns when ctx ends, or a subscription fails for good, after a Shutdown
+// within Options.DrainTimeout. The end of ctx is not an error.
+func (b *Bus) Run(ctx context.Context) error {
+	var failed error
+	select {
+	case <-ctx.Done():
+	case failed = <-b.engine.Failed():
+	}
+	drain, cancel := context.WithoutCancel(ctx), context.CancelFunc(func() {})
+	if b.options.DrainTimeout > 0 {
+		drain, cancel = context.WithTimeout(drain, b.options.DrainTimeout)
+	}
+	defer cancel()
+	return errors.Join(failed, b.Shutdown(drain))
+}
+
+// Shutdown ends every subscription, then publishing, then the backend: it takes
+// nothing new, gives back what has not started, waits for handlers, which may
+// publish to the last, and settles. When ctx ends it cancels the handlers with
+// cause ErrShutdown, waits a second more, and returns a *DrainError that says
+// what was left behind. It is idempotent; later calls wait for the first.
+func (b *Bus) Shutdown(ctx context.Context) error {
+	return drainError(b.engine.Shutdown(ctx))
+}
+
+// Ready returns nil if the backend answers and every subscription is running or
+// paused: for probes.
+func (b *Bus) Ready(ctx context.Context) error {
+	if b.invalid != nil {
+		return b.invalid
+	}
+	if err := b.engine.Ready(ctx); err != nil {
+		return &Error{Op: "ready", Err: err}
+	}
+	return nil
+}
+
+// Backend returns the backend, for backend.As.
+func (b *Bus) Backend() backend.Backend { return b.engine.Backend() }

@@ -1,0 +1,156 @@
+package eventbus
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/engine"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// What a program may want to tell apart.
+var (
+	// ErrClosed: the bus is shut down.
+	ErrClosed = backend.ErrClosed
+
+	// ErrUnknownOutcome: the event may or may not be stored. Publishing it again
+	// may store it twice, unless Options.Dedup is set.
+	ErrUnknownOutcome = backend.ErrUnknownOutcome
+
+	// ErrUnavailable: the backend cannot be reached; nothing was stored.
+	ErrUnavailable = backend.ErrUnavailable
+
+	// ErrFull: the store is full; nothing was stored.
+	ErrFull = backend.ErrFull
+
+	// ErrTooLarge: the event is larger than allowed; nothing was stored.
+	ErrTooLarge = backend.ErrTooLarge
+
+	// ErrDenied: the backend does not permit it.
+	ErrDenied = backend.ErrDenied
+
+	// ErrBackpressure: too much waits to be published (Options.RejectWhenFull).
+	ErrBackpressure = engine.ErrBackpressure
+
+	// ErrLeaseLost: the delivery may be with another member by now. It is the
+	// cause with which a handler's context is cancelled.
+	ErrLeaseLost = backend.ErrLeaseLost
+
+	// ErrSettled: the delivery was settled before.
+	ErrSettled = engine.ErrSettled
+
+	// ErrShutdown: the drain has run out of patience. It is the cause with which
+	// a handler's context is cancelled.
+	ErrShutdown = engine.ErrShutdown
+)
+
+// Permanent marks err as not worth another attempt: the event goes to the
+// dead-letter topic now. It returns nil for nil.
+func Permanent(err error) error { return engine.Permanent(err) }
+
+// RetryAfter asks for the next attempt after d, in place of the delay that
+// Retry says. The attempt counts.
+func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
+
+// Snooze asks for the event to come again after d without spending an attempt,
+// where the backend can do that (Limits.Refund); elsewhere it spends one.
+func Snooze(d time.Duration) error { return engine.Snooze(d) }
+
+// Drop lets the event go: it is acknowledged and counted as discarded.
+func Drop(reason string) error { return engine.Drop(reason) }
+
+// A PanicError is what a handler that panicked is taken to have returned.
+type PanicError = observer.PanicError
+
+// A TimeoutError is the cause with which the context of a handler is cancelled
+// that runs longer than SubscribeOptions.Timeout.
+type TimeoutError = observer.TimeoutError
+
+// An Error says which operation failed, and where.
+type Error struct {
+	Op           string // open, subscribe, ready
+	Topic, Group string // empty where it concerns the whole bus
+	Err          error
+}
+
+func (e *Error) Error() string {
+	where := ""
+	switch {
+	case e.Group != "":
+		where = " " + e.Topic + "/" + e.Group
+	case e.Topic != "":
+		where = " " + e.Topic
+	}
+	return "eventbus: " + e.Op + where + ": " + strings.TrimPrefix(e.Err.Error(), "eventbus: ")
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// A FieldError says which field of an option or an event is wrong, and why.
+// Nothing was done.
+type FieldError struct {
+	Field  string // such as "SubscribeOptions.Lease"
+	Reason string
+	Err    error // a class, such as ErrTooLarge; may be nil
+}
+
+func (e *FieldError) Error() string { return "eventbus: " + e.Field + " " + e.Reason }
+
+// Unwrap returns the class.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// A PublishError says which events of a Publish are not certainly stored.
+type PublishError struct {
+	Topic  string
+	Errors []error // as many as there were events; nil: stored
+}
+
+func (e *PublishError) Error() string {
+	return fmt.Sprintf("eventbus: publish %s: %v", e.Topic, backend.BatchError(e.Errors))
+}
+
+// Unwrap returns the errors of those that failed.
+func (e *PublishError) Unwrap() []error { return backend.BatchError(e.Errors).Unwrap() }
+
+// A DrainError says what a Shutdown or Drain had to leave behind when its
+// context ended. What is left comes to other members when its lease has passed.
+type DrainError struct {
+	Abandoned []Abandoned
+	Err       error // what else went wrong; may be nil
+}
+
+// Abandoned is what one subscription left behind.
+type Abandoned struct {
+	Topic, Group string
+	Handlers     int // still running
+	Unsettled    int // events held that are neither acknowledged nor given back
+}
+
+func (e *DrainError) Error() string {
+	parts := make([]string, 0, len(e.Abandoned)+1)
+	for _, a := range e.Abandoned {
+		parts = append(parts, fmt.Sprintf("%s/%s: %d handlers still running, %d events unsettled",
+			a.Topic, a.Group, a.Handlers, a.Unsettled))
+	}
+	if e.Err != nil {
+		parts = append(parts, e.Err.Error())
+	}
+	return "eventbus: drain: " + strings.Join(parts, "; ")
+}
+
+// Unwrap returns what else went wrong.
+func (e *DrainError) Unwrap() error { return e.Err }
+
+func drainError(left []engine.Abandoned, err error) error {
+	if len(left) == 0 && err == nil {
+		return nil
+	}
+	d := &DrainError{Err: err}
+	for _, l := range left {
+		d.Abandoned = append(d.Abandoned, Abandoned(l))
+	}
+	return d
+}

@@ -1,0 +1,108 @@
+package eventbus
+
+import (
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// An Event is something that happened. Its attributes have the names and the
+// meaning of CloudEvents.
+type Event struct {
+	ID          string // Publish fills an empty one with a UUIDv7; at most 512 bytes
+	Type        string // what kind of thing happened, such as "order.placed"
+	Source      string // who says so; Publish fills an empty one with Options.Service
+	Subject     string // what it happened to
+	ContentType string // of Payload, such as "application/json"
+
+	// Key names what must stay in order: events of one key in one topic are
+	// stored in the order of publishing, and each member of a group handles
+	// them one after another. Empty: no order. At most 512 bytes.
+	Key string
+
+	Time    time.Time // when it happened; Publish fills a zero one with now
+	Headers Headers   // a few small texts of the program's own
+	Payload []byte
+
+	// Position says where the event is stored in its topic. It is filled by
+	// Publish and on receipt; a greater string is later.
+	Position string
+}
+
+// Headers are names and values. Names are unique tokens as in HTTP, compared
+// exactly; values are UTF-8 without control characters. Names that begin with
+// "ce-", "eventbus-" or "nats-" are reserved and refused by Publish; those of a
+// received dead letter begin with "eventbus-dead-".
+type Headers = backend.Headers
+
+// A Header is one name and its value.
+type Header = backend.Header
+
+// A Delivery is one receipt of an event. It is plain data, so a test can make
+// one, and it is the handler's to keep and to change.
+type Delivery struct {
+	Event
+	Topic, Group string
+	Attempt      int // 1 the first time; exact where the backend counts
+}
+
+// The names under which attributes are stored among the headers of a message.
+const (
+	attributePrefix = "ce-"
+	typeName        = attributePrefix + "type"
+	sourceName      = attributePrefix + "source"
+	subjectName     = attributePrefix + "subject"
+	timeName        = attributePrefix + "time"
+	contentTypeName = attributePrefix + "datacontenttype"
+
+	attributes = 5
+)
+
+// encode makes m the message that stores e. stamp is e.Time as text. Headers are
+// appended to room, whose capacity is enough.
+func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) Headers {
+	from := len(room)
+	room = append(room, e.Headers...)
+	set := func(name, value string) {
+		if value != "" {
+			room = append(room, Header{Name: name, Value: value})
+		}
+	}
+	set(typeName, e.Type)
+	set(sourceName, e.Source)
+	set(subjectName, e.Subject)
+	set(contentTypeName, e.ContentType)
+	set(timeName, stamp)
+	*m = backend.Message{
+		Topic: topic, ID: e.ID, Key: e.Key, Payload: e.Payload,
+		Headers: room[from:len(room):len(room)],
+	}
+	return room
+}
+
+// decode makes e the event that m stores, using the memory of m. What is not an
+// attribute stays a header.
+func (e *Event) decode(m *backend.Message) {
+	e.ID, e.Key, e.Payload, e.Position = m.ID, m.Key, m.Payload, m.Position
+	kept := m.Headers[:0]
+	for _, h := range m.Headers {
+		switch h.Name {
+		case typeName:
+			e.Type = h.Value
+		case sourceName:
+			e.Source = h.Value
+		case subjectName:
+			e.Subject = h.Value
+		case contentTypeName:
+			e.ContentType = h.Value
+		case timeName:
+			// A foreign time that cannot be read is no reason to lose an event.
+			e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
+		default:
+			kept = append(kept, h)
+		}
+	}
+	if len(kept) > 0 {
+		e.Headers = kept
+	}
+}

@@ -1,0 +1,34 @@
+// Package nearest finds the known name that a mistyped one was meant to be.
+package nearest
+
+// Of returns the one of known that takes the fewest edits to become name; "" if
+// there is none.
+func Of(name string, known []string) string {
+	best, least := "", -1
+	for _, k := range known {
+		if d := distance(name, k); least < 0 || d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// distance is that of Levenshtein, in bytes.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}

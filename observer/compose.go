@@ -1,0 +1,84 @@
+package observer
+
+import (
+	"reflect"
+	"runtime/debug"
+)
+
+// IsZero reports whether o watches nothing.
+func (o Observer) IsZero() bool { return reflect.ValueOf(o).IsZero() }
+
+// Join returns an Observer that tells each of os, in that order.
+func Join(os ...Observer) Observer {
+	var j Observer
+	for _, o := range os {
+		j = Observer{
+			Published:    both(j.Published, o.Published),
+			Received:     both(j.Received, o.Received),
+			Handled:      both(j.Handled, o.Handled),
+			Settled:      both(j.Settled, o.Settled),
+			Retried:      both(j.Retried, o.Retried),
+			DeadLettered: both(j.DeadLettered, o.DeadLettered),
+			Discarded:    both(j.Discarded, o.Discarded),
+			Extended:     both(j.Extended, o.Extended),
+			LeaseLost:    both(j.LeaseLost, o.LeaseLost),
+			Stuck:        both(j.Stuck, o.Stuck),
+			StateChanged: both(j.StateChanged, o.StateChanged),
+			Maintained:   both(j.Maintained, o.Maintained),
+			Noticed:      both(j.Noticed, o.Noticed),
+			Failed:       both(j.Failed, o.Failed),
+		}
+	}
+	return j
+}
+
+func both[E any](a, b func(E)) func(E) {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return func(e E) { a(e); b(e) }
+}
+
+// Safe returns an Observer that tells o and survives it: a hook that panics is
+// recovered from, and told to o.Failed.
+func Safe(o Observer) Observer {
+	return wrap(o, func(f func()) {
+		defer func() {
+			if v := recover(); v != nil && o.Failed != nil {
+				defer func() { _ = recover() }() // it may be Failed itself that panics
+				o.Failed(Failed{Scope: Observe, Err: &PanicError{Value: v, Stack: debug.Stack()}})
+			}
+		}()
+		f()
+	})
+}
+
+// wrap returns an Observer whose hooks call those of o by way of call.
+func wrap(o Observer, call func(func())) Observer {
+	return Observer{
+		Published:    wrapped(o.Published, call),
+		Received:     wrapped(o.Received, call),
+		Handled:      wrapped(o.Handled, call),
+		Settled:      wrapped(o.Settled, call),
+		Retried:      wrapped(o.Retried, call),
+		DeadLettered: wrapped(o.DeadLettered, call),
+		Discarded:    wrapped(o.Discarded, call),
+		Extended:     wrapped(o.Extended, call),
+		LeaseLost:    wrapped(o.LeaseLost, call),
+		Stuck:        wrapped(o.Stuck, call),
+		StateChanged: wrapped(o.StateChanged, call),
+		Maintained:   wrapped(o.Maintained, call),
+		Noticed:      wrapped(o.Noticed, call),
+		Failed:       wrapped(o.Failed, call),
+	}
+}
+
+func wrapped[E any](hook func(E), call func(func())) func(E) {
+	if hook == nil {
+		return nil
+	}
+	return func(e E) { call(func() { hook(e) }) }
+}

@@ -1,0 +1,81 @@
+package eventbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/nearest"
+)
+
+// Open returns a bus on the backend that rawURL names, such as "mem:", opened by
+// the driver among drivers that serves its scheme. ctx bounds opening. No error
+// shows the URL, which may hold a password.
+func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driver) (*Bus, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, &FieldError{Field: "url", Reason: "cannot be parsed: " + parseReason(err)}
+	}
+	if u.Scheme == "" {
+		return nil, &FieldError{Field: "url", Reason: "has no scheme, such as mem:"}
+	}
+	d, err := driverFor(u.Scheme, drivers)
+	if err != nil {
+		return nil, err
+	}
+	b, err := d.Open(ctx, u)
+	if err != nil {
+		return nil, &Error{Op: "open " + u.Scheme + ":", Err: err}
+	}
+	bus := New(b, o)
+	if bus.invalid != nil {
+		return nil, errors.Join(bus.invalid, b.Close())
+	}
+	return bus, nil
+}
+
+// parseReason is what url.Parse says without the URL in it.
+func parseReason(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	for _, known := range []string{"invalid port", "invalid userinfo", "invalid control character", "missing protocol scheme", "invalid URL escape", "first path segment"} {
+		if strings.Contains(err.Error(), known) {
+			return known
+		}
+	}
+	return "not a URL"
+}
+
+// knownDrivers are the packages that serve the schemes of this project.
+var knownDrivers = map[string]string{
+	"mem":   "inmemory",
+	"redis": "redisstream", "rediss": "redisstream", "unix": "redisstream",
+	"redis+sentinel": "redisstream", "redis+cluster": "redisstream",
+	"nats": "nats", "tls": "nats",
+}
+
+func driverFor(scheme string, drivers []backend.Driver) (backend.Driver, error) {
+	var known []string
+	for _, d := range drivers {
+		for _, s := range d.Schemes() {
+			if s == scheme {
+				return d, nil
+			}
+			known = append(known, s)
+		}
+	}
+	reason := fmt.Sprintf("has the scheme %q, which no driver given to Open serves", scheme)
+	switch pkg := knownDrivers[scheme]; {
+	case pkg != "":
+		reason += ": add " + pkg + ".Driver{}"
+	case len(known) == 0:
+		reason += ": none was given"
+	default:
+		reason += "; did you mean " + nearest.Of(scheme, known) + ":?"
+	}
+	return nil, &FieldError{Field: "url", Reason: reason, Err: errors.ErrUnsupported}
+}

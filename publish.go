@@ -1,0 +1,266 @@
+package eventbus
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Limits of one event. Of the mebibyte that every backend
+// stores, 64 KiB are kept free for headers and what a dead letter adds.
+const (
+	MaxPayload     = 1<<20 - 64<<10 // bytes
+	MaxHeaders     = 64
+	MaxHeaderBytes = 16 << 10 // names and values
+
+	maxText = 512 // bytes of ID, Key, Type, Source, Subject, ContentType each
+)
+
+// A PublishMiddleware wraps a [Publisher].
+type PublishMiddleware func(Publisher) Publisher
+
+// Publish stores events in topic, in the order given, and returns when all are
+// stored as durably as the backend can. Concurrent calls share round trips.
+//
+// A failure is a *PublishError as long as events. If ctx ends before an event
+// was sent it is certainly not stored; after that its error matches both
+// ErrUnknownOutcome and ctx.Err(). What was certainly not stored for want of a
+// connection is tried again as long as ctx and Options.PublishTimeout allow; an
+// unknown outcome only with Options.Dedup. Before anything is stored, all events
+// are checked; a *FieldError names what is wrong.
+//
+// Publish fills ID, Source and Time where they are empty, and Position. It does
+// not keep the events. One *Event must not be published by two calls at once.
+func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error {
+	return b.publish.Publish(ctx, topic, events...)
+}
+
+// store is Publish behind the middleware.
+func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
+	if b.invalid != nil {
+		return b.invalid
+	}
+	if err := checkTopic(topic); err != nil {
+		return err
+	}
+	for i, e := range events {
+		if err := e.check(i); err != nil {
+			return err
+		}
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	s := sheets.Get().(*sheet)
+	s.encode(b, topic, events)
+	err := b.engine.Publish(ctx, s.pointers)
+	for i, e := range events {
+		if backend.ErrorAt(err, i) == nil {
+			e.Position = s.messages[i].Position
+		}
+	}
+	if err == nil { // otherwise the backend may still be reading it
+		s.recycle()
+		return nil
+	}
+	errs := make([]error, len(events))
+	for i := range errs {
+		errs[i] = backend.ErrorAt(err, i)
+	}
+	return &PublishError{Topic: topic, Errors: errs}
+}
+
+// A sheet is the memory of one call of Publish, used again by later ones.
+type sheet struct {
+	messages []backend.Message
+	pointers []*backend.Message
+	headers  Headers
+}
+
+var sheets = sync.Pool{New: func() any { return &sheet{} }}
+
+func (s *sheet) encode(b *Bus, topic string, events []*Event) {
+	headers := 0
+	for _, e := range events {
+		headers += len(e.Headers) + attributes
+	}
+	s.messages = append(s.messages[:0], make([]backend.Message, len(events))...)
+	s.pointers = s.pointers[:0]
+	if cap(s.headers) < headers {
+		s.headers = make(Headers, 0, headers)
+	}
+	s.headers = s.headers[:0]
+	now := time.Time{}
+	for i, e := range events {
+		if e.Source == "" {
+			e.Source = b.options.Service
+		}
+		if e.Time.IsZero() {
+			if now.IsZero() {
+				now = time.Now()
+			}
+			e.Time = now.Round(0)
+		}
+		stamp := e.stamp()
+		s.headers = e.encode(&s.messages[i], topic, stamp, s.headers)
+		s.messages[i].Once = b.options.Dedup
+		s.pointers = append(s.pointers, &s.messages[i])
+	}
+}
+
+// stamp returns Time as text, and fills an empty ID: both are cut from one
+// string.
+func (e *Event) stamp() string {
+	var text [36 + len(time.RFC3339Nano)]byte
+	from := 0
+	buf := text[:0]
+	if e.ID == "" {
+		id := uuid.Must(uuid.NewV7())
+		from = 36
+		buf = text[:from]
+		encodeID(buf, id)
+	}
+	s := string(e.Time.UTC().AppendFormat(buf, time.RFC3339Nano))
+	if from > 0 {
+		e.ID = s[:from]
+	}
+	return s[from:]
+}
+
+// encodeID writes id as its usual text.
+func encodeID(to []byte, id uuid.UUID) {
+	at := 0
+	for _, part := range [...][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
+		if at > 0 {
+			to[at] = '-'
+			at++
+		}
+		at += hex.Encode(to[at:], part)
+	}
+}
+
+func (s *sheet) recycle() {
+	clear(s.messages)
+	clear(s.pointers)
+	clear(s.headers)
+	sheets.Put(s)
+}
+
+func checkTopic(topic string) error {
+	if err := backend.CheckName(topic); err != nil {
+		return &FieldError{Field: "topic", Reason: err.Error()}
+	}
+	return nil
+}
+
+// check returns what is wrong with e, which is event i of its call.
+func (e *Event) check(i int) error {
+	if e == nil {
+		return &FieldError{Field: fmt.Sprintf("events[%d]", i), Reason: "is nil"}
+	}
+	err := e.checkFields()
+	if f, ok := errors.AsType[*FieldError](err); ok {
+		f.Field = fmt.Sprintf("events[%d].%s", i, f.Field)
+	}
+	return err
+}
+
+func (e *Event) checkFields() error {
+	if len(e.Payload) > MaxPayload {
+		return tooLarge("Payload", len(e.Payload), MaxPayload, "bytes")
+	}
+	for _, f := range [...]struct{ name, value string }{
+		{"ID", e.ID}, {"Key", e.Key}, {"Type", e.Type}, {"Source", e.Source},
+		{"Subject", e.Subject}, {"ContentType", e.ContentType},
+	} {
+		if len(f.value) > maxText {
+			return tooLarge(f.name, len(f.value), maxText, "bytes")
+		}
+		if err := checkText(f.name, f.value); err != nil {
+			return err
+		}
+	}
+	return checkHeaders(e.Headers)
+}
+
+func tooLarge(field string, n, most int, unit string) error {
+	return &FieldError{Field: field, Reason: fmt.Sprintf("has %d %s, more than %d", n, unit, most), Err: ErrTooLarge}
+}
+
+// checkText refuses what would not survive as a header on every backend.
+func checkText(field, s string) error {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c == 0x7f || c >= utf8.RuneSelf {
+			return checkUnicode(field, s)
+		}
+	}
+	return nil
+}
+
+func checkUnicode(field, s string) error {
+	if !utf8.ValidString(s) {
+		return &FieldError{Field: field, Reason: "is not valid UTF-8"}
+	}
+	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
+		return &FieldError{Field: field, Reason: fmt.Sprintf("has a control character at byte %d", i)}
+	}
+	return nil
+}
+
+func checkHeaders(hs Headers) error {
+	if len(hs) > MaxHeaders {
+		return tooLarge("Headers", len(hs), MaxHeaders, "entries")
+	}
+	for i, h := range hs {
+		if err := checkHeaderName(h.Name); err != nil {
+			return err
+		}
+		for _, other := range hs[:i] {
+			if other.Name == h.Name {
+				return &FieldError{Field: "Headers[" + h.Name + "]", Reason: "is there twice"}
+			}
+		}
+		if err := checkText("Headers["+h.Name+"]", h.Value); err != nil {
+			return err
+		}
+	}
+	if n := hs.Size(); n > MaxHeaderBytes {
+		return tooLarge("Headers", n, MaxHeaderBytes, "bytes")
+	}
+	return nil
+}
+
+var reservedPrefixes = [...]string{attributePrefix, "eventbus-", "nats-"}
+
+func checkHeaderName(name string) error {
+	if name == "" {
+		return &FieldError{Field: "Headers", Reason: "has an empty name"}
+	}
+	for _, c := range []byte(name) {
+		if !isTokenByte(c) {
+			return &FieldError{Field: "Headers", Reason: fmt.Sprintf("has the name %q, which is not a token as in HTTP", name)}
+		}
+	}
+	for _, p := range reservedPrefixes {
+		if len(name) >= len(p) && strings.EqualFold(name[:len(p)], p) {
+			return &FieldError{Field: "Headers[" + name + "]", Reason: "is reserved: names must not begin with " + p}
+		}
+	}
+	return nil
+}
+
+// isTokenByte reports whether c may be in an HTTP token (RFC 9110, 5.6.2).
+func isTokenByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}

@@ -1,0 +1,276 @@
+package eventbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/engine"
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// AckMode says when an event is acknowledged.
+type AckMode uint8
+
+const (
+	// AckOnSuccess acknowledges when the handler has returned nil: at least once.
+	AckOnSuccess AckMode = iota
+
+	// AckOnReceive acknowledges just before the handler runs, and runs it only
+	// if that is confirmed within the lease: at most once. What fails then is
+	// counted as discarded.
+	AckOnReceive
+)
+
+// Order says which events wait for each other, within one member of a group.
+type Order uint8
+
+const (
+	// OrderByKey handles events of one Key one after another, retries included:
+	// while one waits for its retry, later ones of its key wait too. Events
+	// without a key are free.
+	OrderByKey Order = iota
+
+	// Unordered lets every event go its way.
+	Unordered
+
+	// OrderTotal handles one event after another, retries included. It is
+	// refused with Concurrency above 1.
+	OrderTotal
+)
+
+// Start says where a new group begins; a group that exists goes on where it is.
+type Start = backend.Start
+
+// Where a new group can begin, beside backend.StartAfter.
+const (
+	StartEarliest = backend.StartEarliest // with the oldest event kept
+	StartLatest   = backend.StartLatest   // with what is published after Subscribe has returned
+)
+
+// DiscardDeadLetters, as SubscribeOptions.DeadLetter, lets go what would be put
+// aside: acknowledged, counted as discarded and told to the observer.
+const DiscardDeadLetters = "(discard)"
+
+const deadLetterSuffix = ".dlq"
+
+// SubscribeOptions say how to consume. Group is required; zero fields otherwise
+// mean the default.
+type SubscribeOptions struct {
+	Group string  // members of one group share its events; each group gets all
+	Ack   AckMode // default AckOnSuccess
+	Order Order   // default OrderByKey
+	Start Start   // default StartEarliest
+
+	// Concurrency is how many handlers run at once. Default 1.
+	Concurrency int
+
+	// MaxInFlight bounds what is held: running, waiting to run, waiting to be
+	// settled. Default 1,024. MaxBytes bounds its size; one read may exceed it.
+	// Default 64 MiB; negative: no bound. Limiter replaces both; one given to
+	// two subscriptions is shared by them.
+	MaxInFlight int
+	MaxBytes    int64
+	Limiter     limiter.Limiter
+
+	// Lease is how long the backend waits for a member that has gone silent
+	// before others get its events. It is kept alive for everything held.
+	// Default 30 s.
+	Lease time.Duration
+
+	// Timeout bounds one run of the handler; for SubscribeManual, the time until
+	// settlement. Default 1 minute; negative: none.
+	Timeout time.Duration
+
+	Retry Retry
+
+	// DeadLetter is the topic for what fails for good. Default: the topic with
+	// ".dlq"; for a topic that ends so it must be given. See DiscardDeadLetters.
+	DeadLetter string
+}
+
+// Subscribe makes h a member of a group: events of topic come to one member of
+// each group. It returns when the group exists; a StartLatest sees the next
+// event published. ctx bounds that, and its values, not its end, reach handlers.
+// It tries once; a subscription that has started does not give up on what may
+// heal. It checks that the dead-letter topic may be written, where the backend
+// can tell.
+func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error) {
+	if h == nil {
+		return nil, &FieldError{Field: "handler", Reason: "is nil"}
+	}
+	mode := engine.OnSuccess
+	switch o.Ack {
+	case AckOnSuccess:
+	case AckOnReceive:
+		mode = engine.OnReceive
+	default:
+		return nil, &FieldError{Field: "SubscribeOptions.Ack", Reason: fmt.Sprintf("is %d, which is no AckMode", o.Ack)}
+	}
+	h = chain(h, b.options.Middleware)
+	return b.subscribe(ctx, topic, o, mode, func(ctx context.Context, hold *engine.Hold) error {
+		return h(ctx, delivery(hold))
+	})
+}
+
+func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, mode engine.Mode, handle func(context.Context, *engine.Hold) error) (*Subscription, error) {
+	if b.invalid != nil {
+		return nil, b.invalid
+	}
+	if err := checkTopic(topic); err != nil {
+		return nil, err
+	}
+	o, err := o.withDefaults(topic)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.check(topic); err != nil {
+		return nil, err
+	}
+	s, err := b.engine.Subscribe(ctx, o.config(topic, mode, handle))
+	if errors.Is(err, engine.ErrNeedsExtender) {
+		return nil, &FieldError{
+			Field: "SubscribeOptions.Timeout", Err: errors.ErrUnsupported,
+			Reason: fmt.Sprintf("must be less than Lease, %v: %v", o.Lease, engine.ErrNeedsExtender),
+		}
+	}
+	if err != nil {
+		return nil, &Error{Op: "subscribe", Topic: topic, Group: o.Group, Err: err}
+	}
+	return &Subscription{s: s}, nil
+}
+
+func (o SubscribeOptions) withDefaults(topic string) (SubscribeOptions, error) {
+	setDefault(&o.Concurrency, 1)
+	setDefault(&o.MaxInFlight, max(1024, o.Concurrency))
+	setDefault(&o.MaxBytes, 64<<20)
+	setDefault(&o.Lease, 30*time.Second)
+	setDefault(&o.Timeout, time.Minute)
+	o.Retry = o.Retry.withDefaults()
+	if o.DeadLetter == "" {
+		if strings.HasSuffix(topic, deadLetterSuffix) {
+			return o, &FieldError{
+				Field:  "SubscribeOptions.DeadLetter",
+				Reason: "must be given, since " + topic + " is a dead-letter topic itself",
+			}
+		}
+		o.DeadLetter = topic + deadLetterSuffix
+	}
+	return o, nil
+}
+
+func (o SubscribeOptions) check(topic string) error {
+	bad := func(field, reason string) error {
+		return &FieldError{Field: "SubscribeOptions." + field, Reason: reason}
+	}
+	if o.Group == "" {
+		return bad("Group", "is empty; broadcast to every member is not offered")
+	}
+	if err := backend.CheckName(o.Group); err != nil {
+		return bad("Group", err.Error())
+	}
+	if o.DeadLetter != DiscardDeadLetters {
+		if err := backend.CheckName(o.DeadLetter); err != nil {
+			return bad("DeadLetter", err.Error())
+		}
+		if o.DeadLetter == topic {
+			return bad("DeadLetter", "is the topic itself")
+		}
+	}
+	_, after := o.Start.After()
+	switch {
+	case o.Order > OrderTotal:
+		return bad("Order", fmt.Sprintf("is %d, which is no Order", o.Order))
+	case o.Start != StartEarliest && o.Start != StartLatest && !after:
+		return bad("Start", fmt.Sprintf("is %q, which is no Start", o.Start))
+	case o.Concurrency < 0:
+		return bad("Concurrency", "is negative")
+	case o.Order == OrderTotal && o.Concurrency > 1:
+		return bad("Concurrency", fmt.Sprintf("is %d, but total order needs 1", o.Concurrency))
+	case o.MaxInFlight < 0:
+		return bad("MaxInFlight", "is negative")
+	case o.MaxInFlight < o.Concurrency:
+		return bad("MaxInFlight", fmt.Sprintf("is %d, less than Concurrency, %d", o.MaxInFlight, o.Concurrency))
+	case o.Lease < minLease:
+		return bad("Lease", fmt.Sprintf("is %v, less than %v", o.Lease, minLease))
+	}
+	return o.Retry.check()
+}
+
+// minLease leaves time to keep a lease on any broker.
+const minLease = 100 * time.Millisecond
+
+func (o SubscribeOptions) config(topic string, mode engine.Mode, handle func(context.Context, *engine.Hold) error) engine.Config {
+	c := engine.Config{
+		Topic: topic, Group: o.Group, Mode: mode, Start: o.Start,
+		Concurrency: o.Concurrency, MaxInFlight: o.MaxInFlight, Limiter: o.Limiter,
+		Lease: o.Lease, Timeout: max(o.Timeout, 0),
+		Policy: engine.Policy{MaxAttempts: max(o.Retry.MaxAttempts, 0), Backoff: o.Retry.after},
+		Handle: handle,
+	}
+	switch o.Order {
+	case OrderByKey:
+		c.Order = engine.ByKey
+	case Unordered:
+		c.Order = engine.Unordered
+	case OrderTotal:
+		c.Order = engine.Total
+	}
+	if o.DeadLetter != DiscardDeadLetters {
+		c.DeadLetter = o.DeadLetter
+	}
+	if c.Limiter == nil {
+		c.Limiter = limiter.Both(o.MaxInFlight, o.MaxBytes)
+	}
+	return c
+}
+
+// A Subscription feeds one handler from one group. Its methods are safe for
+// concurrent use.
+type Subscription struct{ s *engine.Subscription }
+
+// Topic returns the topic it consumes.
+func (s *Subscription) Topic() string { return s.s.Topic }
+
+// Group returns the group it is a member of.
+func (s *Subscription) Group() string { return s.s.Group }
+
+// Pause takes no new events until Resume. What is held is handled.
+func (s *Subscription) Pause() { s.s.Pause() }
+
+// Resume ends a Pause.
+func (s *Subscription) Resume() { s.s.Resume() }
+
+// State returns what it is doing, and what is wrong if something is.
+func (s *Subscription) State() (observer.State, error) { return s.s.State() }
+
+// Counts returns what it has done since its start.
+func (s *Subscription) Counts() Counts { return Counts(s.s.Tally()) }
+
+// Done is closed when it has ended.
+func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
+
+// Drain ends it as Bus.Shutdown does, and leaves the rest of the bus running.
+func (s *Subscription) Drain(ctx context.Context) error {
+	left, err := s.s.Drain(ctx)
+	if left.Handlers+left.Unsettled == 0 {
+		return drainError(nil, err)
+	}
+	return drainError([]engine.Abandoned{left}, err)
+}
+
+// Counts of a [Subscription] since its start, in events.
+type Counts struct {
+	Received     int64 // redeliveries included
+	Acknowledged int64 // confirmed, discarded and dead-lettered ones included
+	Failures     int64 // runs that failed
+	Retried      int64 // given back to come again
+	DeadLettered int64
+	Discarded    int64 // let go without success
+	LeasesLost   int64
+	Abandoned    int64 // left behind by a drain
+}

@@ -1,0 +1,87 @@
+package eventbus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// A Topic is a topic whose events carry values of type T.
+type Topic[T any] struct {
+	Name  string         // of the topic
+	Type  string         // Event.Type; if set, other types are dead-lettered
+	Key   func(T) string // Event.Key; nil: none
+	Codec Codec          // nil: JSON
+}
+
+// A Codec turns values into payloads and back. It is safe for concurrent use.
+type Codec interface {
+	ContentType() string
+	Marshal(v any) ([]byte, error)
+	Unmarshal(data []byte, v any) error
+}
+
+// JSON is the codec of encoding/json.
+type JSON struct{}
+
+var _ Codec = JSON{}
+
+// ContentType is application/json.
+func (JSON) ContentType() string { return "application/json" }
+
+// Marshal calls json.Marshal.
+func (JSON) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
+
+// Unmarshal calls json.Unmarshal.
+func (JSON) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+func (t Topic[T]) codec() Codec {
+	if t.Codec == nil {
+		return JSON{}
+	}
+	return t.Codec
+}
+
+// Event makes the event that carries v.
+func (t Topic[T]) Event(v T) (*Event, error) {
+	c := t.codec()
+	data, err := c.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("eventbus: encode for %s: %w", t.Name, err)
+	}
+	e := &Event{Type: t.Type, ContentType: c.ContentType(), Payload: data}
+	if t.Key != nil {
+		e.Key = t.Key(v)
+	}
+	return e, nil
+}
+
+// Publish publishes vs as one call; if one cannot be encoded, none is stored.
+func (t Topic[T]) Publish(ctx context.Context, p Publisher, vs ...T) error {
+	events := make([]*Event, len(vs))
+	for i, v := range vs {
+		e, err := t.Event(v)
+		if err != nil {
+			return err
+		}
+		events[i] = e
+	}
+	return p.Publish(ctx, t.Name, events...)
+}
+
+// Handler returns a handler that decodes. What cannot be decoded, or is of
+// another Type, is a [Permanent] failure: it goes to the dead-letter topic as it
+// is.
+func (t Topic[T]) Handler(h func(ctx context.Context, v T, d *Delivery) error) Handler {
+	c := t.codec()
+	return func(ctx context.Context, d *Delivery) error {
+		if t.Type != "" && d.Type != t.Type {
+			return Permanent(fmt.Errorf("eventbus: event of type %q in %s, want %q", d.Type, t.Name, t.Type))
+		}
+		var v T
+		if err := c.Unmarshal(d.Payload, &v); err != nil {
+			return Permanent(fmt.Errorf("eventbus: decode from %s: %w", t.Name, err))
+		}
+		return h(ctx, v, d)
+	}
+}
