@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/observer"
+)
+
+type ctxKey struct{}
+
+func newRunCtx(deadline time.Time) *runCtx {
+	c := &runCtx{}
+	c.begin(context.WithValue(context.Background(), ctxKey{}, "v"), deadline)
+	return c
+}
+
+func TestRunCtxCancelled(t *testing.T) {
+	cause := &observer.TimeoutError{After: time.Minute}
+	for _, asked := range []bool{false, true} {
+		c := newRunCtx(time.Time{})
+		require.Equal(t, "v", c.Value(ctxKey{}))
+		if asked {
+			require.False(t, isClosed(c.Done()))
+		}
+		c.cancel(context.DeadlineExceeded, cause)
+		c.cancel(context.Canceled, ErrShutdown) // too late to change anything
+		require.True(t, isClosed(c.Done()))
+		require.Equal(t, context.DeadlineExceeded, c.Err())
+		require.Equal(t, error(cause), context.Cause(c))
+		require.Equal(t, "v", c.Value(ctxKey{}))
+	}
+}
+
+func TestRunCtxFinished(t *testing.T) {
+	c := newRunCtx(time.Now().Add(time.Hour))
+	_, ok := c.Deadline()
+	require.True(t, ok)
+	c.finish()
+	require.Equal(t, context.Canceled, c.Err())
+	require.Equal(t, context.Canceled, context.Cause(c))
+	require.True(t, isClosed(c.Done()))
+}
+
+// TestRunCtxChildren: derived contexts end with the same error and cause, and
+// cost no goroutine.
+func TestRunCtxChildren(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newRunCtx(time.Time{})
+		child, cancel := context.WithCancel(c)
+		defer cancel()
+		grandchild, cancel2 := context.WithTimeout(child, time.Hour)
+		defer cancel2()
+		called := false
+		context.AfterFunc(c, func() { called = true })
+		stopped := context.AfterFunc(c, func() { t.Error("stopped function was called") })
+		require.True(t, stopped())
+		c.cancel(context.Canceled, ErrShutdown)
+		synctest.Wait()
+		require.Equal(t, context.Canceled, child.Err())
+		require.Equal(t, ErrShutdown, context.Cause(child))
+		require.Equal(t, ErrShutdown, context.Cause(grandchild))
+		require.True(t, called)
+		late, cancel3 := context.WithCancel(c)
+		defer cancel3()
+		require.Equal(t, ErrShutdown, context.Cause(late))
+	})
+}
+
+func TestRunCtxUseAgain(t *testing.T) {
+	c := newRunCtx(time.Time{})
+	done := c.Done()
+	c.finish()
+	c.begin(context.Background(), time.Time{})
+	require.NoError(t, c.Err())
+	require.True(t, isClosed(done), "the context of the run before stays ended")
+}
+
+func TestRunCtxCostsNothingUnasked(t *testing.T) {
+	c := &runCtx{}
+	base := context.Background()
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		c.begin(base, time.Time{})
+		_ = c.Err()
+		c.finish()
+	}))
+}
