@@ -1,6 +1,7 @@
 package batch_test
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,15 @@ func (r *recorder) flush(items []int) {
 	time.Sleep(r.hold)
 }
 
+// seen returns what was flushed so far.
+func (r *recorder) seen() (sizes, items []int, at []time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.sizes), slices.Clone(r.items), slices.Clone(r.at)
+}
+
+func (r *recorder) sized() []int { sizes, _, _ := r.seen(); return sizes }
+
 func TestWaitsForSoLongAfterTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
@@ -39,9 +49,10 @@ func TestWaitsForSoLongAfterTheFirst(t *testing.T) {
 			g.Add(2)
 			time.Sleep(time.Second)
 			synctest.Wait()
-			require.Equal(t, 2*time.Millisecond, r.at[len(r.at)-1].Sub(start))
+			_, _, at := r.seen()
+			require.Equal(t, 2*time.Millisecond, at[len(at)-1].Sub(start))
 		}
-		require.Equal(t, []int{2, 2}, r.sizes)
+		require.Equal(t, []int{2, 2}, r.sized())
 	})
 }
 
@@ -54,12 +65,14 @@ func TestFullIsFlushedAtOnce(t *testing.T) {
 			g.Add(i)
 		}
 		synctest.Wait()
-		require.Equal(t, []int{3, 3}, r.sizes)
-		require.Equal(t, start, r.at[1])
+		sizes, _, at := r.seen()
+		require.Equal(t, []int{3, 3}, sizes)
+		require.Equal(t, start, at[1])
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		require.Equal(t, []int{3, 3, 1}, r.sizes)
-		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, r.items)
+		sizes, items, _ := r.seen()
+		require.Equal(t, []int{3, 3, 1}, sizes)
+		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, items)
 	})
 }
 
@@ -71,7 +84,7 @@ func TestFlushEndsTheWait(t *testing.T) {
 		g.Add(1)
 		g.Flush()
 		synctest.Wait()
-		require.Equal(t, []int{1}, r.sizes)
+		require.Equal(t, []int{1}, r.sized())
 	})
 }
 
@@ -84,7 +97,7 @@ func TestGathersWhileAFlushIsUnderWay(t *testing.T) {
 			synctest.Wait()
 		}
 		g.Wait()
-		require.Equal(t, []int{1, 9}, r.sizes)
+		require.Equal(t, []int{1, 9}, r.sized())
 	})
 }
 
