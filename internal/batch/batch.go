@@ -11,9 +11,11 @@ import (
 // way the next batch gathers, so with no wait at all a busy Group still shares
 // its flushes. Its methods are safe for concurrent use and never block.
 //
-// It has no goroutine while there is nothing to flush.
+// Its goroutine comes with the first flush, stays a second for the next, as a
+// warm stack is worth more than a new one, and is gone after Wait.
 type Group[T any] struct {
 	flush func([]T)
+	loop  func() // run, kept so that starting it allocates nothing
 	max   int
 	wait  time.Duration
 
@@ -21,16 +23,24 @@ type Group[T any] struct {
 	items []T
 	spare []T         // the memory of the batch before
 	due   bool        // what is gathered is not to wait any longer
-	busy  bool        // run is under way
 	timer *time.Timer // one for all batches
-	quiet *sync.Cond  // busy has ended
+	busy  bool        // run is under way
+	idle  bool        // and waits for more to do
+	more  chan struct{}
+	ends  int        // calls of Wait: run is not to stay
+	quiet *sync.Cond // busy has ended
 }
+
+// stay is how long run waits for more to do.
+const stay = time.Second
 
 // New returns a Group that calls flush, one call at a time, with at most max
 // items, no later than wait after the first of them was added. What flush is
 // given it must not keep.
 func New[T any](max int, wait time.Duration, flush func([]T)) *Group[T] {
 	g := &Group[T]{flush: flush, max: max, wait: wait}
+	g.loop = g.run
+	g.more = make(chan struct{}, 1)
 	g.quiet = sync.NewCond(&g.mu)
 	return g
 }
@@ -61,53 +71,100 @@ func (g *Group[T]) Flush() {
 
 func (g *Group[T]) start() {
 	g.due = true
-	if !g.busy {
+	switch {
+	case !g.busy:
 		g.busy = true
-		go g.run()
+		go g.loop()
+	case g.idle:
+		g.wake()
 	}
+}
+
+func (g *Group[T]) wake() {
+	g.idle = false
+	g.more <- struct{}{}
 }
 
 // Wait flushes and returns when nothing is left.
 func (g *Group[T]) Wait() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.ends++
+	defer func() { g.ends-- }()
 	for g.busy || len(g.items) > 0 {
 		if len(g.items) > 0 {
 			g.start()
+		} else if g.idle {
+			g.wake()
 		}
 		g.quiet.Wait()
 	}
 }
 
-// run flushes until nothing is due.
+// run flushes what is due, until nothing has been for a while.
 func (g *Group[T]) run() {
+	idle := time.NewTimer(stay)
+	defer idle.Stop()
 	for {
-		batch := g.take()
-		if batch == nil {
+		batch, stop := g.take()
+		switch {
+		case stop:
 			return
+		case batch == nil:
+			idle.Reset(stay)
+			select {
+			case <-g.more:
+			case <-idle.C:
+				if g.leave() {
+					return
+				}
+				<-g.more
+			}
+		default:
+			g.flush(batch)
+			g.giveBack(batch)
 		}
-		g.flush(batch)
-		g.giveBack(batch)
 	}
 }
 
-func (g *Group[T]) take() []T {
+// take returns the next batch; nil if there is none, and then whether to stop.
+func (g *Group[T]) take() (batch []T, stop bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.due || len(g.items) == 0 {
-		g.busy, g.due = false, false
-		g.quiet.Broadcast()
-		return nil
+		g.due = false
+		g.idle = g.ends == 0
+		if !g.idle {
+			g.end()
+		}
+		return nil, !g.idle
 	}
 	n := min(len(g.items), g.max)
-	batch := g.items[:n:n]
+	batch = g.items[:n:n]
 	g.items = append(g.spare[:0], g.items[n:]...)
 	g.spare = nil
 	g.due = g.wait == 0 || len(g.items) >= g.max
 	if !g.due && len(g.items) > 0 {
 		g.timer.Reset(g.wait)
 	}
-	return batch
+	return batch, false
+}
+
+// leave ends run unless it was woken just now.
+func (g *Group[T]) leave() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.idle {
+		return false
+	}
+	g.idle = false
+	g.end()
+	return true
+}
+
+func (g *Group[T]) end() {
+	g.busy = false
+	g.quiet.Broadcast()
 }
 
 // giveBack keeps the memory of a flushed batch for a later one.

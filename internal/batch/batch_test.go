@@ -52,6 +52,7 @@ func TestWaitsForSoLongAfterTheFirst(t *testing.T) {
 			_, _, at := r.seen()
 			require.Equal(t, 2*time.Millisecond, at[len(at)-1].Sub(start))
 		}
+		g.Wait()
 		require.Equal(t, []int{2, 2}, r.sized())
 	})
 }
@@ -73,6 +74,7 @@ func TestFullIsFlushedAtOnce(t *testing.T) {
 		sizes, items, _ := r.seen()
 		require.Equal(t, []int{3, 3, 1}, sizes)
 		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, items)
+		g.Wait()
 	})
 }
 
@@ -85,6 +87,7 @@ func TestFlushEndsTheWait(t *testing.T) {
 		g.Flush()
 		synctest.Wait()
 		require.Equal(t, []int{1}, r.sized())
+		g.Wait()
 	})
 }
 
@@ -129,4 +132,20 @@ func TestManyAdd(t *testing.T) {
 	wg.Wait()
 	g.Wait()
 	require.Len(t, r.items, 8000)
+}
+
+// TestGoroutineStaysAWhile: that it leaves at all is seen by synctest, which
+// does not end with a goroutine left.
+func TestGoroutineStaysAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recorder
+		g := batch.New(1, 0, r.flush)
+		for range 3 {
+			g.Add(1)
+			time.Sleep(500 * time.Millisecond)
+		}
+		synctest.Wait()
+		require.Len(t, r.sized(), 3)
+		time.Sleep(2 * time.Second)
+	})
 }

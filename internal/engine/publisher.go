@@ -27,6 +27,8 @@ type publisher struct {
 	messages []backend.Message // of the flush under way, reused by the next
 	pointers []*backend.Message
 	payloads []byte // likewise
+	errs     []error
+	calling  sharedCtx // for the backend
 	done     context.Context
 	stop     context.CancelCauseFunc // fails what waits
 }
@@ -215,6 +217,7 @@ func (p *publisher) flush(batch []*call) {
 	}
 	clear(p.messages)
 	clear(p.pointers)
+	clear(p.errs)
 	if cap(p.payloads) > keptPayloads {
 		p.payloads = nil
 	}
@@ -251,21 +254,16 @@ func (p *publisher) copyMessage(m *backend.Message) {
 // write stores p.pointers in as few calls as the limits allow and returns one
 // error for each.
 func (p *publisher) write() []error {
-	errs := make([]error, 0, len(p.pointers))
+	p.errs = p.errs[:0]
 	for rest := p.pointers; len(rest) > 0; {
 		n := p.portion(rest)
-		ctx, cancel := p.done, context.CancelFunc(func() {})
-		if p.timeout > 0 {
-			ctx, cancel = context.WithTimeout(ctx, p.timeout)
-		}
-		err := p.backend.Publish(ctx, rest[:n:n])
-		cancel()
+		err := p.backend.Publish(p.calling.get(p.done, p.timeout), rest[:n:n])
 		for i := range n {
-			errs = append(errs, backend.ErrorAt(err, i))
+			p.errs = append(p.errs, backend.ErrorAt(err, i))
 		}
 		rest = rest[n:]
 	}
-	return errs
+	return p.errs
 }
 
 // portion is how many of msgs fit in one call.
@@ -374,5 +372,6 @@ func (p *publisher) close(ctx context.Context) error {
 	err := p.pending.wait(ctx)
 	p.stop(backend.ErrClosed)
 	p.queue.Wait()
+	p.calling.end()
 	return err
 }

@@ -1,0 +1,38 @@
+package engine
+
+import (
+	"context"
+	"time"
+)
+
+// A sharedCtx gives calls that come one after another a context that ends after
+// a timeout at the earliest, and an eighth of it later at the latest: so calls
+// that follow each other closely share one. It is used by one goroutine.
+type sharedCtx struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	renew  time.Time
+}
+
+// get returns a context for a call that begins now; with no timeout, parent.
+func (s *sharedCtx) get(parent context.Context, timeout time.Duration) context.Context {
+	if timeout <= 0 {
+		return parent
+	}
+	now := time.Now()
+	if now.Before(s.renew) {
+		return s.ctx
+	}
+	s.end()
+	s.renew = now.Add(timeout / 8)
+	s.ctx, s.cancel = context.WithTimeout(parent, timeout+timeout/8)
+	return s.ctx
+}
+
+// end frees what the context needs.
+func (s *sharedCtx) end() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	*s = sharedCtx{}
+}
