@@ -66,8 +66,11 @@ func TestBounds(t *testing.T) {
 	b := open(t, inmemory.Options{MaxMessages: 3, MaxBytes: 100})
 	one, two := attach(t, b, "one"), attach(t, b, "two")
 	batch := []*backend.Message{
-		{Topic: "orders", ID: "1"}, {Topic: "orders", ID: "2", Payload: make([]byte, 101)},
-		{Topic: "orders", ID: "3"}, {Topic: "bills", ID: "4"}, {Topic: "bills", ID: "5"},
+		{Topic: "orders", ID: "1"},
+		{Topic: "orders", ID: "2", Payload: make([]byte, 101)},
+		{Topic: "orders", ID: "3"},
+		{Topic: "bills", ID: "4"},
+		{Topic: "bills", ID: "5"},
 	}
 	err := b.Publish(t.Context(), batch)
 	for i, want := range []error{nil, backend.ErrTooLarge, nil, nil, backend.ErrFull} {

@@ -1,0 +1,80 @@
+package conformance
+
+import (
+	"slices"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var ackLaws = []law{
+	{
+		id: "D10", name: "ack-is-forever", promise: "an acknowledged message never comes back, and no other is acknowledged with it",
+		saboteurs: []string{"ignores-acks", "acks-all-it-holds"}, driver: ackIsForever,
+	}, {
+		id: "C16", name: "ack-twice", promise: "acknowledging twice is not an error",
+		saboteurs: []string{"refuses-second-acks"}, driver: ackTwice,
+	}, {
+		id: "C17", name: "ack-late", promise: "an acknowledgement after the lease has passed removes, even if another member holds the message",
+		saboteurs: []string{"fences-acks"}, driver: ackLate,
+	}, {
+		id: "C18", name: "ack-unconfirmed", promise: "a member that does not ask for confirmation acknowledges for good all the same",
+		saboteurs: []string{"drops-unconfirmed-acks"}, driver: ackUnconfirmed,
+	}, {
+		id: "C19", name: "ack-after-delay", promise: "what was given back can still be acknowledged",
+		needs:     []need{needDelayer},
+		saboteurs: []string{"acks-only-held"}, driver: ackAfterDelay,
+	},
+}
+
+func ackIsForever(e *driverEnv) {
+	src := e.attach("g")
+	want := idsOf(e.publishN(5))[3:]
+	ds := e.receive(src, 5)
+	e.ack(src, ds[:3]...)
+	again := e.receive(src, 2)
+	if got := ids(again); !slices.Equal(got, want) {
+		e.failf("got %v back, want what was not acknowledged: %v", got, want)
+	}
+	e.ack(src, again...)
+	e.nothing(src, 3*e.lease, "all are acknowledged")
+}
+
+func ackTwice(e *driverEnv) {
+	src := e.attach("g")
+	e.publishN(2)
+	ds := e.receive(src, 2)
+	e.ack(src, ds[0])
+	e.ack(src, ds[0])
+	e.ack(src, ds...)
+	e.ack(src)
+	e.nothing(src, e.lease+e.soon(), "both are acknowledged")
+}
+
+func ackLate(e *driverEnv) {
+	one, two := e.attach("g"), e.attach("g")
+	e.publishN(1)
+	late := e.one(one)
+	e.one(two) // the same, one lease later
+	e.ack(one, late)
+	e.nothing(two, 3*e.lease, "it is acknowledged")
+}
+
+func ackUnconfirmed(e *driverEnv) {
+	c := e.config(backend.Config{Group: "g"})
+	c.ConfirmAcks = false
+	src, err := e.b.Attach(e.Context(), c)
+	e.must(err)
+	defer src.Close()
+	e.publishN(20)
+	e.ack(src, e.receive(src, 20)...)
+	e.nothing(src, 2*e.lease, "all are acknowledged")
+}
+
+func ackAfterDelay(e *driverEnv) {
+	src := e.attach("g")
+	e.publishN(1)
+	d := e.one(src)
+	e.verb(e.delay(src, e.lease, d))
+	e.ack(src, d)
+	e.nothing(src, 2*e.lease+e.soon(), "it is acknowledged")
+}

@@ -1,0 +1,163 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var delayLaws = []law{
+	{
+		id: "T01", name: "delay", promise: "a delayed message is due after the delay: never earlier, and soon after",
+		needs:     []need{needDelayer},
+		saboteurs: []string{"delays-shorter", "delays-longer", "ignores-delays"}, driver: delay,
+	}, {
+		id: "T03", name: "long-delay", promise: "a delay may be many leases long",
+		needs:     []need{needDelayer, needLongDelay},
+		saboteurs: []string{"caps-delays"}, driver: longDelay,
+	}, {
+		id: "D04", name: "delay-in-the-group", promise: "a delay in one group is not seen by another",
+		needs:     []need{needDelayer},
+		saboteurs: []string{"delays-by-publishing"}, driver: delayInTheGroup,
+	}, {
+		id: "T04", name: "delay-blocks-nobody", promise: "others flow while messages are delayed",
+		needs:     []need{needDelayer},
+		saboteurs: []string{"waits-for-delayed"}, driver: delayBlocksNobody,
+	}, {
+		id: "C24", name: "delay-order", promise: "of delayed messages those due first are received first, and of those due together the lower position",
+		needs:     []need{needDelayer},
+		saboteurs: []string{"reverses-reads"}, driver: delayOrder,
+	},
+}
+
+// Who gave a message back, and what that counts.
+var delayEndLaws = []law{
+	{
+		id: "T06", name: "delay-outlives-member", promise: "a delayed message comes back when it is due even if the member that delayed it is gone",
+		needs:     []need{needDelayer},
+		saboteurs: []string{"delays-die-with-member"}, driver: delayOutlivesMember,
+	}, {
+		id: "C25", name: "delay-counts", promise: "a delay counts as an attempt, where the backend counts",
+		needs:     []need{needDelayer},
+		saboteurs: []string{"refunds-unasked"}, driver: delayCounts,
+	}, {
+		id: "C26", name: "delay-refund", promise: "a delay with Refund does not count as an attempt",
+		needs:     []need{needDelayer, needRefund},
+		saboteurs: []string{"ignores-refunds"}, driver: delayRefund,
+	},
+}
+
+func delay(e *driverEnv) {
+	one, two := e.attach("g"), e.attach("g")
+	e.publishN(1)
+	for _, wait := range []time.Duration{0, e.lease / 2, 3 * e.lease, -time.Second} {
+		d := e.one(one)
+		start := time.Now()
+		e.verb(e.delay(one, wait, d))
+		d = e.one(two) // which waits already when it is due
+		e.notBefore(start, wait, fmt.Sprintf("delayed for %v, it came back", wait))
+		e.by(start, max(wait, 0), fmt.Sprintf("delayed for %v, it came back", wait))
+		e.verb(e.delay(two, 0, d))
+	}
+}
+
+func longDelay(e *driverEnv) {
+	src := e.attach("g")
+	e.publishN(1)
+	d := e.one(src)
+	start := time.Now()
+	wait := 12 * e.lease
+	e.verb(e.delay(src, wait, d))
+	e.nothing(src, wait-e.lease, "it is delayed")
+	e.one(src)
+	e.notBefore(start, wait, "it came back")
+	e.by(start, wait, "it came back")
+}
+
+func delayInTheGroup(e *driverEnv) {
+	one, two := e.attach("one"), e.attach("two")
+	e.publishN(2)
+	ds := e.receive(one, 2)
+	e.verb(e.delay(one, e.lease, ds...))
+	got := e.receive(two, 2)
+	for _, d := range got {
+		e.attempt(d, 1)
+	}
+	e.ack(two, got...)
+	e.ack(one, e.receive(one, 2)...)
+	e.nothing(two, e.lease, "this group has settled both")
+	e.nothing(one, e.lease/4, "this group has settled both")
+}
+
+func delayBlocksNobody(e *driverEnv) {
+	src := e.attach("g")
+	const delayed, wait = 20, 3
+	e.publish(numbered("delayed", delayed)...)
+	start := time.Now()
+	e.verb(e.delay(src, wait*e.lease, e.receive(src, delayed)...))
+	want := idsOf(e.publish(numbered("next", 5)...))
+	published := time.Now()
+	ds := e.receive(src, 5)
+	if got := ids(ds); !slices.Equal(got, want) {
+		e.failf("got %v, want what is not delayed: %v", got, want)
+	}
+	e.by(published, 0, "what was published next was received")
+	e.ack(src, ds...)
+	e.receive(src, delayed)
+	e.notBefore(start, wait*e.lease, "what was delayed came back")
+}
+
+func delayOrder(e *driverEnv) {
+	src := e.attach("g")
+	v, _ := backend.As[backend.Delayer](src)
+	e.publishN(6)
+	var ds []backend.Delayed
+	for i, d := range e.receive(src, 6) {
+		wait := e.lease / 2
+		if i < 3 {
+			wait = 2 * e.lease
+		}
+		ds = append(ds, backend.Delayed{Delivery: d, For: wait})
+	}
+	slices.Reverse(ds)
+	e.verb(v.Delay(e.Context(), ds))
+	time.Sleep(2*e.lease + e.soon())
+	got := ids(e.receive(src, 6))
+	if want := []string{"0003", "0004", "0005", "0000", "0001", "0002"}; !slices.Equal(got, want) {
+		e.failf("got %v, want %v", got, want)
+	}
+}
+
+func delayOutlivesMember(e *driverEnv) {
+	gone, other := e.attach("g"), e.attach("g")
+	e.publishN(1)
+	start := time.Now()
+	e.verb(e.delay(gone, 2*e.lease, e.one(gone)))
+	e.must(gone.Close())
+	e.one(other)
+	e.notBefore(start, 2*e.lease, "it came back")
+	e.by(start, 2*e.lease, "it came back")
+}
+
+func delayCounts(e *driverEnv) {
+	src := e.attach("g")
+	e.publishN(1)
+	for want := 1; want <= 4; want++ {
+		d := e.one(src)
+		e.attempt(d, want)
+		e.verb(e.delay(src, 0, d))
+	}
+}
+
+func delayRefund(e *driverEnv) {
+	src := e.attach("g")
+	v, _ := backend.As[backend.Delayer](src)
+	e.publishN(1)
+	for i, want := range []int{1, 1, 1, 2, 2} {
+		d := e.one(src)
+		e.attempt(d, want)
+		e.verb(v.Delay(e.Context(), []backend.Delayed{{Delivery: d, Refund: i != 2}}))
+	}
+}

@@ -1,0 +1,261 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// driverEnv is one test of one law on one fresh backend.
+type driverEnv struct {
+	*testing.T
+	suite     *Suite
+	law       law
+	b         backend.Backend
+	limits    backend.Limits
+	lease     time.Duration
+	unclaimed string // what the law needs and the backend does not claim
+}
+
+// topic is where a law publishes that does not care.
+const topic = "orders"
+
+// tick is what a lower bound on time leaves to brokers that count whole
+// milliseconds.
+const tick = 2 * time.Millisecond
+
+func newDriverEnv(t *testing.T, s *Suite, l law) *driverEnv {
+	e := &driverEnv{T: t, suite: s, law: l, lease: s.Lease, b: s.New(t)}
+	e.limits = backend.LimitsOf(e.b)
+	return e
+}
+
+// missing names what the law needs and the backend does not claim.
+func (e *driverEnv) missing() string {
+	for _, n := range e.law.needs {
+		if !n.claimed(e) {
+			return n.what
+		}
+	}
+	return ""
+}
+
+// failf ends the test. Its text should say what was got and what was wanted.
+func (e *driverEnv) failf(format string, args ...any) {
+	e.Helper()
+	e.Fatalf("law: %s %s: %s\n%s", e.law.id, e.law.name, e.law.promise, fmt.Sprintf(format, args...))
+}
+
+// must expects no error.
+func (e *driverEnv) must(err error) {
+	e.Helper()
+	if err != nil {
+		e.failf("got error %v, want none", err)
+	}
+}
+
+// verb expects no error of an optional verb; one that matches
+// errors.ErrUnsupported means that it is not offered after all.
+func (e *driverEnv) verb(err error) {
+	e.Helper()
+	if errors.Is(err, errors.ErrUnsupported) {
+		e.unclaimed = err.Error()
+		e.SkipNow()
+	}
+	e.must(err)
+}
+
+// is expects an error that matches want.
+func (e *driverEnv) is(what string, got, want error) {
+	e.Helper()
+	if !errors.Is(got, want) {
+		e.failf("%s: got error %v, want one that matches %q", what, got, want)
+	}
+}
+
+// soon is how late something may be that is due: leases are chosen so that the
+// slowest call takes less than half of one.
+func (e *driverEnv) soon() time.Duration { return e.lease/2 + 500*time.Millisecond }
+
+// patience is how long a test waits for what must come.
+func (e *driverEnv) patience() time.Duration { return 10*e.lease + 5*time.Second }
+
+// notBefore expects that at least d passed since start.
+func (e *driverEnv) notBefore(start time.Time, d time.Duration, what string) {
+	e.Helper()
+	if got := time.Since(start); got < d-tick {
+		e.failf("%s after %v, want not before %v", what, got, d)
+	}
+}
+
+// by expects that not much more than d passed since start.
+func (e *driverEnv) by(start time.Time, d time.Duration, what string) {
+	e.Helper()
+	if got := time.Since(start); got > d+e.soon() {
+		e.failf("%s after %v, want by %v, or %v at the latest", what, got, d, d+e.soon())
+	}
+}
+
+// attach makes a new member of a group of the usual topic.
+func (e *driverEnv) attach(group string) backend.Source {
+	e.Helper()
+	return e.attachAs(backend.Config{Group: group})
+}
+
+// attachAs attaches with a config whose missing fields are filled in.
+func (e *driverEnv) attachAs(c backend.Config) backend.Source {
+	e.Helper()
+	src, err := e.b.Attach(e.Context(), e.config(c))
+	e.must(err)
+	e.Cleanup(func() { src.Close() })
+	return src
+}
+
+func (e *driverEnv) config(c backend.Config) backend.Config {
+	c.Topic, c.Lease = cmp.Or(c.Topic, topic), cmp.Or(c.Lease, e.lease)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1000)
+	c.ConfirmAcks = true
+	return c
+}
+
+// publish stores ms, in batches that the backend takes.
+func (e *driverEnv) publish(ms ...*backend.Message) []*backend.Message {
+	e.Helper()
+	batch := cmp.Or(e.limits.Batch, 500)
+	for i := 0; i < len(ms); i += batch {
+		e.must(e.send(ms[i:min(i+batch, len(ms))]...))
+	}
+	return ms
+}
+
+// send is one Publish, to the usual topic if a message names no other.
+func (e *driverEnv) send(ms ...*backend.Message) error {
+	for _, m := range ms {
+		m.Topic = cmp.Or(m.Topic, topic)
+	}
+	return e.b.Publish(e.Context(), ms)
+}
+
+// publishN publishes n messages whose IDs are numbers.
+func (e *driverEnv) publishN(n int) []*backend.Message {
+	e.Helper()
+	return e.publish(numbered("", n)...)
+}
+
+// numbered returns n messages whose IDs are prefix and a number.
+func numbered(prefix string, n int) []*backend.Message {
+	ms := make([]*backend.Message, n)
+	for i := range ms {
+		id := fmt.Sprintf("%s%04d", prefix, i)
+		ms[i] = &backend.Message{ID: id, Payload: []byte("payload of " + id)}
+	}
+	return ms
+}
+
+// take is one Receive. It expects what holds for each: at most max, including
+// what is still open, and an error only if ctx is done.
+func (e *driverEnv) take(ctx context.Context, src backend.Source, max int) []backend.Delivery {
+	e.Helper()
+	ds, open, err := src.Receive(ctx, max)
+	if len(ds)+open > max || open < 0 {
+		e.failf("Receive of at most %d: got %d and %d open", max, len(ds), open)
+	}
+	if err != nil && ctx.Err() == nil {
+		e.failf("Receive: got error %v, want none", err)
+	}
+	if ctx.Err() != nil && open != 0 {
+		e.failf("Receive after its context was done: got %d open, want 0", open)
+	}
+	for i := range ds {
+		if ds[i].Err != nil {
+			e.failf("delivery %q: got error %v, want none", ds[i].ID, ds[i].Err)
+		}
+	}
+	return ds
+}
+
+// receive waits for exactly n deliveries.
+func (e *driverEnv) receive(src backend.Source, n int) []backend.Delivery {
+	e.Helper()
+	ds := e.receiveWithin(src, n, e.patience())
+	if len(ds) < n {
+		e.failf("got %d deliveries %v within %v, want %d", len(ds), ids(ds), e.patience(), n)
+	}
+	return ds
+}
+
+// one waits for one delivery.
+func (e *driverEnv) one(src backend.Source) backend.Delivery {
+	e.Helper()
+	return e.receive(src, 1)[0]
+}
+
+// receiveWithin returns the deliveries of the next d, and at most n of them.
+func (e *driverEnv) receiveWithin(src backend.Source, n int, d time.Duration) (all []backend.Delivery) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.Context(), d)
+	defer cancel()
+	for len(all) < n && ctx.Err() == nil {
+		all = append(all, e.take(ctx, src, n-len(all))...)
+	}
+	return all
+}
+
+// nothing expects no delivery within d.
+func (e *driverEnv) nothing(src backend.Source, d time.Duration, why string) {
+	e.Helper()
+	if ds := e.receiveWithin(src, 1, d); len(ds) > 0 {
+		e.failf("got delivery %q, attempt %d, want none: %s", ds[0].ID, ds[0].Attempt, why)
+	}
+}
+
+// ack acknowledges ds.
+func (e *driverEnv) ack(src backend.Source, ds ...backend.Delivery) {
+	e.Helper()
+	e.must(src.Ack(e.Context(), ds))
+}
+
+// delay gives ds back and returns what the verb says.
+func (e *driverEnv) delay(src backend.Source, d time.Duration, ds ...backend.Delivery) error {
+	delayed := make([]backend.Delayed, len(ds))
+	for i := range ds {
+		delayed[i] = backend.Delayed{Delivery: ds[i], For: d}
+	}
+	v, _ := backend.As[backend.Delayer](src)
+	return v.Delay(e.Context(), delayed)
+}
+
+// extend restarts the lease of ds and returns what the verb says.
+func (e *driverEnv) extend(src backend.Source, ds ...backend.Delivery) error {
+	v, _ := backend.As[backend.Extender](src)
+	return v.Extend(e.Context(), ds)
+}
+
+// attempt expects an attempt number, where the backend counts.
+func (e *driverEnv) attempt(d backend.Delivery, want int) {
+	e.Helper()
+	if d.Attempt != want && d.Attempt != 0 {
+		e.failf("delivery %q: got attempt %d, want %d (or 0, not counted)", d.ID, d.Attempt, want)
+	}
+}
+
+func ids(ds []backend.Delivery) []string {
+	s := make([]string, len(ds))
+	for i := range ds {
+		s[i] = ds[i].ID
+	}
+	return s
+}
+
+func idsOf(ms []*backend.Message) []string {
+	s := make([]string, len(ms))
+	for i := range ms {
+		s[i] = ms[i].ID
+	}
+	return s
+}

@@ -1,0 +1,206 @@
+// Package badbus breaks good backends: each saboteur breaks one promise, and the
+// suite must notice.
+package badbus
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A Saboteur breaks a backend in one way.
+type Saboteur struct {
+	Name   string // says what it does
+	Breaks string // the promise, as a backend that is broken so would state it
+
+	sabotage func(*bus)
+}
+
+// Wrap returns next, broken. next must offer every optional verb but Scheduler.
+func (s Saboteur) Wrap(next backend.Backend) backend.Backend {
+	b := newBus(next.(good))
+	s.sabotage(b)
+	return b
+}
+
+// All returns every saboteur, in the order of the families of laws.
+func All() []Saboteur {
+	return slices.Concat(
+		publishing, contents, onces, positions, receiving, sharing, starting, acking, leasing, delaying, extending, fencing, reading, telling, managing, closing,
+	)
+}
+
+// Honest breaks nothing: what a law finds wrong with it is wrong with a bus.
+var Honest = Saboteur{"honest", "nothing", func(*bus) {}}
+
+// Find returns the saboteur of that name.
+func Find(name string) (Saboteur, bool) {
+	all := All()
+	i := slices.IndexFunc(all, func(s Saboteur) bool { return s.Name == name })
+	if i < 0 {
+		return Saboteur{}, false
+	}
+	return all[i], true
+}
+
+// good is what a bus wraps.
+type good interface {
+	backend.Backend
+	backend.Maintainer
+	backend.Reader
+	backend.Statser
+	backend.Admin
+	backend.Limited
+	backend.Pinger
+}
+
+// A bus is a backend of which each method that a saboteur breaks is a field.
+type bus struct {
+	good
+	publish  func(ctx context.Context, ms []*backend.Message) error
+	attach   func(ctx context.Context, c backend.Config) (backend.Source, error)
+	shut     func() error
+	maintain func(ctx context.Context, topic, group string) (time.Duration, error)
+	read     func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error)
+	stats    func(ctx context.Context, topic, group string) (backend.Stats, error)
+	ping     func(ctx context.Context) error
+	admin    backend.Admin
+	joined   func(*member) // breaks each member that attaches
+
+	mu sync.Mutex // for what saboteurs remember
+}
+
+func newBus(next good) *bus {
+	b := &bus{
+		good: next, publish: next.Publish, shut: next.Close, maintain: next.Maintain, read: next.Read,
+		stats: next.Stats, ping: next.Ping, admin: next, joined: func(*member) {},
+	}
+	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
+		src, err := next.Attach(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		m := newMember(src, c)
+		b.joined(m)
+		return m, nil
+	}
+	return b
+}
+
+func (b *bus) Publish(ctx context.Context, ms []*backend.Message) error { return b.publish(ctx, ms) }
+
+func (b *bus) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	return b.attach(ctx, c)
+}
+
+func (b *bus) Close() error { return b.shut() }
+
+func (b *bus) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
+	return b.maintain(ctx, topic, group)
+}
+
+func (b *bus) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+	return b.read(ctx, topic, from, limit)
+}
+
+func (b *bus) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	return b.stats(ctx, topic, group)
+}
+
+func (b *bus) Ping(ctx context.Context) error { return b.ping(ctx) }
+
+func (b *bus) Topics(ctx context.Context) ([]string, error) { return b.admin.Topics(ctx) }
+
+func (b *bus) Groups(ctx context.Context, topic string) ([]string, error) {
+	return b.admin.Groups(ctx, topic)
+}
+
+func (b *bus) DeleteTopic(ctx context.Context, topic string) error {
+	return b.admin.DeleteTopic(ctx, topic)
+}
+
+func (b *bus) DeleteGroup(ctx context.Context, topic, group string) error {
+	return b.admin.DeleteGroup(ctx, topic, group)
+}
+
+func (b *bus) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
+	return b.admin.ResetGroup(ctx, topic, group, start)
+}
+
+// A member is a source of which each method is a field.
+type member struct {
+	config  backend.Config
+	next    backend.Source
+	receive func(ctx context.Context, max int) ([]backend.Delivery, int, error)
+	ack     func(ctx context.Context, ds []backend.Delivery) error
+	delay   func(ctx context.Context, ds []backend.Delayed) error
+	extend  func(ctx context.Context, ds []backend.Delivery) error
+	shut    func() error
+}
+
+func newMember(next backend.Source, c backend.Config) *member {
+	return &member{
+		config: c, next: next, receive: next.Receive, ack: next.Ack, shut: next.Close,
+		delay: next.(backend.Delayer).Delay, extend: next.(backend.Extender).Extend,
+	}
+}
+
+func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, int, error) {
+	return m.receive(ctx, max)
+}
+
+func (m *member) Ack(ctx context.Context, ds []backend.Delivery) error  { return m.ack(ctx, ds) }
+func (m *member) Delay(ctx context.Context, ds []backend.Delayed) error { return m.delay(ctx, ds) }
+
+func (m *member) Extend(ctx context.Context, ds []backend.Delivery) error { return m.extend(ctx, ds) }
+func (m *member) Close() error                                            { return m.shut() }
+
+// published lets a saboteur change messages before they are stored; the caller's
+// stay as they are.
+func published(b *bus, change func(*backend.Message)) {
+	b.publish = func(ctx context.Context, ms []*backend.Message) error {
+		changed := make([]*backend.Message, len(ms))
+		for i := range ms {
+			m := *ms[i]
+			change(&m)
+			changed[i] = &m
+		}
+		err := b.good.Publish(ctx, changed)
+		for i := range ms {
+			ms[i].Position, ms[i].Duplicate = changed[i].Position, changed[i].Duplicate
+		}
+		return err
+	}
+}
+
+// delivered lets a saboteur change each read.
+func delivered(b *bus, change func(m *member, ds []backend.Delivery) []backend.Delivery) {
+	b.joined = func(m *member) {
+		m.receive = func(ctx context.Context, max int) ([]backend.Delivery, int, error) {
+			ds, open, err := m.next.Receive(ctx, max)
+			return change(m, ds), open, err
+		}
+	}
+}
+
+// each is delivered for one delivery at a time.
+func each(b *bus, change func(d *backend.Delivery)) {
+	delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
+		for i := range ds {
+			change(&ds[i])
+		}
+		return ds
+	})
+}
+
+// joining lets a saboteur change what members ask for.
+func joining(b *bus, change func(*backend.Config)) {
+	attach := b.attach
+	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
+		change(&c)
+		return attach(ctx, c)
+	}
+}

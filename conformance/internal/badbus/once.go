@@ -1,0 +1,140 @@
+package badbus
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// one calls publish for each message of a batch.
+func one(b *bus, publish func(ctx context.Context, m *backend.Message) error) {
+	b.publish = func(ctx context.Context, ms []*backend.Message) error {
+		errs := make([]error, len(ms))
+		for i, m := range ms {
+			errs[i] = publish(ctx, m)
+		}
+		return backend.AsBatchError(errs)
+	}
+}
+
+// A set remembers texts; add says whether one is new.
+type set struct {
+	b    *bus
+	seen map[string]bool
+}
+
+func newSet(b *bus) set { return set{b, map[string]bool{}} }
+
+func (s set) has(text string) bool {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	return s.seen[text]
+}
+
+func (s set) add(text string) bool {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	old := s.seen[text]
+	s.seen[text] = true
+	return !old
+}
+
+// plain publishes m without Once, and then has it as it was.
+func (b *bus) plain(ctx context.Context, m *backend.Message) error {
+	once := m.Once
+	m.Once = false
+	defer func() { m.Once = once }()
+	return b.good.Publish(ctx, []*backend.Message{m})
+}
+
+var onces = []Saboteur{
+	{"forgets-once", "duplicates are the receiver's affair", func(b *bus) { one(b, b.plain) }},
+	{"duplicates-in-silence", "a duplicate is not stored, and that is that", func(b *bus) {
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			err := b.good.Publish(ctx, []*backend.Message{m})
+			m.Duplicate = false
+			return err
+		})
+	}},
+	{"once-over-topics", "an ID is unique in all topics", func(b *bus) {
+		seen := newSet(b)
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if m.Once && !seen.add(m.ID) {
+				m.Duplicate = true
+				return nil
+			}
+			return b.plain(ctx, m)
+		})
+	}},
+	{"once-unasked", "an ID is stored once", func(b *bus) {
+		published(b, func(m *backend.Message) { m.Once = true })
+	}},
+	{"once-in-two-steps", "an ID is looked up, and then stored", func(b *bus) {
+		seen := newSet(b)
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if m.Once && seen.has(m.ID) {
+				m.Duplicate = true
+				return nil
+			}
+			time.Sleep(time.Millisecond)
+			seen.add(m.ID)
+			return b.plain(ctx, m)
+		})
+	}},
+	{"once-for-ever", "an ID is never forgotten", func(b *bus) {
+		seen := newSet(b)
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if m.Once && !seen.add(m.Topic+" "+m.ID) {
+				m.Duplicate = true
+				return nil
+			}
+			return b.plain(ctx, m)
+		})
+	}},
+	{"marks-before-storing", "an ID is marked, and then stored", func(b *bus) {
+		seen := newSet(b)
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if m.Once && !seen.add(m.Topic+" "+m.ID) {
+				m.Duplicate = true
+				return nil
+			}
+			return b.good.Publish(ctx, []*backend.Message{m})
+		})
+	}},
+}
+
+var positions = []Saboteur{
+	{"decimal-positions", "positions are numbers", func(b *bus) {
+		shown := func(position string) string {
+			n, _ := strconv.ParseUint(position, 16, 64)
+			return strconv.FormatUint(n, 10)
+		}
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			err := b.good.Publish(ctx, ms)
+			for _, m := range ms {
+				m.Position = shown(m.Position)
+			}
+			return err
+		}
+		each(b, func(d *backend.Delivery) { d.Position = shown(d.Position) })
+	}},
+	{"position-per-receipt", "a position is that of a receipt", func(b *bus) {
+		each(b, func(d *backend.Delivery) {
+			if d.Attempt > 1 {
+				d.Position += fmt.Sprintf("-%d", d.Attempt)
+			}
+		})
+	}},
+	{"no-position", "a position is known to receivers", func(b *bus) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			err := b.good.Publish(ctx, ms)
+			for _, m := range ms {
+				m.Position = ""
+			}
+			return err
+		}
+	}},
+}

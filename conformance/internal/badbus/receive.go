@@ -1,0 +1,172 @@
+package badbus
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var receiving = []Saboteur{
+	{"reverses-reads", "the last message comes first", func(b *bus) {
+		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
+			slices.Reverse(ds)
+			return ds
+		})
+	}},
+	{"ignores-max", "a read returns about as many as asked for", func(b *bus) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+				return m.next.Receive(ctx, limit+1)
+			}
+		}
+	}},
+	{"opens-too-many", "as many as asked for are always on order", func(b *bus) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+				ds, _, err := m.next.Receive(ctx, limit)
+				return ds, limit, err
+			}
+		}
+	}},
+	{"new-first", "what is new goes before what comes back", func(b *bus) {
+		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
+			slices.SortStableFunc(ds, func(a, b backend.Delivery) int { return a.Attempt - b.Attempt })
+			return ds
+		})
+	}},
+	{"stuck-attempt", "the attempt says that there was one", func(b *bus) {
+		each(b, func(d *backend.Delivery) { d.Attempt = 1 })
+	}},
+	{"attempt-of-all-groups", "the attempt counts receipts of a message", func(b *bus) {
+		receipts := map[string]int{}
+		each(b, func(d *backend.Delivery) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			receipts[d.Topic+d.Position]++
+			d.Attempt = receipts[d.Topic+d.Position]
+		})
+	}},
+	{"abandons-on-cancel", "a read that is cancelled returns nothing", func(b *bus) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+				ds, open, err := m.next.Receive(ctx, limit)
+				time.Sleep(time.Millisecond)
+				if ctx.Err() != nil {
+					return nil, 0, ctx.Err()
+				}
+				return ds, open, err
+			}
+		}
+	}},
+	{"polls-seldom", "a message is received within some seconds", func(b *bus) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+				for {
+					look, cancel := context.WithTimeout(ctx, time.Millisecond)
+					ds, open, err := m.next.Receive(look, limit)
+					cancel()
+					if len(ds) > 0 || ctx.Err() != nil || look.Err() == nil {
+						return ds, open, err
+					}
+					rest(ctx, 3*time.Second)
+				}
+			}
+		}
+	}},
+	{"one-reader-at-a-time", "one member of a group waits, the others after it", func(b *bus) {
+		turn := make(chan struct{}, 1)
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+				select {
+				case turn <- struct{}{}:
+				case <-ctx.Done():
+					return nil, 0, ctx.Err()
+				}
+				time.AfterFunc(m.config.Lease/10, func() { <-turn })
+				return m.next.Receive(ctx, limit)
+			}
+		}
+	}},
+	{"deaf-to-cancel", "a read returns when there is something", func(b *bus) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+				deaf, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.config.Lease+2*time.Second)
+				defer cancel()
+				ds, open, err := m.next.Receive(deaf, limit)
+				if len(ds) == 0 && ctx.Err() != nil {
+					return nil, 0, ctx.Err()
+				}
+				return ds, open, err
+			}
+		}
+	}},
+}
+
+// rest waits for d, or until ctx is done.
+func rest(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+var sharing = []Saboteur{
+	{"one-queue", "groups share the work", func(b *bus) {
+		joining(b, func(c *backend.Config) { c.Group = "shared" })
+	}},
+	{"broadcasts", "each member gets every message", func(b *bus) {
+		n := 0
+		joining(b, func(c *backend.Config) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			n++
+			c.Group = fmt.Sprintf("%s-%d", c.Group, n)
+		})
+	}},
+	{"no-lease", "a message is due until it is acknowledged", func(b *bus) {
+		joining(b, func(c *backend.Config) { c.Lease = time.Nanosecond })
+	}},
+}
+
+var starting = []Saboteur{
+	{"always-latest", "a group sees what comes after it", func(b *bus) {
+		joining(b, func(c *backend.Config) { c.Start = backend.StartLatest })
+	}},
+	{"always-earliest", "a group sees everything", func(b *bus) {
+		joining(b, func(c *backend.Config) { c.Start = backend.StartEarliest })
+	}},
+	{"creates-groups-late", "a group exists when it is first read", func(b *bus) {
+		attach := b.attach
+		b.attach = func(_ context.Context, c backend.Config) (backend.Source, error) {
+			m := &member{config: c, shut: func() error { return nil }}
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+				src, err := attach(ctx, c)
+				if err != nil {
+					return nil, 0, err
+				}
+				*m = *src.(*member)
+				return m.receive(ctx, limit)
+			}
+			return m, nil
+		}
+	}},
+	{"starts-every-time", "a member says where its group goes on", func(b *bus) {
+		attach := b.attach
+		b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
+			b.good.ResetGroup(ctx, c.Topic, c.Group, c.Start) //nolint:errcheck // it may not exist
+			return attach(ctx, c)
+		}
+	}},
+	{"forgets-groups", "a group lives as long as its members", func(b *bus) {
+		attach := b.attach
+		b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
+			if s, err := b.good.Stats(ctx, c.Topic, c.Group); err == nil && s.Members == 0 {
+				b.good.DeleteGroup(ctx, c.Topic, c.Group) //nolint:errcheck // it exists
+			}
+			return attach(ctx, c)
+		}
+	}},
+}

@@ -1,0 +1,70 @@
+package conformance
+
+import (
+	"slices"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A law is one promise and its test.
+type law struct {
+	id        string   // as in the catalogue of cases, or C and a number
+	name      string   // a few words joined by '-'; id and name are unique together
+	promise   string   // what holds, in words
+	needs     []need   // what the backend must claim for the law to apply
+	saboteurs []string // those in package badbus that break it, at least one
+	driver    func(*driverEnv)
+}
+
+func (l law) subtest() string { return l.id + "-" + l.name }
+
+// laws returns all of them, in the order in which they are best read.
+func laws() []law {
+	return slices.Concat(
+		publishLaws, contentLaws, onceLaws, positionLaws, receiveLaws, wakeLaws, groupLaws, startLaws,
+		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, readLaws, statsLaws, adminLaws, maintainLaws, closeLaws,
+	)
+}
+
+// A need is a verb or a fact that a backend may claim.
+type need struct {
+	what    string
+	claimed func(*driverEnv) bool
+}
+
+var (
+	needDelayer    = need{"Delayer", sourceVerb[backend.Delayer]}
+	needExtender   = need{"Extender", sourceVerb[backend.Extender]}
+	needMaintainer = need{"Maintainer", backendVerb[backend.Maintainer]}
+	needReader     = need{"Reader", backendVerb[backend.Reader]}
+	needStatser    = need{"Statser", backendVerb[backend.Statser]}
+	needAdmin      = need{"Admin", backendVerb[backend.Admin]}
+	needPinger     = need{"Pinger", backendVerb[backend.Pinger]}
+
+	needOnce   = need{"Limits.OnceWindow", func(e *driverEnv) bool { return e.limits.OnceWindow > 0 }}
+	needRefund = need{"Limits.Refund", func(e *driverEnv) bool { return e.limits.Refund }}
+
+	// The window and the limit must be such that a test can go past them.
+	needShortWindow = need{"Limits.OnceWindow of at most 5 leases", func(e *driverEnv) bool {
+		return e.limits.OnceWindow > 0 && e.limits.OnceWindow <= 5*e.lease
+	}}
+	needPayloadLimit = need{"Limits.Payload of at most 16 MiB", func(e *driverEnv) bool {
+		return e.limits.Payload > 0 && e.limits.Payload <= 16<<20
+	}}
+	needLongDelay = need{"Limits.Delay of 12 leases", func(e *driverEnv) bool {
+		return e.limits.Delay == 0 || e.limits.Delay >= 12*e.lease
+	}}
+	needBound = need{"Suite.NewBounded", func(e *driverEnv) bool { return e.suite.NewBounded != nil }}
+)
+
+func backendVerb[T any](e *driverEnv) bool {
+	_, ok := backend.As[T](e.b)
+	return ok
+}
+
+func sourceVerb[T any](e *driverEnv) bool {
+	src := e.attachAs(backend.Config{Topic: "probe", Group: "probe"})
+	_, ok := backend.As[T](src)
+	e.must(src.Close())
+	return ok
+}

@@ -1,0 +1,104 @@
+package conformance
+
+import (
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var statsLaws = []law{
+	{
+		id: "M03", name: "stats-truth", promise: "each number of Stats is exact or unknown",
+		needs:     []need{needStatser, needDelayer},
+		saboteurs: []string{"lag-is-depth", "delayed-is-in-flight", "oldest-is-now"}, driver: statsTruth,
+	}, {
+		id: "C37", name: "stats-members", promise: "Stats counts members until they are closed",
+		needs:     []need{needStatser},
+		saboteurs: []string{"members-never-leave"}, driver: statsMembers,
+	}, {
+		id: "C38", name: "stats-unknown", promise: "Stats of a topic or group that does not exist is ErrGone",
+		needs:     []need{needStatser},
+		saboteurs: []string{"shrugs"}, driver: statsUnknown,
+	},
+}
+
+func (e *driverEnv) stats() backend.Stats {
+	e.Helper()
+	v, _ := backend.As[backend.Statser](e.b)
+	s, err := v.Stats(e.Context(), topic, "g")
+	e.verb(err)
+	return s
+}
+
+// numbers expects each number of Stats, if it is known.
+func (e *driverEnv) numbers(when string, s backend.Stats, lag, inFlight, delayed int64) {
+	e.Helper()
+	for _, n := range []struct {
+		name      string
+		got, want int64
+	}{
+		{"Lag", s.Lag, lag}, {"InFlight", s.InFlight, inFlight}, {"Delayed", s.Delayed, delayed},
+	} {
+		if n.got != n.want && n.got != backend.Unknown {
+			e.failf("%s: got %s %d, want %d or unknown", when, n.name, n.got, n.want)
+		}
+	}
+	if unsettled := lag + inFlight + delayed; s.Depth < unsettled && s.Depth != backend.Unknown {
+		e.failf("%s: got Depth %d, want at least the %d that are not settled", when, s.Depth, unsettled)
+	}
+}
+
+// oldest expects the moment at which something was published.
+func (e *driverEnv) oldest(when string, s backend.Stats, from, to time.Time) {
+	e.Helper()
+	const skew = time.Second // of the broker's clock
+	if s.Oldest.Before(from.Add(-skew)) || s.Oldest.After(to.Add(skew)) {
+		e.failf("%s: got Oldest %v, want from %v to %v", when, s.Oldest, from, to)
+	}
+}
+
+func statsTruth(e *driverEnv) {
+	src := e.attach("g")
+	e.numbers("at first", e.stats(), 0, 0, 0)
+	from := time.Now()
+	e.publishN(5)
+	to := time.Now()
+	e.numbers("after 5 publishes", e.stats(), 5, 0, 0)
+	ds := e.receive(src, 2)
+	e.numbers("after 2 receipts", e.stats(), 3, 2, 0)
+	e.verb(e.delay(src, 3*e.lease, ds[0]))
+	e.numbers("after a delay", e.stats(), 3, 1, 1)
+	e.ack(src, ds[1])
+	e.numbers("after an acknowledgement", e.stats(), 3, 0, 1)
+	e.oldest("with the first message delayed", e.stats(), from, to)
+	e.ack(src, e.receive(src, 3)...)
+	e.numbers("with all but one settled", e.stats(), 0, 0, 1)
+	e.ack(src, e.one(src))
+	s := e.stats()
+	e.numbers("with all settled", s, 0, 0, 0)
+	if !s.Oldest.IsZero() {
+		e.failf("with all settled: got Oldest %v, want none", s.Oldest)
+	}
+}
+
+func statsMembers(e *driverEnv) {
+	var members []backend.Source
+	for range 3 {
+		members = append(members, e.attach("g"))
+	}
+	for i, src := range members {
+		if got, want := e.stats().Members, int64(len(members)-i); got != want && got != backend.Unknown {
+			e.failf("got %d members, want %d or unknown", got, want)
+		}
+		e.must(src.Close())
+	}
+}
+
+func statsUnknown(e *driverEnv) {
+	v, _ := backend.As[backend.Statser](e.b)
+	_, err := v.Stats(e.Context(), "unknown", "g")
+	e.is("Stats of an unknown topic", e.fenced(err), backend.ErrGone)
+	e.attach("g")
+	_, err = v.Stats(e.Context(), topic, "unknown")
+	e.is("Stats of an unknown group", e.fenced(err), backend.ErrGone)
+}

@@ -1,0 +1,98 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/badbus"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// fake returns a suite on the fake clock whose backends are wrapped.
+func fake(wrap func(backend.Backend) backend.Backend) Suite {
+	open := func(t *testing.T, o inmemory.Options) backend.Backend {
+		b := inmemory.New(o)
+		t.Cleanup(func() { b.Close() })
+		return wrap(b)
+	}
+	return Suite{
+		Name:   "wrapped",
+		Lease:  30 * time.Second,
+		Around: synctest.Test,
+		New:    func(t *testing.T) backend.Backend { return open(t, inmemory.Options{MaxBytes: 16 << 20}) },
+		NewBounded: func(t *testing.T, messages int) backend.Backend {
+			return open(t, inmemory.Options{MaxMessages: messages})
+		},
+	}
+}
+
+// What saboteurs are built on keeps every law: it is they who break them.
+func TestHonest(t *testing.T) { Run(t, fake(badbus.Honest.Wrap)) }
+
+// The laws leave enough room for a real clock.
+func TestRealClock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes its time")
+	}
+	s := fake(func(b backend.Backend) backend.Backend { return b })
+	s.Around, s.Parallel, s.Lease = nil, true, 200*time.Millisecond
+	Run(t, s)
+}
+
+// A bare backend has the six methods and nothing else.
+type bare struct{ backend.Backend }
+
+func (b bare) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	src, err := b.Backend.Attach(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return bareSource{src}, nil
+}
+
+type bareSource struct{ backend.Source }
+
+// A backend needs no optional verb to pass; laws about verbs are reported as not
+// claimed, once each.
+func TestBareBackend(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	t.Setenv(outFile, out)
+	t.Run("suite", func(t *testing.T) {
+		s := fake(func(b backend.Backend) backend.Backend { return bare{b} })
+		s.NewBounded = nil
+		Run(t, s)
+	})
+	f, err := os.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got := map[string]string{}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var line struct{ Backend, ID, Name, Promise, Result string }
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			t.Fatal(err)
+		}
+		name := line.ID + "-" + line.Name
+		if got[name] != "" || line.Backend != "wrapped" || line.Promise == "" {
+			t.Errorf("unexpected line %s", lines.Text())
+		}
+		got[name] = line.Result
+	}
+	for _, l := range laws() {
+		want := pass
+		if len(l.needs) > 0 {
+			want = notClaimed
+		}
+		if got[l.subtest()] != want {
+			t.Errorf("law %s: got %q, want %q", l.subtest(), got[l.subtest()], want)
+		}
+	}
+}

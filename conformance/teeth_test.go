@@ -1,0 +1,139 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed41896749/eventbus/conformance/internal/badbus"
+)
+
+// saboteurEnv names the saboteur in the processes that TestTeeth starts.
+const saboteurEnv = "EVENTBUS_SABOTEUR"
+
+// TestTeeth shows that every law can fail: for each saboteur that a law names, a
+// process of its own tests the law on a backend broken in that way. The law must
+// fail by its own assertion, not by a crash or a timeout.
+func TestTeeth(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts a process for each saboteur")
+	}
+	verdicts := map[string]string{} // by law and saboteur
+	for _, s := range badbus.All() {
+		victims := slices.DeleteFunc(laws(), func(l law) bool { return !slices.Contains(l.saboteurs, s.Name) })
+		output := sabotaged(t, s, victims)
+		for _, l := range victims {
+			verdicts[l.subtest()+s.Name] = verdict(output, l)
+		}
+	}
+	var table strings.Builder
+	for _, l := range laws() {
+		for _, name := range l.saboteurs {
+			v := verdicts[l.subtest()+name]
+			fmt.Fprintf(&table, "%-28s %-26s %s\n", l.subtest(), name, v)
+			if v != caught {
+				t.Errorf("law %s, saboteur %s: %s", l.subtest(), name, v)
+			}
+		}
+	}
+	t.Logf("law × saboteur\n%s", &table)
+}
+
+const caught = "caught"
+
+// sabotaged tests the laws on a broken backend and returns what that printed.
+func sabotaged(t *testing.T, s badbus.Saboteur, victims []law) string {
+	if len(victims) == 0 {
+		return ""
+	}
+	var names []string
+	for _, l := range victims {
+		names = append(names, regexp.QuoteMeta(l.subtest()))
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, self, "-test.v", "-test.run=^TestSabotaged$/^("+strings.Join(names, "|")+")$")
+	c.Env = append(os.Environ(), saboteurEnv+"="+s.Name, outFile+"=")
+	var output bytes.Buffer
+	c.Stdout, c.Stderr = &output, &output
+	if err := c.Run(); err != nil && !isExit(err) {
+		t.Fatal(err)
+	}
+	return output.String()
+}
+
+func isExit(err error) bool {
+	_, ok := errors.AsType[*exec.ExitError](err)
+	return ok
+}
+
+// verdict says what became of a law.
+func verdict(output string, l law) string {
+	failed := strings.Contains(output, "--- FAIL: TestSabotaged/"+l.subtest()+" ")
+	asserted := strings.Contains(output, "law: "+l.id+" "+l.name+": ")
+	for _, crash := range []string{"\npanic: ", "\nfatal error: ", "DATA RACE"} {
+		if strings.Contains(output, crash) {
+			return "crashed:\n" + output
+		}
+	}
+	switch {
+	case failed && asserted:
+		return caught
+	case failed:
+		return "failed, but not by its assertion:\n" + output
+	case strings.Contains(output, "--- PASS: TestSabotaged/"+l.subtest()+" "):
+		return "NOT NOTICED"
+	}
+	return "did not run:\n" + output
+}
+
+// TestSabotaged runs in the processes that TestTeeth starts.
+func TestSabotaged(t *testing.T) {
+	name := os.Getenv(saboteurEnv)
+	if name == "" {
+		t.Skip("see TestTeeth")
+	}
+	s, ok := badbus.Find(name)
+	if !ok {
+		t.Fatalf("no saboteur %q", name)
+	}
+	Run(t, fake(s.Wrap))
+}
+
+// Every law says what it promises and who breaks it, and every saboteur breaks
+// something.
+func TestLaws(t *testing.T) {
+	all, named := map[string]bool{}, map[string]bool{}
+	for _, l := range laws() {
+		if all[l.subtest()] {
+			t.Errorf("two laws are called %s", l.subtest())
+		}
+		all[l.subtest()] = true
+		if l.promise == "" || l.driver == nil || len(l.saboteurs) == 0 {
+			t.Errorf("law %s lacks a promise, a test or a saboteur", l.subtest())
+		}
+		for _, name := range l.saboteurs {
+			if _, ok := badbus.Find(name); !ok {
+				t.Errorf("law %s: no saboteur %q", l.subtest(), name)
+			}
+			named[name] = true
+		}
+	}
+	for _, s := range badbus.All() {
+		if !named[s.Name] {
+			t.Errorf("saboteur %s breaks no law", s.Name)
+		}
+	}
+}

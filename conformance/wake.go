@@ -1,0 +1,111 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// How a Receive that waits comes to return.
+var wakeLaws = []law{
+	{
+		id: "D17", name: "wake-latency", promise: "a message published to an idle group is received within half a second",
+		saboteurs: []string{"polls-seldom"}, driver: wakeLatency,
+	}, {
+		id: "C12", name: "wakes-each", promise: "if one member takes only a part, another that waits gets the rest",
+		saboteurs: []string{"one-reader-at-a-time"}, driver: wakesEach,
+	}, {
+		id: "S06", name: "cancel-fast", promise: "Receive returns within a second after its context is done",
+		saboteurs: []string{"deaf-to-cancel"}, driver: cancelFast,
+	},
+}
+
+// A received is the outcome of one Receive, and how long it took.
+type received struct {
+	ds   []backend.Delivery
+	err  error
+	took time.Duration
+}
+
+// background calls Receive in the background.
+func (e *driverEnv) background(ctx context.Context, src backend.Source, max int) <-chan received {
+	c := make(chan received, 1)
+	start := time.Now()
+	go func() {
+		ds, _, err := src.Receive(ctx, max)
+		c <- received{ds, err, time.Since(start)}
+	}()
+	return c
+}
+
+func wakeLatency(e *driverEnv) {
+	src := e.attach("g")
+	for range 5 {
+		ctx, cancel := context.WithTimeout(e.Context(), e.patience())
+		c := e.background(ctx, src, 10)
+		time.Sleep(e.lease / 3)
+		start := time.Now()
+		e.publishN(1)
+		r := <-c
+		took := time.Since(start)
+		cancel()
+		e.must(r.err)
+		if len(r.ds) == 0 { // it may return none
+			r.ds = e.receive(src, 1)
+			took = time.Since(start)
+		}
+		if took > 500*time.Millisecond {
+			e.failf("received after %v, want within 500ms", took)
+		}
+		e.ack(src, r.ds...)
+	}
+}
+
+func wakesEach(e *driverEnv) {
+	ctx, cancel := context.WithTimeout(e.Context(), e.patience())
+	defer cancel()
+	const members = 4
+	var waiting []<-chan received
+	for range members {
+		src := e.attachAs(backend.Config{Group: "g", Lease: 20 * e.lease})
+		waiting = append(waiting, e.background(ctx, src, 1))
+	}
+	time.Sleep(e.lease / 3)
+	start := time.Now()
+	e.publishN(members)
+	var got []string
+	for _, c := range waiting {
+		r := <-c
+		e.must(r.err)
+		got = append(got, ids(r.ds)...)
+	}
+	e.by(start, 0, "the last member received its message")
+	slices.Sort(got)
+	if want := idsOf(numbered("", members)); !slices.Equal(got, want) {
+		e.failf("got %v, want %v, one for each member", got, want)
+	}
+}
+
+func cancelFast(e *driverEnv) {
+	src := e.attach("g")
+	for range 3 {
+		ctx, cancel := context.WithCancel(e.Context())
+		c := e.background(ctx, src, 10)
+		time.Sleep(e.lease / 5)
+		start := time.Now()
+		cancel()
+		r := <-c
+		if len(r.ds) == 0 && r.took < e.lease/5-tick {
+			continue // it returned none before it was cancelled
+		}
+		if took := time.Since(start); took > 1500*time.Millisecond {
+			e.failf("Receive returned %v after its context was done, want within a second or so", took)
+		}
+		if len(r.ds) != 0 || (r.err != nil && !errors.Is(r.err, context.Canceled)) {
+			e.failf("got %d deliveries and error %v, want none and nil or %v", len(r.ds), r.err, context.Canceled)
+		}
+	}
+}
