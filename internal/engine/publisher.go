@@ -24,6 +24,7 @@ type publisher struct {
 	timeout  time.Duration // of one call; 0: none
 	pending  pending
 	queue    *batch.Group[*call]
+	calls    sync.Pool // not of the package: a call's channel and timer belong to its bus's synctest bubble
 	messages []backend.Message // of the flush under way, reused by the next
 	pointers []*backend.Message
 	payloads []byte // likewise
@@ -43,6 +44,7 @@ const (
 func newPublisher(b backend.Backend, o Options) *publisher {
 	p := &publisher{backend: b, limits: backend.LimitsOf(b), timeout: o.PublishTimeout}
 	p.pending.init(o)
+	p.calls.New = func() any { return &call{ended: make(chan struct{}, 1)} }
 	p.queue = batch.New(callsPerFlush, 0, p.flush)
 	p.done, p.stop = context.WithCancelCause(context.Background())
 	return p
@@ -73,8 +75,6 @@ const (
 	failed
 )
 
-var calls = sync.Pool{New: func() any { return &call{ended: make(chan struct{}, 1)} }}
-
 // publish stores msgs. The error is nil or a BatchError as long as msgs. After
 // it has returned nothing of msgs is used any more, unless an error of it
 // matches ErrUnknownOutcome: headers may then still be read.
@@ -96,7 +96,7 @@ func (p *publisher) publish(ctx context.Context, msgs []*backend.Message) error 
 	if err := p.pending.enter(ctx, p.done, p.timeout, len(msgs), bytes); err != nil {
 		return all(len(msgs), err)
 	}
-	c := newCall(msgs)
+	c := p.newCall(msgs)
 	if p.timeout > 0 {
 		c.until = start.Add(p.timeout)
 	}
@@ -106,8 +106,8 @@ func (p *publisher) publish(ctx context.Context, msgs []*backend.Message) error 
 	return err
 }
 
-func newCall(msgs []*backend.Message) *call {
-	c := calls.Get().(*call)
+func (p *publisher) newCall(msgs []*backend.Message) *call {
+	c := p.calls.Get().(*call)
 	c.msgs, c.until, c.again = msgs, time.Time{}, nil
 	c.errs = append(c.errs[:0], make([]error, len(msgs))...)
 	c.states = append(c.states[:0], make([]state, len(msgs))...)
@@ -130,7 +130,7 @@ func (p *publisher) await(ctx context.Context, c *call) error {
 	var reason error
 	select {
 	case <-c.ended:
-		return c.recycle()
+		return p.recycle(c)
 	case <-ctx.Done():
 		reason = ctx.Err()
 	case <-late:
@@ -141,7 +141,7 @@ func (p *publisher) await(ctx context.Context, c *call) error {
 	if c.leave() {
 		return c.outcome(reason)
 	}
-	return c.recycle() // it has just ended
+	return p.recycle(c) // it has just ended
 }
 
 // leave gives c up and reports whether it had not ended.
@@ -179,14 +179,14 @@ func (c *call) outcome(reason error) error {
 }
 
 // recycle returns what became of a call that has ended, and keeps its memory.
-func (c *call) recycle() error {
+func (p *publisher) recycle(c *call) error {
 	var err error
 	if backend.AsBatchError(c.errs) != nil {
 		err = backend.BatchError(append([]error(nil), c.errs...))
 	}
 	c.msgs = nil
 	clear(c.errs)
-	calls.Put(c)
+	p.calls.Put(c)
 	return err
 }
 
