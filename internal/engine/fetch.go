@@ -132,7 +132,7 @@ func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.T
 	s.counts.received.Add(int64(len(ds)))
 	s.Limiter.Fill(len(ds), int64(info.Bytes))
 	tell(s.engine.tell.later.Received, info)
-	rest := s.desk.put(s.hold(a, ds, asked), asked, short)
+	rest := s.desk.put(s.hold(a, ds, s.leaseFrom(asked)), asked, short)
 	for _, h := range rest.unreadable {
 		s.setAside(h)
 	}

@@ -95,8 +95,19 @@ func (h *Hold) about() observer.About {
 	}
 }
 
-// hold takes what a Receive brought. The lease is counted from before the
-// answer came.
+// leaseFrom is the moment from which the leases are counted of what a Receive
+// brought that was asked for at the given moment: then, as they began between that
+// and the answer. But a Receive may have waited for hours, and an answer is not
+// under way for long: where that is more than a third of a lease, the next
+// Extend shows it.
+func (s *Subscription) leaseFrom(asked time.Time) time.Time {
+	if earliest := time.Now().Add(-s.Lease / 3); asked.Before(earliest) {
+		return earliest
+	}
+	return asked
+}
+
+// hold takes what a Receive brought.
 func (s *Subscription) hold(a *attachment, ds []backend.Delivery, from time.Time) *read {
 	r := &read{holds: make([]Hold, len(ds)), left: len(ds)}
 	until := from.Add(s.Lease)

@@ -24,7 +24,7 @@ type publisher struct {
 	timeout  time.Duration // of one call; 0: none
 	pending  pending
 	queue    *batch.Group[*call]
-	calls    sync.Pool // not of the package: a call's channel and timer belong to its bus's synctest bubble
+	calls    sync.Pool         // not of the package: a call's channel and timer belong to its bus's synctest bubble
 	messages []backend.Message // of the flush under way, reused by the next
 	pointers []*backend.Message
 	payloads []byte // likewise

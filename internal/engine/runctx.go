@@ -87,10 +87,10 @@ func (c *runCtx) AfterFunc(f func()) (stop func() bool) {
 }
 
 // cancel ends the context: Err is err, context.Cause is cause. Later calls
-// change nothing.
+// change nothing, nor do calls before the run begins.
 func (c *runCtx) cancel(err, cause error) {
 	c.mu.Lock()
-	if c.err != nil {
+	if c.err != nil || c.base == nil {
 		c.mu.Unlock()
 		return
 	}

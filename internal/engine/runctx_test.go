@@ -36,6 +36,14 @@ func TestRunCtxCancelled(t *testing.T) {
 	}
 }
 
+// A lease can be lost before the run has begun.
+func TestRunCtxCancelledBeforeItBegins(t *testing.T) {
+	c := &runCtx{}
+	c.cancel(context.Canceled, ErrShutdown)
+	c.begin(context.Background(), time.Time{})
+	require.NoError(t, c.Err())
+}
+
 func TestRunCtxFinished(t *testing.T) {
 	c := newRunCtx(time.Now().Add(time.Hour))
 	_, ok := c.Deadline()
