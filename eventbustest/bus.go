@@ -1,0 +1,81 @@
+// Package eventbustest is for the tests of applications: a bus in memory that
+// ends with its test, remembers what was published, and can be waited for. It
+// works inside testing/synctest, where retries of minutes take no time.
+package eventbustest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A Bus is an eventbus.Bus in memory that belongs to a test.
+type Bus struct {
+	*eventbus.Bus
+	record *record
+}
+
+// drainTimeout is how long a test waits for its handlers at the end.
+const drainTimeout = 5 * time.Second
+
+// New returns a bus with default options.
+func New(t testing.TB) *Bus {
+	t.Helper()
+	return NewWith(t, eventbus.Options{})
+}
+
+// NewWith returns a bus with the given options. If they have no Observer, what
+// goes wrong is logged with t.Log until the test has ended.
+//
+// The bus is shut down when the test ends, within Options.DrainTimeout, 5 s by
+// default. A shutdown that leaves something behind fails the test, unless the
+// test has shut the bus down itself.
+func NewWith(t testing.TB, o eventbus.Options) *Bus {
+	t.Helper()
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = drainTimeout
+	}
+	log := &testLog{tb: t}
+	if o.Observer.IsZero() {
+		o.Observer = observer.Slog(slog.New(log.handler()))
+	}
+	b := &Bus{record: newRecord(inmemory.New(inmemory.Options{}))}
+	b.Bus = eventbus.New(b.record, o)
+	t.Cleanup(func() {
+		defer log.close()
+		b.end(t, o.DrainTimeout)
+	})
+	return b
+}
+
+func (b *Bus) end(t testing.TB, timeout time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithoutCancel(t.Context()), context.CancelFunc(func() {})
+	if timeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+	}
+	defer cancel()
+	ended := errors.Is(b.Ready(ctx), eventbus.ErrClosed)
+	if err := b.Shutdown(ctx); err != nil && !ended {
+		t.Errorf("eventbustest: at the end of the test: %v", err)
+	}
+}
+
+// Published returns what was stored in topic, in the order stored, dead letters
+// included. It is the caller's to change. Everything is kept until the test has
+// ended.
+func (b *Bus) Published(topic string) []eventbus.Event { return b.record.published(topic) }
+
+// WaitIdle waits until there is a moment at which nothing is unsettled in any
+// group: every event is acknowledged, discarded or dead-lettered, and none waits
+// for a retry. If ctx ends first, the error says which groups have what left.
+//
+// With AckOnReceive an event is settled before its handler has run: there, in a
+// synctest bubble, follow with synctest.Wait.
+func (b *Bus) WaitIdle(ctx context.Context) error { return b.record.waitIdle(ctx) }

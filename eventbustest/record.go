@@ -1,0 +1,109 @@
+package eventbustest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// A record is the in-memory backend, and remembers what it has stored: the
+// backend itself forgets what every group has settled.
+type record struct {
+	*inmemory.Backend
+
+	mu     sync.Mutex
+	events map[string][]eventbus.Event
+}
+
+var _ backend.Backend = (*record)(nil)
+
+func newRecord(b *inmemory.Backend) *record {
+	return &record{Backend: b, events: map[string][]eventbus.Event{}}
+}
+
+// Unwrap lets backend.As find the in-memory backend.
+func (r *record) Unwrap() backend.Backend { return r.Backend }
+
+// Publish stores and remembers as one step, so that who has seen an event finds
+// it in the record.
+func (r *record) Publish(ctx context.Context, msgs []*backend.Message) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.Backend.Publish(ctx, msgs)
+	for i, m := range msgs {
+		if backend.ErrorAt(err, i) == nil && !m.Duplicate {
+			r.events[m.Topic] = append(r.events[m.Topic], event(m))
+		}
+	}
+	return err
+}
+
+func (r *record) published(topic string) []eventbus.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events := slices.Clone(r.events[topic])
+	for i := range events {
+		events[i].Headers = slices.Clone(events[i].Headers)
+		events[i].Payload = bytes.Clone(events[i].Payload)
+	}
+	return events
+}
+
+// event copies what m stores. The names are those under which package eventbus
+// stores attributes; a test holds this against what a handler receives.
+func event(m *backend.Message) eventbus.Event {
+	e := eventbus.Event{ID: m.ID, Key: m.Key, Payload: bytes.Clone(m.Payload), Position: m.Position}
+	for _, h := range m.Headers {
+		switch h.Name {
+		case "ce-type":
+			e.Type = h.Value
+		case "ce-source":
+			e.Source = h.Value
+		case "ce-subject":
+			e.Subject = h.Value
+		case "ce-datacontenttype":
+			e.ContentType = h.Value
+		case "ce-time":
+			e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
+		default:
+			e.Headers = append(e.Headers, h)
+		}
+	}
+	return e
+}
+
+func (r *record) waitIdle(ctx context.Context) error {
+	err := r.WaitSettled(ctx)
+	if err == nil {
+		return nil
+	}
+	left := r.unsettled(context.WithoutCancel(ctx))
+	if len(left) == 0 {
+		return fmt.Errorf("eventbustest: wait until idle: %w", err)
+	}
+	return fmt.Errorf("eventbustest: wait until idle: %w; left: %s", err, strings.Join(left, "; "))
+}
+
+// unsettled describes the groups that have something to settle.
+func (r *record) unsettled(ctx context.Context) (left []string) {
+	topics, _ := r.Topics(ctx)
+	for _, topic := range topics {
+		groups, _ := r.Groups(ctx, topic)
+		for _, group := range groups {
+			s, err := r.Stats(ctx, topic, group)
+			if err == nil && s.Lag+s.InFlight+s.Delayed > 0 {
+				left = append(left, fmt.Sprintf("%s/%s with %d members: %d never received, %d held, %d delayed",
+					topic, group, s.Members, s.Lag, s.InFlight, s.Delayed))
+			}
+		}
+	}
+	return left
+}
