@@ -36,16 +36,6 @@ func fake(wrap func(backend.Backend) backend.Backend) Suite {
 // What saboteurs are built on keeps every law: it is they who break them.
 func TestHonest(t *testing.T) { Run(t, fake(badbus.Honest.Wrap)) }
 
-// The laws leave enough room for a real clock.
-func TestRealClock(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes its time")
-	}
-	s := fake(func(b backend.Backend) backend.Backend { return b })
-	s.Around, s.Parallel, s.Lease = nil, true, 200*time.Millisecond
-	Run(t, s)
-}
-
 // A bare backend has the six methods and nothing else.
 type bare struct{ backend.Backend }
 

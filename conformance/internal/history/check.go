@@ -1,0 +1,233 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Attempts says what is expected of attempt numbers.
+type Attempts uint8
+
+// What attempt numbers may be.
+const (
+	Exact     Attempts = iota // the nth delivery of a message in a group has attempt n
+	Growing                   // each has a greater one than the last: not every receipt reaches a handler
+	Uncounted                 // anything
+)
+
+// Expect says what a history is checked against.
+type Expect struct {
+	Groups   []string // each must have settled every message that was stored
+	Attempts Attempts
+
+	// Ordered expects that, within a member, messages of a key are first handled
+	// in the order in which they were tried, and each only when the one before
+	// was handled, acknowledged or buried. A key must have one publisher.
+	Ordered bool
+}
+
+// A Rule is what a history must keep.
+type Rule string
+
+// The rules.
+const (
+	NothingLost       Rule = "what was stored is delivered"
+	NothingInvented   Rule = "what is delivered was published, and not refused"
+	AttemptsCount     Rule = "attempts are counted"
+	SettledForGood    Rule = "what is acknowledged or buried is not delivered again"
+	KeyOrder          Rule = "messages of a key are handled in order"
+	KeyHeld           Rule = "a message holds back those of its key until it is done"
+	BuriedOnce        Rule = "a message is buried once"
+	EverythingSettles Rule = "in the end everything is acknowledged or buried"
+)
+
+// A Finding is one breach of a rule.
+type Finding struct {
+	Rule  Rule
+	Group string
+	ID    string
+	Text  string // what was found
+}
+
+func (f Finding) String() string {
+	return fmt.Sprintf("%s: group %s, message %s: %s", f.Rule, f.Group, f.ID, f.Text)
+}
+
+// mostFindings bounds what is said about one rule.
+const mostFindings = 10
+
+// Check returns what breaks the rules, at most some of each. It takes time in
+// proportion to the events.
+func (h *History) Check(expect Expect) []Finding {
+	h.mu.Lock()
+	events := slices.Clone(h.events)
+	h.mu.Unlock()
+	c := &checker{
+		expect: expect, count: map[Rule]int{},
+		messages: map[string]*message{}, receipts: map[inGroup]*receipts{}, lanes: map[inLane]*lane{},
+	}
+	for _, e := range events {
+		c.event(e)
+	}
+	c.end()
+	return c.findings
+}
+
+// A checker is a state for each message, and for each message in each group.
+type checker struct {
+	expect   Expect
+	findings []Finding
+	count    map[Rule]int
+	messages map[string]*message
+	order    []string // the IDs, as they were tried
+	receipts map[inGroup]*receipts
+	lanes    map[inLane]*lane
+}
+
+type message struct {
+	key             string
+	number          int // in the order in which they were tried, from 1
+	stored, refused bool
+}
+
+type inGroup struct{ group, id string }
+
+// receipts is what a group did with a message.
+type receipts struct {
+	delivered int
+	attempt   int // the last
+	buried    int
+	settled   bool
+	member    string // that had it first
+}
+
+type inLane struct{ group, member, key string }
+
+// A lane is what a member did with a key.
+type lane struct {
+	first int    // the number of the last message that was first handled here
+	open  string // the message that is not done yet
+}
+
+func (c *checker) event(e Event) {
+	switch e.Kind {
+	case Tried:
+		c.messages[e.ID] = &message{key: e.Key, number: len(c.order) + 1}
+		c.order = append(c.order, e.ID)
+	case Stored, Refused:
+		if m := c.messages[e.ID]; m != nil {
+			m.stored, m.refused = m.stored || e.Kind == Stored, e.Kind == Refused
+		}
+	case Delivered:
+		c.delivered(e)
+	case Handled:
+		c.done(e)
+	case Acked:
+		c.of(e).settled = true
+		c.done(e)
+	case Buried:
+		r := c.of(e)
+		r.settled = true
+		if r.buried++; r.buried > 1 {
+			c.find(BuriedOnce, e, "found %d times", r.buried)
+		}
+		c.done(e)
+	}
+}
+
+func (c *checker) delivered(e Event) {
+	r, m := c.of(e), c.messages[e.ID]
+	r.delivered++
+	switch {
+	case m == nil:
+		c.find(NothingInvented, e, "nobody published it")
+		return
+	case m.refused:
+		c.find(NothingInvented, e, "its publish was refused")
+	}
+	if r.settled {
+		c.find(SettledForGood, e, "delivered to %s as attempt %d", e.Member, e.Attempt)
+	}
+	switch {
+	case c.expect.Attempts == Exact && e.Attempt != r.delivered:
+		c.find(AttemptsCount, e, "delivery %d has attempt %d", r.delivered, e.Attempt)
+	case c.expect.Attempts == Growing && e.Attempt <= r.attempt:
+		c.find(AttemptsCount, e, "attempt %d comes after %d", e.Attempt, r.attempt)
+	}
+	r.attempt = e.Attempt
+	if c.expect.Ordered && m.key != "" {
+		c.ordered(e, r, m)
+	}
+}
+
+// ordered looks at messages that a member is the first to have: what comes to it
+// from another has no place in its order.
+func (c *checker) ordered(e Event, r *receipts, m *message) {
+	if r.delivered == 1 {
+		r.member = e.Member
+	}
+	if r.member != e.Member {
+		return
+	}
+	at := inLane{e.Group, e.Member, m.key}
+	l := c.lanes[at]
+	if l == nil {
+		l = &lane{}
+		c.lanes[at] = l
+	}
+	if r.delivered == 1 {
+		if m.number < l.first {
+			c.find(KeyOrder, e, "handled by %s after %s, which was published later", e.Member, c.order[l.first-1])
+		}
+		l.first = m.number
+	}
+	if l.open != "" && l.open != e.ID {
+		c.find(KeyHeld, e, "handled by %s before %s was done", e.Member, l.open)
+	}
+	l.open = e.ID
+}
+
+// done lets the next of a key begin.
+func (c *checker) done(e Event) {
+	m := c.messages[e.ID]
+	if m == nil {
+		return
+	}
+	if l := c.lanes[inLane{e.Group, c.of(e).member, m.key}]; l != nil && l.open == e.ID {
+		l.open = ""
+	}
+}
+
+// of returns what e's group did with e's message.
+func (c *checker) of(e Event) *receipts {
+	at := inGroup{e.Group, e.ID}
+	r := c.receipts[at]
+	if r == nil {
+		r = &receipts{}
+		c.receipts[at] = r
+	}
+	return r
+}
+
+// end looks for what should have happened by now.
+func (c *checker) end() {
+	for _, id := range c.order {
+		for _, group := range c.expect.Groups {
+			e := Event{Group: group, ID: id}
+			switch r := c.receipts[inGroup{group, id}]; {
+			case r == nil || r.delivered+r.buried == 0:
+				if c.messages[id].stored {
+					c.find(NothingLost, e, "it was stored")
+				}
+			case !r.settled:
+				c.find(EverythingSettles, e, "delivered %d times", r.delivered)
+			}
+		}
+	}
+}
+
+func (c *checker) find(rule Rule, e Event, format string, args ...any) {
+	if c.count[rule]++; c.count[rule] <= mostFindings {
+		c.findings = append(c.findings, Finding{rule, e.Group, e.ID, fmt.Sprintf(format, args...)})
+	}
+}
