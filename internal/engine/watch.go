@@ -200,7 +200,11 @@ func (s *Subscription) extendSome(a *attachment, hs []*Hold, ds []backend.Delive
 			s.desk.renew(h, until)
 			kept++
 		case errors.Is(e, backend.ErrLeaseLost):
-			s.lose(h, e)
+			// What is being acknowledged on receipt has no lease any more as soon
+			// as that has arrived; the watch minds the time until the answer.
+			if !s.desk.confirming(h) {
+				s.lose(h, e)
+			}
 		default:
 			troubled++ // the watch sees whether the lease runs out
 		}
@@ -225,6 +229,13 @@ func (d *desk) keepable(a *attachment) (hs []*Hold, ds []backend.Delivery) {
 		}
 	}
 	return hs, ds
+}
+
+// confirming reports whether h is being acknowledged before it runs.
+func (d *desk) confirming(h *Hold) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return h.acked != nil
 }
 
 func (d *desk) renew(h *Hold, until time.Time) {

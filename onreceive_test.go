@@ -1,0 +1,50 @@
+package eventbus_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// While the answer to an acknowledgement is on its way the broker says to Extend
+// that the lease is lost: it has been acknowledged. The handler must run.
+func TestOnReceiveASlowAcknowledgementIsNotALostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := inmemory.New(inmemory.Options{})
+		bus := eventbus.New(slowAcks{mem}, eventbus.Options{})
+		ran := 0
+		sub, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Ack: eventbus.AckOnReceive},
+			func(context.Context, *eventbus.Delivery) error { ran++; return nil })
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second) // leases are extended at 10 s
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+		time.Sleep(time.Minute)
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Equal(t, 1, ran, "runs of an event whose acknowledgement was confirmed within the lease; %+v", sub.Counts())
+	})
+}
+
+// slowAcks is a backend whose answers to Ack take 9 of a lease's 30 s.
+type slowAcks struct{ backend.Backend }
+
+func (b slowAcks) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	s, err := b.Backend.Attach(ctx, c)
+	return slowAckSource{s}, err
+}
+
+type slowAckSource struct{ backend.Source }
+
+func (s slowAckSource) Unwrap() backend.Source { return s.Source }
+
+func (s slowAckSource) Ack(ctx context.Context, ds []backend.Delivery) error {
+	err := s.Source.Ack(ctx, ds)
+	time.Sleep(9 * time.Second)
+	return err
+}
