@@ -41,6 +41,8 @@ var rows = []struct {
 	{"limiter", everything},
 	{"observer", everything},
 	{"inmemory", everything},
+	{"middleware", everything},
+	{"eventbustest", everything},
 }
 
 func TestLayers(t *testing.T) {
