@@ -1,7 +1,10 @@
 package conformance
 
 import (
+	"errors"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -16,6 +19,9 @@ var ackLaws = []law{
 	}, {
 		id: "C17", name: "ack-late", promise: "an acknowledgement after the lease has passed removes, even if another member holds the message",
 		saboteurs: []string{"fences-acks"}, driver: ackLate,
+	}, {
+		id: "C51", name: "many-callers", promise: "while one caller receives, others settle through the same source",
+		saboteurs: []string{"one-ack-at-a-time"}, driver: manyCallers,
 	}, {
 		id: "C18", name: "ack-unconfirmed", promise: "a member that does not ask for confirmation acknowledges for good all the same",
 		saboteurs: []string{"drops-unconfirmed-acks"}, driver: ackUnconfirmed,
@@ -57,6 +63,31 @@ func ackLate(e *driverEnv) {
 	e.one(two) // the same, one lease later
 	e.ack(one, late)
 	e.nothing(two, 3*e.lease, "it is acknowledged")
+}
+
+func manyCallers(e *driverEnv) {
+	src := e.attach("g")
+	const n = 100
+	e.publishN(n)
+	_, delays := backend.As[backend.Delayer](src)
+	_, extends := backend.As[backend.Extender](src)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i, d := range e.receive(src, n) {
+		wg.Go(func() {
+			switch {
+			case i%3 == 0 && extends:
+				errs[i] = e.extend(src, d)
+			case i%3 == 1 && delays:
+				errs[i] = e.delay(src, 0, d)
+			}
+			errs[i] = errors.Join(errs[i], src.Ack(e.Context(), []backend.Delivery{d}))
+		})
+	}
+	e.receiveWithin(src, n, 10*time.Millisecond) // of what is delayed, whatever comes
+	wg.Wait()
+	e.verb(errors.Join(errs...))
+	e.nothing(src, e.lease+e.soon(), "all are acknowledged")
 }
 
 func ackUnconfirmed(e *driverEnv) {

@@ -101,6 +101,8 @@ func deleteGroup(e *driverEnv) {
 	time.Sleep(e.lease / 4)
 	e.verb(e.admin().DeleteGroup(e.Context(), topic, "g"))
 	e.learns(waiting, other)
+	e.must(other.Close())
+	e.closed(other, backend.Delivery{})
 	if got := ids(e.receive(stays, 3)); !slices.Equal(got, want) {
 		e.failf("another group got %v, want %v", got, want)
 	}

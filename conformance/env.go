@@ -51,6 +51,11 @@ func (e *driverEnv) failf(format string, args ...any) {
 	e.Fatalf("law: %s %s: %s\n%s", e.law.id, e.law.name, e.law.promise, fmt.Sprintf(format, args...))
 }
 
+// errorf is failf for other goroutines than the test's: the test goes on.
+func (e *driverEnv) errorf(format string, args ...any) {
+	e.Errorf("law: %s %s: %s\n%s", e.law.id, e.law.name, e.law.promise, fmt.Sprintf(format, args...))
+}
+
 // must expects no error.
 func (e *driverEnv) must(err error) {
 	e.Helper()
@@ -234,6 +239,15 @@ func (e *driverEnv) delay(src backend.Source, d time.Duration, ds ...backend.Del
 func (e *driverEnv) extend(src backend.Source, ds ...backend.Delivery) error {
 	v, _ := backend.As[backend.Extender](src)
 	return v.Extend(e.Context(), ds)
+}
+
+// maintain lets the backend do what it does on the side, if anything.
+func (e *driverEnv) maintain(group string) {
+	e.Helper()
+	if v, ok := backend.As[backend.Maintainer](e.b); ok {
+		_, err := v.Maintain(e.Context(), topic, group)
+		e.must(err)
+	}
 }
 
 // attempt expects an attempt number, where the backend counts.

@@ -8,12 +8,18 @@ import (
 
 // A law is one promise and its test.
 type law struct {
-	id        string   // as in the catalogue of cases, or C and a number
+	id        string   // as in the catalogue of cases, or C and a number; those of the bus with B. before it
 	name      string   // a few words joined by '-'; id and name are unique together
 	promise   string   // what holds, in words
 	needs     []need   // what the backend must claim for the law to apply
-	saboteurs []string // those in package badbus that break it, at least one
-	driver    func(*driverEnv)
+	saboteurs []string // those in packages badbus and badengine that break it, at least one
+
+	again     bool // what was settled may come again here
+	uncounted bool // attempt numbers mean nothing here: a handler changes them, or time is turned back
+
+	// One of them tests it: on the backend, or on a bus on the backend.
+	driver func(*driverEnv)
+	bus    func(*busEnv)
 }
 
 func (l law) subtest() string { return l.id + "-" + l.name }
@@ -23,6 +29,7 @@ func laws() []law {
 	return slices.Concat(
 		publishLaws, contentLaws, onceLaws, positionLaws, receiveLaws, wakeLaws, groupLaws, startLaws,
 		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, readLaws, statsLaws, adminLaws, maintainLaws, closeLaws,
+		busPublishLaws, busDeliverLaws, busLeaseLaws, busRetryLaws, busOrderLaws, busModeLaws, busLifeLaws,
 	)
 }
 
@@ -51,8 +58,8 @@ var (
 	needPayloadLimit = need{"Limits.Payload of at most 16 MiB", func(e *driverEnv) bool {
 		return e.limits.Payload > 0 && e.limits.Payload <= 16<<20
 	}}
-	needLongDelay = need{"Limits.Delay of 12 leases", func(e *driverEnv) bool {
-		return e.limits.Delay == 0 || e.limits.Delay >= 12*e.lease
+	needLongDelay = need{"Limits.Delay of 20 leases", func(e *driverEnv) bool {
+		return e.limits.Delay == 0 || e.limits.Delay >= 20*e.lease
 	}}
 	needBound = need{"Suite.NewBounded", func(e *driverEnv) bool { return e.suite.NewBounded != nil }}
 )

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -119,13 +120,28 @@ func onceRace(e *driverEnv) {
 
 func onceExpiry(e *driverEnv) {
 	src := e.attach("g")
-	e.publish(onceMessage("id"))
-	e.ack(src, e.one(src))
+	all := []string{"a", "b", "c", "d", "e", "f"}
+	for _, id := range all {
+		e.publish(onceMessage(id))
+	}
+	e.ack(src, e.receive(src, len(all))...)
 	time.Sleep(e.limits.OnceWindow + e.soon())
-	again := onceMessage("id")
+	slices.Reverse(all)
+	for _, id := range all {
+		again, third := onceMessage(id), onceMessage(id)
+		e.publish(again)
+		e.duplicate(again, nil)
+		e.publish(third)
+		e.duplicate(third, again)
+	}
+	if got := ids(e.receive(src, len(all))); !slices.Equal(got, all) {
+		e.failf("got %v, want each once more: %v", got, all)
+	}
+	again := onceMessage(all[0])
 	e.publish(again)
-	e.duplicate(again, nil)
-	e.one(src)
+	if !again.Duplicate {
+		e.failf("an ID that was stored again is forgotten with its first mark")
+	}
 }
 
 func failedPublishNoMark(e *driverEnv) {
@@ -141,14 +157,44 @@ func failedPublishNoMark(e *driverEnv) {
 	e.publish(retry)
 	e.duplicate(retry, nil)
 	e.one(src)
-	if !needPayloadLimit.claimed(e) {
-		return
+	if needPayloadLimit.claimed(e) {
+		e.noMarkOfTooLarge(src)
 	}
+	if needBound.claimed(e) {
+		e.b = e.suite.NewBounded(e.T, 4)
+		e.noMarkOfFull(e.attach("g"))
+	}
+}
+
+func (e *driverEnv) noMarkOfTooLarge(src backend.Source) {
+	e.Helper()
 	large := onceMessage("large")
 	large.Payload = make([]byte, e.limits.Payload)
 	e.is("Publish of more than the limit", e.send(large), backend.ErrTooLarge)
-	retry = onceMessage("large")
+	retry := onceMessage("large")
 	e.publish(retry)
 	e.duplicate(retry, nil)
 	e.one(src)
+}
+
+func (e *driverEnv) noMarkOfFull(src backend.Source) {
+	e.Helper()
+	var refused []string
+	stored := 0
+	for len(refused) == 0 && stored < 1000 {
+		m := onceMessage(fmt.Sprint("filling-", stored))
+		if err := e.send(m); err != nil {
+			e.is("Publish", err, backend.ErrFull)
+			refused = append(refused, m.ID)
+		} else {
+			stored++
+		}
+	}
+	e.ack(src, e.receive(src, stored)...)
+	e.maintain("g")
+	for _, id := range refused {
+		retry := onceMessage(id)
+		e.publish(retry)
+		e.duplicate(retry, nil)
+	}
 }

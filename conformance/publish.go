@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,9 @@ var publishLaws = []law{
 	{
 		id: "P01", name: "publish-deliver", promise: "every message of every publisher reaches every group, once",
 		saboteurs: []string{"loses-some", "publishes-twice"}, driver: publishDeliver,
+	}, {
+		id: "D01", name: "waves", promise: "a topic that fills and empties many times loses nothing and repeats nothing",
+		saboteurs: []string{"loses-some", "ignores-acks"}, driver: waves,
 	}, {
 		id: "P12", name: "publisher-order", promise: "messages of one publisher are received in the order of publishing",
 		saboteurs: []string{"reverses-reads"}, driver: publisherOrder,
@@ -69,6 +73,19 @@ func publishDeliver(e *driverEnv) {
 		}
 		e.nothing(src, e.lease/2, "group "+groups[i]+" got all that was published")
 	}
+}
+
+func waves(e *driverEnv) {
+	src := e.attach("g")
+	for wave := range 30 {
+		want := idsOf(e.publish(numbered(fmt.Sprintf("%d-", wave), 20+wave)...))
+		ds := e.receive(src, len(want))
+		if got := ids(ds); !slices.Equal(got, want) {
+			e.failf("wave %d: got %v, want %v", wave, got, want)
+		}
+		e.ack(src, ds...)
+	}
+	e.nothing(src, e.lease+e.soon(), "all is acknowledged")
 }
 
 func publisherOrder(e *driverEnv) {
@@ -214,10 +231,7 @@ func fullStore(e *driverEnv) {
 		e.failf("got %v, want what was stored: %v", got, stored)
 	}
 	e.ack(src, ds...)
-	if m, ok := backend.As[backend.Maintainer](e.b); ok {
-		_, err := m.Maintain(e.Context(), topic, "g")
-		e.must(err)
-	}
+	e.maintain("g")
 	e.publish(&backend.Message{ID: "later"})
 	if d := e.one(src); d.ID != "later" {
 		e.failf("got %q, want what was published when there was room", d.ID)

@@ -24,7 +24,7 @@ var receiveLaws = []law{
 		saboteurs: []string{"stuck-attempt", "attempt-of-all-groups"}, driver: attemptSequence,
 	}, {
 		id: "C11", name: "cancel-loses-nothing", promise: "no delivery is lost to a Receive that is cancelled",
-		saboteurs: []string{"abandons-on-cancel"}, driver: cancelLosesNothing,
+		saboteurs: []string{"abandons-on-cancel", "leaves-reads-behind"}, driver: cancelLosesNothing,
 	},
 }
 

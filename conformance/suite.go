@@ -5,7 +5,8 @@
 //		conformance.Run(t, conformance.Suite{Name: "mine", New: func(t *testing.T) backend.Backend { … }})
 //	}
 //
-// Each law is a subtest. A law about a verb or a fact that the backend does not
+// The laws of the driver run on the backend itself; those of the bus on a bus on
+// it, and end with a look at the whole history. Each law is a subtest. A law about a verb or a fact that the backend does not
 // claim is skipped and reported as not claimed; what it claims must hold.
 package conformance
 
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 )
 
@@ -40,6 +42,10 @@ type Suite struct {
 	// Parallel lets laws run at the same time, as many as go test -parallel
 	// allows: on a real clock they mostly wait.
 	Parallel bool
+
+	// Bus, if set, returns what the laws of the bus run on, in place of
+	// eventbus.New: for buses that are wrapped, or broken.
+	Bus func(t *testing.T, b backend.Backend, o eventbus.Options) Bus
 
 	// Faults are what the suite can do to the broker; those not set are not
 	// tried.
@@ -102,7 +108,7 @@ func (s *Suite) run(t *testing.T, l law) {
 	s.Around(t, func(t *testing.T) {
 		e = newDriverEnv(t, s, l)
 		if e.unclaimed = e.missing(); e.unclaimed == "" {
-			l.driver(e)
+			l.run(e)
 		}
 	})
 	if e != nil && e.unclaimed != "" && !t.Failed() {

@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/badbus"
+	"github.com/seed41896749/eventbus/conformance/internal/badengine"
 )
 
 // saboteurEnv names the saboteur in the processes that TestTeeth starts.
@@ -27,11 +30,11 @@ func TestTeeth(t *testing.T) {
 		t.Skip("it starts a process for each saboteur")
 	}
 	verdicts := map[string]string{} // by law and saboteur
-	for _, s := range badbus.All() {
-		victims := slices.DeleteFunc(laws(), func(l law) bool { return !slices.Contains(l.saboteurs, s.Name) })
-		output := sabotaged(t, s, victims)
+	for _, name := range saboteurs() {
+		victims := slices.DeleteFunc(laws(), func(l law) bool { return !slices.Contains(l.saboteurs, name) })
+		output := sabotaged(t, name, victims)
 		for _, l := range victims {
-			verdicts[l.subtest()+s.Name] = verdict(output, l)
+			verdicts[l.subtest()+name] = verdict(output, l)
 		}
 	}
 	var table strings.Builder
@@ -49,8 +52,31 @@ func TestTeeth(t *testing.T) {
 
 const caught = "caught"
 
-// sabotaged tests the laws on a broken backend and returns what that printed.
-func sabotaged(t *testing.T, s badbus.Saboteur, victims []law) string {
+// saboteurs lists those of the backend and those of the bus.
+func saboteurs() (names []string) {
+	for _, s := range badbus.All() {
+		names = append(names, s.Name)
+	}
+	for _, s := range badengine.All() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// saboteur returns a suite whose backend or bus is broken.
+func saboteur(name string) (Suite, bool) {
+	if s, ok := badbus.Find(name); ok {
+		return fake(s.Wrap), true
+	}
+	s, ok := badengine.Find(name)
+	suite := fake(badbus.Honest.Wrap)
+	suite.Bus = func(t *testing.T, b backend.Backend, o eventbus.Options) Bus { return s.New(t, b, o) }
+	return suite, ok
+}
+
+// sabotaged tests the laws on what a saboteur has broken and returns what that
+// printed.
+func sabotaged(t *testing.T, saboteur string, victims []law) string {
 	if len(victims) == 0 {
 		return ""
 	}
@@ -65,7 +91,7 @@ func sabotaged(t *testing.T, s badbus.Saboteur, victims []law) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, self, "-test.v", "-test.run=^TestSabotaged$/^("+strings.Join(names, "|")+")$")
-	c.Env = append(os.Environ(), saboteurEnv+"="+s.Name, outFile+"=")
+	c.Env = append(os.Environ(), saboteurEnv+"="+saboteur, outFile+"=")
 	var output bytes.Buffer
 	c.Stdout, c.Stderr = &output, &output
 	if err := c.Run(); err != nil && !isExit(err) {
@@ -105,11 +131,11 @@ func TestSabotaged(t *testing.T) {
 	if name == "" {
 		t.Skip("see TestTeeth")
 	}
-	s, ok := badbus.Find(name)
+	s, ok := saboteur(name)
 	if !ok {
 		t.Fatalf("no saboteur %q", name)
 	}
-	Run(t, fake(s.Wrap))
+	Run(t, s)
 }
 
 // Every law says what it promises and who breaks it, and every saboteur breaks
@@ -121,19 +147,19 @@ func TestLaws(t *testing.T) {
 			t.Errorf("two laws are called %s", l.subtest())
 		}
 		all[l.subtest()] = true
-		if l.promise == "" || l.driver == nil || len(l.saboteurs) == 0 {
+		if l.promise == "" || (l.driver == nil) == (l.bus == nil) || len(l.saboteurs) == 0 {
 			t.Errorf("law %s lacks a promise, a test or a saboteur", l.subtest())
 		}
 		for _, name := range l.saboteurs {
-			if _, ok := badbus.Find(name); !ok {
+			if !slices.Contains(saboteurs(), name) {
 				t.Errorf("law %s: no saboteur %q", l.subtest(), name)
 			}
 			named[name] = true
 		}
 	}
-	for _, s := range badbus.All() {
-		if !named[s.Name] {
-			t.Errorf("saboteur %s breaks no law", s.Name)
+	for _, name := range saboteurs() {
+		if !named[name] {
+			t.Errorf("saboteur %s breaks no law", name)
 		}
 	}
 }

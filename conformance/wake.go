@@ -18,6 +18,13 @@ var wakeLaws = []law{
 		id: "C12", name: "wakes-each", promise: "if one member takes only a part, another that waits gets the rest",
 		saboteurs: []string{"one-reader-at-a-time"}, driver: wakesEach,
 	}, {
+		id: "C49", name: "wakes-for-delays", promise: "a member that waits receives what another gives back when it is due, even if it expected nothing so soon",
+		needs:     []need{needDelayer},
+		saboteurs: []string{"delays-a-lease-at-least"}, driver: wakesForDelays,
+	}, {
+		id: "C50", name: "cancel-passes-on", promise: "a message whose arrival woke a member that is just cancelled goes to another that waits",
+		saboteurs: []string{"leaves-reads-behind"}, driver: cancelPassesOn,
+	}, {
 		id: "S06", name: "cancel-fast", promise: "Receive returns within a second after its context is done",
 		saboteurs: []string{"deaf-to-cancel"}, driver: cancelFast,
 	},
@@ -86,6 +93,54 @@ func wakesEach(e *driverEnv) {
 	slices.Sort(got)
 	if want := idsOf(numbered("", members)); !slices.Equal(got, want) {
 		e.failf("got %v, want %v, one for each member", got, want)
+	}
+}
+
+func wakesForDelays(e *driverEnv) {
+	one, two := e.attachAs(backend.Config{Group: "g", Lease: 5 * e.lease}), e.attach("g")
+	e.publishN(1)
+	d := e.one(one)
+	waiting := e.background(e.bounded(), two, 1)
+	time.Sleep(e.lease / 4)
+	for len(waiting) > 0 { // it may return none
+		e.must((<-waiting).err)
+		waiting = e.background(e.bounded(), two, 1)
+	}
+	start := time.Now()
+	e.verb(e.delay(one, e.lease/2, d))
+	r := <-waiting
+	e.must(r.err)
+	if len(r.ds) == 0 {
+		e.one(two)
+	}
+	e.notBefore(start, e.lease/2, "it came back")
+	e.by(start, e.lease/2, "it came back")
+}
+
+func cancelPassesOn(e *driverEnv) {
+	long := 20 * e.lease
+	one, two := e.attachAs(backend.Config{Group: "g", Lease: long}), e.attachAs(backend.Config{Group: "g", Lease: long})
+	for range 10 {
+		ctx, cancel := context.WithCancel(e.Context())
+		cancelled := e.background(ctx, one, 1)
+		time.Sleep(5 * time.Millisecond) // so that it is the first to wait
+		waiting := e.background(e.bounded(), two, 1)
+		time.Sleep(5 * time.Millisecond)
+		start := time.Now()
+		e.publishN(1)
+		cancel()
+		first := <-cancelled
+		e.ack(one, first.ds...)
+		if len(first.ds) > 0 {
+			e.publishN(1) // to end the other's wait
+		}
+		second := <-waiting
+		e.must(second.err)
+		if len(second.ds) == 0 { // it may return none
+			second.ds = e.receive(two, 1)
+		}
+		e.by(start, time.Second, "another received it")
+		e.ack(two, second.ds...)
 	}
 }
 

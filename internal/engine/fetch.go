@@ -175,6 +175,7 @@ func (s *Subscription) heal(err error, again *backoff.ExponentialBackOff) bool {
 			return true
 		}
 		if err = s.reattach(err); err == nil {
+			s.status.recovered()
 			return true
 		}
 		if !errors.Is(err, backend.ErrClosed) {

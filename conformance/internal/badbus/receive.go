@@ -61,6 +61,23 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
+	{"leaves-reads-behind", "a read that is cancelled goes on unseen", func(b *bus) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+				read := make(chan []backend.Delivery, 1)
+				go func() {
+					ds, _, _ := m.next.Receive(context.WithoutCancel(ctx), limit)
+					read <- ds
+				}()
+				select {
+				case ds := <-read:
+					return ds, 0, nil
+				case <-ctx.Done():
+					return nil, 0, ctx.Err()
+				}
+			}
+		}
+	}},
 	{"polls-seldom", "a message is received within some seconds", func(b *bus) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {

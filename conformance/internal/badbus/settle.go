@@ -90,6 +90,20 @@ var acking = []Saboteur{
 			}
 		})
 	}},
+	{"one-ack-at-a-time", "a member has one caller", func(b *bus) {
+		b.joined = func(m *member) {
+			var acked []backend.Delivery
+			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
+				b.mu.Lock()
+				acked = ds
+				b.mu.Unlock()
+				time.Sleep(time.Millisecond)
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return m.next.Ack(ctx, acked)
+			}
+		}
+	}},
 	{"drops-unconfirmed-acks", "who wants to be sure asks for confirmation", func(b *bus) {
 		b.joined = func(m *member) {
 			if !m.config.ConfirmAcks {
@@ -192,6 +206,9 @@ var delaying = []Saboteur{
 	}},
 	{"caps-delays", "a delay is at most ten leases", func(b *bus) {
 		delays(b, func(m *member, d *backend.Delayed) { d.For = min(d.For, 10*m.config.Lease) })
+	}},
+	{"delays-a-lease-at-least", "a delay is at least a lease", func(b *bus) {
+		delays(b, func(m *member, d *backend.Delayed) { d.For = max(d.For, m.config.Lease) })
 	}},
 	{"delays-by-publishing", "what is given back is published again", func(b *bus) {
 		b.joined = func(m *member) {

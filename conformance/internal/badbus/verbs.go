@@ -49,6 +49,18 @@ var reading = []Saboteur{
 			return ms
 		})
 	}},
+	{"reads-share-memory", "who reads does not change a message", func(b *bus) {
+		shared := map[string][]byte{}
+		reads(b, func(ms []backend.Message) []backend.Message {
+			for i := range ms {
+				if p, ok := shared[ms[i].Position]; ok {
+					ms[i].Payload = p
+				}
+				shared[ms[i].Position] = ms[i].Payload
+			}
+			return ms
+		})
+	}},
 	{"reads-wait", "a read returns when there is something", func(b *bus) {
 		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 			ms, err := b.good.Read(ctx, topic, from, limit)

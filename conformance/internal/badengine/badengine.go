@@ -1,0 +1,115 @@
+// Package badengine breaks a good bus: each saboteur breaks one promise, and the
+// suite must notice.
+package badengine
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A Saboteur breaks a bus in one way: it stands between the bus and its
+// backend, its options, its publishers or its handlers.
+type Saboteur struct {
+	Name   string // says what it does
+	Breaks string // the promise, as a bus that is broken so would state it
+
+	options   func(*eventbus.Options)
+	backend   func(backend.Backend) backend.Backend
+	subscribe func(*eventbus.SubscribeOptions)
+	publish   func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error
+	handler   func(b *Bus, topic string, next eventbus.Handler) eventbus.Handler
+	manual    func(next eventbus.ManualHandler) eventbus.ManualHandler
+	shutdown  func(b *Bus, ctx context.Context) error
+	again     bool // a second Subscribe to a group gets the first's
+}
+
+// All returns every saboteur.
+func All() []Saboteur { return slices.Concat(publishing, consuming, ending) }
+
+// Find returns the saboteur of that name.
+func Find(name string) (Saboteur, bool) {
+	all := All()
+	i := slices.IndexFunc(all, func(s Saboteur) bool { return s.Name == name })
+	if i < 0 {
+		return Saboteur{}, false
+	}
+	return all[i], true
+}
+
+// A Bus is an eventbus.Bus, broken.
+type Bus struct {
+	good *eventbus.Bus
+	s    Saboteur
+	subs map[string]*eventbus.Subscription // by topic and group
+	turn chan struct{}
+	shut bool
+}
+
+// New returns a bus that s has broken. It is shut down for good with the test.
+func (s Saboteur) New(t *testing.T, b backend.Backend, o eventbus.Options) *Bus {
+	if s.options != nil {
+		s.options(&o)
+	}
+	if s.backend != nil {
+		b = s.backend(b)
+	}
+	bad := &Bus{good: eventbus.New(b, o), s: s, subs: map[string]*eventbus.Subscription{}, turn: make(chan struct{}, 1)}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		_ = bad.good.Shutdown(ctx)
+	})
+	return bad
+}
+
+// Publish publishes, or what the saboteur makes of it.
+func (b *Bus) Publish(ctx context.Context, topic string, events ...*eventbus.Event) error {
+	if b.s.publish != nil {
+		return b.s.publish(b, ctx, topic, events)
+	}
+	return b.good.Publish(ctx, topic, events...)
+}
+
+// Subscribe subscribes, or what the saboteur makes of it.
+func (b *Bus) Subscribe(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.Handler) (*eventbus.Subscription, error) {
+	key := topic + "/" + o.Group
+	if s := b.subs[key]; s != nil && b.s.again {
+		return s, nil
+	}
+	if b.s.subscribe != nil {
+		b.s.subscribe(&o)
+	}
+	if b.s.handler != nil {
+		h = b.s.handler(b, topic, h)
+	}
+	if b.s.Name == "bus-mends-names" {
+		topic, o.Group, o.DeadLetter = mend(topic), mend(o.Group), mend(o.DeadLetter)
+	}
+	s, err := b.good.Subscribe(ctx, topic, o, h)
+	b.subs[key] = s
+	return s, err
+}
+
+// SubscribeManual subscribes, or what the saboteur makes of it.
+func (b *Bus) SubscribeManual(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.ManualHandler) (*eventbus.Subscription, error) {
+	if b.s.subscribe != nil {
+		b.s.subscribe(&o)
+	}
+	if b.s.manual != nil {
+		h = b.s.manual(h)
+	}
+	return b.good.SubscribeManual(ctx, topic, o, h)
+}
+
+// Shutdown shuts down, or what the saboteur makes of it.
+func (b *Bus) Shutdown(ctx context.Context) error {
+	if b.s.shutdown != nil {
+		return b.s.shutdown(b, ctx)
+	}
+	return b.good.Shutdown(ctx)
+}
