@@ -65,16 +65,21 @@ func (s *simulation) publish(id string) {
 	}
 }
 
-// deliver lets a group handle a message whose key nobody waits for.
-func (s *simulation) deliver(group string) {
-	q := s.queues[group]
+// pick returns a message whose key nobody waits for.
+func (s *simulation) pick(q []*queued) int {
 	i := s.random.IntN(min(len(q), 8))
 	for j := range i {
 		if q[j].key == q[i].key && q[i].key != "" && !s.sometimes("order") {
-			i = j
-			break
+			return j
 		}
 	}
+	return i
+}
+
+// deliver lets a group handle a message.
+func (s *simulation) deliver(group string) {
+	q := s.queues[group]
+	i := s.pick(q)
 	m := q[i]
 	m.attempt++
 	attempt := m.attempt
