@@ -1,0 +1,19 @@
+// Package shop has the events of one day in a small shop: something real enough
+// for a demo.
+package shop
+
+import (
+	_ "embed"
+	"io"
+	"strings"
+)
+
+//go:generate go run ./generate events.ndjson
+
+//go:embed events.ndjson
+var events string
+
+// Events returns 2,000 events as NDJSON, one a line: orders of some 300 customers
+// placed, paid, packed, shipped and delivered. A few come from an old till whose
+// data nobody can decode.
+func Events() io.Reader { return strings.NewReader(events) }
