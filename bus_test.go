@@ -17,7 +17,7 @@ import (
 func TestSmoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Service: "svc", Observer: observer.Observer{
-			Failed: func(f observer.Failed) { t.Log("failed", f.Scope, f.Err) },
+			Failed:       func(f observer.Failed) { t.Log("failed", f.Scope, f.Err) },
 			DeadLettered: func(f observer.DeadLettered) { t.Log("dead", f.ID, f.Reason, f.Err) },
 		}})
 		var mu sync.Mutex

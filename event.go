@@ -1,6 +1,7 @@
 package eventbus
 
 import (
+	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -39,7 +40,8 @@ type Headers = backend.Headers
 type Header = backend.Header
 
 // A Delivery is one receipt of an event. It is plain data, so a test can make
-// one, and it is the handler's to keep and to change.
+// one, and it is the handler's to keep and to change, but for the bytes of
+// Payload: a dead letter carries them too, so they may be kept, not overwritten.
 type Delivery struct {
 	Event
 	Topic, Group string
@@ -80,29 +82,48 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 	return room
 }
 
-// decode makes e the event that m stores, using the memory of m. What is not an
+// decode makes e the event that m stores. It shares m's payload. What is not an
 // attribute stays a header.
 func (e *Event) decode(m *backend.Message) {
 	e.ID, e.Key, e.Payload, e.Position = m.ID, m.Key, m.Payload, m.Position
-	kept := m.Headers[:0]
-	for _, h := range m.Headers {
-		switch h.Name {
-		case typeName:
-			e.Type = h.Value
-		case sourceName:
-			e.Source = h.Value
-		case subjectName:
-			e.Subject = h.Value
-		case contentTypeName:
-			e.ContentType = h.Value
-		case timeName:
-			// A foreign time that cannot be read is no reason to lose an event.
-			e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
-		default:
-			kept = append(kept, h)
+	headers := 0
+	for i := range m.Headers {
+		if !e.setAttribute(&m.Headers[i]) {
+			headers++
 		}
 	}
-	if len(kept) > 0 {
-		e.Headers = kept
+	if headers == 0 {
+		return
+	}
+	e.Headers = make(Headers, 0, headers)
+	for i := range m.Headers {
+		if !isAttribute(m.Headers[i].Name) {
+			e.Headers = append(e.Headers, m.Headers[i])
+		}
 	}
 }
+
+// setAttribute fills in the attribute that h is, if it is one.
+func (e *Event) setAttribute(h *Header) bool {
+	if !isAttribute(h.Name) {
+		return false
+	}
+	switch h.Name {
+	case typeName:
+		e.Type = h.Value
+	case sourceName:
+		e.Source = h.Value
+	case subjectName:
+		e.Subject = h.Value
+	case contentTypeName:
+		e.ContentType = h.Value
+	case timeName:
+		// A foreign time that cannot be read is no reason to lose an event.
+		e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
+	}
+	return true
+}
+
+// isAttribute reports whether a header is an attribute, one of those above or one
+// that another program knows: those are no business of a handler.
+func isAttribute(name string) bool { return strings.HasPrefix(name, attributePrefix) }

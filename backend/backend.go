@@ -37,7 +37,8 @@ type Backend interface {
 	// [ErrUnknownOutcome]. The call is not repeated by the driver.
 	//
 	// ctx bounds the call: soon after it is done Publish returns, with
-	// ErrUnknownOutcome for what may have been sent. The messages, their headers
+	// ErrUnknownOutcome for what may have been sent and ErrUnavailable for what
+	// certainly was not; either matches ctx.Err() too. The messages, their headers
 	// and payloads are lent until Publish returns; what a driver keeps, it copies.
 	Publish(ctx context.Context, msgs []*Message) error
 
@@ -95,7 +96,8 @@ type Config struct {
 	// Lease is how long a delivery stays with this member before it is due
 	// again, measured by the broker where it can. It is the holder's: another
 	// member, whatever its own lease, never gets a delivery before this has
-	// passed.
+	// passed; where leases of a group differ it may come as late as the longest.
+	// A lease of zero or less is refused.
 	Lease time.Duration
 
 	// MaxInFlight bounds what this member holds at any time: a hint for sizing.

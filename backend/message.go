@@ -12,8 +12,8 @@ type Message struct {
 	Headers Headers
 	Payload []byte
 
-	// Once asks to store the message only if no message of this ID was stored
-	// in this topic within the backend's window ([Limits].OnceWindow).
+	// Once asks to store the message only if no other with Once and this ID was
+	// stored in this topic within the backend's window ([Limits].OnceWindow).
 	Once bool
 
 	// Position says where the message is stored. It is set by Publish and on

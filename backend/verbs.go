@@ -20,7 +20,8 @@ type Delayer interface {
 }
 
 // An Extender is a [Source] that can restart the lease. Without it a handler
-// must finish within one lease.
+// must finish within one lease, nothing is read ahead, and what waits behind a
+// retry of its key comes again when its lease has passed, in no order.
 type Extender interface {
 	// Extend makes each delivery due one lease from now. It is fenced as Delay
 	// is. It does not count as an attempt.
@@ -47,7 +48,8 @@ type Maintainer interface {
 // A Reader is a [Backend] whose topics can be read without a group.
 type Reader interface {
 	// Read returns at most max messages of topic that are stored after the
-	// position from, oldest first; from "" is the oldest kept. It does not wait:
+	// position from, oldest first; from "" is the oldest kept. They are the
+	// caller's to keep and to change. It does not wait:
 	// at the end it returns none. A topic that does not exist is [ErrGone].
 	Read(ctx context.Context, topic, from string, max int) ([]Message, error)
 }
@@ -62,7 +64,9 @@ type Statser interface {
 // Unknown stands in [Stats] for a number the backend cannot tell for certain.
 const Unknown = -1
 
-// Stats describes one group at one moment. A number is exact or [Unknown].
+// Stats describes one group at one moment. A number is exact or [Unknown]. Lag,
+// InFlight and Delayed together are what the group has not settled: a message
+// whose lease or delay has passed counts where it was until somebody takes it.
 type Stats struct {
 	Depth    int64 // messages the topic keeps
 	Lag      int64 // messages not yet handed out to this group for the first time

@@ -64,7 +64,7 @@ var busModeLaws = []law{
 	},
 	{
 		id: "B.A04", name: "manual", promise: "with SubscribeManual an event is held until the program settles it; Ack returns when it is settled, Nack brings it back, a second settlement is ErrSettled",
-		saboteurs: []string{"bus-settles-manual"},
+		needs: []need{needExtender}, saboteurs: []string{"bus-settles-manual"},
 		bus: func(e *busEnv) {
 			e.start()
 			held := e.manual(eventbus.SubscribeOptions{})
@@ -112,7 +112,7 @@ var busModeLaws = []law{
 	},
 	{
 		id: "B.A06", name: "manual-order", promise: "later events of a key wait until the program has settled the one before",
-		saboteurs: []string{"bus-ignores-order"},
+		needs: []need{needExtender}, saboteurs: []string{"bus-ignores-order"},
 		bus: func(e *busEnv) {
 			e.start()
 			held := e.manual(eventbus.SubscribeOptions{Concurrency: 4})
@@ -133,7 +133,7 @@ var busModeLaws = []law{
 	},
 	{
 		id: "B.A07", name: "manual-places", promise: "what the program holds counts against MaxInFlight",
-		saboteurs: []string{"bus-unbounded"},
+		needs: []need{needExtender}, saboteurs: []string{"bus-unbounded"},
 		bus: func(e *busEnv) {
 			e.start()
 			held := e.manual(eventbus.SubscribeOptions{MaxInFlight: 3})
@@ -256,7 +256,7 @@ var busLifeLaws = []law{
 	},
 	{
 		id: "B.S02", name: "drain-deadline", promise: "a Shutdown whose context ends cancels handlers with cause ErrShutdown, returns within a second, and says what it left behind",
-		saboteurs: []string{"bus-hides-contexts", "bus-reports-nothing"},
+		needs: []need{needExtender}, saboteurs: []string{"bus-hides-contexts", "bus-reports-nothing"},
 		bus: func(e *busEnv) {
 			e.start()
 			release := make(chan struct{})
@@ -424,6 +424,7 @@ var busLifeLaws = []law{
 			s := e.member("g", eventbus.SubscribeOptions{}, succeed)
 			e.publishEvents(events(3)...)
 			e.awaitDone(3, "g")
+			time.Sleep(e.soon()) // it waits for more
 			s.Pause()
 			s.Pause()
 			time.Sleep(e.soon())

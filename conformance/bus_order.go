@@ -30,7 +30,7 @@ var busOrderLaws = []law{
 	},
 	{
 		id: "B.O02", name: "key-order-retry", promise: "while an event waits for its retry, later ones of its key wait too",
-		saboteurs: []string{"bus-ignores-order"},
+		needs: []need{needExtender}, saboteurs: []string{"bus-ignores-order"},
 		bus: func(e *busEnv) {
 			e.start()
 			e.member("g", eventbus.SubscribeOptions{Concurrency: 16}, failing(func(d *eventbus.Delivery) bool {
@@ -67,7 +67,7 @@ var busOrderLaws = []law{
 	},
 	{
 		id: "B.O07", name: "total-order", promise: "with OrderTotal events are handled one after another in the order of publishing, retries included",
-		saboteurs: []string{"bus-ignores-order"},
+		needs: []need{needExtender}, saboteurs: []string{"bus-ignores-order"},
 		bus: func(e *busEnv) {
 			e.start()
 			e.member("g", eventbus.SubscribeOptions{Order: eventbus.OrderTotal}, failing(func(d *eventbus.Delivery) bool {

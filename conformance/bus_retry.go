@@ -17,7 +17,7 @@ import (
 var busRetryLaws = []law{
 	{
 		id: "B.T01", name: "retry-not-early", promise: "a failed event comes again after its delay, not before, and soon after",
-		saboteurs: []string{"ignores-delays"},
+		needs: []need{needRest}, saboteurs: []string{"ignores-delays"},
 		bus: func(e *busEnv) {
 			e.start()
 			for _, d := range []time.Duration{0, e.lease / 4, e.lease, 3 * e.lease} {
@@ -36,7 +36,7 @@ var busRetryLaws = []law{
 	},
 	{
 		id: "B.T02", name: "backoff-shape", promise: "the delays between attempts follow Retry: doubled each time, up to the greatest, within the jitter",
-		saboteurs: []string{"ignores-delays"},
+		needs: []need{needRest}, saboteurs: []string{"ignores-delays"},
 		bus: func(e *busEnv) {
 			e.start()
 			r := eventbus.Retry{Initial: e.lease / 4, Max: e.lease, Jitter: 0.2}
@@ -54,7 +54,7 @@ var busRetryLaws = []law{
 	},
 	{
 		id: "B.T03", name: "delay-beyond-lease", promise: "a retry may wait for many leases",
-		needs: []need{needLongDelay}, saboteurs: []string{"caps-delays"},
+		needs: []need{needRest, needLongDelay}, saboteurs: []string{"caps-delays"},
 		bus: func(e *busEnv) {
 			e.start()
 			e.member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {

@@ -48,6 +48,10 @@ var (
 	needAdmin      = need{"Admin", backendVerb[backend.Admin]}
 	needPinger     = need{"Pinger", backendVerb[backend.Pinger]}
 
+	needRest = need{"Delayer or Extender", func(e *driverEnv) bool {
+		return sourceVerb[backend.Delayer](e) || sourceVerb[backend.Extender](e)
+	}}
+
 	needOnce   = need{"Limits.OnceWindow", func(e *driverEnv) bool { return e.limits.OnceWindow > 0 }}
 	needRefund = need{"Limits.Refund", func(e *driverEnv) bool { return e.limits.Refund }}
 

@@ -98,14 +98,16 @@ func (h *Hold) about() observer.About {
 // leaseFrom is the moment from which the leases are counted of what a Receive
 // brought that was asked for at the given moment: then, as they began between that
 // and the answer. But a Receive may have waited for hours, and an answer is not
-// under way for long: where that is more than a third of a lease, the next
-// Extend shows it.
+// under way for longer than inTransit.
 func (s *Subscription) leaseFrom(asked time.Time) time.Time {
-	if earliest := time.Now().Add(-s.Lease / 3); asked.Before(earliest) {
+	if earliest := time.Now().Add(-s.inTransit()); asked.Before(earliest) {
 		return earliest
 	}
 	return asked
 }
+
+// inTransit is how much later than ours the backend's idea of a lease may end.
+func (s *Subscription) inTransit() time.Duration { return min(s.Lease/3, time.Second) }
 
 // hold takes what a Receive brought.
 func (s *Subscription) hold(a *attachment, ds []backend.Delivery, from time.Time) *read {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/observer"
@@ -12,30 +13,75 @@ import (
 // is cancelled, otherwise h is let go. What is being settled is not touched.
 func (s *Subscription) lose(h *Hold, why error) {
 	s.desk.mu.Lock()
+	lost := s.desk.lose(h)
+	s.desk.mu.Unlock()
+	if lost {
+		s.afterLoss(h, why)
+	}
+}
+
+// lose takes h off the desk, with the lock held, and reports whether it was there
+// to be lost. Others of its key wait for it to come again.
+func (d *desk) lose(h *Hold) bool {
 	if h.lost || h.isAcked || h.stage >= settling {
-		s.desk.mu.Unlock()
-		return
+		return false
 	}
 	h.lost = true
-	running := h.working
-	if !running {
-		s.desk.withdraw(h)
+	if !h.working {
+		d.ready.remove(h)
+		is := func(other *Hold) bool { return other == h }
+		d.suspects = slices.DeleteFunc(d.suspects, is)
+		d.resting = slices.DeleteFunc(d.resting, is)
+		d.awaitReturn(h, d.leaseEnd(h))
+		d.leaveLane(h)
 	}
-	s.desk.mu.Unlock()
+	return true
+}
 
+// afterLoss tells of h's loss, and lets it go unless its handler runs.
+func (s *Subscription) afterLoss(h *Hold, why error) {
 	s.tellLost(h, why)
 	h.ctx.cancel(context.Canceled, errLeaseLost(why))
+	s.desk.mu.Lock()
+	running := h.working
+	s.desk.mu.Unlock()
 	if !running {
 		s.desk.release([]*Hold{h}, errLeaseLost(why))
 	}
 }
 
-// withdraw takes h off the desk before it has started.
-func (d *desk) withdraw(h *Hold) {
-	d.ready.remove(h)
-	is := func(other *Hold) bool { return other == h }
-	d.suspects = slices.DeleteFunc(d.suspects, is)
-	d.resting = slices.DeleteFunc(d.resting, is)
+// overtaken loses the older hold of a message that has come again, as its lease
+// must have passed. Only a message that was handed out before can have one.
+func (d *desk) overtaken(h *Hold) *Hold {
+	if h.delivery.Attempt == 1 {
+		return nil
+	}
+	for _, old := range d.all() {
+		if old != h && old.delivery.Position == h.delivery.Position && d.lose(old) {
+			return old
+		}
+	}
+	return nil
+}
+
+// awaitReturn lets those of h's key wait for it to come again, due at the given
+// moment; if it goes to another member they are let go (see clear).
+func (d *desk) awaitReturn(h *Hold, due time.Time) {
+	if key, keyed := d.sub.laneOf(h); keyed && h.lane != laneless {
+		d.lanes.Away(key, h.delivery.Position, due)
+		d.nudgeWatch()
+	}
+}
+
+// leaseEnd is when h is due again at the latest, if nobody extends its lease.
+func (d *desk) leaseEnd(h *Hold) time.Time { return h.until.Add(d.sub.inTransit()) }
+
+// forget releases h, whose lease is lost and whose run has failed.
+func (s *Subscription) forget(h *Hold) {
+	s.desk.mu.Lock()
+	s.desk.awaitReturn(h, s.desk.leaseEnd(h))
+	s.desk.mu.Unlock()
+	s.desk.release([]*Hold{h}, errLeaseLost(nil))
 }
 
 // loseAll loses what came through an attachment whose group is gone.

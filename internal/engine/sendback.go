@@ -28,15 +28,15 @@ func (s *Subscription) retry(h *Hold, v verdict, err error) {
 	}
 	tell(s.engine.tell.later.Retried, observer.Retried{About: h.about(), After: after, Err: err})
 	due := time.Now().Add(after)
-	if h.attachment.delayer != nil && s.desk.sendAway(h, due) {
+	switch a := h.attachment; {
+	case a.delayer != nil && s.desk.sendAway(h, due):
 		s.delays.Add(sentBack{hold: h, due: due, refund: v.refund && s.canRefund()})
-		return
-	}
-	if v.outcome == observer.Retry {
-		h.attempt++
-	}
-	if !s.desk.rest(h, due) { // the subscription ends: its lease runs out
-		s.desk.release([]*Hold{h}, ErrShutdown)
+	case a.extender != nil && s.desk.rest(h, due, v.outcome == observer.Retry):
+	default: // its lease runs out: that is when it comes again
+		s.desk.mu.Lock()
+		s.desk.awaitReturn(h, s.desk.leaseEnd(h))
+		s.desk.mu.Unlock()
+		s.desk.release([]*Hold{h}, err)
 	}
 }
 
@@ -57,13 +57,10 @@ func (s *Subscription) sendBack(b sentBack) {
 func (d *desk) sendAway(h *Hold, due time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if key, keyed := d.sub.laneOf(h); keyed && h.lane == admitted {
-		if d.lanes.AwayCount() >= d.sub.maxAway() {
-			return false
-		}
-		d.lanes.Away(key, h.delivery.Position, due)
-		d.nudgeWatch()
+	if h.lane != laneless && d.lanes.AwayCount() >= d.sub.maxAway() {
+		return false
 	}
+	d.awaitReturn(h, due)
 	h.stage = returning
 	d.leaveLane(h)
 	return true
@@ -71,11 +68,14 @@ func (d *desk) sendAway(h *Hold, due time.Time) bool {
 
 // rest keeps h here until due, and its place in its lane. It refuses if the
 // desk is closed.
-func (d *desk) rest(h *Hold, due time.Time) bool {
+func (d *desk) rest(h *Hold, due time.Time, counts bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return false
+	}
+	if counts {
+		h.attempt++
 	}
 	h.stage, h.due = resting, due
 	d.resting = append(d.resting, h)

@@ -29,7 +29,7 @@ func (s *Subscription) carryOut(h *Hold, v verdict, err error) {
 	case observer.Return:
 		s.sendBack(sentBack{hold: h, refund: v.refund})
 	default:
-		s.desk.release([]*Hold{h}, backend.ErrLeaseLost)
+		s.forget(h)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -42,7 +41,7 @@ func (s *Subscription) run(h *Hold) {
 	h.ctx.begin(s.base, deadline)
 	if !s.desk.begin(h, now, s.Mode == OnReceive) {
 		h.ctx.finish()
-		s.desk.release([]*Hold{h}, backend.ErrLeaseLost)
+		s.forget(h)
 		return
 	}
 	s.afterRun(h, s.invoke(h))
@@ -57,7 +56,7 @@ func (s *Subscription) confirm(h *Hold) bool {
 	}
 	s.desk.unrun(h)
 	s.discarded(h, ReasonUnacked, err)
-	s.desk.release([]*Hold{h}, err)
+	s.forget(h)
 	return false
 }
 

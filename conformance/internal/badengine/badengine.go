@@ -5,6 +5,7 @@ package badengine
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ type Bus struct {
 	s    Saboteur
 	subs map[string]*eventbus.Subscription // by topic and group
 	turn chan struct{}
-	shut bool
+	shut atomic.Bool
 }
 
 // New returns a bus that s has broken. It is shut down for good with the test.

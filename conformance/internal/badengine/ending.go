@@ -53,13 +53,13 @@ var ending = []Saboteur{
 	{
 		Name: "bus-closes-publishing-first", Breaks: "a Shutdown ends publishing at once",
 		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
-			if b.shut {
+			if b.shut.Load() {
 				return eventbus.ErrClosed
 			}
 			return b.good.Publish(ctx, topic, events...)
 		},
 		shutdown: func(b *Bus, ctx context.Context) error {
-			b.shut = true
+			b.shut.Store(true)
 			return b.good.Shutdown(ctx)
 		},
 	},
