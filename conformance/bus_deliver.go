@@ -207,8 +207,10 @@ var busDeliverLaws = []law{
 				return nil
 			})
 			e.member("fast", eventbus.SubscribeOptions{Group: "fast"}, succeed)
+			e.publishEvents(&eventbus.Event{})
+			e.awaitRuns(1, "slow")
 			start := time.Now()
-			e.publishEvents(events(100)...)
+			e.publishEvents(events(99)...)
 			e.awaitDone(100, "fast")
 			e.by(start, e.soon(), "the fast group was done")
 			release()

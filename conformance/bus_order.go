@@ -123,6 +123,20 @@ var busOrderLaws = []law{
 		},
 	},
 	{
+		id: "B.O11", name: "full-house", promise: "what waits behind a retry makes room for it to come back",
+		needs: []need{needExtender}, saboteurs: []string{"bus-waits-for-ever"},
+		bus: func(e *busEnv) {
+			e.start()
+			e.member("g", eventbus.SubscribeOptions{MaxInFlight: 4, Concurrency: 2}, failing(func(d *eventbus.Delivery) bool {
+				return d.ID < "00004" && d.Attempt < 3
+			}))
+			e.publishEvents(keyedEvents(60, 4)...)
+			e.awaitDone(60, "g")
+			e.checkHistory("g")
+			e.settled("g")
+		},
+	},
+	{
 		id: "B.O10", name: "unordered", promise: "with Unordered nothing waits for an event of its key",
 		saboteurs: []string{"bus-orders-all"},
 		bus: func(e *busEnv) {

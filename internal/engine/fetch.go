@@ -72,17 +72,41 @@ func (s *Subscription) order(ctx context.Context, ordered int) int {
 	if n <= ordered {
 		return n
 	}
-	wait := ctx
-	if ordered > 0 {
-		wait = ended // take what there is: something may be arriving
+	granted, err := s.Limiter.Acquire(ended, n-ordered)
+	if err == nil || ordered > 0 { // something may be arriving: take what there is
+		return ordered + granted
 	}
-	granted, err := s.Limiter.Acquire(wait, n-ordered)
-	if err != nil && ctx.Err() == nil && ordered == 0 {
+	granted, err = s.acquire(ctx, n)
+	if err != nil && ctx.Err() == nil {
 		s.engine.tell.failed(observer.Receive, s.about(), 0, fmt.Errorf("limiter: %w", err))
 		sleep(ctx, time.Second)
 	}
-	return ordered + granted
+	return granted
 }
+
+// acquire waits for places. If those are taken by what waits behind events that
+// are away, some of it makes room as soon as those are due: otherwise they could
+// not come back.
+func (s *Subscription) acquire(ctx context.Context, n int) (int, error) {
+	for {
+		due, yielded := s.desk.yield(time.Now())
+		for _, b := range yielded {
+			s.delays.Add(b)
+		}
+		if due.IsZero() {
+			return s.Limiter.Acquire(ctx, n)
+		}
+		wait, cancel := context.WithDeadlineCause(ctx, due, errDue)
+		granted, err := s.Limiter.Acquire(wait, n)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return granted, err
+		}
+	}
+}
+
+// errDue ends a wait for places when an event that is away is due.
+var errDue = errors.New("due")
 
 // ended is done: with it Acquire does not wait.
 var ended = func() context.Context {

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus/limiter"
@@ -67,6 +69,33 @@ func (d *desk) awaitRoom(ctx context.Context, ordered int) int {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// yield takes off the desk as many of those that wait behind an event that is
+// away as such events are due, those published last, to make room for them. It
+// returns when to ask again; zero if nothing is away.
+func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	due, first := d.lanes.Due(now)
+	if due == 0 {
+		return first, nil
+	}
+	var behind []*Hold
+	for _, h := range d.all() {
+		if h.stage == unstarted && h.lane == queued && h.attachment.delayer != nil {
+			behind = append(behind, h)
+		}
+	}
+	slices.SortFunc(behind, func(a, b *Hold) int { return strings.Compare(b.delivery.Position, a.delivery.Position) })
+	later := now.Add(comeBack)
+	for _, h := range behind[:min(due, len(behind))] {
+		d.awaitReturn(h, later)
+		d.leaveLane(h)
+		h.stage = returning
+		yielded = append(yielded, sentBack{hold: h, due: later, refund: true})
+	}
+	return later, yielded
 }
 
 // free releases hs, with the lock held, and returns what the limiter is to be

@@ -153,44 +153,53 @@ func (d *desk) expire(h *Hold) bool {
 	return true
 }
 
-// keep restarts the lease of everything held, in one call a third of a lease.
+// keep restarts the lease of everything held, in one call each third of a lease;
+// after a failure in a quarter of that, as there is not much time.
 func (s *Subscription) keep() {
-	ticker := time.NewTicker(max(s.Lease/3, time.Millisecond))
-	defer ticker.Stop()
+	third := max(s.Lease/3, time.Millisecond)
+	timer := time.NewTimer(third)
+	defer timer.Stop()
 	for {
 		select {
-		case <-ticker.C:
-			s.extend()
+		case <-timer.C:
+			if s.extend() {
+				timer.Reset(third)
+			} else {
+				timer.Reset(max(third/4, time.Millisecond))
+			}
 		case <-s.keeping.Done():
 			return
 		}
 	}
 }
 
-func (s *Subscription) extend() {
+// extend extends everything held, and reports whether every call was answered.
+func (s *Subscription) extend() (answered bool) {
 	a := s.attached()
 	if a.extender == nil {
-		return
+		return true
 	}
 	hs, ds := s.desk.keepable(a)
 	most := len(hs)
 	if b := s.engine.limits.Batch; b > 0 {
 		most = b
 	}
+	answered = true
 	for len(hs) > 0 {
 		n := min(most, len(hs))
-		s.extendSome(a, hs[:n], ds[:n])
+		answered = s.extendSome(a, hs[:n], ds[:n]) && answered
 		hs, ds = hs[n:], ds[n:]
 	}
+	return answered
 }
 
-func (s *Subscription) extendSome(a *attachment, hs []*Hold, ds []backend.Delivery) {
+func (s *Subscription) extendSome(a *attachment, hs []*Hold, ds []backend.Delivery) (answered bool) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(s.keeping, max(s.Lease/3, time.Millisecond))
 	defer cancel()
 	err := a.extender.Extend(ctx, ds)
 	if s.keeping.Err() != nil {
-		return
+		return true
 	}
 	kept, troubled := 0, 0
 	until := start.Add(s.Lease)
@@ -216,6 +225,7 @@ func (s *Subscription) extendSome(a *attachment, hs []*Hold, ds []backend.Delive
 		tell(s.engine.tell.later.Extended,
 			observer.Extended{Topic: s.Topic, Group: s.Group, Events: kept, Took: time.Since(start)})
 	}
+	return troubled == 0
 }
 
 // keepable lists what is to be kept of one attachment.

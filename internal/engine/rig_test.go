@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A rig is an engine on a real backend in memory whose calls are counted and can
+// be made to fail, in a synctest bubble.
+type rig struct {
+	*testing.T
+	*Engine
+	wire  *wire
+	start time.Time
+
+	mu   sync.Mutex
+	told []any
+}
+
+// inBubble runs f on a fresh rig and ends it.
+func inBubble(t *testing.T, o Options, f func(r *rig)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t, start: time.Now(), wire: &wire{Backend: inmemory.New(inmemory.Options{})}}
+		o.Observer = observer.Join(o.Observer, observer.Observer{
+			Stuck:        func(e observer.Stuck) { r.tell(e) },
+			LeaseLost:    func(e observer.LeaseLost) { r.tell(e) },
+			Failed:       func(e observer.Failed) { r.tell(e) },
+			StateChanged: func(e observer.StateChanged) { r.tell(e) },
+			Maintained:   func(e observer.Maintained) { r.tell(e) },
+		})
+		r.Engine = New(r.wire, o)
+		f(r)
+		_, err := r.Shutdown(context.Background())
+		require.NoError(t, err)
+	})
+}
+
+func (r *rig) tell(e any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = append(r.told, e)
+}
+
+// heard lists the events of one type that were told.
+func heard[E any](r *rig) (es []E) {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.told {
+		if e, ok := t.(E); ok {
+			es = append(es, e)
+		}
+	}
+	return es
+}
+
+// sub subscribes with what c leaves out filled in.
+func (r *rig) sub(c Config, h func(ctx context.Context, h *Hold) error) *Subscription {
+	r.Helper()
+	c.Topic, c.Group = "t", "g"
+	c.Concurrency = max(c.Concurrency, 1)
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = 1024
+	}
+	if c.Lease == 0 {
+		c.Lease = 30 * time.Second
+	}
+	if c.Policy.Backoff == nil {
+		c.Policy = Policy{MaxAttempts: 3, Backoff: func(int) time.Duration { return time.Second }}
+	}
+	if c.Limiter == nil {
+		c.Limiter = limiter.MaxInFlight(c.MaxInFlight)
+	}
+	c.Handle = h
+	s, err := r.Subscribe(r.Context(), c)
+	require.NoError(r, err)
+	return s
+}
+
+// publish stores messages with these IDs.
+func (r *rig) publish(ids ...string) {
+	r.Helper()
+	var msgs []*backend.Message
+	for _, id := range ids {
+		msgs = append(msgs, &backend.Message{Topic: "t", ID: id})
+	}
+	require.NoError(r, r.Publish(r.Context(), msgs))
+}
+
+// pass lets time pass, and everything settle that it brings.
+func (r *rig) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// at is the time since the start.
+func (r *rig) at() time.Duration { return time.Since(r.start) }
+
+// A wire is a backend that counts its calls and fails them on demand.
+type wire struct {
+	backend.Backend
+
+	mu      sync.Mutex
+	calls   []crossing
+	failing map[string]error // by verb; nil: no failure
+	slow    map[string]time.Duration
+}
+
+// A crossing is one call.
+type crossing struct {
+	verb  string
+	items int
+	at    time.Time
+}
+
+func (w *wire) Unwrap() backend.Backend { return w.Backend }
+
+// cross notes a call and says whether it fails.
+func (w *wire) cross(verb string, items int) error {
+	w.mu.Lock()
+	w.calls = append(w.calls, crossing{verb, items, time.Now()})
+	err, wait := w.failing[verb], w.slow[verb]
+	w.mu.Unlock()
+	time.Sleep(wait)
+	return err
+}
+
+// fail lets calls of a verb fail from now on; nil: no more.
+func (w *wire) fail(verb string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failing == nil {
+		w.failing = map[string]error{}
+	}
+	w.failing[verb] = err
+}
+
+func (w *wire) delay(verb string, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.slow == nil {
+		w.slow = map[string]time.Duration{}
+	}
+	w.slow[verb] = d
+}
+
+// of lists the calls of a verb.
+func (w *wire) of(verb string) []crossing {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.calls), func(c crossing) bool { return c.verb != verb })
+}
+
+func (w *wire) Publish(ctx context.Context, msgs []*backend.Message) error {
+	if err := w.cross("publish", len(msgs)); err != nil {
+		return err
+	}
+	return w.Backend.Publish(ctx, msgs)
+}
+
+func (w *wire) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	if err := w.cross("attach", 1); err != nil {
+		return nil, err
+	}
+	src, err := w.Backend.Attach(ctx, c)
+	return &wireSource{src, w}, err
+}
+
+type wireSource struct {
+	backend.Source
+	w *wire
+}
+
+func (s *wireSource) Unwrap() backend.Source { return s.Source }
+
+func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, int, error) {
+	if err := s.w.cross("receive", n); err != nil {
+		return nil, 0, err
+	}
+	return s.Source.Receive(ctx, n)
+}
+
+func (s *wireSource) Ack(ctx context.Context, ds []backend.Delivery) error {
+	if err := s.w.cross("ack", len(ds)); err != nil {
+		return err
+	}
+	return s.Source.Ack(ctx, ds)
+}
+
+func (s *wireSource) Extend(ctx context.Context, ds []backend.Delivery) error {
+	if err := s.w.cross("extend", len(ds)); err != nil {
+		return err
+	}
+	v, _ := backend.As[backend.Extender](s.Source)
+	return v.Extend(ctx, ds)
+}
+
+func (s *wireSource) Delay(ctx context.Context, ds []backend.Delayed) error {
+	if err := s.w.cross("delay", len(ds)); err != nil {
+		return err
+	}
+	v, _ := backend.As[backend.Delayer](s.Source)
+	return v.Delay(ctx, ds)
+}
+
+var errDown = errors.New("down")
