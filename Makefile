@@ -33,10 +33,10 @@ conformance: ## run the laws on each backend, print law × backend, write docs/C
 	scripts/conformance.sh $(BACKENDS)
 
 conformance-teeth: ## show for each law the saboteur that fails it
-	go test -count=1 -run '^TestTeeth$$' -v ./conformance
+	scripts/one.sh TestTeeth ./conformance
 
 soak: ## send SOAK (1000000) events through one subscription; heap and goroutines must stay flat
-	EVENTBUS_SOAK=$(SOAK) go test -count=1 -run '^TestSoak$$' -v -timeout 30m .
+	EVENTBUS_SOAK=$(SOAK) scripts/one.sh TestSoak . -timeout 30m
 
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
