@@ -38,7 +38,6 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 func (s *Subscription) failed(h *Hold, cause error) {
 	s.counts.failures.Add(1)
 	s.desk.markFailed(h)
-	h.ctx.finish()
 	v := s.Policy.decide(run{err: cause, attempt: h.attempt, interrupted: s.desk.isInterrupted()})
 	if v.outcome == observer.Acknowledge {
 		v.outcome = observer.Forget
