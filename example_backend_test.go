@@ -1,0 +1,38 @@
+package eventbus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// A backend of one's own: the shelf and its seats have six methods together and no
+// optional verb. The bus does without: it counts attempts itself, and a retry comes
+// when the lease ends. As a shelf cannot extend leases, Timeout must be shorter.
+func Example_backend() {
+	ctx := context.Background()
+	bus := eventbus.New(newShelf(), eventbus.Options{})
+
+	attempts := make(chan int, 2)
+	_, err := bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{
+		Group: "billing", Lease: time.Second, Timeout: time.Second / 2,
+	}, func(_ context.Context, d *eventbus.Delivery) error {
+		attempts <- d.Attempt
+		if d.Attempt == 1 {
+			return errors.New("once more")
+		}
+		return nil
+	})
+	fmt.Println("subscribed:", err)
+	fmt.Println("published:", bus.Publish(ctx, "orders", &eventbus.Event{}))
+	fmt.Println("attempts:", <-attempts, <-attempts)
+	fmt.Println("ended:", bus.Shutdown(ctx))
+	// Output:
+	// subscribed: <nil>
+	// published: <nil>
+	// attempts: 1 2
+	// ended: <nil>
+}

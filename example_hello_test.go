@@ -1,0 +1,34 @@
+package eventbus_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+func Example() {
+	ctx := context.Background()
+	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Service: "shop"})
+
+	handled := make(chan string, 1)
+	_, err := bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "billing"},
+		func(_ context.Context, d *eventbus.Delivery) error {
+			handled <- fmt.Sprintf("%s from %s: %s", d.Type, d.Source, d.Payload)
+			return nil // an error would bring the event back after a while
+		})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = bus.Publish(ctx, "orders", &eventbus.Event{Type: "order.placed", Payload: []byte("three apples")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(<-handled)
+	if err := bus.Shutdown(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output: order.placed from shop: three apples
+}

@@ -1,0 +1,55 @@
+package eventbus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// A service: 16 workers, ten seconds for each run, five attempts. SIGTERM ends it
+// when what is running has ended, within Options.DrainTimeout.
+func Example_worker() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{DrainTimeout: 20 * time.Second})
+
+	var open sync.WaitGroup
+	charge := func(_ context.Context, d *eventbus.Delivery) error {
+		if d.Attempt == 1 {
+			return errors.New("the bank is busy") // comes again after a while
+		}
+		open.Done()
+		return nil
+	}
+	_, err := bus.Subscribe(ctx, "payments", eventbus.SubscribeOptions{
+		Group:       "billing",
+		Concurrency: 16,
+		Timeout:     10 * time.Second,
+		Retry:       eventbus.Retry{MaxAttempts: 5, Initial: 10 * time.Millisecond, Max: time.Minute},
+	}, charge)
+	if err != nil {
+		log.Fatal(err)
+	}
+	open.Add(100)
+	go func() { // the world
+		for range 100 {
+			if err := bus.Publish(ctx, "payments", &eventbus.Event{Type: "payment.due"}); err != nil {
+				log.Fatal(err)
+			}
+		}
+		open.Wait()
+		syscall.Kill(os.Getpid(), syscall.SIGTERM)
+	}()
+
+	fmt.Println(bus.Run(ctx))
+	// Output: <nil>
+}
