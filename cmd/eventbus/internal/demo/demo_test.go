@@ -74,7 +74,9 @@ func TestPlantedFaultsAreCaught(t *testing.T) {
 				}
 				return []*backend.Message{m}
 			},
-			check: func(t *testing.T, r Report) { require.GreaterOrEqual(t, r.Lost, 60, "one in a hundred of each of three groups, until nothing moves") },
+			check: func(t *testing.T, r Report) {
+				require.GreaterOrEqual(t, r.Lost, 60, "one in a hundred of each of three groups, until nothing moves")
+			},
 		},
 		{
 			name: "loses dead letters", wrong: "lost",
@@ -107,7 +109,9 @@ func TestPlantedFaultsAreCaught(t *testing.T) {
 		{
 			name: "stores events in the wrong order", wrong: "out of order",
 			publish: swapper(),
-			check:   func(t *testing.T, r Report) { require.GreaterOrEqual(t, r.OutOfOrder, 25, "about 10 in each of three groups") },
+			check: func(t *testing.T, r Report) {
+				require.GreaterOrEqual(t, r.OutOfOrder, 25, "about 10 in each of three groups")
+			},
 		},
 		{
 			name: "hands out what nobody published", wrong: "never published",
