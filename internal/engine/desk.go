@@ -89,7 +89,7 @@ func (q *queue) remove(h *Hold) {
 
 // A sorting is what is not to be run of what has arrived.
 type sorting struct {
-	overtaken         []*Hold // older holds of what has come again
+	overtaken         []loss // older holds of what has come again
 	unreadable, spent []*Hold
 	crowded           []sentBack
 }
@@ -135,7 +135,7 @@ func (d *desk) clear(asked time.Time) {
 }
 
 func (d *desk) sort(h *Hold, rest *sorting) {
-	if old := d.overtaken(h); old != nil {
+	if old, ok := d.overtaken(h); ok {
 		rest.overtaken = append(rest.overtaken, old)
 	}
 	switch {

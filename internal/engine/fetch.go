@@ -157,8 +157,8 @@ func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.T
 	s.Limiter.Fill(len(ds), int64(info.Bytes))
 	tell(s.engine.tell.later.Received, info)
 	rest := s.desk.put(s.hold(a, ds, s.leaseFrom(asked)), asked, short)
-	for _, h := range rest.overtaken {
-		s.afterLoss(h, nil)
+	for _, l := range rest.overtaken {
+		s.afterLoss(l, nil)
 	}
 	for _, h := range rest.unreadable {
 		s.setAside(h)

@@ -13,18 +13,24 @@ import (
 // is cancelled, otherwise h is let go. What is being settled is not touched.
 func (s *Subscription) lose(h *Hold, why error) {
 	s.desk.mu.Lock()
-	lost := s.desk.lose(h)
+	l, ok := s.desk.lose(h)
 	s.desk.mu.Unlock()
-	if lost {
-		s.afterLoss(h, why)
+	if ok {
+		s.afterLoss(l, why)
 	}
 }
 
-// lose takes h off the desk, with the lock held, and reports whether it was there
-// to be lost. Others of its key wait for it to come again.
-func (d *desk) lose(h *Hold) bool {
+// A loss is a Hold that was lost, and whether its handler was running then.
+type loss struct {
+	hold    *Hold
+	running bool
+}
+
+// lose takes h off the desk, with the lock held, if it is there to be lost.
+// Others of its key wait for it to come again.
+func (d *desk) lose(h *Hold) (loss, bool) {
 	if h.lost || h.isAcked || h.stage >= settling {
-		return false
+		return loss{}, false
 	}
 	h.lost = true
 	if !h.working {
@@ -35,33 +41,33 @@ func (d *desk) lose(h *Hold) bool {
 		d.awaitReturn(h, d.leaseEnd(h))
 		d.leaveLane(h)
 	}
-	return true
+	return loss{h, h.working}, true
 }
 
-// afterLoss tells of h's loss, and lets it go unless its handler runs.
-func (s *Subscription) afterLoss(h *Hold, why error) {
-	s.tellLost(h, why)
-	h.ctx.cancel(context.Canceled, errLeaseLost(why))
-	s.desk.mu.Lock()
-	running := h.working
-	s.desk.mu.Unlock()
-	if !running {
-		s.desk.release([]*Hold{h}, errLeaseLost(why))
+// afterLoss tells of a loss, cancels the handler if it runs, and lets the Hold go
+// otherwise.
+func (s *Subscription) afterLoss(l loss, why error) {
+	s.tellLost(l.hold, l.running, why)
+	l.hold.ctx.cancel(context.Canceled, errLeaseLost(why))
+	if !l.running {
+		s.desk.release([]*Hold{l.hold}, errLeaseLost(why))
 	}
 }
 
 // overtaken loses the older hold of a message that has come again, as its lease
 // must have passed. Only a message that was handed out before can have one.
-func (d *desk) overtaken(h *Hold) *Hold {
+func (d *desk) overtaken(h *Hold) (loss, bool) {
 	if h.delivery.Attempt == 1 {
-		return nil
+		return loss{}, false
 	}
 	for _, old := range d.all() {
-		if old != h && old.delivery.Position == h.delivery.Position && d.lose(old) {
-			return old
+		if old != h && old.delivery.Position == h.delivery.Position {
+			if l, ok := d.lose(old); ok {
+				return l, true
+			}
 		}
 	}
-	return nil
+	return loss{}, false
 }
 
 // awaitReturn lets those of h's key wait for it to come again, due at the given
@@ -96,10 +102,10 @@ func (s *Subscription) loseAll(a *attachment, why error) {
 	}
 }
 
-func (s *Subscription) tellLost(h *Hold, why error) {
+func (s *Subscription) tellLost(h *Hold, running bool, why error) {
 	s.counts.leasesLost.Add(1)
 	if why == nil {
 		why = backend.ErrLeaseLost
 	}
-	tell(s.engine.tell.later.LeaseLost, observer.LeaseLost{About: h.about(), Running: h.working, Err: why})
+	tell(s.engine.tell.later.LeaseLost, observer.LeaseLost{About: h.about(), Running: running, Err: why})
 }

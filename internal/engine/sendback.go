@@ -96,7 +96,7 @@ func (s *Subscription) flushDelays(batch []sentBack) {
 			case e == nil:
 				done = append(done, b.hold)
 			case errors.Is(e, backend.ErrLeaseLost):
-				s.tellLost(b.hold, e)
+				s.tellLost(b.hold, false, e)
 				done = append(done, b.hold)
 			default:
 				failed = append(failed, b)
