@@ -1,0 +1,151 @@
+package eventbus_test
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// null is a backend that stores nothing and always has more to hand out: what is
+// left is the cost of the bus itself.
+type null struct {
+	message backend.Message
+	left    atomic.Int64 // to be handed out
+	done    chan struct{}
+	acked   atomic.Int64
+	all     int64
+}
+
+func newNull(events int64) *null {
+	n := &null{all: events, done: make(chan struct{}), message: backend.Message{
+		Topic: "t", ID: "0198-0000", Position: "1", Payload: make([]byte, 256),
+		Headers: backend.Headers{{Name: "ce-type", Value: "order.placed"}, {Name: "ce-time", Value: "2026-01-02T03:04:05Z"}},
+	}}
+	n.left.Store(events)
+	return n
+}
+
+func (n *null) Publish(context.Context, []*backend.Message) error { return nil }
+
+func (n *null) Attach(context.Context, backend.Config) (backend.Source, error) { return n, nil }
+
+func (n *null) Close() error { return nil }
+
+func (n *null) Receive(ctx context.Context, max int) ([]backend.Delivery, int, error) {
+	left := n.left.Load()
+	if left <= 0 {
+		<-ctx.Done()
+		return nil, 0, ctx.Err()
+	}
+	ds := make([]backend.Delivery, min(int64(max), left))
+	n.left.Add(-int64(len(ds)))
+	for i := range ds {
+		ds[i] = backend.Delivery{Message: n.message, Attempt: 1}
+	}
+	return ds, 0, nil
+}
+
+func (n *null) Ack(_ context.Context, ds []backend.Delivery) error {
+	if n.acked.Add(int64(len(ds))) == n.all {
+		close(n.done)
+	}
+	return nil
+}
+
+func (n *null) Delay(context.Context, []backend.Delayed) error { return nil }
+
+func (n *null) Extend(context.Context, []backend.Delivery) error { return nil }
+
+// consume lets a bus consume so many events and returns when all are
+// acknowledged.
+func consume(tb testing.TB, events int64, concurrency int) {
+	n := newNull(events)
+	bus := eventbus.New(n, eventbus.Options{})
+	_, err := bus.Subscribe(context.Background(), "t", eventbus.SubscribeOptions{Group: "g", Concurrency: concurrency},
+		func(context.Context, *eventbus.Delivery) error { return nil })
+	require.NoError(tb, err)
+	<-n.done
+	require.NoError(tb, bus.Shutdown(context.Background()))
+}
+
+func BenchmarkConsumeNull(b *testing.B) {
+	for _, c := range []struct {
+		name        string
+		concurrency int
+	}{{"1", 1}, {"16", 16}, {"256", 256}} {
+		b.Run(c.name, func(b *testing.B) {
+			const events = 100_000
+			b.ReportAllocs()
+			for b.Loop() {
+				consume(b, events, c.concurrency)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/events, "ns/event")
+		})
+	}
+}
+
+func BenchmarkPublishNull(b *testing.B) {
+	bus := eventbus.New(newNull(0), eventbus.Options{Service: "shop"})
+	payload := make([]byte, 256)
+	b.Run("one", func(b *testing.B) {
+		b.ReportAllocs()
+		events := []*eventbus.Event{{}}
+		for b.Loop() {
+			*events[0] = eventbus.Event{Type: "order.placed", Payload: payload}
+			if err := bus.Publish(b.Context(), "t", events...); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("hundred", func(b *testing.B) {
+		b.ReportAllocs()
+		events := make([]*eventbus.Event, 100)
+		for i := range events {
+			events[i] = &eventbus.Event{}
+		}
+		for b.Loop() {
+			for _, e := range events {
+				*e = eventbus.Event{Type: "order.placed", Payload: payload}
+			}
+			if err := bus.Publish(b.Context(), "t", events...); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// The bus itself costs at most two allocations for an event published, and two
+// for one consumed.
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	const events = 20_000
+	consumed := allocations(func() { consume(t, events, 4) })
+	require.LessOrEqual(t, consumed/events, 2.0, "allocations for an event consumed")
+
+	bus := eventbus.New(newNull(0), eventbus.Options{Service: "shop"})
+	batch := []*eventbus.Event{{}}
+	published := allocations(func() {
+		for range events {
+			*batch[0] = eventbus.Event{Type: "order.placed"}
+			require.NoError(t, bus.Publish(t.Context(), "t", batch...))
+		}
+	})
+	require.LessOrEqual(t, published/events, 2.1, "allocations for an event published")
+}
+
+// allocations counts what f allocates in the whole process.
+func allocations(f func()) float64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs - before.Mallocs)
+}

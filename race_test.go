@@ -1,0 +1,5 @@
+//go:build race
+
+package eventbus_test
+
+const raceEnabled = true
