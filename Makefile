@@ -6,7 +6,7 @@ SOAK     ?= 1000000
 LINT      = .bin/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak bench demo cover brokers clean
+.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak bench bench-quick demo cover brokers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,8 +38,12 @@ conformance-teeth: ## show for each law the saboteur that fails it
 soak: ## send SOAK (1000000) events through one subscription; heap and goroutines must stay flat
 	EVENTBUS_SOAK=$(SOAK) scripts/one.sh TestSoak . -timeout 30m
 
-bench: ## run the benchmarks
+bench: ## run the benchmarks: packages, then the bus beside its peers (table; benchmarks/results.json)
 	go test -run '^$$' -bench . -benchmem ./...
+	cd benchmarks && go run . -json results.json
+
+bench-quick: ## the bus beside its peers in under a minute
+	cd benchmarks && go run . -quick -json results.json
 
 demo: ## run the shop demo in memory
 	go run ./cmd/eventbus demo

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+const batchSize = 100
+
+// A load is what is published in a trial.
+type load struct {
+	bus     bus
+	payload []byte
+}
+
+func newLoad(b bus, size int) load {
+	p := make([]byte, size)
+	for i := range p {
+		p[i] = byte(i * 7)
+	}
+	return load{b, p}
+}
+
+// single publishes n events, one per call, from so many goroutines.
+func (l load) single(ctx context.Context, goroutines, n int) error {
+	return share(goroutines, n, func(int) error { return l.bus.publish(ctx, l.payload) })
+}
+
+// batches publishes n events, 100 per call.
+func (l load) batches(ctx context.Context, goroutines, n int) error {
+	payloads := make([][]byte, batchSize)
+	for i := range payloads {
+		payloads[i] = l.payload
+	}
+	return share(goroutines, (n+batchSize-1)/batchSize, func(i int) error {
+		return l.bus.publishBatch(ctx, payloads[:min(batchSize, n-i*batchSize)])
+	})
+}
+
+// share calls f with 0 to n-1, from so many goroutines, and returns the first
+// error.
+func share(goroutines, n int, f func(i int) error) error {
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	failed := make(chan error, goroutines)
+	for range goroutines {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := f(i); err != nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	close(failed)
+	return <-failed
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"runtime/metrics"
+	"syscall"
+	"time"
+)
+
+// A reading is what the process has used up at one moment.
+type reading struct {
+	at      time.Time
+	cpu     time.Duration // user and system
+	objects uint64        // allocated
+	bytes   uint64
+}
+
+// read does not stop the world, unlike runtime.ReadMemStats.
+func read() reading {
+	m := []metrics.Sample{
+		{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/tiny/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"},
+	}
+	metrics.Read(m)
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails only for what is no process
+	return reading{
+		at:      time.Now(),
+		cpu:     time.Duration(u.Utime.Nano() + u.Stime.Nano()),
+		objects: m[0].Value.Uint64() + m[1].Value.Uint64(),
+		bytes:   m[2].Value.Uint64(),
+	}
+}
+
+// A cost is what events took between two readings.
+type cost struct {
+	Events     int     `json:"events"`
+	PerSecond  float64 `json:"per_second"`
+	Allocs     float64 `json:"allocs"`      // per event
+	Bytes      float64 `json:"bytes"`       // allocated, per event
+	CPUSeconds float64 `json:"cpu_seconds"` // per million events
+}
+
+func (r reading) until(end reading, events int) cost {
+	n := float64(events)
+	return cost{
+		Events:     events,
+		PerSecond:  n / end.at.Sub(r.at).Seconds(),
+		Allocs:     float64(end.objects-r.objects) / n,
+		Bytes:      float64(end.bytes-r.bytes) / n,
+		CPUSeconds: (end.cpu - r.cpu).Seconds() / n * 1e6,
+	}
+}

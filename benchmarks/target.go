@@ -1,0 +1,61 @@
+package main
+
+import "context"
+
+// A target is what is measured: a row of the table.
+type target struct {
+	name string
+	kind string // ceiling, peer, ours
+	base string // the ceiling that ratios refer to
+	note string
+
+	// live: nothing is kept for a consumer that comes later, so one is attached
+	// while publishing, in each cell.
+	live bool
+
+	open func(ctx context.Context) (bus, error)
+}
+
+// targets are all there are. To add one: a file with its bus, and a line here.
+var targets = []target{
+	{
+		name: "raw-chan", kind: "ceiling", base: "raw-chan", open: openChannel,
+		note: "buffered Go channel of []byte; the payload is passed on, not copied",
+	},
+	{
+		name: "wm-gochannel", kind: "peer", base: "raw-chan", live: true, open: openWatermill,
+		note: "Watermill gochannel, OutputChannelBuffer 1024; one subscription keeps one message in flight",
+	},
+	{
+		name: "gocloud-mem", kind: "peer", base: "raw-chan", open: openGocloud,
+		note: "gocloud.dev mempubsub; no call that publishes many, so a batch is a goroutine per message",
+	},
+	{
+		name: "eventbus-mem", kind: "ours", base: "raw-chan", open: openEventbus,
+		note: "the bus on inmemory, default options, Concurrency as the cell says",
+	},
+}
+
+// A bus is a target that was opened for one trial, with one empty topic and, where
+// the target has groups, one group. It is closed after the trial, so that nothing
+// of it runs during the next.
+type bus interface {
+	// publish returns when the event is stored.
+	publish(ctx context.Context, payload []byte) error
+
+	// publishBatch returns when every event is stored.
+	publishBatch(ctx context.Context, payloads [][]byte) error
+
+	// consume attaches to the group and returns. At most concurrency calls of
+	// handle run at once, and each event is acknowledged after its call has
+	// returned. stop returns when no call runs and every acknowledgement is made.
+	consume(ctx context.Context, concurrency int, handle func(payload []byte)) (stop func() error, err error)
+
+	close(ctx context.Context) error
+}
+
+// A checker is a bus that can be asked how much of what was published is not
+// settled. It is asked after each trial that consumes.
+type checker interface {
+	unsettled(ctx context.Context) (int64, error)
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	trialTimeout = 20 * time.Second
+	closeTimeout = 5 * time.Second
+
+	preloaders    = 8  // goroutines that publish what a con cell consumes
+	publishers    = 32 // of an e2e cell
+	liveConsumers = 16 // handlers of a live target while it is published to
+)
+
+// A trial is one cell of one target, once.
+type trial struct {
+	target  target
+	cell    cell
+	events  int
+	payload int
+}
+
+// An outcome is what a trial has found.
+type outcome struct {
+	cost
+	unsettled int64 // after consuming; -1: the target cannot tell
+}
+
+func (t trial) run(parent context.Context) (o outcome, err error) {
+	ctx, cancel := context.WithTimeout(parent, trialTimeout)
+	defer cancel()
+	b, err := t.target.open(ctx)
+	if err != nil {
+		return o, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, b.close(ctx))
+	}()
+	l := newLoad(b, t.payload)
+	switch t.cell.op {
+	case opPublish:
+		return t.publish(ctx, l, l.single)
+	case opBatch:
+		return t.publish(ctx, l, l.batches)
+	case opConsume:
+		feed := func() error { return l.batches(ctx, preloaders, t.events) }
+		if t.target.live {
+			return t.consume(ctx, b, feed)
+		}
+		if err := feed(); err != nil {
+			return o, err
+		}
+		return t.consume(ctx, b, func() error { return nil })
+	default:
+		return t.consume(ctx, b, func() error { return l.single(ctx, publishers, t.events) })
+	}
+}
+
+// publish counts after each publisher has published two events.
+func (t trial) publish(ctx context.Context, l load, publish func(context.Context, int, int) error) (outcome, error) {
+	stop := func() error { return nil }
+	if t.target.live {
+		var err error
+		if stop, err = l.bus.consume(ctx, liveConsumers, func([]byte) {}); err != nil {
+			return outcome{}, err
+		}
+	}
+	if err := l.single(ctx, t.cell.concurrency, 2*t.cell.concurrency); err != nil {
+		return outcome{}, err
+	}
+	runtime.GC()
+	start := read()
+	err := publish(ctx, t.cell.concurrency, t.events)
+	cost := start.until(read(), t.events)
+	return outcome{cost, -1}, errors.Join(err, stop())
+}
+
+// consume counts from the event at a fifth, or the 5000th, to the last one
+// handled: so attaching and stopping are left out. feed runs beside it.
+func (t trial) consume(ctx context.Context, b bus, feed func() error) (o outcome, err error) {
+	runtime.GC()
+	c := newCounter(t.events, t.payload)
+	stop, err := b.consume(ctx, t.cell.concurrency, c.handle)
+	if err != nil {
+		return o, err
+	}
+	err = feed()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		err = errors.Join(err, fmt.Errorf("%d of %d events handled: %w", c.seen.Load(), t.events, ctx.Err()))
+	}
+	if err = errors.Join(err, stop()); err != nil {
+		return o, err
+	}
+	o = outcome{c.start.until(c.end, t.events-int(c.warm)), -1}
+	if check, ok := b.(checker); ok {
+		o.unsettled, err = check.unsettled(ctx)
+	}
+	return o, errors.Join(err, c.verify())
+}
+
+// A counter is the handler.
+type counter struct {
+	events, warm int64
+	size         int
+	seen, bad    atomic.Int64
+	start, end   reading
+	done         chan struct{} // closed when all are handled
+}
+
+func newCounter(events, size int) *counter {
+	return &counter{events: int64(events), warm: int64(min(events/5, 5000)), size: size, done: make(chan struct{})}
+}
+
+func (c *counter) handle(payload []byte) {
+	if len(payload) != c.size {
+		c.bad.Add(1)
+	}
+	switch c.seen.Add(1) {
+	case c.warm:
+		c.start = read()
+	case c.events:
+		c.end = read()
+		close(c.done)
+	}
+}
+
+// verify returns what was wrong with the events, once they are all handled.
+func (c *counter) verify() error {
+	switch {
+	case c.bad.Load() > 0:
+		return fmt.Errorf("%d payloads were not of %d bytes", c.bad.Load(), c.size)
+	case c.seen.Load() > c.events:
+		return fmt.Errorf("%d events were handled twice", c.seen.Load()-c.events)
+	}
+	return nil
+}

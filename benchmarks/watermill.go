@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+)
+
+// A watermillBus is Watermill's broker in memory. Each of its subscriptions gets
+// each message, so there is one, whatever the concurrency.
+type watermillBus struct{ pubsub *gochannel.GoChannel }
+
+const watermillTopic = "orders"
+
+func openWatermill(context.Context) (bus, error) {
+	config := gochannel.Config{OutputChannelBuffer: 1024}
+	return &watermillBus{gochannel.NewGoChannel(config, watermill.NopLogger{})}, nil
+}
+
+func (b *watermillBus) publish(_ context.Context, payload []byte) error {
+	return b.pubsub.Publish(watermillTopic, message.NewMessage(watermill.NewUUID(), payload))
+}
+
+func (b *watermillBus) publishBatch(_ context.Context, payloads [][]byte) error {
+	ms := make([]*message.Message, len(payloads))
+	for i, p := range payloads {
+		ms[i] = message.NewMessage(watermill.NewUUID(), p)
+	}
+	return b.pubsub.Publish(watermillTopic, ms...)
+}
+
+func (b *watermillBus) consume(ctx context.Context, concurrency int, handle func([]byte)) (func() error, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	messages, err := b.pubsub.Subscribe(ctx, watermillTopic)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	var workers sync.WaitGroup
+	for range concurrency {
+		workers.Go(func() {
+			for m := range messages {
+				handle(m.Payload)
+				m.Ack()
+			}
+		})
+	}
+	return func() error { cancel(); workers.Wait(); return nil }, nil
+}
+
+func (b *watermillBus) close(context.Context) error { return b.pubsub.Close() }
