@@ -257,19 +257,26 @@ func (d *desk) pick() *Hold {
 	return d.ready.pop()
 }
 
+// A finding is how things stand when a handler returns.
+type finding struct {
+	lost        bool // the lease
+	late        bool // the timeout has passed
+	decided     bool // the program has settled it already, or the watch has
+	interrupted bool // a drain has cancelled the handlers
+}
+
 // returned notes that the handler of h has returned after so long, and reports
-// what it finds: whether the lease was lost, the time was over, or it is decided
-// already what follows (the program has settled it, or the watch has).
-func (d *desk) returned(h *Hold, took time.Duration, err error) (lost, late, decided bool) {
+// what it finds.
+func (d *desk) returned(h *Hold, took time.Duration, err error) finding {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stopWorking(h)
 	h.took, h.failed = h.took+took, err != nil
 	d.measure(took)
-	lost, late, decided = h.lost, h.late, h.stage != running
+	f := finding{lost: h.lost, late: h.late, decided: h.stage != running, interrupted: d.interrupted}
 	switch {
-	case decided:
-	case d.sub.Mode == Manual && err == nil && !lost:
+	case f.decided:
+	case d.sub.Mode == Manual && err == nil && !h.lost:
 		h.stage, h.inTrust = entrusted, true
 		d.entrusted++
 	default:
@@ -277,7 +284,7 @@ func (d *desk) returned(h *Hold, took time.Duration, err error) (lost, late, dec
 	}
 	d.tellRoom()
 	d.tellQuiet()
-	return lost, late, decided
+	return f
 }
 
 // unrun notes that h, taken to be run, will not be.

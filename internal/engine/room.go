@@ -71,15 +71,25 @@ func (d *desk) awaitRoom(ctx context.Context, ordered int) int {
 	}
 }
 
+// patience is how long an event that is due waits for places to come free by
+// themselves.
+const patience = 10 * time.Millisecond
+
 // yield takes off the desk as many of those that wait behind an event that is
 // away as such events are due, those published last, to make room for them. It
 // returns when to ask again; zero if nothing is away.
 func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	due, first := d.lanes.Due(now)
+	due, first := d.lanes.Due(now.Add(-patience))
 	if due == 0 {
+		if !first.IsZero() {
+			first = first.Add(patience)
+		}
 		return first, nil
+	}
+	if d.ready.len() > 0 { // what is started gives its place back
+		return now.Add(patience), nil
 	}
 	var behind []*Hold
 	for _, h := range d.all() {
@@ -88,14 +98,13 @@ func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 		}
 	}
 	slices.SortFunc(behind, func(a, b *Hold) int { return strings.Compare(b.delivery.Position, a.delivery.Position) })
-	later := now.Add(comeBack)
 	for _, h := range behind[:min(due, len(behind))] {
-		d.awaitReturn(h, later)
+		d.awaitReturn(h, now)
 		d.leaveLane(h)
 		h.stage = returning
-		yielded = append(yielded, sentBack{hold: h, due: later, refund: true})
+		yielded = append(yielded, sentBack{hold: h, refund: true})
 	}
-	return later, yielded
+	return now.Add(comeBack), yielded
 }
 
 // free releases hs, with the lock held, and returns what the limiter is to be

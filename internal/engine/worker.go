@@ -79,8 +79,8 @@ func (d *desk) begin(h *Hold, now time.Time, acknowledged bool) bool {
 // afterRun decides what follows a run that has ended.
 func (s *Subscription) afterRun(h *Hold, err error) {
 	took := time.Since(h.began)
-	lost, late, decided := s.desk.returned(h, took, err)
-	if late && err != nil && !isTimeout(err) {
+	found := s.desk.returned(h, took, err)
+	if found.late && err != nil && !isTimeout(err) {
 		err = fmt.Errorf("%w: %w", &observer.TimeoutError{After: s.Timeout}, err)
 	}
 	if p, ok := errors.AsType[*observer.PanicError](err); ok {
@@ -91,15 +91,15 @@ func (s *Subscription) afterRun(h *Hold, err error) {
 	}
 	var v verdict
 	switch {
-	case decided, s.Mode == Manual && err == nil && !lost:
+	case found.decided, s.Mode == Manual && err == nil && !found.lost:
 		s.handled(h, took, err, observer.Hold)
 		return
 	case s.Mode == Manual && err == nil:
 		v = verdict{outcome: observer.Forget}
 	default:
 		v = s.Policy.decide(run{
-			err: err, attempt: h.attempt, lost: lost,
-			interrupted: s.desk.isInterrupted(), settled: s.Mode == OnReceive,
+			err: err, attempt: h.attempt, lost: found.lost,
+			interrupted: found.interrupted, settled: s.Mode == OnReceive,
 		})
 	}
 	h.ctx.finish()

@@ -76,6 +76,25 @@ func (l *Lanes[T]) Away(key, position string, due time.Time) {
 // AwayCount is how many items are away, in all lanes.
 func (l *Lanes[T]) AwayCount() int { return l.away }
 
+// Due returns how many of those that are away are due by now, and when the first
+// of all is.
+func (l *Lanes[T]) Due(now time.Time) (n int, first time.Time) {
+	if l.away == 0 {
+		return 0, time.Time{}
+	}
+	for _, lane := range l.lanes {
+		for _, a := range lane.away {
+			if !a.due.After(now) {
+				n++
+			}
+			if first.IsZero() || a.due.Before(first) {
+				first = a.due
+			}
+		}
+	}
+	return n, first
+}
+
 // Leave ends the run of key's item and returns the next to run, if any.
 func (l *Lanes[T]) Leave(key string) (T, bool) {
 	n := l.lanes[key]

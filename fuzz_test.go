@@ -1,0 +1,79 @@
+package eventbus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// FuzzPublish: an event is refused with an error that names the field, or
+// arrives as it was.
+func FuzzPublish(f *testing.F) {
+	f.Add("orders", "id", "type", "source", "subject", "text/plain", "key", "name", "value", []byte("payload"))
+	f.Add("a.b", "", "", "", "", "", "", "traceparent", " 00 ", []byte{0, 255})
+	f.Add("a..b", "\n", "ce-type", "x", "", "", "", "Ce-Time", "x", []byte(nil))
+	f.Fuzz(func(t *testing.T, topic, id, kind, source, subject, contentType, key, name, value string, payload []byte) {
+		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+		defer func() { require.NoError(t, bus.Shutdown(context.Background())) }()
+		want := eventbus.Event{
+			ID: id, Type: kind, Source: source, Subject: subject, ContentType: contentType, Key: key,
+			Headers: eventbus.Headers{{Name: name, Value: value}}, Payload: payload,
+		}
+		sent := want
+		if err := bus.Publish(t.Context(), topic, &sent); err != nil {
+			field, ok := errors.AsType[*eventbus.FieldError](err)
+			require.True(t, ok, "%v", err)
+			require.NotEmpty(t, field.Field)
+			return
+		}
+		require.NoError(t, backend.CheckName(topic))
+		if backend.CheckName(topic+".dlq") != nil {
+			return // as long as a topic can be
+		}
+		got := make(chan *eventbus.Delivery, 1)
+		_, err := bus.Subscribe(t.Context(), topic, eventbus.SubscribeOptions{Group: "g", DeadLetter: "dead"}, func(_ context.Context, d *eventbus.Delivery) error {
+			got <- d
+			return nil
+		})
+		if topic == "dead" {
+			require.Error(t, err)
+			return
+		}
+		require.NoError(t, err)
+		d := <-got
+		want.ID, want.Time, want.Position = sent.ID, sent.Time, sent.Position
+		require.True(t, want.Time.Equal(d.Time))
+		d.Time = want.Time
+		if len(want.Payload) == 0 {
+			want.Payload, d.Payload = nil, nil
+		}
+		require.Equal(t, want, d.Event)
+	})
+}
+
+// FuzzOpen: whatever the URL, no error shows its password.
+func FuzzOpen(f *testing.F) {
+	for _, u := range []string{"mem:", "redis://user:%s@host", "nats://%s@h:x", "://%s", "mem:?max_messages=%s", "a b:%s", "redis://u:%s@[::1", "mem://u:%s@h/%%zz"} {
+		f.Add(u)
+	}
+	const secret = "canary-f00d"
+	f.Fuzz(func(t *testing.T, u string) {
+		u = strings.ReplaceAll(u, "%s", secret)
+		bus, err := eventbus.Open(t.Context(), u, eventbus.Options{}, inmemory.Driver{})
+		if err == nil {
+			require.NoError(t, bus.Shutdown(context.Background()))
+			return
+		}
+		if strings.Contains(u, "@") {
+			require.NotContains(t, fmt.Sprintf("%v %+v %#v", err, err, err), secret)
+		}
+	})
+}

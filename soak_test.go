@@ -1,0 +1,87 @@
+package eventbus_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// TestSoak passes EVENTBUS_SOAK events through one subscription: the heap stays
+// flat and no goroutine is left.
+func TestSoak(t *testing.T) {
+	text := os.Getenv("EVENTBUS_SOAK")
+	if text == "" {
+		t.Skip("set EVENTBUS_SOAK to a number of events")
+	}
+	events, err := strconv.Atoi(text)
+	require.NoError(t, err)
+
+	goroutines := runtime.NumGoroutine()
+	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+	var handled, failed atomic.Int64
+	_, err = bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{
+		Group: "g", Concurrency: 4, Retry: eventbus.Retry{Initial: time.Millisecond},
+	}, func(_ context.Context, d *eventbus.Delivery) error {
+		if d.Attempt == 1 && len(d.Payload)%100 == 0 {
+			failed.Add(1)
+			return fmt.Errorf("one in a hundred fails at first")
+		}
+		handled.Add(1)
+		return nil
+	})
+	require.NoError(t, err)
+
+	const parts = 10
+	var heap [parts]uint64
+	published := 0
+	for part := range parts {
+		for until := events * (part + 1) / parts; published < until; {
+			batch := make([]*eventbus.Event, min(100, until-published))
+			for i := range batch {
+				batch[i] = &eventbus.Event{Key: strconv.Itoa(published % 1000), Payload: make([]byte, 200+published%200)}
+				published++
+			}
+			require.NoError(t, bus.Publish(t.Context(), "t", batch...))
+			for int64(published)-handled.Load() > 10_000 {
+				runtime.Gosched()
+			}
+		}
+		for handled.Load() < int64(published) {
+			time.Sleep(time.Millisecond)
+		}
+		heap[part] = heapInUse()
+	}
+	require.NoError(t, bus.Shutdown(context.Background()))
+	t.Logf("%d events, %d failed at first; heap in MiB after each tenth:%s", published, failed.Load(), mebibytes(heap[:]))
+	require.Positive(t, failed.Load())
+	require.Less(t, heap[parts-1], heap[0]+heap[0]/2+4<<20, "the heap grows")
+	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > goroutines; {
+		require.True(t, time.Now().Before(deadline), "goroutines are left: %d, want %d", runtime.NumGoroutine(), goroutines)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func mebibytes(bytes []uint64) (text string) {
+	for _, b := range bytes {
+		text += fmt.Sprintf(" %.1f", float64(b)/(1<<20))
+	}
+	return text
+}
