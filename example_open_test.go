@@ -33,5 +33,5 @@ func ExampleOpen() {
 	// ended: <nil>
 	// eventbus: url has the scheme "men", which no driver given to Open serves; did you mean mem:?
 	// eventbus: url has the scheme "redis", which no driver given to Open serves: add redisstream.Driver{}
-	// eventbus: open mem:: inmemory: open: unknown parameter "max_mesages"; did you mean "max_messages"?
+	// eventbus: open mem: inmemory: open: unknown parameter "max_mesages"; did you mean "max_messages"?
 }

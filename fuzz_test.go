@@ -22,7 +22,7 @@ func FuzzPublish(f *testing.F) {
 	f.Add("a..b", "\n", "ce-type", "x", "", "", "", "Ce-Time", "x", []byte(nil))
 	f.Fuzz(func(t *testing.T, topic, id, kind, source, subject, contentType, key, name, value string, payload []byte) {
 		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
-		defer func() { require.NoError(t, bus.Shutdown(context.Background())) }()
+		defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()
 		want := eventbus.Event{
 			ID: id, Type: kind, Source: source, Subject: subject, ContentType: contentType, Key: key,
 			Headers: eventbus.Headers{{Name: name, Value: value}}, Payload: payload,
@@ -69,7 +69,7 @@ func FuzzOpen(f *testing.F) {
 		u = strings.ReplaceAll(u, "%s", secret)
 		bus, err := eventbus.Open(t.Context(), u, eventbus.Options{}, inmemory.Driver{})
 		if err == nil {
-			require.NoError(t, bus.Shutdown(context.Background()))
+			require.NoError(t, bus.Shutdown(t.Context()))
 			return
 		}
 		if strings.Contains(u, "@") {

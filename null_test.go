@@ -67,11 +67,11 @@ func (n *null) Extend(context.Context, []backend.Delivery) error { return nil }
 func consume(tb testing.TB, events int64, concurrency int) {
 	n := newNull(events)
 	bus := eventbus.New(n, eventbus.Options{})
-	_, err := bus.Subscribe(context.Background(), "t", eventbus.SubscribeOptions{Group: "g", Concurrency: concurrency},
+	_, err := bus.Subscribe(tb.Context(), "t", eventbus.SubscribeOptions{Group: "g", Concurrency: concurrency},
 		func(context.Context, *eventbus.Delivery) error { return nil })
 	require.NoError(tb, err)
 	<-n.done
-	require.NoError(tb, bus.Shutdown(context.Background()))
+	require.NoError(tb, bus.Shutdown(tb.Context()))
 }
 
 func BenchmarkConsumeNull(b *testing.B) {

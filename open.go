@@ -28,7 +28,7 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 	}
 	b, err := d.Open(ctx, u)
 	if err != nil {
-		return nil, &Error{Op: "open " + u.Scheme + ":", Err: err}
+		return nil, &Error{Op: "open " + u.Scheme, Err: err}
 	}
 	bus := New(b, o)
 	if bus.invalid != nil {

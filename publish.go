@@ -180,8 +180,12 @@ func (e *Event) checkFields() error {
 		return tooLarge("Payload", len(e.Payload), MaxPayload, "bytes")
 	}
 	for _, f := range [...]struct{ name, value string }{
-		{"ID", e.ID}, {"Key", e.Key}, {"Type", e.Type}, {"Source", e.Source},
-		{"Subject", e.Subject}, {"ContentType", e.ContentType},
+		{"ID", e.ID},
+		{"Key", e.Key},
+		{"Type", e.Type},
+		{"Source", e.Source},
+		{"Subject", e.Subject},
+		{"ContentType", e.ContentType},
 	} {
 		if len(f.value) > maxText {
 			return tooLarge(f.name, len(f.value), maxText, "bytes")

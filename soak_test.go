@@ -61,7 +61,7 @@ func TestSoak(t *testing.T) {
 		}
 		heap[part] = heapInUse()
 	}
-	require.NoError(t, bus.Shutdown(context.Background()))
+	require.NoError(t, bus.Shutdown(t.Context()))
 	t.Logf("%d events, %d failed at first; heap in MiB after each tenth:%s", published, failed.Load(), mebibytes(heap[:]))
 	require.Positive(t, failed.Load())
 	require.Less(t, heap[parts-1], heap[0]+heap[0]/2+4<<20, "the heap grows")

@@ -185,8 +185,13 @@ var busPublishLaws = []law{
 			got := e.log.all("g")[0].delivery
 			e.sameEvent(got.Event, want)
 			for _, bad := range []eventbus.Headers{
-				{{Name: "ce-type", Value: "x"}}, {{Name: "Nats-Msg-Id", Value: "x"}}, {{Name: "eventbus-dead-reason", Value: "x"}},
-				{{Name: "a b", Value: "x"}}, {{Name: "", Value: "x"}}, {{Name: "a", Value: "x\r\ny"}}, {{Name: "a", Value: "\xff"}},
+				{{Name: "ce-type", Value: "x"}},
+				{{Name: "Nats-Msg-Id", Value: "x"}},
+				{{Name: "eventbus-dead-reason", Value: "x"}},
+				{{Name: "a b", Value: "x"}},
+				{{Name: "", Value: "x"}},
+				{{Name: "a", Value: "x\r\ny"}},
+				{{Name: "a", Value: "\xff"}},
 				{{Name: "a", Value: "1"}, {Name: "a", Value: "2"}},
 			} {
 				err := e.bus.Publish(e.Context(), topic, &eventbus.Event{Headers: bad})

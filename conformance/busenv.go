@@ -50,7 +50,7 @@ func (e *busEnv) open(o eventbus.Options, wrap func(backend.Backend) backend.Bac
 	e.bus = e.suite.newBus(e.T, b, o)
 	e.Cleanup(func() {
 		// Handlers of a law that has failed may take their time.
-		ctx, cancel := context.WithTimeout(context.Background(), 40*e.lease)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), 40*e.lease)
 		defer cancel()
 		_ = e.bus.Shutdown(ctx)
 	})

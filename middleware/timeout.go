@@ -30,7 +30,7 @@ func Timeout(byType map[string]time.Duration) eventbus.Middleware {
 			ctx, cancel := context.WithTimeoutCause(ctx, after, cause)
 			defer cancel()
 			err := next(ctx, d)
-			if err != nil && context.Cause(ctx) == error(cause) {
+			if err != nil && context.Cause(ctx) == error(cause) { //nolint:errorlint // this run's, not one like it
 				return fmt.Errorf("%w: %w", cause, err)
 			}
 			return err

@@ -129,7 +129,7 @@ func (s *Subscription) deadLetter(b burial) *backend.Message {
 // errorClass names what kind of error err is at bottom.
 func errorClass(err error) string {
 	for {
-		switch err.(type) {
+		switch err.(type) { //nolint:errorlint // this walks the chain itself
 		case *observer.PanicError:
 			return "panic"
 		case *observer.TimeoutError:

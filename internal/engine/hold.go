@@ -82,7 +82,7 @@ func (h *Hold) Delivery() *backend.Delivery { return h.delivery }
 // Attempt is which attempt this is, counting from 1.
 func (h *Hold) Attempt() int { return h.attempt }
 
-// Topic and group of the subscription.
+// Subscription returns the one that holds it.
 func (h *Hold) Subscription() *Subscription { return h.sub }
 
 // Context is that of the current run. In manual mode it ends with settlement.

@@ -42,7 +42,7 @@ func inBubble(t *testing.T, o Options, f func(r *rig)) {
 		})
 		r.Engine = New(r.wire, o)
 		f(r)
-		_, err := r.Shutdown(context.Background())
+		_, err := r.Shutdown(t.Context())
 		require.NoError(t, err)
 	})
 }

@@ -95,7 +95,7 @@ func (c *runCtx) cancel(err, cause error) {
 		return
 	}
 	c.err = err
-	if cause != err {
+	if cause != err { //nolint:errorlint // the same value, not the same kind
 		carrier, carry := context.WithCancelCause(c.base)
 		carry(cause)
 		c.cause = carrier

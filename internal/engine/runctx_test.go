@@ -40,7 +40,7 @@ func TestRunCtxCancelled(t *testing.T) {
 func TestRunCtxCancelledBeforeItBegins(t *testing.T) {
 	c := &runCtx{}
 	c.cancel(context.Canceled, ErrShutdown)
-	c.begin(context.Background(), time.Time{})
+	c.begin(t.Context(), time.Time{})
 	require.NoError(t, c.Err())
 }
 
@@ -83,14 +83,14 @@ func TestRunCtxUseAgain(t *testing.T) {
 	c := newRunCtx(time.Time{})
 	done := c.Done()
 	c.finish()
-	c.begin(context.Background(), time.Time{})
+	c.begin(t.Context(), time.Time{})
 	require.NoError(t, c.Err())
 	require.True(t, isClosed(done), "the context of the run before stays ended")
 }
 
 func TestRunCtxCostsNothingUnasked(t *testing.T) {
 	c := &runCtx{}
-	base := context.Background()
+	base := t.Context()
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		c.begin(base, time.Time{})
 		_ = c.Err()

@@ -61,7 +61,7 @@ func (s Saboteur) New(t *testing.T, b backend.Backend, o eventbus.Options) *Bus 
 	}
 	bad := &Bus{good: eventbus.New(b, o), s: s, subs: map[string]*eventbus.Subscription{}, turn: make(chan struct{}, 1)}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Hour)
 		defer cancel()
 		_ = bad.good.Shutdown(ctx)
 	})

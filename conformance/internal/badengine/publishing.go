@@ -68,8 +68,8 @@ var publishing = []Saboteur{
 	},
 	{
 		Name: "bus-ignores-contexts", Breaks: "a Publish returns when it is stored",
-		publish: func(b *Bus, _ context.Context, topic string, events []*eventbus.Event) error {
-			return b.good.Publish(context.Background(), topic, events...)
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+			return b.good.Publish(context.WithoutCancel(ctx), topic, events...)
 		},
 	},
 	{

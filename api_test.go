@@ -1,0 +1,224 @@
+package eventbus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// driver serves one scheme and cannot open anything.
+type driver struct{ scheme string }
+
+func (d driver) Schemes() []string { return []string{d.scheme} }
+
+func (d driver) Open(context.Context, *url.URL) (backend.Backend, error) {
+	return nil, fmt.Errorf("%s: dial: connection refused: %w", d.scheme, backend.ErrUnavailable)
+}
+
+func TestOpenErrors(t *testing.T) {
+	for _, c := range []struct{ url, want string }{
+		{"", "eventbus: url has no scheme, such as mem:"},
+		{"redis://:secret@host", `eventbus: url has the scheme "redis", which no driver given to Open serves: add redisstream.Driver{}`},
+		{"meme:", `eventbus: url has the scheme "meme", which no driver given to Open serves; did you mean mem:?`},
+		{"mem:?max_mesages=5", `eventbus: open mem: inmemory: open: unknown parameter "max_mesages"; did you mean "max_messages"?`},
+		{"fake://u:secret@h", "eventbus: open fake: fake: dial: connection refused: unavailable"},
+		{"redis://u:secret@h:port", "eventbus: url cannot be parsed: invalid port"},
+	} {
+		_, err := eventbus.Open(t.Context(), c.url, eventbus.Options{}, inmemory.Driver{}, driver{"fake"})
+		require.EqualError(t, err, c.want)
+		require.NotContains(t, fmt.Sprintf("%+v", err), "secret")
+	}
+	_, err := eventbus.Open(t.Context(), "mem:?once_window=0s", eventbus.Options{MaxPending: -1}, inmemory.Driver{})
+	require.Error(t, err)
+}
+
+// A bus with contradictory options says so at every call, and can be shut down.
+func TestContradictoryBus(t *testing.T) {
+	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{MaxPending: -1})
+	var f *eventbus.FieldError
+	require.ErrorAs(t, bus.Publish(t.Context(), "t", &eventbus.Event{}), &f)
+	_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error { return nil })
+	require.ErrorAs(t, err, &f)
+	require.ErrorAs(t, bus.Ready(t.Context()), &f)
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
+func TestRefusedCalls(t *testing.T) {
+	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+	defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()
+	var f *eventbus.FieldError
+	_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, nil)
+	require.ErrorAs(t, err, &f)
+	require.Equal(t, "handler", f.Field)
+	_, err = bus.SubscribeManual(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, nil)
+	require.ErrorAs(t, err, &f)
+	_, err = bus.SubscribeManual(t.Context(), "t", eventbus.SubscribeOptions{Group: "g", Ack: eventbus.AckOnReceive},
+		func(context.Context, *eventbus.ManualDelivery) error { return nil })
+	require.ErrorAs(t, err, &f)
+	require.Equal(t, "SubscribeOptions.Ack", f.Field)
+	require.ErrorAs(t, bus.Publish(t.Context(), "t", nil), &f)
+	require.Equal(t, "events[0]", f.Field)
+	require.NoError(t, bus.Publish(t.Context(), "t"), "nothing to publish is no error")
+}
+
+// Run ends with its context, without an error, after a drain.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+		finished := false
+		_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error {
+			time.Sleep(10 * time.Second)
+			finished = true
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, bus.Run(ctx))
+		require.True(t, finished)
+		require.ErrorIs(t, bus.Ready(t.Context()), eventbus.ErrClosed)
+	})
+}
+
+// Run gives a drain DrainTimeout, and says what that left behind.
+func TestRunDrainTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{DrainTimeout: 3 * time.Second})
+		release := make(chan struct{})
+		_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error {
+			<-release
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		err = bus.Run(ctx)
+		require.Equal(t, 5*time.Second, time.Since(start), "one until the end, three to drain, one more")
+		var d *eventbus.DrainError
+		require.ErrorAs(t, err, &d)
+		require.Equal(t, []eventbus.Abandoned{{Topic: "t", Group: "g", Handlers: 1}}, d.Abandoned)
+		close(release)
+	})
+}
+
+// Run ends when a subscription fails for good.
+func TestRunFailedSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := inmemory.New(inmemory.Options{})
+		bus := eventbus.New(mem, eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
+		s, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error { return nil })
+		require.NoError(t, err)
+		require.NoError(t, bus.Ready(t.Context()))
+		require.NoError(t, mem.Close()) // behind its back
+		err = bus.Run(t.Context())
+		require.ErrorIs(t, err, eventbus.ErrClosed)
+		require.ErrorContains(t, err, "t/g")
+		<-s.Done()
+		state, _ := s.State()
+		require.Equal(t, observer.Closed, state)
+	})
+}
+
+// A policy of cenkalti/backoff is a Retry.Delay.
+func TestBackOff(t *testing.T) {
+	delay := eventbus.BackOff(func() backoff.BackOff { return backoff.WithMaxRetries(backoff.NewConstantBackOff(time.Second), 3) })
+	require.Equal(t, time.Second, delay(1))
+	require.Equal(t, time.Second, delay(9), "its last delay stays")
+}
+
+// A topic of values encodes and decodes; what it cannot is put aside.
+func TestTopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type order struct {
+			Customer string
+			Items    int
+		}
+		orders := eventbus.Topic[order]{Name: "orders", Type: "order.placed", Key: func(o order) string { return o.Customer }}
+		mem := inmemory.New(inmemory.Options{})
+		var dead []observer.DeadLettered
+		bus := eventbus.New(mem, eventbus.Options{Observer: observer.Observer{
+			DeadLettered: func(d observer.DeadLettered) { dead = append(dead, d) },
+		}})
+		var got []order
+		_, err := bus.Subscribe(t.Context(), orders.Name, eventbus.SubscribeOptions{Group: "g"},
+			orders.Handler(func(_ context.Context, o order, d *eventbus.Delivery) error {
+				got = append(got, o)
+				require.Equal(t, "application/json", d.ContentType)
+				require.Equal(t, o.Customer, d.Key)
+				return nil
+			}))
+		require.NoError(t, err)
+		require.NoError(t, orders.Publish(t.Context(), bus, order{"ann", 1}, order{"bob", 2}))
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "bad", Type: "order.placed", Payload: []byte("{")}))
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "other", Type: "order.paid", Payload: []byte("{}")}))
+		require.NoError(t, mem.WaitSettled(t.Context()))
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Equal(t, []order{{"ann", 1}, {"bob", 2}}, got)
+		require.Len(t, dead, 2)
+		require.Equal(t, []string{"permanent", "permanent"}, []string{dead[0].Reason, dead[1].Reason})
+
+		bad := eventbus.Topic[func()]{Name: "orders"}
+		require.ErrorContains(t, bad.Publish(t.Context(), bus, func() {}), "encode for orders")
+	})
+}
+
+// Middleware wraps handlers, and publishing, the first outermost.
+func TestMiddlewareOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var steps []string
+		around := func(name string) eventbus.Middleware {
+			return func(next eventbus.Handler) eventbus.Handler {
+				return func(ctx context.Context, d *eventbus.Delivery) error {
+					steps = append(steps, name)
+					return next(ctx, d)
+				}
+			}
+		}
+		publishing := func(name string) eventbus.PublishMiddleware {
+			return func(next eventbus.Publisher) eventbus.Publisher {
+				return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+					steps = append(steps, name)
+					return next.Publish(ctx, topic, events...)
+				})
+			}
+		}
+		mem := inmemory.New(inmemory.Options{})
+		bus := eventbus.New(mem, eventbus.Options{
+			Middleware:        []eventbus.Middleware{around("a"), around("b")},
+			PublishMiddleware: []eventbus.PublishMiddleware{publishing("1"), publishing("2")},
+		})
+		_, err := bus.SubscribeManual(t.Context(), "t", eventbus.SubscribeOptions{Group: "manual"}, func(ctx context.Context, d *eventbus.ManualDelivery) error {
+			steps = append(steps, "manual")
+			go func() { _ = d.Ack(ctx) }()
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{}))
+		require.NoError(t, mem.WaitSettled(t.Context()))
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Equal(t, []string{"1", "2", "a", "b", "manual"}, steps)
+	})
+}
+
+func TestErrorsSayWhere(t *testing.T) {
+	err := &eventbus.Error{Op: "subscribe", Topic: "orders", Group: "g", Err: errors.New("eventbus: broken")}
+	require.EqualError(t, err, "eventbus: subscribe orders/g: broken")
+	require.EqualError(t, &eventbus.PublishError{Topic: "orders", Errors: []error{nil, eventbus.ErrFull}}, "eventbus: publish orders: 1 of 2 failed, first: full")
+	require.EqualError(t, &eventbus.DrainError{Abandoned: []eventbus.Abandoned{{Topic: "t", Group: "g", Handlers: 1, Unsettled: 2}}},
+		"eventbus: drain: t/g: 1 handlers still running, 2 events unsettled")
+}

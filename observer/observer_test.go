@@ -1,0 +1,134 @@
+package observer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// every returns an observer with each hook set: note is called with the info.
+func every(note func(any)) observer.Observer {
+	var o observer.Observer
+	v := reflect.ValueOf(&o).Elem()
+	for i := range v.NumField() {
+		f := v.Field(i)
+		f.Set(reflect.MakeFunc(f.Type(), func(args []reflect.Value) []reflect.Value {
+			note(args[0].Interface())
+			return nil
+		}))
+	}
+	return o
+}
+
+// fire calls each hook of o that is set once, and returns how many are.
+func fire(o observer.Observer) (n int) {
+	v := reflect.ValueOf(o)
+	for i := range v.NumField() {
+		if f := v.Field(i); !f.IsNil() {
+			f.Call([]reflect.Value{reflect.Zero(f.Type().In(0))})
+			n++
+		}
+	}
+	return n
+}
+
+func hooks() int { return reflect.TypeFor[observer.Observer]().NumField() }
+
+func TestJoinTellsEach(t *testing.T) {
+	var a, b int
+	j := observer.Join(observer.Observer{}, every(func(any) { a++ }), observer.Observer{}, every(func(any) { b++ }))
+	require.Equal(t, hooks(), fire(j))
+	require.Equal(t, hooks(), a)
+	require.Equal(t, hooks(), b)
+	require.True(t, observer.Join(observer.Observer{}).IsZero())
+	require.False(t, j.IsZero())
+}
+
+// A hook that panics is survived and told, unless it is the one that is told.
+func TestSafe(t *testing.T) {
+	var told []observer.Failed
+	o := every(func(any) { panic("boom") })
+	o.Failed = func(f observer.Failed) { told = append(told, f); panic("again") }
+	require.Equal(t, hooks(), fire(observer.Safe(o)))
+	require.Len(t, told, hooks()+1, "its own call, the panic of that, and the others'")
+	p, ok := errors.AsType[*observer.PanicError](told[0].Err)
+	require.True(t, ok)
+	require.Equal(t, "boom", p.Value)
+	require.NotEmpty(t, p.Stack)
+}
+
+func TestAsyncTellsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told int
+		q := observer.Async(every(func(any) { time.Sleep(time.Second); told++ }), 100)
+		start := time.Now()
+		require.Equal(t, hooks(), fire(q.Observer()))
+		require.Equal(t, start, time.Now(), "telling does not wait")
+		require.NoError(t, q.Wait(t.Context()))
+		require.Equal(t, hooks(), told)
+		require.Zero(t, q.Dropped())
+	})
+}
+
+// What is too much is dropped, counted, and told to Failed.
+func TestAsyncDrops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failed []observer.Failed
+		q := observer.Async(observer.Observer{
+			Settled: func(observer.Settled) { time.Sleep(time.Second) },
+			Failed:  func(f observer.Failed) { failed = append(failed, f) },
+		}, 2)
+		o := q.Observer()
+		for range 5 {
+			o.Settled(observer.Settled{})
+		}
+		require.Equal(t, int64(3), q.Dropped())
+		require.NoError(t, q.Wait(t.Context()))
+		require.Len(t, failed, 1)
+		require.Equal(t, 3, failed[0].Events)
+		require.ErrorIs(t, failed[0].Err, observer.ErrDropped)
+	})
+}
+
+func TestAsyncWaitEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := observer.Async(observer.Observer{Settled: func(observer.Settled) { time.Sleep(time.Hour) }}, 2)
+		q.Observer().Settled(observer.Settled{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, q.Wait(ctx), context.DeadlineExceeded)
+		require.NoError(t, q.Wait(t.Context()))
+	})
+}
+
+// Slog logs what an operator should see, and leaves out what is empty.
+func TestSlog(t *testing.T) {
+	var out bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	o := observer.Slog(logger)
+	about := observer.About{Topic: "t", Group: "g", ID: "1", Attempt: 3}
+	o.DeadLettered(observer.DeadLettered{About: about, Reason: "exhausted", DeadLetter: "t.dlq", Err: errors.New("broken")})
+	o.Failed(observer.Failed{Scope: observer.Receive, About: observer.About{Topic: "t"}, Err: errors.New("down")})
+	o.StateChanged(observer.StateChanged{Topic: "t", Group: "g", From: observer.Running, To: observer.Degraded})
+	o.StateChanged(observer.StateChanged{Topic: "t", Group: "g", From: observer.Starting, To: observer.Running})
+	require.Equal(t, `level=ERROR msg="eventbus: event dead-lettered" topic=t group=g id=1 attempt=3 reason=exhausted dead_letter=t.dlq error=broken
+level=ERROR msg="eventbus: receive failed" topic=t events=0 error=down
+level=WARN msg="eventbus: subscription degraded" topic=t group=g from=running
+level=INFO msg="eventbus: subscription running" topic=t group=g from=starting
+`, out.String())
+	require.Equal(t, 7, fire(o), "failures, dead letters, discards, losses, stuck handlers, states, notices")
+}
