@@ -181,3 +181,12 @@ func TestVersionOfACheckout(t *testing.T) {
 	})
 	require.Equal(t, "eventbus v0.1.0 abc with changes go1.26.0 "+runtime.GOOS+"/"+runtime.GOARCH, v.String())
 }
+
+func TestReadmeShowsTheAccount(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	code, stdout, stderr := command(t, "demo")
+	require.Zero(t, code, stderr)
+	_, account, _ := strings.Cut(stdout, "\n\n")
+	require.Contains(t, string(readme), "```text\n"+account+"```")
+}
