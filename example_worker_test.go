@@ -47,7 +47,8 @@ func Example_worker() {
 			}
 		}
 		open.Wait()
-		syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		self, _ := os.FindProcess(os.Getpid())
+		self.Signal(syscall.SIGTERM)
 	}()
 
 	fmt.Println(bus.Run(ctx))
