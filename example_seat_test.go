@@ -16,11 +16,11 @@ type seat struct {
 }
 
 // Receive waits until something is due, and makes it due again a lease later.
-func (s seat) Receive(ctx context.Context, limit int) (ds []backend.Delivery, open int, err error) {
+func (s seat) Receive(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	for ; len(ds) == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		ds = s.take(limit)
 	}
-	return ds, 0, ctx.Err()
+	return ds, ctx.Err()
 }
 
 func (s seat) take(limit int) (ds []backend.Delivery) {

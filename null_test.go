@@ -37,18 +37,18 @@ func (n *null) Attach(context.Context, backend.Config) (backend.Source, error) {
 
 func (n *null) Close() error { return nil }
 
-func (n *null) Receive(ctx context.Context, max int) ([]backend.Delivery, int, error) {
+func (n *null) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
 	left := n.left.Load()
 	if left <= 0 {
 		<-ctx.Done()
-		return nil, 0, ctx.Err()
+		return nil, ctx.Err()
 	}
 	ds := make([]backend.Delivery, min(int64(max), left))
 	n.left.Add(-int64(len(ds)))
 	for i := range ds {
 		ds[i] = backend.Delivery{Message: n.message, Attempt: 1}
 	}
-	return ds, 0, nil
+	return ds, nil
 }
 
 func (n *null) Ack(_ context.Context, ds []backend.Delivery) error {

@@ -32,13 +32,13 @@ type Backend interface {
 	// It returns once every message is stored as durably as the broker can,
 	// and then has set Position and Duplicate of each. Where only some were
 	// stored the error is a [BatchError]. A message whose error matches
-	// [ErrUnavailable], [ErrDenied], [ErrFull] or [ErrTooLarge] is certainly not
-	// stored; any other error leaves it open, and should match
+	// [ErrUnavailable], [ErrDenied], [ErrFull], [ErrTooLarge] or [ErrRefused] is
+	// certainly not stored; any other error leaves it open, and should match
 	// [ErrUnknownOutcome]. The call is not repeated by the driver.
 	//
 	// ctx bounds the call: soon after it is done Publish returns, with
 	// ErrUnknownOutcome for what may have been sent and ErrUnavailable for what
-	// certainly was not; either matches ctx.Err() too. The messages, their headers
+	// certainly was not; either matches ctx.Err() too. It may have no deadline. The messages, their headers
 	// and payloads are lent until Publish returns; what a driver keeps, it copies.
 	Publish(ctx context.Context, msgs []*Message) error
 
@@ -54,26 +54,25 @@ type Backend interface {
 
 // A Source is one member of a group: it takes messages and settles them. Its
 // methods are safe for concurrent use, except that Receive has one caller at a
-// time. After Close, or Close of its Backend, each of them returns [ErrClosed].
+// time. After Close, or Close of its Backend, each of them returns [ErrClosed]
+// before it looks at anything else. Nothing to settle is no error.
 type Source interface {
 	// Receive waits until something is due and returns at most max deliveries,
-	// those due first in front; of those due at the same moment the lower
-	// Position goes first, and what comes back goes before what is new. It may
-	// return none.
+	// those due first in front. Of those that were due together when it began
+	// the lower Position goes first, and what comes back goes before what is
+	// new, at most half a second late. It may return none.
 	//
-	// open says how many more the broker may still deliver unasked, because
-	// they were ordered ahead: len(ds)+open never exceeds max, and the max of
-	// the next call includes them.
-	//
-	// ds counts even together with an error. After ctx is done the source takes
-	// back its order and returns what had arrived within a second, with open 0
-	// and err nil or ctx.Err(): a delivery on its way is never abandoned.
+	// ds counts even together with an error. When it returns nothing more is on
+	// its way: a source that has ordered something waits for it, or takes the
+	// order back. It returns within a second after ctx is done, with what has
+	// arrived and err nil or ctx.Err(): a delivery is never abandoned.
 	//
 	// After an error, the next call that the broker answers returns, if with
 	// none: that is how the bus learns that it is well again.
 	//
 	// Headers and Payload of a delivery are the caller's to keep and to change.
-	Receive(ctx context.Context, max int) (ds []Delivery, open int, err error)
+	// Attempt, Token and Position are set also where Err is.
+	Receive(ctx context.Context, max int) (ds []Delivery, err error)
 
 	// Ack removes deliveries from the group for good. Acknowledging twice, or
 	// after the lease has passed, is not an error and removes all the same.
@@ -123,7 +122,8 @@ const (
 
 const startAfter = "after "
 
-// StartAfter begins with the first message stored after position.
+// StartAfter begins with the first message stored after position. A backend
+// refuses a position that it cannot have issued.
 func StartAfter(position string) Start { return Start(startAfter + position) }
 
 // After returns the position of a [StartAfter].

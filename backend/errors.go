@@ -11,7 +11,8 @@ import (
 var (
 	// ErrUnavailable: the broker could not be reached, or refused for now, and
 	// the call certainly had no effect; trying again may help. Not for a call
-	// that was sent and not answered: that is ErrUnknownOutcome.
+	// that was sent and not answered: that is ErrUnknownOutcome. Of a Receive:
+	// what was on its way comes back when its lease has passed.
 	ErrUnavailable = errors.New("unavailable")
 
 	// ErrUnknownOutcome: the call may or may not have taken effect.
@@ -30,6 +31,10 @@ var (
 	// ErrTooLarge: the message is larger than the broker takes. No effect.
 	ErrTooLarge = errors.New("too large")
 
+	// ErrRefused: the broker refused for a reason that is not among these. No
+	// effect; trying again does not help.
+	ErrRefused = errors.New("refused")
+
 	// ErrLeaseLost: the delivery is no longer the caller's.
 	ErrLeaseLost = errors.New("lease lost")
 
@@ -44,7 +49,7 @@ func NotStored(err error) bool {
 	if errors.Is(err, ErrUnknownOutcome) {
 		return false
 	}
-	for _, e := range []error{ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrClosed, errors.ErrUnsupported} {
+	for _, e := range []error{ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrRefused, ErrClosed, errors.ErrUnsupported} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -14,7 +14,8 @@ type Delayer interface {
 	//
 	// It is fenced: if the caller is no longer the holder (the lease passed and
 	// another took it, or it was settled), nothing changes and the item's error
-	// matches [ErrLeaseLost]. An item whose outcome is unknown is not repeated
+	// matches [ErrLeaseLost]. It may say so too when the lease has passed and
+	// nobody has taken it yet. An item whose outcome is unknown is not repeated
 	// after its lease.
 	Delay(ctx context.Context, ds []Delayed) error
 }

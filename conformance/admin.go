@@ -68,7 +68,7 @@ func (e *driverEnv) learns(waiting <-chan received, src backend.Source) {
 	r := <-waiting
 	e.is("Receive that was waiting", r.err, backend.ErrGone)
 	e.by(deleted, 0, "Receive returned")
-	_, _, err := src.Receive(e.Context(), 1)
+	_, err := src.Receive(e.Context(), 1)
 	e.is("Receive after that", err, backend.ErrGone)
 }
 

@@ -418,7 +418,7 @@ var busLifeLaws = []law{
 	},
 	{
 		id: "B.S13", name: "pause", promise: "a paused subscription takes nothing new until it is resumed, and is ready all the same",
-		saboteurs: []string{"deaf-to-cancel"},
+		saboteurs: []string{"bus-reads-on"},
 		bus: func(e *busEnv) {
 			e.start()
 			s := e.member("g", eventbus.SubscribeOptions{}, succeed)

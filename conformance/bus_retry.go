@@ -306,8 +306,8 @@ type garblingSource struct{ backend.Source }
 
 func (g *garblingSource) Unwrap() backend.Source { return g.Source }
 
-func (g *garblingSource) Receive(ctx context.Context, max int) ([]backend.Delivery, int, error) {
-	ds, open, err := g.Source.Receive(ctx, max)
+func (g *garblingSource) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+	ds, err := g.Source.Receive(ctx, max)
 	for i := range ds {
 		switch ds[i].ID {
 		case "unreadable":
@@ -319,5 +319,5 @@ func (g *garblingSource) Receive(ctx context.Context, max int) ([]backend.Delive
 		}
 		ds[i].ID, ds[i].Headers = "", nil
 	}
-	return ds, open, err
+	return ds, err
 }

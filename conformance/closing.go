@@ -60,7 +60,7 @@ func closeIdempotent(e *driverEnv) {
 // closed expects that a source refuses every call.
 func (e *driverEnv) closed(src backend.Source, d backend.Delivery) {
 	e.Helper()
-	_, _, err := src.Receive(e.bounded(), 1)
+	_, err := src.Receive(e.bounded(), 1)
 	e.is("Receive", err, backend.ErrClosed)
 	e.is("Ack", src.Ack(e.Context(), []backend.Delivery{d}), backend.ErrClosed)
 	if _, ok := backend.As[backend.Delayer](src); ok {

@@ -56,7 +56,7 @@ func competingOnce(e *driverEnv) {
 		src := e.attachAs(backend.Config{Group: "g", Lease: 20 * e.lease})
 		go func() {
 			for ctx.Err() == nil {
-				ds, _, err := src.Receive(ctx, 5)
+				ds, err := src.Receive(ctx, 5)
 				if err == nil {
 					err = src.Ack(context.WithoutCancel(ctx), ds)
 				}

@@ -11,13 +11,13 @@ import (
 
 var receiveLaws = []law{
 	{
-		id: "C08", name: "at-most-max", promise: "Receive returns at most max, what is still open included",
-		saboteurs: []string{"ignores-max", "opens-too-many"}, driver: atMostMax,
+		id: "C08", name: "at-most-max", promise: "Receive returns at most max",
+		saboteurs: []string{"ignores-max"}, driver: atMostMax,
 	}, {
 		id: "C09", name: "come-backs-first", promise: "what comes back is handed out before what is new",
 		saboteurs: []string{"new-first"}, driver: comeBacksFirst,
 	}, {
-		id: "C10", name: "equal-due-by-position", promise: "of those due at the same moment the lower position goes first",
+		id: "C10", name: "equal-due-by-position", promise: "of those that are due together when Receive begins the lower position goes first",
 		saboteurs: []string{"reverses-reads"}, driver: equalDueByPosition,
 	}, {
 		id: "D08", name: "attempt-sequence", promise: "the attempt is 1, 2, 3, … in each group, where the backend counts",

@@ -37,12 +37,17 @@ type received struct {
 	took time.Duration
 }
 
-// background calls Receive in the background.
+// background calls Receive in the background until it brings something, or an
+// error: it may return none.
 func (e *driverEnv) background(ctx context.Context, src backend.Source, max int) <-chan received {
 	c := make(chan received, 1)
 	start := time.Now()
 	go func() {
-		ds, _, err := src.Receive(ctx, max)
+		var ds []backend.Delivery
+		var err error
+		for len(ds) == 0 && err == nil && ctx.Err() == nil {
+			ds, err = src.Receive(ctx, max)
+		}
 		c <- received{ds, err, time.Since(start)}
 	}()
 	return c

@@ -51,7 +51,7 @@ func BenchmarkPublishReceiveAck(b *testing.B) {
 				if err := mem.Publish(b.Context(), msgs); err != nil {
 					b.Fatal(err)
 				}
-				ds, _, err := src.Receive(b.Context(), batch)
+				ds, err := src.Receive(b.Context(), batch)
 				if err != nil || len(ds) != batch {
 					b.Fatal(len(ds), err)
 				}
@@ -83,7 +83,7 @@ func BenchmarkReceiveAck(b *testing.B) {
 			b.StartTimer()
 		}
 		n++
-		ds, _, err := src.Receive(b.Context(), batch)
+		ds, err := src.Receive(b.Context(), batch)
 		if err != nil || len(ds) != batch {
 			b.Fatal(len(ds), err)
 		}

@@ -47,7 +47,7 @@ func publish(t testing.TB, b backend.Backend, ids ...string) {
 
 func receive(t testing.TB, s backend.Source, n int) []backend.Delivery {
 	t.Helper()
-	ds, _, err := s.Receive(t.Context(), n)
+	ds, err := s.Receive(t.Context(), n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestWaitersPassOn(t *testing.T) {
 		for range 3 {
 			src := attach(t, b, "billing")
 			go func() {
-				ds, _, _ := src.Receive(t.Context(), 1)
+				ds, _ := src.Receive(t.Context(), 1)
 				got <- ids(ds)
 			}()
 		}
@@ -266,7 +266,7 @@ func TestEndlessDelay(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer cancel()
-		if ds, _, err := src.Receive(ctx, 1); len(ds) > 0 || !errors.Is(err, context.DeadlineExceeded) {
+		if ds, err := src.Receive(ctx, 1); len(ds) > 0 || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %d deliveries and %v, want none", len(ds), err)
 		}
 	})

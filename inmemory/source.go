@@ -31,10 +31,10 @@ func (g *group) join(lease time.Duration) *source {
 
 // Receive implements [backend.Source]. Nothing is ever on its way: if ctx is
 // done it hands out nothing, even if something is due.
-func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
 	ds, err := s.await(ctx, limit)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	var mem slab
 	for i := range ds {
@@ -44,7 +44,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, in
 		mem.own(&ds[i].Message)
 		ds[i].Position = mem.position(ds[i].Token.(*receipt).entry.offset)
 	}
-	return ds, 0, nil
+	return ds, nil
 }
 
 // await returns as soon as something was taken. It always passes on what it

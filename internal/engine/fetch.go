@@ -18,28 +18,24 @@ import (
 func (s *Subscription) fetch() {
 	defer close(s.fetchEnded)
 	again := newBackoff()
-	ordered := 0
 	for s.fetching.Err() == nil {
 		ctx, paused := s.session()
 		if paused {
-			ordered = s.withdraw(ordered)
 			s.awaitResume()
 			continue
 		}
-		n := s.order(ctx, ordered)
+		n := s.order(ctx)
 		if n == 0 {
 			continue
 		}
-		var err error
-		if ordered, err = s.receive(ctx, n); err != nil && ctx.Err() == nil {
-			if ordered = s.withdraw(ordered); !s.heal(err, again) {
+		if err := s.receive(ctx, n); err != nil && ctx.Err() == nil {
+			if !s.heal(err, again) {
 				return
 			}
 			continue
 		}
 		again.Reset()
 	}
-	s.withdraw(ordered)
 }
 
 // session returns the context of the reads until the next Pause.
@@ -65,18 +61,17 @@ func (s *Subscription) awaitResume() {
 	}
 }
 
-// order waits until something may be read and the limiter grants it. It returns
-// how much is on order then, with what was ordered already, or 0.
-func (s *Subscription) order(ctx context.Context, ordered int) int {
-	n := s.desk.awaitRoom(ctx, ordered)
-	if n <= ordered {
-		return n
+// order waits until something may be read and the limiter grants it, and returns
+// how much; 0 when ctx is done.
+func (s *Subscription) order(ctx context.Context) int {
+	n := s.desk.awaitRoom(ctx)
+	if n == 0 {
+		return 0
 	}
-	granted, err := s.Limiter.Acquire(ended, n-ordered)
-	if err == nil || ordered > 0 { // something may be arriving: take what there is
-		return ordered + granted
+	granted, err := s.Limiter.Acquire(ended, n)
+	if err != nil {
+		granted, err = s.acquire(ctx, n)
 	}
-	granted, err = s.acquire(ctx, n)
 	if err != nil && ctx.Err() == nil {
 		s.engine.tell.failed(observer.Receive, s.about(), 0, fmt.Errorf("limiter: %w", err))
 		sleep(ctx, time.Second)
@@ -115,20 +110,19 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// receive asks for n messages and puts what comes on the desk. It returns what
-// is still on order.
-func (s *Subscription) receive(ctx context.Context, n int) (ordered int, err error) {
+// receive asks for n messages and puts what comes on the desk.
+func (s *Subscription) receive(ctx context.Context, n int) error {
 	a := s.attached()
 	asked := time.Now()
 	s.desk.ask(asked)
-	ds, open, err := a.source.Receive(ctx, n)
+	ds, err := a.source.Receive(ctx, n)
 	s.desk.ask(time.Time{})
-	if len(ds)+open > n || open < 0 {
-		s.engine.tell.failed(observer.Receive, s.about(), len(ds),
-			fmt.Errorf("eventbus: the driver returned %d and keeps %d open of %d", len(ds), open, n))
-		open = max(n-len(ds), 0)
+	if len(ds) > n {
+		s.engine.tell.failed(observer.Receive, s.about(), len(ds)-n,
+			fmt.Errorf("eventbus: the driver returned %d, asked for %d: the rest is left to its lease", len(ds), n))
+		ds = ds[:n]
 	}
-	if unused := n - len(ds) - open; unused > 0 {
+	if unused := n - len(ds); unused > 0 {
 		s.Limiter.Release(limiter.Released{Unused: unused})
 	}
 	switch {
@@ -140,7 +134,7 @@ func (s *Subscription) receive(ctx context.Context, n int) (ordered int, err err
 	if err == nil {
 		s.status.recovered()
 	}
-	return open, err
+	return err
 }
 
 // accept takes what has arrived. short says that it is less than was asked for.
@@ -169,21 +163,6 @@ func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.T
 	for _, b := range rest.crowded {
 		s.delays.Add(b)
 	}
-}
-
-// withdraw takes back what is on order, and what had arrived of it. It returns
-// what is still on order: nothing.
-func (s *Subscription) withdraw(ordered int) int {
-	if ordered > 0 {
-		open, err := s.receive(ended, ordered)
-		if err != nil && !errors.Is(err, context.Canceled) {
-			s.engine.tell.failed(observer.Receive, s.about(), 0, err)
-		}
-		if open > 0 {
-			s.Limiter.Release(limiter.Released{Unused: open})
-		}
-	}
-	return 0
 }
 
 // heal deals with an error of Receive and reports whether to go on.

@@ -186,9 +186,9 @@ type wireSource struct {
 
 func (s *wireSource) Unwrap() backend.Source { return s.Source }
 
-func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, int, error) {
+func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, error) {
 	if err := s.w.cross("receive", n); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	return s.Source.Receive(ctx, n)
 }

@@ -14,7 +14,7 @@ const (
 	prefetchTime = 100 * time.Millisecond // of work that may be held unstarted
 )
 
-// wanted is how many messages the fetcher may have on order: for the handlers
+// wanted is how many messages the fetcher may ask for: for the handlers
 // that are free and, once a run was measured, as many as they can start in 100
 // ms. While plenty is ready it waits, so that reads are large.
 func (d *desk) wanted() int {
@@ -50,15 +50,15 @@ func (d *desk) tellRoom() {
 	}
 }
 
-// awaitRoom waits until something may be on order, and returns how much; at
-// once if something is ordered already. It returns 0 when ctx is done.
-func (d *desk) awaitRoom(ctx context.Context, ordered int) int {
+// awaitRoom waits until something may be read, and returns how much. It returns
+// 0 when ctx is done.
+func (d *desk) awaitRoom(ctx context.Context) int {
 	for {
 		if ctx.Err() != nil {
 			return 0
 		}
 		d.mu.Lock()
-		n := max(d.wanted(), ordered)
+		n := d.wanted()
 		d.fetcherWaits = n == 0
 		d.mu.Unlock()
 		if n > 0 {

@@ -134,7 +134,7 @@ func (b *bus) ResetGroup(ctx context.Context, topic, group string, start backend
 type member struct {
 	config  backend.Config
 	next    backend.Source
-	receive func(ctx context.Context, max int) ([]backend.Delivery, int, error)
+	receive func(ctx context.Context, max int) ([]backend.Delivery, error)
 	ack     func(ctx context.Context, ds []backend.Delivery) error
 	delay   func(ctx context.Context, ds []backend.Delayed) error
 	extend  func(ctx context.Context, ds []backend.Delivery) error
@@ -148,7 +148,7 @@ func newMember(next backend.Source, c backend.Config) *member {
 	}
 }
 
-func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, int, error) {
+func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
 	return m.receive(ctx, max)
 }
 
@@ -179,9 +179,9 @@ func published(b *bus, change func(*backend.Message)) {
 // delivered lets a saboteur change each read.
 func delivered(b *bus, change func(m *member, ds []backend.Delivery) []backend.Delivery) {
 	b.joined = func(m *member) {
-		m.receive = func(ctx context.Context, max int) ([]backend.Delivery, int, error) {
-			ds, open, err := m.next.Receive(ctx, max)
-			return change(m, ds), open, err
+		m.receive = func(ctx context.Context, max int) ([]backend.Delivery, error) {
+			ds, err := m.next.Receive(ctx, max)
+			return change(m, ds), err
 		}
 	}
 }

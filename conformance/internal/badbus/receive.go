@@ -18,16 +18,8 @@ var receiving = []Saboteur{
 	}},
 	{"ignores-max", "a read returns about as many as asked for", func(b *bus) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				return m.next.Receive(ctx, limit+1)
-			}
-		}
-	}},
-	{"opens-too-many", "as many as asked for are always on order", func(b *bus) {
-		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
-				ds, _, err := m.next.Receive(ctx, limit)
-				return ds, limit, err
 			}
 		}
 	}},
@@ -51,42 +43,42 @@ var receiving = []Saboteur{
 	}},
 	{"abandons-on-cancel", "a read that is cancelled returns nothing", func(b *bus) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
-				ds, open, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
 				time.Sleep(time.Millisecond)
 				if ctx.Err() != nil {
-					return nil, 0, ctx.Err()
+					return nil, ctx.Err()
 				}
-				return ds, open, err
+				return ds, err
 			}
 		}
 	}},
 	{"leaves-reads-behind", "a read that is cancelled goes on unseen", func(b *bus) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				read := make(chan []backend.Delivery, 1)
 				go func() {
-					ds, _, _ := m.next.Receive(context.WithoutCancel(ctx), limit)
+					ds, _ := m.next.Receive(context.WithoutCancel(ctx), limit)
 					read <- ds
 				}()
 				select {
 				case ds := <-read:
-					return ds, 0, nil
+					return ds, nil
 				case <-ctx.Done():
-					return nil, 0, ctx.Err()
+					return nil, ctx.Err()
 				}
 			}
 		}
 	}},
 	{"polls-seldom", "a message is received within some seconds", func(b *bus) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				for {
 					look, cancel := context.WithTimeout(ctx, time.Millisecond)
-					ds, open, err := m.next.Receive(look, limit)
+					ds, err := m.next.Receive(look, limit)
 					cancel()
 					if len(ds) > 0 || ctx.Err() != nil || look.Err() == nil {
-						return ds, open, err
+						return ds, err
 					}
 					rest(ctx, 3*time.Second)
 				}
@@ -96,11 +88,11 @@ var receiving = []Saboteur{
 	{"one-reader-at-a-time", "one member of a group waits, the others after it", func(b *bus) {
 		turn := make(chan struct{}, 1)
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				select {
 				case turn <- struct{}{}:
 				case <-ctx.Done():
-					return nil, 0, ctx.Err()
+					return nil, ctx.Err()
 				}
 				time.AfterFunc(m.config.Lease/10, func() { <-turn })
 				return m.next.Receive(ctx, limit)
@@ -109,14 +101,14 @@ var receiving = []Saboteur{
 	}},
 	{"deaf-to-cancel", "a read returns when there is something", func(b *bus) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				deaf, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.config.Lease+2*time.Second)
 				defer cancel()
-				ds, open, err := m.next.Receive(deaf, limit)
+				ds, err := m.next.Receive(deaf, limit)
 				if len(ds) == 0 && ctx.Err() != nil {
-					return nil, 0, ctx.Err()
+					return nil, ctx.Err()
 				}
-				return ds, open, err
+				return ds, err
 			}
 		}
 	}},
@@ -159,10 +151,10 @@ var starting = []Saboteur{
 		attach := b.attach
 		b.attach = func(_ context.Context, c backend.Config) (backend.Source, error) {
 			m := &member{config: c, shut: func() error { return nil }}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				src, err := attach(ctx, c)
 				if err != nil {
-					return nil, 0, err
+					return nil, err
 				}
 				*m = *src.(*member)
 				return m.receive(ctx, limit)

@@ -20,14 +20,14 @@ type holding struct {
 func holdings(b *bus, sabotage func(*member, holding)) {
 	h := holding{b, map[string]backend.Delivery{}}
 	b.joined = func(m *member) {
-		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
-			ds, open, err := m.next.Receive(ctx, limit)
+		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			ds, err := m.next.Receive(ctx, limit)
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			for _, d := range ds {
 				h.latest[h.key(m, d)] = d
 			}
-			return ds, open, err
+			return ds, err
 		}
 		sabotage(m, h)
 	}
@@ -57,10 +57,10 @@ var acking = []Saboteur{
 	{"acks-all-it-holds", "an acknowledgement is of everything received so far", func(b *bus) {
 		b.joined = func(m *member) {
 			var held []backend.Delivery
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
-				ds, open, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
 				held = append(held, ds...)
-				return ds, open, err
+				return ds, err
 			}
 			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
 				if len(ds) == 0 {
@@ -140,9 +140,9 @@ var leasing = []Saboteur{
 			if shortest == nil || m.config.Lease < shortest.config.Lease {
 				shortest = m
 			}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
-				ds, open, err := m.next.Receive(ctx, limit)
-				return ds, open, errors.Join(err, shortest.extend(ctx, ds))
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
+				return ds, errors.Join(err, shortest.extend(ctx, ds))
 			}
 		}
 	}},
@@ -167,10 +167,10 @@ var leasing = []Saboteur{
 func closingWith(b *bus, f func(m *member, received []backend.Delivery) error) {
 	b.joined = func(m *member) {
 		var received []backend.Delivery
-		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
-			ds, open, err := m.next.Receive(ctx, limit)
+		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			ds, err := m.next.Receive(ctx, limit)
 			received = append(received, ds...)
-			return ds, open, err
+			return ds, err
 		}
 		m.shut = func() error {
 			f(m, received) //nolint:errcheck // it may be closed already
@@ -233,7 +233,7 @@ var delaying = []Saboteur{
 				}
 				return m.next.(backend.Delayer).Delay(ctx, ds)
 			}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				rest(ctx, time.Until(due))
 				return m.next.Receive(ctx, limit)
 			}
@@ -278,12 +278,12 @@ var extending = []Saboteur{
 				}
 				return m.next.(backend.Extender).Extend(ctx, ds)
 			}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
-				ds, open, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
 				for i := range ds {
 					ds[i].Attempt += extends[ds[i].Position]
 				}
-				return ds, open, err
+				return ds, err
 			}
 		}
 	}},

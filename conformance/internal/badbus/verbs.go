@@ -142,13 +142,13 @@ var managing = []Saboteur{
 	{"lists-half", "a list is a page of it", func(b *bus) { b.admin = halved{b.good} }},
 	{"deletes-in-silence", "members find out by themselves", func(b *bus) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
-				ds, open, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
 				if errors.Is(err, backend.ErrGone) {
 					<-ctx.Done()
-					return nil, 0, ctx.Err()
+					return nil, ctx.Err()
 				}
-				return ds, open, err
+				return ds, err
 			}
 		}
 	}},
@@ -240,13 +240,13 @@ var closing = []Saboteur{
 	}},
 	{"deaf-to-close", "a read that waits goes on after Close", func(b *bus) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, int, error) {
-				ds, open, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
 				if errors.Is(err, backend.ErrClosed) {
 					<-ctx.Done()
-					return nil, 0, ctx.Err()
+					return nil, ctx.Err()
 				}
-				return ds, open, err
+				return ds, err
 			}
 		}
 	}},

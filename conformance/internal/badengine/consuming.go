@@ -260,14 +260,14 @@ type skipping struct{ backend.Source }
 
 func (s *skipping) Unwrap() backend.Source { return s.Source }
 
-func (s *skipping) Receive(ctx context.Context, max int) (kept []backend.Delivery, open int, err error) {
-	ds, open, err := s.Source.Receive(ctx, max)
+func (s *skipping) Receive(ctx context.Context, max int) (kept []backend.Delivery, err error) {
+	ds, err := s.Source.Receive(ctx, max)
 	for _, d := range ds {
 		if d.Err == nil {
 			kept = append(kept, d)
 		} else if err := s.Source.Ack(ctx, []backend.Delivery{d}); err != nil {
-			return kept, open, err
+			return kept, err
 		}
 	}
-	return kept, open, err
+	return kept, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
@@ -64,6 +65,12 @@ var ending = []Saboteur{
 		},
 	},
 	{
+		Name: "bus-reads-on", Breaks: "a read that has begun goes on for a while",
+		backend: func(b backend.Backend) backend.Backend {
+			return &sourced{Backend: b, source: func(s backend.Source) backend.Source { return &lasting{s} }}
+		},
+	},
+	{
 		Name: "bus-ends-when-gone", Breaks: "a subscription lives as long as its group",
 		backend: func(b backend.Backend) backend.Backend { return &attachingOnce{Backend: b, seen: map[string]bool{}} },
 	},
@@ -75,6 +82,19 @@ type keeping struct{ backend.Source }
 func (k *keeping) Unwrap() backend.Source { return k.Source }
 
 func (k *keeping) Delay(context.Context, []backend.Delayed) error { return nil }
+
+// lasting reads on for five minutes after it was told to stop.
+type lasting struct{ backend.Source }
+
+func (l *lasting) Unwrap() backend.Source { return l.Source }
+
+func (l *lasting) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+	on, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(5*time.Minute, cancel) })
+	defer stop()
+	return l.Source.Receive(on, max)
+}
 
 // attachingOnce attaches to each group once.
 type attachingOnce struct {
