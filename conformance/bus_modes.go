@@ -429,7 +429,7 @@ var busLifeLaws = []law{
 			s.Pause()
 			time.Sleep(e.soon())
 			e.publishEvents(events(7)[3:]...)
-			e.quiet(e.lease + e.soon())
+			e.still(3, e.lease+e.soon())
 			s.Resume()
 			e.awaitDone(7, "g")
 			awaitTold[stateChanged](e, 2)

@@ -180,10 +180,15 @@ func (e *busEnv) awaitRuns(n int, name string) {
 // quiet expects that nothing more comes to any handler for a while.
 func (e *busEnv) quiet(d time.Duration) {
 	e.Helper()
-	before := e.log.count()
+	e.still(e.log.count(), d)
+}
+
+// still expects that there are so many runs, and no more after a while.
+func (e *busEnv) still(runs int, d time.Duration) {
+	e.Helper()
 	time.Sleep(d)
-	if after := e.log.count(); after != before {
-		e.failf("got %d more runs within %v, want none\nrecorded: %s", after-before, d, e.log.summary())
+	if after := e.log.count(); after != runs {
+		e.failf("got %d more runs within %v, want none\nrecorded: %s", after-runs, d, e.log.summary())
 	}
 }
 
