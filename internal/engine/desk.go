@@ -41,7 +41,7 @@ type desk struct {
 	measured      bool          // average is valid
 	average       time.Duration // of a run
 	fetcherWaits  bool
-	watchIdles    bool
+	watchWakes    time.Time // when the watch looks next; zero: when nudged
 }
 
 // behindKey is how many events are held behind one of their key that is away.
@@ -109,7 +109,10 @@ func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
 		d.clear(asked)
 	}
 	d.rouse()
-	d.nudgeWatch()
+	d.nudgeWatch(r.holds[0].until)
+	if d.sub.Timeout > 0 {
+		d.nudgeWatch(time.Now().Add(d.sub.Timeout))
+	}
 	return rest
 }
 
@@ -333,13 +336,16 @@ func (d *desk) release(hs []*Hold, err error) {
 	d.sub.Limiter.Release(freed)
 }
 
-func (d *desk) nudgeWatch() {
-	if d.watchIdles {
-		d.watchIdles = false
-		select {
-		case d.sub.nudge <- struct{}{}:
-		default:
-		}
+// nudgeWatch sees to it that the watch looks at the given moment, if it was
+// going to look only later.
+func (d *desk) nudgeWatch(at time.Time) {
+	if !d.watchWakes.IsZero() && !at.Before(d.watchWakes) {
+		return
+	}
+	d.watchWakes = at
+	select {
+	case d.sub.nudge <- struct{}{}:
+	default:
 	}
 }
 

@@ -75,7 +75,7 @@ func (d *desk) overtaken(h *Hold) (loss, bool) {
 func (d *desk) awaitReturn(h *Hold, due time.Time) {
 	if key, keyed := d.sub.laneOf(h); keyed && h.lane != laneless {
 		d.lanes.Away(key, h.delivery.Position, due)
-		d.nudgeWatch()
+		d.nudgeWatch(time.Now().Add(comeBack))
 	}
 }
 

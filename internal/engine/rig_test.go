@@ -116,6 +116,7 @@ type wire struct {
 	calls   []crossing
 	failing map[string]error // by verb; nil: no failure
 	slow    map[string]time.Duration
+	noDelay bool // what it attaches cannot Delay
 }
 
 // A crossing is one call.
@@ -176,8 +177,27 @@ func (w *wire) Attach(ctx context.Context, c backend.Config) (backend.Source, er
 		return nil, err
 	}
 	src, err := w.Backend.Attach(ctx, c)
+	if w.noDelay {
+		return withoutDelay{&wireSource{src, w}}, err
+	}
 	return &wireSource{src, w}, err
 }
+
+// withoutDelay is a Source that can Extend but not Delay.
+type withoutDelay struct{ source *wireSource }
+
+func (s withoutDelay) Receive(ctx context.Context, n int) ([]backend.Delivery, error) {
+	return s.source.Receive(ctx, n)
+}
+
+func (s withoutDelay) Ack(ctx context.Context, ds []backend.Delivery) error {
+	return s.source.Ack(ctx, ds)
+}
+
+func (s withoutDelay) Extend(ctx context.Context, ds []backend.Delivery) error {
+	return s.source.Extend(ctx, ds)
+}
+func (s withoutDelay) Close() error { return s.source.Close() }
 
 type wireSource struct {
 	backend.Source

@@ -66,20 +66,31 @@ func (d *desk) sendAway(h *Hold, due time.Time) bool {
 	return true
 }
 
-// rest keeps h here until due, and its place in its lane. It refuses if the
-// desk is closed.
+// rest keeps the delivery of h here until due, and its place in its lane, as a
+// Hold of its own: the run of h ends with h, with its context, its timeout, who
+// waits for its settlement, and a handler that has not returned yet. It refuses
+// if the desk is closed.
 func (d *desk) rest(h *Hold, due time.Time, counts bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed || h.stage == released {
 		return false
 	}
+	r := &read{holds: make([]Hold, 1), left: 1, index: len(d.reads)}
+	next := &r.holds[0]
+	next.sub, next.attachment, next.read, next.delivery = h.sub, h.attachment, r, h.delivery
+	next.attempt, next.size, next.until = h.attempt, h.size, h.until
+	next.took, next.failed = h.took, h.failed
 	if counts {
-		h.attempt++
+		next.attempt++
 	}
-	h.stage, h.due = resting, due
-	d.resting = append(d.resting, h)
-	d.nudgeWatch()
+	next.lane, h.lane = h.lane, laneless
+	next.stage, next.due = resting, due
+	d.reads = append(d.reads, r)
+	d.held++
+	d.resting = append(d.resting, next)
+	d.free([]*Hold{h}, nil) // the limiter is told nothing: the place is taken over
+	d.nudgeWatch(due)
 	return true
 }
 

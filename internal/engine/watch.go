@@ -81,7 +81,7 @@ func (d *desk) look(now time.Time) (seen sighting, next time.Time) {
 		}
 		soonest(now.Add(comeBack))
 	}
-	d.watchIdles = next.IsZero()
+	d.watchWakes = next
 	return seen, next
 }
 

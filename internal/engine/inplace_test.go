@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A retry that waits here is started when it is due, though the watch was going
+// to sleep for longer.
+func TestRetryInPlaceIsStartedWhenDue(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.noDelay = true
+		var runs []time.Duration
+		r.sub(Config{Timeout: time.Minute}, func(context.Context, *Hold) error {
+			runs = append(runs, r.at())
+			if len(runs) < 3 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		r.publish("1")
+		r.pass(5 * time.Second)
+		require.Equal(r, []time.Duration{0, time.Second, 2 * time.Second}, runs)
+	})
+}
+
+// Each run in place has a timeout of its own.
+func TestRetryInPlaceHasItsOwnTimeout(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.noDelay = true
+		var ended []time.Duration
+		r.sub(Config{Timeout: 7 * time.Second}, func(ctx context.Context, h *Hold) error {
+			if h.Attempt() == 3 {
+				require.NoError(r, ctx.Err())
+				return nil
+			}
+			<-ctx.Done()
+			ended = append(ended, r.at())
+			return ctx.Err()
+		})
+		r.publish("1")
+		r.pass(10 * time.Minute)
+		require.Equal(r, []time.Duration{7 * time.Second, 15 * time.Second}, ended)
+	})
+}
+
+// Nack returns when the retry waits, be it here, and the drain does not count
+// the event twice.
+func TestNackInPlace(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.noDelay = true
+		taken := make(chan *Hold, 8)
+		s := r.sub(Config{Mode: Manual, Timeout: time.Minute}, func(_ context.Context, h *Hold) error {
+			taken <- h
+			return nil
+		})
+		r.publish("1")
+		first := <-taken
+		require.NoError(r, first.Nack(r.Context(), errors.New("not yet")))
+		require.Zero(r, r.at())
+		require.ErrorIs(r, first.Ack(r.Context()), ErrSettled)
+		second := <-taken
+		require.Equal(r, 2, second.Attempt())
+		require.NoError(r, second.Ack(r.Context()))
+		_, err := s.Drain(r.Context())
+		require.NoError(r, err)
+		require.Less(r, r.at(), 2*time.Second)
+		require.Equal(r, int64(1), s.Tally().Acknowledged)
+	})
+}
+
+// A manual run that times out while its handler is stuck is tried again as a run
+// of its own.
+func TestTimeoutInPlaceOfStuckHandler(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.noDelay = true
+		var runs atomic.Int32
+		s := r.sub(Config{Mode: Manual, Concurrency: 2, Timeout: 5 * time.Second}, func(ctx context.Context, h *Hold) error {
+			if runs.Add(1) == 1 {
+				time.Sleep(20 * time.Second) // deaf to its context
+				return ctx.Err()
+			}
+			require.NoError(r, ctx.Err())
+			return h.Ack(context.WithoutCancel(ctx))
+		})
+		r.publish("1")
+		r.pass(time.Minute)
+		require.Equal(r, int32(2), runs.Load())
+		require.Equal(r, int64(1), s.Tally().Acknowledged)
+		require.Equal(r, int64(1), s.Tally().Retried)
+	})
+}
