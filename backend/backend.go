@@ -55,7 +55,8 @@ type Backend interface {
 // A Source is one member of a group: it takes messages and settles them. Its
 // methods are safe for concurrent use, except that Receive has one caller at a
 // time. After Close, or Close of its Backend, each of them returns [ErrClosed]
-// before it looks at anything else. Nothing to settle is no error.
+// before it looks at anything else. Nothing to settle is no error. The slices
+// that a call is given are lent until it returns.
 type Source interface {
 	// Receive waits until something is due and returns at most max deliveries,
 	// those due first in front. Of those that were due together when it began
