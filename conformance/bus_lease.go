@@ -87,7 +87,7 @@ var busLeaseLaws = []law{
 		bus: func(e *busEnv) {
 			var broken atomic.Bool
 			broken.Store(true)
-			e.open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &unextending{Backend: b, broken: &broken} })
+			e.open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &unsettling{Backend: b, broken: &broken} })
 			e.member("g", eventbus.SubscribeOptions{}, func(ctx context.Context, d *eventbus.Delivery) error {
 				if d.Attempt > 1 {
 					return nil
@@ -121,7 +121,7 @@ var busLeaseLaws = []law{
 		bus: func(e *busEnv) {
 			var broken atomic.Bool
 			broken.Store(true)
-			e.open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &unextending{Backend: b, broken: &broken} })
+			e.open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &unsettling{Backend: b, broken: &broken} })
 			began, release := make(chan struct{}), make(chan struct{})
 			e.member("g", eventbus.SubscribeOptions{Concurrency: 2}, func(ctx context.Context, d *eventbus.Delivery) error {
 				switch d.Attempt {
@@ -172,37 +172,6 @@ var busLeaseLaws = []law{
 		},
 	},
 }
-
-// unextending is a backend whose leases cannot be kept while broken.
-type unextending struct {
-	backend.Backend
-	broken *atomic.Bool
-}
-
-func (u *unextending) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	src, err := u.Backend.Attach(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	return &unextendingSource{Source: src, broken: u.broken}, nil
-}
-
-func (u *unextending) Unwrap() backend.Backend { return u.Backend }
-
-type unextendingSource struct {
-	backend.Source
-	broken *atomic.Bool
-}
-
-func (u *unextendingSource) Extend(ctx context.Context, ds []backend.Delivery) error {
-	if u.broken.Load() {
-		return backend.ErrUnavailable
-	}
-	v, _ := backend.As[backend.Extender](u.Source)
-	return v.Extend(ctx, ds)
-}
-
-func (u *unextendingSource) Unwrap() backend.Source { return u.Source }
 
 // misbehave fails in every way before it succeeds.
 func misbehave(ctx context.Context, d *eventbus.Delivery) error {

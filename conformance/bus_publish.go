@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus"
@@ -294,64 +293,5 @@ func (e *busEnv) sameEvent(got, want eventbus.Event) {
 		if v, ok := got.Headers.Lookup(h.Name); !ok || v != h.Value {
 			e.failf("header %s: got %q, want %q", h.Name, v, h.Value)
 		}
-	}
-}
-
-// flaky is a backend that is unavailable for every so manieth Publish.
-type flaky struct {
-	backend.Backend
-	every int64
-	calls atomic.Int64
-}
-
-func (f *flaky) Publish(ctx context.Context, msgs []*backend.Message) error {
-	if f.calls.Add(1)%f.every == 0 {
-		return fmt.Errorf("flaky: %w", backend.ErrUnavailable)
-	}
-	return f.Backend.Publish(ctx, msgs)
-}
-
-func (f *flaky) Unwrap() backend.Backend { return f.Backend }
-
-// refusing is a backend that refuses some messages.
-type refusing struct {
-	backend.Backend
-	refuse func(*backend.Message) error
-}
-
-func (r *refusing) Publish(ctx context.Context, msgs []*backend.Message) error {
-	errs := make([]error, len(msgs))
-	for i, m := range msgs {
-		if errs[i] = r.refuse(m); errs[i] == nil {
-			errs[i] = backend.ErrorAt(r.Backend.Publish(ctx, []*backend.Message{m}), 0)
-		}
-	}
-	return backend.AsBatchError(errs)
-}
-
-func (r *refusing) Unwrap() backend.Backend { return r.Backend }
-
-// stalling is a backend whose Publish does not come to an end until released.
-type stalling struct {
-	backend.Backend
-	once    sync.Once
-	release chan struct{}
-	started atomic.Int64
-}
-
-func (s *stalling) Publish(ctx context.Context, msgs []*backend.Message) error {
-	s.started.Add(1)
-	<-s.release
-	return s.Backend.Publish(ctx, msgs)
-}
-
-func (s *stalling) Unwrap() backend.Backend { return s.Backend }
-
-func (s *stalling) end() { s.once.Do(func() { close(s.release) }) }
-
-// waitFor returns when so many calls have begun.
-func (s *stalling) waitFor(n int64) {
-	for s.started.Load() < n {
-		time.Sleep(time.Millisecond)
 	}
 }

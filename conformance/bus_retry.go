@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -287,37 +286,4 @@ func (e *busEnv) crash(group string, times, n int) {
 	}
 	e.must(src.Close())
 	time.Sleep(e.lease + e.soon())
-}
-
-// garbling is a backend that cannot read some of what it stores.
-type garbling struct{ backend.Backend }
-
-func (g *garbling) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	src, err := g.Backend.Attach(ctx, c)
-	if err != nil || strings.HasSuffix(c.Topic, ".dlq") {
-		return src, err
-	}
-	return &garblingSource{src}, nil
-}
-
-func (g *garbling) Unwrap() backend.Backend { return g.Backend }
-
-type garblingSource struct{ backend.Source }
-
-func (g *garblingSource) Unwrap() backend.Source { return g.Source }
-
-func (g *garblingSource) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
-	ds, err := g.Source.Receive(ctx, max)
-	for i := range ds {
-		switch ds[i].ID {
-		case "unreadable":
-			ds[i].Err = errors.New("garbled")
-		case "gone":
-			ds[i].Err = fmt.Errorf("garbled: %w", backend.ErrGone)
-		default:
-			continue
-		}
-		ds[i].ID, ds[i].Headers = "", nil
-	}
-	return ds, err
 }
