@@ -1,0 +1,26 @@
+package conformance_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// All that the author of a backend writes: a function, in a test of the backend's
+// package.
+func ExampleRun() {
+	TestConformance := func(t *testing.T) {
+		conformance.Run(t, conformance.Suite{
+			Name:   "mine",
+			New:    func(*testing.T) backend.Backend { return inmemory.New(inmemory.Options{}) }, // yours
+			Lease:  30 * time.Second,
+			Around: synctest.Test, // not for a backend that talks to a broker
+		})
+	}
+	_ = TestConformance // go test finds it by its name
+	// Output:
+}
