@@ -17,11 +17,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	for _, h := range s.desk.close() {
 		s.giveBackUnrun(h)
 	}
-	giveUp := context.AfterFunc(ctx, func() {
-		s.desk.interrupt()
-		time.AfterFunc(lastWait, func() { s.giveUp(ErrShutdown) })
-	})
-	defer giveUp()
+	defer s.hurry(ctx)()
 
 	handlers := s.awaitQuiet()
 	<-s.fetchEnded
@@ -41,6 +37,14 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.giveUp(ErrShutdown)
 	s.status.set(observer.Closed, nil)
 	return Abandoned{Topic: s.Topic, Group: s.Group, Handlers: handlers, Unsettled: unsettled}, err
+}
+
+// hurry lets the drain give up soon after ctx is done.
+func (s *Subscription) hurry(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		s.desk.interrupt()
+		time.AfterFunc(lastWait, func() { s.giveUp(ErrShutdown) })
+	})
 }
 
 // awaitQuiet waits until no handler runs and the program has settled what it was

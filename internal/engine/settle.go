@@ -199,11 +199,18 @@ func (s *Subscription) callApart(ctx context.Context, batch []*Hold, call func(c
 // settleContext is alive even when a drain has given up: a cancelled context
 // never carries a settle.
 func (s *Subscription) settleContext() (context.Context, context.CancelFunc) {
-	if s.live.Err() != nil {
-		return context.WithTimeout(context.Background(), lastSettle)
+	if s.live.Err() == nil {
+		return context.WithTimeout(s.live, settleTimeout)
 	}
-	return context.WithTimeout(s.live, settleTimeout)
+	s.mu.Lock()
+	if s.lastCalls.IsZero() {
+		s.lastCalls = time.Now().Add(lastSettle)
+	}
+	until := s.lastCalls
+	s.mu.Unlock()
+	return context.WithDeadline(context.Background(), until)
 }
 
-// lastSettle bounds a call after a drain has given up.
-const lastSettle = 200 * time.Millisecond
+// lastSettle bounds what is settled after a drain has given up: all of it, as a
+// broker that hangs in one call hangs in the next.
+const lastSettle = 500 * time.Millisecond

@@ -88,6 +88,7 @@ type Subscription struct {
 	reads      context.Context         // of the reads until the next Pause
 	pause      context.CancelCauseFunc // ends the Receive under way
 	resumed    chan struct{}           // closed unless paused
+	lastCalls  time.Time               // when what settles after a drain has given up must end
 }
 
 const (
@@ -238,10 +239,17 @@ func (s *Subscription) Done() <-chan struct{} { return s.drained }
 // Drain ends the subscription: it takes nothing new, gives back what has not
 // started, waits for handlers, settles and leaves the group. When ctx is done
 // it cancels the handlers, waits a second more and returns what it left behind.
+// Of several calls the first does it, the others wait for it; the least patient
+// of them says when to cancel, so that no Drain makes a Shutdown late.
 func (s *Subscription) Drain(ctx context.Context) (left Abandoned, err error) {
-	s.draining.Do(func() {
+	first := false
+	s.draining.Do(func() { first = true })
+	if first {
 		s.left, s.drainErr = s.drain(ctx)
 		close(s.drained)
-	})
+	} else {
+		defer s.hurry(ctx)()
+		<-s.drained
+	}
 	return s.left, s.drainErr
 }

@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// The patience of each caller of Drain counts.
+func TestDrainIsHastenedByALaterCaller(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		s := r.sub(Config{}, func(ctx context.Context, _ *Hold) error {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Hour):
+			}
+			return ctx.Err()
+		})
+		r.publish("1")
+		r.pass(0)
+		var first sync.WaitGroup
+		first.Go(func() { _, _ = s.Drain(r.Context()) })
+		r.pass(time.Second)
+		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+		defer cancel()
+		_, _ = s.Drain(ctx)
+		first.Wait()
+		require.LessOrEqual(r, r.at(), 8*time.Second)
+	})
+}
+
+// hung is a backend whose sources answer nothing after a while.
+type hung struct {
+	backend.Backend
+	on atomic.Bool
+}
+
+func (b *hung) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	s, err := b.Backend.Attach(ctx, c)
+	return &hungSource{s, b}, err
+}
+
+func (b *hung) Limits() backend.Limits {
+	return backend.Limits{Batch: 10, Refund: true, OnceWindow: time.Hour}
+}
+
+func (b *hung) Publish(ctx context.Context, m []*backend.Message) error {
+	if b.on.Load() {
+		<-ctx.Done()
+		return errors.Join(backend.ErrUnknownOutcome, ctx.Err())
+	}
+	return b.Backend.Publish(ctx, m)
+}
+
+type hungSource struct {
+	backend.Source
+	b *hung
+}
+
+func (s *hungSource) Ack(ctx context.Context, ds []backend.Delivery) error {
+	if s.b.on.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Source.Ack(ctx, ds)
+}
+
+func (s *hungSource) Delay(ctx context.Context, ds []backend.Delayed) error {
+	if s.b.on.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Source.(backend.Delayer).Delay(ctx, ds)
+}
+
+func (s *hungSource) Extend(ctx context.Context, ds []backend.Delivery) error {
+	return s.Source.(backend.Extender).Extend(ctx, ds)
+}
+
+// However much there is to settle, a drain from a broker that hangs ends.
+func TestDrainFromAHungBroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &hung{Backend: inmemory.New(inmemory.Options{})}
+		r := &rig{T: t, start: time.Now()}
+		r.Engine = New(b, Options{})
+		r.sub(Config{Concurrency: 500, DeadLetter: "d"}, func(_ context.Context, h *Hold) error {
+			time.Sleep(time.Second)
+			switch h.Delivery().ID[len(h.Delivery().ID)-1] {
+			case '0', '1', '2':
+				return errors.New("not yet")
+			case '3', '4', '5':
+				return Permanent(errors.New("never"))
+			}
+			return nil
+		})
+		r.publish(numbered(500)...)
+		r.pass(500 * time.Millisecond)
+		b.on.Store(true)
+		r.pass(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, _ = r.Shutdown(ctx)
+		require.LessOrEqual(t, time.Since(start), 5*time.Second+lastWait+2*lastSettle)
+	})
+}
