@@ -116,6 +116,16 @@ func (p *publisher) newCall(msgs []*backend.Message) *call {
 
 // await waits for the end of c, or of the caller's patience.
 func (p *publisher) await(ctx context.Context, c *call) error {
+	reason := p.awaitEnd(ctx, c)
+	if reason != nil && c.leave() {
+		return c.outcome(reason)
+	}
+	return p.recycle(c)
+}
+
+// awaitEnd returns nil when c has ended, or why its caller leaves. It is done
+// with the timer of c then, as the next call may get both.
+func (p *publisher) awaitEnd(ctx context.Context, c *call) (reason error) {
 	var late <-chan time.Time
 	if p.timeout > 0 {
 		wait := time.Until(c.until)
@@ -127,21 +137,16 @@ func (p *publisher) await(ctx context.Context, c *call) error {
 		late = c.timer.C
 		defer c.timer.Stop()
 	}
-	var reason error
 	select {
 	case <-c.ended:
-		return p.recycle(c)
+		return nil
 	case <-ctx.Done():
-		reason = ctx.Err()
+		return ctx.Err()
 	case <-late:
-		reason = fmt.Errorf("after %v: %w", p.timeout, context.DeadlineExceeded)
+		return fmt.Errorf("after %v: %w", p.timeout, context.DeadlineExceeded)
 	case <-p.done.Done():
-		reason = context.Cause(p.done)
+		return context.Cause(p.done)
 	}
-	if c.leave() {
-		return c.outcome(reason)
-	}
-	return p.recycle(c) // it has just ended
 }
 
 // leave gives c up and reports whether it had not ended.
@@ -298,7 +303,7 @@ func (p *publisher) conclude(c *call, errs []error, next int) (n int) {
 		}
 		err, written := errs[next+n], &p.messages[next+n]
 		n++
-		c.errs[i] = err
+		c.errs[i] = outcomeAfter(c.errs[i], err)
 		switch {
 		case err == nil:
 			c.states[i] = stored
@@ -315,6 +320,16 @@ func (p *publisher) conclude(c *call, errs []error, next int) (n int) {
 		c.ended <- struct{}{}
 	}
 	return n
+}
+
+// outcomeAfter is what a message's last error says together with the one before:
+// what may have been stored once may still be there, however certainly a later
+// try failed.
+func outcomeAfter(before, err error) error {
+	if err == nil || before == nil || backend.NotStored(before) || !backend.NotStored(err) {
+		return err
+	}
+	return unknown(fmt.Errorf("%w, then: %w", before, err))
 }
 
 // repeat puts c back into the queue after a pause, if its time allows.
