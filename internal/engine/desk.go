@@ -162,7 +162,7 @@ func (d *desk) sort(h *Hold, rest *sorting) {
 	}
 	if due, crowded := d.lanes.Crowded(key, h.delivery.Position, behindKey); crowded && d.sub.canRefund() &&
 		d.lanes.AwayCount() < d.sub.maxAway() {
-		d.lanes.Away(key, h.delivery.Position, due)
+		d.lanes.Away(key, h.delivery.Position, due, true)
 		h.stage = returning
 		rest.crowded = append(rest.crowded, sentBack{hold: h, due: due, refund: true})
 		return

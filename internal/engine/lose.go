@@ -71,12 +71,28 @@ func (d *desk) overtaken(h *Hold) (loss, bool) {
 }
 
 // awaitReturn lets those of h's key wait for it to come again, due at the given
-// moment; if it goes to another member they are let go (see clear).
+// moment; if it goes to another member they are let go (see clear), but not
+// before it is with the backend again. What came from a group that is gone does
+// not come again.
 func (d *desk) awaitReturn(h *Hold, due time.Time) {
-	if key, keyed := d.sub.laneOf(h); keyed && h.lane != laneless {
-		d.lanes.Away(key, h.delivery.Position, due)
+	if key, keyed := d.sub.laneOf(h); keyed && h.lane != laneless && h.attachment == d.sub.attached() {
+		d.lanes.Away(key, h.delivery.Position, due, h.stage == returning)
 		d.nudgeWatch(time.Now().Add(comeBack))
 	}
+}
+
+// left notes that h, on its way back, has left us: given back, or to be due when
+// its lease ends.
+func (d *desk) left(h *Hold, err error) {
+	key, keyed := d.sub.laneOf(h)
+	if !keyed {
+		return
+	}
+	due := time.Now()
+	if err != nil {
+		due = d.leaseEnd(h)
+	}
+	d.lanes.Left(key, h.delivery.Position, due)
 }
 
 // leaseEnd is when h is due again at the latest, if nobody extends its lease.
@@ -100,6 +116,12 @@ func (s *Subscription) loseAll(a *attachment, why error) {
 			s.lose(h, why)
 		}
 	}
+	s.desk.mu.Lock()
+	defer s.desk.mu.Unlock()
+	for _, h := range s.desk.lanes.Forget() {
+		s.desk.admit(h)
+	}
+	s.desk.rouse()
 }
 
 func (s *Subscription) tellLost(h *Hold, running bool, why error) {

@@ -73,9 +73,11 @@ func (d *desk) markFailed(h *Hold) {
 func (h *Hold) await(ctx context.Context, ended <-chan struct{}) error {
 	select {
 	case <-ended:
-		h.ctx.finish()
-		return h.result
 	case <-ctx.Done():
-		return unknown(ctx.Err())
+		if !isClosed(ended) {
+			return unknown(ctx.Err())
+		}
 	}
+	h.ctx.finish() // here too: it has ended when this returns
+	return h.result
 }

@@ -99,9 +99,9 @@ func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 	}
 	slices.SortFunc(behind, func(a, b *Hold) int { return strings.Compare(b.delivery.Position, a.delivery.Position) })
 	for _, h := range behind[:min(due, len(behind))] {
+		h.stage = returning
 		d.awaitReturn(h, now)
 		d.leaveLane(h)
-		h.stage = returning
 		yielded = append(yielded, sentBack{hold: h, refund: true})
 	}
 	return now.Add(comeBack), yielded
@@ -118,6 +118,9 @@ func (d *desk) free(hs []*Hold, err error) (f limiter.Released) {
 			d.entrusted--
 			h.inTrust = false
 		}
+		if h.stage == returning {
+			d.left(h, err)
+		}
 		h.stage = released
 		d.leaveLane(h)
 		f.Settled++
@@ -129,6 +132,7 @@ func (d *desk) free(hs []*Hold, err error) (f limiter.Released) {
 		if h.settled != nil {
 			h.result = err
 			close(h.settled)
+			h.ctx.finish() // last: who waits may do so with this very context
 		}
 		d.held--
 		d.dropRead(h.read)

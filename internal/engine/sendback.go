@@ -60,8 +60,8 @@ func (d *desk) sendAway(h *Hold, due time.Time) bool {
 	if h.lane != laneless && d.lanes.AwayCount() >= d.sub.maxAway() {
 		return false
 	}
-	d.awaitReturn(h, due)
 	h.stage = returning
+	d.awaitReturn(h, due)
 	d.leaveLane(h)
 	return true
 }

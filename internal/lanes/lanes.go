@@ -32,6 +32,7 @@ type queued[T any] struct {
 type absent struct {
 	position string
 	due      time.Time
+	leaving  bool // it is not away yet: see Left
 }
 
 // Enter adds an item that has arrived. It returns the item of this key that is
@@ -61,16 +62,34 @@ func (l *Lanes[T]) Crowded(key, position string, limit int) (due time.Time, crow
 }
 
 // Away notes that the item at position was sent away until due: nothing behind
-// it runs before it has come back, or is given up.
-func (l *Lanes[T]) Away(key, position string, due time.Time) {
+// it runs before it has come back, or is given up. What is only leaving is not
+// given up before [Lanes.Left].
+func (l *Lanes[T]) Away(key, position string, due time.Time, leaving bool) {
 	n := l.lane(key)
 	i, ok := slices.BinarySearchFunc(n.away, position, absent.compare)
 	if ok {
-		n.away[i].due = due
+		n.away[i].due, n.away[i].leaving = due, leaving
 		return
 	}
-	n.away = slices.Insert(n.away, i, absent{position, due})
+	n.away = slices.Insert(n.away, i, absent{position, due, leaving})
 	l.away++
+}
+
+// Left notes that what was leaving has left, if it has not come back already: it
+// is due when that was said, but not before the given moment.
+func (l *Lanes[T]) Left(key, position string, notBefore time.Time) {
+	n := l.lanes[key]
+	if n == nil {
+		return
+	}
+	i, ok := slices.BinarySearchFunc(n.away, position, absent.compare)
+	if !ok || !n.away[i].leaving {
+		return
+	}
+	n.away[i].leaving = false
+	if n.away[i].due.Before(notBefore) {
+		n.away[i].due = notBefore
+	}
 }
 
 // AwayCount is how many items are away, in all lanes.
@@ -117,6 +136,14 @@ func (l *Lanes[T]) Remove(key, position string) (T, bool) {
 // GiveUp stops waiting for what was due at or before the given moment: it is
 // with another member. It returns what is to run now.
 func (l *Lanes[T]) GiveUp(before time.Time) (run []T) {
+	return l.dropAway(func(a absent) bool { return !a.leaving && !a.due.After(before) })
+}
+
+// Forget stops waiting for all that is away: it will not come back. It returns
+// what is to run now.
+func (l *Lanes[T]) Forget() (run []T) { return l.dropAway(func(absent) bool { return true }) }
+
+func (l *Lanes[T]) dropAway(which func(absent) bool) (run []T) {
 	if l.away == 0 {
 		return nil
 	}
@@ -125,7 +152,7 @@ func (l *Lanes[T]) GiveUp(before time.Time) (run []T) {
 		if was == 0 {
 			continue
 		}
-		n.away = slices.DeleteFunc(n.away, func(a absent) bool { return !a.due.After(before) })
+		n.away = slices.DeleteFunc(n.away, which)
 		l.away -= was - len(n.away)
 		if item, ok := l.next(key, n); ok {
 			run = append(run, item)

@@ -39,7 +39,7 @@ func TestNothingPassesWhatIsAway(t *testing.T) {
 	var l lanes.Lanes[string]
 	runs(t, "1")(l.Enter("a", "1", "1"))
 	waits(t)(l.Enter("a", "2", "2"))
-	l.Away("a", "1", noon)
+	l.Away("a", "1", noon, false)
 	waits(t)(l.Leave("a"))
 	waits(t)(l.Enter("a", "3", "3"))
 	require.Equal(t, 1, l.AwayCount())
@@ -52,7 +52,7 @@ func TestNothingPassesWhatIsAway(t *testing.T) {
 func TestWhatIsBeforeTheAbsentRuns(t *testing.T) {
 	var l lanes.Lanes[string]
 	runs(t, "5")(l.Enter("a", "5", "5"))
-	l.Away("a", "5", noon)
+	l.Away("a", "5", noon, false)
 	waits(t)(l.Leave("a"))
 	runs(t, "3")(l.Enter("a", "3", "3"))
 	waits(t)(l.Leave("a"))
@@ -64,7 +64,7 @@ func TestCrowded(t *testing.T) {
 	runs(t, "1")(l.Enter("a", "1", "1"))
 	_, crowded := l.Crowded("a", "2", 0)
 	require.False(t, crowded, "nothing is away")
-	l.Away("a", "1", noon)
+	l.Away("a", "1", noon, false)
 	waits(t)(l.Leave("a"))
 	waits(t)(l.Enter("a", "2", "2"))
 	_, crowded = l.Crowded("a", "3", 2)
@@ -79,7 +79,7 @@ func TestCrowded(t *testing.T) {
 func TestGiveUpLetsTheOthersRun(t *testing.T) {
 	var l lanes.Lanes[string]
 	runs(t, "1")(l.Enter("a", "1", "1"))
-	l.Away("a", "1", noon)
+	l.Away("a", "1", noon, false)
 	waits(t)(l.Leave("a"))
 	waits(t)(l.Enter("a", "2", "2"))
 	require.Empty(t, l.GiveUp(noon.Add(-time.Nanosecond)))
@@ -122,7 +122,7 @@ func TestAnyLifeKeepsOrder(t *testing.T) {
 				i := running[0]
 				running = nil
 				if r.IntN(3) == 0 {
-					l.Away("k", position(i), noon)
+					l.Away("k", position(i), noon, false)
 					away = append(away, i)
 				} else {
 					done[i] = true
@@ -155,4 +155,32 @@ func waits(t *testing.T) func(string, bool) {
 		t.Helper()
 		require.False(t, ok, "%s runs too early", got)
 	}
+}
+
+// What is leaving is not given up before it has left, and is due from then on.
+func TestLeavingIsNotGivenUp(t *testing.T) {
+	var l lanes.Lanes[string]
+	_, _ = l.Enter("k", "1", "one")
+	l.Away("k", "1", noon, true)
+	_, ok := l.Leave("k")
+	require.False(t, ok)
+	_, ok = l.Enter("k", "2", "two")
+	require.False(t, ok)
+	require.Empty(t, l.GiveUp(noon.Add(time.Hour)))
+	l.Left("k", "1", noon.Add(time.Minute))
+	l.Left("k", "1", noon.Add(time.Hour)) // it has left already
+	l.Left("other", "1", noon)
+	require.Empty(t, l.GiveUp(noon))
+	require.Equal(t, []string{"two"}, l.GiveUp(noon.Add(time.Minute)))
+	require.Zero(t, l.AwayCount())
+}
+
+// Forget gives up everything.
+func TestForget(t *testing.T) {
+	var l lanes.Lanes[string]
+	l.Away("k", "1", noon, true)
+	l.Away("k", "2", noon, false)
+	_, _ = l.Enter("k", "3", "three")
+	require.Equal(t, []string{"three"}, l.Forget())
+	require.Zero(t, l.AwayCount())
 }

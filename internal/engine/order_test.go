@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Order survives a Delay that does not get through.
+func TestOrderSurvivesAFailingDelay(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.fail("delay", errDown)
+		var ran []string
+		r.sub(Config{}, func(_ context.Context, h *Hold) error {
+			ran = append(ran, h.Delivery().ID)
+			if len(ran) == 1 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		msgs := []*backend.Message{{Topic: "t", ID: "1", Key: "k"}, {Topic: "t", ID: "2", Key: "k"}}
+		require.NoError(r, r.Publish(r.Context(), msgs))
+		for range 20 {
+			r.pass(time.Second)
+			r.publish("other")
+		}
+		r.pass(time.Minute)
+		var keyed []string
+		for _, id := range ran {
+			if id != "other" {
+				keyed = append(keyed, id)
+			}
+		}
+		require.Equal(r, []string{"1", "1", "2"}, keyed)
+	})
+}
+
+// What was away in a group that is gone holds nobody up.
+func TestGoneForgetsWhatIsAway(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var ran []string
+		r.sub(Config{Policy: Policy{MaxAttempts: 3, Backoff: func(int) time.Duration { return time.Hour }}}, func(_ context.Context, h *Hold) error {
+			ran = append(ran, h.Delivery().ID)
+			if h.Delivery().ID == "old" {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", ID: "old", Key: "k"}}))
+		r.pass(time.Second)
+		admin, _ := backend.As[backend.Admin](r.wire)
+		require.NoError(r, admin.DeleteTopic(r.Context(), "t"))
+		r.publish("free") // it takes the position of the old one
+		require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", ID: "new", Key: "k"}}))
+		r.pass(time.Minute)
+		require.Equal(r, []string{"old", "free", "new"}, ran)
+	})
+}
