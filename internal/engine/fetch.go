@@ -93,8 +93,9 @@ func (s *Subscription) acquire(ctx context.Context, n int) (int, error) {
 		}
 		wait, cancel := context.WithDeadlineCause(ctx, due, errDue)
 		granted, err := s.Limiter.Acquire(wait, n)
+		isDue := errors.Is(context.Cause(wait), errDue)
 		cancel()
-		if err == nil || ctx.Err() != nil {
+		if err == nil || !isDue {
 			return granted, err
 		}
 	}

@@ -133,7 +133,7 @@ func (s *Subscription) act(seen sighting) {
 		}
 	}
 	for _, st := range seen.stuck {
-		tell(s.engine.tell.now.Stuck, st)
+		tell(s.engine.tell.later.Stuck, st)
 	}
 }
 
@@ -141,12 +141,13 @@ func (s *Subscription) act(seen sighting) {
 func (d *desk) expire(h *Hold) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch h.stage {
-	case running:
+	switch {
+	case h.lost:
+		return false // who found that lets it go
+	case h.stage == running:
 		h.inTrust = true
 		d.entrusted++
-	case entrusted:
-	default:
+	case h.stage != entrusted:
 		return false // it was settled just now
 	}
 	h.stage, h.expired = settling, true

@@ -1,0 +1,43 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/limiter"
+)
+
+type brokenLimiter struct {
+	limiter.Limiter
+	broken atomic.Bool
+	calls  atomic.Int64
+}
+
+func (l *brokenLimiter) Acquire(ctx context.Context, n int) (int, error) {
+	if l.broken.Load() {
+		if l.calls.Add(1) > 10_000 {
+			time.Sleep(time.Hour)
+		}
+		return 0, errDown
+	}
+	return l.Limiter.Acquire(ctx, n)
+}
+
+// A limiter that fails is not asked in a hot loop, whatever is away.
+func TestBrokenLimiterIsNotAskedInAHotLoop(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		l := &brokenLimiter{Limiter: limiter.MaxInFlight(10)}
+		r.sub(Config{Limiter: l, Policy: Policy{MaxAttempts: 3, Backoff: func(int) time.Duration { return time.Minute }}},
+			func(_ context.Context, h *Hold) error { l.broken.Store(true); return errors.New("not yet") })
+		require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", ID: "1", Key: "k"}}))
+		r.pass(10 * time.Second)
+		l.broken.Store(false)
+		require.LessOrEqual(r, l.calls.Load(), int64(30))
+	})
+}

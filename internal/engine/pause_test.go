@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// Pause and Resume at the same moment leave the state that is true.
+func TestPauseAndResumeRaceLeavesTheStateRight(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		for range 3000 {
+			var wg sync.WaitGroup
+			wg.Go(s.Pause)
+			wg.Go(s.Resume)
+			wg.Wait()
+			s.mu.Lock()
+			paused := !isClosed(s.resumed)
+			s.mu.Unlock()
+			state, _ := s.State()
+			require.Equal(r, paused, state == observer.Paused)
+		}
+		s.Resume()
+	})
+}
