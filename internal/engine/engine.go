@@ -158,7 +158,8 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 	return left, errors.Join(errs...)
 }
 
-// join counts s in, so that Shutdown drains it.
+// join starts s and counts it in, so that Shutdown drains it. In one: what is
+// refused has never run, and nothing starts while Shutdown waits for the rest.
 func (e *Engine) join(s *Subscription) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -166,6 +167,7 @@ func (e *Engine) join(s *Subscription) error {
 		return backend.ErrClosed
 	}
 	e.subs[s] = struct{}{}
+	s.start()
 	return nil
 }
 

@@ -22,6 +22,10 @@ func (t *status) init(s *Subscription) { t.sub, t.state = s, observer.Starting }
 func (t *status) set(to observer.State, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.change(to, err)
+}
+
+func (t *status) change(to observer.State, err error) {
 	from := t.state
 	switch {
 	case from == to, from == observer.Closed, from == observer.Draining && to != observer.Closed:
@@ -41,10 +45,9 @@ func (t *status) set(to observer.State, err error) {
 // recovered ends a Degraded.
 func (t *status) recovered() {
 	t.mu.Lock()
-	degraded := t.state == observer.Degraded
-	t.mu.Unlock()
-	if degraded {
-		t.set(observer.Running, nil)
+	defer t.mu.Unlock()
+	if t.state == observer.Degraded {
+		t.change(observer.Running, nil)
 	}
 }
 

@@ -116,9 +116,8 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 		return nil, errors.Join(err, a.source.Close())
 	}
 	s.attachment = a
-	s.start()
 	if err := e.join(s); err != nil {
-		_, _ = s.Drain(ctx)
+		_ = a.source.Close() // or Shutdown has done so
 		return nil, err
 	}
 	return s, nil
@@ -196,30 +195,26 @@ func (s *Subscription) attached() *attachment {
 // Pause takes no new messages until Resume. Those held go on.
 func (s *Subscription) Pause() {
 	s.mu.Lock()
-	pausing := isClosed(s.resumed)
-	if pausing {
-		s.resumed = make(chan struct{})
-		if s.pause != nil {
-			s.pause(errPaused)
-		}
+	defer s.mu.Unlock()
+	if !isClosed(s.resumed) {
+		return
 	}
-	s.mu.Unlock()
-	if pausing {
-		s.status.set(observer.Paused, nil)
+	s.resumed = make(chan struct{})
+	if s.pause != nil {
+		s.pause(errPaused)
 	}
+	s.status.set(observer.Paused, nil) // with the lock: a Resume may be on its heels
 }
 
 // Resume ends a Pause.
 func (s *Subscription) Resume() {
 	s.mu.Lock()
-	resuming := !isClosed(s.resumed)
-	if resuming {
-		close(s.resumed)
+	defer s.mu.Unlock()
+	if isClosed(s.resumed) {
+		return
 	}
-	s.mu.Unlock()
-	if resuming {
-		s.status.set(observer.Running, nil)
-	}
+	close(s.resumed)
+	s.status.set(observer.Running, nil)
 }
 
 var errPaused = errors.New("eventbus: paused")
