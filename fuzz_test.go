@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,19 +60,19 @@ func FuzzPublish(f *testing.F) {
 
 // FuzzOpen: whatever the URL, no error shows its password.
 func FuzzOpen(f *testing.F) {
-	for _, u := range []string{"mem:", "redis://user:%s@host", "nats://%s@h:x", "://%s", "mem:?max_messages=%s", "a b:%s", "redis://u:%s@[::1", "mem://u:%s@h/%%zz"} {
-		f.Add(u)
-	}
+	f.Add("redis", "user", "host:6379", "")
+	f.Add("mem", "", "h", "max_messages=x")
+	f.Add("nats", "u", "h:port", "a=%zz")
+	f.Add("redis+x", "u", "[::1", "")
+	f.Add("a b", "u%", "h", "")
+	f.Add("", "", "", "")
 	const secret = "canary-f00d"
-	f.Fuzz(func(t *testing.T, u string) {
-		u = strings.ReplaceAll(u, "%s", secret)
-		bus, err := eventbus.Open(t.Context(), u, eventbus.Options{}, inmemory.Driver{})
+	f.Fuzz(func(t *testing.T, scheme, user, host, query string) {
+		bus, err := eventbus.Open(t.Context(), scheme+"://"+user+":"+secret+"@"+host+"?"+query, eventbus.Options{}, inmemory.Driver{})
 		if err == nil {
 			require.NoError(t, bus.Shutdown(t.Context()))
 			return
 		}
-		if strings.Contains(u, "@") {
-			require.NotContains(t, fmt.Sprintf("%v %+v %#v", err, err, err), secret)
-		}
+		require.NotContains(t, fmt.Sprintf("%v %+v %#v", err, err, err), secret)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
 // A Driver opens backends by a URL such as "mem:?max_messages=1000". Each is new
@@ -66,7 +67,7 @@ func parse(u *url.URL) (o Options, err error) {
 		set := parameters[name]
 		switch {
 		case set == nil:
-			return o, fmt.Errorf("unknown parameter %q; did you mean %q?", name, nearest(name))
+			return o, fmt.Errorf("unknown parameter %q; did you mean %q?", name, nearest.Of(name, slices.Sorted(maps.Keys(parameters))))
 		case len(query[name]) > 1:
 			return o, fmt.Errorf("parameter %q is given %d times", name, len(query[name]))
 		}
@@ -75,31 +76,4 @@ func parse(u *url.URL) (o Options, err error) {
 		}
 	}
 	return o, nil
-}
-
-// nearest returns the parameter that takes the fewest edits to get to.
-func nearest(name string) string {
-	known := slices.Sorted(maps.Keys(parameters))
-	return slices.MinFunc(known, func(a, b string) int { return distance(name, a) - distance(name, b) })
-}
-
-// distance is how many bytes to insert, delete or replace to get from a to b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0]++
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
