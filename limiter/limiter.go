@@ -47,7 +47,7 @@ func MaxInFlight(n int) Limiter {
 // MaxBytes returns a limiter that grants places while the messages held are
 // below n bytes. As sizes are known only after reading, one read may exceed n:
 // it asks for as many messages of the largest size seen so far as would fit,
-// and for one at first. n must be positive.
+// and for one at first, for each who asks. n must be positive.
 func MaxBytes(n int64) Limiter {
 	if n < 1 {
 		panic("limiter: MaxBytes needs a positive number")
@@ -125,11 +125,11 @@ func (p *pool) room() int {
 	if p.bytes == 0 {
 		return n
 	}
+	if p.largest == 0 && p.held == 0 { // one for each who asks: none waits for another's first message
+		return min(n, 1)
+	}
 	// Places that are granted and empty will hold messages too.
 	size := max(p.largest, 1)
-	if p.largest == 0 {
-		size = p.bytes
-	}
 	left := p.bytes - p.held - int64(p.empty)*size
 	if left <= 0 {
 		if p.held == 0 && p.empty == 0 {
@@ -149,6 +149,7 @@ func (p *pool) Fill(n int, bytes int64) {
 	p.empty -= n
 	p.held += bytes
 	p.largest = max(p.largest, (bytes+int64(n)-1)/int64(n))
+	p.wake() // what came may be smaller than was to be feared
 }
 
 func (p *pool) Release(r Released) {
@@ -160,6 +161,11 @@ func (p *pool) Release(r Released) {
 	if p.granted < 0 || p.empty < 0 || p.held < 0 {
 		panic(errors.New("limiter: more released than granted"))
 	}
+	p.wake()
+}
+
+// wake lets those who wait look again.
+func (p *pool) wake() {
 	if p.waiting > 0 {
 		close(p.free)
 		p.free = make(chan struct{})

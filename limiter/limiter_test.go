@@ -113,3 +113,38 @@ func TestRefused(t *testing.T) {
 	require.Panics(t, func() { limiter.Both(0, 1) })
 	require.Panics(t, func() { limiter.MaxInFlight(1).Release(limiter.Released{Unused: 1}) })
 }
+
+// One that waits for its first message leaves others that share the limiter a
+// place: how large that will be is not known.
+func TestBytesAreSharedBeforeAnySizeIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter.Both(10, 1000)
+		n, err := l.Acquire(t.Context(), 5)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		n, err = l.Acquire(ctx, 5)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	})
+}
+
+// What turns out smaller than was feared makes room at once.
+func TestFillWakesThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter.MaxBytes(1000)
+		n, err := l.Acquire(t.Context(), 1)
+		require.NoError(t, err)
+		l.Fill(n, 1000)
+		l.Release(limiter.Released{Settled: 1, Bytes: 1000})
+		n, err = l.Acquire(t.Context(), 1)
+		require.NoError(t, err)
+		time.AfterFunc(time.Second, func() { l.Fill(n, 10) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		n, err = l.Acquire(ctx, 1)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	})
+}
