@@ -29,6 +29,7 @@ type desk struct {
 	suspect     *Hold   // the one that runs
 	resting     []*Hold
 	lanes       lanes.Lanes[*Hold]
+	nextYield   time.Time // nothing yields its place before
 	cleared     time.Time // what was due before this is handed out, to us or to others
 	asking      time.Time // since when a Receive waits; zero: none does
 	reads       []*read
@@ -46,6 +47,11 @@ type desk struct {
 
 // behindKey is how many events are held behind one of their key that is away.
 const behindKey = 16
+
+// crowdedFor is how long what finds no room behind its key, or yields it, is sent
+// away at least: what it waits for may be due and late, and it must not go in
+// circles meanwhile.
+const crowdedFor = 100 * time.Millisecond
 
 func (d *desk) init(s *Subscription) {
 	d.sub = s
@@ -162,6 +168,9 @@ func (d *desk) sort(h *Hold, rest *sorting) {
 	}
 	if due, crowded := d.lanes.Crowded(key, h.delivery.Position, behindKey); crowded && d.sub.canRefund() &&
 		d.lanes.AwayCount() < d.sub.maxAway() {
+		if soon := time.Now().Add(crowdedFor); due.Before(soon) {
+			due = soon
+		}
 		d.lanes.Away(key, h.delivery.Position, due, true)
 		h.stage = returning
 		rest.crowded = append(rest.crowded, sentBack{hold: h, due: due, refund: true})

@@ -88,6 +88,9 @@ func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 		}
 		return first, nil
 	}
+	if d.nextYield.After(now) { // what comes in the meantime is not sent back at once
+		return d.nextYield, nil
+	}
 	if d.ready.len() > 0 { // what is started gives its place back
 		return now.Add(patience), nil
 	}
@@ -100,10 +103,11 @@ func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 	slices.SortFunc(behind, func(a, b *Hold) int { return strings.Compare(b.delivery.Position, a.delivery.Position) })
 	for _, h := range behind[:min(due, len(behind))] {
 		h.stage = returning
-		d.awaitReturn(h, now)
+		d.awaitReturn(h, now.Add(crowdedFor))
 		d.leaveLane(h)
-		yielded = append(yielded, sentBack{hold: h, refund: true})
+		yielded = append(yielded, sentBack{hold: h, due: now.Add(crowdedFor), refund: true})
 	}
+	d.nextYield = now.Add(crowdedFor)
 	return now.Add(comeBack), yielded
 }
 
