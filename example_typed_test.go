@@ -47,6 +47,6 @@ func TestTypedEvents(t *testing.T) {
 		require.Equal(t, map[string]int{"ada": 1500, "ben": 50}, paid)
 		dead := bus.Published("invoices.dlq")
 		require.Len(t, dead, 1)
-		require.Equal(t, "ledger/odd", dead[0].ID, "what cannot be decoded is put aside")
+		require.Equal(t, "odd", dead[0].Headers.Get("eventbus-dead-id"), "what cannot be decoded is put aside")
 	})
 }

@@ -126,8 +126,8 @@ var busRetryLaws = []law{
 				e.failf("got %d runs, want 3", n)
 			}
 			d := e.log.all("dead")[0].delivery
-			if string(d.Payload) != "\x00raw\xff" || d.Key != "k" || d.Type != "t" || d.Headers.Get("h") != "v" || d.ID != "g/"+ev.ID {
-				e.failf("got %+v, want the event as published, with ID g/%s", d, ev.ID)
+			if string(d.Payload) != "\x00raw\xff" || d.Key != "k" || d.Type != "t" || d.Headers.Get("h") != "v" || d.ID != "g/"+topic+"/"+ev.Position {
+				e.failf("got %+v, want the event as published, with the ID of its position", d)
 			}
 			for name, want := range map[string]string{
 				"reason": "exhausted", "error": "broken", "attempts": "3", "topic": topic, "group": "g",
@@ -162,8 +162,8 @@ var busRetryLaws = []law{
 			if n := len(e.log.all("g")); n != 2 {
 				e.failf("got %d runs, want 2", n)
 			}
-			if d := e.log.all("dead")[0].delivery; d.Headers.Get("eventbus-dead-reason") != "permanent" || d.ID != "g/permanent" {
-				e.failf("got %s, reason %q, want g/permanent and permanent", d.ID, d.Headers.Get("eventbus-dead-reason"))
+			if d := e.log.all("dead")[0].delivery; d.Headers.Get("eventbus-dead-reason") != "permanent" || d.Headers.Get("eventbus-dead-id") != "permanent" {
+				e.failf("got %s, reason %q, want both permanent", d.Headers.Get("eventbus-dead-id"), d.Headers.Get("eventbus-dead-reason"))
 			}
 			if c := s.Counts(); c.Discarded != 1 || c.DeadLettered != 1 || len(awaitTold[discarded](e, 1)) != 1 {
 				e.failf("got counts %+v, want one discarded and one dead-lettered, both told", c)

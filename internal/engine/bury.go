@@ -96,12 +96,9 @@ func (s *Subscription) flushBurials(batch []burial) {
 // and why it is there.
 func (s *Subscription) deadLetter(b burial) *backend.Message {
 	d := b.hold.delivery
-	id := d.ID
-	if id == "" {
-		id = d.Position
-	}
 	m := &backend.Message{
-		Topic: s.DeadLetter, ID: s.Group + "/" + id, Key: d.Key,
+		// Not by d.ID: events that share one would share a dead letter.
+		Topic: s.DeadLetter, ID: s.Group + "/" + s.Topic + "/" + d.Position, Key: d.Key,
 		Headers: slices.Clone(d.Headers), Payload: d.Payload, Once: true,
 	}
 	set := func(name, value string, most int) {

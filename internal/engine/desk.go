@@ -105,6 +105,7 @@ type sorting struct {
 func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	rest.overtaken = d.overtaken(r)
 	r.index = len(d.reads)
 	d.reads = append(d.reads, r)
 	d.held += len(r.holds)
@@ -144,9 +145,6 @@ func (d *desk) clear(asked time.Time) {
 }
 
 func (d *desk) sort(h *Hold, rest *sorting) {
-	if old, ok := d.overtaken(h); ok {
-		rest.overtaken = append(rest.overtaken, old)
-	}
 	switch {
 	case d.closed:
 		h.stage = returning

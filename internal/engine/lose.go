@@ -54,20 +54,26 @@ func (s *Subscription) afterLoss(l loss, why error) {
 	}
 }
 
-// overtaken loses the older hold of a message that has come again, as its lease
-// must have passed. Only a message that was handed out before can have one.
-func (d *desk) overtaken(h *Hold) (loss, bool) {
-	if h.delivery.Attempt == 1 {
-		return loss{}, false
+// overtaken loses the older holds of messages that r brings again, as their leases
+// must have passed. Only what was handed out before can have one.
+func (d *desk) overtaken(r *read) (losses []loss) {
+	again := map[string]bool{}
+	for i := range r.holds {
+		if h := &r.holds[i]; h.delivery.Attempt != 1 {
+			again[h.delivery.Position] = true
+		}
+	}
+	if len(again) == 0 {
+		return nil
 	}
 	for _, old := range d.all() {
-		if old != h && old.delivery.Position == h.delivery.Position {
+		if again[old.delivery.Position] {
 			if l, ok := d.lose(old); ok {
-				return l, true
+				losses = append(losses, l)
 			}
 		}
 	}
-	return loss{}, false
+	return losses
 }
 
 // awaitReturn lets those of h's key wait for it to come again, due at the given
