@@ -21,7 +21,7 @@ func TestOrderUnderPressure(t *testing.T) {
 		t.Run(fmt.Sprint(inFlight), func(t *testing.T) {
 			mem := inmemory.New(inmemory.Options{})
 			bus := eventbus.New(mem, eventbus.Options{})
-			const events, keys = 3000, 7
+			const events, keys = 1000, 7
 			es := make([]*eventbus.Event, events)
 			for i := range es {
 				es[i] = &eventbus.Event{ID: fmt.Sprintf("%05d", i), Key: fmt.Sprint(i % keys)}

@@ -48,9 +48,8 @@ type desk struct {
 // behindKey is how many events are held behind one of their key that is away.
 const behindKey = 16
 
-// crowdedFor is how long what finds no room behind its key, or yields it, is sent
-// away at least: what it waits for may be due and late, and it must not go in
-// circles meanwhile.
+// crowdedFor is how long what finds no room behind its key is sent away if what it
+// waits for is due and late: it must not go in circles meanwhile.
 const crowdedFor = 100 * time.Millisecond
 
 func (d *desk) init(s *Subscription) {
@@ -166,8 +165,8 @@ func (d *desk) sort(h *Hold, rest *sorting) {
 	}
 	if due, crowded := d.lanes.Crowded(key, h.delivery.Position, behindKey); crowded && d.sub.canRefund() &&
 		d.lanes.AwayCount() < d.sub.maxAway() {
-		if soon := time.Now().Add(crowdedFor); due.Before(soon) {
-			due = soon
+		if now := time.Now(); !due.After(now) {
+			due = now.Add(crowdedFor)
 		}
 		d.lanes.Away(key, h.delivery.Position, due, true)
 		h.stage = returning

@@ -75,6 +75,10 @@ func (d *desk) awaitRoom(ctx context.Context) int {
 // themselves.
 const patience = 10 * time.Millisecond
 
+// yieldFor is how long what yields its place is sent away, and how long nothing
+// else has to.
+const yieldFor = 2 * patience
+
 // yield takes off the desk as many of those that wait behind an event that is
 // away as such events are due, those published last, to make room for them. It
 // returns when to ask again; zero if nothing is away.
@@ -103,11 +107,11 @@ func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 	slices.SortFunc(behind, func(a, b *Hold) int { return strings.Compare(b.delivery.Position, a.delivery.Position) })
 	for _, h := range behind[:min(due, len(behind))] {
 		h.stage = returning
-		d.awaitReturn(h, now.Add(crowdedFor))
+		d.awaitReturn(h, now.Add(yieldFor))
 		d.leaveLane(h)
-		yielded = append(yielded, sentBack{hold: h, due: now.Add(crowdedFor), refund: true})
+		yielded = append(yielded, sentBack{hold: h, due: now.Add(yieldFor), refund: true})
 	}
-	d.nextYield = now.Add(crowdedFor)
+	d.nextYield = now.Add(yieldFor)
 	return now.Add(comeBack), yielded
 }
 
