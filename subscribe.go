@@ -72,7 +72,8 @@ type SubscribeOptions struct {
 	// MaxInFlight bounds what is held: running, waiting to run, waiting to be
 	// settled. Default 1,024. MaxBytes bounds its size; one read may exceed it.
 	// Default 64 MiB; negative: no bound. Limiter replaces both; one given to
-	// two subscriptions is shared by them.
+	// two subscriptions is shared by them. As each keeps a place for every
+	// handler that is free, it needs more places than they have handlers.
 	MaxInFlight int
 	MaxBytes    int64
 	Limiter     limiter.Limiter

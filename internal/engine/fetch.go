@@ -104,6 +104,9 @@ func (s *Subscription) acquire(ctx context.Context, n int) (int, error) {
 // errDue ends a wait for places when an event that is away is due.
 var errDue = errors.New("due")
 
+// emptyRead is the least time that a Receive which brings nothing takes.
+const emptyRead = 5 * time.Millisecond
+
 // ended is done: with it Acquire does not wait.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -131,6 +134,11 @@ func (s *Subscription) receive(ctx context.Context, n int) error {
 		s.accept(a, ds, asked, len(ds) < n && err == nil)
 	case err == nil:
 		s.desk.nothing(asked)
+		// It may bring nothing, but a driver that does so at once, and again, is
+		// not to keep a processor busy.
+		if early := time.Until(asked.Add(emptyRead)); early > 0 {
+			sleep(ctx, early)
+		}
 	}
 	if err == nil {
 		s.status.recovered()

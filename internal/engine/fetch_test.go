@@ -41,3 +41,17 @@ func TestBrokenLimiterIsNotAskedInAHotLoop(t *testing.T) {
 		require.LessOrEqual(r, l.calls.Load(), int64(30))
 	})
 }
+
+// A driver that brings nothing at once, for ever, is not asked in a hot loop.
+func TestEmptyReadsArePaced(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.empty.Store(true)
+		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		r.pass(time.Second)
+		require.LessOrEqual(t, len(r.wire.of("receive")), 201)
+		r.wire.empty.Store(false)
+		r.publish("1")
+		r.pass(time.Second)
+		require.Equal(t, int64(1), s.Tally().Acknowledged)
+	})
+}

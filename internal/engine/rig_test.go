@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,7 +117,8 @@ type wire struct {
 	calls   []crossing
 	failing map[string]error // by verb; nil: no failure
 	slow    map[string]time.Duration
-	noDelay bool // what it attaches cannot Delay
+	noDelay bool        // what it attaches cannot Delay
+	empty   atomic.Bool // Receive brings nothing, at once
 }
 
 // A crossing is one call.
@@ -207,7 +209,7 @@ type wireSource struct {
 func (s *wireSource) Unwrap() backend.Source { return s.Source }
 
 func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, error) {
-	if err := s.w.cross("receive", n); err != nil {
+	if err := s.w.cross("receive", n); err != nil || s.w.empty.Load() {
 		return nil, err
 	}
 	return s.Source.Receive(ctx, n)
