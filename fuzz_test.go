@@ -66,6 +66,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add("redis+x", "u", "[::1", "")
 	f.Add("a b", "u%", "h", "")
 	f.Add("", "", "", "")
+	f.Add("mem", "?", "0", "0") // a password with a '?' that is not escaped ends as a parameter
 	const secret = "canary-f00d"
 	f.Fuzz(func(t *testing.T, scheme, user, host, query string) {
 		bus, err := eventbus.Open(t.Context(), scheme+"://"+user+":"+secret+"@"+host+"?"+query, eventbus.Options{}, inmemory.Driver{})

@@ -67,7 +67,7 @@ func parse(u *url.URL) (o Options, err error) {
 		set := parameters[name]
 		switch {
 		case set == nil:
-			return o, fmt.Errorf("unknown parameter %q; did you mean %q?", name, nearest.Of(name, slices.Sorted(maps.Keys(parameters))))
+			return o, nearest.Parameter(name, slices.Sorted(maps.Keys(parameters)))
 		case len(query[name]) > 1:
 			return o, fmt.Errorf("parameter %q is given %d times", name, len(query[name]))
 		}

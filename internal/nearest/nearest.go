@@ -1,6 +1,22 @@
 // Package nearest finds the known name that a mistyped one was meant to be.
 package nearest
 
+import (
+	"fmt"
+	"strings"
+)
+
+// Parameter says that a URL has an unknown parameter. It names it only if it
+// looks like a name: what follows a '?' in a password that is not escaped does
+// not, and must not be shown.
+func Parameter(name string, known []string) error {
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" || len(name) > 32 {
+		return fmt.Errorf("an unknown parameter, not shown as it may be part of a password that is not escaped; known: %s",
+			strings.Join(known, ", "))
+	}
+	return fmt.Errorf("unknown parameter %q; did you mean %q?", name, Of(name, known))
+}
+
 // Of returns the one of known that takes the fewest edits to become name; "" if
 // there is none.
 func Of(name string, known []string) string {

@@ -1,12 +1,24 @@
 package nearest_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
+
+// A parameter that may be part of a password is not shown.
+func TestParameter(t *testing.T) {
+	known := []string{"max_bytes", "max_messages"}
+	require.EqualError(t, nearest.Parameter("max_byte", known), `unknown parameter "max_byte"; did you mean "max_bytes"?`)
+	for _, secret := range []string{":secret@host", "Secret", "se cret", strings.Repeat("secret", 9)} {
+		err := nearest.Parameter(secret, known)
+		require.NotContains(t, err.Error(), secret)
+		require.ErrorContains(t, err, "max_bytes, max_messages")
+	}
+}
 
 func TestOf(t *testing.T) {
 	known := []string{"mem", "redis", "rediss", "nats", "max_messages"}
