@@ -2,6 +2,7 @@
 package batch
 
 import (
+	"runtime"
 	"sync"
 	"time"
 )
@@ -106,6 +107,9 @@ func (g *Group[T]) run() {
 	idle := time.NewTimer(stay)
 	defer idle.Stop()
 	for {
+		if g.wait == 0 {
+			runtime.Gosched() // those who are about to add something share the flush
+		}
 		batch, stop := g.take()
 		switch {
 		case stop:

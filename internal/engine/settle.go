@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -75,12 +77,16 @@ func (s *Subscription) ackAndWait(h *Hold) error {
 // flushAcks acknowledges a batch, and tries again what fails until the leases
 // are lost. Those may be lost already: then it tries once.
 func (s *Subscription) flushAcks(batch []*Hold) {
-	again := newBackoff()
+	var again *backoff.ExponentialBackOff
 	for len(batch) > 0 {
 		start := time.Now()
 		err := s.callEach(batch, func(ctx context.Context, a *attachment, ds []backend.Delivery) error {
 			return a.source.Ack(ctx, ds)
 		})
+		if err == nil {
+			s.acked(batch, time.Since(start))
+			return
+		}
 		var done, failed []*Hold
 		for i, h := range batch {
 			if backend.ErrorAt(err, i) == nil {
@@ -94,6 +100,9 @@ func (s *Subscription) flushAcks(batch []*Hold) {
 			return
 		}
 		s.engine.tell.failed(observer.Ack, s.about(), len(batch), err)
+		if again == nil {
+			again = newBackoff()
+		}
 		wait := again.NextBackOff()
 		batch = s.giveUpOn(batch, err, time.Now().Add(wait))
 		if len(batch) > 0 && !sleep(s.live, wait) {
