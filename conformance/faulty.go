@@ -48,10 +48,10 @@ func (u *unsettlingSource) Ack(ctx context.Context, ds []backend.Delivery) error
 }
 
 func (u *unsettlingSource) Extend(ctx context.Context, ds []backend.Delivery) error {
-	if u.way.broken.Load() {
+	v, ok := backend.As[backend.Extender](u.Source)
+	if !ok || u.way.broken.Load() {
 		return backend.ErrUnavailable
 	}
-	v, _ := backend.As[backend.Extender](u.Source)
 	return v.Extend(ctx, ds)
 }
 
