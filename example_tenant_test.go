@@ -1,0 +1,58 @@
+package eventbus_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// A tenant is a backend of one's own on top of another: its topics are apart from
+// those of other tenants. Close is that of the backend below.
+type tenant struct {
+	backend.Backend
+	prefix string
+}
+
+func (t tenant) Publish(ctx context.Context, msgs []*backend.Message) error {
+	for _, m := range msgs {
+		m.Topic = t.prefix + m.Topic
+		defer func() { m.Topic = m.Topic[len(t.prefix):] }() // it was lent
+	}
+	return t.Backend.Publish(ctx, msgs)
+}
+
+func (t tenant) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	c.Topic = t.prefix + c.Topic
+	src, err := t.Backend.Attach(ctx, c)
+	return tenantSource{src, t.prefix}, err
+}
+
+// A tenantSource acknowledges and closes as the source below, whose optional
+// verbs the bus finds by Unwrap: it can delay and extend.
+type tenantSource struct {
+	backend.Source
+	prefix string
+}
+
+func (s tenantSource) Unwrap() backend.Source { return s.Source }
+
+func (s tenantSource) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	ds, err := s.Source.Receive(ctx, limit)
+	for i := range ds {
+		ds[i].Topic = strings.TrimPrefix(ds[i].Topic, s.prefix)
+	}
+	return ds, err
+}
+
+func Example_tenant() {
+	ctx := context.Background()
+	bus := eventbus.New(tenant{inmemory.New(inmemory.Options{}), "acme."}, eventbus.Options{})
+	e := &eventbus.Event{ID: "1"}
+	err := bus.Publish(ctx, "orders", e)
+	fmt.Println(err, e.Position, bus.Shutdown(ctx))
+	// Output: <nil> 0000000000000001 <nil>
+}
