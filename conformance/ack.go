@@ -93,9 +93,7 @@ func manyCallers(e *driverEnv) {
 func ackUnconfirmed(e *driverEnv) {
 	c := e.config(backend.Config{Group: "g"})
 	c.ConfirmAcks = false
-	src, err := e.b.Attach(e.Context(), c)
-	e.must(err)
-	defer src.Close()
+	src := e.attachExactly(c)
 	e.publishN(20)
 	e.ack(src, e.receive(src, 20)...)
 	e.nothing(src, 2*e.lease, "all are acknowledged")

@@ -68,8 +68,8 @@ func (e *driverEnv) learns(waiting <-chan received, src backend.Source) {
 	r := <-waiting
 	e.is("Receive that was waiting", r.err, backend.ErrGone)
 	e.by(deleted, 0, "Receive returned")
-	_, err := src.Receive(e.Context(), 1)
-	e.is("Receive after that", err, backend.ErrGone)
+	r = <-e.background(e.bounded(), src, 1)
+	e.is("Receive after that", r.err, backend.ErrGone)
 }
 
 func deleteTopic(e *driverEnv) {

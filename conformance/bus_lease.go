@@ -28,7 +28,7 @@ var busLeaseLaws = []law{
 		bus: func(e *busEnv) {
 			e.start()
 			long := func(context.Context, *eventbus.Delivery) error {
-				time.Sleep(5 * e.lease)
+				time.Sleep(3 * e.lease)
 				return nil
 			}
 			for range 3 { // one has nothing to do, and would take what it can
@@ -55,9 +55,9 @@ var busLeaseLaws = []law{
 			e.publishEvents(events(500)...) // a quick past: much may be read ahead
 			e.awaitDone(500, "g")
 			slow.Store(true)
-			es := events(520)[500:]
+			es := events(512)[500:]
 			e.publishEvents(es...)
-			e.awaitDone(520, "g")
+			e.awaitDone(512, "g")
 			e.once("g")
 		},
 	},
@@ -106,7 +106,7 @@ var busLeaseLaws = []law{
 			if cause := runs[0].cause; !errors.Is(cause, eventbus.ErrLeaseLost) {
 				e.failf("the handler's context had cause %v, want ErrLeaseLost", cause)
 			}
-			if took := runs[0].ended.Sub(start); took > e.lease+time.Second || took < e.lease/2 {
+			if took := runs[0].ended.Sub(start); took > e.lease+time.Second+hitch || took < e.lease/2 {
 				e.failf("cancelled after %v, want when the lease of %v had passed, at most a second later", took, e.lease)
 			}
 			if len(awaitTold[leaseLost](e, 1)) != 1 || len(toldOf[observer.Retried](e)) > 0 {

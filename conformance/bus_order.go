@@ -34,10 +34,10 @@ var busOrderLaws = []law{
 		bus: func(e *busEnv) {
 			e.start()
 			e.member("g", eventbus.SubscribeOptions{Concurrency: 16}, failing(func(d *eventbus.Delivery) bool {
-				return strings.HasSuffix(d.ID, "3") && d.Attempt < 4 || strings.HasSuffix(d.ID, "8") && d.Attempt < 2
+				return strings.HasSuffix(d.ID, "3") && d.Attempt < 3 || strings.HasSuffix(d.ID, "8") && d.Attempt < 2
 			}))
-			e.publishEvents(keyedEvents(200, 4)...) // fifty of each key: far more than are held behind one
-			e.awaitDone(200, "g")
+			e.publishEvents(keyedEvents(100, 4)...) // 25 of each key: more than are held behind one
+			e.awaitDone(100, "g")
 			e.inOrder("g")
 			e.settled("g")
 		},
@@ -49,11 +49,11 @@ var busOrderLaws = []law{
 			e.start()
 			e.member("g", eventbus.SubscribeOptions{Concurrency: 2, MaxInFlight: 40}, func(_ context.Context, d *eventbus.Delivery) error {
 				if d.ID == "00000" && d.Attempt == 1 {
-					return eventbus.RetryAfter(errBroken, 5*e.lease)
+					return eventbus.RetryAfter(errBroken, 3*e.lease)
 				}
 				return nil
 			})
-			e.publishEvents(keyedEvents(200, 1)...)
+			e.publishEvents(keyedEvents(100, 1)...)
 			e.awaitRuns(1, "g")
 			start := time.Now()
 			e.publishEvents(&eventbus.Event{ID: "other", Key: "other"}, &eventbus.Event{ID: "none"})
@@ -61,7 +61,7 @@ var busOrderLaws = []law{
 			if took := time.Since(start); took > 2*e.soon() {
 				e.failf("the other key was handled after %v, want at once", took)
 			}
-			e.awaitDone(202, "g")
+			e.awaitDone(102, "g")
 			e.inOrder("g")
 		},
 	},

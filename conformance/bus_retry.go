@@ -19,7 +19,7 @@ var busRetryLaws = []law{
 		needs: []need{needRest}, saboteurs: []string{"ignores-delays"},
 		bus: func(e *busEnv) {
 			e.start()
-			for _, d := range []time.Duration{0, e.lease / 4, e.lease, 3 * e.lease} {
+			for _, d := range []time.Duration{0, e.lease / 4, 2 * e.lease} {
 				name := strings.NewReplacer(".", "-", "µ", "u").Replace(d.String())
 				e.memberOf(name, name, eventbus.SubscribeOptions{}, func(_ context.Context, del *eventbus.Delivery) error {
 					if del.Attempt == 1 {
@@ -58,13 +58,13 @@ var busRetryLaws = []law{
 			e.start()
 			e.member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
 				if d.Attempt == 1 {
-					return eventbus.RetryAfter(errBroken, 12*e.lease)
+					return eventbus.RetryAfter(errBroken, 5*e.lease)
 				}
 				return nil
 			})
 			e.publishEvents(&eventbus.Event{})
 			e.awaitDone(1, "g")
-			e.gap("g", 0, 12*e.lease)
+			e.gap("g", 0, 5*e.lease)
 		},
 	},
 	{
@@ -74,7 +74,7 @@ var busRetryLaws = []law{
 			e.start()
 			e.member("g", eventbus.SubscribeOptions{Concurrency: 2, MaxInFlight: 2}, func(_ context.Context, d *eventbus.Delivery) error {
 				if strings.HasPrefix(d.ID, "late") && d.Attempt == 1 {
-					return eventbus.RetryAfter(errBroken, 6*e.lease)
+					return eventbus.RetryAfter(errBroken, 3*e.lease)
 				}
 				return nil
 			})
@@ -121,7 +121,7 @@ var busRetryLaws = []law{
 			ev := &eventbus.Event{Type: "t", Key: "k", Headers: eventbus.Headers{{Name: "h", Value: "v"}}, Payload: []byte("\x00raw\xff")}
 			e.publishEvents(ev)
 			e.awaitDone(1, "dead")
-			e.quiet(e.lease + e.soon())
+			e.settled("g")
 			if n := len(e.log.all("g")); n != 3 {
 				e.failf("got %d runs, want 3", n)
 			}
@@ -140,7 +140,6 @@ var busRetryLaws = []law{
 			if e.once("dead"); len(awaitTold[deadLettered](e, 1)) != 1 {
 				e.failf("want one dead letter told")
 			}
-			e.settled("g")
 		},
 	},
 	{
@@ -158,7 +157,7 @@ var busRetryLaws = []law{
 			e.publishEvents(&eventbus.Event{ID: "permanent"}, &eventbus.Event{ID: "drop"})
 			e.awaitDone(1, "dead")
 			awaitTold[discarded](e, 1)
-			e.quiet(e.lease + e.soon())
+			e.settled("g")
 			if n := len(e.log.all("g")); n != 2 {
 				e.failf("got %d runs, want 2", n)
 			}
@@ -168,7 +167,6 @@ var busRetryLaws = []law{
 			if c := s.Counts(); c.Discarded != 1 || c.DeadLettered != 1 || len(awaitTold[discarded](e, 1)) != 1 {
 				e.failf("got counts %+v, want one discarded and one dead-lettered, both told", c)
 			}
-			e.settled("g")
 		},
 	},
 	{
@@ -191,9 +189,8 @@ var busRetryLaws = []law{
 			e.awaitRuns(2, "g")
 			down.Store(false)
 			e.awaitDone(1, "dead")
-			e.quiet(e.lease + e.soon())
-			e.once("dead")
 			e.settled("g")
+			e.once("dead")
 		},
 	},
 	{
@@ -235,7 +232,7 @@ var busRetryLaws = []law{
 			e.publishEvents(&eventbus.Event{ID: "unreadable", Payload: []byte("raw \x00\xff")}, &eventbus.Event{ID: "gone"}, &eventbus.Event{ID: "good"})
 			e.awaitDone(2, "g", "dead")
 			gone := awaitTold[discarded](e, 1)
-			e.quiet(e.lease + e.soon())
+			e.settled("g")
 			if runs := e.log.all("g"); len(runs) != 1 || runs[0].delivery.ID != "good" {
 				e.failf("got %d runs, want one, of the readable message", len(runs))
 			}
@@ -246,7 +243,6 @@ var busRetryLaws = []law{
 			if len(gone) != 1 || gone[0].Reason != "gone" {
 				e.failf("got %v, want one discard of what is gone", gone)
 			}
-			e.settled("g")
 		},
 	},
 	{
@@ -276,14 +272,22 @@ func (e *busEnv) gap(name string, i int, d time.Duration) {
 	}
 }
 
-// crash takes n events of a group so many times and abandons them, as a process
-// does that is killed each time.
+// crash takes n events of a group so many times without a verdict, as processes
+// do that are killed each time.
 func (e *busEnv) crash(group string, times, n int) {
 	e.Helper()
-	src := e.attachAs(backend.Config{Group: group, Lease: e.lease})
+	delays, lease := needDelayer.claimed(e.driverEnv), e.lease
+	if !delays {
+		lease /= 8
+	}
+	src := e.attachAs(backend.Config{Group: group, Lease: lease})
 	for range times {
-		e.receive(src, n)
+		if ds := e.receive(src, n); delays { // sooner than when the lease has passed
+			e.verb(e.delay(src, 0, ds...))
+		}
 	}
 	e.must(src.Close())
-	time.Sleep(e.lease + e.soon())
+	if !delays {
+		time.Sleep(lease + e.soon())
+	}
 }

@@ -202,13 +202,28 @@ func (e *busEnv) end() {
 	}
 }
 
-// settled expects that every group named has nothing left. The backend must
-// still be open.
+// settled expects that every group named has nothing left and that nothing more
+// comes to any handler. The backend must still be open.
 func (e *busEnv) settled(groups ...string) {
 	e.Helper()
+	runs := e.log.count()
+	ctx, cancel := context.WithTimeout(e.Context(), e.lease+e.soon())
+	defer cancel()
+	found := make(chan string, len(groups))
 	for _, g := range groups {
-		e.nothing(e.attach(g), e.lease+e.soon(), "group "+g+" should have nothing left")
+		read := e.background(ctx, e.attach(g), 1)
+		go func() {
+			if r := <-read; len(r.ds) > 0 {
+				found <- fmt.Sprintf("group %s got delivery %q, attempt %d, want none: it should have nothing left", g, r.ds[0].ID, r.ds[0].Attempt)
+			}
+		}()
 	}
+	select {
+	case what := <-found:
+		e.failf("%s", what)
+	case <-ctx.Done():
+	}
+	e.still(runs, 0)
 }
 
 // told lists the events of one type that the observer was told, with the lock

@@ -70,7 +70,7 @@ func longDelay(e *driverEnv) {
 	e.publishN(1)
 	d := e.one(src)
 	start := time.Now()
-	wait := 12 * e.lease
+	wait := 5 * e.lease
 	e.verb(e.delay(src, wait, d))
 	e.publish(&backend.Message{ID: "next year"})
 	e.verb(e.delay(src, e.longest(365*24*time.Hour), e.one(src)))

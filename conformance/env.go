@@ -29,6 +29,9 @@ const topic = "orders"
 // milliseconds.
 const tick = 2 * time.Millisecond
 
+// hitch is how long a busy machine may hold up anything.
+const hitch = 400 * time.Millisecond
+
 func newDriverEnv(t *testing.T, s *Suite, l law) *driverEnv {
 	e := &driverEnv{T: t, suite: s, law: l, lease: s.Lease, b: s.New(t)}
 	e.limits = backend.LimitsOf(e.b)
@@ -83,8 +86,9 @@ func (e *driverEnv) is(what string, got, want error) {
 	}
 }
 
-// soon is how late something may be that is due: leases are chosen so that the
-// slowest call takes less than half of one.
+// soon is how late something may be that is due: half a second by the contract,
+// and the slowest call to the backend, for which leases are chosen such that it
+// takes less than half of one.
 func (e *driverEnv) soon() time.Duration { return e.lease/2 + 500*time.Millisecond }
 
 // patience is how long a test waits for what must come.
@@ -115,10 +119,16 @@ func (e *driverEnv) attach(group string) backend.Source {
 // attachAs attaches with a config whose missing fields are filled in.
 func (e *driverEnv) attachAs(c backend.Config) backend.Source {
 	e.Helper()
-	src, err := e.b.Attach(e.Context(), e.config(c))
+	return e.attachExactly(e.config(c))
+}
+
+// attachExactly attaches with this config.
+func (e *driverEnv) attachExactly(c backend.Config) backend.Source {
+	e.Helper()
+	src, err := e.b.Attach(e.Context(), c)
 	e.must(err)
 	e.Cleanup(func() { src.Close() })
-	return src
+	return &member{Source: src}
 }
 
 func (e *driverEnv) config(c backend.Config) backend.Config {
@@ -208,11 +218,27 @@ func (e *driverEnv) receiveWithin(src backend.Source, n int, d time.Duration) (a
 	return all
 }
 
-// nothing expects no delivery within d.
+// nothing expects no delivery within d, and takes no longer than d: a Receive
+// that does is waited for by the next one.
 func (e *driverEnv) nothing(src backend.Source, d time.Duration, why string) {
 	e.Helper()
-	if ds := e.receiveWithin(src, 1, d); len(ds) > 0 {
-		e.failf("got delivery %q, attempt %d, want none: %s", ds[0].ID, ds[0].Attempt, why)
+	ctx, cancel := context.WithTimeout(e.Context(), d)
+	defer cancel()
+	end := time.After(d)
+	m := src.(*member)
+	for ctx.Err() == nil {
+		select {
+		case r := <-m.reading(ctx, 1):
+			m.read = nil
+			if len(r.ds) > 0 {
+				e.failf("got delivery %q, attempt %d, want none: %s", r.ds[0].ID, r.ds[0].Attempt, why)
+			}
+			if r.err != nil && ctx.Err() == nil && !errors.Is(r.err, context.Canceled) && !errors.Is(r.err, context.DeadlineExceeded) {
+				e.failf("Receive: got error %v, want none", r.err)
+			}
+		case <-end:
+			return
+		}
 	}
 }
 

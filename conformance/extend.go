@@ -22,7 +22,7 @@ func extend(e *driverEnv) {
 	one, two := e.attach("g"), e.attach("g")
 	e.publishN(3)
 	ds := e.receive(one, 3)
-	for range 6 {
+	for range 4 {
 		e.nothing(two, e.lease/2, "all are extended")
 		e.verb(e.extend(one, ds...))
 	}

@@ -12,7 +12,7 @@ import (
 // How a Receive that waits comes to return.
 var wakeLaws = []law{
 	{
-		id: "D17", name: "wake-latency", promise: "a message published to an idle group is received within half a second",
+		id: "D17", name: "wake-latency", promise: "a message published to an idle group is received within half a second, mostly",
 		saboteurs: []string{"polls-seldom"}, driver: wakeLatency,
 	}, {
 		id: "C12", name: "wakes-each", promise: "if one member takes only a part, another that waits gets the rest",
@@ -28,13 +28,6 @@ var wakeLaws = []law{
 		id: "S06", name: "cancel-fast", promise: "Receive returns within a second after its context is done",
 		saboteurs: []string{"deaf-to-cancel"}, driver: cancelFast,
 	},
-}
-
-// A received is the outcome of one Receive, and how long it took.
-type received struct {
-	ds   []backend.Delivery
-	err  error
-	took time.Duration
 }
 
 // background calls Receive in the background until it brings something, or an
@@ -55,24 +48,27 @@ func (e *driverEnv) background(ctx context.Context, src backend.Source, max int)
 
 func wakeLatency(e *driverEnv) {
 	src := e.attach("g")
+	var took []time.Duration
 	for range 5 {
-		ctx, cancel := context.WithTimeout(e.Context(), e.patience())
-		c := e.background(ctx, src, 10)
+		c := e.background(e.bounded(), src, 10)
 		time.Sleep(e.lease / 3)
 		start := time.Now()
 		e.publishN(1)
 		r := <-c
-		took := time.Since(start)
-		cancel()
+		took = append(took, time.Since(start))
 		e.must(r.err)
-		if len(r.ds) == 0 { // it may return none
-			r.ds = e.receive(src, 1)
-			took = time.Since(start)
-		}
-		if took > 500*time.Millisecond {
-			e.failf("received after %v, want within 500ms", took)
-		}
 		e.ack(src, r.ds...)
+	}
+	e.mostly(took, 500*time.Millisecond, "received")
+}
+
+// mostly expects that of several times most were within limit: a machine may be
+// busy now and then.
+func (e *driverEnv) mostly(took []time.Duration, limit time.Duration, what string) {
+	e.Helper()
+	slices.Sort(took)
+	if median := took[len(took)/2]; median > limit {
+		e.failf("%s after %v, want mostly within %v", what, took, limit)
 	}
 }
 
@@ -107,17 +103,10 @@ func wakesForDelays(e *driverEnv) {
 	d := e.one(one)
 	waiting := e.background(e.bounded(), two, 1)
 	time.Sleep(e.lease / 4)
-	for len(waiting) > 0 { // it may return none
-		e.must((<-waiting).err)
-		waiting = e.background(e.bounded(), two, 1)
-	}
 	start := time.Now()
 	e.verb(e.delay(one, e.lease/2, d))
 	r := <-waiting
 	e.must(r.err)
-	if len(r.ds) == 0 {
-		e.one(two)
-	}
 	e.notBefore(start, e.lease/2, "it came back")
 	e.by(start, e.lease/2, "it came back")
 }
@@ -141,9 +130,6 @@ func cancelPassesOn(e *driverEnv) {
 		}
 		second := <-waiting
 		e.must(second.err)
-		if len(second.ds) == 0 { // it may return none
-			second.ds = e.receive(two, 1)
-		}
 		e.by(start, time.Second, "another received it")
 		e.ack(two, second.ds...)
 	}

@@ -204,8 +204,8 @@ var delaying = []Saboteur{
 			m.delay = func(context.Context, []backend.Delayed) error { return nil }
 		}
 	}},
-	{"caps-delays", "a delay is at most ten leases", func(b *bus) {
-		delays(b, func(m *member, d *backend.Delayed) { d.For = min(d.For, 10*m.config.Lease) })
+	{"caps-delays", "a delay is at most three leases", func(b *bus) {
+		delays(b, func(m *member, d *backend.Delayed) { d.For = min(d.For, 3*m.config.Lease) })
 	}},
 	{"delays-a-lease-at-least", "a delay is at least a lease", func(b *bus) {
 		delays(b, func(m *member, d *backend.Delayed) { d.For = max(d.For, m.config.Lease) })

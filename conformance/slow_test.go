@@ -1,0 +1,122 @@
+package conformance
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// A slow backend does what the contract allows and brokers do: every call takes
+// a while, a read ends after half a second with nothing and notices a cancel
+// late, delays and expired leases are late, the latter so much that what is new
+// may go before.
+type slow struct{ backend.Backend }
+
+func (s slow) Unwrap() backend.Backend { return s.Backend }
+
+// upTo waits for some time that is no more than d.
+func upTo(d time.Duration) time.Duration { return rand.N(d) + time.Microsecond }
+
+func call() { time.Sleep(time.Millisecond + upTo(4*time.Millisecond)) }
+
+func (s slow) Publish(ctx context.Context, msgs []*backend.Message) error {
+	call()
+	return s.Backend.Publish(ctx, msgs)
+}
+
+func (s slow) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	call()
+	if c.Lease > 0 {
+		c.Lease += upTo(500 * time.Millisecond)
+	}
+	src, err := s.Backend.Attach(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &slowSource{src}, nil
+}
+
+type slowSource struct{ backend.Source }
+
+func (s *slowSource) Unwrap() backend.Source { return s.Source }
+
+func (s *slowSource) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+	if ctx.Err() != nil {
+		return s.Source.Receive(ctx, max)
+	}
+	block, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(upTo(400*time.Millisecond), cancel) })()
+	ds, err := s.Source.Receive(block, max)
+	if err != nil && block.Err() != nil {
+		err = ctx.Err()
+	}
+	return ds, err
+}
+
+func (s *slowSource) Ack(ctx context.Context, ds []backend.Delivery) error {
+	call()
+	return s.Source.Ack(ctx, ds)
+}
+
+func (s *slowSource) Extend(ctx context.Context, ds []backend.Delivery) error {
+	call()
+	return s.Source.(backend.Extender).Extend(ctx, ds)
+}
+
+// Delay is late by the same for all, so that it keeps their order.
+func (s *slowSource) Delay(ctx context.Context, ds []backend.Delayed) error {
+	call()
+	late := upTo(60 * time.Millisecond)
+	if rand.IntN(4) == 0 {
+		late = upTo(480 * time.Millisecond)
+	}
+	delayed := make([]backend.Delayed, len(ds))
+	for i, d := range ds {
+		d.For = max(d.For, 0) + late
+		delayed[i] = d
+	}
+	return s.Source.(backend.Delayer).Delay(ctx, delayed)
+}
+
+// What brokers take their time for breaks no law.
+func TestSlowBroker(t *testing.T) { Run(t, slowSuite()) }
+
+func slowSuite() Suite {
+	open := func(t *testing.T, o inmemory.Options) backend.Backend {
+		b := inmemory.New(o)
+		t.Cleanup(func() { b.Close() })
+		return slow{b}
+	}
+	return Suite{
+		Name:   "slow",
+		Lease:  2 * time.Second,
+		Around: synctest.Test,
+		New: func(t *testing.T) backend.Backend {
+			return open(t, inmemory.Options{MaxBytes: 16 << 20, OnceWindow: 8 * time.Second})
+		},
+		NewBounded: func(t *testing.T, messages int) backend.Backend {
+			return open(t, inmemory.Options{MaxMessages: messages})
+		},
+	}
+}
+
+// realClock is the environment variable that asks for TestRealClock.
+const realClock = "EVENTBUS_REAL_CLOCK"
+
+// TestRealClock is what a broker's run of the suite looks like: how long the
+// laws take, and whether they bear a machine that is busy.
+func TestRealClock(t *testing.T) {
+	if os.Getenv(realClock) == "" {
+		t.Skip("it takes a minute: set " + realClock)
+	}
+	s := slowSuite()
+	s.Around, s.Parallel = nil, true
+	Run(t, s)
+}
