@@ -24,9 +24,13 @@ var (
 	oldYAML = "gopkg.in/yaml"
 	cobra   = "github.com/spf13/cobra"
 	otelSDK = "go.opentelemetry.io/otel/sdk"
+
+	// For tests only: they start and harm servers.
+	redistest  = module + "/internal/redistest"
+	faultproxy = module + "/internal/faultproxy"
 )
 
-var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK}
+var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy}
 
 // rows say what a package must not link. A package that does not exist fails.
 var rows = []struct {
@@ -43,6 +47,8 @@ var rows = []struct {
 	{"inmemory", everything},
 	{"middleware", everything},
 	{"eventbustest", everything},
+	{"internal/faultproxy", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest}},
+	{"internal/redistest", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, faultproxy}},
 }
 
 func TestLayers(t *testing.T) {

@@ -1,0 +1,56 @@
+package faultproxy
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// counts are what has passed since the proxy began.
+type counts struct {
+	roundTrips atomic.Int64
+
+	mu       sync.Mutex
+	commands map[string]*atomic.Int64
+}
+
+// command is the counter of a name.
+func (c *counts) command(name string) *atomic.Int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.commands[name]
+	if n == nil {
+		n = new(atomic.Int64)
+		c.commands[name] = n
+	}
+	return n
+}
+
+// Commands says how many Redis commands clients have sent, by upper-case name.
+// It is empty on a proxy without [RESP].
+func (p *Proxy) Commands() map[string]int64 {
+	p.counts.mu.Lock()
+	defer p.counts.mu.Unlock()
+	m := make(map[string]int64, len(p.counts.commands))
+	for name, n := range p.counts.commands {
+		m[name] = n.Load()
+	}
+	return m
+}
+
+// RoundTrips says how often a client began to send while it waited for nothing:
+// a pipeline counts once, however long it is. With [RESP] a client waits until it
+// has as many replies as it has sent commands; without, until the server has said
+// anything since.
+func (p *Proxy) RoundTrips() int64 { return p.counts.roundTrips.Load() }
+
+// Connections says how many connections are open.
+func (p *Proxy) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}
+
+// Bytes says how many bytes have come from clients and from the server.
+func (p *Proxy) Bytes() (sent, received int64) {
+	return p.up.bytes.Load(), p.down.bytes.Load()
+}

@@ -1,0 +1,269 @@
+package faultproxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// link is one connection of a client, and the one to the server behind it. It
+// runs two goroutines, up (requests) and down (replies).
+type link struct {
+	proxy  *Proxy
+	client net.Conn
+	done   chan struct{} // closed by end
+	dead   atomic.Bool   // swallowed: nothing from the server passes any more
+	gone   atomic.Bool   // the server takes nothing any more
+
+	requests requests // owned by up
+	replies  replies  // owned by down
+	sent     atomic.Int64
+	replied  atomic.Int64
+	answered atomic.Bool // the server has spoken since the client began
+	strange  atomic.Bool // replies are not RESP and cannot be numbered
+	taken    atomic.Bool // drop is not nil, to be read without the lock
+
+	mu     sync.Mutex
+	ended  bool
+	server net.Conn // nil before dial
+	drop   *drop    // the reply to lose here, if any
+}
+
+func newLink(p *Proxy, client net.Conn) *link {
+	l := &link{proxy: p, client: client, done: make(chan struct{})}
+	l.requests.named = l.named
+	l.requests.counters = &p.counts
+	l.answered.Store(true)
+	return l
+}
+
+// run carries the connection until it ends.
+func (l *link) run() {
+	server, err := l.proxy.dial()
+	if err != nil || !l.connect(server) {
+		l.end(true)
+		return
+	}
+	var up sync.WaitGroup
+	up.Go(l.up)
+	l.down()
+	up.Wait()
+}
+
+// connect keeps the connection to the server, unless the link has ended.
+func (l *link) connect(server net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.server = server
+	if l.ended {
+		reset(server)
+	}
+	return !l.ended
+}
+
+// end closes both connections; with a reset, what is on the way is lost.
+func (l *link) end(hard bool) {
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return
+	}
+	l.ended = true
+	d := l.drop
+	l.drop = nil
+	conns := []net.Conn{l.client}
+	if l.server != nil {
+		conns = append(conns, l.server)
+	}
+	l.mu.Unlock()
+	// Out of the list first: who sees the connection broken finds it uncounted.
+	l.proxy.remove(l)
+	close(l.done)
+	for _, c := range conns {
+		if hard {
+			reset(c)
+		} else {
+			c.Close()
+		}
+	}
+	if d != nil {
+		l.proxy.rearm(d)
+	}
+}
+
+func reset(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	c.Close()
+}
+
+// up carries requests until the client closes. A server that takes nothing any
+// more may still have said something: down ends the link then.
+func (l *link) up() {
+	f := &flow{link: l, from: l.client, to: l.server, line: &l.proxy.up, deaf: l.gone.Load}
+	for {
+		err := f.run(l.request)
+		if errors.Is(err, io.EOF) {
+			l.end(false)
+			return
+		}
+		select {
+		case <-l.done:
+			return
+		default:
+		}
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "write" {
+			l.gone.Store(true)
+			continue
+		}
+		l.end(true)
+		return
+	}
+}
+
+// down carries replies until the server closes, of which a client of a half-open
+// peer hears nothing.
+func (l *link) down() {
+	f := &flow{link: l, from: l.server, to: l.client, line: &l.proxy.down, deaf: l.dead.Load}
+	err := f.run(l.reply)
+	switch {
+	case err == nil: // the reply to drop is here
+		l.mu.Lock()
+		d := l.drop
+		l.drop = nil
+		l.mu.Unlock()
+		l.end(true)
+		if d != nil {
+			close(d.done)
+		}
+	case l.dead.Load():
+		<-l.done
+	default:
+		l.end(!errors.Is(err, io.EOF))
+	}
+}
+
+// request sees what the client sends.
+func (l *link) request(chunk []byte) (pass int, last bool) {
+	p := l.proxy
+	numbered := p.resp && !l.requests.lost
+	if (!numbered || l.requests.state == between) && l.idle(numbered) {
+		p.counts.roundTrips.Add(1)
+	}
+	free := !l.taken.Load()
+	if free && p.armed.Load() > 0 {
+		if d := p.take(func(d *drop) bool { return d.chunk != nil && d.chunk(chunk) }); d != nil {
+			from := l.sent.Load()
+			if l.requests.unnamed() {
+				from++
+			}
+			l.accept(d, from, numbered)
+		}
+	}
+	if numbered {
+		l.requests.feed(chunk)
+		if free && l.taken.Load() {
+			l.extend()
+		}
+	}
+	return len(chunk), false
+}
+
+// idle says whether the client waited for nothing, and that it does now.
+func (l *link) idle(numbered bool) bool {
+	answered := l.answered.Load()
+	if answered {
+		l.answered.Store(false)
+	}
+	if numbered && !l.strange.Load() {
+		return l.sent.Load() == l.replied.Load()
+	}
+	return answered
+}
+
+// named is told of each command when its name has been read.
+func (l *link) named(name []byte) {
+	n := l.sent.Add(1)
+	if l.proxy.armed.Load() == 0 || l.taken.Load() {
+		return
+	}
+	match := func(d *drop) bool { return d.chunk == nil && slices.Contains(d.commands, string(name)) }
+	if d := l.proxy.take(match); d != nil {
+		l.accept(d, n, true)
+	}
+}
+
+// accept makes d the drop of this link: of the replies from this number on.
+func (l *link) accept(d *drop, from int64, numbered bool) {
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		l.proxy.rearm(d)
+		return
+	}
+	d.from, d.until, d.numbered = from, from, numbered
+	l.drop = d
+	l.taken.Store(true)
+	l.mu.Unlock()
+}
+
+// extend lets the drop that was just taken reach over all that was read with it.
+func (l *link) extend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.drop; d != nil {
+		d.until = max(d.until, l.sent.Load())
+	}
+}
+
+// reply sees what the server says. It passes all but what is to be dropped, and
+// is done with the link when that is complete.
+func (l *link) reply(chunk []byte) (pass int, last bool) {
+	if !l.answered.Load() {
+		l.answered.Store(true)
+	}
+	var d *drop
+	var from, until int64
+	numbered := l.proxy.resp
+	if l.taken.Load() {
+		l.mu.Lock()
+		if d = l.drop; d != nil {
+			from, until = d.from, d.until
+			numbered = numbered && d.numbered
+		}
+		l.mu.Unlock()
+	}
+	if d != nil && (!numbered || l.replies.lost) {
+		return 0, true
+	}
+	if !l.proxy.resp || l.replies.lost {
+		return len(chunk), false
+	}
+	pass = -1
+	for at := 0; at < len(chunk); {
+		if pass < 0 && d != nil && l.replied.Load()+1 >= from {
+			pass = at
+		}
+		n, ended := l.replies.next(chunk[at:])
+		at += n
+		if l.replies.lost {
+			l.strange.Store(true)
+			break
+		}
+		if ended && !l.replies.push && l.replied.Load() < l.sent.Load() {
+			l.replied.Add(1)
+		}
+		if d != nil && l.replied.Load() >= until {
+			last = true
+		}
+	}
+	if pass < 0 {
+		pass = len(chunk)
+	}
+	return pass, last
+}

@@ -1,0 +1,39 @@
+//go:build !linux
+
+package redistest
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+)
+
+var (
+	heldMu sync.Mutex
+	held   []*os.File // the ends of the pipes that are here, kept open
+)
+
+// startBound starts a process, and a shell that kills it when this one ends,
+// however it does: the shell reads from a pipe whose other end is here only.
+func startBound(cmd *exec.Cmd) error {
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	if err := cmd.Start(); err != nil {
+		ours.Close()
+		return err
+	}
+	watch := exec.Command("/bin/sh", "-c", `read _; kill -9 "$1"`, "watch", strconv.Itoa(cmd.Process.Pid))
+	watch.Stdin = theirs
+	if err := watch.Start(); err != nil {
+		ours.Close()
+		return err
+	}
+	heldMu.Lock()
+	defer heldMu.Unlock()
+	held = append(held, ours)
+	return nil
+}

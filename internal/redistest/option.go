@@ -1,0 +1,92 @@
+package redistest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// settings are how a server is started.
+type settings struct {
+	args      []string
+	lines     []string // of its configuration
+	noAOF     bool
+	socket    bool
+	socketDir string
+	tls       bool
+	certs     *Certs
+	pair      Pair
+	clustered bool
+	sentinel  bool
+	shared    bool
+}
+
+// Option changes how a server is started.
+type Option func(*settings)
+
+// Args adds arguments of the command line, as --maxmemory 10mb.
+func Args(args ...string) Option {
+	return func(s *settings) { s.args = append(s.args, args...) }
+}
+
+// TLS lets the server speak TLS only, with certificates of its own, and asks
+// clients for theirs; see [Server.Certificates].
+func TLS() Option {
+	return func(s *settings) { s.tls = true }
+}
+
+// TLSWith is TLS with one of these certificates for the server, as one that has
+// expired.
+func TLSWith(c *Certs, server Pair) Option {
+	return func(s *settings) { s.tls, s.certs, s.pair = true, c, server }
+}
+
+// Socket lets the server listen on a unix socket too; see [Server.Socket].
+func Socket() Option {
+	return func(s *settings) { s.socket = true }
+}
+
+// WithoutAOF lets the server keep nothing over a restart.
+func WithoutAOF() Option {
+	return func(s *settings) { s.noAOF = true }
+}
+
+// lines adds to the configuration.
+func lines(l ...string) Option {
+	return func(s *settings) { s.lines = append(s.lines, l...) }
+}
+
+// configure writes the configuration, and the accounts if there are none yet. It
+// is a file because sentinels and clusters change it.
+func (p *process) configure() error {
+	conf := []string{"bind 127.0.0.1", "protected-mode no", `dir "` + p.dir + `"`}
+	if p.tls {
+		conf = append(conf, "port 0", fmt.Sprintf("tls-port %d", p.port),
+			"tls-auth-clients yes", `tls-ca-cert-file "`+p.certs.CA+`"`,
+			`tls-cert-file "`+p.pair.Cert+`"`, `tls-key-file "`+p.pair.Key+`"`)
+	} else {
+		conf = append(conf, fmt.Sprintf("port %d", p.port))
+	}
+	if p.socket {
+		conf = append(conf, `unixsocket "`+filepath.Join(p.socketDir, "redis.sock")+`"`)
+	}
+	if !p.sentinel {
+		conf = append(conf, `save ""`, "auto-aof-rewrite-percentage 0")
+		if !p.noAOF {
+			conf = append(conf, "appendonly yes", "appendfsync everysec")
+		}
+	}
+	if !p.sentinel && p.password() == "" && !p.shared {
+		users := filepath.Join(p.dir, "users.acl")
+		conf = append(conf, `aclfile "`+users+`"`)
+		if err := os.WriteFile(users, nil, 0o600); err != nil {
+			return fmt.Errorf("redistest: %w", err)
+		}
+	}
+	conf = append(conf, p.lines...)
+	if err := os.WriteFile(filepath.Join(p.dir, "redis.conf"), []byte(strings.Join(conf, "\n")+"\n"), 0o600); err != nil {
+		return fmt.Errorf("redistest: %w", err)
+	}
+	return nil
+}
