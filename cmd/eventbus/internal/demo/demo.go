@@ -5,12 +5,12 @@ package demo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"time"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 )
 
 // A Demo publishes the events of an input to three groups with troubles of
@@ -156,18 +156,8 @@ func (d *Demo) locate(b batch, err error) error {
 	if err == nil {
 		return nil
 	}
-	if p, ok := errors.AsType[*eventbus.PublishError](err); ok {
-		for i, e := range p.Errors {
-			if e != nil {
-				return d.input.at(b.lines[i], e)
-			}
-		}
-	}
-	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
-		i, field := 0, ""
-		if n, _ := fmt.Sscanf(f.Field, "events[%d].%s", &i, &field); n == 2 && i < len(b.lines) {
-			return d.input.at(b.lines[i], fmt.Errorf("%s %s", field, f.Reason))
-		}
+	if i, why := ndjson.Refused(err); i >= 0 && i < len(b.lines) {
+		return d.input.At(b.lines[i], why)
 	}
 	return err
 }

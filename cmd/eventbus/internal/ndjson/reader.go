@@ -1,0 +1,99 @@
+// Package ndjson reads and writes events as JSON, one object a line.
+package ndjson
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// maxLine is the longest line that is read: a payload of the largest size, and
+// everything around it.
+const maxLine = 2 << 20
+
+// A Reader reads events, one a line, in the form that [Append] writes; all
+// fields may be missing, others are refused. Empty lines are skipped. It keeps
+// nothing of what it has read.
+type Reader struct {
+	name    string
+	scanner *bufio.Scanner
+	line    int
+}
+
+// NewReader returns a Reader of r. Its errors call it name.
+func NewReader(name string, r io.Reader) *Reader {
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 0, 64<<10), maxLine)
+	return &Reader{name: name, scanner: s}
+}
+
+// Next returns the next event and the line it is on, or io.EOF.
+func (r *Reader) Next() (*eventbus.Event, int, error) {
+	for r.scanner.Scan() {
+		r.line++
+		text := bytes.TrimSpace(r.scanner.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		e, err := parse(text)
+		if err != nil {
+			return nil, r.line, r.At(r.line, err)
+		}
+		return e, r.line, nil
+	}
+	switch err := r.scanner.Err(); {
+	case err == nil:
+		return nil, r.line, io.EOF
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, r.line, r.At(r.line+1, fmt.Errorf("longer than %d bytes", maxLine))
+	default:
+		return nil, r.line, r.At(r.line+1, err)
+	}
+}
+
+// At says where in the input err is.
+func (r *Reader) At(line int, err error) error { return fmt.Errorf("%s:%d: %w", r.name, line, err) }
+
+func parse(text []byte) (*eventbus.Event, error) {
+	if text[0] != '{' {
+		return nil, errors.New("not an event as JSON: it does not begin with {")
+	}
+	var l line
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&l); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("the line ends too early")
+		}
+		return nil, fmt.Errorf("not an event as JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if d.InputOffset() != int64(len(text)) {
+		return nil, errors.New("not an event as JSON: there is more after it")
+	}
+	return l.event()
+}
+
+// Refused returns which of the events of one Publish is the first that err is
+// about, and what is wrong with it; -1 if err is about none of them.
+func Refused(err error) (int, error) {
+	if p, ok := errors.AsType[*eventbus.PublishError](err); ok {
+		for i, e := range p.Errors {
+			if e != nil {
+				return i, e
+			}
+		}
+	}
+	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
+		i, field := 0, ""
+		if n, _ := fmt.Sscanf(f.Field, "events[%d].%s", &i, &field); n == 2 {
+			return i, fmt.Errorf("%s %s", field, f.Reason)
+		}
+	}
+	return -1, err
+}
