@@ -13,8 +13,8 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Refuse, if on, makes the server look down: connections are cut and new ones
-// closed at once. If off, it ends that.
+// Refuse makes the server look down while it is on: connections are cut, and new
+// ones closed at once.
 func (p *Proxy) Refuse(on bool) {
 	p.mu.Lock()
 	p.refusing = on
@@ -48,11 +48,10 @@ func (p *Proxy) Freeze() (thaw func()) {
 	})
 }
 
-// Swallow, if on, makes the server a half-open peer: on every connection open now,
-// and on new ones, what the server says is discarded, even that it has gone;
-// what clients send arrives. If off, new connections are fine again, and
-// those that have lost something stay dead until an end closes them: a stream
-// with a hole is of no use.
+// Swallow makes the server a half-open peer: while it is on, what the server says
+// on any connection is discarded, even that it has gone; what clients send
+// arrives. Once it is off new connections are fine, and those that were open
+// meanwhile stay dead until an end closes them: a stream with a hole is of no use.
 func (p *Proxy) Swallow(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,6 +31,18 @@ func newRig(t *testing.T) *rig {
 	return &rig{proxy: faultproxy.New(t, s.Addr(), faultproxy.RESP), server: s, behind: s.Client(t)}
 }
 
+func newTLSRig(t *testing.T) *rig {
+	t.Helper()
+	s := redistest.Start(t, redistest.TLS())
+	return &rig{proxy: faultproxy.New(t, s.Addr(), faultproxy.RESP), server: s}
+}
+
+func newSocketRig(t *testing.T) *rig {
+	t.Helper()
+	s := redistest.Start(t, redistest.Socket())
+	return &rig{proxy: faultproxy.New(t, s.Socket(), faultproxy.RESP), server: s}
+}
+
 // client is one that repeats nothing and says nothing of its own, on one
 // connection.
 func (r *rig) client(t *testing.T, change ...func(*redis.Options)) *redis.Client {

@@ -203,7 +203,7 @@ func (s *Server) Certificates() *Certs { return s.certs }
 // Client is a client to prepare and to inspect the server with. It is closed when
 // the test ends.
 func (s *Server) Client(t testing.TB) *redis.Client {
-	o := &redis.Options{Addr: s.Addr(), Protocol: 2, DisableIdentity: true, Password: s.password()}
+	o := &redis.Options{Addr: s.Addr(), Protocol: 2, DisableIdentity: true, DialerRetries: 1, Password: s.password()}
 	if s.tls {
 		o.TLSConfig = s.certs.Config()
 	}
