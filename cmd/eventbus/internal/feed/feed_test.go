@@ -1,0 +1,126 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+func numbered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"id":"e-%d","key":"k-%d","data":%d}`+"\n", i, i%7, i)
+	}
+	return b.String()
+}
+
+// stored are the IDs in topic t, in order.
+func stored(t *testing.T, b backend.Reader) (ids []string) {
+	ms, err := b.Read(t.Context(), "t", "", 1_000_000)
+	if !errors.Is(err, backend.ErrGone) {
+		require.NoError(t, err)
+	}
+	for _, m := range ms {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+func TestFeedKeepsTheOrder(t *testing.T) {
+	b := inmemory.New(inmemory.Options{})
+	bus := eventbus.New(b, eventbus.Options{})
+	calls := 0
+	counted := eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+		calls++
+		time.Sleep(time.Millisecond) // a broker is not that near
+		return bus.Publish(ctx, topic, events...)
+	})
+	const n = 50_000
+	f := &Feed{Bus: counted, Topic: "t", Input: ndjson.NewReader("in", strings.NewReader(numbered(n)))}
+	got, err := f.Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, n, got)
+	ids := stored(t, b)
+	require.Len(t, ids, n)
+	for i, id := range ids {
+		require.Equal(t, fmt.Sprintf("e-%d", i), id)
+	}
+	require.Less(t, calls, n/10, "in batches")
+}
+
+// What is wrong is named with its line, and what comes before it is stored.
+func TestFeedEndsWhereTheInputIsWrong(t *testing.T) {
+	for _, row := range []struct{ name, line, want string }{
+		{"not JSON", "what", "in:101: not an event as JSON"},
+		{"refused by the bus", `{"key":"a\u0000"}`, "in:101: Key has a control character"},
+		{"refused before", `{"type":"no"}`, "in:101: no good"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := inmemory.New(inmemory.Options{})
+			f := &Feed{
+				Bus: eventbus.New(b, eventbus.Options{}), Topic: "t",
+				Input: ndjson.NewReader("in", strings.NewReader(numbered(100)+row.line+"\n"+numbered(100))),
+				Prepare: func(e *eventbus.Event) error {
+					if e.Type == "no" {
+						return errors.New("no good")
+					}
+					return nil
+				},
+			}
+			n, err := f.Run(t.Context())
+			require.ErrorContains(t, err, row.want)
+			require.ErrorContains(t, err, "; 100 events are published")
+			require.Equal(t, 100, n)
+			require.Len(t, stored(t, b), 100)
+		})
+	}
+}
+
+func TestFeedSaysWhatTheBackendRefuses(t *testing.T) {
+	b := inmemory.New(inmemory.Options{MaxMessages: 150})
+	f := &Feed{Bus: eventbus.New(b, eventbus.Options{}), Topic: "t", Input: ndjson.NewReader("in", strings.NewReader(numbered(300)))}
+	n, err := f.Run(t.Context())
+	require.ErrorIs(t, err, eventbus.ErrFull)
+	require.ErrorContains(t, err, "in:151: ")
+	require.Equal(t, 150, n)
+
+	_, err = (&Feed{Bus: eventbus.New(b, eventbus.Options{}), Topic: "a b", Input: ndjson.NewReader("in", strings.NewReader("{}"))}).Run(t.Context())
+	require.ErrorContains(t, err, `topic "a b" contains ' '`)
+}
+
+// Whoever types events does not wait for a batch to be full.
+func TestFeedDoesNotWaitForMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		from, to := io.Pipe()
+		ended := make(chan error)
+		bus := eventbus.New(b, eventbus.Options{})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() {
+			f := &Feed{Bus: bus, Topic: "t", Input: ndjson.NewReader("in", from)}
+			_, err := f.Run(ctx)
+			ended <- err
+		}()
+		for i := range 3 {
+			fmt.Fprintln(to, "{}")
+			synctest.Wait()
+			require.Len(t, stored(t, b), i+1)
+		}
+		cancel(errors.New("enough"))
+		require.EqualError(t, <-ended, "enough; 3 events are published")
+		to.Close()
+		require.NoError(t, bus.Shutdown(t.Context()))
+	})
+}

@@ -1,0 +1,117 @@
+// Package lines lets several writers share an output line by line.
+package lines
+
+import (
+	"bytes"
+	"io"
+	"sync"
+)
+
+// A Writer passes on whole lines, one call after another. It remembers the first
+// error of the output, and writes nothing after it.
+type Writer struct {
+	broken chan struct{} // closed with the first error
+
+	mu  sync.Mutex
+	out io.Writer
+	err error
+}
+
+// New returns a Writer to out.
+func New(out io.Writer) *Writer { return &Writer{out: out, broken: make(chan struct{})} }
+
+// Write writes p, which is whole lines, at once.
+func (w *Writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.write(p)
+}
+
+func (w *Writer) write(p []byte) (n int, err error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	if n, w.err = w.out.Write(p); w.err != nil {
+		close(w.broken)
+	}
+	return n, w.err
+}
+
+// Broken is closed when the output has failed.
+func (w *Writer) Broken() <-chan struct{} { return w.broken }
+
+// Err returns the first error of the output.
+func (w *Writer) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// A Stream makes lines of what one writer writes in pieces. It is not safe for
+// concurrent use; several Streams of one Writer are.
+type Stream struct {
+	w    *Writer
+	rest []byte // the beginning of a line
+	long bool   // a line is being written that is too long to be kept: w is locked
+}
+
+// maxKept is how much of a line a Stream keeps until the line ends. What is
+// longer is passed on at once, while the other Streams wait.
+const maxKept = 256 << 10
+
+// Stream returns a new Stream. It must be closed.
+func (w *Writer) Stream() *Stream { return &Stream{w: w} }
+
+// Write passes on the lines that p ends.
+func (s *Stream) Write(p []byte) (int, error) {
+	size := len(p)
+	if s.long {
+		end := bytes.IndexByte(p, '\n') + 1
+		if end == 0 {
+			return s.w.write(p)
+		}
+		_, err := s.w.write(p[:end])
+		s.long = false
+		s.w.mu.Unlock()
+		if err != nil {
+			return 0, err
+		}
+		p = p[end:]
+	}
+	if end := bytes.LastIndexByte(p, '\n') + 1; end > 0 {
+		s.rest = append(s.rest, p[:end]...)
+		_, err := s.w.Write(s.rest)
+		s.rest = s.rest[:0]
+		if err != nil {
+			return 0, err
+		}
+		p = p[end:]
+	}
+	s.rest = append(s.rest, p...)
+	if len(s.rest) > maxKept {
+		s.w.mu.Lock()
+		s.long = true
+		_, err := s.w.write(s.rest)
+		s.rest = nil
+		if err != nil {
+			return 0, err
+		}
+	}
+	return size, nil
+}
+
+// Close ends the last line.
+func (s *Stream) Close() error {
+	switch {
+	case s.long:
+		s.long = false
+		defer s.w.mu.Unlock()
+		_, err := s.w.write([]byte{'\n'})
+		return err
+	case len(s.rest) > 0:
+		_, err := s.w.Write(append(s.rest, '\n'))
+		s.rest = nil
+		return err
+	}
+	return s.w.Err()
+}

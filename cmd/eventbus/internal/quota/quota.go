@@ -1,0 +1,88 @@
+// Package quota lets a given number of events succeed, and no more.
+package quota
+
+import (
+	"context"
+	"sync"
+
+	"github.com/seed41896749/eventbus/limiter"
+)
+
+// A Quota is a limiter that never holds more than what is still to succeed, so
+// that nothing is taken beyond it, retries and events acknowledged on receipt
+// included. It passes on to another limiter, which may hold less.
+type Quota struct {
+	inner limiter.Limiter
+
+	mu      sync.Mutex
+	left    int // to succeed
+	held    int
+	changed chan struct{} // closed and replaced
+	done    chan struct{} // closed when nothing is left
+}
+
+var _ limiter.Limiter = (*Quota)(nil)
+
+// New returns a Quota of n events, which must be positive.
+func New(n int, inner limiter.Limiter) *Quota {
+	return &Quota{inner: inner, left: n, changed: make(chan struct{}), done: make(chan struct{})}
+}
+
+// Succeeded notes that an event that is held has succeeded.
+func (q *Quota) Succeeded() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.left--; q.left == 0 {
+		close(q.done)
+	}
+}
+
+// Done is closed when all have succeeded.
+func (q *Quota) Done() <-chan struct{} { return q.done }
+
+// Acquire implements [limiter.Limiter].
+func (q *Quota) Acquire(ctx context.Context, limit int) (int, error) {
+	for {
+		n, changed := q.take(limit)
+		if n > 0 {
+			granted, err := q.inner.Acquire(ctx, n)
+			q.giveBack(n - granted)
+			return granted, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// take takes up to limit places, or returns what to wait for.
+func (q *Quota) take(limit int) (int, <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	// What has succeeded and is not released yet counts twice, for a moment.
+	n := max(min(limit, q.left-q.held), 0)
+	q.held += n
+	return n, q.changed
+}
+
+// Fill implements [limiter.Limiter].
+func (q *Quota) Fill(n int, bytes int64) { q.inner.Fill(n, bytes) }
+
+// Release implements [limiter.Limiter].
+func (q *Quota) Release(r limiter.Released) {
+	q.inner.Release(r)
+	q.giveBack(r.Unused + r.Settled)
+}
+
+func (q *Quota) giveBack(n int) {
+	if n == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.held -= n
+	close(q.changed)
+	q.changed = make(chan struct{})
+}

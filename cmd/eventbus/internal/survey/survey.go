@@ -1,0 +1,217 @@
+// Package survey describes the topics and groups of a backend.
+package survey
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A Count is a number, or backend.Unknown.
+type Count int64
+
+// String is the number, or "unknown".
+func (c Count) String() string {
+	if c < 0 {
+		return "unknown"
+	}
+	return strconv.FormatInt(int64(c), 10)
+}
+
+// MarshalJSON is the number, or null.
+func (c Count) MarshalJSON() ([]byte, error) {
+	if c < 0 {
+		return []byte("null"), nil
+	}
+	return json.Marshal(int64(c))
+}
+
+// UnmarshalJSON is the reverse of MarshalJSON.
+func (c *Count) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		*c = backend.Unknown
+		return nil
+	}
+	return json.Unmarshal(data, (*int64)(c))
+}
+
+// A Topic is one row about a topic.
+type Topic struct {
+	Topic  string `json:"topic"`
+	Groups Count  `json:"groups"`
+	Depth  Count  `json:"depth"` // events kept
+}
+
+// A Group is one row about a group.
+type Group struct {
+	Topic       string    `json:"topic"`
+	Group       string    `json:"group"`
+	Depth       Count     `json:"depth"`     // events that the topic keeps
+	Lag         Count     `json:"lag"`       // not yet handed out to this group
+	InFlight    Count     `json:"in_flight"` // held by a member
+	Delayed     Count     `json:"delayed"`   // waiting for another attempt
+	Oldest      time.Time `json:"oldest,omitzero"`
+	DeadLetters Count     `json:"dead_letters"` // in the topic with ".dlq", of all groups
+	Members     Count     `json:"members"`
+}
+
+// A Survey asks a backend.
+type Survey struct {
+	admin   backend.Admin
+	statser backend.Statser // nil: numbers are unknown
+	reader  backend.Reader  // nil: dead letters nobody has a group for are unknown
+}
+
+// New returns a survey of b, which must be able to list.
+func New(b backend.Backend) (*Survey, error) {
+	admin, ok := backend.As[backend.Admin](b)
+	if !ok {
+		return nil, fmt.Errorf("this backend cannot list topics and groups: %w", errors.ErrUnsupported)
+	}
+	s := &Survey{admin: admin}
+	s.statser, _ = backend.As[backend.Statser](b)
+	s.reader, _ = backend.As[backend.Reader](b)
+	return s, nil
+}
+
+// Topics describes all topics, sorted.
+func (s *Survey) Topics(ctx context.Context) ([]Topic, error) {
+	names, err := s.admin.Topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]Topic, 0, len(names))
+	for _, name := range names {
+		groups, err := s.admin.Groups(ctx, name)
+		if errors.Is(err, backend.ErrGone) {
+			continue // since then
+		}
+		if err != nil {
+			return nil, err
+		}
+		depth, err := s.depth(ctx, name, groups)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, Topic{Topic: name, Groups: Count(len(groups)), Depth: depth})
+	}
+	return rows, nil
+}
+
+// Groups describes the groups of the topics named, in that order, or of all.
+func (s *Survey) Groups(ctx context.Context, topics ...string) ([]Group, error) {
+	all := len(topics) == 0
+	if all {
+		var err error
+		if topics, err = s.admin.Topics(ctx); err != nil {
+			return nil, err
+		}
+	}
+	rows := []Group{}
+	for _, topic := range topics {
+		of, err := s.groupsOf(ctx, topic)
+		if all && errors.Is(err, backend.ErrGone) {
+			continue // since then
+		}
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, of...)
+	}
+	return rows, nil
+}
+
+func (s *Survey) groupsOf(ctx context.Context, topic string) (rows []Group, err error) {
+	names, err := s.admin.Groups(ctx, topic)
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	dead, err := s.deadLetters(ctx, topic+".dlq")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		stats, err := s.stats(ctx, topic, name)
+		if errors.Is(err, backend.ErrGone) {
+			continue // since then
+		}
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, Group{
+			Topic: topic, Group: name,
+			Depth: Count(stats.Depth), Lag: Count(stats.Lag), InFlight: Count(stats.InFlight), Delayed: Count(stats.Delayed),
+			Oldest: stats.Oldest, DeadLetters: dead, Members: Count(stats.Members),
+		})
+	}
+	return rows, nil
+}
+
+var unknown = backend.Stats{
+	Depth: backend.Unknown, Lag: backend.Unknown, InFlight: backend.Unknown, Delayed: backend.Unknown, Members: backend.Unknown,
+}
+
+func (s *Survey) stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	if s.statser == nil {
+		return unknown, nil
+	}
+	stats, err := s.statser.Stats(ctx, topic, group)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return unknown, nil
+	}
+	return stats, err
+}
+
+// depth is what a topic keeps, as its groups know it.
+func (s *Survey) depth(ctx context.Context, topic string, groups []string) (Count, error) {
+	for _, g := range groups {
+		stats, err := s.stats(ctx, topic, g)
+		if errors.Is(err, backend.ErrGone) {
+			continue // since then
+		}
+		return Count(stats.Depth), err
+	}
+	return backend.Unknown, nil
+}
+
+const (
+	maxCounted = 1000 // what is counted by reading
+	page       = 100
+)
+
+// deadLetters is what a dead-letter topic keeps: as its groups know it, or, if
+// it has none and keeps no more than maxCounted, as it can be read.
+func (s *Survey) deadLetters(ctx context.Context, topic string) (Count, error) {
+	groups, err := s.admin.Groups(ctx, topic)
+	switch {
+	case errors.Is(err, backend.ErrGone):
+		return 0, nil
+	case err != nil:
+		return backend.Unknown, err
+	}
+	if n, err := s.depth(ctx, topic, groups); err != nil || n >= 0 || s.reader == nil {
+		return n, err
+	}
+	n, from := 0, ""
+	for n <= maxCounted {
+		ms, err := s.reader.Read(ctx, topic, from, page)
+		switch {
+		case errors.Is(err, backend.ErrGone):
+			return 0, nil
+		case errors.Is(err, errors.ErrUnsupported):
+			return backend.Unknown, nil
+		case err != nil:
+			return backend.Unknown, err
+		case len(ms) == 0:
+			return Count(n), nil
+		}
+		n += len(ms)
+		from = ms[len(ms)-1].Position
+	}
+	return backend.Unknown, nil
+}
