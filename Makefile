@@ -16,8 +16,8 @@ build: ## compile every package, its tests and the command (.bin/eventbus)
 	go vet ./...
 	go build -o .bin/ ./cmd/eventbus
 
-test: ## run every test with the race detector, in random order; a missing broker fails
-	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on ./...
+test: brokers ## run every test with the race detector, in random order, on real brokers
+	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -parallel 16 ./...
 
 lint: $(LINT) ## run the linters of .golangci.yml; go.mod must be tidy
 	$(LINT) run ./...
@@ -52,8 +52,8 @@ cover: ## measure what the tests reach; coverage.out
 	go test -coverpkg=./... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out | tail -1
 
-brokers: ## install the servers that backends on brokers are tested with
-	scripts/brokers.sh
+brokers: ## install the servers that backends are tested with, where they are missing
+	@scripts/brokers.sh
 
 clean: ## remove what these targets have built
 	rm -rf .bin coverage.out

@@ -63,7 +63,7 @@ func TestFreezeLosesNothing(t *testing.T) {
 func TestSwallow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	c := r.client(t, func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond })
+	c := r.client(t, func(o *redis.Options) { o.ReadTimeout = 500 * time.Millisecond })
 	raw, err := net.Dial("tcp", r.proxy.Addr())
 	require.NoError(t, err)
 	defer raw.Close()
@@ -75,7 +75,7 @@ func TestSwallow(t *testing.T) {
 	var timeout net.Error
 	require.ErrorAs(t, c.Incr(t.Context(), "n").Err(), &timeout)
 	require.True(t, timeout.Timeout())
-	require.GreaterOrEqual(t, time.Since(begin), 90*time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(begin), 450*time.Millisecond)
 	require.Equal(t, "1", r.behind.Get(t.Context(), "n").Val(), "requests arrive")
 	require.ErrorAs(t, c.Ping(t.Context()).Err(), &timeout, "a new connection")
 
@@ -121,10 +121,10 @@ func TestDelayIsLatency(t *testing.T) {
 	r := newRig(t)
 	c := r.client(t)
 	require.NoError(t, c.Ping(t.Context()).Err())
-	r.proxy.Delay(50*time.Millisecond, 0)
+	r.proxy.Delay(150*time.Millisecond, 0)
 	begin := time.Now()
 	require.NoError(t, c.Ping(t.Context()).Err())
-	require.GreaterOrEqual(t, time.Since(begin), 100*time.Millisecond, "there and back")
+	require.GreaterOrEqual(t, time.Since(begin), 300*time.Millisecond, "there and back")
 
 	raw, err := net.Dial("tcp", r.proxy.Addr())
 	require.NoError(t, err)
@@ -139,11 +139,11 @@ func TestDelayIsLatency(t *testing.T) {
 	}
 	r.proxy.Delay(20*time.Millisecond, 20*time.Millisecond)
 	say(t, raw, "PING\r\n", want+"+PONG\r\n")
-	require.Less(t, time.Since(begin), 2*time.Second, "50 requests one after the other took as long as 50 round trips")
+	require.Less(t, time.Since(begin), 5*time.Second, "50 requests one after the other took as long as 50 round trips")
 	r.proxy.Delay(0, 0)
 	begin = time.Now()
 	require.NoError(t, c.Ping(t.Context()).Err())
-	require.Less(t, time.Since(begin), 90*time.Millisecond)
+	require.Less(t, time.Since(begin), 300*time.Millisecond, "without delay")
 }
 
 func TestThrottleIsASlowLine(t *testing.T) {
@@ -156,11 +156,11 @@ func TestThrottleIsASlowLine(t *testing.T) {
 	require.NoError(t, c.Set(t.Context(), "k", make([]byte, 50_000), 0).Err())
 	took := time.Since(begin)
 	require.Greater(t, took, 400*time.Millisecond)
-	require.Less(t, took, 2*time.Second)
+	require.Less(t, took, 4*time.Second)
 	r.proxy.Throttle(0)
 	begin = time.Now()
-	require.NoError(t, c.Set(t.Context(), "k", make([]byte, 50_000), 0).Err())
-	require.Less(t, time.Since(begin), 300*time.Millisecond)
+	require.NoError(t, c.Set(t.Context(), "k", make([]byte, 500_000), 0).Err())
+	require.Less(t, time.Since(begin), 4*time.Second, "without a limit, of 5 s")
 }
 
 func TestServerDown(t *testing.T) {

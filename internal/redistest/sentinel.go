@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -85,23 +86,32 @@ func (s *Sentinel) Sentinels() []*Server { return s.sentinels }
 func (s *Sentinel) Servers() []*Server { return s.servers }
 
 // Master is the server that the sentinels name now, which may be one that has just
-// died.
+// died. Of sentinels that name different ones, that with the latest news is right.
 func (s *Sentinel) Master() *Server {
 	s.t.Helper()
-	var err error
+	var named *Server
+	latest := -1
+	var failed error
 	for _, c := range s.clients {
-		var addr []string
-		if addr, err = c.GetMasterAddrByName(s.t.Context(), masterName).Result(); err != nil {
+		m, err := c.Master(s.t.Context(), masterName).Result()
+		if err != nil {
+			failed = err
+			continue
+		}
+		epoch, err := strconv.Atoi(m["config-epoch"])
+		if err != nil || epoch <= latest {
 			continue
 		}
 		for _, server := range s.servers {
-			if server.Addr() == strings.Join(addr, ":") {
-				return server
+			if server.Addr() == m["ip"]+":"+m["port"] {
+				named, latest = server, epoch
 			}
 		}
 	}
-	s.t.Fatalf("redistest: no sentinel names a master of ours: %v", err)
-	return nil
+	if named == nil {
+		s.t.Fatalf("redistest: no sentinel names a master of ours: %v", failed)
+	}
+	return named
 }
 
 // KillMaster kills the master and returns it. The sentinels replace it; if it is

@@ -22,11 +22,11 @@ func Shared(t testing.TB) *Server {
 	if common == nil {
 		p := &process{binary: path, settings: settings{shared: true}}
 		var err error
-		if p.dir, err = os.MkdirTemp("", "redistest"); err != nil {
+		if p.dir, err = os.MkdirTemp("", "redistest"); err != nil { //nolint:usetesting // it outlives the test
 			t.Fatalf("redistest: %v", err)
 		}
 		// Its files stay open, and there is nobody to remove them later.
-		defer os.RemoveAll(p.dir)
+		defer func() { _ = os.RemoveAll(p.dir) }()
 		if err := p.create(); err != nil {
 			t.Fatal(err)
 		}
