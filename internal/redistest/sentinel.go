@@ -98,12 +98,18 @@ func (s *Sentinel) Master() *Server {
 			failed = err
 			continue
 		}
+		// This knows a new master sooner than the answer above, which has the epoch.
+		addr, err := c.GetMasterAddrByName(s.t.Context(), masterName).Result()
+		if err != nil {
+			failed = err
+			continue
+		}
 		epoch, err := strconv.Atoi(m["config-epoch"])
 		if err != nil || epoch <= latest {
 			continue
 		}
 		for _, server := range s.servers {
-			if server.Addr() == m["ip"]+":"+m["port"] {
+			if server.Addr() == strings.Join(addr, ":") {
 				named, latest = server, epoch
 			}
 		}
