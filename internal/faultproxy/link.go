@@ -79,7 +79,10 @@ func (l *link) end(hard bool) {
 		conns = append(conns, l.server)
 	}
 	l.mu.Unlock()
-	// Out of the list first: who sees the connection broken finds it uncounted.
+	// Before the connection breaks: who sees that finds all else done.
+	if d != nil {
+		l.proxy.rearm(d)
+	}
 	l.proxy.remove(l)
 	close(l.done)
 	for _, c := range conns {
@@ -88,9 +91,6 @@ func (l *link) end(hard bool) {
 		} else {
 			c.Close()
 		}
-	}
-	if d != nil {
-		l.proxy.rearm(d)
 	}
 }
 
