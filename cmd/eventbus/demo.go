@@ -2,19 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/demo"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shop"
-	"github.com/seed41896749/eventbus/observer"
 )
 
 const demoHelp = `Publish the events of a shop to three groups, and account for each of them.
@@ -23,7 +23,13 @@ billing fails now and then, shipping too, and must keep the order of each
 customer's events all the same; audit acknowledges on receipt. What cannot be
 decoded or is refused ends as a dead letter. The account at the end is made from
 what was published, what the handlers saw and which dead letters could be read.
-The exit code is 1 if anything is lost or out of order.
+The exit code is 1 if anything is lost, or out of order when it is handled for the
+first time. That something is handled twice is shown, and no error: the bus promises
+at least once.
+
+On a broker each run has topics of its own, PREFIX.events and PREFIX.events.dlq,
+which are deleted at the end if the account is right. With --topic-prefix they have
+the names you give and stay; events of earlier runs in them are passed over.
 
 The input has one JSON object a line:
 
@@ -36,35 +42,45 @@ way, at most 2,048 events or 32 MiB, it keeps some 30 bytes an event
 and 200 a key.`
 
 func newDemo(drivers []backend.Driver, asJSON *bool) *cobra.Command {
-	var input, url string
+	c := &connection{drivers: drivers, fallback: "mem:"}
+	var input, prefix string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a small shop on the bus and account for every event",
 		Long:  demoHelp,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDemo(cmd, input, url, *asJSON, drivers)
+			if err := runDemo(cmd, c, input, prefix, *asJSON); err != nil {
+				return fmt.Errorf("demo: %w", err)
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&input, "input", "", "NDJSON `file` with events, - for standard input (default 2,000 events of a shop)")
-	cmd.Flags().StringVar(&url, "url", "mem:", "`backend` to run on")
+	c.addFlags(cmd)
+	cmd.Flags().Lookup("url").Usage = "`backend` (default: " + urlVariable + ", or else mem:)"
+	cmd.Flags().StringVar(&prefix, "topic-prefix", "", "`prefix` of the topics' names (default: a new one)")
 	return cmd
 }
 
-func runDemo(cmd *cobra.Command, input, url string, asJSON bool, drivers []backend.Driver) error {
+func runDemo(cmd *cobra.Command, c *connection, input, prefix string, asJSON bool) error {
 	name, from, err := openInput(cmd.InOrStdin(), input)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	bus, err := eventbus.Open(cmd.Context(), url, eventbus.Options{
-		Service: "eventbus-demo", Observer: unexpected(cmd.ErrOrStderr()),
-	}, drivers...)
+	own := prefix == ""
+	if own {
+		prefix = "demo-" + uuid.NewString()
+	}
+	watch := unexpected(cmd.ErrOrStderr())
+	watch.DeadLettered = nil // it plans for them
+	bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus-demo", Observer: watch})
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	d := demo.New(bus, demo.NewInput(name, from))
+	d := demo.New(bus, prefix+".events", demo.NewInput(name, from))
 	stop := func() {}
 	if !asJSON {
 		stop = demo.StartProgress(cmd.OutOrStdout(), d.Account()).Stop
@@ -74,9 +90,9 @@ func runDemo(cmd *cobra.Command, input, url string, asJSON bool, drivers []backe
 	report := d.Account().Report(name, time.Since(start))
 	if err != nil {
 		if cmd.Context().Err() != nil {
-			return fmt.Errorf("demo: ended after %d events: %w", report.Published, context.Cause(cmd.Context()))
+			return fmt.Errorf("ended after %d events: %w", report.Published, context.Cause(cmd.Context()))
 		}
-		return fmt.Errorf("demo: %w", err)
+		return err
 	}
 	if asJSON {
 		err = writeJSON(cmd.OutOrStdout(), report)
@@ -86,8 +102,29 @@ func runDemo(cmd *cobra.Command, input, url string, asJSON bool, drivers []backe
 	if err == nil {
 		err = report.Err()
 	}
+	if err == nil && own {
+		err = deleteTopics(cmd.Context(), c, d.Topics())
+	}
+	return err
+}
+
+// deleteTopics leaves a broker as it was. What is in memory is gone already, and
+// what cannot be deleted stays.
+func deleteTopics(ctx context.Context, c *connection, names []string) error {
+	bus, err := c.open(ctx, eventbus.Options{})
 	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+		return err
+	}
+	defer c.close(ctx, bus)
+	admin, ok := backend.As[backend.Admin](bus.Backend())
+	if !ok {
+		return nil
+	}
+	for _, name := range names {
+		err := c.bound(ctx, func(ctx context.Context) error { return admin.DeleteTopic(ctx, name) })
+		if err != nil && !errors.Is(err, backend.ErrGone) && tolerated(err) != nil {
+			return fmt.Errorf("the account is right, but topic %s is still there: %w", name, err)
+		}
 	}
 	return nil
 }
@@ -102,11 +139,4 @@ func openInput(stdin io.Reader, input string) (name string, from io.ReadCloser, 
 	}
 	f, err := os.Open(input)
 	return input, f, err
-}
-
-// unexpected logs what the demo does not plan for: its dead letters it does.
-func unexpected(w io.Writer) observer.Observer {
-	o := observer.Slog(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	o.DeadLettered = nil
-	return o
 }

@@ -1,4 +1,5 @@
-// Command eventbus shows the bus at work.
+// Command eventbus publishes, consumes and looks around on any backend, and
+// shows the bus at work.
 package main
 
 import (
@@ -9,26 +10,44 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 func main() {
+	// A closed pipe is an error of writing, to be dealt with, not the end of the
+	// process. Not Ignore, which commands run by sub would inherit.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := run(ctx, drivers(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
 // run returns the exit code. An error is one line on stderr.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot(drivers())
+func run(ctx context.Context, drivers []backend.Driver, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRoot(drivers)
 	root.SetArgs(args)
+	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
-		text := strings.Join(strings.Fields(err.Error()), " ")
-		fmt.Fprintln(stderr, "eventbus: "+strings.TrimPrefix(text, "eventbus: "))
+		text := "eventbus: " + strings.Join(strings.Fields(withoutURLs(err.Error(), args)), " ")
+		fmt.Fprintln(stderr, "eventbus: "+strings.ReplaceAll(text, "eventbus: ", ""))
 		return 1
 	}
 	return 0
+}
+
+// withoutURLs keeps what may hold a password, given where something else was
+// expected, out of a message.
+func withoutURLs(text string, args []string) string {
+	for _, arg := range args {
+		if strings.Contains(arg, "://") {
+			text = strings.ReplaceAll(text, arg, "URL")
+			text = strings.ReplaceAll(text, strings.Trim(fmt.Sprintf("%q", arg), `"`), "URL")
+		}
+	}
+	return text
 }

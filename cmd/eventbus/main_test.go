@@ -24,7 +24,7 @@ import (
 func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), args, &out, &errs)
+	code = run(t.Context(), drivers(), args, strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -76,9 +76,9 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"unknown command", []string{"dmo"}, `eventbus: unknown command "dmo" for "eventbus"`},
 		{"unknown flag", []string{"demo", "--inptu", "x"}, "eventbus: unknown flag: --inptu"},
 		{"argument", []string{"version", "now"}, `eventbus: unknown command "now" for "eventbus version"`},
-		{"no file", []string{"demo", "--input", "/nowhere/at-all"}, "eventbus: open /nowhere/at-all: no such file"},
+		{"no file", []string{"demo", "--input", "/nowhere/at-all"}, "eventbus: demo: open /nowhere/at-all: no such file"},
 		{"bad line", []string{"demo", "--input", file(t, "{}\n{\"kye\":1}\n")}, `events.ndjson:2: not an event as JSON: unknown field "kye"`},
-		{"driver to add", []string{"demo", "--url", "redis://u:secret@h"}, "add redisstream.Driver{}"},
+		{"driver to add", []string{"demo", "--url", "nats://u:secret@h"}, "add nats.Driver{}"},
 		{"typing error", []string{"demo", "--url", "meme:"}, "did you mean mem:?"},
 		{"unknown parameter", []string{"demo", "--url", "mem:?max_mesages=3"}, `did you mean "max_messages"?`},
 	} {

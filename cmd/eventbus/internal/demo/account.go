@@ -46,8 +46,14 @@ const (
 	buried    mark = 1 << 6 // its dead letter was read
 	running   mark = 1 << 5 // with a handler
 	misplaced mark = 1 << 4 // it was out of order, and is counted
-	runs      mark = 1<<4 - 1
+	over      mark = 1 << 3 // it has failed for good
+	runs      mark = 1<<3 - 1
 )
+
+// concluded is any of the marks of an event whose turn is over. If it comes once
+// more, as at least once allows, it is nobody's predecessor: order is that of
+// first handling.
+const concluded = handled | buried | over
 
 // A lane is what is known of one key in one group: the last event that is done,
 // and the one that was begun and is not.
@@ -109,7 +115,7 @@ func (a *Account) Begin(group, number int, key string) (run int) {
 		*m++
 	}
 	*m |= running
-	if key != "" && !l.inOrder(number, key) && *m&misplaced == 0 {
+	if key != "" && *m&concluded == 0 && !l.inOrder(number, key) && *m&misplaced == 0 {
 		*m |= misplaced
 		l.row.OutOfOrder++
 	}
@@ -139,6 +145,9 @@ func (a *Account) End(group, number int, key string, o Outcome) {
 		return
 	}
 	*m &^= running
+	if o == Over {
+		*m |= over
+	}
 	if k := l.keys[key]; k != nil && o != Again {
 		k.last = max(k.last, number)
 		if k.current == number {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 )
@@ -17,6 +19,8 @@ import (
 // their own. It runs once.
 type Demo struct {
 	bus     *eventbus.Bus
+	topic   string
+	run     string // what tells its events from those of other runs
 	input   *Input
 	stall   time.Duration
 	groups  []group
@@ -28,9 +32,10 @@ type Demo struct {
 // than the lease, after which what a member has dropped comes again.
 const stallAfter = 45 * time.Second
 
-// New returns a demo on a bus, which Run shuts down.
-func New(bus *eventbus.Bus, input *Input) *Demo {
-	d := &Demo{bus: bus, input: input, stall: stallAfter, groups: groups()}
+// New returns a demo on a bus, which Run shuts down. It publishes to topic; dead
+// letters go to the topic with ".dlq".
+func New(bus *eventbus.Bus, topic string, input *Input) *Demo {
+	d := &Demo{bus: bus, topic: topic, run: uuid.NewString(), input: input, stall: stallAfter, groups: groups()}
 	var names []string
 	for _, g := range d.groups {
 		names = append(names, g.name)
@@ -38,6 +43,11 @@ func New(bus *eventbus.Bus, input *Input) *Demo {
 	d.account = NewAccount(names...)
 	return d
 }
+
+// Topics are those it uses.
+func (d *Demo) Topics() []string { return []string{d.topic, d.topic + deadSuffix} }
+
+const deadSuffix = ".dlq"
 
 // Account is kept while the demo runs.
 func (d *Demo) Account() *Account { return d.account }
@@ -76,11 +86,11 @@ func (d *Demo) Run(ctx context.Context) error {
 func (d *Demo) subscribe(ctx context.Context) error {
 	for i, g := range d.groups {
 		g.options.Group = g.name
-		if _, err := d.bus.Subscribe(ctx, Topic, g.options, d.watched(i, g)); err != nil {
+		if _, err := d.bus.Subscribe(ctx, d.topic, g.options, d.watched(i, g)); err != nil {
 			return err
 		}
 	}
-	_, err := d.bus.Subscribe(ctx, Topic+".dlq", eventbus.SubscribeOptions{
+	_, err := d.bus.Subscribe(ctx, d.topic+deadSuffix, eventbus.SubscribeOptions{
 		Group: "account", DeadLetter: eventbus.DiscardDeadLetters,
 	}, d.buried)
 	return err
@@ -143,8 +153,9 @@ func (d *Demo) publish(ctx context.Context, b batch) error {
 	first := d.account.Publish(len(b.events))
 	for i, e := range b.events {
 		e.Headers.Set(numberHeader, strconv.Itoa(first+i))
+		e.Headers.Set(runHeader, d.run)
 	}
-	err := d.bus.Publish(ctx, Topic, b.events...)
+	err := d.bus.Publish(ctx, d.topic, b.events...)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -18,12 +18,14 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
+const testTopic = "shop.events"
+
 // quiet keeps the log of what the tests provoke away.
 var quiet = eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}}
 
 func TestTheShopIsAccountedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), NewInput("shop", shop.Events()))
+		d := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("shop", shop.Events()))
 		require.NoError(t, d.Run(t.Context()))
 		r := d.Account().Report("shop", time.Second)
 		require.NoError(t, r.Err())
@@ -36,7 +38,7 @@ func TestTheShopIsAccountedFor(t *testing.T) {
 		require.Greater(t, shipping.DeadLettered, 9, "what cannot be decoded, and what fails every time")
 		require.Equal(t, Row{Group: "audit", Published: 2000, Handled: 2000}, audit)
 
-		again := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), NewInput("shop", shop.Events()))
+		again := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("shop", shop.Events()))
 		require.NoError(t, again.Run(t.Context()))
 		require.Equal(t, d.Account().Rows(), again.Account().Rows(), "the same each time")
 	})
@@ -69,7 +71,7 @@ func TestPlantedFaultsAreCaught(t *testing.T) {
 		{
 			name: "loses events", wrong: "lost",
 			publish: func(n int, m *backend.Message) []*backend.Message {
-				if m.Topic == Topic && every100th(n) {
+				if m.Topic == testTopic && every100th(n) {
 					return nil
 				}
 				return []*backend.Message{m}
@@ -81,7 +83,7 @@ func TestPlantedFaultsAreCaught(t *testing.T) {
 		{
 			name: "loses dead letters", wrong: "lost",
 			publish: func(_ int, m *backend.Message) []*backend.Message {
-				if m.Topic != Topic {
+				if m.Topic != testTopic {
 					return nil
 				}
 				return []*backend.Message{m}
@@ -95,7 +97,7 @@ func TestPlantedFaultsAreCaught(t *testing.T) {
 		{
 			name: "stores events twice", // allowed: at least once
 			publish: func(n int, m *backend.Message) []*backend.Message {
-				if m.Topic == Topic && every100th(n) {
+				if m.Topic == testTopic && every100th(n) {
 					twin := *m
 					return []*backend.Message{m, &twin}
 				}
@@ -116,7 +118,7 @@ func TestPlantedFaultsAreCaught(t *testing.T) {
 		{
 			name: "hands out what nobody published", wrong: "never published",
 			publish: func(n int, m *backend.Message) []*backend.Message {
-				if m.Topic == Topic && n == 1000 {
+				if m.Topic == testTopic && n == 1000 {
 					phantom := *m
 					phantom.Headers = backend.Headers{{Name: numberHeader, Value: "9999"}}
 					return []*backend.Message{m, &phantom}
@@ -136,7 +138,7 @@ func TestPlantedFaultsAreCaught(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &badBroker{Backend: inmemory.New(inmemory.Options{}), instead: row.publish}
-				d := New(eventbus.New(b, quiet), numbered(events))
+				d := New(eventbus.New(b, quiet), testTopic, numbered(events))
 				if row.unorder {
 					d.groups[1].options.Order = eventbus.Unordered
 				}
@@ -158,12 +160,12 @@ func swapper() func(int, *backend.Message) []*backend.Message {
 	var kept *backend.Message
 	return func(n int, m *backend.Message) []*backend.Message {
 		switch {
-		case m.Topic == Topic && kept == nil && n%100 == 50:
+		case m.Topic == testTopic && kept == nil && n%100 == 50:
 			kept = new(backend.Message)
 			*kept = *m
 			kept.Headers, kept.Payload = append(backend.Headers(nil), m.Headers...), append([]byte(nil), m.Payload...)
 			return nil
-		case kept != nil && m.Key == kept.Key && m.Topic == Topic:
+		case kept != nil && m.Key == kept.Key && m.Topic == testTopic:
 			first := kept
 			kept = nil
 			return []*backend.Message{m, first}
@@ -188,7 +190,7 @@ func (b *badBroker) Publish(ctx context.Context, msgs []*backend.Message) error 
 	var stored []*backend.Message
 	for _, m := range msgs {
 		stored = append(stored, b.instead(b.n, m)...)
-		if m.Topic == Topic {
+		if m.Topic == testTopic {
 			b.n++
 		}
 	}
@@ -202,7 +204,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		endless, w := io.Pipe()
 		go fmt.Fprintln(w, `{"id":"1"}`)
 		context.AfterFunc(ctx, func() { w.Close() })
-		d := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), NewInput("test", endless))
+		d := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("test", endless))
 		start := time.Now()
 		require.ErrorIs(t, d.Run(ctx), context.DeadlineExceeded)
 		require.Less(t, time.Since(start), 2*time.Second)
@@ -218,7 +220,7 @@ func TestRunReturnsWhatIsWrongWithTheInput(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				text := strings.Repeat("{}\n", 299) + row.line + "\n" + strings.Repeat("{}\n", 300)
-				d := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), NewInput("test", strings.NewReader(text)))
+				d := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("test", strings.NewReader(text)))
 				require.ErrorContains(t, d.Run(t.Context()), row.want)
 			})
 		})
@@ -227,7 +229,7 @@ func TestRunReturnsWhatIsWrongWithTheInput(t *testing.T) {
 
 func TestRunReturnsWhatTheBackendRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := New(eventbus.New(inmemory.New(inmemory.Options{MaxMessages: 100}), quiet), numbered(300))
+		d := New(eventbus.New(inmemory.New(inmemory.Options{MaxMessages: 100}), quiet), testTopic, numbered(300))
 		err := d.Run(t.Context())
 		require.ErrorIs(t, err, eventbus.ErrFull)
 		require.ErrorContains(t, err, "test:101: ")
@@ -236,7 +238,7 @@ func TestRunReturnsWhatTheBackendRefuses(t *testing.T) {
 
 func TestRunReturnsWhyItCannotStart(t *testing.T) {
 	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{MaxPending: -1})
-	require.ErrorContains(t, New(bus, numbered(1)).Run(t.Context()), "Options.MaxPending")
+	require.ErrorContains(t, New(bus, testTopic, numbered(1)).Run(t.Context()), "Options.MaxPending")
 }
 
 func TestWindowShrinksWithTheLargestEvent(t *testing.T) {

@@ -10,12 +10,12 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Topic is where the demo publishes; dead letters go to Topic with ".dlq".
-const Topic = "shop.events"
-
 // numberHeader has the number of an event in its input, from 1 on: by it the
 // account knows it again.
 const numberHeader = "demo-number"
+
+// runHeader says which run an event is of.
+const runHeader = "demo-run"
 
 // A group is a consumer of the demo.
 type group struct {
@@ -38,7 +38,7 @@ var quick = eventbus.Retry{MaxAttempts: maxAttempts, Initial: 2 * time.Milliseco
 
 // groups are the consumers. All keep the order of a customer's events.
 func groups() []group {
-	orders := eventbus.Topic[order]{Name: Topic}
+	orders := eventbus.Topic[order]{Name: "the demo"}
 	read := orders.Handler(func(context.Context, order, *eventbus.Delivery) error { return nil })
 	return []group{
 		{
@@ -106,9 +106,12 @@ func (t trouble) of(number, run int) error {
 // watched is the handler of group i as the account sees it.
 func (d *Demo) watched(i int, g group) eventbus.Handler {
 	return func(ctx context.Context, del *eventbus.Delivery) (err error) {
+		if d.foreign(del) {
+			return nil
+		}
 		number := numberOf(del)
 		run := d.account.Begin(i, number, del.Key)
-		over := run >= maxAttempts
+		over := run >= maxAttempts || del.Attempt >= maxAttempts // a broker may have counted more
 		defer func() {
 			outcome := Done
 			switch {
@@ -131,6 +134,12 @@ func (d *Demo) watched(i int, g group) eventbus.Handler {
 	}
 }
 
+// foreign reports whether an event is known to be of another run.
+func (d *Demo) foreign(del *eventbus.Delivery) bool {
+	run := del.Headers.Get(runHeader)
+	return run != "" && run != d.run
+}
+
 // numberOf returns the number of an event, or 0 if it is none of ours.
 func numberOf(d *eventbus.Delivery) int {
 	n, err := strconv.Atoi(d.Headers.Get(numberHeader))
@@ -142,6 +151,9 @@ func numberOf(d *eventbus.Delivery) int {
 
 // buried is the handler of the dead letters.
 func (d *Demo) buried(_ context.Context, del *eventbus.Delivery) error {
+	if d.foreign(del) {
+		return nil
+	}
 	name := del.Headers.Get("eventbus-dead-group")
 	for i, g := range d.groups {
 		if g.name == name {

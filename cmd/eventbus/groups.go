@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+)
+
+const groupsHelp = `Show how the groups of the topics are doing; without a topic, all groups.
+
+  DEPTH      events that the topic keeps
+  LAG        of these, not yet handed out to the group
+  IN FLIGHT  with a member of the group at this moment
+  DELAYED    waiting for another attempt
+  OLDEST     age of the oldest event that the group has not settled
+  DEAD       events in the topic's dead-letter topic, which has its name and .dlq:
+             of all its groups; unknown if that has no group and more than 1,000 events
+  MEMBERS    attached at this moment
+
+A number that the backend cannot tell for certain is unknown, and null in JSON.`
+
+func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	c := &connection{drivers: drivers}
+	cmd := &cobra.Command{
+		Use:   "groups [TOPIC...]",
+		Short: "Show how groups are doing",
+		Long:  groupsHelp,
+		Args:  topics(0, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.look(cmd, func(ctx context.Context, b backend.Backend) error {
+				s, err := survey.New(b)
+				if err != nil {
+					return err
+				}
+				rows, err := s.Groups(ctx, args...)
+				if err != nil {
+					return err
+				}
+				if *asJSON {
+					return writeJSON(cmd.OutOrStdout(), rows)
+				}
+				return writeGroups(cmd.OutOrStdout(), rows, time.Now())
+			})
+		},
+	}
+	c.addFlags(cmd)
+	return cmd
+}
+
+func writeGroups(to io.Writer, rows []survey.Group, now time.Time) error {
+	const heading = "TOPIC\tGROUP\tDEPTH\tLAG\tIN FLIGHT\tDELAYED\tOLDEST\tDEAD\tMEMBERS"
+	return writeTable(to, heading, rows, func(w io.Writer, g survey.Group) {
+		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%v\t%v\t%s\t%v\t%v\n",
+			g.Topic, g.Group, g.Depth, g.Lag, g.InFlight, g.Delayed, age(g.Oldest, now), g.DeadLetters, g.Members)
+	})
+}
+
+// age is how long ago t was, as people say it; "-" for never.
+func age(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	d := max(now.Sub(t), 0) // clocks differ
+	if d > 48*time.Hour {
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	}
+	return d.Truncate(time.Second).String()
+}

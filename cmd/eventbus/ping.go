@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+func newPing(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	c := &connection{drivers: drivers}
+	cmd := &cobra.Command{
+		Use:   "ping",
+		Short: "Ask the backend for a sign of life, and say how long it took",
+		Long: `Ask the backend for a sign of life, and say how long that round trip took. The
+connection is made before.`,
+		Args: topics(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.look(cmd, func(ctx context.Context, b backend.Backend) error {
+				p, ok := backend.As[backend.Pinger](b)
+				if !ok {
+					return fmt.Errorf("this backend cannot be pinged: %w", errors.ErrUnsupported)
+				}
+				start := time.Now()
+				if err := p.Ping(ctx); err != nil {
+					return err
+				}
+				took := time.Since(start)
+				if *asJSON {
+					return writeJSON(cmd.OutOrStdout(), map[string]float64{"seconds": took.Seconds()})
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "answered in %v\n", took.Round(time.Microsecond))
+				return err
+			})
+		},
+	}
+	c.addFlags(cmd)
+	return cmd
+}

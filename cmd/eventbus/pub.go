@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/feed"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+const pubHelp = `Publish events to a topic: one with --data, or else those of an input, which has
+one JSON object a line:
+
+  {"id":"e-1","type":"order.placed","source":"shop","subject":"o-1","key":"c-1",
+   "time":"2026-03-02T08:00:00Z","headers":{"region":"north"},"data":{"order":"o-1","cents":1290}}
+
+All fields may be missing. "data" is the payload as it is. With a "content_type"
+that is not of JSON it is a string whose text is the payload; a payload that is
+neither is in "data_base64". What sub and tail print can be read; of that "topic",
+"group", "attempt" and "position" mean nothing here.
+
+Events are published while the input is read, in its order, in batches; some
+thousand events, or 8 MiB, are kept. The first line that is wrong ends it: what
+comes before is published, nothing that comes after, and the error says where and
+how many. Events that were published before an error stay.
+
+With --once an event is stored only if its id was not stored in this topic before,
+as far back as the backend remembers (memory: 2 minutes). So each event needs an id
+of its own then, and the same command can be repeated after an error.`
+
+// A pub is the command and its flags.
+type pub struct {
+	connection
+
+	input, data, id, key, kind, contentType string
+	once, single                            bool
+}
+
+func newPub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	p := &pub{connection: connection{drivers: drivers}}
+	cmd := &cobra.Command{
+		Use:     "pub TOPIC",
+		Short:   "Publish one event, or a stream of them",
+		Long:    pubHelp,
+		Example: "  eventbus pub orders --data '{\"order\":\"o-1\"}' --key c-1 --type order.placed\n  eventbus pub orders --once <events.ndjson",
+		Args:    topics(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.single = cmd.Flags().Changed("data")
+			if err := p.run(cmd, args[0], *asJSON); err != nil {
+				return fmt.Errorf("pub: %w", err)
+			}
+			return nil
+		},
+	}
+	p.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&p.input, "input", "-", "NDJSON `file` with events, - for standard input")
+	f.StringVar(&p.data, "data", "", "`payload` of the only event")
+	f.StringVar(&p.id, "id", "", "`id` of the event of --data (default: a new one)")
+	f.StringVar(&p.key, "key", "", "`key` of events that have none")
+	f.StringVar(&p.kind, "type", "", "`type` of events that have none")
+	f.StringVar(&p.contentType, "content-type", "", "content `type` of --data (default: that of JSON, if it is JSON, or of text)")
+	f.BoolVar(&p.once, "once", false, "store each id only once")
+	return cmd
+}
+
+// A published says what pub has done.
+type published struct {
+	Topic      string `json:"topic"`
+	Stored     int64  `json:"stored"`               // new ones
+	Duplicates *int64 `json:"duplicates,omitempty"` // stored before; with --once
+	Position   string `json:"position,omitempty"`   // of the last
+}
+
+func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
+	if err := p.check(cmd); err != nil {
+		return err
+	}
+	var stored, duplicates atomic.Int64
+	watch := unexpected(cmd.ErrOrStderr())
+	watch.Published = func(e observer.Published) {
+		stored.Add(int64(e.Stored - e.Duplicates))
+		duplicates.Add(int64(e.Duplicates))
+	}
+	last := ""
+	notice := func(next eventbus.Publisher) eventbus.Publisher {
+		return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+			err := next.Publish(ctx, topic, events...)
+			if err == nil {
+				last = events[len(events)-1].Position
+			}
+			return err
+		})
+	}
+	name, from, err := openInput(cmd.InOrStdin(), p.input)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	bus, err := p.open(cmd.Context(), eventbus.Options{
+		Service: "eventbus", Observer: watch, Dedup: p.once, PublishMiddleware: []eventbus.PublishMiddleware{notice},
+	})
+	if err != nil {
+		return err
+	}
+	defer p.close(cmd.Context(), bus)
+
+	if p.single {
+		err = bus.Publish(cmd.Context(), topic, p.event())
+	} else {
+		f := &feed.Feed{Bus: bus, Topic: topic, Input: ndjson.NewReader(name, from), Prepare: p.prepare}
+		_, err = f.Run(cmd.Context())
+	}
+	if err != nil {
+		return err
+	}
+	did := published{Topic: topic, Stored: stored.Load(), Position: last}
+	if p.once {
+		n := duplicates.Load()
+		did.Duplicates = &n
+	}
+	if asJSON {
+		return writeJSON(cmd.OutOrStdout(), did)
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), did)
+	return err
+}
+
+// String is the line for people.
+func (d published) String() string {
+	s := fmt.Sprintf("stored %d events in %s", d.Stored, d.Topic)
+	if d.Duplicates != nil {
+		s += fmt.Sprintf(", %d were there before", *d.Duplicates)
+	}
+	return s
+}
+
+func (p *pub) check(cmd *cobra.Command) error {
+	if p.single {
+		if cmd.Flags().Changed("input") {
+			return errors.New("--data and --input exclude each other")
+		}
+		if p.once && p.id == "" {
+			return errNeedsID
+		}
+		return nil
+	}
+	for _, flag := range []string{"id", "content-type"} {
+		if cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--%s is for --data; lines have a field for it", flag)
+		}
+	}
+	return nil
+}
+
+var errNeedsID = errors.New("the event has no id, by which --once would know it again")
+
+// event is that of --data.
+func (p *pub) event() *eventbus.Event {
+	e := &eventbus.Event{ID: p.id, Key: p.key, Type: p.kind, ContentType: p.contentType, Payload: []byte(p.data)}
+	if e.ContentType == "" {
+		e.ContentType = ndjson.ContentTypeOf(e.Payload)
+	}
+	return e
+}
+
+// prepare completes an event of the input.
+func (p *pub) prepare(e *eventbus.Event) error {
+	if e.Key == "" {
+		e.Key = p.key
+	}
+	if e.Type == "" {
+		e.Type = p.kind
+	}
+	if p.once && e.ID == "" {
+		return errNeedsID
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// TestMain lets the test binary be the command, for tests of processes.
+func TestMain(m *testing.M) {
+	if os.Getenv("EVENTBUS_TEST_IS_COMMAND") != "" {
+		main()
+	}
+	os.Unsetenv(urlVariable)
+	os.Exit(m.Run())
+}
+
+// A sharedDriver opens "test:" as one backend for all, as a broker is.
+type sharedDriver struct{ b backend.Backend }
+
+func (d sharedDriver) Schemes() []string { return []string{"test"} }
+
+func (d sharedDriver) Open(context.Context, *url.URL) (backend.Backend, error) {
+	return sharedBackend{d.b}, nil
+}
+
+// A sharedBackend stays open for the others.
+type sharedBackend struct{ backend.Backend }
+
+func (b sharedBackend) Unwrap() backend.Backend { return b.Backend }
+func (b sharedBackend) Close() error            { return nil }
+
+// A bench is a backend and the commands that are run on it.
+type bench struct {
+	t   *testing.T
+	b   backend.Backend
+	mem *inmemory.Backend
+}
+
+func newBench(t *testing.T) *bench {
+	mem := inmemory.New(inmemory.Options{})
+	t.Cleanup(func() { require.NoError(t, mem.Close()) })
+	return &bench{t: t, b: mem, mem: mem}
+}
+
+// A result is what a command has left.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// lines are those of stdout.
+func (r result) lines() []string {
+	if r.stdout == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n")
+}
+
+// events are the lines of stdout.
+func (r result) events(t *testing.T) (events []event) {
+	t.Helper()
+	for _, l := range r.lines() {
+		var e event
+		require.NoError(t, json.Unmarshal([]byte(l), &e), l)
+		events = append(events, e)
+	}
+	return events
+}
+
+// An event is what is of interest in a line.
+type event struct {
+	ID, Type, Key, Topic, Group, Position string
+	Attempt                               int
+	Data                                  json.RawMessage
+}
+
+// run runs a command to its end.
+func (b *bench) run(stdin string, args ...string) result {
+	b.t.Helper()
+	return b.runContext(b.t.Context(), stdin, args...)
+}
+
+func (b *bench) runContext(ctx context.Context, stdin string, args ...string) result {
+	b.t.Helper()
+	var out, errs safeBuffer
+	code := run(ctx, []backend.Driver{sharedDriver{b.b}}, append(args, "--url", "test:"), strings.NewReader(stdin), &out, &errs)
+	return result{code, out.String(), errs.String()}
+}
+
+// ok runs a command that must succeed.
+func (b *bench) ok(stdin string, args ...string) result {
+	b.t.Helper()
+	r := b.run(stdin, args...)
+	require.Zero(b.t, r.code, r.stderr)
+	return r
+}
+
+// A running command can be ended.
+type running struct {
+	out, errs *safeBuffer
+	cancel    context.CancelCauseFunc
+	ended     chan int
+}
+
+// start starts a command.
+func (b *bench) start(args ...string) *running {
+	ctx, cancel := context.WithCancelCause(b.t.Context())
+	r := &running{out: &safeBuffer{}, errs: &safeBuffer{}, cancel: cancel, ended: make(chan int, 1)}
+	go func() {
+		r.ended <- run(ctx, []backend.Driver{sharedDriver{b.b}}, append(args, "--url", "test:"), strings.NewReader(""), r.out, r.errs)
+	}()
+	return r
+}
+
+// end is a signal, and what follows.
+func (r *running) end() result {
+	r.cancel(errors.New("interrupt signal received"))
+	return r.wait()
+}
+
+func (r *running) wait() result { return result{<-r.ended, r.out.String(), r.errs.String()} }
+
+// groups asks the command groups.
+func (b *bench) groups(topics ...string) (rows []survey.Group) {
+	b.t.Helper()
+	r := b.ok("", append([]string{"groups", "--json"}, topics...)...)
+	require.NoError(b.t, json.Unmarshal([]byte(r.stdout), &rows), r.stdout)
+	return rows
+}
+
+// await waits for something that happens soon.
+func await(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for range 2000 {
+		if f() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("never: %s", what)
+}
+
+// A safeBuffer may be read while it is written.
+type safeBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// numbered are n lines of events e-0, e-1 and so on, of seven keys.
+func numbered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"id":"e-%d","type":"t","key":"k-%d","data":{"n":%d}}`+"\n", i, i%7, i)
+	}
+	return b.String()
+}

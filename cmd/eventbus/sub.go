@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+)
+
+const subHelp = `Be a member of a group of a topic: print its events, or run a command for each.
+
+Without --exec each event is printed as one line of JSON, in the form that pub reads,
+with "topic", "group", "attempt" and "position"; it is acknowledged when its line is
+written. With --exec, sh -c runs the command for each event, with that line on its
+standard input, and EVENTBUS_ID, EVENTBUS_TOPIC, EVENTBUS_TYPE, EVENTBUS_KEY,
+EVENTBUS_ATTEMPT, EVENTBUS_POSITION and EVENTBUS_GROUP in its environment. Its exit
+code says what follows:
+
+  0      the event is acknowledged
+  65     it goes to the dead-letter topic now
+  other  it comes again after a while, until --attempts are used up (75 is the
+         usual code for that)
+
+What commands print is passed on line by line, lines of several never mixed. The end
+of what a command prints on standard error is the text of its error, which a dead
+letter keeps. A command runs in a process group of its own; at --timeout, or when its
+event is lost to another member, the group gets SIGTERM, and SIGKILL half a second
+later. What a command leaves running that holds its output is killed too.
+
+It ends, with exit code 0, after an interrupt, or SIGTERM; after --count events that
+have succeeded; or after --idle-exit: when for that long no event was handed out and
+none was being handled, and the backend says that none waits for this group: that
+none is new, held by any member, or delayed for another attempt. What the backend
+cannot tell does not count; where it can tell nothing, only the time does. In each
+case it takes nothing new, waits for what runs, at most for --drain, gives back what
+it has not begun, and prints an account on standard error. If the account cannot be
+settled, or standard output cannot be written, the exit code is 1; an event that was
+not printed is not acknowledged.`
+
+var (
+	ackModes = []choice[eventbus.AckMode]{
+		{"on-success", eventbus.AckOnSuccess}, {"on-receive", eventbus.AckOnReceive},
+	}
+	orders = []choice[eventbus.Order]{
+		{"by-key", eventbus.OrderByKey}, {"none", eventbus.Unordered}, {"total", eventbus.OrderTotal},
+	}
+)
+
+// A sub is the command and its flags.
+type sub struct {
+	connection
+
+	options             eventbus.SubscribeOptions
+	ack, order, start   string
+	exec                string
+	count               int
+	idleExit, drainTime time.Duration
+}
+
+func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	s := &sub{connection: connection{drivers: drivers}}
+	cmd := &cobra.Command{
+		Use:   "sub TOPIC --group GROUP",
+		Short: "Print the events of a group, or run a command for each",
+		Long:  subHelp,
+		Example: "  eventbus sub orders --group audit\n" +
+			"  eventbus sub orders --group billing --exec ./charge --concurrency 8 --idle-exit 5s",
+		Args: topics(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := s.run(cmd, args[0], *asJSON); err != nil {
+				return fmt.Errorf("sub: %w", err)
+			}
+			return nil
+		},
+	}
+	s.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&s.options.Group, "group", "", "`group` whose events are shared among its members")
+	f.StringVar(&s.exec, "exec", "", "`command` of the shell to run for each event")
+	f.IntVar(&s.options.Concurrency, "concurrency", 1, "how many events are handled at once")
+	f.StringVar(&s.order, "order", "by-key", "which events wait for each other: by-key, none, total")
+	f.StringVar(&s.ack, "ack", "on-success", "when to acknowledge: on-success, or on-receive: at most once, nothing comes again")
+	f.StringVar(&s.start, "start", "earliest", "where a new group begins: earliest, latest, or after a `position`")
+	f.IntVar(&s.count, "count", 0, "end after so many events have succeeded (default: no end)")
+	f.DurationVar(&s.idleExit, "idle-exit", 0, "end after so long without anything to do (default: no end)")
+	f.DurationVar(&s.options.Timeout, "timeout", time.Minute, "how long one event may take; negative: no end")
+	f.DurationVar(&s.options.Lease, "lease", 30*time.Second, "how long the backend waits for a member that has gone silent")
+	f.IntVar(&s.options.Retry.MaxAttempts, "attempts", 12, "how often an event may fail; -1: no end")
+	f.DurationVar(&s.options.Retry.Initial, "backoff", time.Second, "wait before the second attempt; each further one doubles it")
+	f.DurationVar(&s.options.Retry.Max, "max-backoff", 10*time.Minute, "the longest of these waits")
+	f.StringVar(&s.options.DeadLetter, "dead-letter", "", "`topic` for what fails for good, or discard (default: TOPIC.dlq)")
+	f.DurationVar(&s.drainTime, "drain", 25*time.Second, "how long to wait, at the end, for what runs")
+	_ = cmd.MarkFlagRequired("group") // it exists
+	complete(cmd, "ack", ackModes)
+	complete(cmd, "order", orders)
+	complete(cmd, "start", []choice[bool]{{"earliest", true}, {"latest", true}})
+	return cmd
+}
+
+// parse makes options of the flags that are words.
+func (s *sub) parse() (err error) {
+	o := &s.options
+	if o.Ack, err = choose("ack", s.ack, ackModes); err != nil {
+		return err
+	}
+	if o.Order, err = choose("order", s.order, orders); err != nil {
+		return err
+	}
+	switch s.start {
+	case "earliest":
+		o.Start = eventbus.StartEarliest
+	case "latest":
+		o.Start = eventbus.StartLatest
+	default:
+		o.Start = backend.StartAfter(s.start)
+	}
+	if o.DeadLetter == "discard" {
+		o.DeadLetter = eventbus.DiscardDeadLetters
+	}
+	switch { // zero would be a default
+	case o.Concurrency < 1:
+		return errors.New("--concurrency must be positive")
+	case o.Timeout == 0:
+		return errors.New("--timeout must not be 0; negative: no end")
+	case o.Retry.MaxAttempts == 0 || o.Retry.MaxAttempts < -1:
+		return errors.New("--attempts must be positive, or -1: no end")
+	case o.Retry.Initial <= 0:
+		return errors.New("--backoff must be positive")
+	case s.count < 0:
+		return errors.New("--count is negative")
+	case s.idleExit < 0:
+		return errors.New("--idle-exit is negative")
+	case s.drainTime <= 0:
+		return errors.New("--drain must be positive")
+	case s.start == "":
+		return errors.New("--start is empty")
+	}
+	o.MaxInFlight = max(1024, o.Concurrency)
+	o.Retry.Max = max(o.Retry.Max, o.Retry.Initial)
+	return nil
+}
+
+// ofFlag says an error about an option in the words of the flag.
+func ofFlag(err error) error {
+	f, ok := errors.AsType[*eventbus.FieldError](err)
+	if !ok {
+		return err
+	}
+	for field, flag := range map[string]string{
+		"SubscribeOptions.Group":      "--group",
+		"SubscribeOptions.DeadLetter": "--dead-letter",
+		"SubscribeOptions.Start":      "--start",
+		"SubscribeOptions.Lease":      "--lease",
+		"SubscribeOptions.Timeout":    "--timeout",
+	} {
+		if f.Field == field {
+			return &eventbus.FieldError{Field: flag, Reason: f.Reason, Err: f.Err}
+		}
+	}
+	if f.Field == "SubscribeOptions.Concurrency" {
+		return fmt.Errorf("--concurrency %s", f.Reason)
+	}
+	return err
+}
+
+func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
+	if err := s.parse(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(cmd.Context())
+	defer stop(nil)
+	w, err := newWork(cmd, s)
+	if err != nil {
+		return err
+	}
+	bus, err := s.open(ctx, eventbus.Options{
+		Service: "eventbus", Observer: unexpected(w.stderr), DrainTimeout: s.drainTime,
+	})
+	if err != nil {
+		return err
+	}
+	var subscription *eventbus.Subscription
+	err = s.bound(ctx, func(ctx context.Context) (err error) {
+		subscription, err = bus.Subscribe(ctx, topic, s.options, w.handle)
+		return ofFlag(err)
+	})
+	if err != nil {
+		s.close(ctx, bus)
+		return err
+	}
+	w.start(ctx, stop, bus, subscription)
+	err = bus.Run(ctx)
+	cause := context.Cause(ctx)
+	stop(nil)
+	w.watching.Wait()
+	a := w.account(subscription.Counts())
+	wrote := a.write(w.stderr, asJSON)
+	switch {
+	case errors.Is(cause, errOutput):
+		return cause
+	case err != nil:
+		return err
+	case a.err() != nil:
+		return a.err()
+	}
+	return wrote
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
+)
+
+const tailHelp = `Print the events of a topic, one line of JSON each, in the form that pub reads, with
+"topic" and "position". No group is needed, and none notices.
+
+It begins with the oldest event that the topic keeps, or, with --from, after a
+position, with --follow too: --from latest skips what is there. Without --follow it
+ends at the end. With it, it looks for more four times a second, and, while nothing
+comes, ever less often, down to once in two seconds, until it is interrupted; it
+waits for a topic that does not exist yet, and for a backend that has gone away.`
+
+// A tail is the command and its flags.
+type tail struct {
+	connection
+
+	from   string
+	follow bool
+	count  int
+}
+
+func newTail(drivers []backend.Driver) *cobra.Command {
+	t := &tail{connection: connection{drivers: drivers}}
+	cmd := &cobra.Command{
+		Use:     "tail TOPIC",
+		Short:   "Print the events of a topic",
+		Long:    tailHelp,
+		Example: "  eventbus tail orders\n  eventbus tail orders --follow --from latest",
+		Args:    topics(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := t.run(cmd, args[0]); err != nil {
+				return fmt.Errorf("tail: %w", err)
+			}
+			return nil
+		},
+	}
+	t.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&t.from, "from", "earliest", "earliest, latest, or the `position` after which to begin")
+	f.BoolVar(&t.follow, "follow", false, "wait for more at the end")
+	f.IntVar(&t.count, "count", 0, "end after so many events (default: no end)")
+	complete(cmd, "from", []choice[bool]{{"earliest", true}, {"latest", true}})
+	return cmd
+}
+
+const (
+	tailPage = 100 // messages asked for at once: together at most 100 MiB
+
+	pollFirst = 250 * time.Millisecond
+	pollLast  = 2 * time.Second
+)
+
+func (t *tail) run(cmd *cobra.Command, topic string) error {
+	if t.count < 0 {
+		return errors.New("--count is negative")
+	}
+	ctx := cmd.Context()
+	bus, err := t.open(ctx, eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+	if err != nil {
+		return err
+	}
+	defer t.close(ctx, bus)
+	r, ok := backend.As[backend.Reader](bus.Backend())
+	if !ok {
+		return fmt.Errorf("this backend cannot be read without a group: %w; use sub", errors.ErrUnsupported)
+	}
+	position, err := t.begin(ctx, r, topic)
+	left, wait := t.count, pollFirst
+	for err == nil {
+		var ms []backend.Message
+		ms, err = t.read(ctx, r, topic, position, tailPage)
+		switch {
+		case err != nil:
+		case len(ms) > 0:
+			if t.count > 0 {
+				ms = ms[:min(len(ms), left)]
+				left -= len(ms)
+			}
+			position, wait = ms[len(ms)-1].Position, pollFirst
+			err = writeMessages(cmd, ms)
+			if t.count > 0 && left == 0 {
+				return err
+			}
+		case !t.follow:
+			return nil
+		default:
+			err = pause(ctx, wait)
+			wait = min(wait*2, pollLast)
+		}
+	}
+	if t.follow && ctx.Err() != nil {
+		return nil // an interrupt is how it ends
+	}
+	return err
+}
+
+// begin is the position after which to read.
+func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (position string, err error) {
+	switch t.from {
+	case "earliest":
+		return "", nil
+	case "latest":
+	default:
+		return t.from, nil
+	}
+	for {
+		ms, err := t.read(ctx, r, topic, position, tailPage)
+		if err != nil || len(ms) == 0 {
+			return position, err
+		}
+		position = ms[len(ms)-1].Position
+	}
+}
+
+// read is one Read, which with --follow brings nothing rather than an error
+// that may pass.
+func (t *tail) read(ctx context.Context, r backend.Reader, topic, from string, limit int) (ms []backend.Message, err error) {
+	err = t.bound(ctx, func(ctx context.Context) (err error) {
+		ms, err = r.Read(ctx, topic, from, limit)
+		return err
+	})
+	if t.follow && ctx.Err() == nil && passes(err) {
+		return nil, nil
+	}
+	return ms, err
+}
+
+func passes(err error) bool {
+	_, silent := errors.AsType[*silenceError](err)
+	return silent || errors.Is(err, backend.ErrGone) || errors.Is(err, backend.ErrUnavailable)
+}
+
+func writeMessages(cmd *cobra.Command, ms []backend.Message) error {
+	var lines []byte
+	for i := range ms {
+		lines = ndjson.Append(lines, &eventbus.Delivery{Event: eventOf(&ms[i]), Topic: ms[i].Topic})
+	}
+	_, err := cmd.OutOrStdout().Write(lines)
+	return err
+}
+
+// eventOf is the event that a message stores. What a group is handed the bus
+// decodes; this is for reading without one.
+func eventOf(m *backend.Message) eventbus.Event {
+	e := eventbus.Event{ID: m.ID, Key: m.Key, Payload: m.Payload, Position: m.Position}
+	for _, h := range m.Headers {
+		switch h.Name {
+		case "ce-type":
+			e.Type = h.Value
+		case "ce-source":
+			e.Source = h.Value
+		case "ce-subject":
+			e.Subject = h.Value
+		case "ce-datacontenttype":
+			e.ContentType = h.Value
+		case "ce-time":
+			e.Time, _ = time.Parse(time.RFC3339Nano, h.Value) // a foreign one may be no time
+		default:
+			if !strings.HasPrefix(h.Name, "ce-") {
+				e.Headers = append(e.Headers, h)
+			}
+		}
+	}
+	return e
+}
+
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+)
+
+func newTopics(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	c := &connection{drivers: drivers}
+	cmd := &cobra.Command{
+		Use:   "topics",
+		Short: "List the topics",
+		Long: `List the topics, how many groups each has, and its depth: how many events it
+keeps, as its groups know it; of a topic without groups it is unknown.`,
+		Args: topics(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.look(cmd, func(ctx context.Context, b backend.Backend) error {
+				s, err := survey.New(b)
+				if err != nil {
+					return err
+				}
+				rows, err := s.Topics(ctx)
+				if err != nil {
+					return err
+				}
+				if *asJSON {
+					return writeJSON(cmd.OutOrStdout(), rows)
+				}
+				return writeTable(cmd.OutOrStdout(), "TOPIC\tGROUPS\tDEPTH", rows, func(w io.Writer, t survey.Topic) {
+					fmt.Fprintf(w, "%s\t%v\t%v\n", t.Topic, t.Groups, t.Depth)
+				})
+			})
+		},
+	}
+	c.addFlags(cmd)
+	return cmd
+}
+
+// writeTable writes rows below each other; no rows are no heading either.
+func writeTable[R any](to io.Writer, heading string, rows []R, write func(io.Writer, R)) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, heading)
+	for _, r := range rows {
+		write(w, r)
+	}
+	return w.Flush()
+}
