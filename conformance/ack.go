@@ -93,7 +93,7 @@ func manyCallers(e *driverEnv) {
 func ackUnconfirmed(e *driverEnv) {
 	c := e.config(backend.Config{Group: "g"})
 	c.ConfirmAcks = false
-	src := e.attachExactly(c)
+	src := e.attachTo(e.b, c)
 	e.publishN(20)
 	e.ack(src, e.receive(src, 20)...)
 	e.nothing(src, 2*e.lease, "all are acknowledged")

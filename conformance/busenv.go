@@ -211,12 +211,24 @@ func (e *busEnv) settled(groups ...string) {
 	defer cancel()
 	found := make(chan string, len(groups))
 	for _, g := range groups {
-		read := e.background(ctx, e.attach(g), 1)
-		go func() {
-			if r := <-read; len(r.ds) > 0 {
-				found <- fmt.Sprintf("group %s got delivery %q, attempt %d, want none: it should have nothing left", g, r.ds[0].ID, r.ds[0].Attempt)
+		src := e.attach(g)
+		e.reads.Go(func() {
+			for ctx.Err() == nil {
+				ds, err := src.Receive(ctx, 1)
+				if len(ds) > 0 {
+					found <- fmt.Sprintf("group %s got delivery %q, attempt %d, want none: it should have nothing left", g, ds[0].ID, ds[0].Attempt)
+				}
+				if err != nil && ctx.Err() == nil && !e.troubled {
+					found <- fmt.Sprintf("Receive: got error %v, want none", err)
+				}
+				if len(ds) > 0 || err != nil && !e.troubled {
+					return
+				}
+				if err != nil {
+					time.Sleep(pause)
+				}
 			}
-		}()
+		})
 	}
 	select {
 	case what := <-found:

@@ -29,7 +29,8 @@ func laws() []law {
 	return slices.Concat(
 		publishLaws, contentLaws, onceLaws, positionLaws, receiveLaws, wakeLaws, groupLaws, startLaws,
 		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, readLaws, statsLaws, adminLaws, maintainLaws, closeLaws,
-		busPublishLaws, busDeliverLaws, busLeaseLaws, busRetryLaws, busOrderLaws, busModeLaws, busLifeLaws,
+		lostLaws, crashLaws, peerLaws, outageLaws,
+		busPublishLaws, busDeliverLaws, busLeaseLaws, busRetryLaws, busOrderLaws, busModeLaws, busLifeLaws, busFaultLaws,
 	)
 }
 
@@ -66,6 +67,17 @@ var (
 		return e.limits.Delay == 0 || e.limits.Delay >= 20*e.lease
 	}}
 	needBound = need{"Suite.NewBounded", func(e *driverEnv) bool { return e.suite.NewBounded != nil }}
+	needPeer  = need{"Suite.Peer", func(e *driverEnv) bool { return e.suite.Peer != nil }}
+
+	needDown      = need{"Faults.Down", func(e *driverEnv) bool { return e.suite.Faults.Down != nil }}
+	needFreeze    = need{"Faults.Freeze", func(e *driverEnv) bool { return e.suite.Faults.Freeze != nil }}
+	needSwallow   = need{"Faults.Swallow", func(e *driverEnv) bool { return e.suite.Faults.Swallow != nil }}
+	needCut       = need{"Faults.Cut", func(e *driverEnv) bool { return e.suite.Faults.Cut != nil }}
+	needDropReply = need{"Faults.DropReply", func(e *driverEnv) bool { return e.suite.Faults.DropReply != nil }}
+	needRestart   = need{"Faults.Restart", func(e *driverEnv) bool { return e.suite.Faults.Restart != nil }}
+	needKill      = need{"Faults.Kill", func(e *driverEnv) bool { return e.suite.Faults.Kill != nil }}
+	needLose      = need{"Faults.Lose", func(e *driverEnv) bool { return e.suite.Faults.Lose != nil }}
+	needCommands  = need{"Faults.Commands", func(e *driverEnv) bool { return e.suite.Faults.Commands != nil }}
 )
 
 func backendVerb[T any](e *driverEnv) bool {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -12,7 +13,8 @@ import (
 // next Receive of this member begins with what it brings.
 type member struct {
 	backend.Source
-	read chan received // of the Receive that was left behind
+	reads *sync.WaitGroup // of all members
+	read  chan received   // of the Receive that was left behind
 }
 
 // A received is the outcome of one Receive, and how long it took.
@@ -42,11 +44,11 @@ func (m *member) reading(ctx context.Context, max int) <-chan received {
 	if m.read == nil {
 		read := make(chan received, 1)
 		m.read = read
-		go func() {
+		m.reads.Go(func() {
 			start := time.Now()
 			ds, err := m.Source.Receive(ctx, max)
 			read <- received{ds, err, time.Since(start)}
-		}()
+		})
 	}
 	return m.read
 }

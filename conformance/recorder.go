@@ -20,8 +20,9 @@ type recorder struct {
 
 	mu      sync.Mutex
 	runs    []*handling
-	started map[string]int // runs, by name
-	done    map[string]int // runs that returned nil, by name
+	started map[string]int  // runs, by name
+	done    map[string]int  // runs that returned nil, by name
+	handled map[string]bool // name and ID of those
 	members int
 	told    []any
 	changed chan struct{} // closed and replaced with each record
@@ -40,7 +41,7 @@ type handling struct {
 
 func (r *recorder) init() {
 	r.changed = make(chan struct{})
-	r.started, r.done = map[string]int{}, map[string]int{}
+	r.started, r.done, r.handled = map[string]int{}, map[string]int{}, map[string]bool{}
 }
 
 // handler returns h with each run recorded under name, as that of a member of
@@ -87,6 +88,7 @@ func (r *recorder) end(run *handling, err, cause error) {
 		run.ended, run.err, run.cause = time.Now(), err, cause
 		if err == nil {
 			r.done[run.name]++
+			r.handled[run.name+" "+run.delivery.ID] = true
 		}
 	})
 }

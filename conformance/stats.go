@@ -12,6 +12,10 @@ var statsLaws = []law{
 		needs:     []need{needStatser, needDelayer},
 		saboteurs: []string{"lag-is-depth", "delayed-is-in-flight", "oldest-is-now"}, driver: statsTruth,
 	}, {
+		id: "M03", name: "lag-truth", promise: "Lag is exact or unknown after any calls, and so is the sum of Lag, InFlight and Delayed",
+		needs:     []need{needStatser},
+		saboteurs: []string{"lag-is-depth", "trims-unread"}, driver: lagTruth,
+	}, {
 		id: "C37", name: "stats-members", promise: "Stats counts members until they are closed",
 		needs:     []need{needStatser},
 		saboteurs: []string{"members-never-leave"}, driver: statsMembers,
@@ -78,6 +82,25 @@ func statsTruth(e *driverEnv) {
 	e.numbers("with all settled", s, 0, 0, 0)
 	if !s.Oldest.IsZero() {
 		e.failf("with all settled: got Oldest %v, want none", s.Oldest)
+	}
+}
+
+// lagTruth plays random calls against a model and compares.
+func lagTruth(e *driverEnv) {
+	v, _ := backend.As[backend.Statser](e.b)
+	m := newModel(e, topic)
+	for range 150 {
+		m.step()
+		g := m.groups[m.random.IntN(len(m.groups))]
+		s, err := v.Stats(e.Context(), m.topic, g.name)
+		e.verb(err)
+		if s.Lag != int64(g.unread) && s.Lag != backend.Unknown {
+			e.failf("group %s: got Lag %d, want %d or unknown (seed %d)", g.name, s.Lag, g.unread, m.seed)
+		}
+		known := s.Lag != backend.Unknown && s.InFlight != backend.Unknown && s.Delayed != backend.Unknown
+		if sum, want := s.Lag+s.InFlight+s.Delayed, int64(len(g.unsettled)); known && sum != want {
+			e.failf("group %s: got %+v, of which %d are not settled, want %d (seed %d)", g.name, s, sum, want, m.seed)
+		}
 	}
 }
 

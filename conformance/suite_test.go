@@ -6,21 +6,36 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/badbus"
+	"github.com/seed41896749/eventbus/conformance/internal/harmable"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// fake returns a suite on the fake clock whose backends are wrapped.
-func fake(wrap func(backend.Backend) backend.Backend) Suite {
+// fake returns a suite on the fake clock, with faults, whose brokers and drivers
+// are wrapped.
+func fake(broker, driver func(harmable.Store) harmable.Store) Suite {
+	var clients sync.Map // by the driver
+	client := func(t *testing.T, b *harmable.Broker) backend.Backend {
+		c := b.Client()
+		d := driver(c)
+		clients.Store(d, c)
+		t.Cleanup(func() { d.Close(); clients.Delete(d) })
+		return d
+	}
+	of := func(b backend.Backend) *harmable.Client {
+		c, _ := clients.Load(b)
+		return c.(*harmable.Client)
+	}
 	open := func(t *testing.T, o inmemory.Options) backend.Backend {
 		b := inmemory.New(o)
 		t.Cleanup(func() { b.Close() })
-		return wrap(b)
+		return client(t, harmable.New(broker(b)))
 	}
 	return Suite{
 		Name:   "wrapped",
@@ -30,11 +45,28 @@ func fake(wrap func(backend.Backend) backend.Backend) Suite {
 		NewBounded: func(t *testing.T, messages int) backend.Backend {
 			return open(t, inmemory.Options{MaxMessages: messages})
 		},
+		Peer: func(t *testing.T, b backend.Backend) backend.Backend { return client(t, of(b).Broker()) },
+		Faults: Faults{
+			Down:      func(_ *testing.T, b backend.Backend) func() { return of(b).Down() },
+			Freeze:    func(_ *testing.T, b backend.Backend) func() { return of(b).Freeze() },
+			Swallow:   func(_ *testing.T, b backend.Backend) func() { return of(b).Swallow() },
+			Cut:       func(_ *testing.T, b backend.Backend) { of(b).Cut() },
+			DropReply: func(_ *testing.T, b backend.Backend, kind Request) { of(b).DropReply(string(kind)) },
+			Restart:   func(_ *testing.T, b backend.Backend) { of(b).Broker().Kill() },
+			Kill:      func(_ *testing.T, b backend.Backend) { of(b).Broker().Kill() },
+			Lose: func(_ *testing.T, b backend.Backend, topic, position string) {
+				of(b).Broker().Lose(topic, position)
+			},
+			Commands: func(_ *testing.T, b backend.Backend) int64 { return of(b).Requests() },
+		},
 	}
 }
 
+// good is a broker, or a driver, that is as it should be.
+func good(s harmable.Store) harmable.Store { return s }
+
 // What saboteurs are built on keeps every law: it is they who break them.
-func TestHonest(t *testing.T) { Run(t, fake(badbus.Honest.Wrap)) }
+func TestHonest(t *testing.T) { Run(t, fake(badbus.Honest.Wrap, badbus.Honest.Wrap)) }
 
 // A bare backend has the six methods and nothing else.
 type bare struct{ backend.Backend }
@@ -55,8 +87,10 @@ func TestBareBackend(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	t.Setenv(outFile, out)
 	t.Run("suite", func(t *testing.T) {
-		s := fake(func(b backend.Backend) backend.Backend { return bare{b} })
-		s.NewBounded = nil
+		s := fake(good, good)
+		whole := s.New
+		s.New = func(t *testing.T) backend.Backend { return bare{whole(t)} }
+		s.NewBounded, s.Peer, s.Faults = nil, nil, Faults{}
 		Run(t, s)
 	})
 	f, err := os.Open(out)

@@ -66,10 +66,13 @@ func saboteurs() (names []string) {
 // saboteur returns a suite whose backend or bus is broken.
 func saboteur(name string) (Suite, bool) {
 	if s, ok := badbus.Find(name); ok {
-		return fake(s.Wrap), true
+		if s.Driver() {
+			return fake(good, s.Wrap), true
+		}
+		return fake(s.Wrap, good), true
 	}
 	s, ok := badengine.Find(name)
-	suite := fake(badbus.Honest.Wrap)
+	suite := fake(good, good)
 	suite.Bus = func(t *testing.T, b backend.Backend, o eventbus.Options) Bus { return s.New(t, b, o) }
 	return suite, ok
 }

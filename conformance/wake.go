@@ -35,14 +35,14 @@ var wakeLaws = []law{
 func (e *driverEnv) background(ctx context.Context, src backend.Source, max int) <-chan received {
 	c := make(chan received, 1)
 	start := time.Now()
-	go func() {
+	e.reads.Go(func() {
 		var ds []backend.Delivery
 		var err error
 		for len(ds) == 0 && err == nil && ctx.Err() == nil {
 			ds, err = src.Receive(ctx, max)
 		}
 		c <- received{ds, err, time.Since(start)}
-	}()
+	})
 	return c
 }
 
@@ -114,16 +114,19 @@ func wakesForDelays(e *driverEnv) {
 func cancelPassesOn(e *driverEnv) {
 	long := 20 * e.lease
 	one, two := e.attachAs(backend.Config{Group: "g", Lease: long}), e.attachAs(backend.Config{Group: "g", Lease: long})
-	for range 10 {
+	for round := range 10 {
 		ctx, cancel := context.WithCancel(e.Context())
 		cancelled := e.background(ctx, one, 1)
 		time.Sleep(5 * time.Millisecond) // so that it is the first to wait
 		waiting := e.background(e.bounded(), two, 1)
 		time.Sleep(5 * time.Millisecond)
 		start := time.Now()
-		e.publishN(1)
+		errs := make(chan error, 1)
+		go func() { errs <- e.send(numbered("", 1)...) }()
+		time.Sleep(time.Duration(round) * 100 * time.Microsecond) // before the message arrives, or just after
 		cancel()
 		first := <-cancelled
+		e.must(<-errs)
 		e.ack(one, first.ds...)
 		if len(first.ds) > 0 {
 			e.publishN(1) // to end the other's wait

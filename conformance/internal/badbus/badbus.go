@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/harmable"
 )
 
 // A Saboteur breaks a backend in one way.
@@ -17,11 +18,15 @@ type Saboteur struct {
 	Breaks string // the promise, as a backend that is broken so would state it
 
 	sabotage func(*bus)
+	driver   bool // it breaks what speaks to the broker, in each process, not the broker
 }
 
-// Wrap returns next, broken. next must offer every optional verb but Scheduler.
-func (s Saboteur) Wrap(next backend.Backend) backend.Backend {
-	b := newBus(next.(good))
+// Driver reports whether it breaks the driver, and not what that speaks to.
+func (s Saboteur) Driver() bool { return s.driver }
+
+// Wrap returns next, broken.
+func (s Saboteur) Wrap(next harmable.Store) harmable.Store {
+	b := newBus(next)
 	s.sabotage(b)
 	return b
 }
@@ -34,7 +39,7 @@ func All() []Saboteur {
 }
 
 // Honest breaks nothing: what a law finds wrong with it is wrong with a bus.
-var Honest = Saboteur{"honest", "nothing", func(*bus) {}}
+var Honest = Saboteur{"honest", "nothing", func(*bus) {}, false}
 
 // Find returns the saboteur of that name.
 func Find(name string) (Saboteur, bool) {
@@ -47,15 +52,7 @@ func Find(name string) (Saboteur, bool) {
 }
 
 // good is what a bus wraps.
-type good interface {
-	backend.Backend
-	backend.Maintainer
-	backend.Reader
-	backend.Statser
-	backend.Admin
-	backend.Limited
-	backend.Pinger
-}
+type good = harmable.Store
 
 // A bus is a backend of which each method that a saboteur breaks is a field.
 type bus struct {

@@ -51,15 +51,15 @@ func (b *bus) plain(ctx context.Context, m *backend.Message) error {
 }
 
 var onces = []Saboteur{
-	{"forgets-once", "duplicates are the receiver's affair", func(b *bus) { one(b, b.plain) }},
-	{"duplicates-in-silence", "a duplicate is not stored, and that is that", func(b *bus) {
+	{Name: "forgets-once", Breaks: "duplicates are the receiver's affair", sabotage: func(b *bus) { one(b, b.plain) }},
+	{Name: "duplicates-in-silence", Breaks: "a duplicate is not stored, and that is that", sabotage: func(b *bus) {
 		one(b, func(ctx context.Context, m *backend.Message) error {
 			err := b.good.Publish(ctx, []*backend.Message{m})
 			m.Duplicate = false
 			return err
 		})
 	}},
-	{"once-over-topics", "an ID is unique in all topics", func(b *bus) {
+	{Name: "once-over-topics", Breaks: "an ID is unique in all topics", sabotage: func(b *bus) {
 		seen := newSet(b)
 		one(b, func(ctx context.Context, m *backend.Message) error {
 			if m.Once && !seen.add(m.ID) {
@@ -69,10 +69,10 @@ var onces = []Saboteur{
 			return b.plain(ctx, m)
 		})
 	}},
-	{"once-unasked", "an ID is stored once", func(b *bus) {
+	{Name: "once-unasked", Breaks: "an ID is stored once", sabotage: func(b *bus) {
 		published(b, func(m *backend.Message) { m.Once = true })
 	}},
-	{"once-in-two-steps", "an ID is looked up, and then stored", func(b *bus) {
+	{Name: "once-in-two-steps", Breaks: "an ID is looked up, and then stored", sabotage: func(b *bus) {
 		seen := newSet(b)
 		one(b, func(ctx context.Context, m *backend.Message) error {
 			if m.Once && seen.has(m.ID) {
@@ -84,7 +84,7 @@ var onces = []Saboteur{
 			return b.plain(ctx, m)
 		})
 	}},
-	{"once-for-ever", "an ID is never forgotten", func(b *bus) {
+	{Name: "once-for-ever", Breaks: "an ID is never forgotten", sabotage: func(b *bus) {
 		seen := newSet(b)
 		one(b, func(ctx context.Context, m *backend.Message) error {
 			if m.Once && !seen.add(m.Topic+" "+m.ID) {
@@ -94,7 +94,7 @@ var onces = []Saboteur{
 			return b.plain(ctx, m)
 		})
 	}},
-	{"marks-before-storing", "an ID is marked, and then stored", func(b *bus) {
+	{Name: "marks-before-storing", Breaks: "an ID is marked, and then stored", sabotage: func(b *bus) {
 		seen := newSet(b)
 		one(b, func(ctx context.Context, m *backend.Message) error {
 			if m.Once && !seen.add(m.Topic+" "+m.ID) {
@@ -107,7 +107,7 @@ var onces = []Saboteur{
 }
 
 var positions = []Saboteur{
-	{"decimal-positions", "positions are numbers", func(b *bus) {
+	{Name: "decimal-positions", Breaks: "positions are numbers", sabotage: func(b *bus) {
 		shown := func(position string) string {
 			n, _ := strconv.ParseUint(position, 16, 64)
 			return strconv.FormatUint(n, 10)
@@ -121,14 +121,14 @@ var positions = []Saboteur{
 		}
 		each(b, func(d *backend.Delivery) { d.Position = shown(d.Position) })
 	}},
-	{"position-per-receipt", "a position is that of a receipt", func(b *bus) {
+	{Name: "position-per-receipt", Breaks: "a position is that of a receipt", sabotage: func(b *bus) {
 		each(b, func(d *backend.Delivery) {
 			if d.Attempt > 1 {
 				d.Position += fmt.Sprintf("-%d", d.Attempt)
 			}
 		})
 	}},
-	{"no-position", "a position is known to receivers", func(b *bus) {
+	{Name: "no-position", Breaks: "a position is known to receivers", sabotage: func(b *bus) {
 		b.publish = func(ctx context.Context, ms []*backend.Message) error {
 			err := b.good.Publish(ctx, ms)
 			for _, m := range ms {

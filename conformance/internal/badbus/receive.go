@@ -10,29 +10,29 @@ import (
 )
 
 var receiving = []Saboteur{
-	{"reverses-reads", "the last message comes first", func(b *bus) {
+	{Name: "reverses-reads", Breaks: "the last message comes first", sabotage: func(b *bus) {
 		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
 			slices.Reverse(ds)
 			return ds
 		})
 	}},
-	{"ignores-max", "a read returns about as many as asked for", func(b *bus) {
+	{Name: "ignores-max", Breaks: "a read returns about as many as asked for", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				return m.next.Receive(ctx, limit+1)
 			}
 		}
 	}},
-	{"new-first", "what is new goes before what comes back", func(b *bus) {
+	{Name: "new-first", Breaks: "what is new goes before what comes back", sabotage: func(b *bus) {
 		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
 			slices.SortStableFunc(ds, func(a, b backend.Delivery) int { return a.Attempt - b.Attempt })
 			return ds
 		})
 	}},
-	{"stuck-attempt", "the attempt says that there was one", func(b *bus) {
+	{Name: "stuck-attempt", Breaks: "the attempt says that there was one", sabotage: func(b *bus) {
 		each(b, func(d *backend.Delivery) { d.Attempt = 1 })
 	}},
-	{"attempt-of-all-groups", "the attempt counts receipts of a message", func(b *bus) {
+	{Name: "attempt-of-all-groups", Breaks: "the attempt counts receipts of a message", sabotage: func(b *bus) {
 		receipts := map[string]int{}
 		each(b, func(d *backend.Delivery) {
 			b.mu.Lock()
@@ -41,7 +41,7 @@ var receiving = []Saboteur{
 			d.Attempt = receipts[d.Topic+d.Position]
 		})
 	}},
-	{"abandons-on-cancel", "a read that is cancelled returns nothing", func(b *bus) {
+	{Name: "abandons-on-cancel", Breaks: "a read that is cancelled returns nothing", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				ds, err := m.next.Receive(ctx, limit)
@@ -53,7 +53,7 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{"leaves-reads-behind", "a read that is cancelled goes on unseen", func(b *bus) {
+	{Name: "leaves-reads-behind", driver: true, Breaks: "a read that is cancelled goes on unseen", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				read := make(chan []backend.Delivery, 1)
@@ -70,7 +70,7 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{"polls-seldom", "a message is received within some seconds", func(b *bus) {
+	{Name: "polls-seldom", driver: true, Breaks: "a message is received within some seconds", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				for {
@@ -85,7 +85,7 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{"one-reader-at-a-time", "one member of a group waits, the others after it", func(b *bus) {
+	{Name: "one-reader-at-a-time", Breaks: "one member of a group waits, the others after it", sabotage: func(b *bus) {
 		turn := make(chan struct{}, 1)
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
@@ -99,7 +99,62 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{"deaf-to-cancel", "a read returns when there is something", func(b *bus) {
+	{Name: "counts-twice", Breaks: "an attempt is a hand-out or a half", sabotage: func(b *bus) {
+		each(b, func(d *backend.Delivery) { d.Attempt *= 2 })
+	}},
+	{Name: "skips-gone", driver: true, Breaks: "a message without a body is none", sabotage: func(b *bus) {
+		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
+			return slices.DeleteFunc(ds, func(d backend.Delivery) bool { return d.Err != nil })
+		})
+	}},
+	{Name: "waits-out-trouble", driver: true, Breaks: "a read returns when there is something, whatever happens in between", sabotage: func(b *bus) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				for {
+					ds, err := m.next.Receive(ctx, limit)
+					if len(ds) > 0 || ctx.Err() != nil {
+						return ds, err
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}
+		}
+	}},
+	{Name: "reads-restlessly", driver: true, Breaks: "a read looks for messages all the time", sabotage: func(b *bus) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				look, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+				defer cancel()
+				ds, err := m.next.Receive(look, limit)
+				if ctx.Err() == nil && look.Err() != nil {
+					err = nil
+				}
+				return ds, err
+			}
+		}
+	}},
+	{Name: "small-pool", driver: true, Breaks: "calls wait for one of eight connections", sabotage: func(b *bus) {
+		pool := make(chan struct{}, 8)
+		take := func(ctx context.Context) (put func()) {
+			select {
+			case pool <- struct{}{}:
+				return func() { <-pool }
+			case <-ctx.Done():
+				return func() {}
+			}
+		}
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				defer take(ctx)()
+				return m.next.Receive(ctx, limit)
+			}
+			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
+				defer take(ctx)()
+				return m.next.Ack(ctx, ds)
+			}
+		}
+	}},
+	{Name: "deaf-to-cancel", Breaks: "a read returns when there is something", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				deaf, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.config.Lease+2*time.Second)
@@ -123,10 +178,10 @@ func rest(ctx context.Context, d time.Duration) {
 }
 
 var sharing = []Saboteur{
-	{"one-queue", "groups share the work", func(b *bus) {
+	{Name: "one-queue", Breaks: "groups share the work", sabotage: func(b *bus) {
 		joining(b, func(c *backend.Config) { c.Group = "shared" })
 	}},
-	{"broadcasts", "each member gets every message", func(b *bus) {
+	{Name: "broadcasts", Breaks: "each member gets every message", sabotage: func(b *bus) {
 		n := 0
 		joining(b, func(c *backend.Config) {
 			b.mu.Lock()
@@ -135,41 +190,28 @@ var sharing = []Saboteur{
 			c.Group = fmt.Sprintf("%s-%d", c.Group, n)
 		})
 	}},
-	{"no-lease", "a message is due until it is acknowledged", func(b *bus) {
+	{Name: "no-lease", Breaks: "a message is due until it is acknowledged", sabotage: func(b *bus) {
 		joining(b, func(c *backend.Config) { c.Lease = time.Nanosecond })
 	}},
 }
 
 var starting = []Saboteur{
-	{"always-latest", "a group sees what comes after it", func(b *bus) {
+	{Name: "always-latest", Breaks: "a group sees what comes after it", sabotage: func(b *bus) {
 		joining(b, func(c *backend.Config) { c.Start = backend.StartLatest })
 	}},
-	{"always-earliest", "a group sees everything", func(b *bus) {
+	{Name: "always-earliest", Breaks: "a group sees everything", sabotage: func(b *bus) {
 		joining(b, func(c *backend.Config) { c.Start = backend.StartEarliest })
 	}},
-	{"creates-groups-late", "a group exists when it is first read", func(b *bus) {
-		attach := b.attach
-		b.attach = func(_ context.Context, c backend.Config) (backend.Source, error) {
-			m := &member{config: c, shut: func() error { return nil }}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				src, err := attach(ctx, c)
-				if err != nil {
-					return nil, err
-				}
-				*m = *src.(*member)
-				return m.receive(ctx, limit)
-			}
-			return m, nil
-		}
-	}},
-	{"starts-every-time", "a member says where its group goes on", func(b *bus) {
+	{Name: "attaches-later", driver: true, Breaks: "a member is attached when it is first used", sabotage: attachLate},
+	{Name: "creates-groups-late", Breaks: "a group exists when it is first read", sabotage: attachLate},
+	{Name: "starts-every-time", Breaks: "a member says where its group goes on", sabotage: func(b *bus) {
 		attach := b.attach
 		b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
 			b.good.ResetGroup(ctx, c.Topic, c.Group, c.Start) //nolint:errcheck // it may not exist
 			return attach(ctx, c)
 		}
 	}},
-	{"forgets-groups", "a group lives as long as its members", func(b *bus) {
+	{Name: "forgets-groups", Breaks: "a group lives as long as its members", sabotage: func(b *bus) {
 		attach := b.attach
 		b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
 			if s, err := b.good.Stats(ctx, c.Topic, c.Group); err == nil && s.Members == 0 {
@@ -178,4 +220,21 @@ var starting = []Saboteur{
 			return attach(ctx, c)
 		}
 	}},
+}
+
+// attachLate lets members attach with their first read.
+func attachLate(b *bus) {
+	attach := b.attach
+	b.attach = func(_ context.Context, c backend.Config) (backend.Source, error) {
+		m := &member{config: c, shut: func() error { return nil }}
+		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			src, err := attach(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			*m = *src.(*member)
+			return m.receive(ctx, limit)
+		}
+		return m, nil
+	}
 }

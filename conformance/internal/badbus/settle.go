@@ -49,12 +49,12 @@ func (h holding) stale(m *member, d backend.Delivery) bool {
 }
 
 var acking = []Saboteur{
-	{"ignores-acks", "an acknowledgement is a courtesy", func(b *bus) {
+	{Name: "ignores-acks", Breaks: "an acknowledgement is a courtesy", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.ack = func(context.Context, []backend.Delivery) error { return nil }
 		}
 	}},
-	{"acks-all-it-holds", "an acknowledgement is of everything received so far", func(b *bus) {
+	{Name: "acks-all-it-holds", Breaks: "an acknowledgement is of everything received so far", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			var held []backend.Delivery
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
@@ -70,7 +70,7 @@ var acking = []Saboteur{
 			}
 		}
 	}},
-	{"refuses-second-acks", "a message is acknowledged once", func(b *bus) {
+	{Name: "refuses-second-acks", Breaks: "a message is acknowledged once", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			acked := newSet(b)
 			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
@@ -83,14 +83,14 @@ var acking = []Saboteur{
 			}
 		}
 	}},
-	{"fences-acks", "only the holder acknowledges", func(b *bus) {
+	{Name: "fences-acks", Breaks: "only the holder acknowledges", sabotage: func(b *bus) {
 		holdings(b, func(m *member, h holding) {
 			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
 				return m.next.Ack(ctx, slices.DeleteFunc(slices.Clone(ds), func(d backend.Delivery) bool { return h.stale(m, d) }))
 			}
 		})
 	}},
-	{"one-ack-at-a-time", "a member has one caller", func(b *bus) {
+	{Name: "one-ack-at-a-time", Breaks: "a member has one caller", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			var acked []backend.Delivery
 			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
@@ -104,14 +104,25 @@ var acking = []Saboteur{
 			}
 		}
 	}},
-	{"drops-unconfirmed-acks", "who wants to be sure asks for confirmation", func(b *bus) {
+	{Name: "drops-unconfirmed-acks", Breaks: "who wants to be sure asks for confirmation", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			if !m.config.ConfirmAcks {
 				m.ack = func(context.Context, []backend.Delivery) error { return nil }
 			}
 		}
 	}},
-	{"acks-only-held", "what was given back cannot be acknowledged", func(b *bus) {
+	{Name: "acks-later", driver: true, Breaks: "an acknowledgement is sent soon", sabotage: func(b *bus) {
+		b.joined = func(m *member) {
+			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
+				own := slices.Clone(ds)
+				time.AfterFunc(20*time.Millisecond, func() {
+					m.next.Ack(context.WithoutCancel(ctx), own) //nolint:errcheck // nobody would know
+				})
+				return nil
+			}
+		}
+	}},
+	{Name: "acks-only-held", Breaks: "what was given back cannot be acknowledged", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			given := newSet(b)
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
@@ -128,13 +139,13 @@ var acking = []Saboteur{
 }
 
 var leasing = []Saboteur{
-	{"short-leases", "a lease is shorter than asked for", func(b *bus) {
+	{Name: "short-leases", Breaks: "a lease is shorter than asked for", sabotage: func(b *bus) {
 		joining(b, func(c *backend.Config) { c.Lease = c.Lease * 3 / 4 })
 	}},
-	{"long-leases", "a lease is longer than asked for", func(b *bus) {
+	{Name: "long-leases", Breaks: "a lease is longer than asked for", sabotage: func(b *bus) {
 		joining(b, func(c *backend.Config) { c.Lease *= 6 })
 	}},
-	{"shortest-lease-counts", "a group has the lease of its most impatient member", func(b *bus) {
+	{Name: "shortest-lease-counts", Breaks: "a group has the lease of its most impatient member", sabotage: func(b *bus) {
 		var shortest *member
 		b.joined = func(m *member) {
 			if shortest == nil || m.config.Lease < shortest.config.Lease {
@@ -146,12 +157,12 @@ var leasing = []Saboteur{
 			}
 		}
 	}},
-	{"close-settles", "what a member holds ends with it", func(b *bus) {
+	{Name: "close-settles", Breaks: "what a member holds ends with it", sabotage: func(b *bus) {
 		closingWith(b, func(m *member, held []backend.Delivery) error {
 			return m.next.Ack(context.Background(), held) //nolint:forbidigo // Close has none
 		})
 	}},
-	{"close-releases", "what a member holds is due when it leaves", func(b *bus) {
+	{Name: "close-releases", Breaks: "what a member holds is due when it leaves", sabotage: func(b *bus) {
 		closingWith(b, func(m *member, held []backend.Delivery) error {
 			var ds []backend.Delayed
 			for _, d := range held {
@@ -193,24 +204,24 @@ func delays(b *bus, change func(m *member, d *backend.Delayed)) {
 }
 
 var delaying = []Saboteur{
-	{"delays-shorter", "a delay is about as long as asked for", func(b *bus) {
+	{Name: "delays-shorter", Breaks: "a delay is about as long as asked for", sabotage: func(b *bus) {
 		delays(b, func(_ *member, d *backend.Delayed) { d.For = d.For * 9 / 10 })
 	}},
-	{"delays-longer", "a delay is at least as long as asked for", func(b *bus) {
+	{Name: "delays-longer", Breaks: "a delay is at least as long as asked for", sabotage: func(b *bus) {
 		delays(b, func(m *member, d *backend.Delayed) { d.For = max(d.For, 0) + 2*m.config.Lease })
 	}},
-	{"ignores-delays", "what is given back comes back with its lease", func(b *bus) {
+	{Name: "ignores-delays", Breaks: "what is given back comes back with its lease", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.delay = func(context.Context, []backend.Delayed) error { return nil }
 		}
 	}},
-	{"caps-delays", "a delay is at most three leases", func(b *bus) {
+	{Name: "caps-delays", Breaks: "a delay is at most three leases", sabotage: func(b *bus) {
 		delays(b, func(m *member, d *backend.Delayed) { d.For = min(d.For, 3*m.config.Lease) })
 	}},
-	{"delays-a-lease-at-least", "a delay is at least a lease", func(b *bus) {
+	{Name: "delays-a-lease-at-least", Breaks: "a delay is at least a lease", sabotage: func(b *bus) {
 		delays(b, func(m *member, d *backend.Delayed) { d.For = max(d.For, m.config.Lease) })
 	}},
-	{"delays-by-publishing", "what is given back is published again", func(b *bus) {
+	{Name: "delays-by-publishing", Breaks: "what is given back is published again", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				for _, d := range ds {
@@ -224,7 +235,7 @@ var delaying = []Saboteur{
 			}
 		}
 	}},
-	{"waits-for-delayed", "a group goes on when what is delayed has come back", func(b *bus) {
+	{Name: "waits-for-delayed", Breaks: "a group goes on when what is delayed has come back", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			var due time.Time
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
@@ -239,26 +250,26 @@ var delaying = []Saboteur{
 			}
 		}
 	}},
-	{"delays-die-with-member", "a member looks after what it delayed", func(b *bus) {
+	{Name: "delays-die-with-member", Breaks: "a member looks after what it delayed", sabotage: func(b *bus) {
 		closingWith(b, func(m *member, received []backend.Delivery) error {
 			return m.next.Ack(context.Background(), received) //nolint:forbidigo // Close has none
 		})
 	}},
-	{"refunds-unasked", "an attempt is one that ended", func(b *bus) {
+	{Name: "refunds-unasked", Breaks: "an attempt is one that ended", sabotage: func(b *bus) {
 		delays(b, func(_ *member, d *backend.Delayed) { d.Refund = true })
 	}},
-	{"ignores-refunds", "every receipt counts", func(b *bus) {
+	{Name: "ignores-refunds", Breaks: "every receipt counts", sabotage: func(b *bus) {
 		delays(b, func(_ *member, d *backend.Delayed) { d.Refund = false })
 	}},
 }
 
 var extending = []Saboteur{
-	{"ignores-extends", "a lease cannot be extended", func(b *bus) {
+	{Name: "ignores-extends", Breaks: "a lease cannot be extended", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.extend = func(context.Context, []backend.Delivery) error { return nil }
 		}
 	}},
-	{"extends-for-long", "who extends needs much more time", func(b *bus) {
+	{Name: "extends-for-long", Breaks: "who extends needs much more time", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.extend = func(ctx context.Context, ds []backend.Delivery) error {
 				var delayed []backend.Delayed
@@ -269,7 +280,7 @@ var extending = []Saboteur{
 			}
 		}
 	}},
-	{"counts-extends", "every lease is an attempt", func(b *bus) {
+	{Name: "counts-extends", Breaks: "every lease is an attempt", sabotage: func(b *bus) {
 		extends := map[string]int{}
 		b.joined = func(m *member) {
 			m.extend = func(ctx context.Context, ds []backend.Delivery) error {
@@ -290,7 +301,7 @@ var extending = []Saboteur{
 }
 
 var fencing = []Saboteur{
-	{"unfenced-delays", "anyone gives back", func(b *bus) {
+	{Name: "unfenced-delays", Breaks: "anyone gives back", sabotage: func(b *bus) {
 		holdings(b, func(m *member, h holding) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				var current []backend.Delayed
@@ -301,7 +312,7 @@ var fencing = []Saboteur{
 			}
 		})
 	}},
-	{"unfenced-extends", "anyone extends", func(b *bus) {
+	{Name: "unfenced-extends", Breaks: "anyone extends", sabotage: func(b *bus) {
 		holdings(b, func(m *member, h holding) {
 			m.extend = func(ctx context.Context, ds []backend.Delivery) error {
 				var current []backend.Delivery
@@ -312,7 +323,7 @@ var fencing = []Saboteur{
 			}
 		})
 	}},
-	{"moves-lost-deliveries", "who is told that a lease is lost has moved the delivery", func(b *bus) {
+	{Name: "moves-lost-deliveries", Breaks: "who is told that a lease is lost has moved the delivery", sabotage: func(b *bus) {
 		holdings(b, func(m *member, h holding) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				err := m.next.(backend.Delayer).Delay(ctx, ds)
@@ -335,7 +346,7 @@ var fencing = []Saboteur{
 			}
 		})
 	}},
-	{"loses-leases-in-silence", "a lease that is lost is nothing to worry about", func(b *bus) {
+	{Name: "loses-leases-in-silence", Breaks: "a lease that is lost is nothing to worry about", sabotage: func(b *bus) {
 		lost := func(err error) error {
 			if errors.Is(err, backend.ErrLeaseLost) {
 				return nil
@@ -351,7 +362,7 @@ var fencing = []Saboteur{
 			}
 		}
 	}},
-	{"delays-revive", "what is given back comes back", func(b *bus) {
+	{Name: "delays-revive", Breaks: "what is given back comes back", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				err := m.next.(backend.Delayer).Delay(ctx, ds)
@@ -365,7 +376,7 @@ var fencing = []Saboteur{
 			}
 		}
 	}},
-	{"blurs-lost-leases", "a batch fails if one of its deliveries is lost", func(b *bus) {
+	{Name: "blurs-lost-leases", Breaks: "a batch fails if one of its deliveries is lost", sabotage: func(b *bus) {
 		blur := func(err error) error {
 			if errors.Is(err, backend.ErrLeaseLost) {
 				return fmt.Errorf("some: %w", backend.ErrLeaseLost)

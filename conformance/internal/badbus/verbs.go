@@ -18,7 +18,7 @@ func reads(b *bus, change func([]backend.Message) []backend.Message) {
 }
 
 var reading = []Saboteur{
-	{"reads-from-included", "a read begins with the position it is given", func(b *bus) {
+	{Name: "reads-from-included", Breaks: "a read begins with the position it is given", sabotage: func(b *bus) {
 		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 			all, err := b.good.Read(ctx, topic, "", 1<<20)
 			i := slices.IndexFunc(all, func(m backend.Message) bool { return m.Position >= from })
@@ -28,20 +28,20 @@ var reading = []Saboteur{
 			return all[i:min(i+limit, len(all))], err
 		}
 	}},
-	{"reads-settle", "what is read is read for all", func(b *bus) {
+	{Name: "reads-settle", Breaks: "what is read is read for all", sabotage: func(b *bus) {
 		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 			ms, err := b.good.Read(ctx, topic, from, limit)
 			settleAll(ctx, b, topic)
 			return ms, err
 		}
 	}},
-	{"reads-backwards", "the newest is read first", func(b *bus) {
+	{Name: "reads-backwards", Breaks: "the newest is read first", sabotage: func(b *bus) {
 		reads(b, func(ms []backend.Message) []backend.Message {
 			slices.Reverse(ms)
 			return ms
 		})
 	}},
-	{"reads-bare", "a read is about payloads", func(b *bus) {
+	{Name: "reads-bare", Breaks: "a read is about payloads", sabotage: func(b *bus) {
 		reads(b, func(ms []backend.Message) []backend.Message {
 			for i := range ms {
 				ms[i].Headers = nil
@@ -49,7 +49,7 @@ var reading = []Saboteur{
 			return ms
 		})
 	}},
-	{"reads-share-memory", "who reads does not change a message", func(b *bus) {
+	{Name: "reads-share-memory", Breaks: "who reads does not change a message", sabotage: func(b *bus) {
 		shared := map[string][]byte{}
 		reads(b, func(ms []backend.Message) []backend.Message {
 			for i := range ms {
@@ -61,7 +61,7 @@ var reading = []Saboteur{
 			return ms
 		})
 	}},
-	{"reads-wait", "a read returns when there is something", func(b *bus) {
+	{Name: "reads-wait", Breaks: "a read returns when there is something", sabotage: func(b *bus) {
 		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 			ms, err := b.good.Read(ctx, topic, from, limit)
 			if len(ms) == 0 {
@@ -70,7 +70,7 @@ var reading = []Saboteur{
 			return ms, err
 		}
 	}},
-	{"shrugs", "what does not exist is empty", func(b *bus) {
+	{Name: "shrugs", Breaks: "what does not exist is empty", sabotage: func(b *bus) {
 		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 			ms, err := b.good.Read(ctx, topic, from, limit)
 			return ms, shrug(err)
@@ -119,28 +119,36 @@ func tells(b *bus, change func(*backend.Stats)) {
 }
 
 var telling = []Saboteur{
-	{"lag-is-depth", "the lag is what the topic keeps", func(b *bus) {
+	{Name: "lag-is-depth", Breaks: "the lag is what the topic keeps", sabotage: func(b *bus) {
 		tells(b, func(s *backend.Stats) { s.Lag = s.Depth })
 	}},
-	{"delayed-is-in-flight", "what is not settled is in flight", func(b *bus) {
+	{Name: "delayed-is-in-flight", Breaks: "what is not settled is in flight", sabotage: func(b *bus) {
 		tells(b, func(s *backend.Stats) { s.InFlight, s.Delayed = s.InFlight+s.Delayed, 0 })
 	}},
-	{"oldest-is-now", "there is always an oldest message", func(b *bus) {
+	{Name: "oldest-is-now", Breaks: "there is always an oldest message", sabotage: func(b *bus) {
 		tells(b, func(s *backend.Stats) { s.Oldest = time.Now() })
 	}},
-	{"members-never-leave", "members are those that ever were", func(b *bus) {
-		most := int64(0)
-		tells(b, func(s *backend.Stats) {
-			most = max(most, s.Members)
-			s.Members = most
-		})
+	{Name: "members-never-leave", Breaks: "members are those that ever were", sabotage: func(b *bus) {
+		ever := map[string]int64{}
+		b.joined = func(m *member) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			ever[m.config.Topic+" "+m.config.Group]++
+		}
+		b.stats = func(ctx context.Context, topic, group string) (backend.Stats, error) {
+			s, err := b.good.Stats(ctx, topic, group)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			s.Members = ever[topic+" "+group]
+			return s, err
+		}
 	}},
 }
 
 var managing = []Saboteur{
-	{"lists-unsorted", "lists are in the order of a map", func(b *bus) { b.admin = reversed{b.good} }},
-	{"lists-half", "a list is a page of it", func(b *bus) { b.admin = halved{b.good} }},
-	{"deletes-in-silence", "members find out by themselves", func(b *bus) {
+	{Name: "lists-unsorted", Breaks: "lists are in the order of a map", sabotage: func(b *bus) { b.admin = reversed{b.good} }},
+	{Name: "lists-half", Breaks: "a list is a page of it", sabotage: func(b *bus) { b.admin = halved{b.good} }},
+	{Name: "deletes-in-silence", Breaks: "members find out by themselves", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				ds, err := m.next.Receive(ctx, limit)
@@ -152,20 +160,20 @@ var managing = []Saboteur{
 			}
 		}
 	}},
-	{"deletes-nothing", "what is deleted is hidden some day", func(b *bus) { b.admin = keeping{b.good} }},
-	{"deletes-every-group", "a group is deleted with its like", func(b *bus) { b.admin = sweeping{b.good} }},
-	{"resets-nothing", "a group goes on where it was", func(b *bus) { b.admin = resetting{b.good, nil} }},
-	{"resets-to-latest", "a group that is reset skips what there is", func(b *bus) {
+	{Name: "deletes-nothing", Breaks: "what is deleted is hidden some day", sabotage: func(b *bus) { b.admin = keeping{b.good} }},
+	{Name: "deletes-every-group", Breaks: "a group is deleted with its like", sabotage: func(b *bus) { b.admin = sweeping{b.good} }},
+	{Name: "resets-nothing", Breaks: "a group goes on where it was", sabotage: func(b *bus) { b.admin = resetting{b.good, nil} }},
+	{Name: "resets-to-latest", Breaks: "a group that is reset skips what there is", sabotage: func(b *bus) {
 		latest := backend.StartLatest
 		b.admin = resetting{b.good, &latest}
 	}},
-	{"maintains-without-end", "there is always something to maintain", func(b *bus) {
+	{Name: "maintains-without-end", Breaks: "there is always something to maintain", sabotage: func(b *bus) {
 		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
 			_, err := b.good.Maintain(ctx, topic, group)
 			return 0, err
 		}
 	}},
-	{"trims-unread", "a topic keeps what is recent", func(b *bus) {
+	{Name: "trims-unread", Breaks: "a topic keeps what is recent", sabotage: func(b *bus) {
 		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
 			settleAll(ctx, b, topic)
 			return b.good.Maintain(ctx, topic, group)
@@ -216,10 +224,10 @@ func (a resetting) ResetGroup(ctx context.Context, topic, group string, _ backen
 }
 
 var closing = []Saboteur{
-	{"pings-for-ever", "a ping is always answered", func(b *bus) {
+	{Name: "pings-for-ever", driver: true, Breaks: "a ping is always answered", sabotage: func(b *bus) {
 		b.ping = func(context.Context) error { return nil }
 	}},
-	{"closes-once", "what is closed cannot be closed", func(b *bus) {
+	{Name: "closes-once", Breaks: "what is closed cannot be closed", sabotage: func(b *bus) {
 		once := func(next func() error) func() error {
 			closed := newSet(b)
 			return func() error {
@@ -232,13 +240,13 @@ var closing = []Saboteur{
 		b.shut = once(b.good.Close)
 		b.joined = func(m *member) { m.shut = once(m.next.Close) }
 	}},
-	{"sources-never-close", "a source lives as long as its backend", func(b *bus) {
+	{Name: "sources-never-close", Breaks: "a source lives as long as its backend", sabotage: func(b *bus) {
 		b.joined = func(m *member) { m.shut = func() error { return nil } }
 	}},
-	{"never-closes", "a backend lives as long as its process", func(b *bus) {
+	{Name: "never-closes", driver: true, Breaks: "a backend lives as long as its process", sabotage: func(b *bus) {
 		b.shut = func() error { return nil }
 	}},
-	{"deaf-to-close", "a read that waits goes on after Close", func(b *bus) {
+	{Name: "deaf-to-close", Breaks: "a read that waits goes on after Close", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				ds, err := m.next.Receive(ctx, limit)

@@ -26,6 +26,7 @@ type Saboteur struct {
 	handler   func(b *Bus, topic string, next eventbus.Handler) eventbus.Handler
 	manual    func(next eventbus.ManualHandler) eventbus.ManualHandler
 	shutdown  func(b *Bus, ctx context.Context) error
+	ready     func() error
 	again     bool // a second Subscribe to a group gets the first's
 }
 
@@ -105,6 +106,14 @@ func (b *Bus) SubscribeManual(ctx context.Context, topic string, o eventbus.Subs
 		h = b.s.manual(h)
 	}
 	return b.good.SubscribeManual(ctx, topic, o, h)
+}
+
+// Ready says whether all is well, or what the saboteur makes of it.
+func (b *Bus) Ready(ctx context.Context) error {
+	if b.s.ready != nil {
+		return b.s.ready()
+	}
+	return b.good.Ready(ctx)
 }
 
 // Shutdown shuts down, or what the saboteur makes of it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus"
@@ -71,9 +72,43 @@ var ending = []Saboteur{
 		},
 	},
 	{
+		Name: "bus-gives-up-on-brokers", Breaks: "a subscription lives as long as its connection",
+		backend: func(b backend.Backend) backend.Backend {
+			return &sourced{Backend: b, source: func(s backend.Source) backend.Source { return &leaving{Source: s} }}
+		},
+	},
+	{
+		Name: "bus-always-ready", Breaks: "a bus that was made is ready",
+		ready: func() error { return nil },
+	},
+	{
+		Name: "bus-never-ready", Breaks: "one can never be sure",
+		ready: func() error { return errors.New("not sure") },
+	},
+	{
 		Name: "bus-ends-when-gone", Breaks: "a subscription lives as long as its group",
 		backend: func(b backend.Backend) backend.Backend { return &attachingOnce{Backend: b, seen: map[string]bool{}} },
 	},
+}
+
+// leaving reads no more after the first error.
+type leaving struct {
+	backend.Source
+	left atomic.Bool
+}
+
+func (l *leaving) Unwrap() backend.Source { return l.Source }
+
+func (l *leaving) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+	if l.left.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	ds, err := l.Source.Receive(ctx, max)
+	if err != nil && ctx.Err() == nil {
+		l.left.Store(true)
+	}
+	return ds, err
 }
 
 // keeping does not give anything back, without a word.
@@ -93,7 +128,11 @@ func (l *lasting) Receive(ctx context.Context, max int) ([]backend.Delivery, err
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(5*time.Minute, cancel) })
 	defer stop()
-	return l.Source.Receive(on, max)
+	for {
+		if ds, err := l.Source.Receive(on, max); len(ds) > 0 || err != nil {
+			return ds, err
+		}
+	}
 }
 
 // attachingOnce attaches to each group once.
