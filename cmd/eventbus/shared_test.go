@@ -181,3 +181,9 @@ func numbered(n int) string {
 	}
 	return b.String()
 }
+
+// decode reads stdout as JSON.
+func (r result) decode(t *testing.T, v any) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), v), r.stdout)
+}

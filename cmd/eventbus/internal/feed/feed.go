@@ -26,12 +26,17 @@ type Feed struct {
 
 // An Error is the end of a feed before that of its input.
 type Error struct {
-	Before int // how many events of the input are stored, those of the batch that failed included
-	Err    error
+	Stored  int  // events of the input, those of the batch that failed included
+	Perhaps bool // more of them may be
+	Err     error
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("%v; %d events are published", e.Err, e.Before)
+	text := fmt.Sprintf("%v; %d events are published", e.Err, e.Stored)
+	if e.Perhaps {
+		text += ", and perhaps more"
+	}
+	return text
 }
 
 // Unwrap returns the cause.
@@ -54,7 +59,11 @@ func (f *Feed) Run(ctx context.Context) (stored int, err error) {
 		case errors.Is(err, io.EOF):
 			return stored, nil
 		case err != nil:
-			return stored, &Error{Before: stored, Err: err}
+			perhaps := errors.Is(err, eventbus.ErrUnknownOutcome)
+			if ctx.Err() != nil { // whatever it has led to
+				err = context.Cause(ctx)
+			}
+			return stored, &Error{Stored: stored, Perhaps: perhaps, Err: err}
 		}
 	}
 }

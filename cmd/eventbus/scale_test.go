@@ -1,0 +1,154 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/redistest"
+)
+
+// Every event that is published is handled by a command, each seventh at its
+// second attempt, each once, in the order of its key. EVENTBUS_SCALE says how
+// many events there are.
+func TestPubSubExec(t *testing.T) {
+	n := 1000
+	if scale := os.Getenv("EVENTBUS_SCALE"); scale != "" {
+		var err error
+		n, err = strconv.Atoi(scale)
+		require.NoError(t, err)
+	}
+	t.Run("memory", func(t *testing.T) {
+		b := newBench(t)
+		pubSubExec(t, n, func(stdin string, args ...string) result { return b.run(stdin, args...) })
+	})
+	t.Run("redis", func(t *testing.T) {
+		onRedis(t)
+		pubSubExec(t, n, func(stdin string, args ...string) result { return runOnReal(t, stdin, args...) })
+	})
+}
+
+// onRedis points the commands of this test to a server of its own.
+func onRedis(t *testing.T) {
+	t.Helper()
+	serves := func(d backend.Driver) bool { return slices.Contains(d.Schemes(), "redis") }
+	if !slices.ContainsFunc(drivers(), serves) {
+		t.Skip("no driver serves redis")
+	}
+	t.Setenv(urlVariable, redistest.Start(t).URL())
+}
+
+// runOnReal runs a command with the drivers of the program.
+func runOnReal(t *testing.T, stdin string, args ...string) result {
+	var out, errs safeBuffer
+	code := run(t.Context(), drivers(), args, strings.NewReader(stdin), &out, &errs)
+	return result{code, out.String(), errs.String()}
+}
+
+func pubSubExec(t *testing.T, n int, run func(stdin string, args ...string) result) {
+	var input strings.Builder
+	retried := 0
+	for i := range n {
+		fmt.Fprintf(&input, `{"id":"e-%d","key":"k-%d","data":{"n":%d}}`+"\n", i, i%(n/5), i)
+		if i%7 == 0 {
+			retried++
+		}
+	}
+	r := run(input.String(), "pub", "orders")
+	require.Zero(t, r.code, r.stderr)
+	require.Equal(t, fmt.Sprintf("stored %d events in orders\n", n), r.stdout)
+
+	start := time.Now()
+	r = run("", "sub", "orders", "--group", "billing", "--concurrency", "8", "--idle-exit", "1s", "--backoff", "10ms", "--exec",
+		`n=${EVENTBUS_ID#e-}; if [ $EVENTBUS_ATTEMPT -eq 1 ] && [ $((n % 7)) -eq 0 ]; then exit 75; fi; echo "$EVENTBUS_KEY $n"`)
+	took := time.Since(start) - time.Second
+	t.Logf("%d events, %d runs in %v: %.0f runs a second", n, n+retried, took.Round(time.Millisecond), float64(n+retried)/took.Seconds())
+	require.Zero(t, r.code, r.stderr)
+	require.Equal(t, fmt.Sprintf("handled %d, retried %d, dead-lettered 0, discarded 0\n", n, retried), r.stderr)
+
+	seen, last := map[int]bool{}, map[string]int{}
+	for _, l := range r.lines() {
+		key, text, _ := strings.Cut(l, " ")
+		number, err := strconv.Atoi(text)
+		require.NoError(t, err, l)
+		require.False(t, seen[number], "event %d was handled twice", number)
+		seen[number] = true
+		before, ok := last[key]
+		require.True(t, !ok || before < number, "%d came after %d, both of %s", number, before, key)
+		last[key] = number
+	}
+	require.Len(t, seen, n)
+
+	r = run("", "groups", "orders", "--json")
+	require.Zero(t, r.code, r.stderr)
+	var rows []survey.Group
+	r.decode(t, &rows)
+	require.Len(t, rows, 1)
+	rows[0].Depth, rows[0].Members, rows[0].Oldest = 0, 0, time.Time{} // when those go is the backend's
+	require.Equal(t, survey.Group{Topic: "orders", Group: "billing"}, rows[0])
+}
+
+// The other commands, on a real broker.
+func TestCommandsOnRedis(t *testing.T) {
+	onRedis(t)
+	ok := func(stdin string, args ...string) result {
+		t.Helper()
+		r := runOnReal(t, stdin, args...)
+		require.Zero(t, r.code, r.stderr)
+		return r
+	}
+	require.Contains(t, ok("", "ping").stdout, "answered in ")
+	require.Contains(t, ok(numbered(100), "pub", "orders", "--once").stdout, "stored 100 events in orders, 0 were there before")
+	require.Contains(t, ok(numbered(101), "pub", "orders", "--once").stdout, "stored 1 events in orders, 100 were there before")
+	all := ok("", "tail", "orders").events(t)
+	require.Len(t, all, 101)
+	require.Len(t, ok("", "tail", "orders", "--from", all[99].Position).lines(), 1)
+	require.Len(t, ok("", "sub", "orders", "--group", "a", "--count", "10").lines(), 10)
+	require.Contains(t, ok("", "sub", "orders", "--group", "b", "--count", "4", "--exec", "[ $EVENTBUS_ID != e-2 ] || exit 65").stderr,
+		"handled 4, retried 0, dead-lettered 1, discarded 0\n")
+	require.Contains(t, ok("", "topics").stdout, "orders.dlq")
+	var rows []survey.Group
+	ok("", "groups", "--json").decode(t, &rows)
+	require.Len(t, rows, 2)
+	for i, lag := range []survey.Count{91, 96} {
+		require.Equal(t, lag, rows[i].Lag+rows[i].InFlight+rows[i].Delayed)
+		require.EqualValues(t, 1, rows[i].DeadLetters)
+	}
+}
+
+// Commands that sub runs die of a closed pipe, as they would elsewhere; and an
+// interrupt lets them end.
+func TestSubAsAProcessOnRedis(t *testing.T) {
+	onRedis(t)
+	require.Zero(t, runOnReal(t, numbered(3), "pub", "orders").code)
+	cmd := process(t, "sub", "orders", "--group", "g", "--exec", "yes | head -n 1; sleep 0.3; echo end")
+	var out, errs safeBuffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	require.NoError(t, cmd.Start())
+	await(t, "it runs", func() bool { return out.String() == "y\n" })
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, cmd.Wait(), errs.String())
+	require.Equal(t, "y\nend\n", out.String())
+	require.Equal(t, "handled 1, retried 0, dead-lettered 0, discarded 0\n", errs.String())
+}
+
+// The demo can be run again and again on a broker that keeps everything.
+func TestDemoOnRedis(t *testing.T) {
+	onRedis(t)
+	for _, args := range [][]string{{}, {}, {"--topic-prefix", "shop"}, {"--topic-prefix", "shop"}} {
+		r := runOnReal(t, "", append([]string{"demo"}, args...)...)
+		require.Zero(t, r.code, r.stdout+r.stderr)
+		require.Contains(t, r.stdout, "\nlost 0, out of order 0, duplicated ")
+	}
+	require.NotContains(t, runOnReal(t, "", "topics").stdout, "demo-", "it leaves nothing behind")
+}
