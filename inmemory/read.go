@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // Read implements [backend.Reader].
@@ -13,13 +14,13 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) ([]back
 	if err != nil {
 		return nil, fmt.Errorf("inmemory: read %s: %w", topic, err)
 	}
-	var mem slab
+	var mem slab.Slab
 	for i := range ms {
-		mem.measure(&ms[i])
+		expect(&mem, &ms[i])
 	}
 	for i := range ms {
-		mem.own(&ms[i])
-		ms[i].Position = mem.position(first + uint64(i))
+		own(&mem, &ms[i])
+		ms[i].Position = position(&mem, first+uint64(i))
 	}
 	return ms, nil
 }

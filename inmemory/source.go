@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A source is one member of a group.
@@ -36,13 +37,13 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	if err != nil {
 		return nil, err
 	}
-	var mem slab
+	var mem slab.Slab
 	for i := range ds {
-		mem.measure(&ds[i].Message)
+		expect(&mem, &ds[i].Message)
 	}
 	for i := range ds {
-		mem.own(&ds[i].Message)
-		ds[i].Position = mem.position(ds[i].Token.(*receipt).entry.offset)
+		own(&mem, &ds[i].Message)
+		ds[i].Position = position(&mem, ds[i].Token.(*receipt).entry.offset)
 	}
 	return ds, nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A topic is a log and the groups that read it.
@@ -26,13 +27,13 @@ func newTopic(b *Backend, name string) *topic {
 }
 
 func (t *topic) publish(msgs []*backend.Message, fail func(i int, err error)) {
-	var s slab
+	var mem slab.Slab
 	for _, m := range msgs {
-		s.measure(m)
+		expect(&mem, m)
 	}
 	now := t.clock.now()
 	for i, m := range msgs {
-		if err := t.store(m, &s, now); err != nil {
+		if err := t.store(m, &mem, now); err != nil {
 			fail(i, err)
 		}
 	}
@@ -41,31 +42,33 @@ func (t *topic) publish(msgs []*backend.Message, fail func(i int, err error)) {
 	}
 }
 
-func (t *topic) store(m *backend.Message, s *slab, now moment) error {
+func (t *topic) store(m *backend.Message, mem *slab.Slab, now moment) error {
 	m.Position, m.Duplicate = "", false
 	if m.Once {
 		if offset, ok := t.marks.find(m.ID, now); ok {
-			m.Position, m.Duplicate = s.position(offset), true
+			m.Position, m.Duplicate = position(mem, offset), true
 			return nil
 		}
 	}
 	if err := t.ledger.enter(m.Size(), len(t.groups)); err != nil {
 		return err
 	}
+	copied := *m
+	own(mem, &copied)
 	offset := t.log.append(record{
-		id: m.ID, key: m.Key, headers: s.header(m.Headers), payload: s.payload(m.Payload), stored: now,
+		id: m.ID, key: m.Key, headers: copied.Headers, payload: copied.Payload, stored: now,
 	})
 	if m.Once {
 		t.marks.add(m.ID, offset, now)
 	}
-	m.Position = s.position(offset)
+	m.Position = position(mem, offset)
 	return nil
 }
 
 // resolve returns the offset at which start begins.
 func (t *topic) resolve(start backend.Start) (uint64, error) {
-	if position, ok := start.After(); ok {
-		offset, err := parsePosition(position)
+	if after, ok := start.After(); ok {
+		offset, err := parsePosition(after)
 		return max(min(offset, t.log.next-1)+1, t.log.first), err
 	}
 	switch start {

@@ -45,6 +45,8 @@ var rows = []struct {
 	{"limiter", everything},
 	{"observer", everything},
 	{"inmemory", everything},
+	{"internal/slab", everything},
+	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy}},
 	{"middleware", everything},
 	{"eventbustest", everything},
 	{"internal/faultproxy", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest}},

@@ -1,0 +1,81 @@
+// Package slab holds the memory of one read: a handful of allocations in place of
+// several for each message. What it gives out is its receiver's to keep and to
+// change: nothing is used twice, and a piece ends at its capacity, so that
+// appending to one does not reach the next.
+package slab
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+const (
+	arena = 64 << 10 // one message that its receiver keeps, keeps no more than this alive
+	large = 4 << 10  // larger payloads are allocated on their own
+)
+
+// A Slab first learns how much will be asked of it, from Expect for each
+// message, and then gives it out. The zero value is ready to use, once.
+type Slab struct {
+	payload, text, headers int // bytes, bytes and headers that are still to come
+
+	bytes []byte
+	texts strings.Builder
+	names []backend.Header
+}
+
+// Expect announces a message with such a payload, so many headers and so many
+// bytes of text.
+func (s *Slab) Expect(payload, headers, text int) {
+	if payload <= large {
+		s.payload += payload
+	}
+	s.headers += headers
+	s.text += text
+}
+
+// Payload returns a copy of p.
+func (s *Slab) Payload(p []byte) []byte {
+	if len(p) == 0 || len(p) > large {
+		return bytes.Clone(p)
+	}
+	if len(p) > len(s.bytes) {
+		s.bytes = make([]byte, max(len(p), min(s.payload, arena)))
+	}
+	own := s.bytes[:len(p):len(p)]
+	copy(own, p)
+	s.bytes = s.bytes[len(p):]
+	s.payload -= len(p)
+	return own
+}
+
+// Headers returns n empty headers, or nil for none.
+func (s *Slab) Headers(n int) backend.Headers {
+	if n == 0 {
+		return nil
+	}
+	if n > len(s.names) {
+		s.names = make([]backend.Header, max(n, s.headers))
+	}
+	own := s.names[:n:n]
+	s.names = s.names[n:]
+	s.headers -= n
+	return own
+}
+
+// Text returns a copy of p.
+func (s *Slab) Text(p []byte) string {
+	if len(p) == 0 {
+		return ""
+	}
+	if s.texts.Cap()-s.texts.Len() < len(p) {
+		s.texts = strings.Builder{}
+		s.texts.Grow(max(len(p), min(s.text, arena)))
+	}
+	s.texts.Write(p)
+	s.text -= len(p)
+	all := s.texts.String()
+	return all[len(all)-len(p):]
+}

@@ -1,0 +1,59 @@
+package slab_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/internal/slab"
+)
+
+// What is given out is apart from everything else, whatever was announced.
+func TestPiecesAreApart(t *testing.T) {
+	for _, announced := range []int{0, 10, 1 << 20} {
+		var s slab.Slab
+		s.Expect(announced, announced/1000, announced)
+		source := []byte("abc")
+		a, b := s.Payload(source), s.Payload(source)
+		ta, tb := s.Text(source), s.Text(source)
+		ha, hb := s.Headers(2), s.Headers(1)
+		source[0] = 'x'
+		_ = append(a, "reaches b"...)
+		_ = append(ha, hb[0])
+		a[1], ha[1].Name = 'y', "name"
+		require.Equal(t, "ayc", string(a))
+		require.Equal(t, "abc", string(b))
+		require.Equal(t, "abcabc", ta+tb)
+		require.Empty(t, hb[0].Name)
+	}
+}
+
+func TestNothing(t *testing.T) {
+	var s slab.Slab
+	require.Nil(t, s.Payload(nil))
+	require.NotNil(t, s.Payload([]byte{}))
+	require.Empty(t, s.Payload([]byte{}))
+	require.Nil(t, s.Headers(0))
+	require.Empty(t, s.Text(nil))
+}
+
+// Messages of a read cost a few allocations together, and one that is kept does
+// not keep a large neighbour.
+func TestAllocations(t *testing.T) {
+	small, large := bytes.Repeat([]byte("p"), 100), bytes.Repeat([]byte("l"), 5<<10)
+	allocations := testing.AllocsPerRun(10, func() {
+		var s slab.Slab
+		for range 500 {
+			s.Expect(100, 2, 50)
+		}
+		s.Expect(len(large), 0, 0)
+		for range 500 {
+			s.Payload(small)
+			s.Headers(2)
+			s.Text(small[:50])
+		}
+		s.Payload(large)
+	})
+	require.Equal(t, 4.0, allocations)
+}

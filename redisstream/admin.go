@@ -1,0 +1,172 @@
+package redisstream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Topics implements [backend.Admin]. It walks through all keys of the server, in
+// small steps.
+func (b *Backend) Topics(ctx context.Context) ([]string, error) {
+	var topics []string
+	err := b.walk(ctx, b.options.Namespace+":{*}", "stream", func(keys []string) error {
+		for _, key := range keys {
+			if topic, ok := b.topicOf(key); ok {
+				topics = append(topics, topic)
+			}
+		}
+		return nil
+	})
+	slices.Sort(topics)
+	return slices.Compact(topics), b.failure("topics", "", err)
+}
+
+const walkStep = 1000
+
+// walk calls each for the keys that match a pattern and have a type, "" for any,
+// on every server.
+func (b *Backend) walk(ctx context.Context, pattern, kind string, each func(keys []string) error) error {
+	if b.closed.Load() {
+		return backend.ErrClosed
+	}
+	w, err := b.wires.get(ctx)
+	if err != nil {
+		return classOf(ctx, err, false)
+	}
+	defer b.wires.put(w)
+	var mu sync.Mutex
+	scan := func(ctx context.Context, node *redis.Client) error {
+		cursor := uint64(0)
+		for {
+			keys, next, err := node.ScanType(ctx, cursor, pattern, walkStep, kind).Result()
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			err = each(keys)
+			mu.Unlock()
+			if cursor = next; err != nil || cursor == 0 {
+				return err
+			}
+		}
+	}
+	w.do(ctx, 0, func() {
+		if c, ok := w.client.(*redis.ClusterClient); ok {
+			err = c.ForEachMaster(ctx, scan)
+		} else {
+			err = scan(ctx, w.client.(*redis.Client))
+		}
+	})
+	if err != nil {
+		return classOf(ctx, err, w.sent.Load())
+	}
+	return nil
+}
+
+// Groups implements [backend.Admin].
+func (b *Backend) Groups(ctx context.Context, topic string) ([]string, error) {
+	names, err := b.groups(ctx, topic)
+	return names, b.failure("groups", topic, err)
+}
+
+func (b *Backend) groups(ctx context.Context, topic string) ([]string, error) {
+	if b.closed.Load() {
+		return nil, backend.ErrClosed
+	}
+	p, err := b.command(ctx, "xinfo", "groups", b.streamKey(topic))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for range p.array() {
+		p.pairs(func(name string) bool {
+			if name != "name" {
+				return false
+			}
+			names = append(names, string(p.bulk()))
+			return true
+		})
+	}
+	slices.Sort(names)
+	return names, p.end()
+}
+
+// DeleteTopic implements [backend.Admin].
+func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
+	return b.failure("delete", topic, b.deleteTopic(ctx, topic))
+}
+
+func (b *Backend) deleteTopic(ctx context.Context, topic string) error {
+	stream := b.streamKey(topic)
+	names, err := b.groups(ctx, topic)
+	if err != nil {
+		return err
+	}
+	args := []any{"unlink", stream, trimmedKey(stream)}
+	for _, name := range names {
+		args = append(args, delayedKey(stream, name))
+	}
+	if _, err := b.command(ctx, args...); err != nil {
+		return err
+	}
+	// The marks of Once would expire by themselves, but what comes anew is not
+	// a duplicate of what is gone.
+	var marks []any
+	err = b.walk(ctx, stream+":once:*", "", func(keys []string) error {
+		for _, key := range keys {
+			marks = append(marks, key)
+		}
+		return nil
+	})
+	for err == nil && len(marks) > 0 {
+		part := marks[:min(len(marks), walkStep)]
+		marks = marks[len(part):]
+		_, err = b.command(ctx, append([]any{"unlink"}, part...)...)
+	}
+	return err
+}
+
+// DeleteGroup implements [backend.Admin].
+func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
+	return b.failure("delete", topic+"/"+group, b.deleteGroup(ctx, topic, group))
+}
+
+func (b *Backend) deleteGroup(ctx context.Context, topic, group string) error {
+	if b.closed.Load() {
+		return backend.ErrClosed
+	}
+	stream := b.streamKey(topic)
+	p, err := b.command(ctx, "xgroup", "destroy", stream, group)
+	if err != nil {
+		return err
+	}
+	if p.integer() == 0 {
+		return fmt.Errorf("%w: no such group", backend.ErrGone)
+	}
+	_, err = b.command(ctx, "unlink", delayedKey(stream, group))
+	return err
+}
+
+// ResetGroup implements [backend.Admin].
+func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
+	return b.failure("reset", topic+"/"+group, b.resetGroup(ctx, topic, group, start))
+}
+
+func (b *Backend) resetGroup(ctx context.Context, topic, group string, start backend.Start) error {
+	if b.closed.Load() {
+		return backend.ErrClosed
+	}
+	id, err := startID(start)
+	if err != nil {
+		return err
+	}
+	stream := b.streamKey(topic)
+	_, err = b.run(ctx, &resetScript, []string{stream, delayedKey(stream, group)}, group, id)
+	return err
+}

@@ -1,0 +1,115 @@
+package redisstream
+
+import (
+	"fmt"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
+)
+
+// A receipt is what a delivery's Token points to.
+type receipt struct {
+	source  *source
+	attempt int
+}
+
+// A batch is what one read brought. Its memory is used again; that of the
+// deliveries is not.
+type batch struct {
+	reply   reply
+	entries []entry
+}
+
+// An entry lies in the reply.
+type entry struct {
+	id      []byte
+	attempt int
+	value   []byte // of the field, if that is ours
+	err     error  // why there is no message
+}
+
+var errBodyGone = fmt.Errorf("%w: the stream entry was deleted or trimmed", backend.ErrGone)
+
+// readNew reads the reply of XREADGROUP: {{stream, {{id, fields}, …}}}, or nil.
+func (b *batch) readNew(p *parser) {
+	b.entries = b.entries[:0]
+	for range p.array() {
+		p.arrayOf(2)
+		p.bulk()
+		for range p.array() {
+			p.arrayOf(2)
+			e := entry{id: p.bulk(), attempt: 1}
+			e.readFields(p)
+			b.entries = append(b.entries, e)
+		}
+	}
+}
+
+// readTaken reads what the script returns: {{id, attempt, fields}, …}.
+func (b *batch) readTaken(p *parser) {
+	b.entries = b.entries[:0]
+	for range p.array() {
+		p.arrayOf(3)
+		e := entry{id: p.bulk(), attempt: p.integer()}
+		e.readFields(p)
+		b.entries = append(b.entries, e)
+	}
+}
+
+// readFields reads the fields of an entry. Where they are not one of ours they
+// are kept as lines of name=value.
+func (e *entry) readFields(p *parser) {
+	n := p.array()
+	switch {
+	case n < 0:
+		e.err = errBodyGone
+		return
+	case n == 2:
+		name := p.bulk()
+		e.value = p.bulk()
+		if string(name) == field {
+			return
+		}
+		e.value = fmt.Appendf(nil, "%s=%s\n", name, e.value)
+	default:
+		for range n / 2 {
+			e.value = fmt.Appendf(e.value, "%s=%s\n", p.bulk(), p.bulk())
+		}
+		if n%2 == 1 {
+			p.skip()
+		}
+	}
+	e.err = errUnreadable
+}
+
+// deliveries returns the entries as deliveries to s, or nil for none.
+func (b *batch) deliveries(s *source) []backend.Delivery {
+	if len(b.entries) == 0 {
+		return nil
+	}
+	var mem slab.Slab
+	for i := range b.entries {
+		e := &b.entries[i]
+		mem.Expect(0, 0, positionLen)
+		if e.err == nil {
+			expectEntry(&mem, e.value)
+		} else {
+			mem.Expect(len(e.value), 0, 0)
+		}
+	}
+	ds := make([]backend.Delivery, len(b.entries))
+	receipts := make([]receipt, len(b.entries))
+	var position [positionLen]byte
+	for i := range b.entries {
+		e, d := &b.entries[i], &ds[i]
+		receipts[i] = receipt{s, e.attempt}
+		d.Topic, d.Attempt, d.Token = s.config.Topic, e.attempt, &receipts[i]
+		d.Position = mem.Text(appendPosition(position[:0], e.id))
+		if d.Err = e.err; d.Err == nil {
+			d.Err = readEntry(&mem, &d.Message, e.value)
+		} else {
+			d.Payload = mem.Payload(e.value)
+		}
+	}
+	return ds
+}

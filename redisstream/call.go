@@ -1,0 +1,114 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A call is one command and what came of it.
+type call struct {
+	args   []any
+	script *script // if args call one by its digest
+	reply  reply
+	err    error
+
+	unanswered bool // the error is no answer of the server
+}
+
+// send makes calls in one round trip, or in two where the server did not know a
+// script. Each has its own error afterwards. The context of go-redis' own steps
+// is dialing, which bounds getting a connection and nothing else.
+func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
+	w.do(ctx, grace, func() {
+		dialing := ctx
+		if grace > 0 {
+			dialing = context.WithoutCancel(ctx)
+		}
+		w.roundTrip(ctx, dialing, calls)
+		var again []*call
+		for _, c := range calls {
+			if c.script != nil && c.err != nil && isNoScript(c.err) {
+				c.script.inFull(c.args)
+				c.script, c.err = nil, nil
+				again = append(again, c)
+			}
+		}
+		if len(again) > 0 {
+			w.roundTrip(ctx, dialing, again)
+		}
+		for _, c := range calls {
+			if c.err != nil {
+				_, answered := errors.AsType[redis.Error](c.err)
+				c.unanswered = !answered
+				c.err = classOf(ctx, c.err, w.sent.Load())
+			}
+		}
+	})
+}
+
+func (w *wire) roundTrip(ctx, dialing context.Context, calls []*call) {
+	if len(calls) == 1 {
+		c := calls[0]
+		c.err = w.client.Process(dialing, redis.NewRawWriteToCmd(ctx, &c.reply, c.args...))
+		return
+	}
+	pipe := w.client.Pipeline()
+	cmds := make([]*redis.RawWriteToCmd, len(calls))
+	for i, c := range calls {
+		cmds[i] = redis.NewRawWriteToCmd(ctx, &c.reply, c.args...)
+		_ = pipe.Process(dialing, cmds[i]) // it only queues
+	}
+	_, _ = pipe.Exec(dialing) // each command has its own error
+	for i, c := range calls {
+		c.err = cmds[i].Err()
+	}
+}
+
+// ask makes one call on a wire of the pool.
+func (b *Backend) ask(ctx context.Context, c *call) error {
+	w, err := b.wires.get(ctx)
+	if err != nil {
+		return classOf(ctx, err, false)
+	}
+	defer b.wires.put(w)
+	w.send(ctx, 0, c)
+	return c.err
+}
+
+// run runs a script and returns a parser of its reply.
+func (b *Backend) run(ctx context.Context, s *script, keys []string, args ...any) (parser, error) {
+	c := &call{args: append(s.args(keys...), args...), script: s}
+	if err := b.ask(ctx, c); err != nil {
+		return parser{}, err
+	}
+	return c.reply.parse(), nil
+}
+
+// command sends one command and returns a parser of its reply.
+func (b *Backend) command(ctx context.Context, args ...any) (parser, error) {
+	c := &call{args: args}
+	if err := b.ask(ctx, c); err != nil {
+		return parser{}, err
+	}
+	return c.reply.parse(), nil
+}
+
+// failure is err with the place where it happened; after Close it is ErrClosed.
+func (b *Backend) failure(op, topic string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if b.closed.Load() {
+		err = backend.ErrClosed
+	}
+	if topic != "" {
+		op += " " + topic
+	}
+	return fmt.Errorf("redisstream: %s: %w", op, err)
+}

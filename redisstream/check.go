@@ -1,0 +1,121 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A serverCheck looks, once, whether the server is one that messages can be left
+// with.
+type serverCheck struct {
+	mu       sync.Mutex
+	done     bool
+	warnings []string
+}
+
+// check refuses a server that loses messages as a matter of course. What it may
+// not find out is a warning.
+func (s *serverCheck) check(ctx context.Context, b *Backend, w *wire) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		return nil
+	}
+	var nodes []*redis.Client
+	if c, ok := w.client.(*redis.ClusterClient); ok {
+		var mu sync.Mutex
+		var err error
+		w.do(ctx, 0, func() {
+			err = c.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+				mu.Lock()
+				defer mu.Unlock()
+				nodes = append(nodes, node)
+				return nil
+			})
+		})
+		if err != nil {
+			return classOf(ctx, err, false)
+		}
+	} else {
+		nodes = []*redis.Client{w.client.(*redis.Client)}
+	}
+	s.warnings = nil
+	for _, node := range nodes {
+		if err := s.node(ctx, b, w, node); err != nil {
+			return err
+		}
+	}
+	s.done = true
+	return nil
+}
+
+func (s *serverCheck) node(ctx context.Context, b *Backend, w *wire, node *redis.Client) error {
+	var c call
+	w.do(ctx, 0, func() {
+		c.err = node.Process(ctx, redis.NewRawWriteToCmd(ctx, &c.reply, "info"))
+	})
+	if c.err != nil {
+		err := classOf(ctx, c.err, false) // asking has no effect
+		if errors.Is(err, backend.ErrDenied) && redis.HasErrorPrefix(c.err, "NOPERM") {
+			s.warnings = append(s.warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked")
+			return nil
+		}
+		return err
+	}
+	p := c.reply.parse()
+	info := infoOf(string(p.bulk()))
+	if p.err != nil {
+		return fmt.Errorf("%w: info: %w", backend.ErrRefused, p.err)
+	}
+	if v := info["redis_version"]; older(v, 6, 2) {
+		return fmt.Errorf("%w: the server is Redis %s; it must be 6.2 or later", backend.ErrRefused, v)
+	}
+	if v := info["maxmemory_policy"]; v != "noeviction" && v != "" && !b.options.AllowEviction {
+		return fmt.Errorf("%w: the server's maxmemory-policy is %s: it would drop topics when its memory is full; set noeviction, or allow eviction in the options", backend.ErrRefused, v)
+	}
+	if info["aof_enabled"] == "0" {
+		s.warnings = append(s.warnings, "the server has no append-only file (appendonly no): a crash loses what was stored since its last snapshot")
+	}
+	return nil
+}
+
+// infoOf reads the reply of INFO.
+func infoOf(text string) map[string]string {
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info
+}
+
+// older reports whether version is before major.minor. One that cannot be read
+// is not.
+func older(version string, major, minor int) bool {
+	first, rest, _ := strings.Cut(version, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	m, err := strconv.Atoi(first)
+	n, err2 := strconv.Atoi(second)
+	return err == nil && err2 == nil && (m < major || m == major && n < minor)
+}
+
+// tell passes the warnings on.
+func (s *serverCheck) tell(c backend.Config) {
+	if c.Notify == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, text := range s.warnings {
+		c.Notify(backend.Notice{Topic: c.Topic, Group: c.Group, Text: "redis: " + text})
+	}
+}

@@ -1,0 +1,68 @@
+package redisstream
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"time"
+)
+
+// A conn is a connection whose wire can cut it off: go-redis looks at deadlines
+// only, and only at the beginning of a call.
+type conn struct {
+	net.Conn
+	wire *wire
+}
+
+var longAgo = time.Unix(1, 0)
+
+// SetDeadline implements [net.Conn]; of a conn that is cut it stays in the past.
+func (c *conn) SetDeadline(t time.Time) error {
+	c.wire.mu.Lock()
+	defer c.wire.mu.Unlock()
+	return c.Conn.SetDeadline(c.wire.deadline(t))
+}
+
+// SetReadDeadline implements [net.Conn].
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.wire.mu.Lock()
+	defer c.wire.mu.Unlock()
+	return c.Conn.SetReadDeadline(c.wire.deadline(t))
+}
+
+// SetWriteDeadline implements [net.Conn].
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.wire.mu.Lock()
+	defer c.wire.mu.Unlock()
+	return c.Conn.SetWriteDeadline(c.wire.deadline(t))
+}
+
+// Write implements [net.Conn].
+func (c *conn) Write(p []byte) (int, error) {
+	c.wire.sent.Store(true)
+	return c.Conn.Write(p)
+}
+
+// Close implements [net.Conn].
+func (c *conn) Close() error {
+	c.wire.mu.Lock()
+	delete(c.wire.conns, c)
+	c.wire.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// SyscallConn implements [syscall.Conn]: by it go-redis finds out that a
+// connection was closed by the other side before it writes to it.
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return noSyscalls{}, nil
+}
+
+// noSyscalls is a connection with TLS, of which nothing can be said.
+type noSyscalls struct{}
+
+func (noSyscalls) Control(func(uintptr)) error    { return errors.ErrUnsupported }
+func (noSyscalls) Read(func(uintptr) bool) error  { return nil }
+func (noSyscalls) Write(func(uintptr) bool) error { return errors.ErrUnsupported }

@@ -1,0 +1,250 @@
+package redisstream
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
+)
+
+// A stream entry has one field. Its value is the message as a person can read it
+// in redis-cli: a line for each attribute, an empty line, the payload.
+//
+//	:id: 019c2f6e-8a54-7d1e-9a39-6f3f1a7f3f10
+//	:key: customer-7
+//	ce-type: order.placed
+//
+//	{"order":"o-1","cents":1290}
+//
+// Names that begin with a colon are the message's own, the others are headers. A
+// backslash, carriage return or line feed is written \\, \r, \n, in names a colon
+// as \: and nothing at all as \0. Another format would have another field.
+const field = "event"
+
+const (
+	idName  = ":id: "
+	keyName = ":key: "
+)
+
+// entrySize is how long the entry of m is, or more.
+func entrySize(m *backend.Message) int {
+	n := len(idName) + 1 + escapedSize(m.ID) + len(keyName) + 1 + escapedSize(m.Key) + 1 + len(m.Payload)
+	for _, h := range m.Headers {
+		n += escapedSize(h.Name) + 3 + escapedSize(h.Value) + 2
+	}
+	return n
+}
+
+// writeEntry writes the entry of m.
+func writeEntry(b *strings.Builder, m *backend.Message) {
+	if m.ID != "" {
+		writeLine(b, idName, m.ID)
+	}
+	if m.Key != "" {
+		writeLine(b, keyName, m.Key)
+	}
+	for i := range m.Headers {
+		h := &m.Headers[i]
+		switch {
+		case h.Name == "":
+			b.WriteString(`\0`)
+		case strings.IndexByte(h.Name, ':') < 0:
+			escape(b, h.Name)
+		default:
+			for i, part := range strings.Split(h.Name, ":") {
+				if i > 0 {
+					b.WriteString(`\:`)
+				}
+				escape(b, part)
+			}
+		}
+		writeLine(b, ": ", h.Value)
+	}
+	b.WriteByte('\n')
+	b.Write(m.Payload)
+}
+
+func writeLine(b *strings.Builder, name, value string) {
+	b.WriteString(name)
+	escape(b, value)
+	b.WriteByte('\n')
+}
+
+const special = "\\\r\n"
+
+func escape(b *strings.Builder, s string) {
+	if !strings.ContainsAny(s, special) {
+		b.WriteString(s)
+		return
+	}
+	for i := range len(s) {
+		switch s[i] {
+		case '\\':
+			b.WriteString(`\\`)
+		case '\r':
+			b.WriteString(`\r`)
+		case '\n':
+			b.WriteString(`\n`)
+		default:
+			b.WriteByte(s[i])
+		}
+	}
+}
+
+func escapedSize(s string) int {
+	if !strings.ContainsAny(s, special+":") {
+		return len(s)
+	}
+	return 2 * len(s)
+}
+
+var errUnreadable = errors.New("not an entry of the bus")
+
+// splitEntry divides a value into its attribute lines and the payload.
+func splitEntry(value []byte) (head, payload []byte, err error) {
+	if len(value) > 0 && value[0] == '\n' {
+		return nil, value[1:], nil
+	}
+	at := bytes.Index(value, []byte("\n\n"))
+	if at < 0 {
+		return nil, nil, errUnreadable
+	}
+	return value[:at+1], value[at+2:], nil
+}
+
+// expectEntry announces to mem what readEntry will take of it.
+func expectEntry(mem *slab.Slab, value []byte) {
+	if head, payload, err := splitEntry(value); err == nil {
+		mem.Expect(len(payload), headerLines(head), len(head))
+	} else {
+		mem.Expect(len(value), 0, 0)
+	}
+}
+
+// headerLines counts the lines of head that are headers.
+func headerLines(head []byte) (n int) {
+	for len(head) > 0 {
+		if head[0] != ':' {
+			n++
+		}
+		head = head[bytes.IndexByte(head, '\n')+1:]
+	}
+	return n
+}
+
+// readEntry reads a value into m. What it cannot read is the payload of m.
+func readEntry(mem *slab.Slab, m *backend.Message, value []byte) error {
+	head, payload, err := splitEntry(value)
+	if err != nil || readHead(mem, m, head) != nil {
+		m.ID, m.Key, m.Headers = "", "", nil
+		m.Payload = mem.Payload(value)
+		return errUnreadable
+	}
+	m.Payload = mem.Payload(payload)
+	return nil
+}
+
+func readHead(mem *slab.Slab, m *backend.Message, head []byte) error {
+	m.Headers = mem.Headers(headerLines(head))
+	if bytes.IndexByte(head, '\\') >= 0 {
+		return readEscaped(m, string(head))
+	}
+	text, n := mem.Text(head), 0
+	for text != "" {
+		var line string
+		line, text, _ = strings.Cut(text, "\n")
+		if line[0] == ':' {
+			if !readOwn(m, line) {
+				return errUnreadable
+			}
+			continue
+		}
+		name, value, ok := strings.Cut(line, ": ")
+		if !ok {
+			return errUnreadable
+		}
+		m.Headers[n] = backend.Header{Name: name, Value: value}
+		n++
+	}
+	return nil
+}
+
+// readOwn reads a line that begins with a colon.
+func readOwn(m *backend.Message, line string) bool {
+	if value, ok := strings.CutPrefix(line, idName); ok {
+		m.ID = value
+		return true
+	}
+	if value, ok := strings.CutPrefix(line, keyName); ok {
+		m.Key = value
+		return true
+	}
+	return false
+}
+
+// readEscaped is readHead for lines in which something was escaped.
+func readEscaped(m *backend.Message, head string) error {
+	n := 0
+	for line := range strings.Lines(head) {
+		line = strings.TrimSuffix(line, "\n")
+		at := colon(line)
+		if at < 0 || !strings.HasPrefix(line[at:], ": ") {
+			return errUnreadable
+		}
+		name, ok := unescape(line[:at])
+		value, ok2 := unescape(line[at+2:])
+		switch {
+		case !ok || !ok2:
+			return errUnreadable
+		case line[0] != ':':
+			m.Headers[n] = backend.Header{Name: name, Value: value}
+			n++
+		case !readOwn(m, name+": "+value):
+			return errUnreadable
+		}
+	}
+	return nil
+}
+
+// colon returns where the colon behind the name of a line is, or -1.
+func colon(line string) int {
+	for i := 0; i < len(line); i++ {
+		switch {
+		case line[i] == '\\':
+			i++
+		case line[i] == ':' && i > 0:
+			return i
+		}
+	}
+	return -1
+}
+
+func unescape(s string) (string, bool) {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s, true
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' {
+			b = append(b, s[i])
+			continue
+		}
+		if i++; i == len(s) {
+			return "", false
+		}
+		switch s[i] {
+		case '\\', ':':
+			b = append(b, s[i])
+		case 'r':
+			b = append(b, '\r')
+		case 'n':
+			b = append(b, '\n')
+		case '0':
+		default:
+			return "", false
+		}
+	}
+	return string(b), true
+}

@@ -1,0 +1,93 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A class is what an answer of the server that begins with, or in case of a
+// script contains, a code means.
+type class struct {
+	code string
+	err  error
+}
+
+// classes are tried in this order. What is in none of them is ErrRefused: the
+// server has said no, and nothing happened.
+var classes = []class{
+	{"NOGROUP", backend.ErrGone},
+	{"UNBLOCKED", backend.ErrGone},
+	{"ERR no such key", backend.ErrGone},
+	{"ERR The XGROUP subcommand requires the key to exist", backend.ErrGone},
+	{"FULL", backend.ErrFull}, // of publish.lua
+	{"OOM", backend.ErrFull},
+	{"NOPERM", backend.ErrDenied},
+	{"NOAUTH", backend.ErrDenied},
+	{"WRONGPASS", backend.ErrDenied},
+	{"ERR invalid password", backend.ErrDenied},
+	{"LOADING", backend.ErrUnavailable},
+	{"BUSY ", backend.ErrUnavailable},
+	{"READONLY", backend.ErrUnavailable},
+	{"MISCONF", backend.ErrUnavailable},
+	{"CLUSTERDOWN", backend.ErrUnavailable},
+	{"MASTERDOWN", backend.ErrUnavailable},
+	{"NOREPLICAS", backend.ErrUnavailable},
+	{"TRYAGAIN", backend.ErrUnavailable},
+	{"MOVED", backend.ErrUnavailable}, // after as many redirections as the client follows
+	{"ASK", backend.ErrUnavailable},
+	{"ERR max number of clients", backend.ErrUnavailable},
+}
+
+// classOf returns the class of an error, sent saying whether anything was
+// written to the server. The error of a context stays visible beside it.
+func classOf(ctx context.Context, err error, sent bool) error {
+	for _, known := range []error{backend.ErrClosed, backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrTooLarge, backend.ErrRefused, backend.ErrGone} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	if e, ok := errors.AsType[redis.Error](err); ok && !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("%w: %s", classOfReply(e.Error()), plain(e.Error()))
+	}
+	class := backend.ErrUnknownOutcome
+	op, isOp := errors.AsType[*net.OpError](err)
+	switch {
+	case !sent, isOp && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+		class = backend.ErrUnavailable
+	}
+	if done := ctx.Err(); done != nil {
+		return fmt.Errorf("%w: %w", class, done)
+	}
+	return fmt.Errorf("%w: %w", class, err)
+}
+
+func classOfReply(text string) error {
+	for _, c := range classes {
+		if strings.HasPrefix(text, c.code) || strings.HasPrefix(text, "ERR Error running script") && strings.Contains(text, "-"+c.code) {
+			return c.err
+		}
+	}
+	return backend.ErrRefused
+}
+
+// plain is the text of an error reply without what a script adds to it.
+func plain(text string) string {
+	if i := strings.Index(text, " script: "); i > 0 {
+		return strings.TrimSuffix(text[:i], ".")
+	}
+	return text
+}
+
+// isNoScript reports whether the server did not know a script, and so has not
+// run it.
+func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
+
+// isGone reports whether a reply said that the stream or the group is missing.
+func isGone(err error) bool { return errors.Is(err, backend.ErrGone) }

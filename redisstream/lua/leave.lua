@@ -1,0 +1,6 @@
+-- leave 1: remove a member, unless it holds something: its entries would go with it.
+-- KEYS: the stream. ARGV: group, member.
+if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
+  redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
+end
+return redis.status_reply('OK')

@@ -1,0 +1,76 @@
+-- maintain 1: remove what every group has settled, and members that are gone; mend what waits.
+-- KEYS: the stream, the delayed, the trimmed. ARGV: group, most entries to remove, a lease in
+--   milliseconds for members whose names do not tell theirs, after which parked id to look on.
+-- Returns {entries removed, 1 if there are more to remove, members removed, mended, after which id}.
+local key, delayed, trimmed = KEYS[1], KEYS[2], KEYS[3]
+local group, limit, lease, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local function field(list, name)
+  for i = 1, #list, 2 do
+    if list[i] == name then return list[i + 1] end
+  end
+end
+local function parts(id)
+  local ms, serial = string.match(id, '^(%d+)%-(%d+)$')
+  return {#ms, ms, #serial, serial}
+end
+local function less(a, b)
+  a, b = parts(a), parts(b)
+  for i = 1, 4 do
+    if a[i] ~= b[i] then return a[i] < b[i] end
+  end
+  return false
+end
+
+-- The floor is the oldest id that a group has not settled: its first pending one, or else the one
+-- after the last it was given. Without a group nothing is settled.
+local floor
+for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
+  local id
+  if field(g, 'pending') > 0 then
+    id = redis.call('XPENDING', key, field(g, 'name'))[2]
+  else
+    local ms, serial = string.match(field(g, 'last-delivered-id'), '^(%d+)%-(%d+)$')
+    id = ms .. '-' .. string.format('%.0f', tonumber(serial) + 1)
+  end
+  if not floor or less(id, floor) then floor = id end
+end
+local removed, more = 0, 0
+if floor then
+  removed = redis.call('XTRIM', key, 'MINID', '~', floor, 'LIMIT', limit)
+  if removed >= limit then
+    more = 1
+  else
+    removed = removed + redis.call('XTRIM', key, 'MINID', '=', floor)
+  end
+  if removed > 0 then redis.call('INCRBY', trimmed, removed) end
+end
+local info = redis.call('XINFO', 'STREAM', key)
+local added = field(info, 'entries-added')
+if added and added == field(info, 'length') then redis.call('DEL', trimmed) end
+
+local gone = 0
+for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
+  local name = field(c, 'name')
+  local itsLease = tonumber(string.match(name, '%-(%d+)$')) or lease
+  if field(c, 'pending') == 0 and name ~= 'parked' and field(c, 'idle') > itsLease + 2000 then
+    redis.call('XGROUP', 'DELCONSUMER', key, group, name)
+    gone = gone + 1
+  end
+end
+
+-- What is parked and not among the delayed would wait for ever.
+local mended = 0
+local waiting = redis.call('ZCARD', delayed)
+for _, o in ipairs(redis.call('XPENDING', key, group)[4] or {}) do
+  if o[1] == 'parked' and tonumber(o[2]) > waiting then
+    local entries = redis.call('XPENDING', key, group, after == '' and '-' or '(' .. after, '+', 200, 'parked')
+    after = ''
+    for _, p in ipairs(entries) do
+      local ms, serial = string.match(p[1], '^(%d+)%-(%d+)$')
+      local id = string.rep('0', 14 - #ms) .. ms .. '-' .. string.rep('0', 20 - #serial) .. serial
+      mended = mended + redis.call('ZADD', delayed, 'NX', 0, id)
+      if #entries == 200 then after = p[1] end
+    end
+  end
+end
+return {removed, more, gone, mended, after}

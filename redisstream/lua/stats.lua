@@ -1,0 +1,61 @@
+-- stats 1: how a group is doing, at one moment.
+-- KEYS: the stream, the trimmed. ARGV: group, a lease in milliseconds for members whose names do
+--   not tell theirs.
+-- Returns {entries, lag or -1, pending, parked, members, id of the oldest not settled or ''}, or
+--   the error NOGROUP.
+-- The lag is told where it is certain: at the end, at the start, or where the server counts
+-- (Redis 7) and nothing was removed from the stream but by Maintain.
+local key, group = KEYS[1], ARGV[1]
+local function field(list, name)
+  for i = 1, #list, 2 do
+    if list[i] == name then return list[i + 1] end
+  end
+end
+local function parts(id)
+  local ms, serial = string.match(id, '^(%d+)%-(%d+)$')
+  return {#ms, ms, #serial, serial}
+end
+local function less(a, b)
+  a, b = parts(a), parts(b)
+  for i = 1, 4 do
+    if a[i] ~= b[i] then return a[i] < b[i] end
+  end
+  return false
+end
+local g
+for _, each in ipairs(redis.call('XINFO', 'GROUPS', key)) do
+  if field(each, 'name') == group then g = each end
+end
+if not g then return redis.error_reply('NOGROUP no such group') end
+
+local info = redis.call('XINFO', 'STREAM', key)
+local length, delivered = field(info, 'length'), field(g, 'last-delivered-id')
+local added, read = field(info, 'entries-added'), field(g, 'entries-read')
+local first = field(info, 'first-entry')
+local lag = -1
+if length == 0 or not less(delivered, field(info, 'last-generated-id')) then
+  lag = 0
+elseif less(delivered, first[1]) then
+  lag = length
+elseif added and read and added - length == tonumber(redis.call('GET', KEYS[2]) or 0) then
+  lag = added - read
+end
+
+local parked, oldest = 0, ''
+local pending = redis.call('XPENDING', key, group)
+if pending[1] > 0 then
+  oldest = pending[2]
+  for _, o in ipairs(pending[4]) do
+    if o[1] == 'parked' then parked = tonumber(o[2]) end
+  end
+elseif lag ~= 0 then
+  local unread = redis.call('XRANGE', key, '(' .. delivered, '+', 'COUNT', 1)
+  if unread[1] then oldest = unread[1][1] end
+end
+
+local members = 0
+for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
+  local itsLease = tonumber(string.match(field(c, 'name'), '%-(%d+)$')) or tonumber(ARGV[2])
+  if field(c, 'name') ~= 'parked' and field(c, 'idle') <= itsLease then members = members + 1 end
+end
+return {length, lag, pending[1], parked, members, oldest}

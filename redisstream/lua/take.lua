@@ -1,0 +1,83 @@
+-- take 1: hand out what comes back: what is due after a delay, then what was left behind.
+-- KEYS: the stream, the delayed. ARGV: group, member, at most how many, the member's lease
+--   in milliseconds, which owner to look through next, after which of its ids.
+-- Returns {milliseconds until the next delay is due or -1, next owner, after which id,
+--   {{id, attempt, fields, or nil if the body is gone}, …}}.
+-- An owner is one of the group's consumers. Its name ends in its lease, and nothing is taken
+-- from it earlier. Of each owner the oldest entry is looked at, which is enough if it died;
+-- and of one owner, in turn, a page, for what it lost without dying.
+local key, delayed = KEYS[1], KEYS[2]
+local group, member, max, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local page = 200
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local taken = {}
+
+local function claim(ids, counts, idle)
+  if #ids == 0 then return end
+  local fields = {}
+  for _, entry in ipairs(redis.call('XCLAIM', key, group, member, idle, unpack(ids))) do
+    if entry then fields[entry[1]] = entry[2] end
+  end
+  for i, id in ipairs(ids) do
+    if not fields[id] then redis.call('XACK', key, group, id) end
+    taken[#taken + 1] = {id, counts[i] + 1, fields[id] or false}
+  end
+end
+
+local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, max)
+if #due > 0 then
+  local ids, counts = {}, {}
+  for _, id in ipairs(due) do
+    local p = redis.call('XPENDING', key, group, id, id, 1)[1]
+    if p and p[2] == 'parked' then
+      ids[#ids + 1], counts[#counts + 1] = p[1], p[4]
+    end
+  end
+  claim(ids, counts, 0)
+  redis.call('ZREM', delayed, unpack(due))
+end
+
+-- collect takes what owner has left, of so many entries after an id. It returns the last id
+-- that it has looked at, or '' at the owner's end.
+local function collect(owner, after, count)
+  local itsLease = tonumber(string.match(owner, '%-(%d+)$')) or lease
+  local entries = redis.call('XPENDING', key, group, after == '' and '-' or '(' .. after, '+', count, owner)
+  local ids, counts, last = {}, {}, ''
+  for _, p in ipairs(entries) do
+    if #taken + #ids >= max then
+      claim(ids, counts, itsLease)
+      return last
+    end
+    if p[3] >= itsLease then
+      ids[#ids + 1], counts[#counts + 1] = p[1], p[4]
+    end
+    last = p[1]
+  end
+  claim(ids, counts, itsLease)
+  return #entries == count and last or ''
+end
+
+local turn, after = tonumber(ARGV[5]), ARGV[6]
+if #taken < max then
+  local owners = {}
+  for _, o in ipairs(redis.call('XPENDING', key, group)[4] or {}) do
+    if o[1] ~= 'parked' then owners[#owners + 1] = o[1] end
+  end
+  for _, owner in ipairs(owners) do
+    if #taken >= max then break end
+    local before = #taken
+    collect(owner, '', 1)
+    if #taken > before then collect(owner, '', page) end
+  end
+  if #taken < max and #owners > 0 then
+    turn = turn % #owners
+    after = collect(owners[turn + 1], after, page)
+    if after == '' then turn = turn + 1 end
+  end
+end
+
+local wait = -1
+local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+if #first > 0 then wait = math.max(0, first[2] - now) end
+return {wait, turn, after, taken}

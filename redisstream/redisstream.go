@@ -1,0 +1,154 @@
+// Package redisstream is the backend on Redis Streams, for Redis 6.2 and later:
+// a single server, Sentinel or Cluster, with TLS and ACL.
+//
+// A topic is a stream, a group is a consumer group, a member one of its
+// consumers. What a group has not acknowledged stays pending there and nothing
+// trims it. What a lease, a delay and an attempt are, is counted by the server:
+// its clock, its delivery count. docs/redis.md describes the keys and how to look
+// at them, which settings the server needs, and what each promise rests on.
+//
+// go-redis reports failed dials to a logger of the whole process, which is the
+// program's to set: [redis.SetLogger].
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Options are what a backend may be told. The zero value is a good choice.
+type Options struct {
+	// Namespace begins every key: "<namespace>:{<topic>}…". The default is
+	// "bus". Buses that share a server and a namespace share topics.
+	Namespace string
+
+	// OnceWindow is how long Once remembers an ID, by the server's clock; 2
+	// minutes if zero. An ID takes some 150 bytes for as long.
+	OnceWindow time.Duration
+
+	// MaxMessages bounds each topic: more are refused with [backend.ErrFull]
+	// until what every group has settled is trimmed. Zero is no bound but the
+	// server's memory.
+	MaxMessages int
+
+	// AllowEviction accepts a server that may evict keys when its memory is full:
+	// whole topics with their groups, without an error.
+	AllowEviction bool
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Namespace == "" {
+		o.Namespace = "bus"
+	}
+	if o.OnceWindow == 0 {
+		o.OnceWindow = 2 * time.Minute
+	}
+	switch {
+	case backend.CheckName(o.Namespace) != nil:
+		return o, fmt.Errorf("namespace %w", backend.CheckName(o.Namespace))
+	case o.OnceWindow < time.Millisecond:
+		return o, fmt.Errorf("once window of %v is less than a millisecond", o.OnceWindow)
+	case o.MaxMessages < 0:
+		return o, errors.New("max messages is negative")
+	}
+	return o, nil
+}
+
+const (
+	wires      = 8                      // calls that run at the same time, besides reads
+	answer     = 5 * time.Second        // how long a call waits for an answer, if its context does not end before
+	block      = 500 * time.Millisecond // how long a read waits for something new
+	patience   = 2 * time.Second        // how much longer a read waits for an answer
+	maxPayload = 16 << 20               // one server thread serves everybody: a larger message holds up all others
+)
+
+// A Backend is a bus on one Redis.
+type Backend struct {
+	options Options
+	lent    redis.UniversalClient
+	owned   bool
+	wires   *pool
+	server  serverCheck
+
+	closed  atomic.Bool
+	mu      sync.Mutex
+	sources map[*source]struct{}
+	mending map[string]string // by delayed key: where Maintain looks on
+}
+
+var (
+	_ backend.Backend    = (*Backend)(nil)
+	_ backend.Declarer   = (*Backend)(nil)
+	_ backend.Maintainer = (*Backend)(nil)
+	_ backend.Reader     = (*Backend)(nil)
+	_ backend.Statser    = (*Backend)(nil)
+	_ backend.Admin      = (*Backend)(nil)
+	_ backend.Pinger     = (*Backend)(nil)
+	_ backend.Limited    = (*Backend)(nil)
+)
+
+// New returns a backend that reaches Redis as client does: by its address or
+// addresses, credentials, TLS settings and dialer. Client is a [*redis.Client],
+// also of redis.NewFailoverClient, or a [*redis.ClusterClient]. It is lent: it
+// stays open, and is not waited for, since the backend makes connections of its
+// own, at most 8 and one for each member, and in Cluster so many to each node.
+// Nothing is sent before it is needed.
+func New(client redis.UniversalClient, o Options) (*Backend, error) {
+	o, err := o.withDefaults()
+	if err == nil {
+		err = derivable(client)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("redisstream: new: %w", err)
+	}
+	return &Backend{
+		options: o, lent: client, wires: newPool(client, wires, answer),
+		sources: map[*source]struct{}{}, mending: map[string]string{},
+	}, nil
+}
+
+// Limits implements [backend.Limited].
+func (b *Backend) Limits() backend.Limits {
+	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true}
+}
+
+// Ping implements [backend.Pinger].
+func (b *Backend) Ping(ctx context.Context) error {
+	if b.closed.Load() {
+		return b.failure("ping", "", backend.ErrClosed)
+	}
+	_, err := b.command(ctx, "ping")
+	return b.failure("ping", "", err)
+}
+
+// Close implements [backend.Backend].
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	if b.closed.Swap(true) {
+		b.mu.Unlock()
+		return nil
+	}
+	var members []*source
+	for s := range b.sources {
+		members = append(members, s)
+	}
+	b.mu.Unlock()
+	var errs []error
+	for _, s := range members {
+		errs = append(errs, s.close())
+	}
+	b.wires.end()
+	errs = append(errs, b.wires.close())
+	if b.owned {
+		errs = append(errs, b.lent.Close())
+	}
+	return b.failure("close", "", errors.Join(errs...))
+}

@@ -1,0 +1,246 @@
+package redisstream
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A reply is what the server answered to one command, byte by byte: go-redis
+// writes it here, and a parser reads it where it lies. go-redis takes an error
+// reply for data; here it becomes the error that go-redis would have made of it,
+// so that the client follows MOVED and ASK, and leaves a server that has become
+// read-only.
+type reply struct{ raw []byte }
+
+// Write implements [io.Writer]. go-redis writes a line at a time.
+func (r *reply) Write(p []byte) (int, error) {
+	if len(r.raw) == 0 && len(p) > 0 && p[0] == '-' {
+		return 0, serverError(string(p[1:]))
+	}
+	r.raw = append(r.raw, p...)
+	return len(p), nil
+}
+
+// ReadFrom implements [io.ReaderFrom], by which go-redis hands over a bulk string
+// without a copy in between.
+func (r *reply) ReadFrom(src io.Reader) (int64, error) {
+	start := len(r.raw)
+	if l, ok := src.(*io.LimitedReader); ok {
+		r.raw = slices.Grow(r.raw, int(l.N))
+		n, err := io.ReadFull(l, r.raw[start:start+int(l.N)])
+		r.raw = r.raw[:start+n]
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return int64(n), err
+	}
+	for {
+		r.raw = slices.Grow(r.raw, 512)
+		n, err := src.Read(r.raw[len(r.raw):cap(r.raw)])
+		r.raw = r.raw[:len(r.raw)+n]
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return int64(len(r.raw) - start), err
+		}
+	}
+}
+
+const keepReply = 1 << 20 // the largest buffer that is kept for the next reply
+
+// empty returns a reply that uses r's memory. What was parsed from r is void.
+func (r *reply) empty() reply {
+	if cap(r.raw) > keepReply {
+		return reply{}
+	}
+	return reply{raw: r.raw[:0]}
+}
+
+// parse returns a parser of the whole reply.
+func (r *reply) parse() parser { return parser{rest: r.raw} }
+
+// serverError is text as the type that go-redis gives error replies. That type
+// is in a package of its own that others cannot name, but it can be inferred.
+func serverError(text string) error { return like(redis.ErrNoScript, text) }
+
+func like[T ~string](_ T, text string) T { return T(text) }
+
+// A parser reads a reply of RESP2 from front to back. What it returns lies in the
+// reply. Once something was not as expected, everything is empty, and err says so.
+type parser struct {
+	rest []byte
+	err  error
+}
+
+var errMalformed = errors.New("malformed reply")
+
+func (p *parser) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf("%w: "+format, append([]any{errMalformed}, args...)...)
+	}
+	p.rest = nil
+}
+
+// line returns the next line's type and the rest of it.
+func (p *parser) line() (kind byte, text []byte) {
+	for i := 1; i < len(p.rest); i++ {
+		if p.rest[i] == '\n' && p.rest[i-1] == '\r' && i > 1 {
+			kind, text = p.rest[0], p.rest[1:i-1]
+			p.rest = p.rest[i+1:]
+			return kind, text
+		}
+	}
+	p.fail("it ends within a line")
+	return 0, nil
+}
+
+// number parses what a length or an integer has.
+func (p *parser) number(text []byte) int {
+	digits, negative := text, false
+	if len(digits) > 0 && digits[0] == '-' {
+		digits, negative = digits[1:], true
+	}
+	if len(digits) == 0 || len(digits) > 18 {
+		p.fail("%.30q is not a number", text)
+		return 0
+	}
+	n := 0
+	for _, d := range digits {
+		if d < '0' || d > '9' {
+			p.fail("%.30q is not a number", text)
+			return 0
+		}
+		n = n*10 + int(d-'0')
+	}
+	if negative {
+		return -n
+	}
+	return n
+}
+
+// array returns the length of an array whose elements come next. It is -1 for
+// nil.
+func (p *parser) array() int {
+	kind, text := p.line()
+	if p.err != nil {
+		return 0
+	}
+	if kind == '$' && string(text) == "-1" { // what Lua's false becomes
+		return -1
+	}
+	if kind != '*' {
+		p.fail("an array was expected, not %q", kind)
+		return 0
+	}
+	n := p.number(text)
+	if n > len(p.rest) { // an element has more than a byte
+		p.fail("an array of %d ends too early", n)
+		return 0
+	}
+	return max(n, -1)
+}
+
+// arrayOf is array where any other length than n is an error.
+func (p *parser) arrayOf(n int) {
+	if got := p.array(); p.err == nil && got != n {
+		p.fail("an array of %d was expected, not of %d", n, got)
+	}
+}
+
+// bulk returns the bytes of a bulk string, or of a status. It is nil for nil.
+func (p *parser) bulk() []byte {
+	kind, text := p.line()
+	if p.err != nil {
+		return nil
+	}
+	if kind == '+' {
+		return text
+	}
+	if kind != '$' {
+		p.fail("a string was expected, not %q", kind)
+		return nil
+	}
+	n := p.number(text)
+	if n < 0 || p.err != nil {
+		return nil
+	}
+	if len(p.rest) < n+2 || p.rest[n] != '\r' || p.rest[n+1] != '\n' {
+		p.fail("a string of %d ends too early", n)
+		return nil
+	}
+	b := p.rest[:n:n]
+	p.rest = p.rest[n+2:]
+	return b
+}
+
+// integer returns an integer.
+func (p *parser) integer() int {
+	kind, text := p.line()
+	if p.err != nil {
+		return 0
+	}
+	if kind != ':' {
+		p.fail("an integer was expected, not %q", kind)
+		return 0
+	}
+	return p.number(text)
+}
+
+// nested returns the error that a script has put in the place of an element, or
+// nil if the element is no error and still to be read.
+func (p *parser) nested() error {
+	if len(p.rest) == 0 || p.rest[0] != '-' {
+		return nil
+	}
+	_, text := p.line()
+	return serverError(string(text))
+}
+
+// skip reads one element, whatever it is.
+func (p *parser) skip() {
+	for left := 1; left > 0 && p.err == nil; left-- {
+		if len(p.rest) == 0 {
+			p.fail("it ends too early")
+			return
+		}
+		switch p.rest[0] {
+		case '*':
+			left += max(p.array(), 0)
+		case '$':
+			p.bulk()
+		default:
+			p.line()
+		}
+	}
+}
+
+// end expects that nothing is left.
+func (p *parser) end() error {
+	if p.err == nil && len(p.rest) > 0 {
+		p.fail("%d bytes are left", len(p.rest))
+	}
+	return p.err
+}
+
+// pairs reads an array of names and values, as XINFO returns them, and calls each
+// for every name; each reads the value and returns true, or leaves it.
+func (p *parser) pairs(each func(name string) bool) {
+	n := p.array()
+	for range n / 2 {
+		if name := p.bulk(); p.err != nil || !each(string(name)) {
+			p.skip()
+		}
+	}
+}
+
+// atoi parses numbers that come as text.
+func atoi(text []byte) int64 {
+	n, _ := strconv.ParseInt(string(text), 10, 64)
+	return n
+}

@@ -1,0 +1,171 @@
+package redisstream_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance"
+	"github.com/seed41896749/eventbus/internal/faultproxy"
+	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// A rig makes backends on real servers, each behind proxies of its own, and
+// knows what is behind which.
+type rig struct {
+	mu    sync.Mutex
+	lines map[backend.Backend]*line
+}
+
+// A line is what is between a backend and its server, or its servers.
+type line struct {
+	servers []*redistest.Server
+	proxies []*faultproxy.Proxy // one for each server
+	client  redis.UniversalClient
+	options redisstream.Options
+}
+
+// open makes a backend on servers. Of several it expects a cluster.
+func (r *rig) open(t *testing.T, o redisstream.Options, servers ...*redistest.Server) backend.Backend {
+	l := &line{servers: servers, options: o}
+	for _, s := range servers {
+		l.proxies = append(l.proxies, faultproxy.New(t, s.Addr(), faultproxy.RESP))
+	}
+	if len(servers) == 1 {
+		l.client = redis.NewClient(&redis.Options{Addr: l.proxies[0].Addr()})
+	} else {
+		l.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr()}, Dialer: l.dial})
+	}
+	t.Cleanup(func() { require.NoError(t, l.client.Close()) })
+	b, err := redisstream.New(l.client, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lines == nil {
+		r.lines = map[backend.Backend]*line{}
+	}
+	r.lines[b] = l
+	return b
+}
+
+// dial leads to the proxy of a node: the nodes tell their own addresses.
+func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	for i, s := range l.servers {
+		if s.Addr() == addr {
+			addr = l.proxies[i].Addr()
+		}
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, network, addr)
+}
+
+func (r *rig) line(b backend.Backend) *line {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lines[b]
+}
+
+func (r *rig) peer(t *testing.T, b backend.Backend) backend.Backend {
+	l := r.line(b)
+	return r.open(t, l.options, l.servers...)
+}
+
+// loaded makes sure that servers know the scripts: an answer that is dropped
+// would else be that they do not.
+func loaded(t *testing.T, servers ...*redistest.Server) {
+	for _, s := range servers {
+		for _, text := range redisstream.ScriptTexts() {
+			require.NoError(t, s.Client(t).ScriptLoad(t.Context(), text).Err())
+		}
+	}
+}
+
+// each calls f for every proxy of b.
+func (r *rig) each(b backend.Backend, f func(*faultproxy.Proxy)) {
+	for _, p := range r.line(b).proxies {
+		f(p)
+	}
+}
+
+// connectionFaults are those that harm one backend only.
+func (r *rig) connectionFaults() conformance.Faults {
+	return conformance.Faults{
+		Down: func(_ *testing.T, b backend.Backend) func() {
+			r.each(b, func(p *faultproxy.Proxy) { p.Refuse(true) })
+			return func() { r.each(b, func(p *faultproxy.Proxy) { p.Refuse(false) }) }
+		},
+		Freeze: func(_ *testing.T, b backend.Backend) func() {
+			var thaws []func()
+			r.each(b, func(p *faultproxy.Proxy) { thaws = append(thaws, p.Freeze()) })
+			return func() {
+				for _, thaw := range thaws {
+					thaw()
+				}
+			}
+		},
+		Swallow: func(_ *testing.T, b backend.Backend) func() {
+			r.each(b, func(p *faultproxy.Proxy) { p.Swallow(true) })
+			return func() { r.each(b, func(p *faultproxy.Proxy) { p.Swallow(false) }) }
+		},
+		Cut: func(_ *testing.T, b backend.Backend) { r.each(b, (*faultproxy.Proxy).Cut) },
+		DropReply: func(t *testing.T, b backend.Backend, kind conformance.Request) {
+			loaded(t, r.line(b).servers...)
+			r.each(b, func(p *faultproxy.Proxy) { p.DropReply(request(kind)) })
+		},
+		Lose: func(t *testing.T, b backend.Backend, topic, position string) {
+			l := r.line(b)
+			n, err := l.client.XDel(t.Context(), "bus:{"+topic+"}", position).Result()
+			require.NoError(t, err)
+			require.Equal(t, int64(1), n)
+		},
+		Commands: func(_ *testing.T, b backend.Backend) (n int64) {
+			r.each(b, func(p *faultproxy.Proxy) {
+				for _, count := range p.Commands() {
+					n += count
+				}
+			})
+			return n
+		},
+	}
+}
+
+// faults are those of connections, and those of a server that is nobody else's.
+func (r *rig) faults() conformance.Faults {
+	f := r.connectionFaults()
+	f.Restart = func(_ *testing.T, b backend.Backend) {
+		s := r.line(b).servers[0]
+		s.Stop()
+		s.Run()
+	}
+	f.Kill = func(_ *testing.T, b backend.Backend) {
+		s := r.line(b).servers[0]
+		s.Kill()
+		s.Run()
+	}
+	return f
+}
+
+// request returns what a request of a kind has in it.
+func request(kind conformance.Request) func([]byte) bool {
+	marks := map[conformance.Request][]string{
+		conformance.RequestPublish: {"\r\nxadd\r\n", redisstream.PublishDigest, "-- publish"},
+		conformance.RequestReceive: {"\r\nxreadgroup\r\n"},
+		conformance.RequestAck:     {"\r\nxack\r\n"},
+	}[kind]
+	return func(chunk []byte) bool {
+		for _, mark := range marks {
+			if bytes.Contains(chunk, []byte(mark)) {
+				return true
+			}
+		}
+		return false
+	}
+}

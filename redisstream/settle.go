@@ -1,0 +1,152 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+const (
+	maxAck   = 1000 // ids of one XACK
+	maxFence = 200  // deliveries of one call of a fenced script: others wait for as long as it runs
+)
+
+// Ack implements [backend.Source]. XACK looks neither at the holder nor at the
+// lease, and forgets what was settled before.
+func (s *source) Ack(ctx context.Context, ds []backend.Delivery) error {
+	return s.settle(ctx, "ack", len(ds), maxAck, func(i int) *backend.Delivery { return &ds[i] },
+		func(part []int) *call {
+			args := append(make([]any, 0, 3+len(part)), "xack", s.stream, s.config.Group)
+			for _, i := range part {
+				args = append(args, &ds[i].Position)
+			}
+			return &call{args: args}
+		})
+}
+
+// Delay implements [backend.Delayer].
+func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
+	soonest := time.Duration(-1)
+	err := s.settle(ctx, "delay", len(ds), maxFence, func(i int) *backend.Delivery { return &ds[i].Delivery },
+		func(part []int) *call {
+			c := s.fenced(&delayScript, []string{s.stream, s.delayed}, 4*len(part))
+			for _, i := range part {
+				d, refund := &ds[i], 0
+				if d.Refund {
+					refund = 1
+				}
+				wait := max(d.For, 0)
+				if soonest < 0 || wait < soonest {
+					soonest = wait
+				}
+				c.args = append(c.args, &d.Position, d.Token.(*receipt).attempt, millis(wait), refund)
+			}
+			return c
+		})
+	if soonest >= 0 {
+		s.dueIn(soonest) //nolint:contextcheck // what it wakes is not of this call
+	}
+	return err
+}
+
+// Extend implements [backend.Extender].
+func (s *source) Extend(ctx context.Context, ds []backend.Delivery) error {
+	return s.settle(ctx, "extend", len(ds), maxFence, func(i int) *backend.Delivery { return &ds[i] },
+		func(part []int) *call {
+			c := s.fenced(&extendScript, []string{s.stream}, 2*len(part))
+			for _, i := range part {
+				c.args = append(c.args, &ds[i].Position, ds[i].Token.(*receipt).attempt)
+			}
+			return c
+		})
+}
+
+// fenced begins a call of a script that compares holder and attempt, with room
+// for n arguments.
+func (s *source) fenced(script *script, keys []string, n int) *call {
+	args := append(make([]any, 0, 5+len(keys)+n), script.args(keys...)...)
+	return &call{args: append(args, s.config.Group, s.name), script: script}
+}
+
+// settle makes calls for n deliveries, so many in one, all in one round trip.
+func (s *source) settle(ctx context.Context, op string, n, most int, at func(int) *backend.Delivery, make1 func(part []int) *call) error {
+	if err := s.unusable(); err != nil {
+		return s.failure(op, err)
+	}
+	var errs itemErrors
+	mine := make([]int, 0, n)
+	for i := range n {
+		if r, ok := at(i).Token.(*receipt); ok && r.source.stream == s.stream && r.source.config.Group == s.config.Group {
+			mine = append(mine, i)
+		} else {
+			errs.set(i, n, s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
+		}
+	}
+	if len(mine) == 0 {
+		return backend.AsBatchError(errs)
+	}
+	var calls []*call
+	var parts [][]int
+	for rest := mine; len(rest) > 0; {
+		part := rest[:min(len(rest), most)]
+		rest = rest[len(part):]
+		calls, parts = append(calls, make1(part)), append(parts, part)
+	}
+	w, err := s.backend.wires.get(ctx)
+	if err != nil {
+		return s.failure(op, classOf(ctx, err, false))
+	}
+	w.send(ctx, 0, calls...)
+	s.backend.wires.put(w)
+	for k, c := range calls {
+		s.readSettled(op, c, parts[k], n, &errs)
+	}
+	return backend.AsBatchError(errs)
+}
+
+var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
+
+// readSettled reads what became of the deliveries of one call.
+func (s *source) readSettled(op string, c *call, part []int, n int, errs *itemErrors) {
+	err := c.err
+	if err == nil && c.script == nil && !isScript(c.args) {
+		return // XACK returns how many there were, which does not matter
+	}
+	var p parser
+	if err == nil {
+		p = c.reply.parse()
+		p.arrayOf(len(part))
+	}
+	for _, i := range part {
+		became := err
+		if err == nil {
+			switch p.integer() {
+			case 1:
+				became = backend.ErrLeaseLost
+			case 2:
+				became = errBodyLost
+			}
+			if p.err != nil {
+				became = fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, p.err)
+			}
+		}
+		if became != nil {
+			errs.set(i, n, s.failure(op, became))
+		}
+	}
+}
+
+func isScript(args []any) bool { return args[0] == "evalsha" || args[0] == "eval" }
+
+// itemErrors are made when the first item fails.
+type itemErrors []error
+
+func (e *itemErrors) set(i, n int, err error) {
+	if *e == nil {
+		*e = make([]error, n)
+	}
+	(*e)[i] = err
+}

@@ -1,0 +1,211 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A wire is a client that one call uses at a time, with one connection, or one
+// to each node. Being the call's alone, the connection can be cut when the call's
+// context ends, and it is known whether anything was sent.
+//
+// Every command goes out as one that go-redis never repeats, whatever the options
+// of the client that was lent: it repeats a publish whose reply was lost, and a
+// read, which then returns the messages that come after those it has lost.
+type wire struct {
+	client redis.UniversalClient
+	sent   atomic.Bool  // since the call began something was written
+	dials  atomic.Int64 // connections made so far
+
+	mu    sync.Mutex
+	conns map[*conn]struct{}
+	call  uint64 // numbers calls
+	cut   bool   // the call has been cut off
+	ended bool   // no more calls
+}
+
+// newWire returns a wire to where lent leads. Reads wait so long for an answer.
+func newWire(lent redis.UniversalClient, wait time.Duration) *wire {
+	w := &wire{conns: map[*conn]struct{}{}}
+	w.client = derive(lent, w, wait)
+	return w
+}
+
+// deadline is t, or long ago. The caller holds mu.
+func (w *wire) deadline(t time.Time) time.Time {
+	if w.cut || w.ended {
+		return longAgo
+	}
+	return t
+}
+
+// dialer makes connections of the wire with dial.
+func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		inner, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		c := &conn{Conn: inner, wire: w}
+		w.mu.Lock()
+		w.conns[c] = struct{}{}
+		err = inner.SetDeadline(w.deadline(time.Time{}))
+		w.mu.Unlock()
+		w.dials.Add(1)
+		return c, err
+	}
+}
+
+// do makes one call. When ctx is done the connections are cut, grace later.
+func (w *wire) do(ctx context.Context, grace time.Duration, call func()) {
+	w.mu.Lock()
+	w.call++
+	w.cut = false
+	w.mu.Unlock()
+	w.sent.Store(false)
+	if ctx.Done() != nil {
+		stop := w.cutAfter(ctx, grace, w.call)
+		defer stop()
+	}
+	call()
+}
+
+func (w *wire) cutAfter(ctx context.Context, grace time.Duration, call uint64) (stop func()) {
+	var timer atomic.Pointer[time.Timer]
+	undo := context.AfterFunc(ctx, func() {
+		if grace == 0 {
+			w.cutOff(call)
+			return
+		}
+		timer.Store(time.AfterFunc(grace, func() { w.cutOff(call) }))
+	})
+	return func() {
+		if undo() {
+			return
+		}
+		if t := timer.Load(); t != nil {
+			t.Stop()
+		}
+	}
+}
+
+// cutOff ends a call, if it is still the one under way.
+func (w *wire) cutOff(call uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if call == w.call {
+		w.cut = true
+		w.expire()
+	}
+}
+
+// expire lets what waits on a connection fail. The caller holds mu.
+func (w *wire) expire() {
+	for c := range w.conns {
+		_ = c.Conn.SetDeadline(longAgo) // it fails only if closed
+	}
+}
+
+// end cuts off what is under way, and whatever comes after it.
+func (w *wire) end() {
+	w.mu.Lock()
+	w.ended = true
+	w.expire()
+	w.mu.Unlock()
+}
+
+// close frees the connections. No call is under way.
+func (w *wire) close() error {
+	w.end()
+	if err := w.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// A pool lends wires. It makes as many as are in use at the same time, up to its
+// size.
+type pool struct {
+	lent   redis.UniversalClient
+	wait   time.Duration
+	places chan struct{}
+
+	mu     sync.Mutex
+	idle   []*wire // the one used last is last, and comes first
+	all    []*wire
+	closed bool
+}
+
+func newPool(lent redis.UniversalClient, size int, wait time.Duration) *pool {
+	return &pool{lent: lent, wait: wait, places: make(chan struct{}, size)}
+}
+
+// get waits for a wire until ctx is done.
+func (p *pool) get(ctx context.Context) (*wire, error) {
+	select {
+	case p.places <- struct{}{}:
+	default:
+		select {
+		case p.places <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		<-p.places
+		return nil, backend.ErrClosed
+	}
+	if n := len(p.idle); n > 0 {
+		w := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return w, nil
+	}
+	w := newWire(p.lent, p.wait)
+	p.all = append(p.all, w)
+	return w, nil
+}
+
+func (p *pool) put(w *wire) {
+	p.mu.Lock()
+	p.idle = append(p.idle, w)
+	p.mu.Unlock()
+	<-p.places
+}
+
+// end cuts off what is under way and lends no more.
+func (p *pool) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, w := range p.all {
+		w.end()
+	}
+}
+
+// close waits until every wire has come back, which after end is soon.
+func (p *pool) close() error {
+	for range cap(p.places) {
+		p.places <- struct{}{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, w := range p.all {
+		errs = append(errs, w.close())
+	}
+	p.all, p.idle = nil, nil
+	for range cap(p.places) {
+		<-p.places
+	}
+	return errors.Join(errs...)
+}
