@@ -185,7 +185,7 @@ var busFaultLaws = []law{
 		bus: func(e *busEnv) {
 			e.underLoad(func() {
 				end := e.swallow(e.b)
-				time.Sleep(e.lease + notice)
+				time.Sleep(notice)
 				end()
 			})
 		},
@@ -269,25 +269,24 @@ func (e *busEnv) underLoad(harm func()) {
 		}
 		return len(stored) == 0
 	})
-	e.settledThrough("g")
+	e.stillAtLast()
 	e.nothingLost(dedup, "g")
 }
 
-// settledThrough is settled after harm: what nobody knows to be acknowledged may
-// come once more. It expects that an end comes to that.
-func (e *busEnv) settledThrough(group string) {
+// stillAtLast expects that nothing more comes, in the end: what nobody knows to
+// be acknowledged may come once more.
+func (e *busEnv) stillAtLast() {
 	e.Helper()
 	for end := time.Now().Add(e.patience()); ; {
 		runs := e.log.count()
 		time.Sleep(e.lease + e.soon())
 		if e.log.count() == runs {
-			break
+			return
 		}
 		if time.Now().After(end) {
 			e.failf("events still come after %v\nrecorded: %s", e.patience(), e.log.summary())
 		}
 	}
-	e.settled(group)
 }
 
 // nothingLost looks at the history of a group whose broker was harmed: what was
@@ -341,7 +340,7 @@ func (e *busEnv) frozenBus() {
 	free()
 	e.awaitDone(4, "frozen")
 	thaw()
-	e.settledThrough("g")
+	e.stillAtLast()
 	if n := e.log.count(); n != 8 {
 		e.failf("got %d runs, want two of each of four events\nrecorded: %s", n, e.log.summary())
 	}

@@ -246,6 +246,39 @@ var busRetryLaws = []law{
 		},
 	},
 	{
+		id: "B.X07", name: "hostile-text", promise: "IDs, keys, attributes and headers are data, whatever they contain, through retries and dead letters",
+		saboteurs: []string{"bus-drops-attributes"},
+		bus: func(e *busEnv) {
+			e.start()
+			e.deadLetters()
+			e.member("g", eventbus.SubscribeOptions{Concurrency: 4, Retry: eventbus.Retry{MaxAttempts: 2}}, failing(func(*eventbus.Delivery) bool { return true }))
+			var es []*eventbus.Event
+			for _, text := range []string{
+				"'; return redis.call('FLUSHALL') --", "]] .. os.exit() .. [[", "%s%n%d", `"quoted" \back\`, "${a} $(a) `a`", "* > $JS.API.>", "{a}:b", " outer ", "g/00001", "null", "-1",
+			} {
+				es = append(es, &eventbus.Event{
+					ID: text, Key: text, Type: text, Source: text, Subject: text, ContentType: text,
+					Headers: eventbus.Headers{{Name: "'%s'`$x|~^*!#&+.-_", Value: text}}, Payload: []byte(text),
+				})
+			}
+			e.publishEvents(es...)
+			e.awaitDone(len(es), "dead")
+			for _, h := range append(e.log.all("g"), e.log.all("dead")...) {
+				i := slices.IndexFunc(es, func(ev *eventbus.Event) bool { return string(ev.Payload) == h.payload })
+				if i < 0 {
+					e.failf("%s got payload %q, which was not published", h.name, h.payload)
+				}
+				got, want := h.delivery.Event, *es[i]
+				if h.name == "dead" { // its own ID and time; more headers
+					got.ID, got.Time, got.Headers = want.ID, want.Time, backend.Headers{{Name: want.Headers[0].Name, Value: got.Headers.Get(want.Headers[0].Name)}}
+				}
+				e.sameEvent(got, want)
+			}
+			e.once("dead")
+			e.settled("g")
+		},
+	},
+	{
 		id: "B.Q09", name: "dlq-unblocks-key", promise: "the next event of a key is handled once the one before is put aside",
 		saboteurs: []string{"bus-blocks-after-death"},
 		bus: func(e *busEnv) {

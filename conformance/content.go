@@ -123,17 +123,19 @@ func hostileText(e *driverEnv) {
 	for _, text := range []string{
 		"it's", `"quoted"`, "`tick`", `back\slash`, "'; return redis.call('FLUSHALL') --", "]] .. os.exit() .. [[", "${a}", "$(a)", "%s%n%",
 		"*", ">", "a.*", "a.>", "$JS.API.>", ".", "..", "/", "{", "}", "{}", "{a}:b", "a:b", "a b", " outer spaces ", "+1", "0", "-1", "null", "ünïcödé 漢字 🙂",
-		"line\nbreak", "carriage\r\nreturn", "\r\n\r\n", "tab\tstop", strings.Repeat("x", 512), strings.Repeat("é", 256),
+		"line\nbreak", "carriage\r\nreturn", "\r\n\r\n", "tab\tstop", "nul\x00byte", "\x7f", "*3\r\n$3\r\nDEL\r\n$1\r\na\r\n",
+		strings.Repeat("x", 512), strings.Repeat("é", 256),
 	} {
 		m := &backend.Message{ID: text, Key: text, Payload: []byte(text), Once: e.limits.OnceWindow > 0}
 		m.Headers.Set("value", strings.Map(printable, text))
+		m.Headers.Set("'%s'`$x|~^*!#&+.-_", "name")
 		ms = append(ms, m)
 	}
 	e.roundTrip(ms...)
 }
 
 func printable(r rune) rune {
-	if r < ' ' {
+	if r < ' ' || r == 0x7f {
 		return -1
 	}
 	return r

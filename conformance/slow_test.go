@@ -2,13 +2,14 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/harmable"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -16,9 +17,7 @@ import (
 // a while, a read ends after half a second with nothing and notices a cancel
 // late, delays and expired leases are late, the latter so much that what is new
 // may go before.
-type slow struct{ backend.Backend }
-
-func (s slow) Unwrap() backend.Backend { return s.Backend }
+type slow struct{ harmable.Store }
 
 // upTo waits for some time that is no more than d.
 func upTo(d time.Duration) time.Duration { return rand.N(d) + time.Microsecond }
@@ -27,7 +26,7 @@ func call() { time.Sleep(time.Millisecond + upTo(4*time.Millisecond)) }
 
 func (s slow) Publish(ctx context.Context, msgs []*backend.Message) error {
 	call()
-	return s.Backend.Publish(ctx, msgs)
+	return s.Store.Publish(ctx, msgs)
 }
 
 func (s slow) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
@@ -35,7 +34,7 @@ func (s slow) Attach(ctx context.Context, c backend.Config) (backend.Source, err
 	if c.Lease > 0 {
 		c.Lease += upTo(500 * time.Millisecond)
 	}
-	src, err := s.Backend.Attach(ctx, c)
+	src, err := s.Store.Attach(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +53,7 @@ func (s *slowSource) Receive(ctx context.Context, max int) ([]backend.Delivery, 
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(upTo(400*time.Millisecond), cancel) })()
 	ds, err := s.Source.Receive(block, max)
-	if err != nil && block.Err() != nil {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = ctx.Err()
 	}
 	return ds, err
@@ -89,22 +88,10 @@ func (s *slowSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 func TestSlowBroker(t *testing.T) { Run(t, slowSuite()) }
 
 func slowSuite() Suite {
-	open := func(t *testing.T, o inmemory.Options) backend.Backend {
-		b := inmemory.New(o)
-		t.Cleanup(func() { b.Close() })
-		return slow{b}
-	}
-	return Suite{
-		Name:   "slow",
-		Lease:  2 * time.Second,
-		Around: synctest.Test,
-		New: func(t *testing.T) backend.Backend {
-			return open(t, inmemory.Options{MaxBytes: 16 << 20, OnceWindow: 8 * time.Second})
-		},
-		NewBounded: func(t *testing.T, messages int) backend.Backend {
-			return open(t, inmemory.Options{MaxMessages: messages})
-		},
-	}
+	o := inmemory.Options{MaxBytes: 16 << 20, OnceWindow: 8 * time.Second}
+	s := harmed(o, good, func(s harmable.Store) harmable.Store { return slow{s} })
+	s.Name, s.Lease = "slow", 2*time.Second
+	return s
 }
 
 // realClock is the environment variable that asks for TestRealClock.

@@ -19,6 +19,7 @@
 package conformance
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -72,7 +73,11 @@ func Run(t *testing.T, s Suite) {
 	if s.Around == nil {
 		s.Around = func(t *testing.T, f func(*testing.T)) { f(t) }
 	}
-	for _, l := range laws() {
+	all := laws()
+	if s.Parallel { // those that take longest are at the end
+		slices.Reverse(all)
+	}
+	for _, l := range all {
 		t.Run(l.subtest(), func(t *testing.T) {
 			if s.Parallel {
 				t.Parallel()

@@ -20,6 +20,10 @@ import (
 // fake returns a suite on the fake clock, with faults, whose brokers and drivers
 // are wrapped.
 func fake(broker, driver func(harmable.Store) harmable.Store) Suite {
+	return harmed(inmemory.Options{MaxBytes: 16 << 20}, broker, driver)
+}
+
+func harmed(o inmemory.Options, broker, driver func(harmable.Store) harmable.Store) Suite {
 	var clients sync.Map // by the driver
 	client := func(t *testing.T, b *harmable.Broker) backend.Backend {
 		c := b.Client()
@@ -41,7 +45,7 @@ func fake(broker, driver func(harmable.Store) harmable.Store) Suite {
 		Name:   "wrapped",
 		Lease:  30 * time.Second,
 		Around: synctest.Test,
-		New:    func(t *testing.T) backend.Backend { return open(t, inmemory.Options{MaxBytes: 16 << 20}) },
+		New:    func(t *testing.T) backend.Backend { return open(t, o) },
 		NewBounded: func(t *testing.T, messages int) backend.Backend {
 			return open(t, inmemory.Options{MaxMessages: messages})
 		},
