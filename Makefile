@@ -6,7 +6,7 @@ SOAK     ?= 1000000
 LINT      = .bin/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak bench bench-quick demo cover brokers clean
+.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak bench bench-quick demo demo-kill cover brokers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ bench-quick: ## the bus beside its peers in under a minute
 
 demo: ## run the shop demo in memory
 	go run ./cmd/eventbus demo
+
+demo-kill: brokers ## the demo on Redis, whose server is killed three times; nothing may be lost
+	EVENTBUS_DEMO_DAYS=10 EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoKill ./cmd/eventbus -timeout 10m
 
 cover: ## measure what the tests reach; coverage.out
 	go test -coverpkg=./... -coverprofile=coverage.out ./...

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,6 +42,13 @@ func (c *connection) address() (string, error) {
 		}
 	}
 	return "", errors.New("no backend: give --url or set " + urlVariable)
+}
+
+// isBroker reports whether the backend is elsewhere, so that an answer can be
+// lost on the way.
+func (c *connection) isBroker() bool {
+	url, err := c.address()
+	return err == nil && !strings.HasPrefix(url, "mem:")
 }
 
 // open returns a bus on a backend that has answered, where it can.

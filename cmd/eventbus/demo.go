@@ -75,7 +75,7 @@ func runDemo(cmd *cobra.Command, c *connection, input, prefix string, asJSON boo
 	}
 	watch := unexpected(cmd.ErrOrStderr())
 	watch.DeadLettered = nil // it plans for them
-	bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus-demo", Observer: watch})
+	bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus-demo", Observer: watch, Dedup: c.isBroker()})
 	if err != nil {
 		return err
 	}

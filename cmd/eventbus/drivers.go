@@ -1,6 +1,10 @@
 package main
 
 import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/redisstream"
@@ -10,3 +14,11 @@ import (
 func drivers() []backend.Driver {
 	return []backend.Driver{inmemory.Driver{}, redisstream.Driver{}}
 }
+
+// init keeps go-redis from writing a line of its own for every connection that
+// fails. The commands say what went wrong.
+func init() { redis.SetLogger(silence{}) }
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}

@@ -212,6 +212,9 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	return c
 }
 
+// Dir is where the server keeps its data.
+func (s *Server) Dir() string { return s.dir }
+
 // Kill ends the server without a warning and waits until it is gone. It does
 // nothing if it does not run.
 func (s *Server) Kill() { s.stop(syscall.SIGKILL) }

@@ -49,6 +49,13 @@ func (d *Demo) Topics() []string { return []string{d.topic, d.topic + deadSuffix
 
 const deadSuffix = ".dlq"
 
+// SetLease sets the lease of all groups, in place of the bus' default.
+func (d *Demo) SetLease(lease time.Duration) {
+	for i := range d.groups {
+		d.groups[i].options.Lease = lease
+	}
+}
+
 // Account is kept while the demo runs.
 func (d *Demo) Account() *Account { return d.account }
 
