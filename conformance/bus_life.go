@@ -29,7 +29,7 @@ var busLifeLaws = []law{
 			time.AfterFunc(e.lease/4, stop)
 			start := time.Now()
 			e.must(s.Drain(e.Context()))
-			e.awaitDone(18, "other")
+			e.awaitDone(38, "other")
 			for _, h := range e.log.all("other") {
 				if took := h.began.Sub(start); took > e.lease/4+time.Second+hitch {
 					e.failf("%s came to the other member after %v, want within a second", h.delivery.ID, took)
@@ -87,7 +87,7 @@ var busLifeLaws = []law{
 			time.AfterFunc(e.lease/4, stop)
 			e.must(s.Drain(e.Context()))
 			e.member("other", eventbus.SubscribeOptions{}, succeed)
-			e.awaitDone(18, "other")
+			e.awaitDone(38, "other")
 			for _, h := range e.log.all("other") {
 				if h.delivery.Attempt != 1 {
 					e.failf("%s: got attempt %d, want 1", h.delivery.ID, h.delivery.Attempt)
