@@ -17,6 +17,8 @@ import (
 // read-only.
 type reply struct{ raw []byte }
 
+const trust = 1 << 20 // how much memory is made ready because a length says so
+
 // Write implements [io.Writer]. go-redis writes a line at a time.
 func (r *reply) Write(p []byte) (int, error) {
 	if len(r.raw) == 0 && len(p) > 0 && p[0] == '-' {
@@ -31,13 +33,19 @@ func (r *reply) Write(p []byte) (int, error) {
 func (r *reply) ReadFrom(src io.Reader) (int64, error) {
 	start := len(r.raw)
 	if l, ok := src.(*io.LimitedReader); ok {
-		r.raw = slices.Grow(r.raw, int(l.N))
-		n, err := io.ReadFull(l, r.raw[start:start+int(l.N)])
-		r.raw = r.raw[:start+n]
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
+		for l.N > 0 {
+			at, piece := len(r.raw), int(min(l.N, trust))
+			r.raw = slices.Grow(r.raw, piece)
+			n, err := io.ReadFull(l, r.raw[at:at+piece])
+			r.raw = r.raw[:at+n]
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			if err != nil {
+				return int64(len(r.raw) - start), err
+			}
 		}
-		return int64(n), err
+		return int64(len(r.raw) - start), nil
 	}
 	for {
 		r.raw = slices.Grow(r.raw, 512)

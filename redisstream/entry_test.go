@@ -1,0 +1,81 @@
+package redisstream
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
+)
+
+// encoded is the entry of m.
+func encoded(t testing.TB, m *backend.Message) string {
+	var b strings.Builder
+	writeEntry(&b, m)
+	require.LessOrEqual(t, b.Len(), entrySize(m), "the entry is no longer than was announced")
+	return b.String()
+}
+
+// decoded reads an entry as a source does.
+func decoded(value []byte) (m backend.Message, err error) {
+	var mem slab.Slab
+	expectEntry(&mem, value)
+	err = readEntry(&mem, &m, value)
+	return m, err
+}
+
+// Whatever an attribute contains, it is read as it was written; and of any bytes
+// the reader says that they are no entry, or reads what can be written again.
+func FuzzEntry(f *testing.F) {
+	f.Add("019c2f6e", "customer-7", "ce-type", "order.placed", "x", "y", []byte(`{"order":"o-1"}`))
+	f.Add("", "", "", "", "", "", []byte{})
+	f.Add(":id: 1", "\\r\\n", ":key", ": ", "a:b", "c: d\\", []byte("\n\n"))
+	f.Add("\r", "\n", "\x00", "\r\n", "\\", "\\0", []byte("\x00\r\n"))
+	f.Add("ä€𝄞", "\xff\xfe", "名", "\xc3\x28", "\\:", ":", []byte("\n:id: 2\n\n"))
+	f.Add(" ", " ", " ", " ", ":", " :", []byte(" "))
+	f.Add("", "", "\n\n", "\n\n", "", "", []byte(":id: a\n:key: b\nname: value\n\npayload"))
+	f.Add("", "", "", "", "", "", []byte(":other: a\n\nx"))
+	f.Add("", "", "", "", "", "", []byte("a\\q: b\n\nx"))
+	f.Add("", "", "", "", "", "", []byte("a\\: b\n\nx"))
+	f.Fuzz(func(t *testing.T, id, key, name, value, name2, value2 string, payload []byte) {
+		m := backend.Message{ID: id, Key: key, Payload: payload, Headers: backend.Headers{{Name: name, Value: value}, {Name: name2, Value: value2}}}
+		got, err := decoded([]byte(encoded(t, &m)))
+		require.NoError(t, err)
+		requireSame(t, m, got)
+
+		got, err = decoded(payload)
+		if err != nil {
+			require.ErrorIs(t, err, errUnreadable)
+			require.Equal(t, string(payload), string(got.Payload), "what cannot be read is the payload")
+			require.Empty(t, got.ID+got.Key)
+			require.Empty(t, got.Headers)
+			return
+		}
+		again, err := decoded([]byte(encoded(t, &got)))
+		require.NoError(t, err)
+		requireSame(t, got, again)
+	})
+}
+
+func requireSame(t *testing.T, want, got backend.Message) {
+	t.Helper()
+	require.Equal(t, want.ID, got.ID)
+	require.Equal(t, want.Key, got.Key)
+	require.Equal(t, len(want.Headers), len(got.Headers))
+	for i := range want.Headers {
+		require.Equal(t, want.Headers[i], got.Headers[i])
+	}
+	require.Equal(t, string(want.Payload), string(got.Payload))
+}
+
+// An entry is written as its documentation shows it, for people with redis-cli.
+func TestEntryIsReadable(t *testing.T) {
+	t.Parallel()
+	m := backend.Message{
+		ID: "019c", Key: "customer-7", Payload: []byte(`{"order":"o-1"}`),
+		Headers: backend.Headers{{Name: "ce-type", Value: "order.placed"}, {Name: "a:b", Value: "two\nlines \\ \r"}, {Name: "", Value: ""}},
+	}
+	require.Equal(t, ":id: 019c\n:key: customer-7\nce-type: order.placed\na\\:b: two\\nlines \\\\ \\r\n\\0: \n\n{\"order\":\"o-1\"}", encoded(t, &m))
+}

@@ -1,0 +1,41 @@
+package redisstream
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The first line of a script names it and its version, for whoever finds it in
+// SLOWLOG or MONITOR.
+func TestScriptsBeginWithNameAndVersion(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("lua/*.lua")
+	require.NoError(t, err)
+	require.Len(t, ScriptTexts(), len(files), "every script is listed")
+	digests := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		name := strings.TrimSuffix(filepath.Base(file), ".lua")
+		require.Regexp(t, regexp.MustCompile(`\A-- `+name+` \d+: [^\n]+\.\n`), string(text))
+		require.Contains(t, ScriptTexts(), string(text))
+		digests[newScript(string(text)).digest] = true
+	}
+	require.Len(t, digests, len(files))
+}
+
+// A script takes the values that vary as keys and arguments only: its text is
+// constant, so that nothing in a name can become code.
+func TestScriptsLoadNoCode(t *testing.T) {
+	t.Parallel()
+	for _, text := range ScriptTexts() {
+		for _, word := range []string{"loadstring", "load(", "dofile", "%s"} {
+			require.NotContains(t, text, word)
+		}
+	}
+}
