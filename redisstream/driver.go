@@ -106,7 +106,9 @@ var parameters = map[string]func(*address, string) error{
 		if a.scheme != "unix" && a.scheme != "redis+sentinel" {
 			return errors.New("is for unix and redis+sentinel; elsewhere it is the path, and Cluster has none")
 		}
-		a.db, err = strconv.Atoi(v)
+		if a.db, err = strconv.Atoi(v); err == nil && a.db < 0 {
+			err = errors.New("is negative")
+		}
 		return err
 	},
 	"tls": func(a *address, v string) (err error) {
@@ -133,6 +135,9 @@ func positive[N int | time.Duration](n N, err error) error {
 func parse(u *url.URL) (*address, error) {
 	a := &address{scheme: u.Scheme, user: u.User.Username(), tls: u.Scheme == "rediss"}
 	a.password, _ = u.User.Password()
+	if known := (Driver{}).Schemes(); !slices.Contains(known, u.Scheme) {
+		return nil, fmt.Errorf("the URL's scheme is none of %s", strings.Join(known, ", "))
+	}
 	if u.Opaque != "" || u.Fragment != "" {
 		return nil, errors.New("the URL has no // behind its scheme, or something behind #")
 	}

@@ -1,0 +1,146 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var kinds = []error{
+	backend.ErrUnavailable, backend.ErrUnknownOutcome, backend.ErrGone, backend.ErrDenied, backend.ErrFull, backend.ErrTooLarge,
+	backend.ErrRefused, backend.ErrLeaseLost, backend.ErrClosed,
+}
+
+// requireKind requires that an error is of one class and no other.
+func requireKind(t *testing.T, want, err error) {
+	t.Helper()
+	for _, k := range kinds {
+		require.Equal(t, k == want, errors.Is(err, k), "%v: %v", k, err)
+	}
+}
+
+func TestClassesOfReplies(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]error{
+		"NOGROUP No such key 'a' or consumer group 'b' in XREADGROUP with GROUP option": backend.ErrGone,
+		"UNBLOCKED the stream key no longer exists":                                     backend.ErrGone,
+		"ERR no such key": backend.ErrGone,
+		"ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.": backend.ErrGone,
+		"FULL the stream has 5 entries":                                                                    backend.ErrFull,
+		"OOM command not allowed when used memory > 'maxmemory'.":                                          backend.ErrFull,
+		"NOPERM this user has no permissions to run the 'xadd' command":                                    backend.ErrDenied,
+		"NOPERM this user has no permissions to access one of the keys used as arguments":                  backend.ErrDenied,
+		"NOAUTH Authentication required.":                                                                  backend.ErrDenied,
+		"WRONGPASS invalid username-password pair or user is disabled.":                                    backend.ErrDenied,
+		"ERR invalid password":                                                                             backend.ErrDenied,
+		"LOADING Redis is loading the dataset in memory":                                                   backend.ErrUnavailable,
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.":           backend.ErrUnavailable,
+		"READONLY You can't write against a read only replica.":                                            backend.ErrUnavailable,
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk.": backend.ErrUnavailable,
+		"CLUSTERDOWN Hash slot not served":                                                                 backend.ErrUnavailable,
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.":                 backend.ErrUnavailable,
+		"NOREPLICAS Not enough good replicas to write.":                                                    backend.ErrUnavailable,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                                          backend.ErrUnavailable,
+		"MOVED 3999 127.0.0.1:6381":                                                                        backend.ErrUnavailable,
+		"ASK 3999 127.0.0.1:6381":                                                                          backend.ErrUnavailable,
+		"ERR max number of clients reached":                                                                backend.ErrUnavailable,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                                backend.ErrRefused,
+		"BUSYGROUP Consumer Group name already exists":                                                     backend.ErrRefused,
+		"BUSYKEY Target key name already exists.":                                                          backend.ErrRefused,
+		"BEYOND the end of the stream, 0-0":                                                                backend.ErrRefused,
+		"CROSSSLOT Keys in request don't hash to the same slot":                                            backend.ErrRefused,
+		"ERR unknown command 'xadd'":                                                                       backend.ErrRefused,
+		"ERR value is not an integer or out of range":                                                      backend.ErrRefused,
+		"EXECABORT Transaction discarded because of previous errors.":                                      backend.ErrRefused,
+		"": backend.ErrRefused,
+
+		// What a script of Redis 6.2 adds in front, and one of Redis 7 behind.
+		"ERR Error running script (call to f_0123): @user_script:12: -NOGROUP No such key 'a' or consumer group 'b'":           backend.ErrGone,
+		"ERR Error running script (call to f_0123): @user_script:12: @user_script: 12: -ERR no such key":                       backend.ErrGone,
+		"ERR Error running script (call to f_0123): @user_script:12: -OOM command not allowed when used memory > 'maxmemory'.": backend.ErrFull,
+		"ERR Error running script (call to f_0123): @user_script:4: -NOPERM this user has no permissions":                      backend.ErrDenied,
+		"ERR Error running script (call to f_0123): @user_script:4: -READONLY You can't write against a read only replica":     backend.ErrUnavailable,
+		"ERR Error running script (call to f_0123): @user_script:4: -MISCONF Redis is configured to save":                      backend.ErrUnavailable,
+		"ERR Error running script (call to f_0123): @user_script:4: -NOREPLICAS Not enough good replicas":                      backend.ErrUnavailable,
+		"ERR Error running script (call to f_0123): @user_script:4: -WRONGTYPE Operation against a key":                        backend.ErrRefused,
+		"ERR Error running script (call to f_0123): @user_script:4: @user_script: 4: attempt to index a nil value":             backend.ErrRefused,
+		"ERR Error compiling script (new function): user_script:1: unexpected symbol":                                          backend.ErrRefused,
+		"NOGROUP No such key 'a' script: 0123, on @user_script:4.":                                                             backend.ErrGone,
+		"OOM command not allowed when used memory > 'maxmemory'. script: 0123, on @user_script:4.":                             backend.ErrFull,
+	} {
+		for _, sent := range []bool{true, false} {
+			err := classOf(t.Context(), serverError(text), sent)
+			requireKind(t, want, err)
+			require.ErrorContains(t, err, plain(text))
+		}
+	}
+	require.True(t, isNoScript(serverError("NOSCRIPT No matching script. Please use EVAL.")))
+	require.False(t, isNoScript(serverError("ERR Error running script: -NOSCRIPT")))
+	require.False(t, isNoScript(io.EOF))
+	require.Equal(t, "NOGROUP no such key", plain("NOGROUP no such key. script: 0123, on @user_script:4."))
+}
+
+func TestClassesOfBrokenConnections(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	dial := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	read := &net.OpError{Op: "read", Err: syscall.ECONNRESET}
+	for _, row := range []struct {
+		err  error
+		sent bool
+		want error
+	}{
+		{dial, false, backend.ErrUnavailable},
+		{dial, true, backend.ErrUnavailable}, // to where MOVED had led
+		{fmt.Errorf("redis: %w", dial), true, backend.ErrUnavailable},
+		{read, true, backend.ErrUnknownOutcome},
+		{read, false, backend.ErrUnavailable},
+		{io.EOF, true, backend.ErrUnknownOutcome},
+		{io.EOF, false, backend.ErrUnavailable},
+		{io.ErrUnexpectedEOF, true, backend.ErrUnknownOutcome},
+		{os.ErrDeadlineExceeded, true, backend.ErrUnknownOutcome},
+		{os.ErrDeadlineExceeded, false, backend.ErrUnavailable},
+		{redis.ErrPoolTimeout, true, backend.ErrUnavailable},
+		{redis.ErrPoolExhausted, true, backend.ErrUnavailable},
+		{redis.ErrClosed, false, backend.ErrUnavailable},
+		{errors.New("redis: invalid reply"), true, backend.ErrUnknownOutcome},
+		{redis.Nil, true, backend.ErrUnknownOutcome}, // no answer of a server to a raw command
+		{context.Canceled, false, backend.ErrUnavailable},
+		{context.Canceled, true, backend.ErrUnknownOutcome},
+	} {
+		err := classOf(t.Context(), row.err, row.sent)
+		requireKind(t, row.want, err)
+		require.ErrorIs(t, err, row.err)
+		err = classOf(ended, row.err, row.sent)
+		requireKind(t, row.want, err)
+		require.ErrorIs(t, err, context.Canceled, "the end of the context stays visible")
+	}
+	for _, known := range []error{backend.ErrClosed, backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrTooLarge, backend.ErrRefused, backend.ErrGone} {
+		err := fmt.Errorf("x: %w", known)
+		require.Equal(t, err, classOf(ended, err, true), "what has a class keeps it")
+	}
+}
+
+func TestVersionsAreCompared(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]bool{
+		"6.0.16": true, "5.0.3": true, "6.1.99": true, "4": false, "6.2.0": false, "6.2.16": false, "6.10.1": false, "7.0.15": false,
+		"8.2": false, "10.0.0": false, "255.255.255": false, "": false, "unstable": false, "6.x": false,
+	} {
+		require.Equal(t, want, older(version, 6, 2), version)
+	}
+	info := infoOf("# Server\r\nredis_version:7.0.15\r\nos:Linux a:b\r\n\r\n# Memory\r\nmaxmemory_policy:noeviction\r\n")
+	require.Equal(t, map[string]string{"redis_version": "7.0.15", "os": "Linux a:b", "maxmemory_policy": "noeviction"}, info)
+	require.Empty(t, infoOf(""))
+}
