@@ -136,7 +136,16 @@ func (c *connection) look(cmd *cobra.Command, f func(context.Context, backend.Ba
 	return nil
 }
 
-// unexpected logs what goes wrong without being anybody's error.
+// unexpected logs what goes wrong without being anybody's error. What a driver
+// says to each subscription is logged once a minute.
 func unexpected(w io.Writer) observer.Observer {
-	return observer.Slog(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	o := observer.Slog(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	log, said := o.Noticed, map[string]time.Time{}
+	o.Noticed = func(e observer.Noticed) { // hooks of an observer run one after another
+		if time.Since(said[e.Text]) > time.Minute {
+			said[e.Text] = time.Now()
+			log(e)
+		}
+	}
+	return o
 }

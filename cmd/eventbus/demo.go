@@ -75,7 +75,13 @@ func runDemo(cmd *cobra.Command, c *connection, input, prefix string, asJSON boo
 	}
 	watch := unexpected(cmd.ErrOrStderr())
 	watch.DeadLettered = nil // it plans for them
-	bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus-demo", Observer: watch, Dedup: c.isBroker()})
+	// In topics that stay, the ids of an earlier run of the same input are known.
+	o := eventbus.Options{Service: "eventbus-demo", Observer: watch, Dedup: own && c.isBroker()}
+	bus, err := c.open(cmd.Context(), o)
+	if f, ok := errors.AsType[*eventbus.FieldError](err); ok && f.Field == "Options.Dedup" {
+		o.Dedup = false // the backend cannot
+		bus, err = c.open(cmd.Context(), o)
+	}
 	if err != nil {
 		return err
 	}

@@ -84,6 +84,8 @@ func (s silent) answer(ctx context.Context) error {
 
 func (s silent) Ping(ctx context.Context) error { return s.answer(ctx) }
 
+func (s silent) Limits() backend.Limits { return backend.LimitsOf(s.Backend) }
+
 func TestABrokerThatIsDown(t *testing.T) {
 	for _, row := range []struct {
 		name string
