@@ -45,5 +45,8 @@ if not known then
   end
   if made.err then return made end
 end
+-- A server out of memory refuses CREATECONSUMER only if nothing was written before: it is then that
+-- members must be able to come and settle.
+redis.call('XGROUP', 'DELCONSUMER', key, group, member)
 redis.call('XGROUP', 'CREATECONSUMER', key, group, member)
 return redis.status_reply('OK')

@@ -1,0 +1,108 @@
+package redisstream_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// A history is what publishers were told, by id.
+type history struct {
+	mu                   sync.Mutex
+	stored, not, unknown map[string]bool
+	positions            map[string]string
+}
+
+func newHistory() *history {
+	return &history{stored: map[string]bool{}, not: map[string]bool{}, unknown: map[string]bool{}, positions: map[string]string{}}
+}
+
+func (h *history) tell(ms []*backend.Message, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, m := range ms {
+		switch err := backend.ErrorAt(err, i); {
+		case err == nil:
+			h.stored[m.ID], h.positions[m.ID] = true, m.Position
+		case backend.NotStored(err):
+			h.not[m.ID] = true
+		default:
+			h.unknown[m.ID] = true
+		}
+	}
+}
+
+// require compares with what there is: what was said to be stored is there, once
+// and at its place; what was said not to be is not; the rest at most once.
+func (h *history) require(t *testing.T, all []backend.Message) {
+	t.Helper()
+	copies := map[string]int{}
+	for _, m := range all {
+		copies[m.ID]++
+		if h.stored[m.ID] {
+			require.Equal(t, h.positions[m.ID], m.Position, m.ID)
+		}
+	}
+	for id := range h.stored {
+		require.Equal(t, 1, copies[id], "%s was said to be stored", id)
+	}
+	for id := range h.not {
+		require.Zero(t, copies[id], "%s was said not to be stored", id)
+	}
+	for id := range h.unknown {
+		require.LessOrEqual(t, copies[id], 1, "%s", id)
+	}
+}
+
+// Whatever a publisher is told while the server is killed is true.
+func TestPublishersAreToldTheTruthOverKills(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	h := newHistory()
+	end := make(chan struct{})
+	var publishers sync.WaitGroup
+	for p := range 4 {
+		publishers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				ms := batch(fmt.Sprintf("%d-%d", p, n), 50)
+				if n%2 == 0 {
+					ms = append(ms[:25], once(ms[25:])...)
+				}
+				if n%4 == 3 {
+					ms = ms[:1]
+				}
+				err := b.Publish(within(t, 5*time.Second), ms)
+				h.tell(ms, err)
+				if err != nil {
+					pause(5 * time.Millisecond)
+				}
+			}
+		})
+	}
+	for range 3 {
+		pause(250 * time.Millisecond)
+		server.Kill()
+		pause(100 * time.Millisecond)
+		server.Run()
+	}
+	pause(250 * time.Millisecond)
+	close(end)
+	publishers.Wait()
+	h.require(t, stored(t, b))
+	t.Logf("stored %d, certainly not %d, unknown %d", len(h.stored), len(h.not), len(h.unknown))
+	require.NotEmpty(t, h.stored)
+	require.NotEmpty(t, h.not)
+}

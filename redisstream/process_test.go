@@ -1,0 +1,5 @@
+package redisstream_test
+
+const roleVariable = "EVENTBUS_TEST_ROLE"
+
+func play(string) int { return 2 }

@@ -1,0 +1,149 @@
+package redisstream_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// F13: a server whose memory is full takes nothing new, but everything can be
+// settled, also by members that come only then; and it heals.
+func TestFullMemoryRefusesPublishesOnly(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	s := attach(t, b, config())
+	publish(t, b, batch("before", 40))
+	held := receive(t, s, 6)
+
+	require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
+	require.ErrorIs(t, b.Publish(t.Context(), batch("refused", 1)), backend.ErrFull)
+	err := b.Publish(t.Context(), append(batch("refused", 5), once(batch("once", 5))...))
+	each(err, 10, func(i int, err error) {
+		require.ErrorIs(t, err, backend.ErrFull, "message %d", i)
+		require.True(t, backend.NotStored(err))
+	})
+	require.ErrorIs(t, b.Publish(t.Context(), once(batch("once", 3))), backend.ErrFull)
+
+	require.NoError(t, s.Ack(t.Context(), held[:2]))
+	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: held[2]}, {Delivery: held[3], For: time.Millisecond, Refund: true}}))
+	require.NoError(t, s.Extend(t.Context(), held[4:]))
+	again := receive(t, s, 2)
+	require.ElementsMatch(t, []string{held[2].ID, held[3].ID}, []string{again[0].ID, again[1].ID}, "what is delayed comes back")
+	late := attach(t, b, config())
+	rest := receive(t, late, 34)
+	require.NoError(t, late.Ack(t.Context(), append(append(rest, again...), held[4:]...)))
+	_, err = b.Maintain(t.Context(), topic, workers)
+	require.NoError(t, err)
+	stats, err := b.Stats(t.Context(), topic, workers)
+	require.NoError(t, err)
+	require.Zero(t, stats.Lag+stats.InFlight+stats.Delayed)
+
+	require.NoError(t, admin.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	after := once(batch("once", 5))
+	publish(t, b, after)
+	for _, m := range after {
+		require.False(t, m.Duplicate, "a Once message that was refused has left no mark")
+	}
+	receive(t, s, 5)
+}
+
+func TestKeyOfAnotherTypeIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	require.NoError(t, server.Client(t).Set(t.Context(), stream, "a string", 0).Err())
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	requireEach(t, b, backend.ErrRefused)
+	require.Equal(t, "a string", server.Client(t).Get(t.Context(), stream).Val(), "it is left alone")
+}
+
+// requireEach requires that publishing and attaching fail with a class, that
+// nothing of it was stored, and that the outcome is certain.
+func requireEach(t *testing.T, b *redisstream.Backend, class error) {
+	t.Helper()
+	err := b.Publish(t.Context(), append(batch("plain", 2), once(batch("once", 2))...))
+	each(err, 4, func(i int, err error) {
+		require.ErrorIs(t, err, class, "message %d", i)
+		require.True(t, backend.NotStored(err), "message %d: %v", i, err)
+	})
+	each(b.Publish(t.Context(), batch("plain", 2)), 2, func(_ int, err error) { require.ErrorIs(t, err, class) })
+	_, err = b.Attach(t.Context(), config())
+	require.ErrorIs(t, err, class)
+	require.ErrorContains(t, err, "redisstream: attach orders/g: ")
+}
+
+func TestReplicaIsUnavailableUntilItIsMaster(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	s := attach(t, b, config())
+	publish(t, b, batch("a", 2))
+	ds := receive(t, s, 1)
+	require.NoError(t, server.Client(t).SlaveOf(t.Context(), "127.0.0.1", "1").Err())
+	requireEach(t, b, backend.ErrUnavailable)
+	require.ErrorIs(t, s.Ack(t.Context(), ds), backend.ErrUnavailable)
+	_, err := s.Receive(t.Context(), 1)
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.NoError(t, server.Client(t).SlaveOf(t.Context(), "NO", "ONE").Err())
+	require.NoError(t, s.Ack(t.Context(), ds))
+	publish(t, b, batch("b", 1))
+	receive(t, s, 2)
+}
+
+func TestServerThatCannotSaveIsUnavailable(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Args("--enable-protected-configs", "yes", "--save", "3600 1000000"))
+	admin := server.Client(t)
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	s := attach(t, b, config())
+	publish(t, b, batch("a", 2))
+	ds := receive(t, s, 1)
+	gone := t.TempDir() + "/gone"
+	require.NoError(t, os.Mkdir(gone, 0o700))
+	require.NoError(t, admin.ConfigSet(t.Context(), "dir", gone).Err())
+	require.NoError(t, os.Remove(gone))
+	require.NoError(t, admin.BgSave(t.Context()).Err())
+	require.Eventually(t, func() bool {
+		return errors.Is(b.Publish(t.Context(), batch("b", 1)), backend.ErrUnavailable)
+	}, 10*time.Second, 20*time.Millisecond)
+	requireEach(t, b, backend.ErrUnavailable)
+	require.ErrorIs(t, s.Ack(t.Context(), ds), backend.ErrUnavailable)
+	require.NoError(t, admin.ConfigSet(t.Context(), "stop-writes-on-bgsave-error", "no").Err())
+	require.NoError(t, s.Ack(t.Context(), ds))
+	publish(t, b, batch("c", 1))
+}
+
+func TestMissingCredentialsAreDenied(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.User(t, "nobody", "secret", "+ping", "+hello", "~*")
+	server.User(t, "reader", "secret", "+@all", "~other:*")
+	admin := server.Client(t)
+	require.NoError(t, admin.ConfigSet(t.Context(), "requirepass", "needed").Err())
+	t.Cleanup(func() { require.NoError(t, admin.ConfigSet(context.Background(), "requirepass", "").Err()) })
+	for name, o := range map[string]redis.Options{
+		"no password (NOAUTH)":       {},
+		"wrong password (WRONGPASS)": {Password: "wrong"},
+		"unknown user (WRONGPASS)":   {Username: "who", Password: "secret"},
+		"no command (NOPERM)":        {Username: "nobody", Password: "secret"},
+		"no key (NOPERM)":            {Username: "reader", Password: "secret"},
+	} {
+		o.Addr = server.Addr()
+		client := redis.NewClient(&o)
+		defer client.Close()
+		b := open(t, client, redisstream.Options{})
+		t.Log(name)
+		requireEach(t, b, backend.ErrDenied)
+		require.ErrorIs(t, b.Declare(t.Context(), topic), backend.ErrDenied)
+	}
+}
