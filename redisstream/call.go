@@ -22,15 +22,11 @@ type call struct {
 }
 
 // send makes calls in one round trip, or in two where the server did not know a
-// script. Each has its own error afterwards. The context of go-redis' own steps
-// is dialing, which bounds getting a connection and nothing else.
+// script. Each has its own error afterwards. What go-redis itself stops when ctx
+// is done is dialing; what is under way on a connection, do ends.
 func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 	w.do(ctx, grace, func() {
-		dialing := ctx
-		if grace > 0 {
-			dialing = context.WithoutCancel(ctx)
-		}
-		w.roundTrip(ctx, dialing, calls)
+		w.roundTrip(ctx, calls)
 		var again []*call
 		for _, c := range calls {
 			if c.script != nil && c.err != nil && isNoScript(c.err) {
@@ -40,7 +36,7 @@ func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 			}
 		}
 		if len(again) > 0 {
-			w.roundTrip(ctx, dialing, again)
+			w.roundTrip(ctx, again)
 		}
 		for _, c := range calls {
 			if c.err != nil {
@@ -52,19 +48,19 @@ func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 	})
 }
 
-func (w *wire) roundTrip(ctx, dialing context.Context, calls []*call) {
+func (w *wire) roundTrip(ctx context.Context, calls []*call) {
 	if len(calls) == 1 {
 		c := calls[0]
-		c.err = w.client.Process(dialing, redis.NewRawWriteToCmd(ctx, &c.reply, c.args...))
+		c.err = w.client.Process(ctx, redis.NewRawWriteToCmd(ctx, &c.reply, c.args...))
 		return
 	}
 	pipe := w.client.Pipeline()
 	cmds := make([]*redis.RawWriteToCmd, len(calls))
 	for i, c := range calls {
 		cmds[i] = redis.NewRawWriteToCmd(ctx, &c.reply, c.args...)
-		_ = pipe.Process(dialing, cmds[i]) // it only queues
+		_ = pipe.Process(ctx, cmds[i]) // it only queues
 	}
-	_, _ = pipe.Exec(dialing) // each command has its own error
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, c := range calls {
 		c.err = cmds[i].Err()
 	}
