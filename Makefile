@@ -6,7 +6,7 @@ SOAK     ?= 1000000
 LINT      = .bin/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak bench bench-quick demo demo-kill cover brokers clean
+.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak wire bench bench-quick demo demo-kill cover brokers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ conformance-teeth: ## show for each law the saboteur that fails it
 
 soak: ## send SOAK (1000000) events through one subscription; heap and goroutines must stay flat
 	EVENTBUS_SOAK=$(SOAK) scripts/one.sh TestSoak . -timeout 30m
+
+wire: brokers ## count what is said to the broker for each 1,000 events; it must stay little
+	EVENTBUS_WIRE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -run '^TestWire' -v ./redisstream
 
 bench: ## run the benchmarks: packages, then the bus beside its peers (table; benchmarks/results.json)
 	go test -run '^$$' -bench . -benchmem ./...

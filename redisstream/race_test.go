@@ -1,0 +1,5 @@
+//go:build race
+
+package redisstream_test
+
+const raceEnabled = true
