@@ -106,8 +106,8 @@ func (s *Subscription) flushAcks(batch []*Hold) {
 		wait := again.NextBackOff()
 		batch = s.giveUpOn(batch, err, time.Now().Add(wait))
 		if len(batch) > 0 && !sleep(s.live, wait) {
-			s.giveUpOn(batch, err, time.Time{})
-			return
+			s.desk.unanswered(batch, err)
+			return // they stay held: the drain says how many there are
 		}
 	}
 }
@@ -127,9 +127,9 @@ func (s *Subscription) acked(done []*Hold, took time.Duration) {
 }
 
 // giveUpOn lets go those whose lease does not last until then, or whose group is
-// gone, and returns the others. With the zero time it lets go all.
+// gone, and returns the others.
 func (s *Subscription) giveUpOn(batch []*Hold, err error, then time.Time) (rest []*Hold) {
-	hopeless := then.IsZero() || errors.Is(err, backend.ErrClosed)
+	hopeless := errors.Is(err, backend.ErrClosed)
 	var let []*Hold
 	s.desk.mu.Lock()
 	for _, h := range batch {
@@ -139,10 +139,22 @@ func (s *Subscription) giveUpOn(batch []*Hold, err error, then time.Time) (rest 
 			rest = append(rest, h)
 		}
 	}
-	let = answered(let, fmt.Errorf("eventbus: not acknowledged within the lease: %w", err))
+	let = answered(let, errNotAcked(err))
 	s.desk.mu.Unlock()
 	s.desk.release(let, err)
 	return rest
+}
+
+// unanswered tells those who wait for an acknowledgement on receipt that it will
+// not come.
+func (d *desk) unanswered(batch []*Hold, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	answered(batch, errNotAcked(err))
+}
+
+func errNotAcked(err error) error {
+	return fmt.Errorf("eventbus: not acknowledged within the lease: %w", err)
 }
 
 // confirmed answers those who wait for their acknowledgement on receipt, unless
