@@ -14,8 +14,10 @@
 // a TCP proxy before it, and opens a backend through the proxy. [Suite].Peer opens
 // another through a proxy of its own, and [Faults] harm a proxy, which is one
 // backend's connections, or the broker, which is everybody's. Leave Around unset,
-// set Parallel, and let Lease be two seconds: the laws mostly wait, so that with
-// go test -parallel 16 they take about a minute on a small machine.
+// set Parallel, and let Lease be two seconds: the laws mostly wait, so that on a
+// small machine they take a minute with go test -parallel 16, and half of one with
+// -parallel 48. The broker must write what it confirms before it confirms it, or
+// laws about a crash fail now and then.
 package conformance
 
 import (

@@ -23,6 +23,7 @@ func fake(broker, driver func(harmable.Store) harmable.Store) Suite {
 	return harmed(inmemory.Options{MaxBytes: 16 << 20}, broker, driver)
 }
 
+// harmed is fake with backends in memory that have these options.
 func harmed(o inmemory.Options, broker, driver func(harmable.Store) harmable.Store) Suite {
 	var clients sync.Map // by the driver
 	client := func(t *testing.T, b *harmable.Broker) backend.Backend {

@@ -170,7 +170,7 @@ type source struct {
 	client   *Client
 	next     backend.Source
 	closed   atomic.Bool
-	troubled bool // the last Receive had an error
+	troubled atomic.Bool // the last Receive had an error
 }
 
 var (
@@ -188,11 +188,11 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 		return s.next.Receive(ctx, limit)
 	}
 	wait := block
-	if s.troubled { // the next answer is good news, whatever it brings
+	if s.troubled.Load() { // the next answer is good news, whatever it brings
 		wait = time.Millisecond
 	}
 	ds, err := s.receive(ctx, limit, wait)
-	s.troubled = err != nil
+	s.troubled.Store(err != nil)
 	if errors.Is(err, backend.ErrUnknownOutcome) {
 		err = fmt.Errorf("%w: %s", backend.ErrUnavailable, err.Error())
 	}
