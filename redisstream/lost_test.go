@@ -1,0 +1,162 @@
+package redisstream_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/faultproxy"
+	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// proxied are servers, each behind a proxy, and a client that takes their
+// addresses for those of the proxies.
+type proxied struct {
+	servers []*redistest.Server
+	proxies []*faultproxy.Proxy
+	client  redis.UniversalClient
+}
+
+func (p *proxied) behind(t *testing.T, servers ...*redistest.Server) {
+	p.servers = servers
+	for _, s := range servers {
+		p.proxies = append(p.proxies, faultproxy.New(t, s.Addr(), faultproxy.RESP))
+	}
+	loaded(t, servers...)
+}
+
+func (p *proxied) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	for i, s := range p.servers {
+		if s.Addr() == addr {
+			addr = p.proxies[i].Addr()
+		}
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, network, addr)
+}
+
+// drop loses the next answer to a command, wherever it is sent.
+func (p *proxied) drop(command ...string) {
+	for _, proxy := range p.proxies {
+		proxy.DropReplyTo(command...)
+	}
+}
+
+func (p *proxied) commands(names ...string) (n int64) {
+	for _, proxy := range p.proxies {
+		for _, name := range names {
+			n += proxy.Commands()[name]
+		}
+	}
+	return n
+}
+
+// lines are the ways to a server; every client that is lent repeats what fails.
+var lines = map[string]func(t *testing.T, p *proxied){
+	"one server": func(t *testing.T, p *proxied) {
+		p.behind(t, redistest.Start(t))
+		p.client = redis.NewClient(&redis.Options{Addr: p.servers[0].Addr(), Dialer: p.dial, MaxRetries: 3})
+	},
+	"cluster": func(t *testing.T, p *proxied) {
+		c := redistest.StartCluster(t)
+		p.behind(t, c.Nodes()...)
+		p.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Dialer: p.dial, MaxRetries: 3, MaxRedirects: 8})
+	},
+	"sentinel": func(t *testing.T, p *proxied) {
+		s := redistest.StartSentinel(t)
+		p.behind(t, s.Servers()...)
+		p.client = redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: s.MasterName(), SentinelAddrs: s.SentinelAddrs(), Dialer: p.dial, MaxRetries: 3,
+		})
+	},
+}
+
+// What was sent and not answered is not sent again, by nobody: neither by this
+// package nor by the client library, however that was told to repeat.
+func TestWhatIsNotAnsweredIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for name, line := range lines {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var p proxied
+			line(t, &p)
+			t.Cleanup(func() { require.NoError(t, p.client.Close()) })
+			b := open(t, p.client, redisstream.Options{})
+			s := attach(t, b, config())
+			publish(t, b, batch("first", 1))
+			require.NoError(t, s.Ack(t.Context(), receive(t, s, 1)))
+
+			t.Run("XADD", func(t *testing.T) { p.lose(t, b, batch("one", 1), 1, "XADD") })
+			t.Run("pipeline", func(t *testing.T) { p.lose(t, b, batch("many", 20), 20, "XADD") })
+			t.Run("script", func(t *testing.T) { p.lose(t, b, once(batch("once", 5)), 1, "EVALSHA") })
+			t.Run("scripts", func(t *testing.T) { p.lose(t, b, once(batch("onces", 250)), 3, "EVAL") })
+
+			all := receive(t, s, 276)
+			require.NoError(t, s.Ack(t.Context(), all))
+			t.Run("read", func(t *testing.T) { p.loseRead(t, b, s) })
+		})
+	}
+}
+
+// lose publishes ms, whose answer gets lost, with so many commands of a name.
+func (p *proxied) lose(t *testing.T, b *redisstream.Backend, ms []*backend.Message, commands int64, name string) {
+	before := p.commands(name)
+	p.drop(name)
+	err := b.Publish(t.Context(), ms)
+	require.Error(t, err)
+	unknown := 0
+	h := newHistory()
+	h.tell(ms, err)
+	each(err, len(ms), func(_ int, err error) {
+		if err != nil {
+			require.ErrorIs(t, err, backend.ErrUnknownOutcome)
+			unknown++
+		}
+	})
+	require.NotZero(t, unknown)
+	require.Equal(t, commands, p.commands(name)-before, "commands")
+	h.require(t, stored(t, b))
+	require.NoError(t, b.Ping(t.Context()))
+	require.Equal(t, commands, p.commands(name)-before, "nor is it later")
+	for _, m := range ms {
+		m.Position = ""
+	}
+	if ms[0].Once {
+		publish(t, b, ms)
+		for _, m := range ms {
+			require.True(t, m.Duplicate, "what was stored is known when it comes again")
+		}
+	}
+}
+
+// loseRead loses the answer of a read: it is nobody's until the lease has passed,
+// and what is read next is what comes after it.
+func (p *proxied) loseRead(t *testing.T, b *redisstream.Backend, s member) {
+	other := attach(t, b, config())
+	publish(t, b, batch("read", 3))
+	before := p.commands("XREADGROUP")
+	start := time.Now()
+	p.drop("XREADGROUP")
+	ds, err := s.Receive(t.Context(), 2)
+	require.Empty(t, ds)
+	require.ErrorIs(t, err, backend.ErrUnknownOutcome)
+	require.Equal(t, int64(1), p.commands("XREADGROUP")-before)
+	rest := receive(t, other, 1)
+	require.Equal(t, "read-2", rest[0].ID)
+	require.NoError(t, other.Ack(t.Context(), rest))
+	if time.Since(start) < lease/2 {
+		nothing(t, other, lease/4)
+	}
+	ds = receive(t, other, 2)
+	require.GreaterOrEqual(t, time.Since(start), lease-10*time.Millisecond)
+	require.Equal(t, []string{"read-0", "read-1"}, []string{ds[0].ID, ds[1].ID})
+	require.Equal(t, 2, ds[0].Attempt)
+	require.NoError(t, other.Ack(t.Context(), ds))
+	nothing(t, s, 600*time.Millisecond)
+}

@@ -1,0 +1,200 @@
+package redisstream_test
+
+import (
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/faultproxy"
+	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// openURL opens a backend by its URL, to be closed when the test ends.
+func openURL(t testing.TB, raw string) (*redisstream.Backend, error) {
+	u, err := url.Parse(raw)
+	require.NoError(t, err)
+	b, err := redisstream.Open(within(t, 10*time.Second), u)
+	if err == nil {
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
+	}
+	return b, err
+}
+
+// notices are what a driver has said.
+type notices struct {
+	mu   sync.Mutex
+	list []backend.Notice
+}
+
+func (n *notices) notify(notice backend.Notice) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, notice)
+}
+
+func (n *notices) texts() (texts []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, notice := range n.list {
+		texts = append(texts, notice.Text)
+	}
+	return texts
+}
+
+// F16: a server that may throw topics away is refused when it is opened or first
+// used, unless that is allowed; nothing is stored there before.
+func TestServerThatEvictsIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Args("--maxmemory-policy", "allkeys-lru"))
+	_, err := openURL(t, server.URL())
+	require.ErrorIs(t, err, backend.ErrRefused)
+	require.ErrorContains(t, err, "allkeys-lru")
+	require.ErrorContains(t, err, "noeviction")
+
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	requireEach(t, b, backend.ErrRefused)
+	require.Zero(t, server.Client(t).DBSize(t.Context()).Val(), "nothing was stored")
+
+	allowing := open(t, dial(t, server.Addr()), redisstream.Options{AllowEviction: true})
+	publish(t, allowing, batch("a", 1))
+	byURL, err := openURL(t, server.URL()+"?allow_eviction=true")
+	require.NoError(t, err)
+	publish(t, byURL, batch("b", 1))
+
+	require.NoError(t, server.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	publish(t, b, batch("c", 1))
+}
+
+func TestOneClusterNodeThatEvictsIsEnoughToRefuse(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	require.NoError(t, cluster.Nodes()[2].Client(t).ConfigSet(t.Context(), "maxmemory-policy", "volatile-ttl").Err())
+	_, err := openURL(t, "redis+cluster://"+cluster.Addrs()[0])
+	require.ErrorIs(t, err, backend.ErrRefused)
+	require.ErrorContains(t, err, "volatile-ttl")
+	b, err := openURL(t, "redis+cluster://"+cluster.Addrs()[0]+"?allow_eviction=true&addr="+cluster.Addrs()[1])
+	require.NoError(t, err)
+	publish(t, b, batch("a", 1))
+}
+
+func TestServerWithoutFileIsNoticed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithoutAOF())
+	b, err := openURL(t, server.URL())
+	require.NoError(t, err)
+	var n notices
+	c := config()
+	c.Notify = n.notify
+	attach(t, b, c)
+	require.Len(t, n.list, 1)
+	require.Equal(t, topic, n.list[0].Topic)
+	require.Equal(t, workers, n.list[0].Group)
+	require.Contains(t, n.list[0].Text, "append-only")
+
+	quiet := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
+	var none notices
+	c.Notify = none.notify
+	attach(t, quiet, c)
+	require.Empty(t, none.list, "a server as it should be")
+}
+
+func TestServerThatSaysNothingOfItselfIsNoticed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Args("--maxmemory-policy", "allkeys-lru"))
+	server.User(t, "app", "secret", "+@all", "-info", "~*")
+	b := open(t, dialAs(t, server.Addr(), "app", "secret"), redisstream.Options{})
+	var n notices
+	c := config()
+	c.Notify = n.notify
+	attach(t, b, c)
+	require.Len(t, n.list, 1)
+	require.Contains(t, n.list[0].Text, "INFO")
+	publish(t, b, batch("a", 1))
+}
+
+// dialAs returns a client of a user, closed when the test ends.
+func dialAs(t testing.TB, addr, user, password string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr, Username: user, Password: password})
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+// A server that cannot be reached fails Open, by the end of its context.
+func TestServerThatIsDownFailsOpen(t *testing.T) {
+	t.Parallel()
+	p := faultproxy.New(t, redistest.Start(t).Addr(), faultproxy.RESP)
+	p.Refuse(true)
+	_, err := openURL(t, "redis://"+p.Addr())
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.ErrorContains(t, err, "redisstream: open: ")
+	p.Refuse(false)
+
+	thaw := p.Freeze()
+	defer thaw()
+	u, err := url.Parse("redis://" + p.Addr())
+	require.NoError(t, err)
+	start := time.Now()
+	_, err = redisstream.Open(within(t, 300*time.Millisecond), u)
+	require.ErrorIs(t, err, within(t, 0).Err())
+	require.Less(t, time.Since(start), 3*time.Second)
+}
+
+func TestUnixSocketWorks(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Socket())
+	b, err := openURL(t, "unix://"+server.Socket()+"?db=3")
+	require.NoError(t, err)
+	s := attach(t, b, config())
+	publish(t, b, batch("a", 3))
+	require.NoError(t, s.Ack(t.Context(), receive(t, s, 3)))
+	require.Zero(t, server.Client(t).Exists(t.Context(), stream).Val(), "it is in another database")
+	_, err = openURL(t, "unix:///nowhere/redis.sock")
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+}
+
+// Entries that others have written are handed out as they are, with an error.
+func TestForeignEntriesAreHandedOutRaw(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	s := attach(t, b, config())
+	add := func(values ...any) {
+		require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, Values: values}).Err())
+	}
+	add("event", "no entry")
+	add("body", "one field, another name")
+	add("a", "1", "event", "\n", "b", "")
+	add("event", ":strange: x\n\npayload")
+	add("", "")
+	publish(t, b, batch("ours", 1))
+	want := []string{"no entry", "body=one field, another name\n", "a=1\nevent=\n\nb=\n", ":strange: x\n\npayload", "=\n"}
+	ds := receive(t, s, len(want)+1)
+	for i, text := range want {
+		require.Error(t, ds[i].Err, text)
+		require.NotErrorIs(t, ds[i].Err, backend.ErrGone)
+		require.Equal(t, text, string(ds[i].Payload))
+		require.Empty(t, ds[i].ID+ds[i].Key)
+		require.Empty(t, ds[i].Headers)
+		require.Equal(t, 1, ds[i].Attempt)
+		require.Len(t, ds[i].Position, 35)
+	}
+	require.NoError(t, ds[len(want)].Err)
+
+	// They come back as anything does, and can be read and settled.
+	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: ds[1]}}))
+	again := receive(t, s, 1)
+	require.Error(t, again[0].Err)
+	require.Equal(t, want[1], string(again[0].Payload))
+	require.NoError(t, s.Ack(t.Context(), append(ds, again...)))
+	all := stored(t, b)
+	for i, text := range want {
+		require.Equal(t, text, string(all[i].Payload))
+	}
+}
