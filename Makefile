@@ -1,6 +1,6 @@
 # `make` lists what there is. CI (.ci/run) calls the same targets.
 
-BACKENDS  = ./inmemory
+BACKENDS  = ./inmemory ./redisstream
 FUZZTIME ?= 30s
 SOAK     ?= 1000000
 LINT      = .bin/golangci-lint
