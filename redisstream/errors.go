@@ -32,6 +32,8 @@ var classes = []class{
 	{"NOAUTH", backend.ErrDenied},
 	{"WRONGPASS", backend.ErrDenied},
 	{"ERR invalid password", backend.ErrDenied},
+	{"ERR The user executing the script can't", backend.ErrDenied}, // up to Redis 7.0
+	{"ERR ACL failure in script", backend.ErrDenied},               // since 7.2
 	{"LOADING", backend.ErrUnavailable},
 	{"BUSY ", backend.ErrUnavailable},
 	{"READONLY", backend.ErrUnavailable},
@@ -69,8 +71,10 @@ func classOf(ctx context.Context, err error, sent bool) error {
 }
 
 func classOfReply(text string) error {
+	wrapped := strings.HasPrefix(text, "ERR Error running script") // of Redis 6.2
 	for _, c := range classes {
-		if strings.HasPrefix(text, c.code) || strings.HasPrefix(text, "ERR Error running script") && strings.Contains(text, "-"+c.code) {
+		words, general := strings.CutPrefix(c.code, "ERR ")
+		if strings.HasPrefix(text, c.code) || wrapped && (strings.Contains(text, "-"+c.code) || general && strings.Contains(text, ": "+words)) {
 			return c.err
 		}
 	}

@@ -64,6 +64,10 @@ func TestClassesOfReplies(t *testing.T) {
 		"EXECABORT Transaction discarded because of previous errors.":                                      backend.ErrRefused,
 		"": backend.ErrRefused,
 
+		"ERR The user executing the script can't run this command or subcommand script: 0123, on @user_script:4.":                                                                            backend.ErrDenied,
+		"ERR ACL failure in script: User app has no permissions to run the 'xgroup|destroy' command":                                                                                         backend.ErrDenied,
+		"ERR Error running script (call to f_0123): @user_script:4: @user_script: 4: The user executing the script can't access at least one of the keys mentioned in the command arguments": backend.ErrDenied,
+
 		// What a script of Redis 6.2 adds in front, and one of Redis 7 behind.
 		"ERR Error running script (call to f_0123): @user_script:12: -NOGROUP No such key 'a' or consumer group 'b'":           backend.ErrGone,
 		"ERR Error running script (call to f_0123): @user_script:12: @user_script: 12: -ERR no such key":                       backend.ErrGone,

@@ -1,0 +1,387 @@
+package redisstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance"
+	"github.com/seed41896749/eventbus/internal/faultproxy"
+	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/observer"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// rulesFile has the rules of each role; docs/redis.md quotes it.
+const rulesFile = "testdata/acl.txt"
+
+// rules are the ACL rules of each role, without and, as "role optional", with what
+// it can do without.
+func rules(t testing.TB) map[string][]string {
+	text, err := os.ReadFile(rulesFile)
+	require.NoError(t, err)
+	all := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		if role, list, ok := strings.Cut(line, ": "); ok && line[0] != '#' {
+			all[role] = strings.Fields(list)
+		}
+	}
+	return all
+}
+
+func TestDocumentationHasTheRules(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../docs/redis.md")
+	require.NoError(t, err)
+	_, block, _ := strings.Cut(string(doc), "<!-- acl -->")
+	block, _, ok := strings.Cut(block, "<!-- /acl -->")
+	require.True(t, ok)
+	if strings.TrimSpace(block) == "" {
+		t.Skip("docs/redis.md does not show them yet")
+	}
+	text := strings.Join(strings.Fields(block), " ")
+	for role, list := range rules(t) {
+		require.Contains(t, text, strings.Join(list, " "), "the rules of %s, as in %s", role, rulesFile)
+	}
+}
+
+// A flow is all that a role does, on a topic of its own.
+type flow func(ctx context.Context, b *redisstream.Backend, topic string) error
+
+var flows = map[string]flow{
+	"publisher": func(ctx context.Context, b *redisstream.Backend, topic string) error {
+		return errors.Join(b.Ping(ctx), b.Declare(ctx, topic), b.Publish(ctx, []*backend.Message{{Topic: topic}}), bury(ctx, b, topic))
+	},
+	"consumer": consume,
+	"monitor": func(ctx context.Context, b *redisstream.Backend, topic string) error {
+		if err := b.Ping(ctx); err != nil {
+			return err
+		}
+		topics, err := b.Topics(ctx)
+		groups, err2 := b.Groups(ctx, topic)
+		ms, err3 := b.Read(ctx, topic, "", 10)
+		stats, err4 := b.Stats(ctx, topic, workers)
+		if err := errors.Join(err, err2, err3, err4); err != nil {
+			return err
+		}
+		if !slices.Contains(topics, topic) || len(groups) != 1 || len(ms) != 3 || stats.Depth != 3 || stats.Lag != 2 {
+			return fmt.Errorf("wrong: %v %v %v %+v", topics, groups, ms, stats)
+		}
+		return nil
+	},
+	"admin": func(ctx context.Context, b *redisstream.Backend, topic string) error {
+		_, err := b.Topics(ctx)
+		_, err2 := b.Groups(ctx, topic)
+		return errors.Join(err, err2, b.ResetGroup(ctx, topic, workers, backend.StartLatest),
+			b.DeleteGroup(ctx, topic, workers), b.DeleteTopic(ctx, topic))
+	},
+}
+
+func duplicate(m *backend.Message) error {
+	if !m.Duplicate { // that a mark was not allowed shows here only
+		return fmt.Errorf("%w: not a duplicate", backend.ErrDenied)
+	}
+	return nil
+}
+
+// consume attaches, takes, settles in each way, takes over, publishes to the
+// dead-letter topic and maintains. Errors of the one-time kind are collected, so
+// that each verb is tried.
+func consume(ctx context.Context, b *redisstream.Backend, topic string) error {
+	c := backend.Config{Topic: topic, Group: workers, Lease: 50 * time.Millisecond}
+	first, err := b.Attach(ctx, c)
+	if err != nil {
+		return err
+	}
+	c.Group, c.Start = "others", backend.StartLatest
+	latest, err := b.Attach(ctx, c)
+	if err != nil {
+		return err
+	}
+	c.Group = workers
+	second, err := b.Attach(ctx, c)
+	if err != nil {
+		return err
+	}
+	took := func(s backend.Source, n int) (ds []backend.Delivery, err error) {
+		for ctx.Err() == nil && len(ds) < n && err == nil {
+			var got []backend.Delivery
+			got, err = s.Receive(ctx, n-len(ds))
+			ds = append(ds, got...)
+		}
+		return ds, errors.Join(err, ctx.Err())
+	}
+	held, err := took(first, 3)
+	if err != nil {
+		return err
+	}
+	taken, err := took(second, 3) // over, when the lease has passed
+	if err != nil {
+		return err
+	}
+	v := second.(member)
+	err = errors.Join(v.Extend(ctx, taken), v.Delay(ctx, []backend.Delayed{{Delivery: taken[0]}}), v.Ack(ctx, taken[1:]))
+	if err != nil {
+		return err
+	}
+	again, err := took(second, 1)
+	if err != nil {
+		return err
+	}
+	_, err = b.Maintain(ctx, topic, workers)
+	err = errors.Join(err, b.Ping(ctx), b.Declare(ctx, topic+".dlq"), bury(ctx, b, topic+".dlq"),
+		v.Ack(ctx, again), first.Ack(ctx, held))
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(second.Close(), first.Close(), latest.Close()); err != nil {
+		return err
+	}
+	_, err = b.Maintain(ctx, topic, workers) // trims
+	return err
+}
+
+// bury publishes as the bus does with a dead letter, twice.
+func bury(ctx context.Context, b *redisstream.Backend, topic string) error {
+	first, second := backend.Message{Topic: topic, ID: "a", Once: true}, backend.Message{Topic: topic, ID: "a", Once: true}
+	return errors.Join(b.Publish(ctx, []*backend.Message{&first}), b.Publish(ctx, []*backend.Message{&second}), duplicate(&second))
+}
+
+// X02: what the rules of a role allow is enough for all that it does, and each of
+// them is needed, but for those that are marked.
+func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	all := rules(t)
+	owner := open(t, dial(t, server.Addr()), redisstream.Options{})
+	run := func(t *testing.T, role string, list []string) error {
+		topic := fmt.Sprintf("%s.%d", role, time.Now().UnixNano())
+		server.User(t, role, "secret", list...)
+		for range 3 {
+			require.NoError(t, owner.Publish(t.Context(), []*backend.Message{{Topic: topic, ID: "x"}}))
+		}
+		if role != "publisher" && role != "consumer" {
+			s := attach(t, owner, backend.Config{Topic: topic, Group: workers, Lease: lease})
+			receive(t, s, 1)
+			require.NoError(t, s.Close())
+		}
+		require.NoError(t, server.Client(t).ScriptFlush(t.Context()).Err())
+		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: role, Password: "secret"})
+		defer client.Close()
+		b, err := redisstream.New(client, redisstream.Options{MaxMessages: 1000})
+		require.NoError(t, err)
+		defer b.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		done := flows[role](ctx, b, topic)
+		if role == "consumer" && done == nil { // Close cannot say so
+			done = left(ctx, owner, topic)
+		}
+		return done
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(flows)), []string{"publisher", "consumer", "monitor", "admin"})
+	for role := range flows { // the accounts differ, the keys do too
+		t.Run(role, func(t *testing.T) {
+			require.NoError(t, run(t, role, all[role]), "without what is optional")
+			require.NoError(t, run(t, role, append(slices.Clone(all[role]), all[role+" optional"]...)))
+			for i, rule := range all[role] {
+				without := slices.Delete(slices.Clone(all[role]), i, i+1)
+				err := run(t, role, without)
+				require.Error(t, err, "%s is not needed", rule)
+				require.ErrorIs(t, err, backend.ErrDenied, "without %s", rule)
+			}
+		})
+	}
+}
+
+// left says whether members that have left are still there.
+func left(ctx context.Context, b *redisstream.Backend, topic string) error {
+	s, err := b.Stats(ctx, topic, workers)
+	if err == nil && s.Members > 0 {
+		return fmt.Errorf("%w: %d members did not leave", backend.ErrDenied, s.Members)
+	}
+	return err
+}
+
+// What a role is not there for it is denied.
+func TestRolesAreDeniedTheRest(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	all := rules(t)
+	owner := open(t, dial(t, server.Addr()), redisstream.Options{})
+	attach(t, owner, config())
+	publish(t, owner, batch("a", 5))
+	as := func(role string) *redisstream.Backend {
+		server.User(t, role, "secret", append(slices.Clone(all[role]), all[role+" optional"]...)...)
+		return open(t, dialAs(t, server.Addr(), role, "secret"), redisstream.Options{})
+	}
+	consumer := as("consumer")
+	_, err := consumer.Topics(t.Context())
+	require.ErrorIs(t, err, backend.ErrDenied)
+	require.ErrorIs(t, consumer.DeleteTopic(t.Context(), topic), backend.ErrDenied)
+	require.ErrorIs(t, consumer.DeleteGroup(t.Context(), topic, workers), backend.ErrDenied)
+	require.ErrorIs(t, consumer.ResetGroup(t.Context(), topic, workers, backend.StartEarliest), backend.ErrDenied)
+	publisher := as("publisher")
+	_, err = publisher.Attach(t.Context(), config())
+	require.ErrorIs(t, err, backend.ErrDenied)
+	_, err = publisher.Read(t.Context(), topic, "", 10)
+	require.ErrorIs(t, err, backend.ErrDenied)
+	monitor := as("monitor")
+	require.ErrorIs(t, monitor.Publish(t.Context(), batch("b", 1)), backend.ErrDenied)
+	require.ErrorIs(t, monitor.Publish(t.Context(), once(batch("b", 1))), backend.ErrDenied)
+	require.ErrorIs(t, monitor.Declare(t.Context(), topic), backend.ErrDenied)
+	_, err = monitor.Maintain(t.Context(), topic, workers)
+	require.ErrorIs(t, err, backend.ErrDenied)
+	stats, err := monitor.Stats(t.Context(), topic, workers)
+	require.NoError(t, err)
+	require.Equal(t, int64(5), stats.Depth, "nothing has happened")
+	require.Equal(t, int64(5), stats.Lag)
+
+	server.User(t, "elsewhere", "secret", append([]string{"~shop:*"}, all["consumer"][1:]...)...)
+	other := open(t, dialAs(t, server.Addr(), "elsewhere", "secret"), redisstream.Options{})
+	_, err = other.Attach(t.Context(), config())
+	require.ErrorIs(t, err, backend.ErrDenied, "keys of others")
+	own := open(t, dialAs(t, server.Addr(), "elsewhere", "secret"), redisstream.Options{Namespace: "shop"})
+	attach(t, own, config())
+	publish(t, own, batch("c", 1))
+}
+
+func TestLeastPrivilegeInCluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	all := rules(t)
+	for _, node := range cluster.Nodes() {
+		node.User(t, "consumer", "secret", append(slices.Clone(all["consumer"]), all["cluster"]...)...)
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "consumer", Password: "secret"})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	b := open(t, client, redisstream.Options{})
+	for i := range 3 {
+		topic := fmt.Sprintf("topic-%d", i)
+		for range 3 {
+			require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: topic, ID: "x"}}))
+		}
+		require.NoError(t, consume(within(t, 20*time.Second), b, topic))
+	}
+}
+
+// A modest backend has no administrator's verbs.
+type modest struct {
+	backend.Backend
+	backend.Declarer
+	backend.Maintainer
+	backend.Reader
+	backend.Statser
+	backend.Pinger
+	backend.Limited
+}
+
+// The whole suite passes for a user who may consume and look.
+func TestConformanceLeastPrivilege(t *testing.T) {
+	if os.Getenv("EVENTBUS_ACL_SUITE") == "" {
+		t.Skip("set EVENTBUS_ACL_SUITE to run every law as a user of least privilege")
+	}
+	var r rig
+	all := rules(t)
+	var list []string
+	for _, role := range []string{"consumer", "publisher", "monitor"} {
+		list = append(append(list, all[role]...), all[role+" optional"]...)
+	}
+	list = slices.DeleteFunc(list, func(rule string) bool { return rule == "+scan" })
+	plain := r.faults()
+	faults := plain
+	faults.Lose = nil // the user may not
+	conformance.Run(t, conformance.Suite{
+		Name: "redis-acl",
+		New: func(t *testing.T) backend.Backend {
+			server := redistest.Start(t)
+			server.User(t, "app", "secret", list...)
+			proxy := faultproxy.New(t, server.Addr(), faultproxy.RESP)
+			client := dialAs(t, proxy.Addr(), "app", "secret")
+			b := open(t, client, redisstream.Options{OnceWindow: onceWindow})
+			m := &modest{b, b, b, b, b, b, b}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.lines == nil {
+				r.lines = map[backend.Backend]*line{}
+			}
+			r.lines[m] = &line{servers: []*redistest.Server{server}, proxies: []*faultproxy.Proxy{proxy}, client: client}
+			return m
+		},
+		Faults:   faults,
+		Lease:    lease,
+		Parallel: true,
+	})
+}
+
+// F14: an account that is taken away while it is used is told so, without a hot
+// loop, and all goes on when it is back.
+func TestRevokedAccountIsDeniedAndHeals(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	all := rules(t)
+	grant := func() {
+		server.User(t, "app", "secret", append(slices.Clone(all["consumer"]), all["publisher"]...)...)
+	}
+	grant()
+	proxy := faultproxy.New(t, server.Addr(), faultproxy.RESP)
+	b := open(t, dialAs(t, proxy.Addr(), "app", "secret"), redisstream.Options{})
+	s := attach(t, b, config())
+	publish(t, b, batch("a", 1))
+	ds := receive(t, s, 1)
+
+	driver := open(t, dialAs(t, proxy.Addr(), "app", "secret"), redisstream.Options{})
+	bus := eventbus.New(driver, eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
+	t.Cleanup(func() { require.NoError(t, bus.Shutdown(context.Background())) })
+	handled := make(chan string, 10)
+	_, err := bus.Subscribe(t.Context(), "bus", eventbus.SubscribeOptions{Group: workers, Lease: lease}, func(_ context.Context, d *eventbus.Delivery) error {
+		handled <- d.ID
+		return nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, bus.Publish(t.Context(), "bus", &eventbus.Event{ID: "before"}))
+	require.Equal(t, "before", <-handled)
+
+	server.Revoke("app")
+	require.Eventually(t, func() bool { return errors.Is(b.Publish(t.Context(), batch("b", 1)), backend.ErrDenied) }, 5*time.Second, 10*time.Millisecond)
+	for range 3 {
+		_, err := s.Receive(t.Context(), 1)
+		require.ErrorIs(t, err, backend.ErrDenied)
+		require.ErrorIs(t, b.Publish(t.Context(), once(batch("b", 1))), backend.ErrDenied)
+		require.ErrorIs(t, s.Ack(t.Context(), ds), backend.ErrDenied)
+	}
+	require.Eventually(t, func() bool { return bus.Ready(t.Context()) != nil }, 10*time.Second, 20*time.Millisecond)
+	before := total(proxy)
+	pause(2 * time.Second)
+	said := total(proxy) - before
+	t.Logf("%d commands in 2 s of a subscription that is denied", said)
+	require.Less(t, said, int64(100), "commands of a subscription that is denied, in 2 s")
+
+	grant()
+	require.Eventually(t, func() bool { return b.Publish(t.Context(), batch("c", 1)) == nil }, 5*time.Second, 20*time.Millisecond)
+	require.NoError(t, s.Ack(t.Context(), ds))
+	require.Equal(t, "c-0", receive(t, s, 1)[0].ID)
+	require.Eventually(t, func() bool {
+		return bus.Publish(t.Context(), "bus", &eventbus.Event{ID: "after"}) == nil
+	}, 20*time.Second, 50*time.Millisecond)
+	require.Equal(t, "after", <-handled)
+	require.Eventually(t, func() bool { return bus.Ready(t.Context()) == nil }, 20*time.Second, 20*time.Millisecond)
+}
+
+func total(p *faultproxy.Proxy) (n int64) {
+	for _, count := range p.Commands() {
+		n += count
+	}
+	return n
+}
