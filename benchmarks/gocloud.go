@@ -16,7 +16,7 @@ type gocloudBus struct {
 	subscription *pubsub.Subscription
 }
 
-func openGocloud(context.Context) (bus, error) {
+func openGocloud(context.Context, env) (bus, error) {
 	topic := mempubsub.NewTopic()
 	return &gocloudBus{topic, mempubsub.NewSubscription(topic, time.Minute)}, nil
 }

@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return nil
 	}
-	slog.SetLogLoggerLevel(slog.LevelWarn) // the bus has its default observer, which tells each start and stop
+	slog.SetLogLoggerLevel(slog.LevelError) // the bus has its default observer, which warns of a server that keeps nothing
 	prof, err := startProfile(p.cpuProfile, p.allocProfile)
 	if err != nil {
 		return err

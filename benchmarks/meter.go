@@ -10,12 +10,16 @@ import (
 type reading struct {
 	at      time.Time
 	cpu     time.Duration // user and system
+	broker  time.Duration // the same, of the broker's process
 	objects uint64        // allocated
 	bytes   uint64
 }
 
+// A meter reads this process and the broker's, if its pid is not 0.
+type meter struct{ broker int }
+
 // read does not stop the world, unlike runtime.ReadMemStats.
-func read() reading {
+func (r meter) read() reading {
 	m := []metrics.Sample{
 		{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/tiny/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"},
 	}
@@ -25,6 +29,7 @@ func read() reading {
 	return reading{
 		at:      time.Now(),
 		cpu:     time.Duration(u.Utime.Nano() + u.Stime.Nano()),
+		broker:  cpuOf(r.broker),
 		objects: m[0].Value.Uint64() + m[1].Value.Uint64(),
 		bytes:   m[2].Value.Uint64(),
 	}
@@ -37,6 +42,7 @@ type cost struct {
 	Allocs     float64 `json:"allocs"`      // per event
 	Bytes      float64 `json:"bytes"`       // allocated, per event
 	CPUSeconds float64 `json:"cpu_seconds"` // per million events
+	Broker     float64 `json:"broker_cpu_seconds"`
 }
 
 func (r reading) until(end reading, events int) cost {
@@ -47,5 +53,6 @@ func (r reading) until(end reading, events int) cost {
 		Allocs:     float64(end.objects-r.objects) / n,
 		Bytes:      float64(end.bytes-r.bytes) / n,
 		CPUSeconds: (end.cpu - r.cpu).Seconds() / n * 1e6,
+		Broker:     (end.broker - r.broker).Seconds() / n * 1e6,
 	}
 }

@@ -25,7 +25,8 @@ type plan struct {
 }
 
 const (
-	defaultCells = "pub/1,pub/32,batch/1,con/1,con/16,e2e/16"
+	defaultCells = "pub/1,pub/32,batch/1,con/1,con/16,con/256,e2e/16"
+	quickCells   = "pub/1,pub/32,batch/1,con/1,con/16,e2e/16"
 	mostEvents   = 200_000 // what every target can hold
 )
 
@@ -41,7 +42,7 @@ func parsePlan(args []string, out io.Writer) (plan, error) {
 	f.DurationVar(&p.budget, "budget", 200*time.Millisecond, "aim for this long per trial: the number of events follows the rate")
 	f.IntVar(&p.most, "n", mostEvents, "at most this many events per trial")
 	f.IntVar(&p.payload, "payload", 256, "bytes of payload")
-	f.BoolVar(&quick, "quick", false, "5 runs of 80 ms per trial: under a minute")
+	f.BoolVar(&quick, "quick", false, "7 runs of 60 ms per trial, without con/256: under a minute")
 	f.BoolVar(&p.list, "list", false, "list the targets")
 	f.StringVar(&p.jsonFile, "json", "", "write every single result to this file")
 	f.StringVar(&p.cpuProfile, "cpuprofile", "", "write a CPU profile; use it with one target and one cell")
@@ -50,7 +51,10 @@ func parsePlan(args []string, out io.Writer) (plan, error) {
 		return p, err
 	}
 	if quick {
-		p.runs, p.budget = 5, 80*time.Millisecond
+		p.runs, p.budget = 7, 60*time.Millisecond
+		if cells == defaultCells {
+			cells = quickCells
+		}
 	}
 	if p.runs < 1 || p.budget <= 0 || p.payload < 1 || p.most < leastEvents || p.most > mostEvents {
 		return p, fmt.Errorf("-runs, -budget and -payload must be positive, -n from %d to %d", leastEvents, mostEvents)

@@ -10,7 +10,7 @@ type channelBus struct{ events chan []byte }
 
 var _ checker = (*channelBus)(nil)
 
-func openChannel(context.Context) (bus, error) {
+func openChannel(context.Context, env) (bus, error) {
 	return &channelBus{make(chan []byte, 2*mostEvents)}, nil
 }
 

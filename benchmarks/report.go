@@ -40,20 +40,32 @@ func (r report) writeJSON(file string) error {
 
 // markdown writes the table.
 func (r report) markdown(w io.Writer) {
-	fmt.Fprintln(w, "| cell | target | events/s, median | ratio to the ceiling, min / **median** / max | allocs/event | B/event | CPU s/million |")
-	fmt.Fprintln(w, "|---|---|--:|--:|--:|--:|--:|")
-	for _, c := range r.plan.cells {
-		for _, t := range r.plan.targets {
-			r.row(w, c, t)
-		}
+	for _, base := range []string{rawChannel, rawRedis} {
+		r.table(w, base)
 	}
-	fmt.Fprintf(w, "\n%d B payload, %d interleaved runs in %s, GOMAXPROCS %d, %s.\n", r.Payload, r.Runs, r.Took, r.GOMAXPROCS, r.Go)
+	fmt.Fprintf(w, "%d B payload, %d interleaved runs in %s, GOMAXPROCS %d, %s.\n", r.Payload, r.Runs, r.Took, r.GOMAXPROCS, r.Go)
 	for _, t := range r.plan.targets {
 		if t.live {
 			fmt.Fprintln(w, "† keeps nothing for later consumers: one is attached in each cell, and what it costs is counted too.")
 			return
 		}
 	}
+}
+
+// table writes what refers to one ceiling.
+func (r report) table(w io.Writer, base string) {
+	of := slices.DeleteFunc(slices.Clone(r.plan.targets), func(t target) bool { return t.base != base })
+	if len(of) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "| cell | target | events/s, median | ratio to %s, min / **median** / max | allocs/event | B/event | CPU s/million, own + broker |\n", base)
+	fmt.Fprintln(w, "|---|---|--:|--:|--:|--:|--:|")
+	for _, c := range r.plan.cells {
+		for _, t := range of {
+			r.row(w, c, t)
+		}
+	}
+	fmt.Fprintln(w)
 }
 
 func (r report) row(w io.Writer, c cell, t target) {
@@ -77,11 +89,12 @@ func (r report) row(w io.Writer, c cell, t target) {
 		}
 		return spreadOf(all).median
 	}
-	fmt.Fprintf(w, "| %v | %s | %s | %s | %.1f | %.0f | %.2f |\n", c, name,
+	fmt.Fprintf(w, "| %v | %s | %s | %s | %.1f | %.0f | %.2f + %.2f |\n", c, name,
 		short(median(func(c cost) float64 { return c.PerSecond })), ratio,
 		median(func(c cost) float64 { return c.Allocs }),
 		median(func(c cost) float64 { return c.Bytes }),
-		median(func(c cost) float64 { return c.CPUSeconds }))
+		median(func(c cost) float64 { return c.CPUSeconds }),
+		median(func(c cost) float64 { return c.Broker }))
 }
 
 // at returns the costs of one cell of one target, by run.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -12,6 +13,7 @@ import (
 type suite struct {
 	plan     plan
 	progress io.Writer
+	env      env
 	results  []result
 	took     time.Duration
 }
@@ -36,7 +38,14 @@ const leastEvents = 1000
 
 // run runs all targets of a cell in turn, all cells, as often as planned. Run 0
 // warms up and is thrown away. The error says which trials failed.
-func (s *suite) run(ctx context.Context) error {
+func (s *suite) run(ctx context.Context) (failure error) {
+	if slices.ContainsFunc(s.plan.targets, target.onRedis) {
+		var err error
+		if s.env.redis, err = startRedis(ctx); err != nil {
+			return err
+		}
+		defer func() { failure = errors.Join(failure, s.env.redis.stop()) }()
+	}
 	began := time.Now()
 	var failed []error
 	rate := map[place]float64{} // the last one sets the number of events
@@ -60,7 +69,7 @@ func (s *suite) run(ctx context.Context) error {
 func (s *suite) try(ctx context.Context, run int, c cell, t target, rate map[place]float64) (r result, err error) {
 	p := place{t.name, c}
 	n := int(rate[p] * s.plan.budget.Seconds())
-	o, err := trial{t, c, min(max(n, leastEvents), s.plan.most), s.plan.payload}.run(ctx)
+	o, err := trial{s.env, meter{s.env.redis.pid()}, t, c, min(max(n, leastEvents), s.plan.most), s.plan.payload}.run(ctx)
 	if err == nil && o.unsettled > 0 {
 		err = fmt.Errorf("%d events are not settled", o.unsettled)
 	}

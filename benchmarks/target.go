@@ -13,26 +13,55 @@ type target struct {
 	// while publishing, in each cell.
 	live bool
 
-	open func(ctx context.Context) (bus, error)
+	open func(ctx context.Context, e env) (bus, error)
 }
+
+// env is what a target is opened in.
+type env struct {
+	redis *redisServer // nil if no target of the plan needs it
+}
+
+// onRedis reports whether the target needs the server.
+func (t target) onRedis() bool { return t.base == rawRedis }
+
+const (
+	rawChannel = "raw-chan"
+	rawRedis   = "raw-redis"
+)
 
 // targets are all there are. To add one: a file with its bus, and a line here.
 var targets = []target{
 	{
-		name: "raw-chan", kind: "ceiling", base: "raw-chan", open: openChannel,
+		name: rawChannel, kind: "ceiling", base: rawChannel, open: openChannel,
 		note: "buffered Go channel of []byte; the payload is passed on, not copied",
 	},
 	{
-		name: "wm-gochannel", kind: "peer", base: "raw-chan", live: true, open: openWatermill,
+		name: "wm-gochannel", kind: "peer", base: rawChannel, live: true, open: openWatermill,
 		note: "Watermill gochannel, OutputChannelBuffer 1024; one subscription keeps one message in flight",
 	},
 	{
-		name: "gocloud-mem", kind: "peer", base: "raw-chan", open: openGocloud,
+		name: "gocloud-mem", kind: "peer", base: rawChannel, open: openGocloud,
 		note: "gocloud.dev mempubsub; no call that publishes many, so a batch is a goroutine per message",
 	},
 	{
-		name: "eventbus-mem", kind: "ours", base: "raw-chan", open: openEventbus,
+		name: "eventbus-mem", kind: "ours", base: rawChannel, open: openEventbusMemory,
 		note: "the bus on inmemory, default options, Concurrency as the cell says",
+	},
+	{
+		name: rawRedis, kind: "ceiling", base: rawRedis, open: openRawRedis,
+		note: "go-redis: XADD, pipelined in a batch; XREADGROUP COUNT 256 ahead of the handlers, one XACK for each read",
+	},
+	{
+		name: "wm-redis", kind: "peer", base: rawRedis, open: openWatermillRedis,
+		note: "Watermill redisstream, defaults; as many subscriptions as handlers",
+	},
+	{
+		name: "asynq", kind: "peer", base: rawRedis, open: openAsynq,
+		note: "a task queue; no call that publishes many; cannot tell what is unsettled",
+	},
+	{
+		name: "eventbus-redis", kind: "ours", base: rawRedis, open: openEventbusRedis,
+		note: "the bus on redisstream, default options, Concurrency as the cell says",
 	},
 }
 

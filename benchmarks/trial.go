@@ -20,6 +20,8 @@ const (
 
 // A trial is one cell of one target, once.
 type trial struct {
+	env     env
+	meter   meter
 	target  target
 	cell    cell
 	events  int
@@ -35,7 +37,7 @@ type outcome struct {
 func (t trial) run(parent context.Context) (o outcome, err error) {
 	ctx, cancel := context.WithTimeout(parent, trialTimeout)
 	defer cancel()
-	b, err := t.target.open(ctx)
+	b, err := t.target.open(ctx, t.env)
 	if err != nil {
 		return o, err
 	}
@@ -43,6 +45,9 @@ func (t trial) run(parent context.Context) (o outcome, err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), closeTimeout)
 		defer cancel()
 		err = errors.Join(err, b.close(ctx))
+		if t.target.onRedis() {
+			err = errors.Join(err, t.env.redis.empty(ctx))
+		}
 	}()
 	l := newLoad(b, t.payload)
 	switch t.cell.op {
@@ -77,9 +82,9 @@ func (t trial) publish(ctx context.Context, l load, publish func(context.Context
 		return outcome{}, err
 	}
 	runtime.GC()
-	start := read()
+	start := t.meter.read()
 	err := publish(ctx, t.cell.concurrency, t.events)
-	cost := start.until(read(), t.events)
+	cost := start.until(t.meter.read(), t.events)
 	return outcome{cost, -1}, errors.Join(err, stop())
 }
 
@@ -87,7 +92,7 @@ func (t trial) publish(ctx context.Context, l load, publish func(context.Context
 // handled: so attaching and stopping are left out. feed runs beside it.
 func (t trial) consume(ctx context.Context, b bus, feed func() error) (o outcome, err error) {
 	runtime.GC()
-	c := newCounter(t.events, t.payload)
+	c := newCounter(t.meter, t.events, t.payload)
 	stop, err := b.consume(ctx, t.cell.concurrency, c.handle)
 	if err != nil {
 		return o, err
@@ -103,13 +108,30 @@ func (t trial) consume(ctx context.Context, b bus, feed func() error) (o outcome
 	}
 	o = outcome{c.start.until(c.end, t.events-int(c.warm)), -1}
 	if check, ok := b.(checker); ok {
-		o.unsettled, err = check.unsettled(ctx)
+		o.unsettled, err = settled(ctx, check)
 	}
 	return o, errors.Join(err, c.verify())
 }
 
+// settled asks until nothing is left, for a second: some peers say that an
+// acknowledgement is made when it is on its way.
+func settled(ctx context.Context, c checker) (left int64, err error) {
+	for range 100 {
+		if left, err = c.unsettled(ctx); left == 0 || err != nil {
+			return left, err
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return left, ctx.Err()
+		}
+	}
+	return left, nil
+}
+
 // A counter is the handler.
 type counter struct {
+	meter        meter
 	events, warm int64
 	size         int
 	seen, bad    atomic.Int64
@@ -117,8 +139,8 @@ type counter struct {
 	done         chan struct{} // closed when all are handled
 }
 
-func newCounter(events, size int) *counter {
-	return &counter{events: int64(events), warm: int64(min(events/5, 5000)), size: size, done: make(chan struct{})}
+func newCounter(m meter, events, size int) *counter {
+	return &counter{meter: m, events: int64(events), warm: int64(min(events/5, 5000)), size: size, done: make(chan struct{})}
 }
 
 func (c *counter) handle(payload []byte) {
@@ -127,9 +149,9 @@ func (c *counter) handle(payload []byte) {
 	}
 	switch c.seen.Add(1) {
 	case c.warm:
-		c.start = read()
+		c.start = c.meter.read()
 	case c.events:
-		c.end = read()
+		c.end = c.meter.read()
 		close(c.done)
 	}
 }

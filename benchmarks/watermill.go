@@ -15,7 +15,7 @@ type watermillBus struct{ pubsub *gochannel.GoChannel }
 
 const watermillTopic = "orders"
 
-func openWatermill(context.Context) (bus, error) {
+func openWatermill(context.Context, env) (bus, error) {
 	config := gochannel.Config{OutputChannelBuffer: 1024}
 	return &watermillBus{gochannel.NewGoChannel(config, watermill.NopLogger{})}, nil
 }

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// A redisServer is one process on loopback that all targets on Redis share in
+// turn. It keeps nothing on disk, and ends with the suite.
+type redisServer struct {
+	addr   string
+	cmd    *exec.Cmd
+	dir    string
+	client *redis.Client
+}
+
+const redisBinary = "redis-server"
+
+func startRedis(ctx context.Context) (*redisServer, error) {
+	dir, err := os.MkdirTemp("", "benchmarks")
+	if err != nil {
+		return nil, err
+	}
+	s := &redisServer{dir: dir}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return s, nil
+}
+
+func (s *redisServer) start(ctx context.Context) error {
+	port, err := freePort(ctx)
+	if err != nil {
+		return err
+	}
+	s.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	s.cmd = exec.Command(redisBinary, //nolint:noctx // it ends by stop
+		"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--save", "", "--appendonly", "no", "--dir", s.dir)
+	if err := s.cmd.Start(); err != nil {
+		s.cmd = nil
+		return err
+	}
+	s.client = newRedisClient(s.addr)
+	for range 100 {
+		if err = s.client.Ping(ctx).Err(); err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("%s does not answer: %w", redisBinary, err)
+}
+
+func freePort(ctx context.Context) (int, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// empty removes what a trial has left.
+func (s *redisServer) empty(ctx context.Context) error { return s.client.FlushAll(ctx).Err() }
+
+func (s *redisServer) stop() error {
+	var errs []error
+	if s.client != nil {
+		errs = append(errs, s.client.Close())
+	}
+	if s.cmd != nil {
+		errs = append(errs, s.cmd.Process.Signal(syscall.SIGTERM))
+		_ = s.cmd.Wait() // what it has to say does not matter any more
+	}
+	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
+}
+
+// pid is 0 for no server.
+func (s *redisServer) pid() int {
+	if s == nil {
+		return 0
+	}
+	return s.cmd.Process.Pid
+}
+
+// newRedisClient returns a client that asks for nothing but what it is told to,
+// and has connections enough for every goroutine.
+func newRedisClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: addr, PoolSize: 320, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+const (
+	redisStream = "orders"
+	redisGroup  = "billing"
+)
+
+// makeGroup makes the stream too.
+func makeGroup(ctx context.Context, c *redis.Client) error {
+	return c.XGroupCreateMkStream(ctx, redisStream, redisGroup, "0").Err()
+}
+
+// unsettledOf asks the server what a group has not read, or not acknowledged.
+func unsettledOf(ctx context.Context, c *redis.Client) (n int64, err error) {
+	groups, err := c.XInfoGroups(ctx, redisStream).Result()
+	for _, g := range groups {
+		n += g.Pending + g.Lag
+	}
+	return n, err
+}

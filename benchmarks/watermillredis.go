@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+)
+
+// A watermillRedisBus is Watermill on Redis Streams. A subscription waits for an
+// acknowledgement before it hands out the next message, so there are as many
+// subscriptions as handlers, which is how its users scale.
+type watermillRedisBus struct {
+	env       env
+	client    *redis.Client
+	publisher *redisstream.Publisher
+}
+
+var _ checker = (*watermillRedisBus)(nil)
+
+func openWatermillRedis(ctx context.Context, e env) (bus, error) {
+	c := newRedisClient(e.redis.addr)
+	p, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: c}, watermill.NopLogger{})
+	return &watermillRedisBus{e, c, p}, errors.Join(err, makeGroup(ctx, c))
+}
+
+func (b *watermillRedisBus) publish(_ context.Context, payload []byte) error {
+	return b.publisher.Publish(redisStream, message.NewMessage(watermill.NewUUID(), payload))
+}
+
+func (b *watermillRedisBus) publishBatch(_ context.Context, payloads [][]byte) error {
+	ms := make([]*message.Message, len(payloads))
+	for i, p := range payloads {
+		ms[i] = message.NewMessage(watermill.NewUUID(), p)
+	}
+	return b.publisher.Publish(redisStream, ms...)
+}
+
+func (b *watermillRedisBus) consume(ctx context.Context, concurrency int, handle func([]byte)) (func() error, error) {
+	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
+		Client: newRedisClient(b.env.redis.addr), ConsumerGroup: redisGroup, DisableIndefiniteInitialBlock: true, // or it never ends
+	}, watermill.NopLogger{})
+	if err != nil {
+		return nil, err
+	}
+	var workers sync.WaitGroup
+	for range concurrency {
+		messages, err := subscriber.Subscribe(ctx, redisStream)
+		if err != nil {
+			return nil, errors.Join(err, subscriber.Close())
+		}
+		workers.Go(func() {
+			for m := range messages {
+				handle(m.Payload)
+				m.Ack()
+			}
+		})
+	}
+	return func() error { // it sends what was acknowledged, and closes its client
+		err := subscriber.Close()
+		workers.Wait()
+		return err
+	}, nil
+}
+
+func (b *watermillRedisBus) unsettled(ctx context.Context) (int64, error) {
+	return unsettledOf(ctx, b.client)
+}
+
+func (b *watermillRedisBus) close(context.Context) error {
+	return b.publisher.Close() // and its client
+}
