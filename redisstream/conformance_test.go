@@ -1,9 +1,13 @@
 package redisstream_test
 
 import (
+	"crypto/rand"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance"
@@ -36,24 +40,47 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The laws share a cluster, each in a namespace of its own; its nodes are not
-// killed here.
+// The laws share a cluster, each in a namespace of its own; those that crash it
+// have one of their own.
 func TestConformanceCluster(t *testing.T) {
 	var r rig
-	cluster := redistest.StartCluster(t)
-	namespace := func(t *testing.T) string {
-		return strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())
+	shared := redistest.StartCluster(t)
+	open := func(t *testing.T, o redisstream.Options) backend.Backend {
+		o.Namespace = strings.ToLower(rand.Text())
+		cluster := shared
+		if crashes(t.Name()) {
+			cluster = redistest.StartCluster(t, synced)
+		}
+		return r.open(t, o, cluster.Nodes()...)
 	}
-	faults := r.connectionFaults()
-	faults.Lose = nil // it looks in the default namespace
+	faults := r.faults()
+	for _, f := range []*func(*testing.T, backend.Backend){&faults.Kill, &faults.Restart} {
+		harm := *f
+		*f = func(t *testing.T, b backend.Backend) {
+			require.False(t, r.line(b).servers[0] == shared.Nodes()[0], "others use this cluster: add the law to crashing")
+			harm(t, b)
+		}
+	}
 	conformance.Run(t, conformance.Suite{
 		Name: "redis-cluster",
 		New: func(t *testing.T) backend.Backend {
-			return r.open(t, redisstream.Options{Namespace: namespace(t), OnceWindow: onceWindow}, cluster.Nodes()...)
+			return open(t, redisstream.Options{OnceWindow: onceWindow})
+		},
+		NewBounded: func(t *testing.T, messages int) backend.Backend {
+			return open(t, redisstream.Options{MaxMessages: messages})
 		},
 		Peer:     r.peer,
 		Faults:   faults,
 		Lease:    2 * time.Second,
 		Parallel: true,
 	})
+}
+
+// crashing are the laws that end their broker.
+var crashing = []string{"P02", "P08", "D09", "D11", "T05", "B.F01"}
+
+func crashes(test string) bool {
+	_, law, _ := strings.Cut(test, "/")
+	id, _, _ := strings.Cut(law, "-")
+	return slices.Contains(crashing, id)
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -122,7 +124,11 @@ func (r *rig) connectionFaults() conformance.Faults {
 		},
 		Lose: func(t *testing.T, b backend.Backend, topic, position string) {
 			l := r.line(b)
-			n, err := l.client.XDel(t.Context(), "bus:{"+topic+"}", position).Result()
+			namespace := l.options.Namespace
+			if namespace == "" {
+				namespace = "bus"
+			}
+			n, err := l.client.XDel(t.Context(), namespace+":{"+topic+"}", position).Result()
 			require.NoError(t, err)
 			require.Equal(t, int64(1), n)
 		},
@@ -140,17 +146,37 @@ func (r *rig) connectionFaults() conformance.Faults {
 // faults are those of connections, and those of a server that is nobody else's.
 func (r *rig) faults() conformance.Faults {
 	f := r.connectionFaults()
-	f.Restart = func(_ *testing.T, b backend.Backend) {
-		s := r.line(b).servers[0]
-		s.Stop()
-		s.Run()
+	f.Restart = func(t *testing.T, b backend.Backend) {
+		for _, s := range r.line(b).servers {
+			s.Stop()
+		}
+		r.run(t, b)
 	}
-	f.Kill = func(_ *testing.T, b backend.Backend) {
-		s := r.line(b).servers[0]
-		s.Kill()
-		s.Run()
+	f.Kill = func(t *testing.T, b backend.Backend) {
+		for _, s := range r.line(b).servers {
+			s.Kill()
+		}
+		r.run(t, b)
 	}
 	return f
+}
+
+// run starts the servers of b again, and waits until they agree that all is well.
+func (r *rig) run(t *testing.T, b backend.Backend) {
+	servers := r.line(b).servers
+	for _, s := range servers {
+		s.Run()
+	}
+	if len(servers) == 1 {
+		return
+	}
+	for _, s := range servers {
+		node := s.Client(t)
+		require.Eventually(t, func() bool {
+			info, err := node.ClusterInfo(t.Context()).Result()
+			return err == nil && strings.Contains(info, "cluster_state:ok")
+		}, 20*time.Second, 10*time.Millisecond)
+	}
 }
 
 // request returns what a request of a kind has in it.
