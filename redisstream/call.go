@@ -54,13 +54,13 @@ func (w *wire) roundTrip(ctx context.Context, calls []*call) {
 		c.err = w.client.Process(ctx, redis.NewRawWriteToCmd(ctx, &c.reply, c.args...))
 		return
 	}
-	pipe := w.client.Pipeline()
-	cmds := make([]*redis.RawWriteToCmd, len(calls))
+	cmds := make([]redis.Cmder, len(calls))
 	for i, c := range calls {
 		cmds[i] = redis.NewRawWriteToCmd(ctx, &c.reply, c.args...)
-		_ = pipe.Process(ctx, cmds[i]) // it only queues
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	pipe := w.client.Pipeline()
+	_ = pipe.BatchProcess(ctx, cmds...) // it only queues
+	_, _ = pipe.Exec(ctx)               // each command has its own error
 	for i, c := range calls {
 		c.err = cmds[i].Err()
 	}

@@ -3,6 +3,7 @@ package redisstream
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -71,7 +72,9 @@ func tripLen(msgs []*backend.Message) int {
 
 // trip publishes msgs in one round trip. It reports whether the connection broke.
 func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, errs []error) (broken bool) {
-	t := newTrip(b, msgs, errs)
+	t := &w.trip
+	t.begin(b, msgs, errs)
+	defer t.end()
 	if len(t.calls) == 0 {
 		return false
 	}
@@ -81,28 +84,46 @@ func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, er
 }
 
 // A trip is the commands for some messages: an XADD for each or, of a topic that
-// has a bound or a Once message, a script for many.
+// has a bound or a Once message, a script for many. It belongs to a wire, and its
+// memory is used again by the wire's next trip: but for the positions, nothing of
+// it is needed once the answers have been read.
 type trip struct {
 	backend *Backend
 	msgs    []*backend.Message
 	errs    []error
-	entries []string
+	text    []byte // of all entries
+	entries []value
 	calls   []*call
 	of      [][]int // by call: which messages it stores
 	ids     strings.Builder
+	adds    []add
 }
 
-const replySize = 48 // of an XADD: an id and its length
+// An add is the memory of an XADD.
+type add struct {
+	call  call
+	args  [5]any
+	reply [replySize]byte
+	of    [1]int
+}
 
-func newTrip(b *Backend, msgs []*backend.Message, errs []error) *trip {
-	t := &trip{backend: b, msgs: msgs, errs: errs}
+// A value is an argument of a command that costs no allocation: go-redis asks a
+// pointer to it for its bytes.
+type value []byte
+
+// MarshalBinary implements [encoding.BinaryMarshaler].
+func (v *value) MarshalBinary() ([]byte, error) { return *v, nil }
+
+const (
+	replySize = 48      // of an XADD: an id and its length
+	keepText  = 1 << 20 // the largest text whose memory is kept for the next trip
+)
+
+func (t *trip) begin(b *Backend, msgs []*backend.Message, errs []error) {
+	t.backend, t.msgs, t.errs = b, msgs, errs
 	t.encode()
 	scripted := t.scripted()
-	calls := make([]call, len(msgs))
-	args := make([]any, 5*len(msgs))
-	replies := make([]byte, replySize*len(msgs))
-	own := make([]int, len(msgs))
-	t.calls, t.of = make([]*call, 0, len(msgs)), make([][]int, 0, len(msgs))
+	t.adds = slices.Grow(t.adds[:0], len(msgs))[:len(msgs)]
 	var topic string
 	var key any
 	for i, m := range msgs {
@@ -118,35 +139,43 @@ func newTrip(b *Backend, msgs []*backend.Message, errs []error) *trip {
 		if key == nil || topic != m.Topic {
 			topic, key = m.Topic, b.streamKey(m.Topic)
 		}
-		a := args[5*i : 5*i+5 : 5*i+5]
-		a[0], a[1], a[2], a[3], a[4] = "xadd", key, "*", field, &t.entries[i]
-		calls[i] = call{args: a, reply: reply{raw: replies[replySize*i : replySize*i : replySize*(i+1)]}}
-		own[i] = i
-		t.calls, t.of = append(t.calls, &calls[i]), append(t.of, own[i:i+1])
+		a := &t.adds[i]
+		a.args = [...]any{"xadd", key, "*", field, &t.entries[i]}
+		a.call = call{args: a.args[:], reply: reply{raw: a.reply[:0]}}
+		a.of[0] = i
+		t.calls, t.of = append(t.calls, &a.call), append(t.of, a.of[:])
 	}
-	return t
 }
 
-// encode makes the entries of all messages that are not too large, in one piece
-// of memory.
+// end lets go what is not the trip's own.
+func (t *trip) end() {
+	t.backend, t.msgs, t.errs = nil, nil, nil
+	clear(t.adds)
+	clear(t.calls)
+	clear(t.of)
+	t.calls, t.of, t.ids = t.calls[:0], t.of[:0], strings.Builder{}
+	if cap(t.text) > keepText {
+		t.text = nil
+		clear(t.entries)
+	}
+}
+
+// encode makes the entries of all messages that are not too large.
 func (t *trip) encode() {
+	t.entries = slices.Grow(t.entries[:0], len(t.msgs))[:len(t.msgs)]
 	size := 0
+	for _, m := range t.msgs {
+		size += m.Size() + 64 // what is around it; most need no more
+	}
+	t.text = slices.Grow(t.text[:0], size)
 	for i, m := range t.msgs {
 		if n := m.Size(); n > maxPayload {
 			t.errs[i] = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, maxPayload)
 			continue
 		}
-		size += entrySize(m)
-	}
-	t.entries = make([]string, len(t.msgs))
-	var b strings.Builder
-	b.Grow(size)
-	for i, m := range t.msgs {
-		if t.errs[i] == nil {
-			start := b.Len()
-			writeEntry(&b, m)
-			t.entries[i] = b.String()[start:]
-		}
+		start := len(t.text)
+		t.text = appendEntry(t.text, m) // what is moved when it grows stays where it was for those before
+		t.entries[i] = t.text[start:len(t.text):len(t.text)]
 	}
 }
 

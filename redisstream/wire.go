@@ -25,6 +25,8 @@ type wire struct {
 	sent   atomic.Bool  // since the call began something was written
 	dials  atomic.Int64 // connections made so far
 
+	trip trip // memory for publishing
+
 	mu    sync.Mutex
 	conns map[*conn]struct{}
 	call  uint64 // numbers calls
@@ -71,9 +73,13 @@ func (w *wire) do(ctx context.Context, grace time.Duration, call func()) {
 	w.cut = false
 	w.mu.Unlock()
 	w.sent.Store(false)
-	if ctx.Done() != nil {
-		stop := w.cutAfter(ctx, grace, w.call)
-		defer stop()
+	number := w.call
+	switch {
+	case ctx.Done() == nil:
+	case grace == 0:
+		defer context.AfterFunc(ctx, func() { w.cutOff(number) })()
+	default:
+		defer w.cutAfter(ctx, grace, number)()
 	}
 	call()
 }
@@ -81,10 +87,6 @@ func (w *wire) do(ctx context.Context, grace time.Duration, call func()) {
 func (w *wire) cutAfter(ctx context.Context, grace time.Duration, call uint64) (stop func()) {
 	var timer atomic.Pointer[time.Timer]
 	undo := context.AfterFunc(ctx, func() {
-		if grace == 0 {
-			w.cutOff(call)
-			return
-		}
 		timer.Store(time.AfterFunc(grace, func() { w.cutOff(call) }))
 	})
 	return func() {

@@ -106,11 +106,15 @@ func (g *Group[T]) Wait() {
 func (g *Group[T]) run() {
 	idle := time.NewTimer(stay)
 	defer idle.Stop()
+	several := true // in the batch before
 	for {
-		if g.wait == 0 {
+		if g.wait == 0 && several {
 			runtime.Gosched() // those who are about to add something share the flush
 		}
 		batch, stop := g.take()
+		if batch != nil {
+			several = len(batch) > 1
+		}
 		switch {
 		case stop:
 			return
