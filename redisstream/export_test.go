@@ -1,5 +1,7 @@
 package redisstream
 
+import "strings"
+
 // PublishDigest is what a server calls the script that stores messages.
 var PublishDigest = publishScript.digest
 
@@ -11,4 +13,16 @@ func ScriptTexts() (texts []string) {
 		texts = append(texts, s.text)
 	}
 	return texts
+}
+
+// ScriptName is the name of the script that a server calls by a digest, or whose
+// text it is.
+func ScriptName(digest string) string {
+	for _, text := range ScriptTexts() {
+		if newScript(text).digest == digest || strings.HasPrefix(text, digest[:min(len(digest), 20)]) {
+			name, _, _ := strings.Cut(text, ":")
+			return name
+		}
+	}
+	return digest
 }

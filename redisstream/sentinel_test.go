@@ -1,0 +1,111 @@
+package redisstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/observer"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// F07: a bus whose master is killed loses nothing that it said was stored; what
+// failed is tried again and in the end a dead letter; Ready tells the truth.
+func TestBusOutlivesItsMaster(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t)
+	raw := fmt.Sprintf("redis+sentinel://%s/%s?addr=%s", sentinel.SentinelAddrs()[0], sentinel.MasterName(), sentinel.SentinelAddrs()[1])
+	u, err := url.Parse(raw)
+	require.NoError(t, err)
+	b, err := redisstream.Open(t.Context(), u)
+	require.NoError(t, err)
+	bus := eventbus.New(b, eventbus.Options{Dedup: true, Observer: observer.Observer{Failed: func(observer.Failed) {}}})
+	t.Cleanup(func() { require.NoError(t, bus.Shutdown(context.Background())) })
+
+	var mu sync.Mutex
+	handled, buried := map[string]int{}, map[string]bool{}
+	o := eventbus.SubscribeOptions{Group: workers, Concurrency: 8, Lease: lease, Retry: eventbus.Retry{MaxAttempts: 3, Initial: 50 * time.Millisecond}}
+	_, err = bus.Subscribe(t.Context(), topic, o, func(_ context.Context, d *eventbus.Delivery) error {
+		if poison(d.ID) {
+			return errors.New("never")
+		}
+		if len(d.ID)%3 == 0 && d.Attempt == 1 {
+			return errors.New("now and then")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		handled[d.ID]++
+		return nil
+	})
+	require.NoError(t, err)
+	_, err = bus.Subscribe(t.Context(), topic+".dlq", eventbus.SubscribeOptions{Group: workers, Lease: lease, DeadLetter: eventbus.DiscardDeadLetters},
+		func(_ context.Context, d *eventbus.Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
+			buried[string(d.Payload)] = true
+			return nil
+		})
+	require.NoError(t, err)
+	require.NoError(t, bus.Ready(t.Context()))
+
+	end := make(chan struct{})
+	stored := map[string]bool{}
+	var publishers sync.WaitGroup
+	for p := range 4 {
+		publishers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				id := fmt.Sprintf("%d-%d", p, n)
+				err := bus.Publish(within(t, 20*time.Second), topic, &eventbus.Event{ID: id, Payload: []byte(id)})
+				mu.Lock()
+				if err == nil {
+					stored[id] = true
+				}
+				mu.Unlock()
+				pause(5 * time.Millisecond)
+			}
+		})
+	}
+	pause(500 * time.Millisecond)
+	sentinel.KillMaster()
+	eventually(t, "Ready is false", func() bool { return bus.Ready(within(t, time.Second)) != nil })
+	eventually(t, "Ready is true again", func() bool { return bus.Ready(within(t, time.Second)) == nil })
+	pause(500 * time.Millisecond)
+	close(end)
+	publishers.Wait()
+	missing := func() (ids []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		for id := range stored {
+			if poison(id) && !buried[id] || !poison(id) && handled[id] == 0 {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	for give := time.Now().Add(time.Minute); len(missing()) > 0 && time.Now().Before(give); {
+		pause(20 * time.Millisecond)
+	}
+	require.Empty(t, missing(), "everything stored is handled or buried")
+	t.Logf("%d stored, %d handled, %d buried", len(stored), len(handled), len(buried))
+	require.NotEmpty(t, buried)
+}
+
+func poison(id string) bool { return id[len(id)-1] == '7' }
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	require.Eventually(t, is, time.Minute, 20*time.Millisecond, what)
+}
