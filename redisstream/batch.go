@@ -26,6 +26,9 @@ type entry struct {
 	attempt int
 	value   []byte // of the field, if that is ours
 	err     error  // why there is no message
+
+	head, payload []byte // of the value
+	headers       int
 }
 
 var errBodyGone = fmt.Errorf("%w: the stream entry was deleted or trimmed", backend.ErrGone)
@@ -89,13 +92,7 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 	}
 	var mem slab.Slab
 	for i := range b.entries {
-		e := &b.entries[i]
-		mem.Expect(0, 0, positionLen)
-		if e.err == nil {
-			expectEntry(&mem, e.value)
-		} else {
-			mem.Expect(len(e.value), 0, 0)
-		}
+		b.entries[i].expect(&mem)
 	}
 	ds := make([]backend.Delivery, len(b.entries))
 	receipts := make([]receipt, len(b.entries))
@@ -105,11 +102,33 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 		receipts[i] = receipt{s, e.attempt}
 		d.Topic, d.Attempt, d.Token = s.config.Topic, e.attempt, &receipts[i]
 		d.Position = mem.Text(appendPosition(position[:0], e.id))
-		if d.Err = e.err; d.Err == nil {
-			d.Err = readEntry(&mem, &d.Message, e.value)
-		} else {
-			d.Payload = mem.Payload(e.value)
-		}
+		d.Err = e.read(&mem, &d.Message)
 	}
 	return ds
+}
+
+// expect announces to mem what will be taken of it.
+func (e *entry) expect(mem *slab.Slab) {
+	mem.Expect(0, 0, positionLen)
+	if e.err == nil {
+		e.head, e.payload, e.headers, e.err = splitEntry(e.value)
+	}
+	if e.err == nil {
+		mem.Expect(len(e.payload), e.headers, len(e.head))
+	} else {
+		mem.Expect(len(e.value), 0, 0)
+	}
+}
+
+// read reads the entry into m. What it cannot read is the payload of m.
+func (e *entry) read(mem *slab.Slab, m *backend.Message) error {
+	if e.err == nil {
+		if e.err = readHead(mem, m, e.head, e.headers); e.err == nil {
+			m.Payload = mem.Payload(e.payload)
+			return nil
+		}
+		m.ID, m.Key, m.Headers = "", "", nil
+	}
+	m.Payload = mem.Payload(e.value)
+	return e.err
 }

@@ -85,52 +85,28 @@ func appendEscaped(to []byte, s string) []byte {
 
 var errUnreadable = errors.New("not an entry of the bus")
 
-// splitEntry divides a value into its attribute lines and the payload.
-func splitEntry(value []byte) (head, payload []byte, err error) {
-	if len(value) > 0 && value[0] == '\n' {
-		return nil, value[1:], nil
-	}
-	at := bytes.Index(value, []byte("\n\n"))
-	if at < 0 {
-		return nil, nil, errUnreadable
-	}
-	return value[:at+1], value[at+2:], nil
-}
-
-// expectEntry announces to mem what readEntry will take of it.
-func expectEntry(mem *slab.Slab, value []byte) {
-	if head, payload, err := splitEntry(value); err == nil {
-		mem.Expect(len(payload), headerLines(head), len(head))
-	} else {
-		mem.Expect(len(value), 0, 0)
-	}
-}
-
-// headerLines counts the lines of head that are headers.
-func headerLines(head []byte) (n int) {
-	for len(head) > 0 {
-		if head[0] != ':' {
-			n++
+// splitEntry divides a value into its attribute lines and the payload, and counts
+// the lines that are headers.
+func splitEntry(value []byte) (head, payload []byte, headers int, err error) {
+	for at := 0; at < len(value); {
+		if value[at] == '\n' {
+			return value[:at], value[at+1:], headers, nil
 		}
-		head = head[bytes.IndexByte(head, '\n')+1:]
+		if value[at] != ':' {
+			headers++
+		}
+		n := bytes.IndexByte(value[at:], '\n')
+		if n < 0 {
+			break
+		}
+		at += n + 1
 	}
-	return n
+	return nil, nil, 0, errUnreadable
 }
 
-// readEntry reads a value into m. What it cannot read is the payload of m.
-func readEntry(mem *slab.Slab, m *backend.Message, value []byte) error {
-	head, payload, err := splitEntry(value)
-	if err != nil || readHead(mem, m, head) != nil {
-		m.ID, m.Key, m.Headers = "", "", nil
-		m.Payload = mem.Payload(value)
-		return errUnreadable
-	}
-	m.Payload = mem.Payload(payload)
-	return nil
-}
-
-func readHead(mem *slab.Slab, m *backend.Message, head []byte) error {
-	m.Headers = mem.Headers(headerLines(head))
+// readHead reads attribute lines, so many of them headers, into m.
+func readHead(mem *slab.Slab, m *backend.Message, head []byte, headers int) error {
+	m.Headers = mem.Headers(headers)
 	if bytes.IndexByte(head, '\\') >= 0 {
 		return readEscaped(m, string(head))
 	}

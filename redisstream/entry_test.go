@@ -18,8 +18,9 @@ func encoded(t testing.TB, m *backend.Message) string {
 // decoded reads an entry as a source does.
 func decoded(value []byte) (m backend.Message, err error) {
 	var mem slab.Slab
-	expectEntry(&mem, value)
-	err = readEntry(&mem, &m, value)
+	e := entry{value: value}
+	e.expect(&mem)
+	err = e.read(&mem, &m)
 	return m, err
 }
 

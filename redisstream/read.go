@@ -68,8 +68,7 @@ func (b *batch) readRange(p *parser) {
 func (b *batch) messages(topic string) []backend.Message {
 	var mem slab.Slab
 	for i := range b.entries {
-		mem.Expect(0, 0, positionLen)
-		expectEntry(&mem, b.entries[i].value)
+		b.entries[i].expect(&mem)
 	}
 	ms := make([]backend.Message, len(b.entries))
 	var position [positionLen]byte
@@ -77,11 +76,7 @@ func (b *batch) messages(topic string) []backend.Message {
 		e, m := &b.entries[i], &ms[i]
 		m.Topic = topic
 		m.Position = mem.Text(appendPosition(position[:0], e.id))
-		if e.err == nil {
-			_ = readEntry(&mem, m, e.value) // then m has the raw bytes
-		} else {
-			m.Payload = mem.Payload(e.value)
-		}
+		_ = e.read(&mem, m) // then m has the raw bytes
 	}
 	return ms
 }

@@ -199,12 +199,14 @@ func (s *Subscription) callEach(batch []*Hold, call func(context.Context, *attac
 	ctx, cancel := s.settleContext()
 	defer cancel()
 	one := batch[0].attachment
-	ds := make([]backend.Delivery, len(batch))
-	for i, h := range batch {
-		ds[i] = *h.delivery
+	ds := s.acking[:0]
+	defer func() { clear(s.acking) }()
+	for _, h := range batch {
 		if h.attachment != one {
 			return s.callApart(ctx, batch, call)
 		}
+		ds = append(ds, *h.delivery)
+		s.acking = ds
 	}
 	return call(ctx, one, ds)
 }

@@ -1,0 +1,108 @@
+package redisstream
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// typical is a message as the bus makes them.
+func typical() *backend.Message {
+	return &backend.Message{
+		Topic: "orders", ID: "019c2f6e-8a54-7d1e-9a39-6f3f1a7f3f10", Key: "customer-7",
+		Headers: backend.Headers{
+			{Name: "ce-type", Value: "order.placed"},
+			{Name: "ce-source", Value: "shop"},
+			{Name: "ce-time", Value: "2026-11-21T10:30:00.123456789Z"},
+		},
+		Payload: make([]byte, 256),
+	}
+}
+
+// typicalReply is what XREADGROUP answers with so many typical messages.
+func typicalReply(n int) reply {
+	var r reply
+	value := appendEntry(nil, typical())
+	r.raw = fmt.Appendf(r.raw, "*1\r\n*2\r\n$12\r\nbus:{orders}\r\n*%d\r\n", n)
+	for i := range n {
+		id := fmt.Sprintf("1795243593723-%d", i)
+		r.raw = fmt.Appendf(r.raw, "*2\r\n$%d\r\n%s\r\n*2\r\n$5\r\nevent\r\n$%d\r\n%s\r\n", len(id), id, len(value), value)
+	}
+	return r
+}
+
+func read(b *batch, s *source) ([]backend.Delivery, error) {
+	p := b.reply.parse()
+	b.readNew(&p)
+	return b.deliveries(s), p.end()
+}
+
+// What a read allocates does not depend on how many events it brings, but for the
+// arenas that their bytes lie in, of 64 KiB each.
+func TestReadingAllocatesPerReadNotPerEvent(t *testing.T) {
+	const events = 512
+	s := &source{config: backend.Config{Topic: "orders"}}
+	b := batch{reply: typicalReply(events)}
+	ds, err := read(&b, s)
+	require.NoError(t, err)
+	require.Len(t, ds, events)
+	m := typical()
+	require.Equal(t, m.Headers, ds[events-1].Headers)
+	require.Equal(t, m.Payload, ds[events-1].Payload)
+	allocs := testing.AllocsPerRun(100, func() { ds, err = read(&b, s) })
+	t.Logf("%.0f allocations for %d events", allocs, events)
+	require.LessOrEqual(t, allocs, 12.0, "allocations for a read of %d events", events)
+}
+
+// What a publish allocates here does not depend on how many messages it has.
+func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
+	const messages = 100
+	b := &Backend{options: Options{Namespace: "bus"}}
+	msgs, errs := make([]*backend.Message, messages), make([]error, messages)
+	for i := range msgs {
+		msgs[i] = typical()
+	}
+	answer := []byte("$17\r\n1795243593723-123\r\n")
+	var mem trip
+	publish := func() {
+		mem.begin(b, msgs, errs)
+		for _, c := range mem.calls {
+			_, _ = c.reply.Write(answer)
+		}
+		mem.read()
+		mem.end()
+	}
+	publish()
+	for i := range msgs {
+		require.NoError(t, errs[i])
+		require.Equal(t, "01795243593723-00000000000000000123", msgs[i].Position)
+	}
+	allocs := testing.AllocsPerRun(100, publish)
+	t.Logf("%.0f allocations for %d messages", allocs, messages)
+	require.LessOrEqual(t, allocs, 5.0, "allocations for %d messages", messages)
+}
+
+func BenchmarkRead(b *testing.B) {
+	const events = 512
+	s := &source{config: backend.Config{Topic: "orders"}}
+	mem := batch{reply: typicalReply(events)}
+	b.ReportAllocs()
+	for range b.N {
+		if _, err := read(&mem, s); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*events), "ns/event")
+}
+
+func BenchmarkAppendEntry(b *testing.B) {
+	m := typical()
+	var to []byte
+	b.ReportAllocs()
+	for range b.N {
+		to = appendEntry(to[:0], m)
+	}
+}
