@@ -2,7 +2,6 @@ package redisstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -64,7 +63,7 @@ func (s *serverCheck) node(ctx context.Context, b *Backend, w *wire, node *redis
 	})
 	if c.err != nil {
 		err := classOf(ctx, c.err, false) // asking has no effect
-		if errors.Is(err, backend.ErrDenied) && redis.HasErrorPrefix(c.err, "NOPERM") {
+		if redis.HasErrorPrefix(c.err, "NOPERM") && strings.Contains(c.err.Error(), "'info'") { // not of SELECT before it
 			s.warnings = append(s.warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked")
 			return nil
 		}

@@ -18,16 +18,31 @@ import (
 // TestMain lets the test binary be a member in a process of its own, and looks in
 // the end whether a goroutine has stayed.
 func TestMain(m *testing.M) {
-	redis.SetLogger(discard{}) // of failed dials, of which there are many here
+	var log canaryLog
+	redis.SetLogger(&log) // of failed dials, of which there are many here
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(play(role))
 	}
-	goleak.VerifyTestMain(m)
+	// After a failed dial go-redis looks every second whether the server is back,
+	// and up to a second after Close finds that it need not any more.
+	goleak.VerifyTestMain(tests{m, &log}, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-type discard struct{}
+// tests are those of the package. They fail if a password was logged.
+type tests struct {
+	*testing.M
+	log *canaryLog
+}
 
-func (discard) Printf(context.Context, string, ...any) {}
+// Run runs them.
+func (m tests) Run() int {
+	code := m.M.Run()
+	if len(m.log.shown) > 0 {
+		fmt.Fprintln(os.Stderr, "FAIL: logged:", m.log.shown)
+		return max(code, 1)
+	}
+	return code
+}
 
 // dial returns a client that is closed when the test ends.
 func dial(t testing.TB, addr string) *redis.Client {

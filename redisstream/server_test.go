@@ -118,6 +118,20 @@ func TestServerThatSaysNothingOfItselfIsNoticed(t *testing.T) {
 	publish(t, b, batch("a", 1))
 }
 
+// That SELECT is not permitted is no matter of INFO.
+func TestServerWhoseDatabaseIsDeniedFailsOpen(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	consumer := rules(t)["consumer"]
+	server.User(t, "app", "secret", consumer...)
+	_, err := openURL(t, "redis://app:secret@"+server.Addr()+"/1")
+	require.ErrorIs(t, err, backend.ErrDenied)
+	server.User(t, "app", "secret", append(consumer, rules(t)["database"]...)...)
+	b, err := openURL(t, "redis://app:secret@"+server.Addr()+"/1")
+	require.NoError(t, err)
+	publish(t, b, batch("a", 1))
+}
+
 // dialAs returns a client of a user, closed when the test ends.
 func dialAs(t testing.TB, addr, user, password string) *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: addr, Username: user, Password: password})

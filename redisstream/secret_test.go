@@ -1,0 +1,158 @@
+package redisstream_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/internal/faultproxy"
+	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/observer"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+const canary = "CANARY-p4ssw0rd"
+
+// A canaryLog is where go-redis logs to: it keeps what shows a password.
+type canaryLog struct {
+	mu    sync.Mutex
+	shown []string
+}
+
+func (l *canaryLog) Printf(_ context.Context, format string, args ...any) {
+	if line := fmt.Sprintf(format, args...); strings.Contains(line, canary) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.shown = append(l.shown, line)
+	}
+}
+
+// requireHidden requires that nothing of a value shows the password.
+func requireHidden(t *testing.T, values ...any) {
+	t.Helper()
+	for _, v := range values {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+			require.NotContains(t, fmt.Sprintf(verb, v), canary, verb)
+		}
+		if text, err := json.Marshal(v); err == nil {
+			require.NotContains(t, string(text), canary)
+		}
+	}
+}
+
+// X01: no error shows the password of a URL, however the URL or the way to the
+// server is wrong.
+func TestErrorsHideThePassword(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.User(t, "app", canary, "+ping", "~*")
+	secure := redistest.Start(t, redistest.TLS())
+	down := faultproxy.New(t, server.Addr(), faultproxy.RESP)
+	down.Refuse(true)
+	user := "app:" + canary + "@"
+	for _, raw := range []string{
+		"http://" + user + "h", "redis://" + user, "redis://" + user + "h/x", "redis://" + user + "h#x", "redis://" + user + "h?skip_verify=1",
+		"redis://" + user + "h?db=1", "redis://" + user + "h?once_window=1", "redis://" + user + "h?namespace=&namespace=",
+		"redis://h:6?a" + canary + "@i", "redis://h:6/1?" + canary + "=1", "redis+sentinel://" + user + "h", "unix://" + user + "h/a",
+		"redis+cluster://" + user + "h/1", "rediss://" + user + "h?ca_file=/nowhere", "rediss://" + user + "h?cert_file=/a&key_file=/b",
+		"redis://" + user + down.Addr(),                      // it is down
+		"redis+cluster://" + user + down.Addr(),              //
+		"redis+sentinel://" + user + down.Addr() + "/master", //
+		"unix://" + user + "/nowhere.sock",
+		"redis://wrong:" + canary + "@" + server.Addr(),                             // WRONGPASS
+		"redis://" + user + secure.Addr(),                                           // no TLS to a port with TLS
+		"rediss://" + user + secure.Addr(),                                          // an authority that is not known
+		"rediss://" + user + secure.Addr() + "?ca_file=" + secure.Certificates().CA, // no client certificate
+		"redis://" + user + server.Addr() + "/999",                                  // no such database
+		"redis+cluster://" + user + server.Addr(),                                   // no cluster
+		"redis+sentinel://" + user + server.Addr() + "/master",
+	} {
+		t.Run(strings.ReplaceAll(raw, canary, "…"), func(t *testing.T) {
+			t.Parallel()
+			u, err := url.Parse(raw)
+			require.NoError(t, err)
+			_, err = redisstream.Open(within(t, 2*time.Second), u)
+			require.Error(t, err)
+			requireHidden(t, err)
+			_, err = eventbus.Open(within(t, 2*time.Second), raw, eventbus.Options{}, redisstream.Driver{})
+			require.Error(t, err)
+			requireHidden(t, err)
+		})
+	}
+}
+
+// X01: nor does anything that a backend is, says or lets be logged.
+func TestBackendsHideThePassword(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithoutAOF())
+	grant := func() { server.User(t, "app", canary, "+@all", "-info", "~*") }
+	grant()
+	proxy := faultproxy.New(t, server.Addr(), faultproxy.RESP)
+	raw := "redis://app:" + canary + "@" + proxy.Addr()
+	byURL, err := openURL(t, raw)
+	require.NoError(t, err)
+	options := redisstream.Options{Namespace: "other"}
+	byClient := open(t, dialAs(t, proxy.Addr(), "app", canary), options)
+	var n notices
+	for _, b := range []*redisstream.Backend{byURL, byClient} {
+		c := config()
+		c.Notify = n.notify
+		s := attach(t, b, c)
+		publish(t, b, batch("a", 1))
+		requireHidden(t, b, options, s, b.Limits(), receive(t, s, 1))
+	}
+	require.NotEmpty(t, n.list)
+
+	var log bytes.Buffer
+	var mu sync.Mutex
+	logger := slog.New(slog.NewTextHandler(locked{&mu, &log}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	bus, err := eventbus.Open(t.Context(), raw, eventbus.Options{Observer: observer.Slog(logger), PublishTimeout: time.Second}, redisstream.Driver{})
+	require.NoError(t, err)
+	_, err = bus.Subscribe(t.Context(), "logged", eventbus.SubscribeOptions{Group: workers}, func(context.Context, *eventbus.Delivery) error { return nil })
+	require.NoError(t, err)
+	var errs []any
+	harm := func() {
+		pause(300 * time.Millisecond)
+		errs = append(errs, bus.Publish(t.Context(), "logged", &eventbus.Event{}), bus.Ready(t.Context()), byURL.Ping(t.Context()),
+			byURL.Publish(t.Context(), batch("b", 2)), byClient.Publish(t.Context(), once(batch("b", 2))))
+	}
+	proxy.Refuse(true)
+	harm()
+	proxy.Refuse(false)
+	server.Revoke("app")
+	harm()
+	grant()
+	require.NoError(t, bus.Shutdown(t.Context()))
+	requireHidden(t, errs...)
+	mu.Lock()
+	defer mu.Unlock()
+	require.NotEmpty(t, log.String())
+	require.NotContains(t, log.String(), canary)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, notice := range n.list {
+		requireHidden(t, notice)
+	}
+}
+
+// locked is a writer for several.
+type locked struct {
+	mu *sync.Mutex
+	b  *bytes.Buffer
+}
+
+func (l locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
