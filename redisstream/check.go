@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,17 +16,24 @@ import (
 // A serverCheck looks, once, whether the server is one that messages can be left
 // with.
 type serverCheck struct {
-	mu       sync.Mutex
-	done     bool
-	warnings []string
+	turn     chan struct{} // of whom looks; the others wait as long as they like
+	done     atomic.Bool
+	warnings []string // complete once it is done
 }
 
 // check refuses a server that loses messages as a matter of course. What it may
 // not find out is a warning.
 func (s *serverCheck) check(ctx context.Context, b *Backend, w *wire) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.done {
+	if s.done.Load() {
+		return nil
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return classOf(ctx, ctx.Err(), false)
+	}
+	if s.done.Load() {
 		return nil
 	}
 	var nodes []*redis.Client
@@ -52,7 +60,7 @@ func (s *serverCheck) check(ctx context.Context, b *Backend, w *wire) error {
 			return err
 		}
 	}
-	s.done = true
+	s.done.Store(true)
 	return nil
 }
 
@@ -64,6 +72,7 @@ func (s *serverCheck) node(ctx context.Context, b *Backend, w *wire, node *redis
 	if c.err != nil {
 		err := classOf(ctx, c.err, false) // asking has no effect
 		if redis.HasErrorPrefix(c.err, "NOPERM") && strings.Contains(c.err.Error(), "'info'") { // not of SELECT before it
+			// Were it SELECT that is not permitted, nothing would be.
 			s.warnings = append(s.warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked")
 			return nil
 		}
@@ -107,13 +116,11 @@ func older(version string, major, minor int) bool {
 	return err == nil && err2 == nil && (m < major || m == major && n < minor)
 }
 
-// tell passes the warnings on.
+// tell passes the warnings on, once it is done.
 func (s *serverCheck) tell(c backend.Config) {
 	if c.Notify == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, text := range s.warnings {
 		c.Notify(backend.Notice{Topic: c.Topic, Group: c.Group, Text: "redis: " + text})
 	}

@@ -110,7 +110,7 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("redisstream: new: %w", err)
 	}
 	return &Backend{
-		options: o, lent: client, wires: newPool(client, wires, answer),
+		options: o, lent: client, wires: newPool(client, wires, answer), server: serverCheck{turn: make(chan struct{}, 1)},
 		sources: map[*source]struct{}{}, mending: map[string]string{},
 	}, nil
 }
