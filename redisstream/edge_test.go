@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -31,4 +32,22 @@ func TestCheckThatHangsHoldsUpNobodyElse(t *testing.T) {
 	require.Less(t, time.Since(start), 2*time.Second)
 	thaw()
 	require.NoError(t, <-first)
+}
+
+// A message is certainly not stored only if it is not: also where the script that
+// stores it fails at the next one.
+func TestScriptThatFailsHalfwaySaysWhatIsStored(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.User(t, "unmarked", "secret", "~*", "+@all", "-get")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "unmarked", Password: "secret"})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	b := open(t, client, redisstream.Options{})
+	ms := batch("a", 3)
+	once(ms[1:2])
+	err := b.Publish(t.Context(), ms)
+	require.NoError(t, backend.ErrorAt(err, 0))
+	require.ErrorIs(t, backend.ErrorAt(err, 1), backend.ErrDenied)
+	require.ErrorIs(t, backend.ErrorAt(err, 2), backend.ErrDenied)
+	require.Len(t, stored(t, b), 1)
 }

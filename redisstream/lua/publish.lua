@@ -10,8 +10,11 @@ local room = bound > 0 and bound - redis.call('XLEN', KEYS[1])
 local out = {}
 for i = 3, #ARGV, 2 do
   local mark = KEYS[tonumber(ARGV[i + 1])]
-  local earlier = mark and redis.call('GET', mark)
-  if earlier then
+  local earlier = mark and redis.pcall('GET', mark)
+  if type(earlier) == 'table' then
+    out[#out + 1] = earlier
+    break
+  elseif earlier then
     out[#out + 1] = {earlier, 1}
   elseif room and room <= 0 then
     out[#out + 1] = redis.error_reply('FULL the stream has ' .. ARGV[1] .. ' entries')
