@@ -1,6 +1,7 @@
 package redisstream_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -50,4 +51,94 @@ func TestScriptThatFailsHalfwaySaysWhatIsStored(t *testing.T) {
 	require.ErrorIs(t, backend.ErrorAt(err, 1), backend.ErrDenied)
 	require.ErrorIs(t, backend.ErrorAt(err, 2), backend.ErrDenied)
 	require.Len(t, stored(t, b), 1)
+}
+
+// addRaw adds n entries by the server's own means.
+func addRaw(t testing.TB, client *redis.Client, n int, value string) {
+	pipe := client.Pipeline()
+	for range n {
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, Values: []string{"event", value}})
+		if pipe.Len() == 1000 {
+			_, err := pipe.Exec(t.Context())
+			require.NoError(t, err)
+		}
+	}
+	_, err := pipe.Exec(t.Context())
+	require.NoError(t, err)
+}
+
+// However the server lays entries out, one Maintain removes about as many as it
+// may, and the next ones the rest.
+func TestMaintainIsBounded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	const all, most = 25_000, 10_000
+	addRaw(t, client, all, "\n"+string(make([]byte, 100))) // 37 in a node, of which 10,000 is no multiple
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	c := config()
+	c.Start = backend.StartLatest
+	attach(t, b, c)
+	for left := all; ; {
+		next, err := b.Maintain(t.Context(), topic, workers)
+		require.NoError(t, err)
+		now := int(client.XLen(t.Context(), stream).Val())
+		require.LessOrEqual(t, left-now, most+200)
+		left = now
+		if next > 500*time.Millisecond {
+			require.Zero(t, left, "there was no more")
+			return
+		}
+	}
+}
+
+// Entries that others have added may have any id.
+func TestLargeSerialsAreNotTrimmedUnread(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	const serial = 1<<60 + 200 // as a floating-point number this is 1<<60 + 256
+	for i := range 2 {
+		require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{
+			Stream: stream, ID: "1-" + strconv.Itoa(serial+i), Values: []string{"event", "\n" + strconv.Itoa(i)},
+		}).Err())
+	}
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	s := attach(t, b, config())
+	require.NoError(t, s.Ack(t.Context(), receive(t, s, 1)))
+	_, err := b.Maintain(t.Context(), topic, workers)
+	require.NoError(t, err)
+	require.Equal(t, "1", string(receive(t, s, 1)[0].Payload))
+
+	require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{
+		Stream: stream, ID: "2-18446744073709551615", Values: []string{"event", "\nlast"},
+	}).Err())
+	receive(t, s, 1)
+	other := attach(t, b, backend.Config{Topic: topic, Group: "other", Lease: lease})
+	require.NoError(t, other.Ack(t.Context(), receive(t, other, 2)))
+	_, err = b.Maintain(t.Context(), topic, "other")
+	require.NoError(t, err)
+}
+
+// Once all that waits is where it belongs Maintain has nothing to look on for.
+func TestMendingEnds(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	s := attach(t, b, config())
+	publish(t, b, batch("a", 250))
+	var ds []backend.Delayed
+	for _, d := range receive(t, s, 250) {
+		ds = append(ds, backend.Delayed{Delivery: d, For: time.Hour})
+	}
+	require.NoError(t, s.Delay(t.Context(), ds))
+	for _, d := range ds[:5] {
+		require.Equal(t, int64(1), server.Client(t).ZRem(t.Context(), stream+":delayed:"+workers, d.Position).Val())
+	}
+	_, err := b.Maintain(t.Context(), topic, workers)
+	require.NoError(t, err)
+	receive(t, s, 5)
+	next, err := b.Maintain(t.Context(), topic, workers)
+	require.NoError(t, err)
+	require.Equal(t, 5*time.Second, next)
 }

@@ -29,15 +29,18 @@ for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   if field(g, 'pending') > 0 then
     id = redis.call('XPENDING', key, field(g, 'name'))[2]
   else
-    local ms, serial = string.match(field(g, 'last-delivered-id'), '^(%d+)%-(%d+)$')
-    id = ms .. '-' .. string.format('%.0f', tonumber(serial) + 1)
+    id = field(g, 'last-delivered-id')
+    local ms, serial = string.match(id, '^(%d+)%-(%d+)$')
+    if #serial < 16 then -- larger numbers would be rounded; then one entry stays
+      id = ms .. '-' .. string.format('%.0f', tonumber(serial) + 1)
+    end
   end
   if not floor or less(id, floor) then floor = id end
 end
 local removed, more = 0, 0
 if floor then
   removed = redis.call('XTRIM', key, 'MINID', '~', floor, 'LIMIT', limit)
-  if removed >= limit then
+  if removed * 2 > limit then -- it removes whole nodes, and stops before the one that would be too much
     more = 1
   else
     removed = removed + redis.call('XTRIM', key, 'MINID', '=', floor)
@@ -59,18 +62,17 @@ for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
 end
 
 -- What is parked and not among the delayed would wait for ever.
-local mended = 0
+local mended, reached = 0, ''
 local waiting = redis.call('ZCARD', delayed)
 for _, o in ipairs(redis.call('XPENDING', key, group)[4] or {}) do
   if o[1] == 'parked' and tonumber(o[2]) > waiting then
     local entries = redis.call('XPENDING', key, group, after == '' and '-' or '(' .. after, '+', 200, 'parked')
-    after = ''
     for _, p in ipairs(entries) do
       local ms, serial = string.match(p[1], '^(%d+)%-(%d+)$')
       local id = string.rep('0', 14 - #ms) .. ms .. '-' .. string.rep('0', 20 - #serial) .. serial
       mended = mended + redis.call('ZADD', delayed, 'NX', 0, id)
-      if #entries == 200 then after = p[1] end
+      if #entries == 200 then reached = p[1] end
     end
   end
 end
-return {removed, more, gone, mended, after}
+return {removed, more, gone, mended, reached}
