@@ -120,6 +120,23 @@ func TestLargeSerialsAreNotTrimmedUnread(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A group that is reset to a position that nobody has issued would be given
+// nothing, without a word.
+func TestResetBeyondTheEndIsRefused(t *testing.T) {
+	t.Parallel()
+	b := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
+	s := attach(t, b, config())
+	ms := batch("a", 2)
+	publish(t, b, ms)
+	ds := receive(t, s, 2)
+	err := b.ResetGroup(t.Context(), topic, workers, backend.StartAfter("99999999999999-00000000000000000000"))
+	require.ErrorIs(t, err, backend.ErrRefused)
+	require.NoError(t, s.Extend(t.Context(), ds), "nothing was forgotten")
+	require.NoError(t, b.ResetGroup(t.Context(), topic, workers, backend.StartAfter(ms[1].Position)))
+	require.NoError(t, b.ResetGroup(t.Context(), topic, workers, backend.StartAfter(ms[0].Position)))
+	receive(t, s, 1)
+}
+
 // Once all that waits is where it belongs Maintain has nothing to look on for.
 func TestMendingEnds(t *testing.T) {
 	t.Parallel()
