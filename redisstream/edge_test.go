@@ -1,6 +1,7 @@
 package redisstream_test
 
 import (
+	"math"
 	"strconv"
 	"testing"
 	"time"
@@ -135,6 +136,17 @@ func TestResetBeyondTheEndIsRefused(t *testing.T) {
 	require.NoError(t, b.ResetGroup(t.Context(), topic, workers, backend.StartAfter(ms[1].Position)))
 	require.NoError(t, b.ResetGroup(t.Context(), topic, workers, backend.StartAfter(ms[0].Position)))
 	receive(t, s, 1)
+}
+
+// The longest time there is is no time that has passed.
+func TestDelayForEver(t *testing.T) {
+	t.Parallel()
+	b := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
+	s := attach(t, b, config())
+	publish(t, b, batch("a", 1))
+	ds := receive(t, s, 1)
+	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: ds[0], For: math.MaxInt64}}))
+	nothing(t, s, time.Second)
 }
 
 // Once all that waits is where it belongs Maintain has nothing to look on for.

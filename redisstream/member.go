@@ -28,5 +28,9 @@ func memberName(lease time.Duration) string {
 
 // millis is d in milliseconds, rounded up: nothing is due too early.
 func millis(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
 }
