@@ -20,8 +20,12 @@ local function claim(ids, counts, idle)
     if entry then fields[entry[1]] = entry[2] end
   end
   for i, id in ipairs(ids) do
-    if not fields[id] then redis.call('XACK', key, group, id) end
-    taken[#taken + 1] = {id, counts[i] + 1, fields[id] or false}
+    if fields[id] then
+      taken[#taken + 1] = {id, counts[i] + 1, fields[id]}
+    elseif #redis.call('XRANGE', key, id, id) == 0 then
+      redis.call('XACK', key, group, id)
+      taken[#taken + 1] = {id, counts[i] + 1, false}
+    end -- else its idle time has shrunk: the server's clock was set back just now
   end
 end
 
