@@ -37,10 +37,32 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(c.wire.deadline(t))
 }
 
+// Read implements [net.Conn]. The time that an answer may take begins anew with
+// each piece of it: a slow line is not a server that hangs.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && err == nil {
+		err = c.SetReadDeadline(time.Now().Add(c.wire.wait))
+	}
+	return n, err
+}
+
+const maxWrite = 256 << 10 // bytes of one write, so that each has its time
+
 // Write implements [net.Conn].
-func (c *conn) Write(p []byte) (int, error) {
+func (c *conn) Write(p []byte) (n int, err error) {
 	c.wire.sent.Store(true)
-	return c.Conn.Write(p)
+	for len(p)-n > maxWrite {
+		k, err := c.Conn.Write(p[n : n+maxWrite])
+		if n += k; err == nil {
+			err = c.SetWriteDeadline(time.Now().Add(c.wire.wait))
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	k, err := c.Conn.Write(p[n:])
+	return n + k, err
 }
 
 // Close implements [net.Conn].

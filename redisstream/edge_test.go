@@ -171,3 +171,26 @@ func TestMendingEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 5*time.Second, next)
 }
+
+// A slow line is not a server that hangs: what is on its way arrives, however
+// long it takes.
+func TestSlowLine(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	const size, n = 2 << 20, 4
+	ms := batch("a", n)
+	for _, m := range ms {
+		m.Payload = make([]byte, size)
+	}
+	publish(t, open(t, dial(t, server.Addr()), redisstream.Options{}), ms)
+
+	proxy := faultproxy.New(t, server.Addr(), faultproxy.RESP)
+	b := open(t, dial(t, proxy.Addr()), redisstream.Options{})
+	s := attach(t, b, config())
+	proxy.Throttle(size) // bytes per second
+	ds, err := s.Receive(t.Context(), n)
+	require.NoError(t, err)
+	require.Len(t, ds, n)
+	ms[0].Payload = make([]byte, n*size)
+	publish(t, b, ms[:1])
+}

@@ -22,8 +22,9 @@ import (
 // read, which then returns the messages that come after those it has lost.
 type wire struct {
 	client redis.UniversalClient
-	sent   atomic.Bool  // since the call began something was written
-	dials  atomic.Int64 // connections made so far
+	wait   time.Duration // for an answer, or more of one
+	sent   atomic.Bool   // since the call began something was written
+	dials  atomic.Int64  // connections made so far
 
 	trip trip // memory for publishing
 
@@ -36,7 +37,7 @@ type wire struct {
 
 // newWire returns a wire to where lent leads. Reads wait so long for an answer.
 func newWire(lent redis.UniversalClient, wait time.Duration) *wire {
-	w := &wire{conns: map[*conn]struct{}{}}
+	w := &wire{wait: wait, conns: map[*conn]struct{}{}}
 	w.client = derive(lent, w, wait)
 	return w
 }
