@@ -22,10 +22,13 @@ local function claim(ids, counts, idle)
   for i, id in ipairs(ids) do
     if fields[id] then
       taken[#taken + 1] = {id, counts[i] + 1, fields[id]}
-    elseif #redis.call('XRANGE', key, id, id) == 0 then
-      redis.call('XACK', key, group, id)
-      taken[#taken + 1] = {id, counts[i] + 1, false}
-    end -- else its idle time has shrunk: the server's clock was set back just now
+    else
+      local p = redis.call('XPENDING', key, group, id, id, 1)[1]
+      if not p or p[4] > counts[i] then
+        redis.call('XACK', key, group, id)
+        taken[#taken + 1] = {id, counts[i] + 1, false}
+      end -- else it was not claimed: the server's clock was set back just now
+    end
   end
 end
 
