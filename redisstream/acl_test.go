@@ -343,7 +343,7 @@ func TestRevokedAccountIsDeniedAndHeals(t *testing.T) {
 
 	driver := open(t, dialAs(t, proxy.Addr(), "app", "secret"), redisstream.Options{})
 	bus := eventbus.New(driver, eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
-	t.Cleanup(func() { require.NoError(t, bus.Shutdown(context.Background())) })
+	t.Cleanup(func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) })
 	handled := make(chan string, 10)
 	_, err := bus.Subscribe(t.Context(), "bus", eventbus.SubscribeOptions{Group: workers, Lease: lease}, func(_ context.Context, d *eventbus.Delivery) error {
 		handled <- d.ID

@@ -71,7 +71,7 @@ func (s *serverCheck) node(ctx context.Context, b *Backend, w *wire, node *redis
 	})
 	if c.err != nil {
 		err := classOf(ctx, c.err, false) // asking has no effect
-		if redis.HasErrorPrefix(c.err, "NOPERM") && strings.Contains(c.err.Error(), "'info'") { // not of SELECT before it
+		if redis.HasErrorPrefix(c.err, "NOPERM") && strings.Contains(c.err.Error(), "'info'") {
 			// Were it SELECT that is not permitted, nothing would be.
 			s.warnings = append(s.warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked")
 			return nil

@@ -24,8 +24,9 @@ var kinds = []error{
 // requireKind requires that an error is of one class and no other.
 func requireKind(t *testing.T, want, err error) {
 	t.Helper()
+	require.ErrorIs(t, err, want)
 	for _, k := range kinds {
-		require.Equal(t, k == want, errors.Is(err, k), "%v: %v", k, err)
+		require.Equal(t, errors.Is(want, k), errors.Is(err, k), "%v: %v", k, err)
 	}
 }
 

@@ -82,7 +82,7 @@ type member interface {
 	backend.Extender
 }
 
-// batch makes n messages with the ids prefix-0, prefix-1, …
+// batch makes n messages with the ids prefix-0, prefix-1 and so on.
 func batch(prefix string, n int) []*backend.Message {
 	ms := make([]*backend.Message, n)
 	for i := range ms {

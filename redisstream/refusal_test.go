@@ -89,12 +89,12 @@ func TestReplicaIsUnavailableUntilItIsMaster(t *testing.T) {
 	s := attach(t, b, config())
 	publish(t, b, batch("a", 2))
 	ds := receive(t, s, 1)
-	require.NoError(t, server.Client(t).SlaveOf(t.Context(), "127.0.0.1", "1").Err())
+	require.NoError(t, server.Client(t).ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
 	requireEach(t, b, backend.ErrUnavailable)
 	require.ErrorIs(t, s.Ack(t.Context(), ds), backend.ErrUnavailable)
 	_, err := s.Receive(t.Context(), 1)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
-	require.NoError(t, server.Client(t).SlaveOf(t.Context(), "NO", "ONE").Err())
+	require.NoError(t, server.Client(t).ReplicaOf(t.Context(), "NO", "ONE").Err())
 	require.NoError(t, s.Ack(t.Context(), ds))
 	publish(t, b, batch("b", 1))
 	receive(t, s, 2)
@@ -130,7 +130,9 @@ func TestMissingCredentialsAreDenied(t *testing.T) {
 	server.User(t, "reader", "secret", "+@all", "~other:*")
 	admin := server.Client(t)
 	require.NoError(t, admin.ConfigSet(t.Context(), "requirepass", "needed").Err())
-	t.Cleanup(func() { require.NoError(t, admin.ConfigSet(context.Background(), "requirepass", "").Err()) })
+	t.Cleanup(func() {
+		require.NoError(t, admin.ConfigSet(context.WithoutCancel(t.Context()), "requirepass", "").Err())
+	})
 	for name, o := range map[string]redis.Options{
 		"no password (NOAUTH)":       {},
 		"wrong password (WRONGPASS)": {Password: "wrong"},

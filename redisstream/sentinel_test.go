@@ -28,7 +28,7 @@ func TestBusOutlivesItsMaster(t *testing.T) {
 	b, err := redisstream.Open(t.Context(), u)
 	require.NoError(t, err)
 	bus := eventbus.New(b, eventbus.Options{Dedup: true, Observer: observer.Observer{Failed: func(observer.Failed) {}}})
-	t.Cleanup(func() { require.NoError(t, bus.Shutdown(context.Background())) })
+	t.Cleanup(func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) })
 
 	var mu sync.Mutex
 	handled, buried := map[string]int{}, map[string]bool{}

@@ -38,15 +38,6 @@ func (n *notices) notify(notice backend.Notice) {
 	n.list = append(n.list, notice)
 }
 
-func (n *notices) texts() (texts []string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, notice := range n.list {
-		texts = append(texts, notice.Text)
-	}
-	return texts
-}
-
 // F16: a server that may throw topics away is refused when it is opened or first
 // used, unless that is allowed; nothing is stored there before.
 func TestServerThatEvictsIsRefused(t *testing.T) {
