@@ -98,6 +98,10 @@ func TestBusOutlivesItsMaster(t *testing.T) {
 	for give := time.Now().Add(time.Minute); len(missing()) > 0 && time.Now().Before(give); {
 		pause(20 * time.Millisecond)
 	}
+	for _, name := range []string{topic, topic + ".dlq"} {
+		stats, err := b.Stats(t.Context(), name, workers)
+		t.Logf("%s: %+v %v", name, stats, err)
+	}
 	require.Empty(t, missing(), "everything stored is handled or buried")
 	t.Logf("%d stored, %d handled, %d buried", len(stored), len(handled), len(buried))
 	require.NotEmpty(t, buried)
