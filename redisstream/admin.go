@@ -110,7 +110,8 @@ func (b *Backend) deleteTopic(ctx context.Context, topic string) error {
 	}
 	args := []any{"unlink", stream, trimmedKey(stream)}
 	for _, name := range names {
-		args = append(args, delayedKey(stream, name))
+		delayed := delayedKey(stream, name)
+		args = append(args, delayed, sweptKey(delayed))
 	}
 	if _, err := b.command(ctx, args...); err != nil {
 		return err
@@ -149,7 +150,8 @@ func (b *Backend) deleteGroup(ctx context.Context, topic, group string) error {
 	if p.integer() == 0 {
 		return fmt.Errorf("%w: no such group", backend.ErrGone)
 	}
-	_, err = b.command(ctx, "unlink", delayedKey(stream, group))
+	delayed := delayedKey(stream, group)
+	_, err = b.command(ctx, "unlink", delayed, sweptKey(delayed))
 	return err
 }
 

@@ -3,6 +3,7 @@ package redisstream_test
 import (
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -193,4 +194,53 @@ func TestSlowLine(t *testing.T) {
 	require.Len(t, ds, n)
 	ms[0].Payload = make([]byte, n*size)
 	publish(t, b, ms[:1])
+}
+
+// Members look for what others have left behind, but not each of many at each of
+// many: that would keep the server busy.
+func TestManyMembersShareTheSweep(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	const owners, members = 100, 10
+	var all []member
+	for range members {
+		all = append(all, attach(t, b, config()))
+	}
+	addRaw(t, client, owners+1, "\nx")
+	hold := func(name string) {
+		require.NoError(t, client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: workers, Consumer: name, Streams: []string{stream, ">"}, Count: 1}).Err())
+	}
+	for i := range owners {
+		hold("host-1-" + strconv.Itoa(i) + "-60000")
+	}
+	hold("host-1-zz-3000")
+	held := time.Now()
+	require.NoError(t, client.ConfigResetStat(t.Context()).Err())
+	came := make(chan backend.Delivery, owners)
+	for _, s := range all {
+		go func() {
+			for ctx := t.Context(); ctx.Err() == nil; {
+				ds, err := s.Receive(ctx, 10)
+				if err != nil {
+					return
+				}
+				for _, d := range ds {
+					came <- d
+				}
+			}
+		}()
+	}
+	pause(2 * time.Second)
+	stats := client.InfoMap(t.Context(), "commandstats").Val()["Commandstats"]["cmdstat_xpending"]
+	calls, _, _ := strings.Cut(strings.TrimPrefix(stats, "calls="), ",")
+	n, err := strconv.Atoi(calls)
+	require.NoError(t, err, stats)
+	require.Less(t, n, 2000, "ten members that look at each of a hundred twice a second make 4,000 calls")
+
+	d := <-came
+	require.Equal(t, 2, d.Attempt)
+	require.Greater(t, time.Since(held), 2990*time.Millisecond)
+	require.Less(t, time.Since(held), 4*time.Second)
 }

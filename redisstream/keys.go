@@ -11,11 +11,14 @@ import (
 //
 //	<namespace>:{<topic>}                   the stream
 //	<namespace>:{<topic>}:delayed:<group>   ids that wait, by when they are due
+//	<namespace>:{<topic>}:delayed:<group>:swept  when the members were last looked through, if they are many
 //	<namespace>:{<topic>}:once:<hash>       the position of a Once message, for the window
 //	<namespace>:{<topic>}:trimmed           how many entries Maintain has removed
 func (b *Backend) streamKey(topic string) string { return b.options.Namespace + ":{" + topic + "}" }
 
 func delayedKey(stream, group string) string { return stream + ":delayed:" + group }
+
+func sweptKey(delayed string) string { return delayed + ":swept" }
 
 func onceKey(stream, id string) string {
 	sum := sha256.Sum256([]byte(id))

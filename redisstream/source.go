@@ -160,7 +160,7 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 // takeBack takes what comes back.
 func (s *source) takeBack(ctx context.Context, limit int) ([]backend.Delivery, error) {
 	c := &call{script: &takeScript, reply: s.batch.reply.empty()}
-	c.args = append(takeScript.args(s.stream, s.delayed), s.config.Group, s.name, limit, millis(s.config.Lease), s.turn, s.after)
+	c.args = append(takeScript.args(s.stream, s.delayed, sweptKey(s.delayed)), s.config.Group, s.name, limit, millis(s.config.Lease), s.turn, s.after)
 	s.reader.send(ctx, grace, c)
 	s.batch.reply = c.reply
 	if c.err != nil {
@@ -183,7 +183,7 @@ func (s *source) takeBack(ctx context.Context, limit int) ([]backend.Delivery, e
 	return s.batch.deliveries(s), nil
 }
 
-// readTaken reads the reply of the script, and how long the next delay has.
+// readTaken reads the reply of the script, and when to run it again.
 func (s *source) readTaken() (wait time.Duration, err error) {
 	p := s.batch.reply.parse()
 	p.arrayOf(4)

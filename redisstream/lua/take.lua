@@ -1,14 +1,16 @@
 -- take 1: hand out what comes back: what is due after a delay, then what was left behind.
--- KEYS: the stream, the delayed. ARGV: group, member, at most how many, the member's lease
+-- KEYS: the stream, the delayed, the swept. ARGV: group, member, at most how many, the member's lease
 --   in milliseconds, which owner to look through next, after which of its ids.
--- Returns {milliseconds until the next delay is due or -1, next owner, after which id,
+-- Returns {in how many milliseconds to look again, or -1 if nothing asks for it, next owner, after which id,
 --   {{id, attempt, fields, or nil if the body is gone}, …}}.
 -- An owner is one of the group's consumers. Its name ends in its lease, and nothing is taken
 -- from it earlier. Of each owner the oldest entry is looked at, which is enough if it died;
--- and of one owner, in turn, a page, for what it lost without dying.
-local key, delayed = KEYS[1], KEYS[2]
+-- and of one owner, in turn, a page, for what it lost without dying. Where there are many that
+-- takes a while, and every member would do it: then one does it for all and leaves a mark of when,
+-- and the others look at what is their own.
+local key, delayed, swept = KEYS[1], KEYS[2], KEYS[3]
 local group, member, max, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local page = 200
+local page, many, rest = 200, 20, 250
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local taken = {}
@@ -65,9 +67,12 @@ local function collect(owner, after, count)
   return #entries == count and last or ''
 end
 
-local turn, after = tonumber(ARGV[5]), ARGV[6]
-if #taken < max then
-  local owners = {}
+local turn, after, wait = tonumber(ARGV[5]), ARGV[6], -1
+if #taken < max and #redis.call('ZRANGEBYSCORE', swept, now - rest, now) > 0 then
+  collect(member, '', page)
+  wait = rest
+elseif #taken < max then
+  local owners, delays = {}, #taken
   for _, o in ipairs(redis.call('XPENDING', key, group)[4] or {}) do
     if o[1] ~= 'parked' then owners[#owners + 1] = o[1] end
   end
@@ -82,9 +87,13 @@ if #taken < max then
     after = collect(owners[turn + 1], after, page)
     if after == '' then turn = turn + 1 end
   end
+  -- Out of memory the server refuses it: then everybody looks.
+  if #owners > many and #taken == delays then redis.pcall('ZADD', swept, now, 'at') end
 end
 
-local wait = -1
 local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
-if #first > 0 then wait = math.max(0, first[2] - now) end
+if #first > 0 then
+  local due = math.max(0, first[2] - now)
+  if wait < 0 or due < wait then wait = due end
+end
 return {wait, turn, after, taken}
