@@ -20,6 +20,9 @@ func delayedKey(stream, group string) string { return stream + ":delayed:" + gro
 
 func sweptKey(delayed string) string { return delayed + ":swept" }
 
+// neverKey is where a mark would be, and never is one.
+func neverKey(stream string) string { return stream + ":once:-" }
+
 func onceKey(stream, id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return stream + ":once:" + hex.EncodeToString(sum[:16])

@@ -214,6 +214,9 @@ func (t *trip) script(topic string, list []int) {
 		for _, i := range part {
 			mark := 0
 			if m := t.msgs[i]; m.Once {
+				if len(keys) == 1 {
+					keys = append(keys, neverKey(keys[0]))
+				}
 				keys = append(keys, onceKey(keys[0], m.ID))
 				mark = len(keys)
 			}
