@@ -11,7 +11,7 @@ import (
 
 const (
 	maxAck   = 1000 // ids of one XACK
-	maxFence = 200  // deliveries of one call of a fenced script: others wait for as long as it runs
+	maxFence = 100  // deliveries of one call of a fenced script: others wait for as long as it runs
 )
 
 // Ack implements [backend.Source]. XACK looks neither at the holder nor at the

@@ -120,7 +120,7 @@ func startID(start backend.Start) (string, error) {
 
 const (
 	sweepEvery = 500 * time.Millisecond
-	maxSweep   = 200                    // deliveries of one run of the script: others wait for as long as it runs
+	maxSweep   = 100                    // deliveries of one run of the script: others wait for as long as it runs
 	grace      = 900 * time.Millisecond // what a read has to bring what is on its way, when its context is done
 )
 
@@ -291,7 +291,7 @@ func (s *source) learnID(ctx context.Context) {
 func (s *source) unblock() {
 	s.mu.Lock()
 	id := s.id
-	waits := s.waits
+	waits := s.waits && s.dial == s.reader.dials.Load() // a server that was restarted gives ids anew
 	s.mu.Unlock()
 	if id == 0 || !waits {
 		return
@@ -332,7 +332,7 @@ func (s *source) failure(op string, err error) error {
 		return err
 	}
 	if s.closed.Load() {
-		err = backend.ErrClosed
+		err = asClosed(err)
 	}
 	return s.backend.failure(op, s.config.Topic+"/"+s.config.Group, err)
 }
