@@ -95,16 +95,27 @@ func (b *Backend) command(ctx context.Context, args ...any) (parser, error) {
 	return c.reply.parse(), nil
 }
 
-// failure is err with the place where it happened; after Close it is ErrClosed.
+// failure is err with the place where it happened; after Close it is ErrClosed,
+// beside which an unknown outcome stays visible: Close may have cut off the call.
 func (b *Backend) failure(op, topic string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if b.closed.Load() {
-		err = backend.ErrClosed
+		err = asClosed(err)
 	}
 	if topic != "" {
 		op += " " + topic
 	}
 	return fmt.Errorf("redisstream: %s: %w", op, err)
+}
+
+func asClosed(err error) error {
+	switch {
+	case !errors.Is(err, backend.ErrUnknownOutcome):
+		return backend.ErrClosed
+	case errors.Is(err, backend.ErrClosed):
+		return err
+	}
+	return fmt.Errorf("%w: %w", backend.ErrClosed, err)
 }

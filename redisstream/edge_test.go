@@ -244,3 +244,24 @@ func TestManyMembersShareTheSweep(t *testing.T) {
 	require.Greater(t, time.Since(held), 2990*time.Millisecond)
 	require.Less(t, time.Since(held), 4*time.Second)
 }
+
+// Close cuts off a Publish whose message is stored already: that it is closed says
+// nothing of the message.
+func TestCloseDuringPublishIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := faultproxy.New(t, server.Addr(), faultproxy.RESP)
+	b := open(t, dial(t, proxy.Addr()), redisstream.Options{})
+	publish(t, b, batch("a", 1))
+	proxy.Swallow(true)
+	outcome := make(chan error, 1)
+	go func() { outcome <- b.Publish(t.Context(), batch("b", 1)) }()
+	require.Eventually(t, func() bool {
+		return server.Client(t).XLen(t.Context(), stream).Val() == 2
+	}, 5*time.Second, time.Millisecond)
+	require.NoError(t, b.Close())
+	err := <-outcome
+	require.ErrorIs(t, err, backend.ErrClosed)
+	require.ErrorIs(t, err, backend.ErrUnknownOutcome)
+	require.False(t, backend.NotStored(err))
+}

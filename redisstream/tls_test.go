@@ -38,11 +38,13 @@ func TestTLSWithClientCertificates(t *testing.T) {
 	ds := receive(t, s, 20)
 	require.NoError(t, s.Ack(t.Context(), ds))
 	other := attach(t, byURL, config())
+	published := make(chan error, 1)
 	go func() {
 		pause(50 * time.Millisecond)
-		publish(t, byClient, batch("c", 1))
+		published <- byClient.Publish(t.Context(), batch("c", 1))
 	}()
 	require.Equal(t, "c-0", receive(t, other, 1)[0].ID, "what waits is woken")
+	require.NoError(t, <-published)
 }
 
 // X03: what is wrong with the certificates fails soon and says why, and nothing
