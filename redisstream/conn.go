@@ -74,15 +74,26 @@ func (c *conn) Close() error {
 }
 
 // SyscallConn implements [syscall.Conn]: by it go-redis finds out that a
-// connection was closed by the other side before it writes to it.
+// connection was closed by the other side before it writes to it. Under TLS it
+// looks at the connection below, on which a server says nothing unasked but that.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
-	if s, ok := c.Conn.(syscall.Conn); ok {
-		return s.SyscallConn()
+	inner := c.Conn
+	for range maxLayers {
+		if s, ok := inner.(syscall.Conn); ok {
+			return s.SyscallConn()
+		}
+		layer, ok := inner.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		inner = layer.NetConn()
 	}
 	return noSyscalls{}, nil
 }
 
-// noSyscalls is a connection with TLS, of which nothing can be said.
+const maxLayers = 4
+
+// noSyscalls is a connection of which nothing can be said.
 type noSyscalls struct{}
 
 func (noSyscalls) Control(func(uintptr)) error    { return errors.ErrUnsupported }

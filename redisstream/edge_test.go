@@ -245,6 +245,36 @@ func TestManyMembersShareTheSweep(t *testing.T) {
 	require.Less(t, time.Since(held), 4*time.Second)
 }
 
+// A connection that the server has closed while nobody used it is not written to,
+// with TLS as without: what is written there may be stored, or not.
+func TestConnectionsClosedWhenIdle(t *testing.T) {
+	t.Parallel()
+	for _, o := range [][]redistest.Option{nil, {redistest.TLS()}} {
+		t.Run(strconv.Itoa(len(o)), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, o...)
+			client := server.Client(t)
+			own := redis.NewClient(&redis.Options{Addr: client.Options().Addr, TLSConfig: client.Options().TLSConfig})
+			t.Cleanup(func() { require.NoError(t, own.Close()) })
+			b := open(t, own, redisstream.Options{})
+			for range 3 {
+				publish(t, b, batch("a", 1))
+				require.NoError(t, client.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
+				pause(100 * time.Millisecond)
+			}
+			before := client.InfoMap(t.Context(), "stats").Val()["Stats"]["total_connections_received"]
+			publish(t, b, batch("a", 1))
+			for range 10 {
+				publish(t, b, batch("a", 1))
+			}
+			after := client.InfoMap(t.Context(), "stats").Val()["Stats"]["total_connections_received"]
+			n, err := strconv.Atoi(before)
+			require.NoError(t, err)
+			require.Equal(t, strconv.Itoa(n+1), after, "one that is well is used again")
+		})
+	}
+}
+
 // Close cuts off a Publish whose message is stored already: that it is closed says
 // nothing of the message.
 func TestCloseDuringPublishIsNoAnswer(t *testing.T) {
