@@ -3,6 +3,7 @@ package redisstream
 import (
 	"errors"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -11,7 +12,8 @@ import (
 // only, and only at the beginning of a call.
 type conn struct {
 	net.Conn
-	wire *wire
+	wire  *wire
+	ready atomic.Bool // greeting and authentication are done: what is written now is commands
 }
 
 var longAgo = time.Unix(1, 0)
@@ -51,7 +53,9 @@ const maxWrite = 256 << 10 // bytes of one write, so that each has its time
 
 // Write implements [net.Conn].
 func (c *conn) Write(p []byte) (n int, err error) {
-	c.wire.sent.Store(true)
+	if c.ready.Load() {
+		c.wire.sent.Store(true)
+	}
 	for len(p)-n > maxWrite {
 		k, err := c.Conn.Write(p[n : n+maxWrite])
 		if n += k; err == nil {

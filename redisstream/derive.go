@@ -24,7 +24,7 @@ func derive(lent redis.UniversalClient, w *wire, wait time.Duration) redis.Unive
 	switch lent := lent.(type) {
 	case *redis.Client:
 		o := *lent.Options()
-		o.Dialer = w.dialer(o.Dialer)
+		o.Dialer, o.OnConnect = w.dialer(o.Dialer), w.connected(o.OnConnect)
 		o.Protocol, o.MaxRetries, o.DialerRetries = 2, -1, 1
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials, o.PipelinePoolSize = 1, 0, 0, 0, 0, -1
 		o.ReadTimeout, o.ContextTimeoutEnabled = wait, false
@@ -38,7 +38,7 @@ func derive(lent redis.UniversalClient, w *wire, wait time.Duration) redis.Unive
 		if dial == nil {
 			dial = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
 		}
-		o.Dialer = w.dialer(dial)
+		o.Dialer, o.OnConnect = w.dialer(dial), w.connected(o.OnConnect)
 		o.Protocol, o.MaxRetries, o.DialerRetries = 2, -1, 1
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials, o.PipelinePoolSize = 1, 0, 0, 0, 0, -1
 		o.ReadTimeout, o.ContextTimeoutEnabled = wait, false

@@ -1,6 +1,7 @@
 package redisstream_test
 
 import (
+	"context"
 	"math"
 	"strconv"
 	"strings"
@@ -294,4 +295,23 @@ func TestCloseDuringPublishIsNoAnswer(t *testing.T) {
 	require.ErrorIs(t, err, backend.ErrClosed)
 	require.ErrorIs(t, err, backend.ErrUnknownOutcome)
 	require.False(t, backend.NotStored(err))
+}
+
+// A connection on which nobody answers the greeting carries no message.
+func TestGreetingIsNoMessage(t *testing.T) {
+	t.Parallel()
+	proxy := faultproxy.New(t, redistest.Start(t).Addr(), faultproxy.RESP)
+	b := open(t, dial(t, proxy.Addr()), redisstream.Options{})
+	publish(t, b, batch("a", 1))
+	proxy.Cut()
+	proxy.Swallow(true)
+	err := b.Publish(within(t, 300*time.Millisecond), batch("b", 1))
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	proxy.Swallow(false)
+	publish(t, b, batch("c", 1))
+	require.Len(t, stored(t, b), 2)
+	proxy.Swallow(true)
+	err = b.Publish(within(t, 300*time.Millisecond), batch("d", 1))
+	require.ErrorIs(t, err, backend.ErrUnknownOutcome, "that went out")
 }

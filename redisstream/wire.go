@@ -23,7 +23,7 @@ import (
 type wire struct {
 	client redis.UniversalClient
 	wait   time.Duration // for an answer, or more of one
-	sent   atomic.Bool   // since the call began something was written
+	sent   atomic.Bool   // since the call began a command was written
 	dials  atomic.Int64  // connections made so far
 
 	trip trip // memory for publishing
@@ -64,6 +64,24 @@ func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, erro
 		w.mu.Unlock()
 		w.dials.Add(1)
 		return c, err
+	}
+}
+
+// connected makes the hook that go-redis calls when a connection has been
+// greeted. It may be another's: then more counts as sent than was.
+func (w *wire) connected(hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+	return func(ctx context.Context, c *redis.Conn) error {
+		if hook != nil {
+			if err := hook(ctx, c); err != nil {
+				return err
+			}
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for c := range w.conns {
+			c.ready.Store(true)
+		}
+		return nil
 	}
 }
 
