@@ -4,6 +4,7 @@ import (
 	"crypto/sha1" //nolint:gosec // it is what Redis names scripts by
 	_ "embed"
 	"encoding/hex"
+	"strings"
 )
 
 // A script runs in the server, alone. Its text is constant and begins with its
@@ -14,7 +15,10 @@ import (
 // with the text, by which the server learns it.
 type script struct{ text, digest string }
 
+// newScript returns a script. Where its text says so, functions that several have
+// are put in.
 func newScript(text string) script {
+	text = strings.Replace(text, "-- with ids\n", idsText, 1)
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
 	return script{text, hex.EncodeToString(sum[:])}
 }
@@ -38,6 +42,8 @@ var (
 	resetText string
 	//go:embed lua/stats.lua
 	statsText string
+	//go:embed lua/with/ids.lua
+	idsText string
 )
 
 var (

@@ -1,14 +1,10 @@
--- attach 1: make sure of a group, and enter a member.
+-- attach 2: make sure of a group, and enter a member.
 -- KEYS: the stream. ARGV: group, member, where the group begins if it is new: 0, $ or an id.
 -- Returns nothing, or the error BEYOND if the id is later than the stream's last.
 -- A group that begins at the end is told how many entries it has behind it, so that its
 -- lag is known (Redis 7).
 local key, group, member, start = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-local function field(list, name)
-  for i = 1, #list, 2 do
-    if list[i] == name then return list[i + 1] end
-  end
-end
+-- with ids
 local exists = redis.call('EXISTS', key) == 1
 local known = false
 if exists then
@@ -25,16 +21,8 @@ if not known then
     if start == '$' then
       start, read = last, added
     else
-      local function parts(id)
-        local ms, serial = string.match(id, '^0*(%d*)%-0*(%d*)$')
-        return {#ms, ms, #serial, serial}
-      end
-      local a, b = parts(start), parts(last)
-      for i = 1, 4 do
-        if a[i] < b[i] then break end
-        if a[i] > b[i] then return redis.error_reply('BEYOND the end of the stream, ' .. last) end
-        if i == 4 then read = added end
-      end
+      if less(last, start) then return redis.error_reply('BEYOND the end of the stream, ' .. last) end
+      if not less(start, last) then read = added end
     end
   end
   local made

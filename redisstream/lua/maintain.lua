@@ -1,25 +1,10 @@
--- maintain 1: remove what every group has settled, and members that are gone; mend what waits.
+-- maintain 2: remove what every group has settled, and members that are gone; mend what waits.
 -- KEYS: the stream, the delayed, the trimmed. ARGV: group, most entries to remove, a lease in
 --   milliseconds for members whose names do not tell theirs, after which parked id to look on.
 -- Returns {entries removed, 1 if there are more to remove, members removed, mended, after which id}.
 local key, delayed, trimmed = KEYS[1], KEYS[2], KEYS[3]
 local group, limit, lease, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local function field(list, name)
-  for i = 1, #list, 2 do
-    if list[i] == name then return list[i + 1] end
-  end
-end
-local function parts(id)
-  local ms, serial = string.match(id, '^(%d+)%-(%d+)$')
-  return {#ms, ms, #serial, serial}
-end
-local function less(a, b)
-  a, b = parts(a), parts(b)
-  for i = 1, 4 do
-    if a[i] ~= b[i] then return a[i] < b[i] end
-  end
-  return false
-end
+-- with ids
 
 -- The floor is the oldest id that a group has not settled: its first pending one, or else the one
 -- after the last it was given. Without a group nothing is settled.

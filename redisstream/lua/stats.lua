@@ -1,4 +1,4 @@
--- stats 1: how a group is doing, at one moment.
+-- stats 2: how a group is doing, at one moment.
 -- KEYS: the stream, the trimmed. ARGV: group, a lease in milliseconds for members whose names do
 --   not tell theirs.
 -- Returns {entries, lag or -1, pending, parked, members, id of the oldest not settled or ''}, or
@@ -6,22 +6,7 @@
 -- The lag is told where it is certain: at the end, at the start, or where the server counts
 -- (Redis 7) and nothing was removed from the stream but by Maintain.
 local key, group = KEYS[1], ARGV[1]
-local function field(list, name)
-  for i = 1, #list, 2 do
-    if list[i] == name then return list[i + 1] end
-  end
-end
-local function parts(id)
-  local ms, serial = string.match(id, '^(%d+)%-(%d+)$')
-  return {#ms, ms, #serial, serial}
-end
-local function less(a, b)
-  a, b = parts(a), parts(b)
-  for i = 1, 4 do
-    if a[i] ~= b[i] then return a[i] < b[i] end
-  end
-  return false
-end
+-- with ids
 local g
 for _, each in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   if field(each, 'name') == group then g = each end

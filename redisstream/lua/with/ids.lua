@@ -1,0 +1,17 @@
+-- field returns a value of what XINFO tells, less compares ids, with or without leading zeros.
+local function field(list, name)
+  for i = 1, #list, 2 do
+    if list[i] == name then return list[i + 1] end
+  end
+end
+local function less(a, b)
+  local function parts(id)
+    local ms, serial = string.match(id, '^0*(%d*)%-0*(%d*)$')
+    return {#ms, ms, #serial, serial}
+  end
+  a, b = parts(a), parts(b)
+  for i = 1, 4 do
+    if a[i] ~= b[i] then return a[i] < b[i] end
+  end
+  return false
+end
