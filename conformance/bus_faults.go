@@ -122,7 +122,9 @@ var busFaultLaws = []law{
 		id: "B.S11", name: "health-truth", promise: "Ready says within seconds that the broker does not answer, and soon after it answers that all is well",
 		needs: []need{needDown}, saboteurs: []string{"bus-always-ready", "bus-never-ready"},
 		bus: func(e *busEnv) {
-			e.start()
+			// A connection that lost something is dead even afterwards, which only its
+			// next use shows.
+			e.open(eventbus.Options{Dedup: e.limits.OnceWindow > 0}, nil)
 			e.member("g", eventbus.SubscribeOptions{}, succeed)
 			e.ready("at first", true)
 			for _, f := range []struct {

@@ -2,6 +2,7 @@ package redisstream
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -10,8 +11,11 @@ import (
 // A receipt is what a delivery's Token points to.
 type receipt struct {
 	source  *source
-	attempt int
+	attempt atomic.Int64 // by which scripts know it, beside the holder; noReceipt if by none
 }
+
+// noReceipt is an attempt that the server does not count to.
+const noReceipt = -1
 
 // A batch is what one read brought. Its memory is used again; that of the
 // deliveries is not.
@@ -99,7 +103,8 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 	var position [positionLen]byte
 	for i := range b.entries {
 		e, d := &b.entries[i], &ds[i]
-		receipts[i] = receipt{s, e.attempt}
+		receipts[i].source = s
+		receipts[i].attempt.Store(int64(e.attempt))
 		d.Topic, d.Attempt, d.Token = s.config.Topic, e.attempt, &receipts[i]
 		d.Position = mem.Text(appendPosition(position[:0], e.id))
 		d.Err = e.read(&mem, &d.Message)

@@ -26,3 +26,6 @@ func ScriptName(digest string) string {
 	}
 	return digest
 }
+
+// DelayDigest is what a server calls the script that delays.
+var DelayDigest = delayScript.digest

@@ -1,6 +1,7 @@
 package redisstream_test
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"testing"
@@ -159,4 +160,40 @@ func (p *proxied) loseRead(t *testing.T, b *redisstream.Backend, s member) {
 	require.Equal(t, 2, ds[0].Attempt)
 	require.NoError(t, other.Ack(t.Context(), ds))
 	nothing(t, s, 600*time.Millisecond)
+}
+
+// A Delay with a Refund whose answer is lost is not carried out a second time:
+// the member has received the message again by then, with the same attempt, and
+// holds it.
+func TestLostRefundIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	var p proxied
+	server := redistest.Start(t)
+	p.behind(t, server)
+	client := redis.NewClient(&redis.Options{Addr: p.proxies[0].Addr()})
+	defer func() { require.NoError(t, client.Close()) }()
+	b, err := redisstream.New(client, redisstream.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
+	src, err := b.Attach(t.Context(), backend.Config{Topic: "t", Group: "g", Lease: 30 * time.Second})
+	require.NoError(t, err)
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "t", ID: "one"}}))
+	receive := func() backend.Delivery {
+		for {
+			ds, err := src.Receive(t.Context(), 1)
+			if len(ds) > 0 {
+				return ds[0]
+			}
+			require.NoError(t, err)
+		}
+	}
+	first := receive()
+	p.proxies[0].DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, []byte(redisstream.DelayDigest)) })
+	back := []backend.Delayed{{Delivery: first, Refund: true}}
+	delay := src.(backend.Delayer).Delay
+	require.ErrorIs(t, backend.ErrorAt(delay(t.Context(), back), 0), backend.ErrUnknownOutcome)
+	second := receive()
+	require.Equal(t, first.Attempt, second.Attempt, "it was given back, and does not count")
+	require.ErrorIs(t, backend.ErrorAt(delay(t.Context(), back), 0), backend.ErrLeaseLost)
+	require.NoError(t, src.(backend.Extender).Extend(t.Context(), []backend.Delivery{second}), "it is still held")
 }

@@ -42,14 +42,29 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 				if soonest < 0 || wait < soonest {
 					soonest = wait
 				}
-				c.args = append(c.args, &d.Position, d.Token.(*receipt).attempt, millis(wait), refund)
+				c.args = append(c.args, &d.Position, d.Token.(*receipt).attempt.Load(), millis(wait), refund)
 			}
 			return c
 		})
+	voidRefunds(ds, err)
 	if soonest >= 0 {
 		s.dueIn(soonest) //nolint:contextcheck // what it wakes is not of this call
 	}
 	return err
+}
+
+// voidRefunds makes sure that no receipt is used again whose Delay with a Refund
+// has an unknown outcome: this member may receive the message with the same
+// attempt, and would give it back unawares.
+func voidRefunds(ds []backend.Delayed, err error) {
+	if err == nil {
+		return
+	}
+	for i := range ds {
+		if r, ok := ds[i].Token.(*receipt); ok && ds[i].Refund && errors.Is(backend.ErrorAt(err, i), backend.ErrUnknownOutcome) {
+			r.attempt.Store(noReceipt)
+		}
+	}
 }
 
 // Extend implements [backend.Extender].
@@ -58,7 +73,7 @@ func (s *source) Extend(ctx context.Context, ds []backend.Delivery) error {
 		func(part []int) *call {
 			c := s.fenced(&extendScript, []string{s.stream}, 2*len(part))
 			for _, i := range part {
-				c.args = append(c.args, &ds[i].Position, ds[i].Token.(*receipt).attempt)
+				c.args = append(c.args, &ds[i].Position, ds[i].Token.(*receipt).attempt.Load())
 			}
 			return c
 		})

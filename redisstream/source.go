@@ -26,7 +26,6 @@ type source struct {
 	reader  *wire
 
 	closed atomic.Bool
-	ended  chan struct{} // closed with it
 
 	reading sync.Mutex // held during Receive
 	batch   batch
@@ -70,7 +69,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	if err := b.checkServer(ctx); err != nil {
 		return nil, err
 	}
-	s := &source{backend: b, config: c, stream: b.streamKey(c.Topic), name: memberName(c.Lease), ended: make(chan struct{})}
+	s := &source{backend: b, config: c, stream: b.streamKey(c.Topic), name: memberName(c.Lease)}
 	s.delayed = delayedKey(s.stream, c.Group)
 	if _, err := b.run(ctx, &attachScript, []string{s.stream}, c.Group, s.name, start); err != nil {
 		return nil, err
@@ -144,7 +143,6 @@ func (s *source) close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	close(s.ended)
 	s.reader.end()
 	s.reading.Lock()
 	defer s.reading.Unlock()

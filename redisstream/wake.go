@@ -66,6 +66,9 @@ func (s *source) learnID(ctx context.Context) {
 	s.mu.Unlock()
 }
 
+// wakeWait bounds waking a read: it would end by itself soon.
+const wakeWait = 200 * time.Millisecond
+
 // unblock ends the wait of a read that is under way, if it can.
 func (s *source) unblock() {
 	s.mu.Lock()
@@ -75,7 +78,7 @@ func (s *source) unblock() {
 	if id == 0 || !waits {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), grace) //nolint:forbidigo // it is sent when the read's context is done
+	ctx, cancel := context.WithTimeout(context.Background(), wakeWait) //nolint:forbidigo // it is sent when the read's context is done
 	defer cancel()
 	w, err := s.backend.wires.get(ctx)
 	if err != nil {
