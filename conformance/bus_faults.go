@@ -242,6 +242,7 @@ func (e *busEnv) underLoad(harm func()) {
 	}
 	stop := make(chan struct{})
 	var stored []string
+	flows := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := 0; ; i++ {
@@ -253,19 +254,22 @@ func (e *busEnv) underLoad(harm func()) {
 			id := fmt.Sprintf("%05d", i)
 			ctx, cancel := context.WithTimeout(e.Context(), 2*e.lease)
 			if e.publish(ctx, &eventbus.Event{ID: id}) == nil {
-				stored = append(stored, id)
+				if stored = append(stored, id); len(stored) == 10 {
+					close(flows)
+				}
 			}
 			cancel()
 		}
 	})
-	time.Sleep(200 * time.Millisecond)
-	harm()
-	time.Sleep(200 * time.Millisecond)
+	select {
+	case <-flows:
+		harm()
+		time.Sleep(200 * time.Millisecond)
+	case <-e.bounded().Done():
+		e.errorf("no 10 events could be published before the harm")
+	}
 	close(stop)
 	wg.Wait()
-	if len(stored) == 0 {
-		e.failf("no Publish succeeded, before or after")
-	}
 	e.await(fmt.Sprintf("%d events are handled", len(stored)), func(r *recorder) bool {
 		for ; len(stored) > 0 && r.handled["g "+stored[0]]; stored = stored[1:] {
 		}

@@ -184,7 +184,7 @@ func cycle(ctx context.Context, client *redis.Client, _ *bufio.Scanner) error {
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		if err := b.Publish(ctx, batch(fmt.Sprint(i), 3)); err != nil {
+		if err = b.Publish(ctx, batch(fmt.Sprint(i), 3)); err != nil {
 			return err
 		}
 		if i%2 == 0 {
