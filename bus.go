@@ -95,7 +95,7 @@ var (
 // New returns a bus that owns b: Shutdown closes it. If o is contradictory, each
 // call of the bus returns the *FieldError that says so.
 func New(b backend.Backend, o Options) *Bus {
-	bus := &Bus{options: o.withDefaults()}
+	bus := &Bus{options: o.Effective()}
 	bus.invalid = bus.options.check(backend.LimitsOf(b))
 	o = bus.options
 	bus.engine = engine.New(b, engine.Options{
@@ -112,7 +112,8 @@ func New(b backend.Backend, o Options) *Bus {
 	return bus
 }
 
-func (o Options) withDefaults() Options {
+// Effective returns o as New takes it: zero fields have their default.
+func (o Options) Effective() Options {
 	if o.Observer.IsZero() {
 		o.Observer = observer.Slog(nil)
 	}

@@ -11,7 +11,7 @@ import (
 
 // The defaults that the documentation states.
 func TestDefaults(t *testing.T) {
-	o := Options{}.withDefaults()
+	o := Options{}.Effective()
 	require.Equal(t, 30*time.Second, o.PublishTimeout)
 	require.Equal(t, 25*time.Second, o.DrainTimeout)
 	require.Equal(t, 10_000, o.MaxPending)
@@ -19,9 +19,8 @@ func TestDefaults(t *testing.T) {
 	require.False(t, o.Observer.IsZero(), "what goes wrong is logged")
 	require.False(t, o.Dedup)
 
-	s, err := SubscribeOptions{Group: "g"}.withDefaults("orders")
+	s, err := SubscribeOptions{Group: "g"}.Effective("orders")
 	require.NoError(t, err)
-	require.NoError(t, s.check("orders"))
 	require.Equal(t, AckOnSuccess, s.Ack)
 	require.Equal(t, OrderByKey, s.Order)
 	require.Equal(t, StartEarliest, s.Start)
@@ -89,10 +88,7 @@ func TestRefusedOptions(t *testing.T) {
 	} {
 		o := SubscribeOptions{Group: "g"}
 		c.change(&o)
-		o, err := o.withDefaults(c.topic)
-		if err == nil {
-			err = o.check(c.topic)
-		}
+		_, err := o.Effective(c.topic)
 		var f *FieldError
 		require.ErrorAs(t, err, &f, "%s: %+v", c.field, o)
 		require.Equal(t, c.field, f.Field)
@@ -107,7 +103,7 @@ func TestRefusedBusOptions(t *testing.T) {
 		"Options.Service":         {Service: "a\nb"},
 	} {
 		var f *FieldError
-		require.ErrorAs(t, o.withDefaults().check(backend.Limits{}), &f, field)
+		require.ErrorAs(t, o.Effective().check(backend.Limits{}), &f, field)
 		require.Equal(t, field, f.Field)
 	}
 }

@@ -125,11 +125,8 @@ func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, m
 	if err := checkTopic(topic); err != nil {
 		return nil, err
 	}
-	o, err := o.withDefaults(topic)
+	o, err := o.Effective(topic)
 	if err != nil {
-		return nil, err
-	}
-	if err := o.check(topic); err != nil {
 		return nil, err
 	}
 	s, err := b.engine.Subscribe(ctx, o.config(topic, mode, handle))
@@ -143,6 +140,16 @@ func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, m
 		return nil, &Error{Op: "subscribe", Topic: topic, Group: o.Group, Err: err}
 	}
 	return &Subscription{s: s}, nil
+}
+
+// Effective returns o as Subscribe takes it for topic: zero fields have their
+// default. A contradiction is the *FieldError with which Subscribe refuses it.
+func (o SubscribeOptions) Effective(topic string) (SubscribeOptions, error) {
+	o, err := o.withDefaults(topic)
+	if err == nil {
+		err = o.check(topic)
+	}
+	return o, err
 }
 
 func (o SubscribeOptions) withDefaults(topic string) (SubscribeOptions, error) {

@@ -152,3 +152,13 @@ type Driver interface {
 	// Its errors never contain u's password, nor u itself.
 	Open(ctx context.Context, u *url.URL) (Backend, error)
 }
+
+// A TopicConfigurer is a [Driver] whose topics can have settings of their own,
+// such as how many copies there are.
+type TopicConfigurer interface {
+	// ConfigureTopic returns a driver like this one that opens backends which
+	// create topic with settings. It asks no broker. A setting that it does not
+	// know it refuses by its name, and so a value that is wrong. What becomes of
+	// a topic that exists already is the backend's to say.
+	ConfigureTopic(topic string, settings map[string]string) (Driver, error)
+}
