@@ -17,13 +17,14 @@ var update = flag.Bool("update", false, "write testdata/root.deps")
 
 // What only some packages may link, by the beginning of its import path.
 var (
-	redis   = "github.com/redis/"
-	nats    = "github.com/nats-io/"
-	testify = "github.com/stretchr/testify"
-	yaml    = "go.yaml.in/yaml"
-	oldYAML = "gopkg.in/yaml"
-	cobra   = "github.com/spf13/cobra"
-	otelSDK = "go.opentelemetry.io/otel/sdk"
+	redis     = "github.com/redis/"
+	nats      = "github.com/nats-io/"
+	testify   = "github.com/stretchr/testify"
+	yaml      = "go.yaml.in/yaml"
+	oldYAML   = "gopkg.in/yaml"
+	olderYAML = "go.yaml.in/yaml/v3"
+	cobra     = "github.com/spf13/cobra"
+	otelSDK   = "go.opentelemetry.io/otel/sdk"
 
 	// For tests only: they start and harm servers.
 	redistest  = module + "/internal/redistest"
@@ -49,6 +50,8 @@ var rows = []struct {
 	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy}},
 	{"middleware", everything},
 	{"eventbustest", everything},
+	{"config", []string{testify, oldYAML, olderYAML, cobra, otelSDK, redistest, faultproxy}},
+	{"conformance", []string{redis, nats, yaml, cobra, otelSDK, redistest, faultproxy}},
 	{"internal/faultproxy", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest}},
 	{"internal/redistest", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, faultproxy}},
 }

@@ -1,0 +1,254 @@
+package config_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/config"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// write makes a file in a folder of the test.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+const whole = `
+bus:
+  url: "mem:"
+  service: shop
+  publish_timeout: 10s
+  drain_timeout: none
+  dedup: true
+  max_pending: 500
+  max_pending_bytes: 10MB
+  reject_when_full: true
+  subscriptions:
+    billing: &usual
+      topic: shop.orders
+      group: billing
+      ack: on-success
+      order: none
+      start: latest
+      concurrency: 16
+      max_in_flight: 64
+      max_bytes: none
+      lease: 1m30s
+      timeout: none
+      retry: {attempts: 8, backoff: 200ms..1m, jitter: 0}
+      dead_letter: (discard)
+    audit:
+      <<: *usual
+      group: audit
+      order: total
+      concurrency: 1
+      start: after 17-0
+      ack: on-receive
+      retry: {attempts: unlimited}
+    plain: {topic: shop.orders, group: plain}
+`
+
+func TestEveryOptionOfAFile(t *testing.T) {
+	c, err := config.Parse("eventbus.yaml", []byte(whole), nil)
+	require.NoError(t, err)
+	require.Equal(t, eventbus.Options{
+		Service: "shop", PublishTimeout: 10 * time.Second, DrainTimeout: -1, Dedup: true,
+		MaxPending: 500, MaxPendingBytes: 10_000_000, RejectWhenFull: true,
+	}, c.Options())
+	require.Equal(t, []string{"audit", "billing", "plain"}, c.Subscriptions())
+
+	usual := eventbus.SubscribeOptions{
+		Group: "billing", Order: eventbus.Unordered, Start: eventbus.StartLatest, Concurrency: 16, MaxInFlight: 64, MaxBytes: -1,
+		Lease: 90 * time.Second, Timeout: -1, DeadLetter: eventbus.DiscardDeadLetters,
+		Retry: eventbus.Retry{MaxAttempts: 8, Initial: 200 * time.Millisecond, Max: time.Minute, Jitter: -1},
+	}
+	audit := usual
+	audit.Group, audit.Order, audit.Concurrency, audit.Ack = "audit", eventbus.OrderTotal, 1, eventbus.AckOnReceive
+	audit.Start, audit.Retry = backend.StartAfter("17-0"), eventbus.Retry{MaxAttempts: -1}
+	for name, want := range map[string]eventbus.SubscribeOptions{
+		"billing": usual, "audit": audit, "plain": {Group: "plain"}, // what is left out is left to the bus
+	} {
+		topic, o, err := c.Subscription(name)
+		require.NoError(t, err)
+		require.Equal(t, "shop.orders", topic)
+		require.Equal(t, want, o, name)
+	}
+}
+
+// What can be written as options can be written as a file, and is read as it was.
+func TestRoundTrip(t *testing.T) {
+	for seed := range uint64(500) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		dur := func() time.Duration { return time.Duration(1+r.IntN(1e6)) * time.Millisecond }
+		o := eventbus.SubscribeOptions{
+			Group: fmt.Sprintf("g-%d", seed), Concurrency: 1 + r.IntN(64), MaxInFlight: 64 + r.IntN(1000),
+			MaxBytes: int64(1 + r.IntN(1<<30)), Lease: time.Second + dur(), Timeout: dur(),
+			Retry:      eventbus.Retry{MaxAttempts: 1 + r.IntN(99), Initial: dur(), Jitter: float64(1+r.IntN(100)) / 100},
+			DeadLetter: "dead.letters",
+		}
+		o.Retry.Max = o.Retry.Initial + dur()
+		text := fmt.Sprintf("bus:\n  url: \"mem:\"\n  subscriptions:\n    s: {topic: t, group: %s, concurrency: %d, max_in_flight: %d, max_bytes: %dB, lease: %v, timeout: %v, "+
+			"retry: {attempts: %d, backoff: %v..%v, jitter: %v}, dead_letter: %s}\n",
+			o.Group, o.Concurrency, o.MaxInFlight, o.MaxBytes, o.Lease, o.Timeout,
+			o.Retry.MaxAttempts, o.Retry.Initial, o.Retry.Max, o.Retry.Jitter, o.DeadLetter)
+		c, err := config.Parse("f", []byte(text), nil)
+		require.NoError(t, err, text)
+		_, got, err := c.Subscription("s")
+		require.NoError(t, err)
+		require.Equal(t, o, got, text)
+	}
+}
+
+func TestUnknownSubscription(t *testing.T) {
+	c, err := config.Parse("eventbus.yaml", []byte(whole), nil)
+	require.NoError(t, err)
+	_, _, err = c.Subscription("biling")
+	require.EqualError(t, err, `eventbus.yaml: has no subscription "biling"; did you mean "billing"?`)
+	_, err = c.DescribeSubscription("plane")
+	require.EqualError(t, err, `eventbus.yaml: has no subscription "plane"; did you mean "plain"?`)
+}
+
+// A subscription that nobody asks for is one that nobody handles.
+func TestUnused(t *testing.T) {
+	file := write(t, "eventbus.yaml", whole)
+	bus, c, err := config.Open(t.Context(), file, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()
+	require.Equal(t, []string{"audit", "billing", "plain"}, c.Unused())
+	s, err := c.Subscribe(t.Context(), bus, "plain", func(context.Context, *eventbus.Delivery) error { return nil })
+	require.NoError(t, err)
+	require.Equal(t, "shop.orders/plain", s.Topic()+"/"+s.Group())
+	require.Equal(t, []string{"audit", "billing"}, c.Unused())
+	_, err = c.Subscribe(t.Context(), bus, "nobody", nil)
+	require.ErrorContains(t, err, `has no subscription "nobody"`)
+	_, err = c.Subscribe(t.Context(), bus, "billing", nil)
+	require.ErrorContains(t, err, file+":12:5: bus.subscriptions.billing: handler is nil")
+}
+
+// What is not data is added in code, to what the file says.
+func TestChange(t *testing.T) {
+	published := make(chan string, 1)
+	bus, _, err := config.Open(t.Context(), write(t, "f", whole), func(o *eventbus.Options) {
+		require.Equal(t, "shop", o.Service, "what the file says is there")
+		o.Service = "shop in code"
+		o.PublishMiddleware = append(o.PublishMiddleware, func(next eventbus.Publisher) eventbus.Publisher {
+			return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+				err := next.Publish(ctx, topic, events...)
+				published <- events[0].Source
+				return err
+			})
+		})
+	})
+	require.NoError(t, err)
+	require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{}))
+	require.Equal(t, "shop in code", <-published)
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
+// A forgetful driver has a backend that remembers no IDs.
+type forgetful struct{ inmemory.Driver }
+
+func (d forgetful) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
+	b, err := d.Driver.Open(ctx, u)
+	return struct{ backend.Backend }{b}, err
+}
+
+// What the backend does not offer is an error at the key that asks for it.
+func TestOpenSaysWhichOption(t *testing.T) {
+	file := write(t, "eventbus.yaml", whole)
+	bus, c, err := config.Open(t.Context(), file, nil, forgetful{})
+	require.EqualError(t, err, file+":7:10: bus.dedup: is set, but the backend does not remember IDs")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.Nil(t, bus)
+	require.Nil(t, c)
+}
+
+// Where subscribing fails for a reason of the file, the error says where.
+func TestSubscribeSaysWhere(t *testing.T) {
+	c, err := config.Parse("eventbus.yaml", []byte(whole), nil)
+	require.NoError(t, err)
+	_, err = c.Subscribe(t.Context(), refusing{}, "billing", nil)
+	require.EqualError(t, err, "eventbus.yaml:22:16: bus.subscriptions.billing.timeout: must be less than lease, 30s")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
+type refusing struct{}
+
+func (refusing) Subscribe(context.Context, string, eventbus.SubscribeOptions, eventbus.Handler) (*eventbus.Subscription, error) {
+	return nil, &eventbus.FieldError{Field: "SubscribeOptions.Timeout", Reason: "must be less than Lease, 30s", Err: errors.ErrUnsupported}
+}
+
+// A driver that knows settings of topics.
+type settingsDriver struct {
+	inmemory.Driver
+	got *[]string
+}
+
+func (settingsDriver) Schemes() []string { return []string{"set"} }
+
+func (d settingsDriver) Open(ctx context.Context, _ *url.URL) (backend.Backend, error) {
+	return d.Driver.Open(ctx, &url.URL{Scheme: "mem"})
+}
+
+func (d settingsDriver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {
+	if _, ok := settings["replicas"]; !ok {
+		return nil, errors.New(`unknown setting "replica"; did you mean "replicas"?`)
+	}
+	got := append(*d.got, topic+" "+settings["replicas"]) //nolint:gocritic // a driver of its own
+	return settingsDriver{got: &got}, nil
+}
+
+func TestTopicSettings(t *testing.T) {
+	file := "bus:\n  url: %s\n  topics:\n    shop.orders: {replicas: 3}\n    shop.bills: {replicas: \"${N}\"}\n    other: {}\n"
+	parse := func(file, url string) *config.Config {
+		c, err := config.Parse("f.yaml", fmt.Appendf(nil, file, url), []string{"N=5", "EVENTBUS_BUS_TOPICS_SHOP_ORDERS_REPLICAS=1"})
+		require.NoError(t, err)
+		return c
+	}
+	var none []string
+	set := settingsDriver{got: &none}
+	require.NoError(t, parse(file, "set://").Check(t.Context(), set))
+	bus, err := parse(file, "set://").Open(t.Context(), nil, set)
+	require.NoError(t, err)
+	require.NoError(t, bus.Shutdown(t.Context()))
+
+	err = parse(strings.ReplaceAll(file, "replicas: \"", "replica: \""), "set://").Check(t.Context(), set)
+	require.EqualError(t, err, `f.yaml:5:5: bus.topics.shop.bills: unknown setting "replica"; did you mean "replicas"?`)
+
+	err = parse(file, "mem://").Check(t.Context())
+	require.EqualError(t, err, "f.yaml:4:5: bus.topics.shop.orders: the driver of mem: has no settings of topics, and does not know: replicas\n"+
+		"f.yaml:5:5: bus.topics.shop.bills: the driver of mem: has no settings of topics, and does not know: replicas")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = parse(file, "mem://").Open(t.Context(), nil)
+	require.ErrorContains(t, err, "has no settings of topics")
+}
+
+func TestOpenErrorsSayWhere(t *testing.T) {
+	for _, c := range []struct{ url, want string }{
+		{"rediss+cluster://u:hunter2@h", `f.yaml:2:8: bus.url: has the scheme "rediss+cluster", which no driver given to Open serves; did you mean redis+cluster:?`},
+		{"mem:?max=1", `f.yaml:2:8: bus.url: open mem: inmemory: open: unknown parameter "max"; did you mean "max_bytes"?`},
+		{"redis://u:hunter2@h:1?x=1", `f.yaml:2:8: bus.url: open redis: redisstream: open: unknown parameter "x"; did you mean "db"?`},
+	} {
+		p, err := config.Parse("f.yaml", []byte("bus:\n  url: "+c.url), nil)
+		require.NoError(t, err)
+		_, err = p.Open(t.Context(), nil)
+		require.EqualError(t, err, c.want)
+	}
+	_, _, err := config.Open(t.Context(), filepath.Join(t.TempDir(), "none.yaml"), nil)
+	require.ErrorContains(t, err, "none.yaml: no such file or directory")
+}

@@ -1,0 +1,250 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/nearest"
+)
+
+// A decoder fills a model from a tree.
+type decoder struct {
+	*problems
+	environment map[string]string
+	places      map[string]place // of every key that is given, by its path
+}
+
+// join is a path with one key more.
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// value decodes n into v. at is the place of its key.
+func (d *decoder) value(n *node, at place, path string, f *field, v reflect.Value) {
+	if path != "" {
+		d.places[path] = n.place
+		if n.kind == mapping {
+			d.places[path] = at
+		}
+	}
+	if l, ok := asLeaf(v); ok {
+		d.leaf(n, path, f, l)
+		return
+	}
+	switch {
+	case n.kind == scalar && n.tag == "!!null":
+		d.add(n.place, path, "has no value; leave the key out, or give it keys")
+	case n.kind != mapping:
+		d.add(n.place, path, "is "+n.noun()+"; it must have keys below it")
+	case v.Kind() == reflect.Map:
+		d.names(n, path, f, v)
+	default:
+		d.keys(n, at, path, v)
+	}
+}
+
+// noun is what a node is.
+func (n *node) noun() string {
+	switch n.kind {
+	case list:
+		return "a list"
+	case mapping:
+		return "a mapping"
+	}
+	switch n.tag {
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "true or false"
+	case "!!timestamp":
+		return "a date"
+	case "!!str", "":
+		return "a text"
+	}
+	return "of a type of its own"
+}
+
+// keys decodes a mapping whose keys are known.
+func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
+	known := fields(v.Type())
+	var keys []string
+	for _, f := range known {
+		keys = append(keys, f.key)
+		e := n.entry(f.key)
+		if e != nil {
+			d.value(e.value, e.place, join(path, f.key), f, v.Field(f.index))
+		}
+		file, ok := f.file()
+		if !ok {
+			if e == nil && f.required {
+				d.add(at, path, f.key+" is missing")
+			}
+			continue
+		}
+		keys = append(keys, file)
+		from := n.entry(file)
+		switch {
+		case e != nil && from != nil:
+			d.add(later(e.place, from.place), path, f.key+" and "+file+" are both given")
+		case from != nil:
+			d.secretFile(from.value, join(path, file), f, v.Field(f.index))
+		case e == nil && f.required:
+			d.add(at, path, f.key+", or "+file+", is missing")
+		}
+	}
+	for _, e := range n.entries {
+		if !slices.Contains(keys, e.key) {
+			reason := quoted("unknown key ", e.key, "an unknown key")
+			if _, shown := show(e.key); shown {
+				reason += "; did you mean " + meant(e.key, keys) + "?"
+			}
+			d.add(e.place, path, reason)
+		}
+	}
+}
+
+// meant is the key that was probably meant: one that goes on where key ends, or
+// the nearest.
+func meant(key string, known []string) string {
+	if len(key) > 2 {
+		for _, k := range known {
+			if strings.HasPrefix(k, key) {
+				return k
+			}
+		}
+	}
+	return nearest.Of(key, known)
+}
+
+// later is the place that a reader comes to last.
+func later(a, b place) place {
+	if a.variable > b.variable || a.variable == b.variable && a.line > b.line {
+		return a
+	}
+	return b
+}
+
+// names decodes a mapping whose keys are names.
+func (d *decoder) names(n *node, path string, f *field, v reflect.Value) {
+	v.Set(reflect.MakeMap(v.Type()))
+	for _, e := range n.entries {
+		if backend.CheckName(e.key) != nil {
+			d.add(e.place, path, quoted("the key ", e.key, "a key")+": "+errBadName.Error())
+			continue
+		}
+		item := reflect.New(v.Type().Elem()).Elem()
+		d.value(e.value, e.place, join(path, e.key), f, item)
+		v.SetMapIndex(reflect.ValueOf(e.key), item)
+	}
+}
+
+// leaf decodes a single value.
+func (d *decoder) leaf(n *node, path string, f *field, l leaf) {
+	text, shown, ok := d.text(n, path, f, l)
+	if !ok {
+		return
+	}
+	if err := l.parse(text, f); err != nil {
+		d.add(n.place, path, shown+err.Error())
+	}
+}
+
+// text returns what n says, and what of it an error may show.
+func (d *decoder) text(n *node, path string, f *field, l leaf) (text, shown string, ok bool) {
+	isSecret := f.typ == reflect.TypeFor[secret]()
+	if s, ok := show(n.text); ok && !isSecret {
+		shown = s + ": "
+	}
+	switch {
+	case n.kind != scalar:
+		d.add(n.place, path, "is "+n.noun()+"; it must be: "+l.noun(f))
+		return "", "", false
+	case n.tag == "":
+		return n.text, shown, true
+	case n.tag == "!!null":
+		d.add(n.place, path, "has no value; leave the key out for its default")
+		return "", "", false
+	case !slices.Contains([]string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}, n.tag):
+		d.add(n.place, path, "is "+n.noun()+"; it must be: "+l.noun(f))
+		return "", "", false
+	}
+	text, used, err := expand(n.text, d.environment)
+	switch {
+	case err != nil:
+		d.add(n.place, path, err.Error())
+		return "", "", false
+	case used:
+		if shown != "" {
+			shown = strings.TrimSuffix(shown, ": ") + ", filled in: "
+		}
+		return text, shown, true
+	case l.form() == words && n.tag != "!!str":
+		d.add(n.place, path, shown+"is "+n.noun()+"; it must be: "+l.noun(f)+" (write it in quotes)")
+		return "", "", false
+	case l.form() == plain && n.tag == "!!str" && text != f.none && l.parse(text, f) == nil:
+		d.add(n.place, path, shown+"is a text; it must be: "+l.noun(f)+" (write it without quotes)")
+		return "", "", false
+	}
+	return text, shown, true
+}
+
+const maxSecret = 64 << 10
+
+// secretFile decodes a secret that is in a file of its own.
+func (d *decoder) secretFile(n *node, path string, f *field, v reflect.Value) {
+	d.places[path] = n.place
+	var t text
+	name, shown, ok := d.text(n, path, &field{}, &t)
+	if !ok {
+		return
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(d.file), name)
+	}
+	content, err := readSome(name, maxSecret)
+	if err != nil {
+		d.add(n.place, path, shown+err.Error())
+		return
+	}
+	content = strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
+	l, _ := asLeaf(v)
+	if err := l.parse(content, f); err != nil {
+		d.add(n.place, path, shown+"what the file holds: "+err.Error())
+	}
+}
+
+// readSome reads a small file. Its errors do not name it.
+func readSome(name string, most int64) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", unnamed(err)
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, most+1))
+	switch {
+	case err != nil:
+		return "", unnamed(err)
+	case int64(len(content)) > most:
+		return "", fmt.Errorf("larger than %d bytes", most)
+	}
+	return string(content), nil
+}
+
+// unnamed is an error of a file without its name.
+func unnamed(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return errors.New("cannot be read")
+}

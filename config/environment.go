@@ -1,0 +1,123 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/seed41896749/eventbus/internal/nearest"
+)
+
+// prefix begins every variable that stands for a key.
+const prefix = "EVENTBUS_BUS_"
+
+var toVariable = strings.NewReplacer(".", "_", "-", "_")
+
+// variable is what stands for a key: its path in upper case, dots and dashes as
+// underscores.
+func variable(path []string) string {
+	return "EVENTBUS_" + strings.ToUpper(toVariable.Replace(strings.Join(path, "_")))
+}
+
+// environment are variables in the form of os.Environ.
+func environment(list []string) map[string]string {
+	m := make(map[string]string, len(list))
+	for _, v := range list {
+		if name, value, ok := strings.Cut(v, "="); ok && name != "" {
+			m[name] = value
+		}
+	}
+	return m
+}
+
+// override puts what the environment says in place of what the file says.
+func override(root *node, environment map[string]string, p *problems) {
+	keys := map[string][][]string{} // by variable
+	var names []string
+	settable(reflect.TypeFor[model](), root, nil, func(path []string) {
+		v := variable(path)
+		if keys[v] == nil {
+			names = append(names, v)
+		}
+		keys[v] = append(keys[v], path)
+	})
+	var given []string
+	for name, value := range environment {
+		if strings.HasPrefix(name, prefix) && value != "" {
+			given = append(given, name)
+		}
+	}
+	slices.Sort(given)
+	for _, name := range given {
+		at := place{variable: name}
+		switch paths := keys[name]; len(paths) {
+		case 0:
+			p.add(at, "", fmt.Sprintf("stands for no key of %s; did you mean %s?", p.file, nearest.Of(name, names)))
+		case 1:
+			root.set(paths[0], &node{place: at, text: environment[name]})
+		default:
+			p.add(at, "", fmt.Sprintf("may stand for %s or for %s", strings.Join(paths[0], "."), strings.Join(paths[1], ".")))
+		}
+	}
+}
+
+// settable yields the path of every single value that t, with the names that n
+// has, may hold.
+func settable(t reflect.Type, n *node, path []string, yield func(path []string)) {
+	if _, ok := asLeaf(reflect.New(t).Elem()); ok {
+		yield(slices.Clone(path))
+		return
+	}
+	if t.Kind() == reflect.Map {
+		if n != nil {
+			for _, e := range n.entries {
+				settable(t.Elem(), e.value, append(path, e.key), yield)
+			}
+		}
+		return
+	}
+	for _, f := range fields(t) {
+		var value *node
+		if n != nil {
+			if e := n.entry(f.key); e != nil {
+				value = e.value
+			}
+		}
+		settable(f.typ, value, append(path, f.key), yield)
+		if file, ok := f.file(); ok {
+			yield(append(slices.Clone(path), file))
+		}
+	}
+}
+
+// set puts value at path, and makes mappings on the way. What is no mapping it
+// leaves, to be reported.
+func (n *node) set(path []string, value *node) {
+	if n.kind != mapping {
+		return
+	}
+	e := n.entry(path[0])
+	if len(path) > 1 {
+		if e == nil {
+			e = &entry{place: value.place, key: path[0], value: &node{place: value.place, kind: mapping}}
+			n.entries = append(n.entries, e)
+		}
+		e.value.set(path[1:], value)
+		return
+	}
+	// A secret of the environment takes the place of one of the file, whichever
+	// way either is given.
+	other := path[0] + "_file"
+	if of, ok := strings.CutSuffix(path[0], "_file"); ok {
+		other = of
+	}
+	if o := n.entry(other); o != nil && o.variable == "" {
+		n.remove(other)
+	}
+	if e == nil {
+		e = &entry{key: path[0]}
+		n.entries = append(n.entries, e)
+	}
+	e.place, e.value = value.place, value
+}

@@ -1,0 +1,275 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/config"
+)
+
+// head is what the rows below begin with, unless they begin with a name.
+const head = "bus:\n  url: \"mem:\"\n"
+
+// sub is a file with one subscription, whose keys begin in line 5, column 7.
+func sub(keys ...string) string {
+	return head + "  subscriptions:\n    s:\n      topic: t\n      group: g\n      " + strings.Join(keys, "\n      ")
+}
+
+func TestErrors(t *testing.T) {
+	const s = "bus.subscriptions.s"
+	for _, c := range []struct{ file, want string }{
+		// The form of the file.
+		{"", `f:1:1: is empty; it begins with "bus:"`},
+		{"# nothing\n", `f:1:1: is empty; it begins with "bus:"`},
+		{"~", `f:1:1: is empty; it begins with "bus:"`},
+		{"bus", `f:1:1: is a text; it must have keys below it`},
+		{"- bus", `f:1:1: is a list; it must have keys below it`},
+		{"service: x", "f:1:1: bus is missing\nf:1:1: unknown key \"service\"; did you mean bus?"},
+		{"bus:", `f:1:5: bus: has no value; leave the key out, or give it keys`},
+		{"bus: {url: ", "f:2:1: not YAML: did not find expected node content"},
+		{"bus:\n\turl: x", "f:2:1: not YAML: found character that cannot start any token"},
+		{"bus:\n  url: mem:\n", `f:2:11: not YAML: mapping values are not allowed in this context; a text that ends with a colon, or has one and a space in it, is written in quotes, such as "mem:"`},
+		{"bus: *hunter2", "f:1:6: an alias (*) has no anchor (&) before it"},
+		{"bus: \xff", "f:1:1: not YAML in UTF-8"},
+		{head + "---\nx: 1\n", "f:3:1: is a second document; one file is one bus"},
+		{head + "  url: x\n", `f:3:3: the key "url" is here a second time; the first is at line 2`},
+		{head + "  ? [a]\n  : b\n", "f:3:5: a key must be a word"},
+		{head + "  <<: 5\n", `f:3:7: "<<" takes a mapping, such as *name`},
+		{"bus: &b\n  url: \"mem:\"\n  topics: *b\n", "f:1:1: is nested too deep, or its aliases make it too large"},
+		{strings.Repeat(" ", 1<<20+1), "f:1:1: is larger than 1 MiB"},
+
+		// Keys.
+		{head + "  drain: 5s", `f:3:3: bus: unknown key "drain"; did you mean drain_timeout?`},
+		{head + "  servce: x", `f:3:3: bus: unknown key "servce"; did you mean service?`},
+		{head + "  redis://u:hunter2@h: x", `f:3:3: bus: an unknown key that is not shown, as it may be part of a secret`},
+		{"bus:\n  service: x", "f:1:1: bus: url, or url_file, is missing"},
+		{head + "  url_file: /x", "f:3:3: bus: url and url_file are both given"},
+		{sub("conurrency: 3"), "f:7:7: " + s + `: unknown key "conurrency"; did you mean concurrency?`},
+		{sub("retry:", "  atempts: 3"), "f:8:9: " + s + `.retry: unknown key "atempts"; did you mean attempts?`},
+		{head + "  subscriptions:\n    s: {group: g}", "f:4:5: " + s + ": topic is missing"},
+		{head + "  subscriptions:\n    a/b: {topic: t, group: g}", "f:4:5: bus.subscriptions: the key \"a/b\": a name has letters, digits, '_' and '-', joined by '.', and at most 200 bytes"},
+		{head + "  subscriptions:\n    s: t", "f:4:8: " + s + ": is a text; it must have keys below it"},
+		{head + "  subscriptions: [s]", "f:3:18: bus.subscriptions: is a list; it must have keys below it"},
+		{head + "  topics: {t: {replicas: [1]}}", "f:3:26: bus.topics.t.replicas: is a list; it must be: setting of the driver"},
+		{head + "  topics: {t: 3}", "f:3:15: bus.topics.t: is a number; it must have keys below it"},
+
+		// Texts.
+		{head + "  service:", "f:3:11: bus.service: has no value; leave the key out for its default"},
+		{head + "  service: 12", `f:3:12: bus.service: "12": is a number; it must be: text (write it in quotes)`},
+		{head + "  service: [x]", "f:3:12: bus.service: is a list; it must be: text"},
+		{head + "  service: {x: y}", "f:3:12: bus.service: is a mapping; it must be: text"},
+		{head + "  service: !secret x", `f:3:12: bus.service: is of a type of its own; it must be: text`},
+		{head + "  service: \"a\\nb\"", "f:3:12: bus.service: has a control character, or is not UTF-8"},
+		{head + "  service: " + strings.Repeat("x", 513), "f:3:12: bus.service: longer than 512 bytes"},
+		{head + "  service: ${NONE}", "f:3:12: bus.service: the variable NONE of the environment is not set"},
+		{head + "  service: a$b", "f:3:12: bus.service: a dollar begins ${VARIABLE}; a dollar itself is $$"},
+		{head + "  service: ${}", "f:3:12: bus.service: a dollar begins ${VARIABLE}; a dollar itself is $$"},
+		{sub("dead_letter: a b"), "f:7:20: " + s + `.dead_letter: "a b": a name has letters, digits, '_' and '-', joined by '.', and at most 200 bytes; or it is (discard)`},
+		{head + "  subscriptions:\n    s: {topic: 2024-01-01, group: g}", "f:4:16: " + s + `.topic: "2024-01-01": is a date; it must be: name (write it in quotes)`},
+		{head + "  subscriptions:\n    s: {topic: t, group: true}", "f:4:26: " + s + `.group: "true": is true or false; it must be: name (write it in quotes)`},
+		{sub("ack: on-sucess"), "f:7:12: " + s + `.ack: "on-sucess": not one of on-success, on-receive; did you mean on-success?`},
+		{sub("order: by-name"), "f:7:14: " + s + `.order: "by-name": not one of by-key, none, total; did you mean by-key?`},
+		{sub("start: lates"), "f:7:14: " + s + `.start: "lates": not one of earliest, latest; did you mean latest? Or: after POSITION`},
+		{sub("start: 17"), "f:7:14: " + s + `.start: "17": is a number; it must be: earliest, latest, after POSITION (write it in quotes)`},
+
+		// The URL, of which nothing is shown.
+		{"bus:\n  url: hunter2", "f:2:8: bus.url: a URL has a scheme, such as mem: or redis://host:6379"},
+		{"bus:\n  url: redis://u:hunter2%@h", "f:2:8: bus.url: not a URL (what is special in a password is escaped, such as %40 for @)"},
+		{"bus:\n  url: ''", "f:2:8: bus.url: empty"},
+		{"bus:\n  url: 17", "f:2:8: bus.url: is a number; it must be: URL (write it in quotes)"},
+		{"bus:\n  url: {hunter2: x}", "f:2:8: bus.url: is a mapping; it must be: URL"},
+		{"bus:\n  url: ${NONE}", "f:2:8: bus.url: the variable NONE of the environment is not set"},
+		{"bus:\n  url: ${WRONG}", "f:2:8: bus.url: a URL has a scheme, such as mem: or redis://host:6379"},
+		{"bus:\n  url_file: /nowhere/at-all", `f:2:13: bus.url_file: "/nowhere/at-all": no such file or directory`},
+		{"bus:\n  url_file: redis://u:hunter2@h", `f:2:13: bus.url_file: no such file or directory`},
+
+		// Numbers.
+		{head + "  max_pending: many", `f:3:16: bus.max_pending: "many": not a whole number, such as 10000`},
+		{head + "  max_pending: '16'", `f:3:16: bus.max_pending: "16": is a text; it must be: whole number (write it without quotes)`},
+		{head + "  max_pending: 1.5", `f:3:16: bus.max_pending: "1.5": not a whole number, such as 10000`},
+		{head + "  max_pending: 0x10", `f:3:16: bus.max_pending: "0x10": not a whole number, such as 10000`},
+		{head + "  max_pending: 010", `f:3:16: bus.max_pending: "010": not a whole number, such as 10000`},
+		{head + "  max_pending: 0", `f:3:16: bus.max_pending: "0": less than 1`},
+		{head + "  max_pending: -3", `f:3:16: bus.max_pending: "-3": less than 1`},
+		{head + "  max_pending: 99999999999", `f:3:16: bus.max_pending: "99999999999": more than 2147483647`},
+		{head + "  max_pending: 99999999999999999999", `f:3:16: bus.max_pending: "99999999999999999999": more than 2147483647`},
+		{head + "  max_pending: ${WRONG}", `f:3:16: bus.max_pending: "${WRONG}", filled in: not a whole number, such as 10000`},
+		{head + "  max_pending: redis://u:hunter2@h", `f:3:16: bus.max_pending: not a whole number, such as 10000`},
+		{sub("retry:", "  attempts: 0"), "f:8:19: " + s + `.retry.attempts: "0": less than 1; for none write unlimited`},
+		{sub("retry:", "  attempts: none"), "f:8:19: " + s + `.retry.attempts: "none": not a whole number or unlimited, such as 12`},
+		{sub("retry:", "  jitter: 20%"), "f:8:17: " + s + `.retry.jitter: "20%": not a number from 0 to 1, such as 0.2`},
+		{sub("retry:", "  jitter: 1.5"), "f:8:17: " + s + `.retry.jitter: "1.5": more than 1`},
+		{sub("retry:", "  jitter: .nan"), "f:8:17: " + s + `.retry.jitter: ".nan": not a number from 0 to 1, such as 0.2`},
+		{head + "  dedup: yes", `f:3:10: bus.dedup: "yes": neither true nor false`},
+		{head + "  dedup: 'true'", `f:3:10: bus.dedup: "true": is a text; it must be: true or false (write it without quotes)`},
+
+		// Durations.
+		{sub(`lease: "30"`), "f:7:14: " + s + `.lease: "30": missing unit, such as 30s`},
+		{sub("lease: 30"), "f:7:14: " + s + `.lease: "30": missing unit, such as 30s`},
+		{sub("lease: 0"), "f:7:14: " + s + `.lease: "0": less than 100ms`},
+		{sub("lease: 99ms"), "f:7:14: " + s + `.lease: "99ms": less than 100ms`},
+		{sub("lease: -1s"), "f:7:14: " + s + `.lease: "-1s": less than 100ms`},
+		{sub("lease: none"), "f:7:14: " + s + `.lease: "none": not a duration, such as 30s, 1m30s or 250ms`},
+		{sub("lease: 1d"), "f:7:14: " + s + `.lease: "1d": unknown unit "d"; there are h, m, s, ms, us and ns, as in 1m30s`},
+		{sub("lease: 30 sec"), "f:7:14: " + s + `.lease: "30 sec": unknown unit "sec"; there are h, m, s, ms, us and ns, as in 1m30s`},
+		{sub("lease: 9999999999h"), "f:7:14: " + s + `.lease: "9999999999h": more than 292 years`},
+		{sub("lease: [1s]"), "f:7:14: " + s + `.lease: is a list; it must be: duration`},
+		{sub("timeout: 0s"), "f:7:16: " + s + `.timeout: "0s": less than 1ms; for none write none`},
+		{sub("timeout: soon"), "f:7:16: " + s + `.timeout: "soon": not a duration or none, such as 30s, 1m30s or 250ms`},
+		{sub("retry: {backoff: 1s}"), "f:7:24: " + s + `.retry.backoff: "1s": not two durations, the first delay and the longest, such as 200ms..1m`},
+		{sub("retry: {backoff: 1..10}"), "f:7:24: " + s + `.retry.backoff: "1..10": the first delay: missing unit, such as 1s`},
+		{sub("retry: {backoff: 1s..10}"), "f:7:24: " + s + `.retry.backoff: "1s..10": the longest delay: missing unit, such as 10s`},
+		{sub("retry: {backoff: 1m..1s}"), "f:7:24: " + s + `.retry.backoff: "1m..1s": the longest delay is less than the first`},
+
+		// Sizes.
+		{sub("max_bytes: 1024"), "f:7:18: " + s + `.max_bytes: "1024": missing unit, such as 64MiB; bytes are 1024B`},
+		{sub("max_bytes: 64mib"), "f:7:18: " + s + `.max_bytes: "64mib": unknown unit; there are B, KB, MB, GB, KiB, MiB and GiB; did you mean MiB?`},
+		{sub("max_bytes: 64M"), "f:7:18: " + s + `.max_bytes: "64M": unknown unit; there are B, KB, MB, GB, KiB, MiB and GiB; did you mean MB?`},
+		{sub("max_bytes: 1.5GiB"), "f:7:18: " + s + `.max_bytes: "1.5GiB": not a size or none, a whole number and a unit, such as 64MiB`},
+		{sub("max_bytes: 0MB"), "f:7:18: " + s + `.max_bytes: "0MB": less than 1B; for none write none`},
+		{sub("max_bytes: 2000GiB"), "f:7:18: " + s + `.max_bytes: "2000GiB": more than 1024GiB`},
+		{sub("max_bytes: 99999999999999999999B"), "f:7:18: " + s + `.max_bytes: "99999999999999999999B": more than 1024GiB`},
+		{head + "  max_pending_bytes: none", `f:3:22: bus.max_pending_bytes: "none": not a size, a whole number and a unit, such as 64MiB`},
+
+		// What contradicts itself, as the bus sees it.
+		{sub("max_in_flight: 4", "concurrency: 8"), "f:7:22: " + s + ".max_in_flight: is 4, less than concurrency, 8"},
+		{sub("order: total", "concurrency: 2"), "f:8:20: " + s + ".concurrency: is 2, but total order needs 1"},
+		{sub("dead_letter: t"), "f:7:20: " + s + ".dead_letter: is the topic itself"},
+		{head + "  subscriptions:\n    s: {topic: t.dlq, group: g}", "f:4:5: " + s + ".dead_letter: must be given, since t.dlq is a dead-letter topic itself"},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			got, err := config.Parse("f", []byte(c.file), []string{"WRONG=hunter2"})
+			require.EqualError(t, err, c.want, c.file)
+			require.Nil(t, got)
+			require.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}
+
+// All errors come together, in the order of the file, the environment's last.
+func TestErrorsComeTogether(t *testing.T) {
+	_, err := config.Parse("f", []byte("bus:\n  subscriptions:\n    s: {lease: 3, topic: t}\n  servce: x\n  max_pending: 0\n"),
+		[]string{"EVENTBUS_BUS_Z=1", "EVENTBUS_BUS_MAX_PENDING_BYTES=3"})
+	require.EqualError(t, err, strings.Join([]string{
+		`f:1:1: bus: url, or url_file, is missing`,
+		`f:3:5: bus.subscriptions.s: group is missing`,
+		`f:3:16: bus.subscriptions.s.lease: "3": missing unit, such as 3s`,
+		`f:4:3: bus: unknown key "servce"; did you mean service?`,
+		`f:5:16: bus.max_pending: "0": less than 1`,
+		`EVENTBUS_BUS_MAX_PENDING_BYTES: bus.max_pending_bytes: "3": missing unit, such as 64MiB; bytes are 3B`,
+		`EVENTBUS_BUS_Z: stands for no key of f; did you mean EVENTBUS_BUS_URL?`,
+	}, "\n"))
+	var e *config.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, config.Error{File: "f", Line: 1, Column: 1, Path: "bus", Reason: "url, or url_file, is missing"}, *e)
+}
+
+// A secret is read from a file beside this one, without the line end that
+// editors add, and shown nowhere.
+func TestSecretFile(t *testing.T) {
+	dir := t.TempDir()
+	for content, want := range map[string]string{
+		"mem:":                       "",
+		"mem:\n":                     "",
+		"mem:\r\n":                   "",
+		"mem:\n\n":                   `"secret": what the file holds: not a URL`,
+		"hunter2":                    `"secret": what the file holds: a URL has a scheme`,
+		"":                           `"secret": what the file holds: empty`,
+		string(make([]byte, 65<<10)): `"secret": larger than 65536 bytes`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "secret"), []byte(content), 0o600))
+		c, err := config.Parse(filepath.Join(dir, "f"), []byte("bus:\n  url_file: secret"), nil)
+		if want != "" {
+			require.ErrorContains(t, err, "f:2:13: bus.url_file: "+want)
+			require.NotContains(t, err.Error(), "hunter2")
+			continue
+		}
+		require.NoError(t, err)
+		bus, err := c.Open(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, bus.Shutdown(t.Context()))
+	}
+}
+
+// No way of printing shows the URL.
+func TestSecretIsNotPrinted(t *testing.T) {
+	c, err := config.Parse("dir/f.yaml", []byte("bus:\n  url: redis://u:${PW}@h\n  subscriptions: {s: {topic: t, group: g}}"), []string{"PW=hunter2"})
+	require.NoError(t, err)
+	require.Equal(t, "config f.yaml: 1 subscriptions", c.String())
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		text := fmt.Sprintf(verb, c)
+		require.NotContains(t, text, "hunter2")
+		require.NotContains(t, text, fmt.Sprintf("%x", "hunter2"))
+	}
+	require.NotContains(t, c.Describe(), "hunter2")
+}
+
+func TestEnvironment(t *testing.T) {
+	const file = `bus:
+  url: redis://h
+  subscriptions:
+    billing: &b {topic: t, group: g, concurrency: 4}
+    billing-fast: {<<: *b, group: fast}
+    Audit.All: {topic: t, group: audit}
+`
+	concurrency := func(name string, environ ...string) int {
+		c, err := config.Parse("f", []byte(file), environ)
+		require.NoError(t, err)
+		_, o, err := c.Subscription(name)
+		require.NoError(t, err)
+		return o.Concurrency
+	}
+	require.Equal(t, 4, concurrency("billing"))
+	require.Equal(t, 9, concurrency("billing", "EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY=9"))
+	require.Equal(t, 4, concurrency("billing-fast", "EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY=9"), "what is shared in the file is not shared here")
+	require.Equal(t, 9, concurrency("billing-fast", "EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_FAST_CONCURRENCY=9"))
+	require.Equal(t, 9, concurrency("Audit.All", "EVENTBUS_BUS_SUBSCRIPTIONS_AUDIT_ALL_CONCURRENCY=9"))
+	require.Equal(t, 4, concurrency("billing", "EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY="), "empty is as not set")
+	require.Equal(t, 4, concurrency("billing", "EVENTBUS_URL=x", "EVENTBUS_REQUIRE_BROKERS=1", "EVENTBUS_BUSY=1", "=C:=x", "x"), "others are others'")
+
+	c, err := config.Parse("f", []byte(file), []string{
+		"EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_RETRY_ATTEMPTS=unlimited", "EVENTBUS_BUS_DEDUP=true", "EVENTBUS_BUS_SERVICE=a$b", "EVENTBUS_BUS_URL=mem:?once_window=1h",
+	})
+	require.NoError(t, err)
+	_, o, err := c.Subscription("billing")
+	require.NoError(t, err)
+	require.Equal(t, -1, o.Retry.MaxAttempts, "mappings that the file has not are made")
+	require.True(t, c.Options().Dedup)
+	require.Equal(t, "a$b", c.Options().Service, "what comes from the environment is not filled in")
+	bus, err := c.Open(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
+func TestEnvironmentErrors(t *testing.T) {
+	const file = "bus:\n  url: \"mem:\"\n  subscriptions:\n    a-b: {topic: t, group: g}\n    a_b: {topic: t, group: h}\n    c: 3\n"
+	for _, c := range []struct{ file, environ, want string }{
+		{head, "EVENTBUS_BUS_SERVCE=x", "EVENTBUS_BUS_SERVCE: stands for no key of f; did you mean EVENTBUS_BUS_SERVICE?"},
+		{head, "EVENTBUS_BUS_SUBSCRIPTIONS_NEW_TOPIC=x", "EVENTBUS_BUS_SUBSCRIPTIONS_NEW_TOPIC: stands for no key of f; did you mean EVENTBUS_BUS_"},
+		{file, "EVENTBUS_BUS_SUBSCRIPTIONS_A_B_TOPIC=x", "EVENTBUS_BUS_SUBSCRIPTIONS_A_B_TOPIC: may stand for bus.subscriptions.a-b.topic or for bus.subscriptions.a_b.topic"},
+		{file, "EVENTBUS_BUS_SUBSCRIPTIONS_C_LEASE=1s", "f:6:8: bus.subscriptions.c: is a number; it must have keys below it"},
+		{head, "EVENTBUS_BUS_PUBLISH_TIMEOUT=5", `EVENTBUS_BUS_PUBLISH_TIMEOUT: bus.publish_timeout: "5": missing unit, such as 5s`},
+		{head, "EVENTBUS_BUS_URL=hunter2", "EVENTBUS_BUS_URL: bus.url: a URL has a scheme, such as mem: or redis://host:6379"},
+		{head, "EVENTBUS_BUS_URL_FILE=/nowhere", `EVENTBUS_BUS_URL_FILE: bus.url_file: "/nowhere": no such file or directory`},
+		{"bus: {}", "EVENTBUS_BUS_URL_FILE=/nowhere\nEVENTBUS_BUS_URL=mem:", "EVENTBUS_BUS_URL_FILE: bus: url and url_file are both given"},
+		{"bus: x", "EVENTBUS_BUS_URL=mem:", "f:1:6: bus: is a text; it must have keys below it"},
+		{"x", "EVENTBUS_BUS_URL=mem:", "f:1:1: is a text; it must have keys below it"},
+	} {
+		_, err := config.Parse("f", []byte(c.file), strings.Split(c.environ, "\n"))
+		require.ErrorContains(t, err, c.want)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+	c, err := config.Parse("f", []byte("bus: {url_file: /nowhere}"), []string{"EVENTBUS_BUS_URL=mem:"})
+	require.NoError(t, err, "a URL of the environment takes the place of a file's")
+	require.NoError(t, c.Check(t.Context()))
+	_, err = config.Parse("f", nil, []string{"EVENTBUS_BUS_URL=mem:"})
+	require.ErrorContains(t, err, "is empty")
+	c, err = config.Parse("f", []byte("{}"), []string{"EVENTBUS_BUS_URL=men:"})
+	require.NoError(t, err)
+	require.EqualError(t, c.Check(t.Context()), `EVENTBUS_BUS_URL: bus.url: has the scheme "men", which no driver given to Open serves; did you mean mem:?`)
+}

@@ -1,0 +1,40 @@
+package config
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+)
+
+var reference = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+// expand replaces ${NAME} by the variable of the environment, and $$ by a
+// dollar. used reports whether there was a variable.
+func expand(text string, environment map[string]string) (expanded string, used bool, err error) {
+	var b strings.Builder
+	for {
+		i := strings.IndexByte(text, '$')
+		if i < 0 {
+			b.WriteString(text)
+			return b.String(), used, nil
+		}
+		b.WriteString(text[:i])
+		text = text[i:]
+		found := reference.FindStringSubmatch(text)
+		switch {
+		case strings.HasPrefix(text, "$$"):
+			b.WriteByte('$')
+			text = text[2:]
+		case found != nil:
+			value, ok := environment[found[1]]
+			if !ok {
+				return "", true, errors.New("the variable " + found[1] + " of the environment is not set")
+			}
+			b.WriteString(value)
+			text = text[len(found[0]):]
+			used = true
+		default:
+			return "", false, errors.New("a dollar begins ${VARIABLE}; a dollar itself is $$")
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// A model is what a file may hold. Its tags are the only description of the
+// keys: what reads the file, the schema and the documentation follow them.
+//
+//	key      the name in the file
+//	doc      what it means, a sentence
+//	default  what it is if it is left out, as it would be written
+//	option   the fields of package eventbus that it sets, with commas
+//	min      the least value
+//	none     a word that may stand in place of a value
+//	oneof    the words that it may be, with commas
+//	example  how it may be written, where default does not show it
+//	required it must be given
+//	each     of a mapping with names: what one entry is
+type model struct {
+	Bus bus `key:"bus" required:"true" doc:"The bus."`
+}
+
+type bus struct {
+	URL             secret                        `key:"url" required:"true" example:"redis://redis:6379" doc:"The backend. The scheme chooses the driver."`
+	Service         text                          `key:"service" option:"Options.Service" example:"shop" doc:"The name of the program: Source of events that have none."`
+	PublishTimeout  duration                      `key:"publish_timeout" default:"30s" min:"1ms" none:"none" option:"Options.PublishTimeout" doc:"Bounds a Publish, repeats included."`
+	DrainTimeout    duration                      `key:"drain_timeout" default:"25s" min:"1ms" none:"none" option:"Options.DrainTimeout" doc:"Bounds the shutdown at the end of Run."`
+	Dedup           flag                          `key:"dedup" default:"false" option:"Options.Dedup" doc:"Stores an event only once while the backend remembers its ID, so that repeating a Publish is safe. Refused where the backend does not remember."`
+	MaxPending      number                        `key:"max_pending" default:"10000" min:"1" option:"Options.MaxPending" doc:"How many events may wait to be published."`
+	MaxPendingBytes size                          `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"How large the events that wait to be published may be together."`
+	RejectWhenFull  flag                          `key:"reject_when_full" default:"false" option:"Options.RejectWhenFull" doc:"When too much waits, Publish returns ErrBackpressure; otherwise it waits."`
+	Topics          map[string]map[string]setting `key:"topics" doc:"Settings of single topics, as far as the driver has any. It refuses those that it does not know." each:"Settings of the topic of this name."`
+	Subscriptions   map[string]subscription       `key:"subscriptions" doc:"How the program consumes, by the name that it asks for." each:"How to consume one topic."`
+}
+
+type subscription struct {
+	Topic       name       `key:"topic" required:"true" example:"shop.orders" doc:"The topic to consume."`
+	Group       name       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all."`
+	Ack         ack        `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: when the handler has succeeded (at least once), or before it runs (at most once; what fails is discarded)."`
+	Order       order      `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: those of a key, none, or all."`
+	Start       start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins; one that exists goes on where it is. Beside the words: after POSITION."`
+	Concurrency number     `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
+	MaxInFlight number     `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. No less than concurrency, which is the default if it is more."`
+	MaxBytes    size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"How large what is held may be; one read may exceed it."`
+	Lease       duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a member that has gone silent before others get its events."`
+	Timeout     duration   `key:"timeout" default:"1m" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" doc:"Bounds one run of the handler."`
+	Retry       retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often a failing event is tried, and when."`
+	DeadLetter  deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for what fails for good. If it is left out: the topic with .dlq. The word (discard) lets such events go."`
+}
+
+type retry struct {
+	Attempts number `key:"attempts" default:"12" min:"1" none:"unlimited" option:"SubscribeOptions.Retry.MaxAttempts" doc:"How often a handler may fail before the event goes to the dead-letter topic."`
+	Backoff  span   `key:"backoff" default:"1s..10m" min:"1ms" option:"SubscribeOptions.Retry.Initial,SubscribeOptions.Retry.Max" doc:"The delay after the first failure, and the longest: each further one doubles it."`
+	Jitter   share  `key:"jitter" default:"0.2" option:"SubscribeOptions.Retry.Jitter" doc:"Spreads delays by up to this share either way; 0 is none."`
+}
+
+// A field is one key of the model.
+type field struct {
+	key, doc, fallback, example, least, none, each string
+	options, words                                 []string
+	required                                       bool
+	index                                          int
+	typ                                            reflect.Type
+}
+
+// fields are the keys of a struct of the model.
+func fields(t reflect.Type) []*field {
+	list := make([]*field, t.NumField())
+	for i := range list {
+		f := t.Field(i)
+		list[i] = &field{
+			key: f.Tag.Get("key"), doc: f.Tag.Get("doc"), fallback: f.Tag.Get("default"), example: f.Tag.Get("example"),
+			least: f.Tag.Get("min"), none: f.Tag.Get("none"), each: f.Tag.Get("each"),
+			options: split(f.Tag.Get("option")), words: split(f.Tag.Get("oneof")),
+			required: f.Tag.Get("required") != "", index: i, typ: f.Type,
+		}
+	}
+	return list
+}
+
+func split(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+// file returns the key of a file with the value, of a field that is a secret.
+func (f *field) file() (key string, ok bool) {
+	return f.key + "_file", f.typ == reflect.TypeFor[secret]()
+}
+
+// options are those of the bus that are data.
+func (b *bus) options() eventbus.Options {
+	return eventbus.Options{
+		Service:         string(b.Service),
+		PublishTimeout:  b.PublishTimeout.value(),
+		DrainTimeout:    b.DrainTimeout.value(),
+		Dedup:           bool(b.Dedup),
+		MaxPending:      int(b.MaxPending),
+		MaxPendingBytes: int(b.MaxPendingBytes),
+		RejectWhenFull:  bool(b.RejectWhenFull),
+	}
+}
+
+// options are those of a subscription that are data.
+func (s *subscription) options() eventbus.SubscribeOptions {
+	return eventbus.SubscribeOptions{
+		Group:       string(s.Group),
+		Ack:         eventbus.AckMode(s.Ack),
+		Order:       eventbus.Order(s.Order),
+		Start:       eventbus.Start(s.Start),
+		Concurrency: int(s.Concurrency),
+		MaxInFlight: int(s.MaxInFlight),
+		MaxBytes:    int64(s.MaxBytes),
+		Lease:       s.Lease.value(),
+		Timeout:     s.Timeout.value(),
+		Retry: eventbus.Retry{
+			MaxAttempts: int(s.Retry.Attempts),
+			Initial:     s.Retry.Backoff.Initial,
+			Max:         s.Retry.Backoff.Max,
+			Jitter:      float64(s.Retry.Jitter),
+		},
+		DeadLetter: string(s.DeadLetter),
+	}
+}

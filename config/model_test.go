@@ -1,0 +1,403 @@
+package config
+
+import (
+	"encoding/json"
+	commandline "flag"
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+)
+
+var update = commandline.Bool("update", false, "write what is generated: testdata/schema.json and the tables of docs/config.md")
+
+// notData are the options that only a program can give.
+var notData = []string{
+	"Options.Observer", "Options.Middleware", "Options.PublishMiddleware",
+	"SubscribeOptions.Limiter", "SubscribeOptions.Retry.Delay",
+}
+
+// every calls f with each field that holds a value of its own.
+func every(t reflect.Type, path string, v reflect.Value, f func(path string, v reflect.Value)) {
+	for i := range t.NumField() {
+		name := path + "." + t.Field(i).Name
+		if field := t.Field(i).Type; field.Kind() == reflect.Struct && !slices.Contains(notData, name) {
+			every(field, name, v.Field(i), f)
+			continue
+		}
+		f(name, v.Field(i))
+	}
+}
+
+// A new option is a key of the file, or stated here not to be data.
+func TestEveryOptionIsAKey(t *testing.T) {
+	keys := map[string]int{}
+	for _, o := range options {
+		keys[o.field]++
+	}
+	options := map[string]bool{"SubscribeOptions.Retry": true} // of which there are more below
+	check := func(path string, _ reflect.Value) {
+		options[path] = true
+		if slices.Contains(notData, path) {
+			require.Zero(t, keys[path], "%s is no data", path)
+			return
+		}
+		require.Equal(t, 1, keys[path], "%s is set by one key of config's model, or is listed as no data", path)
+	}
+	for _, o := range []any{eventbus.Options{}, eventbus.SubscribeOptions{}} {
+		every(reflect.TypeOf(o), reflect.TypeOf(o).Name(), reflect.ValueOf(o), check)
+	}
+	for field := range keys {
+		require.True(t, options[field], "%s exists", field)
+	}
+	for _, field := range notData {
+		require.True(t, options[field], "%s exists", field)
+	}
+}
+
+// all are the keys of t and below, by their path.
+func all(t reflect.Type, path string) map[string]*field {
+	m := map[string]*field{}
+	for _, f := range fields(t) {
+		p := join(path, f.key)
+		m[p] = f
+		switch _, isLeaf := asLeaf(reflect.New(f.typ).Elem()); {
+		case isLeaf:
+		case f.typ.Kind() == reflect.Struct:
+			for k, v := range all(f.typ, p) {
+				m[k] = v
+			}
+		case f.typ.Elem().Kind() == reflect.Struct:
+			for k, v := range all(f.typ.Elem(), p+".NAME") {
+				m[k] = v
+			}
+		}
+	}
+	return m
+}
+
+// Each key is described, and each default that is stated is what the bus takes.
+func TestStatedDefaults(t *testing.T) {
+	var m model
+	m.Bus.Subscriptions = map[string]subscription{}
+	var s subscription
+	for path, f := range all(reflect.TypeFor[model](), "") {
+		require.True(t, strings.HasSuffix(f.doc, "."), "%s is described in sentences", path)
+		if f.fallback == "" {
+			continue
+		}
+		v := reflect.ValueOf(&m.Bus).Elem()
+		if strings.HasPrefix(path, "bus.subscriptions.") {
+			v = reflect.ValueOf(&s).Elem()
+		}
+		if strings.Contains(path, ".retry.") {
+			v = reflect.ValueOf(&s.Retry).Elem()
+		}
+		l, ok := asLeaf(v.Field(f.index))
+		require.True(t, ok, path)
+		require.NoError(t, l.parse(f.fallback, f), path)
+	}
+	want, got := eventbus.Options{}.Effective(), m.Bus.options()
+	got.Observer, want.Observer = want.Observer, want.Observer
+	require.Equal(t, fmt.Sprintf("%+v", plainOptions(want)), fmt.Sprintf("%+v", plainOptions(got)))
+	s.Group = "g"
+	effective, err := eventbus.SubscribeOptions{Group: "g"}.Effective("t")
+	require.NoError(t, err)
+	effective.DeadLetter = ""
+	require.Equal(t, effective, s.options())
+}
+
+// plainOptions are without functions.
+func plainOptions(o eventbus.Options) eventbus.Options {
+	return eventbus.Options{
+		Service: o.Service, PublishTimeout: o.PublishTimeout, DrainTimeout: o.DrainTimeout, Dedup: o.Dedup,
+		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes, RejectWhenFull: o.RejectWhenFull,
+	}
+}
+
+// samples are a value for each key that sets an option, none the default.
+var samples = map[string]string{
+	"service": "x", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_pending": "7", "max_pending_bytes": "7MB", "reject_when_full": "true",
+	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
+	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x",
+}
+
+// Each key sets the option it is said to set, and no other.
+func TestEachKeySetsItsOption(t *testing.T) {
+	for _, o := range options {
+		if o.path == "retry" {
+			continue
+		}
+		sample, ok := samples[o.path]
+		require.True(t, ok, "a sample for %s", o.path)
+		text := sample
+		if name, rest, nested := strings.Cut(o.path, "."); nested {
+			text = "{" + rest + ": " + sample + "}"
+			require.Equal(t, "retry", name)
+		}
+		key, _, _ := strings.Cut(o.path, ".")
+		var file string
+		if strings.HasPrefix(o.field, "Options.") {
+			file = fmt.Sprintf("bus: {url: 'mem:', %s: %s, subscriptions: {s: {topic: t, group: g}}}", key, text)
+		} else {
+			group := ", group: g"
+			if key == "group" {
+				group = ""
+			}
+			file = fmt.Sprintf("bus: {url: 'mem:', subscriptions: {s: {topic: t%s, %s: %s}}}", group, key, text)
+		}
+		c, err := Parse("f", []byte(file), nil)
+		require.NoError(t, err, file)
+		_, so, err := c.Subscription("s")
+		require.NoError(t, err)
+		if key != "group" {
+			so.Group = ""
+		}
+		var set []string
+		note := func(path string, v reflect.Value) {
+			if !v.IsZero() {
+				set = append(set, path)
+			}
+		}
+		every(reflect.TypeFor[eventbus.Options](), "Options", reflect.ValueOf(c.Options()), note)
+		every(reflect.TypeFor[eventbus.SubscribeOptions](), "SubscribeOptions", reflect.ValueOf(so), note)
+		require.Contains(t, set, o.field)
+		for _, other := range set {
+			require.Contains(t, options, option{other, o.path})
+		}
+	}
+}
+
+// The schema is what editors have been given.
+func TestSchemaIsTheGoldenFile(t *testing.T) {
+	golden(t, "testdata/schema.json", string(Schema()))
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(name, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got, "if this is meant: go test ./config -update")
+}
+
+// Every key is in the documentation, as the model describes it.
+func TestDocs(t *testing.T) {
+	const name = "../docs/config.md"
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	tables := map[string]string{
+		"bus":          table(reflect.TypeFor[bus](), ""),
+		"subscription": table(reflect.TypeFor[subscription](), ""),
+	}
+	got := string(text)
+	for mark, table := range tables {
+		between := regexp.MustCompile(`(?s)(<!-- keys of ` + mark + ` -->\n).*?(<!-- end -->)`)
+		require.Regexp(t, between, got)
+		got = between.ReplaceAllStringFunc(got, func(found string) string {
+			return between.FindStringSubmatch(found)[1] + table + between.FindStringSubmatch(found)[2]
+		})
+	}
+	golden(t, name, got)
+	files := 0
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(got, -1) {
+		_, err := Parse("docs/config.md", []byte(block[1]), []string{"REDIS_PASSWORD=x"})
+		require.NoError(t, err, block[1])
+		files++
+	}
+	require.NotZero(t, files, "files that are shown")
+}
+
+// table is that of the keys of t.
+func table(t reflect.Type, path string) string {
+	var b strings.Builder
+	if path == "" {
+		b.WriteString("| key | value | default | meaning |\n|--|--|--|--|\n")
+	}
+	for _, f := range fields(t) {
+		l, isLeaf := asLeaf(reflect.New(f.typ).Elem())
+		if !isLeaf && f.typ.Kind() == reflect.Struct {
+			b.WriteString(table(f.typ, join(path, f.key)))
+			continue
+		}
+		noun, fallback := "names, see below", "–"
+		if isLeaf {
+			noun = strings.ReplaceAll(l.noun(f), "(discard)", "`(discard)`")
+		}
+		switch file, _ := f.file(); {
+		case f.required && file != "" && f.typ == reflect.TypeFor[secret]():
+			fallback = "this or `" + file + "` is required"
+		case f.required:
+			fallback = "required"
+		case f.fallback != "":
+			fallback = "`" + f.fallback + "`"
+		}
+		doc := f.doc
+		if !slices.Contains([]string{"", "1", "1B", "1ms"}, f.least) { // which is only that zero is not the default
+			doc += " At least " + f.least + "."
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", join(path, f.key), noun, fallback, doc)
+		if file, ok := f.file(); ok {
+			fmt.Fprintf(&b, "| `%s` | path | – | %s |\n", join(path, file), fileDoc(f))
+		}
+	}
+	return b.String()
+}
+
+// What the schema accepts is what Parse accepts, in these rows.
+func TestSchemaAgreesWithParse(t *testing.T) {
+	var s map[string]any
+	require.NoError(t, json.Unmarshal(Schema(), &s))
+	sub := func(keys string) string {
+		return `{"bus":{"url":"mem:","subscriptions":{"s":{"topic":"t","group":"g",` + keys + `}}}}`
+	}
+	for _, row := range []struct {
+		file string
+		good bool
+	}{
+		{`{"bus":{"url":"mem:"}}`, true},
+		{`{"bus":{"url_file":"testdata/url"}}`, true},
+		{`{"bus":{}}`, false},
+		{`{}`, false},
+		{`{"bus":{"url":"mem:","url_file":"testdata/url"}}`, false},
+		{`{"bus":{"url":"mem:","urll":"x"}}`, false},
+		{`{"bus":{"url":"mem:","service":"a"}}`, true},
+		{`{"bus":{"url":"mem:","service":3}}`, false},
+		{`{"bus":{"url":"mem:","dedup":true}}`, true},
+		{`{"bus":{"url":"mem:","dedup":"true"}}`, false},
+		{`{"bus":{"url":"mem:","dedup":"${YES}"}}`, true},
+		{`{"bus":{"url":"mem:","publish_timeout":"1m30s"}}`, true},
+		{`{"bus":{"url":"mem:","publish_timeout":"none"}}`, true},
+		{`{"bus":{"url":"mem:","publish_timeout":"30"}}`, false},
+		{`{"bus":{"url":"mem:","publish_timeout":30}}`, false},
+		{`{"bus":{"url":"mem:","max_pending":3}}`, true},
+		{`{"bus":{"url":"mem:","max_pending":"3"}}`, false},
+		{`{"bus":{"url":"mem:","max_pending":0}}`, false},
+		{`{"bus":{"url":"mem:","max_pending":1.5}}`, false},
+		{`{"bus":{"url":"mem:","max_pending":"${THREE}"}}`, true},
+		{`{"bus":{"url":"mem:","max_pending_bytes":"64MiB"}}`, true},
+		{`{"bus":{"url":"mem:","max_pending_bytes":"64mb"}}`, false},
+		{`{"bus":{"url":"mem:","max_pending_bytes":"none"}}`, false},
+		{`{"bus":{"url":"mem:","topics":{"a.b":{"replicas":3,"storage":"file","x":true}}}}`, true},
+		{`{"bus":{"url":"mem:","topics":{"a.b":{"replicas":[3]}}}}`, false},
+		{`{"bus":{"url":"mem:","topics":{"a..b":{}}}}`, false},
+		{`{"bus":{"url":"mem:","subscriptions":{"s":{"topic":"t"}}}}`, false},
+		{`{"bus":{"url":"mem:","subscriptions":{"s":{"topic":"t","group":"g h"}}}}`, false},
+		{`{"bus":{"url":"mem:","subscriptions":{"a b":{"topic":"t","group":"g"}}}}`, false},
+		{sub(`"ack":"on-receive"`), true},
+		{sub(`"ack":"manual"`), false},
+		{sub(`"order":"total"`), true},
+		{sub(`"order":"by-name"`), false},
+		{sub(`"start":"after 17-0"`), true},
+		{sub(`"start":"after "`), false},
+		{sub(`"start":"tomorrow"`), false},
+		{sub(`"max_bytes":"none"`), true},
+		{sub(`"lease":"none"`), false},
+		{sub(`"dead_letter":"(discard)"`), true},
+		{sub(`"dead_letter":"(drop)"`), false},
+		{sub(`"retry":{"attempts":"unlimited","backoff":"1s..1m","jitter":0.5}`), true},
+		{sub(`"retry":{"attempts":"none"}`), false},
+		{sub(`"retry":{"attempts":0}`), false},
+		{sub(`"retry":{"backoff":"1s"}`), false},
+		{sub(`"retry":{"jitter":2}`), false},
+		{sub(`"retry":{"tries":2}`), false},
+		{sub(`"retry":[]`), false},
+	} {
+		var v any
+		require.NoError(t, json.Unmarshal([]byte(row.file), &v), row.file)
+		require.Equal(t, row.good, accepts(t, s, s, v), "schema: %s", row.file)
+		_, err := Parse("f", []byte(row.file), []string{"YES=true", "THREE=3"})
+		require.Equal(t, row.good, err == nil, "Parse: %s: %v", row.file, err)
+	}
+}
+
+// accepts is as much of JSON Schema as ours uses; more of it fails the test.
+func accepts(t *testing.T, root, s map[string]any, v any) bool {
+	object, isObject := v.(map[string]any)
+	text, isText := v.(string)
+	number, isNumber := v.(float64)
+	_, isBool := v.(bool)
+	good := true
+	for keyword, arg := range s {
+		switch keyword {
+		case "$schema", "$defs", "title", "description", "examples", "default":
+			continue
+		case "type":
+			one := false
+			kinds, many := arg.([]any)
+			if !many {
+				kinds = []any{arg}
+			}
+			for _, kind := range kinds {
+				is := map[any]bool{
+					"object": isObject, "string": isText, "number": isNumber, "boolean": isBool,
+					"integer": isNumber && number == float64(int(number)),
+				}
+				one = one || is[kind]
+			}
+			good = good && one
+		case "$ref":
+			name := strings.TrimPrefix(arg.(string), "#/$defs/")
+			good = good && accepts(t, root, root["$defs"].(map[string]any)[name].(map[string]any), v)
+		case "enum":
+			good = good && slices.Contains(arg.([]any), v)
+		case "const":
+			good = good && arg == v
+		case "anyOf", "oneOf":
+			n := 0
+			for _, a := range arg.([]any) {
+				if accepts(t, root, a.(map[string]any), v) {
+					n++
+				}
+			}
+			good = good && n > 0 && (keyword == "anyOf" || n == 1)
+		case "pattern":
+			good = good && (!isText || regexp.MustCompile(arg.(string)).MatchString(text))
+		case "minLength":
+			good = good && (!isText || float64(len(text)) >= arg.(float64))
+		case "maxLength":
+			good = good && (!isText || float64(len(text)) <= arg.(float64))
+		case "minimum":
+			good = good && (!isNumber || number >= arg.(float64))
+		case "maximum":
+			good = good && (!isNumber || number <= arg.(float64))
+		case "required":
+			for _, key := range arg.([]any) {
+				_, has := object[key.(string)]
+				good = good && (!isObject || has)
+			}
+		case "propertyNames":
+			for key := range object {
+				good = good && accepts(t, root, arg.(map[string]any), key)
+			}
+		case "properties":
+			for key, p := range arg.(map[string]any) {
+				if value, has := object[key]; has {
+					good = good && accepts(t, root, p.(map[string]any), value)
+				}
+			}
+		case "additionalProperties":
+			known, _ := s["properties"].(map[string]any)
+			for key, value := range object {
+				if _, is := known[key]; is {
+					continue
+				}
+				more, isSchema := arg.(map[string]any)
+				good = good && isSchema && accepts(t, root, more, value)
+			}
+		default:
+			t.Fatalf("the schema uses %q, which this test does not know", keyword)
+		}
+	}
+	return good
+}

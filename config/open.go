@@ -1,0 +1,123 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// ours are the drivers of this project.
+func ours() []backend.Driver { return []backend.Driver{inmemory.Driver{}, redisstream.Driver{}} }
+
+// Open opens the bus. Change, if it is not nil, adds what is not data: it gets
+// what the file says, and what it leaves stands. Without drivers those of this
+// project are taken. ctx bounds opening.
+func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drivers ...backend.Driver) (*eventbus.Bus, error) {
+	d, err := c.driver(ctx, drivers)
+	if err != nil {
+		return nil, err
+	}
+	o := c.Options()
+	if change != nil {
+		change(&o)
+	}
+	bus, err := eventbus.Open(ctx, c.bus.URL.reveal(), o, d)
+	if err != nil {
+		return nil, c.opened(err)
+	}
+	return bus, nil
+}
+
+// Check says whether one of drivers, or of those of this project if none is
+// given, serves the URL and knows the settings of topics. It asks no broker.
+func (c *Config) Check(ctx context.Context, drivers ...backend.Driver) error {
+	_, err := c.driver(ctx, drivers)
+	return err
+}
+
+// opened places an error of opening: it concerns the URL if nothing else.
+func (c *Config) opened(err error) *Error {
+	e := c.placed("bus", err)
+	if e.Path != "bus" {
+		return e
+	}
+	if f, ok := errors.AsType[*eventbus.FieldError](err); ok && f.Field == "url" {
+		e.Reason = f.Reason
+	}
+	e.Reason = strings.TrimPrefix(e.Reason, "eventbus: ")
+	for _, path := range []string{"bus.url", "bus.url_file"} {
+		if at, given := c.places[path]; given {
+			e.Path, e.Line, e.Column, e.Variable = path, at.line, at.column, at.variable
+		}
+	}
+	return e
+}
+
+// driver returns the driver that serves the URL, with the settings of topics.
+func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.Driver, error) {
+	if len(drivers) == 0 {
+		drivers = ours()
+	}
+	var chosen backend.Driver
+	tried := make([]backend.Driver, len(drivers))
+	for i, d := range drivers {
+		tried[i] = scout{Driver: d, chosen: &chosen}
+	}
+	_, err := eventbus.Open(ctx, c.bus.URL.reveal(), eventbus.Options{}, tried...)
+	if chosen == nil {
+		return nil, c.opened(err)
+	}
+	p := &problems{file: c.file}
+	for _, topic := range slices.Sorted(maps.Keys(c.bus.Topics)) {
+		settings := make(map[string]string, len(c.bus.Topics[topic]))
+		for k, v := range c.bus.Topics[topic] {
+			settings[k] = string(v)
+		}
+		next, err := configured(chosen, topic, settings)
+		if err != nil {
+			p.list = append(p.list, c.placed("bus.topics."+topic, err))
+			continue
+		}
+		chosen = next
+	}
+	return chosen, p.err()
+}
+
+// configured gives a driver the settings of a topic.
+func configured(d backend.Driver, topic string, settings map[string]string) (backend.Driver, error) {
+	if len(settings) == 0 {
+		return d, nil
+	}
+	if t, ok := d.(backend.TopicConfigurer); ok {
+		return t.ConfigureTopic(topic, settings)
+	}
+	names := strings.Join(slices.Sorted(maps.Keys(settings)), ", ")
+	return nil, &unsupportedError{"the driver of " + d.Schemes()[0] + ": has no settings of topics, and does not know: " + names}
+}
+
+// An unsupportedError matches errors.ErrUnsupported.
+type unsupportedError struct{ reason string }
+
+func (e *unsupportedError) Error() string { return e.reason }
+func (e *unsupportedError) Unwrap() error { return errors.ErrUnsupported }
+
+// A scout finds out which driver would open a URL, and opens nothing.
+type scout struct {
+	backend.Driver
+	chosen *backend.Driver
+}
+
+var errNotOpened = errors.New("not to be opened")
+
+func (s scout) Open(context.Context, *url.URL) (backend.Backend, error) {
+	*s.chosen = s.Driver
+	return nil, errNotOpened
+}

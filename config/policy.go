@@ -1,0 +1,183 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// Describe says in words what comes of the options of the bus, defaults included.
+func (c *Config) Describe() string {
+	o := c.Options().Effective()
+	full := "then Publish waits"
+	if o.RejectWhenFull {
+		full = "then Publish is refused"
+	}
+	parts := []string{
+		"each Publish " + within(o.PublishTimeout),
+		fmt.Sprintf("at most %s events or %s wait to be published, %s", thousands(o.MaxPending), byteCount(int64(o.MaxPendingBytes)), full),
+	}
+	if o.Dedup {
+		parts = append(parts, "an event is stored once while the backend remembers its ID")
+	}
+	return strings.Join(append(parts, "the shutdown after Run "+within(o.DrainTimeout)), "; ")
+}
+
+// DescribeSubscription says in words what comes of the subscription name, defaults
+// included, and what it comes to at worst.
+func (c *Config) DescribeSubscription(name string) (string, error) {
+	s, ok := c.bus.Subscriptions[name]
+	if !ok {
+		return "", c.unknown(name)
+	}
+	o, err := s.options().Effective(string(s.Topic))
+	if err != nil {
+		return "", c.placed(subscriptionPath(name), err)
+	}
+	parts := []string{strings.Join([]string{string(s.Topic), "group " + o.Group, fmt.Sprintf("%s at a time", thousands(o.Concurrency)), inOrder(o.Order)}, ", ")}
+	if o.Start != eventbus.StartEarliest {
+		parts = append(parts, begins(o.Start))
+	}
+	if o.Ack == eventbus.AckOnReceive {
+		parts = append(parts, "acknowledged before it runs, so what fails is discarded", eachRun(o.Timeout))
+	} else {
+		parts = append(parts, "acknowledged on success", eachRun(o.Timeout), failing(o))
+	}
+	held := "at most " + thousands(o.MaxInFlight) + " events"
+	if o.MaxBytes > 0 {
+		held += " or " + byteCount(o.MaxBytes)
+	}
+	return strings.Join(append(parts, held+" held", "others get them when this member is silent for "+short(o.Lease)), "; "), nil
+}
+
+func within(d time.Duration) string {
+	if d < 0 {
+		return "takes as long as it takes"
+	}
+	return "takes at most " + short(d)
+}
+
+func inOrder(o eventbus.Order) string {
+	switch o {
+	case eventbus.OrderTotal:
+		return "in order"
+	case eventbus.Unordered:
+		return "in no order"
+	default:
+		return "in order of keys"
+	}
+}
+
+func begins(s eventbus.Start) string {
+	if s == eventbus.StartLatest {
+		return "a new group begins with what is published from then on"
+	}
+	return "a new group begins after the position given"
+}
+
+func eachRun(timeout time.Duration) string {
+	if timeout < 0 {
+		return "each run as long as it takes"
+	}
+	return "each run at most " + short(timeout)
+}
+
+// failing says what becomes of an event that fails every time.
+func failing(o eventbus.SubscribeOptions) string {
+	then := "to " + o.DeadLetter
+	if o.DeadLetter == eventbus.DiscardDeadLetters {
+		then = "discarded"
+	}
+	if o.Retry.MaxAttempts < 0 {
+		return fmt.Sprintf("attempts without end, %s to %s apart; what fails for good %s",
+			short(o.Retry.Initial), short(o.Retry.Max), strings.Replace(then, "to ", "goes to ", 1))
+	}
+	if o.Retry.MaxAttempts == 1 {
+		return "one attempt, then " + then
+	}
+	usual, worst := delays(o.Retry)
+	words := fmt.Sprintf("up to %s attempts over about %s", thousands(o.Retry.MaxAttempts), short(usual))
+	if o.Timeout > 0 {
+		words += fmt.Sprintf(" (at worst %s, if each runs into its timeout)", short(plus(worst, times(o.Timeout, o.Retry.MaxAttempts))))
+	} else {
+		words += fmt.Sprintf(" (at worst %s, and the time of the runs, which has no bound)", short(worst))
+	}
+	return words + ", then " + then
+}
+
+// delays are the sum of the delays between all attempts, and the most that it is
+// with jitter. What an event waits for a free handler is not in it.
+func delays(r eventbus.Retry) (usual, worst time.Duration) {
+	d := r.Initial
+	for i := 1; i < r.MaxAttempts; i++ {
+		if d = min(d, r.Max); d == r.Max {
+			usual = plus(usual, times(d, r.MaxAttempts-i))
+			break
+		}
+		usual, d = plus(usual, d), plus(d, d)
+	}
+	spread := float64(usual) * max(r.Jitter, 0)
+	if spread >= math.MaxInt64 {
+		return usual, math.MaxInt64
+	}
+	return usual, plus(usual, time.Duration(spread))
+}
+
+// plus and times stay at the longest duration there is.
+func plus(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+func times(d time.Duration, n int) time.Duration {
+	if d > 0 && time.Duration(n) > math.MaxInt64/d {
+		return math.MaxInt64
+	}
+	return d * time.Duration(n)
+}
+
+// short is a duration without what does not matter.
+func short(d time.Duration) string {
+	if d > 10*time.Minute {
+		d = d.Round(time.Second)
+	}
+	if d > 100*24*time.Hour {
+		return "more than " + thousands(int(d/(24*time.Hour))) + " days"
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// byteCount is a size in the largest unit that needs no fraction.
+func byteCount(n int64) string {
+	for _, u := range []struct {
+		name string
+		size int64
+	}{{"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"KB", 1e3}} {
+		if n >= u.size && n%u.size == 0 {
+			return thousands(int(n/u.size)) + " " + u.name
+		}
+	}
+	return thousands(int(n)) + " bytes"
+}
+
+// thousands writes a number with commas.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

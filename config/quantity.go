@@ -1,0 +1,272 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus/internal/nearest"
+)
+
+// orNone is a noun and the word that may stand in its place.
+func orNone(noun string, f *field) string {
+	if f.none != "" {
+		return noun + " or " + f.none
+	}
+	return noun
+}
+
+// schemaOrNone adds the word that may stand in place of a value.
+func schemaOrNone(s schema, f *field) schema {
+	if f.none == "" {
+		return s
+	}
+	return schema{"anyOf": []schema{s, {"const": f.none}}}
+}
+
+// A number is a whole number; -1 is none.
+type number int
+
+const maxNumber = math.MaxInt32
+
+var digits = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
+
+func (n *number) parse(s string, f *field) error {
+	if f.none != "" && s == f.none {
+		*n = -1
+		return nil
+	}
+	if !digits.MatchString(s) {
+		return errors.New(orNone("not a whole number", f) + exampleOf(f))
+	}
+	v, err := strconv.Atoi(s)
+	if err != nil || v > maxNumber {
+		return fmt.Errorf("more than %d", maxNumber)
+	}
+	if least, _ := strconv.Atoi(f.least); v < least {
+		return tooLittle(f)
+	}
+	*n = number(v)
+	return nil
+}
+
+// tooLittle names the least value, and the word for none.
+func tooLittle(f *field) error {
+	reason := "less than " + f.least
+	if f.none != "" {
+		reason += "; for none write " + f.none
+	}
+	return errors.New(reason)
+}
+
+func exampleOf(f *field) string {
+	if f.fallback == "" {
+		return ""
+	}
+	return ", such as " + f.fallback
+}
+
+func (*number) noun(f *field) string { return orNone("whole number", f) }
+func (*number) schema(f *field) schema {
+	least, _ := strconv.Atoi(f.least)
+	return schemaOrNone(schema{"type": "integer", "minimum": least, "maximum": maxNumber}, f)
+}
+func (*number) form() form { return plain }
+
+// A share is from 0 to 1; negative is 0, as zero is the default.
+type share float64
+
+var decimal = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+
+func (h *share) parse(s string, f *field) error {
+	v, err := strconv.ParseFloat(s, 64)
+	switch {
+	case err != nil || !decimal.MatchString(s):
+		return errors.New("not a number from 0 to 1" + exampleOf(f))
+	case v > 1:
+		return errors.New("more than 1")
+	case v == 0:
+		v = -1
+	}
+	*h = share(v)
+	return nil
+}
+
+func (*share) noun(*field) string   { return "number from 0 to 1" }
+func (*share) schema(*field) schema { return schema{"type": "number", "minimum": 0, "maximum": 1} }
+func (*share) form() form           { return plain }
+
+// A duration has units; negative is none.
+type duration time.Duration
+
+func (d *duration) value() time.Duration { return time.Duration(*d) }
+
+func (d *duration) parse(s string, f *field) error {
+	if f.none != "" && s == f.none {
+		*d = -1
+		return nil
+	}
+	v, err := parseDuration(s, f)
+	if err != nil {
+		return err
+	}
+	*d = duration(v)
+	return nil
+}
+
+const durationPattern = `([0-9]+(\.[0-9]+)?(h|m|s|ms|us|µs|ns))+`
+
+var (
+	durationForm = regexp.MustCompile(`^` + durationPattern + `$`)
+	bareNumber   = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]+)?$`)
+	withUnit     = regexp.MustCompile(`^[0-9.]+ ?([A-Za-z]{1,12})$`)
+)
+
+// parseDuration reads a positive duration of at least f.least.
+func parseDuration(s string, f *field) (time.Duration, error) {
+	if !durationForm.MatchString(s) {
+		return 0, notDuration(s, f)
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, errors.New("more than 292 years")
+	}
+	if least, _ := time.ParseDuration(f.least); v < least {
+		return 0, tooLittle(f)
+	}
+	return v, nil
+}
+
+// notDuration says what is wrong with what has not the form of a duration.
+func notDuration(s string, f *field) error {
+	number, bad := strconv.ParseFloat(s, 64)
+	unit := withUnit.FindStringSubmatch(s)
+	switch {
+	case bad == nil && number <= 0, strings.HasPrefix(s, "-") && durationForm.MatchString(s[1:]):
+		return tooLittle(f)
+	case bareNumber.MatchString(s):
+		return errors.New("missing unit, such as " + s + "s")
+	case unit != nil:
+		return fmt.Errorf("unknown unit %q; there are h, m, s, ms, us and ns, as in 1m30s", unit[1])
+	}
+	return errors.New(orNone("not a duration", f) + ", such as 30s, 1m30s or 250ms")
+}
+
+func (*duration) noun(f *field) string { return orNone("duration", f) }
+func (*duration) schema(f *field) schema {
+	return schemaOrNone(schema{"type": "string", "pattern": "^" + durationPattern + "$"}, f)
+}
+func (*duration) form() form { return anyForm }
+
+// A span is the first delay and the longest.
+type span struct{ Initial, Max time.Duration }
+
+func (p *span) parse(s string, f *field) error {
+	first, last, ok := strings.Cut(s, "..")
+	if !ok {
+		return errors.New("not two durations, the first delay and the longest, such as 200ms..1m")
+	}
+	initial, err := parseDuration(first, f)
+	if err != nil {
+		return fmt.Errorf("the first delay: %w", err)
+	}
+	longest, err := parseDuration(last, f)
+	if err != nil {
+		return fmt.Errorf("the longest delay: %w", err)
+	}
+	if longest < initial {
+		return errors.New("the longest delay is less than the first")
+	}
+	*p = span{initial, longest}
+	return nil
+}
+
+func (*span) noun(*field) string { return "two durations" }
+func (*span) schema(*field) schema {
+	return schema{"type": "string", "pattern": `^` + durationPattern + `\.\.` + durationPattern + `$`}
+}
+func (*span) form() form { return anyForm }
+
+// A size is a number of bytes with a unit; -1 is none.
+type size int64
+
+// units of sizes, the longest names first.
+var units = []struct {
+	name  string
+	bytes uint64
+}{
+	{"KiB", 1 << 10},
+	{"MiB", 1 << 20},
+	{"GiB", 1 << 30},
+	{"KB", 1e3},
+	{"MB", 1e6},
+	{"GB", 1e9},
+	{"B", 1},
+}
+
+const (
+	sizePattern = `[0-9]+(KiB|MiB|GiB|KB|MB|GB|B)`
+	maxSize     = 1 << 40
+)
+
+func (b *size) parse(s string, f *field) error {
+	if f.none != "" && s == f.none {
+		*b = -1
+		return nil
+	}
+	if bareNumber.MatchString(s) {
+		if strings.HasPrefix(s, "-") {
+			return tooLittle(f)
+		}
+		return errors.New("missing unit, such as " + exampleSize(f) + "; bytes are " + s + "B")
+	}
+	end := strings.LastIndexFunc(s, func(r rune) bool { return '0' <= r && r <= '9' }) + 1
+	unit := s[end:]
+	n, err := strconv.ParseUint(s[:end], 10, 63)
+	if errors.Is(err, strconv.ErrSyntax) || unit == "" {
+		return errors.New(orNone("not a size", f) + ", a whole number and a unit, such as " + exampleSize(f))
+	}
+	for _, u := range units {
+		if u.name != unit {
+			continue
+		}
+		switch {
+		case err != nil || n > maxSize/u.bytes:
+			return errors.New("more than 1024GiB")
+		case n == 0:
+			return tooLittle(f)
+		}
+		*b = size(n * u.bytes)
+		return nil
+	}
+	return fmt.Errorf("unknown unit; there are B, KB, MB, GB, KiB, MiB and GiB; did you mean %s?", nearestUnit(unit))
+}
+
+func exampleSize(f *field) string {
+	if f.fallback != "" {
+		return f.fallback
+	}
+	return "64MiB"
+}
+
+// nearestUnit is the unit meant, whatever the case of its letters.
+func nearestUnit(unit string) string {
+	names := make([]string, len(units))
+	for i, u := range units {
+		if strings.EqualFold(u.name, strings.TrimSpace(unit)) || strings.EqualFold(u.name, unit+"B") {
+			return u.name
+		}
+		names[i] = u.name
+	}
+	return nearest.Of(unit, names)
+}
+
+func (*size) noun(f *field) string { return orNone("size", f) }
+func (*size) schema(f *field) schema {
+	return schemaOrNone(schema{"type": "string", "pattern": "^" + sizePattern + "$"}, f)
+}
+func (*size) form() form { return anyForm }

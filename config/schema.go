@@ -1,0 +1,99 @@
+package config
+
+import (
+	"encoding/json"
+	"reflect"
+)
+
+// A schema is an object of JSON Schema.
+type schema map[string]any
+
+// Schema returns the form of a file as JSON Schema, draft 2020-12, for editors
+// and for checks before a deployment.
+func Schema() []byte {
+	root := object(reflect.TypeFor[model]())
+	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	root["title"] = "Configuration of an event bus"
+	root["$defs"] = schema{"filledIn": schema{
+		"description": "A text with ${VARIABLE} of the environment.",
+		"type":        "string", "pattern": `\$\{[A-Za-z_][A-Za-z0-9_]*\}`,
+	}}
+	text, err := json.MarshalIndent(root, "", "  ")
+	if err != nil {
+		panic("config: " + err.Error()) // maps, texts and numbers only
+	}
+	return append(text, '\n')
+}
+
+// object is the schema of a struct of the model.
+func object(t reflect.Type) schema {
+	properties := schema{}
+	o := schema{"type": "object", "additionalProperties": false, "properties": properties}
+	var required []string
+	for _, f := range fields(t) {
+		s := described(valueSchema(f.typ, f), f)
+		properties[f.key] = s
+		file, ok := f.file()
+		switch {
+		case ok:
+			properties[file] = schema{"type": "string", "minLength": 1, "description": fileDoc(f)}
+			if f.required {
+				o["oneOf"] = []schema{{"required": []string{f.key}}, {"required": []string{file}}}
+			}
+		case f.required:
+			required = append(required, f.key)
+		}
+	}
+	if required != nil {
+		o["required"] = required
+	}
+	return o
+}
+
+// fileDoc describes the key of a file with a secret.
+func fileDoc(f *field) string {
+	return "The path of a file that holds " + f.key + ", in its place. A relative one begins where this file is."
+}
+
+func valueSchema(t reflect.Type, f *field) schema {
+	if l, ok := asLeaf(reflect.New(t).Elem()); ok {
+		s := l.schema(f)
+		if s["type"] == "string" && s["pattern"] == nil || t == reflect.TypeFor[setting]() {
+			return s // takes ${VARIABLE} anyway
+		}
+		return schema{"anyOf": []schema{s, {"$ref": "#/$defs/filledIn"}}}
+	}
+	if t.Kind() == reflect.Map {
+		return schema{
+			"type":                 "object",
+			"propertyNames":        (*name)(nil).schema(nil),
+			"additionalProperties": eachSchema(t.Elem(), f),
+		}
+	}
+	return object(t)
+}
+
+// eachSchema is that of the entries of a mapping with names.
+func eachSchema(t reflect.Type, f *field) schema {
+	s := valueSchema(t, f)
+	if f.each != "" && t.Kind() != reflect.String {
+		s["description"] = f.each
+	}
+	return s
+}
+
+// described adds what people want to know.
+func described(s schema, f *field) schema {
+	s["description"] = f.doc
+	if f.example != "" {
+		s["examples"] = []string{f.example}
+	}
+	if f.fallback != "" {
+		var v any
+		if json.Unmarshal([]byte(f.fallback), &v) != nil {
+			v = f.fallback
+		}
+		s["default"] = v
+	}
+	return s
+}

@@ -1,0 +1,182 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/nearest"
+)
+
+// A text is any words on one line.
+type text string
+
+const maxText = 512
+
+func (t *text) parse(s string, _ *field) error {
+	switch {
+	case len(s) > maxText:
+		return fmt.Errorf("longer than %d bytes", maxText)
+	case !utf8.ValidString(s) || strings.IndexFunc(s, unicode.IsControl) >= 0:
+		return errors.New("has a control character, or is not UTF-8")
+	}
+	*t = text(s)
+	return nil
+}
+
+func (*text) noun(*field) string     { return "text" }
+func (*text) schema(f *field) schema { return schema{"type": "string", "maxLength": maxText} }
+func (*text) form() form             { return words }
+
+// A name is that of a topic or a group.
+type name string
+
+const namePattern = `[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*`
+
+func (n *name) parse(s string, _ *field) error {
+	if backend.CheckName(s) != nil {
+		return errBadName
+	}
+	*n = name(s)
+	return nil
+}
+
+var errBadName = fmt.Errorf("a name has letters, digits, '_' and '-', joined by '.', and at most %d bytes", backend.MaxName)
+
+func (*name) noun(*field) string { return "name" }
+func (*name) schema(*field) schema {
+	return schema{"type": "string", "pattern": "^" + namePattern + "$", "maxLength": backend.MaxName}
+}
+func (*name) form() form { return words }
+
+// A secret is a URL with a password. Nothing that prints values can print it.
+type secret struct{ reveal func() string }
+
+func (s *secret) parse(text string, _ *field) error {
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return errors.New("empty")
+	case err != nil:
+		return errors.New("not a URL (what is special in a password is escaped, such as %40 for @)")
+	case u.Scheme == "":
+		return errors.New("a URL has a scheme, such as mem: or redis://host:6379")
+	}
+	s.reveal = func() string { return text }
+	return nil
+}
+
+func (*secret) noun(*field) string   { return "URL" }
+func (*secret) schema(*field) schema { return schema{"type": "string", "minLength": 1} }
+func (*secret) form() form           { return words }
+
+// A setting is the driver's to understand.
+type setting string
+
+func (s *setting) parse(text string, f *field) error {
+	*s = setting(text)
+	return nil
+}
+
+func (*setting) noun(*field) string { return "setting of the driver" }
+func (*setting) schema(*field) schema {
+	return schema{"type": []string{"string", "number", "boolean"}}
+}
+func (*setting) form() form { return anyForm }
+
+// A flag is true or false.
+type flag bool
+
+func (b *flag) parse(s string, _ *field) error {
+	if s != "true" && s != "false" {
+		return errors.New("neither true nor false")
+	}
+	*b = s == "true"
+	return nil
+}
+
+func (*flag) noun(*field) string   { return "true or false" }
+func (*flag) schema(*field) schema { return schema{"type": "boolean"} }
+func (*flag) form() form           { return plain }
+
+// choose returns the index of s among the words of f.
+func choose(s string, f *field) (int, error) {
+	for i, w := range f.words {
+		if s == w {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("not one of %s; did you mean %s?", strings.Join(f.words, ", "), nearest.Of(s, f.words))
+}
+
+func oneOf(f *field) schema { return schema{"enum": f.words} }
+
+// An ack is an eventbus.AckMode.
+type ack eventbus.AckMode
+
+func (a *ack) parse(s string, f *field) error {
+	i, err := choose(s, f)
+	*a = ack([]eventbus.AckMode{eventbus.AckOnSuccess, eventbus.AckOnReceive}[i])
+	return err
+}
+
+func (*ack) noun(f *field) string   { return strings.Join(f.words, ", ") }
+func (*ack) schema(f *field) schema { return oneOf(f) }
+func (*ack) form() form             { return words }
+
+// An order is an eventbus.Order.
+type order eventbus.Order
+
+func (o *order) parse(s string, f *field) error {
+	i, err := choose(s, f)
+	*o = order([]eventbus.Order{eventbus.OrderByKey, eventbus.Unordered, eventbus.OrderTotal}[i])
+	return err
+}
+
+func (*order) noun(f *field) string   { return strings.Join(f.words, ", ") }
+func (*order) schema(f *field) schema { return oneOf(f) }
+func (*order) form() form             { return words }
+
+// A start is an eventbus.Start.
+type start eventbus.Start
+
+func (p *start) parse(s string, f *field) error {
+	if position, ok := strings.CutPrefix(s, "after "); ok && strings.TrimSpace(position) != "" {
+		*p = start(eventbus.Start(backend.StartAfter(strings.TrimSpace(position))))
+		return nil
+	}
+	i, err := choose(s, f)
+	if err != nil {
+		return fmt.Errorf("%w Or: after POSITION", err)
+	}
+	*p = start([]eventbus.Start{eventbus.StartEarliest, eventbus.StartLatest}[i])
+	return nil
+}
+
+func (*start) noun(f *field) string { return strings.Join(f.words, ", ") + ", after POSITION" }
+func (*start) schema(f *field) schema {
+	return schema{"anyOf": []schema{oneOf(f), {"type": "string", "pattern": "^after .*[^ ]"}}}
+}
+func (*start) form() form { return words }
+
+// A deadLetter is a topic, or eventbus.DiscardDeadLetters.
+type deadLetter string
+
+func (d *deadLetter) parse(s string, f *field) error {
+	if s != eventbus.DiscardDeadLetters && backend.CheckName(s) != nil {
+		return fmt.Errorf("%w; or it is %s", errBadName, eventbus.DiscardDeadLetters)
+	}
+	*d = deadLetter(s)
+	return nil
+}
+
+func (*deadLetter) noun(*field) string { return "name or (discard)" }
+func (*deadLetter) schema(*field) schema {
+	return schema{"type": "string", "pattern": `^(` + namePattern + `|\(discard\))$`, "maxLength": backend.MaxName}
+}
+func (*deadLetter) form() form { return words }

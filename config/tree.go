@@ -1,0 +1,198 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// What a file may have at most. Aliases count as what they stand for.
+const (
+	maxFile  = 1 << 20 // bytes
+	maxNodes = 10_000
+	maxDepth = 20
+)
+
+// A kind is what a node is.
+type kind uint8
+
+const (
+	scalar kind = iota
+	mapping
+	list
+)
+
+// A node is a value of the file, aliases and merges resolved.
+type node struct {
+	place
+	kind    kind
+	tag     string // of a scalar, such as "!!int"; empty: from the environment
+	text    string // of a scalar
+	entries []*entry
+}
+
+// An entry is a key of a mapping, and its value.
+type entry struct {
+	place
+	key   string
+	value *node
+}
+
+// entry returns the entry of key, or nil.
+func (n *node) entry(key string) *entry {
+	for _, e := range n.entries {
+		if e.key == key {
+			return e
+		}
+	}
+	return nil
+}
+
+// remove takes away the entry of key.
+func (n *node) remove(key string) {
+	n.entries = slices.DeleteFunc(n.entries, func(e *entry) bool { return e.key == key })
+}
+
+// readTree reads YAML. It returns nil if the file has not the form of YAML, or
+// is no mapping; what is wrong is in p.
+func readTree(data []byte, p *problems) *node {
+	start := place{line: 1, column: 1}
+	if len(data) > maxFile {
+		p.add(start, "", "is larger than 1 MiB")
+		return nil
+	}
+	loader, err := yaml.NewLoader(bytes.NewReader(data))
+	if err != nil {
+		p.add(start, "", "cannot be read")
+		return nil
+	}
+	var document, second yaml.Node
+	switch err := loader.Load(&document); {
+	case errors.Is(err, io.EOF):
+		p.add(start, "", `is empty; it begins with "bus:"`)
+		return nil
+	case err != nil:
+		p.add(syntax(err))
+		return nil
+	}
+	switch err := loader.Load(&second); {
+	case errors.Is(err, io.EOF):
+	case err != nil:
+		p.add(syntax(err))
+		return nil
+	default:
+		p.add(place{line: max(second.Line, 1), column: max(second.Column, 1)}, "", "is a second document; one file is one bus")
+		return nil
+	}
+	r := reader{problems: p}
+	if len(document.Content) != 1 {
+		p.add(start, "", `is empty; it begins with "bus:"`)
+		return nil
+	}
+	root := r.node(document.Content[0], 0)
+	switch {
+	case r.tooMuch:
+		p.add(start, "", "is nested too deep, or its aliases make it too large")
+		return nil
+	case root.kind == scalar && root.tag == "!!null":
+		p.add(start, "", `is empty; it begins with "bus:"`)
+		return nil
+	}
+	return root
+}
+
+// syntax says where a file is not YAML, and nothing of what stands there.
+func syntax(err error) (place, string, string) {
+	e, ok := errors.AsType[*yaml.LoadError](err)
+	if !ok {
+		return place{line: 1, column: 1}, "", "is not YAML"
+	}
+	at := place{line: max(e.Mark.Line, 1), column: max(e.Mark.Column, 1)}
+	switch {
+	case strings.Contains(e.Message, "anchor"):
+		return at, "", "an alias (*) has no anchor (&) before it"
+	case e.Stage == yaml.ScannerStage || e.Stage == yaml.ParserStage:
+		reason := "not YAML: " + e.Message
+		if strings.Contains(reason, "mapping values") {
+			reason += `; a text that ends with a colon, or has one and a space in it, is written in quotes, such as "mem:"`
+		}
+		return at, "", reason
+	}
+	return at, "", "not YAML in UTF-8"
+}
+
+// A reader makes nodes of YAML's.
+type reader struct {
+	problems *problems
+	nodes    int
+	tooMuch  bool
+}
+
+func (r *reader) node(y *yaml.Node, depth int) *node {
+	at := place{line: y.Line, column: y.Column}
+	if r.nodes++; r.nodes > maxNodes || depth > maxDepth {
+		r.tooMuch = true
+		return &node{place: at}
+	}
+	switch y.Kind {
+	case yaml.AliasNode:
+		return r.node(y.Alias, depth+1)
+	case yaml.SequenceNode:
+		return &node{place: at, kind: list}
+	case yaml.MappingNode:
+		return r.mapping(y, depth)
+	default:
+		return &node{place: at, tag: y.Tag, text: y.Value}
+	}
+}
+
+func (r *reader) mapping(y *yaml.Node, depth int) *node {
+	n := &node{place: place{line: y.Line, column: y.Column}, kind: mapping}
+	var merged []*node
+	for i := 0; i+1 < len(y.Content) && !r.tooMuch; i += 2 {
+		key, value := y.Content[i], y.Content[i+1]
+		at := place{line: key.Line, column: key.Column}
+		switch {
+		case key.Tag == "!!merge":
+			merged = append(merged, r.merged(value, depth)...)
+		case key.Kind != yaml.ScalarNode || key.Tag == "!!null":
+			r.problems.add(at, "", "a key must be a word")
+		default:
+			if before := n.entry(key.Value); before != nil {
+				r.problems.add(at, "", quoted("the key ", key.Value, "a key")+" is here a second time; the first is at "+before.String())
+				continue
+			}
+			n.entries = append(n.entries, &entry{place: at, key: key.Value, value: r.node(value, depth+1)})
+		}
+	}
+	for _, m := range merged {
+		for _, e := range m.entries {
+			if n.entry(e.key) == nil {
+				n.entries = append(n.entries, e)
+			}
+		}
+	}
+	return n
+}
+
+// merged are the mappings that "<<" names.
+func (r *reader) merged(y *yaml.Node, depth int) []*node {
+	from := []*yaml.Node{y}
+	if y.Kind == yaml.SequenceNode {
+		from = y.Content
+	}
+	var found []*node
+	for _, f := range from {
+		n := r.node(f, depth+1)
+		if n.kind != mapping {
+			r.problems.add(place{line: f.Line, column: f.Column}, "", `"<<" takes a mapping, such as *name`)
+			continue
+		}
+		found = append(found, n)
+	}
+	return found
+}
