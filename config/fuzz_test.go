@@ -30,7 +30,7 @@ func FuzzParse(f *testing.F) {
 			hidden(t, text, secret, err.Error(), fmt.Sprintf("%+v", err))
 			return
 		}
-		asJSON, _ := json.Marshal(c)
+		asJSON, _ := json.Marshal(map[string]any{"config": c})
 		hidden(t, text, secret, c.Describe(), fmt.Sprintf("%v %+v %#v %s", c, c, c, c), string(asJSON))
 		for _, name := range c.Subscriptions() {
 			words, err := c.DescribeSubscription(name)

@@ -88,13 +88,13 @@ func eachRun(timeout time.Duration) string {
 
 // failing says what becomes of an event that fails every time.
 func failing(o eventbus.SubscribeOptions) string {
-	then := "to " + o.DeadLetter
+	then, goes := "to "+o.DeadLetter, "goes to "+o.DeadLetter
 	if o.DeadLetter == eventbus.DiscardDeadLetters {
-		then = "discarded"
+		then, goes = "discarded", "is discarded"
 	}
 	if o.Retry.MaxAttempts < 0 {
 		return fmt.Sprintf("attempts without end, %s to %s apart; what fails for good %s",
-			short(o.Retry.Initial), short(o.Retry.Max), strings.Replace(then, "to ", "goes to ", 1))
+			short(o.Retry.Initial), short(o.Retry.Max), goes)
 	}
 	if o.Retry.MaxAttempts == 1 {
 		return "one attempt, then " + then
@@ -102,7 +102,7 @@ func failing(o eventbus.SubscribeOptions) string {
 	usual, worst := delays(o.Retry)
 	words := fmt.Sprintf("up to %s attempts over about %s", thousands(o.Retry.MaxAttempts), short(usual))
 	if o.Timeout > 0 {
-		words += fmt.Sprintf(" (at worst %s, if each runs into its timeout)", short(plus(worst, times(o.Timeout, o.Retry.MaxAttempts))))
+		words += fmt.Sprintf(" (at worst %s, if each finds a free handler and runs into its timeout)", short(plus(worst, times(o.Timeout, o.Retry.MaxAttempts))))
 	} else {
 		words += fmt.Sprintf(" (at worst %s, and the time of the runs, which has no bound)", short(worst))
 	}
@@ -144,7 +144,7 @@ func times(d time.Duration, n int) time.Duration {
 
 // short is a duration without what does not matter.
 func short(d time.Duration) string {
-	if d > 10*time.Minute {
+	if d > time.Minute {
 		d = d.Round(time.Second)
 	}
 	if d > 100*24*time.Hour {

@@ -29,7 +29,9 @@ func TestTheDocsShowRealCommands(t *testing.T) {
 				require.NoError(t, cmd.ParseFlags(rest), part)
 				require.NoError(t, cmd.ValidateRequiredFlags(), part)
 				require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), part)
-				shown[cmd.Name()] = true
+				for ; cmd.HasParent(); cmd = cmd.Parent() {
+					shown[cmd.Name()] = true
+				}
 			}
 		}
 	}

@@ -28,7 +28,7 @@ func newRoot(drivers []backend.Driver) *cobra.Command {
 	root.AddCommand(
 		newPub(drivers, asJSON), newSub(drivers, asJSON), newTail(drivers),
 		newTopics(drivers, asJSON), newGroups(drivers, asJSON), newPing(drivers, asJSON),
-		newDemo(drivers, asJSON), newVersion(asJSON),
+		newConfig(drivers, asJSON), newDemo(drivers, asJSON), newVersion(asJSON),
 	)
 	return root
 }
