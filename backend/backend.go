@@ -158,7 +158,8 @@ type Driver interface {
 type TopicConfigurer interface {
 	// ConfigureTopic returns a driver like this one that opens backends which
 	// create topic with settings. It asks no broker. A setting that it does not
-	// know it refuses by its name, and so a value that is wrong. What becomes of
-	// a topic that exists already is the backend's to say.
+	// know, or whose value is wrong, it refuses by its name; values it does not
+	// show, as they may be secrets. What becomes of a topic that exists already
+	// is the backend's to say.
 	ConfigureTopic(topic string, settings map[string]string) (Driver, error)
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"math"
 	"reflect"
 	"strings"
 
@@ -102,7 +103,7 @@ func (b *bus) options() eventbus.Options {
 		DrainTimeout:    b.DrainTimeout.value(),
 		Dedup:           bool(b.Dedup),
 		MaxPending:      int(b.MaxPending),
-		MaxPendingBytes: int(b.MaxPendingBytes),
+		MaxPendingBytes: int(min(b.MaxPendingBytes, math.MaxInt)),
 		RejectWhenFull:  bool(b.RejectWhenFull),
 	}
 }

@@ -38,7 +38,9 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	if err != nil {
 		return "", c.placed(subscriptionPath(name), err)
 	}
-	parts := []string{strings.Join([]string{string(s.Topic), "group " + o.Group, fmt.Sprintf("%s at a time", thousands(o.Concurrency)), inOrder(o.Order)}, ", ")}
+	parts := []string{strings.Join([]string{
+		string(s.Topic), "group " + o.Group + c.sharedWith(name), thousands(o.Concurrency) + " at a time", inOrder(o.Order),
+	}, ", ")}
 	if o.Start != eventbus.StartEarliest {
 		parts = append(parts, begins(o.Start))
 	}
@@ -52,6 +54,21 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 		held += " or " + byteCount(o.MaxBytes)
 	}
 	return strings.Join(append(parts, held+" held", "others get them when this member is silent for "+short(o.Lease)), "; "), nil
+}
+
+// sharedWith names the subscriptions that get a part of the same events.
+func (c *Config) sharedWith(name string) string {
+	s := c.bus.Subscriptions[name]
+	var others []string
+	for _, other := range c.Subscriptions() {
+		if o := c.bus.Subscriptions[other]; other != name && o.Topic == s.Topic && o.Group == s.Group {
+			others = append(others, other)
+		}
+	}
+	if others == nil {
+		return ""
+	}
+	return " (its events are shared with " + strings.Join(others, ", ") + ")"
 }
 
 func within(d time.Duration) string {
@@ -148,7 +165,7 @@ func short(d time.Duration) string {
 		d = d.Round(time.Second)
 	}
 	if d > 100*24*time.Hour {
-		return "more than " + thousands(int(d/(24*time.Hour))) + " days"
+		return "more than " + thousands(int64(d/(24*time.Hour))) + " days"
 	}
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -167,15 +184,15 @@ func byteCount(n int64) string {
 		size int64
 	}{{"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"KB", 1e3}} {
 		if n >= u.size && n%u.size == 0 {
-			return thousands(int(n/u.size)) + " " + u.name
+			return thousands(n/u.size) + " " + u.name
 		}
 	}
-	return thousands(int(n)) + " bytes"
+	return thousands(n) + " bytes"
 }
 
 // thousands writes a number with commas.
-func thousands(n int) string {
-	s := strconv.Itoa(n)
+func thousands[N int | int64](n N) string {
+	s := strconv.FormatInt(int64(n), 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}

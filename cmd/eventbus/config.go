@@ -65,7 +65,7 @@ func newConfigCheck(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 
 // checkFailed writes each error on a line of its own, as compilers do.
 func checkFailed(cmd *cobra.Command, err error, args []string) error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // as Load and Check return it
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return fmt.Errorf("config check: %w", err)
 	}

@@ -1,0 +1,74 @@
+package config_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/config"
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A program subscribes by the names of its file, and adds in code what is not
+// data.
+func ExampleOpen() {
+	ctx := context.Background()
+	bus, cfg, err := config.Open(ctx, "testdata/eventbus.yaml", func(o *eventbus.Options) {
+		o.Observer = observer.Observer{Handled: func(observer.Handled) {}}
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	billed := make(chan string)
+	_, err = cfg.Subscribe(ctx, bus, "billing", func(_ context.Context, d *eventbus.Delivery) error {
+		billed <- d.Topic + " from " + d.Source
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("nobody handles:", cfg.Unused())
+
+	topic, o, err := cfg.Subscription("audit")
+	if err != nil {
+		log.Fatal(err)
+	}
+	o.Limiter = limiter.Both(64, 1<<20)
+	if _, err := bus.Subscribe(ctx, topic, o, func(context.Context, *eventbus.Delivery) error { return nil }); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("nobody handles:", cfg.Unused())
+
+	if err := bus.Publish(ctx, "shop.orders", &eventbus.Event{}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("billed:", <-billed)
+	fmt.Println(bus.Shutdown(ctx))
+	// Output:
+	// nobody handles: [audit]
+	// nobody handles: []
+	// billed: shop.orders from shop
+	// <nil>
+}
+
+// All errors come together, each with its place.
+func ExampleParse() {
+	_, err := config.Parse("eventbus.yaml", []byte(`
+bus:
+  url: redis://shop:${REDIS_PASSWORD}@redis
+  subscriptions:
+    billing:
+      topic: shop.orders
+      group: billing
+      lease: "30"
+      conurrency: 16
+`), []string{"EVENTBUS_BUS_SUBSCRIPTIONS_BILING_LEASE=1m"})
+	fmt.Println(err)
+	// Output:
+	// eventbus.yaml:3:8: bus.url: the variable REDIS_PASSWORD of the environment is not set
+	// eventbus.yaml:8:14: bus.subscriptions.billing.lease: "30": missing unit, such as 30s
+	// eventbus.yaml:9:7: bus.subscriptions.billing: unknown key "conurrency"; did you mean concurrency?
+	// EVENTBUS_BUS_SUBSCRIPTIONS_BILING_LEASE: stands for no key of eventbus.yaml; did you mean EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_LEASE?
+}
