@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -196,6 +197,24 @@ func TestSecretFile(t *testing.T) {
 	}
 }
 
+// A password that was taken for a URL is not shown as its scheme.
+func TestNoSchemeIsShownThatMayBeASecret(t *testing.T) {
+	c, err := config.Parse("f", []byte("bus:\n  url: hunter2:x"), nil)
+	require.NoError(t, err)
+	require.EqualError(t, c.Check(t.Context()), "f:2:8: bus.url: has a scheme, not shown as it may be part of a secret, that no driver serves; "+
+		"there are mem, redis, rediss, unix, redis+sentinel, redis+cluster")
+	require.ErrorIs(t, c.Check(t.Context()), errors.ErrUnsupported)
+}
+
+// A colon at the end needs quotes in YAML; this form does not.
+func TestMemoryWithoutQuotes(t *testing.T) {
+	c, err := config.Parse("f", []byte("bus:\n  url: mem://"), nil)
+	require.NoError(t, err)
+	bus, err := c.Open(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
 // No way of printing shows the URL.
 func TestSecretIsNotPrinted(t *testing.T) {
 	c, err := config.Parse("dir/f.yaml", []byte("bus:\n  url: redis://u:${PW}@h\n  subscriptions: {s: {topic: t, group: g}}"), []string{"PW=hunter2"})
@@ -269,7 +288,7 @@ func TestEnvironmentErrors(t *testing.T) {
 	require.NoError(t, c.Check(t.Context()))
 	_, err = config.Parse("f", nil, []string{"EVENTBUS_BUS_URL=mem:"})
 	require.ErrorContains(t, err, "is empty")
-	c, err = config.Parse("f", []byte("{}"), []string{"EVENTBUS_BUS_URL=men:"})
+	c, err = config.Parse("f", []byte("{}"), []string{"EVENTBUS_BUS_URL=men://"})
 	require.NoError(t, err)
 	require.EqualError(t, c.Check(t.Context()), `EVENTBUS_BUS_URL: bus.url: has the scheme "men", which no driver given to Open serves; did you mean mem:?`)
 }

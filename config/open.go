@@ -61,6 +61,21 @@ func (c *Config) opened(err error) *Error {
 	return e
 }
 
+// unserved says that no driver serves the URL. What is before the colon of a text
+// without "://" may be a password that was taken for a URL: it is not shown.
+func (c *Config) unserved(err error, drivers []backend.Driver) *Error {
+	e := c.opened(err)
+	if errors.Is(err, errors.ErrUnsupported) && !strings.Contains(c.bus.URL.reveal(), "://") {
+		var known []string
+		for _, d := range drivers {
+			known = append(known, d.Schemes()...)
+		}
+		e.Reason = "has a scheme, not shown as it may be part of a secret, that no driver serves; there are " + strings.Join(known, ", ")
+		e.Err = errors.ErrUnsupported
+	}
+	return e
+}
+
 // driver returns the driver that serves the URL, with the settings of topics.
 func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.Driver, error) {
 	if len(drivers) == 0 {
@@ -73,7 +88,7 @@ func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.
 	}
 	_, err := eventbus.Open(ctx, c.bus.URL.reveal(), eventbus.Options{}, tried...)
 	if chosen == nil {
-		return nil, c.opened(err)
+		return nil, c.unserved(err, drivers)
 	}
 	p := &problems{file: c.file}
 	for _, topic := range slices.Sorted(maps.Keys(c.bus.Topics)) {
