@@ -2,26 +2,33 @@ package engine
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// attempts counts for a backend that does not. It remembers what failed, and
-// forgets something if that is too much: what it forgets is tried more often.
+// attempts counts what a backend does not: attempts, or receipts that are not to
+// count as one. It forgets something if that is too much: of the first what it
+// forgets is tried more often, of the second less often.
 type attempts struct {
 	mu     sync.Mutex
-	failed map[string]int // by position
+	failed map[string]int // by position: attempts that came to nothing
+	spared map[string]int // by position: receipts that do not count
+	some   atomic.Bool    // something was spared
 }
 
 const maxCounted = 1 << 16
 
 // of returns which attempt a delivery is.
 func (a *attempts) of(d *backend.Delivery) int {
-	if d.Attempt > 0 {
+	if d.Attempt > 0 && !a.some.Load() {
 		return d.Attempt
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if d.Attempt > 0 {
+		return max(d.Attempt-a.spared[d.Position], 1)
+	}
 	return a.failed[d.Position] + 1
 }
 
@@ -32,24 +39,40 @@ func (a *attempts) note(d *backend.Delivery, attempt int) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failed == nil {
-		a.failed = map[string]int{}
+	remember(&a.failed, d.Position, attempt)
+}
+
+// spare remembers a receipt that is not to count, of a backend that counts all.
+func (a *attempts) spare(d *backend.Delivery) {
+	if d.Attempt == 0 {
+		return
 	}
-	for p := range a.failed {
-		if len(a.failed) < maxCounted {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	remember(&a.spared, d.Position, a.spared[d.Position]+1)
+	a.some.Store(true)
+}
+
+func remember(counts *map[string]int, position string, n int) {
+	if *counts == nil {
+		*counts = map[string]int{}
+	}
+	for p := range *counts {
+		if len(*counts) < maxCounted {
 			break
 		}
-		delete(a.failed, p)
+		delete(*counts, p)
 	}
-	a.failed[d.Position] = attempt
+	(*counts)[position] = n
 }
 
 // forget drops what is settled.
 func (a *attempts) forget(d *backend.Delivery) {
-	if d.Attempt > 0 {
+	if d.Attempt > 0 && !a.some.Load() {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.failed, d.Position)
+	delete(a.spared, d.Position)
 }

@@ -129,8 +129,10 @@ func (d *desk) nothing(asked time.Time) {
 	d.clear(asked)
 }
 
-// comeBack is how long after its due moment a driver may hand something out.
-const comeBack = time.Second
+// comeBack is how long after its due moment something may be handed out before it
+// is taken to be with another member: half a second by the contract, and what a
+// busy broker adds.
+const comeBack = 2 * time.Second
 
 // clear notes that what was due at the given moment has been handed out, and
 // lets go on what waits for a message that is with another member.

@@ -30,7 +30,7 @@ func (s *Subscription) retry(h *Hold, v verdict, err error) {
 	due := time.Now().Add(after)
 	switch a := h.attachment; {
 	case a.delayer != nil && s.desk.sendAway(h, due):
-		s.delays.Add(sentBack{hold: h, due: due, refund: v.refund && s.canRefund()})
+		s.delays.Add(sentBack{hold: h, due: due, refund: v.refund})
 	case a.extender != nil && s.desk.rest(h, due, v.outcome == observer.Retry):
 	default: // its lease runs out: that is when it comes again
 		s.desk.mu.Lock()
@@ -105,6 +105,9 @@ func (s *Subscription) flushDelays(batch []sentBack) {
 		for i, b := range batch {
 			switch e := backend.ErrorAt(err, i); {
 			case e == nil:
+				if b.refund && !s.engine.limits.Refund {
+					s.attempts.spare(b.hold.delivery)
+				}
 				done = append(done, b.hold)
 			case errors.Is(e, backend.ErrLeaseLost):
 				s.tellLost(b.hold, false, e)

@@ -1,0 +1,48 @@
+package engine
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+func delivery(position string, attempt int) *backend.Delivery {
+	return &backend.Delivery{Message: backend.Message{Position: position}, Attempt: attempt}
+}
+
+// What was given back without a run does not count, where the backend counts it.
+func TestSparedReceiptsDoNotCount(t *testing.T) {
+	var a attempts
+	require.Equal(t, 3, a.of(delivery("1", 3)))
+	a.spare(delivery("1", 3))
+	a.spare(delivery("1", 4))
+	require.Equal(t, 3, a.of(delivery("1", 5)))
+	require.Equal(t, 5, a.of(delivery("2", 5)), "another message")
+	a.forget(delivery("1", 5))
+	require.Equal(t, 5, a.of(delivery("1", 5)))
+	require.Equal(t, 1, a.of(delivery("1", 1)))
+}
+
+// A backend that counts nothing has its attempts counted here.
+func TestFailedAttemptsAreCounted(t *testing.T) {
+	var a attempts
+	require.Equal(t, 1, a.of(delivery("1", 0)))
+	a.note(delivery("1", 0), 1)
+	require.Equal(t, 2, a.of(delivery("1", 0)))
+	a.spare(delivery("1", 0))
+	require.Equal(t, 2, a.of(delivery("1", 0)))
+	a.forget(delivery("1", 0))
+	require.Equal(t, 1, a.of(delivery("1", 0)))
+}
+
+// Memory is bounded, whatever never comes back.
+func TestCountedAttemptsAreBounded(t *testing.T) {
+	var a attempts
+	for i := range maxCounted + 100 {
+		a.spare(delivery(strconv.Itoa(i), 1))
+	}
+	require.Len(t, a.spared, maxCounted)
+}
