@@ -32,9 +32,9 @@ var busFaultLaws = []law{
 	},
 	{
 		id: "B.L06", name: "lost-read-reply", promise: "events of a read whose answer is lost are handled all the same, each once",
-		needs: []need{needDropReply}, saboteurs: []string{"bus-gives-up-on-brokers"},
+		needs: []need{needDropReply, needOnce}, saboteurs: []string{"bus-gives-up-on-brokers"},
 		bus: func(e *busEnv) {
-			e.start()
+			e.open(eventbus.Options{Dedup: true}, nil) // a Publish on the same connection loses its answer too
 			e.member("g", eventbus.SubscribeOptions{Concurrency: 4}, succeed)
 			for i := range 3 {
 				e.dropReply(RequestReceive)

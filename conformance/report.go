@@ -11,13 +11,14 @@ const (
 	pass       = "pass"
 	fail       = "fail"
 	notClaimed = "not claimed"
+	weaker     = "weaker"
 )
 
 // outFile is the environment variable that names the file to which results are
 // appended, one JSON object in a line for each law.
 const outFile = "EVENTBUS_CONFORMANCE_OUT"
 
-func report(t *testing.T, backendName string, l law, result string) {
+func report(t *testing.T, backendName string, l law, result, why string) {
 	path := os.Getenv(outFile)
 	if path == "" {
 		return
@@ -28,7 +29,8 @@ func report(t *testing.T, backendName string, l law, result string) {
 		Name    string `json:"name"`
 		Promise string `json:"promise"`
 		Result  string `json:"result"`
-	}{backendName, l.id, l.name, l.promise, result})
+		Why     string `json:"why,omitempty"`
+	}{backendName, l.id, l.name, l.promise, result, why})
 	if err == nil {
 		err = appendLine(path, line)
 	}

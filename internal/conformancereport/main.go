@@ -25,11 +25,12 @@ type result struct {
 	Name    string `json:"name"`
 	Promise string `json:"promise"`
 	Result  string `json:"result"`
+	Why     string `json:"why"`
 }
 
 // What a law can come to; a later one hides an earlier one, so that of two runs
 // the worse counts.
-var outcomes = []string{"not claimed", "pass", "fail"}
+var outcomes = []string{"not claimed", "weaker", "pass", "fail"}
 
 // A table is the laws, sorted, and what became of them.
 type table struct {
@@ -40,6 +41,7 @@ type table struct {
 type law struct {
 	id, name, promise string
 	results           map[string]string // by backend
+	why               map[string]string // by backend, where it is weaker
 }
 
 func main() {
@@ -104,11 +106,11 @@ func newTable(results []result) *table {
 		i := slices.IndexFunc(t.laws, func(l law) bool { return l.id == r.ID && l.name == r.Name })
 		if i < 0 {
 			i = len(t.laws)
-			t.laws = append(t.laws, law{r.ID, r.Name, r.Promise, map[string]string{}})
+			t.laws = append(t.laws, law{r.ID, r.Name, r.Promise, map[string]string{}, map[string]string{}})
 		}
 		was := t.laws[i].results[r.Backend]
 		if slices.Index(outcomes, r.Result) >= slices.Index(outcomes, was) {
-			t.laws[i].results[r.Backend] = r.Result
+			t.laws[i].results[r.Backend], t.laws[i].why[r.Backend] = r.Result, r.Why
 		}
 	}
 	// Sorted, because the order of the lines is that of a parallel run.
@@ -144,7 +146,7 @@ func (t *table) countOf(backend, outcome string) int {
 // summary is one line: what the backend passes, and what it does not.
 func (t *table) summary(backend string) string {
 	s := fmt.Sprintf("%d laws: %d pass", len(t.laws), t.countOf(backend, "pass"))
-	for _, o := range []string{"fail", "not claimed", "missing"} {
+	for _, o := range []string{"fail", "weaker", "not claimed", "missing"} {
 		if n := t.countOf(backend, o); n > 0 {
 			s += fmt.Sprintf(", %d %s", n, o)
 		}
@@ -185,6 +187,16 @@ func (t *table) page() string {
 		fmt.Fprintf(&b, "- **%s**, %s\n", name, t.summary(name))
 	}
 	b.WriteString("\nNot claimed: the backend does not offer the verb or fact that the law is about.\n\n")
+	for _, name := range t.backends {
+		for _, l := range t.laws {
+			if l.of(name) == "weaker" {
+				fmt.Fprintf(&b, "- %s on %s is weaker: %s\n", strings.TrimSpace(l.id+" "+l.name), name, l.why[name])
+			}
+		}
+	}
+	if t.count("weaker") > 0 {
+		b.WriteByte('\n')
+	}
 	b.WriteString("| law | promise |")
 	for _, name := range t.backends {
 		fmt.Fprintf(&b, " %s |", name)
