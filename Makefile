@@ -1,9 +1,10 @@
 # `make` lists what there is. CI (.ci/run) calls the same targets.
 
-BACKENDS  = ./inmemory ./redisstream
+BACKENDS  = ./inmemory ./redisstream ./nats
 FUZZTIME ?= 30s
 SOAK     ?= 1000000
 LINT      = .bin/golangci-lint
+NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
 .PHONY: help build test lint fmt fuzz conformance conformance-teeth soak wire bench bench-quick demo demo-kill cover brokers clean
@@ -29,7 +30,7 @@ fmt: $(LINT) ## format the code
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	scripts/fuzz.sh $(FUZZTIME)
 
-conformance: ## run the laws on each backend, print law × backend, write docs/CONFORMANCE.md
+conformance: brokers ## run the laws on each backend, print law × backend, write docs/CONFORMANCE.md
 	scripts/conformance.sh $(BACKENDS)
 
 conformance-teeth: ## show for each law the saboteur that fails it
@@ -58,11 +59,15 @@ cover: ## measure what the tests reach; coverage.out
 	go test -coverpkg=./... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out | tail -1
 
-brokers: ## install the servers that backends are tested with, where they are missing
+brokers: $(NATS) ## install the servers that backends are tested with, where they are missing
 	@scripts/brokers.sh
 
 clean: ## remove what these targets have built
 	rm -rf .bin coverage.out
+
+$(NATS): tools/go.mod tools/go.sum
+	go build -C tools -o ../$@ github.com/nats-io/nats-server/v2
+	@touch $@
 
 $(LINT): tools/go.mod tools/go.sum
 	go build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

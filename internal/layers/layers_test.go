@@ -28,10 +28,11 @@ var (
 
 	// For tests only: they start and harm servers.
 	redistest  = module + "/internal/redistest"
+	natstest   = module + "/internal/natstest"
 	faultproxy = module + "/internal/faultproxy"
 )
 
-var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy}
+var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, natstest, faultproxy}
 
 // rows say what a package must not link. A package that does not exist fails.
 var rows = []struct {
@@ -47,7 +48,8 @@ var rows = []struct {
 	{"observer", everything},
 	{"inmemory", everything},
 	{"internal/slab", everything},
-	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy}},
+	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest}},
+	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest}},
 	{"middleware", everything},
 	{"eventbustest", everything},
 	{"config", []string{testify, oldYAML, olderYAML, cobra, otelSDK, redistest, faultproxy}},

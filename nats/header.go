@@ -1,0 +1,157 @@
+package nats
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A message is a NATS message that other programs can read: the payload as it is,
+// the ID and the attributes of CloudEvents as ce-… headers, the key as
+// ce-partitionkey. Headers of the program have the prefix "h-", so that none of
+// them means anything to the server.
+//
+// NATS trims values and does not keep every byte in names. What would not come
+// through is written %XX, and a percent sign is %25.
+const (
+	idHeader   = "ce-id"
+	keyHeader  = "ce-partitionkey"
+	attributes = "ce-"
+	foreign    = "h-"
+)
+
+// writeHeader returns the headers of m.
+func writeHeader(m *backend.Message) natsgo.Header {
+	h := make(natsgo.Header, len(m.Headers)+3)
+	values := make([]string, 0, len(m.Headers)+2)
+	set := func(name, value string) {
+		values = append(values, escape(value, isPlain))
+		h[name] = values[len(values)-1:]
+	}
+	if m.ID != "" {
+		set(idHeader, m.ID)
+	}
+	if m.Key != "" {
+		set(keyHeader, m.Key)
+	}
+	for i := range m.Headers {
+		set(headerName(m.Headers[i].Name), m.Headers[i].Value)
+	}
+	return h
+}
+
+// headerName is how a name is written: attributes as they are.
+func headerName(name string) string {
+	if rest, ok := strings.CutPrefix(name, attributes); ok && rest != "" && name != idHeader && name != keyHeader && strings.IndexFunc(rest, notAttribute) < 0 {
+		return name
+	}
+	return foreign + escape(name, isToken)
+}
+
+func notAttribute(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
+
+// readHeader reads the headers of a NATS message into m.
+func readHeader(m *backend.Message, h natsgo.Header) error {
+	n := 0
+	for name := range h {
+		if isOurs(name) {
+			n++
+		}
+	}
+	if n > 0 {
+		m.Headers = make(backend.Headers, 0, n)
+	}
+	for name, values := range h {
+		if len(values) == 0 {
+			continue
+		}
+		value, ok := unescape(values[0])
+		if !ok {
+			return fmt.Errorf("header %q: %q is not escaped as it should be", name, values[0])
+		}
+		switch rest, isForeign := strings.CutPrefix(name, foreign); {
+		case name == idHeader:
+			m.ID = value
+		case name == keyHeader:
+			m.Key = value
+		case isForeign:
+			if name, ok = unescape(rest); !ok {
+				return fmt.Errorf("header name %q is not escaped as it should be", rest)
+			}
+			m.Headers = append(m.Headers, backend.Header{Name: name, Value: value})
+		case strings.HasPrefix(name, attributes):
+			m.Headers = append(m.Headers, backend.Header{Name: name, Value: value})
+		}
+	}
+	return nil
+}
+
+func isOurs(name string) bool {
+	return strings.HasPrefix(name, attributes) || strings.HasPrefix(name, foreign)
+}
+
+// isPlain reports whether a byte of a value goes as it is. Spaces do, but at
+// the ends.
+func isPlain(s string, i int) bool {
+	c := s[i]
+	if c == ' ' {
+		return i > 0 && i < len(s)-1
+	}
+	return c > ' ' && c != '%' && c != 0x7f && c < 0x80
+}
+
+// isToken reports whether a byte of a name goes as it is.
+func isToken(s string, i int) bool {
+	c := s[i]
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.'
+}
+
+const hexDigits = "0123456789ABCDEF"
+
+func escape(s string, plain func(string, int) bool) string {
+	odd := 0
+	for i := range len(s) {
+		if !plain(s, i) {
+			odd++
+		}
+	}
+	if odd == 0 {
+		return s
+	}
+	b := make([]byte, 0, len(s)+2*odd)
+	for i := range len(s) {
+		if plain(s, i) {
+			b = append(b, s[i])
+		} else {
+			b = append(b, '%', hexDigits[s[i]>>4], hexDigits[s[i]&15])
+		}
+	}
+	return string(b)
+}
+
+func unescape(s string) (string, bool) {
+	if strings.IndexByte(s, '%') < 0 {
+		return s, true
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			b = append(b, s[i])
+			continue
+		}
+		if i+2 >= len(s) {
+			return "", false
+		}
+		n, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
+		if err != nil {
+			return "", false
+		}
+		b = append(b, byte(n))
+		i += 2
+	}
+	return string(b), true
+}
