@@ -41,6 +41,7 @@ soak: ## send SOAK (1000000) events through one subscription; heap and goroutine
 
 wire: brokers ## count what is said to the broker for each 1,000 events; it must stay little
 	EVENTBUS_WIRE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -run '^TestWire' -v ./redisstream
+	EVENTBUS_ALONE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -parallel 1 -run '^TestHugePendingLists' -v ./redisstream
 
 bench: ## run the benchmarks: packages, then the bus beside its peers (table; benchmarks/results.json)
 	go test -run '^$$' -bench . -benchmem ./...
