@@ -29,10 +29,11 @@ var (
 	// For tests only: they start and harm servers.
 	redistest  = module + "/internal/redistest"
 	natstest   = module + "/internal/natstest"
+	testproc   = module + "/internal/testproc"
 	faultproxy = module + "/internal/faultproxy"
 )
 
-var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, natstest, faultproxy}
+var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, natstest, testproc, faultproxy}
 
 // rows say what a package must not link. A package that does not exist fails.
 var rows = []struct {
@@ -48,8 +49,8 @@ var rows = []struct {
 	{"observer", everything},
 	{"inmemory", everything},
 	{"internal/slab", everything},
-	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest}},
-	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest}},
+	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc}},
+	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc}},
 	{"middleware", everything},
 	{"eventbustest", everything},
 	{"config", []string{testify, oldYAML, olderYAML, cobra, otelSDK, redistest, faultproxy}},

@@ -11,6 +11,7 @@ type Cluster struct{ servers []*Server }
 
 // StartCluster starts a cluster, which ends with the test.
 func StartCluster(t testing.TB) *Cluster {
+	t.Helper()
 	c := &Cluster{}
 	var routes []string
 	var ports []int
@@ -19,10 +20,8 @@ func StartCluster(t testing.TB) *Cluster {
 		ports = append(ports, port)
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
 	}
-	for i, port := range ports {
-		c.servers = append(c.servers, newServer(t,
-			"--server_name", fmt.Sprintf("n%d", i), "--cluster_name", "c",
-			"--cluster", fmt.Sprintf("nats://127.0.0.1:%d", port), "--routes", strings.Join(routes, ",")))
+	for _, port := range ports {
+		c.servers = append(c.servers, newServer(t, "--cluster_name", "c", "--cluster", fmt.Sprintf("nats://127.0.0.1:%d", port), "--routes", strings.Join(routes, ",")))
 	}
 	c.Run()
 	return c

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,43 +19,61 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed41896749/eventbus/internal/testproc"
 )
+
+// startLimit bounds how long a server may take until it answers, on a machine
+// that is busy with many others.
+const startLimit = 30 * time.Second
 
 // A Server is a nats-server with JetStream on a free port of the loopback.
 type Server struct {
 	t    testing.TB
+	name string // which no other server has
 	port int
 	dir  string
 	args []string
 
-	mu  sync.Mutex
-	cmd *exec.Cmd
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process has
 }
 
-// Start starts a server with data of its own, which ends with the test.
+// Start starts a server with data of its own, which ends with the test. Without
+// a nats-server the test is skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
 func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
 	s := newServer(t, args...)
 	s.Run()
 	return s
 }
 
 func newServer(t testing.TB, args ...string) *Server {
-	s := &Server{t: t, port: freePort(t), dir: t.TempDir(), args: args}
-	t.Cleanup(func() { s.signal(syscall.SIGKILL) })
+	t.Helper()
+	port := freePort(t)
+	s := &Server{t: t, name: fmt.Sprintf("s%d-%d", port, os.Getpid()), port: port, dir: t.TempDir(), args: args}
+	t.Cleanup(func() {
+		s.signal(syscall.SIGKILL)
+		if t.Failed() {
+			t.Logf("log of the nats-server on port %d:\n%s", s.port, s.tail())
+		}
+	})
 	return s
 }
 
 func freePort(t testing.TB) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	t.Helper()
+	port, err := testproc.Port()
 	if err != nil {
-		t.Fatalf("natstest: %v", err)
+		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 // binary is what `make` has built.
 func binary(t testing.TB) string {
+	t.Helper()
 	_, file, _, _ := runtime.Caller(0)
 	path := filepath.Join(filepath.Dir(file), "..", "..", ".bin", "nats-server")
 	if _, err := os.Stat(path); err == nil {
@@ -74,6 +92,12 @@ func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 // URL is that of the server.
 func (s *Server) URL() string { return "nats://" + s.Addr() }
 
+// Dir is where the server keeps its data.
+func (s *Server) Dir() string { return s.dir }
+
+// Name is the server's, as it tells clients.
+func (s *Server) Name() string { return s.name }
+
 // Run starts the server again on its data and its port, and returns when
 // JetStream answers.
 func (s *Server) Run() {
@@ -86,36 +110,48 @@ func (s *Server) start() {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	args := append([]string{"-a", "127.0.0.1", "-p", strconv.Itoa(s.port), "-js", "-sd", s.dir, "-l", filepath.Join(s.dir, "log")}, s.args...)
-	s.cmd = exec.Command(binary(s.t), args...)
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
+	args := append([]string{"-a", "127.0.0.1", "-p", strconv.Itoa(s.port), "-js", "-sd", s.dir, "-l", s.log(), "--server_name", s.name}, s.args...)
+	cmd := exec.Command(binary(s.t), args...)
+	if err := testproc.Start(cmd); err != nil {
 		s.t.Fatalf("natstest: %v", err)
 	}
+	ended := make(chan struct{})
+	s.cmd, s.ended = cmd, ended
+	go func() {
+		_ = cmd.Wait() // its exit status says which signal it was
+		close(ended)
+	}()
 }
 
 // await returns when JetStream answers.
 func (s *Server) await() {
 	s.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(startLimit)
 	for {
 		err := s.answers()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("natstest: %s does not answer: %v", s.Addr(), err)
+		select {
+		case <-s.ended:
+			s.t.Fatalf("natstest: the server on port %d has ended; its log:\n%s", s.port, s.tail())
+		case <-time.After(10 * time.Millisecond):
 		}
-		<-time.After(10 * time.Millisecond)
+		if time.Now().After(deadline) {
+			s.t.Fatalf("natstest: %s does not answer: %v; its log:\n%s", s.Addr(), err, s.tail())
+		}
 	}
 }
 
 func (s *Server) answers() error {
-	conn, err := natsgo.Connect(s.URL(), natsgo.Timeout(time.Second), natsgo.NoReconnect())
+	conn, err := natsgo.Connect(s.URL(), natsgo.Timeout(time.Second), natsgo.NoReconnect(), natsgo.IgnoreDiscoveredServers())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	if name := conn.ConnectedServerName(); name != s.name {
+		return fmt.Errorf("another server answers: %s", name)
+	}
 	js, err := jetstream.New(conn)
 	if err != nil {
 		return err
@@ -128,10 +164,10 @@ func (s *Server) answers() error {
 	return nil
 }
 
-// Kill ends the server without a warning.
+// Kill ends the server without a warning and waits until it is gone.
 func (s *Server) Kill() { s.signal(syscall.SIGKILL) }
 
-// Stop lets the server end in good order.
+// Stop lets the server end in good order and waits until it is gone.
 func (s *Server) Stop() { s.signal(syscall.SIGTERM) }
 
 func (s *Server) signal(sig syscall.Signal) {
@@ -143,8 +179,27 @@ func (s *Server) signal(sig syscall.Signal) {
 	if err := s.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.t.Errorf("natstest: %v", err)
 	}
-	_ = s.cmd.Wait() // it was killed
+	if sig != syscall.SIGKILL {
+		_ = s.cmd.Process.Signal(syscall.SIGCONT) // a frozen process hears nothing else
+		last := time.AfterFunc(startLimit, func() { _ = s.cmd.Process.Kill() })
+		defer last.Stop()
+	}
+	<-s.ended
 	s.cmd = nil
+}
+
+// Freeze stops the process, its connections open, until thaw is called. Thawing
+// twice does no harm, nor does it after the process has ended.
+func (s *Server) Freeze() (thaw func()) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		s.t.Fatalf("natstest: %s does not run and cannot be frozen", s.Addr())
+	}
+	frozen := s.cmd.Process
+	_ = frozen.Signal(syscall.SIGSTOP)
+	return func() { _ = frozen.Signal(syscall.SIGCONT) }
 }
 
 // Runs reports whether the process is there.
@@ -152,4 +207,24 @@ func (s *Server) Runs() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cmd != nil
+}
+
+func (s *Server) log() string { return filepath.Join(s.dir, "log") }
+
+// tail is the end of the log.
+func (s *Server) tail() string {
+	f, err := os.Open(s.log())
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	const n = 3000
+	if size, err := f.Seek(0, io.SeekEnd); err == nil {
+		_, _ = f.Seek(max(size-n, 0), io.SeekStart)
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/internal/testproc"
 )
 
 // startLimit bounds how long a server may take until it answers, on a machine
@@ -99,7 +101,7 @@ func (p *process) create() error {
 		}
 	}
 	for range 20 {
-		if p.port, err = freePort(p.clustered); err != nil {
+		if p.port, err = testproc.Port(p.further()...); err != nil {
 			return err
 		}
 		if err = p.configure(); err != nil {
@@ -110,6 +112,14 @@ func (p *process) create() error {
 		}
 	}
 	return err
+}
+
+// further is how much further up it listens too.
+func (p *process) further() []int {
+	if p.clustered {
+		return []int{10000} // for the other nodes
+	}
+	return nil
 }
 
 // run starts the process and waits until it answers.
@@ -127,7 +137,7 @@ func (p *process) run() error {
 	cmd.Dir = p.dir
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	cmd.ExtraFiles = []*os.File{theirs}
-	if err := startBound(cmd); err != nil {
+	if err := testproc.Start(cmd); err != nil {
 		alive.Close()
 		return fmt.Errorf("redistest: start: %w", err)
 	}

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package redistest
+package testproc
 
 import (
 	"os"
@@ -14,9 +14,9 @@ var (
 	held   []*os.File // the ends of the pipes that are here, kept open
 )
 
-// startBound starts a process, and a shell that kills it when this one ends,
+// Start starts a process, and a shell that kills it when this one ends,
 // however it does: the shell reads from a pipe whose other end is here only.
-func startBound(cmd *exec.Cmd) error {
+func Start(cmd *exec.Cmd) error {
 	theirs, ours, err := os.Pipe()
 	if err != nil {
 		return err
