@@ -317,24 +317,18 @@ func (e *busEnv) nothingLost(once bool, group string) {
 // frozenBus lets a bus in another process be held up while it handles events.
 func (e *busEnv) frozenBus() {
 	p := e.peer()
-	other := e.suite.newBus(e.T, p, eventbus.Options{Observer: e.log.observer()})
-	e.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), 40*e.lease)
-		defer cancel()
-		_ = other.Shutdown(ctx)
-	})
+	other := e.otherBus(p)
 	release := make(chan struct{})
 	free := sync.OnceFunc(func() { close(release) })
 	e.Cleanup(free)
 	o := e.options(eventbus.SubscribeOptions{Concurrency: 4})
-	_, err := other.Subscribe(e.Context(), topic, o, e.log.handler("frozen", o.Group, func(ctx context.Context, _ *eventbus.Delivery) error {
+	e.memberOn(other, "frozen", o, func(ctx context.Context, _ *eventbus.Delivery) error {
 		<-release
 		if errors.Is(context.Cause(ctx), eventbus.ErrLeaseLost) {
 			return nil // it is late, but it is done
 		}
 		return errBroken
-	}))
-	e.must(err)
+	})
 	e.start()
 	e.publishEvents(events(4)...)
 	e.awaitRuns(4, "frozen")

@@ -64,22 +64,29 @@ var busLeaseLaws = []law{
 		},
 	},
 	{
-		id: "B.L11", name: "fair-share", promise: "ten events, two members of one handler each, runs of just under half a lease: ten runs, shared by both",
-		needs: []need{needExtender}, saboteurs: []string{"bus-subscribes-once"},
+		id: "B.L11", name: "fair-share", promise: "ten events, two members of one handler each, in two processes if there can be, runs of just under half a lease: ten runs, shared by both",
+		needs: []need{needExtender}, saboteurs: []string{"bus-reads-ahead", "bus-takes-all"},
 		bus: func(e *busEnv) {
 			e.start()
+			two := e.bus
+			if e.suite.Peer != nil {
+				two = e.otherBus(e.peer())
+			}
 			work := func(context.Context, *eventbus.Delivery) error {
 				time.Sleep(e.lease * 45 / 100)
 				return nil
 			}
 			e.member("one", eventbus.SubscribeOptions{}, work)
-			e.member("two", eventbus.SubscribeOptions{}, work)
+			e.memberOn(two, "two", eventbus.SubscribeOptions{}, work)
 			e.publishEvents(events(10)...)
 			e.awaitDone(10, "one", "two")
 			e.quiet(e.lease + e.soon())
-			one, two := len(e.log.all("one")), len(e.log.all("two"))
-			if one+two != 10 || one < 3 || two < 3 {
-				e.failf("got %d and %d runs, want ten, shared by both", one, two)
+			e.checkHistory("g")
+			// One run may be a member's by chance. With two it came back for more, and
+			// the other had left it some. Five each is usual, but on a busy machine a
+			// member may come late.
+			if one, two := len(e.log.all("one")), len(e.log.all("two")); one+two != 10 || one < 2 || two < 2 {
+				e.failf("got %d and %d runs, want ten, at least two of them by each\nrecorded: %s", one, two, e.log.summary())
 			}
 		},
 	},

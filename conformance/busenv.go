@@ -46,15 +46,23 @@ func (e *busEnv) open(o eventbus.Options, wrap func(backend.Backend) backend.Bac
 	if wrap != nil {
 		b = wrap(b)
 	}
+	e.bus = e.newBus(b, o)
+	return e.bus
+}
+
+// otherBus returns a bus on p, a peer, as another process would have one.
+func (e *busEnv) otherBus(p backend.Backend) Bus { return e.newBus(p, eventbus.Options{}) }
+
+func (e *busEnv) newBus(b backend.Backend, o eventbus.Options) Bus {
 	o.Observer = observer.Join(o.Observer, e.log.observer())
-	e.bus = e.suite.newBus(e.T, b, o)
+	bus := e.suite.newBus(e.T, b, o)
 	e.Cleanup(func() {
 		// Handlers of a law that has failed may take their time.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), 40*e.lease)
 		defer cancel()
-		_ = e.bus.Shutdown(ctx)
+		_ = bus.Shutdown(ctx)
 	})
-	return e.bus
+	return bus
 }
 
 // start opens the bus as most laws want it.
@@ -85,8 +93,19 @@ func (e *busEnv) member(name string, o eventbus.SubscribeOptions, h eventbus.Han
 
 func (e *busEnv) memberOf(topic, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
+	return e.subscribe(e.bus, topic, name, o, h)
+}
+
+// memberOn is member, on another bus than that of the test.
+func (e *busEnv) memberOn(b Bus, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
+	e.Helper()
+	return e.subscribe(b, topic, name, o, h)
+}
+
+func (e *busEnv) subscribe(b Bus, topic, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
+	e.Helper()
 	o = e.options(o)
-	s, err := e.bus.Subscribe(e.Context(), topic, o, e.log.handler(name, o.Group, h))
+	s, err := b.Subscribe(e.Context(), topic, o, e.log.handler(name, o.Group, h))
 	e.must(err)
 	return s
 }

@@ -27,7 +27,6 @@ type Saboteur struct {
 	manual    func(next eventbus.ManualHandler) eventbus.ManualHandler
 	shutdown  func(b *Bus, ctx context.Context) error
 	ready     func() error
-	again     bool // a second Subscribe to a group gets the first's
 }
 
 // All returns every saboteur.
@@ -47,7 +46,6 @@ func Find(name string) (Saboteur, bool) {
 type Bus struct {
 	good *eventbus.Bus
 	s    Saboteur
-	subs map[string]*eventbus.Subscription // by topic and group
 	turn chan struct{}
 	shut atomic.Bool
 }
@@ -60,7 +58,7 @@ func (s Saboteur) New(t *testing.T, b backend.Backend, o eventbus.Options) *Bus 
 	if s.backend != nil {
 		b = s.backend(b)
 	}
-	bad := &Bus{good: eventbus.New(b, o), s: s, subs: map[string]*eventbus.Subscription{}, turn: make(chan struct{}, 1)}
+	bad := &Bus{good: eventbus.New(b, o), s: s, turn: make(chan struct{}, 1)}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Hour)
 		defer cancel()
@@ -79,10 +77,6 @@ func (b *Bus) Publish(ctx context.Context, topic string, events ...*eventbus.Eve
 
 // Subscribe subscribes, or what the saboteur makes of it.
 func (b *Bus) Subscribe(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.Handler) (*eventbus.Subscription, error) {
-	key := topic + "/" + o.Group
-	if s := b.subs[key]; s != nil && b.s.again {
-		return s, nil
-	}
 	if b.s.subscribe != nil {
 		b.s.subscribe(&o)
 	}
@@ -92,9 +86,7 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o eventbus.SubscribeO
 	if b.s.Name == "bus-mends-names" {
 		topic, o.Group, o.DeadLetter = mend(topic), mend(o.Group), mend(o.DeadLetter)
 	}
-	s, err := b.good.Subscribe(ctx, topic, o, h)
-	b.subs[key] = s
-	return s, err
+	return b.good.Subscribe(ctx, topic, o, h)
 }
 
 // SubscribeManual subscribes, or what the saboteur makes of it.

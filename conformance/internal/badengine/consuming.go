@@ -60,10 +60,6 @@ var consuming = []Saboteur{
 		subscribe: func(o *eventbus.SubscribeOptions) { o.Start = eventbus.StartEarliest },
 	},
 	{
-		Name: "bus-subscribes-once", Breaks: "a group has one member in a process",
-		again: true,
-	},
-	{
 		Name: "bus-miscounts", Breaks: "attempts grow",
 		handler: func(_ *Bus, _ string, next eventbus.Handler) eventbus.Handler {
 			return func(ctx context.Context, d *eventbus.Delivery) error {
@@ -160,6 +156,18 @@ var consuming = []Saboteur{
 		Name: "bus-drops-unreadable", Breaks: "what cannot be read is skipped",
 		backend: func(b backend.Backend) backend.Backend {
 			return &sourced{Backend: b, source: func(s backend.Source) backend.Source { return &skipping{s} }}
+		},
+	},
+	{
+		Name: "bus-reads-ahead", Breaks: "what a member will need soon waits with it",
+		backend: func(b backend.Backend) backend.Backend {
+			return &sourced{Backend: b, source: func(s backend.Source) backend.Source { return &hoarding{Source: s} }}
+		},
+	},
+	{
+		Name: "bus-takes-all", Breaks: "what a member will need some time is with it, and kept",
+		backend: func(b backend.Backend) backend.Backend {
+			return &sourced{Backend: b, source: func(s backend.Source) backend.Source { return &hoarding{Source: s, keeps: true} }}
 		},
 	},
 	{
@@ -270,4 +278,48 @@ func (s *skipping) Receive(ctx context.Context, max int) (kept []backend.Deliver
 		}
 	}
 	return kept, err
+}
+
+// hoarding reads a hundred at a time, whatever it is asked for, and hands them out
+// one after another. Unless it keeps them, the leases of what waits with it run
+// out, as with a client library that reads ahead.
+type hoarding struct {
+	backend.Source
+	keeps bool
+
+	mu    sync.Mutex
+	hoard []backend.Delivery
+}
+
+func (h *hoarding) Unwrap() backend.Source { return h.Source }
+
+func (h *hoarding) Receive(ctx context.Context, max int) (ds []backend.Delivery, err error) {
+	if ds = h.hand(max, nil); len(ds) == 0 {
+		ds, err = h.Source.Receive(ctx, 100)
+		ds = h.hand(max, ds)
+	}
+	return ds, err
+}
+
+// hand adds what was read to the hoard, and takes some out.
+func (h *hoarding) hand(max int, read []backend.Delivery) (ds []backend.Delivery) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hoard = append(h.hoard, read...)
+	n := min(max, len(h.hoard))
+	ds, h.hoard = h.hoard[:n:n], h.hoard[n:]
+	return ds
+}
+
+func (h *hoarding) Extend(ctx context.Context, ds []backend.Delivery) error {
+	v, _ := backend.As[backend.Extender](h.Source)
+	if h.keeps {
+		h.mu.Lock()
+		waiting := h.hoard
+		h.mu.Unlock()
+		if err := v.Extend(ctx, waiting); err != nil {
+			return err
+		}
+	}
+	return v.Extend(ctx, ds)
 }
