@@ -82,6 +82,14 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 	return room
 }
 
+// EventOf returns the event that a message stores, for who reads a topic without
+// a group, see [backend.Reader]. It shares the payload.
+func EventOf(m *backend.Message) Event {
+	var e Event
+	e.decode(m)
+	return e
+}
+
 // decode makes e the event that m stores. It shares m's payload. What is not an
 // attribute stays a header.
 func (e *Event) decode(m *backend.Message) {

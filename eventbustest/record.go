@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
@@ -57,26 +56,10 @@ func (r *record) published(topic string) []eventbus.Event {
 	return events
 }
 
-// event copies what m stores. The names are those under which package eventbus
-// stores attributes; a test holds this against what a handler receives.
+// event copies what m stores.
 func event(m *backend.Message) eventbus.Event {
-	e := eventbus.Event{ID: m.ID, Key: m.Key, Payload: bytes.Clone(m.Payload), Position: m.Position}
-	for _, h := range m.Headers {
-		switch h.Name {
-		case "ce-type":
-			e.Type = h.Value
-		case "ce-source":
-			e.Source = h.Value
-		case "ce-subject":
-			e.Subject = h.Value
-		case "ce-datacontenttype":
-			e.ContentType = h.Value
-		case "ce-time":
-			e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
-		default:
-			e.Headers = append(e.Headers, h)
-		}
-	}
+	e := eventbus.EventOf(m)
+	e.Payload = bytes.Clone(e.Payload)
 	return e
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -146,35 +145,10 @@ func passes(err error) bool {
 func writeMessages(cmd *cobra.Command, ms []backend.Message) error {
 	var lines []byte
 	for i := range ms {
-		lines = ndjson.Append(lines, &eventbus.Delivery{Event: eventOf(&ms[i]), Topic: ms[i].Topic})
+		lines = ndjson.Append(lines, &eventbus.Delivery{Event: eventbus.EventOf(&ms[i]), Topic: ms[i].Topic})
 	}
 	_, err := cmd.OutOrStdout().Write(lines)
 	return err
-}
-
-// eventOf is the event that a message stores. What a group is handed the bus
-// decodes; this is for reading without one.
-func eventOf(m *backend.Message) eventbus.Event {
-	e := eventbus.Event{ID: m.ID, Key: m.Key, Payload: m.Payload, Position: m.Position}
-	for _, h := range m.Headers {
-		switch h.Name {
-		case "ce-type":
-			e.Type = h.Value
-		case "ce-source":
-			e.Source = h.Value
-		case "ce-subject":
-			e.Subject = h.Value
-		case "ce-datacontenttype":
-			e.ContentType = h.Value
-		case "ce-time":
-			e.Time, _ = time.Parse(time.RFC3339Nano, h.Value) // a foreign one may be no time
-		default:
-			if !strings.HasPrefix(h.Name, "ce-") {
-				e.Headers = append(e.Headers, h)
-			}
-		}
-	}
-	return e
 }
 
 // pause waits, unless ctx ends.
