@@ -11,11 +11,14 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
 // ours are the drivers of this project.
-func ours() []backend.Driver { return []backend.Driver{inmemory.Driver{}, redisstream.Driver{}} }
+func ours() []backend.Driver {
+	return []backend.Driver{inmemory.Driver{}, redisstream.Driver{}, nats.Driver{}}
+}
 
 // Open opens the bus. Change, if it is not nil, adds what is not data: it gets
 // what the file says, and what it leaves stands. Without drivers those of this

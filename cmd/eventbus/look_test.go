@@ -14,10 +14,11 @@ import (
 )
 
 func TestPing(t *testing.T) {
-	b := newBench(t)
-	require.Regexp(t, `^answered in \d.*s\n$`, b.ok("", "ping").stdout)
-	require.Contains(t, b.ok("", "ping", "--json").stdout, `"seconds": `)
-	require.Contains(t, b.run("", "ping", "now").stderr, `ping: unexpected argument "now"`)
+	onEach(t, func(t *testing.T, b *bench) {
+		require.Regexp(t, `^answered in \d.*s\n$`, b.ok("", "ping").stdout)
+		require.Contains(t, b.ok("", "ping", "--json").stdout, `"seconds": `)
+		require.Contains(t, b.run("", "ping", "now").stderr, `ping: unexpected argument "now"`)
+	})
 }
 
 func TestTopicsAndGroups(t *testing.T) {

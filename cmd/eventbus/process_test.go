@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -55,4 +56,35 @@ func TestASignalEndsPub(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, 1, exit.ExitCode(), exit)
 	require.Regexp(t, `^eventbus: pub: .*terminated.*; \d+ events are published(, and perhaps more)?\n$`, errs.String())
+}
+
+// A broker that dies and comes back is told about by the bus' own log, once and
+// not by the client library, and what is published then is handled.
+func TestAServerThatDies(t *testing.T) {
+	onBrokers(t, func(t *testing.T, b broker) {
+		require.Zero(t, runOnReal(t, numbered(1), "pub", "orders").code)
+		cmd := process(t, "sub", "orders", "--group", "g")
+		var out, errs safeBuffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		require.NoError(t, cmd.Start())
+		await(t, "one is handled", func() bool { return strings.Count(out.String(), "\n") == 1 })
+		b.Kill()
+		await(t, "it says so", func() bool { return strings.Contains(errs.String(), "degraded") })
+		r := runOnReal(t, numbered(1), "pub", "orders", "--connect-timeout", "300ms")
+		require.Equal(t, 1, r.code)
+		require.True(t, strings.HasPrefix(r.stderr, "eventbus: pub: "), r.stderr)
+		require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
+		b.Run()
+		require.Zero(t, runOnReal(t, "", "pub", "orders", "--data", "last").code)
+		await(t, "the last one is handled", func() bool { return strings.Contains(out.String(), `"last"`) })
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		require.NoError(t, cmd.Wait(), errs.String())
+		lines := strings.Split(strings.TrimSuffix(errs.String(), "\n"), "\n")
+		last := len(lines) - 1
+		require.Regexp(t, `^handled \d, retried 0, dead-lettered 0, discarded 0$`, lines[last])
+		for _, l := range lines[:last] {
+			require.True(t, strings.HasPrefix(l, "time="), "not a line of the log: %s", l)
+		}
+		require.LessOrEqual(t, last, 5, errs.String())
+	})
 }

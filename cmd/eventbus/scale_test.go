@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,9 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
-	"github.com/seed41896749/eventbus/internal/redistest"
 )
 
 // Every event that is published is handled by a command, each seventh at its
@@ -32,20 +29,9 @@ func TestPubSubExec(t *testing.T) {
 		b := newBench(t)
 		pubSubExec(t, n, func(stdin string, args ...string) result { return b.run(stdin, args...) })
 	})
-	t.Run("redis", func(t *testing.T) {
-		onRedis(t)
+	onBrokers(t, func(t *testing.T, _ broker) {
 		pubSubExec(t, n, func(stdin string, args ...string) result { return runOnReal(t, stdin, args...) })
 	})
-}
-
-// onRedis points the commands of this test to a server of its own.
-func onRedis(t *testing.T) {
-	t.Helper()
-	serves := func(d backend.Driver) bool { return slices.Contains(d.Schemes(), "redis") }
-	if !slices.ContainsFunc(drivers(), serves) {
-		t.Skip("no driver serves redis")
-	}
-	t.Setenv(urlVariable, redistest.Start(t).URL())
 }
 
 // runOnReal runs a command with the drivers of the program.
@@ -99,56 +85,59 @@ func pubSubExec(t *testing.T, n int, run func(stdin string, args ...string) resu
 }
 
 // The other commands, on a real broker.
-func TestCommandsOnRedis(t *testing.T) {
-	onRedis(t)
-	ok := func(stdin string, args ...string) result {
-		t.Helper()
-		r := runOnReal(t, stdin, args...)
-		require.Zero(t, r.code, r.stderr)
-		return r
-	}
-	require.Contains(t, ok("", "ping").stdout, "answered in ")
-	require.Contains(t, ok(numbered(100), "pub", "orders", "--once").stdout, "stored 100 events in orders, 0 were there before")
-	require.Contains(t, ok(numbered(101), "pub", "orders", "--once").stdout, "stored 1 events in orders, 100 were there before")
-	all := ok("", "tail", "orders").events(t)
-	require.Len(t, all, 101)
-	require.Len(t, ok("", "tail", "orders", "--from", all[99].Position).lines(), 1)
-	require.Len(t, ok("", "sub", "orders", "--group", "a", "--count", "10").lines(), 10)
-	require.Contains(t, ok("", "sub", "orders", "--group", "b", "--count", "4", "--exec", "[ $EVENTBUS_ID != e-2 ] || exit 65").stderr,
-		"handled 4, retried 0, dead-lettered 1, discarded 0\n")
-	require.Contains(t, ok("", "topics").stdout, "orders.dlq")
-	var rows []survey.Group
-	ok("", "groups", "--json").decode(t, &rows)
-	require.Len(t, rows, 2)
-	for i, lag := range []survey.Count{91, 96} {
-		require.Equal(t, lag, rows[i].Lag+rows[i].InFlight+rows[i].Delayed)
-		require.EqualValues(t, 1, rows[i].DeadLetters)
-	}
+func TestCommandsOnBrokers(t *testing.T) {
+	onBrokers(t, func(t *testing.T, _ broker) {
+		ok := func(stdin string, args ...string) result {
+			t.Helper()
+			r := runOnReal(t, stdin, args...)
+			require.Zero(t, r.code, r.stderr)
+			return r
+		}
+		require.Contains(t, ok("", "ping").stdout, "answered in ")
+		require.Contains(t, ok(numbered(100), "pub", "orders", "--once").stdout, "stored 100 events in orders, 0 were there before")
+		require.Contains(t, ok(numbered(101), "pub", "orders", "--once").stdout, "stored 1 events in orders, 100 were there before")
+		all := ok("", "tail", "orders").events(t)
+		require.Len(t, all, 101)
+		require.Len(t, ok("", "tail", "orders", "--from", all[99].Position).lines(), 1)
+		require.Len(t, ok("", "sub", "orders", "--group", "a", "--count", "10").lines(), 10)
+		require.Contains(t, ok("", "sub", "orders", "--group", "b", "--count", "4", "--exec", "[ $EVENTBUS_ID != e-2 ] || exit 65").stderr,
+			"handled 4, retried 0, dead-lettered 1, discarded 0\n")
+		require.Contains(t, ok("", "topics").stdout, "orders.dlq")
+		var rows []survey.Group
+		ok("", "groups", "--json").decode(t, &rows)
+		require.Len(t, rows, 2)
+		for i, lag := range []survey.Count{91, 96} {
+			require.Equal(t, lag, rows[i].Lag+rows[i].InFlight+rows[i].Delayed)
+			require.EqualValues(t, 1, rows[i].DeadLetters)
+		}
+	})
 }
 
 // Commands that sub runs die of a closed pipe, as they would elsewhere; and an
 // interrupt lets them end.
-func TestSubAsAProcessOnRedis(t *testing.T) {
-	onRedis(t)
-	require.Zero(t, runOnReal(t, numbered(3), "pub", "orders").code)
-	cmd := process(t, "sub", "orders", "--group", "g", "--exec", "yes | head -n 1; sleep 0.3; echo end")
-	var out, errs safeBuffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	require.NoError(t, cmd.Start())
-	await(t, "it runs", func() bool { return out.String() == "y\n" })
-	require.NoError(t, cmd.Process.Signal(os.Interrupt))
-	require.NoError(t, cmd.Wait(), errs.String())
-	require.Equal(t, "y\nend\n", out.String())
-	require.Equal(t, "handled 1, retried 0, dead-lettered 0, discarded 0\n", errs.String())
+func TestSubAsAProcess(t *testing.T) {
+	onBrokers(t, func(t *testing.T, _ broker) {
+		require.Zero(t, runOnReal(t, numbered(3), "pub", "orders").code)
+		cmd := process(t, "sub", "orders", "--group", "g", "--exec", "yes | head -n 1; sleep 0.3; echo end")
+		var out, errs safeBuffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		require.NoError(t, cmd.Start())
+		await(t, "it runs", func() bool { return out.String() == "y\n" })
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		require.NoError(t, cmd.Wait(), errs.String())
+		require.Equal(t, "y\nend\n", out.String())
+		require.Equal(t, "handled 1, retried 0, dead-lettered 0, discarded 0\n", errs.String())
+	})
 }
 
 // The demo can be run again and again on a broker that keeps everything.
-func TestDemoOnRedis(t *testing.T) {
-	onRedis(t)
-	for _, args := range [][]string{{}, {}, {"--topic-prefix", "shop"}, {"--topic-prefix", "shop"}} {
-		r := runOnReal(t, "", append([]string{"demo"}, args...)...)
-		require.Zero(t, r.code, r.stdout+r.stderr)
-		require.Contains(t, r.stdout, "\nlost 0, out of order 0, duplicated ")
-	}
-	require.NotContains(t, runOnReal(t, "", "topics").stdout, "demo-", "it leaves nothing behind")
+func TestDemoOnBrokers(t *testing.T) {
+	onBrokers(t, func(t *testing.T, _ broker) {
+		for _, args := range [][]string{{}, {}, {"--topic-prefix", "shop"}, {"--topic-prefix", "shop"}} {
+			r := runOnReal(t, "", append([]string{"demo"}, args...)...)
+			require.Zero(t, r.code, r.stdout+r.stderr)
+			require.Contains(t, r.stdout, "\nlost 0, out of order 0, duplicated ")
+		}
+		require.NotContains(t, runOnReal(t, "", "topics").stdout, "demo-", "it leaves nothing behind")
+	})
 }

@@ -48,7 +48,7 @@ func (b sharedBackend) Close() error            { return nil }
 type bench struct {
 	t   *testing.T
 	b   backend.Backend
-	mem *inmemory.Backend
+	mem *inmemory.Backend // nil on a broker
 }
 
 func newBench(t *testing.T) *bench {
@@ -141,6 +141,25 @@ func (b *bench) groups(topics ...string) (rows []survey.Group) {
 	r := b.ok("", append([]string{"groups", "--json"}, topics...)...)
 	require.NoError(b.t, json.Unmarshal([]byte(r.stdout), &rows), r.stdout)
 	return rows
+}
+
+// read is what a topic keeps.
+func (b *bench) read(topic string) []backend.Message {
+	b.t.Helper()
+	r, ok := backend.As[backend.Reader](b.b)
+	require.True(b.t, ok)
+	ms, err := r.Read(b.t.Context(), topic, "", 100)
+	require.NoError(b.t, err)
+	return ms
+}
+
+// settled waits until a group has nothing left.
+func (b *bench) settled(topic string) {
+	b.t.Helper()
+	await(b.t, "all is settled", func() bool {
+		g := b.groups(topic)[0]
+		return g.Lag == 0 && g.InFlight == 0 && g.Delayed == 0
+	})
 }
 
 // await waits for something that happens soon.

@@ -131,7 +131,9 @@ func (w *work) busy(ctx context.Context, bus *eventbus.Bus, s *eventbus.Subscrip
 	if err != nil {
 		return tolerated(err) != nil
 	}
-	return stats.Lag > 0 || stats.InFlight > 0 || stats.Delayed > 0
+	// Of what is held and what is delayed a backend may not know how much there
+	// is; that there is some, the oldest tells.
+	return stats.Lag > 0 || stats.InFlight > 0 || stats.Delayed > 0 || !stats.Oldest.IsZero()
 }
 
 // An account says what has become of the events that were handed out.

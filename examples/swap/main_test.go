@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed41896749/eventbus/internal/natstest"
 	"github.com/seed41896749/eventbus/internal/redistest"
 )
 
@@ -20,6 +21,7 @@ import (
 func TestSwap(t *testing.T) {
 	for name, url := range map[string]func(t *testing.T) string{
 		"memory": func(*testing.T) string { return "mem:" },
+		"nats":   func(t *testing.T) string { return natstest.Start(t).URL() },
 		"redis": func(t *testing.T) string {
 			return fmt.Sprintf("%s?namespace=swap-%d", redistest.Shared(t).URL(), time.Now().UnixNano())
 		},

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/nats"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// A broker is a real server of a test's own.
+type broker interface {
+	URL() string
+	Kill()
+	Run()
+}
+
+// A kind is a sort of broker that the command knows.
+type kind struct {
+	name   string
+	driver backend.Driver
+	start  func(t *testing.T) broker
+}
+
+var kinds = []kind{
+	{"redis", redisstream.Driver{}, func(t *testing.T) broker { return redistest.Start(t) }},
+	{"nats", nats.Driver{}, func(t *testing.T) broker { return natstest.Start(t) }},
+}
+
+// onBrokers runs a test on a server of each kind, to which its commands are
+// pointed.
+func onBrokers(t *testing.T, test func(t *testing.T, b broker)) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			b := k.start(t)
+			t.Setenv(urlVariable, b.URL())
+			test(t, b)
+		})
+	}
+}
+
+// onEach runs a test on a bench in memory and on one for each kind of broker.
+func onEach(t *testing.T, test func(t *testing.T, b *bench)) {
+	t.Run("memory", func(t *testing.T) { test(t, newBench(t)) })
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			test(t, &bench{t: t, b: openBackend(t, k.driver, k.start(t).URL())})
+		})
+	}
+}
+
+// openBackend opens a backend that is closed with the test.
+func openBackend(t *testing.T, d backend.Driver, rawURL string) backend.Backend {
+	u, err := url.Parse(rawURL)
+	require.NoError(t, err)
+	b, err := d.Open(t.Context(), u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}
