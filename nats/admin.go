@@ -2,105 +2,179 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Topics implements [backend.Admin].
-func (b *Backend) Topics(ctx context.Context) ([]string, error) {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	if b.closed.Load() {
-		return nil, b.failure("topics", "", backend.ErrClosed)
+// Topics implements [backend.Admin]. In one stream a topic is there while it has
+// messages or groups.
+func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
+	err = b.look(ctx, "topics", "", func(ctx context.Context) (err error) {
+		if b.options.Stream == "" {
+			topics, err = b.streams(ctx)
+		} else {
+			topics, err = b.subjects(ctx)
+		}
+		return err
+	})
+	return topics, err
+}
+
+// streams lists topics by their streams.
+func (b *Backend) streams(ctx context.Context) (topics []string, err error) {
+	type names struct {
+		Total   int      `json:"total"`
+		Streams []string `json:"streams"`
 	}
+	err = pages(ctx, b, "STREAM.NAMES", func(list names) (total, n int) {
+		for _, name := range list.Streams {
+			if topic, ok := b.topicOf(name); ok {
+				topics = append(topics, topic)
+			}
+		}
+		return list.Total, len(list.Streams)
+	})
+	slices.Sort(topics)
+	return topics, err
+}
+
+// subjects lists topics by the subjects of the messages in one stream, and by
+// its consumers.
+func (b *Backend) subjects(ctx context.Context) ([]string, error) {
 	var topics []string
-	list := b.js.StreamNames(ctx)
-	for name := range list.Name() {
-		if topic, ok := b.topicOf(name); ok {
+	before := b.options.Namespace + "."
+	for offset := 0; ; {
+		var page struct {
+			Total int                   `json:"total"`
+			State jetstream.StreamState `json:"state"`
+		}
+		err := b.ask(ctx, "STREAM.INFO."+b.options.Stream, map[string]any{"offset": offset, "subjects_filter": before + ">"}, &page)
+		if isCode(err, jetstream.JSErrCodeStreamNotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for subject := range page.State.Subjects {
+			topics = append(topics, strings.TrimPrefix(subject, before))
+		}
+		if offset += len(page.State.Subjects); len(page.State.Subjects) == 0 || offset >= page.Total {
+			break
+		}
+	}
+	names, err := b.consumerNames(ctx, b.options.Stream)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if topic, ok := topicOfConsumer(name); ok {
 			topics = append(topics, topic)
 		}
 	}
 	slices.Sort(topics)
-	return topics, b.failure("topics", "", classOf(ctx, ended(list.Err()), false))
-}
-
-func ended(err error) error {
-	if errors.Is(err, jetstream.ErrEndOfData) {
-		return nil
-	}
-	return err
+	return slices.Compact(topics), nil
 }
 
 // Groups implements [backend.Admin].
-func (b *Backend) Groups(ctx context.Context, topic string) ([]string, error) {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	names, err := b.groups(ctx, topic)
-	return names, b.failure("groups", topic, classOf(ctx, err, false))
+func (b *Backend) Groups(ctx context.Context, topic string) (groups []string, err error) {
+	err = b.look(ctx, "groups", topic, func(ctx context.Context) (err error) {
+		p := b.place(topic)
+		groups, err = b.groups(ctx, p)
+		if err == nil && len(groups) == 0 && p.shared() {
+			var state jetstream.StreamState
+			if state, err = b.state(ctx, p); err == nil && state.Msgs == 0 {
+				err = b.exists(ctx, p)
+			}
+		}
+		return err
+	})
+	return groups, err
 }
 
-func (b *Backend) groups(ctx context.Context, topic string) ([]string, error) {
-	if b.closed.Load() {
-		return nil, backend.ErrClosed
+func (b *Backend) groups(ctx context.Context, p *place) ([]string, error) {
+	names, err := b.consumerNames(ctx, p.stream)
+	var groups []string
+	for _, name := range names {
+		if group, ok := p.group(name); ok {
+			groups = append(groups, group)
+		}
 	}
-	stream, err := b.js.Stream(ctx, b.streamName(topic))
-	if err != nil {
-		return nil, err
+	slices.Sort(groups)
+	return groups, err
+}
+
+func (b *Backend) consumerNames(ctx context.Context, stream string) (names []string, err error) {
+	type page struct {
+		Total     int      `json:"total"`
+		Consumers []string `json:"consumers"`
 	}
-	var names []string
-	list := stream.ConsumerNames(ctx)
-	for name := range list.Name() {
-		names = append(names, dotted(name))
-	}
-	slices.Sort(names)
-	return names, ended(list.Err())
+	err = pages(ctx, b, "CONSUMER.NAMES."+stream, func(list page) (total, n int) {
+		names = append(names, list.Consumers...)
+		return list.Total, len(list.Consumers)
+	})
+	return names, err
 }
 
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
-	return b.change(ctx, "delete", topic, func(ctx context.Context) error {
+	return b.call(ctx, "delete", topic, func(ctx context.Context) error {
+		p := b.place(topic)
 		b.forget(topic)
-		return b.js.DeleteStream(ctx, b.streamName(topic))
+		if !p.shared() {
+			return b.ask(ctx, "STREAM.DELETE."+p.stream, nil, nil)
+		}
+		if state, err := b.state(ctx, p); err != nil || state.Msgs == 0 {
+			if err == nil {
+				err = b.exists(ctx, p)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		groups, err := b.groups(ctx, p)
+		if err != nil {
+			return err
+		}
+		for _, group := range groups {
+			err := b.deleteGroup(ctx, p, group)
+			if err != nil && !isCode(err, jetstream.JSErrCodeConsumerNotFound) {
+				return err
+			}
+		}
+		return b.ask(ctx, "STREAM.PURGE."+p.stream, jetstream.StreamPurgeRequest{Subject: p.subject}, nil)
 	})
 }
 
 // DeleteGroup implements [backend.Admin].
 func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
-	return b.change(ctx, "delete", topic+"/"+group, func(ctx context.Context) error {
-		return b.js.DeleteConsumer(ctx, b.streamName(topic), consumerName(group))
+	return b.call(ctx, "delete", topic+"/"+group, func(ctx context.Context) error {
+		return b.deleteGroup(ctx, b.place(topic), group)
 	})
+}
+
+func (b *Backend) deleteGroup(ctx context.Context, p *place, group string) error {
+	return b.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+p.consumer(group), nil, nil)
 }
 
 // ResetGroup implements [backend.Admin]. The consumer is made anew: a pull of a
 // member that waits ends, and its next one is of the new consumer.
 func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
-	return b.change(ctx, "reset", topic+"/"+group, func(ctx context.Context) error {
-		c, err := b.js.Consumer(ctx, b.streamName(topic), consumerName(group))
-		if err != nil {
+	return b.call(ctx, "reset", topic+"/"+group, func(ctx context.Context) error {
+		p := b.place(topic)
+		var info jetstream.ConsumerInfo
+		if err := b.ask(ctx, consumerInfo(p, group), nil, &info); err != nil {
 			return err
 		}
-		config := c.CachedInfo().Config
-		config.OptStartSeq, config.OptStartTime = 0, nil
-		if err := begin(&config, start); err != nil {
+		if err := begin(&info.Config, start); err != nil {
 			return err
 		}
-		if err := b.js.DeleteConsumer(ctx, b.streamName(topic), consumerName(group)); err != nil {
+		if err := b.deleteGroup(ctx, p, group); err != nil {
 			return err
 		}
-		_, err = b.js.CreateConsumer(ctx, b.streamName(topic), config)
-		return err
+		return b.putConsumer(ctx, p, info.Config, "create")
 	})
-}
-
-func (b *Backend) change(ctx context.Context, op, what string, f func(context.Context) error) error {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	if b.closed.Load() {
-		return b.failure(op, what, backend.ErrClosed)
-	}
-	return b.failure(op, what, classOf(ctx, f(ctx), true))
 }

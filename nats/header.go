@@ -24,24 +24,33 @@ const (
 	foreign    = "h-"
 )
 
-// writeHeader returns the headers of m.
-func writeHeader(m *backend.Message) natsgo.Header {
-	h := make(natsgo.Header, len(m.Headers)+3)
-	values := make([]string, 0, len(m.Headers)+2)
-	set := func(name, value string) {
-		values = append(values, escape(value, isPlain))
-		h[name] = values[len(values)-1:]
+// A headerWriter writes headers into a map, whose old ones it removes.
+type headerWriter struct {
+	header natsgo.Header
+	values []string // what the map's values are slices of
+}
+
+// write writes the headers of m.
+func (w *headerWriter) write(m *backend.Message) {
+	clear(w.header)
+	if room := len(m.Headers) + 4; cap(w.values) < room { // so that it does not move
+		w.values = make([]string, 0, 2*room)
 	}
 	if m.ID != "" {
-		set(idHeader, m.ID)
+		w.set(idHeader, escape(m.ID, isPlain))
 	}
 	if m.Key != "" {
-		set(keyHeader, m.Key)
+		w.set(keyHeader, escape(m.Key, isPlain))
 	}
 	for i := range m.Headers {
-		set(headerName(m.Headers[i].Name), m.Headers[i].Value)
+		w.set(headerName(m.Headers[i].Name), escape(m.Headers[i].Value, isPlain))
 	}
-	return h
+}
+
+func (w *headerWriter) set(name, value string) {
+	n := len(w.values)
+	w.values = append(w.values, value)
+	w.header[name] = w.values[n : n+1 : n+1]
 }
 
 // headerName is how a name is written: attributes as they are.

@@ -2,9 +2,12 @@ package nats
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 
@@ -20,7 +23,15 @@ type line struct {
 	answers chan *natsgo.Msg
 	broken  chan natsgo.Status // gets something when the connection is lost
 	sub     *natsgo.Subscription
+
 	call    uint64
+	before  error  // the last of the connection when the call began
+	awaited int    // answers
+	waits   []bool // by request: for its answer
+
+	// What one message is made of, and the next again: it is written at once.
+	message natsgo.Msg
+	values  []string
 }
 
 // lineRoom is how many answers may be under way. More than that a call does not
@@ -35,17 +46,25 @@ func newLine(conn *natsgo.Conn) (*line, error) {
 	}
 	l.sub = sub
 	l.broken = conn.StatusChanged(natsgo.DISCONNECTED, natsgo.RECONNECTING, natsgo.CLOSED)
+	l.message.Header = natsgo.Header{}
 	return l, nil
 }
 
-// begin starts a call.
-func (l *line) begin() {
+// begin starts a call of at most n requests.
+func (l *line) begin(n int) {
 	l.call++
+	l.awaited = 0
+	if cap(l.waits) < n {
+		l.waits = make([]bool, n)
+	}
+	l.waits = l.waits[:n]
+	clear(l.waits)
 	for {
 		select {
 		case <-l.answers:
 		case <-l.broken:
 		default:
+			l.before = l.conn.LastError()
 			return
 		}
 	}
@@ -53,11 +72,17 @@ func (l *line) begin() {
 
 // reply is the subject for the answer to request i.
 func (l *line) reply(i int) string {
-	b := make([]byte, 0, len(l.prefix)+24)
-	b = append(b, l.prefix...)
+	var room [96]byte
+	b := append(room[:0], l.prefix...)
 	b = strconv.AppendUint(b, l.call, 36)
 	b = append(b, '-')
 	return string(strconv.AppendInt(b, int64(i), 36))
+}
+
+// asked says that request i is on its way.
+func (l *line) asked(i int) {
+	l.waits[i] = true
+	l.awaited++
 }
 
 // index returns which request m answers, or false if it was of an earlier call.
@@ -69,20 +94,37 @@ func (l *line) index(m *natsgo.Msg) (int, bool) {
 	}
 	n, err := strconv.ParseUint(call, 36, 64)
 	i, err2 := strconv.ParseInt(index, 36, 64)
-	return int(i), err == nil && err2 == nil && n == l.call
+	return int(i), err == nil && err2 == nil && n == l.call && int(i) < len(l.waits)
 }
 
-// gather waits for so many answers to n requests and calls got for each, once.
-// It ends early when ctx is done or the connection is lost.
-func (l *line) gather(ctx context.Context, n, awaited int, got func(i int, m *natsgo.Msg)) error {
-	seen := make([]bool, n)
-	for awaited > 0 {
+// quiet is how long a call waits before it looks whether it was forbidden.
+const quiet = 100 * time.Millisecond
+
+// gather waits until every request is answered, and calls got for each: with the
+// answer, or with the error if the server does not permit it, which it says
+// beside the answers. subject is that of a request. It ends early when ctx is
+// done or the connection is lost; waits then says of which requests nothing is
+// known.
+func (l *line) gather(ctx context.Context, subject func(i int) string, got func(i int, m *natsgo.Msg, err error)) error {
+	look := time.NewTimer(quiet)
+	defer look.Stop()
+	for l.awaited > 0 {
 		select {
 		case m := <-l.answers:
-			if i, ok := l.index(m); ok && i < n && !seen[i] {
-				seen[i] = true
-				awaited--
-				got(i, m)
+			if i, ok := l.index(m); ok && l.waits[i] {
+				l.waits[i] = false
+				l.awaited--
+				got(i, m, nil)
+			}
+		case <-look.C:
+			look.Reset(quiet)
+			violation := violationSince(l.conn, l.before)
+			for i, waits := range l.waits {
+				if waits && concerns(violation, subject(i)) {
+					l.waits[i] = false
+					l.awaited--
+					got(i, nil, fmt.Errorf("%w: %w", backend.ErrDenied, violation))
+				}
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -91,6 +133,20 @@ func (l *line) gather(ctx context.Context, n, awaited int, got func(i int, m *na
 		}
 	}
 	return nil
+}
+
+// violationSince returns what the server has said since of something that it
+// does not permit.
+func violationSince(conn *natsgo.Conn, before error) error {
+	if err := conn.LastError(); err != before && errors.Is(err, natsgo.ErrPermissionViolation) { //nolint:errorlint // the same one, not one like it
+		return err
+	}
+	return nil
+}
+
+// concerns reports whether a violation is about a subject, or one below it.
+func concerns(violation error, subject string) bool {
+	return violation != nil && strings.Contains(violation.Error(), `"`+subject)
 }
 
 func (l *line) close() {

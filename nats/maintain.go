@@ -2,7 +2,7 @@ package nats
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,50 +18,66 @@ const (
 
 // Maintain implements [backend.Maintainer]: it removes what every group has
 // settled. Members that are gone leave nothing behind.
-func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	next, err := b.maintain(ctx, topic)
-	return next, b.failure("maintain", topic+"/"+group, classOf(ctx, err, false))
-}
-
-func (b *Backend) maintain(ctx context.Context, topic string) (time.Duration, error) {
-	if b.closed.Load() {
-		return purgeIdle, backend.ErrClosed
-	}
-	s, err := b.js.Stream(ctx, b.streamName(topic))
-	if err != nil {
-		return purgeIdle, err
-	}
-	floor, groups, err := floorOf(ctx, s)
-	if err != nil || groups == 0 {
-		return purgeIdle, err
-	}
-	state := s.CachedInfo().State
-	if state.Msgs == 0 || floor < state.FirstSeq {
-		return purgeIdle, nil
-	}
-	if err := s.Purge(ctx, jetstream.WithPurgeSequence(floor+1)); err != nil {
-		return purgeIdle, err
-	}
-	if floor-state.FirstSeq >= busy {
-		return purgeBusy, nil
-	}
-	return purgeIdle, nil
-}
-
-// floorOf returns the last sequence that every group has settled, with all
-// before it.
-func floorOf(ctx context.Context, s jetstream.Stream) (floor uint64, groups int, err error) {
-	list := s.ListConsumers(ctx)
-	for c := range list.Info() {
-		if f := c.AckFloor.Stream; groups == 0 || f < floor {
-			floor = f
+func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.Duration, err error) {
+	next = purgeIdle
+	err = b.look(ctx, "maintain", topic+"/"+group, func(ctx context.Context) error {
+		purged, err := b.purge(ctx, b.place(topic))
+		if purged >= busy {
+			next = purgeBusy
 		}
-		groups++
+		return err
+	})
+	return next, err
+}
+
+// purge removes what every group has settled, with all before it, and returns
+// how much that was.
+func (b *Backend) purge(ctx context.Context, p *place) (n uint64, err error) {
+	consumers, err := b.consumers(ctx, p)
+	if err != nil || len(consumers) == 0 {
+		return 0, err
 	}
-	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
-		return 0, 0, err
+	floor := consumers[0].AckFloor.Stream
+	for _, c := range consumers {
+		floor = min(floor, c.AckFloor.Stream)
 	}
-	return floor, groups, nil
+	if floor == 0 {
+		return 0, nil
+	}
+	request := jetstream.StreamPurgeRequest{Sequence: floor + 1}
+	if p.shared() {
+		request.Subject = p.subject
+	}
+	var answer struct {
+		Purged uint64 `json:"purged"`
+	}
+	err = b.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer)
+	return answer.Purged, err
+}
+
+// A consumerList is a page of consumers.
+type consumerList struct {
+	Total     int                       `json:"total"`
+	Consumers []*jetstream.ConsumerInfo `json:"consumers"`
+	Missing   []string                  `json:"missing"` // in a cluster: whose server has not answered
+}
+
+// consumers returns those of a topic's groups. It fails if that is not certain
+// to be all of them.
+func (b *Backend) consumers(ctx context.Context, p *place) ([]*jetstream.ConsumerInfo, error) {
+	var all []*jetstream.ConsumerInfo
+	missing := 0
+	err := pages(ctx, b, "CONSUMER.LIST."+p.stream, func(list consumerList) (total, n int) {
+		for _, c := range list.Consumers {
+			if _, ok := p.group(c.Name); ok {
+				all = append(all, c)
+			}
+		}
+		missing += len(list.Missing)
+		return list.Total, len(list.Consumers) + len(list.Missing)
+	})
+	if err == nil && missing > 0 {
+		err = fmt.Errorf("%w: %d groups are not known, because their servers do not answer", backend.ErrUnavailable, missing)
+	}
+	return all, err
 }

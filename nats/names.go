@@ -1,30 +1,76 @@
 package nats
 
 import (
+	"fmt"
 	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // A topic is a stream of its own. Stream and consumer names have no dots, so a
 // dot is a plus there, which no name of a topic or group has:
 //
-//	shop.orders   stream bus=shop+orders, subject bus.shop.orders
-//	billing.eu    consumer billing+eu
+//	shop.orders              stream bus=shop+orders, subject bus.shop.orders
+//	its group billing.eu     consumer billing+eu
+//
+// With [Options].Stream all topics are in one stream, and its consumers are
+// filtered:
+//
+//	group billing.eu of shop.orders     consumer shop+orders=billing+eu
 //
 // The mapping is one to one, and can be undone.
-func (b *Backend) streamName(topic string) string {
-	return b.options.Namespace + "=" + dotless(topic)
+type place struct {
+	topic   string
+	stream  string
+	subject string
+	prefix  string // of the names of its consumers
 }
 
-func (b *Backend) subject(topic string) string { return b.options.Namespace + "." + topic }
+// maxName is the longest name of a stream or consumer that the server takes.
+const maxName = 255
 
-func consumerName(group string) string { return dotless(group) }
+func (b *Backend) place(topic string) *place {
+	p := &place{topic: topic, subject: b.options.Namespace + "." + topic}
+	if b.options.Stream == "" {
+		p.stream = b.options.Namespace + "=" + dotless(topic)
+	} else {
+		p.stream, p.prefix = b.options.Stream, dotless(topic)+"="
+	}
+	return p
+}
 
-func dotless(name string) string { return strings.ReplaceAll(name, ".", "+") }
+// shared reports whether its stream has other topics too.
+func (p *place) shared() bool { return p.prefix != "" }
 
-func dotted(name string) string { return strings.ReplaceAll(name, "+", ".") }
+// consumer is the name of a group's consumer.
+func (p *place) consumer(group string) string { return p.prefix + dotless(group) }
 
-// topicOf returns the topic of a stream.
+// group returns the group of a consumer.
+func (p *place) group(consumer string) (string, bool) {
+	rest, ok := strings.CutPrefix(consumer, p.prefix)
+	return dotted(rest), ok
+}
+
+// checkNames refuses what is too long for the server.
+func (p *place) checkNames(group string) error {
+	if n := p.consumer(group); len(n) > maxName {
+		return fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
+	}
+	return nil
+}
+
+// topicOf returns the topic of a stream that has just one.
 func (b *Backend) topicOf(stream string) (topic string, ok bool) {
 	rest, ok := strings.CutPrefix(stream, b.options.Namespace+"=")
 	return dotted(rest), ok
 }
+
+// topicOfConsumer returns the topic of a consumer in the stream of all topics.
+func topicOfConsumer(name string) (topic string, ok bool) {
+	topic, _, ok = strings.Cut(name, "=")
+	return dotted(topic), ok
+}
+
+func dotless(name string) string { return strings.ReplaceAll(name, ".", "+") }
+
+func dotted(name string) string { return strings.ReplaceAll(name, "+", ".") }

@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,8 +30,16 @@ type Options struct {
 	// It is one token; the default is "bus".
 	Namespace string
 
+	// Stream, if set, is the name of one stream that all topics share, with its
+	// limits. Otherwise each topic has one of its own. A name of a topic and one
+	// of a group then have at most 254 bytes together.
+	Stream string
+
+	// Domain is that of JetStream, for servers that reach it over a leaf node.
+	Domain string
+
 	// OnceWindow is how long Once remembers an ID: the duplicate window of new
-	// streams; 2 minutes if zero.
+	// streams; 2 minutes if zero. A stream that has a shorter one is refused.
 	OnceWindow time.Duration
 
 	// MaxBytes bounds each new stream; more is refused with [backend.ErrFull]
@@ -37,28 +47,31 @@ type Options struct {
 	// reserves nothing for a stream without a bound, and then fills its disk.
 	MaxBytes int64
 
+	// MaxMessages bounds each new stream likewise, by the number of messages; no
+	// bound if zero.
+	MaxMessages int64
+
 	// Replicas and Storage are those of new streams; 1 and files if zero.
 	Replicas int
 	Storage  jetstream.StorageType
 
 	// Topics replaces these for single topics; what is zero there is taken from
-	// above.
+	// above. It has no meaning with Stream, and is refused.
 	Topics map[string]TopicOptions
 }
 
 // TopicOptions are those of one topic.
 type TopicOptions struct {
-	OnceWindow time.Duration
-	MaxBytes   int64
-	Replicas   int
-	Storage    jetstream.StorageType
+	OnceWindow  time.Duration
+	MaxBytes    int64
+	MaxMessages int64
+	Replicas    int
+	Storage     jetstream.StorageType
 }
 
 const (
-	lineCount  = 8                      // calls that run at the same time, besides reads
-	block      = 500 * time.Millisecond // how long a pull waits for something new
-	patience   = 2 * time.Second        // how much longer a read waits for its end
-	answer     = 5 * time.Second        // how long a call waits, if its context does not end before
+	lineCount  = 16              // calls with messages that run at the same time, and others
+	answer     = 5 * time.Second // how long a call waits, if its context does not end before
 	defaultMax = 1 << 30
 )
 
@@ -67,28 +80,35 @@ type Backend struct {
 	options Options
 	conn    *natsgo.Conn
 	owned   bool
-	js      jetstream.JetStream
-	lines   *lines
+	api     string // what subjects of the JetStream API begin with
+	lines   *lines // for messages and what settles them
+	asking  *lines // for the API
 
 	closed  atomic.Bool
+	known   sync.Map // of topics, whose streams are known to be there, to their *place
 	mu      sync.Mutex
-	known   map[string]bool // topics whose streams are known to be there
 	sources map[*source]struct{}
 }
 
-// New returns a backend on a connection, which is lent: it stays open.
+// New returns a backend on a connection, which is lent: it stays open. What the
+// connection does when it is lost is up to who made it: unless it comes back by
+// itself for ever (natsgo.MaxReconnects(-1)), the bus does not. It should keep
+// nothing to send later (natsgo.ReconnectBufSize(-1)).
 func New(conn *natsgo.Conn, o Options) (*Backend, error) {
 	o, err := o.withDefaults()
+	if err == nil {
+		err = checkVersion(conn)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("nats: new: %w", err)
 	}
-	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(answer))
-	if err != nil {
-		return nil, fmt.Errorf("nats: new: %w", err)
+	api := jetstream.DefaultAPIPrefix
+	if o.Domain != "" {
+		api = "$JS." + o.Domain + ".API."
 	}
 	return &Backend{
-		options: o, conn: conn, js: js, lines: newLines(conn, lineCount),
-		known: map[string]bool{}, sources: map[*source]struct{}{},
+		options: o, conn: conn, api: api, lines: newLines(conn, lineCount), asking: newLines(conn, lineCount),
+		sources: map[*source]struct{}{},
 	}, nil
 }
 
@@ -105,17 +125,53 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Replicas == 0 {
 		o.Replicas = 1
 	}
-	switch err := backend.CheckName(o.Namespace); {
-	case err != nil:
-		return o, fmt.Errorf("namespace %w", err)
-	case dotless(o.Namespace) != o.Namespace:
-		return o, fmt.Errorf("namespace %q has a dot", o.Namespace)
-	case o.OnceWindow < 100*time.Millisecond:
-		return o, fmt.Errorf("once window of %v is less than 100 ms", o.OnceWindow)
-	case o.MaxBytes < 0:
-		return o, errors.New("max bytes is negative")
+	for _, check := range []error{
+		token("namespace", o.Namespace, false), token("stream", o.Stream, true), token("domain", o.Domain, true),
+	} {
+		if check != nil {
+			return o, check
+		}
+	}
+	if o.Stream != "" && len(o.Topics) > 0 {
+		return o, errors.New("topics have no options of their own in one stream")
+	}
+	for _, topic := range append(slices.Sorted(maps.Keys(o.Topics)), "") {
+		if err := o.of(topic).check(); err != nil {
+			if topic != "" {
+				err = fmt.Errorf("topic %s: %w", topic, err)
+			}
+			return o, err
+		}
 	}
 	return o, nil
+}
+
+// token checks that a name is a single one.
+func token(what, name string, optional bool) error {
+	if name == "" && optional {
+		return nil
+	}
+	if err := backend.CheckName(name); err != nil {
+		return fmt.Errorf("%s %w", what, err)
+	}
+	if dotless(name) != name {
+		return fmt.Errorf("%s %q has a dot", what, name)
+	}
+	return nil
+}
+
+func (t TopicOptions) check() error {
+	switch {
+	case t.OnceWindow < 100*time.Millisecond:
+		return fmt.Errorf("once window of %v is less than 100 ms", t.OnceWindow)
+	case t.MaxBytes < 0:
+		return errors.New("max bytes is negative")
+	case t.MaxMessages < 0:
+		return errors.New("max messages is negative")
+	case t.Replicas < 0:
+		return errors.New("replicas is negative")
+	}
+	return nil
 }
 
 // of returns the options of one topic.
@@ -126,6 +182,9 @@ func (o Options) of(topic string) TopicOptions {
 	}
 	if t.MaxBytes == 0 {
 		t.MaxBytes = o.MaxBytes
+	}
+	if t.MaxMessages == 0 {
+		t.MaxMessages = o.MaxMessages
 	}
 	if t.Replicas == 0 {
 		t.Replicas = o.Replicas
@@ -149,21 +208,7 @@ func (b *Backend) maxPayload() int { return int(b.conn.MaxPayload()) - headerRoo
 
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(ctx context.Context) error {
-	if b.closed.Load() {
-		return b.failure("ping", "", backend.ErrClosed)
-	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	_, err := b.js.AccountInfo(ctx)
-	return b.failure("ping", "", classOf(ctx, err, false))
-}
-
-// bounded gives a context a deadline, which NATS wants.
-func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, answer)
+	return b.look(ctx, "ping", "", func(ctx context.Context) error { return b.ask(ctx, "INFO", nil, nil) })
 }
 
 // Close implements [backend.Backend].
@@ -182,21 +227,9 @@ func (b *Backend) Close() error {
 		s.close()
 	}
 	b.lines.close()
+	b.asking.close()
 	if b.owned {
 		b.conn.Close()
 	}
 	return nil
-}
-
-func (b *Backend) failure(op, topic string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if b.closed.Load() {
-		err = backend.ErrClosed
-	}
-	if topic != "" {
-		op += " " + topic
-	}
-	return fmt.Errorf("nats: %s: %w", op, err)
 }

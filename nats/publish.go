@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,9 +22,11 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if len(msgs) == 0 {
 		return nil
 	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	errs := make([]error, len(msgs))
 	if err := b.publish(ctx, msgs, errs); err != nil {
-		return b.failure("publish", "", err)
+		return b.failure("publish", "", classOf(ctx, err, false))
 	}
 	for i, err := range errs {
 		errs[i] = b.failure("publish", msgs[i].Topic, err)
@@ -33,24 +34,25 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
+// publish sends what goes out together, again and again. Its own error is
+// certain to have had no effect.
 func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []error) error {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
 	if err := ctx.Err(); err != nil {
-		return classOf(ctx, err, false)
+		return err
 	}
 	if !b.conn.IsConnected() {
-		return classOf(ctx, fmt.Errorf("%w: not connected", backend.ErrUnavailable), false)
+		return errNotConnected
 	}
-	b.ensureAll(ctx, msgs, errs)
+	places := make([]*place, len(msgs))
+	b.ensureAll(ctx, msgs, places, errs)
 	l, err := b.lines.get(ctx)
 	if err != nil {
-		return classOf(ctx, err, false)
+		return err
 	}
 	defer b.lines.put(l)
 	for start := 0; start < len(msgs); {
 		end := start + tripLen(msgs[start:])
-		b.trip(ctx, l, msgs[start:end], errs[start:end])
+		b.trip(ctx, l, msgs[start:end], places[start:end], errs[start:end])
 		start = end
 	}
 	return nil
@@ -68,64 +70,70 @@ func tripLen(msgs []*backend.Message) int {
 }
 
 // ensureAll makes sure of the streams of all topics.
-func (b *Backend) ensureAll(ctx context.Context, msgs []*backend.Message, errs []error) {
+func (b *Backend) ensureAll(ctx context.Context, msgs []*backend.Message, places []*place, errs []error) {
 	var failed map[string]error
 	for i, m := range msgs {
-		err, again := failed[m.Topic]
-		if !again {
-			if err = b.ensure(ctx, m.Topic); err != nil {
-				if failed == nil {
-					failed = map[string]error{}
-				}
-				failed[m.Topic] = err
-			}
+		if i > 0 && m.Topic == msgs[i-1].Topic {
+			places[i], errs[i] = places[i-1], errs[i-1]
+			continue
 		}
-		errs[i] = err
+		if errs[i] = failed[m.Topic]; errs[i] != nil {
+			continue
+		}
+		if places[i], errs[i] = b.ensure(ctx, m.Topic); errs[i] != nil {
+			errs[i] = classOf(ctx, errs[i], false)
+			if failed == nil {
+				failed = map[string]error{}
+			}
+			failed[m.Topic] = errs[i]
+		}
 	}
 }
 
 // trip publishes those of msgs that have no error yet. The order of a topic is
 // that of one connection.
-func (b *Backend) trip(ctx context.Context, l *line, msgs []*backend.Message, errs []error) {
-	l.begin()
-	sent := 0
-	waits := make([]bool, len(msgs))
+func (b *Backend) trip(ctx context.Context, l *line, msgs []*backend.Message, places []*place, errs []error) {
+	l.begin(len(msgs))
 	for i, m := range msgs {
-		if errs[i] != nil {
-			continue
-		}
-		if errs[i] = b.send(ctx, l, i, m); errs[i] == nil {
-			waits[i] = true
-			sent++
+		if errs[i] == nil {
+			errs[i] = b.send(ctx, l, i, m, places[i])
 		}
 	}
-	if sent == 0 {
+	err := l.gather(ctx, func(i int) string { return places[i].subject }, func(i int, m *natsgo.Msg, denied error) {
+		if errs[i] = denied; denied == nil {
+			errs[i] = b.stored(msgs[i], m)
+		}
+	})
+	if err == nil {
 		return
 	}
-	err := l.gather(ctx, len(msgs), sent, func(i int, m *natsgo.Msg) {
-		waits[i] = false
-		errs[i] = b.stored(msgs[i], m)
-	})
 	for i := range msgs {
-		if waits[i] {
+		if l.waits[i] {
 			errs[i] = classOf(ctx, err, true)
 		}
 	}
 }
 
 // send sends one message. An error is certain to have had no effect.
-func (b *Backend) send(ctx context.Context, l *line, i int, m *backend.Message) error {
+func (b *Backend) send(ctx context.Context, l *line, i int, m *backend.Message, p *place) error {
 	if n := m.Size(); n > b.maxPayload() {
 		return fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, b.maxPayload())
 	}
-	msg := &natsgo.Msg{Subject: b.subject(m.Topic), Reply: l.reply(i), Header: writeHeader(m), Data: m.Payload}
+	msg := &l.message
+	msg.Subject, msg.Reply, msg.Data = p.subject, l.reply(i), m.Payload
+	w := headerWriter{msg.Header, l.values[:0]}
+	w.write(m)
 	if m.Once {
-		msg.Header[jetstream.MsgIDHeader] = []string{escape(m.ID, isPlain)}
+		w.set(jetstream.MsgIDHeader, p.prefix+escape(m.ID, isPlain)) // IDs are of a stream, not of a topic
 	}
-	msg.Header[jetstream.ExpectedStreamHeader] = []string{b.streamName(m.Topic)}
-	if err := b.conn.PublishMsg(msg); err != nil {
+	w.set(jetstream.ExpectedStreamHeader, p.stream)
+	l.values = w.values
+	err := b.conn.PublishMsg(msg)
+	msg.Data = nil
+	if err != nil {
 		return classOf(ctx, err, false)
 	}
+	l.asked(i)
 	return nil
 }
 
@@ -138,9 +146,9 @@ type ack struct {
 
 // stored reads the answer to m.
 func (b *Backend) stored(m *backend.Message, answer *natsgo.Msg) error {
-	if answer.Header.Get("Status") == "503" {
+	if isUnserved(answer) {
 		b.forget(m.Topic)
-		return fmt.Errorf("%w: the stream was deleted", backend.ErrUnavailable)
+		return fmt.Errorf("%w: nobody serves the stream: it is deleted, or has no leader", backend.ErrUnavailable)
 	}
 	var a ack
 	if err := json.Unmarshal(answer.Data, &a); err != nil {
@@ -151,30 +159,4 @@ func (b *Backend) stored(m *backend.Message, answer *natsgo.Msg) error {
 	}
 	m.Position, m.Duplicate = position(a.Sequence), a.Duplicate
 	return nil
-}
-
-// A position is a sequence number of the stream, with leading zeros.
-const positionLen = 20
-
-func position(seq uint64) string {
-	s := strconv.FormatUint(seq, 10)
-	return "00000000000000000000"[len(s):] + s
-}
-
-func parsePosition(p string) (uint64, error) {
-	seq, err := strconv.ParseUint(p, 10, 64)
-	if len(p) != positionLen || err != nil {
-		return 0, fmt.Errorf("%w: %.50q is not a position in a stream", backend.ErrRefused, p)
-	}
-	return seq, nil
-}
-
-// Declare implements [backend.Declarer].
-func (b *Backend) Declare(ctx context.Context, topic string) error {
-	if b.closed.Load() {
-		return b.failure("declare", topic, backend.ErrClosed)
-	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	return b.failure("declare", topic, b.ensure(ctx, topic))
 }

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -17,151 +18,160 @@ var (
 	progressBody = []byte("+WPI")
 )
 
-// Ack implements [backend.Source]. It sends the acknowledgements and makes sure
-// that the server has read them; with ConfirmAcks, that JetStream has answered.
-// A late one counts like any other.
+// A settling is one call that says a word about each of n deliveries.
+type settling struct {
+	op        string
+	n         int
+	confirmed bool // the server answers each; otherwise only the last
+	fenced    bool // only its holder may say it
+	at        func(i int) *backend.Delivery
+	word      func(i int) []byte
+
+	// Said is called, with the receipt locked, when the server has heard it, or
+	// may have.
+	said func(r *receipt, certain bool)
+}
+
+// Ack implements [backend.Source]. It sends the acknowledgements and waits for
+// the answer to the last; with ConfirmAcks, to each. A late one counts like any
+// other.
 func (s *source) Ack(ctx context.Context, ds []backend.Delivery) error {
-	return s.settle(ctx, "ack", len(ds), s.config.ConfirmAcks, func(i int) *backend.Delivery { return &ds[i] },
-		func(i int, r *receipt, _ time.Time) ([]byte, error) {
-			r.settled = true
-			return ackBody, nil
-		})
+	return s.settle(ctx, settling{
+		op: "ack", n: len(ds), confirmed: s.config.ConfirmAcks,
+		at:   func(i int) *backend.Delivery { return &ds[i] },
+		word: func(int) []byte { return ackBody },
+		said: func(r *receipt, _ bool) { r.settled = true },
+	})
 }
 
 // Delay implements [backend.Delayer].
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
-	return s.settle(ctx, "delay", len(ds), false, func(i int) *backend.Delivery { return &ds[i].Delivery },
-		func(i int, r *receipt, now time.Time) ([]byte, error) {
-			if !r.held(now) {
-				return nil, backend.ErrLeaseLost
-			}
-			r.settled = true
+	return s.settle(ctx, settling{
+		op: "delay", n: len(ds), fenced: true,
+		at: func(i int) *backend.Delivery { return &ds[i].Delivery },
+		word: func(i int) []byte {
 			if ds[i].For <= 0 {
-				return nakBody, nil
+				return nakBody
 			}
 			body := append(make([]byte, 0, 40), `-NAK {"delay":`...)
-			return append(strconv.AppendInt(body, int64(ds[i].For), 10), '}'), nil
-		})
+			return append(strconv.AppendInt(body, int64(ds[i].For), 10), '}')
+		},
+		said: func(r *receipt, _ bool) { r.settled = true },
+	})
 }
 
 // Extend implements [backend.Extender].
 func (s *source) Extend(ctx context.Context, ds []backend.Delivery) error {
-	return s.settle(ctx, "extend", len(ds), false, func(i int) *backend.Delivery { return &ds[i] },
-		func(i int, r *receipt, now time.Time) ([]byte, error) {
-			if !r.held(now) {
-				return nil, backend.ErrLeaseLost
+	until := time.Now().Add(s.config.Lease)
+	return s.settle(ctx, settling{
+		op: "extend", n: len(ds), fenced: true,
+		at:   func(i int) *backend.Delivery { return &ds[i] },
+		word: func(int) []byte { return progressBody },
+		said: func(r *receipt, certain bool) {
+			if certain {
+				r.until = until
 			}
-			r.until = now.Add(s.config.Lease)
-			return progressBody, nil
-		})
+		},
+	})
 }
 
-// settle sends a word for each of n deliveries.
-func (s *source) settle(ctx context.Context, op string, n int, confirmed bool, at func(int) *backend.Delivery, word func(i int, r *receipt, now time.Time) ([]byte, error)) error {
+func (s *source) settle(ctx context.Context, c settling) error {
 	if err := s.unusable(); err != nil {
-		return s.failure(op, err)
+		return s.failure(c.op, err)
 	}
-	if n == 0 {
+	if c.n == 0 {
 		return nil
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	if err := ctx.Err(); err != nil {
-		return s.failure(op, classOf(ctx, err, false))
+		return s.failure(c.op, classOf(ctx, err, false))
 	}
 	if !s.backend.conn.IsConnected() {
-		return s.failure(op, fmt.Errorf("%w: not connected", backend.ErrUnavailable))
+		return s.failure(c.op, errNotConnected)
 	}
-	errs := make([]error, n)
-	words := make([][]byte, n)
-	now := time.Now()
-	sent := 0
-	for i := range n {
-		r, ok := at(i).Token.(*receipt)
-		if !ok || r.source.config.Topic != s.config.Topic || r.source.config.Group != s.config.Group {
-			errs[i] = fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
-			continue
-		}
-		r.mu.Lock()
-		words[i], errs[i] = word(i, r, now)
-		r.mu.Unlock()
-		if errs[i] == nil {
-			sent++
-		}
+	l, err := s.backend.lines.get(ctx)
+	if err != nil {
+		return s.failure(c.op, classOf(ctx, err, false))
 	}
-	if sent > 0 {
-		if confirmed {
-			s.confirm(ctx, words, at, errs)
-		} else {
-			s.send(ctx, words, at, errs)
-		}
+	defer s.backend.lines.put(l)
+	errs := make([]error, c.n)
+	for start := 0; start < c.n; start += lineRoom {
+		s.say(ctx, l, c, start, errs[start:min(start+lineRoom, c.n)])
 	}
 	for i, err := range errs {
-		errs[i] = s.failure(op, err)
+		errs[i] = s.failure(c.op, err)
 	}
 	return backend.AsBatchError(errs)
 }
 
-// send sends words one way, and then waits until the server has read them.
-func (s *source) send(ctx context.Context, words [][]byte, at func(int) *backend.Delivery, errs []error) {
-	for i, w := range words {
-		if errs[i] == nil {
-			if err := s.backend.conn.Publish(at(i).Token.(*receipt).reply, w); err != nil {
-				errs[i] = classOf(ctx, err, false)
-			}
+// say says the words of a call from start on, as many as there are errs. The
+// server deals with them in order: its answer to the last stands for all.
+func (s *source) say(ctx context.Context, l *line, c settling, start int, errs []error) {
+	l.begin(len(errs))
+	receipts := make([]*receipt, len(errs))
+	last := -1
+	for i := range errs {
+		if receipts[i], errs[i] = s.receipt(c, c.at(start+i)); errs[i] == nil {
+			last = i
 		}
 	}
-	if err := s.backend.conn.FlushWithContext(ctx); err != nil {
-		for i := range errs {
-			if errs[i] == nil {
-				errs[i] = classOf(ctx, err, true)
-			}
-		}
-	}
-}
-
-// confirm sends words as requests.
-func (s *source) confirm(ctx context.Context, words [][]byte, at func(int) *backend.Delivery, errs []error) {
-	for start := 0; start < len(words); start += lineRoom {
-		end := min(start+lineRoom, len(words))
-		s.confirmSome(ctx, words[start:end], func(i int) *backend.Delivery { return at(start + i) }, errs[start:end])
-	}
-}
-
-func (s *source) confirmSome(ctx context.Context, words [][]byte, at func(int) *backend.Delivery, errs []error) {
-	l, err := s.backend.lines.get(ctx)
-	if err != nil {
-		for i := range errs {
-			if errs[i] == nil {
-				errs[i] = classOf(ctx, err, false)
-			}
-		}
-		return
-	}
-	defer s.backend.lines.put(l)
-	l.begin()
-	waits := make([]bool, len(words))
-	sent := 0
-	for i, w := range words {
+	for i, r := range receipts {
 		if errs[i] != nil {
 			continue
 		}
-		if err := s.backend.conn.PublishRequest(at(i).Token.(*receipt).reply, l.reply(i), w); err != nil {
-			errs[i] = classOf(ctx, err, false)
-			continue
+		var err error
+		if c.confirmed || i == last {
+			if err = s.backend.conn.PublishRequest(r.reply, l.reply(i), c.word(start+i)); err == nil {
+				l.asked(i)
+			}
+		} else {
+			err = s.backend.conn.Publish(r.reply, c.word(start+i))
 		}
-		waits[i] = true
-		sent++
+		errs[i] = classOf(ctx, err, false)
 	}
-	err = l.gather(ctx, len(words), sent, func(i int, m *natsgo.Msg) {
-		waits[i] = false
-		if m.Header.Get("Status") == "503" {
-			errs[i] = fmt.Errorf("%w: nobody serves the consumer", backend.ErrGone)
+	s.hear(ctx, l, c, receipts, errs)
+	for i, r := range receipts {
+		if unknown := errors.Is(errs[i], backend.ErrUnknownOutcome); errs[i] == nil || unknown {
+			r.mu.Lock()
+			c.said(r, !unknown)
+			r.mu.Unlock()
 		}
+	}
+}
+
+// receipt returns that of a delivery, if the word may be said of it.
+func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
+	r, ok := d.Token.(*receipt)
+	if !ok || *r.source.place != *s.place || r.source.config.Group != s.config.Group {
+		return nil, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.fenced && !r.held(time.Now()) {
+		return nil, backend.ErrLeaseLost
+	}
+	return r, nil
+}
+
+// hear waits for the answers.
+func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*receipt, errs []error) {
+	var all error // what became of the last, if the others are not answered
+	err := l.gather(ctx, func(i int) string { return receipts[i].reply }, func(i int, m *natsgo.Msg, denied error) {
+		switch {
+		case denied != nil:
+			errs[i] = denied
+		case isUnserved(m):
+			errs[i] = s.fate(ctx, "nobody serves the consumer")
+		}
+		all = errs[i]
 	})
-	for i := range words {
-		if waits[i] {
-			errs[i] = classOf(ctx, err, true)
+	if err != nil {
+		all = classOf(ctx, err, true)
+	}
+	for i := range errs {
+		if errs[i] == nil && (l.waits[i] || !c.confirmed) {
+			errs[i] = all
 		}
 	}
 }

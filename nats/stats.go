@@ -11,44 +11,49 @@ import (
 // Stats implements [backend.Statser]. JetStream does not tell what is held from
 // what is delayed, nor how many members there are: they are [backend.Unknown],
 // but for what is zero.
-func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	s, err := b.stats(ctx, topic, group)
-	return s, b.failure("stats", topic+"/"+group, classOf(ctx, err, false))
+func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Stats, err error) {
+	err = b.look(ctx, "stats", topic+"/"+group, func(ctx context.Context) (err error) {
+		s, err = b.stats(ctx, b.place(topic), group)
+		return err
+	})
+	return s, err
 }
 
-func (b *Backend) stats(ctx context.Context, topic, group string) (s backend.Stats, err error) {
-	if b.closed.Load() {
-		return s, backend.ErrClosed
-	}
-	stream, err := b.js.Stream(ctx, b.streamName(topic))
+func (b *Backend) stats(ctx context.Context, p *place, group string) (s backend.Stats, err error) {
+	state, err := b.state(ctx, p)
 	if err != nil {
 		return s, err
 	}
-	c, err := stream.Consumer(ctx, consumerName(group))
-	if err != nil {
+	var info jetstream.ConsumerInfo
+	if err := b.ask(ctx, consumerInfo(p, group), nil, &info); err != nil {
 		return s, err
 	}
-	info := c.CachedInfo()
-	s.Depth = int64(stream.CachedInfo().State.Msgs)
+	s.Depth = int64(state.Msgs)
 	s.Lag = int64(info.NumPending)
 	s.Members = backend.Unknown
 	if info.NumAckPending > 0 {
 		s.InFlight, s.Delayed = backend.Unknown, backend.Unknown
 	}
-	return b.oldest(ctx, stream, info, s)
-}
-
-// oldest looks for the oldest message that a group has not settled.
-func (b *Backend) oldest(ctx context.Context, stream jetstream.Stream, info *jetstream.ConsumerInfo, s backend.Stats) (backend.Stats, error) {
 	if info.NumPending == 0 && info.NumAckPending == 0 {
 		return s, nil
 	}
-	m, err := stream.GetMsg(ctx, info.AckFloor.Stream+1, jetstream.WithGetMsgSubject(">"))
-	if err == nil {
+	m, err := b.readOne(ctx, p, info.AckFloor.Stream+1)
+	if m != nil {
 		s.Oldest = m.Time
-		return s, nil
 	}
 	return s, err
+}
+
+// state is that of a topic: of its stream, or of its part of one.
+func (b *Backend) state(ctx context.Context, p *place) (jetstream.StreamState, error) {
+	var info jetstream.StreamInfo
+	var filter any
+	if p.shared() {
+		filter = map[string]string{"subjects_filter": p.subject}
+	}
+	err := b.ask(ctx, "STREAM.INFO."+p.stream, filter, &info)
+	if p.shared() {
+		info.State.Msgs = info.State.Subjects[p.subject]
+	}
+	return info.State, err
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -55,8 +56,8 @@ func newServer(t testing.TB, args ...string) *Server {
 	s := &Server{t: t, name: fmt.Sprintf("s%d-%d", port, os.Getpid()), port: port, dir: t.TempDir(), args: args}
 	t.Cleanup(func() {
 		s.signal(syscall.SIGKILL)
-		if t.Failed() {
-			t.Logf("log of the nats-server on port %d:\n%s", s.port, s.tail())
+		if complaints := s.complaints(); t.Failed() && complaints != "" {
+			t.Logf("the nats-server on port %d complained:\n%s", s.port, complaints)
 		}
 	})
 	return s
@@ -210,6 +211,17 @@ func (s *Server) Runs() bool {
 }
 
 func (s *Server) log() string { return filepath.Join(s.dir, "log") }
+
+// complaints are the lines of the log that are more than information.
+func (s *Server) complaints() string {
+	var lines strings.Builder
+	for line := range strings.Lines(s.tail()) {
+		if strings.Contains(line, " [") && !strings.Contains(line, " [INF] ") {
+			lines.WriteString(line)
+		}
+	}
+	return lines.String()
+}
 
 // tail is the end of the log.
 func (s *Server) tail() string {

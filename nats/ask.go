@@ -1,0 +1,104 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// ask makes one request of the JetStream API and reads its answer into out, if
+// that is not nil. What the server forbids is known at once, not at the end of
+// the time.
+func (b *Backend) ask(ctx context.Context, verb string, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return fmt.Errorf("%w: %w", backend.ErrRefused, err)
+		}
+	}
+	var answer error
+	err := b.request(ctx, b.api+verb, body, func(m *natsgo.Msg) { answer = readAnswer(m, out) })
+	if err != nil {
+		return err
+	}
+	return answer
+}
+
+// request makes one request and calls got with its answer.
+func (b *Backend) request(ctx context.Context, subject string, body []byte, got func(m *natsgo.Msg)) error {
+	l, err := b.asking.get(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.asking.put(l)
+	if !b.conn.IsConnected() {
+		return errNotConnected
+	}
+	l.begin(1)
+	if err := b.conn.PublishRequest(subject, l.reply(0), body); err != nil {
+		return err
+	}
+	l.asked(0)
+	var denied error
+	err = l.gather(ctx, func(int) string { return subject }, func(_ int, m *natsgo.Msg, d error) {
+		if denied = d; d == nil {
+			got(m)
+		}
+	})
+	return errors.Join(denied, err)
+}
+
+// readAnswer reads an answer of the API.
+func readAnswer(m *natsgo.Msg, out any) error {
+	if isUnserved(m) {
+		return fmt.Errorf("%w: JetStream does not answer", backend.ErrUnavailable)
+	}
+	var a struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	err := json.Unmarshal(m.Data, &a)
+	switch {
+	case err != nil:
+	case a.Error != nil:
+		return a.Error
+	case out != nil:
+		err = json.Unmarshal(m.Data, out)
+	}
+	if err != nil {
+		return fmt.Errorf("an answer of JetStream: %w", err)
+	}
+	return nil
+}
+
+// isUnserved reports whether m says that nobody listens on the subject of a
+// request.
+func isUnserved(m *natsgo.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
+
+// isCode reports whether err is an answer of JetStream with one of these codes.
+func isCode(err error, codes ...jetstream.ErrorCode) bool {
+	e, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && slices.Contains(codes, e.ErrorCode)
+}
+
+// pages asks for a list of the API, page by page. Take reads one page and returns
+// how long the list is, and how much of it this was.
+func pages[T any](ctx context.Context, b *Backend, verb string, take func(T) (total, n int)) error {
+	for offset := 0; ; {
+		var list T
+		if err := b.ask(ctx, verb, map[string]int{"offset": offset}, &list); err != nil {
+			return err
+		}
+		total, n := take(list)
+		if offset += n; n == 0 || offset >= total {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// group makes sure of a topic's stream and of a group's consumer.
+func (b *Backend) group(ctx context.Context, p *place, c backend.Config) error {
+	if err := p.checkNames(c.Group); err != nil {
+		return err
+	}
+	for range 2 {
+		has, err := b.stream(ctx, p)
+		if err != nil && !errors.Is(err, errNotAsked) {
+			return err
+		}
+		if err == nil {
+			err = beyond(c.Start, has.state.LastSeq)
+		}
+		if err != nil && !errors.Is(err, errNotAsked) {
+			return err
+		}
+		if has.other != "" {
+			notify(c, "stream "+p.stream+" is taken as it is: "+has.other)
+		}
+		err = b.consumer(ctx, p, c)
+		if !isCode(err, jetstream.JSErrCodeStreamNotFound) {
+			return err
+		}
+		b.forget(p.topic)
+	}
+	return fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
+}
+
+func notify(c backend.Config, text string) {
+	if c.Notify != nil {
+		c.Notify(backend.Notice{Topic: c.Topic, Group: c.Group, Text: "nats: " + text})
+	}
+}
+
+// consumer makes sure of a group's consumer, whose stream is there. Its lease is
+// the longest that a member has asked for: raised, never lowered.
+func (b *Backend) consumer(ctx context.Context, p *place, c backend.Config) error {
+	want := jetstream.ConsumerConfig{
+		Durable:       p.consumer(c.Group),
+		Description:   "group " + c.Group + " of an event bus",
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       c.Lease,
+		MaxDeliver:    -1,
+		MaxAckPending: -1,
+		MaxWaiting:    4096,
+		ReplayPolicy:  jetstream.ReplayInstantPolicy,
+	}
+	if p.shared() {
+		want.FilterSubject = p.subject
+	}
+	if err := begin(&want, c.Start); err != nil {
+		return err
+	}
+	var info jetstream.ConsumerInfo
+	err := b.ask(ctx, consumerInfo(p, c.Group), nil, &info)
+	if isCode(err, jetstream.JSErrCodeConsumerNotFound) {
+		err = b.putConsumer(ctx, p, want, "create")
+		if !isCode(err, jetstream.JSErrCodeConsumerExists, jetstream.JSErrCodeConsumerAlreadyExists) {
+			return err
+		}
+		err = b.ask(ctx, consumerInfo(p, c.Group), nil, &info)
+	}
+	if err != nil {
+		return err
+	}
+	has := info.Config
+	if drift := consumerDrift(p, want, has); drift != "" {
+		return fmt.Errorf("%w: consumer %s: %s", backend.ErrRefused, want.Durable, drift)
+	}
+	if has.AckWait >= want.AckWait && has.MaxDeliver == -1 && has.MaxAckPending == -1 && len(has.BackOff) == 0 {
+		return nil
+	}
+	has.AckWait = max(has.AckWait, want.AckWait)
+	has.MaxDeliver, has.MaxAckPending, has.BackOff = -1, -1, nil
+	return b.putConsumer(ctx, p, has, "update")
+}
+
+func consumerInfo(p *place, group string) string {
+	return "CONSUMER.INFO." + p.stream + "." + p.consumer(group)
+}
+
+// putConsumer creates or updates a consumer.
+func (b *Backend) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string) error {
+	verb := "CONSUMER.CREATE." + p.stream + "." + c.Durable
+	if c.FilterSubject != "" {
+		verb += "." + c.FilterSubject
+	}
+	return b.ask(ctx, verb, struct {
+		Stream string                   `json:"stream_name"`
+		Config jetstream.ConsumerConfig `json:"config"`
+		Action string                   `json:"action"`
+	}{p.stream, c, action}, nil)
+}
+
+// consumerDrift says in what a consumer differs from what a group needs, if that
+// cannot be mended. It is never deleted to change it.
+func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
+	var must differences
+	must.compare("ack policy", want.AckPolicy, got.AckPolicy)
+	must.compare("deliver subject", "", got.DeliverSubject)
+	must.compare("headers only", false, got.HeadersOnly)
+	must.compare("inactive threshold", want.InactiveThreshold, got.InactiveThreshold)
+	must.compare("replay policy", want.ReplayPolicy, got.ReplayPolicy)
+	must.compare("priority policy", want.PriorityPolicy, got.PriorityPolicy)
+	filters := got.FilterSubjects
+	if got.FilterSubject != "" {
+		filters = append(filters, got.FilterSubject)
+	}
+	if ours := []string{p.subject}; !slices.Equal(filters, ours) && (p.shared() || len(filters) > 0) {
+		must.compare("filter", ours, filters)
+	}
+	return must.String()
+}
+
+// begin sets where a new consumer begins.
+func begin(c *jetstream.ConsumerConfig, start backend.Start) error {
+	c.OptStartSeq, c.OptStartTime = 0, nil
+	switch start {
+	case backend.StartEarliest:
+		c.DeliverPolicy = jetstream.DeliverAllPolicy
+		return nil
+	case backend.StartLatest:
+		c.DeliverPolicy = jetstream.DeliverNewPolicy
+		return nil
+	}
+	after, ok := start.After()
+	if !ok {
+		return fmt.Errorf("%w: start %q", backend.ErrRefused, start)
+	}
+	seq, err := parsePosition(after)
+	if err != nil {
+		return err
+	}
+	c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, seq+1
+	return nil
+}
+
+// beyond refuses a position that the stream has not come to yet.
+func beyond(start backend.Start, last uint64) error {
+	after, ok := start.After()
+	if !ok {
+		return nil
+	}
+	seq, err := parsePosition(after)
+	if err == nil && seq > last {
+		err = fmt.Errorf("%w: position %s is beyond the end of the stream, %s", backend.ErrRefused, after, position(last))
+	}
+	return err
+}

@@ -1,0 +1,265 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Pulls are what a source asks for messages with.
+//
+// Each Receive sends one pull that ends by itself: it brings what is there or,
+// after half a second at most, nothing. So nothing is on its way between calls,
+// and nothing ages in a buffer where nobody keeps its lease.
+type pulls struct {
+	inbox string // what the subjects of answers begin with
+	msgs  chan *natsgo.Msg
+	sub   *natsgo.Subscription // nil without an inbox
+	sent  uint64               // pulls
+	got   []*natsgo.Msg        // of the pull under way
+
+	// What the consumer allows in one pull, as far as it has said so.
+	batch int
+	wait  time.Duration
+}
+
+const (
+	maxPull  = 512                    // messages
+	block    = 500 * time.Millisecond // how long a pull waits for something new, at most
+	share    = 8                      // and this part of a lease, whose beginning it makes uncertain
+	patience = 2 * time.Second        // how much longer a read waits for its end
+	grace    = 900 * time.Millisecond // the same, when its caller has left
+)
+
+// A pull is what is asked of a consumer: what is there, or what comes first
+// within Expires.
+type pull struct {
+	Batch   int           `json:"batch"`
+	Expires time.Duration `json:"expires,omitempty"`
+	NoWait  bool          `json:"no_wait,omitempty"`
+}
+
+// Receive implements [backend.Source].
+func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if err := s.unusable(); err != nil {
+		return nil, s.failure("receive", err)
+	}
+	if limit <= 0 || ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	ds, err := s.receive(ctx, limit)
+	s.failed = err != nil
+	if err != nil && errors.Is(err, ctx.Err()) {
+		return ds, ctx.Err()
+	}
+	return ds, s.failure("receive", err)
+}
+
+func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
+	for range 6 {
+		ds, err = s.pull(ctx, limit)
+		gone := errors.Is(err, backend.ErrGone)
+		switch {
+		case len(ds) > 0 || err == nil || !gone && !errors.Is(err, errTooMuch):
+			return ds, err
+		case gone && !s.sleep(ctx, 50*time.Millisecond): // one that is reset is gone for a moment
+			return nil, errors.Join(ctx.Err(), s.unusable())
+		}
+		s.failed = true // so that the next does not wait
+	}
+	return ds, err
+}
+
+// sleep reports whether nothing else ended it.
+func (s *source) sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-s.ended:
+	}
+	return false
+}
+
+// pull makes one pull and waits for its end, whatever becomes of ctx: what the
+// server has sent is leased. From a connection that does not answer it turns
+// away, to a new inbox; what was on its way there comes back after its lease.
+func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	for len(s.broken) > 0 {
+		<-s.broken
+	}
+	conn := s.backend.conn
+	if !conn.IsConnected() {
+		return nil, errNotConnected
+	}
+	if err := s.pulls.listen(conn); err != nil {
+		return nil, classOf(ctx, err, false)
+	}
+	order := pull{Batch: min(limit, s.pulls.batch), NoWait: true}
+	if !s.failed {
+		order.Expires = s.pulls.wait
+	}
+	body, err := json.Marshal(order)
+	if err != nil {
+		return nil, err
+	}
+	before, asked := conn.LastError(), time.Now()
+	s.pulls.sent++
+	inbox := s.pulls.inbox + strconv.FormatUint(s.pulls.sent, 36)
+	if err := conn.PublishRequest(s.next, inbox, body); err != nil {
+		return nil, classOf(ctx, err, false)
+	}
+	end, err := s.await(ctx, order, inbox)
+	if errors.Is(err, errSilence) {
+		err = s.whySilent(ctx, before)
+	}
+	if err != nil {
+		s.pulls.hangUp()
+	} else {
+		err = s.meaning(ctx, end)
+	}
+	ds := s.deliveries(s.pulls.got, asked)
+	clear(s.pulls.got)
+	s.pulls.got = s.pulls.got[:0]
+	return ds, err
+}
+
+// errSilence is the error of a pull that has not ended in time.
+var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnavailable)
+
+// await gathers what a pull brings, until it ends. The message that ended it is
+// nil if the pull was filled.
+func (s *source) await(ctx context.Context, order pull, inbox string) (end *natsgo.Msg, err error) {
+	overdue := time.NewTimer(order.Expires + patience)
+	defer overdue.Stop()
+	done := ctx.Done()
+	for len(s.pulls.got) < order.Batch {
+		select {
+		case m := <-s.pulls.msgs:
+			switch {
+			case m.Reply != "":
+				s.pulls.got = append(s.pulls.got, m)
+			case m.Subject == inbox: // not what ended an earlier one
+				return m, nil
+			}
+		case <-done:
+			done = nil
+			overdue.Reset(grace)
+		case <-overdue.C:
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return nil, errSilence
+		case <-s.broken:
+			return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errConnectionLost)
+		case <-s.ended:
+			return nil, backend.ErrClosed
+		}
+	}
+	return nil, nil
+}
+
+// errTooMuch is the error of a pull that asks for more than a consumer allows.
+// The next asks for less.
+var errTooMuch = fmt.Errorf("%w: more than the consumer allows in one pull", backend.ErrUnavailable)
+
+// meaning is the error that the message which ended a pull stands for.
+func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
+	if end == nil {
+		return nil
+	}
+	text := end.Header.Get("Description")
+	switch status := end.Header.Get("Status"); {
+	case status == "404", status == "408": // no messages; or fewer than asked for, in time
+		return nil
+	case status == "503":
+		return s.fate(ctx, "nobody serves the consumer")
+	case status != "409":
+		return fmt.Errorf("%w: status %s %s", backend.ErrRefused, status, text)
+	case strings.HasPrefix(text, "Consumer Deleted"):
+		return fmt.Errorf("%w: %s", backend.ErrGone, text)
+	case strings.HasPrefix(text, "Leadership Change"), strings.HasPrefix(text, "Server Shutdown"), strings.HasPrefix(text, "Exceeded MaxWaiting"):
+		return fmt.Errorf("%w: %s", backend.ErrUnavailable, text)
+	case s.pulls.lower(text):
+		return errTooMuch
+	}
+	return fmt.Errorf("%w: %s", backend.ErrRefused, text)
+}
+
+// lower asks for less from now on, if a refusal says how much is allowed.
+func (p *pulls) lower(refusal string) bool {
+	if rest, ok := strings.CutPrefix(refusal, "Exceeded MaxRequestBatch of "); ok {
+		n, err := strconv.Atoi(rest)
+		ok = err == nil && n > 0 && n < p.batch
+		if ok {
+			p.batch = n
+		}
+		return ok
+	}
+	if rest, ok := strings.CutPrefix(refusal, "Exceeded MaxRequestExpires of "); ok {
+		d, err := time.ParseDuration(rest)
+		ok = err == nil && d > 0 && d < p.wait
+		if ok {
+			p.wait = d
+		}
+		return ok
+	}
+	return false
+}
+
+// whySilent says why a pull was not answered.
+func (s *source) whySilent(ctx context.Context, before error) error {
+	v := violationSince(s.backend.conn, before)
+	if concerns(v, s.next) || concerns(v, s.pulls.inbox) {
+		return fmt.Errorf("%w: %w", backend.ErrDenied, v)
+	}
+	return s.fate(ctx, "a pull has not ended in time")
+}
+
+// fate says what has become of a consumer that does not answer: it is gone, or
+// nobody leads it at the moment.
+func (s *source) fate(ctx context.Context, sign string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, nil)
+	if isCode(err, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeStreamNotFound) {
+		return fmt.Errorf("%w: %s", backend.ErrGone, sign)
+	}
+	return fmt.Errorf("%w: %s", backend.ErrUnavailable, sign)
+}
+
+// listen makes sure of an inbox.
+func (p *pulls) listen(conn *natsgo.Conn) error {
+	if p.sub != nil {
+		return nil
+	}
+	msgs := make(chan *natsgo.Msg, 2*maxPull)
+	inbox := conn.NewInbox() + "."
+	sub, err := conn.ChanSubscribe(inbox+"*", msgs)
+	if err != nil {
+		return err
+	}
+	p.inbox, p.msgs, p.sub = inbox, msgs, sub
+	return nil
+}
+
+// hangUp leaves the inbox.
+func (p *pulls) hangUp() {
+	if p.sub != nil {
+		_ = p.sub.Unsubscribe() // the connection may be closed
+		p.sub = nil
+	}
+}

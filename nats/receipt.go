@@ -1,0 +1,80 @@
+package nats
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A receipt is what a delivery's Token points to. The server fences nothing: who
+// holds what is known here, by when it was received or extended.
+type receipt struct {
+	source *source
+	reply  string
+
+	mu      sync.Mutex
+	until   time.Time // the lease may have passed after this
+	settled bool
+}
+
+// held reports whether the delivery is still the holder's for certain. The caller
+// holds mu.
+func (r *receipt) held(now time.Time) bool { return !r.settled && now.Before(r.until) }
+
+// deliveries returns messages as deliveries. Their leases began after asked.
+func (s *source) deliveries(msgs []*natsgo.Msg, asked time.Time) []backend.Delivery {
+	if len(msgs) == 0 {
+		return nil
+	}
+	ds := make([]backend.Delivery, len(msgs))
+	receipts := make([]receipt, len(msgs))
+	until := asked.Add(s.config.Lease)
+	for i, m := range msgs {
+		d := &ds[i]
+		meta, err := metaOf(m.Reply)
+		receipts[i].source, receipts[i].reply, receipts[i].until = s, m.Reply, until
+		d.Topic, d.Attempt, d.Token = s.config.Topic, meta.delivered, &receipts[i]
+		d.Position, d.Payload = position(meta.sequence), m.Data
+		if err == nil {
+			err = readHeader(&d.Message, m.Header)
+		}
+		d.Err = err
+	}
+	return ds
+}
+
+// A meta is what a reply subject tells:
+//
+//	$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>
+//
+// or the same with domain and account behind ACK, and a token at the end.
+type meta struct {
+	delivered int
+	sequence  uint64
+}
+
+func metaOf(reply string) (m meta, err error) {
+	rest, ok := strings.CutPrefix(reply, "$JS.ACK.")
+	skip := 2
+	if strings.Count(rest, ".") >= 8 {
+		skip = 4
+	}
+	for range skip {
+		_, rest, _ = strings.Cut(rest, ".")
+	}
+	delivered, rest, _ := strings.Cut(rest, ".")
+	sequence, _, more := strings.Cut(rest, ".")
+	if !ok || !more {
+		return m, fmt.Errorf("%w: %q is not the reply of a delivery", backend.ErrRefused, reply)
+	}
+	if m.delivered, err = strconv.Atoi(delivered); err == nil {
+		m.sequence, err = strconv.ParseUint(sequence, 10, 64)
+	}
+	return m, err
+}
