@@ -3,6 +3,7 @@
 BACKENDS  = ./inmemory ./redisstream ./nats
 FUZZTIME ?= 30s
 SOAK     ?= 1000000
+DAYS     ?= 10
 LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
@@ -53,8 +54,9 @@ bench-quick: ## the bus beside its peers in under a minute
 demo: ## run the shop demo in memory
 	go run ./cmd/eventbus demo
 
-demo-kill: brokers ## the demo on Redis, whose server is killed three times; nothing may be lost
-	EVENTBUS_DEMO_DAYS=10 EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoKill ./cmd/eventbus -timeout 10m
+demo-kill: brokers ## the demo while its server is killed three times; BROKER=redis is one kind, URL=… a server that you kill; DAYS (10)
+	@EVENTBUS_DEMO_DAYS=$(DAYS) EVENTBUS_DEMO_BROKER=$(BROKER) EVENTBUS_DEMO_URL='$(URL)' EVENTBUS_REQUIRE_BROKERS=1 \
+		scripts/one.sh TestDemoKill ./cmd/eventbus -timeout 10m
 
 cover: ## measure what the tests reach; coverage.out
 	go test -coverpkg=./... -coverprofile=coverage.out ./...

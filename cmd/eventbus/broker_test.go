@@ -3,6 +3,7 @@ package main
 import (
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,11 +26,15 @@ type kind struct {
 	name   string
 	driver backend.Driver
 	start  func(t *testing.T) broker
+
+	// forgets is how far back a server that is killed may have forgotten what was
+	// acknowledged, and how often what was handed out.
+	forgets time.Duration
 }
 
 var kinds = []kind{
-	{"redis", redisstream.Driver{}, func(t *testing.T) broker { return redistest.Start(t) }},
-	{"nats", nats.Driver{}, func(t *testing.T) broker { return natstest.Start(t) }},
+	{"redis", redisstream.Driver{}, func(t *testing.T) broker { return redistest.Start(t) }, 0},
+	{"nats", nats.Driver{}, func(t *testing.T) broker { return natstest.Start(t) }, 2 * time.Second},
 }
 
 // onBrokers runs a test on a server of each kind, to which its commands are

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A witness stands between a bus and its backend. It knows what the bus holds of
+// each group, and when what was acknowledged: from the calls, not from the bus.
+type witness struct {
+	backend.Backend
+
+	mu     sync.Mutex
+	groups map[string]*custody
+}
+
+// A custody is what the bus has been handed of one group, by position.
+type custody struct {
+	held  map[string]bool      // and neither acknowledged nor given back
+	acked map[string]time.Time // when that was confirmed
+	given map[string]time.Time // back, to come again
+}
+
+func newWitness(b backend.Backend) *witness {
+	return &witness{Backend: b, groups: map[string]*custody{}}
+}
+
+func (w *witness) Unwrap() backend.Backend { return w.Backend }
+
+func (w *witness) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	src, err := w.Backend.Attach(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &witnessed{Source: src, witness: w, custody: w.of(c.Topic, c.Group)}, nil
+}
+
+func (w *witness) of(topic, group string) *custody {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.groups[topic+"/"+group]
+	if c == nil {
+		c = &custody{held: map[string]bool{}, acked: map[string]time.Time{}, given: map[string]time.Time{}}
+		w.groups[topic+"/"+group] = c
+	}
+	return c
+}
+
+// An exposure is what may come again after a crash.
+type exposure struct {
+	inFlight int // held
+	recent   int // acknowledged since a moment, and not held again
+	returned int // given back since, likewise
+}
+
+func (e exposure) and(o exposure) exposure {
+	return exposure{e.inFlight + o.inFlight, e.recent + o.recent, e.returned + o.returned}
+}
+
+// exposed says what may come again of a group if the server remembers all that
+// was acknowledged before a moment.
+func (w *witness) exposed(topic, group string, since time.Time) exposure {
+	c := w.of(topic, group)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	recent := func(at map[string]time.Time) (n int) {
+		for position, at := range at {
+			if !at.Before(since) && !c.held[position] {
+				n++
+			}
+		}
+		return n
+	}
+	return exposure{inFlight: len(c.held), recent: recent(c.acked), returned: recent(c.given)}
+}
+
+// A witnessed source is one member.
+type witnessed struct {
+	backend.Source
+	witness *witness
+	custody *custody
+}
+
+func (s *witnessed) Unwrap() backend.Source { return s.Source }
+
+func (s *witnessed) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	ds, err := s.Source.Receive(ctx, limit)
+	s.witness.mu.Lock()
+	defer s.witness.mu.Unlock()
+	for i := range ds {
+		s.custody.held[ds[i].Position] = true
+	}
+	return ds, err
+}
+
+func (s *witnessed) Ack(ctx context.Context, ds []backend.Delivery) error {
+	err := s.Source.Ack(ctx, ds)
+	s.settled(err, len(ds), s.custody.acked, func(i int) string { return ds[i].Position })
+	return err
+}
+
+func (s *witnessed) Delay(ctx context.Context, ds []backend.Delayed) error {
+	v, _ := backend.As[backend.Delayer](s.Source) // all that it is used with have it
+	err := v.Delay(ctx, ds)
+	s.settled(err, len(ds), s.custody.given, func(i int) string { return ds[i].Position })
+	return err
+}
+
+// settled notes which of n deliveries err, of a call about them, does not concern.
+func (s *witnessed) settled(err error, n int, as map[string]time.Time, position func(int) string) {
+	s.witness.mu.Lock()
+	defer s.witness.mu.Unlock()
+	for i := range n {
+		if backend.ErrorAt(err, i) == nil {
+			delete(s.custody.held, position(i))
+			as[position(i)] = time.Now()
+		}
+	}
+}
