@@ -1,0 +1,279 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/nats"
+)
+
+// permissions is the part of a server's configuration that docs/nats.md shows.
+func permissions(t *testing.T) string {
+	doc, err := os.ReadFile("../docs/nats.md")
+	require.NoError(t, err)
+	_, block, _ := strings.Cut(string(doc), "<!-- acl -->")
+	block, _, ok := strings.Cut(block, "<!-- /acl -->")
+	require.True(t, ok)
+	return strings.Trim(strings.TrimSpace(block), "`")
+}
+
+// A rule is a subject that a role may use, in one line of the permissions.
+type rule struct{ role, subject, line string }
+
+func rules(t *testing.T) (all []rule) {
+	role := ""
+	for line := range strings.Lines(permissions(t)) {
+		if m := regexp.MustCompile(`^  (\w+): \{$`).FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
+			role = m[1]
+		}
+		if m := regexp.MustCompile(`"(.*)"`).FindStringSubmatch(line); m != nil {
+			all = append(all, rule{role, m[1], line})
+		}
+	}
+	return all
+}
+
+// guarded starts a server with permissions. Who gives no name may do everything,
+// as an owner who prepares a test.
+func guarded(t *testing.T, permissions string) *natstest.Server {
+	text := regexp.MustCompile(`\$\w+_PASSWORD`).ReplaceAllLiteralString(permissions, "secret")
+	text = strings.Replace(text, "users: [", "users: [\n    {user: owner, password: secret}", 1) + "\nno_auth_user: owner\n"
+	file := filepath.Join(t.TempDir(), "server.conf")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return natstest.Start(t, "-c", file)
+}
+
+// as opens a backend for a role; without one for the owner.
+func as(t *testing.T, s *natstest.Server, role string) (*nats.Backend, error) {
+	u, err := url.Parse(s.URL())
+	require.NoError(t, err)
+	if role != "" {
+		u.User = url.UserPassword(role, "secret")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	b, err := nats.Open(ctx, u)
+	if err == nil {
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
+	}
+	return b, err
+}
+
+const topic, group = "shop.orders", "billing"
+
+// A flow is all that a role does. The owner has stored three messages in the
+// topic, of which its group has one.
+type flow func(ctx context.Context, b *nats.Backend) error
+
+var flows = map[string]flow{
+	"publisher": func(ctx context.Context, b *nats.Backend) error {
+		return errors.Join(publishTo(ctx, b, topic), publishTo(ctx, b, "another"), b.Declare(ctx, "a.third"))
+	},
+	"consumer": func(ctx context.Context, b *nats.Backend) error { return consume(ctx, b, topic, group) },
+	"operator": func(ctx context.Context, b *nats.Backend) error {
+		topics, err := b.Topics(ctx)
+		groups, err2 := b.Groups(ctx, topic)
+		ms, err3 := b.Read(ctx, topic, "", 10)
+		stats, err4 := b.Stats(ctx, topic, group)
+		if err := errors.Join(err, err2, err3, err4); err != nil {
+			return err
+		}
+		if !slices.Contains(topics, topic) || len(groups) != 1 || len(ms) != 3 || stats.Lag != 2 || stats.Oldest.IsZero() {
+			return fmt.Errorf("wrong: %v %v %v %+v", topics, groups, ms, stats)
+		}
+		return errors.Join(b.ResetGroup(ctx, topic, group, backend.StartLatest), b.DeleteGroup(ctx, topic, group), b.DeleteTopic(ctx, topic))
+	},
+}
+
+func publishTo(ctx context.Context, b *nats.Backend, topic string) error {
+	return b.Publish(ctx, []*backend.Message{{Topic: topic, ID: "x", Once: true}})
+}
+
+// consume attaches, takes, settles in each way, publishes a dead letter to a topic
+// that is new, and maintains.
+func consume(ctx context.Context, b *nats.Backend, topic, group string) error {
+	source, err := b.Attach(ctx, backend.Config{Topic: topic, Group: group, Lease: 20 * time.Second}) // longer than the owner's
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	take := func(n int) (ds []backend.Delivery, err error) {
+		for len(ds) < n && err == nil {
+			var got []backend.Delivery
+			got, err = source.Receive(ctx, n-len(ds))
+			ds = append(ds, got...)
+			err = errors.Join(err, ctx.Err())
+		}
+		return ds, err
+	}
+	ds, err := take(2)
+	if err != nil {
+		return err
+	}
+	delayer, _ := backend.As[backend.Delayer](source)
+	extender, _ := backend.As[backend.Extender](source)
+	err = errors.Join(extender.Extend(ctx, ds), source.Ack(ctx, ds[:1]), delayer.Delay(ctx, []backend.Delayed{{Delivery: ds[1]}}))
+	if err != nil {
+		return err
+	}
+	again, err := take(1)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(source.Ack(ctx, again), b.Declare(ctx, topic+".dlq"), publishTo(ctx, b, topic+".dlq"))
+	if err != nil {
+		return err
+	}
+	_, err = b.Maintain(ctx, topic, group)
+	return err
+}
+
+// prepared starts a server on which the owner has stored three messages, of which
+// the group has settled one.
+func prepared(t *testing.T, permissions string) *natstest.Server {
+	server := guarded(t, permissions)
+	owner, err := as(t, server, "")
+	require.NoError(t, err)
+	source, err := owner.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: 10 * time.Second})
+	require.NoError(t, err)
+	for i := range 3 {
+		require.NoError(t, owner.Publish(t.Context(), []*backend.Message{{Topic: topic, ID: fmt.Sprint(i)}}))
+	}
+	ds, err := source.Receive(t.Context(), 1)
+	require.NoError(t, err)
+	require.NoError(t, source.Ack(t.Context(), ds))
+	require.NoError(t, source.Close())
+	return server
+}
+
+// works says whether a role can do all that it does.
+func works(t *testing.T, server *natstest.Server, role string) error {
+	b, err := as(t, server, role)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	return flows[role](ctx, b)
+}
+
+// X02: what the documentation allows a role is enough for all that it does, and
+// each rule is needed.
+func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
+	text := permissions(t)
+	for role := range flows {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, works(t, prepared(t, text), role))
+		})
+	}
+	for _, r := range rules(t) {
+		t.Run(r.role+" without "+r.subject, func(t *testing.T) {
+			t.Parallel()
+			without := strings.Replace(r.line, r.subject, "nothing", 1)
+			head, tail, found := strings.Cut(text, "  "+r.role+": {")
+			require.True(t, found)
+			err := works(t, prepared(t, head+"  "+r.role+": {"+strings.Replace(tail, r.line, without, 1)), r.role)
+			require.Error(t, err, "%s is not needed", r.subject)
+			if !slices.Contains([]string{"_INBOX.>", "$JS.API.STREAM.INFO.*"}, r.subject) { // nothing comes in, or creates a stream
+				require.ErrorIs(t, err, backend.ErrDenied)
+			}
+		})
+	}
+}
+
+// What a role is not there for it is denied.
+func TestRolesAreDeniedTheRest(t *testing.T) {
+	t.Parallel()
+	server := prepared(t, permissions(t))
+	open := func(role string) *nats.Backend {
+		b, err := as(t, server, role)
+		require.NoError(t, err)
+		return b
+	}
+	publisher, consumer, operator := open("publisher"), open("consumer"), open("operator")
+	c := backend.Config{Topic: topic, Group: group, Lease: 10 * time.Second}
+	denied := func(_ any, err error) {
+		t.Helper()
+		require.ErrorIs(t, err, backend.ErrDenied)
+	}
+	ctx := t.Context()
+	denied(publisher.Attach(ctx, c))
+	denied(publisher.Read(ctx, topic, "", 10))
+	denied(nil, publisher.DeleteTopic(ctx, topic))
+	denied(consumer.Topics(ctx))
+	denied(consumer.Groups(ctx, topic))
+	denied(nil, consumer.ResetGroup(ctx, topic, group, backend.StartEarliest))
+	denied(nil, consumer.DeleteGroup(ctx, topic, group))
+	denied(nil, consumer.DeleteTopic(ctx, topic))
+	denied(nil, publishTo(ctx, operator, topic))
+	denied(nil, operator.Declare(ctx, "new"))
+	denied(operator.Maintain(ctx, topic, group))
+	source, err := operator.Attach(ctx, c) // it may, as it may reset groups
+	require.NoError(t, err)
+	denied(source.Receive(ctx, 1))
+	require.NoError(t, source.Close())
+
+	u, err := url.Parse(server.URL() + "?namespace=others")
+	require.NoError(t, err)
+	u.User = url.UserPassword("publisher", "secret")
+	elsewhere, err := nats.Open(ctx, u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, elsewhere.Close()) })
+	denied(nil, publishTo(ctx, elsewhere, topic))
+}
+
+// The rights can be those of single topics and groups, without the right to
+// create them.
+func TestExactSubjects(t *testing.T) {
+	t.Parallel()
+	exact := regexp.MustCompile(`(?m)^ *"\$JS\.API\.STREAM\.CREATE\.\*"\n`).ReplaceAllLiteralString(permissions(t), "")
+	exact = strings.NewReplacer(
+		`"bus.>"`, `"bus.shop.orders", "bus.shop.orders.dlq"`,
+		`"$JS.ACK.>"`, `"$JS.ACK.bus=shop+orders.billing.>"`,
+		`.*.*"`, `.bus=shop+orders.billing"`,
+		`STREAM.INFO.*"`, `STREAM.INFO.bus=shop+orders", "$JS.API.STREAM.INFO.bus=shop+orders+dlq"`,
+		`.*"`, `.bus=shop+orders"`,
+	).Replace(exact)
+	server := prepared(t, exact)
+	owner, err := as(t, server, "")
+	require.NoError(t, err)
+	require.NoError(t, owner.Declare(t.Context(), topic+".dlq"))
+	require.NoError(t, works(t, server, "consumer"))
+	publisher, err := as(t, server, "publisher")
+	require.NoError(t, err)
+	require.NoError(t, publishTo(t.Context(), publisher, topic))
+	require.ErrorIs(t, publishTo(t.Context(), publisher, "another"), backend.ErrDenied)
+	consumer, err := as(t, server, "consumer")
+	require.NoError(t, err)
+	_, err = consumer.Attach(t.Context(), backend.Config{Topic: topic, Group: "shipping", Lease: 10 * time.Second})
+	require.ErrorIs(t, err, backend.ErrDenied)
+}
+
+// To publish to a topic that exists, the right to its subject is enough.
+func TestPublishingNeedsNoMore(t *testing.T) {
+	t.Parallel()
+	text := permissions(t)
+	head, tail, found := strings.Cut(text, "  publisher: {")
+	require.True(t, found)
+	tail = strings.Replace(tail, `"$JS.API.STREAM.INFO.*"`, "", 1)
+	server := prepared(t, head+"  publisher: {"+strings.Replace(tail, `"$JS.API.STREAM.CREATE.*"`, "", 1))
+	b, err := as(t, server, "publisher")
+	require.NoError(t, err)
+	require.NoError(t, publishTo(t.Context(), b, topic))
+	require.Error(t, publishTo(t.Context(), b, "another"))
+}
