@@ -8,6 +8,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A message is a NATS message that other programs can read: the payload as it is,
@@ -63,44 +64,42 @@ func headerName(name string) string {
 
 func notAttribute(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 
-// readHeader reads the headers of a NATS message into m.
-func readHeader(m *backend.Message, h natsgo.Header) error {
+// readHeader reads the headers of a NATS message into m. Those that are not ours
+// mean something to the server, or to another program.
+func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header) error {
+	all := mem.Headers(len(h))
 	n := 0
-	for name := range h {
-		if isOurs(name) {
-			n++
-		}
-	}
-	if n > 0 {
-		m.Headers = make(backend.Headers, 0, n)
-	}
 	for name, values := range h {
 		if len(values) == 0 {
+			continue
+		}
+		isForeign := strings.HasPrefix(name, foreign)
+		if !isForeign && !strings.HasPrefix(name, attributes) {
 			continue
 		}
 		value, ok := unescape(values[0])
 		if !ok {
 			return fmt.Errorf("header %q: %q is not escaped as it should be", name, values[0])
 		}
-		switch rest, isForeign := strings.CutPrefix(name, foreign); {
+		switch {
 		case name == idHeader:
 			m.ID = value
+			continue
 		case name == keyHeader:
 			m.Key = value
+			continue
 		case isForeign:
-			if name, ok = unescape(rest); !ok {
-				return fmt.Errorf("header name %q is not escaped as it should be", rest)
+			if name, ok = unescape(name[len(foreign):]); !ok {
+				return fmt.Errorf("header name %q is not escaped as it should be", name)
 			}
-			m.Headers = append(m.Headers, backend.Header{Name: name, Value: value})
-		case strings.HasPrefix(name, attributes):
-			m.Headers = append(m.Headers, backend.Header{Name: name, Value: value})
 		}
+		all[n] = backend.Header{Name: name, Value: value}
+		n++
+	}
+	if n > 0 {
+		m.Headers = all[:n]
 	}
 	return nil
-}
-
-func isOurs(name string) bool {
-	return strings.HasPrefix(name, attributes) || strings.HasPrefix(name, foreign)
 }
 
 // isPlain reports whether a byte of a value goes as it is. Spaces do, but at

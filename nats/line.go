@@ -12,6 +12,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A line is an inbox that one call uses at a time, to send many requests and
@@ -32,6 +33,8 @@ type line struct {
 	// What one message is made of, and the next again: it is written at once.
 	message natsgo.Msg
 	values  []string
+
+	text slab.Slab // of the call
 }
 
 // lineRoom is how many answers may be under way. More than that a call does not
@@ -54,6 +57,7 @@ func newLine(conn *natsgo.Conn) (*line, error) {
 func (l *line) begin(n int) {
 	l.call++
 	l.awaited = 0
+	l.text = slab.Slab{}
 	if cap(l.waits) < n {
 		l.waits = make([]bool, n)
 	}
@@ -76,8 +80,13 @@ func (l *line) reply(i int) string {
 	b := append(room[:0], l.prefix...)
 	b = strconv.AppendUint(b, l.call, 36)
 	b = append(b, '-')
-	return string(strconv.AppendInt(b, int64(i), 36))
+	return l.text.Text(strconv.AppendInt(b, int64(i), 36))
 }
+
+// expectReplies announces so many replies, and as many positions.
+func (l *line) expectReplies(n int) { l.text.Expect(0, 0, n*(len(l.prefix)+replyLen+positionLen)) }
+
+const replyLen = 12 // of numbers as they usually are
 
 // asked says that request i is on its way.
 func (l *line) asked(i int) {

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,6 +95,7 @@ func (b *Backend) ensureAll(ctx context.Context, msgs []*backend.Message, places
 // that of one connection.
 func (b *Backend) trip(ctx context.Context, l *line, msgs []*backend.Message, places []*place, errs []error) {
 	l.begin(len(msgs))
+	l.expectReplies(len(msgs))
 	for i, m := range msgs {
 		if errs[i] == nil {
 			errs[i] = b.send(ctx, l, i, m, places[i])
@@ -101,7 +103,7 @@ func (b *Backend) trip(ctx context.Context, l *line, msgs []*backend.Message, pl
 	}
 	err := l.gather(ctx, func(i int) string { return places[i].subject }, func(i int, m *natsgo.Msg, denied error) {
 		if errs[i] = denied; denied == nil {
-			errs[i] = b.stored(msgs[i], m)
+			errs[i] = b.stored(l, msgs[i], places[i], m)
 		}
 	})
 	if err == nil {
@@ -126,7 +128,6 @@ func (b *Backend) send(ctx context.Context, l *line, i int, m *backend.Message, 
 	if m.Once {
 		w.set(jetstream.MsgIDHeader, p.prefix+escape(m.ID, isPlain)) // IDs are of a stream, not of a topic
 	}
-	w.set(jetstream.ExpectedStreamHeader, p.stream)
 	l.values = w.values
 	err := b.conn.PublishMsg(msg)
 	msg.Data = nil
@@ -140,23 +141,52 @@ func (b *Backend) send(ctx context.Context, l *line, i int, m *backend.Message, 
 // An ack is JetStream's answer to a publish.
 type ack struct {
 	Error     *jetstream.APIError `json:"error"`
+	Stream    string              `json:"stream"`
 	Sequence  uint64              `json:"seq"`
 	Duplicate bool                `json:"duplicate"`
 }
 
 // stored reads the answer to m.
-func (b *Backend) stored(m *backend.Message, answer *natsgo.Msg) error {
+func (b *Backend) stored(l *line, m *backend.Message, p *place, answer *natsgo.Msg) error {
 	if isUnserved(answer) {
 		b.forget(m.Topic)
 		return fmt.Errorf("%w: nobody serves the stream: it is deleted, or has no leader", backend.ErrUnavailable)
 	}
-	var a ack
-	if err := json.Unmarshal(answer.Data, &a); err != nil {
-		return errors.Join(backend.ErrUnknownOutcome, err)
+	seq, plain := plainAck(answer.Data, p.stream)
+	if !plain {
+		var a ack
+		if err := json.Unmarshal(answer.Data, &a); err != nil {
+			return errors.Join(backend.ErrUnknownOutcome, err)
+		}
+		switch {
+		case a.Error != nil:
+			return classOfAnswer(a.Error)
+		case a.Stream != p.stream:
+			b.forget(m.Topic)
+			return fmt.Errorf("%w: it was stored in the stream %s, which has the subject %s now", backend.ErrUnknownOutcome, a.Stream, p.subject)
+		}
+		seq, m.Duplicate = a.Sequence, a.Duplicate
 	}
-	if a.Error != nil {
-		return classOfAnswer(a.Error)
-	}
-	m.Position, m.Duplicate = position(a.Sequence), a.Duplicate
+	var digits [positionLen]byte
+	m.Position = l.text.Text(appendPosition(digits[:0], seq))
 	return nil
+}
+
+// plainAck reads what the server mostly answers, {"stream":"…", "seq":7}.
+func plainAck(data []byte, stream string) (seq uint64, ok bool) {
+	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
+	if !ok || len(rest) < len(stream) || string(rest[:len(stream)]) != stream {
+		return 0, false
+	}
+	digits, ok := bytes.CutPrefix(rest[len(stream):], []byte(`", "seq":`))
+	if !ok || len(digits) < 2 || len(digits) > positionLen || digits[len(digits)-1] != '}' {
+		return 0, false
+	}
+	for _, c := range digits[:len(digits)-1] {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		seq = seq*10 + uint64(c-'0')
+	}
+	return seq, true
 }

@@ -147,26 +147,32 @@ func (s *source) await(ctx context.Context, order pull, inbox string) (end *nats
 	defer overdue.Stop()
 	done := ctx.Done()
 	for len(s.pulls.got) < order.Batch {
+		var m *natsgo.Msg
 		select {
-		case m := <-s.pulls.msgs:
-			switch {
-			case m.Reply != "":
-				s.pulls.got = append(s.pulls.got, m)
-			case m.Subject == inbox: // not what ended an earlier one
-				return m, nil
+		case m = <-s.pulls.msgs:
+		default:
+			select {
+			case m = <-s.pulls.msgs:
+			case <-done:
+				done = nil
+				overdue.Reset(grace)
+				continue
+			case <-overdue.C:
+				if ctx.Err() != nil {
+					return nil, ctx.Err()
+				}
+				return nil, errSilence
+			case <-s.broken:
+				return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errConnectionLost)
+			case <-s.ended:
+				return nil, backend.ErrClosed
 			}
-		case <-done:
-			done = nil
-			overdue.Reset(grace)
-		case <-overdue.C:
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			return nil, errSilence
-		case <-s.broken:
-			return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errConnectionLost)
-		case <-s.ended:
-			return nil, backend.ErrClosed
+		}
+		switch {
+		case m.Reply != "":
+			s.pulls.got = append(s.pulls.got, m)
+		case m.Subject == inbox: // not what ended an earlier one
+			return m, nil
 		}
 	}
 	return nil, nil

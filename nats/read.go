@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // Read implements [backend.Reader]. What cannot be read as a message has its raw
@@ -73,7 +74,8 @@ type record struct {
 
 func (r *record) message(topic string) backend.Message {
 	m := backend.Message{Topic: topic, Position: position(r.Sequence), Payload: r.Data}
-	if err := readHeader(&m, r.Header); err != nil {
+	var mem slab.Slab
+	if err := readHeader(&mem, &m, r.Header); err != nil {
 		m = backend.Message{Topic: topic, Position: m.Position, Payload: fmt.Appendf(nil, "%v\n\n%s", r.Header, r.Data)}
 	}
 	return m

@@ -10,6 +10,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A receipt is what a delivery's Token points to. The server fences nothing: who
@@ -32,17 +33,22 @@ func (s *source) deliveries(msgs []*natsgo.Msg, asked time.Time) []backend.Deliv
 	if len(msgs) == 0 {
 		return nil
 	}
+	var mem slab.Slab
+	for _, m := range msgs {
+		mem.Expect(0, len(m.Header), positionLen)
+	}
 	ds := make([]backend.Delivery, len(msgs))
 	receipts := make([]receipt, len(msgs))
 	until := asked.Add(s.config.Lease)
+	var digits [positionLen]byte
 	for i, m := range msgs {
-		d := &ds[i]
+		d, r := &ds[i], &receipts[i]
 		meta, err := metaOf(m.Reply)
-		receipts[i].source, receipts[i].reply, receipts[i].until = s, m.Reply, until
-		d.Topic, d.Attempt, d.Token = s.config.Topic, meta.delivered, &receipts[i]
-		d.Position, d.Payload = position(meta.sequence), m.Data
+		r.source, r.reply, r.until = s, m.Reply, until
+		d.Topic, d.Attempt, d.Token = s.config.Topic, meta.delivered, r
+		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.Data
 		if err == nil {
-			err = readHeader(&d.Message, m.Header)
+			err = readHeader(&mem, &d.Message, m.Header)
 		}
 		d.Err = err
 	}

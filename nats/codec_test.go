@@ -1,0 +1,171 @@
+package nats
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
+)
+
+// roundTrip sends the headers of m through the client library's own codec.
+func roundTrip(t *testing.T, m backend.Message) backend.Message {
+	t.Helper()
+	w := headerWriter{header: natsgo.Header{"old": {"one"}}}
+	w.write(&m)
+	require.NotContains(t, w.header, "old")
+	var text strings.Builder
+	text.WriteString("NATS/1.0\r\n")
+	for name, values := range w.header {
+		for _, v := range values {
+			text.WriteString(name + ": " + v + "\r\n")
+		}
+	}
+	text.WriteString("\r\n")
+	h, err := natsgo.DecodeHeadersMsg([]byte(text.String()))
+	require.NoError(t, err)
+	var mem slab.Slab
+	mem.Expect(0, len(h), 0)
+	var got backend.Message
+	require.NoError(t, readHeader(&mem, &got, h))
+	return got
+}
+
+// FuzzHeaders looks for texts that do not come through as they are.
+func FuzzHeaders(f *testing.F) {
+	f.Add("id", "key", "name", "value")
+	f.Add(" ", "a b ", "ce-type", "%41\r\nNats-Rollup: all")
+	f.Add("é", "\x00", "Nats-Msg-Id", "")
+	f.Add("", "", "ce-id", "ce-")
+	f.Fuzz(func(t *testing.T, id, key, name, value string) {
+		m := backend.Message{ID: id, Key: key}
+		if name != "" {
+			m.Headers = backend.Headers{{Name: name, Value: value}}
+		}
+		got := roundTrip(t, m)
+		require.Equal(t, m.ID, got.ID)
+		require.Equal(t, m.Key, got.Key)
+		require.Equal(t, m.Headers, got.Headers)
+	})
+}
+
+// What a program puts into headers means nothing to the server.
+func TestForeignHeaders(t *testing.T) {
+	t.Parallel()
+	w := headerWriter{header: natsgo.Header{}}
+	w.write(&backend.Message{ID: "1", Headers: backend.Headers{{Name: "Nats-Rollup", Value: "all"}, {Name: "ce-type", Value: "a"}, {Name: "ce-Type", Value: "b"}}})
+	require.Equal(t, natsgo.Header{"ce-id": {"1"}, "h-Nats-Rollup": {"all"}, "ce-type": {"a"}, "h-ce-Type": {"b"}}, w.header)
+}
+
+// A header that another program has escaped badly is an error, not another text.
+func TestBadHeaders(t *testing.T) {
+	t.Parallel()
+	for _, h := range []natsgo.Header{{"ce-id": {"%"}}, {"h-a": {"%zz"}}, {"h-%1": {"a"}}} {
+		var mem slab.Slab
+		require.Error(t, readHeader(&mem, &backend.Message{}, h), h)
+	}
+	var mem slab.Slab
+	var m backend.Message
+	require.NoError(t, readHeader(&mem, &m, natsgo.Header{"other": {"%"}, "ce-id": {"1"}}))
+	require.Equal(t, backend.Message{ID: "1"}, m)
+}
+
+// Plain answers are read as the general decoder reads them; others are left to it.
+func TestPlainAck(t *testing.T) {
+	t.Parallel()
+	for text, plain := range map[string]bool{
+		`{"stream":"bus=a", "seq":1}`:                         true,
+		`{"stream":"bus=a", "seq":9223372036854775807}`:       true,
+		`{"stream":"bus=a", "seq":18446744073709551615}`:      false, // more digits than are read
+		`{"stream":"bus=a","seq":1}`:                          false,
+		`{"stream":"bus=ab", "seq":1}`:                        false,
+		`{"stream":"bus=a", "seq":1,"duplicate": true}`:       false,
+		`{"stream":"bus=a", "seq":}`:                          false,
+		`{"stream":"bus=a", "seq":-1}`:                        false,
+		`{"error":{"code":503,"err_code":10077},"stream":""}`: false,
+		``: false,
+	} {
+		seq, ok := plainAck([]byte(text), "bus=a")
+		require.Equal(t, plain, ok, text)
+		if ok {
+			var a ack
+			require.NoError(t, json.Unmarshal([]byte(text), &a))
+			require.Equal(t, a.Sequence, seq)
+		}
+	}
+}
+
+func TestMetaOf(t *testing.T) {
+	t.Parallel()
+	for reply, want := range map[string]meta{
+		"$JS.ACK.bus=a.g.3.17.20.1700000000000000000.5":               {3, 17},
+		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.5":     {2, 9},
+		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.5.tok": {2, 9},
+	} {
+		got, err := metaOf(reply)
+		require.NoError(t, err, reply)
+		require.Equal(t, want, got, reply)
+	}
+	for _, reply := range []string{"", "$JS.ACK.a.b.c", "$JS.ACK.a.b.1.x.1.1.1", "_INBOX.a.b.1.1.1.1.1.1"} {
+		_, err := metaOf(reply)
+		require.Error(t, err, reply)
+	}
+}
+
+// FuzzMetaOf looks for replies that are read in another way than token by token.
+func FuzzMetaOf(f *testing.F) {
+	f.Add("$JS.ACK.bus=a.g.3.17.20.1700000000000000000.5")
+	f.Add("$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.5")
+	f.Fuzz(func(t *testing.T, reply string) {
+		tokens := strings.Split(reply, ".")
+		at := 4
+		if len(tokens) >= 11 {
+			at = 6
+		}
+		m, err := metaOf(reply)
+		if err != nil {
+			return
+		}
+		require.Greater(t, len(tokens), at+2)
+		require.Equal(t, []string{"$JS", "ACK"}, tokens[:2])
+		delivered, err := strconv.Atoi(tokens[at])
+		require.NoError(t, err)
+		sequence, err := strconv.ParseUint(tokens[at+1], 10, 64)
+		require.NoError(t, err)
+		require.Equal(t, meta{delivered, sequence}, m)
+	})
+}
+
+// Pulls keep to what a consumer allows, if it says what that is.
+func TestLower(t *testing.T) {
+	t.Parallel()
+	p := pulls{batch: maxPull, wait: block}
+	require.True(t, p.lower("Exceeded MaxRequestBatch of 100"))
+	require.True(t, p.lower("Exceeded MaxRequestExpires of 100ms"))
+	require.Equal(t, 100, p.batch)
+	require.Equal(t, 100*time.Millisecond, p.wait)
+	for _, useless := range []string{"Exceeded MaxRequestBatch of 100", "Exceeded MaxRequestBatch of 0", "Exceeded MaxRequestExpires of soon", "Bad Request"} {
+		require.False(t, p.lower(useless), useless)
+	}
+}
+
+func TestPosition(t *testing.T) {
+	t.Parallel()
+	for _, seq := range []uint64{0, 1, 10, 1<<63 + 5, 1<<64 - 1} {
+		p := position(seq)
+		require.Len(t, p, positionLen)
+		got, err := parsePosition(p)
+		require.NoError(t, err)
+		require.Equal(t, seq, got)
+	}
+	for _, bad := range []string{"", "1", "0000000000000000000x", "99999999999999999999"} {
+		_, err := parsePosition(bad)
+		require.ErrorIs(t, err, backend.ErrRefused)
+	}
+}
