@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/natstest"
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
@@ -80,16 +81,20 @@ func TestBadHeaders(t *testing.T) {
 func TestPlainAck(t *testing.T) {
 	t.Parallel()
 	for text, plain := range map[string]bool{
-		`{"stream":"bus=a", "seq":1}`:                         true,
-		`{"stream":"bus=a", "seq":9223372036854775807}`:       true,
-		`{"stream":"bus=a", "seq":18446744073709551615}`:      false, // more digits than are read
-		`{"stream":"bus=a","seq":1}`:                          false,
-		`{"stream":"bus=ab", "seq":1}`:                        false,
-		`{"stream":"bus=a", "seq":1,"duplicate": true}`:       false,
-		`{"stream":"bus=a", "seq":}`:                          false,
-		`{"stream":"bus=a", "seq":-1}`:                        false,
-		`{"error":{"code":503,"err_code":10077},"stream":""}`: false,
-		``: false,
+		`{"stream":"bus=a","seq":1}`:                               true,
+		`{"stream":"bus=a", "seq":1}`:                              true,
+		`{"stream":"bus=a","domain":"hub","seq":1}`:                true,
+		`{"stream":"bus=a","seq":9223372036854775807}`:             true,
+		`{"stream":"bus=a","seq":18446744073709551615}`:            false, // more digits than are read
+		`{"stream":"bus=ab","seq":1}`:                              false,
+		`{"stream":"bus=a","seq":1,"duplicate": true}`:             false,
+		`{"stream":"bus=a","duplicate":true,"seq":1}`:              false,
+		`{"stream":"bus=a","domain":"hub","val":"1","seq":1}`:      false,
+		`{"stream":"bus=a","seq":}`:                                false,
+		`{"stream":"bus=a","seq":-1}`:                              false,
+		`{"error":{"code":503,"err_code":10077},"stream":"bus=a"}`: false,
+		`{"stream":"bus=a"`:                                        false,
+		``:                                                         false,
 	} {
 		seq, ok := plainAck([]byte(text), "bus=a")
 		require.Equal(t, plain, ok, text)
@@ -168,4 +173,22 @@ func TestPosition(t *testing.T) {
 		_, err := parsePosition(bad)
 		require.ErrorIs(t, err, backend.ErrRefused)
 	}
+}
+
+// What the server answers is plain: otherwise each answer would be decoded twice.
+func TestAnswersArePlain(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	conn, err := natsgo.Connect(s.URL())
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	b, err := New(conn, Options{})
+	require.NoError(t, err)
+	m := &backend.Message{Topic: "a.b"}
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
+	answer, err := conn.Request("bus.a.b", nil, time.Minute)
+	require.NoError(t, err)
+	seq, ok := plainAck(answer.Data, "bus=a+b")
+	require.True(t, ok, "%s", answer.Data)
+	require.EqualValues(t, 2, seq)
 }

@@ -172,17 +172,25 @@ func (b *Backend) stored(l *line, m *backend.Message, p *place, answer *natsgo.M
 	return nil
 }
 
-// plainAck reads what the server mostly answers, {"stream":"…", "seq":7}.
+// plainAck reads what the server mostly answers: {"stream":"…","seq":7}, with a
+// space before "seq" if it is an older one, or with its domain there.
 func plainAck(data []byte, stream string) (seq uint64, ok bool) {
 	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	if !ok || len(rest) < len(stream) || string(rest[:len(stream)]) != stream {
 		return 0, false
 	}
-	digits, ok := bytes.CutPrefix(rest[len(stream):], []byte(`", "seq":`))
-	if !ok || len(digits) < 2 || len(digits) > positionLen || digits[len(digits)-1] != '}' {
+	rest = rest[len(stream):]
+	at := bytes.LastIndexByte(rest, ':')
+	digits, ok := bytes.CutSuffix(rest[at+1:], []byte("}"))
+	switch before := rest[:at+1]; {
+	case !ok || len(digits) == 0 || len(digits) >= positionLen:
+		return 0, false
+	case string(before) == `","seq":`, string(before) == `", "seq":`:
+	case bytes.HasPrefix(before, []byte(`","domain":"`)) && bytes.HasSuffix(before, []byte(`","seq":`)) && bytes.Count(before, []byte(`"`)) == 7:
+	default:
 		return 0, false
 	}
-	for _, c := range digits[:len(digits)-1] {
+	for _, c := range digits {
 		if c < '0' || c > '9' {
 			return 0, false
 		}
