@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the conformance suite of the given packages and reports law × backend on
-# the terminal and in docs/CONFORMANCE.md. Fails if a law does.
+# the terminal and in docs/CONFORMANCE.md, which becomes promise × backend in
+# README.md. Fails if a law does.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/brokers.sh
@@ -15,6 +16,7 @@ EVENTBUS_CONFORMANCE_OUT=$results EVENTBUS_REQUIRE_BROKERS=1 \
 if ! go run ./internal/conformancereport -out docs/CONFORMANCE.md "$results"; then
 	failed=1
 fi
+go run ./internal/promises || failed=1
 if [ "$failed" != 0 ]; then
 	cat "$log" >&2
 fi

@@ -1,0 +1,76 @@
+package main
+
+import (
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/nats"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// A family is a driver, and a backend of it that is connected to nothing: what it
+// declares can be asked for all the same.
+type family struct {
+	driver  backend.Driver
+	backend backend.Backend
+}
+
+// nowhere is an address where nobody listens.
+const nowhere = "127.0.0.1:1"
+
+// families are the drivers by the names of their backends in the suite's report.
+func families() (map[string]family, error) {
+	client := redis.NewClient(&redis.Options{Addr: nowhere})
+	streams, err := redisstream.New(client, redisstream.Options{})
+	if err != nil {
+		return nil, err
+	}
+	conn, err := natsgo.Connect("nats://"+nowhere, natsgo.RetryOnFailedConnect(true))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	jetStream, err := nats.New(conn, nats.Options{})
+	if err != nil {
+		return nil, err
+	}
+	memory := family{inmemory.Driver{}, inmemory.New(inmemory.Options{})}
+	ofRedis, ofNATS := family{redisstream.Driver{}, streams}, family{nats.Driver{}, jetStream}
+	return map[string]family{
+		"inmemory": memory, "redis": ofRedis, "redis-cluster": ofRedis, "nats": ofNATS, "nats-cluster": ofNATS,
+	}, nil
+}
+
+// A declaration is a row about what drivers offer.
+type declaration struct {
+	what string
+	of   func(family) string
+}
+
+var declarations = []declaration{
+	{"what a drain or a Snooze gives back has cost no attempt", func(f family) string {
+		return yes(backend.LimitsOf(f.backend).Refund)
+	}},
+	{"with Options.Dedup an ID is remembered, unless told otherwise, for", func(f family) string {
+		return short(backend.LimitsOf(f.backend).OnceWindow)
+	}},
+	{"topics, groups and events can be looked at from outside", func(f family) string {
+		_, lists := backend.As[backend.Admin](f.backend)
+		_, counts := backend.As[backend.Statser](f.backend)
+		_, reads := backend.As[backend.Reader](f.backend)
+		return yes(lists && counts && reads)
+	}},
+	{"single topics can have settings of their own", func(f family) string {
+		_, ok := f.driver.(backend.TopicConfigurer)
+		return yes(ok)
+	}},
+}
+
+func yes(offered bool) string {
+	if offered {
+		return "yes"
+	}
+	return "no"
+}

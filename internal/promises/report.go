@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A report is what docs/CONFORMANCE.md says.
+type report struct {
+	backends []string
+	laws     map[string]map[string]string // by "ID name" and backend: pass, weaker, fail, not claimed, missing
+	why      map[string]string            // by "ID name on backend", where it is weaker
+}
+
+var weakerLine = regexp.MustCompile(`^- (\S+ \S+ on \S+) is weaker: (.*)$`)
+
+func read(text string) (*report, error) {
+	r := &report{laws: map[string]map[string]string{}, why: map[string]string{}}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if m := weakerLine.FindStringSubmatch(line); m != nil {
+			r.why[m[1]] = m[2]
+		}
+		cells := cellsOf(line)
+		switch {
+		case len(cells) < 3 || strings.HasPrefix(cells[0], "--"):
+		case cells[0] == "law":
+			r.backends = cells[2:]
+		case len(cells) != len(r.backends)+2:
+			return nil, fmt.Errorf("a line of %d cells, where there are %d backends: %s", len(cells), len(r.backends), line)
+		default:
+			r.laws[cells[0]] = map[string]string{}
+			for i, backend := range r.backends {
+				r.laws[cells[0]][backend] = cells[i+2]
+			}
+		}
+	}
+	if len(r.laws) == 0 {
+		return nil, errors.New("it shows no laws")
+	}
+	// As the README speaks of them.
+	slices.SortFunc(r.backends, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
+	return r, nil
+}
+
+// cellsOf are those of a line of a table.
+func cellsOf(line string) (cells []string) {
+	if !strings.HasPrefix(line, "|") {
+		return nil
+	}
+	line = strings.ReplaceAll(strings.Trim(line, "|"), `\|`, "\x00")
+	for _, c := range strings.Split(line, "|") {
+		cells = append(cells, strings.ReplaceAll(strings.TrimSpace(c), "\x00", "|"))
+	}
+	return cells
+}

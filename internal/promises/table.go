@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// order is that of the columns, and names is what they are called.
+var (
+	order = []string{"inmemory", "redis", "redis-cluster", "nats", "nats-cluster"}
+	names = map[string]string{
+		"inmemory": "memory", "redis": "Redis", "redis-cluster": "Redis Cluster", "nats": "NATS", "nats-cluster": "NATS cluster",
+	}
+)
+
+// A promise is a row that laws show.
+type promise struct {
+	text string
+	laws []string
+}
+
+var promises = []promise{
+	{"a stored event outlives the program", []string{"D07 position-outlives-process", "T06 delayer-dies"}},
+	{"… and a crash of the broker", []string{"P02 ack-means-stored", "B.F01 kill-loop"}},
+	{"each group gets each event until it has settled it", []string{"B.D01 at-least-once", "C20 abandoned-comes-back", "L05 dead-member", "M01 safe-trim"}},
+	{"what is settled does not come again", []string{"D10 ack-is-forever", "B.D10 no-redelivery-after-ack"}},
+	{"… nor after a crash of the broker", []string{"D11 ack-then-crash"}},
+	{"the attempt number is exact", []string{"D08 attempt-sequence", "B.D08 attempt-sequence"}},
+	{"… and never too high after a crash of the broker", []string{"D09 attempt-after-crash"}},
+	{"nothing comes again before its delay is over", []string{"T01 delay", "T03 long-delay", "B.T01 retry-not-early"}},
+	{"… nor after a restart or crash of the broker", []string{"T05 delay-over-restart"}},
+	{"within one member events of a key stay in order, retries included", []string{"P12 publisher-order", "B.O01 key-order", "B.O02 key-order-retry"}},
+	{"who was held up beyond its lease can change nothing, but acknowledge", []string{"C29 delay-fenced", "L04 extend-fenced", "L03 frozen-member"}},
+}
+
+const begin, end = "<!-- promises -->\n", "<!-- /promises -->"
+
+// update returns the README with a new table.
+func update(readme, conformance string) (string, error) {
+	r, err := read(conformance)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", conformanceFile, err)
+	}
+	text, err := table(r)
+	if err != nil {
+		return "", err
+	}
+	head, rest, ok := strings.Cut(readme, begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		return "", fmt.Errorf("%s: it has no place between %s and %s", readmeFile, strings.TrimSpace(begin), end)
+	}
+	return head + begin + text + end + tail, nil
+}
+
+func table(r *report) (string, error) {
+	declared, err := families()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("| promise | shown by |")
+	for _, name := range r.backends {
+		if _, known := names[name]; !known {
+			return "", fmt.Errorf("backend %q has no name for people", name)
+		}
+		fmt.Fprintf(&b, " %s |", names[name])
+	}
+	b.WriteString("\n|--|--|" + strings.Repeat("--|", len(r.backends)) + "\n")
+	var notes []string
+	for _, p := range promises {
+		fmt.Fprintf(&b, "| %s | %s |", p.text, ids(p.laws))
+		for _, name := range r.backends {
+			cell, why, err := p.on(r, name)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(&b, " %s |", cell)
+			notes = append(notes, why...)
+		}
+		b.WriteByte('\n')
+	}
+	for _, d := range declarations {
+		fmt.Fprintf(&b, "| %s | the driver |", d.what)
+		for _, name := range r.backends {
+			fmt.Fprintf(&b, " %s |", d.of(declared[name]))
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteByte('\n')
+	for _, n := range slices.Compact(notes) {
+		b.WriteString("- " + n + "\n")
+	}
+	return b.String(), nil
+}
+
+// on is the cell of a promise on a backend: what the worst of its laws has come
+// to there, of those that the backend claims. Why has the reasons of the weaker.
+func (p promise) on(r *report, backend string) (cell string, why []string, err error) {
+	cell = "–"
+	var weaker []string
+	for _, law := range p.laws {
+		results, known := r.laws[law]
+		if !known {
+			return "", nil, fmt.Errorf("%s: no law %q, on which rests: %s", conformanceFile, law, p.text)
+		}
+		switch results[backend] {
+		case "pass":
+			if cell == "–" {
+				cell = "yes"
+			}
+		case "weaker":
+			weaker = append(weaker, law)
+			why = append(why, fmt.Sprintf("%s on %s: %s", ids([]string{law}), names[backend], r.why[law+" on "+backend]))
+		case "not claimed":
+		default:
+			return "**no**", nil, nil
+		}
+	}
+	if len(weaker) > 0 {
+		cell = "weaker: " + ids(weaker)
+	}
+	return cell, why, nil
+}
+
+// ids are the IDs of laws.
+func ids(laws []string) string {
+	var all []string
+	for _, law := range laws {
+		id, _, _ := strings.Cut(law, " ")
+		all = append(all, id)
+	}
+	return strings.Join(all, " ")
+}
+
+// short is a duration without the zeros at its end.
+func short(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
