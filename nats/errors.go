@@ -29,6 +29,7 @@ var codes = map[jetstream.ErrorCode]error{
 	10054: backend.ErrTooLarge,    // message size exceeds maximum allowed
 	10008: backend.ErrUnavailable, // JetStream system temporarily unavailable
 	10009: backend.ErrUnavailable, // cluster not available
+	10005: backend.ErrUnavailable, // no suitable peers for placement: too few servers run
 	10118: backend.ErrUnavailable, // stream is offline
 	10119: backend.ErrUnavailable, // consumer is offline
 	10039: backend.ErrDenied,      // JetStream not enabled for account

@@ -25,7 +25,7 @@ type pulls struct {
 	msgs  chan *natsgo.Msg
 	sub   *natsgo.Subscription // nil without an inbox
 	sent  uint64               // pulls
-	got   []*natsgo.Msg        // of the pull under way
+	got   []*natsgo.Msg        // of the pull under way, not made deliveries yet
 
 	// What the consumer allows in one pull, as far as it has said so.
 	batch int
@@ -122,7 +122,7 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 	if err := conn.PublishRequest(s.next, inbox, body); err != nil {
 		return nil, classOf(ctx, err, false)
 	}
-	end, err := s.await(ctx, order, inbox)
+	ds, end, err := s.await(ctx, order, inbox, asked)
 	if errors.Is(err, errSilence) {
 		err = s.whySilent(ctx, before)
 	}
@@ -131,51 +131,71 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 	} else {
 		err = s.meaning(ctx, end)
 	}
-	ds := s.deliveries(s.pulls.got, asked)
-	clear(s.pulls.got)
-	s.pulls.got = s.pulls.got[:0]
 	return ds, err
 }
 
 // errSilence is the error of a pull that has not ended in time.
 var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnavailable)
 
+// atOnce is how many messages are made deliveries together, while more arrive.
+const atOnce = 64
+
 // await gathers what a pull brings, until it ends. The message that ended it is
 // nil if the pull was filled.
-func (s *source) await(ctx context.Context, order pull, inbox string) (end *natsgo.Msg, err error) {
+func (s *source) await(ctx context.Context, order pull, inbox string, asked time.Time) (ds []backend.Delivery, end *natsgo.Msg, err error) {
 	overdue := time.NewTimer(order.Expires + patience)
 	defer overdue.Stop()
 	done := ctx.Done()
-	for len(s.pulls.got) < order.Batch {
-		var m *natsgo.Msg
-		select {
-		case m = <-s.pulls.msgs:
-		default:
-			select {
-			case m = <-s.pulls.msgs:
-			case <-done:
-				done = nil
-				overdue.Reset(grace)
-				continue
-			case <-overdue.C:
-				if ctx.Err() != nil {
-					return nil, ctx.Err()
-				}
-				return nil, errSilence
-			case <-s.broken:
-				return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errConnectionLost)
-			case <-s.ended:
-				return nil, backend.ErrClosed
-			}
+	for len(ds)+len(s.pulls.got) < order.Batch {
+		m, err := s.arrives(ctx, done, overdue.C)
+		if err != nil {
+			return s.convert(ds, asked), nil, err
 		}
 		switch {
+		case m == nil:
+			done = nil
+			overdue.Reset(grace)
 		case m.Reply != "":
-			s.pulls.got = append(s.pulls.got, m)
+			if s.pulls.got = append(s.pulls.got, m); len(s.pulls.got) == atOnce {
+				ds = s.convert(ds, asked)
+			}
 		case m.Subject == inbox: // not what ended an earlier one
-			return m, nil
+			return s.convert(ds, asked), m, nil
 		}
 	}
-	return nil, nil
+	return s.convert(ds, asked), nil, nil
+}
+
+// arrives waits for a message. It returns none when the caller has left.
+func (s *source) arrives(ctx context.Context, done <-chan struct{}, overdue <-chan time.Time) (*natsgo.Msg, error) {
+	select {
+	case m := <-s.pulls.msgs:
+		return m, nil
+	default:
+	}
+	select {
+	case m := <-s.pulls.msgs:
+		return m, nil
+	case <-done:
+		return nil, nil
+	case <-overdue:
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, errSilence
+	case <-s.broken:
+		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errConnectionLost)
+	case <-s.ended:
+		return nil, backend.ErrClosed
+	}
+}
+
+// convert makes what has arrived deliveries, behind ds.
+func (s *source) convert(ds []backend.Delivery, asked time.Time) []backend.Delivery {
+	ds = s.deliveries(ds, s.pulls.got, asked)
+	clear(s.pulls.got)
+	s.pulls.got = s.pulls.got[:0]
+	return ds
 }
 
 // errTooMuch is the error of a pull that asks for more than a consumer allows.
@@ -192,7 +212,7 @@ func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
 	case status == "404", status == "408": // no messages; or fewer than asked for, in time
 		return nil
 	case status == "503":
-		return s.fate(ctx, "nobody serves the consumer")
+		return s.fate(ctx, errUnserved.Error())
 	case status != "409":
 		return fmt.Errorf("%w: status %s %s", backend.ErrRefused, status, text)
 	case strings.HasPrefix(text, "Consumer Deleted"):

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,21 +29,22 @@ type receipt struct {
 // holds mu.
 func (r *receipt) held(now time.Time) bool { return !r.settled && now.Before(r.until) }
 
-// deliveries returns messages as deliveries. Their leases began after asked.
-func (s *source) deliveries(msgs []*natsgo.Msg, asked time.Time) []backend.Delivery {
+// deliveries appends messages to ds. Their leases began after asked.
+func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked time.Time) []backend.Delivery {
 	if len(msgs) == 0 {
-		return nil
+		return ds
 	}
 	var mem slab.Slab
 	for _, m := range msgs {
 		mem.Expect(0, len(m.Header), positionLen)
 	}
-	ds := make([]backend.Delivery, len(msgs))
+	ds = slices.Grow(ds, len(msgs))
 	receipts := make([]receipt, len(msgs))
 	until := asked.Add(s.config.Lease)
 	var digits [positionLen]byte
 	for i, m := range msgs {
-		d, r := &ds[i], &receipts[i]
+		ds = append(ds, backend.Delivery{})
+		d, r := &ds[len(ds)-1], &receipts[i]
 		meta, err := metaOf(m.Reply)
 		r.source, r.reply, r.until = s, m.Reply, until
 		d.Topic, d.Attempt, d.Token = s.config.Topic, meta.delivered, r

@@ -156,22 +156,28 @@ func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 
 // hear waits for the answers.
 func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*receipt, errs []error) {
-	var all error // what became of the last, if the others are not answered
+	var last error // what became of it, which stands for those that are not answered
 	err := l.gather(ctx, func(i int) string { return receipts[i].reply }, func(i int, m *natsgo.Msg, denied error) {
-		switch {
-		case denied != nil:
-			errs[i] = denied
-		case isUnserved(m):
-			errs[i] = s.fate(ctx, "nobody serves the consumer")
+		if errs[i] = denied; denied == nil && isUnserved(m) {
+			errs[i] = errUnserved
 		}
-		all = errs[i]
+		last = errs[i]
 	})
 	if err != nil {
-		all = classOf(ctx, err, true)
+		last = classOf(ctx, err, true)
 	}
+	var fate error
 	for i := range errs {
 		if errs[i] == nil && (l.waits[i] || !c.confirmed) {
-			errs[i] = all
+			errs[i] = last
+		}
+		if errs[i] == errUnserved { //nolint:errorlint // a mark
+			if fate == nil {
+				fate = s.fate(ctx, errUnserved.Error())
+			}
+			errs[i] = fate
 		}
 	}
 }
+
+var errUnserved = errors.New("nobody serves the consumer")
