@@ -8,7 +8,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak wire bench bench-quick demo demo-kill cover brokers clean
+.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak wire bench bench-quick bench-curves bench-backlog bench-plot bench-doc bench-packages bench-test demo demo-kill cover brokers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,12 +44,30 @@ wire: brokers ## count what is said to the broker for each 1,000 events; it must
 	EVENTBUS_WIRE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -run '^TestWire' -v ./redisstream
 	EVENTBUS_ALONE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -parallel 1 -run '^TestHugePendingLists' -v ./redisstream
 
-bench: ## run the benchmarks: packages, then the bus beside its peers (table; benchmarks/results.json)
-	go test -run '^$$' -bench . -benchmem ./...
+bench: $(NATS) ## the bus beside raw clients and peers, about 10 minutes: tables, benchmarks/results.json
 	cd benchmarks && go run . -json results.json
 
-bench-quick: ## the bus beside its peers in under a minute
+bench-quick: $(NATS) ## the same in under a minute
 	cd benchmarks && go run . -quick -json results.json
+
+bench-curves: $(NATS) ## how cost grows with handlers, payload, topics, backlog; about 10 minutes: tables, benchmarks/results.curves.json
+	cd benchmarks && go run . -curves -json results.curves.json
+
+bench-backlog: ## a backlog of 10,000,000 events on Redis; takes 5 GB of memory
+	cd benchmarks && go run . -curves -cells backlog/10000000 -runs 1
+
+bench-plot: ## draw the last results of bench and bench-curves, and write their tables into docs/PERFORMANCE.md
+	cd benchmarks && go run . -from results.json -svg ../docs/benchmarks.svg -doc ../docs/PERFORMANCE.md
+	cd benchmarks && go run . -curves -from results.curves.json -svg ../docs/curves.svg -doc ../docs/PERFORMANCE.md
+
+bench-doc: bench bench-curves bench-plot ## all of docs/PERFORMANCE.md that is measured, anew
+
+bench-packages: brokers ## the benchmarks of single packages
+	go test -run '^$$' -bench . -benchmem ./...
+
+bench-test: brokers ## test the benchmarks module: every target passes every cell
+	cd benchmarks && go vet ./... && go mod tidy -diff
+	cd benchmarks && EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 ./...
 
 demo: ## run the shop demo in memory
 	go run ./cmd/eventbus demo

@@ -39,7 +39,7 @@ func (b *asynqBus) consume(_ context.Context, concurrency int, handle func([]byt
 	server := asynq.NewServer(b.options, asynq.Config{
 		Concurrency: concurrency, Queues: map[string]int{redisStream: 1},
 		LogLevel: asynq.FatalLevel, Logger: silent{log.New(io.Discard, "", 0)},
-		ShutdownTimeout:   closeTimeout,
+		ShutdownTimeout:   5 * time.Second,
 		TaskCheckInterval: 100 * time.Millisecond, // shortens the end, and the wait in e2e cells
 	})
 	err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {

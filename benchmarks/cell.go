@@ -7,15 +7,22 @@ import (
 	"strings"
 )
 
-// A cell is one measurement: an operation at a concurrency.
+// A cell is one measurement: an operation, and how much of it.
 //
-//	pub    Publish of one event, from c goroutines
-//	batch  Publish of 100 events in one call, from c goroutines
-//	con    up to c handlers at once; the events are there before
-//	e2e    the same, while 32 goroutines publish
+//	pub/c      Publish of one event, from c goroutines
+//	batch/c    Publish of 100 events in one call, from c goroutines
+//	con/c      up to c handlers at once; the events are there before
+//	e2e/c      the same, while 32 goroutines publish
+//	lat/r      r events a second, published when they are due, and 16 handlers
+//	topics/n   n topics on one bus, each with a handler, while 8 goroutines publish by 100
+//	backlog/n  con/16 with exactly n events
+//	memory/m   a handler that waits, before a backlog of m MiB
+//
+// Behind an @ stands the size of a payload, if it is not the plan's: con/16@16K.
 type cell struct {
-	op          string
-	concurrency int
+	op      string
+	n       int
+	payload int // 0: the plan's
 }
 
 const (
@@ -23,22 +30,69 @@ const (
 	opBatch   = "batch"
 	opConsume = "con"
 	opBoth    = "e2e"
+	opLatency = "lat"
+	opTopics  = "topics"
+	opBacklog = "backlog"
+	opMemory  = "memory"
 )
 
-func (c cell) String() string { return fmt.Sprintf("%s/%d", c.op, c.concurrency) }
+var ops = []string{opPublish, opBatch, opConsume, opBoth, opLatency, opTopics, opBacklog, opMemory}
+
+func (c cell) String() string {
+	s := fmt.Sprintf("%s/%d", c.op, c.n)
+	if c.payload > 0 {
+		s += "@" + sizeText(c.payload)
+	}
+	return s
+}
 
 // MarshalText writes a cell as it is on the command line.
 func (c cell) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
+// UnmarshalText reads it.
+func (c *cell) UnmarshalText(text []byte) (err error) {
+	*c, err = parseCell(string(text))
+	return err
+}
+
 func parseCells(s string) ([]cell, error) {
 	var cells []cell
 	for text := range strings.SplitSeq(s, ",") {
-		op, number, _ := strings.Cut(text, "/")
-		n, err := strconv.Atoi(number)
-		if err != nil || n < 1 || !slices.Contains([]string{opPublish, opBatch, opConsume, opBoth}, op) {
-			return nil, fmt.Errorf("no cell %q; they are such as %s", text, defaultCells)
+		c, err := parseCell(text)
+		if err != nil {
+			return nil, err
 		}
-		cells = append(cells, cell{op, n})
+		cells = append(cells, c)
 	}
 	return cells, nil
+}
+
+func parseCell(text string) (c cell, err error) {
+	rest, size, sized := strings.Cut(text, "@")
+	op, number, _ := strings.Cut(rest, "/")
+	c.op = op
+	c.n, err = strconv.Atoi(number)
+	if err == nil && sized {
+		c.payload, err = parseSize(size)
+	}
+	if err != nil || c.n < 1 || !slices.Contains(ops, op) || sized && c.payload < leastPayload {
+		return c, fmt.Errorf("no cell %q; they are such as %s", text, defaultCells)
+	}
+	return c, nil
+}
+
+func parseSize(s string) (int, error) {
+	digits, thousands := strings.CutSuffix(s, "K")
+	n, err := strconv.Atoi(digits)
+	if thousands {
+		n <<= 10
+	}
+	return n, err
+}
+
+func sizeText(n int) string {
+	if n >= 1<<10 && n%(1<<10) == 0 {
+		return strconv.Itoa(n>>10) + "K"
+	}
+	return strconv.Itoa(n)
 }

@@ -3,19 +3,28 @@ package main
 import (
 	"context"
 	"errors"
+	"net/url"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
 // An eventbusBus is our bus, through its public API, with default options.
-type eventbusBus struct{ bus *eventbus.Bus }
+type eventbusBus struct {
+	bus      *eventbus.Bus
+	attached []string // topics
+}
 
-var _ checker = (*eventbusBus)(nil)
+var (
+	_ checker = (*eventbusBus)(nil)
+	_ wide    = (*eventbusBus)(nil)
+)
 
 const (
 	eventbusTopic = "orders"
@@ -35,6 +44,32 @@ func openEventbusRedis(ctx context.Context, e env) (bus, error) {
 	return openEventbus(ctx, lent{b, client})
 }
 
+func openEventbusNATS(ctx context.Context, e env) (bus, error) {
+	u, err := url.Parse(e.nats.url)
+	if err != nil {
+		return nil, err
+	}
+	b, err := nats.Open(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	on, err := openEventbus(ctx, b)
+	return natsEventbusBus{on, e.nats}, err
+}
+
+// A natsEventbusBus asks the server what is unsettled: the backend cannot say how
+// many events are held.
+type natsEventbusBus struct {
+	*eventbusBus
+	server *natsServer
+}
+
+var _ checker = natsEventbusBus{}
+
+func (b natsEventbusBus) unsettled(ctx context.Context) (int64, error) {
+	return b.server.unsettled(ctx)
+}
+
 // lent is a backend that closes the client that it was lent.
 type lent struct {
 	backend.Backend
@@ -47,8 +82,8 @@ func (l lent) Unwrap() backend.Backend { return l.Backend }
 // Close implements [backend.Backend].
 func (l lent) Close() error { return errors.Join(l.Backend.Close(), l.client.Close()) }
 
-func openEventbus(ctx context.Context, on backend.Backend) (bus, error) {
-	b := &eventbusBus{eventbus.New(on, eventbus.Options{})}
+func openEventbus(ctx context.Context, on backend.Backend) (*eventbusBus, error) {
+	b := &eventbusBus{bus: eventbus.New(on, eventbus.Options{})}
 	stop, err := b.consume(ctx, 1, func([]byte) {}) // makes the group
 	if err == nil {
 		err = stop()
@@ -61,35 +96,60 @@ func (b *eventbusBus) publish(ctx context.Context, payload []byte) error {
 }
 
 func (b *eventbusBus) publishBatch(ctx context.Context, payloads [][]byte) error {
+	return b.publishAll(ctx, eventbusTopic, payloads)
+}
+
+func (b *eventbusBus) publishTo(ctx context.Context, topic int, payloads [][]byte) error {
+	return b.publishAll(ctx, topicName(topic), payloads)
+}
+
+func (b *eventbusBus) publishAll(ctx context.Context, topic string, payloads [][]byte) error {
 	events := make([]*eventbus.Event, len(payloads))
 	for i, p := range payloads {
 		events[i] = &eventbus.Event{Payload: p}
 	}
-	return b.bus.Publish(ctx, eventbusTopic, events...)
+	return b.bus.Publish(ctx, topic, events...)
 }
 
 func (b *eventbusBus) consume(ctx context.Context, concurrency int, handle func([]byte)) (func() error, error) {
+	return b.attach(ctx, eventbusTopic, concurrency, handle)
+}
+
+func (b *eventbusBus) attachAll(ctx context.Context, n int, handle func([]byte)) (func() error, error) {
+	return attachEach(n, func(topic int) (func() error, error) { return b.attach(ctx, topicName(topic), 1, handle) })
+}
+
+func (b *eventbusBus) attach(ctx context.Context, topic string, concurrency int, handle func([]byte)) (func() error, error) {
 	o := eventbus.SubscribeOptions{Group: eventbusGroup, Concurrency: concurrency}
-	s, err := b.bus.Subscribe(ctx, eventbusTopic, o, func(_ context.Context, d *eventbus.Delivery) error {
+	s, err := b.bus.Subscribe(ctx, topic, o, func(_ context.Context, d *eventbus.Delivery) error {
 		handle(d.Payload)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
+	if !slices.Contains(b.attached, topic) {
+		b.attached = append(b.attached, topic)
+	}
 	return func() error { return s.Drain(ctx) }, nil
 }
 
-func (b *eventbusBus) unsettled(ctx context.Context) (int64, error) {
+func (b *eventbusBus) unsettled(ctx context.Context) (n int64, err error) {
 	statser, ok := backend.As[backend.Statser](b.bus.Backend())
 	if !ok {
 		return 0, errors.ErrUnsupported
 	}
-	s, err := statser.Stats(ctx, eventbusTopic, eventbusGroup)
-	if err == nil && s.Lag == backend.Unknown {
-		err = errors.New("the backend does not know its lag")
+	for _, topic := range b.attached {
+		s, err := statser.Stats(ctx, topic, eventbusGroup)
+		if err == nil && s.Lag == backend.Unknown {
+			err = errors.New("the backend does not know its lag")
+		}
+		if err != nil {
+			return 0, err
+		}
+		n += s.Lag + s.InFlight + s.Delayed
 	}
-	return s.Lag + s.InFlight + s.Delayed, err
+	return n, nil
 }
 
 func (b *eventbusBus) close(ctx context.Context) error {

@@ -14,12 +14,12 @@ type load struct {
 	payload []byte
 }
 
-func newLoad(b bus, size int) load {
+func newPayload(size int) []byte {
 	p := make([]byte, size)
 	for i := range p {
 		p[i] = byte(i * 7)
 	}
-	return load{b, p}
+	return p
 }
 
 // single publishes n events, one per call, from so many goroutines.

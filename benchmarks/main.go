@@ -37,22 +37,42 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		return nil
 	}
+	r, failed := found(ctx, p, stderr)
+	if len(r.Results) == 0 {
+		return failed
+	}
+	return errors.Join(failed, r.publish(p, stdout))
+}
+
+// found runs the suite, or reads what it has found earlier.
+func found(ctx context.Context, p plan, progress io.Writer) (report, error) {
+	if p.from != "" {
+		return readReport(p.from)
+	}
 	slog.SetLogLoggerLevel(slog.LevelError) // the bus has its default observer, which warns of a server that keeps nothing
-	prof, err := startProfile(p.cpuProfile, p.allocProfile)
-	if err != nil {
-		return err
+	s := suite{plan: p, progress: progress, profile: newProfile(p.cpuProfile, p.allocProfile)}
+	failed := errors.Join(s.run(ctx), s.profile.failed)
+	return newReport(p, s.results, s.took), failed
+}
+
+// publish writes a report wherever the plan wants it.
+func (r report) publish(p plan, stdout io.Writer) error {
+	write, draw, name := r.markdown, r.drawRatios, "benchmarks"
+	if p.curves {
+		write, draw, name = r.writeCurves, r.drawCurves, "curves"
 	}
-	s := suite{plan: p, progress: stderr}
-	failed := s.run(ctx)
-	if err := prof.stop(); err != nil {
-		return err
+	var errs []error
+	if p.doc != "" {
+		errs = append(errs, writeDocument(p.doc, name, write))
 	}
-	r := newReport(p, s.results, s.took)
-	r.markdown(stdout)
+	if p.svg != "" {
+		errs = append(errs, draw(p.svg))
+	}
+	if p.doc == "" && p.svg == "" {
+		write(stdout)
+	}
 	if p.jsonFile != "" {
-		if err := r.writeJSON(p.jsonFile); err != nil {
-			return err
-		}
+		errs = append(errs, r.writeJSON(p.jsonFile))
 	}
-	return failed
+	return errors.Join(errs...)
 }

@@ -16,7 +16,23 @@ type reading struct {
 }
 
 // A meter reads this process and the broker's, if its pid is not 0.
-type meter struct{ broker int }
+type meter struct {
+	broker  int
+	profile *profile
+}
+
+// begin reads where a trial begins to count.
+func (r meter) begin() reading {
+	r.profile.begin()
+	return r.read()
+}
+
+// end reads where it has counted.
+func (r meter) end() reading {
+	x := r.read()
+	r.profile.end()
+	return x
+}
 
 // read does not stop the world, unlike runtime.ReadMemStats.
 func (r meter) read() reading {
@@ -43,6 +59,20 @@ type cost struct {
 	Bytes      float64 `json:"bytes"`       // allocated, per event
 	CPUSeconds float64 `json:"cpu_seconds"` // per million events
 	Broker     float64 `json:"broker_cpu_seconds"`
+
+	P50 float64 `json:"p50_ms,omitempty"` // of latency, in milliseconds
+	P99 float64 `json:"p99_ms,omitempty"`
+
+	footprint
+}
+
+// A footprint is what is there, not what is used up. Cells of topics and of memory
+// have one.
+type footprint struct {
+	Connections int   `json:"connections,omitempty"`
+	Goroutines  int   `json:"goroutines,omitempty"`
+	PeakBytes   int64 `json:"peak_bytes,omitempty"` // of the heap, what was there before left out
+	LiveBytes   int64 `json:"live_bytes,omitempty"` // after it was collected
 }
 
 func (r reading) until(end reading, events int) cost {

@@ -19,21 +19,29 @@ type plan struct {
 	most    int           // events in one trial
 	payload int           // bytes
 
+	latency time.Duration // how long events are published in a lat cell
+	curves  bool
+
 	list                     bool
 	jsonFile                 string
+	from                     string // a file of results: nothing is run
+	doc                      string
+	svg                      string
 	cpuProfile, allocProfile string
 }
 
 const (
-	defaultCells = "pub/1,pub/32,batch/1,con/1,con/16,con/256,e2e/16"
+	defaultCells = "pub/1,pub/32,batch/1,con/1,con/16,con/256,e2e/16,con/16@16K,lat/500"
 	quickCells   = "pub/1,pub/32,batch/1,con/1,con/16,e2e/16"
-	mostEvents   = 200_000 // what every target can hold
+	mostEvents   = 200_000   // what every target can hold
+	leastEvents  = 1000      // in a trial
+	mostBytes    = 256 << 20 // in a trial
 )
 
 func parsePlan(args []string, out io.Writer) (plan, error) {
 	var p plan
 	var names, cells string
-	var quick bool
+	var quick, curves bool
 	f := flag.NewFlagSet("benchmarks", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.StringVar(&names, "targets", "all", "comma-separated targets; see -list")
@@ -42,7 +50,11 @@ func parsePlan(args []string, out io.Writer) (plan, error) {
 	f.DurationVar(&p.budget, "budget", 200*time.Millisecond, "aim for this long per trial: the number of events follows the rate")
 	f.IntVar(&p.most, "n", mostEvents, "at most this many events per trial")
 	f.IntVar(&p.payload, "payload", 256, "bytes of payload")
-	f.BoolVar(&quick, "quick", false, "7 runs of 60 ms per trial, without con/256: under a minute")
+	f.BoolVar(&quick, "quick", false, "5 runs of 50 ms per trial, and of the smaller cells: under a minute")
+	f.BoolVar(&curves, "curves", false, "how cost grows: 3 runs of other cells, without peers")
+	f.StringVar(&p.from, "from", "", "run nothing, take the results from this file")
+	f.StringVar(&p.doc, "doc", "", "put the tables into this file, between the comments that mark their place")
+	f.StringVar(&p.svg, "svg", "", "draw the ratios to this file")
 	f.BoolVar(&p.list, "list", false, "list the targets")
 	f.StringVar(&p.jsonFile, "json", "", "write every single result to this file")
 	f.StringVar(&p.cpuProfile, "cpuprofile", "", "write a CPU profile; use it with one target and one cell")
@@ -50,19 +62,57 @@ func parsePlan(args []string, out io.Writer) (plan, error) {
 	if err := f.Parse(args); err != nil {
 		return p, err
 	}
+	p.latency = time.Second
 	if quick {
-		p.runs, p.budget = 7, 60*time.Millisecond
-		if cells == defaultCells {
+		p.latency = 200 * time.Millisecond
+		if !given(f, "runs") {
+			p.runs = 5
+		}
+		if !given(f, "budget") {
+			p.budget = 50 * time.Millisecond
+		}
+		if !given(f, "cells") {
 			cells = quickCells
 		}
 	}
-	if p.runs < 1 || p.budget <= 0 || p.payload < 1 || p.most < leastEvents || p.most > mostEvents {
-		return p, fmt.Errorf("-runs, -budget and -payload must be positive, -n from %d to %d", leastEvents, mostEvents)
+	if p.curves = curves; curves {
+		if !given(f, "targets") {
+			names = curveTargets()
+		}
+		if !given(f, "cells") {
+			cells = curveCells()
+		}
+		if !given(f, "runs") {
+			p.runs = 3
+		}
+	}
+	if p.runs < 1 || p.budget <= 0 || p.payload < leastPayload || p.most < leastEvents || p.most > mostEvents {
+		return p, fmt.Errorf("-runs and -budget must be positive, -payload at least %d, -n from %d to %d", leastPayload, leastEvents, mostEvents)
 	}
 	var err, err2 error
 	p.targets, err = chosenTargets(names)
 	p.cells, err2 = parseCells(cells)
 	return p, errors.Join(err, err2)
+}
+
+// given reports whether a flag was set.
+func given(f *flag.FlagSet, name string) (found bool) {
+	f.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}
+
+// events is how many a trial of a cell has, from the rate of the last one.
+func (p plan) events(c cell, payload int, rate float64) int {
+	switch c.op {
+	case opLatency:
+		return max(int(float64(c.n)*p.latency.Seconds()), 10)
+	case opBacklog:
+		return c.n
+	case opMemory:
+		return c.n << 20 / payload
+	}
+	n := min(max(int(rate*p.budget.Seconds()), leastEvents), p.most)
+	return max(min(n, mostBytes/payload), batchSize)
 }
 
 // chosenTargets returns those named, in the order of the list.

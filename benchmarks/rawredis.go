@@ -16,9 +16,15 @@ import (
 //
 // It reads ahead of the handlers; workers share what one read brought, and it is
 // acknowledged by one XACK when the last handler has returned.
-type rawRedisBus struct{ client *redis.Client }
+type rawRedisBus struct {
+	client *redis.Client
+	topics int // besides the first
+}
 
-var _ checker = (*rawRedisBus)(nil)
+var (
+	_ checker = (*rawRedisBus)(nil)
+	_ wide    = (*rawRedisBus)(nil)
+)
 
 const (
 	rawCount = 256 // messages of one read
@@ -27,8 +33,8 @@ const (
 )
 
 func openRawRedis(ctx context.Context, e env) (bus, error) {
-	b := &rawRedisBus{newRedisClient(e.redis.addr)}
-	return b, makeGroup(ctx, b.client)
+	b := &rawRedisBus{client: newRedisClient(e.redis.addr)}
+	return b, makeGroup(ctx, b.client, redisStream)
 }
 
 func (b *rawRedisBus) publish(ctx context.Context, payload []byte) error {
@@ -36,9 +42,17 @@ func (b *rawRedisBus) publish(ctx context.Context, payload []byte) error {
 }
 
 func (b *rawRedisBus) publishBatch(ctx context.Context, payloads [][]byte) error {
+	return b.publishAll(ctx, redisStream, payloads)
+}
+
+func (b *rawRedisBus) publishTo(ctx context.Context, topic int, payloads [][]byte) error {
+	return b.publishAll(ctx, topicName(topic), payloads)
+}
+
+func (b *rawRedisBus) publishAll(ctx context.Context, stream string, payloads [][]byte) error {
 	pipe := b.client.Pipeline()
 	for _, p := range payloads {
-		pipe.XAdd(ctx, &redis.XAddArgs{Stream: redisStream, Values: []any{rawField, p}})
+		pipe.XAdd(ctx, &redis.XAddArgs{Stream: stream, Values: []any{rawField, p}})
 	}
 	_, err := pipe.Exec(ctx)
 	return err
@@ -54,11 +68,24 @@ type rawRead struct {
 }
 
 func (b *rawRedisBus) consume(ctx context.Context, concurrency int, handle func([]byte)) (func() error, error) {
+	return b.attach(ctx, redisStream, concurrency, handle), nil
+}
+
+// attachAll reads each stream on a connection of its own, as programs do.
+func (b *rawRedisBus) attachAll(ctx context.Context, n int, handle func([]byte)) (func() error, error) {
+	b.topics = n
+	return attachEach(n, func(topic int) (func() error, error) {
+		err := makeGroup(ctx, b.client, topicName(topic))
+		return b.attach(ctx, topicName(topic), 1, handle), err
+	})
+}
+
+func (b *rawRedisBus) attach(ctx context.Context, stream string, concurrency int, handle func([]byte)) (stop func() error) {
 	reading, cancel := context.WithCancel(ctx)
 	reads, handled := make(chan *rawRead, 2*concurrency), make(chan *rawRead, 16)
 	var readFailed, ackFailed error
 	var reader, workers, acker sync.WaitGroup
-	reader.Go(func() { readFailed = b.read(reading, concurrency, reads) })
+	reader.Go(func() { readFailed = b.read(reading, stream, concurrency, reads) })
 	for range concurrency {
 		workers.Go(func() {
 			for r := range reads {
@@ -68,7 +95,7 @@ func (b *rawRedisBus) consume(ctx context.Context, concurrency int, handle func(
 	}
 	acker.Go(func() {
 		for r := range handled {
-			ackFailed = errors.Join(ackFailed, b.client.XAck(ctx, redisStream, redisGroup, r.ids...).Err())
+			ackFailed = errors.Join(ackFailed, b.client.XAck(ctx, stream, redisGroup, r.ids...).Err())
 		}
 	})
 	return func() error {
@@ -79,12 +106,12 @@ func (b *rawRedisBus) consume(ctx context.Context, concurrency int, handle func(
 		close(handled)
 		acker.Wait()
 		return errors.Join(readFailed, ackFailed)
-	}, nil
+	}
 }
 
-func (b *rawRedisBus) read(ctx context.Context, concurrency int, reads chan<- *rawRead) error {
+func (b *rawRedisBus) read(ctx context.Context, stream string, concurrency int, reads chan<- *rawRead) error {
 	args := &redis.XReadGroupArgs{
-		Group: redisGroup, Consumer: "c1", Streams: []string{redisStream, ">"}, Count: rawCount, Block: rawBlock,
+		Group: redisGroup, Consumer: "c1", Streams: []string{stream, ">"}, Count: rawCount, Block: rawBlock,
 	}
 	for ctx.Err() == nil {
 		streams, err := b.client.XReadGroup(context.WithoutCancel(ctx), args).Result()
@@ -120,7 +147,12 @@ func (r *rawRead) work(handle func([]byte), handled chan<- *rawRead) {
 }
 
 func (b *rawRedisBus) unsettled(ctx context.Context) (int64, error) {
-	return unsettledOf(ctx, b.client)
+	n, err := unsettledOf(ctx, b.client, redisStream)
+	for topic := range b.topics {
+		left, err2 := unsettledOf(ctx, b.client, topicName(topic))
+		n, err = n+left, errors.Join(err, err2)
+	}
+	return n, err
 }
 
 func (b *rawRedisBus) close(context.Context) error { return b.client.Close() }

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -23,6 +22,8 @@ type redisServer struct {
 	dir    string
 	client *redis.Client
 }
+
+var _ broker = (*redisServer)(nil)
 
 const redisBinary = "redis-server"
 
@@ -51,28 +52,23 @@ func (s *redisServer) start(ctx context.Context) error {
 		return err
 	}
 	s.client = newRedisClient(s.addr)
-	for range 100 {
-		if err = s.client.Ping(ctx).Err(); err == nil {
-			return nil
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := until(ctx, func() error { return s.client.Ping(ctx).Err() }); err != nil {
+		return fmt.Errorf("%s does not answer: %w", redisBinary, err)
 	}
-	return fmt.Errorf("%s does not answer: %w", redisBinary, err)
+	return nil
 }
 
-func freePort(ctx context.Context) (int, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+// connections implements [broker].
+func (s *redisServer) connections(ctx context.Context) (int, error) {
+	info, err := s.client.InfoMap(ctx, "clients").Result()
 	if err != nil {
 		return 0, err
 	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
+	n, err := strconv.Atoi(info["Clients"]["connected_clients"])
+	return n - int(s.client.PoolStats().TotalConns), err
 }
 
-// empty removes what a trial has left.
+// empty implements [broker].
 func (s *redisServer) empty(ctx context.Context) error { return s.client.FlushAll(ctx).Err() }
 
 func (s *redisServer) stop() error {
@@ -87,19 +83,13 @@ func (s *redisServer) stop() error {
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
 
-// pid is 0 for no server.
-func (s *redisServer) pid() int {
-	if s == nil {
-		return 0
-	}
-	return s.cmd.Process.Pid
-}
+func (s *redisServer) pid() int { return s.cmd.Process.Pid }
 
 // newRedisClient returns a client that asks for nothing but what it is told to,
 // and has connections enough for every goroutine.
 func newRedisClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr: addr, PoolSize: 320, DisableIdentity: true,
+		Addr: addr, PoolSize: 2048, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 }
@@ -110,13 +100,13 @@ const (
 )
 
 // makeGroup makes the stream too.
-func makeGroup(ctx context.Context, c *redis.Client) error {
-	return c.XGroupCreateMkStream(ctx, redisStream, redisGroup, "0").Err()
+func makeGroup(ctx context.Context, c *redis.Client, stream string) error {
+	return c.XGroupCreateMkStream(ctx, stream, redisGroup, "0").Err()
 }
 
 // unsettledOf asks the server what a group has not read, or not acknowledged.
-func unsettledOf(ctx context.Context, c *redis.Client) (n int64, err error) {
-	groups, err := c.XInfoGroups(ctx, redisStream).Result()
+func unsettledOf(ctx context.Context, c *redis.Client, stream string) (n int64, err error) {
+	groups, err := c.XInfoGroups(ctx, stream).Result()
 	for _, g := range groups {
 		n += g.Pending + g.Lag
 	}

@@ -18,16 +18,25 @@ type report struct {
 	Runs       int       `json:"runs"`
 	Took       string    `json:"took"`
 	Ended      time.Time `json:"ended"`
+	Goals      []finding `json:"goals"`
 	Results    []result  `json:"results"`
-
-	plan plan
 }
 
 func newReport(p plan, results []result, took time.Duration) report {
-	return report{
+	r := report{
 		Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0), Payload: p.payload, Runs: p.runs,
-		Took: took.Round(time.Second).String(), Ended: time.Now().UTC(), Results: results, plan: p,
+		Took: took.Round(time.Second).String(), Ended: time.Now().UTC(), Results: results,
 	}
+	r.Goals = r.judge()
+	return r
+}
+
+func readReport(file string) (r report, err error) {
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	return r, err
 }
 
 func (r report) writeJSON(file string) error {
@@ -38,13 +47,14 @@ func (r report) writeJSON(file string) error {
 	return os.WriteFile(file, append(data, '\n'), 0o600)
 }
 
-// markdown writes the table.
+// markdown writes the tables: what was aimed at, and then everything.
 func (r report) markdown(w io.Writer) {
-	for _, base := range []string{rawChannel, rawRedis} {
+	r.writeGoals(w)
+	for _, base := range []string{rawChannel, rawRedis, rawNATS} {
 		r.table(w, base)
 	}
-	fmt.Fprintf(w, "%d B payload, %d interleaved runs in %s, GOMAXPROCS %d, %s.\n", r.Payload, r.Runs, r.Took, r.GOMAXPROCS, r.Go)
-	for _, t := range r.plan.targets {
+	r.writeConditions(w)
+	for _, t := range r.targets() {
 		if t.live {
 			fmt.Fprintln(w, "† keeps nothing for later consumers: one is attached in each cell, and what it costs is counted too.")
 			return
@@ -52,15 +62,36 @@ func (r report) markdown(w io.Writer) {
 	}
 }
 
+func (r report) writeConditions(w io.Writer) {
+	fmt.Fprintf(w, "%d B payload, %d interleaved runs in %s, GOMAXPROCS %d, %s.\n", r.Payload, r.Runs, r.Took, r.GOMAXPROCS, r.Go)
+}
+
+// targets are those that have results, in the order of the list.
+func (r report) targets() []target {
+	return slices.DeleteFunc(slices.Clone(targets), func(t target) bool {
+		return !slices.ContainsFunc(r.Results, func(x result) bool { return x.Target == t.name })
+	})
+}
+
+// cells are those that have results, in the order of the run.
+func (r report) cells() (cells []cell) {
+	for _, x := range r.Results {
+		if !slices.Contains(cells, x.Cell) {
+			cells = append(cells, x.Cell)
+		}
+	}
+	return cells
+}
+
 // table writes what refers to one ceiling.
 func (r report) table(w io.Writer, base string) {
-	of := slices.DeleteFunc(slices.Clone(r.plan.targets), func(t target) bool { return t.base != base })
+	of := slices.DeleteFunc(r.targets(), func(t target) bool { return t.base != base })
 	if len(of) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "| cell | target | events/s, median | ratio to %s, min / **median** / max | allocs/event | B/event | CPU s/million, own + broker |\n", base)
+	fmt.Fprintf(w, "| cell | target | events/s, median | ratio to %s, median (quartiles) | allocs/event | B/event | CPU s/million, own + broker |\n", base)
 	fmt.Fprintln(w, "|---|---|--:|--:|--:|--:|--:|")
-	for _, c := range r.plan.cells {
+	for _, c := range r.cells() {
 		for _, t := range of {
 			r.row(w, c, t)
 		}
@@ -69,32 +100,53 @@ func (r report) table(w io.Writer, base string) {
 }
 
 func (r report) row(w io.Writer, c cell, t target) {
-	of, base := r.at(t.name, c), r.at(t.base, c)
-	if len(of) == 0 {
+	if len(r.at(t.name, c)) == 0 {
 		return
 	}
 	name := t.name
 	if t.live {
 		name += " †"
 	}
+	by, value := rate, short(r.median(t.name, c, rate))
+	if c.op == opLatency {
+		by = byLatency.of
+		value = fmt.Sprintf("p50 %.2f ms, p99 %.1f", r.median(t.name, c, by), r.median(t.name, c, func(c cost) float64 { return c.P99 }))
+	}
 	ratio := "–"
-	if ratios := paired(of, base); len(ratios) > 0 {
-		s := spreadOf(ratios)
-		ratio = fmt.Sprintf("%.2g / **%.2g** / %.2g", s.min, s.median, s.max)
+	if s, ok := r.ratio(t.name, t.base, c, by); ok && t.kind != ceiling {
+		ratio = fmt.Sprintf("**%s** (%s–%s)", short(s.median), short(s.low), short(s.high))
 	}
-	median := func(f func(cost) float64) float64 {
-		var all []float64
-		for _, c := range of {
-			all = append(all, f(c))
+	fmt.Fprintf(w, "| `%v` | %s | %s | %s | %.1f | %.0f | %.2f + %.2f |\n", c, name, value, ratio,
+		r.median(t.name, c, func(c cost) float64 { return c.Allocs }),
+		r.median(t.name, c, func(c cost) float64 { return c.Bytes }),
+		r.median(t.name, c, func(c cost) float64 { return c.CPUSeconds }),
+		r.median(t.name, c, func(c cost) float64 { return c.Broker }))
+}
+
+func (r report) median(name string, c cell, of func(cost) float64) float64 {
+	var all []float64
+	for _, c := range r.at(name, c) {
+		all = append(all, of(c))
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	return spreadOf(all).median
+}
+
+// ratio is that of one target to another, run by run.
+func (r report) ratio(name, to string, c cell, of func(cost) float64) (s spread, ok bool) {
+	var ratios []float64
+	base := r.at(to, c)
+	for run, c := range r.at(name, c) {
+		if b, ok := base[run]; ok && of(b) > 0 {
+			ratios = append(ratios, of(c)/of(b))
 		}
-		return spreadOf(all).median
 	}
-	fmt.Fprintf(w, "| %v | %s | %s | %s | %.1f | %.0f | %.2f + %.2f |\n", c, name,
-		short(median(func(c cost) float64 { return c.PerSecond })), ratio,
-		median(func(c cost) float64 { return c.Allocs }),
-		median(func(c cost) float64 { return c.Bytes }),
-		median(func(c cost) float64 { return c.CPUSeconds }),
-		median(func(c cost) float64 { return c.Broker }))
+	if len(ratios) == 0 {
+		return s, false
+	}
+	return spreadOf(ratios), true
 }
 
 // at returns the costs of one cell of one target, by run.
@@ -108,22 +160,13 @@ func (r report) at(name string, c cell) map[int]cost {
 	return costs
 }
 
-// paired returns the ratios of the rates of the same run.
-func paired(of, base map[int]cost) (ratios []float64) {
-	for run, c := range of {
-		if b, ok := base[run]; ok {
-			ratios = append(ratios, c.PerSecond/b.PerSecond)
-		}
-	}
-	return ratios
-}
-
-type spread struct{ min, median, max float64 }
+// A spread is a median, and the quartiles around it.
+type spread struct{ low, median, high float64 }
 
 func spreadOf(values []float64) spread {
 	slices.Sort(values)
 	n := len(values)
-	return spread{values[0], (values[(n-1)/2] + values[n/2]) / 2, values[n-1]}
+	return spread{values[(n-1)/4], (values[(n-1)/2] + values[n/2]) / 2, values[n-1-(n-1)/4]}
 }
 
 func short(v float64) string {
@@ -133,5 +176,8 @@ func short(v float64) string {
 	case v >= 1e3:
 		return fmt.Sprintf("%.0fk", v/1e3)
 	}
-	return fmt.Sprintf("%.0f", v)
+	if v >= 10 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.2g", v)
 }

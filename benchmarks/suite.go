@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 )
 
@@ -13,6 +13,7 @@ import (
 type suite struct {
 	plan     plan
 	progress io.Writer
+	profile  *profile
 	env      env
 	results  []result
 	took     time.Duration
@@ -34,28 +35,31 @@ type place struct {
 	cell   cell
 }
 
-const leastEvents = 1000
-
 // run runs all targets of a cell in turn, all cells, as often as planned. Run 0
-// warms up and is thrown away. The error says which trials failed.
+// warms up and is thrown away. The error says which trials of ours failed; those of
+// others are told on the way. No failed one counts.
 func (s *suite) run(ctx context.Context) (failure error) {
-	if slices.ContainsFunc(s.plan.targets, target.onRedis) {
-		var err error
-		if s.env.redis, err = startRedis(ctx); err != nil {
-			return err
-		}
-		defer func() { failure = errors.Join(failure, s.env.redis.stop()) }()
+	var err error
+	if s.env, err = startBrokers(ctx, s.plan.targets); err != nil {
+		return err
 	}
+	defer func() { failure = errors.Join(failure, s.env.stop()) }()
 	began := time.Now()
 	var failed []error
 	rate := map[place]float64{} // the last one sets the number of events
 	for run := 0; run <= s.plan.runs && ctx.Err() == nil; run++ {
 		for _, c := range s.plan.cells {
 			for _, t := range s.plan.targets {
+				if !t.does(c) {
+					continue
+				}
 				r, err := s.try(ctx, run, c, t, rate)
-				if err != nil {
-					failed = append(failed, fmt.Errorf("run %d, %s %v: %w", run, t.name, c, err))
-				} else if run > 0 {
+				switch err = about(err, run, t, c); {
+				case err != nil && t.kind == ours:
+					failed = append(failed, err)
+				case err != nil:
+					fmt.Fprintln(s.progress, err)
+				case run > 0:
 					s.results = append(s.results, r)
 				}
 			}
@@ -66,15 +70,23 @@ func (s *suite) run(ctx context.Context) (failure error) {
 	return errors.Join(append(failed, ctx.Err())...)
 }
 
+func about(err error, run int, t target, c cell) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("run %d, %s %v: %w", run, t.name, c, err)
+}
+
 func (s *suite) try(ctx context.Context, run int, c cell, t target, rate map[place]float64) (r result, err error) {
 	p := place{t.name, c}
-	n := int(rate[p] * s.plan.budget.Seconds())
-	o, err := trial{s.env, meter{s.env.redis.pid()}, t, c, min(max(n, leastEvents), s.plan.most), s.plan.payload}.run(ctx)
+	payload := cmp.Or(c.payload, s.plan.payload)
+	n := s.plan.events(c, payload, rate[p])
+	o, err := trial{s.env, s.env.meter(t, s.profile), t, c, n, payload}.run(ctx)
 	if err == nil && o.unsettled > 0 {
 		err = fmt.Errorf("%d events are not settled", o.unsettled)
 	}
 	if err == nil {
 		rate[p] = o.PerSecond
 	}
-	return result{t.name, c, run, s.plan.payload, o.unsettled, o.cost}, err
+	return result{t.name, c, run, payload, o.unsettled, o.cost}, err
 }

@@ -5,7 +5,7 @@ import "context"
 // A target is what is measured: a row of the table.
 type target struct {
 	name string
-	kind string // ceiling, peer, ours
+	kind string
 	base string // the ceiling that ratios refer to
 	note string
 
@@ -16,52 +16,76 @@ type target struct {
 	open func(ctx context.Context, e env) (bus, error)
 }
 
-// env is what a target is opened in.
-type env struct {
-	redis *redisServer // nil if no target of the plan needs it
+// does reports whether a cell means something for the target.
+func (t target) does(c cell) bool {
+	switch c.op {
+	case opTopics:
+		return t.kind != peer && t.base != rawChannel || t.name == "eventbus-mem"
+	case opBacklog:
+		return t.base == rawRedis && t.kind != peer
+	case opMemory:
+		return t.base != rawChannel && t.kind != peer
+	}
+	return true
 }
 
-// onRedis reports whether the target needs the server.
-func (t target) onRedis() bool { return t.base == rawRedis }
+const (
+	ceiling = "ceiling"
+	peer    = "peer"
+	ours    = "ours"
+)
 
 const (
 	rawChannel = "raw-chan"
 	rawRedis   = "raw-redis"
+	rawNATS    = "raw-nats"
 )
 
 // targets are all there are. To add one: a file with its bus, and a line here.
 var targets = []target{
 	{
-		name: rawChannel, kind: "ceiling", base: rawChannel, open: openChannel,
+		name: rawChannel, kind: ceiling, base: rawChannel, open: openChannel,
 		note: "buffered Go channel of []byte; the payload is passed on, not copied",
 	},
 	{
-		name: "wm-gochannel", kind: "peer", base: rawChannel, live: true, open: openWatermill,
+		name: "wm-gochannel", kind: peer, base: rawChannel, live: true, open: openWatermill,
 		note: "Watermill gochannel, OutputChannelBuffer 1024; one subscription keeps one message in flight",
 	},
 	{
-		name: "gocloud-mem", kind: "peer", base: rawChannel, open: openGocloud,
+		name: "gocloud-mem", kind: peer, base: rawChannel, open: openGocloud,
 		note: "gocloud.dev mempubsub; no call that publishes many, so a batch is a goroutine per message",
 	},
 	{
-		name: "eventbus-mem", kind: "ours", base: rawChannel, open: openEventbusMemory,
+		name: "eventbus-mem", kind: ours, base: rawChannel, open: openEventbusMemory,
 		note: "the bus on inmemory, default options, Concurrency as the cell says",
 	},
 	{
-		name: rawRedis, kind: "ceiling", base: rawRedis, open: openRawRedis,
+		name: rawRedis, kind: ceiling, base: rawRedis, open: openRawRedis,
 		note: "go-redis: XADD, pipelined in a batch; XREADGROUP COUNT 256 ahead of the handlers, one XACK for each read",
 	},
 	{
-		name: "wm-redis", kind: "peer", base: rawRedis, open: openWatermillRedis,
+		name: "wm-redis", kind: peer, base: rawRedis, open: openWatermillRedis,
 		note: "Watermill redisstream, defaults; as many subscriptions as handlers",
 	},
 	{
-		name: "asynq", kind: "peer", base: rawRedis, open: openAsynq,
+		name: "asynq", kind: peer, base: rawRedis, open: openAsynq,
 		note: "a task queue; no call that publishes many; cannot tell what is unsettled",
 	},
 	{
-		name: "eventbus-redis", kind: "ours", base: rawRedis, open: openEventbusRedis,
+		name: "eventbus-redis", kind: ours, base: rawRedis, open: openEventbusRedis,
 		note: "the bus on redisstream, default options, Concurrency as the cell says",
+	},
+	{
+		name: rawNATS, kind: ceiling, base: rawNATS, open: openRawNATS,
+		note: "nats.go: jetstream Publish, PublishAsync in a batch; Consume with pulls of 1000, a one-way Ack for each message",
+	},
+	{
+		name: "wm-nats", kind: peer, base: rawNATS, open: openWatermillNATS,
+		note: "Watermill nats, defaults, so acknowledgements are confirmed; as many subscriptions as handlers",
+	},
+	{
+		name: "eventbus-nats", kind: ours, base: rawNATS, open: openEventbusNATS,
+		note: "the bus on nats, default options, Concurrency as the cell says",
 	},
 }
 

@@ -11,11 +11,12 @@ import (
 
 const (
 	trialTimeout = 20 * time.Second
-	closeTimeout = 5 * time.Second
 
 	preloaders    = 8  // goroutines that publish what a con cell consumes
 	publishers    = 32 // of an e2e cell
 	liveConsumers = 16 // handlers of a live target while it is published to
+
+	backlogHandlers = 16
 )
 
 // A trial is one cell of one target, once.
@@ -35,37 +36,73 @@ type outcome struct {
 }
 
 func (t trial) run(parent context.Context) (o outcome, err error) {
-	ctx, cancel := context.WithTimeout(parent, trialTimeout)
+	ctx, cancel := context.WithTimeout(parent, t.timeout())
 	defer cancel()
+	goroutines := runtime.NumGoroutine()
 	b, err := t.target.open(ctx, t.env)
 	if err != nil {
 		return o, err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), closeTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), t.timeout())
 		defer cancel()
 		err = errors.Join(err, b.close(ctx))
-		if t.target.onRedis() {
-			err = errors.Join(err, t.env.redis.empty(ctx))
+		if b := t.env.broker(t.target); b != nil {
+			err = errors.Join(err, b.empty(ctx))
 		}
 	}()
-	l := newLoad(b, t.payload)
+	l := load{b, newPayload(t.payload)}
 	switch t.cell.op {
 	case opPublish:
 		return t.publish(ctx, l, l.single)
 	case opBatch:
 		return t.publish(ctx, l, l.batches)
-	case opConsume:
-		feed := func() error { return l.batches(ctx, preloaders, t.events) }
-		if t.target.live {
-			return t.consume(ctx, b, feed)
-		}
-		if err := feed(); err != nil {
-			return o, err
-		}
-		return t.consume(ctx, b, func() error { return nil })
-	default:
-		return t.consume(ctx, b, func() error { return l.single(ctx, publishers, t.events) })
+	case opLatency:
+		return t.latency(ctx, b)
+	case opTopics:
+		return t.topics(ctx, b, goroutines)
+	case opBoth:
+		return t.consume(ctx, b, t.attach(b), func() error { return l.single(ctx, publishers, t.events) })
+	}
+	feed := func() error { return l.batches(ctx, preloaders, t.events) }
+	if t.target.live {
+		return t.consume(ctx, b, t.attach(b), feed)
+	}
+	if err := feed(); err != nil {
+		return o, err
+	}
+	if t.cell.op == opMemory {
+		return t.memory(ctx, b)
+	}
+	return t.consume(ctx, b, t.attach(b), func() error { return nil })
+}
+
+// timeout is longer where much is made, or published before.
+func (t trial) timeout() time.Duration {
+	switch t.cell.op {
+	case opTopics, opBacklog, opMemory:
+		return 10 * trialTimeout
+	}
+	return trialTimeout
+}
+
+// handlers is how many handlers run at once.
+func (t trial) handlers() int {
+	switch t.cell.op {
+	case opBacklog:
+		return backlogHandlers
+	case opMemory:
+		return 1
+	}
+	return t.cell.n
+}
+
+// An attach is a consumer with a handler.
+type attach func(ctx context.Context, handle func([]byte)) (stop func() error, err error)
+
+func (t trial) attach(b bus) attach {
+	return func(ctx context.Context, handle func([]byte)) (func() error, error) {
+		return b.consume(ctx, t.handlers(), handle)
 	}
 }
 
@@ -78,22 +115,22 @@ func (t trial) publish(ctx context.Context, l load, publish func(context.Context
 			return outcome{}, err
 		}
 	}
-	if err := l.single(ctx, t.cell.concurrency, 2*t.cell.concurrency); err != nil {
+	if err := l.single(ctx, t.cell.n, 2*t.cell.n); err != nil {
 		return outcome{}, err
 	}
 	runtime.GC()
-	start := t.meter.read()
-	err := publish(ctx, t.cell.concurrency, t.events)
-	cost := start.until(t.meter.read(), t.events)
+	start := t.meter.begin()
+	err := publish(ctx, t.cell.n, t.events)
+	cost := start.until(t.meter.end(), t.events)
 	return outcome{cost, -1}, errors.Join(err, stop())
 }
 
 // consume counts from the event at a fifth, or the 5000th, to the last one
 // handled: so attaching and stopping are left out. feed runs beside it.
-func (t trial) consume(ctx context.Context, b bus, feed func() error) (o outcome, err error) {
+func (t trial) consume(ctx context.Context, b bus, attach attach, feed func() error) (o outcome, err error) {
 	runtime.GC()
 	c := newCounter(t.meter, t.events, t.payload)
-	stop, err := b.consume(ctx, t.cell.concurrency, c.handle)
+	stop, err := attach(ctx, c.handle)
 	if err != nil {
 		return o, err
 	}
@@ -149,9 +186,9 @@ func (c *counter) handle(payload []byte) {
 	}
 	switch c.seen.Add(1) {
 	case c.warm:
-		c.start = c.meter.read()
+		c.start = c.meter.begin()
 	case c.events:
-		c.end = c.meter.read()
+		c.end = c.meter.end()
 		close(c.done)
 	}
 }

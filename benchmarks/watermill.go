@@ -25,11 +25,7 @@ func (b *watermillBus) publish(_ context.Context, payload []byte) error {
 }
 
 func (b *watermillBus) publishBatch(_ context.Context, payloads [][]byte) error {
-	ms := make([]*message.Message, len(payloads))
-	for i, p := range payloads {
-		ms[i] = message.NewMessage(watermill.NewUUID(), p)
-	}
-	return b.pubsub.Publish(watermillTopic, ms...)
+	return b.pubsub.Publish(watermillTopic, watermillMessages(payloads)...)
 }
 
 func (b *watermillBus) consume(ctx context.Context, concurrency int, handle func([]byte)) (func() error, error) {

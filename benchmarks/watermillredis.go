@@ -25,7 +25,7 @@ var _ checker = (*watermillRedisBus)(nil)
 func openWatermillRedis(ctx context.Context, e env) (bus, error) {
 	c := newRedisClient(e.redis.addr)
 	p, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: c}, watermill.NopLogger{})
-	return &watermillRedisBus{e, c, p}, errors.Join(err, makeGroup(ctx, c))
+	return &watermillRedisBus{e, c, p}, errors.Join(err, makeGroup(ctx, c, redisStream))
 }
 
 func (b *watermillRedisBus) publish(_ context.Context, payload []byte) error {
@@ -33,11 +33,7 @@ func (b *watermillRedisBus) publish(_ context.Context, payload []byte) error {
 }
 
 func (b *watermillRedisBus) publishBatch(_ context.Context, payloads [][]byte) error {
-	ms := make([]*message.Message, len(payloads))
-	for i, p := range payloads {
-		ms[i] = message.NewMessage(watermill.NewUUID(), p)
-	}
-	return b.publisher.Publish(redisStream, ms...)
+	return b.publisher.Publish(redisStream, watermillMessages(payloads)...)
 }
 
 func (b *watermillRedisBus) consume(ctx context.Context, concurrency int, handle func([]byte)) (func() error, error) {
@@ -68,7 +64,7 @@ func (b *watermillRedisBus) consume(ctx context.Context, concurrency int, handle
 }
 
 func (b *watermillRedisBus) unsettled(ctx context.Context) (int64, error) {
-	return unsettledOf(ctx, b.client)
+	return unsettledOf(ctx, b.client, redisStream)
 }
 
 func (b *watermillRedisBus) close(context.Context) error {

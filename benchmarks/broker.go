@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+)
+
+// A broker is a server process that all targets on it share in turn. It ends with
+// the suite.
+type broker interface {
+	pid() int
+	connections(ctx context.Context) (int, error) // but for the suite's own
+	empty(ctx context.Context) error              // removes what a trial has left
+	stop() error
+}
+
+// env is what a target is opened in: the brokers that targets of the plan need.
+type env struct {
+	redis *redisServer
+	nats  *natsServer
+}
+
+// startBrokers starts those that the targets need.
+func startBrokers(ctx context.Context, ts []target) (e env, err error) {
+	for _, t := range ts {
+		switch {
+		case t.base == rawRedis && e.redis == nil:
+			e.redis, err = startRedis(ctx)
+		case t.base == rawNATS && e.nats == nil:
+			e.nats, err = startNATS(ctx)
+		}
+		if err != nil {
+			return e, errors.Join(err, e.stop())
+		}
+	}
+	return e, nil
+}
+
+// broker returns that of a target, or nil.
+func (e env) broker(t target) broker {
+	switch {
+	case t.base == rawRedis && e.redis != nil:
+		return e.redis
+	case t.base == rawNATS && e.nats != nil:
+		return e.nats
+	}
+	return nil
+}
+
+// meter reads what a target's broker uses up, too.
+func (e env) meter(t target, p *profile) meter {
+	if b := e.broker(t); b != nil {
+		return meter{b.pid(), p}
+	}
+	return meter{0, p}
+}
+
+func (e env) stop() (err error) {
+	if e.redis != nil {
+		err = e.redis.stop()
+	}
+	if e.nats != nil {
+		err = errors.Join(err, e.nats.stop())
+	}
+	return err
+}
+
+func freePort(ctx context.Context) (int, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// until calls f until it has no error, for 2 s.
+func until(ctx context.Context, f func() error) (err error) {
+	for range 100 {
+		if err = f(); err == nil || ctx.Err() != nil {
+			return err
+		}
+		wait(ctx, 20*time.Millisecond)
+	}
+	return err
+}
+
+// wait waits, or until ctx is done.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

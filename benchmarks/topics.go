@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+)
+
+// A wide bus can have many topics.
+type wide interface {
+	bus
+
+	// publishTo publishes to one of those that attachAll has made.
+	publishTo(ctx context.Context, topic int, payloads [][]byte) error
+
+	// attachAll makes topics 0 to n-1 and attaches to each, with one handler.
+	attachAll(ctx context.Context, n int, handle func([]byte)) (stop func() error, err error)
+}
+
+// topicName is "orders-7".
+func topicName(topic int) string { return "orders-" + strconv.Itoa(topic) }
+
+// topics has a handler on each of many topics of one bus, and publishes to all of
+// them. It counts what being attached takes, too.
+func (t trial) topics(ctx context.Context, b bus, goroutines int) (outcome, error) {
+	w, ok := b.(wide)
+	if !ok {
+		return outcome{}, errors.ErrUnsupported
+	}
+	var here footprint
+	attach := func(ctx context.Context, handle func([]byte)) (func() error, error) {
+		stop, err := w.attachAll(ctx, t.cell.n, handle)
+		if err == nil {
+			here.Goroutines = runtime.NumGoroutine() - goroutines
+			if server := t.env.broker(t.target); server != nil {
+				here.Connections, err = server.connections(ctx)
+			}
+		}
+		return stop, err
+	}
+	payloads := make([][]byte, batchSize)
+	for i := range payloads {
+		payloads[i] = newPayload(t.payload)
+	}
+	feed := func() error {
+		return share(preloaders, (t.events+batchSize-1)/batchSize, func(i int) error {
+			return w.publishTo(ctx, i%t.cell.n, payloads[:min(batchSize, t.events-i*batchSize)])
+		})
+	}
+	o, err := t.consume(ctx, b, attach, feed)
+	o.footprint = here
+	return o, err
+}
+
+// attachEach attaches to topics one after the other.
+func attachEach(n int, attach func(topic int) (stop func() error, err error)) (stop func() error, err error) {
+	var stops []func() error
+	stop = func() error {
+		errs := make([]error, len(stops))
+		var next atomic.Int64
+		_ = share(min(publishers, len(stops)), len(stops), func(int) error {
+			i := next.Add(1) - 1
+			errs[i] = stops[i]()
+			return nil
+		})
+		return errors.Join(errs...)
+	}
+	for topic := range n {
+		one, err := attach(topic)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("topic %d: %w", topic, err), stop())
+		}
+		stops = append(stops, one)
+	}
+	return stop, nil
+}
