@@ -8,7 +8,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak wire bench bench-quick bench-curves bench-backlog bench-plot bench-doc bench-packages bench-test demo demo-kill cover brokers clean
+.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-doc bench-packages bench-test demo demo-kill cover brokers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ soak: ## send SOAK (1000000) events through one subscription; heap and goroutine
 wire: brokers ## count what is said to the broker for each 1,000 events; it must stay little
 	EVENTBUS_WIRE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -run '^TestWire' -v ./redisstream
 	EVENTBUS_ALONE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -parallel 1 -run '^TestHugePendingLists' -v ./redisstream
+
+allocs: ## count what is allocated for each event; it must stay little
+	go test -count=1 -run 'Alloc' -v . ./inmemory ./redisstream ./nats ./internal/slab
 
 bench: $(NATS) ## the bus beside raw clients and peers, about 10 minutes: tables, benchmarks/results.json
 	cd benchmarks && go run . -json results.json

@@ -1,0 +1,87 @@
+package nats
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// typical is a message as the bus makes them.
+func typical() *backend.Message {
+	return &backend.Message{
+		Topic: "orders", ID: "019c2f6e-8a54-7d1e-9a39-6f3f1a7f3f10", Key: "customer-7",
+		Headers: backend.Headers{
+			{Name: "ce-type", Value: "order.placed"},
+			{Name: "ce-source", Value: "shop"},
+			{Name: "ce-time", Value: "2026-11-21T10:30:00.123456789Z"},
+		},
+		Payload: make([]byte, 256),
+	}
+}
+
+// What a read allocates here does not depend on how many messages it brings. What
+// nats.go allocates for each before is not counted.
+func TestReadingAllocatesPerReadNotPerMessage(t *testing.T) {
+	const messages = 512
+	w := headerWriter{header: natsgo.Header{}}
+	w.write(typical())
+	msgs := make([]*natsgo.Msg, messages)
+	for i := range msgs {
+		msgs[i] = &natsgo.Msg{
+			Reply:  fmt.Sprintf("$JS.ACK.bus=orders.billing.1.%d.%d.1795243593723000000.%d", i+17, i+17, messages-i),
+			Header: w.header, Data: typical().Payload,
+		}
+	}
+	s := &source{config: backend.Config{Topic: "orders", Lease: time.Minute}}
+	ds := s.deliveries(nil, msgs, time.Now())
+	require.Len(t, ds, messages)
+	last := ds[messages-1]
+	require.NoError(t, last.Err)
+	require.Equal(t, "00000000000000000528", last.Position)
+	require.ElementsMatch(t, typical().Headers, last.Headers)
+	require.Equal(t, []string{typical().ID, typical().Key}, []string{last.ID, last.Key})
+	allocs := testing.AllocsPerRun(100, func() { ds = s.deliveries(nil, msgs, time.Now()) })
+	t.Logf("%.0f allocations for %d messages", allocs, messages)
+	require.LessOrEqual(t, allocs, 6.0, "allocations for a read of %d messages", messages)
+}
+
+// What is made of a message to be published, and read of its answer, is in memory
+// that a line uses again, but for the texts of a call.
+func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
+	const messages = 100
+	b := &Backend{}
+	l := &line{prefix: "_INBOX.abcdefghijklmnopqrstuv.", message: natsgo.Msg{Header: natsgo.Header{}}, broken: make(chan natsgo.Status)}
+	p := &place{subject: "bus.orders", stream: "bus=orders"}
+	answers := make([]*natsgo.Msg, messages)
+	msgs := make([]*backend.Message, messages)
+	for i := range msgs {
+		msgs[i] = typical()
+		answers[i] = &natsgo.Msg{Data: fmt.Appendf(nil, `{"stream":"bus=orders","seq":%d}`, i+17)}
+	}
+	publish := func() {
+		l.call++
+		l.expectReplies(messages)
+		for i, m := range msgs {
+			l.message.Subject, l.message.Reply = p.subject, l.reply(i)
+			w := headerWriter{l.message.Header, l.values[:0]}
+			w.write(m)
+			l.values = w.values
+		}
+		for i, m := range msgs {
+			if err := b.stored(l, m, p, answers[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	publish()
+	require.Equal(t, "00000000000000000116", msgs[messages-1].Position)
+	require.Len(t, l.message.Header, len(typical().Headers)+2)
+	allocs := testing.AllocsPerRun(100, publish)
+	t.Logf("%.0f allocations for %d messages", allocs, messages)
+	require.LessOrEqual(t, allocs, 4.0, "allocations for %d messages", messages)
+}
