@@ -34,11 +34,11 @@ func (b *Backend) ask(ctx context.Context, verb string, in, out any) error {
 
 // request makes one request and calls got with its answer.
 func (b *Backend) request(ctx context.Context, subject string, body []byte, got func(m *natsgo.Msg)) error {
-	l, err := b.asking.get(ctx)
+	l, err := b.asking.Get(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.asking.put(l)
+	defer b.asking.Put(l)
 	if !b.conn.IsConnected() {
 		return errNotConnected
 	}

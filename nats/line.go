@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/pool"
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
@@ -158,71 +158,13 @@ func concerns(violation error, subject string) bool {
 	return violation != nil && strings.Contains(violation.Error(), `"`+subject)
 }
 
-func (l *line) close() {
+// close leaves the inbox.
+func (l *line) close() error {
 	_ = l.sub.Unsubscribe() // the connection may be closed
 	l.conn.RemoveStatusListener(l.broken)
+	return nil
 }
 
-// lines lends lines.
-type lines struct {
-	conn   *natsgo.Conn
-	places chan struct{}
-
-	mu     sync.Mutex
-	idle   []*line
-	closed bool
-}
-
-func newLines(conn *natsgo.Conn, size int) *lines {
-	return &lines{conn: conn, places: make(chan struct{}, size)}
-}
-
-func (p *lines) get(ctx context.Context) (*line, error) {
-	select {
-	case p.places <- struct{}{}:
-	default:
-		select {
-		case p.places <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		<-p.places
-		return nil, backend.ErrClosed
-	}
-	if n := len(p.idle); n > 0 {
-		l := p.idle[n-1]
-		p.idle = p.idle[:n-1]
-		return l, nil
-	}
-	l, err := newLine(p.conn)
-	if err != nil {
-		<-p.places
-		return nil, err
-	}
-	return l, nil
-}
-
-func (p *lines) put(l *line) {
-	p.mu.Lock()
-	if p.closed {
-		l.close()
-	} else {
-		p.idle = append(p.idle, l)
-	}
-	p.mu.Unlock()
-	<-p.places
-}
-
-func (p *lines) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	for _, l := range p.idle {
-		l.close()
-	}
-	p.idle = nil
+func newLines(conn *natsgo.Conn) *pool.Pool[*line] {
+	return pool.New(lineCount, func() (*line, error) { return newLine(conn) }, (*line).close)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/pool"
 )
 
 // Options are what a backend may be told. The zero value is a good choice.
@@ -80,9 +81,9 @@ type Backend struct {
 	options Options
 	conn    *natsgo.Conn
 	owned   bool
-	api     string // what subjects of the JetStream API begin with
-	lines   *lines // for messages and what settles them
-	asking  *lines // for the API
+	api     string            // what subjects of the JetStream API begin with
+	lines   *pool.Pool[*line] // for messages and what settles them
+	asking  *pool.Pool[*line] // for the API
 
 	closed  atomic.Bool
 	known   sync.Map // of topics, whose streams are known to be there, to their *place
@@ -107,7 +108,7 @@ func New(conn *natsgo.Conn, o Options) (*Backend, error) {
 		api = "$JS." + o.Domain + ".API."
 	}
 	return &Backend{
-		options: o, conn: conn, api: api, lines: newLines(conn, lineCount), asking: newLines(conn, lineCount),
+		options: o, conn: conn, api: api, lines: newLines(conn), asking: newLines(conn),
 		sources: map[*source]struct{}{},
 	}, nil
 }
@@ -226,8 +227,7 @@ func (b *Backend) Close() error {
 	for _, s := range members {
 		s.close()
 	}
-	b.lines.close()
-	b.asking.close()
+	_, _ = b.lines.Close(nil), b.asking.Close(nil) // leaving an inbox does not fail
 	if b.owned {
 		b.conn.Close()
 	}

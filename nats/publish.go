@@ -46,11 +46,11 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []e
 	}
 	places := make([]*place, len(msgs))
 	b.ensureAll(ctx, msgs, places, errs)
-	l, err := b.lines.get(ctx)
+	l, err := b.lines.Get(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.lines.put(l)
+	defer b.lines.Put(l)
 	for start := 0; start < len(msgs); {
 		end := start + tripLen(msgs[start:])
 		b.trip(ctx, l, msgs[start:end], places[start:end], errs[start:end])

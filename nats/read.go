@@ -125,11 +125,11 @@ func (b *Backend) readMany(ctx context.Context, p *place, seq uint64, limit int)
 	if err != nil {
 		return nil, err
 	}
-	l, err := b.asking.get(ctx)
+	l, err := b.asking.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer b.asking.put(l)
+	defer b.asking.Put(l)
 	l.begin(1)
 	subject := b.api + "DIRECT.GET." + p.stream
 	if err := b.conn.PublishRequest(subject, l.reply(0), body); err != nil {

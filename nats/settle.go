@@ -90,11 +90,11 @@ func (s *source) settle(ctx context.Context, c settling) error {
 	if !s.backend.conn.IsConnected() {
 		return s.failure(c.op, errNotConnected)
 	}
-	l, err := s.backend.lines.get(ctx)
+	l, err := s.backend.lines.Get(ctx)
 	if err != nil {
 		return s.failure(c.op, classOf(ctx, err, false))
 	}
-	defer s.backend.lines.put(l)
+	defer s.backend.lines.Put(l)
 	errs := make([]error, c.n)
 	for start := 0; start < c.n; start += lineRoom {
 		s.say(ctx, l, c, start, errs[start:min(start+lineRoom, c.n)])

@@ -35,11 +35,11 @@ func (b *Backend) walk(ctx context.Context, pattern, kind string, each func(keys
 	if b.closed.Load() {
 		return backend.ErrClosed
 	}
-	w, err := b.wires.get(ctx)
+	w, err := b.wires.Get(ctx)
 	if err != nil {
 		return classOf(ctx, err, false)
 	}
-	defer b.wires.put(w)
+	defer b.wires.Put(w)
 	var mu sync.Mutex
 	scan := func(ctx context.Context, node *redis.Client) error {
 		cursor := uint64(0)

@@ -68,11 +68,11 @@ func (w *wire) roundTrip(ctx context.Context, calls []*call) {
 
 // ask makes one call on a wire of the pool.
 func (b *Backend) ask(ctx context.Context, c *call) error {
-	w, err := b.wires.get(ctx)
+	w, err := b.wires.Get(ctx)
 	if err != nil {
 		return classOf(ctx, err, false)
 	}
-	defer b.wires.put(w)
+	defer b.wires.Put(w)
 	w.send(ctx, 0, c)
 	return c.err
 }

@@ -23,11 +23,11 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if len(msgs) == 0 {
 		return nil
 	}
-	w, err := b.wires.get(ctx)
+	w, err := b.wires.Get(ctx)
 	if err != nil {
 		return b.failure("publish", "", classOf(ctx, err, false))
 	}
-	defer b.wires.put(w)
+	defer b.wires.Put(w)
 	if err := b.server.check(ctx, b, w); err != nil {
 		return b.failure("publish", "", err)
 	}

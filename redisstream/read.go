@@ -26,11 +26,11 @@ func (b *Backend) read(ctx context.Context, topic, from string, limit int) ([]ba
 		}
 		start = "(" + from
 	}
-	w, err := b.wires.get(ctx)
+	w, err := b.wires.Get(ctx)
 	if err != nil {
 		return nil, classOf(ctx, err, false)
 	}
-	defer b.wires.put(w)
+	defer b.wires.Put(w)
 	key := b.streamKey(topic)
 	exists := &call{args: []any{"exists", key}}
 	entries := &call{args: []any{"xrange", key, start, "+", "count", max(limit, 0)}}

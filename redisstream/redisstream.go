@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/pool"
 )
 
 // Options are what a backend may be told. The zero value is a good choice.
@@ -75,7 +76,7 @@ type Backend struct {
 	options Options
 	lent    redis.UniversalClient
 	owned   bool
-	wires   *pool
+	wires   *pool.Pool[*wire]
 	server  serverCheck
 
 	closed  atomic.Bool
@@ -110,7 +111,7 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("redisstream: new: %w", err)
 	}
 	return &Backend{
-		options: o, lent: client, wires: newPool(client, wires, answer), server: serverCheck{turn: make(chan struct{}, 1)},
+		options: o, lent: client, wires: newWires(client), server: serverCheck{turn: make(chan struct{}, 1)},
 		sources: map[*source]struct{}{}, mending: map[string]string{},
 	}, nil
 }
@@ -145,8 +146,7 @@ func (b *Backend) Close() error {
 	for _, s := range members {
 		errs = append(errs, s.close())
 	}
-	b.wires.end()
-	errs = append(errs, b.wires.close())
+	errs = append(errs, b.wires.Close((*wire).end))
 	if b.owned {
 		errs = append(errs, b.lent.Close())
 	}

@@ -110,12 +110,12 @@ func (s *source) settle(ctx context.Context, op string, n, most int, at func(int
 		rest = rest[len(part):]
 		calls, parts = append(calls, make1(part)), append(parts, part)
 	}
-	w, err := s.backend.wires.get(ctx)
+	w, err := s.backend.wires.Get(ctx)
 	if err != nil {
 		return s.failure(op, classOf(ctx, err, false))
 	}
 	w.send(ctx, 0, calls...)
-	s.backend.wires.put(w)
+	s.backend.wires.Put(w)
 	for k, c := range calls {
 		s.readSettled(op, c, parts[k], n, &errs)
 	}

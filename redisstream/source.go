@@ -89,11 +89,11 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 }
 
 func (b *Backend) checkServer(ctx context.Context) error {
-	w, err := b.wires.get(ctx)
+	w, err := b.wires.Get(ctx)
 	if err != nil {
 		return classOf(ctx, err, false)
 	}
-	defer b.wires.put(w)
+	defer b.wires.Put(w)
 	return b.server.check(ctx, b, w)
 }
 

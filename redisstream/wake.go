@@ -80,11 +80,11 @@ func (s *source) unblock() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wakeWait) //nolint:forbidigo // it is sent when the read's context is done
 	defer cancel()
-	w, err := s.backend.wires.get(ctx)
+	w, err := s.backend.wires.Get(ctx)
 	if err != nil {
 		return
 	}
-	defer s.backend.wires.put(w)
+	defer s.backend.wires.Put(w)
 	w.do(ctx, 0, func() {
 		if node, err := nodeOf(ctx, w.client, s.stream); err == nil {
 			_ = node.ClientUnblock(ctx, id).Err() // at worst the read ends a little later

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/pool"
 )
 
 // A wire is a client that one call uses at a time, with one connection, or one
@@ -152,81 +152,7 @@ func (w *wire) close() error {
 	return nil
 }
 
-// A pool lends wires. It makes as many as are in use at the same time, up to its
-// size.
-type pool struct {
-	lent   redis.UniversalClient
-	wait   time.Duration
-	places chan struct{}
-
-	mu     sync.Mutex
-	idle   []*wire // the one used last is last, and comes first
-	all    []*wire
-	closed bool
-}
-
-func newPool(lent redis.UniversalClient, size int, wait time.Duration) *pool {
-	return &pool{lent: lent, wait: wait, places: make(chan struct{}, size)}
-}
-
-// get waits for a wire until ctx is done.
-func (p *pool) get(ctx context.Context) (*wire, error) {
-	select {
-	case p.places <- struct{}{}:
-	default:
-		select {
-		case p.places <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		<-p.places
-		return nil, backend.ErrClosed
-	}
-	if n := len(p.idle); n > 0 {
-		w := p.idle[n-1]
-		p.idle = p.idle[:n-1]
-		return w, nil
-	}
-	w := newWire(p.lent, p.wait)
-	p.all = append(p.all, w)
-	return w, nil
-}
-
-func (p *pool) put(w *wire) {
-	p.mu.Lock()
-	p.idle = append(p.idle, w)
-	p.mu.Unlock()
-	<-p.places
-}
-
-// end cuts off what is under way and lends no more.
-func (p *pool) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	for _, w := range p.all {
-		w.end()
-	}
-}
-
-// close waits until every wire has come back, which after end is soon.
-func (p *pool) close() error {
-	for range cap(p.places) {
-		p.places <- struct{}{}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var errs []error
-	for _, w := range p.all {
-		errs = append(errs, w.close())
-	}
-	p.all, p.idle = nil, nil
-	for range cap(p.places) {
-		<-p.places
-	}
-	return errors.Join(errs...)
+// newWires lends wires to calls, as many as run at the same time.
+func newWires(lent redis.UniversalClient) *pool.Pool[*wire] {
+	return pool.New(wires, func() (*wire, error) { return newWire(lent, answer), nil }, (*wire).close)
 }

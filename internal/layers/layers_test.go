@@ -48,6 +48,7 @@ var rows = []struct {
 	{"limiter", everything},
 	{"observer", everything},
 	{"inmemory", everything},
+	{"internal/pool", everything},
 	{"internal/slab", everything},
 	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc}},
 	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc}},
