@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/internal/bytesize"
 )
 
 // orNone is a noun and the word that may stand in its place.
@@ -194,25 +194,6 @@ func (*span) form() form { return anyForm }
 // A size is a number of bytes with a unit; -1 is none.
 type size int64
 
-// units of sizes, the longest names first.
-var units = []struct {
-	name  string
-	bytes uint64
-}{
-	{"KiB", 1 << 10},
-	{"MiB", 1 << 20},
-	{"GiB", 1 << 30},
-	{"KB", 1e3},
-	{"MB", 1e6},
-	{"GB", 1e9},
-	{"B", 1},
-}
-
-const (
-	sizePattern = `[0-9]+(KiB|MiB|GiB|KB|MB|GB|B)`
-	maxSize     = 1 << 40
-)
-
 func (b *size) parse(s string, f *field) error {
 	if f.none != "" && s == f.none {
 		*b = -1
@@ -224,26 +205,17 @@ func (b *size) parse(s string, f *field) error {
 		}
 		return errors.New("missing unit, such as " + exampleSize(f) + "; bytes are " + s + "B")
 	}
-	end := strings.LastIndexFunc(s, func(r rune) bool { return '0' <= r && r <= '9' }) + 1
-	unit := s[end:]
-	n, err := strconv.ParseUint(s[:end], 10, 63)
-	if errors.Is(err, strconv.ErrSyntax) || unit == "" {
+	v, err := bytesize.Parse(s)
+	switch {
+	case errors.Is(err, bytesize.ErrForm):
 		return errors.New(orNone("not a size", f) + ", a whole number and a unit, such as " + exampleSize(f))
+	case err != nil:
+		return err
+	case v == 0:
+		return tooLittle(f)
 	}
-	for _, u := range units {
-		if u.name != unit {
-			continue
-		}
-		switch {
-		case err != nil || n > maxSize/u.bytes:
-			return errors.New("more than 1024GiB")
-		case n == 0:
-			return tooLittle(f)
-		}
-		*b = size(n * u.bytes)
-		return nil
-	}
-	return fmt.Errorf("unknown unit; there are B, KB, MB, GB, KiB, MiB and GiB; did you mean %s?", nearestUnit(unit))
+	*b = size(v)
+	return nil
 }
 
 func exampleSize(f *field) string {
@@ -253,20 +225,8 @@ func exampleSize(f *field) string {
 	return "64MiB"
 }
 
-// nearestUnit is the unit meant, whatever the case of its letters.
-func nearestUnit(unit string) string {
-	names := make([]string, len(units))
-	for i, u := range units {
-		if strings.EqualFold(u.name, strings.TrimSpace(unit)) || strings.EqualFold(u.name, unit+"B") {
-			return u.name
-		}
-		names[i] = u.name
-	}
-	return nearest.Of(unit, names)
-}
-
 func (*size) noun(f *field) string { return orNone("size", f) }
 func (*size) schema(f *field) schema {
-	return schemaOrNone(schema{"type": "string", "pattern": "^" + sizePattern + "$"}, f)
+	return schemaOrNone(schema{"type": "string", "pattern": "^" + bytesize.Pattern + "$"}, f)
 }
 func (*size) form() form { return anyForm }
