@@ -3,22 +3,18 @@ package redisstream
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/internal/brokerurl"
 )
 
 // A Driver opens backends by URL:
@@ -81,54 +77,31 @@ type address struct {
 	db             int
 	master         string
 	tls            bool
-	ca, cert, key  string
+	files          brokerurl.TLSFiles
 	config         *tls.Config
 }
 
-var parameters = map[string]func(*address, string) error{
-	"namespace": func(a *address, v string) error {
-		a.options.Namespace = v
-		return backend.CheckName(v)
-	},
-	"once_window": func(a *address, v string) (err error) {
-		a.options.OnceWindow, err = time.ParseDuration(v)
-		return positive(a.options.OnceWindow, err)
-	},
-	"max_messages": func(a *address, v string) (err error) {
-		a.options.MaxMessages, err = strconv.Atoi(v)
-		return positive(a.options.MaxMessages, err)
-	},
-	"allow_eviction": func(a *address, v string) (err error) {
-		a.options.AllowEviction, err = strconv.ParseBool(v)
-		return err
-	},
-	"db": func(a *address, v string) (err error) {
-		if a.scheme != "unix" && a.scheme != "redis+sentinel" {
-			return errors.New("is for unix and redis+sentinel; elsewhere it is the path, and Cluster has none")
-		}
-		if a.db, err = strconv.Atoi(v); err == nil && a.db < 0 {
-			err = errors.New("is negative")
-		}
-		return err
-	},
-	"tls": func(a *address, v string) (err error) {
-		if a.scheme != "redis+sentinel" && a.scheme != "redis+cluster" {
-			return errors.New("is for redis+sentinel and redis+cluster; use rediss: instead")
-		}
-		a.tls, err = strconv.ParseBool(v)
-		return err
-	},
-	"ca_file":   func(a *address, v string) error { a.ca = v; return nil },
-	"cert_file": func(a *address, v string) error { a.cert = v; return nil },
-	"key_file":  func(a *address, v string) error { a.key = v; return nil },
-	"addr":      nil, // may come more than once, see parse
+// parameters are those of a URL with a's scheme.
+func (a *address) parameters() brokerurl.Table {
+	t := a.files.Parameters()
+	t["namespace"] = brokerurl.Name(&a.options.Namespace)
+	t["once_window"] = brokerurl.Duration(&a.options.OnceWindow)
+	t["max_messages"] = brokerurl.Count(&a.options.MaxMessages, 1)
+	t["allow_eviction"] = brokerurl.Bool(&a.options.AllowEviction)
+	t["db"] = a.only(brokerurl.Count(&a.db, 0), []string{"unix", "redis+sentinel"},
+		"is for unix and redis+sentinel; elsewhere it is the path, and Cluster has none")
+	several := []string{"redis+sentinel", "redis+cluster"}
+	t["tls"] = a.only(brokerurl.Bool(&a.tls), several, "is for redis+sentinel and redis+cluster; use rediss: instead")
+	t["addr"] = a.only(brokerurl.Addrs(&a.addrs), several, "is for redis+sentinel and redis+cluster: a single server has one address")
+	return t
 }
 
-func positive[N int | time.Duration](n N, err error) error {
-	if err == nil && n <= 0 {
-		err = errors.New("must be positive")
+// only refuses a parameter, for a reason, with schemes other than these.
+func (a *address) only(p brokerurl.Parameter, schemes []string, reason string) brokerurl.Parameter {
+	if !slices.Contains(schemes, a.scheme) {
+		p.Set = func(string) error { return errors.New(reason) }
 	}
-	return err
+	return p
 }
 
 // parse reads a URL. No error shows more of it than a parameter that is wrong.
@@ -141,29 +114,11 @@ func parse(u *url.URL) (*address, error) {
 	if u.Opaque != "" || u.Fragment != "" {
 		return nil, errors.New("the URL has no // behind its scheme, or something behind #")
 	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return nil, errors.New("the URL's parameters are malformed")
-	}
 	if err := a.place(u); err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		values := query[name]
-		set, known := parameters[name]
-		switch {
-		case !known:
-			return nil, nearest.Parameter(name, slices.Sorted(maps.Keys(parameters)))
-		case name == "addr":
-			err = a.more(values)
-		case len(values) > 1:
-			err = fmt.Errorf("is given %d times", len(values))
-		default:
-			err = set(a, values[0])
-		}
-		if err != nil {
-			return nil, fmt.Errorf("parameter %q: %w", name, err)
-		}
+	if err := a.parameters().Parameters(u); err != nil {
+		return nil, err
 	}
 	return a, a.secure()
 }
@@ -211,48 +166,14 @@ func (a *address) place(u *url.URL) error {
 	return nil
 }
 
-// more adds addresses.
-func (a *address) more(addrs []string) error {
-	if a.scheme != "redis+sentinel" && a.scheme != "redis+cluster" {
-		return errors.New("is for redis+sentinel and redis+cluster: a single server has one address")
-	}
-	for _, addr := range addrs {
-		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-			return errors.New("is not host:port")
-		}
-	}
-	a.addrs = append(a.addrs, addrs...)
-	return nil
-}
-
 // secure makes the TLS settings.
-func (a *address) secure() error {
-	if !a.tls {
-		if a.ca != "" || a.cert != "" || a.key != "" {
-			return errors.New("the URL names TLS files but has no TLS: use rediss:, or tls=true")
-		}
-		return nil
+func (a *address) secure() (err error) {
+	if a.tls {
+		a.config, err = a.files.Config()
+		return err
 	}
-	a.config = &tls.Config{MinVersion: tls.VersionTLS12}
-	if a.ca != "" {
-		pem, err := os.ReadFile(a.ca)
-		if err != nil {
-			return fmt.Errorf("parameter %q: %w", "ca_file", err)
-		}
-		a.config.RootCAs = x509.NewCertPool()
-		if !a.config.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("parameter %q: %s has no certificate", "ca_file", a.ca)
-		}
-	}
-	if (a.cert == "") != (a.key == "") {
-		return errors.New(`the parameters "cert_file" and "key_file" come together`)
-	}
-	if a.cert != "" {
-		pair, err := tls.LoadX509KeyPair(a.cert, a.key)
-		if err != nil {
-			return fmt.Errorf("parameter %q: %w", "cert_file", err)
-		}
-		a.config.Certificates = []tls.Certificate{pair}
+	if a.files.Given() {
+		return errors.New("the URL names TLS files but has no TLS: use rediss:, or tls=true")
 	}
 	return nil
 }

@@ -30,10 +30,11 @@ var (
 	redistest  = module + "/internal/redistest"
 	natstest   = module + "/internal/natstest"
 	testproc   = module + "/internal/testproc"
+	testcerts  = module + "/internal/testcerts"
 	faultproxy = module + "/internal/faultproxy"
 )
 
-var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, natstest, testproc, faultproxy}
+var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, natstest, testproc, testcerts, faultproxy}
 
 // rows say what a package must not link. A package that does not exist fails.
 var rows = []struct {
@@ -49,9 +50,11 @@ var rows = []struct {
 	{"observer", everything},
 	{"inmemory", everything},
 	{"internal/pool", everything},
+	{"internal/brokerurl", everything},
+	{"internal/bytesize", everything},
 	{"internal/slab", everything},
-	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc}},
-	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc}},
+	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
+	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"middleware", everything},
 	{"eventbustest", everything},
 	{"config", []string{testify, oldYAML, olderYAML, cobra, otelSDK, redistest, faultproxy}},

@@ -1,0 +1,74 @@
+// Package brokerurl reads what a broker's URL says, for the drivers.
+package brokerurl
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+
+	"github.com/seed41896749/eventbus/internal/nearest"
+)
+
+// A Table has what can be said, in the parameters of a URL or in the settings of
+// a topic, by name.
+type Table map[string]Parameter
+
+// A Parameter is one thing that can be said.
+type Parameter struct {
+	// Set takes a value. Its error says what is wrong with it behind the
+	// parameter's name, as in "is not a number", and does not show it.
+	Set func(value string) error
+
+	// Many says that it may be given more than once.
+	Many bool
+}
+
+// Parameters takes those of u, in the order of their names. Its errors name the
+// parameter that is wrong.
+func (t Table) Parameters(u *url.URL) error {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return errors.New("the URL's parameters are malformed")
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		p, known := t[name]
+		if !known {
+			return nearest.Parameter(name, t.names())
+		}
+		if err := p.take(query[name]); err != nil {
+			return fmt.Errorf("parameter %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Settings takes those of a topic, in the order of their names. Its errors name
+// the setting that is wrong.
+func (t Table) Settings(settings map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		p, known := t[name]
+		if !known {
+			return fmt.Errorf("unknown setting %q; did you mean %q?", name, nearest.Of(name, t.names()))
+		}
+		if err := p.Set(settings[name]); err != nil {
+			return fmt.Errorf("setting %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (t Table) names() []string { return slices.Sorted(maps.Keys(t)) }
+
+func (p Parameter) take(values []string) error {
+	if len(values) > 1 && !p.Many {
+		return fmt.Errorf("is given %d times", len(values))
+	}
+	for _, v := range values {
+		if err := p.Set(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package brokerurl
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// TLSFiles are the PEM files of a connection with TLS; "" is not given.
+type TLSFiles struct {
+	CA        string // replaces the system's authorities
+	Cert, Key string // the client's own
+}
+
+// Parameters are those that name the files.
+func (f *TLSFiles) Parameters() Table {
+	return Table{"ca_file": Path(&f.CA), "cert_file": Path(&f.Cert), "key_file": Path(&f.Key)}
+}
+
+// Given says whether there is any.
+func (f *TLSFiles) Given() bool { return *f != TLSFiles{} }
+
+// Config reads the files. Nothing can make it trust whoever answers.
+func (f *TLSFiles) Config() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.CA != "" {
+		pem, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, fmt.Errorf("parameter %q: %w", "ca_file", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("parameter %q: %s has no certificate", "ca_file", f.CA)
+		}
+	}
+	if (f.Cert == "") != (f.Key == "") {
+		return nil, errors.New(`the parameters "cert_file" and "key_file" come together`)
+	}
+	if f.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("parameter %q: %w", "cert_file", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}

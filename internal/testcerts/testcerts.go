@@ -1,0 +1,175 @@
+// Package testcerts makes certificates for tests of TLS.
+package testcerts
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Certs are certificates made for one test, as PEM files and as configurations of
+// a client.
+type Certs struct {
+	CA        string // who has signed all of the pairs below but ForeignClient
+	ForeignCA string // who has signed ForeignClient only
+
+	Server        Pair // for 127.0.0.1 and localhost
+	Expired       Pair // a server's, valid until yesterday
+	WrongName     Pair // a server's, for other.example
+	Client        Pair
+	ForeignClient Pair
+
+	roots, foreign *x509.CertPool
+	client         tls.Certificate
+	foreignClient  tls.Certificate
+}
+
+// Pair are the PEM files of a certificate and its key.
+type Pair struct{ Cert, Key string }
+
+// Config is a client's configuration that [Certs.Server] accepts and that accepts
+// it.
+func (c *Certs) Config() *tls.Config {
+	return &tls.Config{RootCAs: c.roots, Certificates: []tls.Certificate{c.client}, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
+}
+
+// ForeignConfig trusts the foreign authority only: it refuses each server here.
+func (c *Certs) ForeignConfig() *tls.Config {
+	config := c.Config()
+	config.RootCAs = c.foreign
+	return config
+}
+
+// AnonymousConfig has no client certificate: a server refuses it.
+func (c *Certs) AnonymousConfig() *tls.Config {
+	config := c.Config()
+	config.Certificates = nil
+	return config
+}
+
+// StrangerConfig has a client certificate of the foreign authority: a server
+// refuses it.
+func (c *Certs) StrangerConfig() *tls.Config {
+	config := c.Config()
+	config.Certificates = []tls.Certificate{c.foreignClient}
+	return config
+}
+
+// Make makes an authority, a foreign one, and their certificates, in files that
+// end with the test.
+func Make(t testing.TB) *Certs {
+	t.Helper()
+	m := &mint{t: t, dir: t.TempDir()}
+	ca, foreign := m.authority("ca"), m.authority("foreign-ca")
+	yesterday, tomorrow := time.Now().Add(-24*time.Hour), time.Now().Add(24*time.Hour)
+	c := &Certs{
+		CA: ca.pair.Cert, ForeignCA: foreign.pair.Cert,
+		roots: x509.NewCertPool(), foreign: x509.NewCertPool(),
+	}
+	c.roots.AddCert(ca.cert)
+	c.foreign.AddCert(foreign.cert)
+	c.Server = m.sign(ca, "server", tomorrow, "localhost", "127.0.0.1").pair
+	c.Expired = m.sign(ca, "expired", yesterday, "localhost", "127.0.0.1").pair
+	c.WrongName = m.sign(ca, "wrong-name", tomorrow, "other.example").pair
+	client, stranger := m.sign(ca, "client", tomorrow), m.sign(foreign, "foreign-client", tomorrow)
+	c.Client, c.client = client.pair, client.forClient()
+	c.ForeignClient, c.foreignClient = stranger.pair, stranger.forClient()
+	return c
+}
+
+// mint makes certificates.
+type mint struct {
+	t      testing.TB
+	dir    string
+	serial int64
+}
+
+// identity is a certificate with its key.
+type identity struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pair Pair
+}
+
+func (i *identity) forClient() tls.Certificate {
+	return tls.Certificate{Certificate: [][]byte{i.cert.Raw}, PrivateKey: i.key}
+}
+
+func (m *mint) authority(name string) *identity {
+	m.t.Helper()
+	return m.make(nil, &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             time.Now().Add(-48 * time.Hour),
+		NotAfter:              time.Now().Add(24 * time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	})
+}
+
+// sign makes a certificate for these hosts; for none, it is a client's.
+func (m *mint) sign(by *identity, name string, until time.Time, hosts ...string) *identity {
+	m.t.Helper()
+	cert := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		NotBefore:   time.Now().Add(-48 * time.Hour),
+		NotAfter:    until,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			cert.IPAddresses = append(cert.IPAddresses, ip)
+		} else {
+			cert.DNSNames = append(cert.DNSNames, h)
+		}
+	}
+	return m.make(by, cert)
+}
+
+// make makes a certificate signed by another, or by itself.
+func (m *mint) make(by *identity, template *x509.Certificate) *identity {
+	m.t.Helper()
+	m.serial++
+	template.SerialNumber = big.NewInt(m.serial)
+	name := template.Subject.CommonName
+	i := &identity{pair: Pair{Cert: filepath.Join(m.dir, name+".pem"), Key: filepath.Join(m.dir, name+".key")}}
+	var err error
+	i.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	m.check(name, err)
+	parent, key := template, i.key
+	if by != nil {
+		parent, key = by.cert, by.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &i.key.PublicKey, key)
+	m.check(name, err)
+	i.cert, err = x509.ParseCertificate(der)
+	m.check(name, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(i.key)
+	m.check(name, err)
+	m.write(i.pair.Cert, "CERTIFICATE", der)
+	m.write(i.pair.Key, "PRIVATE KEY", secret)
+	return i
+}
+
+func (m *mint) write(path, kind string, der []byte) {
+	m.t.Helper()
+	m.check(path, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+}
+
+func (m *mint) check(what string, err error) {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatalf("testcerts: %s: %v", what, err)
+	}
+}
