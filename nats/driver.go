@@ -3,15 +3,12 @@ package nats
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/url"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/internal/brokerurl"
 )
 
 // A Driver opens backends by URL:
@@ -29,22 +26,64 @@ import (
 //	tls://host:4222                      with TLS
 //
 // Parameters are those of [Options]: namespace, once_window (such as "90s"),
-// max_bytes, replicas, storage (file or memory). Further servers are given as
+// max_bytes (such as "64MiB", or a number of bytes), max_messages, replicas,
+// storage (file or memory), domain, stream. Further servers are given as
 // addr=host:port, as often as there are; the others of a cluster are found out.
 // Credentials_file is one of `nsc`, nkey_file has a seed. With TLS ca_file
 // replaces the system's authorities; cert_file and key_file are the client's own.
 // Inbox_prefix replaces _INBOX, for servers that keep users apart by it. Whatever
 // else a connection can be told, [New] takes one.
-type Driver struct{}
+type Driver struct {
+	topics map[string]TopicOptions
+	files  []string // topics that are said to be in files: for TopicOptions this is to say nothing
+}
 
-var _ backend.Driver = Driver{}
+var (
+	_ backend.Driver          = Driver{}
+	_ backend.TopicConfigurer = Driver{}
+)
 
 // Schemes implements [backend.Driver].
 func (Driver) Schemes() []string { return []string{"nats", "tls"} }
 
+// ConfigureTopic implements [backend.TopicConfigurer]. Settings are those of
+// [TopicOptions], named and written as in the URL: once_window, max_bytes,
+// max_messages, replicas and storage. A stream that is there already keeps its
+// own.
+func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {
+	o, err := d.topic(topic, settings)
+	if err != nil {
+		return nil, fmt.Errorf("nats: configure %s: %w", topic, err)
+	}
+	next := Driver{topics: map[string]TopicOptions{topic: o}, files: slices.Clone(d.files)}
+	maps.Copy(next.topics, d.topics)
+	if _, said := settings["storage"]; said && o.Storage == jetstream.FileStorage {
+		next.files = append(next.files, topic)
+	}
+	return next, nil
+}
+
+// topic reads the settings of a topic that has none yet.
+func (d Driver) topic(topic string, settings map[string]string) (o TopicOptions, err error) {
+	if err := backend.CheckName(topic); err != nil {
+		return o, fmt.Errorf("the topic %w", err)
+	}
+	if _, twice := d.topics[topic]; twice {
+		return o, errors.New("the topic is configured already")
+	}
+	err = brokerurl.Table{
+		"once_window":  brokerurl.Duration(&o.OnceWindow),
+		"max_bytes":    brokerurl.Size(&o.MaxBytes),
+		"max_messages": brokerurl.Count(&o.MaxMessages, 1),
+		"replicas":     brokerurl.Count(&o.Replicas, 1),
+		"storage":      storage(&o.Storage),
+	}.Settings(settings)
+	return o, err
+}
+
 // Open implements [backend.Driver].
-func (Driver) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
-	b, err := Open(ctx, u)
+func (d Driver) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
+	b, err := d.open(ctx, u)
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +92,13 @@ func (Driver) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 
 // Open opens the NATS system that a URL names, as [Driver] describes it, and asks
 // it for JetStream.
-func Open(ctx context.Context, u *url.URL) (*Backend, error) {
+func Open(ctx context.Context, u *url.URL) (*Backend, error) { return Driver{}.open(ctx, u) }
+
+func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 	a, err := parse(u)
+	if err == nil {
+		err = a.take(d)
+	}
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -63,7 +107,7 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	}
 	conn, err := a.connect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("nats: open: %w", classOf(ctx, a.hidden(err), false))
+		return nil, fmt.Errorf("nats: open: %w", classOf(ctx, err, false))
 	}
 	b, err := New(conn, a.options)
 	if err != nil {
@@ -79,55 +123,48 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 
 // An address is what a URL says.
 type address struct {
-	options       Options
-	addrs         []string
-	user          *url.Userinfo
-	tls           bool
-	ca, cert, key string
-	creds, seed   string
-	inbox         string
-	secure        *tls.Config
+	options     Options
+	addrs       []string
+	user        *url.Userinfo
+	creds, seed string
+	login       natsgo.Option // of the user, or of what is in these files
+	inbox       string
+	tls         bool
+	files       brokerurl.TLSFiles
+	config      *tls.Config
 }
 
-var parameters = map[string]func(*address, string) error{
-	"namespace": func(a *address, v string) error { a.options.Namespace = v; return backend.CheckName(v) },
-	"once_window": func(a *address, v string) (err error) {
-		a.options.OnceWindow, err = time.ParseDuration(v)
-		return positive(a.options.OnceWindow, err)
-	},
-	"max_bytes": func(a *address, v string) (err error) {
-		a.options.MaxBytes, err = strconv.ParseInt(v, 10, 64)
-		return positive(a.options.MaxBytes, err)
-	},
-	"replicas": func(a *address, v string) (err error) {
-		a.options.Replicas, err = strconv.Atoi(v)
-		return positive(a.options.Replicas, err)
-	},
-	"storage": func(a *address, v string) error {
+// parameters are those of a URL.
+func (a *address) parameters() brokerurl.Table {
+	t := a.files.Parameters()
+	t["namespace"] = brokerurl.Name(&a.options.Namespace)
+	t["once_window"] = brokerurl.Duration(&a.options.OnceWindow)
+	t["max_bytes"] = brokerurl.Size(&a.options.MaxBytes)
+	t["max_messages"] = brokerurl.Count(&a.options.MaxMessages, 1)
+	t["replicas"] = brokerurl.Count(&a.options.Replicas, 1)
+	t["storage"] = storage(&a.options.Storage)
+	t["domain"] = brokerurl.Name(&a.options.Domain)
+	t["stream"] = brokerurl.Name(&a.options.Stream)
+	t["credentials_file"] = brokerurl.Path(&a.creds)
+	t["nkey_file"] = brokerurl.Path(&a.seed)
+	t["inbox_prefix"] = brokerurl.Name(&a.inbox)
+	t["addr"] = brokerurl.Addrs(&a.addrs)
+	return t
+}
+
+// storage takes file or memory.
+func storage(to *jetstream.StorageType) brokerurl.Parameter {
+	return brokerurl.Parameter{Set: func(v string) error {
 		switch v {
 		case "file":
-			a.options.Storage = jetstream.FileStorage
+			*to = jetstream.FileStorage
 		case "memory":
-			a.options.Storage = jetstream.MemoryStorage
+			*to = jetstream.MemoryStorage
 		default:
-			return errors.New("is file or memory")
+			return errors.New("is neither file nor memory")
 		}
 		return nil
-	},
-	"credentials_file": func(a *address, v string) error { a.creds = v; return nil },
-	"nkey_file":        func(a *address, v string) error { a.seed = v; return nil },
-	"inbox_prefix":     func(a *address, v string) error { a.inbox = v; return backend.CheckName(v) },
-	"ca_file":          func(a *address, v string) error { a.ca = v; return nil },
-	"cert_file":        func(a *address, v string) error { a.cert = v; return nil },
-	"key_file":         func(a *address, v string) error { a.key = v; return nil },
-	"addr":             nil, // may come more than once, see parse
-}
-
-func positive[N int | int64 | time.Duration](n N, err error) error {
-	if err == nil && n <= 0 {
-		err = errors.New("must be positive")
-	}
-	return err
+	}}
 }
 
 // parse reads a URL. No error shows more of it than a parameter that is wrong.
@@ -147,76 +184,63 @@ func parse(u *url.URL) (*address, error) {
 		port = "4222"
 	}
 	a.addrs = []string{net.JoinHostPort(u.Hostname(), port)}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return nil, errors.New("the URL's parameters are malformed")
+	if err := a.parameters().Parameters(u); err != nil {
+		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		values := query[name]
-		set, known := parameters[name]
-		switch {
-		case !known:
-			return nil, nearest.Parameter(name, slices.Sorted(maps.Keys(parameters)))
-		case name == "addr":
-			err = a.more(values)
-		case len(values) > 1:
-			err = fmt.Errorf("is given %d times", len(values))
-		default:
-			err = set(a, values[0])
-		}
-		if err != nil {
-			return nil, fmt.Errorf("parameter %q: %w", name, err)
-		}
+	if err := a.credentials(); err != nil {
+		return nil, err
 	}
-	return a, a.secrets()
+	return a, a.secure()
 }
 
-func (a *address) more(addrs []string) error {
-	for _, addr := range addrs {
-		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-			return errors.New("is not host:port")
+// take adds what a driver knows of topics, and checks the whole before anything
+// is asked of a server.
+func (a *address) take(d Driver) error {
+	if a.options.Storage != jetstream.FileStorage && len(d.files) > 0 {
+		return fmt.Errorf(`parameter "storage": with memory for all others the topic %s cannot be in files`, d.files[0])
+	}
+	a.options.Topics = d.topics
+	_, err := a.options.withDefaults()
+	return err
+}
+
+// credentials are what the URL says of the user, and what is in its files.
+func (a *address) credentials() (err error) {
+	switch {
+	case a.user != nil && a.creds+a.seed != "", a.creds != "" && a.seed != "":
+		return errors.New(`the URL has more than one of a user, "credentials_file" and "nkey_file"`)
+	case a.user != nil:
+		// By functions: what a connection has as text may be printed with it, as by %s.
+		name := a.user.Username()
+		a.login = natsgo.TokenHandler(func() string { return name })
+		if password, ok := a.user.Password(); ok {
+			a.login = natsgo.UserInfoHandler(func() (string, string) { return name, password })
+		}
+	case a.creds != "":
+		var o natsgo.Options
+		a.login = natsgo.UserCredentials(a.creds)
+		if err = a.login(&o); err == nil {
+			_, err = o.SignatureCB(nil) // reads the file
+		}
+		if err != nil {
+			return fmt.Errorf("parameter %q: %w", "credentials_file", err)
+		}
+	case a.seed != "":
+		if a.login, err = natsgo.NkeyOptionFromSeed(a.seed); err != nil {
+			return fmt.Errorf("parameter %q: %w", "nkey_file", err)
 		}
 	}
-	a.addrs = append(a.addrs, addrs...)
 	return nil
 }
 
-// secrets makes the TLS settings, and looks whether files are there.
-func (a *address) secrets() error {
-	for name, path := range map[string]string{"credentials_file": a.creds, "nkey_file": a.seed} {
-		if path == "" {
-			continue
-		}
-		if _, err := os.Stat(path); err != nil {
-			return fmt.Errorf("parameter %q: %w", name, err)
-		}
+// secure makes the TLS settings.
+func (a *address) secure() (err error) {
+	if a.tls {
+		a.config, err = a.files.Config()
+		return err
 	}
-	if !a.tls {
-		if a.ca != "" || a.cert != "" || a.key != "" {
-			return errors.New("the URL names TLS files but has no TLS: its scheme must be tls")
-		}
-		return nil
-	}
-	a.secure = &tls.Config{MinVersion: tls.VersionTLS12}
-	if a.ca != "" {
-		pem, err := os.ReadFile(a.ca)
-		if err != nil {
-			return fmt.Errorf("parameter %q: %w", "ca_file", err)
-		}
-		a.secure.RootCAs = x509.NewCertPool()
-		if !a.secure.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("parameter %q: %s has no certificate", "ca_file", a.ca)
-		}
-	}
-	if (a.cert == "") != (a.key == "") {
-		return errors.New(`the parameters "cert_file" and "key_file" come together`)
-	}
-	if a.cert != "" {
-		pair, err := tls.LoadX509KeyPair(a.cert, a.key)
-		if err != nil {
-			return fmt.Errorf("parameter %q: %w", "cert_file", err)
-		}
-		a.secure.Certificates = []tls.Certificate{pair}
+	if a.files.Given() {
+		return errors.New("the URL names TLS files but has no TLS: its scheme must be tls")
 	}
 	return nil
 }
@@ -224,57 +248,24 @@ func (a *address) secrets() error {
 // connect makes a connection that comes back for ever, keeps nothing to send
 // later, and notices within seconds that nobody is there.
 func (a *address) connect(ctx context.Context) (*natsgo.Conn, error) {
+	d := &dialer{opening: ctx}
 	options := []natsgo.Option{
 		natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100 * time.Millisecond), natsgo.ReconnectBufSize(-1),
+		natsgo.IgnoreAuthErrorAbort(),                                           // a user that is unknown while accounts change may be back
+		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // or it writes to the program's stderr
 		natsgo.PingInterval(2 * time.Second), natsgo.MaxPingsOutstanding(2),
-		natsgo.Timeout(dialTimeout(ctx)),
+		natsgo.SetCustomDialer(d), natsgo.SkipHostLookup(), natsgo.Timeout(answer),
 	}
-	if a.user != nil {
-		if password, ok := a.user.Password(); ok {
-			options = append(options, natsgo.UserInfo(a.user.Username(), password))
-		} else {
-			options = append(options, natsgo.Token(a.user.Username()))
-		}
-	}
-	if a.creds != "" {
-		options = append(options, natsgo.UserCredentials(a.creds))
-	}
-	if a.seed != "" {
-		nkey, err := natsgo.NkeyOptionFromSeed(a.seed)
-		if err != nil {
-			return nil, fmt.Errorf("parameter %q: %w", "nkey_file", err)
-		}
-		options = append(options, nkey)
+	if a.login != nil {
+		options = append(options, a.login)
 	}
 	if a.inbox != "" {
 		options = append(options, natsgo.CustomInboxPrefix(a.inbox))
 	}
-	if a.secure != nil {
-		options = append(options, natsgo.Secure(a.secure))
+	if a.config != nil {
+		options = append(options, natsgo.Secure(a.config))
 	}
-	return natsgo.Connect(strings.Join(a.addrs, ","), options...)
-}
-
-func dialTimeout(ctx context.Context) time.Duration {
-	if deadline, ok := ctx.Deadline(); ok {
-		return min(time.Until(deadline), answer)
-	}
-	return answer
-}
-
-// hidden makes sure of an error that shows no secret.
-func (a *address) hidden(err error) error {
-	if a.user == nil {
-		return err
-	}
-	secrets := []string{a.user.Username()}
-	if password, ok := a.user.Password(); ok {
-		secrets = append(secrets, password)
-	}
-	for _, secret := range secrets {
-		if secret != "" && strings.Contains(err.Error(), secret) {
-			return errors.New("the connection failed")
-		}
-	}
-	return err
+	conn, err := natsgo.Connect(strings.Join(a.addrs, ","), options...)
+	d.opened()
+	return conn, err
 }

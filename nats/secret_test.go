@@ -1,0 +1,183 @@
+package nats_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/internal/testcerts"
+	"github.com/seed41896749/eventbus/nats"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+const canary = "CANARY-p4ssw0rd"
+
+// requireHidden requires that nothing of a value shows a secret.
+func requireHidden(t *testing.T, secret string, values ...any) {
+	t.Helper()
+	for _, v := range values {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+			require.NotContains(t, fmt.Sprintf(verb, v), secret, verb)
+		}
+		if text, err := json.Marshal(v); err == nil {
+			require.NotContains(t, string(text), secret)
+		}
+	}
+}
+
+// X01: no error shows the password or the token of a URL, however the URL or the
+// way to the server is wrong.
+func TestErrorsHideThePassword(t *testing.T) {
+	t.Parallel()
+	certs := testcerts.Make(t)
+	server := natstest.StartConfigured(t, `authorization { user: app, password: other }`)
+	secure := natstest.StartConfigured(t, tlsConfig(certs, certs.Server, true))
+	forbidden := natstest.StartConfigured(t, fmt.Sprintf(
+		`authorization { users: [{ user: app, password: %q, permissions: { publish: ["nothing"], subscribe: ["nothing"] } }] }`, canary))
+	for _, user := range []string{"app:" + canary + "@", ":" + canary + "@", canary + "@", "nats:" + canary + "%2F@"} {
+		for _, raw := range []string{
+			"http://" + user + "h", "nats://" + user, "nats://" + user + "h/x", "nats://" + user + "h#x", "nats://" + user + "h?skip_verify=1",
+			"nats://" + user + "h?once_window=1", "nats://" + user + "h?namespace=&namespace=", "nats://" + user + "h?max_bytes=64M",
+			"nats://" + user + "h?nkey_file=/a", "nats://" + user + "h?credentials_file=/a", "nats://" + user + "h?inbox_prefix=*",
+			"nats://h:6?a" + canary + "@i", "nats://h:6/1?" + canary + "=1", "nats://h:6?replicas=" + canary, "nats://h:6?storage=" + canary,
+			"nats://h:6?max_bytes=64" + canary, "nats://h:6?once_window=1" + canary, "nats://h:6?addr=" + canary, "nats://h:6?max_messages=" + canary,
+			"tls://" + user + "h?ca_file=/nowhere", "tls://" + user + "h?cert_file=/a&key_file=/b", "nats://" + user + "h?ca_file=/a",
+			"nats://" + user + closedAddr(t),
+			"nats://" + user + closedAddr(t) + "?addr=" + closedAddr(t),
+			"nats://" + user + "nobody.invalid",
+			"nats://" + user + server.Addr(),                         // authorization violation
+			"nats://" + user + secure.Addr(),                         // an authority that is not known
+			"nats://" + user + forbidden.Addr(),                      // permissions violation, where the password fits
+			"tls://" + user + secure.Addr() + "?ca_file=" + certs.CA, // no client certificate
+			"tls://" + user + server.Addr(),                          // no TLS
+		} {
+			t.Run(strings.ReplaceAll(raw, canary, "…"), func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				u, err := url.Parse(raw)
+				require.NoError(t, err)
+				_, err = nats.Open(ctx, u)
+				require.Error(t, err)
+				requireHidden(t, canary, err)
+				_, err = eventbus.Open(ctx, raw, eventbus.Options{}, nats.Driver{})
+				require.Error(t, err)
+				requireHidden(t, canary, err)
+			})
+		}
+	}
+}
+
+// X01: nor does an error show what is in a file, whatever is wrong with it.
+func TestErrorsHideFiles(t *testing.T) {
+	t.Parallel()
+	server := natstest.StartConfigured(t, natstest.NewOperator(t).Config())
+	_, nkey, seed := natstest.NewNkey(t)
+	creds, secret := natstest.NewOperator(t).User(time.Now().Add(time.Hour))
+	text, err := os.ReadFile(creds)
+	require.NoError(t, err)
+	damaged := func(text string) string {
+		path := filepath.Join(t.TempDir(), "damaged")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	body := func(secret string) string { return secret[4 : len(secret)-8] }
+	for parameter, paths := range map[string][]string{
+		"nkey_file=":        {nkey, damaged(seed[:len(seed)-1]), damaged(seed + "A"), damaged("X" + seed[1:]), damaged("SA" + seed[2:])},
+		"credentials_file=": {creds, damaged(strings.ReplaceAll(string(text), secret, secret[:50])), damaged(secret[:50]), damaged(seed), damaged(string(text)[:200])},
+		"ca_file=":          {nkey},
+	} {
+		for _, path := range paths {
+			for _, scheme := range []string{"nats://", "tls://"} {
+				_, err := dial(t, scheme+server.Addr()+"?"+parameter+path)
+				require.Error(t, err)
+				requireHidden(t, body(seed), err)
+				requireHidden(t, body(secret), err)
+			}
+		}
+	}
+}
+
+// X01: nor does anything that a backend is, says or lets be logged.
+func TestBackendsHideTheSecret(t *testing.T) {
+	t.Parallel()
+	name, nkey, seed := natstest.NewNkey(t)
+	operator := natstest.NewOperator(t)
+	creds, secret := operator.User(time.Now().Add(time.Hour))
+	const denied = "authorization { user: somebody, password: else }"
+	for way, row := range map[string]struct{ config, url, secret string }{
+		"password":    {fmt.Sprintf("authorization { user: app, password: %q }", canary), "nats://app:" + canary + "@%s", canary},
+		"token":       {fmt.Sprintf("authorization { token: %q }", canary), "nats://" + canary + "@%s", canary},
+		"nkey":        {fmt.Sprintf("authorization { users: [{ nkey: %s }] }", name), "nats://%s?nkey_file=" + nkey, seed},
+		"credentials": {operator.Config(), "nats://%s?credentials_file=" + creds, secret},
+	} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			server := natstest.StartConfigured(t, row.config)
+			raw := fmt.Sprintf(row.url, server.Addr())
+			d, err := nats.Driver{}.ConfigureTopic("t", map[string]string{"replicas": "1"})
+			require.NoError(t, err)
+			u, err := url.Parse(raw)
+			require.NoError(t, err)
+			b, err := d.Open(t.Context(), u)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+			source, err := b.Attach(t.Context(), backend.Config{Topic: "t", Group: "g", Lease: time.Minute, MaxInFlight: 10})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, source.Close()) })
+			requireHidden(t, row.secret, d, b, source)
+
+			var mu sync.Mutex
+			var log bytes.Buffer
+			logger := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return log.Write(p)
+			}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+			bus, err := eventbus.Open(t.Context(), raw, eventbus.Options{Observer: observer.Slog(logger), PublishTimeout: 500 * time.Millisecond}, nats.Driver{})
+			require.NoError(t, err)
+			_, err = bus.Subscribe(t.Context(), "logged", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error { return nil })
+			require.NoError(t, err)
+			requireHidden(t, row.secret, bus)
+			harm := func() {
+				for _, err := range []error{
+					bus.Publish(t.Context(), "logged", &eventbus.Event{}), bus.Ready(t.Context()),
+					b.Publish(t.Context(), []*backend.Message{{Topic: "t", ID: "1"}}), b.(backend.Pinger).Ping(t.Context()),
+				} {
+					require.Error(t, err)
+					requireHidden(t, row.secret, err)
+				}
+			}
+			server.Kill()
+			harm()
+			server.Configure(denied)
+			harm()
+			server.Configure(row.config)
+			require.Eventually(t, func() bool { return bus.Ready(t.Context()) == nil }, 30*time.Second, 20*time.Millisecond)
+			require.NoError(t, bus.Shutdown(t.Context()))
+			mu.Lock()
+			defer mu.Unlock()
+			require.NotEmpty(t, log.String())
+			require.NotContains(t, log.String(), row.secret)
+		})
+	}
+}
+
+// A writer writes by a function.
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
