@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -19,15 +19,23 @@ import (
 type receipt struct {
 	source *source
 	reply  string
-
-	mu      sync.Mutex
-	until   time.Time // the lease may have passed after this
-	settled bool
+	until  atomic.Int64 // the lease may have passed after this; 0 when it is settled
 }
 
-// held reports whether the delivery is still the holder's for certain. The caller
-// holds mu.
-func (r *receipt) held(now time.Time) bool { return !r.settled && now.Before(r.until) }
+// held reports whether the delivery is still the holder's for certain.
+func (r *receipt) held() bool { return r.until.Load() > instant(time.Now()) }
+
+// extend makes the lease one of d from began on, unless it is settled.
+func (r *receipt) extend(began time.Time, d time.Duration) {
+	if was := r.until.Load(); was != 0 {
+		r.until.CompareAndSwap(was, instant(began.Add(d)))
+	}
+}
+
+// instant is a moment by a clock that nobody sets.
+func instant(t time.Time) int64 { return int64(t.Sub(processBegan)) }
+
+var processBegan = time.Now()
 
 // deliveries appends messages to ds. Their leases began after asked.
 func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked time.Time) []backend.Delivery {
@@ -40,13 +48,14 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked tim
 	}
 	ds = slices.Grow(ds, len(msgs))
 	receipts := make([]receipt, len(msgs))
-	until := asked.Add(s.config.Lease)
+	until := instant(asked.Add(s.config.Lease))
 	var digits [positionLen]byte
 	for i, m := range msgs {
 		ds = append(ds, backend.Delivery{})
 		d, r := &ds[len(ds)-1], &receipts[i]
 		meta, err := metaOf(m.Reply)
-		r.source, r.reply, r.until = s, m.Reply, until
+		r.source, r.reply = s, m.Reply
+		r.until.Store(until)
 		d.Topic, d.Attempt, d.Token = s.config.Topic, meta.delivered, r
 		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.Data
 		if err == nil {

@@ -27,8 +27,7 @@ type settling struct {
 	at        func(i int) *backend.Delivery
 	word      func(i int) []byte
 
-	// Said is called, with the receipt locked, when the server has heard it, or
-	// may have.
+	// Said is called when the server has heard it, or may have.
 	said func(r *receipt, certain bool)
 }
 
@@ -40,7 +39,7 @@ func (s *source) Ack(ctx context.Context, ds []backend.Delivery) error {
 		op: "ack", n: len(ds), confirmed: s.config.ConfirmAcks,
 		at:   func(i int) *backend.Delivery { return &ds[i] },
 		word: func(int) []byte { return ackBody },
-		said: func(r *receipt, _ bool) { r.settled = true },
+		said: func(r *receipt, _ bool) { r.until.Store(0) },
 	})
 }
 
@@ -56,20 +55,20 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 			body := append(make([]byte, 0, 40), `-NAK {"delay":`...)
 			return append(strconv.AppendInt(body, int64(ds[i].For), 10), '}')
 		},
-		said: func(r *receipt, _ bool) { r.settled = true },
+		said: func(r *receipt, _ bool) { r.until.Store(0) },
 	})
 }
 
 // Extend implements [backend.Extender].
 func (s *source) Extend(ctx context.Context, ds []backend.Delivery) error {
-	until := time.Now().Add(s.config.Lease)
+	began := time.Now()
 	return s.settle(ctx, settling{
 		op: "extend", n: len(ds), fenced: true,
 		at:   func(i int) *backend.Delivery { return &ds[i] },
 		word: func(int) []byte { return progressBody },
 		said: func(r *receipt, certain bool) {
 			if certain {
-				r.until = until
+				r.extend(began, s.config.Lease)
 			}
 		},
 	})
@@ -133,9 +132,7 @@ func (s *source) say(ctx context.Context, l *line, c settling, start int, errs [
 	s.hear(ctx, l, c, receipts, errs)
 	for i, r := range receipts {
 		if unknown := errors.Is(errs[i], backend.ErrUnknownOutcome); errs[i] == nil || unknown {
-			r.mu.Lock()
 			c.said(r, !unknown)
-			r.mu.Unlock()
 		}
 	}
 }
@@ -146,9 +143,7 @@ func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 	if !ok || *r.source.place != *s.place || r.source.config.Group != s.config.Group {
 		return nil, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c.fenced && !r.held(time.Now()) {
+	if c.fenced && !r.held() {
 		return nil, backend.ErrLeaseLost
 	}
 	return r, nil
