@@ -262,12 +262,24 @@ func (e *busEnv) once(name string) {
 	}
 }
 
-// inOrder expects that first runs under name were in order of position, key by
-// key, and one at a time.
+// untilHandled returns the runs under name, but where the broker has trouble
+// without those of what was handled before: it came again because nobody could
+// say that it was acknowledged.
+func (e *busEnv) untilHandled(name string) []handling {
+	handled := map[string]bool{}
+	return slices.DeleteFunc(e.log.all(name), func(h handling) bool {
+		again := handled[h.delivery.ID]
+		handled[h.delivery.ID] = again || h.err == nil
+		return again && e.grace > 0
+	})
+}
+
+// inOrder expects that runs under name were in order of position, key by key,
+// and one at a time.
 func (e *busEnv) inOrder(name string) {
 	e.Helper()
 	last := map[string]handling{}
-	for _, h := range e.log.all(name) {
+	for _, h := range e.untilHandled(name) {
 		d := h.delivery
 		before, ok := last[d.Key]
 		if ok && d.Position < before.delivery.Position {

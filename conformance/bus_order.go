@@ -25,7 +25,6 @@ var busOrderLaws = []law{
 			e.publishEvents(keyedEvents(1000, 10)...)
 			e.awaitDone(1000, "g")
 			e.inOrder("g")
-			e.once("g")
 		},
 	},
 	{
@@ -77,7 +76,7 @@ var busOrderLaws = []law{
 			e.publishEvents(es...)
 			e.awaitDone(60, "g")
 			last := ""
-			for _, h := range e.log.all("g") {
+			for _, h := range e.untilHandled("g") {
 				if h.err != nil {
 					continue
 				}

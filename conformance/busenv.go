@@ -32,7 +32,7 @@ func (l law) run(e *driverEnv) {
 		return
 	}
 	be := &busEnv{driverEnv: e, extends: needExtender.claimed(e)}
-	be.log.init()
+	be.log.init(e.grace > 0)
 	l.bus(be)
 	if !l.again {
 		be.checkHistory()
@@ -45,6 +45,9 @@ func (e *busEnv) open(o eventbus.Options, wrap func(backend.Backend) backend.Bac
 	b := e.b
 	if wrap != nil {
 		b = wrap(b)
+	}
+	if e.grace > 0 { // what was stored without an answer is published again
+		o.Dedup = e.limits.OnceWindow > 0
 	}
 	e.bus = e.newBus(b, o)
 	return e.bus
@@ -166,7 +169,7 @@ func (e *busEnv) checkHistory(groups ...string) {
 	e.Helper()
 	expect := history.Expect{Groups: groups, Attempts: history.Growing, Ordered: len(groups) > 0 && e.extends}
 	switch {
-	case e.law.uncounted:
+	case e.law.uncounted, e.grace > 0: // a receipt that a broker forgot has a number that comes again
 		expect.Attempts = history.Uncounted
 	case len(groups) > 0 && e.extends: // otherwise not every receipt reaches a handler
 		expect.Attempts = history.Exact
@@ -225,6 +228,9 @@ func (e *busEnv) end() {
 // comes to any handler. The backend must still be open.
 func (e *busEnv) settled(groups ...string) {
 	e.Helper()
+	if e.grace > 0 {
+		e.stillAtLast()
+	}
 	runs := e.log.count()
 	ctx, cancel := context.WithTimeout(e.Context(), e.lease+e.soon())
 	defer cancel()

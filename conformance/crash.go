@@ -166,8 +166,8 @@ func ackThenCrash(e *driverEnv) {
 
 func delayOverRestart(e *driverEnv) {
 	src := e.attach("g")
-	for _, crash := range []func(){e.restart, e.kill} {
-		e.publishN(1)
+	for i, crash := range []func(){e.restart, e.kill} {
+		e.publish(numbered(fmt.Sprint(i), 1)...)
 		d := e.one(src)
 		start := time.Now()
 		e.verb(e.delay(src, 2*e.lease, d))

@@ -22,7 +22,8 @@ type driverEnv struct {
 	lease     time.Duration
 	unclaimed string // what the law needs and the backend does not claim
 	reads     sync.WaitGroup
-	troubled  bool // something was harmed: calls may fail that do not otherwise
+	troubled  bool          // something was harmed: calls may fail that do not otherwise
+	grace     time.Duration // how much later things may be, because the broker has trouble of its own
 }
 
 // topic is where a law publishes that does not care.
@@ -36,7 +37,8 @@ const tick = 2 * time.Millisecond
 const hitch = 400 * time.Millisecond
 
 func newDriverEnv(t *testing.T, s *Suite, l law) *driverEnv {
-	e := &driverEnv{T: t, suite: s, law: l, lease: s.Lease, b: s.New(t)}
+	grace := s.Grace[l.id]
+	e := &driverEnv{T: t, suite: s, law: l, lease: s.Lease, b: s.New(t), grace: grace, troubled: grace > 0}
 	e.limits = backend.LimitsOf(e.b)
 	e.Cleanup(e.reads.Wait) // the contexts and sources of the test have ended before
 	return e
@@ -93,10 +95,10 @@ func (e *driverEnv) is(what string, got, want error) {
 // soon is how late something may be that is due: half a second by the contract,
 // and the slowest call to the backend, for which leases are chosen such that it
 // takes less than half of one.
-func (e *driverEnv) soon() time.Duration { return e.lease/2 + 500*time.Millisecond }
+func (e *driverEnv) soon() time.Duration { return e.lease/2 + 500*time.Millisecond + e.grace }
 
 // patience is how long a test waits for what must come.
-func (e *driverEnv) patience() time.Duration { return 10*e.lease + 5*time.Second }
+func (e *driverEnv) patience() time.Duration { return 10*e.lease + 5*time.Second + e.grace }
 
 // notBefore expects that at least d passed since start.
 func (e *driverEnv) notBefore(start time.Time, d time.Duration, what string) {

@@ -17,6 +17,7 @@ import (
 // those who wait for it.
 type recorder struct {
 	history history.History // of the usual topic
+	again   bool            // what was handled may come again, and the history is without that
 
 	mu      sync.Mutex
 	runs    []*handling
@@ -39,7 +40,8 @@ type handling struct {
 	cause    error // with which its context had ended when it returned
 }
 
-func (r *recorder) init() {
+func (r *recorder) init(again bool) {
+	r.again = again
 	r.changed = make(chan struct{})
 	r.started, r.done, r.handled = map[string]int{}, map[string]int{}, map[string]bool{}
 }
@@ -52,7 +54,7 @@ func (r *recorder) handler(name, group string, h eventbus.Handler) eventbus.Hand
 	member := fmt.Sprint(name, r.members)
 	r.mu.Unlock()
 	return func(ctx context.Context, d *eventbus.Delivery) (err error) {
-		ours := d.Topic == topic
+		ours := d.Topic == topic && !(r.again && r.hasHandled(name, d.ID))
 		e := history.Event{Kind: history.Delivered, ID: d.ID, Group: group, Member: member, Attempt: d.Attempt}
 		if ours {
 			r.history.Record(e)
@@ -91,6 +93,12 @@ func (r *recorder) end(run *handling, err, cause error) {
 			r.handled[run.name+" "+run.delivery.ID] = true
 		}
 	})
+}
+
+func (r *recorder) hasHandled(name, id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.handled[name+" "+id]
 }
 
 func (r *recorder) record(f func()) {

@@ -18,7 +18,7 @@ const (
 // appended, one JSON object in a line for each law.
 const outFile = "EVENTBUS_CONFORMANCE_OUT"
 
-func report(t *testing.T, backendName string, l law, result, why string) {
+func (s *Suite) report(t *testing.T, l law, result, why string) {
 	path := os.Getenv(outFile)
 	if path == "" {
 		return
@@ -30,7 +30,8 @@ func report(t *testing.T, backendName string, l law, result, why string) {
 		Promise string `json:"promise"`
 		Result  string `json:"result"`
 		Why     string `json:"why,omitempty"`
-	}{backendName, l.id, l.name, l.promise, result, why})
+		Some    bool   `json:"some,omitempty"` // the suite runs some laws only
+	}{s.Name, l.id, l.name, l.promise, result, why, s.Only != nil})
 	if err == nil {
 		err = appendLine(path, line)
 	}

@@ -21,6 +21,7 @@
 package conformance
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -70,6 +71,18 @@ type Suite struct {
 	// promise. Those laws do not run; the report shows them as weaker, with the
 	// reason. An ID that no law has fails.
 	Weaker map[string]string
+
+	// Grace says, by the IDs of laws, how much later than they promise things may
+	// be, because the broker has trouble of its own while they run: it elects a
+	// leader, say. What else trouble brings is borne with: calls fail and are
+	// repeated, receipts get lost on their way or are not counted, and what was
+	// acknowledged without an answer comes once more. That something is lost or
+	// invented is not, nor that events of a key change places.
+	Grace map[string]time.Duration
+
+	// Only, if set, are the IDs of the laws to run. The report shows such a suite
+	// apart from those that run all.
+	Only []string
 }
 
 // Run tests every law.
@@ -81,10 +94,17 @@ func Run(t *testing.T, s Suite) {
 		s.Around = func(t *testing.T, f func(*testing.T)) { f(t) }
 	}
 	all := laws()
-	for id := range s.Weaker {
-		if !slices.ContainsFunc(all, func(l law) bool { return l.id == id }) {
-			t.Errorf("Suite.Weaker: there is no law %s", id)
+	for field, ids := range map[string][]string{
+		"Weaker": slices.Collect(maps.Keys(s.Weaker)), "Grace": slices.Collect(maps.Keys(s.Grace)), "Only": s.Only,
+	} {
+		for _, id := range ids {
+			if !slices.ContainsFunc(all, func(l law) bool { return l.id == id }) {
+				t.Errorf("Suite.%s: there is no law %s", field, id)
+			}
 		}
+	}
+	if s.Only != nil {
+		all = slices.DeleteFunc(all, func(l law) bool { return !slices.Contains(s.Only, l.id) })
 	}
 	if s.Parallel { // those that take longest are at the end
 		slices.Reverse(all)
@@ -102,19 +122,19 @@ func Run(t *testing.T, s Suite) {
 // run tests one law and reports what came of it.
 func (s *Suite) run(t *testing.T, l law) {
 	if why := s.Weaker[l.id]; why != "" {
-		report(t, s.Name, l, weaker, why)
+		s.report(t, l, weaker, why)
 		t.Skipf("weaker: %s", why)
 	}
 	var e *driverEnv
 	defer func() {
 		switch {
 		case t.Failed():
-			report(t, s.Name, l, fail, "")
+			s.report(t, l, fail, "")
 		case e == nil: // New skipped the test
 		case e.unclaimed != "":
-			report(t, s.Name, l, notClaimed, e.unclaimed)
+			s.report(t, l, notClaimed, e.unclaimed)
 		default:
-			report(t, s.Name, l, pass, "")
+			s.report(t, l, pass, "")
 		}
 	}()
 	s.Around(t, func(t *testing.T) {

@@ -1,60 +1,26 @@
 package nats_test
 
 import (
-	"bytes"
-	"sync"
+	"context"
+	"crypto/rand"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance"
-	"github.com/seed41896749/eventbus/internal/faultproxy"
 	"github.com/seed41896749/eventbus/internal/natstest"
 	"github.com/seed41896749/eventbus/nats"
 )
 
-type line struct {
-	server *natstest.Server
-	proxy  *faultproxy.Proxy
-	o      nats.Options
-	conn   *natsgo.Conn
-}
-
-type rig struct {
-	mu    sync.Mutex
-	lines map[backend.Backend]line
-}
-
-func (r *rig) open(t *testing.T, o nats.Options, s *natstest.Server) backend.Backend {
-	p := faultproxy.New(t, s.Addr())
-	conn, err := natsgo.Connect("nats://"+p.Addr(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1), natsgo.IgnoreDiscoveredServers(), natsgo.PingInterval(time.Second), natsgo.MaxPingsOutstanding(2))
-	require.NoError(t, err)
-	t.Cleanup(conn.Close)
-	b, err := nats.New(conn, o)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lines == nil {
-		r.lines = map[backend.Backend]line{}
-	}
-	r.lines[b] = line{s, p, o, conn}
-	return b
-}
-
-func (r *rig) line(b backend.Backend) line {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lines[b]
-}
-
-// connected waits until b's connection is well again.
-func (r *rig) connected(t *testing.T, b backend.Backend) {
-	require.Eventually(t, r.line(b).conn.IsConnected, 10*time.Second, 10*time.Millisecond)
-}
+const (
+	lease      = 2 * time.Second
+	onceWindow = 8 * time.Second // so that a law can go past it
+)
 
 // weakerAnywhere is what JetStream does not promise.
 var weakerAnywhere = map[string]string{
@@ -78,41 +44,77 @@ func with(maps ...map[string]string) map[string]string {
 	return all
 }
 
+// Each law has a server of its own, so that it may kill it.
 func TestConformance(t *testing.T) {
 	var r rig
 	conformance.Run(t, conformance.Suite{
 		Name: "nats",
 		New: func(t *testing.T) backend.Backend {
-			return r.open(t, nats.Options{OnceWindow: 8 * time.Second}, natstest.Start(t))
+			return r.open(t, nats.Options{OnceWindow: onceWindow}, alone(natstest.Start(t)))
 		},
-		Peer: func(t *testing.T, b backend.Backend) backend.Backend {
-			return r.open(t, r.line(b).o, r.line(b).server)
-		},
-		Faults: conformance.Faults{
-			Down: func(_ *testing.T, b backend.Backend) func() {
-				p := r.line(b).proxy
-				p.Refuse(true)
-				return func() { p.Refuse(false) }
-			},
-			Freeze: func(_ *testing.T, b backend.Backend) func() { return r.line(b).proxy.Freeze() },
-			Swallow: func(_ *testing.T, b backend.Backend) func() {
-				p := r.line(b).proxy
-				p.Swallow(true)
-				return func() { p.Swallow(false) }
-			},
-			DropReply: func(_ *testing.T, b backend.Backend, kind conformance.Request) {
-				mark := map[conformance.Request]string{
-					conformance.RequestPublish: "HPUB bus.", conformance.RequestReceive: "CONSUMER.MSG.NEXT", conformance.RequestAck: "+ACK",
-				}[kind]
-				r.line(b).proxy.DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, []byte(mark)) })
-			},
-			Commands: func(_ *testing.T, b backend.Backend) int64 { return int64(r.line(b).conn.Stats().OutMsgs) },
-			Cut:      func(_ *testing.T, b backend.Backend) { r.line(b).proxy.Cut() },
-			Restart:  func(t *testing.T, b backend.Backend) { s := r.line(b).server; s.Stop(); s.Run(); r.connected(t, b) },
-			Kill:     func(t *testing.T, b backend.Backend) { s := r.line(b).server; s.Kill(); s.Run(); r.connected(t, b) },
-		},
+		Peer:     r.peer,
+		Faults:   r.faults(),
 		Weaker:   weakerAlone,
-		Lease:    2 * time.Second,
+		Lease:    lease,
 		Parallel: true,
 	})
+}
+
+// clustered are the options of a backend on three servers, in a namespace of its
+// own. JetStream reserves the bytes of each stream on each server.
+func clustered() nats.Options {
+	return nats.Options{Namespace: strings.ToLower(rand.Text()), OnceWindow: onceWindow, Replicas: 3, MaxBytes: 16 << 20}
+}
+
+// The laws share a cluster, each in a namespace of its own; those that crash it
+// have one of their own.
+func TestConformanceCluster(t *testing.T) {
+	var r rig
+	shared := natstest.StartCluster(t)
+	faults := r.faults()
+	for _, f := range []*func(*testing.T, backend.Backend){&faults.Kill, &faults.Restart} {
+		harm := *f
+		*f = func(t *testing.T, b backend.Backend) {
+			require.NotSame(t, r.line(b).servers[0], shared.Servers()[0], "others use this cluster: add the law to crashing")
+			harm(t, b)
+		}
+	}
+	conformance.Run(t, conformance.Suite{
+		Name: "nats-cluster",
+		New: func(t *testing.T) backend.Backend {
+			o := clustered()
+			if crashes(t.Name()) {
+				return r.open(t, o, clusterOf(natstest.StartCluster(t)))
+			}
+			b := r.open(t, o, clusterOf(shared))
+			t.Cleanup(func() { r.line(b).clear(t) })
+			return b
+		},
+		Peer:     r.peer,
+		Faults:   faults,
+		Weaker:   weakerAnywhere,
+		Grace:    map[string]time.Duration{"T05": 10 * time.Second}, // until there is a leader again
+		Lease:    lease,
+		Parallel: true,
+	})
+}
+
+// clear removes the streams of a law: each is work for the servers, if nobody
+// uses it.
+func (l *line) clear(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
+	defer cancel()
+	js := l.admin(t)
+	for name := range js.StreamNames(ctx, jetstream.WithStreamListSubject(l.namespace()+".>")).Name() {
+		require.NoError(t, js.DeleteStream(ctx, name))
+	}
+}
+
+// crashing are the laws that end their broker.
+var crashing = []string{"P02", "P08", "D09", "D11", "T05", "B.F01"}
+
+func crashes(test string) bool {
+	_, law, _ := strings.Cut(test, "/")
+	id, _, _ := strings.Cut(law, "-")
+	return slices.Contains(crashing, id)
 }

@@ -17,6 +17,7 @@ func TestReport(t *testing.T) {
 {"backend":"nats","id":"L01","name":"lease","promise":"a | b","result":"pass"}
 {"backend":"inmemory","id":"L01","name":"lease","promise":"a | b","result":"pass"}
 {"backend":"inmemory","id":"D01","name":"deliver","promise":"c","result":"not claimed"}
+{"backend":"nats-failover","id":"D01","name":"deliver","promise":"c","result":"pass","some":true}
 `), 0o644))
 	var stdout strings.Builder
 
@@ -27,12 +28,16 @@ D01 deliver  not claimed  missing
 L01 lease    pass         fail       
 inmemory: 2 laws: 1 pass, 1 not claimed
 nats: 2 laws: 0 pass, 1 fail, 1 missing
+law          nats-failover
+D01 deliver  pass       
+nats-failover: 1 laws: 1 pass
 `, stdout.String())
 	page, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.Contains(t, string(page), "| law | promise | inmemory | nats |\n|--|--|--|--|\n"+
 		"| D01 deliver | c | not claimed | missing |\n"+
-		`| L01 lease | a \| b | pass | fail |`+"\n")
+		`| L01 lease | a \| b | pass | fail |`+"\n\n## Some laws, with trouble besides\n\n"+
+		"- **nats-failover**, 1 laws: 1 pass\n\n| law | promise | nats-failover |\n|--|--|--|\n| D01 deliver | c | pass |\n")
 }
 
 func TestReportRefuses(t *testing.T) {

@@ -1,0 +1,242 @@
+package nats_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance"
+	"github.com/seed41896749/eventbus/internal/faultproxy"
+	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/nats"
+)
+
+// A rig makes backends on real servers, each behind proxies of its own, and
+// knows what is behind which.
+type rig struct {
+	mu    sync.Mutex
+	lines map[backend.Backend]*line
+}
+
+// A system is a server, or the three of a cluster.
+type system struct {
+	servers []*natstest.Server
+	run     func() // those that have ended, and awaits them
+}
+
+func alone(s *natstest.Server) system { return system{[]*natstest.Server{s}, s.Run} }
+
+func clusterOf(c *natstest.Cluster) system { return system{c.Servers(), c.Run} }
+
+// A line is what is between a backend and its system.
+type line struct {
+	system
+	proxies []*faultproxy.Proxy // one for each server
+	conn    *natsgo.Conn
+	options nats.Options
+
+	kills int // so far
+}
+
+// open makes a backend on a system.
+func (r *rig) open(t *testing.T, o nats.Options, on system) backend.Backend {
+	l := &line{system: on, options: o}
+	var urls []string
+	for _, s := range on.servers {
+		p := faultproxy.New(t, s.Addr())
+		l.proxies = append(l.proxies, p)
+		urls = append(urls, "nats://"+p.Addr())
+	}
+	conn, err := natsgo.Connect(strings.Join(urls, ","), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1),
+		natsgo.IgnoreDiscoveredServers(), natsgo.PingInterval(time.Second), natsgo.MaxPingsOutstanding(2))
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	l.conn = conn
+	b, err := nats.New(conn, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lines == nil {
+		r.lines = map[backend.Backend]*line{}
+	}
+	r.lines[b] = l
+	return b
+}
+
+func (r *rig) line(b backend.Backend) *line {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lines[b]
+}
+
+// alias says that what is known of b holds for outer, which wraps it.
+func (r *rig) alias(outer, b backend.Backend) {
+	l := r.line(b)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines[outer] = l
+}
+
+func (r *rig) peer(t *testing.T, b backend.Backend) backend.Backend {
+	l := r.line(b)
+	return r.open(t, l.options, l.system)
+}
+
+// each calls f for every proxy of b.
+func (r *rig) each(b backend.Backend, f func(*faultproxy.Proxy)) {
+	for _, p := range r.line(b).proxies {
+		f(p)
+	}
+}
+
+// current is the proxy of the server that the connection leads to.
+func (l *line) current() *faultproxy.Proxy {
+	addr := l.conn.ConnectedAddr()
+	for _, p := range l.proxies {
+		if p.Addr() == addr {
+			return p
+		}
+	}
+	return l.proxies[0]
+}
+
+// faults are those of connections, and those of servers that are nobody else's.
+func (r *rig) faults() conformance.Faults {
+	return conformance.Faults{
+		Down: func(_ *testing.T, b backend.Backend) func() {
+			r.each(b, func(p *faultproxy.Proxy) { p.Refuse(true) })
+			return func() { r.each(b, func(p *faultproxy.Proxy) { p.Refuse(false) }) }
+		},
+		Freeze: func(_ *testing.T, b backend.Backend) func() {
+			var thaws []func()
+			r.each(b, func(p *faultproxy.Proxy) { thaws = append(thaws, p.Freeze()) })
+			return func() {
+				for _, thaw := range thaws {
+					thaw()
+				}
+			}
+		},
+		Swallow: func(_ *testing.T, b backend.Backend) func() {
+			r.each(b, func(p *faultproxy.Proxy) { p.Swallow(true) })
+			return func() { r.each(b, func(p *faultproxy.Proxy) { p.Swallow(false) }) }
+		},
+		Cut: func(_ *testing.T, b backend.Backend) { r.each(b, (*faultproxy.Proxy).Cut) },
+		DropReply: func(_ *testing.T, b backend.Backend, kind conformance.Request) {
+			l := r.line(b)
+			mark := l.mark(kind)
+			l.current().DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, mark) })
+		},
+		Commands: func(_ *testing.T, b backend.Backend) int64 { return int64(r.line(b).conn.Stats().OutMsgs) },
+		Restart: func(t *testing.T, b backend.Backend) {
+			l := r.line(b)
+			for _, s := range l.servers {
+				s.Stop()
+			}
+			l.recover(t)
+		},
+		Kill: func(t *testing.T, b backend.Backend) {
+			l := r.line(b)
+			for _, s := range l.victims(t) {
+				s.Kill()
+			}
+			l.recover(t)
+		},
+	}
+}
+
+// mark is what a request of a kind has in it.
+func (l *line) mark(kind conformance.Request) []byte {
+	switch kind {
+	case conformance.RequestPublish:
+		return []byte("HPUB " + l.namespace() + ".")
+	case conformance.RequestReceive:
+		return []byte("CONSUMER.MSG.NEXT")
+	}
+	return []byte("+ACK")
+}
+
+func (l *line) namespace() string {
+	if l.options.Namespace == "" {
+		return "bus"
+	}
+	return l.options.Namespace
+}
+
+// victims are the servers that the next crash ends. In a cluster the first crash
+// is that of the server that leads the law's stream, which another takes over
+// with what it has; the second is that of all three at once, of which only what
+// they have written is left; and so on by turns.
+func (l *line) victims(t *testing.T) []*natstest.Server {
+	l.kills++
+	if len(l.servers) == 1 || l.kills%2 == 0 {
+		return l.servers
+	}
+	return []*natstest.Server{l.leader(t)}
+}
+
+// leader is the server that leads the first of the streams; any if there is none.
+func (l *line) leader(t *testing.T) *natstest.Server {
+	for info := range l.admin(t).ListStreams(t.Context()).Info() {
+		for _, s := range l.servers {
+			if info.Cluster != nil && info.Cluster.Leader == s.Name() {
+				return s
+			}
+		}
+	}
+	return l.servers[0]
+}
+
+// admin is a way to the servers around the proxies.
+func (l *line) admin(t *testing.T) jetstream.JetStream {
+	var urls []string
+	for _, s := range l.servers {
+		urls = append(urls, s.URL())
+	}
+	conn, err := natsgo.Connect(strings.Join(urls, ","))
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	require.NoError(t, err)
+	return js
+}
+
+// recover starts the servers that have ended, and waits until all is well:
+// whatever is stored has a leader, and the backend is connected.
+func (l *line) recover(t *testing.T) {
+	l.run()
+	js := l.admin(t)
+	require.Eventually(t, func() bool { return led(t.Context(), js) }, 30*time.Second, 20*time.Millisecond, "a stream or a consumer has no leader")
+	require.Eventually(t, l.conn.IsConnected, 10*time.Second, 10*time.Millisecond)
+}
+
+// led reports whether every stream and every consumer answers.
+func led(ctx context.Context, js jetstream.JetStream) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	streams := js.StreamNames(ctx)
+	for name := range streams.Name() {
+		s, err := js.Stream(ctx, name)
+		if err != nil {
+			return false
+		}
+		consumers := s.ConsumerNames(ctx)
+		for name := range consumers.Name() {
+			if _, err := s.Consumer(ctx, name); err != nil {
+				return false
+			}
+		}
+		if consumers.Err() != nil {
+			return false
+		}
+	}
+	return streams.Err() == nil
+}
