@@ -21,6 +21,7 @@
 package conformance
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"testing"
@@ -67,9 +68,9 @@ type Suite struct {
 	// Faults are the harm that the suite can do; what is not set is not tried.
 	Faults Faults
 
-	// Weaker says, by the IDs of laws, why the broker keeps less than they
-	// promise. Those laws do not run; the report shows them as weaker, with the
-	// reason. An ID that no law has fails.
+	// Weaker says, by the IDs of laws, or IDs and names such as "M03-lag-truth",
+	// why the broker keeps less than they promise. Those laws do not run; the
+	// report shows them as weaker, with the reason. An ID that no law has fails.
 	Weaker map[string]string
 
 	// Grace says, by the IDs of laws, how much later than they promise things may
@@ -98,7 +99,7 @@ func Run(t *testing.T, s Suite) {
 		"Weaker": slices.Collect(maps.Keys(s.Weaker)), "Grace": slices.Collect(maps.Keys(s.Grace)), "Only": s.Only,
 	} {
 		for _, id := range ids {
-			if !slices.ContainsFunc(all, func(l law) bool { return l.id == id }) {
+			if !slices.ContainsFunc(all, func(l law) bool { return l.id == id || l.subtest() == id }) {
 				t.Errorf("Suite.%s: there is no law %s", field, id)
 			}
 		}
@@ -121,7 +122,7 @@ func Run(t *testing.T, s Suite) {
 
 // run tests one law and reports what came of it.
 func (s *Suite) run(t *testing.T, l law) {
-	if why := s.Weaker[l.id]; why != "" {
+	if why := cmp.Or(s.Weaker[l.subtest()], s.Weaker[l.id]); why != "" {
 		s.report(t, l, weaker, why)
 		t.Skipf("weaker: %s", why)
 	}

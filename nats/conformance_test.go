@@ -34,6 +34,20 @@ var weakerAlone = with(weakerAnywhere, map[string]string{
 	"T05": "after a crash of the only server a delay may be up to a second short",
 })
 
+// weakerClustered is what a cluster does not promise besides.
+var weakerClustered = with(weakerAnywhere, map[string]string{
+	"M03-lag-truth": "what is unread is counted by the server that leads the group, which hears of what is stored a moment after it is",
+})
+
+// notYet is what the driver does not keep on a cluster yet.
+var notYet = map[string]string{
+	"P05":   "not yet: the second Publish of an ID fails while the first is under way (10158)",
+	"C05":   "not yet: the second Publish of an ID fails while the first is under way (10158)",
+	"P16":   "not yet: the first Publish may find nobody who serves a stream that was made a moment ago",
+	"B.D01": "not yet: a Publish whose answer does not come waits as long as its context, and is not repeated",
+	"B.O01": "not yet: a Publish whose answer does not come waits as long as its context, and is not repeated",
+}
+
 func with(maps ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, m := range maps {
@@ -44,13 +58,38 @@ func with(maps ...map[string]string) map[string]string {
 	return all
 }
 
+func only(all map[string]string, ids ...string) map[string]string {
+	some := map[string]string{}
+	for _, id := range ids {
+		some[id] = all[id]
+	}
+	return some
+}
+
 // Each law has a server of its own, so that it may kill it.
 func TestConformance(t *testing.T) {
+	single(t, "nats", nats.Options{}, natstest.Start)
+}
+
+// All topics in one stream.
+func TestConformanceStream(t *testing.T) {
+	single(t, "nats-stream", nats.Options{Stream: "events"}, natstest.Start)
+}
+
+// single runs the suite on servers that stand alone.
+func single(t *testing.T, name string, o nats.Options, start func(testing.TB, ...string) *natstest.Server) {
 	var r rig
 	conformance.Run(t, conformance.Suite{
-		Name: "nats",
+		Name: name,
 		New: func(t *testing.T) backend.Backend {
-			return r.open(t, nats.Options{OnceWindow: onceWindow}, alone(natstest.Start(t)))
+			o := o
+			o.OnceWindow = onceWindow
+			return r.open(t, o, alone(start(t)))
+		},
+		NewBounded: func(t *testing.T, messages int) backend.Backend {
+			o := o
+			o.MaxMessages = int64(messages)
+			return r.open(t, o, alone(start(t)))
 		},
 		Peer:     r.peer,
 		Faults:   r.faults(),
@@ -79,20 +118,25 @@ func TestConformanceCluster(t *testing.T) {
 			harm(t, b)
 		}
 	}
+	open := func(t *testing.T, o nats.Options) backend.Backend {
+		if crashes(t.Name()) {
+			return r.open(t, o, clusterOf(natstest.StartCluster(t)))
+		}
+		b := r.open(t, o, clusterOf(shared))
+		t.Cleanup(func() { r.line(b).clear(t) })
+		return b
+	}
 	conformance.Run(t, conformance.Suite{
 		Name: "nats-cluster",
-		New: func(t *testing.T) backend.Backend {
+		New:  func(t *testing.T) backend.Backend { return open(t, clustered()) },
+		NewBounded: func(t *testing.T, messages int) backend.Backend {
 			o := clustered()
-			if crashes(t.Name()) {
-				return r.open(t, o, clusterOf(natstest.StartCluster(t)))
-			}
-			b := r.open(t, o, clusterOf(shared))
-			t.Cleanup(func() { r.line(b).clear(t) })
-			return b
+			o.MaxMessages = int64(messages)
+			return open(t, o)
 		},
 		Peer:     r.peer,
 		Faults:   faults,
-		Weaker:   weakerAnywhere,
+		Weaker:   with(weakerClustered, only(notYet, "P05", "C05", "P16")),
 		Grace:    map[string]time.Duration{"T05": 10 * time.Second}, // until there is a leader again
 		Lease:    lease,
 		Parallel: true,

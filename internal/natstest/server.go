@@ -32,6 +32,7 @@ const startLimit = 30 * time.Second
 type Server struct {
 	t    testing.TB
 	name string // which no other server has
+	path string // of the program
 	port int
 	dir  string
 	args []string
@@ -53,7 +54,7 @@ func Start(t testing.TB, args ...string) *Server {
 func newServer(t testing.TB, args ...string) *Server {
 	t.Helper()
 	port := freePort(t)
-	s := &Server{t: t, name: fmt.Sprintf("s%d-%d", port, os.Getpid()), port: port, dir: t.TempDir(), args: args}
+	s := &Server{t: t, name: fmt.Sprintf("s%d-%d", port, os.Getpid()), path: binary(t), port: port, dir: t.TempDir(), args: args}
 	t.Cleanup(func() {
 		s.signal(syscall.SIGKILL)
 		if complaints := s.complaints(); t.Failed() && complaints != "" {
@@ -112,7 +113,7 @@ func (s *Server) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	args := append([]string{"-a", "127.0.0.1", "-p", strconv.Itoa(s.port), "-js", "-sd", s.dir, "-l", s.log(), "--server_name", s.name}, s.args...)
-	cmd := exec.Command(binary(s.t), args...)
+	cmd := exec.Command(s.path, args...)
 	if err := testproc.Start(cmd); err != nil {
 		s.t.Fatalf("natstest: %v", err)
 	}
