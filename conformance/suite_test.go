@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -122,6 +123,30 @@ func TestBareBackend(t *testing.T) {
 		}
 		if got[l.subtest()] != want {
 			t.Errorf("law %s: got %q, want %q", l.subtest(), got[l.subtest()], want)
+		}
+	}
+}
+
+// With Only the other laws do not run, and the report knows; what Grace asks for
+// breaks no law that is kept.
+func TestSomeLaws(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	t.Setenv(outFile, out)
+	s := fake(good, good)
+	s.Only = []string{"B.D01", "B.O02", "T05"}
+	s.Grace = map[string]time.Duration{"B.D01": time.Minute, "B.O02": time.Minute}
+	t.Run("suite", func(t *testing.T) { Run(t, s) })
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if len(lines) != len(s.Only) {
+		t.Fatalf("got %d results, want one for each of %v", len(lines), s.Only)
+	}
+	for _, line := range lines {
+		if !strings.Contains(line, `"some":true`) || !strings.Contains(line, `"result":"pass"`) {
+			t.Errorf("got %s, want a pass of some laws", line)
 		}
 	}
 }

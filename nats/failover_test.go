@@ -40,6 +40,7 @@ var throughFailover = map[string]string{
 // The leader of a law's stream stops once, when the first messages are stored,
 // and goes on later, believing that it leads.
 func TestConformanceFailover(t *testing.T) {
+	onCluster(t)
 	var r rig
 	grace := map[string]time.Duration{}
 	for id := range throughFailover {
@@ -56,7 +57,6 @@ func TestConformanceFailover(t *testing.T) {
 		},
 		Peer:     r.peer,
 		Faults:   r.faults(),
-		Weaker:   only(notYet, "B.D01", "B.O01"),
 		Grace:    grace,
 		Only:     slices.Collect(maps.Keys(throughFailover)),
 		Lease:    lease,
