@@ -36,7 +36,8 @@ const (
 	maxPull  = 512                    // messages
 	block    = 500 * time.Millisecond // how long a pull waits for something new, at most
 	share    = 8                      // and this part of a lease, whose beginning it makes uncertain
-	patience = 2 * time.Second        // how much longer a read waits for its end
+	doubt    = 300 * time.Millisecond // after this long behind its end a pull is asked after
+	patience = 2 * time.Second        // how much longer a read waits for it
 	grace    = 900 * time.Millisecond // the same, when its caller has left
 )
 
@@ -122,10 +123,7 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 	if err := conn.PublishRequest(s.next, inbox, body); err != nil {
 		return nil, classOf(ctx, err, false)
 	}
-	ds, end, err := s.await(ctx, order, inbox, asked)
-	if errors.Is(err, errSilence) {
-		err = s.whySilent(ctx, before)
-	}
+	ds, end, err := s.await(ctx, order, inbox, asked, before)
 	if err != nil {
 		s.pulls.hangUp()
 	} else {
@@ -141,13 +139,22 @@ var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnava
 const atOnce = 64
 
 // await gathers what a pull brings, until it ends. The message that ended it is
-// nil if the pull was filled.
-func (s *source) await(ctx context.Context, order pull, inbox string, asked time.Time) (ds []backend.Delivery, end *natsgo.Msg, err error) {
-	overdue := time.NewTimer(order.Expires + patience)
+// nil if the pull was filled. One that does not end is asked after, before it is
+// given up.
+func (s *source) await(ctx context.Context, order pull, inbox string, asked time.Time, before error) (ds []backend.Delivery, end *natsgo.Msg, err error) {
+	overdue := time.NewTimer(order.Expires + doubt)
 	defer overdue.Stop()
 	done := ctx.Done()
+	doubted := false
 	for len(ds)+len(s.pulls.got) < order.Batch {
 		m, err := s.arrives(ctx, done, overdue.C)
+		if errors.Is(err, errSilence) && !doubted {
+			doubted = true
+			overdue.Reset(patience)
+			if err = s.whySilent(ctx, before); errors.Is(err, backend.ErrUnavailable) {
+				continue
+			}
+		}
 		if err != nil {
 			return s.convert(ds, asked), nil, err
 		}
