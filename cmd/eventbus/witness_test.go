@@ -22,6 +22,9 @@ type custody struct {
 	held  map[string]bool      // and neither acknowledged nor given back
 	acked map[string]time.Time // when that was confirmed
 	given map[string]time.Time // back, to come again
+
+	risk   map[string]bool // acknowledged, but the server may have forgotten it
+	broken int             // handed out although acknowledged, and no such risk
 }
 
 func newWitness(b backend.Backend) *witness {
@@ -43,7 +46,7 @@ func (w *witness) of(topic, group string) *custody {
 	defer w.mu.Unlock()
 	c := w.groups[topic+"/"+group]
 	if c == nil {
-		c = &custody{held: map[string]bool{}, acked: map[string]time.Time{}, given: map[string]time.Time{}}
+		c = &custody{held: map[string]bool{}, acked: map[string]time.Time{}, given: map[string]time.Time{}, risk: map[string]bool{}}
 		w.groups[topic+"/"+group] = c
 	}
 	return c
@@ -60,21 +63,25 @@ func (e exposure) and(o exposure) exposure {
 	return exposure{e.inFlight + o.inFlight, e.recent + o.recent, e.returned + o.returned}
 }
 
-// exposed says what may come again of a group if the server remembers all that
-// was acknowledged before a moment.
-func (w *witness) exposed(topic, group string, since time.Time) exposure {
+// forgotten says what may come again of a group when its server has died, which
+// remembers all that was acknowledged before a moment.
+func (w *witness) forgotten(topic, group string, since time.Time) exposure {
 	c := w.of(topic, group)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	recent := func(at map[string]time.Time) (n int) {
-		for position, at := range at {
-			if !at.Before(since) && !c.held[position] {
-				n++
-			}
+	e := exposure{inFlight: len(c.held)}
+	for position, at := range c.acked {
+		if !at.Before(since) && !c.held[position] {
+			e.recent++
+			c.risk[position] = true
 		}
-		return n
 	}
-	return exposure{inFlight: len(c.held), recent: recent(c.acked), returned: recent(c.given)}
+	for position, at := range c.given {
+		if !at.Before(since) && !c.held[position] {
+			e.returned++
+		}
+	}
+	return e
 }
 
 // A witnessed source is one member.
@@ -91,7 +98,11 @@ func (s *witnessed) Receive(ctx context.Context, limit int) ([]backend.Delivery,
 	s.witness.mu.Lock()
 	defer s.witness.mu.Unlock()
 	for i := range ds {
-		s.custody.held[ds[i].Position] = true
+		position := ds[i].Position
+		s.custody.held[position] = true
+		if _, done := s.custody.acked[position]; done && !s.custody.risk[position] {
+			s.custody.broken++
+		}
 	}
 	return ds, err
 }
@@ -100,6 +111,17 @@ func (s *witnessed) Ack(ctx context.Context, ds []backend.Delivery) error {
 	err := s.Source.Ack(ctx, ds)
 	s.settled(err, len(ds), s.custody.acked, func(i int) string { return ds[i].Position })
 	return err
+}
+
+// relapses is how much was handed out although it was acknowledged and the server
+// must have remembered that.
+func (w *witness) relapses() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.groups {
+		n += c.broken
+	}
+	return n
 }
 
 func (s *witnessed) Delay(ctx context.Context, ds []backend.Delayed) error {
