@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,6 +72,20 @@ func TestConfigCheckSaysWhatIsWrong(t *testing.T) {
 		code, _, stderr = command(t, "config", "check", configFile(t, row.file))
 		require.Equal(t, 1, code)
 		require.Contains(t, stderr, row.want)
+		require.NotContains(t, stderr, "hunter2")
+	}
+	// Settings of topics are the driver's to know, and asked of no broker.
+	const topics = "bus: {url: 'nats://u:hunter2@nowhere.invalid', topics: {shop.orders: {%s}}}"
+	code, _, stderr = command(t, "config", "check", configFile(t, fmt.Sprintf(topics, "replicas: 3")))
+	require.Zero(t, code, stderr)
+	for settings, want := range map[string]string{
+		"replica: 3":     `did you mean "replicas"?`,
+		"replicas: many": `"replicas"`,
+	} {
+		code, _, stderr = command(t, "config", "check", configFile(t, fmt.Sprintf(topics, settings)))
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, ":1:57: bus.topics.shop.orders: ")
+		require.Contains(t, stderr, want)
 		require.NotContains(t, stderr, "hunter2")
 	}
 	_, _, stderr = command(t, "config", "check", "redis://u:hunter2@h")

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/internal/natstest"
 )
 
 // process is the command as a process of its own.
@@ -87,4 +90,27 @@ func TestAServerThatDies(t *testing.T) {
 		}
 		require.LessOrEqual(t, last, 5, errs.String())
 	})
+}
+
+// What a server forbids is one line of the command's, and none of the client's.
+func TestWhatNATSForbids(t *testing.T) {
+	conf := filepath.Join(t.TempDir(), "server.conf")
+	require.NoError(t, os.WriteFile(conf, []byte(`
+		authorization: {users: [
+			{user: owner, password: secret}
+			{user: weak, password: secret, permissions: {subscribe: "_INBOX.>", publish: "$JS.API.INFO"}}
+		]}
+		no_auth_user: owner
+	`), 0o600))
+	server := natstest.Start(t, "-c", conf)
+	for _, args := range [][]string{{"topics"}, {"pub", "orders", "--data", "x"}, {"sub", "orders", "--group", "g"}, {"tail", "orders"}} {
+		cmd := process(t, append(args, "--url", "nats://weak:secret@"+server.Addr())...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		require.Error(t, cmd.Run())
+		require.True(t, strings.HasPrefix(errs.String(), "eventbus: "+args[0]+": "), errs.String())
+		require.Equal(t, 1, strings.Count(errs.String(), "\n"), errs.String())
+		require.Contains(t, errs.String(), "denied")
+		require.NotContains(t, errs.String(), "secret")
+	}
 }

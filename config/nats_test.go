@@ -1,0 +1,63 @@
+package config_test
+
+import (
+	"net/url"
+	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/config"
+	"github.com/seed41896749/eventbus/internal/natstest"
+)
+
+const topicsFile = `bus:
+  url: "mem:"
+  topics:
+    shop.orders: {max_bytes: 64MiB, storage: memory}
+    shop.bills: {replicas: "1"}
+`
+
+func withURL(t *testing.T, url string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("f.yaml", []byte(topicsFile), []string{"EVENTBUS_BUS_URL=" + url})
+	require.NoError(t, err)
+	return c
+}
+
+// What the file says of a topic its stream is made with.
+func TestTopicsOfNATS(t *testing.T) {
+	server := natstest.Start(t)
+	bus, err := withURL(t, server.URL()).Open(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()
+	for _, topic := range []string{"shop.orders", "shop.bills"} {
+		require.NoError(t, bus.Publish(t.Context(), topic, &eventbus.Event{}))
+	}
+	conn, err := natsgo.Connect(server.URL())
+	require.NoError(t, err)
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	require.NoError(t, err)
+	orders, err := js.Stream(t.Context(), "bus=shop+orders")
+	require.NoError(t, err)
+	require.EqualValues(t, 64<<20, orders.CachedInfo().Config.MaxBytes)
+	require.Equal(t, jetstream.MemoryStorage, orders.CachedInfo().Config.Storage)
+	bills, err := js.Stream(t.Context(), "bus=shop+bills")
+	require.NoError(t, err)
+	require.Equal(t, jetstream.FileStorage, bills.CachedInfo().Config.Storage)
+}
+
+// One line chooses the backend: what another does not know it refuses.
+func TestTopicsElsewhere(t *testing.T) {
+	require.NoError(t, withURL(t, "nats://nowhere.invalid:1").Check(t.Context()))
+	for _, u := range []string{"mem://", "redis://nowhere.invalid:1"} {
+		scheme, err := url.Parse(u)
+		require.NoError(t, err)
+		err = withURL(t, u).Check(t.Context())
+		require.EqualError(t, err, "f.yaml:4:5: bus.topics.shop.orders: the driver of "+scheme.Scheme+": has no settings of topics, and does not know: max_bytes, storage\n"+
+			"f.yaml:5:5: bus.topics.shop.bills: the driver of "+scheme.Scheme+": has no settings of topics, and does not know: replicas")
+	}
+}
