@@ -10,7 +10,7 @@ import (
 
 // A report is what docs/CONFORMANCE.md says.
 type report struct {
-	backends []string
+	backends []string                     // of order: variants of them, of which there may be more, are no columns
 	laws     map[string]map[string]string // by "ID name" and backend: pass, weaker, fail, not claimed, missing
 	why      map[string]string            // by "ID name on backend", where it is weaker
 }
@@ -19,6 +19,7 @@ var weakerLine = regexp.MustCompile(`^- (\S+ \S+ on \S+) is weaker: (.*)$`)
 
 func read(text string) (*report, error) {
 	r := &report{laws: map[string]map[string]string{}, why: map[string]string{}}
+	var columns []string
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if m := weakerLine.FindStringSubmatch(line); m != nil {
@@ -28,12 +29,12 @@ func read(text string) (*report, error) {
 		switch {
 		case len(cells) < 3 || strings.HasPrefix(cells[0], "--"):
 		case cells[0] == "law":
-			r.backends = cells[2:]
-		case len(cells) != len(r.backends)+2:
-			return nil, fmt.Errorf("a line of %d cells, where there are %d backends: %s", len(cells), len(r.backends), line)
+			columns = cells[2:]
+		case len(cells) != len(columns)+2:
+			return nil, fmt.Errorf("a line of %d cells, where there are %d backends: %s", len(cells), len(columns), line)
 		default:
 			r.laws[cells[0]] = map[string]string{}
-			for i, backend := range r.backends {
+			for i, backend := range columns {
 				r.laws[cells[0]][backend] = cells[i+2]
 			}
 		}
@@ -41,8 +42,11 @@ func read(text string) (*report, error) {
 	if len(r.laws) == 0 {
 		return nil, errors.New("it shows no laws")
 	}
-	// As the README speaks of them.
-	slices.SortFunc(r.backends, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
+	for _, backend := range order {
+		if slices.Contains(columns, backend) {
+			r.backends = append(r.backends, backend)
+		}
+	}
 	return r, nil
 }
 
