@@ -1,0 +1,193 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/nats"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A log is what a bus does with the topic "orders".
+type log struct {
+	mu      sync.Mutex
+	handled map[string]bool
+	states  []string
+}
+
+func (l *log) has(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.handled[id]
+}
+
+// was reports whether it was in one state, and is in another now.
+func (l *log) was(before, now string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := false
+	for _, s := range l.states {
+		seen = seen || s == before
+	}
+	return seen && l.states[len(l.states)-1] == now
+}
+
+// subscribed returns a bus with a member of the group g, and what comes of it.
+func (p *place) subscribed(t *testing.T) (*eventbus.Bus, *log) {
+	l := &log{handled: map[string]bool{}}
+	bus := p.bus(t, eventbus.Options{Observer: observer.Observer{StateChanged: func(c observer.StateChanged) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.states = append(l.states, string(c.To))
+	}}})
+	_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, func(_ context.Context, d *eventbus.Delivery) error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.handled[d.ID] = true
+		return nil
+	})
+	require.NoError(t, err)
+	return bus, l
+}
+
+// calm expects that the backend sends its server little for a while: it does not
+// try again and again what cannot be.
+func (p *place) calm(t *testing.T) {
+	t.Helper()
+	const watched, most = 3, 20 // seconds; messages in each
+	before := p.conn.Stats().OutMsgs
+	time.Sleep(watched * time.Second)
+	require.LessOrEqual(t, p.conn.Stats().OutMsgs-before, uint64(watched*most), "messages to the server in %d s", watched)
+}
+
+const heals = 20 * time.Second
+
+// A member whose consumer is deleted learns of it at once, though it waits.
+func TestConsumerDeletedUnderAWaitingMember(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(*testing.T, *place) error{
+		"consumer": func(t *testing.T, p *place) error { return p.js.DeleteConsumer(t.Context(), ordersStream, "g") },
+		"stream":   func(t *testing.T, p *place) error { return p.js.DeleteStream(t.Context(), ordersStream) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, nats.Options{})
+			src, err := p.b.Attach(t.Context(), member())
+			require.NoError(t, err)
+			got := make(chan error, 1)
+			go func() {
+				for {
+					if _, err := src.Receive(t.Context(), 1); err != nil {
+						got <- err
+						return
+					}
+				}
+			}()
+			require.NoError(t, remove(t, p))
+			select {
+			case err := <-got:
+				require.ErrorIs(t, err, backend.ErrGone)
+			case <-time.After(heals):
+				t.Fatal("Receive has not noticed")
+			}
+			_, err = src.Receive(t.Context(), 1)
+			require.ErrorIs(t, err, backend.ErrGone, "nor does it come back by itself")
+		})
+	}
+}
+
+// A subscription whose consumer is deleted makes it anew, says so, and is calm.
+func TestConsumerDeletedUnderASubscription(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nats.Options{})
+	bus, l := p.subscribed(t)
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "before"}))
+	require.Eventually(t, func() bool { return l.has("before") }, heals, time.Millisecond)
+	require.NoError(t, p.js.DeleteConsumer(t.Context(), ordersStream, "g"))
+	require.Eventually(t, func() bool { return l.was("degraded", "running") }, heals, time.Millisecond, "it runs again, and has said that it did not")
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "after"}))
+	require.Eventually(t, func() bool { return l.has("after") }, heals, time.Millisecond)
+	p.calm(t)
+}
+
+// A stream that is deleted under a member and a publisher is made anew. What is
+// published with success from then on is handled.
+func TestStreamDeletedUnderLoad(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nats.Options{})
+	bus, l := p.subscribed(t)
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	var after []string
+	var deleted sync.Map // holds true when the stream is
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+			_, late := deleted.Load(true)
+			id := fmt.Sprint(i)
+			switch err := bus.Publish(t.Context(), "orders", &eventbus.Event{ID: id}); {
+			case err == nil && late:
+				after = append(after, id)
+			case err != nil && !errors.Is(err, eventbus.ErrUnknownOutcome) && !errors.Is(err, eventbus.ErrUnavailable):
+				t.Errorf("Publish: got error %v, want none or a typed one that passes", err)
+			}
+		}
+	})
+	require.Eventually(t, func() bool { return l.has("20") }, heals, time.Millisecond)
+	require.NoError(t, p.js.DeleteStream(t.Context(), ordersStream))
+	deleted.Store(true, true)
+	require.Eventually(t, func() bool { return l.was("degraded", "running") }, heals, time.Millisecond)
+	time.Sleep(200 * time.Millisecond) // a hundred more
+	close(stop)
+	wg.Wait()
+	require.NotEmpty(t, after)
+	for _, id := range after {
+		require.Eventually(t, func() bool { return l.has(id) }, heals, time.Millisecond, "%s was published after the stream was deleted", id)
+	}
+	p.calm(t)
+}
+
+// A stream that somebody replaces by one with which promises would be broken is
+// not used, nor touched; the subscription tries again now and then, and runs when
+// the stream is as it must be.
+func TestStreamReplaced(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nats.Options{})
+	bus, l := p.subscribed(t)
+	config := streamConfig()
+	config.Retention = jetstream.WorkQueuePolicy
+	require.NoError(t, p.js.DeleteStream(t.Context(), ordersStream))
+	// The member may be quicker.
+	require.Eventually(t, func() bool {
+		_, err := p.js.CreateStream(t.Context(), config)
+		if err != nil {
+			require.NoError(t, p.js.DeleteStream(t.Context(), ordersStream))
+		}
+		return err == nil
+	}, heals, time.Millisecond)
+	require.Eventually(t, func() bool { return l.was("degraded", "degraded") }, heals, time.Millisecond)
+	require.Error(t, bus.Ready(t.Context()))
+	p.calm(t)
+	s, err := p.js.Stream(t.Context(), ordersStream)
+	require.NoError(t, err)
+	require.Equal(t, jetstream.WorkQueuePolicy, s.CachedInfo().Config.Retention)
+	require.Zero(t, s.CachedInfo().State.Consumers)
+
+	require.NoError(t, p.js.DeleteStream(t.Context(), ordersStream))
+	require.Eventually(t, func() bool { return l.was("degraded", "running") }, 2*heals, time.Millisecond)
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "after"}))
+	require.Eventually(t, func() bool { return l.has("after") }, heals, time.Millisecond)
+}

@@ -1,0 +1,117 @@
+package nats_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/nats"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A consumer that allows less in a pull than is asked for hands out everything
+// all the same: at first, and after a while with nothing.
+func TestConsumerLimits(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]func(*jetstream.ConsumerConfig){
+		"batch of one":      func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 1 },
+		"batch of three":    func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 3 },
+		"short expiry":      func(c *jetstream.ConsumerConfig) { c.MaxRequestExpires = 50 * time.Millisecond },
+		"both":              func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch, c.MaxRequestExpires = 2, 100*time.Millisecond },
+		"one pull waits":    func(c *jetstream.ConsumerConfig) { c.MaxWaiting = 1 },
+		"few bytes at once": func(c *jetstream.ConsumerConfig) { c.MaxRequestMaxBytes = 10 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, nats.Options{})
+			s, err := p.js.CreateStream(t.Context(), streamConfig())
+			require.NoError(t, err)
+			config := consumerConfig()
+			limit(&config)
+			_, err = s.CreateConsumer(t.Context(), config)
+			require.NoError(t, err)
+
+			var mu sync.Mutex
+			handled := map[string]int{}
+			bus := p.bus(t, eventbus.Options{Observer: observer.Observer{StateChanged: func(c observer.StateChanged) {
+				if c.To == "degraded" && config.MaxWaiting != 1 { // then one member waits outside
+					t.Errorf("a member is degraded: %v", c.Err)
+				}
+			}}})
+			for range 2 {
+				_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Concurrency: 8}, func(_ context.Context, d *eventbus.Delivery) error {
+					mu.Lock()
+					defer mu.Unlock()
+					handled[d.ID]++
+					return nil
+				})
+				require.NoError(t, err)
+			}
+			for round := 1; round <= 2; round++ {
+				events := make([]*eventbus.Event, 50)
+				for i := range events {
+					events[i] = &eventbus.Event{ID: fmt.Sprint(round, "-", i)}
+				}
+				require.NoError(t, bus.Publish(t.Context(), "orders", events...))
+				require.Eventually(t, func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return len(handled) == 50*round
+				}, 30*time.Second, 5*time.Millisecond, "events are handled")
+				time.Sleep(600 * time.Millisecond) // longer than a pull
+			}
+			for id, n := range handled {
+				require.Equal(t, 1, n, "runs of %s", id)
+			}
+		})
+	}
+}
+
+// A message that is larger than the server, the stream or its room allows is
+// refused with a typed error, and others pass before and after it.
+func TestLargerThanAnyLimit(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		stream func(*jetstream.StreamConfig)
+		large  int
+		want   error
+	}{
+		"server":  {func(*jetstream.StreamConfig) {}, 100 << 10, backend.ErrTooLarge},
+		"stream":  {func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 << 10 }, 4 << 10, backend.ErrTooLarge},
+		"no room": {func(c *jetstream.StreamConfig) { c.MaxBytes = 8 << 10 }, 16 << 10, backend.ErrFull},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "server.conf")
+			require.NoError(t, os.WriteFile(file, []byte("max_payload: 131072\n"), 0o600))
+			p := newPlace(t, nats.Options{}, "-c", file)
+			config := streamConfig()
+			row.stream(&config)
+			s, err := p.js.CreateStream(t.Context(), config)
+			require.NoError(t, err)
+			err = p.b.Publish(t.Context(), []*backend.Message{
+				{Topic: "orders", ID: "before", Payload: []byte("small")},
+				{Topic: "orders", ID: "large", Payload: make([]byte, row.large)},
+				{Topic: "orders", ID: "after", Payload: []byte("small")},
+			})
+			require.NoError(t, backend.ErrorAt(err, 0))
+			require.ErrorIs(t, backend.ErrorAt(err, 1), row.want)
+			require.True(t, backend.NotStored(backend.ErrorAt(err, 1)), "certainly not stored")
+			require.NoError(t, backend.ErrorAt(err, 2))
+			info, err := s.Info(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, 2, info.State.Msgs)
+			require.True(t, p.conn.IsConnected(), "the connection bears it")
+			require.Zero(t, p.conn.Stats().Reconnects)
+		})
+	}
+}
