@@ -66,6 +66,7 @@ func wakeLatency(e *driverEnv) {
 // busy now and then.
 func (e *driverEnv) mostly(took []time.Duration, limit time.Duration, what string) {
 	e.Helper()
+	limit += e.grace
 	slices.Sort(took)
 	if median := took[len(took)/2]; median > limit {
 		e.failf("%s after %v, want mostly within %v", what, took, limit)
