@@ -76,8 +76,9 @@ type Source interface {
 	Receive(ctx context.Context, max int) (ds []Delivery, err error)
 
 	// Ack removes deliveries from the group for good. Acknowledging twice, or
-	// after the lease has passed, is not an error and removes all the same.
-	// An error may be a [BatchError].
+	// after the lease has passed, is not an error and removes all the same. What a
+	// broker has forgotten to have handed out, and hands out again, is
+	// [ErrLeaseLost]. An error may be a [BatchError].
 	Ack(ctx context.Context, ds []Delivery) error
 
 	// Close leaves the group. What this member still holds comes back to the

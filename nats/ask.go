@@ -52,7 +52,7 @@ func (b *Backend) request(ctx context.Context, subject string, body []byte, got 
 		if denied = d; d == nil {
 			got(m)
 		}
-	})
+	}, nil)
 	return errors.Join(denied, err)
 }
 

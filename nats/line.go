@@ -106,33 +106,47 @@ func (l *line) index(m *natsgo.Msg) (int, bool) {
 	return int(i), err == nil && err2 == nil && n == l.call && int(i) < len(l.waits)
 }
 
-// quiet is how long a call waits before it looks whether it was forbidden.
-const quiet = 100 * time.Millisecond
+const (
+	quiet   = 100 * time.Millisecond // so long a call waits before it looks whether it was forbidden
+	silence = 10                     // and so many times that, before it is asked why there is no answer
+)
 
 // gather waits until every request is answered, and calls got for each: with the
 // answer, or with the error if the server does not permit it, which it says
-// beside the answers. subject is that of a request. It ends early when ctx is
-// done or the connection is lost; waits then says of which requests nothing is
-// known.
-func (l *line) gather(ctx context.Context, subject func(i int) string, got func(i int, m *natsgo.Msg, err error)) error {
+// beside the answers. subject is that of a request. Where nothing comes for a
+// second it calls why, if that is set, which may know of some that no answer will
+// come. It ends early when ctx is done or the connection is lost; waits then says
+// of which requests nothing is known.
+func (l *line) gather(ctx context.Context, subject func(i int) string, got func(i int, m *natsgo.Msg, err error), why func(i int) error) error {
 	look := time.NewTimer(quiet)
 	defer look.Stop()
+	looks := 0
 	for l.awaited > 0 {
 		select {
 		case m := <-l.answers:
 			if i, ok := l.index(m); ok && l.waits[i] {
-				l.waits[i] = false
-				l.awaited--
+				looks = 0
+				l.answered(i)
 				got(i, m, nil)
 			}
 		case <-look.C:
 			look.Reset(quiet)
 			violation := violationSince(l.conn, l.before)
+			looks++
 			for i, waits := range l.waits {
-				if waits && concerns(violation, subject(i)) {
-					l.waits[i] = false
-					l.awaited--
-					got(i, nil, fmt.Errorf("%w: %w", backend.ErrDenied, violation))
+				if !waits {
+					continue
+				}
+				var err error
+				switch {
+				case concerns(violation, subject(i)), concerns(violation, l.prefix):
+					err = fmt.Errorf("%w: %w", backend.ErrDenied, violation)
+				case looks == silence && why != nil:
+					err = why(i)
+				}
+				if err != nil {
+					l.answered(i)
+					got(i, nil, err)
 				}
 			}
 		case <-ctx.Done():
@@ -142,6 +156,11 @@ func (l *line) gather(ctx context.Context, subject func(i int) string, got func(
 		}
 	}
 	return nil
+}
+
+func (l *line) answered(i int) {
+	l.waits[i] = false
+	l.awaited--
 }
 
 // violationSince returns what the server has said since of something that it

@@ -105,7 +105,7 @@ func (b *Backend) trip(ctx context.Context, l *line, msgs []*backend.Message, pl
 		if errs[i] = denied; denied == nil {
 			errs[i] = b.stored(l, msgs[i], places[i], m)
 		}
-	})
+	}, nil)
 	if err == nil {
 		return
 	}

@@ -140,7 +140,7 @@ func (b *Backend) readMany(ctx context.Context, p *place, seq uint64, limit int)
 		l.asked(0) // for the next of many answers
 		var m *natsgo.Msg
 		var denied error
-		err := l.gather(ctx, func(int) string { return subject }, func(_ int, answer *natsgo.Msg, err error) { m, denied = answer, err })
+		err := l.gather(ctx, func(int) string { return subject }, func(_ int, answer *natsgo.Msg, err error) { m, denied = answer, err }, nil)
 		switch {
 		case err != nil:
 			return got, err

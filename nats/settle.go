@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -152,11 +154,18 @@ func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 // hear waits for the answers.
 func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*receipt, errs []error) {
 	var last error // what became of it, which stands for those that are not answered
-	err := l.gather(ctx, func(i int) string { return receipts[i].reply }, func(i int, m *natsgo.Msg, denied error) {
-		if errs[i] = denied; denied == nil && isUnserved(m) {
+	var delivered uint64
+	asked := false
+	err := l.gather(ctx, func(i int) string { return receipts[i].reply }, func(i int, m *natsgo.Msg, err error) {
+		if errs[i] = err; err == nil && isUnserved(m) {
 			errs[i] = errUnserved
 		}
 		last = errs[i]
+	}, func(i int) error {
+		if !asked {
+			asked, delivered = true, s.delivered(ctx)
+		}
+		return receipts[i].forgotten(delivered)
 	})
 	if err != nil {
 		last = classOf(ctx, err, true)
@@ -165,6 +174,9 @@ func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*rece
 	for i := range errs {
 		if errs[i] == nil && (l.waits[i] || !c.confirmed) {
 			errs[i] = last
+			if errors.Is(last, errForgotten) {
+				errs[i] = receipts[i].forgotten(delivered)
+			}
 		}
 		if errs[i] == errUnserved { //nolint:errorlint // a mark
 			if fate == nil {
@@ -173,6 +185,31 @@ func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*rece
 			errs[i] = fate
 		}
 	}
+}
+
+// errForgotten is the error for what a server that crashed does not know to have
+// handed out. It does not answer what is said of that, and hands it out again.
+var errForgotten = fmt.Errorf("%w: the server has forgotten that it handed it out", backend.ErrLeaseLost)
+
+// forgotten returns errForgotten if the server knows to have handed out only what
+// comes before.
+func (r *receipt) forgotten(delivered uint64) error {
+	if m, err := metaOf(r.reply); err == nil && m.sequence > delivered {
+		return errForgotten
+	}
+	return nil
+}
+
+// delivered returns the last sequence that the server knows to have handed out to
+// the group; the highest there is, if it does not say.
+func (s *source) delivered(ctx context.Context) uint64 {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var info jetstream.ConsumerInfo
+	if err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info); err != nil {
+		return math.MaxUint64
+	}
+	return info.Delivered.Stream
 }
 
 var errUnserved = errors.New("nobody serves the consumer")

@@ -39,3 +39,23 @@ func TestSubscribeMeetsShutdown(t *testing.T) {
 		both.Wait()
 	}
 }
+
+// What a broker has forgotten to have handed out is let go at the first word of
+// it: it comes again, and repeating the acknowledgement would not help.
+func TestForgottenByTheBroker(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var attempts []int
+		r.sub(Config{Lease: 30 * time.Second}, func(_ context.Context, h *Hold) error {
+			attempts = append(attempts, h.Delivery().Attempt)
+			return nil
+		})
+		r.wire.fail("ack", backend.ErrLeaseLost)
+		r.publish("1")
+		r.pass(10 * time.Second)
+		require.Len(r, r.wire.of("ack"), 1)
+		r.wire.fail("ack", nil)
+		r.pass(25 * time.Second)
+		require.Equal(r, []int{1, 2}, attempts)
+		require.Len(r, r.wire.of("ack"), 2)
+	})
+}

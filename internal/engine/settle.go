@@ -88,11 +88,12 @@ func (s *Subscription) flushAcks(batch []*Hold) {
 			return
 		}
 		var done, failed []*Hold
+		var errs []error
 		for i, h := range batch {
-			if backend.ErrorAt(err, i) == nil {
+			if e := backend.ErrorAt(err, i); e == nil {
 				done = append(done, h)
 			} else {
-				failed = append(failed, h)
+				failed, errs = append(failed, h), append(errs, e)
 			}
 		}
 		s.acked(done, time.Since(start))
@@ -104,7 +105,7 @@ func (s *Subscription) flushAcks(batch []*Hold) {
 			again = newBackoff()
 		}
 		wait := again.NextBackOff()
-		batch = s.giveUpOn(batch, err, time.Now().Add(wait))
+		batch = s.giveUpOn(batch, errs, err, time.Now().Add(wait))
 		if len(batch) > 0 && !sleep(s.live, wait) {
 			s.desk.unanswered(batch, err)
 			return // they stay held: the drain says how many there are
@@ -126,14 +127,14 @@ func (s *Subscription) acked(done []*Hold, took time.Duration) {
 		observer.Settled{Topic: s.Topic, Group: s.Group, Events: len(done), Took: took})
 }
 
-// giveUpOn lets go those whose lease does not last until then, or whose group is
-// gone, and returns the others.
-func (s *Subscription) giveUpOn(batch []*Hold, err error, then time.Time) (rest []*Hold) {
+// giveUpOn lets go those whose lease is lost or does not last until then, or whose
+// group is gone, and returns the others.
+func (s *Subscription) giveUpOn(batch []*Hold, errs []error, err error, then time.Time) (rest []*Hold) {
 	hopeless := errors.Is(err, backend.ErrClosed)
 	var let []*Hold
 	s.desk.mu.Lock()
-	for _, h := range batch {
-		if hopeless || h.lost || !h.until.After(then) {
+	for i, h := range batch {
+		if hopeless || h.lost || errors.Is(errs[i], backend.ErrLeaseLost) || !h.until.After(then) {
 			let = append(let, h)
 		} else {
 			rest = append(rest, h)

@@ -1,0 +1,75 @@
+package nats_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/nats"
+)
+
+// A server that crashed does not answer an acknowledgement of what it has
+// forgotten to have handed out. That is known soon, and not waited for as long as
+// the context lasts.
+func TestAckOfWhatIsForgotten(t *testing.T) {
+	t.Parallel()
+	for _, confirm := range []bool{true, false} {
+		t.Run(fmt.Sprintf("confirm=%v", confirm), func(t *testing.T) {
+			t.Parallel()
+			server := natstest.Start(t)
+			b, err := as(t, server, "")
+			require.NoError(t, err)
+			s, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: 5 * time.Second, ConfirmAcks: confirm})
+			require.NoError(t, err)
+			var ms []*backend.Message
+			for i := range 20000 {
+				ms = append(ms, &backend.Message{Topic: topic, ID: fmt.Sprint(i)})
+			}
+			require.NoError(t, b.Publish(t.Context(), ms))
+			// Whether it has written what it handed out last is a matter of chance.
+			for range 8 {
+				if forgets(t, server, b, s) {
+					return
+				}
+			}
+			t.Fatal("the server has forgotten nothing in eight crashes")
+		})
+	}
+}
+
+// forgets crashes the server after it has handed out something, and reports
+// whether the acknowledgement says that it has forgotten that.
+func forgets(t *testing.T, server *natstest.Server, b *nats.Backend, s backend.Source) bool {
+	t.Helper()
+	var last []backend.Delivery
+	for range 20 {
+		ds, err := s.Receive(t.Context(), 10)
+		require.NoError(t, err)
+		require.NotEmpty(t, ds)
+		if last != nil {
+			require.NoError(t, s.Ack(t.Context(), last))
+		}
+		last = ds
+	}
+	server.Kill()
+	server.Run()
+	require.Eventually(t, func() bool { return b.Ping(t.Context()) == nil }, 20*time.Second, 10*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := s.Ack(ctx, last)
+	require.NoError(t, ctx.Err())
+	if err == nil {
+		return false
+	}
+	for i := range last {
+		if err := backend.ErrorAt(err, i); err != nil {
+			require.ErrorIs(t, err, backend.ErrLeaseLost)
+		}
+	}
+	return true
+}
