@@ -169,12 +169,16 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 		if err := b.ask(ctx, consumerInfo(p, group), nil, &info); err != nil {
 			return err
 		}
-		if err := begin(&info.Config, start); err != nil {
+		state, err := b.state(ctx, p)
+		if err != nil {
+			return err
+		}
+		if err := begin(&info.Config, start, lastSeq{state.LastSeq, true}); err != nil {
 			return err
 		}
 		if err := b.deleteGroup(ctx, p, group); err != nil {
 			return err
 		}
-		return b.putConsumer(ctx, p, info.Config, "create")
+		return b.newConsumer(ctx, p, info.Config)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,37 +25,55 @@ func (b *Backend) ask(ctx context.Context, verb string, in, out any) error {
 			return fmt.Errorf("%w: %w", backend.ErrRefused, err)
 		}
 	}
-	var answer error
-	err := b.request(ctx, b.api+verb, body, func(m *natsgo.Msg) { answer = readAnswer(m, out) })
+	answer, err := b.request(ctx, &natsgo.Msg{Subject: b.api + verb, Data: body})
 	if err != nil {
 		return err
 	}
-	return answer
+	return readAnswer(answer, out)
 }
 
-// request makes one request and calls got with its answer.
-func (b *Backend) request(ctx context.Context, subject string, body []byte, got func(m *natsgo.Msg)) error {
+// request makes one request and returns its answer.
+func (b *Backend) request(ctx context.Context, m *natsgo.Msg) (answer *natsgo.Msg, err error) {
 	l, err := b.asking.Get(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer b.asking.Put(l)
 	if !b.conn.IsConnected() {
-		return errNotConnected
+		return nil, errNotConnected
 	}
 	l.begin(1)
-	if err := b.conn.PublishRequest(subject, l.reply(0), body); err != nil {
-		return err
+	m.Reply = l.reply(0)
+	if err := b.conn.PublishMsg(m); err != nil {
+		return nil, err
 	}
 	l.asked(0)
 	var denied error
-	err = l.gather(ctx, func(int) string { return subject }, func(_ int, m *natsgo.Msg, d error) {
-		if denied = d; d == nil {
-			got(m)
-		}
-	}, nil)
-	return errors.Join(denied, err)
+	err = l.gather(ctx, func(int) string { return m.Subject }, func(_ int, a *natsgo.Msg, d error) { answer, denied = a, d }, nil)
+	return answer, errors.Join(denied, err)
 }
+
+// awaitServed sends what the server is sure to refuse, until somebody does: in a
+// cluster it takes a moment until the way to what was made just now is known.
+// After a while it leaves it at that.
+func (b *Backend) awaitServed(ctx context.Context, refused *natsgo.Msg) error {
+	for until := time.Now().Add(spread); ; {
+		answer, err := b.request(ctx, refused)
+		switch {
+		case errors.Is(err, backend.ErrDenied):
+			return nil // then this client does not use it
+		case err != nil || !isUnserved(answer) || time.Now().After(until):
+			return err
+		}
+		t := time.NewTimer(10 * time.Millisecond)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+const spread = 2 * time.Second
 
 // readAnswer reads an answer of the API.
 func readAnswer(m *natsgo.Msg, out any) error {

@@ -3,7 +3,6 @@ package nats_test
 import (
 	"context"
 	"crypto/rand"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -44,15 +43,6 @@ var weakerClustered = with(weakerAnywhere, map[string]string{
 	"C39":           "what was made a moment ago may not be listed yet",
 	"M03-lag-truth": "what is unread is counted by the server that leads the group, which hears of what is stored a moment after it is",
 })
-
-// onCluster skips what the driver does not keep on a cluster yet, unless
-// EVENTBUS_NATS_CLUSTER asks for it.
-func onCluster(t *testing.T) {
-	if os.Getenv("EVENTBUS_NATS_CLUSTER") == "" {
-		t.Skip("not yet: a stream or consumer made a moment ago, a second copy under way (10158) and a Publish without an answer are not tried again, " +
-			"and StartLatest is where the server of the group is, not where the stream is")
-	}
-}
 
 func with(maps ...map[string]string) map[string]string {
 	all := map[string]string{}
@@ -106,7 +96,6 @@ func clustered() nats.Options {
 // The laws share a cluster, each in a namespace of its own; those that crash it
 // have one of their own.
 func TestConformanceCluster(t *testing.T) {
-	onCluster(t)
 	var r rig
 	places := make(chan struct{}, 24) // for laws on the shared cluster, which is three servers on one machine
 	shared := natstest.StartCluster(t)

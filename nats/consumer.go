@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -27,10 +28,11 @@ func (b *Backend) group(ctx context.Context, p *place, c backend.Config) error {
 		if err != nil && !errors.Is(err, errNotAsked) {
 			return err
 		}
+		last := lastSeq{has.state.LastSeq, err == nil}
 		if has.other != "" {
 			notify(c, "stream "+p.stream+" is taken as it is: "+has.other)
 		}
-		err = b.consumer(ctx, p, c)
+		err = b.consumer(ctx, p, c, last)
 		if !isCode(err, jetstream.JSErrCodeStreamNotFound) {
 			return err
 		}
@@ -47,7 +49,7 @@ func notify(c backend.Config, text string) {
 
 // consumer makes sure of a group's consumer, whose stream is there. Its lease is
 // the longest that a member has asked for: raised, never lowered.
-func (b *Backend) consumer(ctx context.Context, p *place, c backend.Config) error {
+func (b *Backend) consumer(ctx context.Context, p *place, c backend.Config, last lastSeq) error {
 	want := jetstream.ConsumerConfig{
 		Durable:       p.consumer(c.Group),
 		Description:   "group " + c.Group + " of an event bus",
@@ -61,13 +63,13 @@ func (b *Backend) consumer(ctx context.Context, p *place, c backend.Config) erro
 	if p.shared() {
 		want.FilterSubject = p.subject
 	}
-	if err := begin(&want, c.Start); err != nil {
+	if err := begin(&want, c.Start, last); err != nil {
 		return err
 	}
 	var info jetstream.ConsumerInfo
 	err := b.ask(ctx, consumerInfo(p, c.Group), nil, &info)
 	if isCode(err, jetstream.JSErrCodeConsumerNotFound) {
-		err = b.putConsumer(ctx, p, want, "create")
+		err = b.newConsumer(ctx, p, want)
 		if !isCode(err, jetstream.JSErrCodeConsumerExists, jetstream.JSErrCodeConsumerAlreadyExists) {
 			return err
 		}
@@ -90,6 +92,19 @@ func (b *Backend) consumer(ctx context.Context, p *place, c backend.Config) erro
 
 func consumerInfo(p *place, group string) string {
 	return "CONSUMER.INFO." + p.stream + "." + p.consumer(group)
+}
+
+// newConsumer creates a consumer and waits until pulls come to it.
+func (b *Backend) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig) error {
+	if err := b.putConsumer(ctx, p, c, "create"); err != nil {
+		return err
+	}
+	return b.awaitServed(ctx, &natsgo.Msg{Subject: b.next(p, c.Durable), Data: []byte("{")}) // which is not a pull
+}
+
+// next is the subject of pulls.
+func (b *Backend) next(p *place, consumer string) string {
+	return b.api + "CONSUMER.MSG.NEXT." + p.stream + "." + consumer
 }
 
 // putConsumer creates or updates a consumer.
@@ -125,26 +140,34 @@ func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 	return must.String()
 }
 
-// begin sets where a new consumer begins.
-func begin(c *jetstream.ConsumerConfig, start backend.Start) error {
+// A lastSeq is that of a stream, if it is known.
+type lastSeq struct {
+	seq   uint64
+	known bool
+}
+
+// begin sets where a new consumer begins. The latest is what the leader of the
+// stream says: that of a consumer may be another, and lag behind it.
+func begin(c *jetstream.ConsumerConfig, start backend.Start, last lastSeq) error {
 	c.OptStartSeq, c.OptStartTime = 0, nil
-	switch start {
-	case backend.StartEarliest:
+	after, isAfter := start.After()
+	switch {
+	case start == backend.StartEarliest:
 		c.DeliverPolicy = jetstream.DeliverAllPolicy
 		return nil
-	case backend.StartLatest:
+	case start == backend.StartLatest && !last.known:
 		c.DeliverPolicy = jetstream.DeliverNewPolicy
 		return nil
-	}
-	after, ok := start.After()
-	if !ok {
+	case start == backend.StartLatest:
+	case !isAfter:
 		return fmt.Errorf("%w: start %q", backend.ErrRefused, start)
+	default:
+		var err error
+		if last.seq, err = parsePosition(after); err != nil {
+			return err
+		}
 	}
-	seq, err := parsePosition(after)
-	if err != nil {
-		return err
-	}
-	c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, seq+1
+	c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last.seq+1
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -54,6 +55,7 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []e
 	for start := 0; start < len(msgs); {
 		end := start + tripLen(msgs[start:])
 		b.trip(ctx, l, msgs[start:end], places[start:end], errs[start:end])
+		b.twins(ctx, l, msgs[start:end], places[start:end], errs[start:end])
 		start = end
 	}
 	return nil
@@ -94,6 +96,8 @@ func (b *Backend) ensureAll(ctx context.Context, msgs []*backend.Message, places
 // trip publishes those of msgs that have no error yet. The order of a topic is
 // that of one connection.
 func (b *Backend) trip(ctx context.Context, l *line, msgs []*backend.Message, places []*place, errs []error) {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
 	l.begin(len(msgs))
 	l.expectReplies(len(msgs))
 	for i, m := range msgs {
@@ -112,6 +116,38 @@ func (b *Backend) trip(ctx context.Context, l *line, msgs []*backend.Message, pl
 	for i := range msgs {
 		if l.waits[i] {
 			errs[i] = classOf(ctx, err, true)
+		}
+	}
+}
+
+// errTwin is the error of a message that is not stored because another copy of
+// it is on its way, of which nobody knows yet what will become.
+var errTwin = fmt.Errorf("%w: another copy of the message is on its way", backend.ErrUnavailable)
+
+// twins sends again what has met a copy of itself, until that has come to its end.
+func (b *Backend) twins(ctx context.Context, l *line, msgs []*backend.Message, places []*place, errs []error) {
+	for until := time.Now().Add(answer); time.Now().Before(until); {
+		var which []int
+		var again []*backend.Message
+		var where []*place
+		for i, err := range errs {
+			if errors.Is(err, errTwin) {
+				which, again, where = append(which, i), append(again, msgs[i]), append(where, places[i])
+			}
+		}
+		if len(which) == 0 {
+			return
+		}
+		t := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		became := make([]error, len(which))
+		b.trip(ctx, l, again, where, became)
+		for i, at := range which {
+			errs[at] = became[i]
 		}
 	}
 }
@@ -159,6 +195,8 @@ func (b *Backend) stored(l *line, m *backend.Message, p *place, answer *natsgo.M
 			return errors.Join(backend.ErrUnknownOutcome, err)
 		}
 		switch {
+		case a.Error != nil && a.Error.ErrorCode == 10158:
+			return errTwin
 		case a.Error != nil:
 			return classOfAnswer(a.Error)
 		case a.Stream != p.stream:

@@ -70,11 +70,11 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	for range 6 {
 		ds, err = s.pull(ctx, limit)
-		gone := errors.Is(err, backend.ErrGone)
+		passes := errors.Is(err, backend.ErrGone) || errors.Is(err, errNoLeader) // as when a group is reset
 		switch {
-		case len(ds) > 0 || err == nil || !gone && !errors.Is(err, errTooMuch):
+		case len(ds) > 0 || err == nil || !passes && !errors.Is(err, errTooMuch):
 			return ds, err
-		case gone && !s.sleep(ctx, 50*time.Millisecond): // one that is reset is gone for a moment
+		case passes && !s.sleep(ctx, 50*time.Millisecond):
 			return nil, errors.Join(ctx.Err(), s.unusable())
 		}
 		s.failed = true // so that the next does not wait
@@ -219,7 +219,10 @@ func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
 	case status == "404", status == "408": // no messages; or fewer than asked for, in time
 		return nil
 	case status == "503":
-		return s.fate(ctx, errUnserved.Error())
+		if err := s.fate(ctx, errUnserved.Error()); errors.Is(err, backend.ErrGone) {
+			return err
+		}
+		return errNoLeader
 	case status != "409":
 		return fmt.Errorf("%w: status %s %s", backend.ErrRefused, status, text)
 	case strings.HasPrefix(text, "Consumer Deleted"):
@@ -231,6 +234,10 @@ func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
 	}
 	return fmt.Errorf("%w: %s", backend.ErrRefused, text)
 }
+
+// errNoLeader is the error of a pull that comes to nobody, although the consumer
+// is there.
+var errNoLeader = fmt.Errorf("%w: %w", backend.ErrUnavailable, errUnserved)
 
 // lower asks for less from now on, if a refusal says how much is allowed.
 func (p *pulls) lower(refusal string) bool {

@@ -58,7 +58,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	b.known.Store(c.Topic, p)
 	s := &source{
 		backend: b, config: c, place: p, ended: make(chan struct{}), pulls: pulls{batch: maxPull, wait: min(block, c.Lease/share)},
-		next: b.api + "CONSUMER.MSG.NEXT." + p.stream + "." + p.consumer(c.Group),
+		next: b.next(p, p.consumer(c.Group)),
 	}
 	s.broken = b.conn.StatusChanged(natsgo.DISCONNECTED, natsgo.RECONNECTING, natsgo.CLOSED)
 	b.mu.Lock()

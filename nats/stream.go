@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -41,7 +42,9 @@ func (b *Backend) stream(ctx context.Context, p *place) (has, error) {
 		return has{}, fmt.Errorf("%w: %w", errNotAsked, err)
 	}
 	if isCode(err, jetstream.JSErrCodeStreamNotFound) {
-		err = b.ask(ctx, "STREAM.CREATE."+p.stream, want, &info)
+		if err = b.ask(ctx, "STREAM.CREATE."+p.stream, want, &info); err == nil {
+			err = b.awaitServed(ctx, &natsgo.Msg{Subject: p.subject, Header: natsgo.Header{jetstream.ExpectedStreamHeader: {"-"}}}) // which is refused
+		}
 		if isCode(err, jetstream.JSErrCodeStreamNameInUse) { // with other settings: somebody was faster
 			err = b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info)
 		}
