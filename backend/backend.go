@@ -61,7 +61,7 @@ type Source interface {
 	// Receive waits until something is due and returns at most max deliveries,
 	// those due first in front. Of those that were due together when it began
 	// the lower Position goes first, and what comes back goes before what is
-	// new, at most half a second late. It may return none.
+	// new, at most [Limits].Late late. It may return none.
 	//
 	// ds counts even together with an error. When it returns nothing more is on
 	// its way: a source that has ordered something waits for it, or takes the

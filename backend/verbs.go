@@ -124,6 +124,7 @@ type Limits struct {
 	Delay      time.Duration // longest Delay; 0: any
 	OnceWindow time.Duration // how long Once remembers an ID; 0: Once is not offered
 	Refund     bool          // Delayed.Refund works; otherwise every receipt counts
+	Late       time.Duration // how long after it was due something may come; 0: half a second
 
 	// LooseAcks: without Config.ConfirmAcks, Ack returns when the
 	// acknowledgement is sent, not when the broker has confirmed it.

@@ -198,8 +198,14 @@ func (o Options) of(topic string) TopicOptions {
 
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: b.maxPayload(), OnceWindow: b.options.OnceWindow, LooseAcks: true}
+	return backend.Limits{Payload: b.maxPayload(), OnceWindow: b.options.OnceWindow, LooseAcks: true, Late: late}
 }
+
+// late is how long after it was due something may come. Where more than 1,024
+// messages of a group are held or delayed, the server looks for what is due only
+// when no acknowledgement waits to be read, ten times a second: a busy group can
+// be seconds late. It states no bound.
+const late = 5 * time.Second
 
 // headerRoom is what headers of the allowed size may take when all of them have
 // to be escaped.

@@ -130,14 +130,20 @@ func (d *desk) nothing(asked time.Time) {
 }
 
 // comeBack is how long after its due moment something may be handed out before it
-// is taken to be with another member: half a second by the contract, and what a
-// busy broker adds.
-const comeBack = 2 * time.Second
+// is taken to be with another member: what the backend states, and what a busy
+// broker adds.
+func (d *desk) comeBack() time.Duration {
+	late := d.sub.engine.limits.Late
+	if late == 0 {
+		late = 500 * time.Millisecond
+	}
+	return late + 1500*time.Millisecond
+}
 
 // clear notes that what was due at the given moment has been handed out, and
 // lets go on what waits for a message that is with another member.
 func (d *desk) clear(asked time.Time) {
-	if t := asked.Add(-comeBack); t.After(d.cleared) {
+	if t := asked.Add(-d.comeBack()); t.After(d.cleared) {
 		d.cleared = t
 	}
 	for _, h := range d.lanes.GiveUp(d.cleared) {

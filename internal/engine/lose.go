@@ -83,7 +83,7 @@ func (d *desk) overtaken(r *read) (losses []loss) {
 func (d *desk) awaitReturn(h *Hold, due time.Time) {
 	if key, keyed := d.sub.laneOf(h); keyed && h.lane != laneless && h.attachment == d.sub.attached() {
 		d.lanes.Away(key, h.delivery.Position, due, h.stage == returning)
-		d.nudgeWatch(time.Now().Add(comeBack))
+		d.nudgeWatch(time.Now().Add(d.comeBack()))
 	}
 }
 

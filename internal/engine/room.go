@@ -112,7 +112,7 @@ func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 		yielded = append(yielded, sentBack{hold: h, due: now.Add(yieldFor), refund: true})
 	}
 	d.nextYield = now.Add(yieldFor)
-	return now.Add(comeBack), yielded
+	return now.Add(d.comeBack()), yielded
 }
 
 // free releases hs, with the lock held, and returns what the limiter is to be

@@ -75,11 +75,11 @@ func (d *desk) look(now time.Time) (seen sighting, next time.Time) {
 		soonest(now.Add(d.sub.Timeout)) // of what may start in the meantime
 	}
 	if d.lanes.AwayCount() > 0 {
-		if !d.asking.IsZero() && now.Sub(d.asking) >= comeBack {
+		if !d.asking.IsZero() && now.Sub(d.asking) >= d.comeBack() {
 			d.clear(now)
 			d.rouse()
 		}
-		soonest(now.Add(comeBack))
+		soonest(now.Add(d.comeBack()))
 	}
 	d.watchWakes = next
 	return seen, next
