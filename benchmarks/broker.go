@@ -20,7 +20,17 @@ type broker interface {
 type env struct {
 	redis *redisServer
 	nats  *natsServer
+
+	// payload is the size of the trial's events. Raw clients read fewer at once of
+	// large ones, as one who knows them would; the bus finds out by itself.
+	payload int
 }
+
+// ahead is how many events of the trial's size are worth reading ahead, and no
+// more than most.
+func (e env) ahead(most int) int { return min(max(aheadBytes/e.payload, 8), most) }
+
+const aheadBytes = 8 << 20
 
 // startBrokers starts those that the targets need.
 func startBrokers(ctx context.Context, ts []target) (e env, err error) {

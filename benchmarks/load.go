@@ -8,6 +8,9 @@ import (
 
 const batchSize = 100
 
+// batchOf is how many large events go into a batch: no more than 4 MiB of them.
+func batchOf(payload int) int { return max(min(batchSize, 4<<20/payload), 1) }
+
 // A load is what is published in a trial.
 type load struct {
 	bus     bus
@@ -27,14 +30,15 @@ func (l load) single(ctx context.Context, goroutines, n int) error {
 	return share(goroutines, n, func(int) error { return l.bus.publish(ctx, l.payload) })
 }
 
-// batches publishes n events, 100 per call.
+// batches publishes n events, 100 per call, or fewer large ones.
 func (l load) batches(ctx context.Context, goroutines, n int) error {
-	payloads := make([][]byte, batchSize)
+	size := batchOf(len(l.payload))
+	payloads := make([][]byte, size)
 	for i := range payloads {
 		payloads[i] = l.payload
 	}
-	return share(goroutines, (n+batchSize-1)/batchSize, func(i int) error {
-		return l.bus.publishBatch(ctx, payloads[:min(batchSize, n-i*batchSize)])
+	return share(goroutines, (n+size-1)/size, func(i int) error {
+		return l.bus.publishBatch(ctx, payloads[:min(size, n-i*size)])
 	})
 }
 

@@ -69,8 +69,14 @@ func (s *natsServer) start(ctx context.Context) error {
 	}
 	s.url = "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	s.monitor = "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(page))
+	// The bus bounds its streams, and the server reserves what they are bounded by.
+	config := fmt.Sprintf("jetstream { store_dir: %q, max_file_store: 8TB }\n", filepath.Join(s.dir, "data"))
+	file := filepath.Join(s.dir, "config")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return err
+	}
 	s.cmd = exec.Command(path, //nolint:noctx // it ends by stop
-		"-a", "127.0.0.1", "-p", strconv.Itoa(port), "-m", strconv.Itoa(page), "-js", "-sd", s.dir, "-l", filepath.Join(s.dir, "log"))
+		"-c", file, "-a", "127.0.0.1", "-p", strconv.Itoa(port), "-m", strconv.Itoa(page), "-l", filepath.Join(s.dir, "log"))
 	if err := s.cmd.Start(); err != nil {
 		s.cmd = nil
 		return err

@@ -35,7 +35,7 @@ const (
 	quickCells   = "pub/1,pub/32,batch/1,con/1,con/16,e2e/16"
 	mostEvents   = 200_000   // what every target can hold
 	leastEvents  = 1000      // in a trial
-	mostBytes    = 256 << 20 // in a trial
+	mostBytes    = 512 << 20 // in a trial
 )
 
 func parsePlan(args []string, out io.Writer) (plan, error) {

@@ -17,6 +17,7 @@ type rawNATSBus struct {
 	conn     *natsgo.Conn
 	js       jetstream.JetStream
 	consumer jetstream.Consumer
+	ahead    int // messages of one pull
 }
 
 var (
@@ -27,7 +28,7 @@ var (
 const (
 	natsSubject = "orders"
 	natsDurable = "billing"
-	natsAhead   = 1000 // messages of one pull; the default is 500
+	natsAhead   = 1000 // messages of one pull, at most; the default is 500
 )
 
 func openRawNATS(ctx context.Context, e env) (bus, error) {
@@ -35,7 +36,7 @@ func openRawNATS(ctx context.Context, e env) (bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &rawNATSBus{server: e.nats, conn: conn}
+	b := &rawNATSBus{server: e.nats, conn: conn, ahead: e.ahead(natsAhead)}
 	if b.js, err = jetstream.New(conn); err == nil {
 		b.consumer, err = makeDurable(ctx, b.js, natsSubject)
 	}
@@ -119,9 +120,9 @@ func (b *rawNATSBus) attach(ctx context.Context, consumer jetstream.Consumer, co
 	}
 	callback, leave := one, func() {}
 	if concurrency > 1 {
-		callback, leave = fanOut(concurrency, one)
+		callback, leave = fanOut(concurrency, b.ahead, one)
 	}
-	consuming, err := consumer.Consume(callback, jetstream.PullMaxMessages(natsAhead))
+	consuming, err := consumer.Consume(callback, jetstream.PullMaxMessages(b.ahead))
 	if err != nil {
 		leave()
 		return nil, err
@@ -135,8 +136,8 @@ func (b *rawNATSBus) attach(ctx context.Context, consumer jetstream.Consumer, co
 }
 
 // fanOut hands what it gets to workers.
-func fanOut(workers int, work func(jetstream.Msg)) (callback func(jetstream.Msg), leave func()) {
-	messages, ended := make(chan jetstream.Msg, natsAhead), make(chan struct{})
+func fanOut(workers, ahead int, work func(jetstream.Msg)) (callback func(jetstream.Msg), leave func()) {
+	messages, ended := make(chan jetstream.Msg, ahead), make(chan struct{})
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() {

@@ -18,6 +18,7 @@ import (
 // acknowledged by one XACK when the last handler has returned.
 type rawRedisBus struct {
 	client *redis.Client
+	count  int // messages of one read
 	topics int // besides the first
 }
 
@@ -27,13 +28,13 @@ var (
 )
 
 const (
-	rawCount = 256 // messages of one read
+	rawCount = 256 // messages of one read, at most
 	rawField = "p"
 	rawBlock = 100 * time.Millisecond
 )
 
 func openRawRedis(ctx context.Context, e env) (bus, error) {
-	b := &rawRedisBus{client: newRedisClient(e.redis.addr)}
+	b := &rawRedisBus{client: newRedisClient(e.redis.addr), count: e.ahead(rawCount)}
 	return b, makeGroup(ctx, b.client, redisStream)
 }
 
@@ -111,7 +112,7 @@ func (b *rawRedisBus) attach(ctx context.Context, stream string, concurrency int
 
 func (b *rawRedisBus) read(ctx context.Context, stream string, concurrency int, reads chan<- *rawRead) error {
 	args := &redis.XReadGroupArgs{
-		Group: redisGroup, Consumer: "c1", Streams: []string{stream, ">"}, Count: rawCount, Block: rawBlock,
+		Group: redisGroup, Consumer: "c1", Streams: []string{stream, ">"}, Count: int64(b.count), Block: rawBlock,
 	}
 	for ctx.Err() == nil {
 		streams, err := b.client.XReadGroup(context.WithoutCancel(ctx), args).Result()

@@ -81,7 +81,9 @@ func (s *suite) try(ctx context.Context, run int, c cell, t target, rate map[pla
 	p := place{t.name, c}
 	payload := cmp.Or(c.payload, s.plan.payload)
 	n := s.plan.events(c, payload, rate[p])
-	o, err := trial{s.env, s.env.meter(t, s.profile), t, c, n, payload}.run(ctx)
+	env := s.env
+	env.payload = payload
+	o, err := trial{env, env.meter(t, s.profile), t, c, n, payload}.run(ctx)
 	if err == nil && o.unsettled > 0 {
 		err = fmt.Errorf("%d events are not settled", o.unsettled)
 	}

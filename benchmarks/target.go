@@ -18,6 +18,9 @@ type target struct {
 
 // does reports whether a cell means something for the target.
 func (t target) does(c cell) bool {
+	if c.payload > 0 && t.base == rawChannel {
+		return false // a channel passes on what it is given, whatever its size
+	}
 	switch c.op {
 	case opTopics:
 		return t.kind != peer && t.base != rawChannel || t.name == "eventbus-mem"
