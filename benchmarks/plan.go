@@ -111,7 +111,11 @@ func (p plan) events(c cell, payload int, rate float64) int {
 	case opMemory:
 		return c.n << 20 / payload
 	}
-	n := min(max(int(rate*p.budget.Seconds()), leastEvents), p.most)
+	budget := p.budget
+	if c.op == opConsume && rate > 20_000 {
+		budget = max(2*budget, 200*time.Millisecond) // so that what is read ahead when the count begins matters little
+	}
+	n := min(max(int(rate*budget.Seconds()), leastEvents), p.most)
 	return max(min(n, mostBytes/payload), batchSize)
 }
 
