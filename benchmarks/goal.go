@@ -108,9 +108,9 @@ func (r report) judgeOne(g goal) (f finding, ok bool) {
 		if !ok {
 			continue
 		}
-		f.peers = append(f.peers, fmt.Sprintf("%s %sx (%s)", p.name, short(s.median), g.measure.bound(p.required)))
+		f.peers = append(f.peers, fmt.Sprintf("%s %.3gx (%s)", p.name, s.median, g.measure.bound(p.required)))
 		if !g.measure.reaches(s.median, p.required) {
-			f.Missed = append(f.Missed, fmt.Sprintf("%sx %s", short(s.median), p.name))
+			f.Missed = append(f.Missed, fmt.Sprintf("%.3gx %s", s.median, p.name))
 		}
 	}
 	if g.allocs > 0 && f.Allocs > g.allocs+0.05 {
