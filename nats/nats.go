@@ -203,8 +203,9 @@ func (b *Backend) Limits() backend.Limits {
 
 // late is how long after it was due something may come. Where more than 1,024
 // messages of a group are held or delayed, the server looks for what is due only
-// when no acknowledgement waits to be read, ten times a second: a busy group can
-// be seconds late. It states no bound.
+// when no acknowledgement waits to be read, ten times a second, and then at all of
+// them: with 20,000 of them and as many acknowledged in a second, a second late is
+// usual, and four are seen. It states no bound.
 const late = 5 * time.Second
 
 // headerRoom is what headers of the allowed size may take when all of them have

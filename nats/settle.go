@@ -45,8 +45,31 @@ func (s *source) Ack(ctx context.Context, ds []backend.Delivery) error {
 	})
 }
 
+// delayPause is the least time between two calls of Delay. With each the server
+// puts off by 10 ms to look for what is due: if they came without a pause, nothing
+// would ever come back.
+const delayPause = 25 * time.Millisecond
+
+// pause waits for the turn of a call of Delay.
+func (s *source) pause(ctx context.Context) {
+	now := time.Now()
+	s.pausing.Lock()
+	turn := s.nextDelay
+	if turn.Before(now) {
+		turn = now
+	}
+	s.nextDelay = turn.Add(delayPause)
+	s.pausing.Unlock()
+	if wait := turn.Sub(now); wait > 0 {
+		s.sleep(ctx, wait)
+	}
+}
+
 // Delay implements [backend.Delayer].
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
+	if len(ds) > 0 {
+		s.pause(ctx)
+	}
 	return s.settle(ctx, settling{
 		op: "delay", n: len(ds), fenced: true,
 		at: func(i int) *backend.Delivery { return &ds[i].Delivery },

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 
@@ -26,6 +27,9 @@ type source struct {
 	reading sync.Mutex // held during Receive
 	pulls   pulls
 	failed  bool // the last Receive did
+
+	pausing   sync.Mutex
+	nextDelay time.Time // not before
 }
 
 var (
