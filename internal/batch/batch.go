@@ -13,8 +13,7 @@ import (
 // its flushes. Its methods are safe for concurrent use and never block.
 //
 // Its goroutine comes with the first flush, stays a second for the next, as a
-// warm stack is worth more than a new one, and is gone after Wait. Who adds one
-// item at a time needs none of it: see Run.
+// warm stack is worth more than a new one, and is gone after Wait.
 type Group[T any] struct {
 	flush func([]T)
 	loop  func() // run, kept so that starting it allocates nothing
@@ -28,8 +27,6 @@ type Group[T any] struct {
 	timer *time.Timer // one for all batches
 	busy  bool        // run is under way
 	idle  bool        // and waits for more to do
-	taken bool        // Run flushes
-	one   [1]T        // what it flushes
 	more  chan struct{}
 	ends  int        // calls of Wait: run is not to stay
 	quiet *sync.Cond // busy has ended
@@ -64,40 +61,6 @@ func (g *Group[T]) Add(item T) {
 	}
 }
 
-// Run flushes item at once, alone and in the caller's goroutine, unless a flush is
-// under way or something is gathered; it reports whether it did. So whoever comes
-// when there is nobody to share with pays for no goroutine.
-func (g *Group[T]) Run(item T) bool {
-	if !g.enter(item) {
-		return false
-	}
-	defer g.exit()
-	g.flush(g.one[:])
-	return true
-}
-
-func (g *Group[T]) enter(item T) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.taken || g.busy && !g.idle || len(g.items) > 0 || g.ends > 0 {
-		return false
-	}
-	g.taken, g.one[0] = true, item
-	return true
-}
-
-// exit lets others go on, who have come meanwhile.
-func (g *Group[T]) exit() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var none T
-	g.taken, g.one[0] = false, none
-	if g.due {
-		g.start()
-	}
-	g.quiet.Broadcast()
-}
-
 // Flush ends the wait for what is gathered now. It does not wait for the flush.
 func (g *Group[T]) Flush() {
 	g.mu.Lock()
@@ -110,7 +73,6 @@ func (g *Group[T]) Flush() {
 func (g *Group[T]) start() {
 	g.due = true
 	switch {
-	case g.taken: // exit starts it
 	case !g.busy:
 		g.busy = true
 		go g.loop()
@@ -130,7 +92,7 @@ func (g *Group[T]) Wait() {
 	defer g.mu.Unlock()
 	g.ends++
 	defer func() { g.ends-- }()
-	for g.busy || g.taken || len(g.items) > 0 {
+	for g.busy || len(g.items) > 0 {
 		if len(g.items) > 0 {
 			g.start()
 		} else if g.idle {
@@ -177,8 +139,8 @@ func (g *Group[T]) run() {
 func (g *Group[T]) take() (batch []T, stop bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.taken || !g.due || len(g.items) == 0 {
-		g.due = g.taken && g.due // then exit comes back to it
+	if !g.due || len(g.items) == 0 {
+		g.due = false
 		g.idle = g.ends == 0
 		if !g.idle {
 			g.end()
