@@ -16,10 +16,12 @@ type plan struct {
 	cells   []cell
 	runs    int           // that count; one more before them warms up
 	budget  time.Duration // of one trial
-	most    int           // events in one trial
-	payload int           // bytes
+	least   int           // events in one trial
+	most    int
+	payload int // bytes
 
 	latency time.Duration // how long events are published in a lat cell
+	within  time.Duration // no run begins that would end later, but the first; 0: all begin
 	curves  bool
 
 	list                     bool
@@ -34,7 +36,7 @@ const (
 	defaultCells = "pub/1,pub/32,batch/1,con/1,con/16,con/256,e2e/16,con/16@16K,lat/500"
 	quickCells   = "pub/1,pub/32,batch/1,con/1,con/16,e2e/16"
 	mostEvents   = 200_000   // what every target can hold
-	leastEvents  = 1000      // in a trial
+	leastEvents  = 1000      // in a trial, but for quick ones
 	mostBytes    = 512 << 20 // in a trial
 )
 
@@ -50,7 +52,7 @@ func parsePlan(args []string, out io.Writer) (plan, error) {
 	f.DurationVar(&p.budget, "budget", 200*time.Millisecond, "aim for this long per trial: the number of events follows the rate")
 	f.IntVar(&p.most, "n", mostEvents, "at most this many events per trial")
 	f.IntVar(&p.payload, "payload", 256, "bytes of payload")
-	f.BoolVar(&quick, "quick", false, "5 runs of 50 ms per trial, and of the smaller cells: under a minute")
+	f.BoolVar(&quick, "quick", false, "runs of 50 ms per trial, of the smaller cells, as many as fit into 50 s, 7 at most")
 	f.BoolVar(&curves, "curves", false, "how cost grows: 3 runs of other cells, without peers")
 	f.StringVar(&p.from, "from", "", "run nothing, take the results from this file")
 	f.StringVar(&p.doc, "doc", "", "put the tables into this file, between the comments that mark their place")
@@ -62,11 +64,11 @@ func parsePlan(args []string, out io.Writer) (plan, error) {
 	if err := f.Parse(args); err != nil {
 		return p, err
 	}
-	p.latency = time.Second
+	p.latency, p.least = time.Second, leastEvents
 	if quick {
-		p.latency = 200 * time.Millisecond
+		p.latency, p.least = 200*time.Millisecond, leastEvents/2
 		if !given(f, "runs") {
-			p.runs = 5
+			p.runs, p.within = 7, 50*time.Second
 		}
 		if !given(f, "budget") {
 			p.budget = 50 * time.Millisecond
@@ -112,10 +114,10 @@ func (p plan) events(c cell, payload int, rate float64) int {
 		return c.n << 20 / payload
 	}
 	budget := p.budget
-	if c.op == opConsume && rate > 20_000 {
-		budget = max(2*budget, 200*time.Millisecond) // so that what is read ahead when the count begins matters little
+	if c.op == opConsume && rate > 50_000 {
+		budget = max(2*budget, 120*time.Millisecond) // so that what is read ahead when the count begins matters little
 	}
-	n := min(max(int(rate*budget.Seconds()), leastEvents), p.most)
+	n := min(max(int(rate*budget.Seconds()), p.least), p.most)
 	return max(min(n, mostBytes/payload), batchSize)
 }
 

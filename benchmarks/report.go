@@ -27,6 +27,9 @@ func newReport(p plan, results []result, took time.Duration) report {
 		Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0), Payload: p.payload, Runs: p.runs,
 		Took: took.Round(time.Second).String(), Ended: time.Now().UTC(), Results: results,
 	}
+	for _, x := range results {
+		r.Runs = min(p.runs, max(x.Run, 1)) // the last: there may have been no time for all
+	}
 	r.Goals = r.judge()
 	return r
 }

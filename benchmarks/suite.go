@@ -47,7 +47,7 @@ func (s *suite) run(ctx context.Context) (failure error) {
 	began := time.Now()
 	var failed []error
 	rate := map[place]float64{} // the last one sets the number of events
-	for run := 0; run <= s.plan.runs && ctx.Err() == nil; run++ {
+	for run := 0; run <= s.plan.runs && ctx.Err() == nil && (run <= 1 || s.hasTime(began, run)); run++ {
 		for _, c := range s.plan.cells {
 			for _, t := range s.plan.targets {
 				if !t.does(c) {
@@ -68,6 +68,12 @@ func (s *suite) run(ctx context.Context) (failure error) {
 	}
 	s.took = time.Since(began)
 	return errors.Join(append(failed, ctx.Err())...)
+}
+
+// hasTime reports whether one more run fits into the plan, after so many.
+func (s *suite) hasTime(began time.Time, runs int) bool {
+	took := time.Since(began)
+	return s.plan.within == 0 || took+took/time.Duration(runs) < s.plan.within
 }
 
 func about(err error, run int, t target, c cell) error {
