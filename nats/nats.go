@@ -44,8 +44,9 @@ type Options struct {
 	OnceWindow time.Duration
 
 	// MaxBytes bounds each new stream; more is refused with [backend.ErrFull]
-	// until what every group has settled is purged. 1 GiB if zero: JetStream
-	// reserves nothing for a stream without a bound, and then fills its disk.
+	// until what every group has settled is purged. 256 MiB if zero: JetStream
+	// sets that much of its storage aside for each, dead letters included; a
+	// stream without a bound would fill its disk.
 	MaxBytes int64
 
 	// MaxMessages bounds each new stream likewise, by the number of messages; no
@@ -73,7 +74,7 @@ type TopicOptions struct {
 const (
 	lineCount  = 16              // calls with messages that run at the same time, and others
 	answer     = 5 * time.Second // how long a call waits, if its context does not end before
-	defaultMax = 1 << 30
+	defaultMax = 256 << 20
 )
 
 // A Backend is a bus on one NATS system.

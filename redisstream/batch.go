@@ -109,6 +109,10 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 		d.Position = mem.Text(appendPosition(position[:0], e.id))
 		d.Err = e.read(&mem, &d.Message)
 	}
+	clear(b.entries) // they keep what they lie in alive
+	if cap(b.reply.raw) > keepReply {
+		b.reply = reply{}
+	}
 	return ds
 }
 

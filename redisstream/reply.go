@@ -60,11 +60,15 @@ func (r *reply) ReadFrom(src io.Reader) (int64, error) {
 	}
 }
 
-const keepReply = 1 << 20 // the largest buffer that is kept for the next reply
+const (
+	keepReply  = 8 << 20  // the largest buffer that is kept for the next reply
+	smallReply = 64 << 10 // one that is kept although the last reply was much smaller
+)
 
-// empty returns a reply that uses r's memory. What was parsed from r is void.
+// empty returns one without a reply, with the same memory: unless that is large,
+// and the last reply needed little of it. What was parsed from r is void.
 func (r *reply) empty() reply {
-	if cap(r.raw) > keepReply {
+	if size := cap(r.raw); size > keepReply || size > smallReply && len(r.raw) < size/8 {
 		return reply{}
 	}
 	return reply{raw: r.raw[:0]}
