@@ -49,7 +49,11 @@ func TestCells(t *testing.T) {
 			require.Equal(t, []string{"B2 on NATS: a reason"}, why)
 		}
 	}
-	r, err := read(head + "| A1 a | x | pass |\n")
+	r, err := read(head + "| A1 a | x | pass |\n\n| law | promise | nats-failover |\n|--|--|--|\n| A1 a | x | fail |\n")
+	require.NoError(t, err)
+	require.Equal(t, []string{"nats"}, r.backends)
+	require.Equal(t, map[string]string{"nats": "pass", "nats-failover": "fail"}, r.laws["A1 a"])
+	r, err = read(head + "| A1 a | x | pass |\n")
 	require.NoError(t, err)
 	_, _, err = p.on(r, "nats")
 	require.EqualError(t, err, `docs/CONFORMANCE.md: no law "B2 b", on which rests: it holds`)

@@ -19,7 +19,7 @@ var weakerLine = regexp.MustCompile(`^- (\S+ \S+ on \S+) is weaker: (.*)$`)
 
 func read(text string) (*report, error) {
 	r := &report{laws: map[string]map[string]string{}, why: map[string]string{}}
-	var columns []string
+	var columns, all []string // of the table that is read, and of each: suites of some of the laws have their own
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if m := weakerLine.FindStringSubmatch(line); m != nil {
@@ -30,10 +30,13 @@ func read(text string) (*report, error) {
 		case len(cells) < 3 || strings.HasPrefix(cells[0], "--"):
 		case cells[0] == "law":
 			columns = cells[2:]
+			all = append(all, columns...)
 		case len(cells) != len(columns)+2:
 			return nil, fmt.Errorf("a line of %d cells, where there are %d backends: %s", len(cells), len(columns), line)
 		default:
-			r.laws[cells[0]] = map[string]string{}
+			if r.laws[cells[0]] == nil {
+				r.laws[cells[0]] = map[string]string{}
+			}
 			for i, backend := range columns {
 				r.laws[cells[0]][backend] = cells[i+2]
 			}
@@ -43,7 +46,7 @@ func read(text string) (*report, error) {
 		return nil, errors.New("it shows no laws")
 	}
 	for _, backend := range order {
-		if slices.Contains(columns, backend) {
+		if slices.Contains(all, backend) {
 			r.backends = append(r.backends, backend)
 		}
 	}
