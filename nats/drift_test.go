@@ -64,7 +64,7 @@ func TestStreamOfOtherSize(t *testing.T) {
 	}{
 		"replicas":  {nats.Options{Replicas: 3}, func(*jetstream.StreamConfig) {}, "replicas is 1, not 3"},
 		"storage":   {nats.Options{}, func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "storage is Memory, not File"},
-		"max bytes": {nats.Options{}, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }, "max bytes is 1048576, not 1073741824"},
+		"max bytes": {nats.Options{}, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }, "max bytes is 1048576, not 268435456"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

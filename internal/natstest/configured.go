@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -27,14 +28,33 @@ func StartConfigured(t testing.TB, text string) *Server {
 func (s *Server) Configure(text string) {
 	s.t.Helper()
 	s.Kill()
-	if err := os.WriteFile(filepath.Join(s.dir, "nats.conf"), []byte(text), 0o600); err != nil {
-		s.t.Fatalf("natstest: %v", err)
-	}
+	s.write(text)
 	s.start()
 	for deadline := time.Now().Add(startLimit); !s.greets(); <-time.After(10 * time.Millisecond) {
 		if !s.alive() || time.Now().After(deadline) {
 			s.t.Fatalf("natstest: the server on port %d does not serve; its log:\n%s", s.port, s.tail())
 		}
+	}
+}
+
+// Reload lets a server that was started with [StartConfigured] go on with another
+// text. What changes and what does not is the server's to say.
+func (s *Server) Reload(text string) {
+	s.t.Helper()
+	s.write(text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		s.t.Fatalf("natstest: %v", err)
+	}
+}
+
+// write writes the file. Its name stands there too, since no reload may change it.
+func (s *Server) write(text string) {
+	s.t.Helper()
+	text = "server_name: " + s.name + "\n" + text
+	if err := os.WriteFile(filepath.Join(s.dir, "nats.conf"), []byte(text), 0o600); err != nil {
+		s.t.Fatalf("natstest: %v", err)
 	}
 }
 

@@ -1,0 +1,71 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/nats"
+)
+
+// without is a server's configuration whose only user may not publish on one
+// subject.
+func without(subject string) string {
+	return fmt.Sprintf("authorization { users: [ {user: u, password: p, permissions: {publish: {allow: \">\", deny: [%q]}}} ] }\n", subject)
+}
+
+// A right that is taken away while a program runs is told as denied, within
+// seconds and not at the end of a call's time; when it is given back everything
+// goes on.
+func TestRightsLost(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, subject string
+		use           func(ctx context.Context, b *nats.Backend, s backend.Source) error
+	}{
+		{"pull", "$JS.API.CONSUMER.MSG.NEXT.>", func(ctx context.Context, _ *nats.Backend, s backend.Source) error {
+			_, err := s.Receive(ctx, 10)
+			return err
+		}},
+		{"publish", "bus.>", func(ctx context.Context, b *nats.Backend, _ backend.Source) error {
+			return backend.ErrorAt(b.Publish(ctx, []*backend.Message{{Topic: topic}}), 0)
+		}},
+		{"ask", "$JS.API.STREAM.INFO.>", func(ctx context.Context, b *nats.Backend, _ backend.Source) error {
+			_, err := b.Read(ctx, topic, "", 10)
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			server := natstest.StartConfigured(t, without("nothing"))
+			u, err := url.Parse("nats://u:p@" + server.Addr())
+			require.NoError(t, err)
+			b, err := nats.Open(t.Context(), u)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+			s, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: time.Minute})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			require.NoError(t, c.use(ctx, b, s))
+
+			server.Reload(without(c.subject))
+			for err = nil; err == nil || !errors.Is(err, backend.ErrDenied); err = c.use(ctx, b, s) {
+				require.NoError(t, ctx.Err())
+			}
+			require.True(t, backend.NotStored(err))
+
+			server.Reload(without("nothing"))
+			for err = c.use(ctx, b, s); err != nil; err = c.use(ctx, b, s) {
+				require.NoError(t, ctx.Err())
+			}
+		})
+	}
+}
