@@ -129,6 +129,11 @@ type Limits struct {
 	// LooseAcks: without Config.ConfirmAcks, Ack returns when the
 	// acknowledgement is sent, not when the broker has confirmed it.
 	LooseAcks bool
+
+	// Prompt: Publish returns within 100 ms after its context is done, whatever
+	// the broker does. The bus then publishes in its caller's goroutine where
+	// nobody else does. A backend that wraps another has to state it itself.
+	Prompt bool
 }
 
 // LimitsOf returns the facts that b, or what it wraps, states.

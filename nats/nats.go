@@ -199,7 +199,7 @@ func (o Options) of(topic string) TopicOptions {
 
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: b.maxPayload(), OnceWindow: b.options.OnceWindow, LooseAcks: true, Late: late}
+	return backend.Limits{Payload: b.maxPayload(), OnceWindow: b.options.OnceWindow, LooseAcks: true, Late: late, Prompt: true}
 }
 
 // late is how long after it was due something may come. Where more than 1,024

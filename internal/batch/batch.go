@@ -13,23 +13,27 @@ import (
 // its flushes. Its methods are safe for concurrent use and never block.
 //
 // Its goroutine comes with the first flush, stays a second for the next, as a
-// warm stack is worth more than a new one, and is gone after Wait.
+// warm stack is worth more than a new one, and is gone after Wait. Who adds one
+// item at a time needs none of it: see Run.
 type Group[T any] struct {
 	flush func([]T)
 	loop  func() // run, kept so that starting it allocates nothing
 	max   int
 	wait  time.Duration
 
-	mu    sync.Mutex
-	items []T
-	spare []T         // the memory of the batch before
-	due   bool        // what is gathered is not to wait any longer
-	timer *time.Timer // one for all batches
-	busy  bool        // run is under way
-	idle  bool        // and waits for more to do
-	more  chan struct{}
-	ends  int        // calls of Wait: run is not to stay
-	quiet *sync.Cond // busy has ended
+	mu      sync.Mutex
+	items   []T
+	spare   []T         // the memory of the batch before
+	due     bool        // what is gathered is not to wait any longer
+	timer   *time.Timer // one for all batches
+	busy    bool        // run is under way
+	idle    bool        // and waits for more to do
+	taken   bool        // Run flushes
+	one     [1]T        // what it flushes
+	several bool        // the batch before had more than one item
+	more    chan struct{}
+	ends    int        // calls of Wait: run is not to stay
+	quiet   *sync.Cond // busy has ended
 }
 
 // stay is how long run waits for more to do.
@@ -61,6 +65,41 @@ func (g *Group[T]) Add(item T) {
 	}
 }
 
+// Run flushes item at once, alone and in the caller's goroutine, unless a flush is
+// under way, something is gathered, or the last batch was shared; it reports
+// whether it did. So whoever comes when there is nobody to share with pays for no
+// goroutine, and those who are many go on sharing.
+func (g *Group[T]) Run(item T) bool {
+	if !g.enter(item) {
+		return false
+	}
+	defer g.exit()
+	g.flush(g.one[:])
+	return true
+}
+
+func (g *Group[T]) enter(item T) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.taken || g.busy && !g.idle || len(g.items) > 0 || g.several || g.ends > 0 {
+		return false
+	}
+	g.taken, g.one[0] = true, item
+	return true
+}
+
+// exit lets others go on, who have come meanwhile.
+func (g *Group[T]) exit() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var none T
+	g.taken, g.one[0] = false, none
+	if g.due {
+		g.start()
+	}
+	g.quiet.Broadcast()
+}
+
 // Flush ends the wait for what is gathered now. It does not wait for the flush.
 func (g *Group[T]) Flush() {
 	g.mu.Lock()
@@ -73,6 +112,7 @@ func (g *Group[T]) Flush() {
 func (g *Group[T]) start() {
 	g.due = true
 	switch {
+	case g.taken: // exit starts it
 	case !g.busy:
 		g.busy = true
 		go g.loop()
@@ -92,7 +132,7 @@ func (g *Group[T]) Wait() {
 	defer g.mu.Unlock()
 	g.ends++
 	defer func() { g.ends-- }()
-	for g.busy || len(g.items) > 0 {
+	for g.busy || g.taken || len(g.items) > 0 {
 		if len(g.items) > 0 {
 			g.start()
 		} else if g.idle {
@@ -139,8 +179,8 @@ func (g *Group[T]) run() {
 func (g *Group[T]) take() (batch []T, stop bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.due || len(g.items) == 0 {
-		g.due = false
+	if g.taken || !g.due || len(g.items) == 0 {
+		g.due = g.taken && g.due // then exit comes back to it
 		g.idle = g.ends == 0
 		if !g.idle {
 			g.end()
@@ -148,6 +188,7 @@ func (g *Group[T]) take() (batch []T, stop bool) {
 		return nil, !g.idle
 	}
 	n := min(len(g.items), g.max)
+	g.several = n > 1
 	batch = g.items[:n:n]
 	g.items = append(g.spare[:0], g.items[n:]...)
 	g.spare = nil

@@ -149,3 +149,105 @@ func TestGoroutineStaysAWhile(t *testing.T) {
 		time.Sleep(2 * time.Second)
 	})
 }
+
+// Run flushes in the caller's goroutine, and at once, where nobody else does.
+func TestRunAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := recorder{hold: time.Second}
+		g := batch.New(10, 0, r.flush)
+		for i := range 3 {
+			start := time.Now()
+			require.True(t, g.Run(i))
+			require.Equal(t, time.Second, time.Since(start))
+		}
+		require.Equal(t, []int{1, 1, 1}, r.sized())
+		g.Wait()
+	})
+}
+
+// Run does not flush beside another flush, be it its own or that of Add; what is
+// added meanwhile is flushed after it.
+func TestRunBesideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := recorder{hold: time.Second}
+		g := batch.New(10, 0, r.flush)
+		go g.Run(1)
+		synctest.Wait()
+		require.False(t, g.Run(2))
+		g.Add(3)
+		g.Add(4)
+		require.False(t, g.Run(5))
+		time.Sleep(time.Second)
+		synctest.Wait() // the flush of 3 and 4 is under way
+		require.False(t, g.Run(6))
+		g.Wait()
+		_, items, at := r.seen()
+		require.Equal(t, []int{1, 3, 4}, items)
+		require.Equal(t, time.Second, at[1].Sub(at[0]))
+		require.False(t, g.Run(7), "the last flush was shared")
+		g.Add(7)
+		g.Wait()
+		require.True(t, g.Run(8))
+	})
+}
+
+// Wait waits for Run, and for what was added during it.
+func TestWaitForRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := recorder{hold: time.Second}
+		g := batch.New(10, 0, r.flush)
+		g.Add(0)
+		time.Sleep(1500 * time.Millisecond) // its goroutine is there, and idle
+		start := time.Now()
+		go g.Run(1)
+		synctest.Wait()
+		go func() { g.Add(2) }()
+		g.Wait()
+		require.Equal(t, 2*time.Second, time.Since(start))
+		require.Equal(t, []int{1, 1, 1}, r.sized())
+	})
+}
+
+// A flush that panics leaves the group usable.
+func TestRunPanics(t *testing.T) {
+	bad := true
+	g := batch.New(10, 0, func([]int) {
+		if bad {
+			panic("bad")
+		}
+	})
+	require.Panics(t, func() { g.Run(1) })
+	bad = false
+	require.True(t, g.Run(2))
+}
+
+// Flushes never overlap, whoever makes them, and nothing is lost.
+func TestManyRun(t *testing.T) {
+	var mu sync.Mutex
+	var sum, flushes int
+	g := batch.New(7, 0, func(items []int) {
+		if !mu.TryLock() {
+			t.Error("two flushes at once")
+			return
+		}
+		defer mu.Unlock()
+		flushes++
+		for _, i := range items {
+			sum += i
+		}
+	})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range 2000 {
+				if i%3 == 0 || !g.Run(1) {
+					g.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	g.Wait()
+	require.Equal(t, 16000, sum)
+	require.NotZero(t, flushes)
+}

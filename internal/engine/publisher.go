@@ -17,10 +17,14 @@ import (
 // calls to the backend. What was certainly not stored it repeats, within the
 // time its caller has; an unknown outcome only where Once makes that safe.
 //
-// It starts one goroutine while there is something to write.
+// Who comes when nobody writes, writes itself, if the backend returns promptly
+// when it is told to: a hand-over to a goroutine and back costs more than the rest
+// of a call (docs/PERFORMANCE.md). One goroutine writes for those who come
+// meanwhile.
 type publisher struct {
 	backend  backend.Backend
 	limits   backend.Limits
+	prompt   bool
 	timeout  time.Duration // of one call; 0: none
 	pending  pending
 	queue    *batch.Group[*call]
@@ -30,6 +34,7 @@ type publisher struct {
 	payloads []byte // likewise
 	errs     []error
 	calling  sharedCtx // for the backend
+	owns     sharedCtx // the same, of callers that write themselves
 	done     context.Context
 	stop     context.CancelCauseFunc // fails what waits
 }
@@ -43,6 +48,9 @@ const (
 
 func newPublisher(b backend.Backend, o Options) *publisher {
 	p := &publisher{backend: b, limits: backend.LimitsOf(b), timeout: o.PublishTimeout}
+	if l, ok := b.(backend.Limited); ok { // not what it wraps
+		p.prompt = l.Limits().Prompt
+	}
 	p.pending.init(o)
 	p.calls.New = func() any { return &call{ended: make(chan struct{}, 1)} }
 	p.queue = batch.New(callsPerFlush, 0, p.flush)
@@ -54,6 +62,7 @@ func newPublisher(b backend.Backend, o Options) *publisher {
 // moment and know what can have been written.
 type call struct {
 	msgs  []*backend.Message
+	own   context.Context // of its caller, while that writes itself
 	ended chan struct{}
 	until time.Time // no repeat after this; zero: as long as the caller waits
 	timer *time.Timer
@@ -100,10 +109,21 @@ func (p *publisher) publish(ctx context.Context, msgs []*backend.Message) error 
 	if p.timeout > 0 {
 		c.until = start.Add(p.timeout)
 	}
-	p.queue.Add(c)
-	err := p.await(ctx, c)
-	p.pending.leave(len(msgs), bytes)
-	return err
+	defer p.pending.leave(len(msgs), bytes)
+	return p.store(ctx, c)
+}
+
+// store stores the messages of c: here, if nobody writes, or with what others
+// want stored.
+func (p *publisher) store(ctx context.Context, c *call) error {
+	if p.prompt {
+		c.own = ctx
+	}
+	if !p.prompt || !p.queue.Run(c) {
+		c.own = nil
+		p.queue.Add(c)
+	}
+	return p.await(ctx, c)
 }
 
 func (p *publisher) newCall(msgs []*backend.Message) *call {
@@ -126,6 +146,11 @@ func (p *publisher) await(ctx context.Context, c *call) error {
 // awaitEnd returns nil when c has ended, or why its caller leaves. It is done
 // with the timer of c then, as the next call may get both.
 func (p *publisher) awaitEnd(ctx context.Context, c *call) (reason error) {
+	select {
+	case <-c.ended:
+		return nil
+	default:
+	}
 	var late <-chan time.Time
 	if p.timeout > 0 {
 		wait := time.Until(c.until)
@@ -215,7 +240,7 @@ func (p *publisher) flush(batch []*call) {
 	for i := range p.messages {
 		p.pointers = append(p.pointers, &p.messages[i])
 	}
-	errs := p.write()
+	errs := p.write(batch[0].own)
 	next := 0
 	for _, c := range batch {
 		next += p.conclude(c, errs, next)
@@ -229,7 +254,8 @@ func (p *publisher) flush(batch []*call) {
 }
 
 // gather copies what is to be written: messages, since a backend fills them in,
-// and payloads, since a caller may leave and change them.
+// and payloads, since a caller may leave and change them; but not one that writes
+// itself.
 func (p *publisher) gather(c *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +264,11 @@ func (p *publisher) gather(c *call) {
 		return
 	}
 	for i, m := range c.msgs {
-		if c.states[i] == waiting {
+		switch {
+		case c.states[i] != waiting:
+		case c.own != nil:
+			p.messages = append(p.messages, *m)
+		default:
 			p.copyMessage(m)
 		}
 	}
@@ -257,18 +287,35 @@ func (p *publisher) copyMessage(m *backend.Message) {
 }
 
 // write stores p.pointers in as few calls as the limits allow and returns one
-// error for each.
-func (p *publisher) write() []error {
+// error for each. With own, the context of a caller that writes itself, it ends
+// with that.
+func (p *publisher) write(own context.Context) []error {
 	p.errs = p.errs[:0]
 	for rest := p.pointers; len(rest) > 0; {
 		n := p.portion(rest)
-		err := p.backend.Publish(p.calling.get(p.done, p.timeout), rest[:n:n])
+		err := p.writeSome(own, rest[:n:n])
 		for i := range n {
 			p.errs = append(p.errs, backend.ErrorAt(err, i))
 		}
 		rest = rest[n:]
 	}
 	return p.errs
+}
+
+func (p *publisher) writeSome(own context.Context, msgs []*backend.Message) error {
+	if own == nil {
+		return p.backend.Publish(p.calling.get(p.done, p.timeout), msgs)
+	}
+	if err := own.Err(); err != nil {
+		return notSent(err)
+	}
+	timeout := p.timeout - p.timeout/8 // as it may last an eighth longer
+	if own.Done() == nil {
+		return p.backend.Publish(p.owns.get(p.done, timeout), msgs)
+	}
+	ctx, release := p.owns.endingWith(own, p.done, timeout)
+	defer release()
+	return p.backend.Publish(ctx, msgs)
 }
 
 // portion is how many of msgs fit in one call.
@@ -301,7 +348,7 @@ func (p *publisher) conclude(c *call, errs []error, next int) (n int) {
 		if c.states[i] != waiting {
 			continue
 		}
-		err, written := errs[next+n], &p.messages[next+n]
+		err, written := p.because(c, errs[next+n]), &p.messages[next+n]
 		n++
 		c.errs[i] = outcomeAfter(c.errs[i], err)
 		switch {
@@ -316,10 +363,30 @@ func (p *publisher) conclude(c *call, errs []error, next int) (n int) {
 			c.states[i] = failed
 		}
 	}
+	c.own = nil
 	if !c.left && !(repeat && c.keepsOrder() && p.repeat(c)) {
 		c.ended <- struct{}{}
 	}
 	return n
+}
+
+// because adds to the error of a caller that writes itself why it was cut off, if
+// it was.
+func (p *publisher) because(c *call, err error) error {
+	if err == nil || c.own == nil {
+		return err
+	}
+	reason := c.own.Err()
+	if reason == nil && p.done.Err() != nil {
+		reason = context.Cause(p.done)
+	}
+	switch {
+	case reason == nil || errors.Is(err, reason):
+		return err
+	case backend.NotStored(err):
+		return notSent(fmt.Errorf("%w, last: %w", reason, err))
+	}
+	return unknown(fmt.Errorf("%w: %w", reason, err))
 }
 
 // outcomeAfter is what a message's last error says together with the one before:
@@ -388,5 +455,6 @@ func (p *publisher) close(ctx context.Context) error {
 	p.stop(backend.ErrClosed)
 	p.queue.Wait()
 	p.calling.end()
+	p.owns.end()
 	return err
 }

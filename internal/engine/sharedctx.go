@@ -29,6 +29,22 @@ func (s *sharedCtx) get(parent context.Context, timeout time.Duration) context.C
 	return s.ctx
 }
 
+// endingWith returns one that ends with own too. After release it is not used.
+func (s *sharedCtx) endingWith(own, parent context.Context, timeout time.Duration) (ctx context.Context, release func()) {
+	ctx = s.get(parent, timeout)
+	cancel := s.cancel
+	if cancel == nil {
+		ctx, cancel = context.WithCancel(parent)
+	}
+	stop := context.AfterFunc(own, cancel)
+	return ctx, func() {
+		if !stop() || s.cancel == nil { // the next gets another
+			cancel()
+			s.end()
+		}
+	}
+}
+
 // end frees what the context needs.
 func (s *sharedCtx) end() {
 	if s.cancel != nil {
