@@ -45,10 +45,11 @@ var weakerClustered = with(weakerAnywhere, map[string]string{
 	"M03-lag-truth": "what is unread is counted by the server that leads the group, which hears of what is stored a moment after it is",
 })
 
-// onCluster skips what wants three servers for one law, unless it is asked for: by
-// make conformance, or EVENTBUS_NATS_CLUSTER=1.
-func onCluster(t *testing.T) {
-	if os.Getenv("EVENTBUS_CONFORMANCE_OUT") == "" && os.Getenv("EVENTBUS_NATS_CLUSTER") == "" {
+// inFull skips what is more than the suite on one server, unless it is asked for: by
+// make conformance, or EVENTBUS_NATS_FULL=1. With the race detector, and all at
+// the same time, it is too much for a small machine.
+func inFull(t *testing.T) {
+	if os.Getenv("EVENTBUS_CONFORMANCE_OUT") == "" && os.Getenv("EVENTBUS_NATS_FULL") == "" {
 		t.Skip("runs with make conformance")
 	}
 }
@@ -70,6 +71,7 @@ func TestConformance(t *testing.T) {
 
 // All topics in one stream.
 func TestConformanceStream(t *testing.T) {
+	inFull(t)
 	single(t, "nats-stream", nats.Options{Stream: "events"}, natstest.Start)
 }
 
@@ -105,7 +107,7 @@ func clustered() nats.Options {
 // The laws share a cluster, each in a namespace of its own; those that crash it
 // have one of their own.
 func TestConformanceCluster(t *testing.T) {
-	onCluster(t)
+	inFull(t)
 	var r rig
 	places := make(chan struct{}, 24) // for laws on the shared cluster, which is three servers on one machine
 	shared := natstest.StartCluster(t)

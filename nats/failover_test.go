@@ -40,7 +40,7 @@ var throughFailover = map[string]string{
 // The leader of a law's stream stops once, when the first messages are stored,
 // and goes on later, believing that it leads.
 func TestConformanceFailover(t *testing.T) {
-	onCluster(t)
+	inFull(t)
 	var r rig
 	grace := map[string]time.Duration{}
 	for id := range throughFailover {

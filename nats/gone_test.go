@@ -64,9 +64,15 @@ func (p *place) subscribed(t *testing.T) (*eventbus.Bus, *log) {
 func (p *place) calm(t *testing.T) {
 	t.Helper()
 	const watched, most = 3, 20 // seconds; messages in each
-	before := p.conn.Stats().OutMsgs
-	time.Sleep(watched * time.Second)
-	require.LessOrEqual(t, p.conn.Stats().OutMsgs-before, uint64(watched*most), "messages to the server in %d s", watched)
+	var sent uint64
+	for range 4 { // what is settled late is sent too
+		before := p.conn.Stats().OutMsgs
+		time.Sleep(watched * time.Second)
+		if sent = p.conn.Stats().OutMsgs - before; sent <= watched*most {
+			return
+		}
+	}
+	t.Fatalf("%d messages to the server in %d s, and as many before", sent, watched)
 }
 
 const heals = 20 * time.Second
