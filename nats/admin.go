@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -135,18 +136,26 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 				return err
 			}
 		}
+		if err := b.ask(ctx, "STREAM.PURGE."+p.stream, jetstream.StreamPurgeRequest{Subject: p.subject}, nil); err != nil {
+			return err
+		}
 		groups, err := b.groups(ctx, p)
 		if err != nil {
-			return err
+			return halfDone(err)
 		}
 		for _, group := range groups {
 			err := b.deleteGroup(ctx, p, group)
 			if err != nil && !isCode(err, jetstream.JSErrCodeConsumerNotFound) {
-				return err
+				return halfDone(err)
 			}
 		}
-		return b.ask(ctx, "STREAM.PURGE."+p.stream, jetstream.StreamPurgeRequest{Subject: p.subject}, nil)
+		return nil
 	})
+}
+
+// halfDone is the error of a change of which a part has been made.
+func halfDone(err error) error {
+	return fmt.Errorf("%w: a part is done: %w", backend.ErrUnknownOutcome, err)
 }
 
 // DeleteGroup implements [backend.Admin].
@@ -173,12 +182,18 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 		if err != nil {
 			return err
 		}
+		if err := beyond(start, state.LastSeq); err != nil {
+			return err
+		}
 		if err := begin(&info.Config, start, lastSeq{state.LastSeq, true}); err != nil {
 			return err
 		}
 		if err := b.deleteGroup(ctx, p, group); err != nil {
 			return err
 		}
-		return b.newConsumer(ctx, p, info.Config)
+		if err := b.newConsumer(ctx, p, info.Config); err != nil {
+			return fmt.Errorf("the group is deleted, and not made again: %w", halfDone(err))
+		}
+		return nil
 	})
 }

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -191,4 +192,13 @@ func TestAnswersArePlain(t *testing.T) {
 	seq, ok := plainAck(answer.Data, "bus=a+b")
 	require.True(t, ok, "%s", answer.Data)
 	require.EqualValues(t, 2, seq)
+}
+
+// What is forbidden on one subject is not forbidden on another that begins like it.
+func TestConcerns(t *testing.T) {
+	t.Parallel()
+	violation := errors.New(`nats: permissions violation: Permissions Violation for Publish to "bus.orders.dlq"`)
+	require.True(t, concerns(violation, "bus.orders.dlq"))
+	require.False(t, concerns(violation, "bus.orders"))
+	require.False(t, concerns(nil, "bus.orders"))
 }

@@ -254,6 +254,7 @@ func (a *address) connect(ctx context.Context) (*natsgo.Conn, error) {
 		natsgo.IgnoreAuthErrorAbort(),                                           // a user that is unknown while accounts change may be back
 		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // or it writes to the program's stderr
 		natsgo.PingInterval(2 * time.Second), natsgo.MaxPingsOutstanding(2),
+		natsgo.FlusherTimeout(2 * time.Second), natsgo.ReconnectOnFlusherError(), // a write that is stuck holds up everything
 		natsgo.SetCustomDialer(d), natsgo.SkipHostLookup(), natsgo.Timeout(answer),
 	}
 	if a.login != nil {

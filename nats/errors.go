@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -79,6 +80,9 @@ func classOfAnswer(e *jetstream.APIError) error {
 		class = backend.ErrUnavailable
 	default:
 		class = backend.ErrRefused
+	}
+	if e.ErrorCode == 10077 && !strings.HasPrefix(e.Description, "maximum") {
+		class = backend.ErrUnknownOutcome // the leader could not store it; others may have
 	}
 	if e.ErrorCode == 10047 {
 		return fmt.Errorf("%w: %s (%d): the server's storage is less than MaxBytes of the streams on it", class, e.Description, e.ErrorCode)

@@ -24,10 +24,12 @@ type line struct {
 	answers chan *natsgo.Msg
 	broken  chan natsgo.Status // gets something when the connection is lost
 	sub     *natsgo.Subscription
+	deaf    bool // maybe: a call has heard nothing at all
 
 	call    uint64
 	before  error  // the last of the connection when the call began
 	awaited int    // answers
+	heard   bool   // one
 	waits   []bool // by request: for its answer
 
 	// What one message is made of, and the next again: it is written at once.
@@ -43,20 +45,30 @@ const lineRoom = 4096
 
 func newLine(conn *natsgo.Conn) (*line, error) {
 	l := &line{conn: conn, prefix: conn.NewInbox() + ".", answers: make(chan *natsgo.Msg, 2*lineRoom)}
-	sub, err := conn.ChanSubscribe(l.prefix+"*", l.answers)
-	if err != nil {
+	if err := l.listen(); err != nil {
 		return nil, err
 	}
-	l.sub = sub
 	l.broken = conn.StatusChanged(natsgo.DISCONNECTED, natsgo.RECONNECTING, natsgo.CLOSED)
 	l.message.Header = natsgo.Header{}
 	return l, nil
 }
 
+func (l *line) listen() error {
+	sub, err := l.conn.ChanSubscribe(l.prefix+"*", l.answers)
+	l.sub = sub
+	return err
+}
+
 // begin starts a call of at most n requests.
 func (l *line) begin(n int) {
+	if l.deaf { // a server that has taken the right to listen away does not give it back by itself
+		if l.sub != nil {
+			_ = l.sub.Unsubscribe() // the connection may be closed
+		}
+		l.deaf = l.listen() != nil
+	}
 	l.call++
-	l.awaited = 0
+	l.awaited, l.heard = 0, false
 	l.text = slab.Slab{}
 	if cap(l.waits) < n {
 		l.waits = make([]bool, n)
@@ -102,7 +114,7 @@ func (l *line) index(m *natsgo.Msg) (int, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(call, 36, 64)
-	i, err2 := strconv.ParseInt(index, 36, 64)
+	i, err2 := strconv.ParseUint(index, 36, 32)
 	return int(i), err == nil && err2 == nil && n == l.call && int(i) < len(l.waits)
 }
 
@@ -139,7 +151,7 @@ func (l *line) gather(ctx context.Context, subject func(i int) string, got func(
 				}
 				var err error
 				switch {
-				case concerns(violation, subject(i)), concerns(violation, l.prefix):
+				case concerns(violation, subject(i)), concerns(violation, l.prefix+"*"):
 					err = fmt.Errorf("%w: %w", backend.ErrDenied, violation)
 				case looks == silence && why != nil:
 					err = why(i)
@@ -150,6 +162,7 @@ func (l *line) gather(ctx context.Context, subject func(i int) string, got func(
 				}
 			}
 		case <-ctx.Done():
+			l.deaf = !l.heard
 			return ctx.Err()
 		case <-l.broken:
 			return errConnectionLost
@@ -159,6 +172,7 @@ func (l *line) gather(ctx context.Context, subject func(i int) string, got func(
 }
 
 func (l *line) answered(i int) {
+	l.heard = true
 	l.waits[i] = false
 	l.awaited--
 }
@@ -172,14 +186,16 @@ func violationSince(conn *natsgo.Conn, before error) error {
 	return nil
 }
 
-// concerns reports whether a violation is about a subject, or one below it.
+// concerns reports whether a violation is about a subject.
 func concerns(violation error, subject string) bool {
-	return violation != nil && strings.Contains(violation.Error(), `"`+subject)
+	return violation != nil && strings.Contains(violation.Error(), `"`+subject+`"`)
 }
 
 // close leaves the inbox.
 func (l *line) close() error {
-	_ = l.sub.Unsubscribe() // the connection may be closed
+	if l.sub != nil {
+		_ = l.sub.Unsubscribe() // the connection may be closed
+	}
 	l.conn.RemoveStatusListener(l.broken)
 	return nil
 }

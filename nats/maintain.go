@@ -17,7 +17,7 @@ const (
 )
 
 // Maintain implements [backend.Maintainer]: it removes what every group has
-// settled. Members that are gone leave nothing behind.
+// settled, and looks after leases. Members that are gone leave nothing behind.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.Duration, err error) {
 	next = purgeIdle
 	err = b.look(ctx, "maintain", topic+"/"+group, func(ctx context.Context) error {
@@ -39,6 +39,9 @@ func (b *Backend) purge(ctx context.Context, p *place) (n uint64, err error) {
 	}
 	floor := consumers[0].AckFloor.Stream
 	for _, c := range consumers {
+		if err := b.raise(ctx, p, c); err != nil {
+			return 0, err
+		}
 		floor = min(floor, c.AckFloor.Stream)
 	}
 	if floor == 0 {
@@ -63,21 +66,53 @@ type consumerList struct {
 }
 
 // consumers returns those of a topic's groups. It fails if that is not certain
-// to be all of them.
+// to be all of them: each page begins with the last of the page before, so that
+// none is passed over when one is deleted in between.
 func (b *Backend) consumers(ctx context.Context, p *place) ([]*jetstream.ConsumerInfo, error) {
 	var all []*jetstream.ConsumerInfo
-	missing := 0
-	err := pages(ctx, b, "CONSUMER.LIST."+p.stream, func(list consumerList) (total, n int) {
-		for _, c := range list.Consumers {
+	seen, last := 0, ""
+	for {
+		var list consumerList
+		if err := b.ask(ctx, "CONSUMER.LIST."+p.stream, map[string]int{"offset": max(seen-1, 0)}, &list); err != nil {
+			return nil, err
+		}
+		if n := len(list.Missing); n > 0 {
+			return nil, fmt.Errorf("%w: %d groups are not known, because their servers do not answer", backend.ErrUnavailable, n)
+		}
+		page := list.Consumers
+		if seen > 0 {
+			if len(page) == 0 || page[0].Name != last {
+				return nil, fmt.Errorf("%w: groups were made or deleted while they were listed", backend.ErrUnavailable)
+			}
+			page = page[1:]
+		}
+		for _, c := range page {
 			if _, ok := p.group(c.Name); ok {
 				all = append(all, c)
 			}
+			last = c.Name
 		}
-		missing += len(list.Missing)
-		return list.Total, len(list.Consumers) + len(list.Missing)
-	})
-	if err == nil && missing > 0 {
-		err = fmt.Errorf("%w: %d groups are not known, because their servers do not answer", backend.ErrUnavailable, missing)
+		if seen += len(page); len(page) == 0 || seen >= list.Total {
+			return all, nil
+		}
 	}
-	return all, err
+}
+
+// raise makes the lease of a group as long as its members here need it: of two
+// that raise it at the same time the longer may have been overwritten.
+func (b *Backend) raise(ctx context.Context, p *place, c *jetstream.ConsumerInfo) error {
+	group, _ := p.group(c.Name)
+	var longest time.Duration
+	b.mu.Lock()
+	for s := range b.sources {
+		if s.config.Topic == p.topic && s.config.Group == group {
+			longest = max(longest, s.config.Lease)
+		}
+	}
+	b.mu.Unlock()
+	if c.Config.AckWait >= longest {
+		return nil
+	}
+	c.Config.AckWait = longest
+	return b.putConsumer(ctx, p, c.Config, "update")
 }

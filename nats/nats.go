@@ -95,7 +95,9 @@ type Backend struct {
 // New returns a backend on a connection, which is lent: it stays open. What the
 // connection does when it is lost is up to who made it: unless it comes back by
 // itself for ever (natsgo.MaxReconnects(-1)), the bus does not. It should keep
-// nothing to send later (natsgo.ReconnectBufSize(-1)).
+// nothing to send later (natsgo.ReconnectBufSize(-1)), and give up a write that is
+// stuck, which holds up every call, sooner than after a minute
+// (natsgo.FlusherTimeout, natsgo.ReconnectOnFlusherError).
 func New(conn *natsgo.Conn, o Options) (*Backend, error) {
 	o, err := o.withDefaults()
 	if err == nil {
@@ -199,7 +201,7 @@ func (o Options) of(topic string) TopicOptions {
 
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: b.maxPayload(), OnceWindow: b.options.OnceWindow, LooseAcks: true, Late: late, Prompt: true}
+	return backend.Limits{Payload: b.maxPayload(), OnceWindow: b.options.OnceWindow, LooseAcks: true, Late: late}
 }
 
 // late is how long after it was due something may come. Where more than 1,024

@@ -54,6 +54,12 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []e
 	defer b.lines.Put(l)
 	for start := 0; start < len(msgs); {
 		end := start + tripLen(msgs[start:])
+		if err := ctx.Err(); err != nil {
+			for i := range errs[start:] {
+				errs[start+i] = classOf(ctx, err, false)
+			}
+			return nil
+		}
 		b.trip(ctx, l, msgs[start:end], places[start:end], errs[start:end])
 		b.twins(ctx, l, msgs[start:end], places[start:end], errs[start:end])
 		start = end
@@ -142,6 +148,9 @@ func (b *Backend) twins(ctx context.Context, l *line, msgs []*backend.Message, p
 		select {
 		case <-t.C:
 		case <-ctx.Done():
+			for _, at := range which {
+				errs[at] = fmt.Errorf("%w: %w", errTwin, ctx.Err())
+			}
 			return
 		}
 		became := make([]error, len(which))
@@ -188,6 +197,7 @@ func (b *Backend) stored(l *line, m *backend.Message, p *place, answer *natsgo.M
 		b.forget(m.Topic)
 		return fmt.Errorf("%w: nobody serves the stream: it is deleted, or has no leader", backend.ErrUnavailable)
 	}
+	m.Duplicate = false
 	seq, plain := plainAck(answer.Data, p.stream)
 	if !plain {
 		var a ack

@@ -70,6 +70,9 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	for range 6 {
 		ds, err = s.pull(ctx, limit)
+		if errors.Is(err, backend.ErrGone) {
+			s.generation.Add(1)
+		}
 		passes := errors.Is(err, backend.ErrGone) || errors.Is(err, errNoLeader) // as when a group is reset
 		switch {
 		case len(ds) > 0 || err == nil || !passes && !errors.Is(err, errTooMuch):
@@ -216,6 +219,9 @@ func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
 	}
 	text := end.Header.Get("Description")
 	switch status := end.Header.Get("Status"); {
+	case status == "408" && text == "Requests Pending": // others wait before us for what there is
+		s.sleep(ctx, 20*time.Millisecond)
+		return nil
 	case status == "404", status == "408": // no messages; or fewer than asked for, in time
 		return nil
 	case status == "503":
@@ -263,7 +269,7 @@ func (p *pulls) lower(refusal string) bool {
 // whySilent says why a pull was not answered.
 func (s *source) whySilent(ctx context.Context, before error) error {
 	v := violationSince(s.backend.conn, before)
-	if concerns(v, s.next) || concerns(v, s.pulls.inbox) {
+	if concerns(v, s.next) || concerns(v, s.pulls.inbox+"*") {
 		return fmt.Errorf("%w: %w", backend.ErrDenied, v)
 	}
 	return s.fate(ctx, "a pull has not ended in time")

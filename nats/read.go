@@ -149,11 +149,17 @@ func (b *Backend) readMany(ctx context.Context, p *place, seq uint64, limit int)
 		case m.Header.Get("Status") != "": // the end, or nothing there, or nobody who may say
 			return got, nil
 		}
-		seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-		if err != nil {
-			return got, fmt.Errorf("an answer to a read: %w", err)
+		// A stored message may have such a header itself: the server's is behind it.
+		numbers := m.Header["Nats-Sequence"]
+		if len(numbers) == 0 {
+			return got, nil
 		}
-		got = append(got, record{Sequence: seq, Header: m.Header, Data: m.Data})
+		found, err := strconv.ParseUint(numbers[len(numbers)-1], 10, 64)
+		if err != nil || found < seq {
+			return got, nil
+		}
+		seq = found + 1
+		got = append(got, record{Sequence: found, Header: m.Header, Data: m.Data})
 	}
 }
 

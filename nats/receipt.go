@@ -17,13 +17,16 @@ import (
 // A receipt is what a delivery's Token points to. The server fences nothing: who
 // holds what is known here, by when it was received or extended.
 type receipt struct {
-	source *source
-	reply  string
-	until  atomic.Int64 // the lease may have passed after this; 0 when it is settled
+	source     *source
+	reply      string
+	generation int64        // of the group
+	until      atomic.Int64 // the lease may have passed after this; 0 when it is settled
 }
 
 // held reports whether the delivery is still the holder's for certain.
-func (r *receipt) held() bool { return r.until.Load() > instant(time.Now()) }
+func (r *receipt) held() bool {
+	return r.until.Load() > instant(time.Now()) && r.generation == r.source.generation.Load()
+}
 
 // extend makes the lease one of d from began on, unless it is settled.
 func (r *receipt) extend(began time.Time, d time.Duration) {
@@ -54,7 +57,7 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked tim
 		ds = append(ds, backend.Delivery{})
 		d, r := &ds[len(ds)-1], &receipts[i]
 		meta, err := metaOf(m.Reply)
-		r.source, r.reply = s, m.Reply
+		r.source, r.reply, r.generation = s, m.Reply, s.generation.Load()
 		r.until.Store(until)
 		d.Topic, d.Attempt, d.Token = s.config.Topic, meta.delivered, r
 		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.Data

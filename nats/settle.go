@@ -121,7 +121,14 @@ func (s *source) settle(ctx context.Context, c settling) error {
 	defer s.backend.lines.Put(l)
 	errs := make([]error, c.n)
 	for start := 0; start < c.n; start += lineRoom {
-		s.say(ctx, l, c, start, errs[start:min(start+lineRoom, c.n)])
+		part := errs[start:min(start+lineRoom, c.n)]
+		if err := ctx.Err(); err != nil {
+			for i := range part {
+				part[i] = classOf(ctx, err, false)
+			}
+			continue
+		}
+		s.say(ctx, l, c, start, part)
 	}
 	for i, err := range errs {
 		errs[i] = s.failure(c.op, err)
@@ -140,6 +147,7 @@ func (s *source) say(ctx context.Context, l *line, c settling, start int, errs [
 			last = i
 		}
 	}
+	lost := false // what was sent before may not have left either
 	for i, r := range receipts {
 		if errs[i] != nil {
 			continue
@@ -152,9 +160,11 @@ func (s *source) say(ctx context.Context, l *line, c settling, start int, errs [
 		} else {
 			err = s.backend.conn.Publish(r.reply, c.word(start+i))
 		}
-		errs[i] = classOf(ctx, err, false)
+		if errs[i] = classOf(ctx, err, false); err != nil {
+			lost = true
+		}
 	}
-	s.hear(ctx, l, c, receipts, errs)
+	s.hear(ctx, l, c, receipts, errs, lost)
 	for i, r := range receipts {
 		if unknown := errors.Is(errs[i], backend.ErrUnknownOutcome); errs[i] == nil || unknown {
 			c.said(r, !unknown)
@@ -175,7 +185,7 @@ func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 }
 
 // hear waits for the answers.
-func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*receipt, errs []error) {
+func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*receipt, errs []error, lost bool) {
 	var last error // what became of it, which stands for those that are not answered
 	var delivered uint64
 	asked := false
@@ -190,8 +200,11 @@ func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*rece
 		}
 		return receipts[i].forgotten(delivered)
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		last = classOf(ctx, err, true)
+	case lost:
+		last = classOf(ctx, errConnectionLost, true)
 	}
 	var fate error
 	for i := range errs {

@@ -1,0 +1,99 @@
+package nats_test
+
+import (
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/nats"
+)
+
+// No group is passed over when a topic is purged, though others come and go while
+// the pages of a long list are read: what a group has not settled stays.
+func TestPurgeSeesEveryGroup(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(natstest.Start(t).URL() + "?stream=events")
+	require.NoError(t, err)
+	b, err := nats.Open(t.Context(), u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	attach := func(topic, group string) backend.Source {
+		s, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: time.Minute})
+		require.NoError(t, err)
+		return s
+	}
+	// A page has 256: the slow group is the first of the second.
+	for i := range 254 {
+		require.NoError(t, attach(fmt.Sprintf("f%03d", i), "g").Close())
+	}
+	fast := attach("v", "fast")
+	require.NoError(t, attach("v", "slow").Close())
+	var ms []*backend.Message
+	for i := range 10 {
+		ms = append(ms, &backend.Message{Topic: "v", ID: fmt.Sprint(i)})
+	}
+	require.NoError(t, b.Publish(t.Context(), ms))
+	ds, err := fast.Receive(t.Context(), 10)
+	require.NoError(t, err)
+	require.NoError(t, fast.Ack(t.Context(), ds))
+
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // a group that is the first of all comes and goes
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			s, err := b.Attach(t.Context(), backend.Config{Topic: "a", Group: "g", Lease: time.Minute})
+			if err == nil {
+				_ = s.Close()
+				err = b.DeleteGroup(t.Context(), "a", "g")
+			}
+			if err != nil {
+				t.Errorf("a group that comes and goes: %v", err)
+				return
+			}
+		}
+	}()
+	for range 60 {
+		if _, err := b.Maintain(t.Context(), "v", "fast"); err != nil {
+			require.ErrorIs(t, err, backend.ErrUnavailable)
+		}
+	}
+	close(stop)
+	<-stopped
+	stats, err := b.Stats(t.Context(), "v", "slow")
+	require.NoError(t, err)
+	require.EqualValues(t, 10, stats.Depth)
+	require.EqualValues(t, 10, stats.Lag)
+}
+
+// Of two leases that are asked for at the same time the longer may be overwritten;
+// maintenance sets it again.
+func TestLeaseIsRaisedAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nats.Options{})
+	b, _ := nats.New(p.conn, nats.Options{})
+	s, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "g", Lease: time.Minute})
+	require.NoError(t, err)
+	c, err := p.js.Consumer(t.Context(), ordersStream, "g")
+	require.NoError(t, err)
+	config := c.CachedInfo().Config
+	config.AckWait = 10 * time.Second
+	_, err = p.js.UpdateConsumer(t.Context(), ordersStream, config)
+	require.NoError(t, err)
+	_, err = b.Maintain(t.Context(), "orders", "g")
+	require.NoError(t, err)
+	c, err = p.js.Consumer(t.Context(), ordersStream, "g")
+	require.NoError(t, err)
+	require.Equal(t, time.Minute, c.CachedInfo().Config.AckWait)
+	require.NoError(t, s.Close())
+	require.NoError(t, b.Close())
+}
