@@ -37,15 +37,21 @@ func (b *Backend) purge(ctx context.Context, p *place) (n uint64, err error) {
 	if err != nil || len(consumers) == 0 {
 		return 0, err
 	}
-	floor := consumers[0].AckFloor.Stream
+	floor, held := consumers[0].AckFloor.Stream, 0
 	for _, c := range consumers {
 		if err := b.raise(ctx, p, c); err != nil {
 			return 0, err
 		}
 		floor = min(floor, c.AckFloor.Stream)
+		held += c.NumAckPending
 	}
 	if floor == 0 {
 		return 0, nil
+	}
+	if held > 0 {
+		if crowded, err := b.crowded(ctx, p); err != nil || !crowded {
+			return 0, err
+		}
 	}
 	request := jetstream.StreamPurgeRequest{Sequence: floor + 1}
 	if p.shared() {
@@ -56,6 +62,18 @@ func (b *Backend) purge(ctx context.Context, p *place) (n uint64, err error) {
 	}
 	err = b.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer)
 	return answer.Purged, err
+}
+
+// crowded reports whether a stream is more than half full. Otherwise nothing is
+// purged while a group holds or delays something: with a purge the server forgets
+// which of that is due, and it comes back only when its lease has passed.
+func (b *Backend) crowded(ctx context.Context, p *place) (bool, error) {
+	var info jetstream.StreamInfo
+	if err := b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
+		return false, err
+	}
+	c, s := info.Config, info.State
+	return c.MaxBytes > 0 && s.Bytes > uint64(c.MaxBytes)/2 || c.MaxMsgs > 0 && s.Msgs > uint64(c.MaxMsgs)/2, nil
 }
 
 // A consumerList is a page of consumers.

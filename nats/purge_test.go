@@ -97,3 +97,38 @@ func TestLeaseIsRaisedAgain(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.NoError(t, b.Close())
 }
+
+// What is due again is not forgotten when a topic is purged: it comes back at once,
+// not when its lease has passed.
+func TestPurgeForgetsNothingThatIsDue(t *testing.T) {
+	t.Parallel()
+	b, err := as(t, natstest.Start(t), "")
+	require.NoError(t, err)
+	s, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: 5 * time.Minute})
+	require.NoError(t, err)
+	var ms []*backend.Message
+	for range 20 {
+		ms = append(ms, &backend.Message{Topic: topic})
+	}
+	require.NoError(t, b.Publish(t.Context(), ms))
+	ds, err := s.Receive(t.Context(), 20)
+	require.NoError(t, err)
+	require.Len(t, ds, 20)
+	require.NoError(t, s.Ack(t.Context(), ds[:10]))
+	var later []backend.Delayed
+	for _, d := range ds[10:] {
+		later = append(later, backend.Delayed{Delivery: d, For: time.Millisecond})
+	}
+	require.NoError(t, s.(backend.Delayer).Delay(t.Context(), later))
+	<-time.After(300 * time.Millisecond) // now they are due, most likely
+	_, err = b.Maintain(t.Context(), topic, group)
+	require.NoError(t, err)
+	back := 0
+	for start := time.Now(); back < 10 && time.Since(start) < time.Minute; {
+		ds, err := s.Receive(t.Context(), 20)
+		require.NoError(t, err)
+		back += len(ds)
+	}
+	require.Equal(t, 10, back)
+	require.NoError(t, s.Ack(t.Context(), nil))
+}

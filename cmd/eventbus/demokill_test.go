@@ -63,6 +63,9 @@ func demoKill(t *testing.T, k kind) {
 	days := demoDays(t)
 	calm := runShop(t, newWitness(openBackend(t, k.driver, k.start(t).URL())), "shop", days, func(context.Context, *demo.Account) {})
 	fmt.Fprintf(t.Output(), "%s, a calm run:\n%s\n", k.name, text(t, calm))
+	for _, g := range calm.Groups {
+		require.Zero(t, g.OutOfOrder, "%s, in a calm run", g.Group)
+	}
 
 	server := k.start(t)
 	w := newWitness(openBackend(t, k.driver, server.URL()))
