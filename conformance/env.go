@@ -37,7 +37,7 @@ const tick = 2 * time.Millisecond
 const hitch = 400 * time.Millisecond
 
 func newDriverEnv(t *testing.T, s *Suite, l law) *driverEnv {
-	grace := s.Grace[l.id]
+	grace := cmp.Or(s.Grace[l.subtest()], s.Grace[l.id])
 	e := &driverEnv{T: t, suite: s, law: l, lease: s.Lease, b: s.New(t), grace: grace, troubled: grace > 0}
 	e.limits = backend.LimitsOf(e.b)
 	e.Cleanup(e.reads.Wait) // the contexts and sources of the test have ended before

@@ -24,6 +24,9 @@ type law struct {
 
 func (l law) subtest() string { return l.id + "-" + l.name }
 
+// goesBy reports whether a suite means l, or l among others, by this ID or name.
+func (l law) goesBy(id string) bool { return id == l.id || id == l.subtest() }
+
 // laws returns all of them, in the order in which they are best read.
 func laws() []law {
 	return slices.Concat(

@@ -99,13 +99,13 @@ func Run(t *testing.T, s Suite) {
 		"Weaker": slices.Collect(maps.Keys(s.Weaker)), "Grace": slices.Collect(maps.Keys(s.Grace)), "Only": s.Only,
 	} {
 		for _, id := range ids {
-			if !slices.ContainsFunc(all, func(l law) bool { return l.id == id || l.subtest() == id }) {
+			if !slices.ContainsFunc(all, func(l law) bool { return l.goesBy(id) }) {
 				t.Errorf("Suite.%s: there is no law %s", field, id)
 			}
 		}
 	}
 	if s.Only != nil {
-		all = slices.DeleteFunc(all, func(l law) bool { return !slices.Contains(s.Only, l.id) })
+		all = slices.DeleteFunc(all, func(l law) bool { return !slices.ContainsFunc(s.Only, l.goesBy) })
 	}
 	if s.Parallel { // those that take longest are at the end
 		slices.Reverse(all)
