@@ -94,7 +94,7 @@ func demoKill(t *testing.T, k kind) {
 	require.Equal(t, 3, kills)
 	require.Equal(t, calm.Published, troubled.Published)
 	require.Zero(t, troubled.Lost+troubled.Unknown)
-	require.Zero(t, w.relapses(), "handed out although the server knew that they were acknowledged")
+	require.Empty(t, w.relapses(), "handed out although the server knew that they were acknowledged")
 	for i, g := range troubled.Groups {
 		r := risk[g.Group]
 		fmt.Fprintf(t.Output(), "%s: %d handled twice; when the server died %d were in flight, and %d acknowledged so lately that it may have forgotten it\n",

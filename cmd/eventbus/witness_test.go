@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -23,8 +24,8 @@ type custody struct {
 	acked map[string]time.Time // when that was confirmed
 	given map[string]time.Time // back, to come again
 
-	risk   map[string]bool // acknowledged, but the server may have forgotten it
-	broken int             // handed out although acknowledged, and no such risk
+	risk     map[string]bool // may come again: held or lately acknowledged when the server died
+	relapses []string        // what was handed out although acknowledged, and no such risk
 }
 
 func newWitness(b backend.Backend) *witness {
@@ -70,6 +71,11 @@ func (w *witness) forgotten(topic, group string, since time.Time) exposure {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := exposure{inFlight: len(c.held)}
+	for position := range c.held {
+		// The server's word that it is acknowledged may still be on its way from
+		// before it died, or meet a copy that was sent as the lease passed.
+		c.risk[position] = true
+	}
 	for position, at := range c.acked {
 		if !at.Before(since) && !c.held[position] {
 			e.recent++
@@ -100,8 +106,9 @@ func (s *witnessed) Receive(ctx context.Context, limit int) ([]backend.Delivery,
 	for i := range ds {
 		position := ds[i].Position
 		s.custody.held[position] = true
-		if _, done := s.custody.acked[position]; done && !s.custody.risk[position] {
-			s.custody.broken++
+		if at, done := s.custody.acked[position]; done && !s.custody.risk[position] {
+			s.custody.relapses = append(s.custody.relapses, fmt.Sprintf("%s at attempt %d, %v after it was acknowledged",
+				position, ds[i].Attempt, time.Since(at)))
 		}
 	}
 	return ds, err
@@ -113,15 +120,17 @@ func (s *witnessed) Ack(ctx context.Context, ds []backend.Delivery) error {
 	return err
 }
 
-// relapses is how much was handed out although it was acknowledged and the server
-// must have remembered that.
-func (w *witness) relapses() (n int) {
+// relapses is what was handed out although it was acknowledged and the server must
+// have remembered that.
+func (w *witness) relapses() (all []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range w.groups {
-		n += c.broken
+	for name, c := range w.groups {
+		for _, relapse := range c.relapses {
+			all = append(all, name+": "+relapse)
+		}
 	}
-	return n
+	return all
 }
 
 func (s *witnessed) Delay(ctx context.Context, ds []backend.Delayed) error {
