@@ -16,6 +16,8 @@ type witness struct {
 
 	mu     sync.Mutex
 	groups map[string]*custody
+	deaths int  // of the server
+	down   bool // it is not there
 }
 
 // A custody is what the bus has been handed of one group, by position.
@@ -24,7 +26,8 @@ type custody struct {
 	acked map[string]time.Time // when that was confirmed
 	given map[string]time.Time // back, to come again
 
-	risk     map[string]bool // may come again: held or lately acknowledged when the server died
+	risk     map[string]bool // may come again: held, on its way or lately acknowledged when the server died
+	onItsWay int             // of these: received only after that
 	relapses []string        // what was handed out although acknowledged, and no such risk
 }
 
@@ -53,9 +56,34 @@ func (w *witness) of(topic, group string) *custody {
 	return c
 }
 
+// died notes that the server is dead.
+func (w *witness) died() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deaths++
+	w.down = true
+}
+
+// runs notes that it is there again.
+func (w *witness) runs() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = false
+}
+
+// life is the life of the server from which something received now can be.
+func (w *witness) life() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down {
+		return w.deaths - 1
+	}
+	return w.deaths
+}
+
 // An exposure is what may come again after a crash.
 type exposure struct {
-	inFlight int // held
+	inFlight int // held, or on its way
 	recent   int // acknowledged since a moment, and not held again
 	returned int // given back since, likewise
 }
@@ -100,12 +128,18 @@ type witnessed struct {
 func (s *witnessed) Unwrap() backend.Source { return s.Source }
 
 func (s *witnessed) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	life := s.witness.life()
 	ds, err := s.Source.Receive(ctx, limit)
 	s.witness.mu.Lock()
 	defer s.witness.mu.Unlock()
 	for i := range ds {
 		position := ds[i].Position
 		s.custody.held[position] = true
+		if life < s.witness.deaths && !s.custody.risk[position] {
+			// It may have been sent before the server died, which may have forgotten that.
+			s.custody.risk[position] = true
+			s.custody.onItsWay++
+		}
 		if at, done := s.custody.acked[position]; done && !s.custody.risk[position] {
 			s.custody.relapses = append(s.custody.relapses, fmt.Sprintf("%s at attempt %d, %v after it was acknowledged",
 				position, ds[i].Attempt, time.Since(at)))
@@ -118,6 +152,14 @@ func (s *witnessed) Ack(ctx context.Context, ds []backend.Delivery) error {
 	err := s.Source.Ack(ctx, ds)
 	s.settled(err, len(ds), s.custody.acked, func(i int) string { return ds[i].Position })
 	return err
+}
+
+// late is how much was on its way when the server died, of a group.
+func (w *witness) late(topic, group string) exposure {
+	c := w.of(topic, group)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return exposure{inFlight: c.onItsWay}
 }
 
 // relapses is what was handed out although it was acknowledged and the server must
