@@ -13,10 +13,38 @@ import (
 // many messages they have.
 func TestAllocationsArePerCallNotPerMessage(t *testing.T) {
 	const messages = 256
-	ctx := t.Context()
+	b, s, msgs := rig(t, messages)
+	allocs := testing.AllocsPerRun(100, func() {
+		if err := b.Publish(t.Context(), msgs); err != nil {
+			t.Fatal(err)
+		}
+		drain(t, s, messages)
+	})
+	t.Logf("%.0f allocations for %d messages", allocs, messages)
+	require.LessOrEqual(t, allocs, 24.0, "allocations for %d messages published, received and settled", messages)
+}
+
+// Messages that are published one by one share memory all the same.
+func TestAllocationsOfSinglePublishes(t *testing.T) {
+	const messages = 256
+	b, s, msgs := rig(t, messages)
+	allocs := testing.AllocsPerRun(100, func() {
+		for i := range msgs {
+			if err := b.Publish(t.Context(), msgs[i:i+1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		drain(t, s, messages)
+	})
+	t.Logf("%.0f allocations for %d messages", allocs, messages)
+	require.LessOrEqual(t, allocs, 24.0, "allocations for %d messages published one by one", messages)
+}
+
+func rig(t *testing.T, messages int) (*Backend, backend.Source, []*backend.Message) {
 	b := New(Options{})
-	s, err := b.Attach(ctx, backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
+	s, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()); require.NoError(t, b.Close()) })
 	msgs := make([]*backend.Message, messages)
 	for i := range msgs {
 		msgs[i] = &backend.Message{
@@ -25,23 +53,19 @@ func TestAllocationsArePerCallNotPerMessage(t *testing.T) {
 			Payload: make([]byte, 256),
 		}
 	}
-	allocs := testing.AllocsPerRun(100, func() {
-		if err := b.Publish(ctx, msgs); err != nil {
+	return b, s, msgs
+}
+
+// drain receives and settles so many messages.
+func drain(t *testing.T, s backend.Source, messages int) {
+	for left := messages; left > 0; {
+		ds, err := s.Receive(t.Context(), messages)
+		if err != nil {
 			t.Fatal(err)
 		}
-		for left := messages; left > 0; {
-			ds, err := s.Receive(ctx, messages)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Ack(ctx, ds); err != nil {
-				t.Fatal(err)
-			}
-			left -= len(ds)
+		if err := s.Ack(t.Context(), ds); err != nil {
+			t.Fatal(err)
 		}
-	})
-	t.Logf("%.0f allocations for %d messages", allocs, messages)
-	require.LessOrEqual(t, allocs, 24.0, "allocations for %d messages published, received and settled", messages)
-	require.NoError(t, s.Close())
-	require.NoError(t, b.Close())
+		left -= len(ds)
+	}
 }

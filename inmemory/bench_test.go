@@ -2,6 +2,8 @@ package inmemory_test
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -91,6 +93,60 @@ func BenchmarkReceiveAck(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// One operation is one message on its way through the store as a busy bus uses
+// it: many goroutines publish one message a call, one receives what there is,
+// another acknowledges by 256.
+func BenchmarkManyPublishers(b *testing.B) {
+	const publishers, read, acked = 32, 512, 256
+	mem := open(b, inmemory.Options{})
+	src := attach(b, mem, "billing")
+	held := make(chan []backend.Delivery, 4)
+	b.ReportAllocs()
+	b.ResetTimer()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var wg sync.WaitGroup
+	for range publishers {
+		wg.Go(func() {
+			msgs := messages(1)
+			msgs[0].Payload = make([]byte, 256)
+			for left.Add(-1) >= 0 {
+				if err := mem.Publish(b.Context(), msgs); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for got := 0; got < b.N; {
+			ds, err := src.Receive(b.Context(), read)
+			if err != nil {
+				b.Error(err)
+				break
+			}
+			got += len(ds)
+			held <- ds
+		}
+		close(held)
+	})
+	var done []backend.Delivery
+	ack := func() {
+		if err := src.Ack(b.Context(), done); err != nil {
+			b.Error(err)
+		}
+		done = done[:0]
+	}
+	for ds := range held {
+		for _, d := range ds {
+			if done = append(done, d); len(done) == acked {
+				ack()
+			}
+		}
+	}
+	ack()
+	wg.Wait()
 }
 
 func messages(n int) []*backend.Message {

@@ -84,9 +84,9 @@ func (g *group) take(limit int, lease time.Duration) []backend.Delivery {
 		e.attempt++
 		e.handouts++
 		receipts[i] = receipt{g, e, e.handouts}
-		ds[i] = backend.Delivery{
-			Message: g.topic.log.at(e.offset).message(g.topic.name), Attempt: e.attempt, Token: &receipts[i],
-		}
+		d := &ds[i]
+		g.topic.log.at(e.offset).read(&d.Message, g.topic.name)
+		d.Attempt, d.Token = e.attempt, &receipts[i]
 	}
 	g.alert(now)
 	return ds

@@ -10,9 +10,9 @@ type marks struct {
 }
 
 type mark struct {
-	id     string
-	offset uint64
-	made   moment
+	id       string
+	position string
+	made     moment
 }
 
 func newMarks(window time.Duration) marks {
@@ -22,16 +22,16 @@ func newMarks(window time.Duration) marks {
 func (s *marks) expired(m mark, now moment) bool { return now-m.made >= s.window }
 
 // find returns where a message with this ID was stored within the window.
-func (s *marks) find(id string, now moment) (offset uint64, ok bool) {
+func (s *marks) find(id string, now moment) (position string, ok bool) {
 	m, ok := s.byID[id]
-	return m.offset, ok && !s.expired(m, now)
+	return m.position, ok && !s.expired(m, now)
 }
 
 // add remembers an ID. It forgets two for each that it adds, so that marks do
 // not pile up even if nobody calls Maintain.
-func (s *marks) add(id string, offset uint64, now moment) {
+func (s *marks) add(id, position string, now moment) {
 	s.forget(2, now)
-	m := mark{id, offset, now}
+	m := mark{id, position, now}
 	s.byID[id] = m
 	s.oldest = append(s.oldest, m)
 }

@@ -4,24 +4,10 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 const positionLen = 16 // hexadecimal digits: positions compare as offsets do
-
-// expect announces m to mem.
-func expect(mem *slab.Slab, m *backend.Message) {
-	mem.Expect(len(m.Payload), len(m.Headers), positionLen)
-}
-
-// own gives m a payload and headers of its own, from mem.
-func own(mem *slab.Slab, m *backend.Message) {
-	m.Payload = mem.Payload(m.Payload)
-	headers := mem.Headers(len(m.Headers))
-	copy(headers, m.Headers)
-	m.Headers = headers
-}
 
 // position returns the position of an offset in the log.
 func position(mem *slab.Slab, offset uint64) string {

@@ -10,7 +10,7 @@ import (
 
 // Read implements [backend.Reader].
 func (b *Backend) Read(_ context.Context, topic, from string, limit int) ([]backend.Message, error) {
-	ms, first, err := b.read(topic, from, limit)
+	ms, err := b.read(topic, from, limit)
 	if err != nil {
 		return nil, fmt.Errorf("inmemory: read %s: %w", topic, err)
 	}
@@ -20,30 +20,41 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) ([]back
 	}
 	for i := range ms {
 		own(&mem, &ms[i])
-		ms[i].Position = position(&mem, first+uint64(i))
 	}
 	return ms, nil
 }
 
-// read returns messages that share the log's memory, and the offset of the
-// first.
-func (b *Backend) read(topic, from string, limit int) (ms []backend.Message, first uint64, err error) {
+// read returns messages that share the log's memory.
+func (b *Backend) read(topic, from string, limit int) ([]backend.Message, error) {
 	t, err := b.acquire(topic)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer t.mu.Unlock()
 	start := backend.StartEarliest
 	if from != "" {
 		start = backend.StartAfter(from)
 	}
-	if first, err = t.resolve(start); err != nil {
-		return nil, 0, err
+	first, err := t.resolve(start)
+	if err != nil {
+		return nil, err
 	}
-	n := min(uint64(max(limit, 0)), t.log.next-first)
-	ms = make([]backend.Message, n)
+	ms := make([]backend.Message, min(uint64(max(limit, 0)), t.log.next-first))
 	for i := range ms {
-		ms[i] = t.log.at(first + uint64(i)).message(t.name)
+		t.log.at(first+uint64(i)).read(&ms[i], t.name)
 	}
-	return ms, first, nil
+	return ms, nil
+}
+
+// expect announces m to mem.
+func expect(mem *slab.Slab, m *backend.Message) {
+	mem.Expect(len(m.Payload), len(m.Headers), 0)
+}
+
+// own gives m a payload and headers of its own, from mem.
+func own(mem *slab.Slab, m *backend.Message) {
+	m.Payload = mem.Payload(m.Payload)
+	headers := mem.Headers(len(m.Headers))
+	copy(headers, m.Headers)
+	m.Headers = headers
 }

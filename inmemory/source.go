@@ -43,7 +43,6 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	}
 	for i := range ds {
 		own(&mem, &ds[i].Message)
-		ds[i].Position = position(&mem, ds[i].Token.(*receipt).entry.offset)
 	}
 	return ds, nil
 }

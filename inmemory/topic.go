@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A topic is a log and the groups that read it.
@@ -27,13 +26,9 @@ func newTopic(b *Backend, name string) *topic {
 }
 
 func (t *topic) publish(msgs []*backend.Message, fail func(i int, err error)) {
-	var mem slab.Slab
-	for _, m := range msgs {
-		expect(&mem, m)
-	}
 	now := t.clock.now()
 	for i, m := range msgs {
-		if err := t.store(m, &mem, now); err != nil {
+		if err := t.store(m, now); err != nil {
 			fail(i, err)
 		}
 	}
@@ -42,26 +37,21 @@ func (t *topic) publish(msgs []*backend.Message, fail func(i int, err error)) {
 	}
 }
 
-func (t *topic) store(m *backend.Message, mem *slab.Slab, now moment) error {
+func (t *topic) store(m *backend.Message, now moment) error {
 	m.Position, m.Duplicate = "", false
 	if m.Once {
-		if offset, ok := t.marks.find(m.ID, now); ok {
-			m.Position, m.Duplicate = position(mem, offset), true
+		if position, ok := t.marks.find(m.ID, now); ok {
+			m.Position, m.Duplicate = position, true
 			return nil
 		}
 	}
 	if err := t.ledger.enter(m.Size(), len(t.groups)); err != nil {
 		return err
 	}
-	copied := *m
-	own(mem, &copied)
-	offset := t.log.append(record{
-		id: m.ID, key: m.Key, headers: copied.Headers, payload: copied.Payload, stored: now,
-	})
+	m.Position = t.log.store(m, now).position
 	if m.Once {
-		t.marks.add(m.ID, offset, now)
+		t.marks.add(m.ID, m.Position, now)
 	}
-	m.Position = position(mem, offset)
 	return nil
 }
 

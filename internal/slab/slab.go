@@ -19,21 +19,28 @@ const (
 // A Slab first learns how much will be asked of it, from Expect for each
 // message, and then gives it out. The zero value is ready to use, once.
 type Slab struct {
-	payload, text, headers int // bytes, bytes and headers that are still to come
+	expected, used need
 
 	bytes []byte
 	texts strings.Builder
 	names []backend.Header
 }
 
+// A need counts small payloads and texts in bytes, and headers.
+type need struct{ payload, text, headers int }
+
+// Another returns an empty slab that expects as much as s was asked for: for a
+// stream of messages whose number is known and nothing else.
+func (s *Slab) Another() Slab { return Slab{expected: s.used} }
+
 // Expect announces a message with such a payload, so many headers and so many
 // bytes of text.
 func (s *Slab) Expect(payload, headers, text int) {
 	if payload <= large {
-		s.payload += payload
+		s.expected.payload += payload
 	}
-	s.headers += headers
-	s.text += text
+	s.expected.headers += headers
+	s.expected.text += text
 }
 
 // Payload returns a copy of p.
@@ -42,12 +49,12 @@ func (s *Slab) Payload(p []byte) []byte {
 		return bytes.Clone(p)
 	}
 	if len(p) > len(s.bytes) {
-		s.bytes = make([]byte, max(len(p), min(s.payload, arena)))
+		s.bytes = make([]byte, max(len(p), min(s.expected.payload-s.used.payload, arena)))
 	}
 	own := s.bytes[:len(p):len(p)]
 	copy(own, p)
 	s.bytes = s.bytes[len(p):]
-	s.payload -= len(p)
+	s.used.payload += len(p)
 	return own
 }
 
@@ -57,11 +64,11 @@ func (s *Slab) Headers(n int) backend.Headers {
 		return nil
 	}
 	if n > len(s.names) {
-		s.names = make([]backend.Header, max(n, s.headers))
+		s.names = make([]backend.Header, max(n, s.expected.headers-s.used.headers))
 	}
 	own := s.names[:n:n]
 	s.names = s.names[n:]
-	s.headers -= n
+	s.used.headers += n
 	return own
 }
 
@@ -72,10 +79,10 @@ func (s *Slab) Text(p []byte) string {
 	}
 	if s.texts.Cap()-s.texts.Len() < len(p) {
 		s.texts = strings.Builder{}
-		s.texts.Grow(max(len(p), min(s.text, arena)))
+		s.texts.Grow(max(len(p), min(s.expected.text-s.used.text, arena)))
 	}
 	s.texts.Write(p)
-	s.text -= len(p)
+	s.used.text += len(p)
 	all := s.texts.String()
 	return all[len(all)-len(p):]
 }
