@@ -3,7 +3,7 @@
 // a verb means can read it here.
 //
 // A topic is a log that its groups share. A group is a cursor into the log
-// (what it was never handed is due since it was stored) and a heap of what it
+// (what it was never handed is due since it was stored) and a queue of what it
 // was handed and has not settled, ordered by due moment and position. So
 // publishing costs the same for any number of groups.
 //
@@ -51,6 +51,9 @@ type Backend struct {
 	clock   clock
 	ledger  ledger
 	done    chan struct{} // closed by Close
+
+	records spare[record]
+	entries spare[entry]
 
 	mu     sync.RWMutex // taken before a topic's, never after it
 	closed bool

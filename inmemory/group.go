@@ -6,17 +6,19 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A group is what its members have to settle: everything from the cursor on,
-// and every entry. All of it is guarded by the topic's mutex.
+// A group is what its members have to settle: what was never handed out, from the
+// cursor on, and what was handed out and is not settled, which is in the queue.
+// All of it is guarded by the topic's mutex.
 type group struct {
 	topic   *topic
 	name    string
 	members map[*source]struct{}
 
-	cursor      uint64 // the lowest offset that was never handed out
-	queue       queue  // what was, in the order it is due
-	first, last *entry // the same entries, in log order
-	inFlight    int    // those of them that a member holds
+	entries  row[entry] // from the oldest that is not settled to the cursor
+	queue    queue
+	inFlight int    // those in the queue that a member holds
+	handouts uint64 // so far
+	void     uint64 // those up to this one are of before a reset, and hold nothing
 
 	waiting int           // members that wait in Receive
 	wake    chan struct{} // wakes one of them
@@ -24,28 +26,9 @@ type group struct {
 	alarm   moment        // when timer fires; never, if it was not set
 }
 
-// An entry is a message that was handed out and is not settled.
-type entry struct {
-	offset   uint64
-	due      moment
-	attempt  int // hand-outs that count
-	handouts int // all hand-outs: tells one receipt from the next
-	held     bool
-	index    int // in the queue; -1: settled
-
-	prev, next *entry // in log order
-}
-
-// A receipt is the Token of a delivery: which entry, and which hand-out of it.
-type receipt struct {
-	group   *group
-	entry   *entry
-	handout int
-}
-
 func newGroup(t *topic, name string, cursor uint64) *group {
 	g := &group{
-		topic: t, name: name, members: map[*source]struct{}{}, cursor: cursor,
+		topic: t, name: name, members: map[*source]struct{}{}, entries: newRow(cursor, t.entries),
 		wake: make(chan struct{}, 1), timer: time.NewTimer(never), alarm: never,
 	}
 	g.timer.Stop()
@@ -53,23 +36,20 @@ func newGroup(t *topic, name string, cursor uint64) *group {
 }
 
 // floor is the lowest offset that is not settled.
-func (g *group) floor() uint64 {
-	if g.first != nil {
-		return g.first.offset
-	}
-	return g.cursor
-}
+func (g *group) floor() uint64 { return g.entries.first }
 
-func (g *group) lag() int64       { return int64(g.topic.log.next - g.cursor) }
-func (g *group) unsettled() int64 { return g.lag() + int64(len(g.queue)) }
+// cursor is the lowest offset that was never handed out.
+func (g *group) cursor() uint64 { return g.entries.next }
+
+func (g *group) lag() int64       { return int64(g.topic.log.next - g.cursor()) }
+func (g *group) unsettled() int64 { return g.lag() + int64(g.queue.len) }
 
 // take hands out up to limit messages for one lease: first what came back and is
 // due, then what is new. The messages still share the log's memory.
 func (g *group) take(limit int, lease time.Duration) []backend.Delivery {
 	now := g.topic.clock.now()
-	back := g.takeBack(limit, now, after(now, lease))
-	fresh := g.takeNew(limit-len(back), after(now, lease))
-	n := len(back) + len(fresh)
+	back := g.takeBack(limit, now)
+	n := len(back) + int(min(int64(limit-len(back)), g.lag()))
 	if n == 0 {
 		return nil
 	}
@@ -79,11 +59,10 @@ func (g *group) take(limit int, lease time.Duration) []backend.Delivery {
 		if i < len(back) {
 			e = back[i]
 		} else {
-			e = &fresh[i-len(back)]
+			e = g.takeNew()
 		}
-		e.attempt++
-		e.handouts++
-		receipts[i] = receipt{g, e, e.handouts}
+		g.lease(e, after(now, lease))
+		receipts[i] = receipt{g, e.offset, e.handout}
 		d := &ds[i]
 		g.topic.log.at(e.offset).read(&d.Message, g.topic.name)
 		d.Attempt, d.Token = e.attempt, &receipts[i]
@@ -92,35 +71,33 @@ func (g *group) take(limit int, lease time.Duration) []backend.Delivery {
 	return ds
 }
 
-// takeBack leases entries that are due until the moment given.
-func (g *group) takeBack(limit int, now, until moment) (back []*entry) {
-	for len(back) < limit && len(g.queue) > 0 && g.queue[0].due <= now {
-		e := g.queue[0]
-		g.hold(e, true)
-		g.queue.move(e, until)
+// takeBack takes entries that are due out of the queue.
+func (g *group) takeBack(limit int, now moment) (back []*entry) {
+	for len(back) < limit {
+		e := g.queue.first()
+		if e == nil || e.due > now {
+			break
+		}
+		g.queue.remove(e)
 		back = append(back, e)
 	}
 	return back
 }
 
-// takeNew makes entries of what follows the cursor, leased until the moment
-// given.
-func (g *group) takeNew(limit int, until moment) []entry {
-	fresh := make([]entry, min(int64(limit), g.lag()))
-	for i := range fresh {
-		e := &fresh[i]
-		e.offset, e.due, e.held = g.cursor, until, true
-		g.cursor++
-		g.inFlight++
-		g.queue.push(e)
-		if e.prev = g.last; e.prev != nil {
-			e.prev.next = e
-		} else {
-			g.first = e
-		}
-		g.last = e
-	}
-	return fresh
+// takeNew makes an entry of what is at the cursor.
+func (g *group) takeNew() *entry {
+	offset, e := g.entries.append()
+	e.offset = offset
+	return e
+}
+
+// lease hands e out until the moment given.
+func (g *group) lease(e *entry, until moment) {
+	g.handouts++
+	e.handout = g.handouts
+	e.attempt++
+	g.hold(e, true)
+	g.queue.lease(e, until)
 }
 
 // hold says whether a member holds e from now on.
@@ -135,31 +112,31 @@ func (g *group) hold(e *entry, held bool) {
 	}
 }
 
+// entry returns what a receipt is of, or nil if that is settled.
+func (g *group) entry(r *receipt) *entry {
+	if r.handout <= g.void || r.offset < g.floor() {
+		return nil
+	}
+	if e := g.entries.at(r.offset); !e.settled {
+		return e
+	}
+	return nil
+}
+
 // settle removes e for good.
 func (g *group) settle(e *entry) {
 	g.hold(e, false)
 	g.queue.remove(e)
-	if e.prev != nil {
-		e.prev.next = e.next
-	} else {
-		g.first = e.next
+	e.settled = true
+	for g.entries.len() > 0 && g.entries.at(g.floor()).settled {
+		g.entries.forget()
 	}
-	if e.next != nil {
-		e.next.prev = e.prev
-	} else {
-		g.last = e.prev
-	}
-	e.prev, e.next = nil, nil
 }
 
 // reset lets the group begin anew at cursor.
 func (g *group) reset(cursor uint64) {
 	before := g.unsettled()
-	for _, e := range g.queue {
-		e.index, e.held, e.prev, e.next = -1, false, nil, nil
-	}
-	g.queue, g.first, g.last, g.inFlight = nil, nil, nil, 0
-	g.cursor = cursor
+	g.entries, g.queue, g.inFlight, g.void = newRow(cursor, g.topic.entries), queue{}, 0, g.handouts
 	g.topic.ledger.owe(g.unsettled() - before)
 	g.topic.trim()
 	g.alert(g.topic.clock.now())
@@ -174,8 +151,8 @@ func (g *group) alert(now moment) {
 		return
 	}
 	due := never
-	if len(g.queue) > 0 {
-		due = g.queue[0].due
+	if e := g.queue.first(); e != nil {
+		due = e.due
 	}
 	switch {
 	case g.lag() > 0 || due <= now:

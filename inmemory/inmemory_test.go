@@ -338,3 +338,32 @@ func TestDriver(t *testing.T) {
 		}
 	}
 }
+
+// A group that begins anew takes no word for a delivery from before.
+func TestResetVoidsReceipts(t *testing.T) {
+	b := open(t, inmemory.Options{})
+	src := attach(t, b, "billing")
+	publish(t, b, "1", "2")
+	before := receive(t, src, 2)
+	if err := b.ResetGroup(t.Context(), "orders", "billing", backend.StartEarliest); err != nil {
+		t.Fatal(err)
+	}
+	settle := func(when string, ds []backend.Delivery) {
+		if err := src.Ack(t.Context(), ds); err != nil {
+			t.Fatal(err)
+		}
+		if err := src.(backend.Extender).Extend(t.Context(), ds[:1]); !errors.Is(err, backend.ErrLeaseLost) {
+			t.Errorf("%s: Extend: got %v, want %v", when, err, backend.ErrLeaseLost)
+		}
+	}
+	settle("before they were handed out again", before)
+	again := receive(t, src, 2)
+	if got, want := ids(again), []string{"1", "2"}; !slices.Equal(got, want) {
+		t.Fatalf("got %v, want %v", got, want)
+	}
+	settle("after they were handed out again", before)
+	if s, err := b.Stats(t.Context(), "orders", "billing"); err != nil || s.InFlight != 2 {
+		t.Errorf("got %d in flight and %v, want 2", s.InFlight, err)
+	}
+	settle("of this time", again)
+}

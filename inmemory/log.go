@@ -36,7 +36,7 @@ type log struct {
 }
 
 // The first offset is 1, so that every position is greater than zero's.
-func newLog() log { return log{row: newRow[record](1)} }
+func newLog(s *spare[record]) log { return log{row: newRow(1, s)} }
 
 // store appends a copy of m and returns it.
 func (l *log) store(m *backend.Message, now moment) *record {

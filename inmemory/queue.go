@@ -1,79 +1,65 @@
 package inmemory
 
-// A queue is a heap of entries: those due first in front, of those due at the
-// same moment the lower offset. It is written out because package
-// container/heap costs an interface call for every comparison.
-type queue []*entry
+// A queue keeps entries in the order they are due; of those due at the same
+// moment the lower offset goes first.
+//
+// Nearly all are leased, for the same time and one after another, so each is due
+// after those before it: they are in a list, which costs the same however long it
+// is. The others are in a heap.
+type queue struct {
+	front, back *entry // of the list
+	heap        heap
+	len         int // of both
+}
 
-func (q queue) less(i, j int) bool {
-	if q[i].due != q[j].due {
-		return q[i].due < q[j].due
+// first returns the entry that is due first, or nil.
+func (q *queue) first() *entry {
+	if len(q.heap) > 0 && (q.front == nil || q.heap[0].before(q.front)) {
+		return q.heap[0]
 	}
-	return q[i].offset < q[j].offset
+	return q.front
 }
 
-func (q queue) swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-func (q *queue) push(e *entry) {
-	e.index = len(*q)
-	*q = append(*q, e)
-	q.up(e.index)
-}
-
-// remove takes e out and marks it so.
-func (q *queue) remove(e *entry) {
-	i, last := e.index, len(*q)-1
-	q.swap(i, last)
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	if i < last {
-		q.fix(i)
-	}
-	e.index = -1
-}
-
-// move makes e due at another moment.
-func (q queue) move(e *entry, due moment) {
+// lease takes in an entry that is due at the end of a lease.
+func (q *queue) lease(e *entry, due moment) {
 	e.due = due
-	q.fix(e.index)
+	if q.back != nil && e.before(q.back) {
+		q.delay(e, due)
+		return
+	}
+	q.len++
+	e.index, e.prev, e.next = listed, q.back, nil
+	if q.back != nil {
+		q.back.next = e
+	} else {
+		q.front = e
+	}
+	q.back = e
 }
 
-func (q queue) fix(i int) {
-	if !q.down(i) {
-		q.up(i)
-	}
+// delay takes in an entry that is due at any moment. In the list a long delay
+// would keep the leases that follow it out.
+func (q *queue) delay(e *entry, due moment) {
+	q.len++
+	e.due = due
+	q.heap.push(e)
 }
 
-func (q queue) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !q.less(i, parent) {
-			return
-		}
-		q.swap(i, parent)
-		i = parent
+// remove takes e out.
+func (q *queue) remove(e *entry) {
+	q.len--
+	if e.index != listed {
+		q.heap.remove(e)
+		return
 	}
-}
-
-// down reports whether it moved anything.
-func (q queue) down(start int) bool {
-	i := start
-	for {
-		child := 2*i + 1
-		if child >= len(q) {
-			break
-		}
-		if child+1 < len(q) && q.less(child+1, child) {
-			child++
-		}
-		if !q.less(child, i) {
-			break
-		}
-		q.swap(i, child)
-		i = child
+	if e.prev != nil {
+		e.prev.next = e.next
+	} else {
+		q.front = e.next
 	}
-	return i > start
+	if e.next != nil {
+		e.next.prev = e.prev
+	} else {
+		q.back = e.prev
+	}
 }

@@ -1,6 +1,6 @@
 package inmemory
 
-const chunkSize = 64
+import "sync"
 
 // A row keeps things by offset, in chunks, so that forgetting frees memory and
 // appending moves nothing: a pointer into it is good until its offset is
@@ -8,11 +8,17 @@ const chunkSize = 64
 type row[T any] struct {
 	first  uint64 // the oldest kept
 	next   uint64 // the next to be appended
-	chunks []*[chunkSize]T
-	spare  *[chunkSize]T // the last one forgotten: a steady stream allocates none
+	chunks []*chunk[T]
+	spare  *spare[T]
 }
 
-func newRow[T any](first uint64) row[T] { return row[T]{first: first, next: first} }
+const chunkSize = 64
+
+type chunk[T any] [chunkSize]T
+
+func newRow[T any](first uint64, s *spare[T]) row[T] {
+	return row[T]{first: first, next: first, spare: s}
+}
 
 func (r *row[T]) len() int64 { return int64(r.next - r.first) }
 
@@ -24,11 +30,7 @@ func (r *row[T]) at(offset uint64) *T {
 // append makes room for one more, which is zero, and returns where it is.
 func (r *row[T]) append() (offset uint64, _ *T) {
 	if int(r.next/chunkSize-r.first/chunkSize) == len(r.chunks) {
-		c := r.spare
-		if c == nil {
-			c = new([chunkSize]T)
-		}
-		r.chunks, r.spare = append(r.chunks, c), nil
+		r.chunks = append(r.chunks, r.spare.take())
 	}
 	offset = r.next
 	r.next++
@@ -41,7 +43,21 @@ func (r *row[T]) forget() {
 	*r.at(r.first) = zero
 	r.first++
 	if r.first%chunkSize == 0 {
-		r.spare, r.chunks[0] = r.chunks[0], nil
+		r.spare.keep(r.chunks[0])
+		r.chunks[0] = nil
 		r.chunks = r.chunks[1:]
 	}
+}
+
+// A spare has chunks that were forgotten, for all topics: a steady stream
+// allocates none, and an idle topic keeps none.
+type spare[T any] struct{ pool sync.Pool }
+
+func (s *spare[T]) keep(c *chunk[T]) { s.pool.Put(c) }
+
+func (s *spare[T]) take() *chunk[T] {
+	if c, ok := s.pool.Get().(*chunk[T]); ok {
+		return c
+	}
+	return new(chunk[T])
 }

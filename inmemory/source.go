@@ -105,9 +105,11 @@ func (s *source) Ack(_ context.Context, ds []backend.Delivery) error {
 		switch {
 		case !ok || r.group != g:
 			errs.set(i, len(ds), s.fail("ack", errors.New("not a delivery of this group")))
-		case r.entry.index >= 0:
-			g.settle(r.entry)
-			settled++
+		default:
+			if e := g.entry(r); e != nil {
+				g.settle(e)
+				settled++
+			}
 		}
 	}
 	g.topic.trim()
@@ -126,7 +128,8 @@ func (s *source) Delay(_ context.Context, ds []backend.Delayed) error {
 			e.attempt--
 		}
 		s.group.hold(e, false)
-		s.group.queue.move(e, after(now, ds[i].For))
+		s.group.queue.remove(e)
+		s.group.queue.delay(e, after(now, ds[i].For))
 		return true
 	})
 }
@@ -139,7 +142,8 @@ func (s *source) Extend(_ context.Context, ds []backend.Delivery) error {
 		if e == nil {
 			return false
 		}
-		s.group.queue.move(e, after(now, s.lease))
+		s.group.queue.remove(e)
+		s.group.queue.lease(e, after(now, s.lease))
 		return true
 	})
 }
@@ -167,10 +171,13 @@ func (s *source) move(op string, n int, one func(i int, now moment) bool) error 
 // holding returns the entry of d if this receipt of it still holds it.
 func (s *source) holding(d *backend.Delivery) *entry {
 	r, ok := d.Token.(*receipt)
-	if !ok || r.group != s.group || !r.entry.held || r.entry.handouts != r.handout {
+	if !ok || r.group != s.group {
 		return nil
 	}
-	return r.entry
+	if e := s.group.entry(r); e != nil && e.held && e.handout == r.handout {
+		return e
+	}
+	return nil
 }
 
 // Close implements [backend.Source].

@@ -11,9 +11,10 @@ import (
 
 // A topic is a log and the groups that read it.
 type topic struct {
-	name   string
-	clock  clock
-	ledger *ledger // of the backend
+	name    string
+	clock   clock
+	ledger  *ledger       // of the backend
+	entries *spare[entry] // of the backend
 
 	mu     sync.Mutex // guards all that follows, groups and members included
 	log    log
@@ -22,7 +23,10 @@ type topic struct {
 }
 
 func newTopic(b *Backend, name string) *topic {
-	return &topic{name: name, clock: b.clock, ledger: &b.ledger, log: newLog(), marks: newMarks(b.options.OnceWindow)}
+	return &topic{
+		name: name, clock: b.clock, ledger: &b.ledger, entries: &b.entries,
+		log: newLog(&b.records), marks: newMarks(b.options.OnceWindow),
+	}
 }
 
 func (t *topic) publish(msgs []*backend.Message, fail func(i int, err error)) {
