@@ -80,11 +80,14 @@ func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
 	return &PublishError{Topic: topic, Errors: errs}
 }
 
-// A sheet is the memory of one call of Publish, used again by later ones.
+// A sheet is the memory of one call of Publish, used again by later ones; but
+// not that of its texts, which only share allocations.
 type sheet struct {
 	messages []backend.Message
 	pointers []*backend.Message
 	headers  Headers
+	texts    strings.Builder
+	ids      idSource
 }
 
 var sheets = sync.Pool{New: func() any { return &sheet{} }}
@@ -100,41 +103,50 @@ func (s *sheet) encode(b *Bus, topic string, events []*Event) {
 		s.headers = make(Headers, 0, headers)
 	}
 	s.headers = s.headers[:0]
-	now := time.Time{}
+	now := time.Now()
 	for i, e := range events {
 		if e.Source == "" {
 			e.Source = b.options.Service
 		}
 		if e.Time.IsZero() {
-			if now.IsZero() {
-				now = time.Now()
-			}
 			e.Time = now.Round(0)
 		}
-		stamp := e.stamp()
+		stamp := s.stamp(e, now)
 		s.headers = e.encode(&s.messages[i], topic, stamp, s.headers)
 		s.messages[i].Once = b.options.Dedup
 		s.pointers = append(s.pointers, &s.messages[i])
 	}
 }
 
-// stamp returns Time as text, and fills an empty ID: both are cut from one
-// string.
-func (e *Event) stamp() string {
-	var text [36 + len(time.RFC3339Nano)]byte
+const (
+	uuidLen  = 36
+	textSize = 512 // an ID that is kept keeps no more than this alive
+)
+
+// stamp returns Time as text, and fills an empty ID.
+func (s *sheet) stamp(e *Event, now time.Time) string {
+	var text [uuidLen + len(time.RFC3339Nano)]byte
 	from := 0
-	buf := text[:0]
 	if e.ID == "" {
-		id := uuid.Must(uuid.NewV7())
-		from = 36
-		buf = text[:from]
-		encodeID(buf, id)
+		from = uuidLen
+		encodeID(text[:from], s.ids.next(now))
 	}
-	s := string(e.Time.UTC().AppendFormat(buf, time.RFC3339Nano))
+	both := s.text(e.Time.UTC().AppendFormat(text[:from], time.RFC3339Nano))
 	if from > 0 {
-		e.ID = s[:from]
+		e.ID = both[:from]
 	}
-	return s[from:]
+	return both[from:]
+}
+
+// text returns p as a string.
+func (s *sheet) text(p []byte) string {
+	if s.texts.Cap()-s.texts.Len() < len(p) {
+		s.texts = strings.Builder{}
+		s.texts.Grow(max(textSize, len(p)))
+	}
+	s.texts.Write(p)
+	all := s.texts.String()
+	return all[len(all)-len(p):]
 }
 
 // encodeID writes id as its usual text.

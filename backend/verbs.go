@@ -134,6 +134,11 @@ type Limits struct {
 	// the broker does. The bus then publishes in its caller's goroutine where
 	// nobody else does. A backend that wraps another has to state it itself.
 	Prompt bool
+
+	// Immediate: Publish waits for nothing, so concurrent calls have no round
+	// trips to share. The bus then publishes in each caller's goroutine, several
+	// at once. A backend that wraps another has to state it itself.
+	Immediate bool
 }
 
 // LimitsOf returns the facts that b, or what it wraps, states.

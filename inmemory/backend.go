@@ -182,7 +182,7 @@ func (b *Backend) Limits() backend.Limits {
 		Payload:    int(min(b.options.MaxBytes, math.MaxInt)),
 		OnceWindow: b.options.OnceWindow,
 		Refund:     true,
-		Prompt:     true,
+		Immediate:  true,
 	}
 }
 

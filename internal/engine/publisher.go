@@ -20,36 +20,37 @@ import (
 // Who comes when nobody writes, writes itself, if the backend returns promptly
 // when it is told to: a hand-over to a goroutine and back costs more than the rest
 // of a call (docs/PERFORMANCE.md). One goroutine writes for those who come
-// meanwhile.
+// meanwhile. Where the backend waits for nothing everybody writes, at once, and the
+// one writer has only what is repeated.
 type publisher struct {
-	backend  backend.Backend
-	limits   backend.Limits
-	prompt   bool
-	timeout  time.Duration // of one call; 0: none
-	pending  pending
-	queue    *batch.Group[*call]
-	calls    sync.Pool         // not of the package: a call's channel and timer belong to its bus's synctest bubble
-	messages []backend.Message // of the flush under way, reused by the next
-	pointers []*backend.Message
-	payloads []byte // likewise
-	errs     []error
-	calling  sharedCtx // for the backend
-	owns     sharedCtx // the same, of callers that write themselves
-	done     context.Context
-	stop     context.CancelCauseFunc // fails what waits
+	backend   backend.Backend
+	limits    backend.Limits
+	prompt    bool
+	immediate bool
+	timeout   time.Duration // of one call; 0: none
+	pending   pending
+	queue     *batch.Group[*call]
+	calls     sync.Pool         // not of the package: a call's channel and timer belong to its bus's synctest bubble
+	messages  []backend.Message // of the flush under way, reused by the next
+	pointers  []*backend.Message
+	payloads  arena
+	errs      []error
+	calling   sharedCtx // for the backend
+	owns      sharedCtx // the same, of callers that write themselves
+	done      context.Context
+	stop      context.CancelCauseFunc // fails what waits
 }
 
 const (
 	callsPerFlush    = 1024
 	messagesPerWrite = 1000
 	bytesPerWrite    = 8 << 20
-	keptPayloads     = 1 << 20 // of the buffer that payloads are copied to
 )
 
 func newPublisher(b backend.Backend, o Options) *publisher {
 	p := &publisher{backend: b, limits: backend.LimitsOf(b), timeout: o.PublishTimeout}
 	if l, ok := b.(backend.Limited); ok { // not what it wraps
-		p.prompt = l.Limits().Prompt
+		p.prompt, p.immediate = l.Limits().Prompt, l.Limits().Immediate
 	}
 	p.pending.init(o)
 	p.calls.New = func() any { return &call{ended: make(chan struct{}, 1)} }
@@ -105,12 +106,32 @@ func (p *publisher) publish(ctx context.Context, msgs []*backend.Message) error 
 	if err := p.pending.enter(ctx, p.done, p.timeout, len(msgs), bytes); err != nil {
 		return all(len(msgs), err)
 	}
-	c := p.newCall(msgs)
-	if p.timeout > 0 {
-		c.until = start.Add(p.timeout)
-	}
 	defer p.pending.leave(len(msgs), bytes)
-	return p.store(ctx, c)
+	until := time.Time{}
+	if p.timeout > 0 {
+		until = start.Add(p.timeout)
+	}
+	if p.immediate && p.portion(msgs) == len(msgs) {
+		return p.storeNow(ctx, msgs, until)
+	}
+	return p.store(ctx, p.newCall(msgs, until))
+}
+
+// storeNow stores msgs beside other callers. What fails is a call of which that
+// was the first try.
+func (p *publisher) storeNow(ctx context.Context, msgs []*backend.Message, until time.Time) error {
+	err := p.backend.Publish(ctx, msgs)
+	if err == nil {
+		return nil
+	}
+	c := p.newCall(msgs, until)
+	errs := make([]error, len(msgs))
+	for i := range errs {
+		errs[i] = backend.ErrorAt(err, i)
+	}
+	c.writing = true
+	p.conclude(c, msgs, errs)
+	return p.await(ctx, c)
 }
 
 // store stores the messages of c: here, if nobody writes, or with what others
@@ -126,9 +147,9 @@ func (p *publisher) store(ctx context.Context, c *call) error {
 	return p.await(ctx, c)
 }
 
-func (p *publisher) newCall(msgs []*backend.Message) *call {
+func (p *publisher) newCall(msgs []*backend.Message, until time.Time) *call {
 	c := p.calls.Get().(*call)
-	c.msgs, c.until, c.again = msgs, time.Time{}, nil
+	c.msgs, c.until, c.again = msgs, until, nil
 	c.errs = append(c.errs[:0], make([]error, len(msgs))...)
 	c.states = append(c.states[:0], make([]state, len(msgs))...)
 	return c
@@ -233,24 +254,22 @@ func all(n int, err error) error {
 
 // flush writes what the calls still want stored. It is the only writer.
 func (p *publisher) flush(batch []*call) {
-	p.messages, p.pointers, p.payloads = p.messages[:0], p.pointers[:0], p.payloads[:0]
+	p.messages, p.pointers = p.messages[:0], p.pointers[:0]
 	for _, c := range batch {
 		p.gather(c)
 	}
 	for i := range p.messages {
 		p.pointers = append(p.pointers, &p.messages[i])
 	}
-	errs := p.write(batch[0].own)
-	next := 0
+	written, errs := p.pointers, p.write(batch[0].own)
 	for _, c := range batch {
-		next += p.conclude(c, errs, next)
+		n := p.conclude(c, written, errs)
+		written, errs = written[n:], errs[n:]
 	}
 	clear(p.messages)
 	clear(p.pointers)
 	clear(p.errs)
-	if cap(p.payloads) > keptPayloads {
-		p.payloads = nil
-	}
+	p.payloads.empty()
 }
 
 // gather copies what is to be written: messages, since a backend fills them in,
@@ -277,13 +296,7 @@ func (p *publisher) gather(c *call) {
 func (p *publisher) copyMessage(m *backend.Message) {
 	n := len(p.messages)
 	p.messages = append(p.messages, *m)
-	if len(m.Payload) == 0 {
-		return
-	}
-	// A buffer that grows leaves earlier payloads where they are.
-	from := len(p.payloads)
-	p.payloads = append(p.payloads, m.Payload...)
-	p.messages[n].Payload = p.payloads[from:len(p.payloads):len(p.payloads)]
+	p.messages[n].Payload = p.payloads.copy(m.Payload)
 }
 
 // write stores p.pointers in as few calls as the limits allow and returns one
@@ -333,10 +346,10 @@ func (p *publisher) portion(msgs []*backend.Message) int {
 	return len(msgs)
 }
 
-// conclude tells c what became of its messages, from the one at next in this
-// flush on, and returns how many they were. What may be repeated goes back into
+// conclude tells c what became of its messages, which are the first of those
+// written, and returns how many they were. What may be repeated goes back into
 // the queue after a while.
-func (p *publisher) conclude(c *call, errs []error, next int) (n int) {
+func (p *publisher) conclude(c *call, written []*backend.Message, errs []error) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.writing {
@@ -348,14 +361,14 @@ func (p *publisher) conclude(c *call, errs []error, next int) (n int) {
 		if c.states[i] != waiting {
 			continue
 		}
-		err, written := p.because(c, errs[next+n]), &p.messages[next+n]
+		err, w := p.because(c, errs[n]), written[n]
 		n++
 		c.errs[i] = outcomeAfter(c.errs[i], err)
 		switch {
 		case err == nil:
 			c.states[i] = stored
 			if !c.left {
-				m.Position, m.Duplicate = written.Position, written.Duplicate
+				m.Position, m.Duplicate = w.Position, w.Duplicate
 			}
 		case repeatable(err, m.Once):
 			repeat = true

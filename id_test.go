@@ -1,0 +1,55 @@
+package eventbus
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+// IDs are what package uuid takes for version 7, have their time, and never come
+// twice, whoever makes them.
+func TestIDs(t *testing.T) {
+	const each, makers = 1000, 4
+	made := make([][]uuid.UUID, makers)
+	before := time.Now()
+	var wg sync.WaitGroup
+	for i := range makers {
+		wg.Go(func() {
+			var s idSource
+			for range each {
+				made[i] = append(made[i], s.next(time.Now()))
+			}
+		})
+	}
+	wg.Wait()
+	after := time.Now().Add(time.Second) // many within a moment lead to later ones
+	seen, tails := map[uuid.UUID]bool{}, map[[8]byte]bool{}
+	for _, ids := range made {
+		last := ""
+		for _, id := range ids {
+			require.Equal(t, uuid.Version(7), id.Version())
+			require.Equal(t, uuid.RFC4122, id.Variant())
+			sec, nsec := id.Time().UnixTime()
+			require.WithinRange(t, time.Unix(sec, nsec), before.Truncate(time.Millisecond), after)
+			var text [uuidLen]byte
+			encodeID(text[:], id)
+			require.Equal(t, id.String(), string(text[:]))
+			require.Greater(t, id.String(), last)
+			last = id.String()
+			require.False(t, seen[id])
+			seen[id] = true
+			require.False(t, tails[[8]byte(id[8:])], "the same random bytes")
+			tails[[8]byte(id[8:])] = true
+		}
+	}
+}
+
+func TestIDsOfOneMomentAscend(t *testing.T) {
+	var s idSource
+	now := time.Now()
+	a, b := s.next(now), s.next(now)
+	require.Less(t, a.String(), b.String())
+}
