@@ -173,21 +173,29 @@ type counter struct {
 	size         int
 	seen, bad    atomic.Int64
 	start, end   reading
+	started      chan struct{} // closed when the count has begun
 	done         chan struct{} // closed when all are handled
 }
 
 func newCounter(m meter, events, size int) *counter {
-	return &counter{meter: m, events: int64(events), warm: int64(min(events/5, 5000)), size: size, done: make(chan struct{})}
+	return &counter{
+		meter: m, events: int64(events), warm: int64(min(events/5, 5000)), size: size,
+		started: make(chan struct{}), done: make(chan struct{}),
+	}
 }
 
 func (c *counter) handle(payload []byte) {
 	if len(payload) != c.size {
 		c.bad.Add(1)
 	}
-	switch c.seen.Add(1) {
-	case c.warm:
+	n := c.seen.Add(1)
+	if n == c.warm {
 		c.start = c.meter.begin()
-	case c.events:
+		close(c.started)
+	} else if n > c.warm {
+		<-c.started // or the count could begin when much of what it counts is done
+	}
+	if n == c.events {
 		c.end = c.meter.end()
 		close(c.done)
 	}

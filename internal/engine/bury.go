@@ -117,8 +117,8 @@ func (s *Subscription) deadLetter(b burial) *backend.Message {
 	set(DeadGroup, s.Group, maxErrorText)
 	set(DeadID, d.ID, maxErrorText)
 	set(DeadPosition, d.Position, maxErrorText)
-	if !b.hold.began.IsZero() {
-		set(DeadLastAttempt, b.hold.began.UTC().Format(time.RFC3339Nano), maxErrorText)
+	if b.hold.began != 0 {
+		set(DeadLastAttempt, s.time(b.hold.began).UTC().Format(time.RFC3339Nano), maxErrorText)
 	}
 	return m
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -115,7 +116,7 @@ func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
 		d.clear(asked)
 	}
 	d.rouse()
-	d.nudgeWatch(r.holds[0].until)
+	d.nudgeWatch(d.sub.time(r.holds[0].until))
 	if d.sub.Timeout > 0 {
 		d.nudgeWatch(time.Now().Add(d.sub.Timeout))
 	}
@@ -251,16 +252,49 @@ func (d *desk) take() *Hold {
 			return nil
 		}
 		if d.startable() {
-			h := d.pick()
-			h.stage, h.working, h.began = running, true, time.Time{}
-			d.working++
-			d.rouse()
-			d.tellRoom()
-			return h
+			return d.start(time.Now())
 		}
 		d.idle++
 		d.work.Wait()
 		d.idle--
+	}
+}
+
+// exchange notes that done is being acknowledged and takes another Hold to run, if
+// there is one to start.
+func (d *desk) exchange(done *Hold, now time.Time) *Hold {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.settling(done, true)
+	if d.closed || !d.startable() {
+		return nil
+	}
+	return d.start(now)
+}
+
+// start picks a Hold to run.
+func (d *desk) start(now time.Time) *Hold {
+	h := d.pick()
+	h.stage, h.working, h.began = running, true, 0
+	d.working++
+	if d.sub.Mode != OnReceive {
+		d.begin(h, now)
+	}
+	d.rouse()
+	d.tellRoom()
+	return h
+}
+
+// begin starts the clock of h's run.
+func (d *desk) begin(h *Hold, now time.Time) {
+	h.began = d.sub.moment(now)
+	deadline := moment(0)
+	if d.sub.Timeout > 0 {
+		deadline = h.began + moment(d.sub.Timeout)
+	}
+	h.ctx.begin(&d.sub.ground, deadline)
+	if d.interrupted {
+		h.ctx.cancel(context.Canceled, ErrShutdown)
 	}
 }
 

@@ -63,7 +63,7 @@ func (s *Subscription) awaitQuiet() int {
 // giveBackUnrun returns what was held and not running when the drain began.
 func (s *Subscription) giveBackUnrun(h *Hold) {
 	s.desk.mu.Lock()
-	resting, due := h.stage == resting, h.due
+	resting, due := h.stage == resting, s.time(h.due)
 	if h.stage != unstarted && !resting {
 		s.desk.mu.Unlock()
 		return

@@ -10,33 +10,44 @@ import (
 
 // A Hold is a delivery that is ours until its lease runs out or it is settled.
 // Its lease is kept from receipt on, whether it runs or not.
+//
+// There is one for every event, so it is kept small.
 type Hold struct {
-	sub        *Subscription
-	attachment *attachment
-	read       *read
-	delivery   *backend.Delivery
-	ctx        runCtx
-	attempt    int
-	size       int64
+	read     *read // that brought it
+	delivery *backend.Delivery
+	ctx      runCtx
+	attempt  int
+	size     int64
 
 	// Guarded by the desk's lock.
 	stage   stage
 	lane    laneStage
-	working bool      // a handler is running
-	inTrust bool      // counted as entrusted
-	expired bool      // taken back from the program when its time was over
-	isAcked bool      // on receipt: it has no lease any more
-	lost    bool      // the lease
-	late    bool      // the timeout has passed
-	stuck   bool      // and that was told
-	until   time.Time // the lease runs to here
-	began   time.Time // the run
-	due     time.Time // of a retry that waits here
+	working bool   // a handler is running
+	inTrust bool   // counted as entrusted
+	expired bool   // taken back from the program when its time was over
+	isAcked bool   // on receipt: it has no lease any more
+	lost    bool   // the lease
+	late    bool   // the timeout has passed
+	stuck   bool   // and that was told
+	failed  bool   // the run
+	until   moment // the lease runs to here
+	began   moment // the run
+	due     moment // of a retry that waits here
 	took    time.Duration
-	failed  bool
-	settled chan struct{} // closed at the end; made only where somebody waits
-	acked   chan struct{} // closed when an acknowledgement on receipt is answered
-	result  error         // valid once settled or acked is closed
+	wait    *wait // of somebody for what becomes of it
+}
+
+// A wait is for a settlement (manual mode), or for the acknowledgement on receipt.
+type wait struct {
+	receipt bool
+	ended   chan struct{}
+	result  error // valid once ended is closed
+}
+
+// end ends the wait.
+func (w *wait) end(err error) {
+	w.result = err
+	close(w.ended)
 }
 
 // A stage is where a Hold is on its way.
@@ -63,9 +74,11 @@ const (
 
 // A read is what one Receive brought: its holds are allocated together.
 type read struct {
-	holds []Hold
-	left  int // not released
-	index int // in the desk's list
+	sub        *Subscription
+	attachment *attachment
+	holds      []Hold
+	left       int // not released
+	index      int // in the desk's list
 }
 
 // An attachment is a source with what it can do. A subscription gets a new one
@@ -83,14 +96,14 @@ func (h *Hold) Delivery() *backend.Delivery { return h.delivery }
 func (h *Hold) Attempt() int { return h.attempt }
 
 // Subscription returns the one that holds it.
-func (h *Hold) Subscription() *Subscription { return h.sub }
+func (h *Hold) Subscription() *Subscription { return h.read.sub }
 
 // Context is that of the current run. In manual mode it ends with settlement.
 func (h *Hold) Context() context.Context { return &h.ctx }
 
 func (h *Hold) about() observer.About {
 	return observer.About{
-		Topic: h.sub.Topic, Group: h.sub.Group,
+		Topic: h.read.sub.Topic, Group: h.read.sub.Group,
 		ID: h.delivery.ID, Position: h.delivery.Position, Attempt: h.attempt,
 	}
 }
@@ -111,12 +124,11 @@ func (s *Subscription) inTransit() time.Duration { return min(s.Lease/3, time.Se
 
 // hold takes what a Receive brought.
 func (s *Subscription) hold(a *attachment, ds []backend.Delivery, from time.Time) *read {
-	r := &read{holds: make([]Hold, len(ds)), left: len(ds)}
-	until := from.Add(s.Lease)
+	r := &read{sub: s, attachment: a, holds: make([]Hold, len(ds)), left: len(ds)}
+	until := s.moment(from.Add(s.Lease))
 	for i := range ds {
 		h := &r.holds[i]
-		h.sub, h.attachment, h.read, h.delivery = s, a, r, &ds[i]
-		h.until = until
+		h.read, h.delivery, h.until = r, &ds[i], until
 		h.size = int64(ds[i].Size())
 		h.attempt = s.attempts.of(&ds[i])
 	}

@@ -81,7 +81,7 @@ func (d *desk) overtaken(r *read) (losses []loss) {
 // before it is with the backend again. What came from a group that is gone does
 // not come again.
 func (d *desk) awaitReturn(h *Hold, due time.Time) {
-	if key, keyed := d.sub.laneOf(h); keyed && h.lane != laneless && h.attachment == d.sub.attached() {
+	if key, keyed := d.sub.laneOf(h); keyed && h.lane != laneless && h.read.attachment == d.sub.attached() {
 		d.lanes.Away(key, h.delivery.Position, due, h.stage == returning)
 		d.nudgeWatch(time.Now().Add(d.comeBack()))
 	}
@@ -102,7 +102,7 @@ func (d *desk) left(h *Hold, err error) {
 }
 
 // leaseEnd is when h is due again at the latest, if nobody extends its lease.
-func (d *desk) leaseEnd(h *Hold) time.Time { return h.until.Add(d.sub.inTransit()) }
+func (d *desk) leaseEnd(h *Hold) time.Time { return d.sub.time(h.until).Add(d.sub.inTransit()) }
 
 // forget releases h, whose lease is lost and whose run has failed.
 func (s *Subscription) forget(h *Hold) {
@@ -118,7 +118,7 @@ func (s *Subscription) loseAll(a *attachment, why error) {
 	all := s.desk.all()
 	s.desk.mu.Unlock()
 	for _, h := range all {
-		if h.attachment == a {
+		if h.read.attachment == a {
 			s.lose(h, why)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 // Ack acknowledges h and returns when the broker has confirmed. Manual mode
 // only.
 func (h *Hold) Ack(ctx context.Context) error {
-	s := h.sub
-	ended, err := s.desk.claim(h)
+	s := h.read.sub
+	w, err := s.desk.claim(h)
 	if err != nil {
 		return err
 	}
 	s.acks.Add(h)
 	s.acks.Flush()
-	return h.await(ctx, ended)
+	return h.await(ctx, w)
 }
 
 // Nack settles h as a failed run with the given cause, and returns when it is
@@ -25,13 +25,13 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 	if cause == nil {
 		cause = errNack
 	}
-	s := h.sub
-	ended, err := s.desk.claim(h)
+	s := h.read.sub
+	w, err := s.desk.claim(h)
 	if err != nil {
 		return err
 	}
 	s.failed(h, cause)
-	return h.await(ctx, ended)
+	return h.await(ctx, w)
 }
 
 // failed does what follows the failure of a claimed h.
@@ -46,7 +46,7 @@ func (s *Subscription) failed(h *Hold, cause error) {
 }
 
 // claim gives the caller the right to settle h.
-func (d *desk) claim(h *Hold) (ended <-chan struct{}, err error) {
+func (d *desk) claim(h *Hold) (*wait, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -59,8 +59,8 @@ func (d *desk) claim(h *Hold) (ended <-chan struct{}, err error) {
 		return nil, ErrSettled
 	}
 	h.stage = settling
-	h.settled = make(chan struct{})
-	return h.settled, nil
+	h.wait = &wait{ended: make(chan struct{})}
+	return h.wait, nil
 }
 
 func (d *desk) markFailed(h *Hold) {
@@ -70,14 +70,14 @@ func (d *desk) markFailed(h *Hold) {
 }
 
 // await waits for the settlement of h.
-func (h *Hold) await(ctx context.Context, ended <-chan struct{}) error {
+func (h *Hold) await(ctx context.Context, w *wait) error {
 	select {
-	case <-ended:
+	case <-w.ended:
 	case <-ctx.Done():
-		if !isClosed(ended) {
+		if !isClosed(w.ended) {
 			return unknown(ctx.Err())
 		}
 	}
 	h.ctx.finish() // here too: it has ended when this returns
-	return h.result
+	return w.result
 }

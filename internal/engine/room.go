@@ -100,7 +100,7 @@ func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 	}
 	var behind []*Hold
 	for _, h := range d.all() {
-		if h.stage == unstarted && h.lane == queued && h.attachment.delayer != nil {
+		if h.stage == unstarted && h.lane == queued && h.read.attachment.delayer != nil {
 			behind = append(behind, h)
 		}
 	}
@@ -137,9 +137,8 @@ func (d *desk) free(hs []*Hold, err error) (f limiter.Released) {
 		if h.failed {
 			f.Failed++
 		}
-		if h.settled != nil {
-			h.result = err
-			close(h.settled)
+		if h.wait != nil && !h.wait.receipt {
+			h.wait.end(err)
 			h.ctx.finish() // last: who waits may do so with this very context
 		}
 		d.held--

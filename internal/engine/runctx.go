@@ -6,16 +6,28 @@ import (
 	"time"
 )
 
-// runCtx is the context of one run of a handler. It is part of its Hold, so it
+// A runCtx is the context of one run of a handler. It is part of its Hold, so it
 // costs nothing until somebody asks for Done: no channel, no timer (the
 // subscription's watch cancels it), no goroutine for contexts derived from it
 // (they find AfterFunc).
 type runCtx struct {
-	base     context.Context // values only
-	deadline time.Time
+	ground   *ground // nil: no run has begun
+	deadline moment
 
-	mu    sync.Mutex
-	done  chan struct{}      // made when asked for
+	mu       sync.Mutex
+	finished bool // the run is over, and was not cancelled before
+	extra    *runExtra
+}
+
+// A ground is what all runs of a subscription stand on.
+type ground struct {
+	clock
+	values context.Context
+}
+
+// A runExtra is what few runs need.
+type runExtra struct {
+	done  chan struct{}
 	err   error              // set once, by cancel
 	cause context.Context    // cancelled with the cause: where context.Cause finds it
 	after map[*func()]func() // what AfterFunc was given
@@ -25,42 +37,65 @@ var _ context.Context = (*runCtx)(nil)
 
 var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-func (c *runCtx) begin(base context.Context, deadline time.Time) {
+func (c *runCtx) begin(on *ground, deadline moment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.base, c.deadline = base, deadline
-	c.done, c.err, c.cause, c.after = nil, nil, nil, nil
+	c.ground, c.deadline, c.finished, c.extra = on, deadline, false, nil
 }
 
-func (c *runCtx) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
+func (c *runCtx) Deadline() (time.Time, bool) {
+	if c.deadline == 0 {
+		return time.Time{}, false
+	}
+	return c.ground.time(c.deadline), true
+}
 
 func (c *runCtx) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.done == nil {
-		if c.err != nil {
-			c.done = closedChan
-		} else {
-			c.done = make(chan struct{})
-		}
+	if c.finished {
+		return closedChan
 	}
-	return c.done
+	x := c.more()
+	if x.done == nil {
+		x.done = make(chan struct{})
+	}
+	return x.done
+}
+
+// more returns what few runs need. The caller holds mu.
+func (c *runCtx) more() *runExtra {
+	if c.extra == nil {
+		c.extra = &runExtra{}
+	}
+	return c.extra
 }
 
 func (c *runCtx) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err
+	return c.ended()
+}
+
+// ended is Err, with mu held.
+func (c *runCtx) ended() error {
+	switch {
+	case c.finished:
+		return context.Canceled
+	case c.extra != nil:
+		return c.extra.err
+	}
+	return nil
 }
 
 // Value finds what the Subscribe context carries and, once cancelled, the cause.
 func (c *runCtx) Value(key any) any {
 	c.mu.Lock()
-	from := c.cause
-	c.mu.Unlock()
-	if from == nil {
-		from = c.base
+	from := c.ground.values
+	if c.extra != nil && c.extra.cause != nil {
+		from = c.extra.cause
 	}
+	c.mu.Unlock()
 	return from.Value(key)
 }
 
@@ -68,20 +103,21 @@ func (c *runCtx) Value(key any) any {
 func (c *runCtx) AfterFunc(f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
+	if c.ended() != nil {
 		go f()
 		return func() bool { return false }
 	}
-	if c.after == nil {
-		c.after = map[*func()]func(){}
+	x := c.more()
+	if x.after == nil {
+		x.after = map[*func()]func(){}
 	}
 	id := &f
-	c.after[id] = f
+	x.after[id] = f
 	return func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		_, waiting := c.after[id]
-		delete(c.after, id)
+		_, waiting := x.after[id]
+		delete(x.after, id)
 		return waiting
 	}
 }
@@ -90,21 +126,24 @@ func (c *runCtx) AfterFunc(f func()) (stop func() bool) {
 // change nothing, nor do calls before the run begins.
 func (c *runCtx) cancel(err, cause error) {
 	c.mu.Lock()
-	if c.err != nil || c.base == nil {
+	if c.ground == nil || c.ended() != nil {
 		c.mu.Unlock()
 		return
 	}
-	c.err = err
+	x := c.more()
+	x.err = err
 	if cause != err { //nolint:errorlint // the same value, not the same kind
-		carrier, carry := context.WithCancelCause(c.base)
+		carrier, carry := context.WithCancelCause(c.ground.values)
 		carry(cause)
-		c.cause = carrier
+		x.cause = carrier
 	}
-	if c.done != nil {
-		close(c.done)
+	if x.done == nil {
+		x.done = closedChan
+	} else {
+		close(x.done)
 	}
-	after := c.after
-	c.after = nil
+	after := x.after
+	x.after = nil
 	c.mu.Unlock()
 	for _, f := range after {
 		go f()
@@ -112,4 +151,14 @@ func (c *runCtx) cancel(err, cause error) {
 }
 
 // finish ends the context of a run that is over.
-func (c *runCtx) finish() { c.cancel(context.Canceled, context.Canceled) }
+func (c *runCtx) finish() {
+	c.mu.Lock()
+	plain := c.ground != nil && c.extra == nil
+	if plain {
+		c.finished = true
+	}
+	c.mu.Unlock()
+	if !plain {
+		c.cancel(context.Canceled, context.Canceled)
+	}
+}

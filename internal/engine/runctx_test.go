@@ -14,8 +14,13 @@ import (
 type ctxKey struct{}
 
 func newRunCtx(deadline time.Time) *runCtx {
+	on := &ground{newClock(), context.WithValue(context.Background(), ctxKey{}, "v")}
+	at := moment(0)
+	if !deadline.IsZero() {
+		at = on.moment(deadline)
+	}
 	c := &runCtx{}
-	c.begin(context.WithValue(context.Background(), ctxKey{}, "v"), deadline)
+	c.begin(on, at)
 	return c
 }
 
@@ -40,14 +45,15 @@ func TestRunCtxCancelled(t *testing.T) {
 func TestRunCtxCancelledBeforeItBegins(t *testing.T) {
 	c := &runCtx{}
 	c.cancel(context.Canceled, ErrShutdown)
-	c.begin(t.Context(), time.Time{})
+	c.begin(&ground{newClock(), t.Context()}, 0)
 	require.NoError(t, c.Err())
 }
 
 func TestRunCtxFinished(t *testing.T) {
 	c := newRunCtx(time.Now().Add(time.Hour))
-	_, ok := c.Deadline()
+	deadline, ok := c.Deadline()
 	require.True(t, ok)
+	require.WithinDuration(t, time.Now().Add(time.Hour), deadline, time.Minute)
 	c.finish()
 	require.Equal(t, context.Canceled, c.Err())
 	require.Equal(t, context.Canceled, context.Cause(c))
@@ -83,16 +89,16 @@ func TestRunCtxUseAgain(t *testing.T) {
 	c := newRunCtx(time.Time{})
 	done := c.Done()
 	c.finish()
-	c.begin(t.Context(), time.Time{})
+	c.begin(&ground{newClock(), t.Context()}, 0)
 	require.NoError(t, c.Err())
 	require.True(t, isClosed(done), "the context of the run before stays ended")
 }
 
 func TestRunCtxCostsNothingUnasked(t *testing.T) {
 	c := &runCtx{}
-	base := t.Context()
+	on := &ground{newClock(), t.Context()}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		c.begin(base, time.Time{})
+		c.begin(on, 0)
 		_ = c.Err()
 		c.finish()
 	}))

@@ -28,7 +28,7 @@ func (s *Subscription) retry(h *Hold, v verdict, err error) {
 	}
 	tell(s.engine.tell.later.Retried, observer.Retried{About: h.about(), After: after, Err: err})
 	due := time.Now().Add(after)
-	switch a := h.attachment; {
+	switch a := h.read.attachment; {
 	case a.delayer != nil && s.desk.sendAway(h, due):
 		s.delays.Add(sentBack{hold: h, due: due, refund: v.refund})
 	case a.extender != nil && s.desk.rest(h, due, v.outcome == observer.Retry):
@@ -42,7 +42,7 @@ func (s *Subscription) retry(h *Hold, v verdict, err error) {
 
 // sendBack gives h back at once.
 func (s *Subscription) sendBack(b sentBack) {
-	if b.hold.attachment.delayer == nil {
+	if b.hold.read.attachment.delayer == nil {
 		s.desk.release([]*Hold{b.hold}, ErrShutdown)
 		return
 	}
@@ -76,16 +76,16 @@ func (d *desk) rest(h *Hold, due time.Time, counts bool) bool {
 	if d.closed || h.stage == released {
 		return false
 	}
-	r := &read{holds: make([]Hold, 1), left: 1, index: len(d.reads)}
+	r := &read{sub: d.sub, attachment: h.read.attachment, holds: make([]Hold, 1), left: 1, index: len(d.reads)}
 	next := &r.holds[0]
-	next.sub, next.attachment, next.read, next.delivery = h.sub, h.attachment, r, h.delivery
+	next.read, next.delivery = r, h.delivery
 	next.attempt, next.size, next.until = h.attempt, h.size, h.until
 	next.took, next.failed = h.took, h.failed
 	if counts {
 		next.attempt++
 	}
 	next.lane, h.lane = h.lane, laneless
-	next.stage, next.due = resting, due
+	next.stage, next.due = resting, d.sub.moment(due)
 	d.reads = append(d.reads, r)
 	d.held++
 	d.resting = append(d.resting, next)
@@ -135,10 +135,10 @@ func (s *Subscription) delay(batch []sentBack) error {
 	errs := make([]error, len(batch))
 	now := time.Now()
 	for from := 0; from < len(batch); {
-		a := batch[from].hold.attachment
+		a := batch[from].hold.read.attachment
 		to := from
 		var ds []backend.Delayed
-		for ; to < len(batch) && batch[to].hold.attachment == a; to++ {
+		for ; to < len(batch) && batch[to].hold.read.attachment == a; to++ {
 			b := batch[to]
 			ds = append(ds, backend.Delayed{Delivery: *b.hold.delivery, For: max(b.due.Sub(now), 0), Refund: b.refund})
 		}
@@ -162,7 +162,7 @@ func (s *Subscription) stillHeld(batch []sentBack, err error, then time.Time) (r
 	var let []*Hold
 	s.desk.mu.Lock()
 	for _, b := range batch {
-		if then.IsZero() || b.hold.lost || !b.hold.until.After(then) || errors.Is(err, errors.ErrUnsupported) {
+		if then.IsZero() || b.hold.lost || b.hold.until <= s.moment(then) || errors.Is(err, errors.ErrUnsupported) {
 			let = append(let, b.hold)
 		} else {
 			rest = append(rest, b)

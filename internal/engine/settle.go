@@ -16,11 +16,9 @@ import (
 // settleTimeout bounds one call that settles.
 const settleTimeout = 10 * time.Second
 
-// carryOut does what was decided for h.
+// carryOut does what was decided for h, which is not to be acknowledged.
 func (s *Subscription) carryOut(h *Hold, v verdict, err error) {
 	switch v.outcome {
-	case observer.Acknowledge:
-		s.ack(h)
 	case observer.Discard:
 		s.discarded(h, v.reason, err)
 		s.ack(h)
@@ -53,25 +51,30 @@ func (s *Subscription) ack(h *Hold) {
 func (d *desk) settle(h *Hold, next bool) (nothingReady bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.settling(h, next)
+	return d.ready.len() == 0
+}
+
+// settling is settle with the lock held.
+func (d *desk) settling(h *Hold, next bool) {
 	if h.stage != released {
 		h.stage = settling
 	}
 	if next {
 		d.leaveLane(h)
 	}
-	return d.ready.len() == 0
 }
 
 // ackAndWait acknowledges h and returns when that is confirmed, or when it can
 // no longer be.
 func (s *Subscription) ackAndWait(h *Hold) error {
-	acked := make(chan struct{})
+	w := &wait{receipt: true, ended: make(chan struct{})}
 	s.desk.mu.Lock()
-	h.acked = acked
+	h.wait = w
 	s.desk.mu.Unlock()
 	s.acks.Add(h)
-	<-acked
-	return h.result
+	<-w.ended
+	return w.result
 }
 
 // flushAcks acknowledges a batch, and tries again what fails until the leases
@@ -134,7 +137,7 @@ func (s *Subscription) giveUpOn(batch []*Hold, errs []error, err error, then tim
 	var let []*Hold
 	s.desk.mu.Lock()
 	for i, h := range batch {
-		if hopeless || h.lost || errors.Is(errs[i], backend.ErrLeaseLost) || !h.until.After(then) {
+		if hopeless || h.lost || errors.Is(errs[i], backend.ErrLeaseLost) || h.until <= s.moment(then) {
 			let = append(let, h)
 		} else {
 			rest = append(rest, h)
@@ -161,17 +164,17 @@ func errNotAcked(err error) error {
 // confirmed answers those who wait for their acknowledgement on receipt, unless
 // it came after the lease. It returns those that nobody waits for.
 func (d *desk) confirmed(done []*Hold) []*Hold {
-	now := time.Now()
+	now := d.sub.moment(time.Now())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, h := range done {
 		switch {
-		case h.acked == nil:
-		case h.lost || !h.until.After(now):
-			h.answer(errLeaseLost(nil))
+		case !h.confirming():
+		case h.lost || h.until <= now:
+			h.wait.end(errLeaseLost(nil))
 		default:
 			h.stage, h.isAcked = running, true
-			h.answer(nil)
+			h.wait.end(nil)
 		}
 	}
 	return answered(done, nil)
@@ -181,29 +184,26 @@ func (d *desk) confirmed(done []*Hold) []*Hold {
 // have no answer yet. It returns those that nobody waits for.
 func answered(hs []*Hold, err error) []*Hold {
 	return slices.DeleteFunc(hs, func(h *Hold) bool {
-		if h.acked != nil && err != nil {
-			h.answer(err)
+		if h.confirming() && err != nil {
+			h.wait.end(err)
 		}
-		return h.acked != nil
+		return h.confirming()
 	})
 }
 
-// answer ends ackAndWait.
-func (h *Hold) answer(err error) {
-	h.result = err
-	close(h.acked)
-}
+// confirming reports whether h is being acknowledged before it runs.
+func (h *Hold) confirming() bool { return h.wait != nil && h.wait.receipt }
 
 // callEach makes one call for a batch, or one per attachment where the group was
 // attached to anew. The error is as long as the batch.
 func (s *Subscription) callEach(batch []*Hold, call func(context.Context, *attachment, []backend.Delivery) error) error {
 	ctx, cancel := s.settleContext()
 	defer cancel()
-	one := batch[0].attachment
+	one := batch[0].read.attachment
 	ds := s.acking[:0]
 	defer func() { clear(s.acking) }()
 	for _, h := range batch {
-		if h.attachment != one {
+		if h.read.attachment != one {
 			return s.callApart(ctx, batch, call)
 		}
 		ds = append(ds, *h.delivery)
@@ -215,7 +215,7 @@ func (s *Subscription) callEach(batch []*Hold, call func(context.Context, *attac
 func (s *Subscription) callApart(ctx context.Context, batch []*Hold, call func(context.Context, *attachment, []backend.Delivery) error) error {
 	errs := make([]error, len(batch))
 	for i, h := range batch {
-		errs[i] = backend.ErrorAt(call(ctx, h.attachment, []backend.Delivery{*h.delivery}), 0)
+		errs[i] = backend.ErrorAt(call(ctx, h.read.attachment, []backend.Delivery{*h.delivery}), 0)
 	}
 	return backend.AsBatchError(errs)
 }

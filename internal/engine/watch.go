@@ -60,8 +60,8 @@ func (d *desk) look(now time.Time) (seen sighting, next time.Time) {
 		d.lookAt(h, now, &seen, soonest)
 	}
 	d.resting = slices.DeleteFunc(d.resting, func(h *Hold) bool {
-		if h.stage == resting && h.due.After(now) {
-			soonest(h.due)
+		if h.stage == resting && h.due > d.sub.moment(now) {
+			soonest(d.sub.time(h.due))
 			return false
 		}
 		if h.stage == resting {
@@ -87,17 +87,18 @@ func (d *desk) look(now time.Time) (seen sighting, next time.Time) {
 
 // lookAt checks one Hold against the clock.
 func (d *desk) lookAt(h *Hold, now time.Time, seen *sighting, soonest func(time.Time)) {
+	at := d.sub.moment(now)
 	if h.lost || h.isAcked || h.stage == settling || h.stage == returning {
 		// Its lease matters no more, or is minded by those who settle.
-	} else if !h.until.After(now) {
+	} else if h.until <= at {
 		seen.lost = append(seen.lost, h)
 	} else {
-		soonest(h.until)
+		soonest(d.sub.time(h.until))
 	}
-	if d.sub.Timeout == 0 || h.began.IsZero() || !h.working && h.stage != entrusted {
+	if d.sub.Timeout == 0 || h.began == 0 || !h.working && h.stage != entrusted {
 		return
 	}
-	deadline := h.began.Add(d.sub.Timeout)
+	deadline := d.sub.time(h.began).Add(d.sub.Timeout)
 	switch {
 	case deadline.After(now):
 		soonest(deadline)
@@ -111,7 +112,7 @@ func (d *desk) lookAt(h *Hold, now time.Time, seen *sighting, soonest func(time.
 		soonest(deadline.Add(stuckAfter))
 	case h.working && !h.stuck && !deadline.Add(stuckAfter).After(now):
 		h.stuck = true
-		seen.stuck = append(seen.stuck, observer.Stuck{About: h.about(), Running: now.Sub(h.began)})
+		seen.stuck = append(seen.stuck, observer.Stuck{About: h.about(), Running: time.Duration(at - h.began)})
 	case h.working && !h.stuck:
 		soonest(deadline.Add(stuckAfter))
 	}
@@ -234,7 +235,7 @@ func (d *desk) keepable(a *attachment) (hs []*Hold, ds []backend.Delivery) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, h := range d.all() {
-		if h.attachment == a && !h.lost && !h.isAcked && h.stage != returning {
+		if h.read.attachment == a && !h.lost && !h.isAcked && h.stage != returning {
 			hs = append(hs, h)
 			ds = append(ds, *h.delivery)
 		}
@@ -246,13 +247,11 @@ func (d *desk) keepable(a *attachment) (hs []*Hold, ds []backend.Delivery) {
 func (d *desk) confirming(h *Hold) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return h.acked != nil
+	return h.confirming()
 }
 
 func (d *desk) renew(h *Hold, until time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if until.After(h.until) {
-		h.until = until
-	}
+	h.until = max(h.until, d.sub.moment(until))
 }

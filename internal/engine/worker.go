@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -14,37 +13,61 @@ import (
 // goroutine ends the worker: the next one takes its place.
 func (s *Subscription) worker() {
 	var h *Hold
-	done := false
+	ended := false
 	defer func() {
-		if done {
+		if ended {
 			return
 		}
-		s.afterRun(h, &observer.PanicError{Stack: debug.Stack()})
+		if s.afterRun(h, &observer.PanicError{Stack: debug.Stack()}, time.Now()) {
+			s.ack(h)
+		}
 		s.workers.Go(s.worker)
 	}()
-	for h = s.desk.take(); h != nil; h = s.desk.take() {
-		s.run(h)
+	for h = s.desk.take(); h != nil; {
+		h = s.next(h, s.run(h))
 	}
-	done = true
+	ended = true
 }
 
-// run runs the handler for h and does what follows.
-func (s *Subscription) run(h *Hold) {
-	if s.Mode == OnReceive && !s.confirm(h) {
-		return
+// next acknowledges what was run, if that is what follows, and takes what is to be
+// run next. What is acknowledged goes out at once if nothing is left to start.
+func (s *Subscription) next(h *Hold, r result) *Hold {
+	if !r.acknowledge {
+		return s.desk.take()
 	}
-	now := time.Now()
-	var deadline time.Time
-	if s.Timeout > 0 {
-		deadline = now.Add(s.Timeout)
+	if s.Mode != OnSuccess {
+		s.ack(h)
+		return s.desk.take()
 	}
-	h.ctx.begin(s.base, deadline)
-	if !s.desk.begin(h, now, s.Mode == OnReceive) {
-		h.ctx.finish()
-		s.forget(h)
-		return
+	next := s.desk.exchange(h, r.at)
+	s.acks.Add(h)
+	if next == nil {
+		s.acks.Flush()
+		next = s.desk.take()
 	}
-	s.afterRun(h, s.invoke(h))
+	return next
+}
+
+// A result says when a run has ended, and whether it is to be acknowledged.
+type result struct {
+	at          time.Time
+	acknowledge bool
+}
+
+// run runs the handler for h and does what follows, but for an acknowledgement.
+func (s *Subscription) run(h *Hold) (r result) {
+	if s.Mode == OnReceive {
+		if !s.confirm(h) {
+			return r
+		}
+		s.desk.mu.Lock()
+		s.desk.begin(h, time.Now())
+		s.desk.mu.Unlock()
+	}
+	err := s.invoke(h)
+	r.at = time.Now()
+	r.acknowledge = s.afterRun(h, err, r.at)
+	return r
 }
 
 // confirm acknowledges h before it runs. If that is not confirmed within the
@@ -60,25 +83,10 @@ func (s *Subscription) confirm(h *Hold) bool {
 	return false
 }
 
-// begin starts the clock of h's run. It returns false if the lease has been lost
-// meanwhile; h then does not count as run.
-func (d *desk) begin(h *Hold, now time.Time, acknowledged bool) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	h.began = now
-	if !h.lost || acknowledged {
-		if d.interrupted {
-			h.ctx.cancel(context.Canceled, ErrShutdown)
-		}
-		return true
-	}
-	d.stopWorking(h)
-	return false
-}
-
-// afterRun decides what follows a run that has ended.
-func (s *Subscription) afterRun(h *Hold, err error) {
-	took := time.Since(h.began)
+// afterRun decides what follows a run that has ended, and does it, but for an
+// acknowledgement: then it returns true.
+func (s *Subscription) afterRun(h *Hold, err error, now time.Time) (acknowledge bool) {
+	took := time.Duration(s.moment(now) - h.began)
 	found := s.desk.returned(h, took, err)
 	if found.late && err != nil && !isTimeout(err) {
 		err = fmt.Errorf("%w: %w", &observer.TimeoutError{After: s.Timeout}, err)
@@ -93,7 +101,7 @@ func (s *Subscription) afterRun(h *Hold, err error) {
 	switch {
 	case found.decided, s.Mode == Manual && err == nil && !found.lost:
 		s.handled(h, took, err, observer.Hold)
-		return
+		return false
 	case s.Mode == Manual && err == nil:
 		v = verdict{outcome: observer.Forget}
 	default:
@@ -104,7 +112,11 @@ func (s *Subscription) afterRun(h *Hold, err error) {
 	}
 	h.ctx.finish()
 	s.handled(h, took, err, v.outcome)
+	if v.outcome == observer.Acknowledge {
+		return true
+	}
 	s.carryOut(h, v, err)
+	return false
 }
 
 func isTimeout(err error) bool {
