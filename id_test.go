@@ -47,6 +47,26 @@ func TestIDs(t *testing.T) {
 	}
 }
 
+// A time is written as package time writes it.
+func TestTimesAsText(t *testing.T) {
+	var s second
+	for _, at := range []time.Time{
+		{},
+		time.Unix(0, 0),
+		time.Unix(1795273445, 0),
+		time.Unix(1795273445, 1),
+		time.Unix(1795273445, 120_000_000),
+		time.Unix(1795273445, 999_999_999).In(time.FixedZone("here", 3600)),
+		time.Unix(-1, 500),
+		time.Date(10000, 1, 1, 0, 0, 0, 5, time.UTC),
+		time.Date(-7, 1, 1, 0, 0, 0, 5, time.UTC),
+		time.Unix(1795273445, 5),
+	} {
+		require.Equal(t, at.UTC().Format(time.RFC3339Nano), string(s.appendTime(nil, at)))
+		require.Equal(t, at.UTC().Format(time.RFC3339Nano), string(s.appendTime(nil, at)), "again")
+	}
+}
+
 func TestIDsOfOneMomentAscend(t *testing.T) {
 	var s idSource
 	now := time.Now()

@@ -1,10 +1,12 @@
 package eventbus
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -88,6 +90,7 @@ type sheet struct {
 	headers  Headers
 	texts    strings.Builder
 	ids      idSource
+	second   second
 }
 
 var sheets = sync.Pool{New: func() any { return &sheet{} }}
@@ -97,7 +100,7 @@ func (s *sheet) encode(b *Bus, topic string, events []*Event) {
 	for _, e := range events {
 		headers += len(e.Headers) + attributes
 	}
-	s.messages = append(s.messages[:0], make([]backend.Message, len(events))...)
+	s.messages = slices.Grow(s.messages[:0], len(events))[:len(events)]
 	s.pointers = s.pointers[:0]
 	if cap(s.headers) < headers {
 		s.headers = make(Headers, 0, headers)
@@ -131,12 +134,42 @@ func (s *sheet) stamp(e *Event, now time.Time) string {
 		from = uuidLen
 		encodeID(text[:from], s.ids.next(now))
 	}
-	both := s.text(e.Time.UTC().AppendFormat(text[:from], time.RFC3339Nano))
+	both := s.text(s.second.appendTime(text[:from], e.Time))
 	if from > 0 {
 		e.ID = both[:from]
 	}
 	return both[from:]
 }
+
+// A second is the text of one, as many events have the same.
+type second struct {
+	unix int64
+	text [len(time.DateTime)]byte
+}
+
+// appendTime appends t in UTC as RFC 3339, with as many digits as it needs.
+func (s *second) appendTime(to []byte, t time.Time) []byte {
+	if unix := t.Unix(); unix != s.unix || s.text[0] == 0 {
+		text := t.UTC().AppendFormat(nil, rfc3339Second)
+		if len(text) != len(s.text) { // a year beyond 9999 or before 0
+			return t.UTC().AppendFormat(to, time.RFC3339Nano)
+		}
+		s.unix = unix
+		copy(s.text[:], text)
+	}
+	to = append(to, s.text[:]...)
+	if nanos := t.Nanosecond(); nanos > 0 {
+		digits := [10]byte{'.'}
+		for i := 9; i > 0; i-- {
+			digits[i] = '0' + byte(nanos%10)
+			nanos /= 10
+		}
+		to = append(to, bytes.TrimRight(digits[:], "0")...)
+	}
+	return append(to, 'Z')
+}
+
+const rfc3339Second = "2006-01-02T15:04:05"
 
 // text returns p as a string.
 func (s *sheet) text(p []byte) string {

@@ -26,13 +26,17 @@ func (p *pending) init(o Options) {
 	p.changed = make(chan struct{})
 }
 
-// enter waits for room. A call that is larger than the bounds goes alone.
-func (p *pending) enter(ctx, done context.Context, timeout time.Duration, events, bytes int) error {
+// enter waits for room. A call that is larger than the bounds goes alone. waited
+// is since when it waits; zero: it did not have to.
+func (p *pending) enter(ctx, done context.Context, timeout time.Duration, events, bytes int) (waited time.Time, err error) {
 	var late <-chan time.Time
 	for {
 		changed, err := p.tryEnter(events, bytes)
 		if changed == nil {
-			return err
+			return waited, err
+		}
+		if waited.IsZero() {
+			waited = time.Now()
 		}
 		if late == nil && timeout > 0 {
 			t := time.NewTimer(timeout)
@@ -53,7 +57,7 @@ func (p *pending) enter(ctx, done context.Context, timeout time.Duration, events
 		p.waiting--
 		p.mu.Unlock()
 		if err != nil {
-			return err
+			return waited, err
 		}
 	}
 }

@@ -99,32 +99,25 @@ func (p *publisher) publish(ctx context.Context, msgs []*backend.Message) error 
 	for _, m := range msgs {
 		bytes += m.Size()
 	}
-	start := time.Time{}
-	if p.timeout > 0 {
-		start = time.Now()
-	}
-	if err := p.pending.enter(ctx, p.done, p.timeout, len(msgs), bytes); err != nil {
+	since, err := p.pending.enter(ctx, p.done, p.timeout, len(msgs), bytes)
+	if err != nil {
 		return all(len(msgs), err)
 	}
 	defer p.pending.leave(len(msgs), bytes)
-	until := time.Time{}
-	if p.timeout > 0 {
-		until = start.Add(p.timeout)
-	}
 	if p.immediate && p.portion(msgs) == len(msgs) {
-		return p.storeNow(ctx, msgs, until)
+		return p.storeNow(ctx, msgs, since)
 	}
-	return p.store(ctx, p.newCall(msgs, until))
+	return p.store(ctx, p.newCall(msgs, since))
 }
 
 // storeNow stores msgs beside other callers. What fails is a call of which that
 // was the first try.
-func (p *publisher) storeNow(ctx context.Context, msgs []*backend.Message, until time.Time) error {
+func (p *publisher) storeNow(ctx context.Context, msgs []*backend.Message, since time.Time) error {
 	err := p.backend.Publish(ctx, msgs)
 	if err == nil {
 		return nil
 	}
-	c := p.newCall(msgs, until)
+	c := p.newCall(msgs, since)
 	errs := make([]error, len(msgs))
 	for i := range errs {
 		errs[i] = backend.ErrorAt(err, i)
@@ -147,9 +140,16 @@ func (p *publisher) store(ctx context.Context, c *call) error {
 	return p.await(ctx, c)
 }
 
-func (p *publisher) newCall(msgs []*backend.Message, until time.Time) *call {
+// newCall returns the call of msgs, whose time runs since a moment; zero: now.
+func (p *publisher) newCall(msgs []*backend.Message, since time.Time) *call {
 	c := p.calls.Get().(*call)
-	c.msgs, c.until, c.again = msgs, until, nil
+	c.msgs, c.until, c.again = msgs, time.Time{}, nil
+	if p.timeout > 0 {
+		if since.IsZero() {
+			since = time.Now()
+		}
+		c.until = since.Add(p.timeout)
+	}
 	c.errs = append(c.errs[:0], make([]error, len(msgs))...)
 	c.states = append(c.states[:0], make([]state, len(msgs))...)
 	return c
