@@ -81,6 +81,9 @@ func (d *desk) look(now time.Time) (seen sighting, next time.Time) {
 		}
 		soonest(now.Add(d.comeBack()))
 	}
+	if next.IsZero() && d.watchWakes.After(now) {
+		next = d.watchWakes // or each event that finds nothing held would wake the watch
+	}
 	d.watchWakes = next
 	return seen, next
 }

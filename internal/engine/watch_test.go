@@ -50,3 +50,23 @@ func TestLostIsNotExpired(t *testing.T) {
 		s.afterLoss(l, nil)
 	})
 }
+
+// The watch is not woken by each event of a quiet topic.
+func TestWatchSleepsOn(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		look := func() time.Time {
+			synctest.Wait()
+			_, next := s.desk.look(time.Now())
+			return next
+		}
+		r.publish("1")
+		first := look() // which finds nothing held
+		require.False(r, first.IsZero())
+		r.pass(time.Second)
+		r.publish("2")
+		require.Equal(r, first, look())
+		r.pass(time.Hour)
+		require.True(r, look().IsZero())
+	})
+}
