@@ -3,8 +3,6 @@ package inmemory
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -34,17 +32,15 @@ func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats,
 
 // Topics implements [backend.Admin].
 func (b *Backend) Topics(context.Context) ([]string, error) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	if b.closed {
-		return nil, fmt.Errorf("inmemory: topics: %w", backend.ErrClosed)
+	if err := b.directory.open(nil); err != nil {
+		return nil, fmt.Errorf("inmemory: topics: %w", err)
 	}
-	return slices.Sorted(maps.Keys(b.topics)), nil
+	return b.directory.names(), nil
 }
 
 // Groups implements [backend.Admin].
 func (b *Backend) Groups(_ context.Context, topic string) ([]string, error) {
-	t, err := b.acquire(topic)
+	t, err := b.directory.acquire(topic)
 	if err != nil {
 		return nil, fmt.Errorf("inmemory: groups of %s: %w", topic, err)
 	}
@@ -58,18 +54,10 @@ func (b *Backend) Groups(_ context.Context, topic string) ([]string, error) {
 
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(_ context.Context, topic string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	err := backend.ErrGone
-	switch t := b.topics[topic]; {
-	case b.closed:
-		err = backend.ErrClosed
-	case t != nil:
-		delete(b.topics, topic)
-		t.end(backend.ErrGone)
-		return nil
+	if err := b.directory.remove(topic); err != nil {
+		return fmt.Errorf("inmemory: delete %s: %w", topic, err)
 	}
-	return fmt.Errorf("inmemory: delete %s: %w", topic, err)
+	return nil
 }
 
 // DeleteGroup implements [backend.Admin].
@@ -105,7 +93,7 @@ func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Dur
 
 // visit calls f with a group that exists, its topic locked.
 func (b *Backend) visit(op, topic, name string, f func(*group) error) error {
-	t, err := b.acquire(topic)
+	t, err := b.directory.acquire(topic)
 	if err == nil {
 		defer t.mu.Unlock()
 		if g := t.group(name); g != nil {

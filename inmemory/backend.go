@@ -14,10 +14,8 @@ package inmemory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -47,17 +45,12 @@ func (o Options) withDefaults() Options {
 // A Backend keeps topics in memory. At a bound of its [Options] Publish refuses
 // with [backend.ErrFull], one message at a time, and nothing is dropped.
 type Backend struct {
-	options Options
-	clock   clock
-	ledger  ledger
-	done    chan struct{} // closed by Close
-
-	records spare[record]
-	entries spare[entry]
-
-	mu     sync.RWMutex // taken before a topic's, never after it
-	closed bool
-	topics map[string]*topic
+	options   Options
+	clock     clock
+	ledger    ledger
+	directory directory
+	records   spare[record]
+	entries   spare[entry]
 }
 
 var (
@@ -74,11 +67,10 @@ var (
 func New(o Options) *Backend {
 	o = o.withDefaults()
 	return &Backend{
-		options: o,
-		clock:   clock{time.Now()},
-		ledger:  ledger{maxMessages: int64(o.MaxMessages), maxBytes: o.MaxBytes},
-		done:    make(chan struct{}),
-		topics:  map[string]*topic{},
+		options:   o,
+		clock:     clock{time.Now()},
+		ledger:    ledger{maxMessages: int64(o.MaxMessages), maxBytes: o.MaxBytes},
+		directory: directory{done: make(chan struct{})},
 	}
 }
 
@@ -103,6 +95,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 // publish stores messages of one topic.
 func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) {
+	now := b.clock.now()
 	t, err := b.ensure(msgs[0].Topic)
 	if err != nil {
 		for i := range msgs {
@@ -111,7 +104,7 @@ func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) 
 		return
 	}
 	defer t.mu.Unlock()
-	t.publish(msgs, fail)
+	t.publish(msgs, now, fail)
 }
 
 // Attach implements [backend.Backend].
@@ -148,17 +141,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 
 // Close implements [backend.Backend]. What is stored is lost.
 func (b *Backend) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil
-	}
-	b.closed = true
-	close(b.done)
-	for _, t := range b.topics {
-		t.end(backend.ErrClosed)
-	}
-	b.topics = nil
+	b.directory.close()
 	return nil
 }
 
@@ -169,7 +152,7 @@ func (b *Backend) WaitSettled(ctx context.Context) error {
 	select {
 	case <-b.ledger.whenSettled():
 		return nil
-	case <-b.done:
+	case <-b.directory.done:
 		return fmt.Errorf("inmemory: wait until settled: %w", backend.ErrClosed)
 	case <-ctx.Done():
 		return fmt.Errorf("inmemory: wait until settled: %w", ctx.Err())
@@ -188,46 +171,14 @@ func (b *Backend) Limits() backend.Limits {
 
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(context.Context) error {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	if b.closed {
-		return fmt.Errorf("inmemory: ping: %w", backend.ErrClosed)
+	if err := b.directory.open(nil); err != nil {
+		return fmt.Errorf("inmemory: ping: %w", err)
 	}
 	return nil
 }
 
-// acquire returns a topic that exists, locked.
-func (b *Backend) acquire(name string) (*topic, error) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	if b.closed {
-		return nil, backend.ErrClosed
-	}
-	t := b.topics[name]
-	if t == nil {
-		return nil, backend.ErrGone
-	}
-	t.mu.Lock()
-	return t, nil
-}
-
-// ensure returns a topic, locked, and creates it if need be.
 func (b *Backend) ensure(name string) (*topic, error) {
-	t, err := b.acquire(name)
-	if !errors.Is(err, backend.ErrGone) {
-		return t, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil, backend.ErrClosed
-	}
-	if t = b.topics[name]; t == nil {
-		t = newTopic(b, name)
-		b.topics[name] = t
-	}
-	t.mu.Lock()
-	return t, nil
+	return b.directory.ensure(name, b.newTopic)
 }
 
 // itemErrors are the errors of a batch, allocated with the first.

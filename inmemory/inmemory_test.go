@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -366,4 +367,44 @@ func TestResetVoidsReceipts(t *testing.T) {
 		t.Errorf("got %d in flight and %v, want 2", s.InFlight, err)
 	}
 	settle("of this time", again)
+}
+
+// What is published while its topic is deleted is stored in a topic that exists, or
+// gone with one: it takes no room for good.
+func TestPublishWhileDeleting(t *testing.T) {
+	const publishers, calls, batch = 8, 200, 100 // a batch holds the topic long enough for others to wait for it
+	const bound = publishers * calls * batch
+	b := open(t, inmemory.Options{MaxMessages: bound})
+	fill := func(n int) error {
+		ms := make([]*backend.Message, n)
+		for i := range ms {
+			ms[i] = &backend.Message{Topic: "orders"}
+		}
+		return b.Publish(t.Context(), ms)
+	}
+	var wg sync.WaitGroup
+	for range publishers {
+		wg.Go(func() {
+			for range calls {
+				if err := fill(batch); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	published := make(chan struct{})
+	go func() { wg.Wait(); close(published) }()
+	for done := false; !done; {
+		select {
+		case <-published:
+			done = true
+		default:
+		}
+		if err := b.DeleteTopic(t.Context(), "orders"); err != nil && !errors.Is(err, backend.ErrGone) {
+			t.Fatal(err)
+		}
+	}
+	if err := fill(bound); err != nil {
+		t.Errorf("nothing is stored, and yet: %v", err)
+	}
 }

@@ -26,7 +26,7 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) ([]back
 
 // read returns messages that share the log's memory.
 func (b *Backend) read(topic, from string, limit int) ([]backend.Message, error) {
-	t, err := b.acquire(topic)
+	t, err := b.directory.acquire(topic)
 	if err != nil {
 		return nil, err
 	}

@@ -20,17 +20,17 @@ type topic struct {
 	log    log
 	marks  marks
 	groups []*group // sorted by name
+	err    error    // why it ended
 }
 
-func newTopic(b *Backend, name string) *topic {
+func (b *Backend) newTopic(name string) *topic {
 	return &topic{
 		name: name, clock: b.clock, ledger: &b.ledger, entries: &b.entries,
 		log: newLog(&b.records), marks: newMarks(b.options.OnceWindow),
 	}
 }
 
-func (t *topic) publish(msgs []*backend.Message, fail func(i int, err error)) {
-	now := t.clock.now()
+func (t *topic) publish(msgs []*backend.Message, now moment, fail func(i int, err error)) {
 	for i, m := range msgs {
 		if err := t.store(m, now); err != nil {
 			fail(i, err)
@@ -123,6 +123,7 @@ func (t *topic) trim() {
 func (t *topic) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.err = err
 	for _, g := range t.groups {
 		g.end(err)
 		t.ledger.owe(-g.unsettled())
