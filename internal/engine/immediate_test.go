@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// immediate is a backend that waits for nothing, and fails as often as it is told.
+type immediate struct {
+	backend.Backend
+	fails atomic.Int64 // before it stores something
+	calls atomic.Int64
+	err   error
+}
+
+func (i *immediate) Limits() backend.Limits { return backend.Limits{Immediate: true} }
+
+func (i *immediate) Publish(ctx context.Context, msgs []*backend.Message) error {
+	i.calls.Add(1)
+	if i.fails.Add(-1) >= 0 {
+		return i.err
+	}
+	return i.Backend.Publish(ctx, msgs)
+}
+
+func onImmediate(t *testing.T, o Options, f func(t *testing.T, e *Engine, i *immediate)) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &immediate{
+			Backend: inmemory.New(inmemory.Options{}),
+			err:     fmt.Errorf("%w: the door is shut", backend.ErrUnavailable),
+		}
+		e := New(i, o)
+		f(t, e, i)
+		_, err := e.Shutdown(t.Context())
+		require.NoError(t, err)
+	})
+}
+
+// Where a backend waits for nothing each caller has a call of its own, in its own
+// goroutine: there is no writer.
+func TestEachCallerPublishes(t *testing.T) {
+	onImmediate(t, Options{}, func(t *testing.T, e *Engine, i *immediate) {
+		for range 10 {
+			go func() { _ = e.Publish(t.Context(), one("x")) }()
+		}
+		synctest.Wait()
+		require.EqualValues(t, 10, i.calls.Load())
+		e.publisher.queue.Wait() // at once: nothing went through it
+	})
+}
+
+// What fails is repeated as ever, in the time that the call has.
+func TestImmediateIsRepeated(t *testing.T) {
+	onImmediate(t, Options{PublishTimeout: time.Minute}, func(t *testing.T, e *Engine, i *immediate) {
+		i.fails.Store(3)
+		m := one("x")
+		require.NoError(t, e.Publish(t.Context(), m))
+		require.NotEmpty(t, m[0].Position)
+		require.EqualValues(t, 4, i.calls.Load())
+
+		i.fails.Store(1 << 40)
+		start := time.Now()
+		err := backend.ErrorAt(e.Publish(t.Context(), one("y")), 0)
+		require.ErrorIs(t, err, i.err)
+		require.InDelta(t, time.Minute, time.Since(start), float64(10*time.Second))
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start = time.Now()
+		err = backend.ErrorAt(e.Publish(ctx, one("z")), 0)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, backend.NotStored(err))
+		require.Equal(t, time.Second, time.Since(start))
+		i.fails.Store(0)
+	})
+}
