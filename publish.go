@@ -52,18 +52,11 @@ func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
 	if b.invalid != nil {
 		return b.invalid
 	}
-	if err := checkTopic(topic); err != nil {
+	s := sheets.Get().(*sheet)
+	if err := s.check(topic, events); err != nil || len(events) == 0 {
+		sheets.Put(s)
 		return err
 	}
-	for i, e := range events {
-		if err := e.check(i); err != nil {
-			return err
-		}
-	}
-	if len(events) == 0 {
-		return nil
-	}
-	s := sheets.Get().(*sheet)
 	s.encode(b, topic, events)
 	err := b.engine.Publish(ctx, s.pointers)
 	for i, e := range events {
@@ -91,9 +84,26 @@ type sheet struct {
 	texts    strings.Builder
 	ids      idSource
 	second   second
+	topic    string // of the last call: it need not be checked again
 }
 
 var sheets = sync.Pool{New: func() any { return &sheet{} }}
+
+// check returns what is wrong with a call.
+func (s *sheet) check(topic string, events []*Event) error {
+	if topic != s.topic || topic == "" {
+		if err := checkTopic(topic); err != nil {
+			return err
+		}
+		s.topic = topic
+	}
+	for i, e := range events {
+		if err := e.check(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (s *sheet) encode(b *Bus, topic string, events []*Event) {
 	headers := 0
