@@ -30,11 +30,11 @@ func TestReadingAllocatesPerReadNotPerMessage(t *testing.T) {
 	const messages = 512
 	w := headerWriter{header: natsgo.Header{}}
 	w.write(typical())
-	msgs := make([]*natsgo.Msg, messages)
+	msgs := make([]arrival, messages)
 	for i := range msgs {
-		msgs[i] = &natsgo.Msg{
-			Reply:  fmt.Sprintf("$JS.ACK.bus=orders.billing.1.%d.%d.1795243593723000000.%d", i+17, i+17, messages-i),
-			Header: w.header, Data: typical().Payload,
+		msgs[i] = arrival{
+			reply:  fmt.Sprintf("$JS.ACK.bus=orders.billing.1.%d.%d.1795243593723000000.%d", i+17, i+17, messages-i),
+			header: w.header, data: typical().Payload,
 		}
 	}
 	s := &source{config: backend.Config{Topic: "orders", Lease: time.Minute}}
@@ -57,11 +57,11 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	b := &Backend{}
 	l := &line{prefix: "_INBOX.abcdefghijklmnopqrstuv.", message: natsgo.Msg{Header: natsgo.Header{}}, broken: make(chan natsgo.Status)}
 	p := &place{subject: "bus.orders", stream: "bus=orders"}
-	answers := make([]*natsgo.Msg, messages)
+	answers := make([]arrival, messages)
 	msgs := make([]*backend.Message, messages)
 	for i := range msgs {
 		msgs[i] = typical()
-		answers[i] = &natsgo.Msg{Data: fmt.Appendf(nil, `{"stream":"bus=orders","seq":%d}`, i+17)}
+		answers[i] = arrival{data: fmt.Appendf(nil, `{"stream":"bus=orders","seq":%d}`, i+17)}
 	}
 	publish := func() {
 		l.call++
@@ -73,7 +73,7 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 			l.values = w.values
 		}
 		for i, m := range msgs {
-			if err := b.stored(l, m, p, answers[i]); err != nil {
+			if err := b.stored(l, m, p, &answers[i]); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -29,27 +29,31 @@ func (b *Backend) ask(ctx context.Context, verb string, in, out any) error {
 	if err != nil {
 		return err
 	}
-	return readAnswer(answer, out)
+	return readAnswer(&answer, out)
 }
 
 // request makes one request and returns its answer.
-func (b *Backend) request(ctx context.Context, m *natsgo.Msg) (answer *natsgo.Msg, err error) {
+func (b *Backend) request(ctx context.Context, m *natsgo.Msg) (answer arrival, err error) {
 	l, err := b.asking.Get(ctx)
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
 	defer b.asking.Put(l)
 	if !b.conn.IsConnected() {
-		return nil, errNotConnected
+		return answer, errNotConnected
 	}
 	l.begin(1)
 	m.Reply = l.reply(0)
 	if err := b.conn.PublishMsg(m); err != nil {
-		return nil, err
+		return answer, err
 	}
 	l.asked(0)
 	var denied error
-	err = l.gather(ctx, func(int) string { return m.Subject }, func(_ int, a *natsgo.Msg, d error) { answer, denied = a, d }, nil)
+	err = l.gather(ctx, func(int) string { return m.Subject }, func(_ int, a *arrival, d error) {
+		if denied = d; d == nil {
+			answer = *a
+		}
+	}, nil)
 	return answer, errors.Join(denied, err)
 }
 
@@ -62,7 +66,7 @@ func (b *Backend) awaitServed(ctx context.Context, refused *natsgo.Msg) error {
 		switch {
 		case errors.Is(err, backend.ErrDenied):
 			return nil // then this client does not use it
-		case err != nil || !isUnserved(answer) || time.Now().After(until):
+		case err != nil || !answer.isUnserved() || time.Now().After(until):
 			return err
 		}
 		t := time.NewTimer(10 * time.Millisecond)
@@ -76,30 +80,26 @@ func (b *Backend) awaitServed(ctx context.Context, refused *natsgo.Msg) error {
 const spread = 2 * time.Second
 
 // readAnswer reads an answer of the API.
-func readAnswer(m *natsgo.Msg, out any) error {
-	if isUnserved(m) {
+func readAnswer(m *arrival, out any) error {
+	if m.isUnserved() {
 		return fmt.Errorf("%w: JetStream does not answer", backend.ErrUnavailable)
 	}
 	var a struct {
 		Error *jetstream.APIError `json:"error"`
 	}
-	err := json.Unmarshal(m.Data, &a)
+	err := json.Unmarshal(m.data, &a)
 	switch {
 	case err != nil:
 	case a.Error != nil:
 		return a.Error
 	case out != nil:
-		err = json.Unmarshal(m.Data, out)
+		err = json.Unmarshal(m.data, out)
 	}
 	if err != nil {
 		return fmt.Errorf("an answer of JetStream: %w", err)
 	}
 	return nil
 }
-
-// isUnserved reports whether m says that nobody listens on the subject of a
-// request.
-func isUnserved(m *natsgo.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
 
 // isCode reports whether err is an answer of JetStream with one of these codes.
 func isCode(err error, codes ...jetstream.ErrorCode) bool {

@@ -66,18 +66,24 @@ func with(maps ...map[string]string) map[string]string {
 
 // Each law has a server of its own, so that it may kill it.
 func TestConformance(t *testing.T) {
-	single(t, "nats", nats.Options{}, natstest.Start)
+	single(t, new(rig), "nats", nats.Options{}, natstest.Start)
+}
+
+// The same on connections that are lent, where the client library delivers all
+// messages.
+func TestConformanceLent(t *testing.T) {
+	inFull(t)
+	single(t, &rig{lends: true}, "nats-lent", nats.Options{}, natstest.Start)
 }
 
 // All topics in one stream.
 func TestConformanceStream(t *testing.T) {
 	inFull(t)
-	single(t, "nats-stream", nats.Options{Stream: "events"}, natstest.Start)
+	single(t, new(rig), "nats-stream", nats.Options{Stream: "events"}, natstest.Start)
 }
 
 // single runs the suite on servers that stand alone.
-func single(t *testing.T, name string, o nats.Options, start func(testing.TB, ...string) *natstest.Server) {
-	var r rig
+func single(t *testing.T, r *rig, name string, o nats.Options, start func(testing.TB, ...string) *natstest.Server) {
 	conformance.Run(t, conformance.Suite{
 		Name: name,
 		New: func(t *testing.T) backend.Backend {

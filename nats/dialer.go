@@ -9,6 +9,8 @@ import (
 // A dialer connects to servers. While a backend is opened, the context of that
 // bounds each connection; those that come later have only the client's timeout.
 type dialer struct {
+	tap *tap // of each connection
+
 	mu      sync.Mutex
 	opening context.Context // nil once the backend is open
 	keep    []func() bool   // of what ends connections with opening
@@ -16,6 +18,14 @@ type dialer struct {
 
 // Dial implements the client's CustomDialer.
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
+	conn, err := d.dial(network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return d.tap.on(conn), nil
+}
+
+func (d *dialer) dial(network, addr string) (net.Conn, error) {
 	d.mu.Lock()
 	ctx := d.opening
 	d.mu.Unlock()

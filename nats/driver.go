@@ -105,11 +105,12 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nats: open: %w", err)
 	}
-	conn, err := a.connect(ctx)
+	t := newTap()
+	conn, err := a.connect(ctx, t)
 	if err != nil {
 		return nil, fmt.Errorf("nats: open: %w", classOf(ctx, err, false))
 	}
-	b, err := New(conn, a.options)
+	b, err := newBackend(conn, t, a.options)
 	if err != nil {
 		conn.Close()
 		return nil, err
@@ -247,8 +248,8 @@ func (a *address) secure() (err error) {
 
 // connect makes a connection that comes back for ever, keeps nothing to send
 // later, and notices within seconds that nobody is there.
-func (a *address) connect(ctx context.Context) (*natsgo.Conn, error) {
-	d := &dialer{opening: ctx}
+func (a *address) connect(ctx context.Context, t *tap) (*natsgo.Conn, error) {
+	d := &dialer{opening: ctx, tap: t}
 	options := []natsgo.Option{
 		natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100 * time.Millisecond), natsgo.ReconnectBufSize(-1),
 		natsgo.IgnoreAuthErrorAbort(),                                           // a user that is unknown while accounts change may be back

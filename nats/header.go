@@ -64,42 +64,98 @@ func headerName(name string) string {
 
 func notAttribute(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 
-// readHeader reads the headers of a NATS message into m. Those that are not ours
-// mean something to the server, or to another program.
+// A headerReader reads the headers of a NATS message into m. Those that are not
+// ours mean something to the server, or to another program. Of two with the same
+// name the first counts.
+type headerReader struct {
+	m     *backend.Message
+	hasID bool
+	isKey bool
+}
+
+// readHeader reads headers that the client library has read.
 func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header) error {
-	all := mem.Headers(len(h))
-	n := 0
+	r := headerReader{m: m}
+	m.Headers = mem.Headers(otherHeaders(len(h)))[:0]
 	for name, values := range h {
-		if len(values) == 0 {
-			continue
-		}
-		isForeign := strings.HasPrefix(name, foreign)
-		if !isForeign && !strings.HasPrefix(name, attributes) {
-			continue
-		}
-		value, ok := unescape(values[0])
-		if !ok {
-			return fmt.Errorf("header %q: %q is not escaped as it should be", name, values[0])
-		}
-		switch {
-		case name == idHeader:
-			m.ID = value
-			continue
-		case name == keyHeader:
-			m.Key = value
-			continue
-		case isForeign:
-			if name, ok = unescape(name[len(foreign):]); !ok {
-				return fmt.Errorf("header name %q is not escaped as it should be", name)
+		if len(values) > 0 {
+			if err := r.read(name, values[0]); err != nil {
+				return err
 			}
 		}
-		all[n] = backend.Header{Name: name, Value: value}
-		n++
 	}
-	if n > 0 {
-		m.Headers = all[:n]
+	r.end()
+	return nil
+}
+
+// readText reads headers as they are on the wire. Where a line is none, or the end
+// is missing, there are no headers, as for the client library.
+func readText(mem *slab.Slab, m *backend.Message, text string) error {
+	r := headerReader{m: m}
+	m.Headers = mem.Headers(otherHeaders(linesOf(text)))[:0]
+	_, rest, _ := strings.Cut(text, "\n")
+	var failed error
+	for {
+		var line string
+		var isLine bool
+		line, rest, isLine = strings.Cut(rest, "\n")
+		if line = strings.TrimSuffix(line, "\r"); isLine && line == "" {
+			r.end()
+			return failed
+		}
+		name, value, isHeader := strings.Cut(line, ":")
+		if !isLine || !isHeader {
+			m.ID, m.Key, m.Headers = "", "", nil
+			return nil
+		}
+		if err := r.read(name, strings.TrimLeft(value, " \t")); failed == nil {
+			failed = err
+		}
+	}
+}
+
+// linesOf is how many headers a text has, at most.
+func linesOf(text string) int { return max(strings.Count(text, "\n")-2, 0) }
+
+// otherHeaders is how many of n headers are not the ID, which nearly all messages
+// have.
+func otherHeaders(n int) int { return max(n-1, 0) }
+
+func (r *headerReader) read(name, escaped string) error {
+	isForeign := strings.HasPrefix(name, foreign)
+	if !isForeign && !strings.HasPrefix(name, attributes) {
+		return nil
+	}
+	value, ok := unescape(escaped)
+	if !ok {
+		return fmt.Errorf("header %q: %q is not escaped as it should be", name, escaped)
+	}
+	switch {
+	case name == idHeader:
+		if !r.hasID {
+			r.m.ID, r.hasID = value, true
+		}
+		return nil
+	case name == keyHeader:
+		if !r.isKey {
+			r.m.Key, r.isKey = value, true
+		}
+		return nil
+	case isForeign:
+		if name, ok = unescape(name[len(foreign):]); !ok {
+			return fmt.Errorf("header name %q is not escaped as it should be", name)
+		}
+	}
+	if _, twice := r.m.Headers.Lookup(name); !twice {
+		r.m.Headers = append(r.m.Headers, backend.Header{Name: name, Value: value})
 	}
 	return nil
+}
+
+func (r *headerReader) end() {
+	if len(r.m.Headers) == 0 {
+		r.m.Headers = nil
+	}
 }
 
 // isPlain reports whether a byte of a value goes as it is. Spaces do, but at

@@ -19,12 +19,11 @@ import (
 // gather their answers. Answers to an earlier call, which had given up, are told
 // by its number.
 type line struct {
-	conn    *natsgo.Conn
-	prefix  string
-	answers chan *natsgo.Msg
-	broken  chan natsgo.Status // gets something when the connection is lost
-	sub     *natsgo.Subscription
-	deaf    bool // maybe: a call has heard nothing at all
+	conn   *natsgo.Conn
+	prefix string
+	inbox  inbox
+	broken chan natsgo.Status // gets something when the connection is lost
+	deaf   bool               // maybe: a call has heard nothing at all
 
 	call    uint64
 	before  error  // the last of the connection when the call began
@@ -43,9 +42,10 @@ type line struct {
 // ask at once.
 const lineRoom = 4096
 
-func newLine(conn *natsgo.Conn) (*line, error) {
-	l := &line{conn: conn, prefix: conn.NewInbox() + ".", answers: make(chan *natsgo.Msg, 2*lineRoom)}
-	if err := l.listen(); err != nil {
+func newLine(conn *natsgo.Conn, t *tap) (*line, error) {
+	l := &line{conn: conn, prefix: conn.NewInbox() + "."}
+	if err := l.inbox.open(conn, t, l.prefix, 2*lineRoom); err != nil {
+		l.inbox.close()
 		return nil, err
 	}
 	l.broken = conn.StatusChanged(natsgo.DISCONNECTED, natsgo.RECONNECTING, natsgo.CLOSED)
@@ -53,19 +53,11 @@ func newLine(conn *natsgo.Conn) (*line, error) {
 	return l, nil
 }
 
-func (l *line) listen() error {
-	sub, err := l.conn.ChanSubscribe(l.prefix+"*", l.answers)
-	l.sub = sub
-	return err
-}
-
 // begin starts a call of at most n requests.
 func (l *line) begin(n int) {
 	if l.deaf { // a server that has taken the right to listen away does not give it back by itself
-		if l.sub != nil {
-			_ = l.sub.Unsubscribe() // the connection may be closed
-		}
-		l.deaf = l.listen() != nil
+		l.inbox.unsubscribe()
+		l.deaf = l.inbox.subscribe(l.conn) != nil
 	}
 	l.call++
 	l.awaited, l.heard = 0, false
@@ -75,9 +67,9 @@ func (l *line) begin(n int) {
 	}
 	l.waits = l.waits[:n]
 	clear(l.waits)
+	l.inbox.empty()
 	for {
 		select {
-		case <-l.answers:
 		case <-l.broken:
 		default:
 			l.before = l.conn.LastError()
@@ -107,8 +99,8 @@ func (l *line) asked(i int) {
 }
 
 // index returns which request m answers, or false if it was of an earlier call.
-func (l *line) index(m *natsgo.Msg) (int, bool) {
-	rest, ok := strings.CutPrefix(m.Subject, l.prefix)
+func (l *line) index(m *arrival) (int, bool) {
+	rest, ok := strings.CutPrefix(m.subject, l.prefix)
 	call, index, ok2 := strings.Cut(rest, "-")
 	if !ok || !ok2 {
 		return 0, false
@@ -124,23 +116,29 @@ const (
 )
 
 // gather waits until every request is answered, and calls got for each: with the
-// answer, or with the error if the server does not permit it, which it says
+// answer, which is valid during the call, or with the error if the server does not permit it, which it says
 // beside the answers. subject is that of a request. Where nothing comes for a
 // second it calls why, if that is set, which may know of some that no answer will
 // come. It ends early when ctx is done or the connection is lost; waits then says
 // of which requests nothing is known.
-func (l *line) gather(ctx context.Context, subject func(i int) string, got func(i int, m *natsgo.Msg, err error), why func(i int) error) error {
+func (l *line) gather(ctx context.Context, subject func(i int) string, got func(i int, m *arrival, err error), why func(i int) error) error {
 	look := time.NewTimer(quiet)
 	defer look.Stop()
 	looks := 0
 	for l.awaited > 0 {
-		select {
-		case m := <-l.answers:
-			if i, ok := l.index(m); ok && l.waits[i] {
+		if answers := l.inbox.arrived(); len(answers) > 0 {
+			l.inbox.took(1)
+			if i, ok := l.index(&answers[0]); ok && l.waits[i] {
 				looks = 0
 				l.answered(i)
-				got(i, m, nil)
+				got(i, &answers[0], nil)
 			}
+			continue
+		}
+		select {
+		case m := <-l.inbox.msgs:
+			l.inbox.put(m)
+		case <-l.inbox.box.some:
 		case <-look.C:
 			look.Reset(quiet)
 			violation := violationSince(l.conn, l.before)
@@ -193,13 +191,11 @@ func concerns(violation error, subject string) bool {
 
 // close leaves the inbox.
 func (l *line) close() error {
-	if l.sub != nil {
-		_ = l.sub.Unsubscribe() // the connection may be closed
-	}
+	l.inbox.close()
 	l.conn.RemoveStatusListener(l.broken)
 	return nil
 }
 
-func newLines(conn *natsgo.Conn) *pool.Pool[*line] {
-	return pool.New(lineCount, func() (*line, error) { return newLine(conn) }, (*line).close)
+func newLines(conn *natsgo.Conn, t *tap) *pool.Pool[*line] {
+	return pool.New(lineCount, func() (*line, error) { return newLine(conn, t) }, (*line).close)
 }

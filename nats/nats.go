@@ -82,6 +82,7 @@ type Backend struct {
 	options Options
 	conn    *natsgo.Conn
 	owned   bool
+	tap     *tap              // nil if the connection is lent
 	api     string            // what subjects of the JetStream API begin with
 	lines   *pool.Pool[*line] // for messages and what settles them
 	asking  *pool.Pool[*line] // for the API
@@ -98,7 +99,9 @@ type Backend struct {
 // nothing to send later (natsgo.ReconnectBufSize(-1)), and give up a write that is
 // stuck, which holds up every call, sooner than after a minute
 // (natsgo.FlusherTimeout, natsgo.ReconnectOnFlusherError).
-func New(conn *natsgo.Conn, o Options) (*Backend, error) {
+func New(conn *natsgo.Conn, o Options) (*Backend, error) { return newBackend(conn, nil, o) }
+
+func newBackend(conn *natsgo.Conn, t *tap, o Options) (*Backend, error) {
 	o, err := o.withDefaults()
 	if err == nil {
 		err = checkVersion(conn)
@@ -111,7 +114,7 @@ func New(conn *natsgo.Conn, o Options) (*Backend, error) {
 		api = "$JS." + o.Domain + ".API."
 	}
 	return &Backend{
-		options: o, conn: conn, api: api, lines: newLines(conn), asking: newLines(conn),
+		options: o, conn: conn, api: api, tap: t, lines: newLines(conn, t), asking: newLines(conn, nil),
 		sources: map[*source]struct{}{},
 	}, nil
 }

@@ -15,7 +15,7 @@ import (
 // The oldest version that is good enough passes too.
 func TestConformanceOld(t *testing.T) {
 	path := natstest.Old(t, "2.10")
-	single(t, "nats-2.10", nats.Options{}, func(t testing.TB, args ...string) *natstest.Server {
+	single(t, new(rig), "nats-2.10", nats.Options{}, func(t testing.TB, args ...string) *natstest.Server {
 		return natstest.StartOld(t, path, args...)
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -111,7 +110,7 @@ func (b *Backend) trip(ctx context.Context, l *line, msgs []*backend.Message, pl
 			errs[i] = b.send(ctx, l, i, m, places[i])
 		}
 	}
-	err := l.gather(ctx, func(i int) string { return places[i].subject }, func(i int, m *natsgo.Msg, denied error) {
+	err := l.gather(ctx, func(i int) string { return places[i].subject }, func(i int, m *arrival, denied error) {
 		if errs[i] = denied; denied == nil {
 			errs[i] = b.stored(l, msgs[i], places[i], m)
 		}
@@ -192,16 +191,16 @@ type ack struct {
 }
 
 // stored reads the answer to m.
-func (b *Backend) stored(l *line, m *backend.Message, p *place, answer *natsgo.Msg) error {
-	if isUnserved(answer) {
+func (b *Backend) stored(l *line, m *backend.Message, p *place, answer *arrival) error {
+	if answer.isUnserved() {
 		b.forget(m.Topic)
 		return fmt.Errorf("%w: nobody serves the stream: it is deleted, or has no leader", backend.ErrUnavailable)
 	}
 	m.Duplicate = false
-	seq, plain := plainAck(answer.Data, p.stream)
+	seq, plain := plainAck(answer.data, p.stream)
 	if !plain {
 		var a ack
-		if err := json.Unmarshal(answer.Data, &a); err != nil {
+		if err := json.Unmarshal(answer.data, &a); err != nil {
 			return errors.Join(backend.ErrUnknownOutcome, err)
 		}
 		switch {

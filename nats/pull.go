@@ -21,11 +21,9 @@ import (
 // after half a second at most, nothing. So nothing is on its way between calls,
 // and nothing ages in a buffer where nobody keeps its lease.
 type pulls struct {
-	inbox string // what the subjects of answers begin with
-	msgs  chan *natsgo.Msg
-	sub   *natsgo.Subscription // nil without an inbox
-	sent  uint64               // pulls
-	got   []*natsgo.Msg        // of the pull under way, not made deliveries yet
+	inbox inbox
+	heard bool   // there is one
+	sent  uint64 // pulls
 
 	// What the consumer allows in one pull, as far as it has said so.
 	batch int
@@ -109,7 +107,7 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 	if !conn.IsConnected() {
 		return nil, errNotConnected
 	}
-	if err := s.pulls.listen(conn); err != nil {
+	if err := s.pulls.hear(conn, s.backend.tap, s.next); err != nil {
 		return nil, classOf(ctx, err, false)
 	}
 	order := pull{Batch: min(limit, s.pulls.batch), NoWait: true}
@@ -122,7 +120,7 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 	}
 	before, asked := conn.LastError(), time.Now()
 	s.pulls.sent++
-	inbox := s.pulls.inbox + strconv.FormatUint(s.pulls.sent, 36)
+	inbox := s.pulls.inbox.prefix + strconv.FormatUint(s.pulls.sent, 36)
 	if err := conn.PublishRequest(s.next, inbox, body); err != nil {
 		return nil, classOf(ctx, err, false)
 	}
@@ -138,19 +136,16 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 // errSilence is the error of a pull that has not ended in time.
 var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnavailable)
 
-// atOnce is how many messages are made deliveries together, while more arrive.
-const atOnce = 64
-
 // await gathers what a pull brings, until it ends. The message that ended it is
 // nil if the pull was filled. One that does not end is asked after, before it is
 // given up.
-func (s *source) await(ctx context.Context, order pull, inbox string, asked time.Time, before error) (ds []backend.Delivery, end *natsgo.Msg, err error) {
+func (s *source) await(ctx context.Context, order pull, inbox string, asked time.Time, before error) (ds []backend.Delivery, end *arrival, err error) {
 	overdue := time.NewTimer(order.Expires + doubt)
 	defer overdue.Stop()
 	done := ctx.Done()
 	doubted := false
-	for len(ds)+len(s.pulls.got) < order.Batch {
-		m, err := s.arrives(ctx, done, overdue.C)
+	for len(ds) < order.Batch {
+		here, err := s.arrives(ctx, done, overdue.C)
 		if errors.Is(err, errSilence) && !doubted {
 			doubted = true
 			overdue.Reset(patience)
@@ -159,53 +154,56 @@ func (s *source) await(ctx context.Context, order pull, inbox string, asked time
 			}
 		}
 		if err != nil {
-			return s.convert(ds, asked), nil, err
+			return ds, nil, err
 		}
-		switch {
-		case m == nil:
+		if len(here) == 0 {
 			done = nil
 			overdue.Reset(grace)
-		case m.Reply != "":
-			if s.pulls.got = append(s.pulls.got, m); len(s.pulls.got) == atOnce {
-				ds = s.convert(ds, asked)
+			continue
+		}
+		n := 0
+		for n < min(len(here), order.Batch-len(ds)) && here[n].reply != "" {
+			n++
+		}
+		ds = s.deliveries(ds, here[:n], asked)
+		if n == 0 { // the end of a pull
+			n = 1
+			if here[0].subject == inbox { // not what ended an earlier one
+				end = &here[0]
 			}
-		case m.Subject == inbox: // not what ended an earlier one
-			return s.convert(ds, asked), m, nil
+		}
+		s.pulls.inbox.took(n)
+		if end != nil {
+			return ds, end, nil
 		}
 	}
-	return s.convert(ds, asked), nil, nil
+	return ds, nil, nil
 }
 
-// arrives waits for a message. It returns none when the caller has left.
-func (s *source) arrives(ctx context.Context, done <-chan struct{}, overdue <-chan time.Time) (*natsgo.Msg, error) {
-	select {
-	case m := <-s.pulls.msgs:
-		return m, nil
-	default:
-	}
-	select {
-	case m := <-s.pulls.msgs:
-		return m, nil
-	case <-done:
-		return nil, nil
-	case <-overdue:
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
+// arrives waits for messages. It returns none when the caller has left.
+func (s *source) arrives(ctx context.Context, done <-chan struct{}, overdue <-chan time.Time) ([]arrival, error) {
+	in := &s.pulls.inbox
+	for {
+		if here := in.arrived(); len(here) > 0 {
+			return here, nil
 		}
-		return nil, errSilence
-	case <-s.broken:
-		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errConnectionLost)
-	case <-s.ended:
-		return nil, backend.ErrClosed
+		select {
+		case m := <-in.msgs:
+			in.put(m)
+		case <-in.box.some:
+		case <-done:
+			return nil, nil
+		case <-overdue:
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return nil, errSilence
+		case <-s.broken:
+			return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errConnectionLost)
+		case <-s.ended:
+			return nil, backend.ErrClosed
+		}
 	}
-}
-
-// convert makes what has arrived deliveries, behind ds.
-func (s *source) convert(ds []backend.Delivery, asked time.Time) []backend.Delivery {
-	ds = s.deliveries(ds, s.pulls.got, asked)
-	clear(s.pulls.got)
-	s.pulls.got = s.pulls.got[:0]
-	return ds
 }
 
 // errTooMuch is the error of a pull that asks for more than a consumer allows.
@@ -213,12 +211,11 @@ func (s *source) convert(ds []backend.Delivery, asked time.Time) []backend.Deliv
 var errTooMuch = fmt.Errorf("%w: more than the consumer allows in one pull", backend.ErrUnavailable)
 
 // meaning is the error that the message which ended a pull stands for.
-func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
+func (s *source) meaning(ctx context.Context, end *arrival) error {
 	if end == nil {
 		return nil
 	}
-	text := end.Header.Get("Description")
-	switch status := end.Header.Get("Status"); {
+	switch status, text := end.status(); {
 	case status == "408" && text == "Requests Pending": // others wait before us for what there is
 		s.sleep(ctx, 20*time.Millisecond)
 		return nil
@@ -237,8 +234,9 @@ func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
 		return fmt.Errorf("%w: %s", backend.ErrUnavailable, text)
 	case s.pulls.lower(text):
 		return errTooMuch
+	default:
+		return fmt.Errorf("%w: %s", backend.ErrRefused, text)
 	}
-	return fmt.Errorf("%w: %s", backend.ErrRefused, text)
 }
 
 // errNoLeader is the error of a pull that comes to nobody, although the consumer
@@ -269,7 +267,7 @@ func (p *pulls) lower(refusal string) bool {
 // whySilent says why a pull was not answered.
 func (s *source) whySilent(ctx context.Context, before error) error {
 	v := violationSince(s.backend.conn, before)
-	if concerns(v, s.next) || concerns(v, s.pulls.inbox+"*") {
+	if concerns(v, s.next) || concerns(v, s.pulls.inbox.prefix+"*") {
 		return fmt.Errorf("%w: %w", backend.ErrDenied, v)
 	}
 	return s.fate(ctx, "a pull has not ended in time")
@@ -287,25 +285,27 @@ func (s *source) fate(ctx context.Context, sign string) error {
 	return fmt.Errorf("%w: %s", backend.ErrUnavailable, sign)
 }
 
-// listen makes sure of an inbox.
-func (p *pulls) listen(conn *natsgo.Conn) error {
-	if p.sub != nil {
+// hear makes sure of an inbox. A tap has to know it before the first message comes:
+// the server refuses, on a subject of it, what is not a pull.
+func (p *pulls) hear(conn *natsgo.Conn, t *tap, next string) error {
+	if p.heard {
 		return nil
 	}
-	msgs := make(chan *natsgo.Msg, 2*maxPull)
-	inbox := conn.NewInbox() + "."
-	sub, err := conn.ChanSubscribe(inbox+"*", msgs)
-	if err != nil {
-		return err
+	p.heard = true
+	err := p.inbox.open(conn, t, conn.NewInbox()+".", 2*maxPull)
+	if err == nil && t != nil {
+		err = conn.PublishRequest(next, p.inbox.prefix+"0", []byte("{"))
 	}
-	p.inbox, p.msgs, p.sub = inbox, msgs, sub
-	return nil
+	if err != nil {
+		p.hangUp()
+	}
+	return err
 }
 
 // hangUp leaves the inbox.
 func (p *pulls) hangUp() {
-	if p.sub != nil {
-		_ = p.sub.Unsubscribe() // the connection may be closed
-		p.sub = nil
+	if p.heard {
+		p.inbox.close()
+		p.heard = false
 	}
 }

@@ -138,19 +138,23 @@ func (b *Backend) readMany(ctx context.Context, p *place, seq uint64, limit int)
 	var got []record
 	for {
 		l.asked(0) // for the next of many answers
-		var m *natsgo.Msg
+		var m arrival
 		var denied error
-		err := l.gather(ctx, func(int) string { return subject }, func(_ int, answer *natsgo.Msg, err error) { m, denied = answer, err }, nil)
+		err := l.gather(ctx, func(int) string { return subject }, func(_ int, answer *arrival, err error) {
+			if denied = err; err == nil {
+				m = *answer
+			}
+		}, nil)
 		switch {
 		case err != nil:
 			return got, err
 		case denied != nil:
 			return got, denied
-		case m.Header.Get("Status") != "": // the end, or nothing there, or nobody who may say
+		case m.header.Get("Status") != "": // the end, or nothing there, or nobody who may say
 			return got, nil
 		}
 		// A stored message may have such a header itself: the server's is behind it.
-		numbers := m.Header["Nats-Sequence"]
+		numbers := m.header["Nats-Sequence"]
 		if len(numbers) == 0 {
 			return got, nil
 		}
@@ -159,7 +163,7 @@ func (b *Backend) readMany(ctx context.Context, p *place, seq uint64, limit int)
 			return got, nil
 		}
 		seq = found + 1
-		got = append(got, record{Sequence: found, Header: m.Header, Data: m.Data})
+		got = append(got, record{Sequence: found, Header: m.header, Data: m.data})
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
 )
@@ -41,28 +39,28 @@ func instant(t time.Time) int64 { return int64(t.Sub(processBegan)) }
 var processBegan = time.Now()
 
 // deliveries appends messages to ds. Their leases began after asked.
-func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked time.Time) []backend.Delivery {
+func (s *source) deliveries(ds []backend.Delivery, msgs []arrival, asked time.Time) []backend.Delivery {
 	if len(msgs) == 0 {
 		return ds
 	}
 	var mem slab.Slab
-	for _, m := range msgs {
-		mem.Expect(0, len(m.Header), positionLen)
+	for i := range msgs {
+		mem.Expect(0, otherHeaders(msgs[i].headers()), positionLen)
 	}
 	ds = slices.Grow(ds, len(msgs))
 	receipts := make([]receipt, len(msgs))
 	until := instant(asked.Add(s.config.Lease))
 	var digits [positionLen]byte
-	for i, m := range msgs {
+	for i := range msgs {
 		ds = append(ds, backend.Delivery{})
-		d, r := &ds[len(ds)-1], &receipts[i]
-		meta, err := metaOf(m.Reply)
-		r.source, r.reply, r.generation = s, m.Reply, s.generation.Load()
+		m, d, r := &msgs[i], &ds[len(ds)-1], &receipts[i]
+		meta, err := metaOf(m.reply)
+		r.source, r.reply, r.generation = s, m.reply, s.generation.Load()
 		r.until.Store(until)
 		d.Topic, d.Attempt, d.Token = s.config.Topic, meta.delivered, r
-		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.Data
+		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.data
 		if err == nil {
-			err = readHeader(&mem, &d.Message, m.Header)
+			err = m.readHeaders(&mem, &d.Message)
 		}
 		d.Err = err
 	}

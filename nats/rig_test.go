@@ -22,6 +22,8 @@ import (
 // A rig makes backends on real servers, each behind proxies of its own, and
 // knows what is behind which.
 type rig struct {
+	lends bool // connections, in place of opening them as the driver does
+
 	mu    sync.Mutex
 	lines map[backend.Backend]*line
 }
@@ -55,13 +57,13 @@ func (r *rig) open(t *testing.T, o nats.Options, on system) backend.Backend {
 		l.proxies = append(l.proxies, p)
 		urls = append(urls, "nats://"+p.Addr())
 	}
-	conn, err := natsgo.Connect(strings.Join(urls, ","), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1),
-		natsgo.IgnoreDiscoveredServers(), natsgo.PingInterval(time.Second), natsgo.MaxPingsOutstanding(2))
+	options := []natsgo.Option{
+		natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50 * time.Millisecond), natsgo.ReconnectBufSize(-1),
+		natsgo.IgnoreDiscoveredServers(), natsgo.PingInterval(time.Second), natsgo.MaxPingsOutstanding(2),
+	}
+	b, err := r.connect(l, strings.Join(urls, ","), options)
 	require.NoError(t, err)
-	t.Cleanup(conn.Close)
-	l.conn = conn
-	b, err := nats.New(conn, o)
-	require.NoError(t, err)
+	t.Cleanup(l.conn.Close)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,6 +72,17 @@ func (r *rig) open(t *testing.T, o nats.Options, on system) backend.Backend {
 	}
 	r.lines[b] = l
 	return b
+}
+
+func (r *rig) connect(l *line, urls string, options []natsgo.Option) (b *nats.Backend, err error) {
+	if !r.lends {
+		b, l.conn, err = nats.Connect(urls, l.options, options...)
+		return b, err
+	}
+	if l.conn, err = natsgo.Connect(urls, options...); err != nil {
+		return nil, err
+	}
+	return nats.New(l.conn, l.options)
 }
 
 func (r *rig) line(b backend.Backend) *line {

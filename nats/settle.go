@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -189,8 +188,8 @@ func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*rece
 	var last error // what became of it, which stands for those that are not answered
 	var delivered uint64
 	asked := false
-	err := l.gather(ctx, func(i int) string { return receipts[i].reply }, func(i int, m *natsgo.Msg, err error) {
-		if errs[i] = err; err == nil && isUnserved(m) {
+	err := l.gather(ctx, func(i int) string { return receipts[i].reply }, func(i int, m *arrival, err error) {
+		if errs[i] = err; err == nil && m.isUnserved() {
 			errs[i] = errUnserved
 		}
 		last = errs[i]

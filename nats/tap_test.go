@@ -1,0 +1,250 @@
+package nats
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/internal/slab"
+)
+
+// A wire is what a server sends, piece by piece.
+type wire struct {
+	net.Conn
+	pieces [][]byte
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	if len(w.pieces) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, w.pieces[0])
+	if w.pieces[0] = w.pieces[0][n:]; len(w.pieces[0]) == 0 {
+		w.pieces = w.pieces[1:]
+	}
+	return n, nil
+}
+
+// cut makes pieces of any length of a text.
+func cut(r *rand.Rand, text string, most int) (pieces [][]byte) {
+	for text != "" {
+		n := min(1+r.IntN(most), len(text))
+		pieces = append(pieces, []byte(text[:n]))
+		text = text[n:]
+	}
+	return pieces
+}
+
+const inboxHere = "_INBOX.here."
+
+// anOperation is something that a server says, and how its receiver sees it: as it
+// is, where it passes.
+func anOperation(r *rand.Rand) (text, seen string) {
+	body := strings.Repeat("MSG x 7 1\r\n", r.IntN(4))
+	switch r.IntN(40) {
+	case 0:
+		body = strings.Repeat("x", large+r.IntN(2*tapRoom))
+	case 1:
+		body = strings.Repeat("y", r.IntN(large))
+	}
+	headers := "NATS/1.0\r\nce-id: 1\r\n\r\n"
+	passes := func(text string) (string, string) { return text, text }
+	switch r.IntN(9) {
+	case 0:
+		return passes("PING\r\n")
+	case 1:
+		return passes("+OK\r\n")
+	case 2:
+		return passes("-ERR 'MSG _INBOX.here.1 7 3'\r\n")
+	case 3:
+		return passes(`INFO {"server_id":"` + strings.Repeat("MSG ", r.IntN(40_000)) + "\"}\r\n")
+	case 4:
+		return passes(fmt.Sprintf("MSG _INBOX.there.1 8 %d\r\n%s\r\n", len(body), body))
+	case 5:
+		return passes(fmt.Sprintf("HMSG bus.a 9 $JS.ACK.1 %d %d\r\n%s%s\r\n", len(headers), len(headers)+len(body), headers, body))
+	case 6:
+		return fmt.Sprintf("MSG %s1 7 %d\r\n%s\r\n", inboxHere, len(body), body), inboxHere + "1|||" + body
+	case 7:
+		return fmt.Sprintf("MSG bus.a 7 $JS.ACK.1 %d\r\n%s\r\n", len(body), body), "|$JS.ACK.1||" + body
+	}
+	return fmt.Sprintf("HMSG bus.a 7 $JS.ACK.22 %d %d\r\n%s%s\r\n", len(headers), len(headers)+len(body), headers, body),
+		"|$JS.ACK.22|" + headers + "|" + body
+}
+
+// What a tap takes and what passes are together what the server has sent, in its
+// order, wherever the reads divide it.
+func TestTapTakesWhatIsItsOwn(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		first := "MSG " + inboxHere + "0 7 0\r\n\r\n" // tells the number
+		var text, want strings.Builder
+		text.WriteString(first)
+		want.WriteString(first)
+		for range r.IntN(60) {
+			sent, seen := anOperation(r)
+			text.WriteString(sent)
+			want.WriteString(seen)
+		}
+		tp, b := newTap(), newBox()
+		tp.add(inboxHere, b)
+		conn := tp.on(&wire{pieces: cut(r, text.String(), 1<<r.IntN(18))})
+		var got strings.Builder
+		p := make([]byte, 1+r.IntN(40_000))
+		for {
+			n, err := conn.Read(p)
+			for _, a := range b.swap(nil) {
+				got.WriteString(a.subject + "|" + a.reply + "|" + a.text + "|" + string(a.data))
+			}
+			if err != nil {
+				require.ErrorIs(t, err, io.EOF)
+				break
+			}
+			got.Write(p[:n])
+		}
+		require.True(t, want.String() == got.String(), "seed %d: %d bytes, want %d", seed, got.Len(), want.Len())
+	}
+}
+
+// What a tap does not know passes, and all that comes behind it.
+func TestTapLetsPassWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	known := "MSG " + inboxHere + "0 7 0\r\n\r\n"
+	for _, odd := range []string{
+		"\x16\x03\x01", "msg a 7 0\r\n\r\n", "MSG a 7\r\n", "MSG a 7 b c 0\r\n\r\n", "MSG a  0\r\n\r\n", "MSG a 7 0\n\n", "MSG a x 0\r\n\r\n",
+		"MSG a 7 -1\r\n", "HMSG a 7 5 4\r\nabcd\r\n", "HMSG a 7 4\r\nabcd\r\n", "MESSAGE a 7 0\r\n\r\n", "MSG " + strings.Repeat("a", tapRoom), "\r\n",
+	} {
+		text := "INFO {}\r\n" + known + odd + known
+		tp, b := newTap(), newBox()
+		tp.add(inboxHere, b)
+		got, err := io.ReadAll(tp.on(&wire{pieces: cut(rand.New(rand.NewPCG(1, 2)), text, 1000)}))
+		require.NoError(t, err)
+		require.Equal(t, text, string(got))
+		require.Empty(t, b.swap(nil))
+	}
+}
+
+// A number belongs to the subscription that has it now; without one, messages
+// pass.
+func TestTapForgetsNumbers(t *testing.T) {
+	t.Parallel()
+	tp, b := newTap(), newBox()
+	tp.add(inboxHere, b)
+	require.Nil(t, tp.boxOf(7, []byte(inboxHere+"0")), "the first passes")
+	require.Same(t, b, tp.boxOf(7, []byte("bus.a")))
+	require.Nil(t, tp.boxOf(8, []byte(inboxHere+"0")), "of a new subscription too")
+	require.Same(t, b, tp.boxOf(8, []byte("bus.a")))
+	require.Nil(t, tp.boxOf(7, []byte("bus.a")))
+	tp.remove(inboxHere)
+	require.Nil(t, tp.boxOf(8, []byte(inboxHere+"1")))
+}
+
+// FuzzHeaderText looks for headers that are read in another way than those that
+// the client library has read.
+func FuzzHeaderText(f *testing.F) {
+	f.Add("ce-id: 1\r\nce-partitionkey: k\r\nce-type: a\r\nh-a%20b: %41\r\nother: x\r\n\r\n")
+	f.Add("ce-id:1\nce-id: 2\r\nce-type:\r\n: a\r\n\r\nce-source: late\r\n\r\n")
+	f.Add("ce-id: 1\r\nno header\r\n\r\n")
+	f.Add("ce-id: 1\r\nce-type: half\r\n")
+	f.Add("ce-id: %\r\n\r\n")
+	f.Fuzz(func(t *testing.T, lines string) {
+		text := headersBegin + "\r\n" + lines
+		var want, got backend.Message
+		h, _ := natsgo.DecodeHeadersMsg([]byte(text)) // what it cannot read has none
+		for _, values := range h {
+			if len(values) > 1 {
+				t.Skip("of a name that comes twice the client library keeps both")
+			}
+		}
+		var mem, mem2 slab.Slab
+		errWant, err := readHeader(&mem, &want, h), readText(&mem2, &got, text)
+		require.Equal(t, errWant == nil, err == nil)
+		if err == nil {
+			require.Equal(t, []string{want.ID, want.Key}, []string{got.ID, got.Key})
+			require.ElementsMatch(t, names(want), names(got))
+		}
+	})
+}
+
+// names are those of headers: which of two that are escaped differently but the
+// same counts is not said.
+func names(m backend.Message) (all []string) {
+	for _, h := range m.Headers {
+		all = append(all, h.Name)
+	}
+	return all
+}
+
+// All that a member of a group receives, but for the answer that tells the number,
+// comes by the tap, also when the connection was lost.
+func TestReceiveComesByTheTap(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	u, err := url.Parse(s.URL())
+	require.NoError(t, err)
+	b, err := Open(t.Context(), u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	member, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
+	require.NoError(t, err)
+	for range 2 {
+		for _, size := range []int{0, 256, large + 1, 900_000} {
+			m := typical()
+			m.Payload = bytes.Repeat([]byte("x"), size)
+			require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
+			before := b.conn.Stats().InMsgs
+			ds, err := member.Receive(t.Context(), 10)
+			require.NoError(t, err)
+			require.Len(t, ds, 1)
+			require.Equal(t, m.Payload, append([]byte{}, ds[0].Payload...))
+			require.Equal(t, []string{m.ID, m.Key}, []string{ds[0].ID, ds[0].Key})
+			require.ElementsMatch(t, m.Headers, ds[0].Headers)
+			require.NoError(t, member.Ack(t.Context(), ds))
+			require.LessOrEqual(t, b.conn.Stats().InMsgs-before, uint64(2), "what tells the numbers of two subscriptions")
+		}
+		require.NoError(t, b.conn.ForceReconnect())
+		require.Eventually(t, b.conn.IsConnected, 10*time.Second, time.Millisecond)
+	}
+}
+
+// What a tap takes is allocated for each read of the connection, not for each
+// message.
+func TestTappingAllocatesPerReadNotPerMessage(t *testing.T) {
+	const messages = 100
+	var text strings.Builder
+	for i := range messages {
+		headers := "NATS/1.0\r\nce-id: 019c2f6e-8a54-7d1e-9a39-6f3f1a7f3f10\r\nce-time: 2026-11-21T10:30:00.123456789Z\r\n\r\n"
+		fmt.Fprintf(&text, "HMSG bus.orders 7 $JS.ACK.bus=orders.billing.1.%d.%d.1795243593723000000.1 %d %d\r\n%s%s\r\n",
+			i, i, len(headers), len(headers)+256, headers, strings.Repeat("x", 256))
+	}
+	tp, b := newTap(), newBox()
+	tp.add(inboxHere, b)
+	tp.learn(7, []byte(inboxHere))
+	w := &wire{}
+	conn := tp.on(w)
+	pieces := [][]byte{[]byte(text.String())}
+	p := make([]byte, 1)
+	var memory []arrival
+	allocs := testing.AllocsPerRun(100, func() {
+		w.pieces = append(w.pieces[:0], pieces...)
+		_, _ = conn.Read(p)
+		clear(memory)
+		memory = b.swap(memory[:0])
+		if len(memory) != messages {
+			t.Fatal(len(memory))
+		}
+	})
+	t.Logf("%.0f allocations for %d messages", allocs, messages)
+	require.LessOrEqual(t, allocs, 4.0, "allocations for a read of %d messages", messages)
+}
