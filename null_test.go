@@ -120,15 +120,16 @@ func BenchmarkPublishNull(b *testing.B) {
 	})
 }
 
-// The bus itself costs at most two allocations for an event published, and two
-// for one consumed.
+// The bus itself costs one allocation for an event consumed, its Delivery, and a
+// part of one for an event published: IDs and times share memory.
 func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	const events = 20_000
 	consumed := allocations(func() { consume(t, events, 4) })
-	require.LessOrEqual(t, consumed/events, 2.0, "allocations for an event consumed")
+	t.Logf("%.2f allocations for an event consumed", consumed/events)
+	require.LessOrEqual(t, consumed/events, 1.2)
 
 	bus := eventbus.New(newNull(0), eventbus.Options{Service: "shop"})
 	batch := []*eventbus.Event{{}}
@@ -138,7 +139,8 @@ func TestAllocations(t *testing.T) {
 			require.NoError(t, bus.Publish(t.Context(), "t", batch...))
 		}
 	})
-	require.LessOrEqual(t, published/events, 2.1, "allocations for an event published")
+	t.Logf("%.2f allocations for an event published", published/events)
+	require.LessOrEqual(t, published/events, 0.3)
 }
 
 // allocations counts what f allocates in the whole process.
