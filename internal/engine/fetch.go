@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -160,6 +161,7 @@ func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.T
 	s.Limiter.Fill(len(ds), int64(info.Bytes))
 	tell(s.engine.tell.later.Received, info)
 	rest := s.desk.put(s.hold(a, ds, s.leaseFrom(asked)), asked, short)
+	runtime.Gosched() // or the worker that was woken would wait until the next read is on its way
 	for _, l := range rest.overtaken {
 		s.afterLoss(l, nil)
 	}
