@@ -29,6 +29,7 @@ type entry struct {
 	id      []byte
 	attempt int
 	value   []byte // of the field, if that is ours
+	own     bool   // the value has memory of its own
 	err     error  // why there is no message
 
 	head, payload []byte // of the value
@@ -73,10 +74,11 @@ func (e *entry) readFields(p *parser) {
 		return
 	case n == 2:
 		name := p.bulk()
-		e.value = p.bulk()
+		e.value, e.own = p.text()
 		if string(name) == field {
 			return
 		}
+		e.own = false
 		e.value = fmt.Appendf(nil, "%s=%s\n", name, e.value)
 	default:
 		for range n / 2 {
@@ -110,9 +112,7 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 		d.Err = e.read(&mem, &d.Message)
 	}
 	clear(b.entries) // they keep what they lie in alive
-	if cap(b.reply.raw) > keepReply {
-		b.reply = reply{}
-	}
+	b.reply = reply{}
 	return ds
 }
 
@@ -122,18 +122,24 @@ func (e *entry) expect(mem *slab.Slab) {
 	if e.err == nil {
 		e.head, e.payload, e.headers, e.err = splitEntry(e.value)
 	}
-	if e.err == nil {
-		mem.Expect(len(e.payload), e.headers, len(e.head))
-	} else {
+	switch {
+	case e.err != nil:
 		mem.Expect(len(e.value), 0, 0)
+	case e.own:
+		mem.Expect(0, e.headers, len(e.head))
+	default:
+		mem.Expect(len(e.payload), e.headers, len(e.head))
 	}
 }
 
-// read reads the entry into m. What it cannot read is the payload of m.
+// read reads the entry into m. What it cannot read is the payload of m. A large
+// payload stays where it was read to: nothing else is there but its attributes.
 func (e *entry) read(mem *slab.Slab, m *backend.Message) error {
 	if e.err == nil {
 		if e.err = readHead(mem, m, e.head, e.headers); e.err == nil {
-			m.Payload = mem.Payload(e.payload)
+			if m.Payload = e.payload; !e.own {
+				m.Payload = mem.Payload(e.payload)
+			}
 			return nil
 		}
 		m.ID, m.Key, m.Headers = "", "", nil

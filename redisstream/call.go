@@ -22,36 +22,49 @@ type call struct {
 }
 
 // send makes calls in one round trip, or in two where the server did not know a
-// script. Each has its own error afterwards. What go-redis itself stops when ctx
-// is done is dialing; what is under way on a connection, do ends.
+// script. Each has its own error afterwards, and its reply until the wire's next
+// call. What go-redis itself stops when ctx is done is dialing; what is under way
+// on a connection, the wire ends.
 func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
-	w.do(ctx, grace, func() {
-		w.roundTrip(ctx, calls)
-		var again []*call
-		for _, c := range calls {
-			if c.script != nil && c.err != nil && isNoScript(c.err) {
-				c.script.inFull(c.args)
-				c.script, c.err = nil, nil
-				again = append(again, c)
-			}
+	w.begin()
+	defer w.finish()
+	w.roundTrip(ctx, grace, calls)
+	var again []*call
+	for _, c := range calls {
+		if c.script != nil && c.err != nil && isNoScript(c.err) {
+			c.script.inFull(c.args)
+			c.script, c.err, c.reply = nil, nil, reply{}
+			again = append(again, c)
 		}
-		if len(again) > 0 {
-			w.roundTrip(ctx, again)
+	}
+	if len(again) > 0 {
+		w.roundTrip(ctx, grace, again)
+	}
+	for _, c := range calls {
+		if c.err != nil {
+			_, answered := errors.AsType[redis.Error](c.err)
+			c.unanswered = !answered
+			c.err = classOf(ctx, c.err, w.sent.Load())
 		}
-		for _, c := range calls {
-			if c.err != nil {
-				_, answered := errors.AsType[redis.Error](c.err)
-				c.unanswered = !answered
-				c.err = classOf(ctx, c.err, w.sent.Load())
-			}
-		}
-	})
+	}
 }
 
-func (w *wire) roundTrip(ctx context.Context, calls []*call) {
+func (w *wire) roundTrip(ctx context.Context, grace time.Duration, calls []*call) {
+	if c := w.ready(); c != nil {
+		w.talk(ctx, grace, c, calls)
+		return
+	}
+	w.watch(ctx, grace)
+	w.delegate(ctx, calls)
+}
+
+// delegate leaves calls to go-redis.
+func (w *wire) delegate(ctx context.Context, calls []*call) {
 	if len(calls) == 1 {
 		c := calls[0]
+		c.reply = w.replies.spare()
 		c.err = w.client.Process(ctx, redis.NewRawWriteToCmd(ctx, &c.reply, c.args...))
+		w.replies.keep(c.reply)
 		return
 	}
 	cmds := make([]redis.Cmder, len(calls))
@@ -74,6 +87,7 @@ func (b *Backend) ask(ctx context.Context, c *call) error {
 	}
 	defer b.wires.Put(w)
 	w.send(ctx, 0, c)
+	c.reply = c.reply.clone() // others use the wire now
 	return c.err
 }
 

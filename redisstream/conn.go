@@ -14,6 +14,22 @@ type conn struct {
 	net.Conn
 	wire  *wire
 	ready atomic.Bool // greeting and authentication are done: what is written now is commands
+	born  time.Time
+	used  time.Time // by a call of the wire's own
+	probe *probe    // nil if the system cannot be asked
+
+	closed bool // the wire's mu guards it
+}
+
+// newConn makes a connection of w.
+func newConn(w *wire, inner net.Conn) *conn {
+	c := &conn{Conn: inner, wire: w, born: time.Now()}
+	if s := system(inner); s != nil {
+		if raw, err := s.SyscallConn(); err == nil {
+			c.probe = newProbe(raw)
+		}
+	}
+	return c
 }
 
 var longAgo = time.Unix(1, 0)
@@ -55,6 +71,7 @@ const maxWrite = 256 << 10 // bytes of one write, so that each has its time
 func (c *conn) Write(p []byte) (n int, err error) {
 	if c.ready.Load() {
 		c.wire.sent.Store(true)
+		c.wire.line.Store(c)
 	}
 	for len(p)-n > maxWrite {
 		k, err := c.Conn.Write(p[n : n+maxWrite])
@@ -69,30 +86,55 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	return n + k, err
 }
 
-// Close implements [net.Conn].
+// Close implements [net.Conn]. Closing twice is no error: the wire and go-redis
+// both may.
 func (c *conn) Close() error {
+	c.wire.line.CompareAndSwap(c, nil)
 	c.wire.mu.Lock()
+	closed := c.closed
+	c.closed = true
 	delete(c.wire.conns, c)
 	c.wire.mu.Unlock()
+	if closed {
+		return nil
+	}
 	return c.Conn.Close()
 }
 
+// alive reports whether the other side has neither closed the connection nor said
+// anything unasked, as far as that can be found out. The deadline for reading is
+// in the future.
+func (c *conn) alive() bool { return c.probe == nil || c.probe.nothing() }
+
 // SyscallConn implements [syscall.Conn]: by it go-redis finds out that a
-// connection was closed by the other side before it writes to it. Under TLS it
-// looks at the connection below, on which a server says nothing unasked but that.
+// connection was closed before it writes to it.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
-	inner := c.Conn
+	c.wire.mu.Lock()
+	closed := c.closed
+	c.wire.mu.Unlock()
+	if closed {
+		return nil, net.ErrClosed
+	}
+	if s := system(c.Conn); s != nil {
+		return s.SyscallConn()
+	}
+	return noSyscalls{}, nil
+}
+
+// system returns what the system knows of a connection, or nil. Under TLS that is
+// the connection below, on which a server says nothing unasked but that it ends.
+func system(inner net.Conn) syscall.Conn {
 	for range maxLayers {
 		if s, ok := inner.(syscall.Conn); ok {
-			return s.SyscallConn()
+			return s
 		}
 		layer, ok := inner.(interface{ NetConn() net.Conn })
 		if !ok {
-			break
+			return nil
 		}
 		inner = layer.NetConn()
 	}
-	return noSyscalls{}, nil
+	return nil
 }
 
 const maxLayers = 4

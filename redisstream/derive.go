@@ -35,6 +35,7 @@ func derive(lent redis.UniversalClient, w *wire, wait time.Duration) redis.Unive
 		o.DisableIdentity = true
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		o.PushNotificationProcessor, o.ClientSideCache, o.ClientSideCacheConfig, o.Limiter = nil, nil, nil, nil
+		w.goStraight(&o)
 		return redis.NewClient(&o)
 	case *redis.ClusterClient:
 		o := *lent.Options()

@@ -28,8 +28,8 @@ const (
 	keyName = ":key: "
 )
 
-// appendEntry appends the entry of m.
-func appendEntry(to []byte, m *backend.Message) []byte {
+// appendHead appends the entry of m, but for the payload.
+func appendHead(to []byte, m *backend.Message) []byte {
 	if m.ID != "" {
 		to = appendLine(to, idName, m.ID)
 	}
@@ -53,8 +53,7 @@ func appendEntry(to []byte, m *backend.Message) []byte {
 		}
 		to = appendLine(to, ": ", h.Value)
 	}
-	to = append(to, '\n')
-	return append(to, m.Payload...)
+	return append(to, '\n')
 }
 
 func appendLine(to []byte, name, value string) []byte {

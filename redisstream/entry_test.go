@@ -77,3 +77,7 @@ func TestEntryIsReadable(t *testing.T) {
 	}
 	require.Equal(t, ":id: 019c\n:key: customer-7\nce-type: order.placed\na\\:b: two\\nlines \\\\ \\r\n\\0: \n\n{\"order\":\"o-1\"}", encoded(t, &m))
 }
+
+func appendEntry(to []byte, m *backend.Message) []byte {
+	return append(appendHead(to, m), m.Payload...)
+}

@@ -31,7 +31,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if err := b.server.check(ctx, b, w); err != nil {
 		return b.failure("publish", "", err)
 	}
-	errs := make([]error, len(msgs))
+	errs := w.trip.outcome(len(msgs))
 	broken := false
 	for start := 0; start < len(msgs); {
 		end := start + tripLen(msgs[start:])
@@ -42,8 +42,14 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 		}
 		start = end
 	}
+	failed := false
 	for i, err := range errs {
-		errs[i] = b.failure("publish", msgs[i].Topic, err)
+		if err != nil {
+			errs[i], failed = b.failure("publish", msgs[i].Topic, err), true
+		}
+	}
+	if failed {
+		w.trip.told = nil // it is the caller's now
 	}
 	return backend.AsBatchError(errs)
 }
@@ -97,6 +103,10 @@ type trip struct {
 	of      [][]int // by call: which messages it stores
 	ids     strings.Builder
 	adds    []add
+	told    []error
+
+	topic string // of the last XADD
+	key   any    // of its stream
 }
 
 // An add is the memory of an XADD.
@@ -107,25 +117,23 @@ type add struct {
 	of    [1]int
 }
 
-// A value is an argument of a command that costs no allocation: go-redis asks a
-// pointer to it for its bytes.
-type value []byte
-
-// MarshalBinary implements [encoding.BinaryMarshaler].
-func (v *value) MarshalBinary() ([]byte, error) { return *v, nil }
-
 const (
 	replySize = 48      // of an XADD: an id and its length
 	keepText  = 1 << 20 // the largest text whose memory is kept for the next trip
 )
+
+// outcome returns the memory for what becomes of n messages.
+func (t *trip) outcome(n int) []error {
+	t.told = slices.Grow(t.told[:0], n)[:n]
+	clear(t.told)
+	return t.told
+}
 
 func (t *trip) begin(b *Backend, msgs []*backend.Message, errs []error) {
 	t.backend, t.msgs, t.errs = b, msgs, errs
 	t.encode()
 	scripted := t.scripted()
 	t.adds = slices.Grow(t.adds[:0], len(msgs))[:len(msgs)]
-	var topic string
-	var key any
 	for i, m := range msgs {
 		if errs[i] != nil {
 			continue
@@ -136,11 +144,11 @@ func (t *trip) begin(b *Backend, msgs []*backend.Message, errs []error) {
 			}
 			continue
 		}
-		if key == nil || topic != m.Topic {
-			topic, key = m.Topic, b.streamKey(m.Topic)
+		if t.key == nil || t.topic != m.Topic {
+			t.topic, t.key = m.Topic, b.streamKey(m.Topic)
 		}
 		a := &t.adds[i]
-		a.args = [...]any{"xadd", key, "*", field, &t.entries[i]}
+		a.args = [...]any{"xadd", t.key, "*", field, &t.entries[i]}
 		a.call = call{args: a.args[:], reply: reply{raw: a.reply[:0]}}
 		a.of[0] = i
 		t.calls, t.of = append(t.calls, &a.call), append(t.of, a.of[:])
@@ -154,9 +162,9 @@ func (t *trip) end() {
 	clear(t.calls)
 	clear(t.of)
 	t.calls, t.of, t.ids = t.calls[:0], t.of[:0], strings.Builder{}
+	clear(t.entries)
 	if cap(t.text) > keepText {
 		t.text = nil
-		clear(t.entries)
 	}
 }
 
@@ -166,6 +174,9 @@ func (t *trip) encode() {
 	size := 0
 	for _, m := range t.msgs {
 		size += m.Size() + 64 // what is around it; most need no more
+		if len(m.Payload) >= apart {
+			size -= len(m.Payload)
+		}
 	}
 	t.text = slices.Grow(t.text[:0], size)
 	for i, m := range t.msgs {
@@ -174,17 +185,26 @@ func (t *trip) encode() {
 			continue
 		}
 		start := len(t.text)
-		t.text = appendEntry(t.text, m) // what is moved when it grows stays where it was for those before
-		t.entries[i] = t.text[start:len(t.text):len(t.text)]
+		t.text = appendHead(t.text, m) // what is moved when it grows stays where it was for those before
+		var payload []byte
+		if len(m.Payload) >= apart {
+			payload = m.Payload
+		} else {
+			t.text = append(t.text, m.Payload...)
+		}
+		t.entries[i] = value{t.text[start:len(t.text):len(t.text)], payload}
 	}
 }
 
 // scripted returns which messages need a script, by topic: all of a topic, for
 // their order.
 func (t *trip) scripted() map[string][]int {
-	need := map[string]bool{}
+	var need map[string]bool
 	for _, m := range t.msgs {
 		if m.Once || t.backend.options.MaxMessages > 0 {
+			if need == nil {
+				need = map[string]bool{}
+			}
 			need[m.Topic] = true
 		}
 	}

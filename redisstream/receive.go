@@ -49,7 +49,7 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 
 // takeBack takes what comes back.
 func (s *source) takeBack(ctx context.Context, limit int) ([]backend.Delivery, error) {
-	c := &call{script: &takeScript, reply: s.batch.reply.empty()}
+	c := &call{script: &takeScript}
 	c.args = append(takeScript.args(s.stream, s.delayed, sweptKey(s.delayed)), s.config.Group, s.name, limit, millis(s.config.Lease), s.turn, s.after)
 	s.reader.send(ctx, grace, c)
 	s.batch.reply = c.reply
@@ -93,13 +93,11 @@ func earlier(a, b time.Time) time.Time {
 
 // takeNew takes what is new, and waits for it until the script is to be run.
 func (s *source) takeNew(ctx context.Context, limit int, wait bool) ([]backend.Delivery, error) {
-	c := &call{reply: s.batch.reply.empty()}
+	c := &call{}
 	c.args = append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", limit)
 	if wait {
 		c.args = append(c.args, "block", s.wait())
 		defer s.wake()
-		stop := context.AfterFunc(ctx, s.unblock)
-		defer stop()
 	}
 	c.args = append(c.args, "streams", s.stream, ">")
 	if wait {

@@ -38,6 +38,7 @@ func TestFullMemoryRefusesPublishesOnly(t *testing.T) {
 	require.NoError(t, s.Ack(t.Context(), held[:2]))
 	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: held[2]}, {Delivery: held[3], For: time.Millisecond, Refund: true}}))
 	require.NoError(t, s.Extend(t.Context(), held[4:]))
+	pause(10 * time.Millisecond) // until both are due, and before what is new
 	again := receive(t, s, 2)
 	require.ElementsMatch(t, []string{held[2].ID, held[3].ID}, []string{again[0].ID, again[1].ID}, "what is delayed comes back")
 	late := attach(t, b, config())

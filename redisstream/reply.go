@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,14 +11,29 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A reply is what the server answered to one command, byte by byte: go-redis
-// writes it here, and a parser reads it where it lies. go-redis takes an error
-// reply for data; here it becomes the error that go-redis would have made of it,
-// so that the client follows MOVED and ASK, and leaves a server that has become
-// read-only.
-type reply struct{ raw []byte }
+// A reply is what the server answered to one command, byte by byte, for a parser
+// to read where it lies. Strings that are large are not among these bytes: each
+// has memory of its own, which whoever parses the reply may give away.
+//
+// It may be go-redis that writes a reply. An error reply it takes for data; here
+// it becomes the error that go-redis would have made of it, so that the client
+// follows MOVED and ASK, and leaves a server that has become read-only.
+type reply struct {
+	raw   []byte
+	large []largeString
+}
 
-const trust = 1 << 20 // how much memory is made ready because a length says so
+// A largeString is a string of a reply, between whose length and line end there
+// is nothing in the reply.
+type largeString struct {
+	at    int // where in the reply it would be
+	value []byte
+}
+
+const (
+	inline = 4 << 10 // the length of a string from which on it is large
+	trust  = 1 << 20 // how much memory is made ready because a length says so
+)
 
 // Write implements [io.Writer]. go-redis writes a line at a time.
 func (r *reply) Write(p []byte) (int, error) {
@@ -28,25 +44,25 @@ func (r *reply) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom implements [io.ReaderFrom], by which go-redis hands over a bulk string
-// without a copy in between.
-func (r *reply) ReadFrom(src io.Reader) (int64, error) {
-	start := len(r.raw)
+// ReadFrom implements [io.ReaderFrom], by which go-redis hands over a string and
+// the end of its line, without a copy in between.
+func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
 	if l, ok := src.(*io.LimitedReader); ok {
-		for l.N > 0 {
-			at, piece := len(r.raw), int(min(l.N, trust))
-			r.raw = slices.Grow(r.raw, piece)
-			n, err := io.ReadFull(l, r.raw[at:at+piece])
-			r.raw = r.raw[:at+n]
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
+		src = l.R
+		if size := l.N - lineEnd; size > inline {
+			value, err := readString(src, nil, size)
+			n = int64(len(value))
 			if err != nil {
-				return int64(len(r.raw) - start), err
+				return n, err
 			}
+			r.large = append(r.large, largeString{len(r.raw), value})
 		}
-		return int64(len(r.raw) - start), nil
+		start := len(r.raw)
+		r.raw, err = readString(src, r.raw, l.N-n)
+		l.N = 0
+		return n + int64(len(r.raw)-start), err
 	}
+	start := len(r.raw)
 	for {
 		r.raw = slices.Grow(r.raw, 512)
 		n, err := src.Read(r.raw[len(r.raw):cap(r.raw)])
@@ -60,22 +76,38 @@ func (r *reply) ReadFrom(src io.Reader) (int64, error) {
 	}
 }
 
-const (
-	keepReply  = 8 << 20  // the largest buffer that is kept for the next reply
-	smallReply = 64 << 10 // one that is kept although the last reply was much smaller
-)
+const lineEnd = int64(len("\r\n"))
 
-// empty returns one without a reply, with the same memory: unless that is large,
-// and the last reply needed little of it. What was parsed from r is void.
-func (r *reply) empty() reply {
-	if size := cap(r.raw); size > keepReply || size > smallReply && len(r.raw) < size/8 {
-		return reply{}
+// readString appends so many bytes of src to b.
+func readString(src io.Reader, b []byte, size int64) ([]byte, error) {
+	for size > 0 {
+		at, piece := len(b), int(min(size, max(trust, int64(len(b)))))
+		b = slices.Grow(b, piece)
+		n, err := io.ReadFull(src, b[at:at+piece])
+		b, size = b[:at+n], size-int64(n)
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return b, err
+		}
 	}
-	return reply{raw: r.raw[:0]}
+	return b, nil
 }
 
+// failure returns the error that the whole reply is, or nil.
+func (r *reply) failure() error {
+	if r.raw[0] != '-' {
+		return nil
+	}
+	return serverError(string(r.raw[1 : len(r.raw)-int(lineEnd)]))
+}
+
+// clone returns a copy of what is not the reply's own.
+func (r *reply) clone() reply { return reply{bytes.Clone(r.raw), r.large} }
+
 // parse returns a parser of the whole reply.
-func (r *reply) parse() parser { return parser{rest: r.raw} }
+func (r *reply) parse() parser { return parser{rest: r.raw, size: len(r.raw), large: r.large} }
 
 // serverError is text as the type that go-redis gives error replies. That type
 // is in a package of its own that others cannot name, but it can be inferred.
@@ -86,8 +118,10 @@ func like[T ~string](_ T, text string) T { return T(text) }
 // A parser reads a reply of RESP2 from front to back. What it returns lies in the
 // reply. Once something was not as expected, everything is empty, and err says so.
 type parser struct {
-	rest []byte
-	err  error
+	rest  []byte
+	size  int           // of the reply
+	large []largeString // those that are still to come
+	err   error
 }
 
 var errMalformed = errors.New("malformed reply")
@@ -114,26 +148,31 @@ func (p *parser) line() (kind byte, text []byte) {
 
 // number parses what a length or an integer has.
 func (p *parser) number(text []byte) int {
+	n, ok := number(text)
+	if !ok {
+		p.fail("%.30q is not a number", text)
+	}
+	return n
+}
+
+func number(text []byte) (n int, ok bool) {
 	digits, negative := text, false
 	if len(digits) > 0 && digits[0] == '-' {
 		digits, negative = digits[1:], true
 	}
 	if len(digits) == 0 || len(digits) > 18 {
-		p.fail("%.30q is not a number", text)
-		return 0
+		return 0, false
 	}
-	n := 0
 	for _, d := range digits {
 		if d < '0' || d > '9' {
-			p.fail("%.30q is not a number", text)
-			return 0
+			return 0, false
 		}
 		n = n*10 + int(d-'0')
 	}
 	if negative {
-		return -n
+		return -n, true
 	}
-	return n
+	return n, true
 }
 
 // array returns the length of an array whose elements come next. It is -1 for
@@ -167,28 +206,39 @@ func (p *parser) arrayOf(n int) {
 
 // bulk returns the bytes of a bulk string, or of a status. It is nil for nil.
 func (p *parser) bulk() []byte {
+	b, _ := p.text()
+	return b
+}
+
+// text is bulk that also says whether the bytes have memory of their own.
+func (p *parser) text() (b []byte, own bool) {
 	kind, text := p.line()
 	if p.err != nil {
-		return nil
+		return nil, false
 	}
 	if kind == '+' {
-		return text
+		return text, false
 	}
 	if kind != '$' {
 		p.fail("a string was expected, not %q", kind)
-		return nil
+		return nil, false
 	}
 	n := p.number(text)
 	if n < 0 || p.err != nil {
-		return nil
+		return nil, false
+	}
+	if own = len(p.large) > 0 && p.large[0].at == p.size-len(p.rest); own {
+		b, p.large, n = p.large[0].value, p.large[1:], 0
 	}
 	if len(p.rest) < n+2 || p.rest[n] != '\r' || p.rest[n+1] != '\n' {
 		p.fail("a string of %d ends too early", n)
-		return nil
+		return nil, false
 	}
-	b := p.rest[:n:n]
+	if !own {
+		b = p.rest[:n:n]
+	}
 	p.rest = p.rest[n+2:]
-	return b
+	return b, own
 }
 
 // integer returns an integer.

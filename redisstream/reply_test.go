@@ -55,10 +55,26 @@ func speaker(t testing.TB, text []byte) *redis.Client {
 	return c
 }
 
-// ours reads a reply of XREADGROUP as a source does: through a wire.
+// ours reads a reply of XREADGROUP as a source does: through a wire. Be it by
+// go-redis, as the first call on a connection, or straight, it reads the same.
 func ours(t testing.TB, text []byte) ([]entry, error) {
+	first, firstErr := oursAfter(t, text)
+	entries, err := oursAfter(t, text, "ping")
+	require.Equal(t, firstErr == nil, err == nil, "go-redis: %v, straight: %v", firstErr, err)
+	require.Equal(t, first, entries)
+	return entries, err
+}
+
+// oursAfter reads it after other calls on the same connection.
+func oursAfter(t testing.TB, text []byte, others ...string) (entries []entry, err error) {
 	w := newWire(speaker(t, text), time.Second)
 	defer func() { require.NoError(t, w.close()) }()
+	for _, other := range others {
+		c := &call{args: []any{other}}
+		w.send(t.Context(), 0, c)
+		require.NoError(t, c.err)
+		require.NotNil(t, w.ready())
+	}
 	c := &call{args: []any{"xreadgroup", "group", "g", "c", "streams", "s", ">"}}
 	w.send(t.Context(), 0, c)
 	if c.err != nil {
@@ -67,7 +83,10 @@ func ours(t testing.TB, text []byte) ([]entry, error) {
 	var b batch
 	p := c.reply.parse()
 	b.readNew(&p)
-	return b.entries, p.err
+	if p.err == nil {
+		entries = b.entries
+	}
+	return entries, p.err
 }
 
 // theirs reads it as go-redis reads a command of which it knows nothing.
@@ -271,18 +290,27 @@ func TestLyingLengthsAreHarmless(t *testing.T) {
 	}
 }
 
-// A reply is kept whole however its bytes arrive.
+// A reply that go-redis hands over is kept whole however its bytes arrive.
 func TestReplyIsTheBytes(t *testing.T) {
 	t.Parallel()
 	var r reply
 	long := strings.Repeat("0123456789", 300_000)
-	n, err := r.ReadFrom(&io.LimitedReader{R: strings.NewReader(long + "behind"), N: int64(len(long))})
+	for _, text := range []string{"short", long} {
+		r.raw = fmt.Appendf(r.raw, "$%d\r\n", len(text))
+		n, err := r.ReadFrom(&io.LimitedReader{R: strings.NewReader(text + "\r\nbehind"), N: int64(len(text)) + lineEnd})
+		require.NoError(t, err)
+		require.Equal(t, int64(len(text))+lineEnd, n)
+	}
+	n, err := r.ReadFrom(strings.NewReader(":7\r\n"))
 	require.NoError(t, err)
-	require.Equal(t, int64(len(long)), n)
-	n, err = r.ReadFrom(strings.NewReader(long))
-	require.NoError(t, err)
-	require.Equal(t, int64(len(long)), n)
-	require.Equal(t, long+long, string(r.raw))
+	require.Equal(t, int64(4), n)
+	p := r.parse()
+	require.Equal(t, "short", string(p.bulk()))
+	value, own := p.text()
+	require.True(t, own)
+	require.True(t, long == string(value), "the long string is %d bytes", len(value))
+	require.Equal(t, 7, p.integer())
+	require.NoError(t, p.end())
 	_, err = r.ReadFrom(&io.LimitedReader{R: strings.NewReader("abc"), N: 5})
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	_, err = (&reply{}).Write([]byte("-MOVED 1 127.0.0.1:1"))

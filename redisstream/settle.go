@@ -114,8 +114,8 @@ func (s *source) settle(ctx context.Context, op string, n, most int, at func(int
 	if err != nil {
 		return s.failure(op, classOf(ctx, err, false))
 	}
+	defer s.backend.wires.Put(w)
 	w.send(ctx, 0, calls...)
-	s.backend.wires.Put(w)
 	for k, c := range calls {
 		s.readSettled(op, c, parts[k], n, &errs)
 	}

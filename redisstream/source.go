@@ -75,6 +75,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 		return nil, err
 	}
 	s.reader = newWire(b.lent, block+patience)
+	s.reader.onDone = s.unblock
 	b.mu.Lock()
 	closed := b.closed.Load()
 	if !closed {

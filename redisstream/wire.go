@@ -20,13 +20,27 @@ import (
 // Every command goes out as one that go-redis never repeats, whatever the options
 // of the client that was lent: it repeats a publish whose reply was lost, and a
 // read, which then returns the messages that come after those it has lost.
+//
+// Where the client leads to one server, go-redis connects, greets and makes the
+// first call on a connection; those that follow are written and read here, as
+// long as the connection is well (straight.go).
 type wire struct {
 	client redis.UniversalClient
 	wait   time.Duration // for an answer, or more of one
+	onDone func()        // called when a call's context is done, if not nil
 	sent   atomic.Bool   // since the call began a command was written
 	dials  atomic.Int64  // connections made so far
 
-	trip trip // memory for publishing
+	straight bool                 // calls may do without go-redis
+	line     atomic.Pointer[conn] // where a command was written last, while it is open
+	idle     time.Duration        // after which a connection is not used again, if positive
+	life     time.Duration        // the same, since it was made
+
+	trip    trip    // memory for publishing
+	request request // memory for what is sent
+	replies replies // memory for what is answered, until the next call
+	dialog  dialog
+	unwatch func() // ends watching the call's context, if it is watched
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
@@ -57,7 +71,7 @@ func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, erro
 		if err != nil {
 			return nil, err
 		}
-		c := &conn{Conn: inner, wire: w}
+		c := newConn(w, inner)
 		w.mu.Lock()
 		w.conns[c] = struct{}{}
 		err = inner.SetDeadline(w.deadline(time.Time{}))
@@ -87,28 +101,48 @@ func (w *wire) connected(hook func(context.Context, *redis.Conn) error) func(con
 
 // do makes one call. When ctx is done the connections are cut, grace later.
 func (w *wire) do(ctx context.Context, grace time.Duration, call func()) {
+	w.begin()
+	defer w.finish()
+	w.watch(ctx, grace)
+	call()
+}
+
+// begin begins a call.
+func (w *wire) begin() {
 	w.mu.Lock()
 	w.call++
 	w.cut = false
 	w.mu.Unlock()
 	w.sent.Store(false)
-	number := w.call
-	switch {
-	case ctx.Done() == nil:
-	case grace == 0:
-		defer context.AfterFunc(ctx, func() { w.cutOff(number) })()
-	default:
-		defer w.cutAfter(ctx, grace, number)()
-	}
-	call()
+	w.replies.begin()
 }
 
-func (w *wire) cutAfter(ctx context.Context, grace time.Duration, call uint64) (stop func()) {
+// finish ends it.
+func (w *wire) finish() {
+	if w.unwatch != nil {
+		w.unwatch()
+		w.unwatch = nil
+	}
+}
+
+// watch cuts off the call when ctx is done, grace later.
+func (w *wire) watch(ctx context.Context, grace time.Duration) {
+	if w.unwatch != nil || ctx.Done() == nil {
+		return
+	}
+	call := w.call
 	var timer atomic.Pointer[time.Timer]
 	undo := context.AfterFunc(ctx, func() {
-		timer.Store(time.AfterFunc(grace, func() { w.cutOff(call) }))
+		if grace == 0 {
+			w.cutOff(call)
+		} else {
+			timer.Store(time.AfterFunc(grace, func() { w.cutOff(call) }))
+		}
+		if w.onDone != nil {
+			w.onDone()
+		}
 	})
-	return func() {
+	w.unwatch = func() {
 		if undo() {
 			return
 		}

@@ -1,0 +1,169 @@
+package redisstream
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/redistest"
+)
+
+// counted is a client of a server, and the number of its connections so far.
+func counted(t *testing.T, o *redis.Options, server *redistest.Server) (*redis.Client, *atomic.Int64) {
+	var dials atomic.Int64
+	o.Addr = server.Addr()
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		var d net.Dialer
+		return d.DialContext(ctx, network, addr)
+	}
+	c := redis.NewClient(o)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c, &dials
+}
+
+func ping(t *testing.T, w *wire) {
+	t.Helper()
+	c := &call{args: []any{"ping"}}
+	w.send(t.Context(), 0, c)
+	require.NoError(t, c.err)
+	p := c.reply.parse()
+	require.Equal(t, "PONG", string(p.bulk()))
+}
+
+// The first call on a connection is go-redis', all others are the wire's own.
+func TestCallsGoStraight(t *testing.T) {
+	t.Parallel()
+	client, dials := counted(t, &redis.Options{}, redistest.Start(t))
+	w := newWire(client, time.Second)
+	defer func() { require.NoError(t, w.close()) }()
+	require.Nil(t, w.ready())
+	for range 3 {
+		ping(t, w)
+		require.NotNil(t, w.ready())
+		require.NoError(t, w.client.Ping(t.Context()).Err(), "go-redis can use it too")
+	}
+	require.Equal(t, int64(1), dials.Load())
+}
+
+// An error reply is an answer: the connection stays, unless the server has become
+// a replica.
+func TestErrorRepliesGoStraight(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, dials := counted(t, &redis.Options{}, server)
+	w := newWire(client, time.Second)
+	defer func() { require.NoError(t, w.close()) }()
+	ping(t, w)
+	wrong, right := &call{args: []any{"nonsense"}}, &call{args: []any{"ping"}}
+	w.send(t.Context(), 0, wrong, right)
+	require.ErrorIs(t, wrong.err, backend.ErrRefused)
+	require.False(t, wrong.unanswered)
+	require.NoError(t, right.err)
+	forgotten := &call{args: publishScript.args("bus:{a}"), script: &publishScript}
+	forgotten.args = append(forgotten.args, 0, 1000)
+	w.send(t.Context(), 0, forgotten, &call{args: []any{"ping"}})
+	require.NoError(t, forgotten.err, "it is made again with the text")
+	require.Equal(t, int64(1), dials.Load())
+
+	require.NoError(t, client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
+	before := dials.Load()
+	c := &call{args: []any{"xadd", "a", "*", "b", "c"}}
+	w.send(t.Context(), 0, c)
+	require.ErrorIs(t, c.err, backend.ErrUnavailable)
+	require.Nil(t, w.ready())
+	ping(t, w)
+	require.Equal(t, before+1, dials.Load())
+}
+
+// A connection is used no longer than the client that was lent allows.
+func TestConnectionsGrowOld(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	const limit = 50 * time.Millisecond
+	for name, o := range map[string]*redis.Options{"idle": {ConnMaxIdleTime: limit}, "life": {ConnMaxLifetime: limit}} {
+		t.Run(name, func(t *testing.T) {
+			client, dials := counted(t, o, server)
+			w := newWire(client, time.Second)
+			defer func() { require.NoError(t, w.close()) }()
+			ping(t, w)
+			first := w.line.Load()
+			require.NotNil(t, first)
+			time.Sleep(limit)
+			require.Nil(t, w.ready(), "it is not for the wire to use")
+			ping(t, w)
+			require.Greater(t, dials.Load(), int64(1), "nor for go-redis")
+			require.NotSame(t, first, w.line.Load())
+		})
+	}
+}
+
+// Whoever says more than was asked for is not trusted again.
+func TestWhoSaysMoreIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	w := newWire(speaker(t, []byte("*-1\r\n+more\r\n")), time.Second)
+	defer func() { require.NoError(t, w.close()) }()
+	for range 2 {
+		other := &call{args: []any{"ping"}}
+		w.send(t.Context(), 0, other)
+		require.NoError(t, other.err)
+		p := other.reply.parse()
+		require.Equal(t, "OK", string(p.bulk()))
+	}
+	c := &call{args: []any{"xreadgroup"}}
+	w.send(t.Context(), 0, c)
+	require.NoError(t, c.err)
+	require.Equal(t, "*-1\r\n", string(c.reply.raw))
+	require.Nil(t, w.ready())
+}
+
+// What is asked after the context is done is not sent.
+func TestNothingIsSentTooLate(t *testing.T) {
+	t.Parallel()
+	w := newWire(speaker(t, nil), time.Second)
+	defer func() { require.NoError(t, w.close()) }()
+	first := &call{args: []any{"ping"}}
+	w.send(t.Context(), 0, first)
+	require.NotNil(t, w.ready())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := &call{args: []any{"ping"}}
+	w.send(ctx, 0, c)
+	require.ErrorIs(t, c.err, backend.ErrUnavailable)
+	require.ErrorIs(t, c.err, context.Canceled)
+	require.True(t, c.unanswered)
+	require.NotNil(t, w.ready(), "nothing is wrong with the connection")
+}
+
+// A request is the bytes that go-redis would have sent, in pieces that copy no
+// large payload.
+func TestRequestIsTheBytes(t *testing.T) {
+	t.Parallel()
+	word, large := "word", bytes.Repeat([]byte("p"), apart)
+	calls := []*call{
+		{args: []any{"a", &word, 7, int64(-8), ""}},
+		{args: []any{"b", &value{text: []byte("text")}, &value{[]byte("head"), large}, "end"}},
+	}
+	for range 3 {
+		calls = append(calls, &call{args: []any{strings.Repeat("x", fullRequest)}})
+	}
+	want := "*5\r\n" + resp("a") + resp("word") + resp("7") + resp("-8") + resp("") + "*4\r\n" + resp("b") + resp("text") + resp("head"+string(large)) + resp("end") +
+		strings.Repeat("*1\r\n"+resp(strings.Repeat("x", fullRequest)), 3)
+	var r request
+	var got bytes.Buffer
+	for range 2 {
+		got.Reset()
+		require.NoError(t, r.write(calls, &got))
+		require.True(t, want == got.String())
+		require.Less(t, cap(r.text), 3*fullRequest)
+	}
+	require.Panics(t, func() { _ = r.write([]*call{{args: []any{1.5}}}, &got) })
+}
