@@ -56,6 +56,9 @@ func (w *wire) roundTrip(ctx context.Context, grace time.Duration, calls []*call
 	}
 	w.watch(ctx, grace)
 	w.delegate(ctx, calls)
+	if c := w.line.Load(); c != nil {
+		c.used = time.Now()
+	}
 }
 
 // delegate leaves calls to go-redis.

@@ -15,7 +15,7 @@ type conn struct {
 	wire  *wire
 	ready atomic.Bool // greeting and authentication are done: what is written now is commands
 	born  time.Time
-	used  time.Time // by a call of the wire's own
+	used  time.Time // by the last call
 	probe *probe    // nil if the system cannot be asked
 
 	closed bool // the wire's mu guards it
@@ -23,7 +23,8 @@ type conn struct {
 
 // newConn makes a connection of w.
 func newConn(w *wire, inner net.Conn) *conn {
-	c := &conn{Conn: inner, wire: w, born: time.Now()}
+	now := time.Now()
+	c := &conn{Conn: inner, wire: w, born: now, used: now}
 	if s := system(inner); s != nil {
 		if raw, err := s.SyscallConn(); err == nil {
 			c.probe = newProbe(raw)

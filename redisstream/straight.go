@@ -38,7 +38,7 @@ func (w *wire) ready() *conn {
 		return nil
 	}
 	now := time.Now()
-	if w.idle > 0 && !c.used.IsZero() && now.Sub(c.used) >= w.idle || w.life > 0 && now.Sub(c.born) >= w.life {
+	if w.idle > 0 && now.Sub(c.used) >= w.idle || w.life > 0 && now.Sub(c.born) >= w.life {
 		return nil // go-redis finds the same, and replaces it
 	}
 	c.used = now
