@@ -109,14 +109,15 @@ func TestPlainAck(t *testing.T) {
 
 func TestMetaOf(t *testing.T) {
 	t.Parallel()
-	for reply, want := range map[string]meta{
-		"$JS.ACK.bus=a.g.3.17.20.1700000000000000000.5":               {3, 17},
-		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.5":     {2, 9},
-		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.5.tok": {2, 9},
+	for reply, want := range map[string][3]int{
+		"$JS.ACK.bus=a.g.3.17.20.1700000000000000000.5":                {3, 17, 5},
+		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.6":      {2, 9, 6},
+		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.70.tok": {2, 9, 70},
+		"$JS.ACK.a.b.1.2.3": {1, 2, 0},
 	} {
 		got, err := metaOf(reply)
 		require.NoError(t, err, reply)
-		require.Equal(t, want, got, reply)
+		require.Equal(t, want, [3]int{got.delivered, int(got.sequence), got.pending()}, reply)
 	}
 	for _, reply := range []string{"", "$JS.ACK.a.b.c", "$JS.ACK.a.b.1.x.1.1.1", "_INBOX.a.b.1.1.1.1.1.1"} {
 		_, err := metaOf(reply)
@@ -144,7 +145,7 @@ func FuzzMetaOf(f *testing.F) {
 		require.NoError(t, err)
 		sequence, err := strconv.ParseUint(tokens[at+1], 10, 64)
 		require.NoError(t, err)
-		require.Equal(t, meta{delivered, sequence}, m)
+		require.Equal(t, meta{delivered, sequence, m.rest}, m)
 	})
 }
 

@@ -21,9 +21,11 @@ import (
 // after half a second at most, nothing. So nothing is on its way between calls,
 // and nothing ages in a buffer where nobody keeps its lease.
 type pulls struct {
-	inbox inbox
-	heard bool   // there is one
-	sent  uint64 // pulls
+	inbox  inbox
+	heard  bool   // there is one
+	sent   uint64 // pulls
+	behind int    // what came last has so many new ones behind it
+	few    int    // so many pulls on end brought one message at most, and none was behind it
 
 	// What the consumer allows in one pull, as far as it has said so.
 	batch int
@@ -37,6 +39,7 @@ const (
 	doubt    = 300 * time.Millisecond // after this long behind its end a pull is asked after
 	patience = 2 * time.Second        // how much longer a read waits for it
 	grace    = 900 * time.Millisecond // the same, when its caller has left
+	trickle  = 2                      // after so many pulls that bring few the next asks for one
 )
 
 // A pull is what is asked of a consumer: what is there, or what comes first
@@ -96,35 +99,56 @@ func (s *source) sleep(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// pull makes one pull and waits for its end, whatever becomes of ctx: what the
-// server has sent is leased. From a connection that does not answer it turns
-// away, to a new inbox; what was on its way there comes back after its lease.
+// pull asks for what is there. Where messages come one by one it asks for one:
+// such a pull ends with it, and not with a word of the server behind it. But what
+// comes back comes together, and what a Receive leaves is taken not to be due: so
+// it asks for the rest of that.
 func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	all := min(limit, s.pulls.batch)
+	order := pull{Batch: all, NoWait: true}
+	if !s.failed {
+		order.Expires = s.pulls.wait
+		if s.pulls.few >= trickle {
+			order.Batch = 1
+		}
+	}
+	ds, err := s.order(ctx, nil, order)
+	back := len(ds) > 0 && ds[len(ds)-1].Attempt > 1
+	if s.pulls.few++; len(ds) > 1 || back || len(ds) > 0 && s.pulls.behind > 0 {
+		s.pulls.few = 0
+	}
+	if err == nil && back && len(ds) == order.Batch && order.Batch < all {
+		return s.order(ctx, ds, pull{Batch: all - len(ds), NoWait: true})
+	}
+	return ds, err
+}
+
+// order makes one pull and waits for its end, whatever becomes of ctx: what the
+// server has sent is leased. From a connection that does not answer it turns
+// away, to a new inbox; what was on its way there comes back after its lease. What
+// it brings goes behind ds.
+func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) ([]backend.Delivery, error) {
 	for len(s.broken) > 0 {
 		<-s.broken
 	}
 	conn := s.backend.conn
 	if !conn.IsConnected() {
-		return nil, errNotConnected
+		return ds, errNotConnected
 	}
 	if err := s.pulls.hear(conn, s.backend.tap, s.next); err != nil {
-		return nil, classOf(ctx, err, false)
-	}
-	order := pull{Batch: min(limit, s.pulls.batch), NoWait: true}
-	if !s.failed {
-		order.Expires = s.pulls.wait
+		return ds, classOf(ctx, err, false)
 	}
 	body, err := json.Marshal(order)
 	if err != nil {
-		return nil, err
+		return ds, err
 	}
 	before, asked := conn.LastError(), time.Now()
 	s.pulls.sent++
 	inbox := s.pulls.inbox.prefix + strconv.FormatUint(s.pulls.sent, 36)
 	if err := conn.PublishRequest(s.next, inbox, body); err != nil {
-		return nil, classOf(ctx, err, false)
+		return ds, classOf(ctx, err, false)
 	}
-	ds, end, err := s.await(ctx, order, inbox, asked, before)
+	ds, end, err := s.await(ctx, ds, order, inbox, asked, before)
 	if err != nil {
 		s.pulls.hangUp()
 	} else {
@@ -136,15 +160,15 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 // errSilence is the error of a pull that has not ended in time.
 var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnavailable)
 
-// await gathers what a pull brings, until it ends. The message that ended it is
+// await gathers what a pull brings, behind ds, until it ends. The message that ended it is
 // nil if the pull was filled. One that does not end is asked after, before it is
 // given up.
-func (s *source) await(ctx context.Context, order pull, inbox string, asked time.Time, before error) (ds []backend.Delivery, end *arrival, err error) {
+func (s *source) await(ctx context.Context, ds []backend.Delivery, order pull, inbox string, asked time.Time, before error) (_ []backend.Delivery, end *arrival, err error) {
 	overdue := time.NewTimer(order.Expires + doubt)
 	defer overdue.Stop()
 	done := ctx.Done()
 	doubted := false
-	for len(ds) < order.Batch {
+	for most := len(ds) + order.Batch; len(ds) < most; {
 		here, err := s.arrives(ctx, done, overdue.C)
 		if errors.Is(err, errSilence) && !doubted {
 			doubted = true
@@ -162,10 +186,10 @@ func (s *source) await(ctx context.Context, order pull, inbox string, asked time
 			continue
 		}
 		n := 0
-		for n < min(len(here), order.Batch-len(ds)) && here[n].reply != "" {
+		for n < min(len(here), most-len(ds)) && here[n].reply != "" {
 			n++
 		}
-		ds = s.deliveries(ds, here[:n], asked)
+		ds = s.deliveries(ds, here[:n], most, asked)
 		if n == 0 { // the end of a pull
 			n = 1
 			if here[0].subject == inbox { // not what ended an earlier one

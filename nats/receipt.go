@@ -38,8 +38,9 @@ func instant(t time.Time) int64 { return int64(t.Sub(processBegan)) }
 
 var processBegan = time.Now()
 
-// deliveries appends messages to ds. Their leases began after asked.
-func (s *source) deliveries(ds []backend.Delivery, msgs []arrival, asked time.Time) []backend.Delivery {
+// deliveries appends messages to ds, which is to have room for at most so many in
+// the end. Their leases began after asked.
+func (s *source) deliveries(ds []backend.Delivery, msgs []arrival, most int, asked time.Time) []backend.Delivery {
 	if len(msgs) == 0 {
 		return ds
 	}
@@ -47,7 +48,11 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []arrival, asked time.Ti
 	for i := range msgs {
 		mem.Expect(0, otherHeaders(msgs[i].headers()), positionLen)
 	}
-	ds = slices.Grow(ds, len(msgs))
+	last, _ := metaOf(msgs[len(msgs)-1].reply)
+	s.pulls.behind = last.pending()
+	if len(ds)+len(msgs) > cap(ds) {
+		ds = slices.Grow(ds, max(len(msgs), min(most-len(ds), len(msgs)+s.pulls.behind)))
+	}
 	receipts := make([]receipt, len(msgs))
 	until := instant(asked.Add(s.config.Lease))
 	var digits [positionLen]byte
@@ -75,6 +80,20 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []arrival, asked time.Ti
 type meta struct {
 	delivered int
 	sequence  uint64
+	rest      string // behind the sequence
+}
+
+// pending is how many that were never handed out came behind it then; 0 where that
+// is not told.
+func (m meta) pending() int {
+	_, rest, _ := strings.Cut(m.rest, ".")
+	_, rest, _ = strings.Cut(rest, ".")
+	digits, _, _ := strings.Cut(rest, ".")
+	n, err := strconv.ParseUint(digits, 10, 31)
+	if err != nil {
+		return 0
+	}
+	return int(n)
 }
 
 func metaOf(reply string) (m meta, err error) {
@@ -87,7 +106,8 @@ func metaOf(reply string) (m meta, err error) {
 		_, rest, _ = strings.Cut(rest, ".")
 	}
 	delivered, rest, _ := strings.Cut(rest, ".")
-	sequence, _, more := strings.Cut(rest, ".")
+	sequence, rest, more := strings.Cut(rest, ".")
+	m.rest = rest
 	if !ok || !more {
 		return m, fmt.Errorf("%w: %q is not the reply of a delivery", backend.ErrRefused, reply)
 	}

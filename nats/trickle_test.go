@@ -1,0 +1,98 @@
+package nats
+
+import (
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/natstest"
+)
+
+// A stage is a topic with one member, and a way to see what the member is sent.
+type stage struct {
+	*testing.T
+	*Backend
+	member backend.Source
+}
+
+func newStage(t *testing.T) *stage {
+	s := natstest.Start(t)
+	u, err := url.Parse(s.URL())
+	require.NoError(t, err)
+	b, err := Open(t.Context(), u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	member, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
+	require.NoError(t, err)
+	return &stage{t, b, member}
+}
+
+func (s *stage) publish(n int) {
+	ms := make([]*backend.Message, n)
+	for i := range ms {
+		ms[i] = typical()
+	}
+	require.NoError(s, s.Publish(s.Context(), ms))
+}
+
+func (s *stage) receive(limit, want int) []backend.Delivery {
+	ds, err := s.member.Receive(s.Context(), limit)
+	require.NoError(s, err)
+	require.Len(s, ds, want, "attempts %v", attempts(ds))
+	return ds
+}
+
+func attempts(ds []backend.Delivery) (all []int) {
+	for i := range ds {
+		all = append(all, ds[i].Attempt)
+	}
+	return all
+}
+
+// trickle lets messages come one by one until they are asked for so.
+func (s *stage) trickle() {
+	for range trickle + 2 {
+		s.publish(1)
+		require.NoError(s, s.member.Ack(s.Context(), s.receive(10, 1)))
+	}
+}
+
+// Where messages come one by one each is asked for as one, and where there are more
+// all of them again.
+func TestTrickle(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.trickle()
+	s.publish(20)
+	require.Eventually(t, func() bool { // the group hears of what is stored a moment after it is
+		var info jetstream.ConsumerInfo
+		require.NoError(t, s.ask(t.Context(), consumerInfo(s.place("orders"), "billing"), nil, &info))
+		return info.NumPending == 20
+	}, 5*time.Second, time.Millisecond)
+	ds := s.receive(10, 1)
+	require.NoError(t, s.member.Ack(t.Context(), ds))
+	s.receive(10, 10)
+	s.receive(100, 9)
+}
+
+// What comes back comes together also when messages had come one by one: a Receive
+// that brings less than it may says that no more of it is due.
+func TestTrickleOfRetries(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.publish(20)
+	ds := s.receive(20, 20)
+	s.trickle()
+	delayed := make([]backend.Delayed, len(ds))
+	for i := range ds {
+		delayed[i] = backend.Delayed{Delivery: ds[i]}
+	}
+	require.NoError(t, s.member.(backend.Delayer).Delay(t.Context(), delayed))
+	again := s.receive(20, 20)
+	require.Equal(t, slices.Repeat([]int{2}, 20), attempts(again))
+}
