@@ -1,9 +1,7 @@
 package eventbus
 
 import (
-	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,8 +10,6 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/google/uuid"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -128,79 +124,6 @@ func (s *sheet) encode(b *Bus, topic string, events []*Event) {
 		s.headers = e.encode(&s.messages[i], topic, stamp, s.headers)
 		s.messages[i].Once = b.options.Dedup
 		s.pointers = append(s.pointers, &s.messages[i])
-	}
-}
-
-const (
-	uuidLen  = 36
-	textSize = 512 // an ID that is kept keeps no more than this alive
-)
-
-// stamp returns Time as text, and fills an empty ID.
-func (s *sheet) stamp(e *Event, now time.Time) string {
-	var text [uuidLen + len(time.RFC3339Nano)]byte
-	from := 0
-	if e.ID == "" {
-		from = uuidLen
-		encodeID(text[:from], s.ids.next(now))
-	}
-	both := s.text(s.second.appendTime(text[:from], e.Time))
-	if from > 0 {
-		e.ID = both[:from]
-	}
-	return both[from:]
-}
-
-// A second is the text of one, as many events have the same.
-type second struct {
-	unix int64
-	text [len(time.DateTime)]byte
-}
-
-// appendTime appends t in UTC as RFC 3339, with as many digits as it needs.
-func (s *second) appendTime(to []byte, t time.Time) []byte {
-	if unix := t.Unix(); unix != s.unix || s.text[0] == 0 {
-		text := t.UTC().AppendFormat(nil, rfc3339Second)
-		if len(text) != len(s.text) { // a year beyond 9999 or before 0
-			return t.UTC().AppendFormat(to, time.RFC3339Nano)
-		}
-		s.unix = unix
-		copy(s.text[:], text)
-	}
-	to = append(to, s.text[:]...)
-	if nanos := t.Nanosecond(); nanos > 0 {
-		digits := [10]byte{'.'}
-		for i := 9; i > 0; i-- {
-			digits[i] = '0' + byte(nanos%10)
-			nanos /= 10
-		}
-		to = append(to, bytes.TrimRight(digits[:], "0")...)
-	}
-	return append(to, 'Z')
-}
-
-const rfc3339Second = "2006-01-02T15:04:05"
-
-// text returns p as a string.
-func (s *sheet) text(p []byte) string {
-	if s.texts.Cap()-s.texts.Len() < len(p) {
-		s.texts = strings.Builder{}
-		s.texts.Grow(max(textSize, len(p)))
-	}
-	s.texts.Write(p)
-	all := s.texts.String()
-	return all[len(all)-len(p):]
-}
-
-// encodeID writes id as its usual text.
-func encodeID(to []byte, id uuid.UUID) {
-	at := 0
-	for _, part := range [...][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
-		if at > 0 {
-			to[at] = '-'
-			at++
-		}
-		at += hex.Encode(to[at:], part)
 	}
 }
 

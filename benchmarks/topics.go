@@ -45,12 +45,14 @@ func (t trial) topics(ctx context.Context, b bus, goroutines int) (outcome, erro
 	for i := range payloads {
 		payloads[i] = newPayload(t.payload)
 	}
-	feed := func() error {
+	o, err := t.consume(ctx, b, attach, func(c *counter) error {
 		return share(preloaders, (t.events+batchSize-1)/batchSize, func(i int) error {
+			if err := c.keepUp(ctx, i*batchSize); err != nil {
+				return err
+			}
 			return w.publishTo(ctx, i%t.cell.n, payloads[:min(batchSize, t.events-i*batchSize)])
 		})
-	}
-	o, err := t.consume(ctx, b, attach, feed)
+	})
 	o.footprint = here
 	return o, err
 }

@@ -62,11 +62,18 @@ func (t trial) run(parent context.Context) (o outcome, err error) {
 	case opTopics:
 		return t.topics(ctx, b, goroutines)
 	case opBoth:
-		return t.consume(ctx, b, t.attach(b), func() error { return l.single(ctx, publishers, t.events) })
+		return t.consume(ctx, b, t.attach(b), func(c *counter) error {
+			return share(publishers, t.events, func(i int) error {
+				if err := c.keepUp(ctx, i); err != nil {
+					return err
+				}
+				return b.publish(ctx, l.payload)
+			})
+		})
 	}
 	feed := func() error { return l.batches(ctx, preloaders, t.events) }
 	if t.target.live {
-		return t.consume(ctx, b, t.attach(b), feed)
+		return t.consume(ctx, b, t.attach(b), func(*counter) error { return feed() })
 	}
 	if err := feed(); err != nil {
 		return o, err
@@ -74,7 +81,7 @@ func (t trial) run(parent context.Context) (o outcome, err error) {
 	if t.cell.op == opMemory {
 		return t.memory(ctx, b)
 	}
-	return t.consume(ctx, b, t.attach(b), func() error { return nil })
+	return t.consume(ctx, b, t.attach(b), func(*counter) error { return nil })
 }
 
 // timeout is longer where much is made, or published before.
@@ -127,14 +134,14 @@ func (t trial) publish(ctx context.Context, l load, publish func(context.Context
 
 // consume counts from the event at a fifth, or the 5000th, to the last one
 // handled: so attaching and stopping are left out. feed runs beside it.
-func (t trial) consume(ctx context.Context, b bus, attach attach, feed func() error) (o outcome, err error) {
+func (t trial) consume(ctx context.Context, b bus, attach attach, feed func(*counter) error) (o outcome, err error) {
 	runtime.GC()
 	c := newCounter(t.meter, t.events, t.payload)
 	stop, err := attach(ctx, c.handle)
 	if err != nil {
 		return o, err
 	}
-	err = feed()
+	err = feed(c)
 	select {
 	case <-c.done:
 	case <-ctx.Done():
@@ -199,6 +206,25 @@ func (c *counter) handle(payload []byte) {
 		c.end = c.meter.end()
 		close(c.done)
 	}
+}
+
+// ahead is by how many events those who publish may be ahead of those who handle.
+const ahead = 5000
+
+// keepUp waits until event i may be published: or those who publish faster than
+// they handle would have done much of the work before the count begins.
+func (c *counter) keepUp(ctx context.Context, i int) error {
+	for tries := 0; int64(i)-c.seen.Load() > ahead; tries++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if tries < 100 {
+			runtime.Gosched()
+		} else {
+			wait(ctx, 100*time.Microsecond)
+		}
+	}
+	return nil
 }
 
 // verify returns what was wrong with the events, once they are all handled.
