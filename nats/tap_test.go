@@ -186,6 +186,25 @@ func names(m backend.Message) (all []string) {
 	return all
 }
 
+// What the server says in place of a message is the same for both ways.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	for text, unserved := range map[string]bool{
+		"NATS/1.0 503\r\n\r\n":                                             true,
+		"NATS/1.0 404 No Messages\r\n\r\n":                                 false,
+		"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 1\r\n\r\n": false,
+		"NATS/1.0 409 Exceeded MaxRequestBatch of 100\r\n\r\n":             false,
+		"NATS/1.0\r\nce-id: 503\r\n\r\n":                                   false,
+	} {
+		h, err := natsgo.DecodeHeadersMsg([]byte(text))
+		require.NoError(t, err)
+		ours, theirs := arrival{text: text}, arrival{header: h}
+		code, description := ours.status()
+		require.Equal(t, []string{h.Get("Status"), h.Get("Description")}, []string{code, description})
+		require.Equal(t, []bool{unserved, unserved}, []bool{ours.isUnserved(), theirs.isUnserved()}, text)
+	}
+}
+
 // All that a member of a group receives, but for the answer that tells the number,
 // comes by the tap, also when the connection was lost.
 func TestReceiveComesByTheTap(t *testing.T) {
