@@ -1,12 +1,16 @@
 package redisstream
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/redistest"
 )
 
 // typical is a message as the bus makes them.
@@ -34,7 +38,9 @@ func typicalReply(n int) reply {
 	return r
 }
 
-func read(b *batch, s *source) ([]backend.Delivery, error) {
+// read makes deliveries of a reply.
+func read(b *batch, s *source, r reply) ([]backend.Delivery, error) {
+	b.reply = r
 	p := b.reply.parse()
 	b.readNew(&p)
 	return b.deliveries(s), p.end()
@@ -45,16 +51,18 @@ func read(b *batch, s *source) ([]backend.Delivery, error) {
 func TestReadingAllocatesPerReadNotPerEvent(t *testing.T) {
 	const events = 512
 	s := &source{config: backend.Config{Topic: "orders"}}
-	b := batch{reply: typicalReply(events)}
-	ds, err := read(&b, s)
+	r := typicalReply(events)
+	var b batch
+	ds, err := read(&b, s, r)
 	require.NoError(t, err)
 	require.Len(t, ds, events)
 	m := typical()
 	require.Equal(t, m.Headers, ds[events-1].Headers)
 	require.Equal(t, m.Payload, ds[events-1].Payload)
-	allocs := testing.AllocsPerRun(100, func() { ds, err = read(&b, s) })
+	allocs := testing.AllocsPerRun(100, func() { ds, err = read(&b, s, r) })
+	require.Len(t, ds, events)
 	t.Logf("%.0f allocations for %d events", allocs, events)
-	require.LessOrEqual(t, allocs, 12.0, "allocations for a read of %d events", events)
+	require.LessOrEqual(t, allocs, 8.0, "allocations for a read of %d events", events)
 }
 
 // What a publish allocates here does not depend on how many messages it has.
@@ -82,16 +90,48 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	}
 	allocs := testing.AllocsPerRun(100, publish)
 	t.Logf("%.0f allocations for %d messages", allocs, messages)
-	require.LessOrEqual(t, allocs, 5.0, "allocations for %d messages", messages)
+	require.LessOrEqual(t, allocs, 1.0, "allocations for %d messages: their positions", messages)
+}
+
+// What a call allocates on its way to the server and back is nothing, also where
+// its context can end.
+func TestTalkingAllocatesNothing(t *testing.T) {
+	b := &Backend{options: Options{Namespace: "bus"}}
+	client, _ := counted(t, &redis.Options{}, redistest.Start(t))
+	w := newWire(client, time.Second)
+	defer func() { require.NoError(t, w.close()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	msgs, errs := []*backend.Message{typical()}, make([]error, 1)
+	publish := func() {
+		w.trip.begin(b, msgs, errs)
+		w.send(ctx, 0, w.trip.calls...)
+		w.trip.end()
+	}
+	for range 512 {
+		publish()
+	}
+	require.NoError(t, errs[0])
+	require.Zero(t, testing.AllocsPerRun(200, publish), "allocations for a publish")
+
+	browse := &call{args: []any{"xrange", b.streamKey("orders"), "-", "+", "count", 512}}
+	read := func() { w.send(ctx, 0, browse) }
+	for range 10 {
+		read()
+	}
+	require.NoError(t, browse.err)
+	require.Greater(t, len(browse.reply.raw), 512*256)
+	require.Zero(t, testing.AllocsPerRun(50, read), "allocations for a reply of %d bytes", len(browse.reply.raw))
 }
 
 func BenchmarkRead(b *testing.B) {
 	const events = 512
 	s := &source{config: backend.Config{Topic: "orders"}}
-	mem := batch{reply: typicalReply(events)}
+	r := typicalReply(events)
+	var mem batch
 	b.ReportAllocs()
 	for range b.N {
-		if _, err := read(&mem, s); err != nil {
+		if _, err := read(&mem, s, r); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -136,6 +136,13 @@ func (f *frame) follow(b []byte) (n, large int, err error) {
 			}
 			continue
 		}
+		if length, size := length(b[n:]); size > 0 {
+			n += size
+			if large = f.begin(b[n-size], length); large > 0 {
+				return n, large, nil
+			}
+			continue
+		}
 		size := bytes.IndexByte(b[n:], '\n') + 1
 		if size == 0 {
 			return n, 0, nil
@@ -149,15 +156,15 @@ func (f *frame) follow(b []byte) (n, large int, err error) {
 	return n, 0, nil
 }
 
-// line goes through a line.
+// line goes through a line, whatever it is.
 func (f *frame) line(line []byte) (large int, err error) {
 	if len(line) < 3 || line[len(line)-2] != '\r' {
 		return 0, fmt.Errorf("%w: a line %.30q", errMalformed, line)
 	}
-	f.elements--
 	kind, text := line[0], line[1:len(line)-2]
 	switch kind {
 	case '+', '-', ':':
+		f.elements--
 		return 0, nil
 	case '$', '*':
 	default:
@@ -167,15 +174,45 @@ func (f *frame) line(line []byte) (large int, err error) {
 	if !ok || n < -1 || n > maxArray || f.elements > maxArray {
 		return 0, fmt.Errorf("%w: a length %.30q", errMalformed, text)
 	}
+	if n < 0 {
+		f.elements--
+		return 0, nil
+	}
+	return f.begin(kind, n), nil
+}
+
+// begin goes through the length of an array or a string, which it returns if it
+// is that of a large string.
+func (f *frame) begin(kind byte, n int) (large int) {
+	f.elements--
 	switch {
-	case n < 0:
 	case kind == '*':
 		f.elements += n
 	case n > inline:
 		f.bytes = int(lineEnd)
-		return n, nil
+		return n
 	default:
 		f.bytes = n + int(lineEnd)
 	}
-	return 0, nil
+	return 0
+}
+
+// length returns the length that b begins with, of an array or a string, and the
+// size of its line, as nearly all lines are. The size is 0 if this is another or
+// has not come as a whole.
+func length(b []byte) (n, size int) {
+	if len(b) == 0 || b[0] != '$' && b[0] != '*' {
+		return 0, 0
+	}
+	for i := 1; i < min(len(b)-1, 10); i++ {
+		if d := b[i] - '0'; d <= 9 {
+			n = n*10 + int(d)
+			continue
+		}
+		if i > 1 && b[i] == '\r' && b[i+1] == '\n' {
+			return n, i + 2
+		}
+		break
+	}
+	return 0, 0
 }

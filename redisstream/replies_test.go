@@ -142,3 +142,18 @@ func TestMemoryOfReplies(t *testing.T) {
 	clear(value)
 	require.True(t, bytes.Count(one.large[1].value, []byte("x")) == 100_000)
 }
+
+func BenchmarkReplies(b *testing.B) {
+	const events = 512
+	text := typicalReply(events).raw
+	var r replies
+	var src bytes.Reader
+	for range b.N {
+		src.Reset(text)
+		r.begin()
+		if _, err := r.read(&src); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*events), "ns/event")
+}
