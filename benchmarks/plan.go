@@ -37,7 +37,7 @@ const (
 	quickCells   = "pub/1,pub/32,batch/1,con/1,con/16,e2e/16"
 	mostEvents   = 200_000   // what every target can hold
 	leastEvents  = 1000      // in a trial, but for quick ones
-	mostBytes    = 512 << 20 // in a trial
+	mostBytes    = 192 << 20 // in a trial; a stream on NATS holds 256 MiB by default
 )
 
 func parsePlan(args []string, out io.Writer) (plan, error) {
