@@ -202,6 +202,10 @@ func (o Options) of(topic string) TopicOptions {
 	return t
 }
 
+// String names the backend, and nothing of what it was made with: that may be a
+// client that holds a password.
+func (*Backend) String() string { return "nats" }
+
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{Payload: b.maxPayload(), OnceWindow: b.options.OnceWindow, LooseAcks: true, Late: late}

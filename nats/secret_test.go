@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
@@ -181,3 +182,18 @@ func TestBackendsHideTheSecret(t *testing.T) {
 type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// Nor does a backend on a connection that was lent.
+func TestLentConnectionIsHidden(t *testing.T) {
+	t.Parallel()
+	server := natstest.StartConfigured(t, fmt.Sprintf("authorization { user: app, password: %q }", canary))
+	conn, err := natsgo.Connect(server.URL(), natsgo.UserInfo("app", canary))
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	b, err := nats.New(conn, nats.Options{})
+	require.NoError(t, err)
+	source, err := b.Attach(t.Context(), backend.Config{Topic: "t", Group: "g", Lease: time.Minute, MaxInFlight: 10})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, source.Close()) })
+	requireHidden(t, canary, b, source)
+}
