@@ -37,9 +37,16 @@ func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 			again = append(again, c)
 		}
 	}
+	w.classify(ctx, calls)
 	if len(again) > 0 {
+		w.sent.Store(false) // what was not run was not sent
 		w.roundTrip(ctx, grace, again)
+		w.classify(ctx, again)
 	}
+}
+
+// classify says what the errors of calls mean, of one round trip.
+func (w *wire) classify(ctx context.Context, calls []*call) {
 	for _, c := range calls {
 		if c.err != nil {
 			_, answered := errors.AsType[redis.Error](c.err)

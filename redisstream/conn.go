@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync/atomic"
@@ -17,6 +18,7 @@ type conn struct {
 	born  time.Time
 	used  time.Time // by the last call
 	probe *probe    // nil if the system cannot be asked
+	plain bool      // a read may time out
 
 	closed bool // the wire's mu guards it
 }
@@ -24,13 +26,26 @@ type conn struct {
 // newConn makes a connection of w.
 func newConn(w *wire, inner net.Conn) *conn {
 	now := time.Now()
-	c := &conn{Conn: inner, wire: w, born: now, used: now}
+	c := &conn{Conn: inner, wire: w, born: now, used: now, plain: isPlain(inner)}
 	if s := system(inner); s != nil {
 		if raw, err := s.SyscallConn(); err == nil {
 			c.probe = newProbe(raw)
 		}
 	}
 	return c
+}
+
+// isPlain reports whether a read that times out loses nothing, for certain: another
+// conn may have read a part of something.
+func isPlain(inner net.Conn) bool {
+	if secure, ok := inner.(*tls.Conn); ok {
+		inner = secure.NetConn()
+	}
+	switch inner.(type) {
+	case *net.TCPConn, *net.UnixConn:
+		return true
+	}
+	return false
 }
 
 var longAgo = time.Unix(1, 0)

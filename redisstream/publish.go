@@ -86,6 +86,9 @@ func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, er
 	}
 	w.send(ctx, 0, t.calls...)
 	t.read()
+	if t.elsewhere {
+		w.leave()
+	}
 	return t.calls[len(t.calls)-1].unanswered
 }
 
@@ -104,6 +107,8 @@ type trip struct {
 	ids     strings.Builder
 	adds    []add
 	told    []error
+
+	elsewhere bool // a script was refused as the server is not, or not any more, a master
 
 	topic string // of the last XADD
 	key   any    // of its stream
@@ -130,7 +135,7 @@ func (t *trip) outcome(n int) []error {
 }
 
 func (t *trip) begin(b *Backend, msgs []*backend.Message, errs []error) {
-	t.backend, t.msgs, t.errs = b, msgs, errs
+	t.backend, t.msgs, t.errs, t.elsewhere = b, msgs, errs, false
 	t.encode()
 	scripted := t.scripted()
 	t.adds = slices.Grow(t.adds[:0], len(msgs))[:len(msgs)]
@@ -272,6 +277,7 @@ func (t *trip) readScript(part []int, failed error, p *parser) {
 	for k, i := range part {
 		if failed == nil && k < n {
 			if nested := p.nested(); nested != nil {
+				t.elsewhere = t.elsewhere || isElsewhere(nested)
 				failed = fmt.Errorf("%w: %s", classOfReply(nested.Error()), plain(nested.Error()))
 			} else {
 				p.arrayOf(2)

@@ -130,6 +130,11 @@ func (f *frame) follow(b []byte) (n, large int, err error) {
 	for f.elements > 0 || f.bytes > 0 {
 		if f.bytes > 0 {
 			piece := min(f.bytes, len(b)-n)
+			for i := max(f.bytes-2, 0); i < piece; i++ {
+				if b[n+i] != "\r\n"[i+2-f.bytes] {
+					return n, 0, fmt.Errorf("%w: a string does not end where it should", errMalformed)
+				}
+			}
 			n, f.bytes = n+piece, f.bytes-piece
 			if f.bytes > 0 {
 				return n, 0, nil

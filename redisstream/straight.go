@@ -60,7 +60,7 @@ func (w *wire) talk(ctx context.Context, grace time.Duration, c *conn, calls []*
 	err := ctx.Err()
 	if err == nil {
 		err = w.converse(d, calls)
-		if err != nil || w.replies.rest() {
+		if err != nil || d.over || w.replies.rest() {
 			_ = c.Close()
 		}
 	}
@@ -69,11 +69,25 @@ func (w *wire) talk(ctx context.Context, grace time.Duration, c *conn, calls []*
 			call.err = err
 			continue
 		}
-		if call.err = call.reply.failure(); call.err != nil && redis.HasErrorPrefix(call.err, "READONLY") {
-			_ = c.Close() // what was a master is none any more
+		if call.err = call.reply.failure(); call.err != nil && isElsewhere(call.err) {
+			_ = c.Close()
 		}
 	}
 	*d = dialog{}
+}
+
+// isElsewhere reports whether an error reply says that this is not, or not any
+// more, the server to speak to: what was a master is none, or its name leads to
+// another.
+func isElsewhere(err error) bool {
+	return redis.HasErrorPrefix(err, "READONLY") || redis.HasErrorPrefix(err, "MOVED")
+}
+
+// leave closes the connection, if there is just one.
+func (w *wire) leave() {
+	if c := w.line.Load(); c != nil && w.straight {
+		_ = c.Close()
+	}
 }
 
 // converse writes calls and reads their replies, as far as they come.
@@ -97,6 +111,7 @@ type dialog struct {
 	ctx   context.Context // of the calls
 	grace time.Duration
 	fresh bool // nothing has happened yet: the deadlines are set
+	over  bool // the other side has closed the connection, behind what it said
 }
 
 // Write implements [io.Writer].
@@ -117,7 +132,7 @@ func (d *dialog) Write(p []byte) (int, error) {
 // the time is it certain that nothing is lost by looking once in between.
 func (d *dialog) Read(p []byte) (int, error) {
 	w, c := d.wire, d.conn
-	if c.probe == nil {
+	if !c.plain {
 		w.watch(d.ctx, d.grace)
 	}
 	for {
@@ -130,6 +145,7 @@ func (d *dialog) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		n, err := c.Conn.Read(p)
+		d.over = d.over || n > 0 && err != nil
 		if n > 0 || watched || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}

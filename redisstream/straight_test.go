@@ -3,6 +3,7 @@ package redisstream
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -123,6 +124,105 @@ func TestWhoSaysMoreIsNotTrusted(t *testing.T) {
 	require.NoError(t, c.err)
 	require.Equal(t, "*-1\r\n", string(c.reply.raw))
 	require.Nil(t, w.ready())
+}
+
+// A reply that is none, or the word that another server is to be spoken to, ends a
+// connection.
+func TestConnectionsThatAreLeft(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{
+		"a string without an end":    "$3\r\nabcXY",
+		"a large one":                "$5000\r\n" + strings.Repeat("a", 5000) + "\nX",
+		"moved to where we are":      "-MOVED 1 127.0.0.1:6379\r\n",
+		"a master that is a replica": "-READONLY You can't write against a read only replica.\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(speaker(t, []byte(answer)), time.Second)
+			defer func() { require.NoError(t, w.close()) }()
+			w.send(t.Context(), 0, &call{args: []any{"ping"}})
+			require.NotNil(t, w.ready())
+			c := &call{args: []any{"xreadgroup"}}
+			w.send(t.Context(), 0, c)
+			require.Error(t, c.err)
+			require.Nil(t, w.ready())
+		})
+	}
+}
+
+// So does a script that found out that the server is not a master any more.
+func TestDemotedMasterIsLeft(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client, dials := counted(t, &redis.Options{}, server)
+	b, err := New(client, Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
+	publish := func(id string) error {
+		return b.Publish(t.Context(), []*backend.Message{{Topic: "a", ID: id, Once: true}})
+	}
+	require.NoError(t, publish("1"))
+	require.NoError(t, publish("2"))
+	require.NoError(t, server.Client(t).Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
+	before := dials.Load()
+	require.ErrorIs(t, publish("3"), backend.ErrUnavailable)
+	require.ErrorIs(t, publish("4"), backend.ErrUnavailable)
+	require.Equal(t, before+1, dials.Load())
+}
+
+// What the server did not run, as it did not know the script, was not sent if the
+// context is done before it is sent again.
+func TestUnknownScriptIsNotRun(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w := newWire(speaker(t, []byte("-NOSCRIPT No matching script.\r\n")), time.Second)
+	defer func() { require.NoError(t, w.close()) }()
+	w.send(t.Context(), 0, &call{args: []any{"ping"}})
+	line := w.line.Load()
+	require.NotNil(t, line)
+	line.Conn = &hook{line.Conn, cancel}
+	c := &call{args: []any{"xreadgroup", "digest", 0}, script: &publishScript}
+	w.send(ctx, 0, c)
+	require.ErrorIs(t, c.err, backend.ErrUnavailable)
+	require.ErrorIs(t, c.err, context.Canceled)
+}
+
+// A hook is a connection with something to do when an answer has come.
+type hook struct {
+	net.Conn
+	answered func()
+}
+
+func (h *hook) Read(p []byte) (int, error) {
+	n, err := h.Conn.Read(p)
+	h.answered()
+	return n, err
+}
+
+// A reply behind which the other side closes the connection is the last on it.
+func TestLastWords(t *testing.T) {
+	t.Parallel()
+	w := newWire(speaker(t, nil), time.Second)
+	defer func() { require.NoError(t, w.close()) }()
+	w.send(t.Context(), 0, &call{args: []any{"ping"}})
+	line := w.line.Load()
+	require.NotNil(t, line)
+	line.Conn = &ending{line.Conn}
+	c := &call{args: []any{"ping"}}
+	w.send(t.Context(), 0, c)
+	require.NoError(t, c.err)
+	require.Nil(t, w.ready())
+}
+
+// An ending connection says so with what it reads last, as one under TLS does.
+type ending struct{ net.Conn }
+
+func (e *ending) Read(p []byte) (int, error) {
+	n, err := e.Conn.Read(p)
+	if n > 0 && err == nil {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // What is asked after the context is done is not sent.
