@@ -70,7 +70,11 @@ func TestBadHeaders(t *testing.T) {
 	t.Parallel()
 	for _, h := range []natsgo.Header{{"ce-id": {"%"}}, {"h-a": {"%zz"}}, {"h-%1": {"a"}}} {
 		var mem slab.Slab
-		require.Error(t, readHeader(&mem, &backend.Message{}, h), h)
+		err := readHeader(&mem, &backend.Message{}, h)
+		require.Error(t, err, h)
+		for name := range h {
+			require.ErrorContains(t, err, strconv.Quote(name))
+		}
 	}
 	var mem slab.Slab
 	var m backend.Message

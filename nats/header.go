@@ -68,10 +68,16 @@ func notAttribute(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > 
 // ours mean something to the server, or to another program. Of two with the same
 // name the first counts.
 type headerReader struct {
-	m     *backend.Message
-	hasID bool
-	isKey bool
+	m      *backend.Message
+	hasID  bool
+	hasKey bool
+	names  map[string]struct{} // of its headers, once they are many
 }
+
+// many is how many headers no message of the bus has. Another program's may: for
+// those beyond it there is no memory before they are read, and what is here is not
+// looked through for each.
+const many = 128
 
 // readHeader reads headers that the client library has read.
 func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header) error {
@@ -88,12 +94,16 @@ func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header) error {
 	return nil
 }
 
-// readText reads headers as they are on the wire. Where a line is none, or the end
-// is missing, there are no headers, as for the client library.
+// readText reads headers as they are on the wire. Where the first line is not
+// theirs, another is none, or the end is missing, there are no headers, as for the
+// client library.
 func readText(mem *slab.Slab, m *backend.Message, text string) error {
+	first, rest, _ := strings.Cut(text, "\n")
+	if !beginsHeaders(strings.TrimSuffix(first, "\r")) {
+		return nil
+	}
 	r := headerReader{m: m}
 	m.Headers = mem.Headers(otherHeaders(linesOf(text)))[:0]
-	_, rest, _ := strings.Cut(text, "\n")
 	var failed error
 	for {
 		var line string
@@ -114,42 +124,73 @@ func readText(mem *slab.Slab, m *backend.Message, text string) error {
 	}
 }
 
+// beginsHeaders reports whether a line is the first of headers: the version, and a
+// status or nothing.
+func beginsHeaders(line string) bool {
+	status, ok := strings.CutPrefix(line, headersBegin)
+	return ok && (status == "" || len(strings.TrimSpace(status)) >= len("503"))
+}
+
 // linesOf is how many headers a text has, at most.
 func linesOf(text string) int { return max(strings.Count(text, "\n")-2, 0) }
 
-// otherHeaders is how many of n headers are not the ID, which nearly all messages
-// have.
-func otherHeaders(n int) int { return max(n-1, 0) }
+// otherHeaders is for how many of n headers there is to be memory: not for the ID,
+// which nearly all messages have.
+func otherHeaders(n int) int { return min(max(n-1, 0), many) }
 
 func (r *headerReader) read(name, escaped string) error {
-	isForeign := strings.HasPrefix(name, foreign)
+	own, isForeign := strings.CutPrefix(name, foreign)
 	if !isForeign && !strings.HasPrefix(name, attributes) {
+		return nil
+	}
+	if isForeign {
+		var ok bool
+		if own, ok = unescape(own); !ok {
+			return fmt.Errorf("header name %q is not escaped as it should be", name)
+		}
+	}
+	if r.has(name, own) {
 		return nil
 	}
 	value, ok := unescape(escaped)
 	if !ok {
 		return fmt.Errorf("header %q: %q is not escaped as it should be", name, escaped)
 	}
-	switch {
-	case name == idHeader:
-		if !r.hasID {
-			r.m.ID, r.hasID = value, true
+	switch name {
+	case idHeader:
+		r.m.ID, r.hasID = value, true
+	case keyHeader:
+		r.m.Key, r.hasKey = value, true
+	default:
+		r.m.Headers = append(r.m.Headers, backend.Header{Name: own, Value: value})
+		if r.names != nil {
+			r.names[own] = struct{}{}
 		}
-		return nil
-	case name == keyHeader:
-		if !r.isKey {
-			r.m.Key, r.isKey = value, true
-		}
-		return nil
-	case isForeign:
-		if name, ok = unescape(name[len(foreign):]); !ok {
-			return fmt.Errorf("header name %q is not escaped as it should be", name)
-		}
-	}
-	if _, twice := r.m.Headers.Lookup(name); !twice {
-		r.m.Headers = append(r.m.Headers, backend.Header{Name: name, Value: value})
 	}
 	return nil
+}
+
+// has reports whether there is one already: name is how it is written, own is how
+// the program calls it.
+func (r *headerReader) has(name, own string) bool {
+	switch name {
+	case idHeader:
+		return r.hasID
+	case keyHeader:
+		return r.hasKey
+	}
+	if len(r.m.Headers) < many {
+		_, ok := r.m.Headers.Lookup(own)
+		return ok
+	}
+	if r.names == nil {
+		r.names = make(map[string]struct{}, 2*many)
+		for i := range r.m.Headers {
+			r.names[r.m.Headers[i].Name] = struct{}{}
+		}
+	}
+	_, ok := r.names[own]
+	return ok
 }
 
 func (r *headerReader) end() {

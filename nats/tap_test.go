@@ -16,7 +16,6 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/natstest"
-	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A wire is what a server sends, piece by piece.
@@ -148,42 +147,6 @@ func TestTapForgetsNumbers(t *testing.T) {
 	require.Nil(t, tp.boxOf(7, []byte("bus.a")))
 	tp.remove(inboxHere)
 	require.Nil(t, tp.boxOf(8, []byte(inboxHere+"1")))
-}
-
-// FuzzHeaderText looks for headers that are read in another way than those that
-// the client library has read.
-func FuzzHeaderText(f *testing.F) {
-	f.Add("ce-id: 1\r\nce-partitionkey: k\r\nce-type: a\r\nh-a%20b: %41\r\nother: x\r\n\r\n")
-	f.Add("ce-id:1\nce-id: 2\r\nce-type:\r\n: a\r\n\r\nce-source: late\r\n\r\n")
-	f.Add("ce-id: 1\r\nno header\r\n\r\n")
-	f.Add("ce-id: 1\r\nce-type: half\r\n")
-	f.Add("ce-id: %\r\n\r\n")
-	f.Fuzz(func(t *testing.T, lines string) {
-		text := headersBegin + "\r\n" + lines
-		var want, got backend.Message
-		h, _ := natsgo.DecodeHeadersMsg([]byte(text)) // what it cannot read has none
-		for _, values := range h {
-			if len(values) > 1 {
-				t.Skip("of a name that comes twice the client library keeps both")
-			}
-		}
-		var mem, mem2 slab.Slab
-		errWant, err := readHeader(&mem, &want, h), readText(&mem2, &got, text)
-		require.Equal(t, errWant == nil, err == nil)
-		if err == nil {
-			require.Equal(t, []string{want.ID, want.Key}, []string{got.ID, got.Key})
-			require.ElementsMatch(t, names(want), names(got))
-		}
-	})
-}
-
-// names are those of headers: which of two that are escaped differently but the
-// same counts is not said.
-func names(m backend.Message) (all []string) {
-	for _, h := range m.Headers {
-		all = append(all, h.Name)
-	}
-	return all
 }
 
 // What the server says in place of a message is the same for both ways.
