@@ -18,16 +18,18 @@ type box struct {
 
 func newBox() *box { return &box{some: make(chan struct{}, 1)} }
 
-// put copies messages into it from where they were read.
+// put copies messages into it from where they were read. Names are apart from
+// headers: who keeps a delivery to acknowledge it keeps only those.
 func (b *box) put(frames []frame) {
-	var mem slab.Slab
+	var names, mem slab.Slab
 	for i := range frames {
+		names.Expect(0, 0, len(frames[i].name()))
 		mem.Expect(len(frames[i].data()), 0, len(frames[i].text()))
 	}
 	b.mu.Lock()
 	for i := range frames {
 		f := &frames[i]
-		b.arrived = append(b.arrived, f.arrival(mem.Text(f.text()), mem.Payload(f.data())))
+		b.arrived = append(b.arrived, f.arrival(names.Text(f.name()), mem.Text(f.text()), mem.Payload(f.data())))
 	}
 	b.mu.Unlock()
 	b.tell()

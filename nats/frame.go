@@ -82,28 +82,24 @@ func number(digits []byte) (n int, ok bool) {
 
 // name is what of its first line its receiver wants: the reply, or the subject
 // where there is none.
-func (f *frame) name() span {
+func (f *frame) name() []byte {
 	if f.reply.to > 0 {
-		return f.reply
+		return f.reply.of(f.contents)
 	}
-	return f.subject
+	return f.subject.of(f.contents)
 }
 
-// text is what becomes text: from the name to the end of the headers.
-func (f *frame) text() []byte { return f.contents[f.name().from : f.line+f.headers] }
+// text is its headers.
+func (f *frame) text() []byte { return f.contents[f.line : f.line+f.headers] }
 
 func (f *frame) data() []byte {
 	return f.contents[f.line+f.headers : f.line+f.size : f.line+f.size]
 }
 
-// arrival is the message, made of copies of its text and its data.
-func (f *frame) arrival(text string, data []byte) arrival {
-	name := f.name()
-	a := arrival{text: text[f.line-name.from:], data: data}
-	if text = text[:name.to-name.from]; f.reply.to > 0 {
-		a.reply = text
-	} else {
-		a.subject = text
+// arrival is the message, made of copies of its name, its text and its data.
+func (f *frame) arrival(name, text string, data []byte) arrival {
+	if f.reply.to > 0 {
+		return arrival{reply: name, text: text, data: data}
 	}
-	return a
+	return arrival{subject: name, text: text, data: data}
 }

@@ -190,7 +190,8 @@ func (s *source) await(ctx context.Context, ds []backend.Delivery, order pull, i
 			n++
 		}
 		ds = s.deliveries(ds, here[:n], most, asked)
-		if n == 0 { // the end of a pull
+		clear(here[:n]) // they are their receiver's now
+		if n == 0 {     // the end of a pull
 			n = 1
 			if here[0].subject == inbox { // not what ended an earlier one
 				end = &here[0]

@@ -187,7 +187,7 @@ func (c *tapped) takeLarge(f frame) error {
 	if _, err := io.ReadFull(c.Conn, f.contents[n:]); err != nil {
 		return err
 	}
-	f.box.add(f.arrival(string(f.text()), f.data()))
+	f.box.add(f.arrival(string(f.name()), string(f.text()), f.data()))
 	return nil
 }
 
