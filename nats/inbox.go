@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"slices"
 	"strings"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -32,7 +33,8 @@ type arrival struct {
 	data    []byte
 }
 
-// handful is how many are taken together from the client library.
+// handful is how many are taken together from the client library, where the tap has
+// taken none.
 const handful = 64
 
 // open begins to listen. The client library drops what is more than room.
@@ -65,13 +67,17 @@ func (in *inbox) close() {
 // arrived returns what is here. It is valid until all of it is taken and arrived
 // called once more. Where nothing is here, something of msgs or box.some says when
 // to look again.
+//
+// It is in the order in which it came: what has passed the tap came before the tap
+// knew the number, and so before what it took.
 func (in *inbox) arrived() []arrival {
 	if len(in.waiting) > 0 {
 		return in.waiting
 	}
 	clear(in.memory)
 	in.memory = in.box.swap(in.memory[:0])
-	for len(in.memory) < handful {
+	taken := len(in.memory)
+	for taken > 0 || len(in.memory) < handful {
 		select {
 		case m := <-in.msgs:
 			in.put(m)
@@ -79,6 +85,9 @@ func (in *inbox) arrived() []arrival {
 		default:
 		}
 		break
+	}
+	if taken > 0 && taken < len(in.memory) {
+		in.memory = slices.Concat(in.memory[taken:], in.memory[:taken])
 	}
 	in.waiting = in.memory
 	return in.waiting

@@ -146,6 +146,7 @@ func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) (
 	s.pulls.sent++
 	inbox := s.pulls.inbox.prefix + strconv.FormatUint(s.pulls.sent, 36)
 	if err := conn.PublishRequest(s.next, inbox, body); err != nil {
+		s.pulls.hangUp() // what the tap is to know it by may not have left either
 		return ds, classOf(ctx, err, false)
 	}
 	ds, end, err := s.await(ctx, ds, order, inbox, asked, before)
