@@ -39,7 +39,9 @@ func (d *dialer) dial(network, addr string) (net.Conn, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.keep = append(d.keep, context.AfterFunc(ctx, func() { conn.Close() }))
+	if d.opening != nil { // still
+		d.keep = append(d.keep, context.AfterFunc(ctx, func() { conn.Close() }))
+	}
 	return conn, nil
 }
 

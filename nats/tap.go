@@ -68,6 +68,9 @@ func (t *tap) learn(sid int, subject []byte) {
 
 // on puts the tap on a connection.
 func (t *tap) on(conn net.Conn) net.Conn {
+	if t == nil {
+		return conn
+	}
 	return &tapped{Conn: conn, tap: t, memory: make([]byte, tapRoom)}
 }
 
