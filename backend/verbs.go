@@ -132,13 +132,17 @@ type Limits struct {
 
 	// Prompt: Publish returns within 100 ms after its context is done, whatever
 	// the broker does. The bus then publishes in its caller's goroutine where
-	// nobody else does. A backend that wraps another has to state it itself.
+	// nobody else does.
 	Prompt bool
 
 	// Immediate: Publish waits for nothing, so concurrent calls have no round
 	// trips to share. The bus then publishes in each caller's goroutine, several
-	// at once. A backend that wraps another has to state it itself.
+	// at once.
 	Immediate bool
+
+	// Self is the backend of whose Publish that is true: not of one that wraps or
+	// embeds it, and might wait. Without it neither is taken to be stated.
+	Self Backend
 }
 
 // LimitsOf returns the facts that b, or what it wraps, states.

@@ -166,6 +166,7 @@ func (b *Backend) Limits() backend.Limits {
 		OnceWindow: b.options.OnceWindow,
 		Refund:     true,
 		Immediate:  true,
+		Self:       b,
 	}
 }
 

@@ -408,3 +408,42 @@ func TestPublishWhileDeleting(t *testing.T) {
 		t.Errorf("nothing is stored, and yet: %v", err)
 	}
 }
+
+// A topic that is idle keeps little for the next messages, once it was maintained.
+func TestIdleTopicsKeepLittle(t *testing.T) {
+	const topics, messages = 200, 64
+	b := open(t, inmemory.Options{})
+	payload := make([]byte, 1<<10)
+	inUse := func() int64 {
+		runtime.GC()
+		runtime.GC() // what a pool has is gone after two
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := inUse()
+	for i := range topics {
+		topic := fmt.Sprint("topic", i)
+		src, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: "billing", Lease: time.Minute, MaxInFlight: messages})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range messages {
+			if err := b.Publish(t.Context(), []*backend.Message{{Topic: topic, Payload: payload}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := src.Ack(t.Context(), receive(t, src, messages)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Maintain(t.Context(), topic, "billing"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept := (inUse() - before) / topics; kept > 24<<10 {
+		t.Errorf("an idle topic keeps %d bytes", kept)
+	} else {
+		t.Logf("an idle topic keeps %d bytes", kept)
+	}
+	runtime.KeepAlive(b)
+}

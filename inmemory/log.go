@@ -50,6 +50,13 @@ func (l *log) store(m *backend.Message, now moment) *record {
 	return r
 }
 
+// rest lets go of the memory for the next messages if none is kept.
+func (l *log) rest() {
+	if l.len() == 0 {
+		l.mem = slab.Slab{}
+	}
+}
+
 // trim forgets what is below offset and returns how much that was.
 func (l *log) trim(offset uint64) (messages, bytes int64) {
 	for ; l.first < offset; messages++ {

@@ -118,7 +118,7 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, Prompt: true}
+	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, Prompt: true, Self: b}
 }
 
 // Ping implements [backend.Pinger].

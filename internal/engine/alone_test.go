@@ -27,7 +27,7 @@ type prompt struct {
 }
 
 func (p *prompt) Limits() backend.Limits {
-	return backend.Limits{OnceWindow: time.Hour, Prompt: true}
+	return backend.Limits{OnceWindow: time.Hour, Prompt: true, Self: p}
 }
 
 func (p *prompt) Publish(ctx context.Context, msgs []*backend.Message) error {

@@ -118,7 +118,8 @@ func (s *Subscription) deadLetter(b burial) *backend.Message {
 	set(DeadID, d.ID, maxErrorText)
 	set(DeadPosition, d.Position, maxErrorText)
 	if b.hold.began != 0 {
-		set(DeadLastAttempt, s.time(b.hold.began).UTC().Format(time.RFC3339Nano), maxErrorText)
+		now := time.Now() // by the wall's clock, which may have been set since the subscription began
+		set(DeadLastAttempt, now.Add(-time.Duration(s.moment(now)-b.hold.began)).UTC().Format(time.RFC3339Nano), maxErrorText)
 	}
 	return m
 }

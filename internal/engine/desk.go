@@ -265,7 +265,10 @@ func (d *desk) take() *Hold {
 func (d *desk) exchange(done *Hold, now time.Time) *Hold {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	waking := d.waking
+	d.waking = true // who settles is the one that comes
 	d.settling(done, true)
+	d.waking = waking
 	if d.closed || !d.startable() {
 		return nil
 	}
@@ -290,7 +293,7 @@ func (d *desk) begin(h *Hold, now time.Time) {
 	h.began = d.sub.moment(now)
 	deadline := moment(0)
 	if d.sub.Timeout > 0 {
-		deadline = h.began + moment(d.sub.Timeout)
+		deadline = d.sub.moment(now.Add(d.sub.Timeout)) // which never overflows
 	}
 	h.ctx.begin(&d.sub.ground, deadline)
 	if d.interrupted {

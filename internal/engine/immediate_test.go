@@ -22,7 +22,7 @@ type immediate struct {
 	err   error
 }
 
-func (i *immediate) Limits() backend.Limits { return backend.Limits{Immediate: true} }
+func (i *immediate) Limits() backend.Limits { return backend.Limits{Immediate: true, Self: i} }
 
 func (i *immediate) Publish(ctx context.Context, msgs []*backend.Message) error {
 	i.calls.Add(1)
@@ -82,4 +82,30 @@ func TestImmediateIsRepeated(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(start))
 		i.fails.Store(0)
 	})
+}
+
+// A backend that embeds one that waits for nothing may wait all the same: nothing is
+// taken from what is stated of that one.
+func TestEmbeddedIsNotImmediate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := New(&slow{inmemory.New(inmemory.Options{})}, Options{PublishTimeout: time.Second})
+		start := time.Now()
+		err := backend.ErrorAt(e.Publish(t.Context(), one("x")), 0)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
+		_, err = e.Shutdown(t.Context())
+		require.NoError(t, err)
+	})
+}
+
+// slow is a backend in memory whose Publish waits, as one that injects faults.
+type slow struct{ *inmemory.Backend }
+
+func (s *slow) Publish(ctx context.Context, msgs []*backend.Message) error {
+	select {
+	case <-time.After(time.Hour):
+		return s.Backend.Publish(ctx, msgs)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
+	}
 }

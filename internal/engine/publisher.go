@@ -49,8 +49,8 @@ const (
 
 func newPublisher(b backend.Backend, o Options) *publisher {
 	p := &publisher{backend: b, limits: backend.LimitsOf(b), timeout: o.PublishTimeout}
-	if l, ok := b.(backend.Limited); ok { // not what it wraps
-		p.prompt, p.immediate = l.Limits().Prompt, l.Limits().Immediate
+	if l := p.limits; l.Self == b { // not what it wraps
+		p.prompt, p.immediate = l.Prompt, l.Immediate
 	}
 	p.pending.init(o)
 	p.calls.New = func() any { return &call{ended: make(chan struct{}, 1)} }

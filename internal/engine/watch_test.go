@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -68,5 +69,36 @@ func TestWatchSleepsOn(t *testing.T) {
 		require.Equal(r, first, look())
 		r.pass(time.Hour)
 		require.True(r, look().IsZero())
+	})
+}
+
+// What an observer takes between two runs is neither's.
+func TestSlowHandledHookTakesNoRunsTime(t *testing.T) {
+	slow := observer.Observer{Handled: func(observer.Handled) { time.Sleep(2 * time.Second) }}
+	inBubble(t, Options{Observer: slow}, func(r *rig) {
+		var left []time.Duration
+		r.sub(Config{Timeout: 3 * time.Second}, func(ctx context.Context, _ *Hold) error {
+			deadline, ok := ctx.Deadline()
+			require.True(r, ok)
+			left = append(left, time.Until(deadline))
+			return nil
+		})
+		r.publish("1", "2", "3")
+		r.pass(time.Minute)
+		require.Equal(r, []time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}, left)
+	})
+}
+
+// A timeout that is as good as none has a deadline far ahead.
+func TestEndlessTimeout(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		done := make(chan time.Duration, 1)
+		r.sub(Config{Timeout: math.MaxInt64}, func(ctx context.Context, _ *Hold) error {
+			deadline, _ := ctx.Deadline()
+			done <- time.Until(deadline)
+			return ctx.Err()
+		})
+		r.publish("1")
+		require.Greater(r, <-done, 200*365*24*time.Hour)
 	})
 }

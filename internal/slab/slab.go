@@ -14,6 +14,7 @@ import (
 const (
 	arena = 64 << 10 // one message that its receiver keeps, keeps no more than this alive
 	large = 4 << 10  // larger payloads are allocated on their own
+	many  = 2 << 10  // headers, which are as large as an arena
 )
 
 // A Slab first learns how much will be asked of it, from Expect for each
@@ -64,7 +65,7 @@ func (s *Slab) Headers(n int) backend.Headers {
 		return nil
 	}
 	if n > len(s.names) {
-		s.names = make([]backend.Header, max(n, s.expected.headers-s.used.headers))
+		s.names = make([]backend.Header, max(n, min(s.expected.headers-s.used.headers, many)))
 	}
 	own := s.names[:n:n]
 	s.names = s.names[n:]

@@ -73,3 +73,15 @@ func TestAllocationsOfAnother(t *testing.T) {
 	use()
 	require.Equal(t, 3.0, testing.AllocsPerRun(10, use))
 }
+
+// Headers that are kept keep no more than an arena of others alive.
+func TestManyHeaders(t *testing.T) {
+	allocations := testing.AllocsPerRun(10, func() {
+		var s slab.Slab
+		s.Expect(0, 5000, 0)
+		for range 5000 {
+			s.Headers(1)
+		}
+	})
+	require.Equal(t, 3.0, allocations)
+}
