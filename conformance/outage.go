@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -206,20 +207,26 @@ func halfOpen(e *driverEnv) {
 
 func notStarved(e *driverEnv) {
 	const readers, rounds = 50, 20
+	src := e.attach("g")
+	measure := func() (took []time.Duration) {
+		for range rounds {
+			start := time.Now()
+			e.publishN(1)
+			d := e.one(src)
+			e.ack(src, d)
+			took = append(took, time.Since(start))
+		}
+		slices.Sort(took)
+		return took
+	}
+	alone := measure()[rounds/2]
 	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	for range readers {
 		e.background(ctx, e.attachAs(backend.Config{Topic: "quiet", Group: "idle"}), 1)
 	}
-	src := e.attach("g")
 	time.Sleep(e.lease / 4)
-	var took []time.Duration
-	for range rounds {
-		start := time.Now()
-		e.publishN(1)
-		d := e.one(src)
-		e.ack(src, d)
-		took = append(took, time.Since(start))
-	}
-	e.mostly(took, 50*time.Millisecond, "published, received and acknowledged")
+	// On a machine that is busy with other things all of it takes longer; but not
+	// longer than without them.
+	e.mostly(measure(), max(50*time.Millisecond, 3*alone), "published, received and acknowledged")
 }
