@@ -197,3 +197,19 @@ func TestLostRefundIsNotRepeated(t *testing.T) {
 	require.ErrorIs(t, backend.ErrorAt(delay(t.Context(), back), 0), backend.ErrLeaseLost)
 	require.NoError(t, src.(backend.Extender).Extend(t.Context(), []backend.Delivery{second}), "it is still held")
 }
+
+// A reader whose connection dies before its first read says so, as one that dies
+// during a read does.
+func TestDeadReaderIsTold(t *testing.T) {
+	t.Parallel()
+	proxy := faultproxy.New(t, redistest.Start(t).Addr(), faultproxy.RESP)
+	b := open(t, dial(t, proxy.Addr()), redisstream.Options{})
+	s := attach(t, b, config())
+	asked := proxy.DropReplyTo("CLIENT")
+	_, err := s.Receive(t.Context(), 1)
+	<-asked
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	ds, err := s.Receive(t.Context(), 1)
+	require.NoError(t, err)
+	require.Empty(t, ds)
+}

@@ -101,7 +101,9 @@ func (s *source) takeNew(ctx context.Context, limit int, wait bool) ([]backend.D
 	}
 	c.args = append(c.args, "streams", s.stream, ">")
 	if wait {
-		s.learnID(ctx)
+		if err := s.learnID(ctx); err != nil {
+			return nil, err
+		}
 	}
 	s.reader.send(ctx, grace, c)
 	s.batch.reply = c.reply

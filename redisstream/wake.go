@@ -2,6 +2,7 @@ package redisstream
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -46,24 +47,34 @@ func (s *source) dueIn(d time.Duration) {
 }
 
 // learnID finds out how the server calls the reader's connection, if it is a new
-// one. A server that does not say is asked again with the next connection.
-func (s *source) learnID(ctx context.Context) {
+// one. A server that does not say is asked again with the next connection; one that
+// does not answer is an error, as what follows would not be answered either.
+func (s *source) learnID(ctx context.Context) error {
 	dial := s.reader.dials.Load()
 	s.mu.Lock()
 	known := dial > 0 && s.dial == dial
 	s.mu.Unlock()
 	if known {
-		return
+		return nil
 	}
 	var id int64
+	var err error
 	s.reader.do(ctx, 0, func() {
-		if node, err := nodeOf(ctx, s.reader.client, s.stream); err == nil {
-			id, _ = node.ClientID(ctx).Result() // without it, a read is not woken
+		var node *redis.Client
+		if node, err = nodeOf(ctx, s.reader.client, s.stream); err == nil {
+			id, err = node.ClientID(ctx).Result()
 		}
 	})
+	if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return classOf(ctx, err, false)
+	}
 	s.mu.Lock()
-	s.id, s.dial = id, s.reader.dials.Load()
+	s.id, s.dial = id, s.reader.dials.Load() // without an id, a read is not woken
 	s.mu.Unlock()
+	return nil
 }
 
 // wakeWait bounds waking a read: it would end by itself soon.
