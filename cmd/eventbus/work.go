@@ -50,7 +50,7 @@ func newWork(cmd *cobra.Command, s *sub) (*work, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--exec: %w", err)
 		}
-		w.handler = h.Handle
+		w.handler = w.run(h.Handle)
 	}
 	if s.count > 0 {
 		w.quota = quota.New(s.count, limiter.Both(s.options.MaxInFlight, 64<<20))
@@ -61,19 +61,31 @@ func newWork(cmd *cobra.Command, s *sub) (*work, error) {
 
 // print is the handler without a command.
 func (w *work) print(_ context.Context, d *eventbus.Delivery) error {
-	_, err := w.stdout.Write(ndjson.Append(nil, d))
-	return err
+	if _, err := w.stdout.Write(ndjson.Append(nil, d)); err != nil {
+		return notPrinted
+	}
+	return nil // even if what another has printed meanwhile was lost
 }
+
+// run is the handler with a command. It cannot tell whose output was lost.
+func (w *work) run(h eventbus.Handler) eventbus.Handler {
+	return func(ctx context.Context, d *eventbus.Delivery) error {
+		err := h(ctx, d)
+		if w.stdout.Err() != nil {
+			return notPrinted
+		}
+		return err
+	}
+}
+
+// notPrinted is no fault of the event: it goes to another member.
+var notPrinted = eventbus.Snooze(0)
 
 // handle is what the bus calls.
 func (w *work) handle(ctx context.Context, d *eventbus.Delivery) error {
 	w.idle.Begin()
 	defer w.idle.End()
-	err := w.handler(ctx, d)
-	switch {
-	case w.stdout.Err() != nil:
-		return eventbus.Snooze(0) // no fault of the event: it goes to another member
-	case err != nil:
+	if err := w.handler(ctx, d); err != nil {
 		return err
 	}
 	w.handled.Add(1)
