@@ -29,12 +29,12 @@ func (b *Backend) stats(ctx context.Context, p *place, group string) (s backend.
 		return s, err
 	}
 	s.Depth = int64(state.Msgs)
-	s.Lag = int64(info.NumPending)
+	s.Lag = int64(max(info.NumPending, unread(p, state, info.Delivered.Stream)))
 	s.Members = backend.Unknown
 	if info.NumAckPending > 0 {
 		s.InFlight, s.Delayed = backend.Unknown, backend.Unknown
 	}
-	if info.NumPending == 0 && info.NumAckPending == 0 {
+	if s.Lag == 0 && info.NumAckPending == 0 {
 		return s, nil
 	}
 	m, err := b.readOne(ctx, p, info.AckFloor.Stream+1)
@@ -42,6 +42,17 @@ func (b *Backend) stats(ctx context.Context, p *place, group string) (s backend.
 		s.Oldest = m.Time
 	}
 	return s, err
+}
+
+// unread is how many messages a stream of one topic has behind the last that was
+// handed out. A consumer hears of what is stored a moment later; so what it says
+// itself may be too little. Zero if it cannot be told.
+func unread(p *place, state jetstream.StreamState, delivered uint64) uint64 {
+	if p.shared() || state.Msgs == 0 || state.NumDeleted > 0 {
+		return 0
+	}
+	delivered = max(delivered, state.FirstSeq-1)
+	return max(state.LastSeq, delivered) - delivered
 }
 
 // state is that of a topic: of its stream, or of its part of one.
