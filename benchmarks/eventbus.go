@@ -49,6 +49,7 @@ func openEventbusNATS(ctx context.Context, e env) (bus, error) {
 	if err != nil {
 		return nil, err
 	}
+	u.RawQuery = "max_bytes=2GiB" // the default, 256 MiB, has no room for the backlog of a memory cell
 	b, err := nats.Open(ctx, u)
 	if err != nil {
 		return nil, err
