@@ -61,3 +61,18 @@ func TestGoneForgetsWhatIsAway(t *testing.T) {
 		require.Equal(r, []string{"old", "free", "new"}, ran)
 	})
 }
+
+// The next of a key does not wait until the one before is confirmed to be
+// acknowledged.
+func TestNextOfAKeyRunsBeforeTheAck(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.delay("ack", 5*time.Second)
+		var ran []time.Duration
+		r.sub(Config{}, func(context.Context, *Hold) error { ran = append(ran, r.at()); return nil })
+		msgs := []*backend.Message{{Topic: "t", ID: "1", Key: "k"}, {Topic: "t", ID: "2", Key: "k"}}
+		require.NoError(r, r.Publish(r.Context(), msgs))
+		r.pass(time.Minute)
+		require.Len(r, ran, 2)
+		require.Equal(r, ran[0], ran[1])
+	})
+}
