@@ -1,0 +1,34 @@
+package nats
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// How much is unread is told by the stream, as a consumer hears of what is stored a
+// moment later; but not where other topics share it, or something in between is gone.
+func TestUnread(t *testing.T) {
+	alone, shared := &place{stream: "bus=t"}, &place{stream: "events", prefix: "t="}
+	for _, row := range []struct {
+		name      string
+		state     jetstream.StreamState
+		delivered uint64
+		want      uint64
+	}{
+		{"nothing is stored", jetstream.StreamState{}, 0, 0},
+		{"all is unread", jetstream.StreamState{Msgs: 6, FirstSeq: 1, LastSeq: 6}, 0, 6},
+		{"some is", jetstream.StreamState{Msgs: 6, FirstSeq: 1, LastSeq: 6}, 4, 2},
+		{"nothing is", jetstream.StreamState{Msgs: 6, FirstSeq: 1, LastSeq: 6}, 6, 0},
+		{"the first are gone", jetstream.StreamState{Msgs: 2, FirstSeq: 5, LastSeq: 6}, 1, 2},
+		{"all is gone", jetstream.StreamState{FirstSeq: 7, LastSeq: 6}, 1, 0},
+		{"more was handed out since", jetstream.StreamState{Msgs: 6, FirstSeq: 1, LastSeq: 6}, 9, 0},
+		{"there are holes", jetstream.StreamState{Msgs: 5, NumDeleted: 1, FirstSeq: 1, LastSeq: 6}, 0, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			require.Equal(t, row.want, unread(alone, row.state, row.delivered))
+			require.Zero(t, unread(shared, row.state, row.delivered))
+		})
+	}
+}
