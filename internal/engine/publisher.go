@@ -59,32 +59,6 @@ func newPublisher(b backend.Backend, o Options) *publisher {
 	return p
 }
 
-// A call is one Publish on its way. Its lock is what lets its caller leave at any
-// moment and know what can have been written.
-type call struct {
-	msgs  []*backend.Message
-	own   context.Context // of its caller, while that writes itself
-	ended chan struct{}
-	until time.Time // no repeat after this; zero: as long as the caller waits
-	timer *time.Timer
-	again *backoff.ExponentialBackOff // nil until something is repeated
-
-	mu      sync.Mutex
-	left    bool // the caller has gone
-	writing bool // what waits is being written
-	states  []state
-	errs    []error // the last of each message
-}
-
-// A state of one message of a call.
-type state uint8
-
-const (
-	waiting state = iota
-	stored
-	failed
-)
-
 // publish stores msgs. The error is nil or a BatchError as long as msgs. After
 // it has returned nothing of msgs is used any more, unless an error of it
 // matches ErrUnknownOutcome: headers may then still be read.
@@ -193,40 +167,6 @@ func (p *publisher) awaitEnd(ctx context.Context, c *call) (reason error) {
 	case <-p.done.Done():
 		return context.Cause(p.done)
 	}
-}
-
-// leave gives c up and reports whether it had not ended.
-func (c *call) leave() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	select {
-	case <-c.ended:
-		return false
-	default:
-		c.left = true
-		return true
-	}
-}
-
-// outcome is what a caller is told who leaves before the end.
-func (c *call) outcome(reason error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	errs := make([]error, len(c.msgs))
-	for i, was := range c.errs {
-		switch {
-		case c.states[i] == stored:
-		case c.states[i] == failed:
-			errs[i] = was
-		case c.writing || was != nil && !backend.NotStored(was):
-			errs[i] = unknown(reason)
-		case was != nil:
-			errs[i] = notSent(fmt.Errorf("%w, last: %w", reason, was))
-		default:
-			errs[i] = notSent(reason)
-		}
-	}
-	return backend.AsBatchError(errs)
 }
 
 // recycle returns what became of a call that has ended, and keeps its memory.
@@ -402,16 +342,6 @@ func (p *publisher) because(c *call, err error) error {
 	return unknown(fmt.Errorf("%w: %w", reason, err))
 }
 
-// outcomeAfter is what a message's last error says together with the one before:
-// what may have been stored once may still be there, however certainly a later
-// try failed.
-func outcomeAfter(before, err error) error {
-	if err == nil || before == nil || backend.NotStored(before) || !backend.NotStored(err) {
-		return err
-	}
-	return unknown(fmt.Errorf("%w, then: %w", before, err))
-}
-
 // repeat puts c back into the queue after a pause, if its time allows.
 func (p *publisher) repeat(c *call) bool {
 	if c.again == nil {
@@ -431,22 +361,6 @@ func repeatable(err error, once bool) bool {
 		return errors.Is(err, backend.ErrUnavailable)
 	}
 	return once
-}
-
-// keepsOrder reports whether repeating cannot put a message behind a later one
-// of the same key.
-func (c *call) keepsOrder() bool {
-	for i, m := range c.msgs {
-		if c.states[i] != waiting || m.Key == "" {
-			continue
-		}
-		for j := i + 1; j < len(c.msgs); j++ {
-			if c.msgs[j].Key == m.Key && c.states[j] == stored {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // newBackoff is how the bus waits for a broker: 100 ms doubling to 5 s, each

@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A call is one Publish on its way. Its lock is what lets its caller leave at any
+// moment and know what can have been written.
+type call struct {
+	msgs  []*backend.Message
+	own   context.Context // of its caller, while that writes itself
+	ended chan struct{}
+	until time.Time // no repeat after this; zero: as long as the caller waits
+	timer *time.Timer
+	again *backoff.ExponentialBackOff // nil until something is repeated
+
+	mu      sync.Mutex
+	left    bool // the caller has gone
+	writing bool // what waits is being written
+	states  []state
+	errs    []error // the last of each message
+}
+
+// A state of one message of a call.
+type state uint8
+
+const (
+	waiting state = iota
+	stored
+	failed
+)
+
+// leave gives c up and reports whether it had not ended.
+func (c *call) leave() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.ended:
+		return false
+	default:
+		c.left = true
+		return true
+	}
+}
+
+// outcome is what a caller is told who leaves before the end.
+func (c *call) outcome(reason error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	errs := make([]error, len(c.msgs))
+	for i, was := range c.errs {
+		switch {
+		case c.states[i] == stored:
+		case c.states[i] == failed:
+			errs[i] = was
+		case c.writing || was != nil && !backend.NotStored(was):
+			errs[i] = unknown(reason)
+		case was != nil:
+			errs[i] = notSent(fmt.Errorf("%w, last: %w", reason, was))
+		default:
+			errs[i] = notSent(reason)
+		}
+	}
+	return backend.AsBatchError(errs)
+}
+
+// outcomeAfter is what a message's last error says together with the one before:
+// what may have been stored once may still be there, however certainly a later
+// try failed.
+func outcomeAfter(before, err error) error {
+	if err == nil || before == nil || backend.NotStored(before) || !backend.NotStored(err) {
+		return err
+	}
+	return unknown(fmt.Errorf("%w, then: %w", before, err))
+}
+
+// keepsOrder reports whether repeating cannot put a message behind a later one
+// of the same key.
+func (c *call) keepsOrder() bool {
+	for i, m := range c.msgs {
+		if c.states[i] != waiting || m.Key == "" {
+			continue
+		}
+		for j := i + 1; j < len(c.msgs); j++ {
+			if c.msgs[j].Key == m.Key && c.states[j] == stored {
+				return false
+			}
+		}
+	}
+	return true
+}
