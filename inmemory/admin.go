@@ -23,7 +23,7 @@ func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats,
 			Members:  int64(len(g.members)),
 		}
 		if floor := g.floor(); floor < log.next {
-			s.Oldest = b.clock.time(log.at(floor).stored)
+			s.Oldest = b.clock.time(log.stored(floor))
 		}
 		return nil
 	})

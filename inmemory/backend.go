@@ -49,8 +49,8 @@ type Backend struct {
 	clock     clock
 	ledger    ledger
 	directory directory
-	records   spare[record]
-	entries   spare[entry]
+	pages     spare[page]
+	entries   spare[chunk]
 }
 
 var (

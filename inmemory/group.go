@@ -14,7 +14,7 @@ type group struct {
 	name    string
 	members map[*source]struct{}
 
-	entries  row[entry] // from the oldest that is not settled to the cursor
+	entries  row // from the oldest that is not settled to the cursor
 	queue    queue
 	inFlight int    // those in the queue that a member holds
 	handouts uint64 // so far
@@ -45,7 +45,7 @@ func (g *group) lag() int64       { return int64(g.topic.log.next - g.cursor()) 
 func (g *group) unsettled() int64 { return g.lag() + int64(g.queue.len) }
 
 // take hands out up to limit messages for one lease: first what came back and is
-// due, then what is new. The messages still share the log's memory.
+// due, then what is new. Large payloads are still the log's.
 func (g *group) take(limit int, lease time.Duration) []backend.Delivery {
 	now := g.topic.clock.now()
 	back := g.takeBack(limit, now)
@@ -54,6 +54,7 @@ func (g *group) take(limit int, lease time.Duration) []backend.Delivery {
 		return nil
 	}
 	ds, receipts := make([]backend.Delivery, n), make([]receipt, n)
+	until := after(now, lease)
 	for i := range ds {
 		var e *entry
 		if i < len(back) {
@@ -61,14 +62,24 @@ func (g *group) take(limit int, lease time.Duration) []backend.Delivery {
 		} else {
 			e = g.takeNew()
 		}
-		g.lease(e, after(now, lease))
+		g.lease(e, until)
 		receipts[i] = receipt{g, e.offset, e.handout}
-		d := &ds[i]
-		g.topic.log.at(e.offset).read(&d.Message, g.topic.name)
-		d.Attempt, d.Token = e.attempt, &receipts[i]
+		ds[i].Topic, ds[i].Attempt, ds[i].Token = g.topic.name, e.attempt, &receipts[i]
+	}
+	for i := 0; i < n; {
+		i += g.topic.log.read(receipts[i].offset, neighbours(receipts[i:]), func(j int) *backend.Message { return &ds[i+j].Message })
 	}
 	g.alert(now)
 	return ds
+}
+
+// neighbours is how many of the first of rs have offsets one after another.
+func neighbours(rs []receipt) int {
+	n := 1
+	for n < min(len(rs), pageSize) && rs[n].offset == rs[0].offset+uint64(n) {
+		n++
+	}
+	return n
 }
 
 // takeBack takes entries that are due out of the queue.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/url"
 	"runtime"
 	"slices"
@@ -446,4 +447,47 @@ func TestIdleTopicsKeepLittle(t *testing.T) {
 		t.Logf("an idle topic keeps %d bytes", kept)
 	}
 	runtime.KeepAlive(b)
+}
+
+// What is read is what was stored, whatever its neighbours are and whether or not
+// its memory was used before.
+func TestContentIsKept(t *testing.T) {
+	b := open(t, inmemory.Options{})
+	src := attach(t, b, "billing")
+	random := rand.New(rand.NewPCG(1, 2))
+	text := func(most int) string { return strings.Repeat(string('a'+byte(random.IntN(26))), random.IntN(most)) }
+	content := func(m *backend.Message) string {
+		return fmt.Sprint(m.Topic, m.ID, "/", m.Key, m.Headers, m.Position, string(m.Payload))
+	}
+	for range 30 {
+		var published []*backend.Message
+		for range 1 + random.IntN(200) {
+			m := &backend.Message{Topic: "orders", ID: text(50), Key: text(3), Payload: []byte(text(300))}
+			if random.IntN(20) == 0 {
+				m.Payload = []byte(strings.Repeat("x", 4000+random.IntN(2000)))
+			}
+			for i := range random.IntN(4) {
+				m.Headers = append(m.Headers, backend.Header{Name: fmt.Sprint("name", i), Value: text(20)})
+			}
+			published = append(published, m)
+		}
+		if err := b.Publish(t.Context(), published); err != nil {
+			t.Fatal(err)
+		}
+		for len(published) > 0 {
+			ds := receive(t, src, 1+random.IntN(len(published)))
+			for i := range ds {
+				if got, want := content(&ds[i].Message), content(published[i]); got != want {
+					t.Fatalf("got %s\nwant %s", got, want)
+				}
+				for j := range ds[i].Payload {
+					ds[i].Payload[j] = '!'
+				}
+			}
+			published = published[len(ds):]
+			if err := src.Ack(t.Context(), ds); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }

@@ -3,19 +3,24 @@ package inmemory
 import (
 	"fmt"
 	"strconv"
-
-	"github.com/seed41896749/eventbus/internal/slab"
+	"strings"
 )
 
 const positionLen = 16 // hexadecimal digits: positions compare as offsets do
 
-// position returns the position of an offset in the log.
-func position(mem *slab.Slab, offset uint64) string {
+// positions returns the positions of all offsets of a page, of which first is the
+// first.
+func positions(first uint64) string {
+	var text strings.Builder
+	text.Grow(pageSize * positionLen)
 	var digits [positionLen]byte
-	for i := range digits {
-		digits[i] = "0123456789abcdef"[offset>>(60-4*i)&15]
+	for offset := first; offset < first+pageSize; offset++ {
+		for i := range digits {
+			digits[i] = "0123456789abcdef"[offset>>(60-4*i)&15]
+		}
+		text.Write(digits[:])
 	}
-	return mem.Text(digits[:])
+	return text.String()
 }
 
 func parsePosition(p string) (offset uint64, err error) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // Read implements [backend.Reader].
@@ -14,17 +13,13 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) ([]back
 	if err != nil {
 		return nil, fmt.Errorf("inmemory: read %s: %w", topic, err)
 	}
-	var mem slab.Slab
 	for i := range ms {
-		expect(&mem, &ms[i])
-	}
-	for i := range ms {
-		own(&mem, &ms[i])
+		own(&ms[i])
 	}
 	return ms, nil
 }
 
-// read returns messages that share the log's memory.
+// read returns messages that share their large payloads with the log.
 func (b *Backend) read(topic, from string, limit int) ([]backend.Message, error) {
 	t, err := b.directory.acquire(topic)
 	if err != nil {
@@ -41,20 +36,10 @@ func (b *Backend) read(topic, from string, limit int) ([]backend.Message, error)
 	}
 	ms := make([]backend.Message, min(uint64(max(limit, 0)), t.log.next-first))
 	for i := range ms {
-		t.log.at(first+uint64(i)).read(&ms[i], t.name)
+		ms[i].Topic = t.name
+	}
+	for i := 0; i < len(ms); {
+		i += t.log.read(first+uint64(i), len(ms)-i, func(j int) *backend.Message { return &ms[i+j] })
 	}
 	return ms, nil
-}
-
-// expect announces m to mem.
-func expect(mem *slab.Slab, m *backend.Message) {
-	mem.Expect(len(m.Payload), len(m.Headers), 0)
-}
-
-// own gives m a payload and headers of its own, from mem.
-func own(mem *slab.Slab, m *backend.Message) {
-	m.Payload = mem.Payload(m.Payload)
-	headers := mem.Headers(len(m.Headers))
-	copy(headers, m.Headers)
-	m.Headers = headers
 }

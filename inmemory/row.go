@@ -2,33 +2,33 @@ package inmemory
 
 import "sync"
 
-// A row keeps things by offset, in chunks, so that forgetting frees memory and
+// A row keeps entries by offset, in chunks, so that forgetting frees memory and
 // appending moves nothing: a pointer into it is good until its offset is
 // forgotten.
-type row[T any] struct {
+type row struct {
 	first  uint64 // the oldest kept
 	next   uint64 // the next to be appended
-	chunks []*chunk[T]
-	spare  *spare[T]
+	chunks []*chunk
+	spare  *spare[chunk]
 }
 
 const chunkSize = 64
 
-type chunk[T any] [chunkSize]T
+type chunk [chunkSize]entry
 
-func newRow[T any](first uint64, s *spare[T]) row[T] {
-	return row[T]{first: first, next: first, spare: s}
+func newRow(first uint64, s *spare[chunk]) row {
+	return row{first: first, next: first, spare: s}
 }
 
-func (r *row[T]) len() int64 { return int64(r.next - r.first) }
+func (r *row) len() int64 { return int64(r.next - r.first) }
 
 // at returns what is at an offset from first to next-1.
-func (r *row[T]) at(offset uint64) *T {
+func (r *row) at(offset uint64) *entry {
 	return &r.chunks[offset/chunkSize-r.first/chunkSize][offset%chunkSize]
 }
 
 // append makes room for one more, which is zero, and returns where it is.
-func (r *row[T]) append() (offset uint64, _ *T) {
+func (r *row) append() (offset uint64, _ *entry) {
 	if int(r.next/chunkSize-r.first/chunkSize) == len(r.chunks) {
 		r.chunks = append(r.chunks, r.spare.take())
 	}
@@ -38,9 +38,8 @@ func (r *row[T]) append() (offset uint64, _ *T) {
 }
 
 // forget drops the oldest.
-func (r *row[T]) forget() {
-	var zero T
-	*r.at(r.first) = zero
+func (r *row) forget() {
+	*r.at(r.first) = entry{}
 	r.first++
 	if r.first%chunkSize == 0 {
 		r.spare.keep(r.chunks[0])
@@ -49,15 +48,15 @@ func (r *row[T]) forget() {
 	}
 }
 
-// A spare has chunks that were forgotten, for all topics: a steady stream
+// A spare has chunks, or pages, that were forgotten, for all topics: a steady stream
 // allocates none, and an idle topic keeps none.
 type spare[T any] struct{ pool sync.Pool }
 
-func (s *spare[T]) keep(c *chunk[T]) { s.pool.Put(c) }
+func (s *spare[T]) keep(c *T) { s.pool.Put(c) }
 
-func (s *spare[T]) take() *chunk[T] {
-	if c, ok := s.pool.Get().(*chunk[T]); ok {
+func (s *spare[T]) take() *T {
+	if c, ok := s.pool.Get().(*T); ok {
 		return c
 	}
-	return new(chunk[T])
+	return new(T)
 }

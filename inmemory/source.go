@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A source is one member of a group.
@@ -37,12 +36,8 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	if err != nil {
 		return nil, err
 	}
-	var mem slab.Slab
 	for i := range ds {
-		expect(&mem, &ds[i].Message)
-	}
-	for i := range ds {
-		own(&mem, &ds[i].Message)
+		own(&ds[i].Message)
 	}
 	return ds, nil
 }

@@ -14,7 +14,7 @@ type topic struct {
 	name    string
 	clock   clock
 	ledger  *ledger       // of the backend
-	entries *spare[entry] // of the backend
+	entries *spare[chunk] // of the backend
 
 	mu     sync.Mutex // guards all that follows, groups and members included
 	log    log
@@ -26,7 +26,7 @@ type topic struct {
 func (b *Backend) newTopic(name string) *topic {
 	return &topic{
 		name: name, clock: b.clock, ledger: &b.ledger, entries: &b.entries,
-		log: newLog(&b.records), marks: newMarks(b.options.OnceWindow),
+		log: newLog(&b.pages), marks: newMarks(b.options.OnceWindow),
 	}
 }
 
@@ -52,7 +52,7 @@ func (t *topic) store(m *backend.Message, now moment) error {
 	if err := t.ledger.enter(m.Size(), len(t.groups)); err != nil {
 		return err
 	}
-	m.Position = t.log.store(m, now).position
+	m.Position = t.log.store(m, now)
 	if m.Once {
 		t.marks.add(m.ID, m.Position, now)
 	}

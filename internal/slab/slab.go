@@ -30,10 +30,6 @@ type Slab struct {
 // A need counts small payloads and texts in bytes, and headers.
 type need struct{ payload, text, headers int }
 
-// Another returns an empty slab that expects as much as s was asked for: for a
-// stream of messages whose number is known and nothing else.
-func (s *Slab) Another() Slab { return Slab{expected: s.used} }
-
 // Expect announces a message with such a payload, so many headers and so many
 // bytes of text.
 func (s *Slab) Expect(payload, headers, text int) {

@@ -58,22 +58,6 @@ func TestAllocations(t *testing.T) {
 	require.Equal(t, 4.0, allocations)
 }
 
-// A stream that goes on as it was costs a few allocations for each slab.
-func TestAllocationsOfAnother(t *testing.T) {
-	payload := bytes.Repeat([]byte("p"), 100)
-	var s slab.Slab
-	use := func() {
-		for range 64 {
-			s.Payload(payload)
-			s.Headers(2)
-			s.Text(payload[:16])
-		}
-		s = s.Another()
-	}
-	use()
-	require.Equal(t, 3.0, testing.AllocsPerRun(10, use))
-}
-
 // Headers that are kept keep no more than an arena of others alive.
 func TestManyHeaders(t *testing.T) {
 	allocations := testing.AllocsPerRun(10, func() {
