@@ -60,7 +60,7 @@ const (
 	attributes = 5
 )
 
-// encode makes m the message that stores e. stamp is e.Time as text. Headers are
+// encode makes m, but for Once, the message that stores e. stamp is e.Time as text. Headers are
 // appended to room, whose capacity is enough.
 func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) Headers {
 	from := len(room)
@@ -75,10 +75,9 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 	set(subjectName, e.Subject)
 	set(contentTypeName, e.ContentType)
 	set(timeName, stamp)
-	*m = backend.Message{
-		Topic: topic, ID: e.ID, Key: e.Key, Payload: e.Payload,
-		Headers: room[from:len(room):len(room)],
-	}
+	m.Topic, m.ID, m.Key, m.Payload = topic, e.ID, e.Key, e.Payload
+	m.Headers = room[from:len(room):len(room)]
+	m.Position, m.Duplicate = "", false
 	return room
 }
 

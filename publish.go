@@ -127,10 +127,15 @@ func (s *sheet) encode(b *Bus, topic string, events []*Event) {
 	}
 }
 
+// recycle keeps s for a later call. It lets go of what that may not replace soon;
+// the texts of one event, 20 KB at most, are not worth the write barriers.
 func (s *sheet) recycle() {
-	clear(s.messages)
-	clear(s.pointers)
-	clear(s.headers)
+	if len(s.messages) > 1 {
+		clear(s.messages)
+		clear(s.headers)
+	} else {
+		s.messages[0].Payload = nil
+	}
 	sheets.Put(s)
 }
 

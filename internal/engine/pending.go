@@ -29,23 +29,25 @@ func (p *pending) init(o Options) {
 // enter waits for room. A call that is larger than the bounds goes alone. waited
 // is since when it waits; zero: it did not have to.
 func (p *pending) enter(ctx, done context.Context, timeout time.Duration, events, bytes int) (waited time.Time, err error) {
+	changed, err := p.tryEnter(events, bytes)
+	if changed == nil {
+		return waited, err
+	}
+	return p.await(ctx, done, timeout, changed, events, bytes)
+}
+
+// await is enter where there is no room before something has changed.
+func (p *pending) await(ctx, done context.Context, timeout time.Duration, changed <-chan struct{}, events, bytes int) (since time.Time, err error) {
+	since = time.Now()
 	var late <-chan time.Time
+	if timeout > 0 {
+		t := time.NewTimer(timeout)
+		defer t.Stop()
+		late = t.C
+	}
 	for {
-		changed, err := p.tryEnter(events, bytes)
-		if changed == nil {
-			return waited, err
-		}
-		if waited.IsZero() {
-			waited = time.Now()
-		}
-		if late == nil && timeout > 0 {
-			t := time.NewTimer(timeout)
-			defer t.Stop()
-			late = t.C
-		}
 		select {
 		case <-changed:
-			err = nil
 		case <-ctx.Done():
 			err = notSent(ctx.Err())
 		case <-late:
@@ -57,7 +59,10 @@ func (p *pending) enter(ctx, done context.Context, timeout time.Duration, events
 		p.waiting--
 		p.mu.Unlock()
 		if err != nil {
-			return waited, err
+			return since, err
+		}
+		if changed, err = p.tryEnter(events, bytes); changed == nil {
+			return since, err
 		}
 	}
 }
