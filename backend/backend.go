@@ -71,8 +71,9 @@ type Source interface {
 	// After an error, the next call that the broker answers returns, if with
 	// none: that is how the bus learns that it is well again.
 	//
-	// Headers and Payload of a delivery are the caller's to keep and to change.
-	// Attempt, Token and Position are set also where Err is.
+	// The slice is lent until the next Receive. What its deliveries refer to, such as
+	// Headers and Payload, is the caller's to keep and to change. Attempt, Token and
+	// Position are set also where Err is.
 	Receive(ctx context.Context, max int) (ds []Delivery, err error)
 
 	// Ack removes deliveries from the group for good. Acknowledging twice, or

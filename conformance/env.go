@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -210,7 +211,7 @@ func (e *driverEnv) take(ctx context.Context, src backend.Source, max int) []bac
 			e.failf("delivery %q: got error %v, want none", ds[i].ID, ds[i].Err)
 		}
 	}
-	return ds
+	return slices.Clone(ds) // they are lent until the next Receive
 }
 
 // receive waits for exactly n deliveries.

@@ -2,6 +2,7 @@ package redisstream
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -17,11 +18,12 @@ type receipt struct {
 // noReceipt is an attempt that the server does not count to.
 const noReceipt = -1
 
-// A batch is what one read brought. Its memory is used again; that of the
-// deliveries is not.
+// A batch is what one read brought. Its memory is used again, that of the
+// deliveries too, but for what they refer to.
 type batch struct {
 	reply   reply
 	entries []entry
+	ds      []backend.Delivery // lent to who receives, until the next read
 }
 
 // An entry lies in the reply.
@@ -100,20 +102,20 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 	for i := range b.entries {
 		b.entries[i].expect(&mem)
 	}
-	ds := make([]backend.Delivery, len(b.entries))
+	b.ds = slices.Grow(b.ds[:0], len(b.entries))[:len(b.entries)]
 	receipts := make([]receipt, len(b.entries))
 	var position [positionLen]byte
 	for i := range b.entries {
-		e, d := &b.entries[i], &ds[i]
+		e, d := &b.entries[i], &b.ds[i]
 		receipts[i].source = s
 		receipts[i].attempt.Store(int64(e.attempt))
-		d.Topic, d.Attempt, d.Token = s.config.Topic, e.attempt, &receipts[i]
-		d.Position = mem.Text(appendPosition(position[:0], e.id))
+		*d = backend.Delivery{Attempt: e.attempt, Token: &receipts[i]}
+		d.Topic, d.Position = s.config.Topic, mem.Text(appendPosition(position[:0], e.id))
 		d.Err = e.read(&mem, &d.Message)
 	}
 	clear(b.entries) // they keep what they lie in alive
 	b.reply = reply{}
-	return ds
+	return b.ds
 }
 
 // expect announces to mem what will be taken of it.

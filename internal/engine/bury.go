@@ -95,7 +95,7 @@ func (s *Subscription) flushBurials(batch []burial) {
 // deadLetter makes the message that keeps b: the original's payload and headers,
 // and why it is there.
 func (s *Subscription) deadLetter(b burial) *backend.Message {
-	d := b.hold.delivery
+	d := &b.hold.delivery
 	m := &backend.Message{
 		// Not by d.ID: events that share one would share a dead letter.
 		Topic: s.DeadLetter, ID: s.Group + "/" + s.Topic + "/" + d.Position, Key: d.Key,

@@ -269,6 +269,7 @@ func (d *desk) exchange(done *Hold, now time.Time) *Hold {
 	d.waking = true // who settles is the one that comes
 	d.settling(done, true)
 	d.waking = waking
+	done.read.plain++
 	if d.closed || !d.startable() {
 		return nil
 	}
@@ -432,9 +433,11 @@ func (d *desk) close() (waiting []*Hold) {
 	return waiting
 }
 
-// all lists what is held.
+// all lists what is held. What is listed may be looked at when it is not held any
+// more, so its memory is not used again.
 func (d *desk) all() (hs []*Hold) {
 	for _, r := range d.reads {
+		r.listed = true
 		for i := range r.holds {
 			if r.holds[i].stage != released {
 				hs = append(hs, &r.holds[i])

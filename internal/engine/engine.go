@@ -33,6 +33,7 @@ type Engine struct {
 	tell      *teller
 	publisher *publisher
 	upkeep    upkeep
+	over      over
 	failed    chan error // the first subscription that failed for good
 
 	mu      sync.Mutex

@@ -11,11 +11,13 @@ import (
 // A Hold is a delivery that is ours until its lease runs out or it is settled.
 // Its lease is kept from receipt on, whether it runs or not.
 //
-// There is one for every event, so it is kept small.
+// There is one for every event, so it is kept small, and its memory used again
+// once nobody knows it any more (see over). The context is not part of it, as a
+// handler may keep that for ever.
 type Hold struct {
 	read     *read // that brought it
-	delivery *backend.Delivery
-	ctx      runCtx
+	delivery backend.Delivery
+	ctx      *runCtx
 	attempt  int
 	size     int64
 
@@ -77,8 +79,10 @@ type read struct {
 	sub        *Subscription
 	attachment *attachment
 	holds      []Hold
-	left       int // not released
-	index      int // in the desk's list
+	left       int  // not released
+	plain      int  // ran, and were acknowledged: nothing else ever came of them
+	listed     bool // whoever has the list may look at a Hold later
+	index      int  // in the desk's list
 }
 
 // An attachment is a source with what it can do. A subscription gets a new one
@@ -89,8 +93,9 @@ type attachment struct {
 	extender backend.Extender // nil if it cannot
 }
 
-// Delivery returns the delivery. It is the holder's to keep and to change.
-func (h *Hold) Delivery() *backend.Delivery { return h.delivery }
+// Delivery returns the delivery, until the handler has returned; in manual mode
+// until settlement. Headers and Payload are the handler's to keep and to change.
+func (h *Hold) Delivery() *backend.Delivery { return &h.delivery }
 
 // Attempt is which attempt this is, counting from 1.
 func (h *Hold) Attempt() int { return h.attempt }
@@ -99,7 +104,7 @@ func (h *Hold) Attempt() int { return h.attempt }
 func (h *Hold) Subscription() *Subscription { return h.read.sub }
 
 // Context is that of the current run. In manual mode it ends with settlement.
-func (h *Hold) Context() context.Context { return &h.ctx }
+func (h *Hold) Context() context.Context { return h.ctx }
 
 func (h *Hold) about() observer.About {
 	return observer.About{
@@ -122,15 +127,16 @@ func (s *Subscription) leaseFrom(asked time.Time) time.Time {
 // inTransit is how much later than ours the backend's idea of a lease may end.
 func (s *Subscription) inTransit() time.Duration { return min(s.Lease/3, time.Second) }
 
-// hold takes what a Receive brought.
+// hold takes what a Receive brought, which is lent.
 func (s *Subscription) hold(a *attachment, ds []backend.Delivery, from time.Time) *read {
-	r := &read{sub: s, attachment: a, holds: make([]Hold, len(ds)), left: len(ds)}
+	r := s.newRead(a, len(ds))
 	until := s.moment(from.Add(s.Lease))
 	for i := range ds {
 		h := &r.holds[i]
-		h.read, h.delivery, h.until = r, &ds[i], until
+		h.delivery, h.until = ds[i], until
 		h.size = int64(ds[i].Size())
 		h.attempt = s.attempts.of(&ds[i])
 	}
+	clear(ds) // or what is lent would keep payloads until the next Receive
 	return r
 }

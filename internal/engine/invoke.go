@@ -11,7 +11,7 @@ import (
 // deferred calls then settle the message (see worker).
 func (s *Subscription) invoke(h *Hold) (err error) {
 	defer recovered(&err)
-	return s.Handle(&h.ctx, h)
+	return s.Handle(h.ctx, h)
 }
 
 // recovered turns a panic into a PanicError.

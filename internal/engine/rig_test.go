@@ -180,9 +180,9 @@ func (w *wire) Attach(ctx context.Context, c backend.Config) (backend.Source, er
 	}
 	src, err := w.Backend.Attach(ctx, c)
 	if w.noDelay {
-		return withoutDelay{&wireSource{src, w}}, err
+		return withoutDelay{&wireSource{Source: src, w: w}}, err
 	}
-	return &wireSource{src, w}, err
+	return &wireSource{Source: src, w: w}, err
 }
 
 // withoutDelay is a Source that can Extend but not Delay.
@@ -201,18 +201,26 @@ func (s withoutDelay) Extend(ctx context.Context, ds []backend.Delivery) error {
 }
 func (s withoutDelay) Close() error { return s.source.Close() }
 
+// A wireSource lends what it brings until the next Receive, as it may: what is
+// looked at later is nonsense.
 type wireSource struct {
 	backend.Source
-	w *wire
+	w    *wire
+	lent []backend.Delivery
 }
 
 func (s *wireSource) Unwrap() backend.Source { return s.Source }
 
 func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, error) {
+	for i := range s.lent {
+		s.lent[i] = backend.Delivery{Message: backend.Message{ID: "void", Position: "void"}, Attempt: 99}
+	}
 	if err := s.w.cross("receive", n); err != nil || s.w.empty.Load() {
 		return nil, err
 	}
-	return s.Source.Receive(ctx, n)
+	ds, err := s.Source.Receive(ctx, n)
+	s.lent = append(s.lent[:0], ds...)
+	return s.lent, err
 }
 
 func (s *wireSource) Ack(ctx context.Context, ds []backend.Delivery) error {

@@ -142,7 +142,7 @@ func (d *desk) free(hs []*Hold, err error) (f limiter.Released) {
 			h.ctx.finish() // last: who waits may do so with this very context
 		}
 		d.held--
-		d.dropRead(h.read)
+		d.dropRead(h.read) // the last look at h
 	}
 	d.tellQuiet()
 	return f
@@ -158,4 +158,5 @@ func (d *desk) dropRead(r *read) {
 	d.reads[r.index].index = r.index
 	d.reads[last] = nil
 	d.reads = d.reads[:last]
+	d.sub.giveBack(r)
 }

@@ -24,7 +24,7 @@ func (s *Subscription) retry(h *Hold, v verdict, err error) {
 	}
 	if v.outcome == observer.Retry {
 		s.counts.retried.Add(1)
-		s.attempts.note(h.delivery, h.attempt)
+		s.attempts.note(&h.delivery, h.attempt)
 	}
 	tell(s.engine.tell.later.Retried, observer.Retried{About: h.about(), After: after, Err: err})
 	due := time.Now().Add(after)
@@ -76,9 +76,10 @@ func (d *desk) rest(h *Hold, due time.Time, counts bool) bool {
 	if d.closed || h.stage == released {
 		return false
 	}
-	r := &read{sub: d.sub, attachment: h.read.attachment, holds: make([]Hold, 1), left: 1, index: len(d.reads)}
+	r := d.sub.newRead(h.read.attachment, 1)
+	r.index = len(d.reads)
 	next := &r.holds[0]
-	next.read, next.delivery = r, h.delivery
+	next.delivery = h.delivery
 	next.attempt, next.size, next.until = h.attempt, h.size, h.until
 	next.took, next.failed = h.took, h.failed
 	if counts {
@@ -106,7 +107,7 @@ func (s *Subscription) flushDelays(batch []sentBack) {
 			switch e := backend.ErrorAt(err, i); {
 			case e == nil:
 				if b.refund && !s.engine.limits.Refund {
-					s.attempts.spare(b.hold.delivery)
+					s.attempts.spare(&b.hold.delivery)
 				}
 				done = append(done, b.hold)
 			case errors.Is(e, backend.ErrLeaseLost):
@@ -140,7 +141,7 @@ func (s *Subscription) delay(batch []sentBack) error {
 		var ds []backend.Delayed
 		for ; to < len(batch) && batch[to].hold.read.attachment == a; to++ {
 			b := batch[to]
-			ds = append(ds, backend.Delayed{Delivery: *b.hold.delivery, For: max(b.due.Sub(now), 0), Refund: b.refund})
+			ds = append(ds, backend.Delayed{Delivery: b.hold.delivery, For: max(b.due.Sub(now), 0), Refund: b.refund})
 		}
 		err := errors.ErrUnsupported
 		if a.delayer != nil {

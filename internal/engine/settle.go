@@ -123,7 +123,7 @@ func (s *Subscription) acked(done []*Hold, took time.Duration) {
 	}
 	s.counts.acknowledged.Add(int64(len(done)))
 	for _, h := range done {
-		s.attempts.forget(h.delivery)
+		s.attempts.forget(&h.delivery)
 	}
 	s.desk.release(s.desk.confirmed(done), nil)
 	tell(s.engine.tell.later.Settled,
@@ -206,7 +206,7 @@ func (s *Subscription) callEach(batch []*Hold, call func(context.Context, *attac
 		if h.read.attachment != one {
 			return s.callApart(ctx, batch, call)
 		}
-		ds = append(ds, *h.delivery)
+		ds = append(ds, h.delivery)
 		s.acking = ds
 	}
 	return call(ctx, one, ds)
@@ -215,7 +215,7 @@ func (s *Subscription) callEach(batch []*Hold, call func(context.Context, *attac
 func (s *Subscription) callApart(ctx context.Context, batch []*Hold, call func(context.Context, *attachment, []backend.Delivery) error) error {
 	errs := make([]error, len(batch))
 	for i, h := range batch {
-		errs[i] = backend.ErrorAt(call(ctx, h.read.attachment, []backend.Delivery{*h.delivery}), 0)
+		errs[i] = backend.ErrorAt(call(ctx, h.read.attachment, []backend.Delivery{h.delivery}), 0)
 	}
 	return backend.AsBatchError(errs)
 }

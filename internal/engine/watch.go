@@ -240,7 +240,7 @@ func (d *desk) keepable(a *attachment) (hs []*Hold, ds []backend.Delivery) {
 	for _, h := range d.all() {
 		if h.read.attachment == a && !h.lost && !h.isAcked && h.stage != returning {
 			hs = append(hs, h)
-			ds = append(ds, *h.delivery)
+			ds = append(ds, h.delivery)
 		}
 	}
 	return hs, ds
