@@ -47,12 +47,45 @@ func (b *batch) readNew(p *parser) {
 		p.arrayOf(2)
 		p.bulk()
 		for range p.array() {
-			p.arrayOf(2)
-			e := entry{id: p.bulk(), attempt: 1}
-			e.readFields(p)
+			e := entry{attempt: 1}
+			if !p.own(&e) {
+				p.arrayOf(2)
+				e.id = p.bulk()
+				e.readFields(p)
+			}
 			b.entries = append(b.entries, e)
 		}
 	}
+}
+
+// own reads an entry in one go if it is as ours nearly all are: one field, of that
+// name, whose value is not large. Otherwise it leaves it.
+func (p *parser) own(e *entry) bool {
+	const pair, name = "*2\r\n", "*2\r\n$5\r\n" + field + "\r\n"
+	id, rest, ok := strip(p.rest, pair)
+	if !ok {
+		return false
+	}
+	value, rest, ok := strip(rest, name)
+	if !ok || len(id) == 0 {
+		return false
+	}
+	e.id, e.value, p.rest = id, value, rest
+	return true
+}
+
+// strip returns the string behind a prefix, and what follows, if it is so and the
+// string is neither nil nor large.
+func strip(b []byte, prefix string) (text, rest []byte, ok bool) {
+	if len(b) < len(prefix) || string(b[:len(prefix)]) != prefix {
+		return nil, nil, false
+	}
+	b = b[len(prefix):]
+	n, size := length(b)
+	if size == 0 || b[0] != '$' || n > inline || len(b) < size+n+2 || b[size+n] != '\r' || b[size+n+1] != '\n' {
+		return nil, nil, false
+	}
+	return b[size : size+n : size+n], b[size+n+2:], true
 }
 
 // readTaken reads what the script returns: {{id, attempt, fields}, …}.

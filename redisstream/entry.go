@@ -119,7 +119,7 @@ func readHead(mem *slab.Slab, m *backend.Message, head []byte, headers int) erro
 			}
 			continue
 		}
-		name, value, ok := strings.Cut(line, ": ")
+		name, value, ok := cutName(line)
 		if !ok {
 			return errUnreadable
 		}
@@ -127,6 +127,14 @@ func readHead(mem *slab.Slab, m *backend.Message, head []byte, headers int) erro
 		n++
 	}
 	return nil
+}
+
+// cutName is strings.Cut at ": ", which is nearly always where the first colon is.
+func cutName(line string) (name, value string, ok bool) {
+	if at := strings.IndexByte(line, ':'); at >= 0 && at+1 < len(line) && line[at+1] == ' ' {
+		return line[:at], line[at+2:], true
+	}
+	return strings.Cut(line, ": ")
 }
 
 // readOwn reads a line that begins with a colon.

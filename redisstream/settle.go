@@ -18,8 +18,8 @@ const (
 // lease, and forgets what was settled before.
 func (s *source) Ack(ctx context.Context, ds []backend.Delivery) error {
 	return s.settle(ctx, "ack", len(ds), maxAck, func(i int) *backend.Delivery { return &ds[i] },
-		func(part []int) *call {
-			args := append(make([]any, 0, 3+len(part)), "xack", s.stream, s.config.Group)
+		func(part []int, args []any) *call {
+			args = append(args, "xack", s.stream, s.config.Group)
 			for _, i := range part {
 				args = append(args, &ds[i].Position)
 			}
@@ -31,7 +31,7 @@ func (s *source) Ack(ctx context.Context, ds []backend.Delivery) error {
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	soonest := time.Duration(-1)
 	err := s.settle(ctx, "delay", len(ds), maxFence, func(i int) *backend.Delivery { return &ds[i].Delivery },
-		func(part []int) *call {
+		func(part []int, _ []any) *call {
 			c := s.fenced(&delayScript, []string{s.stream, s.delayed}, 4*len(part))
 			for _, i := range part {
 				d, refund := &ds[i], 0
@@ -70,7 +70,7 @@ func voidRefunds(ds []backend.Delayed, err error) {
 // Extend implements [backend.Extender].
 func (s *source) Extend(ctx context.Context, ds []backend.Delivery) error {
 	return s.settle(ctx, "extend", len(ds), maxFence, func(i int) *backend.Delivery { return &ds[i] },
-		func(part []int) *call {
+		func(part []int, _ []any) *call {
 			c := s.fenced(&extendScript, []string{s.stream}, 2*len(part))
 			for _, i := range part {
 				c.args = append(c.args, &ds[i].Position, ds[i].Token.(*receipt).attempt.Load())
@@ -86,13 +86,25 @@ func (s *source) fenced(script *script, keys []string, n int) *call {
 	return &call{args: append(args, s.config.Group, s.name), script: script}
 }
 
-// settle makes calls for n deliveries, so many in one, all in one round trip.
-func (s *source) settle(ctx context.Context, op string, n, most int, at func(int) *backend.Delivery, make1 func(part []int) *call) error {
+// A settlement is memory for settling, used again by the next on the same wire.
+type settlement struct {
+	mine []int
+	args []any
+}
+
+// settle makes calls for n deliveries, so many in one, all in one round trip. A call
+// may use the memory of args, which is empty.
+func (s *source) settle(ctx context.Context, op string, n, most int, at func(int) *backend.Delivery, make1 func(part []int, args []any) *call) error {
 	if err := s.unusable(); err != nil {
 		return s.failure(op, err)
 	}
+	w, err := s.backend.wires.Get(ctx)
+	if err != nil {
+		return s.failure(op, classOf(ctx, err, false))
+	}
+	defer s.backend.wires.Put(w)
 	var errs itemErrors
-	mine := make([]int, 0, n)
+	mine := w.settlement.mine[:0]
 	for i := range n {
 		if r, ok := at(i).Token.(*receipt); ok && r.source.stream == s.stream && r.source.config.Group == s.config.Group {
 			mine = append(mine, i)
@@ -100,6 +112,7 @@ func (s *source) settle(ctx context.Context, op string, n, most int, at func(int
 			errs.set(i, n, s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
 		}
 	}
+	w.settlement.mine = mine
 	if len(mine) == 0 {
 		return backend.AsBatchError(errs)
 	}
@@ -108,17 +121,15 @@ func (s *source) settle(ctx context.Context, op string, n, most int, at func(int
 	for rest := mine; len(rest) > 0; {
 		part := rest[:min(len(rest), most)]
 		rest = rest[len(part):]
-		calls, parts = append(calls, make1(part)), append(parts, part)
+		calls, parts = append(calls, make1(part, w.settlement.args[:0])), append(parts, part)
+		w.settlement.args = nil // the next call has its own
 	}
-	w, err := s.backend.wires.Get(ctx)
-	if err != nil {
-		return s.failure(op, classOf(ctx, err, false))
-	}
-	defer s.backend.wires.Put(w)
 	w.send(ctx, 0, calls...)
 	for k, c := range calls {
 		s.readSettled(op, c, parts[k], n, &errs)
 	}
+	w.settlement.args = calls[0].args
+	clear(w.settlement.args) // they refer to deliveries
 	return backend.AsBatchError(errs)
 }
 

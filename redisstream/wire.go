@@ -36,11 +36,12 @@ type wire struct {
 	idle     time.Duration        // after which a connection is not used again, if positive
 	life     time.Duration        // the same, since it was made
 
-	trip    trip    // memory for publishing
-	request request // memory for what is sent
-	replies replies // memory for what is answered, until the next call
-	dialog  dialog
-	unwatch func() // ends watching the call's context, if it is watched
+	trip       trip // memory for publishing
+	settlement settlement
+	request    request // memory for what is sent
+	replies    replies // memory for what is answered, until the next call
+	dialog     dialog
+	unwatch    func() // ends watching the call's context, if it is watched
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
