@@ -157,3 +157,28 @@ func BenchmarkReplies(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*events), "ns/event")
 }
+
+// FuzzOwn: an entry that is read in one go is read as it is piece by piece.
+func FuzzOwn(f *testing.F) {
+	for _, s := range []string{
+		"*2\r\n$3\r\n1-2\r\n*2\r\n$5\r\nevent\r\n$4\r\n\nabc\r\n*2\r\n", "*2\r\n$3\r\n1-2\r\n*2\r\n$5\r\nevent\r\n$0\r\n\r\n",
+		"*2\r\n$3\r\n1-2\r\n*2\r\n$5\r\nevent\r\n$-1\r\n", "*2\r\n$3\r\n1-2\r\n*-1\r\n", "*2\r\n$3\r\n1-2\r\n*2\r\n$5\r\nother\r\n$1\r\nx\r\n",
+		"*2\r\n$0\r\n\r\n*2\r\n$5\r\nevent\r\n$1\r\nx\r\n", "*2\r\n$3\r\n1-2\r\n*2\r\n$5\r\nevent\r\n*1\r\nx\r\n", "*2\r\n$3\r\n1-2\r\n*2\r\n$5\r\nevent\r\n$9\r\nx\r\n",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		whole, pieces := parser{rest: reply, size: len(reply)}, parser{rest: reply, size: len(reply)}
+		var got, want entry
+		if !whole.own(&got) {
+			require.Equal(t, reply, whole.rest, "what is not read is left")
+			return
+		}
+		pieces.arrayOf(2)
+		want.id = pieces.bulk()
+		want.readFields(&pieces)
+		require.NoError(t, pieces.err)
+		require.Equal(t, want, got)
+		require.Equal(t, pieces.rest, whole.rest)
+	})
+}
