@@ -39,11 +39,10 @@ func (b *Backend) request(ctx context.Context, m *natsgo.Msg) (answer arrival, e
 		return answer, err
 	}
 	defer b.asking.Put(l)
-	if !b.conn.IsConnected() {
-		return answer, errNotConnected
+	if err := l.begin(1); err != nil {
+		return answer, err
 	}
-	l.begin(1)
-	m.Reply = l.reply(0)
+	m.Reply = string(l.reply(0))
 	if err := b.conn.PublishMsg(m); err != nil {
 		return answer, err
 	}

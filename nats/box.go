@@ -2,6 +2,7 @@ package nats
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/internal/slab"
 )
@@ -9,8 +10,9 @@ import (
 // A box has what a tap has taken for one inbox. It is never full: no more arrives
 // than was asked for.
 type box struct {
-	some chan struct{} // gets something when more is here
-	sid  int           // of its subscription, guarded by the tap; 0: not known yet
+	some   chan struct{}          // gets something when more is here
+	sid    int                    // of its subscription, guarded by the tap; 0: not known
+	outlet atomic.Pointer[outlet] // of the connection whose server knows the inbox, or is about to; nil: none
 
 	mu      sync.Mutex
 	arrived []arrival

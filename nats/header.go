@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -25,17 +26,24 @@ const (
 	foreign    = "h-"
 )
 
-// A headerWriter writes headers into a map, whose old ones it removes.
+// A headerWriter writes headers: as text, or, if it has one, into a map of the
+// client library, whose old ones it removes.
 type headerWriter struct {
+	text   []byte
 	header natsgo.Header
 	values []string // what the map's values are slices of
 }
 
+// onceHeader is the ID of a message that the server stores only once.
+const onceHeader = jetstream.MsgIDHeader
+
 // write writes the headers of m.
 func (w *headerWriter) write(m *backend.Message) {
-	clear(w.header)
-	if room := len(m.Headers) + 4; cap(w.values) < room { // so that it does not move
-		w.values = make([]string, 0, 2*room)
+	if w.header != nil {
+		clear(w.header)
+		if room := len(m.Headers) + 4; cap(w.values) < room { // so that it does not move
+			w.values = make([]string, 0, 2*room)
+		}
 	}
 	if m.ID != "" {
 		w.set(idHeader, escape(m.ID, isPlain))
@@ -49,6 +57,13 @@ func (w *headerWriter) write(m *backend.Message) {
 }
 
 func (w *headerWriter) set(name, value string) {
+	if w.header == nil {
+		w.text = append(w.text, name...)
+		w.text = append(w.text, ": "...)
+		w.text = append(w.text, value...)
+		w.text = append(w.text, "\r\n"...)
+		return
+	}
 	n := len(w.values)
 	w.values = append(w.values, value)
 	w.header[name] = w.values[n : n+1 : n+1]

@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"slices"
 	"strings"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -52,10 +51,20 @@ func (in *inbox) subscribe(conn *natsgo.Conn) (err error) {
 
 // unsubscribe leaves it to the server not to send any more.
 func (in *inbox) unsubscribe() {
+	in.tap.mute(in.prefix)
 	if in.sub != nil {
 		_ = in.sub.Unsubscribe() // the connection may be closed
 		in.sub = nil
 	}
+}
+
+// outlet is where requests may go straight whose answers come to the inbox; nil if
+// nowhere.
+func (in *inbox) outlet() *outlet {
+	if o := in.box.outlet.Load(); o != nil && o.isOpen() {
+		return o
+	}
+	return nil
 }
 
 // close ends listening.
@@ -67,17 +76,13 @@ func (in *inbox) close() {
 // arrived returns what is here. It is valid until all of it is taken and arrived
 // called once more. Where nothing is here, something of msgs or box.some says when
 // to look again.
-//
-// It is in the order in which it came: what has passed the tap came before the tap
-// knew the number, and so before what it took.
 func (in *inbox) arrived() []arrival {
 	if len(in.waiting) > 0 {
 		return in.waiting
 	}
 	clear(in.memory)
 	in.memory = in.box.swap(in.memory[:0])
-	taken := len(in.memory)
-	for taken > 0 || len(in.memory) < handful {
+	for len(in.memory) < handful {
 		select {
 		case m := <-in.msgs:
 			in.put(m)
@@ -85,9 +90,6 @@ func (in *inbox) arrived() []arrival {
 		default:
 		}
 		break
-	}
-	if taken > 0 && taken < len(in.memory) {
-		in.memory = slices.Concat(in.memory[taken:], in.memory[:taken])
 	}
 	in.waiting = in.memory
 	return in.waiting

@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/alarm"
 	"github.com/seed41896749/eventbus/internal/pool"
 	"github.com/seed41896749/eventbus/internal/slab"
 )
@@ -25,17 +25,16 @@ type line struct {
 	broken chan natsgo.Status // gets something when the connection is lost
 	deaf   bool               // maybe: a call has heard nothing at all
 
-	call    uint64
-	before  error  // the last of the connection when the call began
-	awaited int    // answers
-	heard   bool   // one
-	waits   []bool // by request: for its answer
+	call     uint64
+	awaited  int    // answers
+	heard    bool   // one
+	waits    []bool // by request: for its answer
+	patience int    // so often it looks while nothing comes; 0: as long as its context lasts
 
-	// What one message is made of, and the next again: it is written at once.
-	message natsgo.Msg
-	values  []string
-
-	text slab.Slab // of the call
+	look    *alarm.Alarm // at what there is while nothing comes
+	outbox  outbox
+	subject []byte    // of the last reply
+	text    slab.Slab // of the call
 }
 
 // lineRoom is how many answers may be under way. More than that a call does not
@@ -43,24 +42,24 @@ type line struct {
 const lineRoom = 4096
 
 func newLine(conn *natsgo.Conn, t *tap) (*line, error) {
-	l := &line{conn: conn, prefix: conn.NewInbox() + "."}
+	l := &line{conn: conn, prefix: conn.NewInbox() + ".", look: alarm.New(), outbox: newOutbox(conn)}
 	if err := l.inbox.open(conn, t, l.prefix, 2*lineRoom); err != nil {
 		l.inbox.close()
 		return nil, err
 	}
 	l.broken = conn.StatusChanged(natsgo.DISCONNECTED, natsgo.RECONNECTING, natsgo.CLOSED)
-	l.message.Header = natsgo.Header{}
 	return l, nil
 }
 
-// begin starts a call of at most n requests.
-func (l *line) begin(n int) {
-	if l.deaf { // a server that has taken the right to listen away does not give it back by itself
+// begin starts a call of at most n requests. An error says that there is no
+// connection.
+func (l *line) begin(n int) error {
+	if l.deaf && !l.outbox.straight { // a server that has taken the right to listen away does not give it back by itself
 		l.inbox.unsubscribe()
 		l.deaf = l.inbox.subscribe(l.conn) != nil
 	}
 	l.call++
-	l.awaited, l.heard = 0, false
+	l.awaited, l.heard, l.patience = 0, false, 0
 	l.text = slab.Slab{}
 	if cap(l.waits) < n {
 		l.waits = make([]bool, n)
@@ -72,30 +71,35 @@ func (l *line) begin(n int) {
 		select {
 		case <-l.broken:
 		default:
-			l.before = l.conn.LastError()
-			return
+			return l.outbox.begin(&l.inbox)
 		}
 	}
 }
 
-// reply is the subject for the answer to request i.
-func (l *line) reply(i int) string {
-	var room [96]byte
-	b := append(room[:0], l.prefix...)
+// reply is the subject for the answer to request i, which is valid until the next.
+func (l *line) reply(i int) []byte {
+	b := append(l.subject[:0], l.prefix...)
 	b = strconv.AppendUint(b, l.call, 36)
 	b = append(b, '-')
-	return l.text.Text(strconv.AppendInt(b, int64(i), 36))
+	l.subject = strconv.AppendInt(b, int64(i), 36)
+	return l.subject
 }
-
-// expectReplies announces so many replies, and as many positions.
-func (l *line) expectReplies(n int) { l.text.Expect(0, 0, n*(len(l.prefix)+replyLen+positionLen)) }
-
-const replyLen = 12 // of numbers as they usually are
 
 // asked says that request i is on its way.
 func (l *line) asked(i int) {
 	l.waits[i] = true
 	l.awaited++
+}
+
+// send sends what is in the outbox. With an error nothing has left, and nothing is
+// awaited.
+func (l *line) send(ctx context.Context) error {
+	err := l.outbox.send(ctx)
+	if err != nil {
+		l.awaited = 0
+		clear(l.waits)
+	}
+	return err
 }
 
 // index returns which request m answers, or false if it was of an earlier call.
@@ -119,11 +123,11 @@ const (
 // answer, which is valid during the call, or with the error if the server does not permit it, which it says
 // beside the answers. subject is that of a request. Where nothing comes for a
 // second it calls why, if that is set, which may know of some that no answer will
-// come. It ends early when ctx is done or the connection is lost; waits then says
+// come. It ends early when ctx is done, the connection or patience is lost; waits then says
 // of which requests nothing is known.
 func (l *line) gather(ctx context.Context, subject func(i int) string, got func(i int, m *arrival, err error), why func(i int) error) error {
-	look := time.NewTimer(quiet)
-	defer look.Stop()
+	l.look.Set(quiet)
+	defer l.look.Stop()
 	looks := 0
 	for l.awaited > 0 {
 		if answers := l.inbox.arrived(); len(answers) > 0 {
@@ -139,10 +143,13 @@ func (l *line) gather(ctx context.Context, subject func(i int) string, got func(
 		case m := <-l.inbox.msgs:
 			l.inbox.put(m)
 		case <-l.inbox.box.some:
-		case <-look.C:
-			look.Reset(quiet)
-			violation := violationSince(l.conn, l.before)
-			looks++
+		case <-l.look.C():
+			l.look.Set(quiet)
+			violation := l.outbox.violation()
+			if looks++; looks == l.patience {
+				l.deaf = !l.heard
+				return context.DeadlineExceeded
+			}
 			for i, waits := range l.waits {
 				if !waits {
 					continue
@@ -164,6 +171,8 @@ func (l *line) gather(ctx context.Context, subject func(i int) string, got func(
 			return ctx.Err()
 		case <-l.broken:
 			return errConnectionLost
+		case <-l.outbox.lost():
+			return errConnectionLost
 		}
 	}
 	return nil
@@ -173,15 +182,6 @@ func (l *line) answered(i int) {
 	l.heard = true
 	l.waits[i] = false
 	l.awaited--
-}
-
-// violationSince returns what the server has said since of something that it
-// does not permit.
-func violationSince(conn *natsgo.Conn, before error) error {
-	if err := conn.LastError(); err != before && errors.Is(err, natsgo.ErrPermissionViolation) { //nolint:errorlint // the same one, not one like it
-		return err
-	}
-	return nil
 }
 
 // concerns reports whether a violation is about a subject.

@@ -83,6 +83,7 @@ type Backend struct {
 	conn    *natsgo.Conn
 	owned   bool
 	tap     *tap              // nil if the connection is lent
+	prompt  bool              // it is tapped, and has no TLS
 	api     string            // what subjects of the JetStream API begin with
 	lines   *pool.Pool[*line] // for messages and what settles them
 	asking  *pool.Pool[*line] // for the API
@@ -114,7 +115,7 @@ func newBackend(conn *natsgo.Conn, t *tap, o Options) (*Backend, error) {
 		api = "$JS." + o.Domain + ".API."
 	}
 	return &Backend{
-		options: o, conn: conn, api: api, tap: t, lines: newLines(conn, t), asking: newLines(conn, nil),
+		options: o, conn: conn, api: api, tap: t, prompt: t.isStraight(), lines: newLines(conn, t), asking: newLines(conn, nil),
 		sources: map[*source]struct{}{},
 	}, nil
 }
@@ -208,7 +209,7 @@ func (*Backend) String() string { return "nats" }
 
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: b.maxPayload(), OnceWindow: b.options.OnceWindow, LooseAcks: true, Late: late}
+	return backend.Limits{Payload: int(b.conn.MaxPayload()) - headerRoom, OnceWindow: b.options.OnceWindow, LooseAcks: true, Late: late, Prompt: b.prompt, Self: b}
 }
 
 // late is how long after it was due something may come. Where more than 1,024
@@ -221,8 +222,6 @@ const late = 5 * time.Second
 // headerRoom is what headers of the allowed size may take when all of them have
 // to be escaped.
 const headerRoom = 52 << 10
-
-func (b *Backend) maxPayload() int { return int(b.conn.MaxPayload()) - headerRoom }
 
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(ctx context.Context) error {

@@ -35,15 +35,24 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// publish sends what goes out together, again and again. Its own error is
-// certain to have had no effect.
+// publish stores msgs. Its own error is certain to have had no effect. On a tapped
+// connection it is prompt: it goes straight, or it leaves a library that holds it
+// up.
 func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if !b.conn.IsConnected() {
-		return errNotConnected
+	switch {
+	case b.tap == nil:
+		return b.store(ctx, msgs, errs)
+	case b.storeStraight(ctx, msgs, errs):
+		return nil
 	}
+	return b.storePromptly(ctx, msgs, errs)
+}
+
+// store stores msgs, and makes sure of their streams before that.
+func (b *Backend) store(ctx context.Context, msgs []*backend.Message, errs []error) error {
 	places := make([]*place, len(msgs))
 	b.ensureAll(ctx, msgs, places, errs)
 	l, err := b.lines.Get(ctx)
@@ -51,19 +60,95 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []e
 		return err
 	}
 	defer b.lines.Put(l)
+	b.trips(ctx, l, msgs, places, errs)
+	return nil
+}
+
+// storeStraight does the same where all that it takes is here already, and nothing
+// of it waits for the client library; otherwise it returns false, and has done
+// nothing.
+func (b *Backend) storeStraight(ctx context.Context, msgs []*backend.Message, errs []error) bool {
+	places := make([]*place, len(msgs))
+	for i, m := range msgs {
+		if i > 0 && m.Topic == msgs[i-1].Topic {
+			places[i] = places[i-1]
+			continue
+		}
+		p, ok := b.known.Load(m.Topic)
+		if !ok {
+			return false
+		}
+		places[i] = p.(*place)
+	}
+	l, ok := b.lines.Idle()
+	if !ok {
+		return false
+	}
+	defer b.lines.Put(l)
+	if l.deaf || l.inbox.outlet() == nil {
+		return false
+	}
+	l.outbox.straight = true
+	defer func() { l.outbox.straight = false }()
+	b.trips(ctx, l, msgs, places, errs)
+	return true
+}
+
+// leaves is how long a call waits for the client library when its context is done.
+const leaves = 50 * time.Millisecond
+
+// storePromptly does what store does, on copies, and leaves it soon after ctx is
+// done.
+func (b *Backend) storePromptly(ctx context.Context, msgs []*backend.Message, errs []error) error {
+	own, became := make([]*backend.Message, len(msgs)), make([]error, len(msgs))
+	for i, m := range msgs {
+		c := *m
+		c.Payload = bytes.Clone(m.Payload)
+		own[i] = &c
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- b.store(ctx, own, became) }()
+	take := func(err error) error {
+		copy(errs, became)
+		for i, c := range own {
+			msgs[i].Position, msgs[i].Duplicate = c.Position, c.Duplicate
+		}
+		return err
+	}
+	select {
+	case err := <-ended:
+		return take(err)
+	case <-ctx.Done():
+	}
+	t := time.NewTimer(leaves)
+	defer t.Stop()
+	select {
+	case err := <-ended:
+		return take(err)
+	case <-t.C:
+		for i := range errs {
+			errs[i] = classOf(ctx, ctx.Err(), true)
+		}
+		return nil
+	}
+}
+
+// trips sends what goes out together, again and again.
+func (b *Backend) trips(ctx context.Context, l *line, msgs []*backend.Message, places []*place, errs []error) {
 	for start := 0; start < len(msgs); {
 		end := start + tripLen(msgs[start:])
 		if err := ctx.Err(); err != nil {
 			for i := range errs[start:] {
-				errs[start+i] = classOf(ctx, err, false)
+				if errs[start+i] == nil {
+					errs[start+i] = classOf(ctx, err, false)
+				}
 			}
-			return nil
+			return
 		}
 		b.trip(ctx, l, msgs[start:end], places[start:end], errs[start:end])
 		b.twins(ctx, l, msgs[start:end], places[start:end], errs[start:end])
 		start = end
 	}
-	return nil
 }
 
 // tripLen is how many of msgs go out before their answers are awaited.
@@ -101,16 +186,26 @@ func (b *Backend) ensureAll(ctx context.Context, msgs []*backend.Message, places
 // trip publishes those of msgs that have no error yet. The order of a topic is
 // that of one connection.
 func (b *Backend) trip(ctx context.Context, l *line, msgs []*backend.Message, places []*place, errs []error) {
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
-	l.begin(len(msgs))
-	l.expectReplies(len(msgs))
+	err := l.begin(len(msgs))
+	l.patience = int(answer / quiet)
+	l.text.Expect(0, 0, len(msgs)*positionLen)
 	for i, m := range msgs {
-		if errs[i] == nil {
-			errs[i] = b.send(ctx, l, i, m, places[i])
+		if errs[i] == nil && err == nil {
+			errs[i] = b.add(ctx, l, i, m, places[i])
 		}
 	}
-	err := l.gather(ctx, func(i int) string { return places[i].subject }, func(i int, m *arrival, denied error) {
+	if err == nil {
+		err = l.send(ctx)
+	}
+	if err != nil {
+		for i := range errs {
+			if errs[i] == nil {
+				errs[i] = classOf(ctx, err, false)
+			}
+		}
+		return
+	}
+	err = l.gather(ctx, func(i int) string { return places[i].subject }, func(i int, m *arrival, denied error) {
 		if errs[i] = denied; denied == nil {
 			errs[i] = b.stored(l, msgs[i], places[i], m)
 		}
@@ -160,22 +255,16 @@ func (b *Backend) twins(ctx context.Context, l *line, msgs []*backend.Message, p
 	}
 }
 
-// send sends one message. An error is certain to have had no effect.
-func (b *Backend) send(ctx context.Context, l *line, i int, m *backend.Message, p *place) error {
-	if n := m.Size(); n > b.maxPayload() {
-		return fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, b.maxPayload())
+// add adds one message to what is sent. An error is certain to have had no effect.
+func (b *Backend) add(ctx context.Context, l *line, i int, m *backend.Message, p *place) error {
+	if n, most := m.Size(), l.outbox.maxPayload()-headerRoom; n > most {
+		return fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, most)
 	}
-	msg := &l.message
-	msg.Subject, msg.Reply, msg.Data = p.subject, l.reply(i), m.Payload
-	w := headerWriter{msg.Header, l.values[:0]}
-	w.write(m)
+	once := ""
 	if m.Once {
-		w.set(jetstream.MsgIDHeader, p.prefix+escape(m.ID, isPlain)) // IDs are of a stream, not of a topic
+		once = p.prefix + escape(m.ID, isPlain) // IDs are of a stream, not of a topic
 	}
-	l.values = w.values
-	err := b.conn.PublishMsg(msg)
-	msg.Data = nil
-	if err != nil {
+	if err := l.outbox.publish(p.subject, l.reply(i), m, once); err != nil {
 		return classOf(ctx, err, false)
 	}
 	l.asked(i)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/alarm"
 )
 
 // Pulls are what a source asks for messages with.
@@ -22,10 +23,13 @@ import (
 // and nothing ages in a buffer where nobody keeps its lease.
 type pulls struct {
 	inbox  inbox
-	heard  bool   // there is one
-	sent   uint64 // pulls
-	behind int    // what came last has so many new ones behind it
-	few    int    // so many pulls on end brought one message at most, and none was behind it
+	outbox outbox
+
+	overdue *alarm.Alarm // what the pull under way brings
+	heard   bool         // there is one
+	sent    uint64       // pulls
+	behind  int          // what came last has so many new ones behind it
+	few     int          // so many pulls on end brought one message at most, and none was behind it
 
 	// What the consumer allows in one pull, as far as it has said so.
 	batch int
@@ -131,25 +135,28 @@ func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) (
 	for len(s.broken) > 0 {
 		<-s.broken
 	}
-	conn := s.backend.conn
-	if !conn.IsConnected() {
-		return ds, errNotConnected
-	}
-	if err := s.pulls.hear(conn, s.backend.tap, s.next); err != nil {
+	if err := s.pulls.hear(s.backend.conn, s.backend.tap); err != nil {
 		return ds, classOf(ctx, err, false)
+	}
+	out := &s.pulls.outbox
+	if err := out.begin(&s.pulls.inbox); err != nil {
+		return ds, err
 	}
 	body, err := json.Marshal(order)
 	if err != nil {
 		return ds, err
 	}
-	before, asked := conn.LastError(), time.Now()
+	asked := time.Now()
 	s.pulls.sent++
 	inbox := s.pulls.inbox.prefix + strconv.FormatUint(s.pulls.sent, 36)
-	if err := conn.PublishRequest(s.next, inbox, body); err != nil {
-		s.pulls.hangUp() // what the tap is to know it by may not have left either
+	if err = out.request(s.next, []byte(inbox), body); err == nil {
+		err = out.send(ctx)
+	}
+	if err != nil {
+		s.pulls.hangUp() // the inbox may not be known either
 		return ds, classOf(ctx, err, false)
 	}
-	ds, end, err := s.await(ctx, ds, order, inbox, asked, before)
+	ds, end, err := s.await(ctx, ds, order, inbox, asked)
 	if err != nil {
 		s.pulls.hangUp()
 	} else {
@@ -164,17 +171,17 @@ var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnava
 // await gathers what a pull brings, behind ds, until it ends. The message that ended it is
 // nil if the pull was filled. One that does not end is asked after, before it is
 // given up.
-func (s *source) await(ctx context.Context, ds []backend.Delivery, order pull, inbox string, asked time.Time, before error) (_ []backend.Delivery, end *arrival, err error) {
-	overdue := time.NewTimer(order.Expires + doubt)
-	defer overdue.Stop()
+func (s *source) await(ctx context.Context, ds []backend.Delivery, order pull, inbox string, asked time.Time) (_ []backend.Delivery, end *arrival, err error) {
+	s.pulls.overdue.Set(order.Expires + doubt)
+	defer s.pulls.overdue.Stop()
 	done := ctx.Done()
 	doubted := false
 	for most := len(ds) + order.Batch; len(ds) < most; {
-		here, err := s.arrives(ctx, done, overdue.C)
+		here, err := s.arrives(ctx, done)
 		if errors.Is(err, errSilence) && !doubted {
 			doubted = true
-			overdue.Reset(patience)
-			if err = s.whySilent(ctx, before); errors.Is(err, backend.ErrUnavailable) {
+			s.pulls.overdue.Set(patience)
+			if err = s.whySilent(ctx); errors.Is(err, backend.ErrUnavailable) {
 				continue
 			}
 		}
@@ -183,7 +190,7 @@ func (s *source) await(ctx context.Context, ds []backend.Delivery, order pull, i
 		}
 		if len(here) == 0 {
 			done = nil
-			overdue.Reset(grace)
+			s.pulls.overdue.Set(grace)
 			continue
 		}
 		n := 0
@@ -207,7 +214,7 @@ func (s *source) await(ctx context.Context, ds []backend.Delivery, order pull, i
 }
 
 // arrives waits for messages. It returns none when the caller has left.
-func (s *source) arrives(ctx context.Context, done <-chan struct{}, overdue <-chan time.Time) ([]arrival, error) {
+func (s *source) arrives(ctx context.Context, done <-chan struct{}) ([]arrival, error) {
 	in := &s.pulls.inbox
 	for {
 		if here := in.arrived(); len(here) > 0 {
@@ -219,12 +226,14 @@ func (s *source) arrives(ctx context.Context, done <-chan struct{}, overdue <-ch
 		case <-in.box.some:
 		case <-done:
 			return nil, nil
-		case <-overdue:
+		case <-s.pulls.overdue.C():
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
 			return nil, errSilence
 		case <-s.broken:
+			return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errConnectionLost)
+		case <-s.pulls.outbox.lost():
 			return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errConnectionLost)
 		case <-s.ended:
 			return nil, backend.ErrClosed
@@ -291,8 +300,8 @@ func (p *pulls) lower(refusal string) bool {
 }
 
 // whySilent says why a pull was not answered.
-func (s *source) whySilent(ctx context.Context, before error) error {
-	v := violationSince(s.backend.conn, before)
+func (s *source) whySilent(ctx context.Context) error {
+	v := s.pulls.outbox.violation()
 	if concerns(v, s.next) || concerns(v, s.pulls.inbox.prefix+"*") {
 		return fmt.Errorf("%w: %w", backend.ErrDenied, v)
 	}
@@ -311,17 +320,14 @@ func (s *source) fate(ctx context.Context, sign string) error {
 	return fmt.Errorf("%w: %s", backend.ErrUnavailable, sign)
 }
 
-// hear makes sure of an inbox. A tap has to know it before the first message comes:
-// the server refuses, on a subject of it, what is not a pull.
-func (p *pulls) hear(conn *natsgo.Conn, t *tap, next string) error {
+// hear makes sure of an inbox.
+func (p *pulls) hear(conn *natsgo.Conn, t *tap) error {
 	if p.heard {
 		return nil
 	}
 	p.heard = true
+	p.outbox = newOutbox(conn)
 	err := p.inbox.open(conn, t, conn.NewInbox()+".", 2*maxPull)
-	if err == nil && t != nil {
-		err = conn.PublishRequest(next, p.inbox.prefix+"0", []byte("{"))
-	}
 	if err != nil {
 		p.hangUp()
 	}

@@ -130,9 +130,11 @@ func (b *Backend) readMany(ctx context.Context, p *place, seq uint64, limit int)
 		return nil, err
 	}
 	defer b.asking.Put(l)
-	l.begin(1)
+	if err := l.begin(1); err != nil {
+		return nil, err
+	}
 	subject := b.api + "DIRECT.GET." + p.stream
-	if err := b.conn.PublishRequest(subject, l.reply(0), body); err != nil {
+	if err := b.conn.PublishRequest(subject, string(l.reply(0)), body); err != nil {
 		return nil, err
 	}
 	var got []record

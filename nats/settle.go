@@ -110,9 +110,6 @@ func (s *source) settle(ctx context.Context, c settling) error {
 	if err := ctx.Err(); err != nil {
 		return s.failure(c.op, classOf(ctx, err, false))
 	}
-	if !s.backend.conn.IsConnected() {
-		return s.failure(c.op, errNotConnected)
-	}
 	l, err := s.backend.lines.Get(ctx)
 	if err != nil {
 		return s.failure(c.op, classOf(ctx, err, false))
@@ -138,7 +135,7 @@ func (s *source) settle(ctx context.Context, c settling) error {
 // say says the words of a call from start on, as many as there are errs. The
 // server deals with them in order: its answer to the last stands for all.
 func (s *source) say(ctx context.Context, l *line, c settling, start int, errs []error) {
-	l.begin(len(errs))
+	unsent := l.begin(len(errs))
 	receipts := make([]*receipt, len(errs))
 	last := -1
 	for i := range errs {
@@ -148,19 +145,27 @@ func (s *source) say(ctx context.Context, l *line, c settling, start int, errs [
 	}
 	lost := false // what was sent before may not have left either
 	for i, r := range receipts {
-		if errs[i] != nil {
+		if errs[i] != nil || unsent != nil {
 			continue
 		}
-		var err error
-		if c.confirmed || i == last {
-			if err = s.backend.conn.PublishRequest(r.reply, l.reply(i), c.word(start+i)); err == nil {
-				l.asked(i)
-			}
-		} else {
-			err = s.backend.conn.Publish(r.reply, c.word(start+i))
+		var reply []byte
+		asks := c.confirmed || i == last
+		if asks {
+			reply = l.reply(i)
 		}
+		err := l.outbox.request(r.reply, reply, c.word(start+i))
 		if errs[i] = classOf(ctx, err, false); err != nil {
 			lost = true
+		} else if asks {
+			l.asked(i)
+		}
+	}
+	if unsent == nil {
+		unsent = l.send(ctx)
+	}
+	for i := range errs {
+		if errs[i] == nil {
+			errs[i] = classOf(ctx, unsent, false)
 		}
 	}
 	s.hear(ctx, l, c, receipts, errs, lost)

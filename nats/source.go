@@ -11,6 +11,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/alarm"
 )
 
 // A source is one member of a group. Members of a group share its consumer.
@@ -63,7 +64,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	}
 	b.known.Store(c.Topic, p)
 	s := &source{
-		backend: b, config: c, place: p, ended: make(chan struct{}), pulls: pulls{batch: maxPull, wait: min(block, c.Lease/share)},
+		backend: b, config: c, place: p, ended: make(chan struct{}), pulls: pulls{batch: maxPull, wait: min(block, c.Lease/share), overdue: alarm.New()},
 		next: b.next(p, p.consumer(c.Group)),
 	}
 	s.broken = b.conn.StatusChanged(natsgo.DISCONNECTED, natsgo.RECONNECTING, natsgo.CLOSED)

@@ -14,12 +14,13 @@ import (
 // all of it: then the client library delivers. A nil tap takes nothing.
 //
 // A message of JetStream has the subject that it was published to. Which inbox it
-// is for is told by the number of the subscription, and that by the first message
-// on a subject of the inbox, which passes.
+// is for is told by the number of the subscription, and that by what the client
+// library writes when it subscribes.
 type tap struct {
 	mu    sync.RWMutex
 	boxes map[string]*box // by what subjects begin with, up to the last dot
 	known map[int]*box    // by the number of the subscription
+	last  *outlet         // of the last connection
 }
 
 func newTap() *tap { return &tap{boxes: map[string]*box{}, known: map[int]*box{}} }
@@ -37,33 +38,45 @@ func (t *tap) remove(prefix string) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if b := t.boxes[prefix]; b != nil {
-			delete(t.known, b.sid)
+			t.forget(b)
 			delete(t.boxes, prefix)
 		}
 	}
 }
 
-// boxOf returns where a message belongs; nil if it is to pass.
-func (t *tap) boxOf(sid int, subject []byte) *box {
-	t.mu.RLock()
-	known := t.known[sid]
-	new := known == nil && t.boxes[string(inboxOf(subject))] != nil
-	t.mu.RUnlock()
-	if new {
-		t.learn(sid, subject)
+// mute notes that the server is about to be told to forget an inbox.
+func (t *tap) mute(prefix string) {
+	if t != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if b := t.boxes[prefix]; b != nil {
+			t.forget(b)
+		}
 	}
-	return known
 }
 
-func inboxOf(subject []byte) []byte { return subject[:bytes.LastIndexByte(subject, '.')+1] }
+func (t *tap) forget(b *box) {
+	delete(t.known, b.sid)
+	b.outlet.Store(nil)
+}
 
-func (t *tap) learn(sid int, subject []byte) {
+// heard notes that the server is being told of an inbox.
+func (t *tap) heard(prefix string, sid int, by *outlet) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if b := t.boxes[string(inboxOf(subject))]; b != nil {
-		delete(t.known, b.sid)
+	if b := t.boxes[prefix]; b != nil {
+		t.forget(b)
 		t.known[sid], b.sid = b, sid
+		b.outlet.Store(by)
 	}
+}
+
+// boxOf returns where the messages of a subscription belong; nil if they are to
+// pass.
+func (t *tap) boxOf(sid int) *box {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.known[sid]
 }
 
 // on puts the tap on a connection.
@@ -71,7 +84,21 @@ func (t *tap) on(conn net.Conn) net.Conn {
 	if t == nil {
 		return conn
 	}
-	return &tapped{Conn: conn, tap: t, memory: make([]byte, tapRoom)}
+	o := newOutlet(conn, t)
+	t.mu.Lock()
+	t.last = o
+	t.mu.Unlock()
+	return &tapped{outlet: o, memory: make([]byte, tapRoom)}
+}
+
+// isStraight reports whether calls may go straight to the connection there is.
+func (t *tap) isStraight() bool {
+	if t == nil {
+		return false
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.last != nil && t.last.isOpen()
 }
 
 const (
@@ -81,8 +108,7 @@ const (
 
 // A tapped connection is one with a tap. It is read by one goroutine at a time.
 type tapped struct {
-	net.Conn
-	tap    *tap
+	*outlet
 	memory []byte
 	here   []byte // read, and neither passed on nor taken: a part of memory
 	passes int    // bytes that pass, whatever they are
@@ -122,6 +148,12 @@ func (c *tapped) look() {
 		case c.blind:
 			c.passes = len(c.here)
 		case c.inLine, c.here[0] == 'I', c.here[0] == 'P', c.here[0] == '+', c.here[0] == '-': // all that the server says but messages
+			if end == 0 && !c.inLine && len(c.here) < large {
+				return // the rest of the line is still to come
+			}
+			if end > 0 && !c.inLine {
+				c.hears(c.here[:end])
+			}
 			c.inLine = end == 0
 			if c.passes = end; c.inLine {
 				c.passes = len(c.here)
@@ -151,7 +183,7 @@ func (c *tapped) message(line []byte) bool {
 		c.blind = true
 		return true
 	}
-	if f.box = c.tap.boxOf(f.sid, f.subject.of(line)); f.box == nil {
+	if f.box = c.tap.boxOf(f.sid); f.box == nil {
 		c.passes = f.len()
 		return false
 	}

@@ -40,23 +40,60 @@ func (p *Pool[T]) Get(ctx context.Context) (one T, err error) {
 			return one, ctx.Err()
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := len(p.idle)
-	switch {
-	case p.closed:
-		err = backend.ErrClosed
-	case n > 0:
-		one, p.idle = p.idle[n-1], p.idle[:n-1]
-	default:
-		one, err = p.create()
+	one, ok, err := p.take()
+	if !ok && err == nil {
+		if one, err = p.create(); err == nil {
+			err = p.lend(one)
+		}
 	}
 	if err != nil {
 		<-p.places
-		return one, err
+		var none T
+		return none, err
+	}
+	return one, nil
+}
+
+// Idle returns one that is here, if there is one. It waits for nothing.
+func (p *Pool[T]) Idle() (one T, ok bool) {
+	select {
+	case p.places <- struct{}{}:
+	default:
+		return one, false
+	}
+	one, ok, _ = p.take()
+	if !ok {
+		<-p.places
+	}
+	return one, ok
+}
+
+// take lends one that is here, if there is one.
+func (p *Pool[T]) take() (one T, ok bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return one, false, backend.ErrClosed
+	}
+	n := len(p.idle)
+	if n == 0 {
+		return one, false, nil
+	}
+	one, p.idle = p.idle[n-1], p.idle[:n-1]
+	p.lent[one] = struct{}{}
+	return one, true, nil
+}
+
+// lend notes that one was made.
+func (p *Pool[T]) lend(one T) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		p.errs = append(p.errs, p.free(one))
+		return backend.ErrClosed
 	}
 	p.lent[one] = struct{}{}
-	return one, nil
+	return nil
 }
 
 // Put takes one back.

@@ -1,0 +1,277 @@
+package nats
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/natstest"
+)
+
+// A drain takes what is written.
+type drain struct {
+	net.Conn
+	bytes.Buffer
+}
+
+func (d *drain) Write(p []byte) (int, error)    { return d.Buffer.Write(p) }
+func (*drain) SetWriteDeadline(time.Time) error { return nil }
+func (d *drain) Read([]byte) (int, error)       { return 0, io.EOF }
+func (*drain) Close() error                     { return nil }
+
+// open makes an outlet whose server has said what it has to.
+func open(conn net.Conn, t *tap) *outlet {
+	o := newOutlet(conn, t)
+	o.hears([]byte("INFO {\"max_payload\":1048576}\r\n"))
+	return o
+}
+
+// anUtterance is an operation of a client.
+func anUtterance(r *rand.Rand) string {
+	body := strings.Repeat("SUB x 1\r\n", r.IntN(5))
+	switch r.IntN(7) {
+	case 0:
+		return "PING\r\n"
+	case 1:
+		return "CONNECT {\"verbose\":false}\r\n"
+	case 2:
+		return fmt.Sprintf("SUB bus.a q%d %d\r\n", r.IntN(9), r.IntN(9))
+	case 3:
+		return fmt.Sprintf("UNSUB %d\r\n", r.IntN(9))
+	case 4:
+		return fmt.Sprintf("PUB bus.a %d\r\n%s\r\n", len(body), body)
+	case 5:
+		return fmt.Sprintf("PUB bus.a reply %d\r\n%s\r\n", len(body), body)
+	}
+	return fmt.Sprintf("HPUB bus.a %d %d\r\nNATS/1.0\r\n\r\n%s\r\n", 12, 12+len(body), body)
+}
+
+// What goes straight never comes into the middle of an operation of the client
+// library, wherever its writes end; and where they end between two it does go.
+func TestStraightComesBetweenOperations(t *testing.T) {
+	t.Parallel()
+	const ours = "PUB ours 0\r\n\r\n"
+	said, refused := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		d := &drain{}
+		o := open(d, newTap())
+		var want strings.Builder
+		for range 20 {
+			theirs := anUtterance(r)
+			for _, piece := range cut(r, theirs, 1<<r.IntN(10)) {
+				_, err := o.Write(piece)
+				require.NoError(t, err)
+				want.Write(piece)
+				theirs = theirs[len(piece):]
+				err = o.say(t.Context(), &net.Buffers{[]byte(ours)})
+				require.Equal(t, theirs == "", err == nil, "seed %d: %q is still to come", seed, theirs)
+				if err != nil {
+					require.ErrorIs(t, err, backend.ErrUnavailable)
+					refused++
+					continue
+				}
+				want.WriteString(ours)
+				said++
+			}
+		}
+		require.Equal(t, want.String(), d.String())
+	}
+	require.NotZero(t, said)
+	require.NotZero(t, refused)
+}
+
+// Who writes what is not known, such as TLS, is not followed any more: nobody goes
+// straight.
+func TestNobodyGoesStraightBesideTheUnknown(t *testing.T) {
+	t.Parallel()
+	for _, odd := range []string{"\x16\x03\x01\x02\n", "PUB a b\r\n", "PUB a -1\r\n", "SUB a x\r\n", "MSG a 1 0\r\n", "\r\n", "PING\n", strings.Repeat("a", lineMost+1)} {
+		d := &drain{}
+		o := open(d, newTap())
+		require.True(t, o.isOpen())
+		_, err := o.Write([]byte(odd))
+		require.NoError(t, err)
+		require.False(t, o.isOpen(), "%q", odd)
+		require.Error(t, o.say(t.Context(), &net.Buffers{[]byte("PING\r\n")}))
+		require.Equal(t, odd, d.String())
+	}
+}
+
+// An inbox is known to a server from the moment it is told of it, under the number
+// it is told, until it is told otherwise or the connection is closed.
+func TestOutletLearnsOfInboxes(t *testing.T) {
+	t.Parallel()
+	tp, in := newTap(), &inbox{prefix: inboxHere, box: newBox()}
+	in.tap = tp
+	tp.add(inboxHere, in.box)
+	first := open(&drain{}, tp)
+	for _, other := range []string{"SUB " + inboxHere + "0  1\r\n", "SUB " + inboxHere + "* group 2\r\n", "SUB _INBOX.there.*  3\r\n"} {
+		_, err := first.Write([]byte(other))
+		require.NoError(t, err)
+		require.Nil(t, in.outlet(), other)
+	}
+	_, err := first.Write([]byte("SUB " + inboxHere + "*  7\r\n"))
+	require.NoError(t, err)
+	require.Same(t, first, in.outlet())
+	require.Same(t, in.box, tp.boxOf(7))
+	require.NoError(t, first.Close())
+	require.Nil(t, in.outlet())
+	second := open(&drain{}, tp)
+	_, err = second.Write([]byte("SUB " + inboxHere + "*  7\r\n"))
+	require.NoError(t, err)
+	require.Same(t, second, in.outlet())
+	in.unsubscribe()
+	require.Nil(t, in.outlet())
+}
+
+// pipe returns both ends of a connection.
+func pipe(t *testing.T) (here, there net.Conn) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	here, err = net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	there, err = l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { here.Close(); there.Close() })
+	return here, there
+}
+
+// tooMuch is more than a connection takes that nobody reads.
+const tooMuch = 64 << 20
+
+// Where the connection takes no more, a call does not wait for it: the rest goes
+// out when it can, before anything else, and what the caller lent is its own again.
+func TestStraightLeavesWhatIsHeldUp(t *testing.T) {
+	t.Parallel()
+	here, there := pipe(t)
+	o := open(here, newTap())
+	lent := bytes.Repeat([]byte("x"), tooMuch)
+	require.NoError(t, o.say(t.Context(), &net.Buffers{[]byte("begin"), lent, []byte("end")}))
+	clear(lent)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	err := o.say(ctx, &net.Buffers{[]byte("PING\r\n")})
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	written := make(chan error, 1)
+	go func() {
+		_, err := o.Write([]byte("PING\r\n"))
+		written <- err
+	}()
+	want := "begin" + strings.Repeat("x", tooMuch) + "end" + "PING\r\n"
+	got := make([]byte, len(want))
+	_, err = io.ReadFull(there, got)
+	require.NoError(t, err)
+	require.True(t, want == string(got))
+	require.NoError(t, <-written)
+	require.NoError(t, o.say(t.Context(), &net.Buffers{[]byte("PING\r\n")}), "its time has no effect on the next")
+}
+
+// A connection that takes nothing for long is given up, as it ends in the middle of
+// something.
+func TestStraightGivesUpWhatTakesNothing(t *testing.T) {
+	t.Parallel()
+	here, _ := pipe(t)
+	o := open(here, newTap())
+	require.NoError(t, o.say(t.Context(), &net.Buffers{make([]byte, tooMuch)}))
+	select {
+	case <-o.gone:
+	case <-time.After(time.Minute):
+		t.Fatal("it is kept")
+	}
+	require.ErrorIs(t, o.say(t.Context(), &net.Buffers{[]byte("PING\r\n")}), backend.ErrUnavailable)
+}
+
+// The client library's writes keep their time, also where they wait for others.
+func TestLibraryWaitsForItsTurnInTime(t *testing.T) {
+	t.Parallel()
+	here, _ := pipe(t)
+	o := open(here, newTap())
+	require.NoError(t, o.SetWriteDeadline(time.Now().Add(time.Millisecond)))
+	o.turn <- struct{}{}
+	_, err := o.Write([]byte("PING\r\n"))
+	var late net.Error
+	require.ErrorAs(t, err, &late)
+	require.True(t, late.Timeout())
+	o.leave()
+	message := fmt.Appendf(nil, "PUB a %d\r\n%s\r\n", tooMuch, make([]byte, tooMuch))
+	require.NoError(t, o.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+	n, err := o.Write(message)
+	require.ErrorAs(t, err, &late)
+	require.True(t, late.Timeout())
+	require.NotZero(t, n)
+}
+
+// After the first call of each kind all that is published, received and settled
+// goes past the client library.
+func TestCallsGoStraight(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	work := func() {
+		s.publish(3)
+		ds := s.receive(3, 3)
+		require.NoError(t, s.member.(backend.Extender).Extend(t.Context(), ds))
+		require.NoError(t, s.member.Ack(t.Context(), ds))
+	}
+	require.True(t, backend.LimitsOf(s.Backend).Prompt)
+	work()
+	before := s.conn.Stats()
+	for range 10 {
+		work()
+	}
+	after := s.conn.Stats()
+	require.Equal(t, []uint64{before.OutMsgs, before.InMsgs}, []uint64{after.OutMsgs, after.InMsgs})
+}
+
+// A call that the client library holds up, as while it waits for a server to greet
+// it, is left when its context is done, and nothing of its messages is read any
+// more.
+func TestPublishLeavesTheLibrary(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	u, err := url.Parse(s.URL())
+	require.NoError(t, err)
+	b, err := Open(t.Context(), u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{typical()}))
+	s.Kill()
+	silent, err := net.Listen("tcp", u.Host)
+	require.NoError(t, err)
+	greeted, err := silent.Accept() // and says nothing, for which the library waits
+	require.NoError(t, err)
+	asked := make(chan struct{})
+	go func() {
+		b.conn.IsConnected()
+		close(asked)
+	}()
+	for _, topic := range []string{"orders", "new"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		m := typical()
+		m.Topic = topic
+		err := b.Publish(ctx, []*backend.Message{m})
+		clear(m.Payload)
+		cancel()
+		require.True(t, errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome), "%v", err)
+	}
+	select {
+	case <-asked:
+		t.Fatal("the library has held up nobody: the test shows nothing")
+	default:
+	}
+	require.NoError(t, silent.Close())
+	require.NoError(t, greeted.Close())
+	<-asked
+}
