@@ -62,6 +62,7 @@ func receiveAll(t *testing.T, from backend.Source, count int) (tokens []any, pay
 			payloads = append(payloads, weak.Make(&ds[i].Payload[0]))
 			headers = append(headers, weak.Make(unsafe.StringData(ds[i].Headers[0].Value)))
 		}
+		clear(ds) // as who has copied what it was lent
 	}
 	return tokens, payloads, headers
 }

@@ -22,14 +22,15 @@ import (
 // after half a second at most, nothing. So nothing is on its way between calls,
 // and nothing ages in a buffer where nobody keeps its lease.
 type pulls struct {
-	inbox  inbox
-	outbox outbox
+	heard   bool // there is an inbox
+	inbox   inbox
+	outbox  outbox
+	overdue *alarm.Alarm       // what the pull under way brings
+	lent    []backend.Delivery // what the last read brought
 
-	overdue *alarm.Alarm // what the pull under way brings
-	heard   bool         // there is one
-	sent    uint64       // pulls
-	behind  int          // what came last has so many new ones behind it
-	few     int          // so many pulls on end brought one message at most, and none was behind it
+	sent   uint64 // pulls
+	behind int    // what came last has so many new ones behind it
+	few    int    // so many pulls on end brought one message at most, and none was behind it
 
 	// What the consumer allows in one pull, as far as it has said so.
 	batch int
@@ -116,14 +117,15 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 			order.Batch = 1
 		}
 	}
-	ds, err := s.order(ctx, nil, order)
+	ds, err := s.order(ctx, s.pulls.lent[:0], order)
 	back := len(ds) > 0 && ds[len(ds)-1].Attempt > 1
 	if s.pulls.few++; len(ds) > 1 || back || len(ds) > 0 && s.pulls.behind > 0 {
 		s.pulls.few = 0
 	}
 	if err == nil && back && len(ds) == order.Batch && order.Batch < all {
-		return s.order(ctx, ds, pull{Batch: all - len(ds), NoWait: true})
+		ds, err = s.order(ctx, ds, pull{Batch: all - len(ds), NoWait: true})
 	}
+	s.pulls.lent = ds
 	return ds, err
 }
 

@@ -44,7 +44,7 @@ func (s *stage) receive(limit, want int) []backend.Delivery {
 	ds, err := s.member.Receive(s.Context(), limit)
 	require.NoError(s, err)
 	require.Len(s, ds, want, "attempts %v", attempts(ds))
-	return ds
+	return slices.Clone(ds) // it is lent
 }
 
 func attempts(ds []backend.Delivery) (all []int) {
