@@ -94,11 +94,13 @@ type stalling struct {
 	backend.Backend
 	once    sync.Once
 	release chan struct{}
-	started atomic.Int64
+	started sync.Map // by ID
 }
 
 func (s *stalling) Publish(ctx context.Context, msgs []*backend.Message) error {
-	s.started.Add(1)
+	for _, m := range msgs {
+		s.started.Store(m.ID, true)
+	}
 	<-s.release
 	return s.Backend.Publish(ctx, msgs)
 }
@@ -107,11 +109,14 @@ func (s *stalling) Unwrap() backend.Backend { return s.Backend }
 
 func (s *stalling) end() { s.once.Do(func() { close(s.release) }) }
 
-// waitFor returns when so many calls have begun.
-func (s *stalling) waitFor(n int64) {
-	for s.started.Load() < n {
-		time.Sleep(time.Millisecond)
+// waitFor reports whether the Publish of a message has begun, or does so soon.
+func (s *stalling) waitFor(id string, soon time.Duration) bool {
+	for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if _, ok := s.started.Load(id); ok {
+			return true
+		}
 	}
+	return false
 }
 
 // garbling is a backend that cannot read some of what it stores.

@@ -8,32 +8,36 @@ import (
 )
 
 // A Group gathers items and flushes them together: when there are max of them,
-// or a while after the first, or when it is told to. While one flush is under
+// or a while after the first, or when it is told to. While a flush is under
 // way the next batch gathers, so with no wait at all a busy Group still shares
 // its flushes. Its methods are safe for concurrent use and never block.
 //
-// Its goroutine comes with the first flush, stays a second for the next, as a
-// warm stack is worth more than a new one, and is gone after Wait. Who adds one
-// item at a time needs none of it: see Run.
+// Its goroutines, one for each flush that may be under way, come with the first
+// that needs them, stay a second for the next, as a warm stack is worth more than
+// a new one, and are gone after Wait. Who adds one item at a time needs none of
+// them: see Run.
 type Group[T any] struct {
-	flush func([]T)
-	loop  func() // run, kept so that starting it allocates nothing
-	max   int
-	wait  time.Duration
+	flush   func([]T)
+	loop    func() // run, kept so that starting it allocates nothing
+	max     int
+	wait    time.Duration
+	abreast int // flushes under way at once
 
 	mu      sync.Mutex
 	items   []T
-	spare   []T         // the memory of the batch before
+	spare   [][]T       // the memory of batches before
 	due     bool        // what is gathered is not to wait any longer
 	timer   *time.Timer // one for all batches
-	busy    bool        // run is under way
-	idle    bool        // and waits for more to do
-	taken   bool        // Run flushes
-	one     [1]T        // what it flushes
-	several bool        // the batch before had more than one item
+	flushes int         // under way
+	flushed int         // items in them
+	fenced  bool        // no other begins beside them
+	several bool        // the batch before had more than one item, or could have had
+	runs    int         // goroutines
+	coming  int         // of them, about to take a batch
+	idle    int         // of them, waiting for more to do
 	more    chan struct{}
 	ends    int        // calls of Wait: run is not to stay
-	quiet   *sync.Cond // busy has ended
+	quiet   *sync.Cond // a run or a Run has ended
 }
 
 // stay is how long run waits for more to do.
@@ -43,9 +47,17 @@ const stay = time.Second
 // items, no later than wait after the first of them was added. What flush is
 // given it must not keep.
 func New[T any](max int, wait time.Duration, flush func([]T)) *Group[T] {
-	g := &Group[T]{flush: flush, max: max, wait: wait}
+	return NewAbreast(1, max, wait, flush)
+}
+
+// NewAbreast is New with up to n calls of flush at a time. Whoever waits for one is
+// then not idle meanwhile, but batches are smaller: so a flush begins beside
+// others only when as many items have gathered as each of those has, and one that
+// others may follow leaves them their share.
+func NewAbreast[T any](n, max int, wait time.Duration, flush func([]T)) *Group[T] {
+	g := &Group[T]{flush: flush, max: max, wait: wait, abreast: n}
 	g.loop = g.run
-	g.more = make(chan struct{}, 1)
+	g.more = make(chan struct{}, n)
 	g.quiet = sync.NewCond(&g.mu)
 	return g
 }
@@ -65,35 +77,36 @@ func (g *Group[T]) Add(item T) {
 	}
 }
 
-// Run flushes item at once, alone and in the caller's goroutine, unless a flush is
-// under way, something is gathered, or the last batch was shared; it reports
-// whether it did. So whoever comes when there is nobody to share with pays for no
-// goroutine, and those who are many go on sharing.
+// Run flushes item at once, alone and in the caller's goroutine, unless it would
+// have to wait for a flush that is under way, something is gathered, or the last
+// batch was shared; it reports whether it did. So whoever comes when there is
+// nobody to share with pays for no goroutine, and those who are many go on sharing.
 func (g *Group[T]) Run(item T) bool {
-	if !g.enter(item) {
+	batch := g.enter(item)
+	if batch == nil {
 		return false
 	}
-	defer g.exit()
-	g.flush(g.one[:])
+	defer g.exit(batch)
+	g.flush(batch)
 	return true
 }
 
-func (g *Group[T]) enter(item T) bool {
+func (g *Group[T]) enter(item T) []T {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.taken || g.busy && !g.idle || len(g.items) > 0 || g.several || g.ends > 0 {
-		return false
+	if !g.may(1) || len(g.items) > 0 || g.several || g.ends > 0 {
+		return nil
 	}
-	g.taken, g.one[0] = true, item
-	return true
+	g.flushes++
+	g.flushed++
+	return append(g.memory(), item)
 }
 
 // exit lets others go on, who have come meanwhile.
-func (g *Group[T]) exit() {
+func (g *Group[T]) exit(batch []T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var none T
-	g.taken, g.one[0] = false, none
+	g.end(batch)
 	if g.due {
 		g.start()
 	}
@@ -109,20 +122,37 @@ func (g *Group[T]) Flush() {
 	}
 }
 
+// Fence keeps what is added from now on behind the flushes under way: none begins
+// beside them.
+func (g *Group[T]) Fence() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fenced = g.flushes > 0
+}
+
+// may reports whether a flush of n items may begin.
+func (g *Group[T]) may(n int) bool {
+	return g.flushes == 0 || !g.fenced && g.flushes < g.abreast && n*g.flushes >= g.flushed
+}
+
+// start sees to it that somebody takes what is gathered, now or when a flush has
+// ended.
 func (g *Group[T]) start() {
 	g.due = true
 	switch {
-	case g.taken: // exit starts it
-	case !g.busy:
-		g.busy = true
-		go g.loop()
-	case g.idle:
+	case g.coming > 0 || !g.may(len(g.items)):
+	case g.idle > 0:
 		g.wake()
+	default:
+		g.runs++
+		g.coming++
+		go g.loop()
 	}
 }
 
 func (g *Group[T]) wake() {
-	g.idle = false
+	g.idle--
+	g.coming++
 	g.more <- struct{}{}
 }
 
@@ -132,10 +162,11 @@ func (g *Group[T]) Wait() {
 	defer g.mu.Unlock()
 	g.ends++
 	defer func() { g.ends-- }()
-	for g.busy || g.taken || len(g.items) > 0 {
+	for g.runs > 0 || g.flushes > 0 || len(g.items) > 0 {
 		if len(g.items) > 0 {
 			g.start()
-		} else if g.idle {
+		}
+		for g.idle > 0 {
 			g.wake()
 		}
 		g.quiet.Wait()
@@ -170,56 +201,91 @@ func (g *Group[T]) run() {
 			}
 		default:
 			g.flush(batch)
-			g.giveBack(batch)
+			g.next(batch)
 		}
 	}
 }
 
-// take returns the next batch; nil if there is none, and then whether to stop.
+// take returns the next batch; nil if none may be flushed, and then whether to
+// stop.
 func (g *Group[T]) take() (batch []T, stop bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.taken || !g.due || len(g.items) == 0 {
-		g.due = g.taken && g.due // then exit comes back to it
-		g.idle = g.ends == 0
-		if !g.idle {
-			g.end()
+	g.coming--
+	if !g.due || len(g.items) == 0 || !g.may(len(g.items)) {
+		g.due = g.due && len(g.items) > 0 // then who flushes comes back to it
+		if g.ends > 0 {
+			g.stop()
+			return nil, true
 		}
-		return nil, !g.idle
+		g.idle++
+		return nil, false
 	}
-	n := min(len(g.items), g.max)
-	g.several = n > 1
+	g.several = len(g.items) > 1
+	n := g.share()
 	batch = g.items[:n:n]
-	g.items = append(g.spare[:0], g.items[n:]...)
-	g.spare = nil
-	g.due = g.wait == 0 || len(g.items) >= g.max
-	if !g.due && len(g.items) > 0 {
+	g.items = append(g.memory(), g.items[n:]...)
+	g.flushes++
+	g.flushed += n
+	g.due = len(g.items) > 0 && (g.wait == 0 || len(g.items) >= g.max)
+	if g.due {
+		g.start()
+	} else if len(g.items) > 0 {
 		g.timer.Reset(g.wait)
 	}
 	return batch, false
+}
+
+// share is how many items the next batch gets.
+func (g *Group[T]) share() int {
+	n := len(g.items)
+	if g.flushes+1 < g.abreast {
+		n = max((n+g.flushed)/g.abreast, 1)
+	}
+	return min(n, len(g.items), g.max)
+}
+
+// memory returns that of a batch before, or none.
+func (g *Group[T]) memory() []T {
+	last := len(g.spare) - 1
+	if last < 0 {
+		return nil
+	}
+	m := g.spare[last]
+	g.spare = g.spare[:last]
+	return m
+}
+
+// next ends a flush of run, which is about to take another batch.
+func (g *Group[T]) next(batch []T) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.end(batch)
+	g.coming++
+}
+
+// end ends a flush, and keeps the memory of its batch for a later one.
+func (g *Group[T]) end(batch []T) {
+	g.flushes--
+	g.flushed -= len(batch)
+	g.fenced = g.fenced && g.flushes > 0
+	clear(batch)
+	g.spare = append(g.spare, batch[:0])
 }
 
 // leave ends run unless it was woken just now.
 func (g *Group[T]) leave() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.idle {
+	if g.idle == 0 {
 		return false
 	}
-	g.idle = false
-	g.end()
+	g.idle--
+	g.stop()
 	return true
 }
 
-func (g *Group[T]) end() {
-	g.busy = false
+func (g *Group[T]) stop() {
+	g.runs--
 	g.quiet.Broadcast()
-}
-
-// giveBack keeps the memory of a flushed batch for a later one.
-func (g *Group[T]) giveBack(batch []T) {
-	clear(batch)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.spare = batch[:0]
 }

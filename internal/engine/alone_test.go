@@ -57,8 +57,8 @@ func one(id string) []*backend.Message {
 	return []*backend.Message{{Topic: "t", ID: id, Payload: []byte(id)}}
 }
 
-// Who publishes alone writes itself: what it lends is not copied. Those who come
-// meanwhile share a call.
+// Who publishes alone writes itself: what it lends is not copied. So does a second
+// beside it; those who come meanwhile share a call.
 func TestWritesItself(t *testing.T) {
 	onPrompt(t, Options{PublishTimeout: time.Minute}, time.Second, func(t *testing.T, e *Engine, p *prompt) {
 		ms := one("a")
@@ -69,12 +69,12 @@ func TestWritesItself(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 5 {
 			wg.Go(func() { require.NoError(t, e.Publish(t.Context(), one(fmt.Sprint(i)))) })
-			synctest.Wait()
+			time.Sleep(time.Millisecond)
 		}
 		start := time.Now()
 		wg.Wait()
-		require.Equal(t, 2*time.Second, time.Since(start))
-		require.Equal(t, []int{1, 1, 4}, p.sizes)
+		require.Equal(t, 2*time.Second, time.Since(start)+5*time.Millisecond)
+		require.Equal(t, []int{1, 1, 1, 3}, p.sizes)
 	})
 }
 

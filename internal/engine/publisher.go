@@ -13,15 +13,16 @@ import (
 	"github.com/seed41896749/eventbus/internal/batch"
 )
 
-// A publisher is the one writer of a bus: concurrent calls, of any topics, share
+// A publisher writes for a bus: concurrent calls, of any topics, share
 // calls to the backend. What was certainly not stored it repeats, within the
 // time its caller has; an unknown outcome only where Once makes that safe.
 //
-// Who comes when nobody writes, writes itself, if the backend returns promptly
-// when it is told to: a hand-over to a goroutine and back costs more than the rest
-// of a call (docs/PERFORMANCE.md). One goroutine writes for those who come
-// meanwhile. Where the backend waits for nothing everybody writes, at once, and the
-// one writer has only what is repeated.
+// Two of its calls to the backend may be under way: while the broker works on one
+// there is time to make the other. Who comes when nobody waits, writes itself, if the
+// backend returns promptly when it is told to: a hand-over to a goroutine and back
+// costs more than the rest of a call (docs/PERFORMANCE.md). Goroutines write for
+// those who come meanwhile. Where the backend waits for nothing everybody writes,
+// at once, and the writers have only what is repeated.
 type publisher struct {
 	backend   backend.Backend
 	limits    backend.Limits
@@ -30,18 +31,14 @@ type publisher struct {
 	timeout   time.Duration // of one call; 0: none
 	pending   pending
 	queue     *batch.Group[*call]
-	calls     sync.Pool         // not of the package: a call's channel and timer belong to its bus's synctest bubble
-	messages  []backend.Message // of the flush under way, reused by the next
-	pointers  []*backend.Message
-	payloads  arena
-	errs      []error
-	calling   sharedCtx // for the backend
-	owns      sharedCtx // the same, of callers that write themselves
+	calls     sync.Pool    // not of the package: a call's channel and timer belong to its bus's synctest bubble
+	writers   chan *writer // those that are free
 	done      context.Context
 	stop      context.CancelCauseFunc // fails what waits
 }
 
 const (
+	writersPerBus    = 2
 	callsPerFlush    = 1024
 	messagesPerWrite = 1000
 	bytesPerWrite    = 8 << 20
@@ -54,8 +51,12 @@ func newPublisher(b backend.Backend, o Options) *publisher {
 	}
 	p.pending.init(o)
 	p.calls.New = func() any { return &call{ended: make(chan struct{}, 1)} }
-	p.queue = batch.New(callsPerFlush, 0, p.flush)
+	p.queue = batch.NewAbreast(writersPerBus, callsPerFlush, 0, p.flush)
 	p.done, p.stop = context.WithCancelCause(context.Background())
+	p.writers = make(chan *writer, writersPerBus)
+	for range writersPerBus {
+		p.writers <- &writer{publisher: p}
+	}
 	return p
 }
 
@@ -133,6 +134,7 @@ func (p *publisher) newCall(msgs []*backend.Message, since time.Time) *call {
 func (p *publisher) await(ctx context.Context, c *call) error {
 	reason := p.awaitEnd(ctx, c)
 	if reason != nil && c.leave() {
+		p.queue.Fence() // what this caller publishes next is not to overtake what it leaves
 		return c.outcome(reason)
 	}
 	return p.recycle(c)
@@ -192,83 +194,11 @@ func all(n int, err error) error {
 	return errs
 }
 
-// flush writes what the calls still want stored. It is the only writer.
+// flush writes what the calls still want stored.
 func (p *publisher) flush(batch []*call) {
-	p.messages, p.pointers = p.messages[:0], p.pointers[:0]
-	for _, c := range batch {
-		p.gather(c)
-	}
-	for i := range p.messages {
-		p.pointers = append(p.pointers, &p.messages[i])
-	}
-	written, errs := p.pointers, p.write(batch[0].own)
-	for _, c := range batch {
-		n := p.conclude(c, written, errs)
-		written, errs = written[n:], errs[n:]
-	}
-	clear(p.messages)
-	clear(p.pointers)
-	clear(p.errs)
-	p.payloads.empty()
-}
-
-// gather copies what is to be written: messages, since a backend fills them in,
-// and payloads, since a caller may leave and change them; but not one that writes
-// itself.
-func (p *publisher) gather(c *call) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.writing = !c.left
-	if c.left {
-		return
-	}
-	for i, m := range c.msgs {
-		switch {
-		case c.states[i] != waiting:
-		case c.own != nil:
-			p.messages = append(p.messages, *m)
-		default:
-			p.copyMessage(m)
-		}
-	}
-}
-
-func (p *publisher) copyMessage(m *backend.Message) {
-	n := len(p.messages)
-	p.messages = append(p.messages, *m)
-	p.messages[n].Payload = p.payloads.copy(m.Payload)
-}
-
-// write stores p.pointers in as few calls as the limits allow and returns one
-// error for each. With own, the context of a caller that writes itself, it ends
-// with that.
-func (p *publisher) write(own context.Context) []error {
-	p.errs = p.errs[:0]
-	for rest := p.pointers; len(rest) > 0; {
-		n := p.portion(rest)
-		err := p.writeSome(own, rest[:n:n])
-		for i := range n {
-			p.errs = append(p.errs, backend.ErrorAt(err, i))
-		}
-		rest = rest[n:]
-	}
-	return p.errs
-}
-
-func (p *publisher) writeSome(own context.Context, msgs []*backend.Message) error {
-	if own == nil {
-		return p.backend.Publish(p.calling.get(p.done, p.timeout), msgs)
-	}
-	if err := own.Err(); err != nil {
-		return notSent(err)
-	}
-	timeout := p.timeout - p.timeout/8 // as it may last an eighth longer
-	if own.Done() == nil {
-		return p.backend.Publish(p.owns.get(p.done, timeout), msgs)
-	}
-	ctx, release := p.owns.endingWith(own, p.done, timeout)
-	defer release()
-	return p.backend.Publish(ctx, msgs)
+	w := <-p.writers
+	defer func() { p.writers <- w }()
+	w.flush(batch)
 }
 
 // portion is how many of msgs fit in one call.
@@ -381,7 +311,10 @@ func (p *publisher) close(ctx context.Context) error {
 	err := p.pending.wait(ctx)
 	p.stop(backend.ErrClosed)
 	p.queue.Wait()
-	p.calling.end()
-	p.owns.end()
+	for range writersPerBus {
+		w := <-p.writers
+		w.end()
+		p.writers <- w
+	}
 	return err
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -23,5 +24,22 @@ func TestUnknownOutcomeIsNotForgotten(t *testing.T) {
 		err = r.Publish(r.Context(), []*backend.Message{{Topic: "t", ID: "x", Once: true}})
 		require.ErrorIs(r, err, backend.ErrUnknownOutcome)
 		r.wire.fail("publish", nil)
+	})
+}
+
+// What a caller publishes after it has left a call is not stored before what it left:
+// another call to the backend could overtake the one under way.
+func TestLeavesInOrder(t *testing.T) {
+	inBubble(t, Options{PublishTimeout: time.Minute}, func(r *rig) {
+		r.wire.delay("publish", 10*time.Second)
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		err := r.Publish(ctx, []*backend.Message{{Topic: "t", ID: "left"}})
+		require.ErrorIs(r, err, backend.ErrUnknownOutcome)
+		r.wire.delay("publish", 0)
+		r.publish("next")
+		require.Equal(r, 10*time.Second, r.at())
+		calls := r.wire.of("publish")
+		require.Len(r, calls, 2)
 	})
 }
