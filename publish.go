@@ -1,6 +1,7 @@
 package eventbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,6 +153,9 @@ func (e *Event) check(i int) error {
 		return &FieldError{Field: fmt.Sprintf("events[%d]", i), Reason: "is nil"}
 	}
 	err := e.checkFields()
+	if err == nil {
+		return nil
+	}
 	if f, ok := errors.AsType[*FieldError](err); ok {
 		f.Field = fmt.Sprintf("events[%d].%s", i, f.Field)
 	}
@@ -162,22 +166,29 @@ func (e *Event) checkFields() error {
 	if len(e.Payload) > MaxPayload {
 		return tooLarge("Payload", len(e.Payload), MaxPayload, "bytes")
 	}
-	for _, f := range [...]struct{ name, value string }{
-		{"ID", e.ID},
-		{"Key", e.Key},
-		{"Type", e.Type},
-		{"Source", e.Source},
-		{"Subject", e.Subject},
-		{"ContentType", e.ContentType},
-	} {
-		if len(f.value) > maxText {
-			return tooLarge(f.name, len(f.value), maxText, "bytes")
-		}
-		if err := checkText(f.name, f.value); err != nil {
-			return err
-		}
+	return cmp.Or(
+		checkAttribute("ID", e.ID),
+		checkAttribute("Key", e.Key),
+		checkAttribute("Type", e.Type),
+		checkAttribute("Source", e.Source),
+		checkAttribute("Subject", e.Subject),
+		checkAttribute("ContentType", e.ContentType),
+		checkHeaders(e.Headers),
+	)
+}
+
+func checkAttribute(name, value string) error {
+	if value == "" { // most are
+		return nil
 	}
-	return checkHeaders(e.Headers)
+	return checkLength(name, value)
+}
+
+func checkLength(name, value string) error {
+	if len(value) > maxText {
+		return tooLarge(name, len(value), maxText, "bytes")
+	}
+	return checkText(name, value)
 }
 
 func tooLarge(field string, n, most int, unit string) error {

@@ -1,8 +1,6 @@
 package eventbus
 
 import (
-	"bytes"
-	"encoding/hex"
 	"strings"
 	"time"
 
@@ -47,12 +45,15 @@ func (s *second) appendTime(to []byte, t time.Time) []byte {
 	}
 	to = append(to, s.text[:]...)
 	if nanos := t.Nanosecond(); nanos > 0 {
-		digits := [10]byte{'.'}
+		digits, n := [10]byte{'.'}, 10
 		for i := 9; i > 0; i-- {
 			digits[i] = '0' + byte(nanos%10)
 			nanos /= 10
 		}
-		to = append(to, bytes.TrimRight(digits[:], "0")...)
+		for digits[n-1] == '0' {
+			n--
+		}
+		to = append(to, digits[:n]...)
 	}
 	return append(to, 'Z')
 }
@@ -72,12 +73,10 @@ func (s *sheet) text(p []byte) string {
 
 // encodeID writes id as its usual text.
 func encodeID(to []byte, id uuid.UUID) {
-	at := 0
-	for _, part := range [...][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
-		if at > 0 {
-			to[at] = '-'
-			at++
-		}
-		at += hex.Encode(to[at:], part)
+	const digits = "0123456789abcdef"
+	_ = to[uuidLen-1]
+	for i, at := range [...]uint8{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34} {
+		to[at], to[at+1] = digits[id[i]>>4], digits[id[i]&15]
 	}
+	to[8], to[13], to[18], to[23] = '-', '-', '-', '-'
 }
