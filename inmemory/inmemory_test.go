@@ -491,3 +491,53 @@ func TestContentIsKept(t *testing.T) {
 		}
 	}
 }
+
+// Who keeps a part of one message keeps no more than an arena of each kind alive.
+func TestWhatIsKeptKeepsLittle(t *testing.T) {
+	const rounds, messages, size = 200, 128, 4 << 10
+	text := strings.Repeat("x", size)
+	for _, kind := range []struct {
+		name string
+		m    backend.Message
+		part func(d *backend.Delivery) any
+	}{
+		{"payload", backend.Message{Payload: []byte(text)}, func(d *backend.Delivery) any { return d.Payload }},
+		{"text", backend.Message{ID: "1", Headers: backend.Headers{{Name: "n", Value: text}}}, func(d *backend.Delivery) any { return d.ID }},
+		{"headers", backend.Message{Headers: make(backend.Headers, size/32)}, func(d *backend.Delivery) any { return d.Headers }},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			b := open(t, inmemory.Options{})
+			src := attach(t, b, "billing")
+			inUse := func() int {
+				runtime.GC()
+				runtime.GC() // what a pool has is gone after two
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return int(m.HeapAlloc)
+			}
+			msgs := make([]*backend.Message, messages)
+			for i := range msgs {
+				m := kind.m
+				m.Topic = "orders"
+				msgs[i] = &m
+			}
+			before := inUse()
+			var kept []any
+			for range rounds {
+				if err := b.Publish(t.Context(), msgs); err != nil {
+					t.Fatal(err)
+				}
+				ds := receive(t, src, messages)
+				kept = append(kept, kind.part(&ds[0]))
+				if err := src.Ack(t.Context(), ds); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if each := (inUse() - before) / len(kept); each > 80<<10 {
+				t.Errorf("%d bytes are alive for each that is kept", each)
+			}
+			runtime.KeepAlive(kept)
+			runtime.KeepAlive(b)
+		})
+	}
+}

@@ -10,7 +10,7 @@ import (
 const (
 	pageSize = 128      // messages
 	large    = 4 << 10  // payloads that are larger are kept, and handed out, on their own
-	arena    = 64 << 10 // bytes: a receiver that keeps a payload keeps no more alive, and no page that is unused has more of a kind
+	arena    = 64 << 10 // bytes of a kind that share memory, and that an unused page keeps
 )
 
 // A page has messages of neighbouring offsets. But for large payloads there is no
@@ -40,6 +40,13 @@ type record struct {
 
 // A place is between two messages of a page.
 type place struct{ payload, text, length, large int }
+
+// near reports whether what is between two places is no more than an arena of each
+// kind: a receiver that keeps a part of it keeps it all.
+func (p place) near(to place) bool {
+	const header = 32 / 2 // bytes of one of its two lengths
+	return max(to.payload-p.payload, to.text-p.text, (to.length-p.length)*header) <= arena
+}
 
 func (p *page) at(offset uint64) *record { return &p.records[offset%pageSize] }
 
@@ -107,7 +114,7 @@ func (p *page) read(offset uint64, n int, message func(i int) *backend.Message) 
 	records = records[:min(n, len(records))]
 	from := p.begin(offset)
 	for i := range records {
-		if i > 0 && records[i].end.payload-from.payload > arena {
+		if i > 0 && !from.near(records[i].end) {
 			records = records[:i]
 			break
 		}
