@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A group is what its members have to settle: what was never handed out, from the
@@ -46,14 +47,14 @@ func (g *group) unsettled() int64 { return g.lag() + int64(g.queue.len) }
 
 // take hands out up to limit messages for one lease: first what came back and is
 // due, then what is new. Large payloads are still the log's.
-func (g *group) take(limit int, lease time.Duration) []backend.Delivery {
+func (g *group) take(loan *slab.Loan, limit int, lease time.Duration) []backend.Delivery {
 	now := g.topic.clock.now()
 	back := g.takeBack(limit, now)
 	n := len(back) + int(min(int64(limit-len(back)), g.lag()))
 	if n == 0 {
 		return nil
 	}
-	ds, receipts := make([]backend.Delivery, n), make([]receipt, n)
+	ds, receipts := loan.Lend(loan.Take(n)[:n]), make([]receipt, n)
 	until := after(now, lease)
 	for i := range ds {
 		var e *entry
@@ -64,7 +65,8 @@ func (g *group) take(limit int, lease time.Duration) []backend.Delivery {
 		}
 		g.lease(e, until)
 		receipts[i] = receipt{g, e.offset, e.handout}
-		ds[i].Topic, ds[i].Attempt, ds[i].Token = g.topic.name, e.attempt, &receipts[i]
+		ds[i] = backend.Delivery{Attempt: e.attempt, Token: &receipts[i]}
+		ds[i].Topic = g.topic.name
 	}
 	for i := 0; i < n; {
 		i += g.topic.log.read(receipts[i].offset, neighbours(receipts[i:]), func(j int) *backend.Message { return &ds[i+j].Message })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A source is one member of a group.
@@ -15,6 +16,7 @@ type source struct {
 	lease time.Duration
 	err   error         // why it ended; guarded by the topic's mutex
 	done  chan struct{} // closed when it ended
+	loan  slab.Loan     // of what the last read brought
 }
 
 var (
@@ -48,6 +50,7 @@ func (s *source) await(ctx context.Context, limit int) ([]backend.Delivery, erro
 	g := s.group
 	g.topic.mu.Lock()
 	defer g.topic.mu.Unlock()
+	s.loan.Return()
 	for {
 		err := ctx.Err()
 		if s.err != nil {
@@ -57,7 +60,7 @@ func (s *source) await(ctx context.Context, limit int) ([]backend.Delivery, erro
 			g.alert(g.topic.clock.now())
 			return nil, err
 		}
-		if ds := g.take(limit, s.lease); ds != nil {
+		if ds := g.take(&s.loan, limit, s.lease); ds != nil {
 			return ds, nil
 		}
 		s.wait(ctx)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/alarm"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // Pulls are what a source asks for messages with.
@@ -25,8 +26,8 @@ type pulls struct {
 	heard   bool // there is an inbox
 	inbox   inbox
 	outbox  outbox
-	overdue *alarm.Alarm       // what the pull under way brings
-	lent    []backend.Delivery // what the last read brought
+	overdue *alarm.Alarm // what the pull under way brings
+	loan    slab.Loan    // of what the last read brought
 
 	sent   uint64 // pulls
 	behind int    // what came last has so many new ones behind it
@@ -65,6 +66,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	if limit <= 0 || ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	s.pulls.loan.Return()
 	ds, err := s.receive(ctx, limit)
 	s.failed = err != nil
 	if err != nil && errors.Is(err, ctx.Err()) {
@@ -117,7 +119,7 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 			order.Batch = 1
 		}
 	}
-	ds, err := s.order(ctx, s.pulls.lent[:0], order)
+	ds, err := s.order(ctx, nil, order)
 	back := len(ds) > 0 && ds[len(ds)-1].Attempt > 1
 	if s.pulls.few++; len(ds) > 1 || back || len(ds) > 0 && s.pulls.behind > 0 {
 		s.pulls.few = 0
@@ -125,7 +127,6 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 	if err == nil && back && len(ds) == order.Batch && order.Batch < all {
 		ds, err = s.order(ctx, ds, pull{Batch: all - len(ds), NoWait: true})
 	}
-	s.pulls.lent = ds
 	return ds, err
 }
 

@@ -50,8 +50,10 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []arrival, most int, ask
 	}
 	last, _ := metaOf(msgs[len(msgs)-1].reply)
 	s.pulls.behind = last.pending()
-	if len(ds)+len(msgs) > cap(ds) {
-		ds = slices.Grow(ds, max(len(msgs), min(most-len(ds), len(msgs)+s.pulls.behind)))
+	if room := max(len(msgs), min(most-len(ds), len(msgs)+s.pulls.behind)); ds == nil {
+		ds = s.pulls.loan.Take(room)
+	} else if len(ds)+len(msgs) > cap(ds) {
+		ds = slices.Grow(ds, room)
 	}
 	receipts := make([]receipt, len(msgs))
 	until := instant(asked.Add(s.config.Lease))
@@ -69,7 +71,7 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []arrival, most int, ask
 		}
 		d.Err = err
 	}
-	return ds
+	return s.pulls.loan.Lend(ds)
 }
 
 // A meta is what a reply subject tells:

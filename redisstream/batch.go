@@ -2,7 +2,6 @@ package redisstream
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -23,7 +22,7 @@ const noReceipt = -1
 type batch struct {
 	reply   reply
 	entries []entry
-	ds      []backend.Delivery // lent to who receives, until the next read
+	loan    slab.Loan // to who receives
 }
 
 // An entry lies in the reply.
@@ -135,11 +134,11 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 	for i := range b.entries {
 		b.entries[i].expect(&mem)
 	}
-	b.ds = slices.Grow(b.ds[:0], len(b.entries))[:len(b.entries)]
+	ds := b.loan.Lend(b.loan.Take(len(b.entries))[:len(b.entries)])
 	receipts := make([]receipt, len(b.entries))
 	var position [positionLen]byte
 	for i := range b.entries {
-		e, d := &b.entries[i], &b.ds[i]
+		e, d := &b.entries[i], &ds[i]
 		receipts[i].source = s
 		receipts[i].attempt.Store(int64(e.attempt))
 		*d = backend.Delivery{Attempt: e.attempt, Token: &receipts[i]}
@@ -148,7 +147,7 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 	}
 	clear(b.entries) // they keep what they lie in alive
 	b.reply = reply{}
-	return b.ds
+	return ds
 }
 
 // expect announces to mem what will be taken of it.

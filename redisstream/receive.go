@@ -24,6 +24,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	if limit <= 0 || ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	s.batch.loan.Return()
 	ds, err := s.receive(ctx, limit)
 	s.failed = err != nil
 	return ds, s.failure("receive", err)
