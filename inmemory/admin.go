@@ -81,9 +81,9 @@ func (b *Backend) ResetGroup(_ context.Context, topic, name string, start backen
 
 const forgetAtOnce = 1024 // marks: what one Maintain may hold the topic up for
 
-// Maintain forgets the IDs whose Once window has passed, and what an empty topic
-// has ready for the next messages. Nothing else needs work on the side: trimming is
-// done by the Ack that allows it.
+// Maintain forgets the IDs whose Once window has passed, and lets go of memory that
+// a topic has ready, or still has of messages that were trimmed. Nothing else needs
+// work on the side: trimming is done by the Ack that allows it.
 func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
 	err = b.visit("maintain", topic, name, func(g *group) error {
 		g.topic.log.rest()

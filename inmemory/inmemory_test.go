@@ -59,6 +59,15 @@ func receive(t testing.TB, s backend.Source, n int) []backend.Delivery {
 	return own
 }
 
+// inUse is the bytes of what is not garbage.
+func inUse() int {
+	runtime.GC()
+	runtime.GC() // what a pool has is gone after two
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
 func ids(ds []backend.Delivery) (ids []string) {
 	for i := range ds {
 		ids = append(ids, ds[i].ID)
@@ -418,13 +427,6 @@ func TestIdleTopicsKeepLittle(t *testing.T) {
 	const topics, messages = 200, 64
 	b := open(t, inmemory.Options{})
 	payload := make([]byte, 1<<10)
-	inUse := func() int64 {
-		runtime.GC()
-		runtime.GC() // what a pool has is gone after two
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	before := inUse()
 	for i := range topics {
 		topic := fmt.Sprint("topic", i)
@@ -457,6 +459,71 @@ func TestIdleTopicsKeepLittle(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
+// A topic that has one message left keeps little of those that were settled, once it
+// was maintained.
+func TestWhatWasSettledKeepsLittle(t *testing.T) {
+	const topics, messages = 100, 120
+	b := open(t, inmemory.Options{})
+	payload := make([]byte, 4<<10)
+	before := inUse()
+	for i := range topics {
+		topic := fmt.Sprint("topic", i)
+		src, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: "billing", Lease: time.Minute, MaxInFlight: messages})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range messages {
+			if err := b.Publish(t.Context(), []*backend.Message{{Topic: topic, Payload: payload}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := src.Ack(t.Context(), receive(t, src, messages)[:messages-1]); err != nil {
+			t.Fatal(err)
+		}
+		if err := src.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Maintain(t.Context(), topic, "billing"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept := (inUse() - before) / topics; kept > 64<<10 {
+		t.Errorf("a topic with one message keeps %d bytes", kept)
+	} else {
+		t.Logf("a topic with one message keeps %d bytes", kept)
+	}
+	runtime.KeepAlive(b)
+}
+
+// Topics in which little happens keep little, also beside one in which much does.
+func TestSlowTopicsKeepLittle(t *testing.T) {
+	const topics, messages = 200, 128
+	b := open(t, inmemory.Options{})
+	src := attach(t, b, "billing")
+	msgs := make([]*backend.Message, messages)
+	for i := range msgs {
+		msgs[i] = &backend.Message{Topic: "orders", ID: strings.Repeat("x", 300), Payload: make([]byte, 500)}
+	}
+	before := inUse()
+	for i := range topics {
+		if err := b.Publish(t.Context(), msgs); err != nil {
+			t.Fatal(err)
+		}
+		if err := src.Ack(t.Context(), receive(t, src, messages)); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Publish(t.Context(), []*backend.Message{{Topic: fmt.Sprint("slow", i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept := (inUse() - before) / topics; kept > 24<<10 {
+		t.Errorf("a topic with one message keeps %d bytes", kept)
+	} else {
+		t.Logf("a topic with one message keeps %d bytes", kept)
+	}
+	runtime.KeepAlive(b)
+}
+
 // What is read is what was stored, whatever its neighbours are and whether or not
 // its memory was used before.
 func TestContentIsKept(t *testing.T) {
@@ -470,7 +537,7 @@ func TestContentIsKept(t *testing.T) {
 	for range 30 {
 		var published []*backend.Message
 		for range 1 + random.IntN(200) {
-			m := &backend.Message{Topic: "orders", ID: text(50), Key: text(3), Payload: []byte(text(300))}
+			m := &backend.Message{Topic: "orders", ID: text(50), Key: text(3), Payload: []byte(text(3000))}
 			if random.IntN(20) == 0 {
 				m.Payload = []byte(strings.Repeat("x", 4000+random.IntN(2000)))
 			}
@@ -496,6 +563,9 @@ func TestContentIsKept(t *testing.T) {
 			if err := src.Ack(t.Context(), ds); err != nil {
 				t.Fatal(err)
 			}
+			if _, err := b.Maintain(t.Context(), "orders", "billing"); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
@@ -516,13 +586,6 @@ func TestWhatIsKeptKeepsLittle(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			b := open(t, inmemory.Options{})
 			src := attach(t, b, "billing")
-			inUse := func() int {
-				runtime.GC()
-				runtime.GC() // what a pool has is gone after two
-				var m runtime.MemStats
-				runtime.ReadMemStats(&m)
-				return int(m.HeapAlloc)
-			}
 			msgs := make([]*backend.Message, messages)
 			for i := range msgs {
 				m := kind.m

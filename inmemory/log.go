@@ -44,10 +44,17 @@ func (l *log) read(offset uint64, n int, message func(i int) *backend.Message) i
 	return l.page(offset).read(offset, n, message)
 }
 
-// rest lets go of the memory for the next messages if none is kept.
+// rest lets go of the memory of what was forgotten, if that is much or there is
+// nothing else.
 func (l *log) rest() {
-	if l.len() == 0 && len(l.pages) > 0 {
-		l.pages[0].rest(l.next)
+	if len(l.pages) == 0 {
+		return
+	}
+	p := l.pages[0]
+	if l.len() == 0 || !(place{}).near(p.begin(l.first)) {
+		p.shrink(l.first, min(l.next, l.first-l.first%pageSize+pageSize))
+	}
+	if l.len() == 0 {
 		l.used = place{}
 	}
 }

@@ -32,7 +32,7 @@ type bodies struct {
 	large    [][]byte // payloads
 }
 
-// A record says where a message ends: the next begins there. It never changes.
+// A record says where a message ends: the next begins there.
 type record struct {
 	stored moment
 	end    place
@@ -46,6 +46,11 @@ type place struct{ payload, text, length, large int }
 func (p place) near(to place) bool {
 	const header = 32 / 2 // bytes of one of its two lengths
 	return max(to.payload-p.payload, to.text-p.text, (to.length-p.length)*header) <= arena
+}
+
+// since is p as counted from another.
+func (p place) since(from place) place {
+	return place{p.payload - from.payload, p.text - from.text, p.length - from.length, p.large - from.large}
 }
 
 func (p *page) at(offset uint64) *record { return &p.records[offset%pageSize] }
@@ -62,9 +67,18 @@ func (p *page) begin(offset uint64) place {
 // for as much as was used by another.
 func (p *page) start(offset uint64, used place) {
 	p.positions, p.first = positions(offset-offset%pageSize), offset
-	p.payloads = slices.Grow(p.payloads, min(used.payload, arena))
-	p.texts = slices.Grow(p.texts, min(used.text, arena))
-	p.lengths = slices.Grow(p.lengths, min(used.length, arena/8))
+	p.payloads = room(p.payloads, min(used.payload, arena))
+	p.texts = room(p.texts, min(used.text, arena))
+	p.lengths = room(p.lengths, min(used.length, arena/8))
+}
+
+// room returns b, which is empty, with room for n; but with none of its own memory
+// if that is much more: a page that does not fill up would keep it.
+func room[T any](b []T, n int) []T {
+	if cap(b) > 4*n {
+		b = nil
+	}
+	return slices.Grow(b, n)
 }
 
 // end makes p ready to be another page, unless it has become too large to be kept.
@@ -74,8 +88,21 @@ func (p *page) end() (ready bool) {
 	return max(cap(p.payloads), cap(p.texts), 8*cap(p.lengths)) <= arena
 }
 
-// rest lets go of the memory of p, which is empty up to offset.
-func (p *page) rest(offset uint64) { p.first, p.bodies = offset, bodies{} }
+// shrink lets go of the memory of what is before first, and was forgotten. What is
+// before next is kept.
+func (p *page) shrink(first, next uint64) {
+	from := p.begin(first)
+	for offset := first; offset < next; offset++ {
+		r := p.at(offset)
+		r.end = r.end.since(from)
+	}
+	p.first, p.bodies = first, bodies{ // slices.Clone of nothing would keep all
+		payloads: append([]byte(nil), p.payloads[from.payload:]...),
+		texts:    append([]byte(nil), p.texts[from.text:]...),
+		lengths:  append([]int(nil), p.lengths[from.length:]...),
+		large:    append([][]byte(nil), p.large[from.large:]...),
+	}
+}
 
 // position returns the position of an offset.
 func (p *page) position(offset uint64) string {
