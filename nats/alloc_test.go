@@ -56,7 +56,7 @@ func TestReadingAllocatesPerReadNotPerMessage(t *testing.T) {
 func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	const messages = 100
 	b := &Backend{}
-	l := &line{prefix: "_INBOX.abcdefghijklmnopqrstuv.", outbox: outbox{to: &outlet{}}}
+	l := &line{prefix: "_INBOX.abcdefghijklmnopqrstuv.", outbox: outbox{to: open(&drain{}, newTap())}}
 	p := &place{subject: "bus.orders", stream: "bus=orders"}
 	answers := make([]arrival, messages)
 	msgs := make([]*backend.Message, messages)
@@ -66,7 +66,7 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	}
 	publish := func() {
 		l.call++
-		l.outbox.frames = l.outbox.frames[:0]
+		l.outbox.frames, l.outbox.ends = l.outbox.frames[:0], l.outbox.ends[:0]
 		l.text.Expect(0, 0, messages*positionLen)
 		for i, m := range msgs {
 			if err := l.outbox.publish(p.subject, l.reply(i), m, ""); err != nil {

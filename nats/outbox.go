@@ -24,6 +24,8 @@ type outbox struct {
 	frames  []byte // all but large data
 	headers []byte // of one message
 	large   []stretch
+	apart   int   // bytes of large data
+	ends    []int // of operations
 	pieces  net.Buffers
 
 	// For the client library: one message, and the next again.
@@ -52,7 +54,7 @@ func (o *outbox) begin(answers *inbox) error {
 		return errNotConnected
 	}
 	o.before = o.refused()
-	o.frames = o.frames[:0]
+	o.frames, o.ends, o.apart = o.frames[:0], o.ends[:0], 0
 	return nil
 }
 
@@ -121,7 +123,9 @@ func (o *outbox) publish(subject string, reply []byte, m *backend.Message, once 
 		o.message.Data = nil
 		return err
 	}
-	o.headers = append(w.text, "\r\n"...)
+	if o.headers = append(w.text, "\r\n"...); len(o.headers)+len(m.Payload) > o.maxPayload() {
+		return natsgo.ErrMaxPayload // the server would end the connection
+	}
 	o.frames = append(o.frames, "HPUB "...)
 	o.frame(subject, reply, o.headers, m.Payload)
 	return nil
@@ -144,10 +148,12 @@ func (o *outbox) frame(subject string, reply, headers, data []byte) {
 	f = append(f, headers...)
 	if len(data) > large {
 		o.large = append(o.large, stretch{len(f), data})
+		o.apart += len(data)
 	} else {
 		f = append(f, data...)
 	}
 	o.frames = append(f, "\r\n"...)
+	o.ends = append(o.ends, len(o.frames)+o.apart)
 }
 
 // send sends what was added. An error is certain to mean that none of it has left.
@@ -163,7 +169,7 @@ func (o *outbox) send(ctx context.Context) error {
 	}
 	o.pieces = append(o.pieces, o.frames[from:])
 	all := o.pieces
-	err := o.to.say(ctx, &o.pieces)
+	err := o.to.say(ctx, &o.pieces, o.ends)
 	o.pieces = all
 	clear(o.pieces)
 	clear(o.large)

@@ -32,7 +32,8 @@ type outlet struct {
 
 	// A call that goes straight and is held up.
 	held *alarm.Alarm
-	cut  bool // written with the turn, or by held while somebody has it
+	cut  bool          // written with the turn, or by held while somebody has it
+	late chan struct{} // with the turn: closed when what the last has left is written; nil: it has left nothing
 
 	// What the server has said.
 	payload atomic.Int64          // most bytes of a message with its headers; 0: not known
@@ -50,7 +51,8 @@ type outlet struct {
 const (
 	lineMost = 64 << 10              // longer lines are not known
 	heldUp   = 50 * time.Millisecond // after so long a call leaves the rest to another goroutine
-	hopeless = 2 * time.Second       // after so long a connection that takes nothing is given up
+	portion  = 64 << 10              // of the rest, or one operation: then the client library has its turn
+	hopeless = 2 * time.Second       // after so long a connection that does not take that is given up
 )
 
 func newOutlet(conn net.Conn, t *tap) *outlet {
@@ -138,19 +140,15 @@ func (o *outlet) isOpen() bool {
 	}
 }
 
-// say writes whole operations past the client library. An error is certain to mean
-// that nothing of them has left; whether all of them have, the answers tell. Where
-// the connection takes no more, say does not wait for it, and keeps nothing of what
-// it was given.
-func (o *outlet) say(ctx context.Context, what *net.Buffers) error {
-	select {
-	case o.turn <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
-	case <-o.gone:
-		return errNotConnected
+// say writes whole operations past the client library; ends says where they end. An
+// error is certain to mean that nothing of them has left; whether all of them have,
+// the answers tell. Where the connection takes no more, say does not wait for it,
+// and keeps nothing of what it was given.
+func (o *outlet) say(ctx context.Context, what *net.Buffers, ends []int) error {
+	if err := o.awaitStraight(ctx); err != nil {
+		return err
 	}
-	if !o.isOpen() || o.rest > 0 || len(o.line) > 0 {
+	if !o.isBetween() {
 		o.leave()
 		return errNotConnected
 	}
@@ -162,7 +160,8 @@ func (o *outlet) say(ctx context.Context, what *net.Buffers) error {
 		_ = o.Conn.SetWriteDeadline(time.Time{})
 	}
 	if err != nil && n > 0 {
-		go o.finish(slices.Concat(*what...))
+		o.late = make(chan struct{})
+		go o.finish(slices.Concat(*what...), portions(ends, int(n)))
 		return nil
 	}
 	o.leave()
@@ -172,15 +171,71 @@ func (o *outlet) say(ctx context.Context, what *net.Buffers) error {
 	return nil
 }
 
-// finish writes the rest of an operation, without which the connection is of no
-// use.
-func (o *outlet) finish(rest []byte) {
-	defer o.leave()
-	_ = o.Conn.SetWriteDeadline(time.Now().Add(hopeless))
-	if _, err := o.Conn.Write(rest); err != nil {
-		_ = o.Close()
+// awaitStraight waits for the turn of a call that goes straight: behind what others
+// have left.
+func (o *outlet) awaitStraight(ctx context.Context) error {
+	for {
+		select {
+		case o.turn <- struct{}{}:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
+		case <-o.gone:
+			return errNotConnected
+		}
+		late := o.late
+		if late == nil {
+			return nil
+		}
+		o.leave()
+		select {
+		case <-late:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
+		case <-o.gone:
+			return errNotConnected
+		}
 	}
-	_ = o.Conn.SetWriteDeadline(time.Time{})
+}
+
+// isBetween reports, to who has the turn, whether the client library has ended what
+// it was saying, and a call may go straight.
+func (o *outlet) isBetween() bool { return o.isOpen() && o.rest == 0 && len(o.line) == 0 }
+
+// portions is where to divide what is left when so many bytes are written.
+func portions(ends []int, written int) (at []int) {
+	from := 0
+	for i, end := range ends {
+		if end -= written; end-from >= portion && i < len(ends)-1 {
+			at, from = append(at, end), end
+		}
+	}
+	return at
+}
+
+// finish writes the rest of what a call says, and gives up the connection if it
+// cannot: in the middle of an operation it is of no use. At the portions the client
+// library has its turn; its pings are not to wait for a slow connection to take all.
+func (o *outlet) finish(rest []byte, portions []int) {
+	defer o.leave()
+	for from := 0; from < len(rest); {
+		end := len(rest)
+		if len(portions) > 0 {
+			end, portions = portions[0], portions[1:]
+		}
+		_ = o.Conn.SetWriteDeadline(time.Now().Add(hopeless))
+		_, err := o.Conn.Write(rest[from:end])
+		_ = o.Conn.SetWriteDeadline(time.Time{})
+		if from = end; err == nil && from < len(rest) {
+			o.leave()
+			o.turn <- struct{}{}
+		}
+		if err != nil || !o.isBetween() {
+			_ = o.Close()
+			break
+		}
+	}
+	close(o.late)
+	o.late = nil
 }
 
 // hears looks at a line that the server says, which is not of a message.

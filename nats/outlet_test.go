@@ -13,9 +13,11 @@ import (
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/faultproxy"
 	"github.com/seed41896749/eventbus/internal/natstest"
 )
 
@@ -75,7 +77,7 @@ func TestStraightComesBetweenOperations(t *testing.T) {
 				require.NoError(t, err)
 				want.Write(piece)
 				theirs = theirs[len(piece):]
-				err = o.say(t.Context(), &net.Buffers{[]byte(ours)})
+				err = o.say(t.Context(), &net.Buffers{[]byte(ours)}, nil)
 				require.Equal(t, theirs == "", err == nil, "seed %d: %q is still to come", seed, theirs)
 				if err != nil {
 					require.ErrorIs(t, err, backend.ErrUnavailable)
@@ -103,7 +105,7 @@ func TestNobodyGoesStraightBesideTheUnknown(t *testing.T) {
 		_, err := o.Write([]byte(odd))
 		require.NoError(t, err)
 		require.False(t, o.isOpen(), "%q", odd)
-		require.Error(t, o.say(t.Context(), &net.Buffers{[]byte("PING\r\n")}))
+		require.Error(t, o.say(t.Context(), &net.Buffers{[]byte("PING\r\n")}, nil))
 		require.Equal(t, odd, d.String())
 	}
 }
@@ -158,11 +160,11 @@ func TestStraightLeavesWhatIsHeldUp(t *testing.T) {
 	here, there := pipe(t)
 	o := open(here, newTap())
 	lent := bytes.Repeat([]byte("x"), tooMuch)
-	require.NoError(t, o.say(t.Context(), &net.Buffers{[]byte("begin"), lent, []byte("end")}))
+	require.NoError(t, o.say(t.Context(), &net.Buffers{[]byte("begin"), lent, []byte("end")}, nil))
 	clear(lent)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	err := o.say(ctx, &net.Buffers{[]byte("PING\r\n")})
+	err := o.say(ctx, &net.Buffers{[]byte("PING\r\n")}, nil)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	written := make(chan error, 1)
@@ -176,7 +178,7 @@ func TestStraightLeavesWhatIsHeldUp(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, want == string(got))
 	require.NoError(t, <-written)
-	require.NoError(t, o.say(t.Context(), &net.Buffers{[]byte("PING\r\n")}), "its time has no effect on the next")
+	require.NoError(t, o.say(t.Context(), &net.Buffers{[]byte("PING\r\n")}, nil), "its time has no effect on the next")
 }
 
 // A connection that takes nothing for long is given up, as it ends in the middle of
@@ -185,13 +187,52 @@ func TestStraightGivesUpWhatTakesNothing(t *testing.T) {
 	t.Parallel()
 	here, _ := pipe(t)
 	o := open(here, newTap())
-	require.NoError(t, o.say(t.Context(), &net.Buffers{make([]byte, tooMuch)}))
+	require.NoError(t, o.say(t.Context(), &net.Buffers{make([]byte, tooMuch)}, nil))
 	select {
 	case <-o.gone:
 	case <-time.After(time.Minute):
 		t.Fatal("it is kept")
 	}
-	require.ErrorIs(t, o.say(t.Context(), &net.Buffers{[]byte("PING\r\n")}), backend.ErrUnavailable)
+	require.ErrorIs(t, o.say(t.Context(), &net.Buffers{[]byte("PING\r\n")}, nil), backend.ErrUnavailable)
+}
+
+// A connection that is slow takes all that a call says, however long that is, and
+// between its operations what the client library has to say; but no other call's.
+func TestStraightIsPatientWithTheSlow(t *testing.T) {
+	t.Parallel()
+	here, there := pipe(t)
+	o := open(here, newTap())
+	const operations, size = 32, 1 << 20
+	payload := strings.Repeat("x", size-len("PUB ours 1048553\r\n\r\n"))
+	ours := "PUB ours 1048553\r\n" + payload + "\r\n"
+	var what net.Buffers
+	var ends []int
+	for i := range operations {
+		what, ends = append(what, []byte(ours)), append(ends, (i+1)*size)
+	}
+	require.NoError(t, o.say(t.Context(), &what, ends))
+	wrong := make(chan error, 2)
+	go func() {
+		_ = o.SetWriteDeadline(time.Now().Add(hopeless))
+		_, err := o.Write([]byte("PING\r\n"))
+		wrong <- err
+	}()
+	go func() { wrong <- o.say(t.Context(), &net.Buffers{[]byte("PUB next 0\r\n\r\n")}, nil) }()
+	const want = operations*size + len("PING\r\n") + len("PUB next 0\r\n\r\n")
+	got := make([]byte, want)
+	for from := 0; from < want; from += size {
+		_, err := io.ReadFull(there, got[from:min(from+size, want)])
+		require.NoError(t, err, "after %d bytes", from)
+		time.Sleep(2 * hopeless / operations)
+	}
+	require.NoError(t, <-wrong)
+	require.NoError(t, <-wrong)
+	before, behind, ok := strings.Cut(string(got), "PING\r\n")
+	require.True(t, ok)
+	require.Zero(t, len(before)%size, "between operations")
+	require.NotEmpty(t, before)
+	require.True(t, before+behind == strings.Repeat(ours, operations)+"PUB next 0\r\n\r\n")
+	require.Greater(t, len(behind), size, "it does not wait for all")
 }
 
 // The client library's writes keep their time, also where they wait for others.
@@ -233,6 +274,66 @@ func TestCallsGoStraight(t *testing.T) {
 	}
 	after := s.conn.Stats()
 	require.Equal(t, []uint64{before.OutMsgs, before.InMsgs}, []uint64{after.OutMsgs, after.InMsgs})
+}
+
+// What is too large only with its headers as they are written is refused here: for a
+// server that is the end of the connection.
+func TestTooLargeAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.publish(1)
+	s.publish(1)
+	m := typical()
+	m.Headers.Set("note", strings.Repeat("é", 20<<10)) // three times as long
+	m.Payload = nil
+	m.Payload = make([]byte, backend.LimitsOf(s.Backend).Payload-m.Size())
+	before := s.conn.Stats()
+	require.ErrorIs(t, s.Publish(t.Context(), []*backend.Message{m}), backend.ErrTooLarge)
+	s.publish(1)
+	require.Equal(t, before.Reconnects, s.conn.Stats().Reconnects)
+}
+
+// A call that has left the client library has left nothing behind: what it was lent
+// is not read any more, and nothing is sent when the library goes on.
+func TestPublishThatHasLeftSendsNothing(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	p := faultproxy.New(t, s.Addr())
+	b, conn, err := Connect("nats://"+p.Addr(), Options{}, natsgo.ReconnectBufSize(-1))
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{typical()}))
+	thaw := p.Freeze()
+	require.NoError(t, conn.ForceReconnect())
+	require.Eventually(t, func() bool {
+		free := make(chan struct{})
+		go func() {
+			conn.IsConnected()
+			close(free)
+		}()
+		select {
+		case <-free:
+			return false
+		case <-time.After(100 * time.Millisecond):
+			return true
+		}
+	}, 10*time.Second, time.Millisecond, "the library holds up nobody")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	m := typical()
+	m.ID = "late"
+	require.ErrorIs(t, b.Publish(ctx, []*backend.Message{m}), backend.ErrUnknownOutcome)
+	m.Headers[0].Value = "its caller's again"
+	clear(m.Payload)
+	thaw()
+	require.Eventually(t, conn.IsConnected, 10*time.Second, time.Millisecond)
+	for range lineCount { // all that waited has gone on
+		require.NoError(t, b.Publish(t.Context(), []*backend.Message{typical()}))
+	}
+	ms, err := b.Read(t.Context(), m.Topic, "", 100)
+	require.NoError(t, err)
+	require.Len(t, ms, 1+lineCount)
 }
 
 // A call that the client library holds up, as while it waits for a server to greet

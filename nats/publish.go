@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -103,7 +104,7 @@ func (b *Backend) storePromptly(ctx context.Context, msgs []*backend.Message, er
 	own, became := make([]*backend.Message, len(msgs)), make([]error, len(msgs))
 	for i, m := range msgs {
 		c := *m
-		c.Payload = bytes.Clone(m.Payload)
+		c.Headers, c.Payload = slices.Clone(m.Headers), bytes.Clone(m.Payload)
 		own[i] = &c
 	}
 	ended := make(chan error, 1)
@@ -187,6 +188,9 @@ func (b *Backend) ensureAll(ctx context.Context, msgs []*backend.Message, places
 // that of one connection.
 func (b *Backend) trip(ctx context.Context, l *line, msgs []*backend.Message, places []*place, errs []error) {
 	err := l.begin(len(msgs))
+	if err == nil {
+		err = ctx.Err() // the client library may have held it up until its caller left
+	}
 	l.patience = int(answer / quiet)
 	l.text.Expect(0, 0, len(msgs)*positionLen)
 	for i, m := range msgs {
