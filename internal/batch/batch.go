@@ -223,8 +223,9 @@ func (g *Group[T]) take() (batch []T, stop bool) {
 	}
 	g.several = len(g.items) > 1
 	n := g.share()
-	batch = g.items[:n:n]
-	g.items = append(g.memory(), g.items[n:]...)
+	batch, rest := g.items[:n], g.items[n:]
+	g.items = append(g.memory(), rest...)
+	clear(rest) // it lies in the memory of the batch, which keeps it otherwise
 	g.flushes++
 	g.flushed += n
 	g.due = len(g.items) > 0 && (g.wait == 0 || len(g.items) >= g.max)

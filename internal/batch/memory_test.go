@@ -1,0 +1,40 @@
+package batch_test
+
+import (
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/internal/batch"
+)
+
+// Nothing that was flushed is kept, wherever what had gathered was divided.
+func TestNothingIsKept(t *testing.T) {
+	for _, abreast := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			g := batch.NewAbreast(abreast, 6, 0, func([]*[64]byte) { time.Sleep(time.Second) })
+			var items []weak.Pointer[[64]byte]
+			add := func(n int) {
+				for range n {
+					item := new([64]byte)
+					items = append(items, weak.Make(item))
+					g.Add(item)
+				}
+				synctest.Wait()
+			}
+			add(1)
+			g.Fence() // so that they gather
+			add(9)
+			g.Wait()
+			runtime.GC()
+			for i, item := range items {
+				require.Nil(t, item.Value(), "item %d, %d abreast", i, abreast)
+			}
+			runtime.KeepAlive(g)
+		})
+	}
+}
