@@ -281,7 +281,13 @@ func (p *publisher) repeat(c *call) bool {
 	if !c.until.IsZero() && time.Now().Add(wait).After(c.until) {
 		return false
 	}
-	time.AfterFunc(wait, func() { p.queue.Add(c) })
+	time.AfterFunc(wait, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.left { // or the queue may have ended, with the bus
+			p.queue.Add(c)
+		}
+	})
 	return true
 }
 

@@ -43,3 +43,17 @@ func TestLeavesInOrder(t *testing.T) {
 		require.Len(r, calls, 2)
 	})
 }
+
+// What a caller has left before its next try starts nothing any more, as the bus may
+// have ended by then: the bubble would tell of a goroutine.
+func TestNothingIsTriedAfterTheEnd(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.fail("publish", backend.ErrUnavailable)
+		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(r, r.Publish(ctx, []*backend.Message{{Topic: "t", ID: "left"}}), context.DeadlineExceeded)
+		_, err := r.Shutdown(r.Context())
+		require.NoError(r, err)
+		r.pass(200 * time.Millisecond)
+	})
+}
