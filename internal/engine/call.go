@@ -82,16 +82,21 @@ func outcomeAfter(before, err error) error {
 }
 
 // keepsOrder reports whether repeating cannot put a message behind a later one
-// of the same key.
+// of the same key: one that is stored or, if it is not itself, may be.
 func (c *call) keepsOrder() bool {
-	for i, m := range c.msgs {
-		if c.states[i] != waiting || m.Key == "" {
+	there, perhaps := map[string]bool{}, map[string]bool{} // of the keys of later ones
+	for i := len(c.msgs) - 1; i >= 0; i-- {
+		key, certainlyNot := c.msgs[i].Key, backend.NotStored(c.errs[i])
+		switch {
+		case key == "":
 			continue
+		case c.states[i] == waiting && (there[key] || certainlyNot && perhaps[key]):
+			return false
+		case c.states[i] == stored:
+			there[key] = true
 		}
-		for j := i + 1; j < len(c.msgs); j++ {
-			if c.msgs[j].Key == m.Key && c.states[j] == stored {
-				return false
-			}
+		if !certainlyNot {
+			perhaps[key] = true
 		}
 	}
 	return true

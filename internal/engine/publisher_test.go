@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -56,4 +57,37 @@ func TestNothingIsTriedAfterTheEnd(t *testing.T) {
 		require.NoError(r, err)
 		r.pass(200 * time.Millisecond)
 	})
+}
+
+// What is not stored is tried again unless a later one of its key is, or may be.
+func TestRepeatsKeepOrder(t *testing.T) {
+	const no, perhaps = "no", "perhaps"
+	outcomes := map[string]error{no: backend.ErrUnavailable, perhaps: backend.ErrUnknownOutcome, "yes": nil}
+	for _, c := range []struct {
+		name, first, second string
+		keys                [2]string
+		once, again         bool
+	}{
+		{"both of them", no, no, [2]string{"k", "k"}, false, true},
+		{"not behind what is stored", no, "yes", [2]string{"k", "k"}, false, false},
+		{"not behind what may be", no, perhaps, [2]string{"k", "k"}, false, false},
+		{"nor if that is tried again", no, perhaps, [2]string{"k", "k"}, true, false},
+		{"who may be stored may have been first", perhaps, perhaps, [2]string{"k", "k"}, true, true},
+		{"of another key", no, perhaps, [2]string{"k", "l"}, false, true},
+		{"without a key", no, perhaps, [2]string{"", ""}, false, true},
+		{"behind it", perhaps, no, [2]string{"k", "k"}, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, Options{PublishTimeout: time.Second}, func(r *rig) {
+				r.wire.fail("publish", backend.BatchError{outcomes[c.first], outcomes[c.second]})
+				var msgs []*backend.Message
+				for i, key := range c.keys {
+					msgs = append(msgs, &backend.Message{Topic: "t", ID: fmt.Sprint(i), Key: key, Once: c.once})
+				}
+				require.Error(r, r.Publish(r.Context(), msgs))
+				require.Equal(r, c.again, len(r.wire.of("publish")) > 1)
+				r.wire.fail("publish", nil)
+			})
+		})
+	}
 }
