@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// A runCtx is the context of one run of a handler. It is part of its Hold, so it
-// costs nothing until somebody asks for Done: no channel, no timer (the
-// subscription's watch cancels it), no goroutine for contexts derived from it
-// (they find AfterFunc).
+// A runCtx is the context of one run of a handler. Those of a read are made
+// together, and one costs nothing until somebody asks for Done: no channel, no
+// timer (the subscription's watch cancels it), no goroutine for contexts derived
+// from it (they find AfterFunc).
 type runCtx struct {
 	ground   *ground // nil: no run has begun
 	deadline moment
