@@ -98,6 +98,9 @@ func (s *source) settle(ctx context.Context, op string, n, most int, at func(int
 	if err := s.unusable(); err != nil {
 		return s.failure(op, err)
 	}
+	if n == 0 {
+		return nil
+	}
 	w, err := s.backend.wires.Get(ctx)
 	if err != nil {
 		return s.failure(op, classOf(ctx, err, false))
