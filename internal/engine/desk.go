@@ -209,7 +209,7 @@ func (d *desk) leaveLane(h *Hold) {
 	case laneless:
 		return
 	case queued:
-		next, ok = d.lanes.Remove(key, h.delivery.Position)
+		next, ok = d.lanes.Remove(key, h)
 	case admitted:
 		next, ok = d.lanes.Leave(key)
 	}

@@ -11,7 +11,7 @@ import (
 
 // Lanes are ready to use when zero. They are not safe for concurrent use: the
 // caller has a lock of its own around them.
-type Lanes[T any] struct {
+type Lanes[T comparable] struct {
 	lanes map[string]*lane[T]
 	free  []*lane[T] // empty ones, for the next keys
 	away  int        // in all lanes
@@ -121,15 +121,15 @@ func (l *Lanes[T]) Leave(key string) (T, bool) {
 	return l.next(key, n)
 }
 
-// Remove takes out an item that waits and is no longer held. It returns the
-// next to run, if any.
-func (l *Lanes[T]) Remove(key, position string) (T, bool) {
+// Remove takes out an item that waits and is no longer held, and no other that has
+// its position, as one that came again has. It returns the next to run, if any.
+func (l *Lanes[T]) Remove(key string, item T) (T, bool) {
 	n := l.lanes[key]
 	if n == nil {
 		var none T
 		return none, false
 	}
-	n.queue = slices.DeleteFunc(n.queue, func(q queued[T]) bool { return q.position == position })
+	n.queue = slices.DeleteFunc(n.queue, func(q queued[T]) bool { return q.item == item })
 	return l.next(key, n)
 }
 

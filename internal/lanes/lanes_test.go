@@ -184,3 +184,15 @@ func TestForget(t *testing.T) {
 	require.Equal(t, []string{"three"}, l.Forget())
 	require.Zero(t, l.AwayCount())
 }
+
+// A message may be there twice: where a broker has forgotten that it handed it out,
+// it comes again before the first is found to be lost. The other then still runs.
+func TestRemoveLeavesTheOtherOfAPosition(t *testing.T) {
+	var l lanes.Lanes[string]
+	runs(t, "1")(l.Enter("a", "1", "1"))
+	waits(t)(l.Enter("a", "2", "lost"))
+	waits(t)(l.Enter("a", "2", "again"))
+	waits(t)(l.Remove("a", "lost"))
+	runs(t, "again")(l.Leave("a"))
+	waits(t)(l.Leave("a"))
+}
