@@ -71,8 +71,9 @@ type Source interface {
 	// After an error, the next call that the broker answers returns, if with
 	// none: that is how the bus learns that it is well again.
 	//
-	// The slice is lent until the next Receive. What its deliveries refer to, such as
-	// Headers and Payload, is the caller's to keep and to change. Attempt, Token and
+	// The slice is lent until the next Receive; the caller may change and clear it.
+	// What its deliveries refer to, such as Headers and Payload, is the caller's to
+	// keep and to change. Attempt, Token and
 	// Position are set also where Err is.
 	Receive(ctx context.Context, max int) (ds []Delivery, err error)
 
