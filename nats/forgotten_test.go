@@ -3,6 +3,7 @@ package nats_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -54,7 +55,7 @@ func forgets(t *testing.T, server *natstest.Server, b *nats.Backend, s backend.S
 		if last != nil {
 			require.NoError(t, s.Ack(t.Context(), last))
 		}
-		last = ds
+		last = slices.Clone(ds) // they are lent
 	}
 	server.Kill()
 	server.Run()

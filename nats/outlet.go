@@ -35,6 +35,8 @@ type outlet struct {
 	cut  bool          // written with the turn, or by held while somebody has it
 	late chan struct{} // with the turn: closed when what the last has left is written; nil: it has left nothing
 
+	patience time.Duration // with a connection that takes nothing
+
 	// What the server has said.
 	payload atomic.Int64          // most bytes of a message with its headers; 0: not known
 	refusal atomic.Pointer[error] // the last, of something it does not permit
@@ -52,11 +54,11 @@ const (
 	lineMost = 64 << 10              // longer lines are not known
 	heldUp   = 50 * time.Millisecond // after so long a call leaves the rest to another goroutine
 	portion  = 64 << 10              // of the rest, or one operation: then the client library has its turn
-	hopeless = 2 * time.Second       // after so long a connection that does not take that is given up
+	hopeless = 2 * time.Second       // after so long a connection that does not take that is given up, if nothing else is said
 )
 
 func newOutlet(conn net.Conn, t *tap) *outlet {
-	o := &outlet{Conn: conn, tap: t, turn: make(chan struct{}, 1), gone: make(chan struct{})}
+	o := &outlet{Conn: conn, tap: t, patience: hopeless, turn: make(chan struct{}, 1), gone: make(chan struct{})}
 	o.held = alarm.Func(func() {
 		o.cut = true
 		_ = o.Conn.SetWriteDeadline(time.Unix(1, 0)) // past
@@ -222,7 +224,7 @@ func (o *outlet) finish(rest []byte, portions []int) {
 		if len(portions) > 0 {
 			end, portions = portions[0], portions[1:]
 		}
-		_ = o.Conn.SetWriteDeadline(time.Now().Add(hopeless))
+		_ = o.Conn.SetWriteDeadline(time.Now().Add(o.patience))
 		_, err := o.Conn.Write(rest[from:end])
 		_ = o.Conn.SetWriteDeadline(time.Time{})
 		if from = end; err == nil && from < len(rest) {

@@ -159,6 +159,7 @@ func TestStraightLeavesWhatIsHeldUp(t *testing.T) {
 	t.Parallel()
 	here, there := pipe(t)
 	o := open(here, newTap())
+	o.patience = time.Minute
 	lent := bytes.Repeat([]byte("x"), tooMuch)
 	require.NoError(t, o.say(t.Context(), &net.Buffers{[]byte("begin"), lent, []byte("end")}, nil))
 	clear(lent)
@@ -202,6 +203,7 @@ func TestStraightIsPatientWithTheSlow(t *testing.T) {
 	t.Parallel()
 	here, there := pipe(t)
 	o := open(here, newTap())
+	o.patience = 5 * time.Second
 	const operations, size = 32, 1 << 20
 	payload := strings.Repeat("x", size-len("PUB ours 1048553\r\n\r\n"))
 	ours := "PUB ours 1048553\r\n" + payload + "\r\n"
@@ -213,7 +215,7 @@ func TestStraightIsPatientWithTheSlow(t *testing.T) {
 	require.NoError(t, o.say(t.Context(), &what, ends))
 	wrong := make(chan error, 2)
 	go func() {
-		_ = o.SetWriteDeadline(time.Now().Add(hopeless))
+		_ = o.SetWriteDeadline(time.Now().Add(time.Minute))
 		_, err := o.Write([]byte("PING\r\n"))
 		wrong <- err
 	}()
@@ -223,7 +225,7 @@ func TestStraightIsPatientWithTheSlow(t *testing.T) {
 	for from := 0; from < want; from += size {
 		_, err := io.ReadFull(there, got[from:min(from+size, want)])
 		require.NoError(t, err, "after %d bytes", from)
-		time.Sleep(2 * hopeless / operations)
+		time.Sleep(2 * o.patience / operations)
 	}
 	require.NoError(t, <-wrong)
 	require.NoError(t, <-wrong)

@@ -78,7 +78,7 @@ func (c *Client) Attach(ctx context.Context, config backend.Config) (backend.Sou
 	src = <-attached
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &source{client: c, next: src}
+	s := &source{client: c, next: src, reading: make(chan struct{}, 1)}
 	c.sources = append(c.sources, s)
 	return s, nil
 }
@@ -170,7 +170,8 @@ type source struct {
 	client   *Client
 	next     backend.Source
 	closed   atomic.Bool
-	troubled atomic.Bool // the last Receive had an error
+	troubled atomic.Bool   // the last Receive had an error
+	reading  chan struct{} // full while one is: one that is held up may meet the next
 }
 
 var (
@@ -221,7 +222,7 @@ func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds
 		case <-read:
 		}
 	}()
-	ds, err = s.next.Receive(reading, limit)
+	ds, err = s.take(reading, limit)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = ctx.Err()
 	}
@@ -238,6 +239,14 @@ func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds
 	return s.whole(ctx, ds), nil
 }
 
+// take is one read, and a copy of what it is lent.
+func (s *source) take(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	s.reading <- struct{}{}
+	defer func() { <-s.reading }()
+	ds, err := s.next.Receive(ctx, limit)
+	return slices.Clone(ds), err
+}
+
 // heldUp is a read that arrives when the line thaws. What it takes gets lost if
 // nobody waits for it any more.
 func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.Delivery, error) {
@@ -248,7 +257,7 @@ func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.De
 		case <-was.frozen:
 			arrived, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Millisecond)
 			defer cancel()
-			ds, err := s.next.Receive(arrived, limit)
+			ds, err := s.take(arrived, limit)
 			if arrived.Err() != nil {
 				err = nil
 			}

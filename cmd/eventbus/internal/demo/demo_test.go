@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,7 +179,9 @@ func swapper() func(int, *backend.Message) []*backend.Message {
 type badBroker struct {
 	backend.Backend
 	instead func(n int, m *backend.Message) []*backend.Message
-	n       int
+
+	mu sync.Mutex // two calls may be under way
+	n  int
 }
 
 func (b *badBroker) Unwrap() backend.Backend { return b.Backend }
@@ -187,6 +190,8 @@ func (b *badBroker) Publish(ctx context.Context, msgs []*backend.Message) error 
 	if b.instead == nil {
 		return b.Backend.Publish(ctx, msgs)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var stored []*backend.Message
 	for _, m := range msgs {
 		stored = append(stored, b.instead(b.n, m)...)
