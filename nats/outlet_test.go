@@ -61,11 +61,10 @@ func anUtterance(r *rand.Rand) string {
 
 // What goes straight never comes into the middle of an operation of the client
 // library, wherever its writes end; and where they end between two it does go.
-func TestStraightComesBetweenOperations(t *testing.T) {
-	t.Parallel()
+func TestStraightComesBetweenOperations(t *testing.T) { // not beside others: it keeps a processor busy
 	const ours = "PUB ours 0\r\n\r\n"
 	said, refused := 0, 0
-	for seed := range uint64(300) {
+	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		d := &drain{}
 		o := open(d, newTap())
@@ -151,7 +150,7 @@ func pipe(t *testing.T) (here, there net.Conn) {
 }
 
 // tooMuch is more than a connection takes that nobody reads.
-const tooMuch = 64 << 20
+const tooMuch = 24 << 20
 
 // Where the connection takes no more, a call does not wait for it: the rest goes
 // out when it can, before anything else, and what the caller lent is its own again.

@@ -83,9 +83,8 @@ func anOperation(r *rand.Rand) (text, seen string) {
 
 // What a tap takes and what passes are together what the server has sent, in its
 // order, wherever the reads divide it.
-func TestTapTakesWhatIsItsOwn(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(300) {
+func TestTapTakesWhatIsItsOwn(t *testing.T) { // not beside others: it keeps a processor busy
+	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		var text, want strings.Builder
 		for range r.IntN(60) {
