@@ -36,6 +36,21 @@ func TestMemoryIsUsedAgain(t *testing.T) {
 	})
 }
 
+// What was lent is copied and let go of at once, or a member that waits, or is
+// paused, would keep the payloads of its last read.
+func TestWhatWasLentIsLetGo(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		handled := 0
+		r.sub(Config{}, func(context.Context, *Hold) error { handled++; return nil })
+		for range 10 {
+			r.publish("event")
+			r.pass(time.Second)
+		}
+		require.Equal(r, 10, handled)
+		require.Zero(r, r.wire.kept.Load())
+	})
+}
+
 // Who found an event where all that are held are listed may come back to it when
 // it is settled: here with the news that its lease is lost. No other event has
 // taken its place in memory.

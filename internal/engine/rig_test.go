@@ -117,8 +117,9 @@ type wire struct {
 	calls   []crossing
 	failing map[string]error // by verb; nil: no failure
 	slow    map[string]time.Duration
-	noDelay bool        // what it attaches cannot Delay
-	empty   atomic.Bool // Receive brings nothing, at once
+	noDelay bool         // what it attaches cannot Delay
+	empty   atomic.Bool  // Receive brings nothing, at once
+	kept    atomic.Int64 // deliveries that were lent and not cleared
 }
 
 // A crossing is one call.
@@ -213,6 +214,9 @@ func (s *wireSource) Unwrap() backend.Source { return s.Source }
 
 func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, error) {
 	for i := range s.lent {
+		if s.lent[i].Position != "" {
+			s.w.kept.Add(1)
+		}
 		s.lent[i] = backend.Delivery{Message: backend.Message{ID: "void", Position: "void"}, Attempt: 99}
 	}
 	if err := s.w.cross("receive", n); err != nil || s.w.empty.Load() {
