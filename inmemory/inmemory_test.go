@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/url"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -59,15 +58,6 @@ func receive(t testing.TB, s backend.Source, n int) []backend.Delivery {
 	return own
 }
 
-// inUse is the bytes of what is not garbage.
-func inUse() int {
-	runtime.GC()
-	runtime.GC() // what a pool has is gone after two
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
-}
-
 func ids(ds []backend.Delivery) (ids []string) {
 	for i := range ds {
 		ids = append(ids, ds[i].ID)
@@ -109,31 +99,6 @@ func TestBounds(t *testing.T) {
 	two.Ack(t.Context(), receive(t, two, 1))
 	if full() {
 		t.Error("there is no room although the oldest message is settled by all")
-	}
-}
-
-// What is settled is not kept in memory, and neither is what is deleted.
-func TestMemoryComesBack(t *testing.T) {
-	b := open(t, inmemory.Options{MaxBytes: 64 << 20})
-	src := attach(t, b, "billing")
-	payload := make([]byte, 64<<10)
-	for range 10 {
-		for range 500 {
-			if err := b.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: payload}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for left := 500; left > 0; {
-			ds := receive(t, src, left)
-			left -= len(ds)
-			src.Ack(t.Context(), ds)
-		}
-	}
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	if m.HeapAlloc > 16<<20 {
-		t.Errorf("%d bytes are in use, with nothing stored", m.HeapAlloc)
 	}
 }
 
@@ -422,108 +387,6 @@ func TestPublishWhileDeleting(t *testing.T) {
 	}
 }
 
-// A topic that is idle keeps little for the next messages, once it was maintained.
-func TestIdleTopicsKeepLittle(t *testing.T) {
-	const topics, messages = 200, 64
-	b := open(t, inmemory.Options{})
-	payload := make([]byte, 1<<10)
-	before := inUse()
-	for i := range topics {
-		topic := fmt.Sprint("topic", i)
-		src, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: "billing", Lease: time.Minute, MaxInFlight: messages})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range messages {
-			if err := b.Publish(t.Context(), []*backend.Message{{Topic: topic, Payload: payload}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := src.Ack(t.Context(), receive(t, src, messages)); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := src.Receive(ctx, messages); !errors.Is(err, context.Canceled) { // takes back what was lent
-			t.Fatal(err)
-		}
-		if _, err := b.Maintain(t.Context(), topic, "billing"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if kept := (inUse() - before) / topics; kept > 24<<10 {
-		t.Errorf("an idle topic keeps %d bytes", kept)
-	} else {
-		t.Logf("an idle topic keeps %d bytes", kept)
-	}
-	runtime.KeepAlive(b)
-}
-
-// A topic that has one message left keeps little of those that were settled, once it
-// was maintained.
-func TestWhatWasSettledKeepsLittle(t *testing.T) {
-	const topics, messages = 100, 120
-	b := open(t, inmemory.Options{})
-	payload := make([]byte, 4<<10)
-	before := inUse()
-	for i := range topics {
-		topic := fmt.Sprint("topic", i)
-		src, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: "billing", Lease: time.Minute, MaxInFlight: messages})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range messages {
-			if err := b.Publish(t.Context(), []*backend.Message{{Topic: topic, Payload: payload}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := src.Ack(t.Context(), receive(t, src, messages)[:messages-1]); err != nil {
-			t.Fatal(err)
-		}
-		if err := src.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := b.Maintain(t.Context(), topic, "billing"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if kept := (inUse() - before) / topics; kept > 64<<10 {
-		t.Errorf("a topic with one message keeps %d bytes", kept)
-	} else {
-		t.Logf("a topic with one message keeps %d bytes", kept)
-	}
-	runtime.KeepAlive(b)
-}
-
-// Topics in which little happens keep little, also beside one in which much does.
-func TestSlowTopicsKeepLittle(t *testing.T) {
-	const topics, messages = 200, 128
-	b := open(t, inmemory.Options{})
-	src := attach(t, b, "billing")
-	msgs := make([]*backend.Message, messages)
-	for i := range msgs {
-		msgs[i] = &backend.Message{Topic: "orders", ID: strings.Repeat("x", 300), Payload: make([]byte, 500)}
-	}
-	before := inUse()
-	for i := range topics {
-		if err := b.Publish(t.Context(), msgs); err != nil {
-			t.Fatal(err)
-		}
-		if err := src.Ack(t.Context(), receive(t, src, messages)); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Publish(t.Context(), []*backend.Message{{Topic: fmt.Sprint("slow", i)}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if kept := (inUse() - before) / topics; kept > 24<<10 {
-		t.Errorf("a topic with one message keeps %d bytes", kept)
-	} else {
-		t.Logf("a topic with one message keeps %d bytes", kept)
-	}
-	runtime.KeepAlive(b)
-}
-
 // What is read is what was stored, whatever its neighbours are and whether or not
 // its memory was used before.
 func TestContentIsKept(t *testing.T) {
@@ -567,48 +430,5 @@ func TestContentIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-	}
-}
-
-// Who keeps a part of one message keeps no more than an arena of each kind alive.
-func TestWhatIsKeptKeepsLittle(t *testing.T) {
-	const rounds, messages, size = 200, 128, 4 << 10
-	text := strings.Repeat("x", size)
-	for _, kind := range []struct {
-		name string
-		m    backend.Message
-		part func(d *backend.Delivery) any
-	}{
-		{"payload", backend.Message{Payload: []byte(text)}, func(d *backend.Delivery) any { return d.Payload }},
-		{"text", backend.Message{ID: "1", Headers: backend.Headers{{Name: "n", Value: text}}}, func(d *backend.Delivery) any { return d.ID }},
-		{"headers", backend.Message{Headers: make(backend.Headers, size/32)}, func(d *backend.Delivery) any { return d.Headers }},
-	} {
-		t.Run(kind.name, func(t *testing.T) {
-			b := open(t, inmemory.Options{})
-			src := attach(t, b, "billing")
-			msgs := make([]*backend.Message, messages)
-			for i := range msgs {
-				m := kind.m
-				m.Topic = "orders"
-				msgs[i] = &m
-			}
-			before := inUse()
-			var kept []any
-			for range rounds {
-				if err := b.Publish(t.Context(), msgs); err != nil {
-					t.Fatal(err)
-				}
-				ds := receive(t, src, messages)
-				kept = append(kept, kind.part(&ds[0]))
-				if err := src.Ack(t.Context(), ds); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if each := (inUse() - before) / len(kept); each > 80<<10 {
-				t.Errorf("%d bytes are alive for each that is kept", each)
-			}
-			runtime.KeepAlive(kept)
-			runtime.KeepAlive(b)
-		})
 	}
 }
