@@ -166,3 +166,11 @@ type TopicConfigurer interface {
 	// is the backend's to say.
 	ConfigureTopic(topic string, settings map[string]string) (Driver, error)
 }
+
+// A URLChecker is a [Driver] that can say what is wrong with a URL without asking
+// a broker, for who checks a configuration before it is used.
+type URLChecker interface {
+	// CheckURL returns the error with which Open would refuse u for what it says:
+	// parameters, topics that were configured, files that it names. It asks no broker.
+	CheckURL(u *url.URL) error
+}

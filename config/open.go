@@ -40,7 +40,8 @@ func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drive
 }
 
 // Check says whether one of drivers, or of those of this project if none is
-// given, serves the URL and knows the settings of topics. It asks no broker.
+// given, serves the URL, knows the settings of topics and, where it can tell
+// ([backend.URLChecker]), takes the parameters of the URL. It asks no broker.
 func (c *Config) Check(ctx context.Context, drivers ...backend.Driver) error {
 	_, err := c.driver(ctx, drivers)
 	return err
@@ -79,17 +80,19 @@ func (c *Config) unserved(err error, drivers []backend.Driver) *Error {
 	return e
 }
 
-// driver returns the driver that serves the URL, with the settings of topics.
+// driver returns the driver that serves the URL, with the settings of topics, if
+// all of it is as far as can be told without a broker.
 func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.Driver, error) {
 	if len(drivers) == 0 {
 		drivers = ours()
 	}
-	var chosen backend.Driver
+	var found finding
 	tried := make([]backend.Driver, len(drivers))
 	for i, d := range drivers {
-		tried[i] = scout{Driver: d, chosen: &chosen}
+		tried[i] = scout{Driver: d, found: &found}
 	}
 	_, err := eventbus.Open(ctx, c.bus.URL.reveal(), eventbus.Options{}, tried...)
+	chosen := found.driver
 	if chosen == nil {
 		return nil, c.unserved(err, drivers)
 	}
@@ -105,6 +108,11 @@ func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.
 			continue
 		}
 		chosen = next
+	}
+	if checker, ok := chosen.(backend.URLChecker); ok {
+		if err := checker.CheckURL(found.url); err != nil {
+			p.list = append(p.list, c.opened(err))
+		}
 	}
 	return chosen, p.err()
 }
@@ -130,12 +138,18 @@ func (e *unsupportedError) Unwrap() error { return errors.ErrUnsupported }
 // A scout finds out which driver would open a URL, and opens nothing.
 type scout struct {
 	backend.Driver
-	chosen *backend.Driver
+	found *finding
+}
+
+// A finding is a driver and what it would open.
+type finding struct {
+	driver backend.Driver
+	url    *url.URL
 }
 
 var errNotOpened = errors.New("not to be opened")
 
-func (s scout) Open(context.Context, *url.URL) (backend.Backend, error) {
-	*s.chosen = s.Driver
+func (s scout) Open(_ context.Context, u *url.URL) (backend.Backend, error) {
+	*s.found = finding{s.Driver, u}
 	return nil, errNotOpened
 }

@@ -19,7 +19,10 @@ import (
 // once_window, for example "90s".
 type Driver struct{}
 
-var _ backend.Driver = Driver{}
+var (
+	_ backend.Driver     = Driver{}
+	_ backend.URLChecker = Driver{}
+)
 
 // Schemes implements [backend.Driver].
 func (Driver) Schemes() []string { return []string{"mem"} }
@@ -31,6 +34,14 @@ func (Driver) Open(_ context.Context, u *url.URL) (backend.Backend, error) {
 		return nil, fmt.Errorf("inmemory: open: %w", err)
 	}
 	return New(o), nil
+}
+
+// CheckURL implements [backend.URLChecker].
+func (Driver) CheckURL(u *url.URL) error {
+	if _, err := parse(u); err != nil {
+		return fmt.Errorf("inmemory: %w", err)
+	}
+	return nil
 }
 
 var parameters = map[string]func(*Options, string) error{

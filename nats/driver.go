@@ -41,6 +41,7 @@ type Driver struct {
 var (
 	_ backend.Driver          = Driver{}
 	_ backend.TopicConfigurer = Driver{}
+	_ backend.URLChecker      = Driver{}
 )
 
 // Schemes implements [backend.Driver].
@@ -90,15 +91,29 @@ func (d Driver) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	return b, nil
 }
 
+// CheckURL implements [backend.URLChecker].
+func (d Driver) CheckURL(u *url.URL) error {
+	if _, err := d.parse(u); err != nil {
+		return fmt.Errorf("nats: %w", err)
+	}
+	return nil
+}
+
+// parse reads a URL, and checks it with what is known of topics.
+func (d Driver) parse(u *url.URL) (*address, error) {
+	a, err := parse(u)
+	if err == nil {
+		err = a.take(d)
+	}
+	return a, err
+}
+
 // Open opens the NATS system that a URL names, as [Driver] describes it, and asks
 // it for JetStream.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) { return Driver{}.open(ctx, u) }
 
 func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
-	a, err := parse(u)
-	if err == nil {
-		err = a.take(d)
-	}
+	a, err := d.parse(u)
 	if err == nil {
 		err = ctx.Err()
 	}

@@ -33,7 +33,10 @@ import (
 // Whatever else a client can be told, [New] takes one.
 type Driver struct{}
 
-var _ backend.Driver = Driver{}
+var (
+	_ backend.Driver     = Driver{}
+	_ backend.URLChecker = Driver{}
+)
 
 // Schemes implements [backend.Driver].
 func (Driver) Schemes() []string {
@@ -47,6 +50,14 @@ func (Driver) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// CheckURL implements [backend.URLChecker].
+func (Driver) CheckURL(u *url.URL) error {
+	if _, err := parse(u); err != nil {
+		return fmt.Errorf("redisstream: %w", err)
+	}
+	return nil
 }
 
 // Open opens the Redis that a URL names, as [Driver] describes it, and asks it

@@ -67,6 +67,11 @@ func TestConfigCheckSaysWhatIsWrong(t *testing.T) {
 	for _, row := range []struct{ file, want string }{
 		{"bus: {url: 'rediz://u:hunter2@h'}", `:1:12: bus.url: has the scheme "rediz", which no driver given to Open serves; did you mean redis:?`},
 		{"bus: {url: 'mem:', topics: {t: {replicas: 3}}}", ":1:29: bus.topics.t: the driver of mem: has no settings of topics, and does not know: replicas"},
+		{"bus: {url: 'mem:?max_mesages=1'}", `:1:12: bus.url: inmemory: unknown parameter "max_mesages"; did you mean "max_messages"?`},
+		{"bus: {url: 'redis://u:hunter2@nowhere.invalid?once_window=soon'}", `:1:12: bus.url: redisstream: parameter "once_window": `},
+		{"bus: {url: 'nats://u:hunter2@nowhere.invalid?replicas=many'}", `:1:12: bus.url: nats: parameter "replicas": `},
+		{"bus: {url: 'nats://nowhere.invalid?storage=memory', topics: {t: {storage: file}}}", `:1:12: bus.url: nats: parameter "storage": with memory`},
+		{"bus: {url: 'rediss://nowhere.invalid?ca_file=/nowhere/ca.pem'}", ":1:12: bus.url: redisstream: "},
 		{"bus: {url: '${NOT_SET_ANYWHERE}'}", ":1:12: bus.url: the variable NOT_SET_ANYWHERE of the environment is not set"},
 	} {
 		code, _, stderr = command(t, "config", "check", configFile(t, row.file))
