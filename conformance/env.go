@@ -45,6 +45,14 @@ func newDriverEnv(t *testing.T, s *Suite, l law) *driverEnv {
 	return e
 }
 
+// late says how much later than promised was in time, if anything was.
+func (e *driverEnv) late() string {
+	if e.grace == 0 {
+		return ""
+	}
+	return fmt.Sprintf("what comes up to %v later than promised is in time", e.grace)
+}
+
 // missing names what the law needs and the backend does not claim.
 func (e *driverEnv) missing() string {
 	for _, n := range e.law.needs {

@@ -78,7 +78,8 @@ type Suite struct {
 	// leader, say. What else trouble brings is borne with: calls fail and are
 	// repeated, receipts get lost on their way or are not counted, and what was
 	// acknowledged without an answer comes once more. That something is lost or
-	// invented is not, nor that events of a key change places.
+	// invented is not, nor that events of a key change places. The report says
+	// which laws passed so.
 	Grace map[string]time.Duration
 
 	// Only, if set, are the IDs of the laws to run. The report shows such a suite
@@ -135,7 +136,7 @@ func (s *Suite) run(t *testing.T, l law) {
 		case e.unclaimed != "":
 			s.report(t, l, notClaimed, e.unclaimed)
 		default:
-			s.report(t, l, pass, "")
+			s.report(t, l, pass, e.late())
 		}
 	}()
 	s.Around(t, func(t *testing.T) {

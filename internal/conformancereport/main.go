@@ -42,7 +42,7 @@ type table struct {
 type law struct {
 	id, name, promise string
 	results           map[string]string // by backend
-	why               map[string]string // by backend, where it is weaker
+	why               map[string]string // by backend, where it is weaker, or passes with a reservation
 }
 
 func main() {
@@ -205,14 +205,21 @@ func (t *table) page() string {
 	if t.count("not claimed") > 0 {
 		b.WriteString("Not claimed: the backend does not offer the verb or fact that the law is about.\n\n")
 	}
+	reserved := false
 	for _, name := range t.backends {
 		for _, l := range t.laws {
-			if l.of(name) == "weaker" {
-				fmt.Fprintf(&b, "- %s on %s is weaker: %s\n", strings.TrimSpace(l.id+" "+l.name), name, l.why[name])
+			is := "is weaker"
+			switch {
+			case l.of(name) == "pass" && l.why[name] != "":
+				is = "passes"
+			case l.of(name) != "weaker":
+				continue
 			}
+			fmt.Fprintf(&b, "- %s on %s %s: %s\n", strings.TrimSpace(l.id+" "+l.name), name, is, l.why[name])
+			reserved = true
 		}
 	}
-	if t.count("weaker") > 0 {
+	if reserved {
 		b.WriteByte('\n')
 	}
 	b.WriteString("| law | promise |")

@@ -17,7 +17,7 @@ func TestReport(t *testing.T) {
 {"backend":"nats","id":"L01","name":"lease","promise":"a | b","result":"pass"}
 {"backend":"inmemory","id":"L01","name":"lease","promise":"a | b","result":"pass"}
 {"backend":"inmemory","id":"D01","name":"deliver","promise":"c","result":"not claimed"}
-{"backend":"nats-failover","id":"D01","name":"deliver","promise":"c","result":"pass","some":true}
+{"backend":"nats-failover","id":"D01","name":"deliver","promise":"c","result":"pass","why":"late","some":true}
 `), 0o644))
 	var stdout strings.Builder
 
@@ -37,7 +37,7 @@ nats-failover: 1 laws: 1 pass
 	require.Contains(t, string(page), "| law | promise | inmemory | nats |\n|--|--|--|--|\n"+
 		"| D01 deliver | c | not claimed | missing |\n"+
 		`| L01 lease | a \| b | pass | fail |`+"\n\n## Some laws, with trouble besides\n\n"+
-		"- **nats-failover**, 1 laws: 1 pass\n\n| law | promise | nats-failover |\n|--|--|--|\n| D01 deliver | c | pass |\n")
+		"- **nats-failover**, 1 laws: 1 pass\n\n- D01 deliver on nats-failover passes: late\n\n| law | promise | nats-failover |\n|--|--|--|\n| D01 deliver | c | pass |\n")
 }
 
 func TestReportRefuses(t *testing.T) {
