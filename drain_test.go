@@ -22,8 +22,8 @@ func (b deafBackend) Attach(ctx context.Context, c backend.Config) (backend.Sour
 
 type deafSource struct{ backend.Source }
 
-func (s deafSource) Unwrap() backend.Source                        { return s.Source }
-func (s deafSource) Ack(context.Context, []backend.Delivery) error { return backend.ErrUnavailable }
+func (s deafSource) Unwrap() backend.Source                         { return s.Source }
+func (s deafSource) Ack(context.Context, []*backend.Delivery) error { return backend.ErrUnavailable }
 
 func TestADrainSaysWhatItCouldNotAcknowledge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

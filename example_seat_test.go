@@ -39,7 +39,7 @@ func (s seat) take(limit int) (ds []backend.Delivery) {
 }
 
 // Ack makes deliveries due never again.
-func (s seat) Ack(_ context.Context, ds []backend.Delivery) error {
+func (s seat) Ack(_ context.Context, ds []*backend.Delivery) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range ds {

@@ -53,7 +53,7 @@ func (n *null) Receive(ctx context.Context, max int) ([]backend.Delivery, error)
 	return n.lent, nil
 }
 
-func (n *null) Ack(_ context.Context, ds []backend.Delivery) error {
+func (n *null) Ack(_ context.Context, ds []*backend.Delivery) error {
 	if n.acked.Add(int64(len(ds))) == n.all {
 		close(n.done)
 	}
@@ -62,7 +62,7 @@ func (n *null) Ack(_ context.Context, ds []backend.Delivery) error {
 
 func (n *null) Delay(context.Context, []backend.Delayed) error { return nil }
 
-func (n *null) Extend(context.Context, []backend.Delivery) error { return nil }
+func (n *null) Extend(context.Context, []*backend.Delivery) error { return nil }
 
 // consume lets a bus consume so many events and returns when all are
 // acknowledged.

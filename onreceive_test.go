@@ -43,7 +43,7 @@ type slowAckSource struct{ backend.Source }
 
 func (s slowAckSource) Unwrap() backend.Source { return s.Source }
 
-func (s slowAckSource) Ack(ctx context.Context, ds []backend.Delivery) error {
+func (s slowAckSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	err := s.Source.Ack(ctx, ds)
 	time.Sleep(9 * time.Second)
 	return err

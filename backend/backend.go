@@ -81,7 +81,10 @@ type Source interface {
 	// after the lease has passed, is not an error and removes all the same. What a
 	// broker has forgotten to have handed out, and hands out again, is
 	// [ErrLeaseLost]. An error may be a [BatchError].
-	Ack(ctx context.Context, ds []Delivery) error
+	//
+	// What ds points to is lent until Ack returns, and only to be read: a call of
+	// Extend may have the same at that moment.
+	Ack(ctx context.Context, ds []*Delivery) error
 
 	// Close leaves the group. What this member still holds comes back to the
 	// others when its lease has passed. Closing twice is not an error.

@@ -49,6 +49,15 @@ type Delivery struct {
 	Err error
 }
 
+// Lend returns pointers to ds, as Ack and Extend take them.
+func Lend(ds []Delivery) []*Delivery {
+	lent := make([]*Delivery, len(ds))
+	for i := range ds {
+		lent[i] = &ds[i]
+	}
+	return lent
+}
+
 // A Delayed is a delivery to be given back.
 type Delayed struct {
 	Delivery

@@ -25,8 +25,9 @@ type Delayer interface {
 // retry of its key comes again when its lease has passed, in no order.
 type Extender interface {
 	// Extend makes each delivery due one lease from now. It is fenced as Delay
-	// is. It does not count as an attempt.
-	Extend(ctx context.Context, ds []Delivery) error
+	// is. It does not count as an attempt. What ds points to is lent, as to
+	// [Source].Ack.
+	Extend(ctx context.Context, ds []*Delivery) error
 }
 
 // A Declarer is a [Backend] that can create a topic ahead of its first message.

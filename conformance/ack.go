@@ -23,6 +23,9 @@ var ackLaws = []law{
 		id: "C51", name: "many-callers", promise: "while one caller receives, others settle through the same source",
 		saboteurs: []string{"one-ack-at-a-time"}, driver: manyCallers,
 	}, {
+		id: "C54", name: "lent-to-settle", promise: "what Ack and Extend are given stays as it is, and may be changed once they have returned",
+		saboteurs: []string{"keeps-lent-deliveries", "clears-lent-deliveries"}, driver: lentToSettle,
+	}, {
 		id: "C18", name: "ack-unconfirmed", promise: "a member that does not ask for confirmation acknowledges for good all the same",
 		saboteurs: []string{"drops-unconfirmed-acks"}, driver: ackUnconfirmed,
 	}, {
@@ -81,12 +84,31 @@ func manyCallers(e *driverEnv) {
 			case i%3 == 1 && delays:
 				errs[i] = e.delay(src, 0, d)
 			}
-			errs[i] = errors.Join(errs[i], src.Ack(e.Context(), []backend.Delivery{d}))
+			errs[i] = errors.Join(errs[i], src.Ack(e.Context(), []*backend.Delivery{&d}))
 		})
 	}
 	e.receiveWithin(src, n, 10*time.Millisecond) // of what is delayed, whatever comes
 	wg.Wait()
 	e.verb(errors.Join(errs...))
+	e.nothing(src, e.lease+e.soon(), "all are acknowledged")
+}
+
+func lentToSettle(e *driverEnv) {
+	src := e.attach("g")
+	e.publishN(4)
+	ds := e.receive(src, 4)
+	lent := slices.Clone(ds)
+	if v, ok := backend.As[backend.Extender](src); ok {
+		e.verb(v.Extend(e.Context(), backend.Lend(lent[:1])))
+	}
+	e.persist("Ack", func() error { return src.Ack(e.Context(), backend.Lend(lent)) })
+	for i := range ds {
+		e.same(&lent[i].Message, &ds[i].Message)
+		if lent[i].Attempt != ds[i].Attempt || lent[i].Token != ds[i].Token {
+			e.failf("got %v, want what was lent as it was: %v", lent[i], ds[i])
+		}
+	}
+	clear(lent)
 	e.nothing(src, e.lease+e.soon(), "all are acknowledged")
 }
 

@@ -62,7 +62,7 @@ func (e *driverEnv) closed(src backend.Source, d backend.Delivery) {
 	e.Helper()
 	_, err := src.Receive(e.bounded(), 1)
 	e.is("Receive", err, backend.ErrClosed)
-	e.is("Ack", src.Ack(e.Context(), []backend.Delivery{d}), backend.ErrClosed)
+	e.is("Ack", src.Ack(e.Context(), []*backend.Delivery{&d}), backend.ErrClosed)
 	if _, ok := backend.As[backend.Delayer](src); ok {
 		e.is("Delay", e.delay(src, 0, d), backend.ErrClosed)
 	}

@@ -276,7 +276,7 @@ func (e *driverEnv) nothing(src backend.Source, d time.Duration, why string) {
 // ack acknowledges ds.
 func (e *driverEnv) ack(src backend.Source, ds ...backend.Delivery) {
 	e.Helper()
-	e.persist("Ack", func() error { return src.Ack(e.Context(), ds) })
+	e.persist("Ack", func() error { return src.Ack(e.Context(), backend.Lend(ds)) })
 }
 
 // delay gives ds back and returns what the verb says.
@@ -292,7 +292,7 @@ func (e *driverEnv) delay(src backend.Source, d time.Duration, ds ...backend.Del
 // extend restarts the lease of ds and returns what the verb says.
 func (e *driverEnv) extend(src backend.Source, ds ...backend.Delivery) error {
 	v, _ := backend.As[backend.Extender](src)
-	return v.Extend(e.Context(), ds)
+	return v.Extend(e.Context(), backend.Lend(ds))
 }
 
 // maintain lets the backend do what it does on the side, if anything.

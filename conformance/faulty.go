@@ -40,14 +40,14 @@ type unsettlingSource struct {
 
 func (u *unsettlingSource) Unwrap() backend.Source { return u.Source }
 
-func (u *unsettlingSource) Ack(ctx context.Context, ds []backend.Delivery) error {
+func (u *unsettlingSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if u.way.acks && u.way.broken.Load() {
 		return backend.ErrUnavailable
 	}
 	return u.Source.Ack(ctx, ds)
 }
 
-func (u *unsettlingSource) Extend(ctx context.Context, ds []backend.Delivery) error {
+func (u *unsettlingSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	v, ok := backend.As[backend.Extender](u.Source)
 	if !ok || u.way.broken.Load() {
 		return backend.ErrUnavailable

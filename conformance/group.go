@@ -58,7 +58,7 @@ func competingOnce(e *driverEnv) {
 			for ctx.Err() == nil {
 				ds, err := src.Receive(ctx, 5)
 				if err == nil {
-					err = src.Ack(context.WithoutCancel(ctx), ds)
+					err = src.Ack(context.WithoutCancel(ctx), backend.Lend(ds))
 				}
 				if err != nil && ctx.Err() == nil {
 					errs <- err

@@ -124,7 +124,7 @@ func lostAckReply(e *driverEnv) {
 	want := idsOf(e.publishN(6))[3:]
 	ds := e.receive(src, 6)
 	e.dropReply(RequestAck)
-	if err := src.Ack(e.bounded(), ds[:3]); !passing(err) {
+	if err := src.Ack(e.bounded(), backend.Lend(ds[:3])); !passing(err) {
 		e.failf("Ack whose answer is lost: got error %v, want one that matches %q or %q", err, backend.ErrUnknownOutcome, backend.ErrUnavailable)
 	}
 	e.ack(src, ds[:3]...)

@@ -52,7 +52,7 @@ func frozenMember(e *driverEnv) {
 	sent := time.Now()
 	var wg sync.WaitGroup
 	for what, call := range map[string]func() error{
-		"Ack": func() error { return one.Ack(ctx, stale[:1]) },
+		"Ack": func() error { return one.Ack(ctx, backend.Lend(stale[:1])) },
 		"Delay": func() error {
 			v, _ := backend.As[backend.Delayer](one)
 			return v.Delay(ctx, []backend.Delayed{{Delivery: stale[1]}})
@@ -91,7 +91,7 @@ func noSteal(e *driverEnv) {
 	ctx := e.within(e.lease / 4)
 	go func() {
 		v, _ := backend.As[backend.Extender](one)
-		late <- v.Extend(ctx, []backend.Delivery{stale})
+		late <- v.Extend(ctx, []*backend.Delivery{&stale})
 	}()
 	e.one(two)
 	since := time.Now()

@@ -59,12 +59,12 @@ func (s *slowSource) Receive(ctx context.Context, max int) ([]backend.Delivery, 
 	return ds, err
 }
 
-func (s *slowSource) Ack(ctx context.Context, ds []backend.Delivery) error {
+func (s *slowSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	call()
 	return s.Source.Ack(ctx, ds)
 }
 
-func (s *slowSource) Extend(ctx context.Context, ds []backend.Delivery) error {
+func (s *slowSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	call()
 	return s.Source.(backend.Extender).Extend(ctx, ds)
 }

@@ -63,7 +63,7 @@ func drain(t *testing.T, s backend.Source, messages int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Ack(t.Context(), ds); err != nil {
+		if err := s.Ack(t.Context(), backend.Lend(ds)); err != nil {
 			t.Fatal(err)
 		}
 		left -= len(ds)

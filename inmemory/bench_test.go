@@ -57,7 +57,7 @@ func BenchmarkPublishReceiveAck(b *testing.B) {
 				if err != nil || len(ds) != batch {
 					b.Fatal(len(ds), err)
 				}
-				if err := src.Ack(b.Context(), ds); err != nil {
+				if err := src.Ack(b.Context(), backend.Lend(ds)); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -89,7 +89,7 @@ func BenchmarkReceiveAck(b *testing.B) {
 		if err != nil || len(ds) != batch {
 			b.Fatal(len(ds), err)
 		}
-		if err := src.Ack(b.Context(), ds); err != nil {
+		if err := src.Ack(b.Context(), backend.Lend(ds)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -133,7 +133,7 @@ func BenchmarkManyPublishers(b *testing.B) {
 	})
 	var done []backend.Delivery
 	ack := func() {
-		if err := src.Ack(b.Context(), done); err != nil {
+		if err := src.Ack(b.Context(), backend.Lend(done)); err != nil {
 			b.Error(err)
 		}
 		done = done[:0]

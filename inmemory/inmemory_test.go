@@ -92,11 +92,11 @@ func TestBounds(t *testing.T) {
 	full := func() bool {
 		return errors.Is(b.Publish(t.Context(), []*backend.Message{{Topic: "bills"}}), backend.ErrFull)
 	}
-	one.Ack(t.Context(), receive(t, one, 3))
+	one.Ack(t.Context(), backend.Lend(receive(t, one, 3)))
 	if !full() {
 		t.Error("there is room although group two has settled nothing")
 	}
-	two.Ack(t.Context(), receive(t, two, 1))
+	two.Ack(t.Context(), backend.Lend(receive(t, two, 1)))
 	if full() {
 		t.Error("there is no room although the oldest message is settled by all")
 	}
@@ -127,14 +127,14 @@ func TestWaitSettled(t *testing.T) {
 		publish(t, b, "1", "2")
 		settled, waits := wait(t, b)
 		waits("nothing was handed out")
-		one.Ack(t.Context(), receive(t, one, 2))
+		one.Ack(t.Context(), backend.Lend(receive(t, one, 2)))
 		waits("group two has not settled")
 		ds := receive(t, two, 2)
 		waits("group two holds")
 		two.(backend.Delayer).Delay(t.Context(), []backend.Delayed{{Delivery: ds[0], For: time.Hour}})
-		two.Ack(t.Context(), ds[1:])
+		two.Ack(t.Context(), backend.Lend(ds[1:]))
 		waits("a message is delayed")
-		two.Ack(t.Context(), ds[:1])
+		two.Ack(t.Context(), backend.Lend(ds[:1]))
 		if err := <-settled; err != nil {
 			t.Fatal(err)
 		}
@@ -328,10 +328,10 @@ func TestResetVoidsReceipts(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle := func(when string, ds []backend.Delivery) {
-		if err := src.Ack(t.Context(), ds); err != nil {
+		if err := src.Ack(t.Context(), backend.Lend(ds)); err != nil {
 			t.Fatal(err)
 		}
-		if err := src.(backend.Extender).Extend(t.Context(), ds[:1]); !errors.Is(err, backend.ErrLeaseLost) {
+		if err := src.(backend.Extender).Extend(t.Context(), backend.Lend(ds[:1])); !errors.Is(err, backend.ErrLeaseLost) {
 			t.Errorf("%s: Extend: got %v, want %v", when, err, backend.ErrLeaseLost)
 		}
 	}
@@ -423,7 +423,7 @@ func TestContentIsKept(t *testing.T) {
 				}
 			}
 			published = published[len(ds):]
-			if err := src.Ack(t.Context(), ds); err != nil {
+			if err := src.Ack(t.Context(), backend.Lend(ds)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := b.Maintain(t.Context(), "orders", "billing"); err != nil {

@@ -36,7 +36,7 @@ func TestMemoryComesBack(t *testing.T) {
 		for left := 500; left > 0; {
 			ds := receive(t, src, left)
 			left -= len(ds)
-			src.Ack(t.Context(), ds)
+			src.Ack(t.Context(), backend.Lend(ds))
 		}
 	}
 	var m runtime.MemStats
@@ -79,7 +79,7 @@ func TestIdleTopicsKeepLittle(t *testing.T) {
 	for i := range topics {
 		topic := fmt.Sprint("topic", i)
 		src := filled(t, b, topic, messages, payload)
-		if err := src.Ack(t.Context(), receive(t, src, messages)); err != nil {
+		if err := src.Ack(t.Context(), backend.Lend(receive(t, src, messages))); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -105,7 +105,7 @@ func TestWhatWasSettledKeepsLittle(t *testing.T) {
 	for i := range topics {
 		topic := fmt.Sprint("topic", i)
 		src := filled(t, b, topic, messages, payload)
-		if err := src.Ack(t.Context(), receive(t, src, messages)[:messages-1]); err != nil {
+		if err := src.Ack(t.Context(), backend.Lend(receive(t, src, messages)[:messages-1])); err != nil {
 			t.Fatal(err)
 		}
 		if err := src.Close(); err != nil {
@@ -133,7 +133,7 @@ func TestSlowTopicsKeepLittle(t *testing.T) {
 		if err := b.Publish(t.Context(), msgs); err != nil {
 			t.Fatal(err)
 		}
-		if err := src.Ack(t.Context(), receive(t, src, messages)); err != nil {
+		if err := src.Ack(t.Context(), backend.Lend(receive(t, src, messages))); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Publish(t.Context(), []*backend.Message{{Topic: fmt.Sprint("slow", i)}}); err != nil {
@@ -174,7 +174,7 @@ func TestWhatIsKeptKeepsLittle(t *testing.T) {
 				}
 				ds := receive(t, src, messages)
 				kept = append(kept, kind.part(&ds[0]))
-				if err := src.Ack(t.Context(), ds); err != nil {
+				if err := src.Ack(t.Context(), backend.Lend(ds)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -89,7 +89,7 @@ func (s *source) wait(ctx context.Context) {
 }
 
 // Ack implements [backend.Source].
-func (s *source) Ack(_ context.Context, ds []backend.Delivery) error {
+func (s *source) Ack(_ context.Context, ds []*backend.Delivery) error {
 	g := s.group
 	g.topic.mu.Lock()
 	defer g.topic.mu.Unlock()
@@ -134,9 +134,9 @@ func (s *source) Delay(_ context.Context, ds []backend.Delayed) error {
 
 // Extend implements [backend.Extender]. A lease that has passed can be extended
 // as long as nobody else took the delivery.
-func (s *source) Extend(_ context.Context, ds []backend.Delivery) error {
+func (s *source) Extend(_ context.Context, ds []*backend.Delivery) error {
 	return s.move("extend", len(ds), func(i int, now moment) bool {
-		e := s.holding(&ds[i])
+		e := s.holding(ds[i])
 		if e == nil {
 			return false
 		}

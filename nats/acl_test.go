@@ -125,7 +125,7 @@ func consume(ctx context.Context, b *nats.Backend, topic, group string) error {
 	}
 	delayer, _ := backend.As[backend.Delayer](source)
 	extender, _ := backend.As[backend.Extender](source)
-	err = errors.Join(extender.Extend(ctx, ds), source.Ack(ctx, ds[:1]), delayer.Delay(ctx, []backend.Delayed{{Delivery: ds[1]}}))
+	err = errors.Join(extender.Extend(ctx, backend.Lend(ds)), source.Ack(ctx, backend.Lend(ds[:1])), delayer.Delay(ctx, []backend.Delayed{{Delivery: ds[1]}}))
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func consume(ctx context.Context, b *nats.Backend, topic, group string) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(source.Ack(ctx, again), b.Declare(ctx, topic+".dlq"), publishTo(ctx, b, topic+".dlq"))
+	err = errors.Join(source.Ack(ctx, backend.Lend(again)), b.Declare(ctx, topic+".dlq"), publishTo(ctx, b, topic+".dlq"))
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func prepared(t *testing.T, permissions string) *natstest.Server {
 	}
 	ds, err := source.Receive(t.Context(), 1)
 	require.NoError(t, err)
-	require.NoError(t, source.Ack(t.Context(), ds))
+	require.NoError(t, source.Ack(t.Context(), backend.Lend(ds)))
 	require.NoError(t, source.Close())
 	return server
 }

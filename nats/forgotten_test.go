@@ -53,7 +53,7 @@ func forgets(t *testing.T, server *natstest.Server, b *nats.Backend, s backend.S
 		require.NoError(t, err)
 		require.NotEmpty(t, ds)
 		if last != nil {
-			require.NoError(t, s.Ack(t.Context(), last))
+			require.NoError(t, s.Ack(t.Context(), backend.Lend(last)))
 		}
 		last = slices.Clone(ds) // they are lent
 	}
@@ -62,7 +62,7 @@ func forgets(t *testing.T, server *natstest.Server, b *nats.Backend, s backend.S
 	require.Eventually(t, func() bool { return b.Ping(t.Context()) == nil }, 20*time.Second, 10*time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := s.Ack(ctx, last)
+	err := s.Ack(ctx, backend.Lend(last))
 	require.NoError(t, ctx.Err())
 	if err == nil {
 		return false

@@ -264,8 +264,8 @@ func TestCallsGoStraight(t *testing.T) {
 	work := func() {
 		s.publish(3)
 		ds := s.receive(3, 3)
-		require.NoError(t, s.member.(backend.Extender).Extend(t.Context(), ds))
-		require.NoError(t, s.member.Ack(t.Context(), ds))
+		require.NoError(t, s.member.(backend.Extender).Extend(t.Context(), backend.Lend(ds)))
+		require.NoError(t, s.member.Ack(t.Context(), backend.Lend(ds)))
 	}
 	require.True(t, backend.LimitsOf(s.Backend).Prompt)
 	work()

@@ -40,7 +40,7 @@ func TestPurgeSeesEveryGroup(t *testing.T) {
 	require.NoError(t, b.Publish(t.Context(), ms))
 	ds, err := fast.Receive(t.Context(), 10)
 	require.NoError(t, err)
-	require.NoError(t, fast.Ack(t.Context(), ds))
+	require.NoError(t, fast.Ack(t.Context(), backend.Lend(ds)))
 
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // a group that is the first of all comes and goes
@@ -114,7 +114,7 @@ func TestPurgeForgetsNothingThatIsDue(t *testing.T) {
 	ds, err := s.Receive(t.Context(), 20)
 	require.NoError(t, err)
 	require.Len(t, ds, 20)
-	require.NoError(t, s.Ack(t.Context(), ds[:10]))
+	require.NoError(t, s.Ack(t.Context(), backend.Lend(ds[:10])))
 	var later []backend.Delayed
 	for _, d := range ds[10:] {
 		later = append(later, backend.Delayed{Delivery: d, For: time.Millisecond})

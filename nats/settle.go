@@ -35,10 +35,10 @@ type settling struct {
 // Ack implements [backend.Source]. It sends the acknowledgements and waits for
 // the answer to the last; with ConfirmAcks, to each. A late one counts like any
 // other.
-func (s *source) Ack(ctx context.Context, ds []backend.Delivery) error {
+func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	return s.settle(ctx, settling{
 		op: "ack", n: len(ds), confirmed: s.config.ConfirmAcks,
-		at:   func(i int) *backend.Delivery { return &ds[i] },
+		at:   func(i int) *backend.Delivery { return ds[i] },
 		word: func(int) []byte { return ackBody },
 		said: func(r *receipt, _ bool) { r.until.Store(0) },
 	})
@@ -84,11 +84,11 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 }
 
 // Extend implements [backend.Extender].
-func (s *source) Extend(ctx context.Context, ds []backend.Delivery) error {
+func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	began := time.Now()
 	return s.settle(ctx, settling{
 		op: "extend", n: len(ds), fenced: true,
-		at:   func(i int) *backend.Delivery { return &ds[i] },
+		at:   func(i int) *backend.Delivery { return ds[i] },
 		word: func(int) []byte { return progressBody },
 		said: func(r *receipt, certain bool) {
 			if certain {

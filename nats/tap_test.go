@@ -195,7 +195,7 @@ func TestReceiveComesByTheTap(t *testing.T) {
 			require.Equal(t, m.Payload, append([]byte{}, ds[0].Payload...))
 			require.Equal(t, []string{m.ID, m.Key}, []string{ds[0].ID, ds[0].Key})
 			require.ElementsMatch(t, m.Headers, ds[0].Headers)
-			require.NoError(t, member.Ack(t.Context(), ds))
+			require.NoError(t, member.Ack(t.Context(), backend.Lend(ds)))
 			require.Equal(t, before, b.conn.Stats().InMsgs)
 		}
 		require.NoError(t, b.conn.ForceReconnect())

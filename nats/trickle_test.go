@@ -58,7 +58,7 @@ func attempts(ds []backend.Delivery) (all []int) {
 func (s *stage) trickle() {
 	for range trickle + 2 {
 		s.publish(1)
-		require.NoError(s, s.member.Ack(s.Context(), s.receive(10, 1)))
+		require.NoError(s, s.member.Ack(s.Context(), backend.Lend(s.receive(10, 1))))
 	}
 }
 
@@ -75,7 +75,7 @@ func TestTrickle(t *testing.T) {
 		return info.NumPending == 20
 	}, 5*time.Second, time.Millisecond)
 	ds := s.receive(10, 1)
-	require.NoError(t, s.member.Ack(t.Context(), ds))
+	require.NoError(t, s.member.Ack(t.Context(), backend.Lend(ds)))
 	s.receive(10, 10)
 	s.receive(100, 9)
 }

@@ -132,7 +132,7 @@ func consume(ctx context.Context, b *redisstream.Backend, topic string) error {
 		return err
 	}
 	v := second.(member)
-	err = errors.Join(v.Extend(ctx, taken), v.Delay(ctx, []backend.Delayed{{Delivery: taken[0]}}), v.Ack(ctx, taken[1:]))
+	err = errors.Join(v.Extend(ctx, backend.Lend(taken)), v.Delay(ctx, []backend.Delayed{{Delivery: taken[0]}}), v.Ack(ctx, backend.Lend(taken[1:])))
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func consume(ctx context.Context, b *redisstream.Backend, topic string) error {
 	}
 	_, err = b.Maintain(ctx, topic, workers)
 	err = errors.Join(err, b.Ping(ctx), b.Declare(ctx, topic+".dlq"), bury(ctx, b, topic+".dlq"),
-		v.Ack(ctx, again), first.Ack(ctx, held))
+		v.Ack(ctx, backend.Lend(again)), first.Ack(ctx, backend.Lend(held)))
 	if err != nil {
 		return err
 	}
@@ -360,7 +360,7 @@ func TestRevokedAccountIsDeniedAndHeals(t *testing.T) {
 		_, err := s.Receive(t.Context(), 1)
 		require.ErrorIs(t, err, backend.ErrDenied)
 		require.ErrorIs(t, b.Publish(t.Context(), once(batch("b", 1))), backend.ErrDenied)
-		require.ErrorIs(t, s.Ack(t.Context(), ds), backend.ErrDenied)
+		require.ErrorIs(t, s.Ack(t.Context(), backend.Lend(ds)), backend.ErrDenied)
 	}
 	require.Eventually(t, func() bool { return bus.Ready(t.Context()) != nil }, 10*time.Second, 20*time.Millisecond)
 	before := total(proxy)
@@ -371,7 +371,7 @@ func TestRevokedAccountIsDeniedAndHeals(t *testing.T) {
 
 	grant()
 	require.Eventually(t, func() bool { return b.Publish(t.Context(), batch("c", 1)) == nil }, 5*time.Second, 20*time.Millisecond)
-	require.NoError(t, s.Ack(t.Context(), ds))
+	require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))
 	require.Equal(t, "c-0", receive(t, s, 1)[0].ID)
 	require.Eventually(t, func() bool {
 		return bus.Publish(t.Context(), "bus", &eventbus.Event{ID: "after"}) == nil

@@ -108,7 +108,7 @@ func TestLargeSerialsAreNotTrimmedUnread(t *testing.T) {
 	}
 	b := open(t, dial(t, server.Addr()), redisstream.Options{})
 	s := attach(t, b, config())
-	require.NoError(t, s.Ack(t.Context(), receive(t, s, 1)))
+	require.NoError(t, s.Ack(t.Context(), backend.Lend(receive(t, s, 1))))
 	_, err := b.Maintain(t.Context(), topic, workers)
 	require.NoError(t, err)
 	require.Equal(t, "1", string(receive(t, s, 1)[0].Payload))
@@ -118,7 +118,7 @@ func TestLargeSerialsAreNotTrimmedUnread(t *testing.T) {
 	}).Err())
 	receive(t, s, 1)
 	other := attach(t, b, backend.Config{Topic: topic, Group: "other", Lease: lease})
-	require.NoError(t, other.Ack(t.Context(), receive(t, other, 2)))
+	require.NoError(t, other.Ack(t.Context(), backend.Lend(receive(t, other, 2))))
 	_, err = b.Maintain(t.Context(), topic, "other")
 	require.NoError(t, err)
 }
@@ -134,7 +134,7 @@ func TestResetBeyondTheEndIsRefused(t *testing.T) {
 	ds := receive(t, s, 2)
 	err := b.ResetGroup(t.Context(), topic, workers, backend.StartAfter("99999999999999-00000000000000000000"))
 	require.ErrorIs(t, err, backend.ErrRefused)
-	require.NoError(t, s.Extend(t.Context(), ds), "nothing was forgotten")
+	require.NoError(t, s.Extend(t.Context(), backend.Lend(ds)), "nothing was forgotten")
 	require.NoError(t, b.ResetGroup(t.Context(), topic, workers, backend.StartAfter(ms[1].Position)))
 	require.NoError(t, b.ResetGroup(t.Context(), topic, workers, backend.StartAfter(ms[0].Position)))
 	receive(t, s, 1)

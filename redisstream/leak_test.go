@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
 )
@@ -45,8 +46,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 		load.Go(func() {
 			for ctx.Err() == nil {
 				if ds, _ := s.Receive(ctx, 100); len(ds) > 0 {
-					_ = s.Extend(ctx, ds)
-					_ = s.Ack(ctx, ds)
+					_ = s.Extend(ctx, backend.Lend(ds))
+					_ = s.Ack(ctx, backend.Lend(ds))
 				}
 			}
 		})

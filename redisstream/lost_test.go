@@ -91,7 +91,7 @@ func TestWhatIsNotAnsweredIsNotRepeated(t *testing.T) {
 			b := open(t, p.client, redisstream.Options{})
 			s := attach(t, b, config())
 			publish(t, b, batch("first", 1))
-			require.NoError(t, s.Ack(t.Context(), receive(t, s, 1)))
+			require.NoError(t, s.Ack(t.Context(), backend.Lend(receive(t, s, 1))))
 
 			t.Run("XADD", func(t *testing.T) { p.lose(t, b, batch("one", 1), 1, "XADD") })
 			t.Run("pipeline", func(t *testing.T) { p.lose(t, b, batch("many", 20), 20, "XADD") })
@@ -99,7 +99,7 @@ func TestWhatIsNotAnsweredIsNotRepeated(t *testing.T) {
 			t.Run("scripts", func(t *testing.T) { p.lose(t, b, once(batch("onces", 250)), 3, "EVAL") })
 
 			all := receive(t, s, 276)
-			require.NoError(t, s.Ack(t.Context(), all))
+			require.NoError(t, s.Ack(t.Context(), backend.Lend(all)))
 			t.Run("read", func(t *testing.T) { p.loseRead(t, b, s) })
 		})
 	}
@@ -150,7 +150,7 @@ func (p *proxied) loseRead(t *testing.T, b *redisstream.Backend, s member) {
 	require.Equal(t, int64(1), p.commands("XREADGROUP")-before)
 	rest := receive(t, other, 1)
 	require.Equal(t, "read-2", rest[0].ID)
-	require.NoError(t, other.Ack(t.Context(), rest))
+	require.NoError(t, other.Ack(t.Context(), backend.Lend(rest)))
 	if time.Since(start) < lease/2 {
 		nothing(t, other, lease/4)
 	}
@@ -158,7 +158,7 @@ func (p *proxied) loseRead(t *testing.T, b *redisstream.Backend, s member) {
 	require.GreaterOrEqual(t, time.Since(start), lease-10*time.Millisecond)
 	require.Equal(t, []string{"read-0", "read-1"}, []string{ds[0].ID, ds[1].ID})
 	require.Equal(t, 2, ds[0].Attempt)
-	require.NoError(t, other.Ack(t.Context(), ds))
+	require.NoError(t, other.Ack(t.Context(), backend.Lend(ds)))
 	nothing(t, s, 600*time.Millisecond)
 }
 
@@ -195,7 +195,7 @@ func TestLostRefundIsNotRepeated(t *testing.T) {
 	second := receive()
 	require.Equal(t, first.Attempt, second.Attempt, "it was given back, and does not count")
 	require.ErrorIs(t, backend.ErrorAt(delay(t.Context(), back), 0), backend.ErrLeaseLost)
-	require.NoError(t, src.(backend.Extender).Extend(t.Context(), []backend.Delivery{second}), "it is still held")
+	require.NoError(t, src.(backend.Extender).Extend(t.Context(), []*backend.Delivery{&second}), "it is still held")
 }
 
 // A reader whose connection dies before its first read says so, as one that dies

@@ -36,7 +36,7 @@ func TestPayloadsOfAnySize(t *testing.T) {
 				clear(append(d.Payload, "more"...)[:len(d.Payload)])
 				clear(d.Payload)
 			}
-			require.NoError(t, s.Ack(t.Context(), ds))
+			require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))
 			all := stored(t, b)
 			require.Len(t, all, 2*len(ms))
 			for i, m := range all {

@@ -157,7 +157,7 @@ func (w *survivors) work(t *testing.T, ctx context.Context, done func(), s membe
 			continue
 		}
 		if n%4 == 0 {
-			if err := s.Extend(t.Context(), ds); err != nil {
+			if err := s.Extend(t.Context(), backend.Lend(ds)); err != nil {
 				t.Errorf("extend: %v", err)
 			}
 		}
@@ -171,7 +171,7 @@ func (w *survivors) work(t *testing.T, ctx context.Context, done func(), s membe
 			}
 			ds = ds[len(ds)/2:]
 		}
-		if err := s.Ack(t.Context(), ds); err != nil {
+		if err := s.Ack(t.Context(), backend.Lend(ds)); err != nil {
 			t.Errorf("ack: %v", err)
 		}
 		if w.settled.Add(int64(len(ds))) >= w.want {

@@ -137,7 +137,7 @@ func hold(ctx context.Context, client *redis.Client, told *bufio.Scanner) error 
 	fmt.Println("holding")
 	told.Scan()
 	for _, err := range []error{
-		s.Delay(ctx, []backend.Delayed{{Delivery: held[0], For: time.Hour}}), s.Extend(ctx, held[1:2]), s.Ack(ctx, held[2:]),
+		s.Delay(ctx, []backend.Delayed{{Delivery: held[0], For: time.Hour}}), s.Extend(ctx, backend.Lend(held[1:2])), s.Ack(ctx, backend.Lend(held[2:])),
 	} {
 		fmt.Println("result", err, errors.Is(err, backend.ErrLeaseLost))
 	}
@@ -228,7 +228,7 @@ func TestKilledProcessIsTakenOverFrom(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("a-%d", i), ds[i].ID)
 		require.Equal(t, 2, ds[i].Attempt)
 	}
-	require.NoError(t, s.Ack(t.Context(), ds))
+	require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))
 	nothing(t, s, lease/4)
 }
 
@@ -248,16 +248,16 @@ func TestFrozenProcessIsTakenOverFromAndChangesNothing(t *testing.T) {
 	require.Less(t, time.Since(frozen), lease+2*time.Second)
 	for time.Since(frozen) < 3*lease {
 		pause(lease / 4)
-		require.NoError(t, s.Extend(t.Context(), ds))
+		require.NoError(t, s.Extend(t.Context(), backend.Lend(ds)))
 	}
 	c.signal(t, syscall.SIGCONT)
 	c.tell(t)
 	require.Contains(t, c.expect(t, "result"), "true", "a late Delay is refused")
 	require.Contains(t, c.expect(t, "result"), "true", "a late Extend is refused")
 	c.expect(t, "result <nil>") // a late Ack is not
-	require.NoError(t, s.Extend(t.Context(), ds[:2]), "they are the new holder's")
-	require.ErrorIs(t, s.Extend(t.Context(), ds[2:]), backend.ErrLeaseLost, "settled is settled")
-	require.NoError(t, s.Ack(t.Context(), ds))
+	require.NoError(t, s.Extend(t.Context(), backend.Lend(ds[:2])), "they are the new holder's")
+	require.ErrorIs(t, s.Extend(t.Context(), backend.Lend(ds[2:])), backend.ErrLeaseLost, "settled is settled")
+	require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))
 	stats, err := b.Stats(t.Context(), topic, workers)
 	require.NoError(t, err)
 	require.Zero(t, stats.Lag+stats.InFlight+stats.Delayed, "everything is settled")
@@ -281,7 +281,7 @@ func TestDelaysOfKilledProcessComeBackOnTime(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), time.Second)
 	require.Less(t, time.Since(delayed), 3*time.Second)
 	require.Equal(t, 2, ds[0].Attempt)
-	require.NoError(t, s.Ack(t.Context(), ds))
+	require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))
 }
 
 // S05: cycles of opening, attaching and closing leave neither connections nor
@@ -320,7 +320,7 @@ func TestMembersThatComeAndGoLeaveFewTraces(t *testing.T) {
 		for i := range ds {
 			seen[ds[i].ID] = true
 		}
-		if err := s.Ack(t.Context(), ds); err != nil {
+		if err := s.Ack(t.Context(), backend.Lend(ds)); err != nil {
 			t.Errorf("ack: %v", err)
 		}
 	}

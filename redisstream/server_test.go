@@ -157,7 +157,7 @@ func TestUnixSocketWorks(t *testing.T) {
 	require.NoError(t, err)
 	s := attach(t, b, config())
 	publish(t, b, batch("a", 3))
-	require.NoError(t, s.Ack(t.Context(), receive(t, s, 3)))
+	require.NoError(t, s.Ack(t.Context(), backend.Lend(receive(t, s, 3))))
 	require.Zero(t, server.Client(t).Exists(t.Context(), stream).Val(), "it is in another database")
 	_, err = openURL(t, "unix:///nowhere/redis.sock")
 	require.ErrorIs(t, err, backend.ErrUnavailable)
@@ -197,7 +197,7 @@ func TestForeignEntriesAreHandedOutRaw(t *testing.T) {
 	again := receive(t, s, 1)
 	require.Error(t, again[0].Err)
 	require.Equal(t, want[1], string(again[0].Payload))
-	require.NoError(t, s.Ack(t.Context(), append(ds, again...)))
+	require.NoError(t, s.Ack(t.Context(), backend.Lend(append(ds, again...))))
 	all := stored(t, b)
 	for i, text := range want {
 		require.Equal(t, text, string(all[i].Payload))

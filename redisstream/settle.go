@@ -16,8 +16,8 @@ const (
 
 // Ack implements [backend.Source]. XACK looks neither at the holder nor at the
 // lease, and forgets what was settled before.
-func (s *source) Ack(ctx context.Context, ds []backend.Delivery) error {
-	return s.settle(ctx, "ack", len(ds), maxAck, func(i int) *backend.Delivery { return &ds[i] },
+func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
+	return s.settle(ctx, "ack", len(ds), maxAck, func(i int) *backend.Delivery { return ds[i] },
 		func(part []int, args []any) *call {
 			args = append(args, "xack", s.stream, s.config.Group)
 			for _, i := range part {
@@ -68,8 +68,8 @@ func voidRefunds(ds []backend.Delayed, err error) {
 }
 
 // Extend implements [backend.Extender].
-func (s *source) Extend(ctx context.Context, ds []backend.Delivery) error {
-	return s.settle(ctx, "extend", len(ds), maxFence, func(i int) *backend.Delivery { return &ds[i] },
+func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
+	return s.settle(ctx, "extend", len(ds), maxFence, func(i int) *backend.Delivery { return ds[i] },
 		func(part []int, _ []any) *call {
 			c := s.fenced(&extendScript, []string{s.stream}, 2*len(part))
 			for _, i := range part {

@@ -36,7 +36,7 @@ func TestTLSWithClientCertificates(t *testing.T) {
 	publish(t, byURL, batch("a", 10))
 	publish(t, byClient, once(batch("b", 10)))
 	ds := receive(t, s, 20)
-	require.NoError(t, s.Ack(t.Context(), ds))
+	require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))
 	other := attach(t, byURL, config())
 	published := make(chan error, 1)
 	go func() {

@@ -309,7 +309,7 @@ func (s talkativeSource) Receive(ctx context.Context, most int) ([]backend.Deliv
 }
 
 // Ack implements [backend.Source].
-func (s talkativeSource) Ack(ctx context.Context, ds []backend.Delivery) error {
+func (s talkativeSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if s.of.acks == 0 {
 		return s.Source.Ack(ctx, ds)
 	}

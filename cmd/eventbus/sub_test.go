@@ -326,7 +326,7 @@ type settlingSource struct{ backend.Source }
 
 func (s settlingSource) Unwrap() backend.Source { return s.Source }
 
-func (s settlingSource) Ack(context.Context, []backend.Delivery) error {
+func (s settlingSource) Ack(context.Context, []*backend.Delivery) error {
 	return fmt.Errorf("no: %w", backend.ErrUnavailable)
 }
 

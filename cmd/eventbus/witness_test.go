@@ -148,7 +148,7 @@ func (s *witnessed) Receive(ctx context.Context, limit int) ([]backend.Delivery,
 	return ds, err
 }
 
-func (s *witnessed) Ack(ctx context.Context, ds []backend.Delivery) error {
+func (s *witnessed) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	err := s.Source.Ack(ctx, ds)
 	s.settled(err, len(ds), s.custody.acked, func(i int) string { return ds[i].Position })
 	return err

@@ -66,7 +66,7 @@ type hungSource struct {
 	b *hung
 }
 
-func (s *hungSource) Ack(ctx context.Context, ds []backend.Delivery) error {
+func (s *hungSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if s.b.on.Load() {
 		<-ctx.Done()
 		return ctx.Err()
@@ -82,7 +82,7 @@ func (s *hungSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 	return s.Source.(backend.Delayer).Delay(ctx, ds)
 }
 
-func (s *hungSource) Extend(ctx context.Context, ds []backend.Delivery) error {
+func (s *hungSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.Source.(backend.Extender).Extend(ctx, ds)
 }
 

@@ -193,11 +193,11 @@ func (s withoutDelay) Receive(ctx context.Context, n int) ([]backend.Delivery, e
 	return s.source.Receive(ctx, n)
 }
 
-func (s withoutDelay) Ack(ctx context.Context, ds []backend.Delivery) error {
+func (s withoutDelay) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	return s.source.Ack(ctx, ds)
 }
 
-func (s withoutDelay) Extend(ctx context.Context, ds []backend.Delivery) error {
+func (s withoutDelay) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.source.Extend(ctx, ds)
 }
 func (s withoutDelay) Close() error { return s.source.Close() }
@@ -227,14 +227,14 @@ func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, er
 	return s.lent, err
 }
 
-func (s *wireSource) Ack(ctx context.Context, ds []backend.Delivery) error {
+func (s *wireSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if err := s.w.cross("ack", len(ds)); err != nil {
 		return err
 	}
 	return s.Source.Ack(ctx, ds)
 }
 
-func (s *wireSource) Extend(ctx context.Context, ds []backend.Delivery) error {
+func (s *wireSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	if err := s.w.cross("extend", len(ds)); err != nil {
 		return err
 	}

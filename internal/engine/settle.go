@@ -83,7 +83,7 @@ func (s *Subscription) flushAcks(batch []*Hold) {
 	var again *backoff.ExponentialBackOff
 	for len(batch) > 0 {
 		start := time.Now()
-		err := s.callEach(batch, func(ctx context.Context, a *attachment, ds []backend.Delivery) error {
+		err := s.callEach(batch, func(ctx context.Context, a *attachment, ds []*backend.Delivery) error {
 			return a.source.Ack(ctx, ds)
 		})
 		if err == nil {
@@ -196,7 +196,7 @@ func (h *Hold) confirming() bool { return h.wait != nil && h.wait.receipt }
 
 // callEach makes one call for a batch, or one per attachment where the group was
 // attached to anew. The error is as long as the batch.
-func (s *Subscription) callEach(batch []*Hold, call func(context.Context, *attachment, []backend.Delivery) error) error {
+func (s *Subscription) callEach(batch []*Hold, call func(context.Context, *attachment, []*backend.Delivery) error) error {
 	ctx, cancel := s.settleContext()
 	defer cancel()
 	one := batch[0].read.attachment
@@ -206,16 +206,16 @@ func (s *Subscription) callEach(batch []*Hold, call func(context.Context, *attac
 		if h.read.attachment != one {
 			return s.callApart(ctx, batch, call)
 		}
-		ds = append(ds, h.delivery)
+		ds = append(ds, &h.delivery)
 		s.acking = ds
 	}
 	return call(ctx, one, ds)
 }
 
-func (s *Subscription) callApart(ctx context.Context, batch []*Hold, call func(context.Context, *attachment, []backend.Delivery) error) error {
+func (s *Subscription) callApart(ctx context.Context, batch []*Hold, call func(context.Context, *attachment, []*backend.Delivery) error) error {
 	errs := make([]error, len(batch))
 	for i, h := range batch {
-		errs[i] = backend.ErrorAt(call(ctx, h.read.attachment, []backend.Delivery{h.delivery}), 0)
+		errs[i] = backend.ErrorAt(call(ctx, h.read.attachment, []*backend.Delivery{&h.delivery}), 0)
 	}
 	return backend.AsBatchError(errs)
 }

@@ -63,7 +63,7 @@ type Subscription struct {
 	attempts attempts
 	workers  sync.WaitGroup
 	acks     *batch.Group[*Hold]
-	acking   []backend.Delivery // memory for the one call of acks under way
+	acking   []*backend.Delivery // memory for the one call of acks under way
 	delays   *batch.Group[sentBack]
 	burials  *batch.Group[burial]
 

@@ -198,7 +198,7 @@ func (s *Subscription) extend() (answered bool) {
 	return answered
 }
 
-func (s *Subscription) extendSome(a *attachment, hs []*Hold, ds []backend.Delivery) (answered bool) {
+func (s *Subscription) extendSome(a *attachment, hs []*Hold, ds []*backend.Delivery) (answered bool) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(s.keeping, max(s.Lease/3, time.Millisecond))
 	defer cancel()
@@ -234,13 +234,13 @@ func (s *Subscription) extendSome(a *attachment, hs []*Hold, ds []backend.Delive
 }
 
 // keepable lists what is to be kept of one attachment.
-func (d *desk) keepable(a *attachment) (hs []*Hold, ds []backend.Delivery) {
+func (d *desk) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, h := range d.all() {
 		if h.read.attachment == a && !h.lost && !h.isAcked && h.stage != returning {
 			hs = append(hs, h)
-			ds = append(ds, h.delivery)
+			ds = append(ds, &h.delivery)
 		}
 	}
 	return hs, ds

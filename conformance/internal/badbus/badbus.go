@@ -132,9 +132,9 @@ type member struct {
 	config  backend.Config
 	next    backend.Source
 	receive func(ctx context.Context, max int) ([]backend.Delivery, error)
-	ack     func(ctx context.Context, ds []backend.Delivery) error
+	ack     func(ctx context.Context, ds []*backend.Delivery) error
 	delay   func(ctx context.Context, ds []backend.Delayed) error
-	extend  func(ctx context.Context, ds []backend.Delivery) error
+	extend  func(ctx context.Context, ds []*backend.Delivery) error
 	shut    func() error
 }
 
@@ -149,11 +149,11 @@ func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, erro
 	return m.receive(ctx, max)
 }
 
-func (m *member) Ack(ctx context.Context, ds []backend.Delivery) error  { return m.ack(ctx, ds) }
+func (m *member) Ack(ctx context.Context, ds []*backend.Delivery) error { return m.ack(ctx, ds) }
 func (m *member) Delay(ctx context.Context, ds []backend.Delayed) error { return m.delay(ctx, ds) }
 
-func (m *member) Extend(ctx context.Context, ds []backend.Delivery) error { return m.extend(ctx, ds) }
-func (m *member) Close() error                                            { return m.shut() }
+func (m *member) Extend(ctx context.Context, ds []*backend.Delivery) error { return m.extend(ctx, ds) }
+func (m *member) Close() error                                             { return m.shut() }
 
 // published lets a saboteur change messages before they are stored; the caller's
 // stay as they are.

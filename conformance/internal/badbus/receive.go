@@ -148,7 +148,7 @@ var receiving = []Saboteur{
 				defer take(ctx)()
 				return m.next.Receive(ctx, limit)
 			}
-			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
 				defer take(ctx)()
 				return m.next.Ack(ctx, ds)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/harmable"
 )
 
 // A holding remembers the latest receipt of each message in each group.
@@ -51,7 +52,7 @@ func (h holding) stale(m *member, d backend.Delivery) bool {
 var acking = []Saboteur{
 	{Name: "ignores-acks", Breaks: "an acknowledgement is a courtesy", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
-			m.ack = func(context.Context, []backend.Delivery) error { return nil }
+			m.ack = func(context.Context, []*backend.Delivery) error { return nil }
 		}
 	}},
 	{Name: "acks-all-it-holds", Breaks: "an acknowledgement is of everything received so far", sabotage: func(b *bus) {
@@ -62,18 +63,18 @@ var acking = []Saboteur{
 				held = append(held, ds...)
 				return ds, err
 			}
-			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
 				if len(ds) == 0 {
 					return nil
 				}
-				return m.next.Ack(ctx, held)
+				return m.next.Ack(ctx, backend.Lend(held))
 			}
 		}
 	}},
 	{Name: "refuses-second-acks", Breaks: "a message is acknowledged once", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			acked := newSet(b)
-			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
 				for _, d := range ds {
 					if !acked.add(d.Position) {
 						return errors.New("acknowledged before")
@@ -85,17 +86,17 @@ var acking = []Saboteur{
 	}},
 	{Name: "fences-acks", Breaks: "only the holder acknowledges", sabotage: func(b *bus) {
 		holdings(b, func(m *member, h holding) {
-			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
-				return m.next.Ack(ctx, slices.DeleteFunc(slices.Clone(ds), func(d backend.Delivery) bool { return h.stale(m, d) }))
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				return m.next.Ack(ctx, slices.DeleteFunc(slices.Clone(ds), func(d *backend.Delivery) bool { return h.stale(m, *d) }))
 			}
 		})
 	}},
 	{Name: "one-ack-at-a-time", Breaks: "a member has one caller", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
-			var acked []backend.Delivery
-			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
+			var acked []*backend.Delivery
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
 				b.mu.Lock()
-				acked = ds
+				acked = harmable.Copied(ds)
 				b.mu.Unlock()
 				time.Sleep(time.Millisecond)
 				b.mu.Lock()
@@ -107,18 +108,47 @@ var acking = []Saboteur{
 	{Name: "drops-unconfirmed-acks", Breaks: "who wants to be sure asks for confirmation", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			if !m.config.ConfirmAcks {
-				m.ack = func(context.Context, []backend.Delivery) error { return nil }
+				m.ack = func(context.Context, []*backend.Delivery) error { return nil }
 			}
 		}
 	}},
 	{Name: "acks-later", driver: true, Breaks: "an acknowledgement is sent soon", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
-			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
-				own := slices.Clone(ds)
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				own := harmable.Copied(ds)
 				time.AfterFunc(20*time.Millisecond, func() {
 					m.next.Ack(context.WithoutCancel(ctx), own) //nolint:errcheck // nobody would know
 				})
 				return nil
+			}
+		}
+	}},
+	{Name: "keeps-lent-deliveries", driver: true, Breaks: "who acknowledges leaves the deliveries to the driver", sabotage: func(b *bus) {
+		b.joined = func(m *member) {
+			var kept []*backend.Delivery
+			m.ack = func(_ context.Context, ds []*backend.Delivery) error {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				kept = append(kept, ds...)
+				return nil
+			}
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				b.mu.Lock()
+				m.next.Ack(ctx, kept) //nolint:errcheck // some have changed
+				kept = nil
+				b.mu.Unlock()
+				return m.next.Receive(ctx, limit)
+			}
+		}
+	}},
+	{Name: "clears-lent-deliveries", driver: true, Breaks: "what is acknowledged nobody needs", sabotage: func(b *bus) {
+		b.joined = func(m *member) {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				err := m.next.Ack(ctx, ds)
+				for _, d := range ds {
+					*d = backend.Delivery{}
+				}
+				return err
 			}
 		}
 	}},
@@ -131,8 +161,8 @@ var acking = []Saboteur{
 				}
 				return m.next.(backend.Delayer).Delay(ctx, ds)
 			}
-			m.ack = func(ctx context.Context, ds []backend.Delivery) error {
-				return m.next.Ack(ctx, slices.DeleteFunc(slices.Clone(ds), func(d backend.Delivery) bool { return given.has(d.Position) }))
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				return m.next.Ack(ctx, slices.DeleteFunc(slices.Clone(ds), func(d *backend.Delivery) bool { return given.has(d.Position) }))
 			}
 		}
 	}},
@@ -153,13 +183,13 @@ var leasing = []Saboteur{
 			}
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				ds, err := m.next.Receive(ctx, limit)
-				return ds, errors.Join(err, shortest.extend(ctx, ds))
+				return ds, errors.Join(err, shortest.extend(ctx, backend.Lend(ds)))
 			}
 		}
 	}},
 	{Name: "close-settles", Breaks: "what a member holds ends with it", sabotage: func(b *bus) {
 		closingWith(b, func(m *member, held []backend.Delivery) error {
-			return m.next.Ack(context.Background(), held) //nolint:forbidigo // Close has none
+			return m.next.Ack(context.Background(), backend.Lend(held)) //nolint:forbidigo // Close has none
 		})
 	}},
 	{Name: "close-releases", Breaks: "what a member holds is due when it leaves", sabotage: func(b *bus) {
@@ -225,7 +255,7 @@ var delaying = []Saboteur{
 		b.joined = func(m *member) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				for _, d := range ds {
-					m.next.Ack(ctx, []backend.Delivery{d.Delivery}) //nolint:errcheck // open
+					m.next.Ack(ctx, []*backend.Delivery{&d.Delivery}) //nolint:errcheck // open
 					again := d.Message
 					time.AfterFunc(d.For, func() {
 						b.good.Publish(ctx, []*backend.Message{&again}) //nolint:errcheck // nobody would know
@@ -252,7 +282,7 @@ var delaying = []Saboteur{
 	}},
 	{Name: "delays-die-with-member", Breaks: "a member looks after what it delayed", sabotage: func(b *bus) {
 		closingWith(b, func(m *member, received []backend.Delivery) error {
-			return m.next.Ack(context.Background(), received) //nolint:forbidigo // Close has none
+			return m.next.Ack(context.Background(), backend.Lend(received)) //nolint:forbidigo // Close has none
 		})
 	}},
 	{Name: "refunds-unasked", Breaks: "an attempt is one that ended", sabotage: func(b *bus) {
@@ -266,15 +296,15 @@ var delaying = []Saboteur{
 var extending = []Saboteur{
 	{Name: "ignores-extends", Breaks: "a lease cannot be extended", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
-			m.extend = func(context.Context, []backend.Delivery) error { return nil }
+			m.extend = func(context.Context, []*backend.Delivery) error { return nil }
 		}
 	}},
 	{Name: "extends-for-long", Breaks: "who extends needs much more time", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
-			m.extend = func(ctx context.Context, ds []backend.Delivery) error {
+			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
 				var delayed []backend.Delayed
 				for _, d := range ds {
-					delayed = append(delayed, backend.Delayed{Delivery: d, For: 4 * m.config.Lease})
+					delayed = append(delayed, backend.Delayed{Delivery: *d, For: 4 * m.config.Lease})
 				}
 				return m.next.(backend.Delayer).Delay(ctx, delayed)
 			}
@@ -283,7 +313,7 @@ var extending = []Saboteur{
 	{Name: "counts-extends", Breaks: "every lease is an attempt", sabotage: func(b *bus) {
 		extends := map[string]int{}
 		b.joined = func(m *member) {
-			m.extend = func(ctx context.Context, ds []backend.Delivery) error {
+			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
 				for _, d := range ds {
 					extends[d.Position]++
 				}
@@ -314,12 +344,12 @@ var fencing = []Saboteur{
 	}},
 	{Name: "unfenced-extends", Breaks: "anyone extends", sabotage: func(b *bus) {
 		holdings(b, func(m *member, h holding) {
-			m.extend = func(ctx context.Context, ds []backend.Delivery) error {
+			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
 				var current []backend.Delivery
 				for _, d := range ds {
-					current = append(current, h.of(m, d))
+					current = append(current, h.of(m, *d))
 				}
-				return m.next.(backend.Extender).Extend(ctx, current)
+				return m.next.(backend.Extender).Extend(ctx, backend.Lend(current))
 			}
 		})
 	}},
@@ -335,11 +365,11 @@ var fencing = []Saboteur{
 				}
 				return err
 			}
-			m.extend = func(ctx context.Context, ds []backend.Delivery) error {
+			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
 				err := m.next.(backend.Extender).Extend(ctx, ds)
 				for _, d := range ds {
-					if h.stale(m, d) {
-						m.next.(backend.Extender).Extend(ctx, []backend.Delivery{h.of(m, d)}) //nolint:errcheck // the point
+					if h.stale(m, *d) {
+						m.next.(backend.Extender).Extend(ctx, backend.Lend([]backend.Delivery{h.of(m, *d)})) //nolint:errcheck // the point
 					}
 				}
 				return err
@@ -357,7 +387,7 @@ var fencing = []Saboteur{
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				return lost(m.next.(backend.Delayer).Delay(ctx, ds))
 			}
-			m.extend = func(ctx context.Context, ds []backend.Delivery) error {
+			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
 				return lost(m.next.(backend.Extender).Extend(ctx, ds))
 			}
 		}
@@ -387,7 +417,7 @@ var fencing = []Saboteur{
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				return blur(m.next.(backend.Delayer).Delay(ctx, ds))
 			}
-			m.extend = func(ctx context.Context, ds []backend.Delivery) error {
+			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
 				return blur(m.next.(backend.Extender).Extend(ctx, ds))
 			}
 		}

@@ -273,7 +273,7 @@ func (s *skipping) Receive(ctx context.Context, max int) (kept []backend.Deliver
 	for _, d := range ds {
 		if d.Err == nil {
 			kept = append(kept, d)
-		} else if err := s.Source.Ack(ctx, []backend.Delivery{d}); err != nil {
+		} else if err := s.Source.Ack(ctx, []*backend.Delivery{&d}); err != nil {
 			return kept, err
 		}
 	}
@@ -311,13 +311,13 @@ func (h *hoarding) hand(max int, read []backend.Delivery) (ds []backend.Delivery
 	return ds
 }
 
-func (h *hoarding) Extend(ctx context.Context, ds []backend.Delivery) error {
+func (h *hoarding) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	v, _ := backend.As[backend.Extender](h.Source)
 	if h.keeps {
 		h.mu.Lock()
 		waiting := h.hoard
 		h.mu.Unlock()
-		if err := v.Extend(ctx, waiting); err != nil {
+		if err := v.Extend(ctx, backend.Lend(waiting)); err != nil {
 			return err
 		}
 	}

@@ -283,7 +283,7 @@ func (s *source) whole(ctx context.Context, ds []backend.Delivery) (rest []backe
 			d.Message = backend.Message{Topic: d.Topic, Position: d.Position}
 			d.Err = fmt.Errorf("body: %w", backend.ErrGone)
 		default:
-			_ = s.next.Ack(context.WithoutCancel(ctx), []backend.Delivery{d})
+			_ = s.next.Ack(context.WithoutCancel(ctx), []*backend.Delivery{&d})
 			continue
 		}
 		rest = append(rest, d)
@@ -292,8 +292,8 @@ func (s *source) whole(ctx context.Context, ds []backend.Delivery) (rest []backe
 }
 
 // Ack implements [backend.Source].
-func (s *source) Ack(ctx context.Context, ds []backend.Delivery) error {
-	ds = slices.Clone(ds)
+func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
+	ds = Copied(ds)
 	return s.settle(ctx, "ack", len(ds), func(ctx context.Context) error { return s.next.Ack(ctx, ds) })
 }
 
@@ -304,9 +304,19 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 }
 
 // Extend implements [backend.Extender].
-func (s *source) Extend(ctx context.Context, ds []backend.Delivery) error {
-	ds = slices.Clone(ds)
+func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
+	ds = Copied(ds)
 	return s.settle(ctx, "extend", len(ds), func(ctx context.Context) error { return s.next.(backend.Extender).Extend(ctx, ds) })
+}
+
+// Copied copies what is lent to one call, for what may be done when that has
+// returned.
+func Copied(ds []*backend.Delivery) []*backend.Delivery {
+	own := make([]backend.Delivery, len(ds))
+	for i, d := range ds {
+		own[i] = *d
+	}
+	return backend.Lend(own)
 }
 
 // settle makes one request, if there is anything to settle.
