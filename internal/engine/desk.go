@@ -39,6 +39,7 @@ type desk struct {
 	entrusted     int           // manual mode: not released yet
 	measured      bool          // average is valid
 	average       time.Duration // of a run
+	brisk         time.Duration // runs no longer than this could start all that may be held
 	fetcherWaits  bool
 	watchWakes    time.Time // when the watch looks next; zero: when nudged
 }
@@ -56,6 +57,7 @@ func (d *desk) init(s *Subscription) {
 	d.room = make(chan struct{}, 1)
 	d.quiet = make(chan struct{})
 	d.hire = func() { s.workers.Go(s.worker) }
+	d.brisk = time.Duration(s.Concurrency) * prefetchTime / time.Duration(s.MaxInFlight)
 }
 
 // A sorting is what is not to be run of what has arrived.

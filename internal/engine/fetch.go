@@ -210,10 +210,7 @@ func (s *Subscription) reattach(why error) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	old := s.attachment
-	s.attachment = a
-	s.mu.Unlock()
+	old := s.attachment.Swap(a)
 	s.loseAll(old, why)
 	_ = old.source.Close() // it is gone already
 	return nil

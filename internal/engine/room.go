@@ -35,8 +35,11 @@ func (d *desk) ahead() int {
 	if !d.measured || d.sub.attached().extender == nil {
 		return 0
 	}
-	n := int64(d.sub.Concurrency) * int64(prefetchTime) / int64(max(d.average, time.Microsecond))
-	return int(min(n, int64(d.sub.MaxInFlight)))
+	run := max(d.average, time.Microsecond)
+	if run <= d.brisk {
+		return d.sub.MaxInFlight
+	}
+	return int(time.Duration(d.sub.Concurrency) * prefetchTime / run)
 }
 
 // tellRoom wakes the fetcher if it waits for room and there is some.

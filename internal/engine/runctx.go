@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,13 +12,22 @@ import (
 // timer (the subscription's watch cancels it), no goroutine for contexts derived
 // from it (they find AfterFunc).
 type runCtx struct {
-	ground   *ground // nil: no run has begun
+	ground   *ground
 	deadline moment
 
-	mu       sync.Mutex
-	finished bool // the run is over, and was not cancelled before
-	extra    *runExtra
+	state atomic.Uint32 // what most runs need beside, without a lock
+
+	mu    sync.Mutex
+	extra *runExtra // if the state is extended
 }
+
+// The states of a runCtx.
+const (
+	unbegun  uint32 = iota
+	plain           // the run is on
+	finished        // it is over, and was plain
+	extended        // somebody has asked for more, or has cancelled it
+)
 
 // A ground is what all runs of a subscription stand on.
 type ground struct {
@@ -38,9 +48,8 @@ var _ context.Context = (*runCtx)(nil)
 var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 func (c *runCtx) begin(on *ground, deadline moment) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ground, c.deadline, c.finished, c.extra = on, deadline, false, nil
+	c.ground, c.deadline = on, deadline
+	c.state.Store(plain)
 }
 
 func (c *runCtx) Deadline() (time.Time, bool) {
@@ -53,36 +62,31 @@ func (c *runCtx) Deadline() (time.Time, bool) {
 func (c *runCtx) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.finished {
+	x := c.more()
+	if x == nil {
 		return closedChan
 	}
-	x := c.more()
 	if x.done == nil {
 		x.done = make(chan struct{})
 	}
 	return x.done
 }
 
-// more returns what few runs need. The caller holds mu.
+// more returns what few runs need; nil if the run is over. The caller holds mu.
 func (c *runCtx) more() *runExtra {
-	if c.extra == nil {
+	if c.state.CompareAndSwap(plain, extended) {
 		c.extra = &runExtra{}
 	}
 	return c.extra
 }
 
 func (c *runCtx) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ended()
-}
-
-// ended is Err, with mu held.
-func (c *runCtx) ended() error {
-	switch {
-	case c.finished:
+	switch c.state.Load() {
+	case finished:
 		return context.Canceled
-	case c.extra != nil:
+	case extended:
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		return c.extra.err
 	}
 	return nil
@@ -90,12 +94,14 @@ func (c *runCtx) ended() error {
 
 // Value finds what the Subscribe context carries and, once cancelled, the cause.
 func (c *runCtx) Value(key any) any {
-	c.mu.Lock()
 	from := c.ground.values
-	if c.extra != nil && c.extra.cause != nil {
-		from = c.extra.cause
+	if c.state.Load() == extended {
+		c.mu.Lock()
+		if c.extra.cause != nil {
+			from = c.extra.cause
+		}
+		c.mu.Unlock()
 	}
-	c.mu.Unlock()
 	return from.Value(key)
 }
 
@@ -103,11 +109,11 @@ func (c *runCtx) Value(key any) any {
 func (c *runCtx) AfterFunc(f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended() != nil {
+	x := c.more()
+	if x == nil || x.err != nil {
 		go f()
 		return func() bool { return false }
 	}
-	x := c.more()
 	if x.after == nil {
 		x.after = map[*func()]func(){}
 	}
@@ -125,12 +131,15 @@ func (c *runCtx) AfterFunc(f func()) (stop func() bool) {
 // cancel ends the context: Err is err, context.Cause is cause. Later calls
 // change nothing, nor do calls before the run begins.
 func (c *runCtx) cancel(err, cause error) {
+	if c.state.Load() == unbegun {
+		return
+	}
 	c.mu.Lock()
-	if c.ground == nil || c.ended() != nil {
+	x := c.more()
+	if x == nil || x.err != nil {
 		c.mu.Unlock()
 		return
 	}
-	x := c.more()
 	x.err = err
 	if cause != err { //nolint:errorlint // the same value, not the same kind
 		carrier, carry := context.WithCancelCause(c.ground.values)
@@ -152,13 +161,7 @@ func (c *runCtx) cancel(err, cause error) {
 
 // finish ends the context of a run that is over.
 func (c *runCtx) finish() {
-	c.mu.Lock()
-	plain := c.ground != nil && c.extra == nil
-	if plain {
-		c.finished = true
-	}
-	c.mu.Unlock()
-	if !plain {
+	if !c.state.CompareAndSwap(plain, finished) {
 		c.cancel(context.Canceled, context.Canceled)
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,23 @@ func TestRunCtxFinished(t *testing.T) {
 	require.Equal(t, context.Canceled, c.Err())
 	require.Equal(t, context.Canceled, context.Cause(c))
 	require.True(t, isClosed(c.Done()))
+}
+
+// Who asks for Done as the run ends, or is cancelled, learns of it all the same.
+func TestRunCtxAskedAsItEnds(t *testing.T) {
+	for i := range 2000 {
+		c := newRunCtx(time.Time{})
+		var all sync.WaitGroup
+		all.Go(func() { <-c.Done() })
+		all.Go(func() { context.AfterFunc(c, all.Done) })
+		all.Add(1)
+		if i%2 == 0 {
+			all.Go(func() { c.cancel(context.Canceled, ErrShutdown) })
+		}
+		all.Go(c.finish)
+		all.Wait()
+		require.Equal(t, context.Canceled, c.Err())
+	}
 }
 
 // TestRunCtxChildren: derived contexts end with the same error and cause, and

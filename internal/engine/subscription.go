@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -84,12 +85,13 @@ type Subscription struct {
 	left     Abandoned
 	drainErr error
 
-	mu         sync.Mutex
-	attachment *attachment
-	reads      context.Context         // of the reads until the next Pause
-	pause      context.CancelCauseFunc // ends the Receive under way
-	resumed    chan struct{}           // closed unless paused
-	lastCalls  time.Time               // when what settles after a drain has given up must end
+	attachment atomic.Pointer[attachment]
+
+	mu        sync.Mutex
+	reads     context.Context         // of the reads until the next Pause
+	pause     context.CancelCauseFunc // ends the Receive under way
+	resumed   chan struct{}           // closed unless paused
+	lastCalls time.Time               // when what settles after a drain has given up must end
 }
 
 const (
@@ -116,7 +118,7 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	if err := s.checkAbilities(a); err != nil {
 		return nil, errors.Join(err, a.source.Close())
 	}
-	s.attachment = a
+	s.attachment.Store(a)
 	if err := e.join(s); err != nil {
 		_ = a.source.Close() // or Shutdown has done so
 		return nil, err
@@ -187,11 +189,7 @@ func (s *Subscription) checkAbilities(a *attachment) error {
 	return nil
 }
 
-func (s *Subscription) attached() *attachment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.attachment
-}
+func (s *Subscription) attached() *attachment { return s.attachment.Load() }
 
 // Pause takes no new messages until Resume. Those held go on.
 func (s *Subscription) Pause() {

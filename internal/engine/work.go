@@ -52,6 +52,11 @@ func (d *desk) take() *Hold {
 func (d *desk) exchange(done *Hold, now time.Time) *Hold {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.swap(done, now)
+}
+
+// swap is exchange with the lock held.
+func (d *desk) swap(done *Hold, now time.Time) *Hold {
 	waking := d.waking
 	d.waking = true // who settles is the one that comes
 	d.settling(done, true)
@@ -127,6 +132,25 @@ func (d *desk) returned(h *Hold, took time.Duration, err error) finding {
 	d.tellRoom()
 	d.tellQuiet()
 	return f
+}
+
+// relieve is returned and exchange in one, for a run that has ended well: whatever
+// else is found, it is acknowledged, unless it has been given up already.
+func (d *desk) relieve(h *Hold, now time.Time) (next *Hold, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h.stage != running {
+		return nil, false
+	}
+	took := time.Duration(d.sub.moment(now) - h.began)
+	d.stopWorking(h)
+	h.took, h.failed = h.took+took, false
+	d.measure(took)
+	if next = d.swap(h, now); next == nil {
+		d.tellRoom()
+		d.tellQuiet()
+	}
+	return next, true
 }
 
 // unrun notes that h, taken to be run, will not be.

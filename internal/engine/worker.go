@@ -24,54 +24,47 @@ func (s *Subscription) worker() {
 		s.workers.Go(s.worker)
 	}()
 	for h = s.desk.take(); h != nil; {
-		h = s.next(h, s.run(h))
+		h = s.turn(h)
 	}
 	ended = true
 }
 
-// next acknowledges what was run, if that is what follows, and takes what is to be
-// run next. What is acknowledged goes out at once if nothing is left to start.
-func (s *Subscription) next(h *Hold, r result) *Hold {
-	if !r.acknowledge {
-		return s.desk.take()
-	}
-	if s.Mode != OnSuccess {
-		s.ack(h)
-		return s.desk.take()
-	}
-	now := r.at
-	if s.engine.tell.now.Handled != nil {
-		now = time.Now() // what an observer takes is not the next run's
-	}
-	next := s.desk.exchange(h, now)
-	s.acks.Add(h)
-	if next == nil {
-		s.acks.Flush()
-		next = s.desk.take()
-	}
-	return next
-}
-
-// A result says when a run has ended, and whether it is to be acknowledged.
-type result struct {
-	at          time.Time
-	acknowledge bool
-}
-
-// run runs the handler for h and does what follows, but for an acknowledgement.
-func (s *Subscription) run(h *Hold) (r result) {
+// turn runs the handler for h, does what follows, and takes what is to be run next.
+func (s *Subscription) turn(h *Hold) *Hold {
 	if s.Mode == OnReceive {
 		if !s.confirm(h) {
-			return r
+			return s.desk.take()
 		}
 		s.desk.mu.Lock()
 		s.desk.begin(h, time.Now())
 		s.desk.mu.Unlock()
 	}
 	err := s.invoke(h)
-	r.at = time.Now()
-	r.acknowledge = s.afterRun(h, err, r.at)
-	return r
+	now := time.Now()
+	if err == nil && s.Mode == OnSuccess && s.engine.tell.now.Handled == nil {
+		h.ctx.finish()
+		if next, ok := s.desk.relieve(h, now); ok {
+			return s.next(h, next)
+		}
+	}
+	switch acknowledge := s.afterRun(h, err, now); {
+	case acknowledge && s.Mode == OnSuccess:
+		return s.next(h, s.desk.exchange(h, time.Now())) // what an observer took is not the next run's
+	case acknowledge:
+		s.ack(h)
+	}
+	return s.desk.take()
+}
+
+// next acknowledges what was run and returns what is to be run next, if that is
+// known. What is acknowledged goes out at once if nothing is left to start.
+func (s *Subscription) next(h, next *Hold) *Hold {
+	s.acks.Add(h)
+	if next == nil {
+		s.acks.Flush()
+		next = s.desk.take()
+	}
+	return next
 }
 
 // confirm acknowledges h before it runs. If that is not confirmed within the
