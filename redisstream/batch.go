@@ -32,9 +32,6 @@ type entry struct {
 	value   []byte // of the field, if that is ours
 	own     bool   // the value has memory of its own
 	err     error  // why there is no message
-
-	head, payload []byte // of the value
-	headers       int
 }
 
 var errBodyGone = fmt.Errorf("%w: the stream entry was deleted or trimmed", backend.ErrGone)
@@ -57,20 +54,30 @@ func (b *batch) readNew(p *parser) {
 	}
 }
 
-// own reads an entry in one go if it is as ours nearly all are: one field, of that
-// name, whose value is not large. Otherwise it leaves it.
+// own reads an entry in one go if it is as ours nearly all are. Otherwise it
+// leaves it.
 func (p *parser) own(e *entry) bool {
-	const pair, name = "*2\r\n", "*2\r\n$5\r\n" + field + "\r\n"
-	id, rest, ok := strip(p.rest, pair)
-	if !ok {
+	id, value, size := ownEntry(p.rest)
+	if size == 0 || len(id) == 0 {
 		return false
 	}
-	value, rest, ok := strip(rest, name)
-	if !ok || len(id) == 0 {
-		return false
-	}
-	e.id, e.value, p.rest = id, value, rest
+	e.id, e.value, p.rest = id, value, p.rest[size:]
 	return true
+}
+
+// ownEntry returns the entry that b begins with, if it is whole and has one field,
+// of our name, whose value is not large. Otherwise the size is 0.
+func ownEntry(b []byte) (id, value []byte, size int) {
+	const pair, name = "*2\r\n", "*2\r\n$5\r\n" + field + "\r\n"
+	id, rest, ok := strip(b, pair)
+	if !ok {
+		return nil, nil, 0
+	}
+	value, rest, ok = strip(rest, name)
+	if !ok {
+		return nil, nil, 0
+	}
+	return id, value, len(b) - len(rest)
 }
 
 // strip returns the string behind a prefix, and what follows, if it is so and the
@@ -130,10 +137,7 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 	if len(b.entries) == 0 {
 		return nil
 	}
-	var mem slab.Slab
-	for i := range b.entries {
-		b.entries[i].expect(&mem)
-	}
+	mem := b.memory()
 	ds := b.loan.Lend(b.loan.Take(len(b.entries))[:len(b.entries)])
 	receipts := make([]receipt, len(b.entries))
 	var position [positionLen]byte
@@ -143,41 +147,44 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 		receipts[i].attempt.Store(int64(e.attempt))
 		*d = backend.Delivery{Attempt: e.attempt, Token: &receipts[i]}
 		d.Topic, d.Position = s.config.Topic, mem.Text(appendPosition(position[:0], e.id))
-		d.Err = e.read(&mem, &d.Message)
+		d.Err = e.read(&mem, &d.Message, len(ds)-i)
 	}
 	clear(b.entries) // they keep what they lie in alive
 	b.reply = reply{}
 	return ds
 }
 
-// expect announces to mem what will be taken of it.
-func (e *entry) expect(mem *slab.Slab) {
-	mem.Expect(0, 0, positionLen)
-	if e.err == nil {
-		e.head, e.payload, e.headers, e.err = splitEntry(e.value)
+// memory returns memory for what there is in the entries.
+func (b *batch) memory() (mem slab.Slab) {
+	for i := range b.entries {
+		e := &b.entries[i]
+		mem.Expect(0, 0, positionLen)
+		if !e.own {
+			mem.Expect(0, 0, len(e.value))
+		}
 	}
-	switch {
-	case e.err != nil:
-		mem.Expect(len(e.value), 0, 0)
-	case e.own:
-		mem.Expect(0, e.headers, len(e.head))
-	default:
-		mem.Expect(len(e.payload), e.headers, len(e.head))
-	}
+	return mem
 }
 
-// read reads the entry into m. What it cannot read is the payload of m. A large
-// payload stays where it was read to: nothing else is there but its attributes.
-func (e *entry) read(mem *slab.Slab, m *backend.Message) error {
+// read reads the entry, one of so many that are still to be read, into m. What it
+// cannot read is the payload of m. A large value stays where it was read to, but for
+// its attributes, and any other is copied as it is: of it the head is text, and the
+// payload is bytes.
+func (e *entry) read(mem *slab.Slab, m *backend.Message, left int) error {
+	value, text := e.value, ""
+	if e.own {
+		text = mem.Text(value[:endOfHead(value)])
+	} else {
+		text, value = mem.Both(value)
+	}
 	if e.err == nil {
-		if e.err = readHead(mem, m, e.head, e.headers); e.err == nil {
-			if m.Payload = e.payload; !e.own {
-				m.Payload = mem.Payload(e.payload)
-			}
+		var head int
+		if head, e.err = readHead(mem, m, text, left); e.err == nil {
+			m.Payload = value[head:]
 			return nil
 		}
 		m.ID, m.Key, m.Headers = "", "", nil
 	}
-	m.Payload = mem.Payload(e.value)
+	m.Payload = value
 	return e.err
 }

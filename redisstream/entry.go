@@ -84,49 +84,53 @@ func appendEscaped(to []byte, s string) []byte {
 
 var errUnreadable = errors.New("not an entry of the bus")
 
-// splitEntry divides a value into its attribute lines and the payload, and counts
-// the lines that are headers.
-func splitEntry(value []byte) (head, payload []byte, headers int, err error) {
-	for at := 0; at < len(value); {
-		if value[at] == '\n' {
-			return value[:at], value[at+1:], headers, nil
-		}
-		if value[at] != ':' {
-			headers++
-		}
-		n := bytes.IndexByte(value[at:], '\n')
-		if n < 0 {
-			break
-		}
-		at += n + 1
+// endOfHead returns where the empty line behind the attributes ends, or 0 if there
+// is none.
+func endOfHead(value []byte) int {
+	if bytes.HasPrefix(value, []byte("\n")) {
+		return 1
 	}
-	return nil, nil, 0, errUnreadable
+	if at := bytes.Index(value, []byte("\n\n")); at >= 0 {
+		return at + 2
+	}
+	return 0
 }
 
-// readHead reads attribute lines, so many of them headers, into m.
-func readHead(mem *slab.Slab, m *backend.Message, head []byte, headers int) error {
-	m.Headers = mem.Headers(headers)
-	if bytes.IndexByte(head, '\\') >= 0 {
-		return readEscaped(m, string(head))
-	}
-	text, n := mem.Text(head), 0
-	for text != "" {
-		var line string
-		line, text, _ = strings.Cut(text, "\n")
+// usual is how many headers a message has at most, nearly always.
+const usual = 8
+
+// readHead reads attribute lines into m, up to the empty line, and returns where
+// that ends. So many messages, m the first of them, are still to be read.
+func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end int, err error) {
+	var room [usual]backend.Header
+	headers, at, ok := room[:0], 0, true
+	for {
+		n := strings.IndexByte(text[at:], '\n')
+		if n < 0 {
+			return 0, errUnreadable
+		}
+		line := text[at : at+n]
+		at += n + 1
+		if n == 0 {
+			break
+		}
 		if line[0] == ':' {
-			if !readOwn(m, line) {
-				return errUnreadable
-			}
+			ok = ok && readOwn(m, line)
 			continue
 		}
-		name, value, ok := cutName(line)
-		if !ok {
-			return errUnreadable
-		}
-		m.Headers[n] = backend.Header{Name: name, Value: value}
-		n++
+		name, value, found := cutName(line)
+		ok = ok && found
+		headers = append(headers, backend.Header{Name: name, Value: value})
 	}
-	return nil
+	if strings.IndexByte(text[:at], '\\') >= 0 {
+		headers, ok = readEscaped(m, text[:at-1], headers[:0])
+	}
+	if !ok {
+		return 0, errUnreadable
+	}
+	m.Headers = mem.Alike(len(headers), left)
+	copy(m.Headers, headers)
+	return at, nil
 }
 
 // cutName is strings.Cut at ": ", which is nearly always where the first colon is.
@@ -150,28 +154,28 @@ func readOwn(m *backend.Message, line string) bool {
 	return false
 }
 
-// readEscaped is readHead for lines in which something was escaped.
-func readEscaped(m *backend.Message, head string) error {
-	n := 0
+// readEscaped is readHead for lines in which something was escaped. It appends what
+// is a header to headers.
+func readEscaped(m *backend.Message, head string, headers []backend.Header) ([]backend.Header, bool) {
+	m.ID, m.Key = "", ""
 	for line := range strings.Lines(head) {
 		line = strings.TrimSuffix(line, "\n")
 		at := colon(line)
 		if at < 0 || !strings.HasPrefix(line[at:], ": ") {
-			return errUnreadable
+			return nil, false
 		}
 		name, ok := unescape(line[:at])
 		value, ok2 := unescape(line[at+2:])
 		switch {
 		case !ok || !ok2:
-			return errUnreadable
+			return nil, false
 		case line[0] != ':':
-			m.Headers[n] = backend.Header{Name: name, Value: value}
-			n++
+			headers = append(headers, backend.Header{Name: name, Value: value})
 		case !readOwn(m, name+": "+value):
-			return errUnreadable
+			return nil, false
 		}
 	}
-	return nil
+	return headers, true
 }
 
 // colon returns where the colon behind the name of a line is, or -1.

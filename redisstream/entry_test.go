@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,8 +20,8 @@ func encoded(t testing.TB, m *backend.Message) string {
 func decoded(value []byte) (m backend.Message, err error) {
 	var mem slab.Slab
 	e := entry{value: value}
-	e.expect(&mem)
-	err = e.read(&mem, &m)
+	mem.Expect(0, 0, len(value))
+	err = e.read(&mem, &m, 1)
 	return m, err
 }
 
@@ -80,4 +81,35 @@ func TestEntryIsReadable(t *testing.T) {
 
 func appendEntry(to []byte, m *backend.Message) []byte {
 	return append(appendHead(to, m), m.Payload...)
+}
+
+// Whoever changes a payload changes nothing else, and an attribute nothing of a
+// payload.
+func TestPayloadIsApart(t *testing.T) {
+	t.Parallel()
+	const events = 500
+	s := &source{config: backend.Config{Topic: "orders"}}
+	var b batch
+	ds, err := read(&b, s, typicalReply(events))
+	require.NoError(t, err)
+	require.Len(t, ds, events)
+	want := typical()
+	for i := range ds {
+		m := &ds[i].Message
+		require.Equal(t, want.Payload, m.Payload, "payload %d", i)
+		all := append(m.Payload, "what is next"...)
+		for k := range all {
+			all[k] = '!'
+		}
+		for k := range m.Payload {
+			m.Payload[k] = '!'
+		}
+	}
+	for i := range ds {
+		m := &ds[i].Message
+		require.Equal(t, fmt.Sprintf("01795243593723-%020d", i), m.Position)
+		require.Equal(t, want.ID+want.Key, m.ID+m.Key)
+		require.Equal(t, want.Headers, m.Headers)
+		require.NotContains(t, string(m.Payload), "what is next")
+	}
 }

@@ -15,6 +15,8 @@ const (
 	positionLen  = milliDigits + 1 + serialDigits
 )
 
+const zeros = "00000000000000000000"
+
 // appendPosition appends the position of an id as Redis writes it.
 func appendPosition(to, id []byte) []byte {
 	millis, serial, _ := bytes.Cut(id, []byte("-"))
@@ -24,9 +26,7 @@ func appendPosition(to, id []byte) []byte {
 }
 
 func appendPadded(to, digits []byte, width int) []byte {
-	for range width - len(digits) {
-		to = append(to, '0')
-	}
+	to = append(to, zeros[:max(width-len(digits), 0)]...)
 	return append(to, digits...)
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // Read implements [backend.Reader]. What cannot be read as a message has its raw
@@ -66,17 +65,14 @@ func (b *batch) readRange(p *parser) {
 }
 
 func (b *batch) messages(topic string) []backend.Message {
-	var mem slab.Slab
-	for i := range b.entries {
-		b.entries[i].expect(&mem)
-	}
+	mem := b.memory()
 	ms := make([]backend.Message, len(b.entries))
 	var position [positionLen]byte
 	for i := range b.entries {
 		e, m := &b.entries[i], &ms[i]
 		m.Topic = topic
 		m.Position = mem.Text(appendPosition(position[:0], e.id))
-		_ = e.read(&mem, m) // then m has the raw bytes
+		_ = e.read(&mem, m, len(ms)-i) // then m has the raw bytes
 	}
 	return ms
 }

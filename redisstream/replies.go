@@ -141,6 +141,10 @@ func (f *frame) follow(b []byte) (n, large int, err error) {
 			}
 			continue
 		}
+		if _, _, size := ownEntry(b[n:]); size > 0 {
+			n, f.elements = n+size, f.elements-1
+			continue
+		}
 		if length, size := length(b[n:]); size > 0 {
 			n += size
 			if large = f.begin(b[n-size], length); large > 0 {

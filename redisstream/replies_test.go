@@ -41,7 +41,8 @@ func TestRepliesAreTheBytes(t *testing.T) {
 	var sent []string
 	for _, size := range []int{0, 1, inline - 1, inline, inline + 1, maxWindow - 1, maxWindow, 3 * maxWindow, trust, 3*trust + 1} {
 		sent = append(sent, resp(strings.Repeat("x", size)), ":7\r\n",
-			resp([]any{"a", []any{strings.Repeat("\r\n", size/2), nil, []any{}, "b"}}))
+			resp([]any{"a", []any{strings.Repeat("\r\n", size/2), nil, []any{}, "b"}}),
+			resp([]any{[]any{"1-2", []any{field, strings.Repeat("x", size)}}, []any{"1-3", []any{field, "y"}}, "behind entries"}))
 	}
 	sent = append(sent, "+OK\r\n", "-ERR no\r\n", "$-1\r\n", "*-1\r\n", "*0\r\n", "*1\r\n-ERR inside\r\n", "-"+strings.Repeat("y", 2*maxWindow)+"\r\n")
 	random := rand.New(rand.NewPCG(1, 2))

@@ -7,6 +7,7 @@ package slab
 import (
 	"bytes"
 	"strings"
+	"unsafe"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -69,6 +70,15 @@ func (s *Slab) Headers(n int) backend.Headers {
 	return own
 }
 
+// Alike returns n empty headers for one of so many messages, probably alike, that
+// are still to come: nobody has looked for how many they have.
+func (s *Slab) Alike(n, left int) backend.Headers {
+	if n > len(s.names) {
+		s.expected.headers = s.used.headers + n*left
+	}
+	return s.Headers(n)
+}
+
 // Text returns a copy of p.
 func (s *Slab) Text(p []byte) string {
 	if len(p) == 0 {
@@ -82,4 +92,14 @@ func (s *Slab) Text(p []byte) string {
 	s.used.text += len(p)
 	all := s.texts.String()
 	return all[len(all)-len(p):]
+}
+
+// Both returns a copy of p as text and as bytes, in the same memory: for what is
+// text in front and bytes behind it. Bytes that are text are not to be given away.
+func (s *Slab) Both(p []byte) (text string, own []byte) {
+	if len(p) == 0 {
+		return "", nil
+	}
+	text = s.Text(p)
+	return text, unsafe.Slice(unsafe.StringData(text), len(text))
 }

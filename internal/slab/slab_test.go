@@ -18,6 +18,8 @@ func TestPiecesAreApart(t *testing.T) {
 		a, b := s.Payload(source), s.Payload(source)
 		ta, tb := s.Text(source), s.Text(source)
 		ha, hb := s.Headers(2), s.Headers(1)
+		text, both := s.Both(source)
+		text2, both2 := s.Both(source)
 		source[0] = 'x'
 		_ = append(a, "reaches b"...)
 		_ = append(ha, hb[0])
@@ -26,6 +28,12 @@ func TestPiecesAreApart(t *testing.T) {
 		require.Equal(t, "abc", string(b))
 		require.Equal(t, "abcabc", ta+tb)
 		require.Empty(t, hb[0].Name)
+		_ = append(both, "reaches what is next"...)
+		both[2], both2[1] = 'z', 'z'
+		require.Equal(t, "ab", text[:2], "what is not given away stays")
+		require.Equal(t, "abz", string(both))
+		require.Equal(t, "azc", string(both2))
+		require.Equal(t, "ac", text2[:1]+text2[2:])
 	}
 }
 
@@ -36,6 +44,33 @@ func TestNothing(t *testing.T) {
 	require.Empty(t, s.Payload([]byte{}))
 	require.Nil(t, s.Headers(0))
 	require.Empty(t, s.Text(nil))
+	require.Nil(t, s.Alike(0, 10))
+	text, own := s.Both(nil)
+	require.Empty(t, text)
+	require.Nil(t, own)
+}
+
+// Messages that are alike share memory for their headers; one that has more than
+// the others has its own, or begins anew.
+func TestAlike(t *testing.T) {
+	allocations := testing.AllocsPerRun(10, func() {
+		var s slab.Slab
+		for i := range 100 {
+			s.Alike(3, 100-i)
+		}
+	})
+	require.Equal(t, 1.0, allocations)
+	var s slab.Slab
+	for i := range 100 {
+		n := i % 7
+		h := s.Alike(n, 100-i)
+		require.Len(t, h, n)
+		require.Equal(t, n, cap(h))
+		for k := range h {
+			require.Empty(t, h[k].Name)
+			h[k].Name = "taken"
+		}
+	}
 }
 
 // Messages of a read cost a few allocations together, and one that is kept does
