@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -15,15 +16,19 @@ import (
 // moment and know what can have been written.
 type call struct {
 	msgs  []*backend.Message
-	own   context.Context // of its caller, while that writes itself
-	ended chan struct{}
-	until time.Time // no repeat after this; zero: as long as the caller waits
-	timer *time.Timer
+	own   context.Context             // of its caller, while that writes itself
+	woken chan struct{}               // has something when c has ended, or its caller is to leave
+	until time.Time                   // no repeat after this; zero: as long as the caller waits
 	again *backoff.ExponentialBackOff // nil until something is repeated
 
+	before, after *call // among the waiters, which guard them
+	waits         bool  // is among them
+
 	mu      sync.Mutex
-	left    bool // the caller has gone
-	writing bool // what waits is being written
+	ended   bool
+	reason  error // why the caller is to leave
+	left    bool  // the caller has gone
+	writing bool  // what waits is being written
 	states  []state
 	errs    []error // the last of each message
 }
@@ -37,17 +42,56 @@ const (
 	failed
 )
 
-// leave gives c up and reports whether it had not ended.
-func (c *call) leave() bool {
+// end tells the caller that nothing more will be done. The caller of end holds mu.
+func (c *call) end() {
+	c.ended = true
+	c.wake()
+}
+
+// giveUp tells the caller to leave.
+func (c *call) giveUp(reason error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reason = reason
+	c.wake()
+}
+
+func (c *call) wake() {
+	select {
+	case c.woken <- struct{}{}:
+	default: // it wakes already
+	}
+}
+
+// wait returns when the caller was woken, or the error of its context.
+func (c *call) wait(ctx context.Context) error {
+	done := ctx.Done()
+	if done == nil {
+		<-c.woken
+		return nil
+	}
+	select {
+	case <-c.woken:
+		return nil
+	case <-done:
+		return ctx.Err()
+	}
+}
+
+// leave ends the wait. It gives c up, if that has not ended, and returns why: what
+// it is told, or else what the caller was told.
+func (c *call) leave(reason error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
-	case <-c.ended:
-		return false
+	case <-c.woken: // as the next call may get it
 	default:
-		c.left = true
-		return true
 	}
+	if c.ended {
+		return nil
+	}
+	c.left = true
+	return cmp.Or(reason, c.reason)
 }
 
 // outcome is what a caller is told who leaves before the end.

@@ -30,8 +30,9 @@ type publisher struct {
 	immediate bool
 	timeout   time.Duration // of one call; 0: none
 	pending   pending
+	waiters   waiters
 	queue     *batch.Group[*call]
-	calls     sync.Pool    // not of the package: a call's channel and timer belong to its bus's synctest bubble
+	calls     sync.Pool    // not of the package: a call's channel belongs to its bus's synctest bubble
 	writers   chan *writer // those that are free
 	done      context.Context
 	stop      context.CancelCauseFunc // fails what waits
@@ -50,7 +51,8 @@ func newPublisher(b backend.Backend, o Options) *publisher {
 		p.prompt, p.immediate = l.Prompt, l.Immediate
 	}
 	p.pending.init(o)
-	p.calls.New = func() any { return &call{ended: make(chan struct{}, 1)} }
+	p.waiters.timeout = p.timeout
+	p.calls.New = func() any { return &call{woken: make(chan struct{}, 1)} }
 	p.queue = batch.NewAbreast(writersPerBus, callsPerFlush, 0, p.flush)
 	p.done, p.stop = context.WithCancelCause(context.Background())
 	p.writers = make(chan *writer, writersPerBus)
@@ -118,7 +120,7 @@ func (p *publisher) store(ctx context.Context, c *call) error {
 // newCall returns the call of msgs, whose time runs since a moment; zero: now.
 func (p *publisher) newCall(msgs []*backend.Message, since time.Time) *call {
 	c := p.calls.Get().(*call)
-	c.msgs, c.until, c.again = msgs, time.Time{}, nil
+	c.msgs, c.until, c.again, c.ended, c.reason = msgs, time.Time{}, nil, false, nil
 	if p.timeout > 0 {
 		if since.IsZero() {
 			since = time.Now()
@@ -130,45 +132,21 @@ func (p *publisher) newCall(msgs []*backend.Message, since time.Time) *call {
 	return c
 }
 
-// await waits for the end of c, or of the caller's patience.
+// await waits for the end of c, or until its caller leaves.
 func (p *publisher) await(ctx context.Context, c *call) error {
-	reason := p.awaitEnd(ctx, c)
-	if reason != nil && c.leave() {
+	var reason error
+	select {
+	case <-c.woken:
+	default:
+		p.waiters.enter(c)
+		reason = c.wait(ctx)
+		p.waiters.leave(c)
+	}
+	if reason = c.leave(reason); reason != nil {
 		p.queue.Fence() // what this caller publishes next is not to overtake what it leaves
 		return c.outcome(reason)
 	}
 	return p.recycle(c)
-}
-
-// awaitEnd returns nil when c has ended, or why its caller leaves. It is done
-// with the timer of c then, as the next call may get both.
-func (p *publisher) awaitEnd(ctx context.Context, c *call) (reason error) {
-	select {
-	case <-c.ended:
-		return nil
-	default:
-	}
-	var late <-chan time.Time
-	if p.timeout > 0 {
-		wait := time.Until(c.until)
-		if c.timer == nil {
-			c.timer = time.NewTimer(wait)
-		} else {
-			c.timer.Reset(wait)
-		}
-		late = c.timer.C
-		defer c.timer.Stop()
-	}
-	select {
-	case <-c.ended:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-late:
-		return fmt.Errorf("after %v: %w", p.timeout, context.DeadlineExceeded)
-	case <-p.done.Done():
-		return context.Cause(p.done)
-	}
 }
 
 // recycle returns what became of a call that has ended, and keeps its memory.
@@ -248,7 +226,7 @@ func (p *publisher) conclude(c *call, written []*backend.Message, errs []error) 
 	}
 	c.own = nil
 	if !c.left && !(repeat && c.keepsOrder() && p.repeat(c)) {
-		c.ended <- struct{}{}
+		c.end()
 	}
 	return n
 }
@@ -316,6 +294,7 @@ func (p *publisher) close(ctx context.Context) error {
 	p.pending.close()
 	err := p.pending.wait(ctx)
 	p.stop(backend.ErrClosed)
+	p.waiters.end(backend.ErrClosed)
 	p.queue.Wait()
 	for range writersPerBus {
 		w := <-p.writers
