@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -67,12 +68,19 @@ func (w *writer) copyMessage(m *backend.Message) {
 
 // write stores w.pointers in as few calls as the limits allow and returns one
 // error for each. With own, the context of a caller that writes itself, it ends
-// with that.
+// with that. Behind a call of unknown outcome it makes no other: what is repeated of
+// that one would come behind what the other stores.
 func (w *writer) write(own context.Context) []error {
 	w.errs = w.errs[:0]
+	var err error
 	for rest := w.pointers; len(rest) > 0; {
 		n := w.publisher.portion(rest)
-		err := w.writeSome(own, rest[:n:n])
+		if errors.Is(err, backend.ErrUnknownOutcome) {
+			err = notSent(errBehindUnknown)
+			n = len(rest)
+		} else {
+			err = w.writeSome(own, rest[:n:n])
+		}
 		for i := range n {
 			w.errs = append(w.errs, backend.ErrorAt(err, i))
 		}
@@ -80,6 +88,8 @@ func (w *writer) write(own context.Context) []error {
 	}
 	return w.errs
 }
+
+var errBehindUnknown = errors.New("what goes before may not be stored")
 
 func (w *writer) writeSome(own context.Context, msgs []*backend.Message) error {
 	p := w.publisher
