@@ -93,7 +93,7 @@ func TestUsersAreKnown(t *testing.T) {
 func TestUsersAreKnownByCertificate(t *testing.T) {
 	t.Parallel()
 	certs := testcerts.Make(t)
-	config := "tls { cert_file: %q, key_file: %q, ca_file: %q, verify_and_map: true }\nauthorization { users: [{ user: %q }] }"
+	config := "tls { cert_file: %q, key_file: %q, ca_file: %q, verify_and_map: true, timeout: 30 }\nauthorization { users: [{ user: %q }] }"
 	server := natstest.StartConfigured(t, fmt.Sprintf(config, certs.Server.Cert, certs.Server.Key, certs.CA, "CN=client"))
 	b, err := dial(t, tlsURL(server.Addr(), certs.CA, certs.Client))
 	require.NoError(t, err)

@@ -243,7 +243,7 @@ func TestStreamsAreAsSaid(t *testing.T) {
 	b, err := d.Open(t.Context(), u)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	conn, err := natsgo.Connect(server.URL())
+	conn, err := natsgo.Connect(server.URL(), natstest.Patient)
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)

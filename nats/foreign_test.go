@@ -18,7 +18,7 @@ func TestReadCopiedMessages(t *testing.T) {
 	server := natstest.Start(t)
 	b, err := as(t, server, "")
 	require.NoError(t, err)
-	conn, err := natsgo.Connect(server.URL())
+	conn, err := natsgo.Connect(server.URL(), natstest.Patient)
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	publish := func(id string) {
@@ -51,7 +51,7 @@ func TestForgedAnswers(t *testing.T) {
 	server := natstest.Start(t)
 	b, err := as(t, server, "")
 	require.NoError(t, err)
-	conn, err := natsgo.Connect(server.URL())
+	conn, err := natsgo.Connect(server.URL(), natstest.Patient)
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	_, err = conn.Subscribe("bus."+topic, func(m *natsgo.Msg) {

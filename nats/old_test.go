@@ -24,7 +24,7 @@ func TestConformanceOld(t *testing.T) {
 func TestTooOld(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartOld(t, natstest.Old(t, "2.9"))
-	conn, err := natsgo.Connect(s.URL())
+	conn, err := natsgo.Connect(s.URL(), natstest.Patient)
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	_, err = nats.New(conn, nats.Options{})

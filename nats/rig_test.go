@@ -60,6 +60,7 @@ func (r *rig) open(t *testing.T, o nats.Options, on system) backend.Backend {
 	options := []natsgo.Option{
 		natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50 * time.Millisecond), natsgo.ReconnectBufSize(-1),
 		natsgo.IgnoreDiscoveredServers(), natsgo.PingInterval(time.Second), natsgo.MaxPingsOutstanding(2),
+		natsgo.Timeout(5 * time.Second), // as by URL
 	}
 	b, err := r.connect(l, strings.Join(urls, ","), options)
 	require.NoError(t, err)
@@ -214,7 +215,7 @@ func (l *line) admin(t *testing.T) jetstream.JetStream {
 	for _, s := range l.servers {
 		urls = append(urls, s.URL())
 	}
-	conn, err := natsgo.Connect(strings.Join(urls, ","))
+	conn, err := natsgo.Connect(strings.Join(urls, ","), natstest.Patient)
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)

@@ -36,7 +36,7 @@ func newPlace(t *testing.T, o nats.Options, args ...string) *place {
 
 func connect(t *testing.T, s *natstest.Server) *natsgo.Conn {
 	t.Helper()
-	conn, err := natsgo.Connect(s.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond))
+	conn, err := natsgo.Connect(s.URL(), natstest.Patient, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	return conn

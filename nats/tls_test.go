@@ -46,7 +46,7 @@ func tlsURL(addr, ca string, pair testcerts.Pair) string {
 
 // tlsConfig is that of a server that asks clients for their certificate if verify.
 func tlsConfig(certs *testcerts.Certs, pair testcerts.Pair, verify bool) string {
-	return fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: %v }", pair.Cert, pair.Key, certs.CA, verify)
+	return fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: %v, timeout: 30 }", pair.Cert, pair.Key, certs.CA, verify)
 }
 
 // X03: with the right certificates TLS works, by the URL and by a connection, and
@@ -58,7 +58,7 @@ func TestTLSWithClientCertificates(t *testing.T) {
 	byURL, err := dial(t, tlsURL(server.Addr(), certs.CA, certs.Client))
 	require.NoError(t, err)
 	stores(t, byURL)
-	conn, err := natsgo.Connect("tls://"+server.Addr(), natsgo.Secure(certs.Config()))
+	conn, err := natsgo.Connect("tls://"+server.Addr(), natstest.Patient, natsgo.Secure(certs.Config()))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	byConn, err := nats.New(conn, nats.Options{})

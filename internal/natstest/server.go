@@ -28,6 +28,10 @@ import (
 // that is busy with many others.
 const startLimit = 30 * time.Second
 
+// Patient lets a client of a test connect to a server on such a machine: the client
+// library gives up after 2 seconds.
+var Patient = natsgo.Timeout(startLimit)
+
 // A Server is a nats-server with JetStream on a free port of the loopback.
 type Server struct {
 	t    testing.TB
