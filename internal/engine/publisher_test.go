@@ -95,18 +95,20 @@ func TestRepeatsKeepOrder(t *testing.T) {
 // Of a call that takes several calls to the backend nothing is stored before what goes
 // before it and is tried again.
 func TestSeveralPortionsKeepOrder(t *testing.T) {
-	inBubble(t, Options{PublishTimeout: 10 * time.Second}, func(r *rig) {
-		r.wire.fail("publish", backend.ErrUnknownOutcome)
-		time.AfterFunc(time.Millisecond, func() { r.wire.fail("publish", nil) })
-		msgs := make([]*backend.Message, messagesPerWrite+1)
-		for i := range msgs {
-			msgs[i] = &backend.Message{Topic: "t", ID: fmt.Sprint(i), Key: "k", Once: true}
-		}
-		require.NoError(r, r.Publish(r.Context(), msgs))
-		var items []int
-		for _, c := range r.wire.of("publish") {
-			items = append(items, c.items)
-		}
-		require.Equal(r, []int{messagesPerWrite, messagesPerWrite, 1}, items)
-	})
+	for _, perhaps := range []error{backend.ErrUnknownOutcome, errDown} {
+		inBubble(t, Options{PublishTimeout: 10 * time.Second}, func(r *rig) {
+			r.wire.fail("publish", perhaps)
+			time.AfterFunc(time.Millisecond, func() { r.wire.fail("publish", nil) })
+			msgs := make([]*backend.Message, messagesPerWrite+1)
+			for i := range msgs {
+				msgs[i] = &backend.Message{Topic: "t", ID: fmt.Sprint(i), Key: "k", Once: true}
+			}
+			require.NoError(r, r.Publish(r.Context(), msgs))
+			var items []int
+			for _, c := range r.wire.of("publish") {
+				items = append(items, c.items)
+			}
+			require.Equal(r, []int{messagesPerWrite, messagesPerWrite, 1}, items, "first: %v", perhaps)
+		})
+	}
 }

@@ -68,21 +68,24 @@ func (w *writer) copyMessage(m *backend.Message) {
 
 // write stores w.pointers in as few calls as the limits allow and returns one
 // error for each. With own, the context of a caller that writes itself, it ends
-// with that. Behind a call of unknown outcome it makes no other: what is repeated of
-// that one would come behind what the other stores.
+// with that. Behind a call of which something may be stored and may be not it makes no
+// other: what is repeated of that one would come behind what the other stores.
 func (w *writer) write(own context.Context) []error {
 	w.errs = w.errs[:0]
-	var err error
+	behind := false
 	for rest := w.pointers; len(rest) > 0; {
 		n := w.publisher.portion(rest)
-		if errors.Is(err, backend.ErrUnknownOutcome) {
+		var err error
+		if behind {
 			err = notSent(errBehindUnknown)
 			n = len(rest)
 		} else {
 			err = w.writeSome(own, rest[:n:n])
 		}
 		for i := range n {
-			w.errs = append(w.errs, backend.ErrorAt(err, i))
+			e := backend.ErrorAt(err, i)
+			w.errs = append(w.errs, e)
+			behind = behind || e != nil && !backend.NotStored(e)
 		}
 		rest = rest[n:]
 	}
