@@ -78,9 +78,9 @@ func (c *call) wait(ctx context.Context) error {
 	}
 }
 
-// leave ends the wait. It gives c up, if that has not ended, and returns why: what
-// it is told, or else what the caller was told.
-func (c *call) leave(reason error) error {
+// leave ends the wait. It gives c up, if that has not ended, and returns what the
+// caller is told: that for a reason, or else for the one why it was to leave.
+func (c *call) leave(reason error) (left bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
@@ -88,16 +88,15 @@ func (c *call) leave(reason error) error {
 	default:
 	}
 	if c.ended {
-		return nil
+		return false, nil
 	}
 	c.left = true
-	return cmp.Or(reason, c.reason)
+	return true, c.outcome(cmp.Or(reason, c.reason))
 }
 
-// outcome is what a caller is told who leaves before the end.
+// outcome is what a caller is told who leaves before the end, in one with leaving:
+// what is stored later has no Position to tell. The caller of outcome holds mu.
 func (c *call) outcome(reason error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	errs := make([]error, len(c.msgs))
 	for i, was := range c.errs {
 		switch {

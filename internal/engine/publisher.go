@@ -142,9 +142,9 @@ func (p *publisher) await(ctx context.Context, c *call) error {
 		reason = c.wait(ctx)
 		p.waiters.leave(c)
 	}
-	if reason = c.leave(reason); reason != nil {
+	if left, err := c.leave(reason); left {
 		p.queue.Fence() // what this caller publishes next is not to overtake what it leaves
-		return c.outcome(reason)
+		return err
 	}
 	return p.recycle(c)
 }

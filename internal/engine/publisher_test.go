@@ -3,12 +3,15 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
 )
 
 // A first try of unknown outcome is not forgotten over later ones.
@@ -57,6 +60,41 @@ func TestNothingIsTriedAfterTheEnd(t *testing.T) {
 		require.NoError(r, err)
 		r.pass(200 * time.Millisecond)
 	})
+}
+
+// Who is told that its event is stored is told where, even if it was about to leave.
+func TestWhatIsStoredHasAPosition(t *testing.T) {
+	b := &departing{Backend: inmemory.New(inmemory.Options{})}
+	e := New(b, Options{})
+	for range 150 {
+		ctx, cancel := context.WithCancel(t.Context())
+		b.stored = cancel
+		var callers sync.WaitGroup
+		for range 100 {
+			callers.Go(func() {
+				msgs := one("x")
+				if e.Publish(ctx, msgs) == nil {
+					assert.NotEmpty(t, msgs[0].Position)
+				}
+			})
+		}
+		callers.Wait()
+		e.publisher.queue.Wait()
+	}
+	_, err := e.Shutdown(t.Context())
+	require.NoError(t, err)
+}
+
+// departing is a backend that calls a function when it has stored something.
+type departing struct {
+	backend.Backend
+	stored func()
+}
+
+func (d *departing) Publish(ctx context.Context, msgs []*backend.Message) error {
+	time.Sleep(100 * time.Microsecond) // meanwhile others come
+	defer d.stored()
+	return d.Backend.Publish(ctx, msgs)
 }
 
 // What is not stored is tried again unless a later one of its key is, or may be.
