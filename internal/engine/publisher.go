@@ -262,7 +262,7 @@ func (p *publisher) repeat(c *call) bool {
 	time.AfterFunc(wait, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !c.left { // or the queue may have ended, with the bus
+		if !c.left && c.reason == nil { // or the queue may have ended, with the bus
 			p.queue.Add(c)
 		}
 	})

@@ -62,6 +62,17 @@ func TestNothingIsTriedAfterTheEnd(t *testing.T) {
 	})
 }
 
+// Nor does what its caller is told to leave, though that may take a while to do so.
+func TestNothingIsTriedOnceItsCallerIsToLeave(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		c := r.publisher.newCall(one("x"), time.Time{})
+		require.True(r, r.publisher.repeat(c))
+		c.giveUp(backend.ErrClosed)
+		r.pass(200 * time.Millisecond)
+		require.Empty(r, r.wire.of("publish"))
+	})
+}
+
 // Who is told that its event is stored is told where, even if it was about to leave.
 func TestWhatIsStoredHasAPosition(t *testing.T) {
 	b := &departing{Backend: inmemory.New(inmemory.Options{})}
