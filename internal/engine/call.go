@@ -31,6 +31,7 @@ type call struct {
 	writing bool  // what waits is being written
 	states  []state
 	errs    []error // the last of each message
+	refused []bool  // by the last try of each message it is certainly not stored
 }
 
 // A state of one message of a call.
@@ -125,11 +126,11 @@ func outcomeAfter(before, err error) error {
 }
 
 // keepsOrder reports whether repeating cannot put a message behind a later one
-// of the same key: one that is stored or, if it is not itself, may be.
+// of the same key: one that is stored or, if it is not itself by that try, may be.
 func (c *call) keepsOrder() bool {
 	there, perhaps := map[string]bool{}, map[string]bool{} // of the keys of later ones
 	for i := len(c.msgs) - 1; i >= 0; i-- {
-		key, certainlyNot := c.msgs[i].Key, backend.NotStored(c.errs[i])
+		key, certainlyNot := c.msgs[i].Key, c.refused[i]
 		switch {
 		case key == "":
 			continue

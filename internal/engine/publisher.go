@@ -129,6 +129,7 @@ func (p *publisher) newCall(msgs []*backend.Message, since time.Time) *call {
 	}
 	c.errs = append(c.errs[:0], make([]error, len(msgs))...)
 	c.states = append(c.states[:0], make([]state, len(msgs))...)
+	c.refused = append(c.refused[:0], make([]bool, len(msgs))...)
 	return c
 }
 
@@ -211,7 +212,7 @@ func (p *publisher) conclude(c *call, written []*backend.Message, errs []error) 
 		}
 		err, w := p.because(c, errs[n]), written[n]
 		n++
-		c.errs[i] = outcomeAfter(c.errs[i], err)
+		c.errs[i], c.refused[i] = outcomeAfter(c.errs[i], err), err != nil && backend.NotStored(err)
 		switch {
 		case err == nil:
 			c.states[i] = stored

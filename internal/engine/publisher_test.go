@@ -141,6 +141,25 @@ func TestRepeatsKeepOrder(t *testing.T) {
 	}
 }
 
+// What was perhaps stored by a try before may not be: it is not tried again behind a
+// later one of its key that this try may have stored alone.
+func TestRepeatsKeepOrderOverSeveralTries(t *testing.T) {
+	for _, c := range []struct {
+		second error // of the later one, while the first is certainly not stored
+		tries  int
+	}{{backend.ErrUnknownOutcome, 2}, {backend.ErrUnavailable, 3}} {
+		inBubble(t, Options{PublishTimeout: 10 * time.Second}, func(r *rig) {
+			r.wire.fail("publish", backend.ErrUnknownOutcome)
+			time.AfterFunc(time.Millisecond, func() { r.wire.fail("publish", backend.BatchError{backend.ErrUnavailable, c.second}) })
+			time.AfterFunc(150*time.Millisecond, func() { r.wire.fail("publish", nil) }) // between the second and the third
+			msgs := []*backend.Message{{Topic: "t", ID: "a", Key: "k", Once: true}, {Topic: "t", ID: "b", Key: "k", Once: true}}
+			err := r.Publish(r.Context(), msgs)
+			require.Equal(r, c.tries > 2, err == nil, "%v", err)
+			require.Len(r, r.wire.of("publish"), c.tries)
+		})
+	}
+}
+
 // Of a call that takes several calls to the backend nothing is stored before what goes
 // before it and is tried again.
 func TestSeveralPortionsKeepOrder(t *testing.T) {
