@@ -65,6 +65,27 @@ func TestReadingAllocatesPerReadNotPerEvent(t *testing.T) {
 	require.LessOrEqual(t, allocs, 8.0, "allocations for a read of %d events", events)
 }
 
+// The same of events whose values have memory of their own: their texts share some.
+func TestLargeValuesAllocatePerRead(t *testing.T) {
+	const events = 64
+	m := typical()
+	m.Payload = make([]byte, 2*inline)
+	id, value := []byte("1795243593723-7"), appendEntry(nil, m)
+	s := &source{config: backend.Config{Topic: "orders"}}
+	var b batch
+	var ds []backend.Delivery
+	allocs := testing.AllocsPerRun(100, func() {
+		for range events {
+			b.entries = append(b.entries, entry{id: id, attempt: 1, value: value, own: true})
+		}
+		ds = b.deliveries(s)
+		b.entries = b.entries[:0]
+	})
+	require.Len(t, ds, events)
+	require.Equal(t, m.Headers, ds[events-1].Headers)
+	require.LessOrEqual(t, allocs, 8.0, "allocations for a read of %d events", events)
+}
+
 // What a publish allocates here does not depend on how many messages it has.
 func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	const messages = 100

@@ -158,10 +158,11 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 func (b *batch) memory() (mem slab.Slab) {
 	for i := range b.entries {
 		e := &b.entries[i]
-		mem.Expect(0, 0, positionLen)
-		if !e.own {
-			mem.Expect(0, 0, len(e.value))
+		text := len(e.value)
+		if e.own {
+			text = endOfHead(e.value)
 		}
+		mem.Expect(0, 0, positionLen+text)
 	}
 	return mem
 }
