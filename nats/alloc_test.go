@@ -51,6 +51,29 @@ func TestReadingAllocatesPerReadNotPerMessage(t *testing.T) {
 	require.LessOrEqual(t, allocs, 6.0, "allocations for a read of %d messages", messages)
 }
 
+// Payloads of some size are sent from where they are: copies of them would be more than
+// a call leaves to the next.
+func TestLargePayloadsAllocateNothing(t *testing.T) {
+	const messages = 100
+	o := outbox{to: open(&drain{}, newTap())}
+	m := typical()
+	m.Payload = make([]byte, 16<<10)
+	say := func() {
+		o.frames, o.ends, o.apart = o.frames[:0], o.ends[:0], 0
+		for range messages {
+			if err := o.publish("bus.orders", []byte("_INBOX.1"), m, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := o.send(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say()
+	require.Less(t, cap(o.frames), messages*1024)
+	require.LessOrEqual(t, testing.AllocsPerRun(100, say), 1.0, "allocations for %d messages", messages)
+}
+
 // What is made of a message to be published, and read of its answer, is in memory
 // that a line uses again, but for the texts of a call.
 func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {

@@ -39,8 +39,10 @@ type stretch struct {
 	data []byte
 }
 
-// outboxKeeps is how much memory a call leaves to the next.
-const outboxKeeps = 256 << 10
+const (
+	outboxKeeps  = 1 << 20 // how much memory a call leaves to the next
+	outboxCopies = 4 << 10 // the length of data up to which it is copied
+)
 
 func newOutbox(conn *natsgo.Conn) outbox {
 	return outbox{conn: conn, message: natsgo.Msg{Header: natsgo.Header{}}}
@@ -146,7 +148,7 @@ func (o *outbox) frame(subject string, reply, headers, data []byte) {
 	f = strconv.AppendInt(f, int64(len(headers)+len(data)), 10)
 	f = append(f, "\r\n"...)
 	f = append(f, headers...)
-	if len(data) > large {
+	if len(data) > outboxCopies {
 		o.large = append(o.large, stretch{len(f), data})
 		o.apart += len(data)
 	} else {
