@@ -60,7 +60,6 @@ func (r *rig) open(t *testing.T, o nats.Options, on system) backend.Backend {
 	options := []natsgo.Option{
 		natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50 * time.Millisecond), natsgo.ReconnectBufSize(-1),
 		natsgo.IgnoreDiscoveredServers(), natsgo.PingInterval(time.Second), natsgo.MaxPingsOutstanding(2),
-		natsgo.Timeout(5 * time.Second), // as by URL
 	}
 	b, err := r.connect(l, strings.Join(urls, ","), options)
 	require.NoError(t, err)
