@@ -13,9 +13,10 @@ import (
 // acknowledged), in the mode in which handlers know no Hold. Of such a Hold a
 // pointer is with one after the other: the desk, a worker, which forgets it as it
 // hands it to be acknowledged, and the batch of acknowledgements, which lends its
-// delivery to the backend and releases it when that call has returned. Whoever else comes by one, such as the watch, or who keeps leases, found it
-// where all are listed, and the read notes that. Contexts, and what a delivery
-// refers to (payload, headers, texts, token), are not used again.
+// delivery to the backend and releases it when that call has returned. Whoever else
+// comes by one, such as the watch, or who keeps leases, found it where all are
+// listed, and the read notes that. Contexts, and what a delivery refers to (payload,
+// headers, texts, token), are not used again.
 type over struct {
 	sizes [bits.UintSize]sync.Pool // of *read, each with room for twice as many as the one before
 }
