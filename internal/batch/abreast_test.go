@@ -54,21 +54,42 @@ func TestAsManyBeside(t *testing.T) {
 	})
 }
 
+// More than two flushes are under way only while there are a few items for each.
+func TestAFewForEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			items int
+			sizes []int
+		}{{15, []int{7, 8}}, {23, []int{11, 12}}, {24, []int{8, 8, 8}}, {100, []int{25, 25, 25, 25}}} {
+			r := recorder{hold: time.Second}
+			g := batch.NewAbreast(4, 100, 0, r.flush)
+			fill(g, 1)
+			g.Fence() // so that they gather
+			fill(g, c.items)
+			g.Wait()
+			require.Equal(t, append([]int{1}, c.sizes...), r.sized())
+		}
+	})
+}
+
 // Nothing begins beside a fence; behind it all goes on.
 func TestFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := recorder{hold: time.Second}
 		g := batch.NewAbreast(2, 100, 0, r.flush)
 		g.Fence() // nothing is under way
+		require.False(t, g.Fenced())
 		go g.Run(1)
 		synctest.Wait()
 		g.Fence()
+		require.True(t, g.Fenced())
 		require.False(t, g.Run(2))
 		fill(g, 1)
 		require.Equal(t, []int{1}, r.sized())
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Equal(t, []int{1, 1}, r.sized())
+		require.False(t, g.Fenced())
 		go g.Run(3)
 		synctest.Wait()
 		require.Equal(t, []int{1, 1, 1}, r.sized())

@@ -4,6 +4,7 @@ package batch
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,7 +31,7 @@ type Group[T any] struct {
 	timer   *time.Timer // one for all batches
 	flushes int         // under way
 	flushed int         // items in them
-	fenced  bool        // no other begins beside them
+	fenced  atomic.Bool // no other begins beside them; changes with mu held
 	several bool        // the batch before had more than one item, or could have had
 	runs    int         // goroutines
 	coming  int         // of them, about to take a batch
@@ -53,7 +54,8 @@ func New[T any](max int, wait time.Duration, flush func([]T)) *Group[T] {
 // NewAbreast is New with up to n calls of flush at a time. Whoever waits for one is
 // then not idle meanwhile, but batches are smaller: so a flush begins beside
 // others only when as many items have gathered as each of those has, and one that
-// others may follow leaves them their share.
+// others may follow leaves them their share; more than two are under way only
+// while there are a few items for each.
 func NewAbreast[T any](n, max int, wait time.Duration, flush func([]T)) *Group[T] {
 	g := &Group[T]{flush: flush, max: max, wait: wait, abreast: n}
 	g.loop = g.run
@@ -127,13 +129,24 @@ func (g *Group[T]) Flush() {
 func (g *Group[T]) Fence() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.fenced = g.flushes > 0
+	g.fenced.Store(g.flushes > 0)
 }
+
+// Fenced reports whether what is added now stays behind flushes under way.
+func (g *Group[T]) Fenced() bool { return g.fenced.Load() }
 
 // may reports whether a flush of n items may begin.
 func (g *Group[T]) may(n int) bool {
-	return g.flushes == 0 || !g.fenced && g.flushes < g.abreast && n*g.flushes >= g.flushed
+	return g.flushes == 0 || !g.fenced.Load() && g.flushes < g.ways(n) && n*g.flushes >= g.flushed
 }
+
+// ways is into how many flushes n items, and those under way, are divided.
+func (g *Group[T]) ways(n int) int {
+	return min(g.abreast, max(2, (n+g.flushed)/aFew))
+}
+
+// aFew is what makes a flush of its own worth while beside two others.
+const aFew = 8
 
 // start sees to it that somebody takes what is gathered, now or when a flush has
 // ended.
@@ -240,8 +253,8 @@ func (g *Group[T]) take() (batch []T, stop bool) {
 // share is how many items the next batch gets.
 func (g *Group[T]) share() int {
 	n := len(g.items)
-	if g.flushes+1 < g.abreast {
-		n = max((n+g.flushed)/g.abreast, 1)
+	if ways := g.ways(n); g.flushes+1 < ways {
+		n = max((n+g.flushed)/ways, 1)
 	}
 	return min(n, len(g.items), g.max)
 }
@@ -269,7 +282,9 @@ func (g *Group[T]) next(batch []T) {
 func (g *Group[T]) end(batch []T) {
 	g.flushes--
 	g.flushed -= len(batch)
-	g.fenced = g.fenced && g.flushes > 0
+	if g.flushes == 0 {
+		g.fenced.Store(false)
+	}
 	clear(batch)
 	g.spare = append(g.spare, batch[:0])
 }

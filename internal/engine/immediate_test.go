@@ -17,9 +17,10 @@ import (
 // immediate is a backend that waits for nothing, and fails as often as it is told.
 type immediate struct {
 	backend.Backend
-	fails atomic.Int64 // before it stores something
-	calls atomic.Int64
-	err   error
+	fails  atomic.Int64 // before it stores something
+	calls  atomic.Int64
+	err    error
+	stored func() // is called behind each call
 }
 
 func (i *immediate) Limits() backend.Limits { return backend.Limits{Immediate: true, Self: i} }
@@ -28,6 +29,9 @@ func (i *immediate) Publish(ctx context.Context, msgs []*backend.Message) error 
 	i.calls.Add(1)
 	if i.fails.Add(-1) >= 0 {
 		return i.err
+	}
+	if i.stored != nil {
+		defer i.stored()
 	}
 	return i.Backend.Publish(ctx, msgs)
 }
@@ -108,4 +112,28 @@ func (s *slow) Publish(ctx context.Context, msgs []*backend.Message) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
 	}
+}
+
+// What a caller publishes after it has left a large call, which a writer stores in
+// portions, comes behind it: the caller does not overtake what it has left.
+func TestImmediateLeavesInOrder(t *testing.T) {
+	onImmediate(t, Options{}, func(t *testing.T, e *Engine, i *immediate) {
+		ctx, cancel := context.WithCancel(t.Context())
+		i.stored = func() {
+			cancel()
+			time.Sleep(time.Millisecond) // as if the processor were another's
+		}
+		large := make([]*backend.Message, messagesPerWrite+1)
+		for n := range large {
+			large[n] = &backend.Message{Topic: "t", ID: fmt.Sprint(n), Key: "k"}
+		}
+		require.ErrorIs(t, e.Publish(ctx, large), backend.ErrUnknownOutcome)
+		next := &backend.Message{Topic: "t", ID: "next", Key: "k"}
+		require.NoError(t, e.Publish(t.Context(), []*backend.Message{next}))
+		synctest.Wait()
+		all, err := i.Backend.(backend.Reader).Read(t.Context(), "t", "", 2*len(large))
+		require.NoError(t, err)
+		require.Len(t, all, len(large)+1)
+		require.Equal(t, "next", all[len(large)].ID, "what was left is behind it")
+	})
 }

@@ -17,12 +17,13 @@ import (
 // calls to the backend. What was certainly not stored it repeats, within the
 // time its caller has; an unknown outcome only where Once makes that safe.
 //
-// Two of its calls to the backend may be under way: while the broker works on one
-// there is time to make the other. Who comes when nobody waits, writes itself, if the
+// Several of its calls to the backend may be under way: while the broker works on one
+// there is time to make another. Who comes when nobody waits, writes itself, if the
 // backend returns promptly when it is told to: a hand-over to a goroutine and back
 // costs more than the rest of a call (docs/PERFORMANCE.md). Goroutines write for
 // those who come meanwhile. Where the backend waits for nothing everybody writes,
-// at once, and the writers have only what is repeated.
+// at once, and the writers have only what is large or repeated; but nobody overtakes
+// what its caller has left to them.
 type publisher struct {
 	backend   backend.Backend
 	limits    backend.Limits
@@ -39,7 +40,7 @@ type publisher struct {
 }
 
 const (
-	writersPerBus    = 2
+	writersPerBus    = 4
 	callsPerFlush    = 1024
 	messagesPerWrite = 1000
 	bytesPerWrite    = 8 << 20
@@ -81,7 +82,7 @@ func (p *publisher) publish(ctx context.Context, msgs []*backend.Message) error 
 		return all(len(msgs), err)
 	}
 	defer p.pending.leave(len(msgs), bytes)
-	if p.immediate && p.portion(msgs) == len(msgs) {
+	if p.immediate && !p.queue.Fenced() && p.portion(msgs) == len(msgs) {
 		return p.storeNow(ctx, msgs, since)
 	}
 	return p.store(ctx, p.newCall(msgs, since))
