@@ -15,6 +15,8 @@ import (
 func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats, err error) {
 	err = b.visit("stats of", topic, name, func(g *group) error {
 		log := &g.topic.log
+		log.mu.Lock() // so that all is of the same moment
+		defer log.mu.Unlock()
 		s = backend.Stats{
 			Depth:    log.len(),
 			Lag:      g.lag(),
@@ -22,7 +24,7 @@ func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats,
 			Delayed:  int64(g.queue.len - g.inFlight),
 			Members:  int64(len(g.members)),
 		}
-		if floor := g.floor(); floor < log.next {
+		if floor := g.floor(); floor < log.next.Load() {
 			s.Oldest = b.clock.time(log.stored(floor))
 		}
 		return nil
@@ -71,11 +73,7 @@ func (b *Backend) DeleteGroup(_ context.Context, topic, name string) error {
 // ResetGroup implements [backend.Admin].
 func (b *Backend) ResetGroup(_ context.Context, topic, name string, start backend.Start) error {
 	return b.visit("reset", topic, name, func(g *group) error {
-		cursor, err := g.topic.resolve(start)
-		if err == nil {
-			g.reset(cursor)
-		}
-		return err
+		return g.reset(start)
 	})
 }
 
@@ -86,8 +84,11 @@ const forgetAtOnce = 1024 // marks: what one Maintain may hold the topic up for
 // work on the side: trimming is done by the Ack that allows it.
 func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
 	err = b.visit("maintain", topic, name, func(g *group) error {
-		g.topic.log.rest()
-		next = g.topic.marks.forget(forgetAtOnce, b.clock.now())
+		log := &g.topic.log
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		log.rest()
+		next = log.marks.forget(forgetAtOnce, b.clock.now())
 		return nil
 	})
 	return next, err

@@ -96,14 +96,13 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 // publish stores messages of one topic.
 func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) {
 	now := b.clock.now()
-	t, err := b.ensure(msgs[0].Topic)
+	t, err := b.directory.ensure(msgs[0].Topic, (*topic).lockLog, b.newTopic)
 	if err != nil {
 		for i := range msgs {
 			fail(i, err)
 		}
 		return
 	}
-	defer t.mu.Unlock()
 	t.publish(msgs, now, fail)
 }
 
@@ -123,18 +122,16 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	if c.Lease <= 0 {
 		return nil, fmt.Errorf("lease of %v", c.Lease)
 	}
-	t, err := b.ensure(c.Topic)
+	t, err := b.directory.ensure(c.Topic, (*topic).lock, b.newTopic)
 	if err != nil {
 		return nil, err
 	}
 	defer t.mu.Unlock()
 	g := t.group(c.Group)
 	if g == nil {
-		cursor, err := t.resolve(c.Start)
-		if err != nil {
+		if g, err = t.addGroup(c.Group, c.Start); err != nil {
 			return nil, err
 		}
-		g = t.addGroup(c.Group, cursor)
 	}
 	return g.join(c.Lease), nil
 }
@@ -176,10 +173,6 @@ func (b *Backend) Ping(context.Context) error {
 		return fmt.Errorf("inmemory: ping: %w", err)
 	}
 	return nil
-}
-
-func (b *Backend) ensure(name string) (*topic, error) {
-	return b.directory.ensure(name, b.newTopic)
 }
 
 // itemErrors are the errors of a batch, allocated with the first.

@@ -18,23 +18,24 @@ type directory struct {
 }
 
 // acquire returns a topic that exists, locked.
-func (d *directory) acquire(name string) (*topic, error) {
+func (d *directory) acquire(name string) (*topic, error) { return d.find(name, (*topic).lock) }
+
+// find returns a topic that exists, with that lock of its two.
+func (d *directory) find(name string, lock func(*topic) error) (*topic, error) {
 	found, ok := d.topics.Load(name)
 	if !ok {
 		return nil, d.open(backend.ErrGone)
 	}
 	t := found.(*topic)
-	t.mu.Lock()
-	if t.err != nil { // it ended meanwhile
-		t.mu.Unlock()
-		return nil, t.err
+	if err := lock(t); err != nil { // it ended meanwhile
+		return nil, err
 	}
 	return t, nil
 }
 
-// ensure returns a topic, locked, and makes it if need be.
-func (d *directory) ensure(name string, make func(name string) *topic) (*topic, error) {
-	t, err := d.acquire(name)
+// ensure is find, and makes the topic if need be.
+func (d *directory) ensure(name string, lock func(*topic) error, make func(name string) *topic) (*topic, error) {
+	t, err := d.find(name, lock)
 	if !errors.Is(err, backend.ErrGone) {
 		return t, err
 	}
@@ -49,8 +50,7 @@ func (d *directory) ensure(name string, make func(name string) *topic) (*topic, 
 		t = make(name)
 		d.topics.Store(name, t)
 	}
-	t.mu.Lock()
-	return t, nil
+	return t, lock(t) // which has not ended: that would take d.mu
 }
 
 // open returns err, or that the directory is closed.

@@ -9,7 +9,8 @@ import (
 
 // A group is what its members have to settle: what was never handed out, from the
 // cursor on, and what was handed out and is not settled, which is in the queue.
-// All of it is guarded by the topic's mutex.
+// All of it is guarded by the topic's mutex; of what is published meanwhile it sees
+// more, from one look at the log to the next.
 type group struct {
 	topic   *topic
 	name    string
@@ -42,7 +43,7 @@ func (g *group) floor() uint64 { return g.entries.first }
 // cursor is the lowest offset that was never handed out.
 func (g *group) cursor() uint64 { return g.entries.next }
 
-func (g *group) lag() int64       { return int64(g.topic.log.next - g.cursor()) }
+func (g *group) lag() int64       { return int64(g.topic.log.next.Load() - g.cursor()) }
 func (g *group) unsettled() int64 { return g.lag() + int64(g.queue.len) }
 
 // take hands out up to limit messages for one lease: first what came back and is
@@ -146,13 +147,28 @@ func (g *group) settle(e *entry) {
 	}
 }
 
-// reset lets the group begin anew at cursor.
-func (g *group) reset(cursor uint64) {
+// reset lets the group begin anew at start.
+func (g *group) reset(start backend.Start) error {
+	if err := g.restart(start); err != nil {
+		return err
+	}
+	g.topic.trim()
+	g.alert(g.topic.clock.now())
+	return nil
+}
+
+func (g *group) restart(start backend.Start) error {
+	log := &g.topic.log
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	cursor, err := log.resolve(start)
+	if err != nil {
+		return err
+	}
 	before := g.unsettled()
 	g.entries, g.queue, g.inFlight, g.void = newRow(cursor, g.topic.entries), queue{}, 0, g.handouts
 	g.topic.ledger.owe(g.unsettled() - before)
-	g.topic.trim()
-	g.alert(g.topic.clock.now())
+	return nil
 }
 
 // alert wakes one waiting member if something is due, and otherwise sees to it
@@ -168,7 +184,7 @@ func (g *group) alert(now moment) {
 		due = e.due
 	}
 	switch {
-	case g.lag() > 0 || due <= now:
+	case due <= now || g.fresh():
 		select {
 		case g.wake <- struct{}{}:
 		default: // somebody will wake already, and pass it on
@@ -179,9 +195,22 @@ func (g *group) alert(now moment) {
 	}
 }
 
-// end makes every member fail with err from now on.
+// fresh reports whether there is something that was never handed out. If not,
+// whoever stores the next alerts the group.
+func (g *group) fresh() bool {
+	if g.lag() > 0 {
+		return true
+	}
+	g.topic.awaited.Store(true)
+	return g.lag() > 0 // stored meanwhile, by somebody who may have found nobody to alert
+}
+
+// end makes every member fail with err from now on, and owes nothing any more. The
+// caller has the log's lock too.
 func (g *group) end(err error) {
 	for s := range g.members {
 		s.end(err)
 	}
+	g.topic.log.readers--
+	g.topic.ledger.owe(-g.unsettled())
 }

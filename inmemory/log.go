@@ -1,37 +1,103 @@
 package inmemory
 
-import "github.com/seed41896749/eventbus/backend"
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/seed41896749/eventbus/backend"
+)
 
 // A log keeps messages by offset, in pages.
+//
+// It has a lock of its own, so that those who publish wait neither for those who
+// read nor for those who acknowledge. What is below next changes only with the
+// topic's lock held too: with that, it may be looked at without this one.
 type log struct {
-	first uint64 // the oldest kept
-	next  uint64 // the next to be stored
-	pages []*page
-	used  place // by the last page that is full: what the next is expected to need
-	spare *spare[page]
+	next   atomic.Uint64 // behind the last that readers see; changes with the lock held
+	ledger *ledger       // of the backend
+	spare  *spare[page]
+
+	mu      sync.Mutex // guards all that follows; taken after the topic's
+	end     uint64     // the next to be stored: next, but during a publish, as readers see all of that or nothing
+	first   uint64     // the oldest kept
+	pages   []*page
+	used    place // by the last page that is full: what the next is expected to need
+	readers int   // groups, which will have to settle what is stored
+	marks   marks
 }
 
 // The first offset is 1, so that every position is greater than zero's.
-func newLog(s *spare[page]) log { return log{first: 1, next: 1, spare: s} }
+func (l *log) init(b *Backend) {
+	l.ledger, l.spare, l.marks = &b.ledger, &b.pages, newMarks(b.options.OnceWindow)
+	l.first, l.end = 1, 1
+	l.next.Store(l.end)
+}
 
-func (l *log) len() int64 { return int64(l.next - l.first) }
+func (l *log) len() int64 { return int64(l.next.Load() - l.first) }
 
-// page returns the page of an offset from first to next-1.
+// page returns the page of an offset from first to end-1.
 func (l *log) page(offset uint64) *page { return l.pages[offset/pageSize-l.first/pageSize] }
+
+// publish stores msgs, for readers all at once.
+func (l *log) publish(msgs []*backend.Message, now moment, fail func(i int, err error)) {
+	for i, m := range msgs {
+		if err := l.accept(m, now); err != nil {
+			fail(i, err)
+		}
+	}
+	l.next.Store(l.end)
+}
+
+// accept stores m, unless it was stored before or there is no room.
+func (l *log) accept(m *backend.Message, now moment) error {
+	m.Position, m.Duplicate = "", false
+	if m.Once {
+		if position, ok := l.marks.find(m.ID, now); ok {
+			m.Position, m.Duplicate = position, true
+			return nil
+		}
+	}
+	if err := l.ledger.enter(m.Size(), l.readers); err != nil {
+		return err
+	}
+	m.Position = l.store(m, now)
+	if m.Once {
+		l.marks.add(m.ID, m.Position, now)
+	}
+	return nil
+}
 
 // store appends a copy of m and returns its position.
 func (l *log) store(m *backend.Message, now moment) (position string) {
-	if int(l.next/pageSize-l.first/pageSize) == len(l.pages) {
+	offset := l.end
+	if int(offset/pageSize-l.first/pageSize) == len(l.pages) {
 		p := l.spare.take()
-		p.start(l.next, l.used)
+		p.start(offset, l.used)
 		l.pages = append(l.pages, p)
 	}
-	p := l.page(l.next)
-	p.store(l.next, m, now)
-	if l.next++; l.next%pageSize == 0 {
+	p := l.page(offset)
+	p.store(offset, m, now)
+	if l.end++; l.end%pageSize == 0 {
 		l.used = p.place()
 	}
-	return p.position(l.next - 1)
+	return p.position(offset)
+}
+
+// resolve returns the offset at which start begins.
+func (l *log) resolve(start backend.Start) (uint64, error) {
+	next := l.next.Load()
+	if after, ok := start.After(); ok {
+		offset, err := parsePosition(after)
+		return max(min(offset, next-1)+1, l.first), err
+	}
+	switch start {
+	case backend.StartEarliest:
+		return l.first, nil
+	case backend.StartLatest:
+		return next, nil
+	}
+	return 0, fmt.Errorf("unknown start %q", start)
 }
 
 // stored returns when the message at offset was.
@@ -39,9 +105,14 @@ func (l *log) stored(offset uint64) moment { return l.page(offset).at(offset).st
 
 // read makes message(0), message(1) and so on those at offset and after it, n at
 // most and at least one, and returns how many. But for large payloads, which are
-// the log's own, they are copies.
+// the log's own, they are copies. The caller has the topic's lock and not the log's:
+// that is held for a moment, and what is published meanwhile is beyond what is read.
 func (l *log) read(offset uint64, n int, message func(i int) *backend.Message) int {
-	return l.page(offset).read(offset, n, message)
+	l.mu.Lock()
+	p := l.page(offset)
+	written := p.bodies
+	l.mu.Unlock()
+	return p.read(&written, offset, n, message)
 }
 
 // rest lets go of the memory of what was forgotten, if that is much or there is
@@ -52,16 +123,17 @@ func (l *log) rest() {
 	}
 	p := l.pages[0]
 	if l.len() == 0 || !(place{}).near(p.begin(l.first)) {
-		p.shrink(l.first, min(l.next, l.first-l.first%pageSize+pageSize))
+		p.shrink(l.first, min(l.next.Load(), l.first-l.first%pageSize+pageSize))
 	}
 	if l.len() == 0 {
 		l.used = place{}
 	}
 }
 
-// trim forgets what is below offset and returns how much that was.
-func (l *log) trim(offset uint64) (messages, bytes int64) {
-	for ; l.first < offset; messages++ {
+// trim forgets what is below offset.
+func (l *log) trim(offset uint64) {
+	messages, bytes := int64(offset-l.first), int64(0)
+	for l.first < offset {
 		bytes += int64(l.page(l.first).forget(l.first))
 		if l.first++; l.first%pageSize == 0 {
 			if l.pages[0].end() {
@@ -71,5 +143,5 @@ func (l *log) trim(offset uint64) (messages, bytes int64) {
 			l.pages = l.pages[1:]
 		}
 	}
-	return messages, bytes
+	l.ledger.leave(messages, bytes)
 }

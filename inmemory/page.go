@@ -135,8 +135,8 @@ func (b *bodies) write(text string) {
 	b.lengths = append(b.lengths, len(text))
 }
 
-// read is as log.read, and stays within the page.
-func (p *page) read(offset uint64, n int, message func(i int) *backend.Message) int {
+// read is as log.read, and stays within the page. What p has written is in b.
+func (p *page) read(b *bodies, offset uint64, n int, message func(i int) *backend.Message) int {
 	records := p.records[offset%pageSize:]
 	records = records[:min(n, len(records))]
 	from := p.begin(offset)
@@ -147,9 +147,9 @@ func (p *page) read(offset uint64, n int, message func(i int) *backend.Message) 
 		}
 	}
 	to := records[len(records)-1].end
-	payloads := append([]byte(nil), p.payloads[from.payload:to.payload]...)
-	texts := string(p.texts[from.text:to.text])
-	lengths := p.lengths[from.length:to.length]
+	payloads := append([]byte(nil), b.payloads[from.payload:to.payload]...)
+	texts := string(b.texts[from.text:to.text])
+	lengths := b.lengths[from.length:to.length]
 	var headers backend.Headers
 	if n := len(lengths)/2 - len(records); n > 0 {
 		headers = make(backend.Headers, n)
@@ -176,7 +176,7 @@ func (p *page) read(offset uint64, n int, message func(i int) *backend.Message) 
 			m.Payload = payloads[:n:n]
 			payloads = payloads[n:]
 		case end.large > begin.large:
-			m.Payload = p.large[begin.large]
+			m.Payload = b.large[begin.large]
 		}
 		begin = end
 	}

@@ -30,11 +30,13 @@ func (b *Backend) read(topic, from string, limit int) ([]backend.Message, error)
 	if from != "" {
 		start = backend.StartAfter(from)
 	}
-	first, err := t.resolve(start)
+	t.log.mu.Lock()
+	first, err := t.log.resolve(start)
+	t.log.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	ms := make([]backend.Message, min(uint64(max(limit, 0)), t.log.next-first))
+	ms := make([]backend.Message, min(uint64(max(limit, 0)), t.log.next.Load()-first))
 	for i := range ms {
 		ms[i].Topic = t.name
 	}

@@ -1,10 +1,10 @@
 package inmemory
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -15,63 +15,57 @@ type topic struct {
 	clock   clock
 	ledger  *ledger       // of the backend
 	entries *spare[chunk] // of the backend
+	log     log
+
+	awaited atomic.Bool // a group waits for the next message
 
 	mu     sync.Mutex // guards all that follows, groups and members included
-	log    log
-	marks  marks
-	groups []*group // sorted by name
-	err    error    // why it ended
+	groups []*group   // sorted by name
+	err    error      // why it ended; changes with the log's lock held too
 }
 
 func (b *Backend) newTopic(name string) *topic {
-	return &topic{
-		name: name, clock: b.clock, ledger: &b.ledger, entries: &b.entries,
-		log: newLog(&b.pages), marks: newMarks(b.options.OnceWindow),
+	t := &topic{name: name, clock: b.clock, ledger: &b.ledger, entries: &b.entries}
+	t.log.init(b)
+	return t
+}
+
+// lock takes the topic's lock, unless the topic has ended.
+func (t *topic) lock() error {
+	t.mu.Lock()
+	err := t.err
+	if err != nil {
+		t.mu.Unlock()
+	}
+	return err
+}
+
+// lockLog takes the log's lock, unless the topic has ended.
+func (t *topic) lockLog() error {
+	t.log.mu.Lock()
+	err := t.err
+	if err != nil {
+		t.log.mu.Unlock()
+	}
+	return err
+}
+
+// publish stores msgs and gives up the log's lock.
+func (t *topic) publish(msgs []*backend.Message, now moment, fail func(i int, err error)) {
+	t.log.publish(msgs, now, fail)
+	t.log.mu.Unlock()
+	if t.awaited.Load() && t.awaited.CompareAndSwap(true, false) {
+		t.alert(now)
 	}
 }
 
-func (t *topic) publish(msgs []*backend.Message, now moment, fail func(i int, err error)) {
-	for i, m := range msgs {
-		if err := t.store(m, now); err != nil {
-			fail(i, err)
-		}
-	}
+// alert tells the groups that something was stored.
+func (t *topic) alert(now moment) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, g := range t.groups {
 		g.alert(now)
 	}
-}
-
-func (t *topic) store(m *backend.Message, now moment) error {
-	m.Position, m.Duplicate = "", false
-	if m.Once {
-		if position, ok := t.marks.find(m.ID, now); ok {
-			m.Position, m.Duplicate = position, true
-			return nil
-		}
-	}
-	if err := t.ledger.enter(m.Size(), len(t.groups)); err != nil {
-		return err
-	}
-	m.Position = t.log.store(m, now)
-	if m.Once {
-		t.marks.add(m.ID, m.Position, now)
-	}
-	return nil
-}
-
-// resolve returns the offset at which start begins.
-func (t *topic) resolve(start backend.Start) (uint64, error) {
-	if after, ok := start.After(); ok {
-		offset, err := parsePosition(after)
-		return max(min(offset, t.log.next-1)+1, t.log.first), err
-	}
-	switch start {
-	case backend.StartEarliest:
-		return t.log.first, nil
-	case backend.StartLatest:
-		return t.log.next, nil
-	}
-	return 0, fmt.Errorf("unknown start %q", start)
 }
 
 // group returns the group of that name, or nil.
@@ -89,19 +83,27 @@ func (t *topic) search(name string) (i int, found bool) {
 	})
 }
 
-func (t *topic) addGroup(name string, cursor uint64) *group {
+func (t *topic) addGroup(name string, start backend.Start) (*group, error) {
+	t.log.mu.Lock()
+	defer t.log.mu.Unlock()
+	cursor, err := t.log.resolve(start)
+	if err != nil {
+		return nil, err
+	}
 	g := newGroup(t, name, cursor)
 	i, _ := t.search(name)
 	t.groups = slices.Insert(t.groups, i, g)
+	t.log.readers++
 	t.ledger.owe(g.unsettled())
-	return g
+	return g, nil
 }
 
 func (t *topic) removeGroup(g *group) {
 	i, _ := t.search(g.name)
 	t.groups = slices.Delete(t.groups, i, i+1)
+	t.log.mu.Lock()
 	g.end(backend.ErrGone)
-	t.ledger.owe(-g.unsettled())
+	t.log.mu.Unlock()
 	t.trim()
 }
 
@@ -110,12 +112,14 @@ func (t *topic) trim() {
 	if len(t.groups) == 0 {
 		return
 	}
-	floor := t.log.next
-	for _, g := range t.groups {
+	floor := t.groups[0].floor()
+	for _, g := range t.groups[1:] {
 		floor = min(floor, g.floor())
 	}
 	if floor > t.log.first {
-		t.ledger.leave(t.log.trim(floor))
+		t.log.mu.Lock()
+		defer t.log.mu.Unlock()
+		t.log.trim(floor)
 	}
 }
 
@@ -123,11 +127,12 @@ func (t *topic) trim() {
 func (t *topic) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.log.mu.Lock()
+	defer t.log.mu.Unlock()
 	t.err = err
 	for _, g := range t.groups {
 		g.end(err)
-		t.ledger.owe(-g.unsettled())
 	}
 	t.groups = nil
-	t.ledger.leave(t.log.trim(t.log.next))
+	t.log.trim(t.log.next.Load())
 }
