@@ -119,7 +119,7 @@ func (c *conn) Close() error {
 
 // alive reports whether the other side has neither closed the connection nor said
 // anything unasked, as far as that can be found out. The deadline for reading is
-// in the future.
+// well in the future: one that has passed looks like an end.
 func (c *conn) alive() bool { return c.probe == nil || c.probe.nothing() }
 
 // SyscallConn implements [syscall.Conn]: by it go-redis finds out that a

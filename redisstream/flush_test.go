@@ -45,7 +45,7 @@ func TestForgottenScriptsHarmNobody(t *testing.T) {
 	var mu sync.Mutex
 	tries, succeeded := map[string]int{}, map[string]int{}
 	done := make(chan struct{})
-	o := eventbus.SubscribeOptions{Group: workers, Concurrency: 16, Lease: lease, Retry: eventbus.Retry{Initial: 10 * time.Millisecond}}
+	o := eventbus.SubscribeOptions{Group: workers, Concurrency: 16, Retry: eventbus.Retry{Initial: 10 * time.Millisecond}}
 	_, err := bus.Subscribe(t.Context(), topic, o, func(_ context.Context, d *eventbus.Delivery) error {
 		mu.Lock()
 		defer mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -165,6 +166,7 @@ func delay(ctx context.Context, client *redis.Client, told *bufio.Scanner) error
 
 // cycle opens and closes backends and looks what has stayed.
 func cycle(ctx context.Context, client *redis.Client, _ *bufio.Scanner) error {
+	late := 0 // members that the server may not have answered when they left, for which they have a second
 	for i := range 100 {
 		b, err := redisstream.New(client, redisstream.Options{})
 		if err != nil {
@@ -187,11 +189,15 @@ func cycle(ctx context.Context, client *redis.Client, _ *bufio.Scanner) error {
 		if err = b.Publish(ctx, batch(fmt.Sprint(i), 3)); err != nil {
 			return err
 		}
+		closing := time.Now()
 		if i%2 == 0 {
 			err = errors.Join(s.Close(), other.Close())
 		}
 		if err := errors.Join(err, b.Close()); err != nil {
 			return err
+		}
+		if time.Since(closing) >= time.Second {
+			late += 2
 		}
 		if i%10 == 0 {
 			clients, err := client.ClientList(ctx).Result()
@@ -205,6 +211,7 @@ func cycle(ctx context.Context, client *redis.Client, _ *bufio.Scanner) error {
 		return err
 	}
 	fmt.Println("clean", goleak.Find())
+	fmt.Println("late", late)
 	return nil
 }
 
@@ -296,9 +303,15 @@ func TestClosedBackendLeavesNothing(t *testing.T) {
 	require.Equal(t, "<nil>", c.expect(t, "clean"))
 	consumers, err := server.Client(t).XInfoConsumers(t.Context(), stream, workers).Result()
 	require.NoError(t, err)
+	stayed := 0
 	for _, consumer := range consumers {
-		require.NotZero(t, consumer.Pending, "who holds nothing has left")
+		if consumer.Pending == 0 {
+			stayed++
+		}
 	}
+	late, err := strconv.Atoi(c.expect(t, "late"))
+	require.NoError(t, err)
+	require.LessOrEqual(t, stayed, late, "who holds nothing has left")
 }
 
 // L07: 500 members that come and go, many without a word, leave few traces, and

@@ -264,7 +264,7 @@ func (p *parser) nested() error {
 	return serverError(string(text))
 }
 
-// skip reads one element, whatever it is.
+// skip reads one element, whatever of RESP2 it is.
 func (p *parser) skip() {
 	for left := 1; left > 0 && p.err == nil; left-- {
 		if len(p.rest) == 0 {
@@ -276,8 +276,10 @@ func (p *parser) skip() {
 			left += max(p.array(), 0)
 		case '$':
 			p.bulk()
-		default:
+		case '+', '-', ':':
 			p.line()
+		default:
+			p.fail("an element of type %q", p.rest[0])
 		}
 	}
 }

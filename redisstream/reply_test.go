@@ -190,6 +190,7 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte("*1\r\n*2\r\n$1\r\na\r\n*1\r\n*2\r\n:7\r\n*0\r\n"))
 	f.Add([]byte("*1\r\n*2\r\n$1\r\na\r\n*1\r\n*2\r\n$3\r\n1-0xx*0\r\n"))
 	f.Add([]byte("%1\r\n$1\r\na\r\n*0\r\n"))
+	f.Add([]byte("*1\r\n*2\r\n+\r\n*1\r\n*2\r\n+\r\n*1\r\n!0\r\n000000"))
 	f.Add([]byte("*1\r\n*2\r\n=5\r\ntxt:a\r\n_\r\n"))
 	f.Add([]byte("*2\r\n*2\r\n$1\r\n"))
 	f.Add([]byte("$5\r\nab"))

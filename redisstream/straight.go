@@ -42,7 +42,7 @@ func (w *wire) ready() *conn {
 		return nil // go-redis finds the same, and replaces it
 	}
 	c.used = now
-	if c.SetWriteDeadline(now.Add(w.wait)) != nil || c.SetReadDeadline(now.Add(unwatched)) != nil || !c.alive() {
+	if c.SetDeadline(now.Add(w.wait)) != nil || !c.alive() {
 		_ = c.Close() // there is nothing to lose
 		return nil
 	}

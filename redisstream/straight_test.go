@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,6 +54,43 @@ func TestCallsGoStraight(t *testing.T) {
 		require.NoError(t, w.client.Ping(t.Context()).Err(), "go-redis can use it too")
 	}
 	require.Equal(t, int64(1), dials.Load())
+}
+
+// A busy machine is not a server that has gone: whoever is to look at a connection
+// may come to it late.
+func TestLateLookIsNoEnd(t *testing.T) {
+	t.Parallel()
+	client, dials := counted(t, &redis.Options{}, redistest.Start(t))
+	dial := client.Options().Dialer
+	client.Options().Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return lateConn{c.(*net.TCPConn)}, nil
+	}
+	w := newWire(client, time.Second)
+	defer func() { require.NoError(t, w.close()) }()
+	for range 3 {
+		ping(t, w)
+		require.NotNil(t, w.ready())
+	}
+	require.Equal(t, int64(1), dials.Load())
+}
+
+// A lateConn is looked at late.
+type lateConn struct{ *net.TCPConn }
+
+func (c lateConn) SyscallConn() (syscall.RawConn, error) {
+	raw, err := c.TCPConn.SyscallConn()
+	return lateRaw{raw}, err
+}
+
+type lateRaw struct{ syscall.RawConn }
+
+func (r lateRaw) Read(f func(uintptr) bool) error {
+	time.Sleep(2 * unwatched)
+	return r.RawConn.Read(f)
 }
 
 // An error reply is an answer: the connection stays, unless the server has become
