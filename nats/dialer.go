@@ -18,8 +18,10 @@ type dialer struct {
 
 // Dial implements the client's CustomDialer.
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
+	d.tap.connecting.Store(true)
 	conn, err := d.dial(network, addr)
 	if err != nil {
+		d.tap.connecting.Store(false)
 		return nil, err
 	}
 	return d.tap.on(conn), nil

@@ -27,7 +27,7 @@ func TestConnectionOutlivesOpening(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
-	var d dialer
+	d := dialer{tap: newTap()}
 	d.opening = lateContext{t.Context(), d.opened}
 	conn, err := d.Dial("tcp", listener.Addr().String())
 	require.NoError(t, err)

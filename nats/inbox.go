@@ -38,6 +38,9 @@ const handful = 64
 
 // open begins to listen. The client library drops what is more than room.
 func (in *inbox) open(conn *natsgo.Conn, t *tap, prefix string, room int) error {
+	if t.isConnecting() {
+		return errNotConnected
+	}
 	in.prefix, in.tap, in.msgs, in.box = prefix, t, make(chan *natsgo.Msg, room), newBox()
 	in.waiting = nil
 	t.add(prefix, in.box)
@@ -52,10 +55,15 @@ func (in *inbox) subscribe(conn *natsgo.Conn) (err error) {
 // unsubscribe leaves it to the server not to send any more.
 func (in *inbox) unsubscribe() {
 	in.tap.mute(in.prefix)
-	if in.sub != nil {
-		_ = in.sub.Unsubscribe() // the connection may be closed
-		in.sub = nil
+	if in.sub == nil {
+		return
 	}
+	if sub := in.sub; in.tap.isConnecting() {
+		go func() { _ = sub.Unsubscribe() }() // which waits for that
+	} else {
+		_ = sub.Unsubscribe() // the connection may be closed
+	}
+	in.sub = nil
 }
 
 // outlet is where requests may go straight whose answers come to the inbox; nil if

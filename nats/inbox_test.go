@@ -37,8 +37,9 @@ func TestPullThatIsNotSentLeavesItsInbox(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	to.leave()
-	ds, err = member.Receive(t.Context(), 1)
-	require.NoError(t, err)
-	require.Len(t, ds, 1)
+	require.Eventually(t, func() bool { // on a busy machine the library has given the connection up meanwhile
+		ds, err = member.Receive(t.Context(), 1)
+		return err == nil && len(ds) == 1
+	}, 20*time.Second, 10*time.Millisecond)
 	require.NotEqual(t, first, member.pulls.inbox.prefix)
 }

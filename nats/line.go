@@ -54,7 +54,7 @@ func newLine(conn *natsgo.Conn, t *tap) (*line, error) {
 // begin starts a call of at most n requests. An error says that there is no
 // connection.
 func (l *line) begin(n int) error {
-	if l.deaf && !l.outbox.straight { // a server that has taken the right to listen away does not give it back by itself
+	if l.deaf && !l.outbox.straight && !l.inbox.tap.isConnecting() { // a server that has taken the right to listen away does not give it back by itself
 		l.inbox.unsubscribe()
 		l.deaf = l.inbox.subscribe(l.conn) != nil
 	}

@@ -115,7 +115,7 @@ func newBackend(conn *natsgo.Conn, t *tap, o Options) (*Backend, error) {
 		api = "$JS." + o.Domain + ".API."
 	}
 	return &Backend{
-		options: o, conn: conn, api: api, tap: t, prompt: t.isStraight(), lines: newLines(conn, t), asking: newLines(conn, nil),
+		options: o, conn: conn, api: api, tap: t, prompt: t.isStraight(), lines: newLines(conn, t), asking: newLines(conn, t.aside()),
 		sources: map[*source]struct{}{},
 	}, nil
 }

@@ -52,7 +52,7 @@ func newOutbox(conn *natsgo.Conn) outbox {
 // no connection.
 func (o *outbox) begin(answers *inbox) error {
 	o.to = answers.outlet()
-	if o.to == nil && (o.straight || !o.conn.IsConnected()) {
+	if o.to == nil && (o.straight || answers.tap.isConnecting() || !o.conn.IsConnected()) {
 		return errNotConnected
 	}
 	o.before = o.refused()

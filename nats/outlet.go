@@ -120,8 +120,12 @@ func (o *outlet) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// SetDeadline implements [net.Conn].
+// SetDeadline implements [net.Conn]. The client library calls it where it begins to
+// make the connection, and with no deadline where that has ended.
 func (o *outlet) SetDeadline(t time.Time) error {
+	if t.IsZero() {
+		o.tap.connecting.Store(false)
+	}
 	_ = o.SetWriteDeadline(t)
 	return o.Conn.SetReadDeadline(t)
 }

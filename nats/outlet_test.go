@@ -320,7 +320,8 @@ func TestPublishThatHasLeftSendsNothing(t *testing.T) {
 			return true
 		}
 	}, 10*time.Second, time.Millisecond, "the library holds up nobody")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	b.tap.connecting.Store(false) // as it was for who has asked just before
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	m := typical()
 	m.ID = "late"
@@ -349,16 +350,13 @@ func TestPublishLeavesTheLibrary(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	require.NoError(t, b.Publish(t.Context(), []*backend.Message{typical()}))
-	s.Kill()
-	silent, err := net.Listen("tcp", u.Host)
-	require.NoError(t, err)
-	greeted, err := silent.Accept() // and says nothing, for which the library waits
-	require.NoError(t, err)
+	end := hush(t, s, u)
 	asked := make(chan struct{})
 	go func() {
 		b.conn.IsConnected()
 		close(asked)
 	}()
+	b.tap.connecting.Store(false) // as it was for who has asked just before
 	for _, topic := range []string{"orders", "new"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		m := typical()
@@ -373,7 +371,49 @@ func TestPublishLeavesTheLibrary(t *testing.T) {
 		t.Fatal("the library has held up nobody: the test shows nothing")
 	default:
 	}
-	require.NoError(t, silent.Close())
-	require.NoError(t, greeted.Close())
+	end()
 	<-asked
+}
+
+// hush puts a server in the place of s that accepts a connection and says
+// nothing, for which the client library waits. It lasts until end is called.
+func hush(t *testing.T, s *natstest.Server, at *url.URL) (end func()) {
+	s.Kill()
+	silent, err := net.Listen("tcp", at.Host)
+	require.NoError(t, err)
+	greeted, err := silent.Accept()
+	require.NoError(t, err)
+	return func() {
+		require.NoError(t, silent.Close())
+		require.NoError(t, greeted.Close())
+	}
+}
+
+// Whatever begins or ends while the client library holds everybody up asks it for
+// nothing.
+func TestNothingWaitsWhileConnecting(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	u, err := url.Parse(s.URL())
+	require.NoError(t, err)
+	b, err := Open(t.Context(), u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	deaf, err := newLine(b.conn, b.tap)
+	require.NoError(t, err)
+	deaf.deaf = true
+	var left inbox
+	require.NoError(t, left.open(b.conn, b.tap, b.conn.NewInbox()+".", 1))
+	defer hush(t, s, u)()
+	soon := func(what string, f func()) {
+		start := time.Now()
+		f()
+		require.Less(t, time.Since(start), 2*time.Second, what)
+	}
+	soon("a line begins a call that had heard nothing", func() { require.ErrorIs(t, deaf.begin(1), errNotConnected) })
+	soon("an inbox ends", left.close)
+	soon("an inbox begins", func() {
+		var in inbox
+		require.ErrorIs(t, in.open(b.conn, b.tap, b.conn.NewInbox()+".", 1), errNotConnected)
+	})
 }

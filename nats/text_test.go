@@ -104,24 +104,38 @@ func TestHeadersBeginWithTheirVersion(t *testing.T) {
 // Another program's message may have thousands of headers: reading them takes as
 // long as they are, not that to the square.
 func TestThousandsOfHeaders(t *testing.T) {
-	t.Parallel()
-	const count = 120_000
+	const times = 30
+	few, thousands := thousandsOfHeaders(1_000), thousandsOfHeaders(1_000*times)
+	read := func(text string, times int) (took time.Duration) {
+		for i := range 5 { // a machine may be busy for a while
+			began := time.Now()
+			for range times {
+				var got backend.Message
+				require.NoError(t, readText(&slab.Slab{}, &got, text))
+				require.Len(t, got.Headers, strings.Count(text, ":")-5)
+				require.Equal(t, backend.Header{Name: "000007", Value: "7"}, got.Headers[7])
+			}
+			if lasted := time.Since(began); i == 0 || lasted < took {
+				took = lasted
+			}
+		}
+		return took
+	}
+	require.Less(t, read(thousands, 1), times/3*read(few, times))
+}
+
+// thousandsOfHeaders is the text of so many, some of them twice.
+func thousandsOfHeaders(count int) string {
 	var text strings.Builder
 	text.WriteString("NATS/1.0\r\n")
 	for i := range count {
 		fmt.Fprintf(&text, "h-%06d:%d\r\n", i, i)
 	}
 	for _, i := range []int{0, many - 1, many, many + 1, count - 1} {
-		fmt.Fprintf(&text, "h-%06d:%%\r\n", i) // once more
+		fmt.Fprintf(&text, "h-%06d:%%\r\n", i)
 	}
 	text.WriteString("\r\n")
-	var mem slab.Slab
-	var got backend.Message
-	began := time.Now()
-	require.NoError(t, readText(&mem, &got, text.String()))
-	require.Less(t, time.Since(began), 5*time.Second)
-	require.Len(t, got.Headers, count)
-	require.Equal(t, backend.Header{Name: "119999", Value: "119999"}, got.Headers[count-1])
+	return text.String()
 }
 
 // Another program's message may have lines that are no headers of ours, or none at

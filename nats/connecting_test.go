@@ -1,0 +1,78 @@
+package nats_test
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/faultproxy"
+	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/nats"
+)
+
+// While the client library waits for a server to greet it, for seconds, it holds up
+// whoever asks it for anything. No call waits for that longer than its context.
+func TestCallsEndWhileConnecting(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	p := faultproxy.New(t, s.Addr())
+	u, err := url.Parse("nats://" + p.Addr())
+	require.NoError(t, err)
+	b, err := nats.Open(t.Context(), u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	src, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "g", Lease: time.Minute, MaxInFlight: 10})
+	require.NoError(t, err)
+	publish := func(ctx context.Context) error {
+		return b.Publish(ctx, []*backend.Message{{Topic: "orders"}})
+	}
+	require.NoError(t, publish(t.Context()))
+	ds, err := src.Receive(t.Context(), 1)
+	require.NoError(t, err)
+	ds = slices.Clone(ds) // they are lent
+	calls := map[string]func(context.Context) error{
+		"publish": publish,
+		"receive": func(ctx context.Context) error { _, err := src.Receive(ctx, 1); return err },
+		"ack":     func(ctx context.Context) error { return src.Ack(ctx, backend.Lend(ds)) },
+		"extend":  func(ctx context.Context) error { return src.(backend.Extender).Extend(ctx, backend.Lend(ds)) },
+		"delay": func(ctx context.Context) error {
+			return src.(backend.Delayer).Delay(ctx, []backend.Delayed{{Delivery: ds[0], For: time.Second}})
+		},
+		"attach": func(ctx context.Context) error {
+			_, err := b.Attach(ctx, backend.Config{Topic: "orders", Group: "other", Lease: time.Minute, MaxInFlight: 10})
+			return err
+		},
+		"stats":  func(ctx context.Context) error { _, err := b.Stats(ctx, "orders", "g"); return err },
+		"read":   func(ctx context.Context) error { _, err := b.Read(ctx, "orders", "", 10); return err },
+		"topics": func(ctx context.Context) error { _, err := b.Topics(ctx); return err },
+		"ping":   b.Ping,
+	}
+	thaw := p.Freeze()
+	p.Cut()
+	var wg sync.WaitGroup
+	for name, call := range calls {
+		wg.Go(func() {
+			for start := time.Now(); time.Since(start) < 2*time.Second; time.Sleep(time.Millisecond) {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				called := time.Now()
+				err := call(ctx)
+				cancel()
+				if took := time.Since(called); err == nil || took > 1500*time.Millisecond {
+					t.Errorf("%s took %v: %v", name, took, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	thaw()
+	require.Eventually(t, func() bool { return publish(t.Context()) == nil }, 20*time.Second, 10*time.Millisecond)
+	ds, err = src.Receive(t.Context(), 1)
+	require.NoError(t, err)
+	require.Len(t, ds, 1)
+}
