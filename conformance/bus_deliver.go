@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // busDeliverLaws are about who gets an event, when, and how often.
@@ -227,15 +228,26 @@ var busDeliverLaws = []law{
 		bus: func(e *busEnv) {
 			e.start()
 			e.member("g", eventbus.SubscribeOptions{}, succeed)
-			var took []time.Duration
+			// On a machine that is busy with other things all of it takes longer; but not
+			// much longer than to wake a member without a bus.
+			other := e.attachAs(backend.Config{Topic: "other", Group: "g"})
+			var bare, took []time.Duration
 			for i := range 5 {
+				woken := e.background(e.bounded(), other, 1)
 				time.Sleep(e.lease / 3)
 				start := time.Now()
 				e.publishEvents(&eventbus.Event{})
 				e.awaitDone(i+1, "g")
 				took = append(took, e.log.all("g")[i].began.Sub(start))
+				start = time.Now()
+				e.driverEnv.publish(&backend.Message{Topic: "other", ID: fmt.Sprint(i)})
+				r := <-woken
+				bare = append(bare, time.Since(start))
+				e.must(r.err)
+				e.ack(other, r.ds...)
 			}
-			e.mostly(took, 100*time.Millisecond, "handled")
+			slices.Sort(bare)
+			e.mostly(took, max(100*time.Millisecond, 5*bare[len(bare)/2]), "handled")
 		},
 	},
 }

@@ -324,6 +324,10 @@ func (e *busEnv) frozenBus() {
 	o := e.options(eventbus.SubscribeOptions{Concurrency: 4})
 	e.memberOn(other, "frozen", o, func(ctx context.Context, _ *eventbus.Delivery) error {
 		<-release
+		select {
+		case <-ctx.Done():
+		case <-time.After(e.soon()): // the other bus may be quicker than the word that the lease is lost
+		}
 		if errors.Is(context.Cause(ctx), eventbus.ErrLeaseLost) {
 			return nil // it is late, but it is done
 		}

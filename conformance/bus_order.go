@@ -126,7 +126,8 @@ var busOrderLaws = []law{
 		needs: []need{needExtender}, saboteurs: []string{"bus-waits-for-ever"},
 		bus: func(e *busEnv) {
 			e.start()
-			e.member("g", eventbus.SubscribeOptions{MaxInFlight: 4, Concurrency: 2}, failing(func(d *eventbus.Delivery) bool {
+			o := eventbus.SubscribeOptions{MaxInFlight: 4, Concurrency: 2, Lease: 10 * e.lease} // none runs out, however busy the machine
+			e.member("g", o, failing(func(d *eventbus.Delivery) bool {
 				return d.ID < "00004" && d.Attempt < 3
 			}))
 			e.publishEvents(keyedEvents(60, 4)...)
