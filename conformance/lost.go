@@ -98,11 +98,12 @@ func lostReadReply(e *driverEnv) {
 	src := e.attach("g")
 	const n, lost = 20, 3
 	e.publishN(n)
-	start := time.Now()
+	var start time.Time // of the last lease that nobody has heard of
 	seen := map[string]bool{}
 	for i := 0; len(seen) < n; i++ {
 		if i < lost {
 			e.dropReply(RequestReceive)
+			start = time.Now()
 		}
 		ds := e.take(e.within(e.lease), src, 4)
 		for _, d := range ds {

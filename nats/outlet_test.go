@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -264,17 +263,19 @@ func TestCallsGoStraight(t *testing.T) {
 	work := func() {
 		s.publish(3)
 		ds := s.receive(3, 3)
-		require.NoError(t, s.member.(backend.Extender).Extend(t.Context(), backend.Lend(ds)))
+		require.NoError(t, s.member.Extend(t.Context(), backend.Lend(ds)))
 		require.NoError(t, s.member.Ack(t.Context(), backend.Lend(ds)))
 	}
 	require.True(t, backend.LimitsOf(s.Backend).Prompt)
 	work()
-	before := s.conn.Stats()
+	before, asked := s.conn.Stats(), s.questions()
 	for range 10 {
 		work()
 	}
 	after := s.conn.Stats()
-	require.Equal(t, []uint64{before.OutMsgs, before.InMsgs}, []uint64{after.OutMsgs, after.InMsgs})
+	asked = s.questions() - asked
+	require.LessOrEqual(t, after.OutMsgs-before.OutMsgs, asked)
+	require.LessOrEqual(t, after.InMsgs-before.InMsgs, asked)
 }
 
 // What is too large only with its headers as they are written is refused here: for a
@@ -343,25 +344,20 @@ func TestPublishThatHasLeftSendsNothing(t *testing.T) {
 // more.
 func TestPublishLeavesTheLibrary(t *testing.T) {
 	t.Parallel()
-	s := natstest.Start(t)
-	u, err := url.Parse(s.URL())
-	require.NoError(t, err)
-	b, err := Open(t.Context(), u)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	require.NoError(t, b.Publish(t.Context(), []*backend.Message{typical()}))
-	end := hush(t, s, u)
+	s := newStage(t)
+	s.publish(1)
+	end := s.hush()
 	asked := make(chan struct{})
 	go func() {
-		b.conn.IsConnected()
+		s.conn.IsConnected()
 		close(asked)
 	}()
-	b.tap.connecting.Store(false) // as it was for who has asked just before
+	s.tap.connecting.Store(false) // as it was for who has asked just before
 	for _, topic := range []string{"orders", "new"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		m := typical()
 		m.Topic = topic
-		err := b.Publish(ctx, []*backend.Message{m})
+		err := s.Publish(ctx, []*backend.Message{m})
 		clear(m.Payload)
 		cancel()
 		require.True(t, errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome), "%v", err)
@@ -375,36 +371,17 @@ func TestPublishLeavesTheLibrary(t *testing.T) {
 	<-asked
 }
 
-// hush puts a server in the place of s that accepts a connection and says
-// nothing, for which the client library waits. It lasts until end is called.
-func hush(t *testing.T, s *natstest.Server, at *url.URL) (end func()) {
-	s.Kill()
-	silent, err := net.Listen("tcp", at.Host)
-	require.NoError(t, err)
-	greeted, err := silent.Accept()
-	require.NoError(t, err)
-	return func() {
-		require.NoError(t, silent.Close())
-		require.NoError(t, greeted.Close())
-	}
-}
-
 // Whatever begins or ends while the client library holds everybody up asks it for
 // nothing.
 func TestNothingWaitsWhileConnecting(t *testing.T) {
 	t.Parallel()
-	s := natstest.Start(t)
-	u, err := url.Parse(s.URL())
-	require.NoError(t, err)
-	b, err := Open(t.Context(), u)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	deaf, err := newLine(b.conn, b.tap)
+	s := newStage(t)
+	deaf, err := newLine(s.conn, s.tap)
 	require.NoError(t, err)
 	deaf.deaf = true
 	var left inbox
-	require.NoError(t, left.open(b.conn, b.tap, b.conn.NewInbox()+".", 1))
-	defer hush(t, s, u)()
+	require.NoError(t, left.open(s.conn, s.tap, s.conn.NewInbox()+".", 1))
+	defer s.hush()()
 	soon := func(what string, f func()) {
 		start := time.Now()
 		f()
@@ -414,6 +391,6 @@ func TestNothingWaitsWhileConnecting(t *testing.T) {
 	soon("an inbox ends", left.close)
 	soon("an inbox begins", func() {
 		var in inbox
-		require.ErrorIs(t, in.open(b.conn, b.tap, b.conn.NewInbox()+".", 1), errNotConnected)
+		require.ErrorIs(t, in.open(s.conn, s.tap, s.conn.NewInbox()+".", 1), errNotConnected)
 	})
 }

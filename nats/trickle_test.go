@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"net/url"
 	"slices"
 	"testing"
 	"time"
@@ -10,49 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/natstest"
 )
-
-// A stage is a topic with one member, and a way to see what the member is sent.
-type stage struct {
-	*testing.T
-	*Backend
-	member backend.Source
-}
-
-func newStage(t *testing.T) *stage {
-	s := natstest.Start(t)
-	u, err := url.Parse(s.URL())
-	require.NoError(t, err)
-	b, err := Open(t.Context(), u)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	member, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
-	require.NoError(t, err)
-	return &stage{t, b, member}
-}
-
-func (s *stage) publish(n int) {
-	ms := make([]*backend.Message, n)
-	for i := range ms {
-		ms[i] = typical()
-	}
-	require.NoError(s, s.Publish(s.Context(), ms))
-}
-
-func (s *stage) receive(limit, want int) []backend.Delivery {
-	ds, err := s.member.Receive(s.Context(), limit)
-	require.NoError(s, err)
-	require.Len(s, ds, want, "attempts %v", attempts(ds))
-	return slices.Clone(ds) // it is lent
-}
-
-func attempts(ds []backend.Delivery) (all []int) {
-	for i := range ds {
-		all = append(all, ds[i].Attempt)
-	}
-	return all
-}
 
 // trickle lets messages come one by one until they are asked for so.
 func (s *stage) trickle() {
@@ -92,7 +49,7 @@ func TestTrickleOfRetries(t *testing.T) {
 	for i := range ds {
 		delayed[i] = backend.Delayed{Delivery: ds[i]}
 	}
-	require.NoError(t, s.member.(backend.Delayer).Delay(t.Context(), delayed))
+	require.NoError(t, s.member.Delay(t.Context(), delayed))
 	again := s.receive(20, 20)
 	require.Equal(t, slices.Repeat([]int{2}, 20), attempts(again))
 }

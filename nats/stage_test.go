@@ -1,0 +1,79 @@
+package nats
+
+import (
+	"net"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/natstest"
+)
+
+// A stage is a server, a backend on it, and a member of a group.
+type stage struct {
+	*testing.T
+	*Backend
+	server *natstest.Server
+	member *source
+}
+
+func newStage(t *testing.T) *stage {
+	s := natstest.Start(t)
+	u, err := url.Parse(s.URL())
+	require.NoError(t, err)
+	b, err := Open(t.Context(), u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	member, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
+	require.NoError(t, err)
+	return &stage{t, b, s, member.(*source)}
+}
+
+func (s *stage) publish(n int) {
+	ms := make([]*backend.Message, n)
+	for i := range ms {
+		ms[i] = typical()
+	}
+	require.NoError(s, s.Publish(s.Context(), ms))
+}
+
+func (s *stage) receive(limit, want int) []backend.Delivery {
+	ds, err := s.member.Receive(s.Context(), limit)
+	require.NoError(s, err)
+	require.Len(s, ds, want, "attempts %v", attempts(ds))
+	return slices.Clone(ds) // it is lent
+}
+
+func attempts(ds []backend.Delivery) (all []int) {
+	for i := range ds {
+		all = append(all, ds[i].Attempt)
+	}
+	return all
+}
+
+// questions is how many were asked, each with one answer at most. Where the server is
+// slow to end a pull, it is asked why.
+func (s *stage) questions() uint64 {
+	l, err := s.asking.Get(s.Context())
+	require.NoError(s, err)
+	defer s.asking.Put(l)
+	return l.call
+}
+
+// hush puts a server in the place of its own that accepts a connection and says
+// nothing, for which the client library waits. It lasts until end is called.
+func (s *stage) hush() (end func()) {
+	s.server.Kill()
+	silent, err := net.Listen("tcp", s.server.Addr())
+	require.NoError(s, err)
+	greeted, err := silent.Accept()
+	require.NoError(s, err)
+	return func() {
+		require.NoError(s, silent.Close())
+		require.NoError(s, greeted.Close())
+	}
+}
