@@ -22,6 +22,7 @@ const noReceipt = -1
 type batch struct {
 	reply   reply
 	entries []entry
+	weight  int       // of an entry, in bytes: the mean of the last read that brought any
 	loan    slab.Loan // to who receives
 }
 
@@ -138,6 +139,7 @@ func (b *batch) deliveries(s *source) []backend.Delivery {
 		return nil
 	}
 	mem := b.memory()
+	b.weigh()
 	ds := b.loan.Lend(b.loan.Take(len(b.entries))[:len(b.entries)])
 	receipts := make([]receipt, len(b.entries))
 	var position [positionLen]byte
@@ -165,6 +167,25 @@ func (b *batch) memory() (mem slab.Slab) {
 		mem.Expect(0, 0, positionLen+text)
 	}
 	return mem
+}
+
+const (
+	replyBytes = 512 << 10 // what new entries of one reply are to have
+	leastRead  = 8         // entries of it, however large
+)
+
+// enough is how many new entries to ask for: redis-server makes a reply as a whole before it
+// sends any of it, and serves nobody meanwhile.
+func (b *batch) enough(limit int) int {
+	return min(limit, max(leastRead, replyBytes/max(b.weight, 1)))
+}
+
+func (b *batch) weigh() {
+	b.weight = 0
+	for i := range b.entries {
+		b.weight += len(b.entries[i].value)
+	}
+	b.weight /= len(b.entries)
 }
 
 // read reads the entry, one of so many that are still to be read, into m. What it

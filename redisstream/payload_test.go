@@ -45,3 +45,30 @@ func TestPayloadsOfAnySize(t *testing.T) {
 		})
 	}
 }
+
+// Of large events a read asks for few, once it knows them: redis-server makes a reply
+// as a whole, and serves nobody meanwhile.
+func TestLargeEventsAreReadByFew(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t).Client(t), redisstream.Options{})
+	s := attach(t, b, config())
+	read := func(most, want int) {
+		ds, err := s.Receive(t.Context(), most)
+		require.NoError(t, err)
+		require.Len(t, ds, want)
+		require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))
+	}
+	for _, row := range []struct{ size, together int }{{16 << 10, 31}, {900 << 10, 8}, {10 << 10, 51}} {
+		large := batch(fmt.Sprint(row.size), 1+row.together+1)
+		for _, m := range large {
+			m.Payload = make([]byte, row.size)
+		}
+		publish(t, b, large)
+		read(1, 1)
+		read(500, row.together)
+		read(500, 1)
+	}
+	publish(t, b, batch("small", 1000))
+	read(1, 1)
+	read(500, 500)
+}

@@ -95,7 +95,7 @@ func earlier(a, b time.Time) time.Time {
 // takeNew takes what is new, and waits for it until the script is to be run.
 func (s *source) takeNew(ctx context.Context, limit int, wait bool) ([]backend.Delivery, error) {
 	c := &call{}
-	c.args = append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", limit)
+	c.args = append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
 	if wait {
 		c.args = append(c.args, "block", s.wait())
 		defer s.wake()
