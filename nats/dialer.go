@@ -7,7 +7,7 @@ import (
 )
 
 // A dialer connects to servers. While a backend is opened, the context of that
-// bounds each connection; those that come later have only the client's timeout.
+// bounds each connection; those that come later have a time, and the life of the link.
 type dialer struct {
 	tap *tap // of each connection
 
@@ -33,7 +33,7 @@ func (d *dialer) dial(network, addr string) (net.Conn, error) {
 	d.mu.Unlock()
 	to := net.Dialer{Timeout: answer}
 	if ctx == nil {
-		return to.Dial(network, addr)
+		return to.DialContext(d.tap.life, network, addr)
 	}
 	conn, err := to.DialContext(ctx, network, addr)
 	if err != nil {

@@ -55,15 +55,10 @@ func (in *inbox) subscribe(conn *natsgo.Conn) (err error) {
 // unsubscribe leaves it to the server not to send any more.
 func (in *inbox) unsubscribe() {
 	in.tap.mute(in.prefix)
-	if in.sub == nil {
-		return
+	if sub := in.sub; sub != nil {
+		in.tap.leave(func() { _ = sub.Unsubscribe() }) // the connection may be closed
+		in.sub = nil
 	}
-	if sub := in.sub; in.tap.isConnecting() {
-		go func() { _ = sub.Unsubscribe() }() // which waits for that
-	} else {
-		_ = sub.Unsubscribe() // the connection may be closed
-	}
-	in.sub = nil
 }
 
 // outlet is where requests may go straight whose answers come to the inbox; nil if

@@ -192,7 +192,7 @@ func concerns(violation error, subject string) bool {
 // close leaves the inbox.
 func (l *line) close() error {
 	l.inbox.close()
-	l.conn.RemoveStatusListener(l.broken)
+	l.inbox.tap.leave(func() { l.conn.RemoveStatusListener(l.broken) })
 	return nil
 }
 

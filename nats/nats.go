@@ -240,6 +240,9 @@ func (b *Backend) Close() error {
 		members = append(members, s)
 	}
 	b.mu.Unlock()
+	if b.owned {
+		b.tap.giveUp()
+	}
 	for _, s := range members {
 		s.close()
 	}

@@ -389,8 +389,39 @@ func TestNothingWaitsWhileConnecting(t *testing.T) {
 	}
 	soon("a line begins a call that had heard nothing", func() { require.ErrorIs(t, deaf.begin(1), errNotConnected) })
 	soon("an inbox ends", left.close)
+	soon("a line ends", func() { require.NoError(t, deaf.close()) })
+	soon("a member leaves", func() { require.NoError(t, s.member.Close()) })
 	soon("an inbox begins", func() {
 		var in inbox
 		require.ErrorIs(t, in.open(s.conn, s.tap, s.conn.NewInbox()+".", 1), errNotConnected)
 	})
+}
+
+// A backend ends also while the client library holds everybody up, and makes no
+// connections after that.
+func TestCloseWhileConnecting(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.publish(1)
+	s.receive(1, 1)
+	defer s.hush()()
+	require.Eventually(t, s.tap.isConnecting, 5*time.Second, time.Millisecond)
+	start := time.Now()
+	require.NoError(t, s.Close())
+	require.Less(t, time.Since(start), 2*time.Second)
+	_, err := (&dialer{tap: s.tap}).Dial("tcp", s.server.Addr())
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// What is connected just as the backend ends is closed: whoever ends it has not seen
+// it.
+func TestConnectedTooLate(t *testing.T) {
+	t.Parallel()
+	tp := newTap()
+	tp.giveUp()
+	here, there := net.Pipe()
+	require.NoError(t, there.SetReadDeadline(time.Now().Add(5*time.Second)))
+	tp.on(here)
+	_, err := there.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
 }

@@ -112,7 +112,7 @@ func (s *source) close() {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	s.pulls.hangUp()
-	s.backend.conn.RemoveStatusListener(s.broken)
+	s.backend.tap.leave(func() { s.backend.conn.RemoveStatusListener(s.broken) })
 	s.backend.mu.Lock()
 	delete(s.backend.sources, s)
 	s.backend.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 )
 
 // A tap takes the messages for some inboxes off a connection before the client
@@ -18,7 +17,7 @@ import (
 // is for is told by the number of the subscription, and that by what the client
 // library writes when it subscribes.
 type tap struct {
-	connecting *atomic.Bool // the client library makes a connection, and holds up whoever asks it for anything
+	*link
 
 	mu    sync.RWMutex
 	boxes map[string]*box // by what subjects begin with, up to the last dot
@@ -26,18 +25,16 @@ type tap struct {
 	last  *outlet         // of the last connection
 }
 
-func newTap() *tap {
-	return &tap{connecting: new(atomic.Bool), boxes: map[string]*box{}, known: map[int]*box{}}
-}
+func newTap() *tap { return tapOf(newLink()) }
 
-// aside returns a tap that takes nothing and knows of the connection what t knows.
+func tapOf(l *link) *tap { return &tap{link: l, boxes: map[string]*box{}, known: map[int]*box{}} }
+
+// aside returns a tap that takes nothing, of the same link.
 func (t *tap) aside() *tap {
 	if t == nil {
 		return nil
 	}
-	a := newTap()
-	a.connecting = t.connecting
-	return a
+	return tapOf(t.link)
 }
 
 func (t *tap) add(prefix string, b *box) {
@@ -103,12 +100,11 @@ func (t *tap) on(conn net.Conn) net.Conn {
 	t.mu.Lock()
 	t.last = o
 	t.mu.Unlock()
+	if t.life.Err() != nil {
+		_ = o.Close() // whoever has given up did not see it
+	}
 	return &tapped{outlet: o, memory: make([]byte, tapRoom)}
 }
-
-// isConnecting reports whether the client library makes a connection, as far as that
-// is known.
-func (t *tap) isConnecting() bool { return t != nil && t.connecting.Load() }
 
 // isStraight reports whether calls may go straight to the connection there is.
 func (t *tap) isStraight() bool {
