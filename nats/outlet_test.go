@@ -404,8 +404,16 @@ func TestCloseWhileConnecting(t *testing.T) {
 	s := newStage(t)
 	s.publish(1)
 	s.receive(1, 1)
+	last := func() *outlet {
+		s.tap.mu.RLock()
+		defer s.tap.mu.RUnlock()
+		return s.tap.last
+	}
+	before := last()
 	defer s.hush()()
-	require.Eventually(t, s.tap.isConnecting, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { // it waits to be greeted
+		return last() != before && s.tap.isConnecting()
+	}, 5*time.Second, time.Millisecond)
 	start := time.Now()
 	require.NoError(t, s.Close())
 	require.Less(t, time.Since(start), 2*time.Second)
