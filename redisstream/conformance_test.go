@@ -17,18 +17,13 @@ import (
 
 const onceWindow = 8 * time.Second // so that a law can go past it
 
-// synced is the setting by which what was answered survives a crash for certain.
-// With everysec Redis puts off writing, by up to two seconds, while the disk is
-// behind.
-var synced = redistest.Args("--appendfsync", "always")
-
 // Each law has a server of its own, so that it may kill it.
 func TestConformance(t *testing.T) {
 	var r rig
 	conformance.Run(t, conformance.Suite{
 		Name: "redis",
 		New: func(t *testing.T) backend.Backend {
-			return r.open(t, redisstream.Options{OnceWindow: onceWindow}, redistest.Start(t, synced))
+			return r.open(t, redisstream.Options{OnceWindow: onceWindow}, redistest.Start(t))
 		},
 		NewBounded: func(t *testing.T, messages int) backend.Backend {
 			return r.open(t, redisstream.Options{MaxMessages: messages}, redistest.Start(t))
@@ -49,7 +44,7 @@ func TestConformanceCluster(t *testing.T) {
 		o.Namespace = strings.ToLower(rand.Text())
 		cluster := shared
 		if crashes(t.Name()) {
-			cluster = redistest.StartCluster(t, synced)
+			cluster = redistest.StartCluster(t)
 		}
 		return r.open(t, o, cluster.Nodes()...)
 	}

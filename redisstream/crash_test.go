@@ -101,6 +101,11 @@ func TestPublishersAreToldTheTruthOverKills(t *testing.T) {
 	pause(250 * time.Millisecond)
 	close(end)
 	publishers.Wait()
+	// The client tries a server that refused it again only after a second.
+	require.Eventually(t, func() bool {
+		_, err := b.Read(within(t, 5*time.Second), topic, "", 1)
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
 	h.require(t, stored(t, b))
 	t.Logf("stored %d, certainly not %d, unknown %d", len(h.stored), len(h.not), len(h.unknown))
 	require.NotEmpty(t, h.stored)

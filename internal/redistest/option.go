@@ -74,7 +74,10 @@ func (p *process) configure() error {
 	if !p.sentinel {
 		conf = append(conf, `save ""`, "auto-aof-rewrite-percentage 0")
 		if !p.noAOF {
-			conf = append(conf, "appendonly yes", "appendfsync everysec")
+			// What is answered is written before, so that a process that is killed loses
+			// nothing of it. With everysec Redis puts off writing, by up to two seconds,
+			// while the disk is behind.
+			conf = append(conf, "appendonly yes", "appendfsync no")
 		}
 	}
 	if !p.sentinel && p.password() == "" && !p.shared {

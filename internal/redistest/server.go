@@ -45,8 +45,8 @@ type process struct {
 	alive *os.File  // ends when the process does
 }
 
-// Start starts a redis-server of its own, with an append-only file synced every
-// second and no snapshots, and returns when it answers. Without a redis-server on
+// Start starts a redis-server of its own, which keeps all that it has answered when
+// it is killed, and returns when it answers. Without a redis-server on
 // the machine the test is skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
 func Start(t testing.TB, o ...Option) *Server {
 	t.Helper()
