@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -16,20 +18,37 @@ import (
 // null is a backend that stores nothing and always has more to hand out: what is
 // left is the cost of the bus itself.
 type null struct {
-	message backend.Message
-	left    atomic.Int64       // to be handed out
-	lent    []backend.Delivery // by Receive
-	done    chan struct{}
-	acked   atomic.Int64
-	all     int64
+	message   backend.Message
+	positions string             // one behind the other, of what is left
+	left      atomic.Int64       // to be handed out
+	lent      []backend.Delivery // by Receive
+	done      chan struct{}
+	acked     atomic.Int64
+	all       int64
 }
+
+const (
+	firstPosition = 1_000_000_000
+	positionLen   = 10
+	mostEvents    = 100_000
+)
+
+// positions are as many as there are events at most.
+var positions = sync.OnceValue(func() string {
+	digits := make([]byte, 0, mostEvents*positionLen)
+	for i := range int64(mostEvents) {
+		digits = strconv.AppendInt(digits, firstPosition+i, 10)
+	}
+	return string(digits)
+})
 
 func newNull(events int64) *null {
 	n := &null{all: events, done: make(chan struct{}), message: backend.Message{
-		Topic: "t", ID: "0198-0000", Position: "1", Payload: make([]byte, 256),
+		Topic: "t", ID: "0198-0000", Payload: make([]byte, 256),
 		Headers: backend.Headers{{Name: "ce-type", Value: "order.placed"}, {Name: "ce-time", Value: "2026-01-02T03:04:05Z"}},
 	}}
 	n.left.Store(events)
+	n.positions = positions()
 	return n
 }
 
@@ -49,6 +68,7 @@ func (n *null) Receive(ctx context.Context, max int) ([]backend.Delivery, error)
 	n.left.Add(-int64(len(n.lent)))
 	for i := range n.lent {
 		n.lent[i] = backend.Delivery{Message: n.message, Attempt: 1}
+		n.lent[i].Position, n.positions = n.positions[:positionLen], n.positions[positionLen:]
 	}
 	return n.lent, nil
 }
@@ -82,7 +102,7 @@ func BenchmarkConsumeNull(b *testing.B) {
 		concurrency int
 	}{{"1", 1}, {"16", 16}, {"256", 256}} {
 		b.Run(c.name, func(b *testing.B) {
-			const events = 100_000
+			const events = mostEvents
 			b.ReportAllocs()
 			for b.Loop() {
 				consume(b, events, c.concurrency)
@@ -130,6 +150,7 @@ func TestAllocations(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	const events = 20_000
+	positions() // which are not the bus's
 	consumed, size := allocations(func() { consume(t, events, 4) })
 	t.Logf("%.2f allocations, %.0f bytes for an event consumed", consumed/events, size/events)
 	require.LessOrEqual(t, consumed/events, 1.2)

@@ -28,6 +28,9 @@ type desk struct {
 	resting     []*Hold
 	lanes       lanes.Lanes[*Hold]
 	nextYield   time.Time // nothing yields its place before
+	yieldedTo   time.Time // the due moment of the event for which that was last
+	yieldFor    time.Duration
+	furthest    string    // the position of what came for the first time last
 	cleared     time.Time // what was due before this is handed out, to us or to others
 	asking      time.Time // since when a Receive waits; zero: none does
 	reads       []*read
@@ -62,13 +65,15 @@ func (d *desk) init(s *Subscription) {
 
 // A sorting is what is not to be run of what has arrived.
 type sorting struct {
-	overtaken         []loss // older holds of what has come again
+	overtaken         []loss    // older holds of what has come again
+	due               time.Time // the latest moment at which something that came back was due
 	unreadable, spent []*Hold
 	crowded           []sentBack
 }
 
 // put takes what a Receive brought. asked is when it was asked for; drained says
-// that nothing else that had come back was due then.
+// that nothing else that had come back was due then. Nothing that was due before
+// something that came back is left in any case.
 func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,6 +86,8 @@ func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
 	}
 	if drained {
 		d.clear(asked)
+	} else if !rest.due.IsZero() {
+		d.clear(rest.due)
 	}
 	d.rouse()
 	d.nudgeWatch(d.sub.time(r.holds[0].until))
@@ -110,8 +117,8 @@ func (d *desk) comeBack() time.Duration {
 
 // clear notes that what was due at the given moment has been handed out, and
 // lets go on what waits for a message that is with another member.
-func (d *desk) clear(asked time.Time) {
-	if t := asked.Add(-d.comeBack()); t.After(d.cleared) {
+func (d *desk) clear(due time.Time) {
+	if t := due.Add(-d.comeBack()); t.After(d.cleared) {
 		d.cleared = t
 	}
 	for _, h := range d.lanes.GiveUp(d.cleared) {
@@ -139,12 +146,15 @@ func (d *desk) sort(h *Hold, rest *sorting) {
 		d.admit(h)
 		return
 	}
+	if due := d.lanes.Awaited(key, h.delivery.Position); due.After(rest.due) && !due.After(time.Now()) {
+		rest.due = due
+	}
 	if due, crowded := d.lanes.Crowded(key, h.delivery.Position, behindKey); crowded && d.sub.canRefund() &&
 		d.lanes.AwayCount() < d.sub.maxAway() {
 		if now := time.Now(); !due.After(now) {
 			due = now.Add(crowdedFor)
 		}
-		d.lanes.Away(key, h.delivery.Position, due, true)
+		d.lanes.Away(key, h.delivery.Position, h, due, true)
 		h.stage = returning
 		rest.crowded = append(rest.crowded, sentBack{hold: h, due: due, refund: true})
 		return

@@ -55,12 +55,16 @@ func (s *Subscription) afterLoss(l loss, why error) {
 }
 
 // overtaken loses the older holds of messages that r brings again, as their leases
-// must have passed. Only what was handed out before can have one.
+// must have passed. Only what was handed out before can have one: what says so by its
+// attempt; or, as a broker may have forgotten that, what is not behind all before it.
 func (d *desk) overtaken(r *read) (losses []loss) {
 	again := map[string]bool{}
 	for i := range r.holds {
-		if h := &r.holds[i]; h.delivery.Attempt != 1 {
+		h := &r.holds[i]
+		if h.delivery.Attempt != 1 || h.delivery.Position <= d.furthest && d.furthest != "" {
 			again[h.delivery.Position] = true
+		} else {
+			d.furthest = h.delivery.Position
 		}
 	}
 	if len(again) == 0 {
@@ -82,7 +86,7 @@ func (d *desk) overtaken(r *read) (losses []loss) {
 // not come again.
 func (d *desk) awaitReturn(h *Hold, due time.Time) {
 	if key, keyed := d.sub.laneOf(h); keyed && h.lane != laneless && h.read.attachment == d.sub.attached() {
-		d.lanes.Away(key, h.delivery.Position, due, h.stage == returning)
+		d.lanes.Away(key, h.delivery.Position, h, due, h.stage == returning)
 		d.nudgeWatch(time.Now().Add(d.comeBack()))
 	}
 }
@@ -124,6 +128,7 @@ func (s *Subscription) loseAll(a *attachment, why error) {
 	}
 	s.desk.mu.Lock()
 	defer s.desk.mu.Unlock()
+	s.desk.furthest = ""
 	for _, h := range s.desk.lanes.Forget() {
 		s.desk.admit(h)
 	}

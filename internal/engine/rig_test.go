@@ -113,13 +113,16 @@ func (r *rig) at() time.Duration { return time.Since(r.start) }
 type wire struct {
 	backend.Backend
 
-	mu      sync.Mutex
-	calls   []crossing
-	failing map[string]error // by verb; nil: no failure
-	slow    map[string]time.Duration
-	noDelay bool         // what it attaches cannot Delay
-	empty   atomic.Bool  // Receive brings nothing, at once
-	kept    atomic.Int64 // deliveries that were lent and not cleared
+	mu       sync.Mutex
+	calls    []crossing
+	failing  map[string]error // by verb; nil: no failure
+	slow     map[string]time.Duration
+	noDelay  bool         // what it attaches cannot Delay
+	noRefund bool         // its attempts count although nothing was tried
+	deaf     atomic.Bool  // Extend says that it did, and does nothing
+	amnesia  atomic.Bool  // every attempt is the first
+	empty    atomic.Bool  // Receive brings nothing, at once
+	kept     atomic.Int64 // deliveries that were lent and not cleared
 }
 
 // A crossing is one call.
@@ -130,6 +133,12 @@ type crossing struct {
 }
 
 func (w *wire) Unwrap() backend.Backend { return w.Backend }
+
+func (w *wire) Limits() backend.Limits {
+	l := backend.LimitsOf(w.Backend)
+	l.Refund = l.Refund && !w.noRefund
+	return l
+}
 
 // cross notes a call and says whether it fails.
 func (w *wire) cross(verb string, items int) error {
@@ -224,6 +233,11 @@ func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, er
 	}
 	ds, err := s.Source.Receive(ctx, n)
 	s.lent = append(s.lent[:0], ds...)
+	if s.w.amnesia.Load() {
+		for i := range s.lent {
+			s.lent[i].Attempt = 1
+		}
+	}
 	return s.lent, err
 }
 
@@ -238,6 +252,9 @@ func (s *wireSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	if err := s.w.cross("extend", len(ds)); err != nil {
 		return err
 	}
+	if s.w.deaf.Load() {
+		return nil
+	}
 	v, _ := backend.As[backend.Extender](s.Source)
 	return v.Extend(ctx, ds)
 }
@@ -247,6 +264,9 @@ func (s *wireSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 		return err
 	}
 	v, _ := backend.As[backend.Delayer](s.Source)
+	for i := range ds {
+		ds[i].Refund = ds[i].Refund && !s.w.noRefund
+	}
 	return v.Delay(ctx, ds)
 }
 

@@ -78,9 +78,13 @@ func (d *desk) awaitRoom(ctx context.Context) int {
 // themselves.
 const patience = 10 * time.Millisecond
 
-// yieldFor is how long what yields its place is sent away, and how long nothing
-// else has to.
-const yieldFor = 2 * patience
+// What yields its place is sent away for leastYield, during which nothing else has
+// to; for twice as long each time that this has not brought the event it was for, up
+// to mostYield.
+const (
+	leastYield = 2 * patience
+	mostYield  = 32 * leastYield
+)
 
 // yield takes off the desk as many of those that wait behind an event that is
 // away as such events are due, those published last, to make room for them. It
@@ -101,6 +105,12 @@ func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 	if d.ready.len() > 0 { // what is started gives its place back
 		return now.Add(patience), nil
 	}
+	if !first.Equal(d.yieldedTo) {
+		d.yieldedTo, d.yieldFor = first, leastYield
+	} else if d.yieldFor < mostYield {
+		d.yieldFor *= 2
+	}
+	back := now.Add(d.yieldFor)
 	var behind []*Hold
 	for _, h := range d.all() {
 		if h.stage == unstarted && h.lane == queued && h.read.attachment.delayer != nil {
@@ -110,11 +120,11 @@ func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 	slices.SortFunc(behind, func(a, b *Hold) int { return strings.Compare(b.delivery.Position, a.delivery.Position) })
 	for _, h := range behind[:min(due, len(behind))] {
 		h.stage = returning
-		d.awaitReturn(h, now.Add(yieldFor))
+		d.awaitReturn(h, back)
 		d.leaveLane(h)
-		yielded = append(yielded, sentBack{hold: h, due: now.Add(yieldFor), refund: true})
+		yielded = append(yielded, sentBack{hold: h, due: back, refund: true})
 	}
-	d.nextYield = now.Add(yieldFor)
+	d.nextYield = back
 	return now.Add(d.comeBack()), yielded
 }
 

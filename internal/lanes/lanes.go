@@ -51,6 +51,20 @@ func (l *Lanes[T]) Enter(key, position string, item T) (T, bool) {
 	return l.next(key, n)
 }
 
+// Awaited returns when the item at position is due to come back; zero if it is not
+// away.
+func (l *Lanes[T]) Awaited(key, position string) time.Time {
+	if l.away == 0 {
+		return time.Time{}
+	}
+	if n := l.lanes[key]; n != nil {
+		if i, ok := slices.BinarySearchFunc(n.away, position, absent.compare); ok {
+			return n.away[i].due
+		}
+	}
+	return time.Time{}
+}
+
 // Crowded reports whether an item of key should not enter but go back, since
 // something before it is away and limit items wait already; and until when.
 func (l *Lanes[T]) Crowded(key, position string, limit int) (due time.Time, crowded bool) {
@@ -61,11 +75,14 @@ func (l *Lanes[T]) Crowded(key, position string, limit int) (due time.Time, crow
 	return n.away[0].due, true
 }
 
-// Away notes that the item at position was sent away until due: nothing behind
-// it runs before it has come back, or is given up. What is only leaving is not
-// given up before [Lanes.Left].
-func (l *Lanes[T]) Away(key, position string, due time.Time, leaving bool) {
+// Away notes that an item was sent away until due: nothing behind it runs before
+// it has come back, or is given up. What is only leaving is not given up before
+// [Lanes.Left]. If another with its position waits, it has come back already.
+func (l *Lanes[T]) Away(key, position string, item T, due time.Time, leaving bool) {
 	n := l.lane(key)
+	if slices.ContainsFunc(n.queue, func(q queued[T]) bool { return q.position == position && q.item != item }) {
+		return
+	}
 	i, ok := slices.BinarySearchFunc(n.away, position, absent.compare)
 	if ok {
 		n.away[i].due, n.away[i].leaving = due, leaving

@@ -39,7 +39,7 @@ func TestNothingPassesWhatIsAway(t *testing.T) {
 	var l lanes.Lanes[string]
 	runs(t, "1")(l.Enter("a", "1", "1"))
 	waits(t)(l.Enter("a", "2", "2"))
-	l.Away("a", "1", noon, false)
+	l.Away("a", "1", "1", noon, false)
 	waits(t)(l.Leave("a"))
 	waits(t)(l.Enter("a", "3", "3"))
 	require.Equal(t, 1, l.AwayCount())
@@ -49,14 +49,36 @@ func TestNothingPassesWhatIsAway(t *testing.T) {
 	runs(t, "3")(l.Leave("a"))
 }
 
+func TestWhatHasComeAgainIsNotAway(t *testing.T) {
+	var l lanes.Lanes[string]
+	runs(t, "old")(l.Enter("a", "1", "old"))
+	waits(t)(l.Enter("a", "1", "new"))
+	waits(t)(l.Enter("a", "2", "2"))
+	l.Away("a", "1", "old", noon, false)
+	require.Zero(t, l.AwayCount())
+	runs(t, "new")(l.Leave("a"))
+	l.Away("a", "2", "2", noon, false)
+	require.Equal(t, 1, l.AwayCount(), "what waits does not stand for itself")
+}
+
 func TestWhatIsBeforeTheAbsentRuns(t *testing.T) {
 	var l lanes.Lanes[string]
 	runs(t, "5")(l.Enter("a", "5", "5"))
-	l.Away("a", "5", noon, false)
+	l.Away("a", "5", "5", noon, false)
 	waits(t)(l.Leave("a"))
 	runs(t, "3")(l.Enter("a", "3", "3"))
 	waits(t)(l.Leave("a"))
 	runs(t, "5")(l.Enter("a", "5", "5"))
+}
+
+func TestAwaited(t *testing.T) {
+	var l lanes.Lanes[string]
+	require.Zero(t, l.Awaited("a", "1"))
+	runs(t, "1")(l.Enter("a", "1", "1"))
+	l.Away("a", "1", "1", noon, false)
+	require.Equal(t, noon, l.Awaited("a", "1"))
+	require.Zero(t, l.Awaited("a", "2"))
+	require.Zero(t, l.Awaited("b", "1"))
 }
 
 func TestCrowded(t *testing.T) {
@@ -64,7 +86,7 @@ func TestCrowded(t *testing.T) {
 	runs(t, "1")(l.Enter("a", "1", "1"))
 	_, crowded := l.Crowded("a", "2", 0)
 	require.False(t, crowded, "nothing is away")
-	l.Away("a", "1", noon, false)
+	l.Away("a", "1", "1", noon, false)
 	waits(t)(l.Leave("a"))
 	waits(t)(l.Enter("a", "2", "2"))
 	_, crowded = l.Crowded("a", "3", 2)
@@ -79,7 +101,7 @@ func TestCrowded(t *testing.T) {
 func TestGiveUpLetsTheOthersRun(t *testing.T) {
 	var l lanes.Lanes[string]
 	runs(t, "1")(l.Enter("a", "1", "1"))
-	l.Away("a", "1", noon, false)
+	l.Away("a", "1", "1", noon, false)
 	waits(t)(l.Leave("a"))
 	waits(t)(l.Enter("a", "2", "2"))
 	require.Empty(t, l.GiveUp(noon.Add(-time.Nanosecond)))
@@ -122,7 +144,7 @@ func TestAnyLifeKeepsOrder(t *testing.T) {
 				i := running[0]
 				running = nil
 				if r.IntN(3) == 0 {
-					l.Away("k", position(i), noon, false)
+					l.Away("k", position(i), i, noon, false)
 					away = append(away, i)
 				} else {
 					done[i] = true
@@ -161,7 +183,7 @@ func waits(t *testing.T) func(string, bool) {
 func TestLeavingIsNotGivenUp(t *testing.T) {
 	var l lanes.Lanes[string]
 	_, _ = l.Enter("k", "1", "one")
-	l.Away("k", "1", noon, true)
+	l.Away("k", "1", "1", noon, true)
 	_, ok := l.Leave("k")
 	require.False(t, ok)
 	_, ok = l.Enter("k", "2", "two")
@@ -178,8 +200,8 @@ func TestLeavingIsNotGivenUp(t *testing.T) {
 // Forget gives up everything.
 func TestForget(t *testing.T) {
 	var l lanes.Lanes[string]
-	l.Away("k", "1", noon, true)
-	l.Away("k", "2", noon, false)
+	l.Away("k", "1", "1", noon, true)
+	l.Away("k", "2", "2", noon, false)
 	_, _ = l.Enter("k", "3", "three")
 	require.Equal(t, []string{"three"}, l.Forget())
 	require.Zero(t, l.AwayCount())

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// What a broker hands out again, having forgotten that it had, takes the place of what
+// is held and has not run: it runs once, and in order. The broker may have forgotten
+// the attempt too.
+func TestWhatComesAgainRunsOnce(t *testing.T) {
+	for _, amnesia := range []bool{false, true} {
+		t.Run(fmt.Sprintf("amnesia=%v", amnesia), func(t *testing.T) {
+			inBubble(t, Options{}, func(r *rig) {
+				var ran []string
+				r.sub(Config{Lease: 10 * time.Second, Order: ByKey}, func(ctx context.Context, h *Hold) error {
+					ran = append(ran, h.Delivery().ID)
+					if len(ran) == 2 {
+						<-ctx.Done() // of the first after the warm-up, whose lease is lost
+						return ctx.Err()
+					}
+					return nil
+				})
+				keyed := func(ids ...string) {
+					var msgs []*backend.Message
+					for _, id := range ids {
+						msgs = append(msgs, &backend.Message{Topic: "t", ID: id, Key: "k"})
+					}
+					require.NoError(r, r.Publish(r.Context(), msgs))
+				}
+				keyed("0") // so that it is known how long a run takes, and the next are read ahead
+				r.pass(time.Second)
+				r.wire.amnesia.Store(amnesia)
+				r.wire.deaf.Store(true)
+				keyed("1", "2", "3", "4")
+				r.pass(10*time.Second + 600*time.Millisecond)
+				r.wire.deaf.Store(false)
+				require.Equal(r, []string{"0", "1", "1", "2", "3", "4"}, ran)
+				require.Len(r, heard[observer.LeaseLost](r), 4)
+				r.pass(time.Minute)
+				require.Len(r, ran, 6)
+			})
+		})
+	}
+}

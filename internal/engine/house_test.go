@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Where all places are taken by what waits behind an event that another member has
+// taken, that is let go in the end, whatever number the backend gives to the attempts
+// of what yields its place meanwhile.
+func TestFullHouseBehindWhatDoesNotComeBack(t *testing.T) {
+	for _, refund := range []bool{true, false} {
+		t.Run(fmt.Sprintf("refund=%v", refund), func(t *testing.T) {
+			inBubble(t, Options{}, func(r *rig) {
+				r.wire.noRefund = !refund
+				r.limits = r.wire.Limits()
+				var ran []string
+				s := r.sub(Config{MaxInFlight: 2, Order: ByKey}, func(_ context.Context, h *Hold) error {
+					ran = append(ran, h.Delivery().ID)
+					if h.Delivery().ID == "1" {
+						return errors.New("no")
+					}
+					return nil
+				})
+				var msgs []*backend.Message
+				for _, id := range []string{"1", "2", "3", "4", "5", "6"} {
+					msgs = append(msgs, &backend.Message{Topic: "t", ID: id, Key: "k"})
+				}
+				require.NoError(r, r.Publish(r.Context(), msgs[:1]))
+				r.pass(100 * time.Millisecond)
+				require.Equal(r, []string{"1"}, ran)
+				require.NoError(r, r.Publish(r.Context(), msgs[1:]))
+				r.pass(100 * time.Millisecond)
+
+				s.Pause()
+				other, err := r.wire.Backend.Attach(r.Context(), backend.Config{Topic: "t", Group: "g", Lease: time.Hour})
+				require.NoError(r, err)
+				r.pass(time.Second) // 1 is due
+				ds, err := other.Receive(r.Context(), 1)
+				require.NoError(r, err)
+				require.Equal(r, "1", ds[0].ID)
+				s.Resume()
+
+				before := len(r.wire.of("delay"))
+				r.pass(10 * time.Second)
+				require.Equal(r, []string{"1", "2", "3", "4", "5", "6"}, ran)
+				require.Less(r, len(r.wire.of("delay"))-before, 20, "what yields its place goes in circles")
+			})
+		})
+	}
+}
