@@ -79,7 +79,7 @@ func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery,
 	for range 6 {
 		ds, err = s.pull(ctx, limit)
 		if errors.Is(err, backend.ErrGone) {
-			s.generation.Add(1)
+			s.memory.wiped()
 		}
 		passes := errors.Is(err, backend.ErrGone) || errors.Is(err, errNoLeader) // as when a group is reset
 		switch {
@@ -135,8 +135,12 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 // away, to a new inbox; what was on its way there comes back after its lease. What
 // it brings goes behind ds.
 func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) ([]backend.Delivery, error) {
-	for len(s.broken) > 0 {
+	unsure := s.failed
+	for ; len(s.broken) > 0; unsure = true {
 		<-s.broken
+	}
+	if unsure {
+		s.recollect(ctx) // before it hands out anew what it may have forgotten
 	}
 	if err := s.pulls.hear(s.backend.conn, s.backend.tap); err != nil {
 		return ds, classOf(ctx, err, false)

@@ -17,13 +17,13 @@ import (
 type receipt struct {
 	source     *source
 	reply      string
-	generation int64        // of the group
+	generation int64
 	until      atomic.Int64 // the lease may have passed after this; 0 when it is settled
 }
 
 // held reports whether the delivery is still the holder's for certain.
 func (r *receipt) held() bool {
-	return r.until.Load() > instant(time.Now()) && r.generation == r.source.generation.Load()
+	return r.until.Load() > instant(time.Now()) && r.generation >= r.source.memory.gone.Load()
 }
 
 // extend makes the lease one of d from began on, unless it is settled.
@@ -58,18 +58,24 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []arrival, most int, ask
 	receipts := make([]receipt, len(msgs))
 	until := instant(asked.Add(s.config.Lease))
 	var digits [positionLen]byte
+	var highest uint64
 	for i := range msgs {
 		ds = append(ds, backend.Delivery{})
 		m, d, r := &msgs[i], &ds[len(ds)-1], &receipts[i]
 		meta, err := metaOf(m.reply)
-		r.source, r.reply, r.generation = s, m.reply, s.generation.Load()
+		r.source, r.reply = s, m.reply
 		r.until.Store(until)
+		highest = max(highest, meta.sequence)
 		d.Topic, d.Attempt, d.Token = s.config.Topic, meta.delivered, r
 		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.data
 		if err == nil {
 			err = m.readHeaders(&mem, &d.Message)
 		}
 		d.Err = err
+	}
+	generation := s.memory.came(highest)
+	for i := range receipts {
+		receipts[i].generation = generation
 	}
 	return s.pulls.loan.Lend(ds)
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -25,6 +22,7 @@ type settling struct {
 	n         int
 	confirmed bool // the server answers each; otherwise only the last
 	fenced    bool // only its holder may say it
+	again     bool // it may be said twice
 	at        func(i int) *backend.Delivery
 	word      func(i int) []byte
 
@@ -37,7 +35,7 @@ type settling struct {
 // other.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	return s.settle(ctx, settling{
-		op: "ack", n: len(ds), confirmed: s.config.ConfirmAcks,
+		op: "ack", n: len(ds), confirmed: s.config.ConfirmAcks, again: true,
 		at:   func(i int) *backend.Delivery { return ds[i] },
 		word: func(int) []byte { return ackBody },
 		said: func(r *receipt, _ bool) { r.until.Store(0) },
@@ -168,7 +166,7 @@ func (s *source) say(ctx context.Context, l *line, c settling, start int, errs [
 			errs[i] = classOf(ctx, unsent, false)
 		}
 	}
-	s.hear(ctx, l, c, receipts, errs, lost)
+	s.hear(ctx, l, c, start, receipts, errs, lost)
 	for i, r := range receipts {
 		if unknown := errors.Is(errs[i], backend.ErrUnknownOutcome); errs[i] == nil || unknown {
 			c.said(r, !unknown)
@@ -185,24 +183,33 @@ func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 	if c.fenced && !r.held() {
 		return nil, backend.ErrLeaseLost
 	}
-	return r, nil
+	return r, r.forgotten()
 }
 
-// hear waits for the answers.
-func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*receipt, errs []error, lost bool) {
+// hear waits for the answers to the words from start on.
+func (s *source) hear(ctx context.Context, l *line, c settling, start int, receipts []*receipt, errs []error, lost bool) {
 	var last error // what became of it, which stands for those that are not answered
-	var delivered uint64
-	asked := false
 	err := l.gather(ctx, func(i int) string { return receipts[i].reply }, func(i int, m *arrival, err error) {
 		if errs[i] = err; err == nil && m.isUnserved() {
 			errs[i] = errUnserved
 		}
 		last = errs[i]
-	}, func(i int) error {
-		if !asked {
-			asked, delivered = true, s.delivered(ctx)
+	}, func() func(i int) error {
+		var asked *source
+		for i, r := range receipts {
+			if l.waits[i] && r.source != asked {
+				asked = r.source
+				asked.recollect(ctx)
+			}
 		}
-		return receipts[i].forgotten(delivered)
+		return func(i int) error {
+			err := receipts[i].forgotten()
+			if err == nil && c.again {
+				// The server may have handed it out anew, but only after it was told.
+				l.again(ctx, receipts[i].reply, i, c.word(start+i))
+			}
+			return err
+		}
 	})
 	switch {
 	case err != nil:
@@ -215,7 +222,7 @@ func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*rece
 		if errs[i] == nil && (l.waits[i] || !c.confirmed) {
 			errs[i] = last
 			if errors.Is(last, errForgotten) {
-				errs[i] = receipts[i].forgotten(delivered)
+				errs[i] = receipts[i].forgotten()
 			}
 		}
 		if errs[i] == errUnserved { //nolint:errorlint // a mark
@@ -225,31 +232,6 @@ func (s *source) hear(ctx context.Context, l *line, c settling, receipts []*rece
 			errs[i] = fate
 		}
 	}
-}
-
-// errForgotten is the error for what a server that crashed does not know to have
-// handed out. It does not answer what is said of that, and hands it out again.
-var errForgotten = fmt.Errorf("%w: the server has forgotten that it handed it out", backend.ErrLeaseLost)
-
-// forgotten returns errForgotten if the server knows to have handed out only what
-// comes before.
-func (r *receipt) forgotten(delivered uint64) error {
-	if m, err := metaOf(r.reply); err == nil && m.sequence > delivered {
-		return errForgotten
-	}
-	return nil
-}
-
-// delivered returns the last sequence that the server knows to have handed out to
-// the group; the highest there is, if it does not say.
-func (s *source) delivered(ctx context.Context) uint64 {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	var info jetstream.ConsumerInfo
-	if err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info); err != nil {
-		return math.MaxUint64
-	}
-	return info.Delivered.Stream
 }
 
 var errUnserved = errors.New("nobody serves the consumer")

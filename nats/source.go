@@ -29,7 +29,7 @@ type source struct {
 	pulls   pulls
 	failed  bool // the last Receive did
 
-	generation atomic.Int64 // of the group: one more when it was seen to be gone
+	memory memory
 
 	pausing   sync.Mutex
 	nextDelay time.Time // not before

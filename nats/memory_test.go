@@ -1,0 +1,133 @@
+package nats
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A server that crashed answers no acknowledgement of what it has forgotten to have
+// handed out. That is found out with one of them and not with each, and of nothing
+// else: what is said to be forgotten is what comes again.
+func TestForgottenIsFoundOutOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.eachCrash(func(ds []backend.Delivery) bool {
+		before := s.questions()
+		forgotten := s.forgotten(ds)
+		if len(forgotten) < 2 {
+			return false
+		}
+		require.Equal(t, before+1, s.questions())
+		again := s.receive(len(forgotten), len(forgotten))
+		require.Equal(t, forgotten, positions(again))
+		require.NoError(t, s.ack(again))
+		return true
+	})
+}
+
+// What it has forgotten is known before it hands that out anew, so that nothing is
+// acknowledged of which there is another delivery.
+func TestForgottenIsFoundOutBeforeItComesAgain(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.eachCrash(func(ds []backend.Delivery) bool {
+		again, err := s.member.Receive(t.Context(), len(ds))
+		require.NoError(t, err)
+		again = slices.Clone(again)
+		before := s.questions()
+		forgotten := s.forgotten(ds)
+		if len(forgotten) == 0 {
+			return false
+		}
+		require.Equal(t, before, s.questions(), "known without a question")
+		require.Subset(t, positions(again), forgotten)
+		require.Empty(t, s.forgotten(again))
+		return true
+	})
+}
+
+// An acknowledgement that came before the server handed out anew what it had
+// forgotten is said again.
+func TestAckComesBeforeItIsHandedOutAnew(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	other, err := s.Attach(t.Context(), s.member.config)
+	require.NoError(t, err)
+	s.eachCrash(func(ds []backend.Delivery) bool {
+		acked := make(chan error, 1)
+		go func() { acked <- s.ack(ds[len(ds)-1:]) }()
+		time.Sleep(200 * time.Millisecond) // the least that a member waits for an answer is a second
+		select {
+		case err := <-acked:
+			require.NoError(t, err) // it has forgotten nothing
+			return false
+		default:
+		}
+		again, err := other.Receive(t.Context(), len(ds))
+		require.NoError(t, err)
+		require.Contains(t, positions(again), ds[len(ds)-1].Position)
+		require.NoError(t, <-acked)
+		return true
+	})
+}
+
+// eachCrash crashes the server while a member receives, and calls f with what came,
+// until that says that it was enough. Whether the server has written what it handed
+// out last, which it does ten times a second, is a matter of chance.
+func (s *stage) eachCrash(f func(ds []backend.Delivery) bool) {
+	for range 4 {
+		s.publish(2000)
+	}
+	const crashes = 8
+	for range crashes {
+		time.AfterFunc(350*time.Millisecond, s.server.Kill)
+		ds := s.receiveUntilLost()
+		s.server.Run()
+		require.Eventually(s, func() bool { return s.Ping(s.Context()) == nil }, 20*time.Second, 10*time.Millisecond)
+		if f(ds) {
+			return
+		}
+	}
+	s.Fatalf("the server has forgotten nothing in %d crashes", crashes)
+}
+
+// receiveUntilLost receives bit by bit until the connection is lost.
+func (s *stage) receiveUntilLost() (all []backend.Delivery) {
+	for {
+		ds, err := s.member.Receive(s.Context(), 2)
+		all = append(all, ds...)
+		if err != nil {
+			require.ErrorIs(s, err, backend.ErrUnavailable)
+			return all
+		}
+		time.Sleep(4 * time.Millisecond)
+	}
+}
+
+// forgotten acknowledges one after the other, and returns the positions of what the
+// server has forgotten.
+func (s *stage) forgotten(ds []backend.Delivery) (all []string) {
+	for i := range ds {
+		if err := s.ack(ds[i : i+1]); err != nil {
+			require.ErrorIs(s, err, errForgotten)
+			all = append(all, ds[i].Position)
+		}
+	}
+	return all
+}
+
+func (s *stage) ack(ds []backend.Delivery) error {
+	return s.member.Ack(s.Context(), backend.Lend(ds))
+}
+
+func positions(ds []backend.Delivery) (all []string) {
+	for i := range ds {
+		all = append(all, ds[i].Position)
+	}
+	return all
+}
