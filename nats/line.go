@@ -102,13 +102,6 @@ func (l *line) send(ctx context.Context) error {
 	return err
 }
 
-// again sends request i once more. If that is not possible, it stays as it is.
-func (l *line) again(ctx context.Context, subject string, i int, data []byte) {
-	if l.outbox.begin(&l.inbox) == nil && l.outbox.request(subject, l.reply(i), data) == nil {
-		_ = l.outbox.send(ctx)
-	}
-}
-
 // index returns which request m answers, or false if it was of an earlier call.
 func (l *line) index(m *arrival) (int, bool) {
 	rest, ok := strings.CutPrefix(m.subject, l.prefix)
@@ -129,8 +122,8 @@ const (
 // gather waits until every request is answered, and calls got for each: with the
 // answer, which is valid during the call, or with the error if the server does not permit it, which it says
 // beside the answers. subject is that of a request. Each second in which nothing
-// comes it calls why, if that is set: what that returns may know of some that no
-// answer will come. It ends early when ctx is done, the connection or patience is lost; waits then says
+// comes it calls why, if that is set. The function that why returns is then asked for
+// the error of each request for which no answer will come. It ends early when ctx is done, the connection or patience is lost; waits then says
 // of which requests nothing is known.
 func (l *line) gather(ctx context.Context, subject func(i int) string, got func(i int, m *arrival, err error), why func() func(i int) error) error {
 	l.look.Set(quiet)

@@ -1,8 +1,11 @@
 package nats
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,8 +26,8 @@ type memory struct {
 	generation int64
 	reached    uint64 // the highest sequence that came, and was not found to be forgotten
 
-	gone  atomic.Int64          // nothing before this generation is remembered: the group was gone
-	lapse atomic.Pointer[lapse] // the last that was found
+	gone   atomic.Int64            // nothing before this generation is remembered: the group was gone
+	lapses atomic.Pointer[[]lapse] // by generation; never changed
 }
 
 // A lapse says that of what came before a generation nothing is remembered beyond a
@@ -33,6 +36,9 @@ type lapse struct {
 	generation int64
 	sequence   uint64
 }
+
+// mostLapses is how many are kept: what was held at an older one is not held any more.
+const mostLapses = 16
 
 // errForgotten is the error for a delivery that the server does not know of.
 var errForgotten = fmt.Errorf("%w: the server has forgotten that it handed it out", backend.ErrLeaseLost)
@@ -66,35 +72,61 @@ func (m *memory) wiped() {
 func (m *memory) remembers(generation int64, reached, sequence uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.reached = max(m.reached, min(reached, sequence))
 	if sequence >= reached {
-		m.reached = max(m.reached, reached)
-	} else if was := m.lapse.Load(); was == nil || was.generation < generation {
-		m.lapse.Store(&lapse{generation, sequence})
+		return
 	}
+	all := append(slices.Clone(m.known()), lapse{generation, sequence})
+	slices.SortFunc(all, func(a, b lapse) int { return cmp.Compare(a.generation, b.generation) })
+	all = all[max(0, len(all)-mostLapses):]
+	m.lapses.Store(&all)
 }
 
-// recollect asks the server what it remembers. If it does not say, all of it is
-// taken to be.
-func (s *source) recollect(ctx context.Context) {
+// known lists the lapses that were found.
+func (m *memory) known() []lapse {
+	if all := m.lapses.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// has reports whether the server remembers a delivery, as far as is known.
+func (m *memory) has(generation int64, sequence uint64) bool {
+	for _, l := range slices.Backward(m.known()) {
+		if generation >= l.generation {
+			break
+		}
+		if sequence > l.sequence {
+			return false
+		}
+	}
+	return true
+}
+
+// recollect asks the server what it remembers, and reports whether it is of use to ask
+// again. What it does not say is taken to be remembered.
+func (s *source) recollect(ctx context.Context) (again bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	generation, reached := s.memory.turn()
 	last := reached
 	var info jetstream.ConsumerInfo
-	if err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info); err == nil {
+	err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
+	if err == nil {
 		last = info.Delivered.Stream
 	}
 	s.memory.remembers(generation, reached, last)
+	return err != nil && !errors.Is(err, backend.ErrDenied)
 }
 
 // forgotten returns errForgotten if the server was found not to remember the
 // delivery.
 func (r *receipt) forgotten() error {
-	l := r.source.memory.lapse.Load()
-	if l == nil || r.generation >= l.generation {
+	all := r.source.memory.known()
+	if len(all) == 0 || r.generation >= all[len(all)-1].generation {
 		return nil
 	}
-	if m, err := metaOf(r.reply); err == nil && m.sequence > l.sequence {
+	if m, err := metaOf(r.reply); err == nil && !r.source.memory.has(r.generation, m.sequence) {
 		return errForgotten
 	}
 	return nil

@@ -30,6 +30,7 @@ type pulls struct {
 	loan    slab.Loan    // of what the last read brought
 
 	sent   uint64 // pulls
+	unsure bool   // the server may have crashed since the last
 	behind int    // what came last has so many new ones behind it
 	few    int    // so many pulls on end brought one message at most, and none was behind it
 
@@ -69,6 +70,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	s.pulls.loan.Return()
 	ds, err := s.receive(ctx, limit)
 	s.failed = err != nil
+	s.pulls.unsure = s.pulls.unsure || errors.Is(err, backend.ErrUnavailable)
 	if err != nil && errors.Is(err, ctx.Err()) {
 		return ds, ctx.Err()
 	}
@@ -135,12 +137,11 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 // away, to a new inbox; what was on its way there comes back after its lease. What
 // it brings goes behind ds.
 func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) ([]backend.Delivery, error) {
-	unsure := s.failed
-	for ; len(s.broken) > 0; unsure = true {
+	for ; len(s.broken) > 0; s.pulls.unsure = true {
 		<-s.broken
 	}
-	if unsure {
-		s.recollect(ctx) // before it hands out anew what it may have forgotten
+	if s.pulls.unsure { // what it may have forgotten is found out before it hands that out anew
+		s.pulls.unsure = s.recollect(ctx)
 	}
 	if err := s.pulls.hear(s.backend.conn, s.backend.tap); err != nil {
 		return ds, classOf(ctx, err, false)

@@ -17,7 +17,7 @@ import (
 type receipt struct {
 	source     *source
 	reply      string
-	generation int64
+	generation int64        // see memory
 	until      atomic.Int64 // the lease may have passed after this; 0 when it is settled
 }
 

@@ -202,14 +202,10 @@ func (s *source) hear(ctx context.Context, l *line, c settling, start int, recei
 				asked.recollect(ctx)
 			}
 		}
-		return func(i int) error {
-			err := receipts[i].forgotten()
-			if err == nil && c.again {
-				// The server may have handed it out anew, but only after it was told.
-				l.again(ctx, receipts[i].reply, i, c.word(start+i))
-			}
-			return err
+		if c.again {
+			repeat(ctx, l, c, start, receipts, errs)
 		}
+		return func(i int) error { return receipts[i].forgotten() }
 	})
 	switch {
 	case err != nil:
@@ -232,6 +228,30 @@ func (s *source) hear(ctx context.Context, l *line, c settling, start int, recei
 			errs[i] = fate
 		}
 	}
+}
+
+// repeat says once more what is not answered: the server, which had forgotten to have
+// handed it out, may have heard it before it handed it out anew. What cannot be said
+// stays unanswered.
+func repeat(ctx context.Context, l *line, c settling, start int, receipts []*receipt, errs []error) {
+	before := l.outbox.before
+	if l.outbox.begin(&l.inbox) != nil {
+		return
+	}
+	l.outbox.before = before
+	for i, r := range receipts {
+		if errs[i] != nil || c.confirmed && !l.waits[i] || r.forgotten() != nil {
+			continue
+		}
+		var reply []byte
+		if l.waits[i] {
+			reply = l.reply(i)
+		}
+		if l.outbox.request(r.reply, reply, c.word(start+i)) != nil {
+			return
+		}
+	}
+	_ = l.outbox.send(ctx)
 }
 
 var errUnserved = errors.New("nobody serves the consumer")

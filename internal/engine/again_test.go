@@ -28,18 +28,11 @@ func TestWhatComesAgainRunsOnce(t *testing.T) {
 					}
 					return nil
 				})
-				keyed := func(ids ...string) {
-					var msgs []*backend.Message
-					for _, id := range ids {
-						msgs = append(msgs, &backend.Message{Topic: "t", ID: id, Key: "k"})
-					}
-					require.NoError(r, r.Publish(r.Context(), msgs))
-				}
-				keyed("0") // so that it is known how long a run takes, and the next are read ahead
+				r.publishKeyed("k", "0") // so that it is known how long a run takes, and the next are read ahead
 				r.pass(time.Second)
 				r.wire.amnesia.Store(amnesia)
 				r.wire.deaf.Store(true)
-				keyed("1", "2", "3", "4")
+				r.publishKeyed("k", "1", "2", "3", "4")
 				r.pass(10*time.Second + 600*time.Millisecond)
 				r.wire.deaf.Store(false)
 				require.Equal(r, []string{"0", "1", "1", "2", "3", "4"}, ran)
@@ -49,4 +42,28 @@ func TestWhatComesAgainRunsOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// So does what came here as a redelivery before.
+func TestWhatComesAgainOnceMoreRunsOnce(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.publishKeyed("k", "1", "2")
+		other, err := r.wire.Backend.Attach(r.Context(), backend.Config{Topic: "t", Group: "g", Lease: time.Second})
+		require.NoError(r, err)
+		_, err = other.Receive(r.Context(), 2)
+		require.NoError(r, err)
+		r.pass(2 * time.Second)
+		var ran []string
+		r.sub(Config{Lease: 10 * time.Second, Order: ByKey, Concurrency: 4}, func(_ context.Context, h *Hold) error {
+			ran = append(ran, h.Delivery().ID)
+			if len(ran) == 1 {
+				r.wire.amnesia.Store(true)
+				r.wire.deaf.Store(true)
+				time.Sleep(10*time.Second + 300*time.Millisecond)
+			}
+			return nil
+		})
+		r.pass(time.Minute)
+		require.Equal(r, []string{"1", "1", "2"}, ran)
+	})
 }

@@ -30,7 +30,7 @@ type desk struct {
 	nextYield   time.Time // nothing yields its place before
 	yieldedTo   time.Time // the due moment of the event for which that was last
 	yieldFor    time.Duration
-	furthest    string    // the position of what came for the first time last
+	furthest    string    // the highest position that has come
 	cleared     time.Time // what was due before this is handed out, to us or to others
 	asking      time.Time // since when a Receive waits; zero: none does
 	reads       []*read
@@ -67,13 +67,21 @@ func (d *desk) init(s *Subscription) {
 type sorting struct {
 	overtaken         []loss    // older holds of what has come again
 	due               time.Time // the latest moment at which something that came back was due
+	position          string    // of that
 	unreadable, spent []*Hold
 	crowded           []sentBack
 }
 
+// cameBack notes that h has come back, which was due at the given moment.
+func (s *sorting) cameBack(due time.Time, h *Hold) {
+	position := h.delivery.Position
+	if due.After(s.due) && !due.After(time.Now()) || due.Equal(s.due) && position > s.position {
+		s.due, s.position = due, position
+	}
+}
+
 // put takes what a Receive brought. asked is when it was asked for; drained says
-// that nothing else that had come back was due then. Nothing that was due before
-// something that came back is left in any case.
+// that nothing else that had come back was due then.
 func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,10 +92,10 @@ func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
 	for i := range r.holds {
 		d.sort(&r.holds[i], &rest)
 	}
-	if drained {
-		d.clear(asked)
+	if drained || r.news {
+		d.clear(asked, "")
 	} else if !rest.due.IsZero() {
-		d.clear(rest.due)
+		d.clear(rest.due, rest.position)
 	}
 	d.rouse()
 	d.nudgeWatch(d.sub.time(r.holds[0].until))
@@ -101,7 +109,7 @@ func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
 func (d *desk) nothing(asked time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.clear(asked)
+	d.clear(asked, "")
 }
 
 // comeBack is how long after its due moment something may be handed out before it
@@ -116,12 +124,18 @@ func (d *desk) comeBack() time.Duration {
 }
 
 // clear notes that what was due at the given moment has been handed out, and
-// lets go on what waits for a message that is with another member.
-func (d *desk) clear(due time.Time) {
-	if t := due.Add(-d.comeBack()); t.After(d.cleared) {
-		d.cleared = t
+// lets go on what waits for a message that is with another member. If below is not
+// empty, that is certain only of what is before that position: brokers hand out what
+// is overdue by position, or by when it was due.
+func (d *desk) clear(due time.Time, below string) {
+	due = due.Add(-d.comeBack())
+	if below == "" {
+		if due.After(d.cleared) {
+			d.cleared = due
+		}
+		due = d.cleared
 	}
-	for _, h := range d.lanes.GiveUp(d.cleared) {
+	for _, h := range d.lanes.GiveUp(due, below) {
 		d.admit(h)
 	}
 }
@@ -146,9 +160,7 @@ func (d *desk) sort(h *Hold, rest *sorting) {
 		d.admit(h)
 		return
 	}
-	if due := d.lanes.Awaited(key, h.delivery.Position); due.After(rest.due) && !due.After(time.Now()) {
-		rest.due = due
-	}
+	rest.cameBack(d.lanes.Awaited(key, h.delivery.Position), h)
 	if due, crowded := d.lanes.Crowded(key, h.delivery.Position, behindKey); crowded && d.sub.canRefund() &&
 		d.lanes.AwayCount() < d.sub.maxAway() {
 		if now := time.Now(); !due.After(now) {

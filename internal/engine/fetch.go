@@ -155,7 +155,6 @@ func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.T
 		if ds[i].Attempt > 1 {
 			info.Redelivered++
 		}
-		short = short || ds[i].Attempt == 1 // what comes back would have come first
 	}
 	s.counts.received.Add(int64(len(ds)))
 	s.Limiter.Fill(len(ds), int64(info.Bytes))

@@ -81,6 +81,7 @@ type read struct {
 	holds      []Hold
 	left       int  // not released
 	plain      int  // ran, and were acknowledged: nothing else ever came of them
+	news       bool // some came for the first time: what comes back would have come before
 	listed     bool // whoever has the list may look at a Hold later
 	index      int  // in the desk's list
 }

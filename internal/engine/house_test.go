@@ -29,14 +29,10 @@ func TestFullHouseBehindWhatDoesNotComeBack(t *testing.T) {
 					}
 					return nil
 				})
-				var msgs []*backend.Message
-				for _, id := range []string{"1", "2", "3", "4", "5", "6"} {
-					msgs = append(msgs, &backend.Message{Topic: "t", ID: id, Key: "k"})
-				}
-				require.NoError(r, r.Publish(r.Context(), msgs[:1]))
+				r.publishKeyed("k", "1")
 				r.pass(100 * time.Millisecond)
 				require.Equal(r, []string{"1"}, ran)
-				require.NoError(r, r.Publish(r.Context(), msgs[1:]))
+				r.publishKeyed("k", "2", "3", "4", "5", "6")
 				r.pass(100 * time.Millisecond)
 
 				s.Pause()

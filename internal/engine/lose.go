@@ -57,6 +57,7 @@ func (s *Subscription) afterLoss(l loss, why error) {
 // overtaken loses the older holds of messages that r brings again, as their leases
 // must have passed. Only what was handed out before can have one: what says so by its
 // attempt; or, as a broker may have forgotten that, what is not behind all before it.
+// The rest is news.
 func (d *desk) overtaken(r *read) (losses []loss) {
 	again := map[string]bool{}
 	for i := range r.holds {
@@ -64,8 +65,9 @@ func (d *desk) overtaken(r *read) (losses []loss) {
 		if h.delivery.Attempt != 1 || h.delivery.Position <= d.furthest && d.furthest != "" {
 			again[h.delivery.Position] = true
 		} else {
-			d.furthest = h.delivery.Position
+			r.news = true
 		}
+		d.furthest = max(d.furthest, h.delivery.Position)
 	}
 	if len(again) == 0 {
 		return nil

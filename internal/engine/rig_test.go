@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -100,6 +101,16 @@ func (r *rig) publish(ids ...string) {
 	require.NoError(r, r.Publish(r.Context(), msgs))
 }
 
+// publishKeyed stores messages with these IDs and one key.
+func (r *rig) publishKeyed(key string, ids ...string) {
+	r.Helper()
+	var msgs []*backend.Message
+	for _, id := range ids {
+		msgs = append(msgs, &backend.Message{Topic: "t", ID: id, Key: key})
+	}
+	require.NoError(r, r.Publish(r.Context(), msgs))
+}
+
 // pass lets time pass, and everything settle that it brings.
 func (r *rig) pass(d time.Duration) {
 	time.Sleep(d)
@@ -119,6 +130,7 @@ type wire struct {
 	slow     map[string]time.Duration
 	noDelay  bool         // what it attaches cannot Delay
 	noRefund bool         // its attempts count although nothing was tried
+	sorts    bool         // what is overdue goes by position
 	deaf     atomic.Bool  // Extend says that it did, and does nothing
 	amnesia  atomic.Bool  // every attempt is the first
 	empty    atomic.Bool  // Receive brings nothing, at once
@@ -217,6 +229,8 @@ type wireSource struct {
 	backend.Source
 	w    *wire
 	lent []backend.Delivery
+
+	sorted []backend.Delivery // and not handed out yet
 }
 
 func (s *wireSource) Unwrap() backend.Source { return s.Source }
@@ -231,7 +245,7 @@ func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, er
 	if err := s.w.cross("receive", n); err != nil || s.w.empty.Load() {
 		return nil, err
 	}
-	ds, err := s.Source.Receive(ctx, n)
+	ds, err := s.due(ctx, n)
 	s.lent = append(s.lent[:0], ds...)
 	if s.w.amnesia.Load() {
 		for i := range s.lent {
@@ -239,6 +253,24 @@ func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, er
 		}
 	}
 	return s.lent, err
+}
+
+// due is Receive; where the wire sorts, what is due goes by its position.
+func (s *wireSource) due(ctx context.Context, n int) ([]backend.Delivery, error) {
+	if !s.w.sorts {
+		return s.Source.Receive(ctx, n)
+	}
+	if len(s.sorted) == 0 {
+		ds, err := s.Source.Receive(ctx, 100)
+		if err != nil {
+			return ds, err
+		}
+		s.sorted = slices.Clone(ds)
+		slices.SortFunc(s.sorted, func(a, b backend.Delivery) int { return strings.Compare(a.Position, b.Position) })
+	}
+	ds := s.sorted[:min(n, len(s.sorted))]
+	s.sorted = s.sorted[len(ds):]
+	return ds, nil
 }
 
 func (s *wireSource) Ack(ctx context.Context, ds []*backend.Delivery) error {

@@ -107,8 +107,8 @@ func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 	}
 	if !first.Equal(d.yieldedTo) {
 		d.yieldedTo, d.yieldFor = first, leastYield
-	} else if d.yieldFor < mostYield {
-		d.yieldFor *= 2
+	} else {
+		d.yieldFor = min(2*d.yieldFor, mostYield)
 	}
 	back := now.Add(d.yieldFor)
 	var behind []*Hold

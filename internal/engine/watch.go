@@ -76,7 +76,7 @@ func (d *desk) look(now time.Time) (seen sighting, next time.Time) {
 	}
 	if d.lanes.AwayCount() > 0 {
 		if !d.asking.IsZero() && now.Sub(d.asking) >= d.comeBack() {
-			d.clear(now)
+			d.clear(now, "")
 			d.rouse()
 		}
 		soonest(now.Add(d.comeBack()))

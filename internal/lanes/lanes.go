@@ -85,7 +85,9 @@ func (l *Lanes[T]) Away(key, position string, item T, due time.Time, leaving boo
 	}
 	i, ok := slices.BinarySearchFunc(n.away, position, absent.compare)
 	if ok {
-		n.away[i].due, n.away[i].leaving = due, leaving
+		if leaving || !n.away[i].leaving { // another with its position leaves, and says so
+			n.away[i].due, n.away[i].leaving = due, leaving
+		}
 		return
 	}
 	n.away = slices.Insert(n.away, i, absent{position, due, leaving})
@@ -150,10 +152,13 @@ func (l *Lanes[T]) Remove(key string, item T) (T, bool) {
 	return l.next(key, n)
 }
 
-// GiveUp stops waiting for what was due at or before the given moment: it is
-// with another member. It returns what is to run now.
-func (l *Lanes[T]) GiveUp(before time.Time) (run []T) {
-	return l.dropAway(func(a absent) bool { return !a.leaving && !a.due.After(before) })
+// GiveUp stops waiting for what was due at or before the given moment, and is before
+// a position if that is not empty: it is with another member. It returns what is to
+// run now.
+func (l *Lanes[T]) GiveUp(before time.Time, below string) (run []T) {
+	return l.dropAway(func(a absent) bool {
+		return !a.leaving && !a.due.After(before) && (below == "" || a.position < below)
+	})
 }
 
 // Forget stops waiting for all that is away: it will not come back. It returns

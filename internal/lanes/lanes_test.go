@@ -81,6 +81,16 @@ func TestAwaited(t *testing.T) {
 	require.Zero(t, l.Awaited("b", "1"))
 }
 
+func TestGiveUpBelow(t *testing.T) {
+	var l lanes.Lanes[string]
+	runs(t, "5")(l.Enter("a", "5", "5"))
+	l.Away("a", "5", "5", noon, false)
+	waits(t)(l.Leave("a"))
+	waits(t)(l.Enter("a", "6", "6"))
+	require.Empty(t, l.GiveUp(noon, "5"))
+	require.Equal(t, []string{"6"}, l.GiveUp(noon, "51"))
+}
+
 func TestCrowded(t *testing.T) {
 	var l lanes.Lanes[string]
 	runs(t, "1")(l.Enter("a", "1", "1"))
@@ -104,8 +114,8 @@ func TestGiveUpLetsTheOthersRun(t *testing.T) {
 	l.Away("a", "1", "1", noon, false)
 	waits(t)(l.Leave("a"))
 	waits(t)(l.Enter("a", "2", "2"))
-	require.Empty(t, l.GiveUp(noon.Add(-time.Nanosecond)))
-	require.Equal(t, []string{"2"}, l.GiveUp(noon))
+	require.Empty(t, l.GiveUp(noon.Add(-time.Nanosecond), ""))
+	require.Equal(t, []string{"2"}, l.GiveUp(noon, ""))
 	require.Zero(t, l.AwayCount())
 }
 
@@ -188,12 +198,12 @@ func TestLeavingIsNotGivenUp(t *testing.T) {
 	require.False(t, ok)
 	_, ok = l.Enter("k", "2", "two")
 	require.False(t, ok)
-	require.Empty(t, l.GiveUp(noon.Add(time.Hour)))
+	require.Empty(t, l.GiveUp(noon.Add(time.Hour), ""))
 	l.Left("k", "1", noon.Add(time.Minute))
 	l.Left("k", "1", noon.Add(time.Hour)) // it has left already
 	l.Left("other", "1", noon)
-	require.Empty(t, l.GiveUp(noon))
-	require.Equal(t, []string{"two"}, l.GiveUp(noon.Add(time.Minute)))
+	require.Empty(t, l.GiveUp(noon, ""))
+	require.Equal(t, []string{"two"}, l.GiveUp(noon.Add(time.Minute), ""))
 	require.Zero(t, l.AwayCount())
 }
 

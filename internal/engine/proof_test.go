@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What comes back says nothing of what is away, unless that would have come before:
+// b2 does not run before b1 has come back.
+func TestWhatComesBackIsNoProof(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		a1   error // of its first attempt
+		sort bool  // the backend hands out by position what is overdue
+	}{
+		{name: "as if it were new", a1: Snooze(time.Second)},
+		{name: "due later, by position", a1: RetryAfter(errors.New("no"), 10*time.Second), sort: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, Options{}, func(r *rig) {
+				if c.sort {
+					r.wire.sorts, r.wire.noRefund = true, true
+				}
+				r.limits = r.wire.Limits()
+				verdicts := map[string]error{"a1": c.a1, "b1": RetryAfter(errors.New("no"), 2*time.Second)}
+				var ran []string
+				s := r.sub(Config{Lease: time.Minute, Order: ByKey}, func(_ context.Context, h *Hold) error {
+					id := h.Delivery().ID
+					ran = append(ran, id)
+					time.Sleep(300 * time.Millisecond) // so that one is read at a time
+					defer delete(verdicts, id)
+					return verdicts[id]
+				})
+				r.publishKeyed("a", "a1")
+				r.publishKeyed("b", "b1", "b2")
+				r.pass(700 * time.Millisecond)
+				require.Equal(r, []string{"a1", "b1"}, ran)
+				s.Pause() // as the backend may be away, until both are overdue
+				r.pass(15 * time.Second)
+				s.Resume()
+				r.pass(40 * time.Second)
+				require.Equal(r, []string{"a1", "b1", "a1", "b1", "b2"}, ran)
+			})
+		})
+	}
+}
