@@ -112,7 +112,7 @@ func (s *source) recollect(ctx context.Context) (again bool) {
 	last := reached
 	var info jetstream.ConsumerInfo
 	err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
-	if err == nil {
+	if err == nil && info.Delivered.Stream > 0 { // a server that is only starting says 0
 		last = info.Delivered.Stream
 	}
 	s.memory.remembers(generation, reached, last)

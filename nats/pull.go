@@ -78,6 +78,10 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 }
 
 func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
+	s.noticeLoss()
+	if s.pulls.unsure { // what it may have forgotten is found out before it hands that out anew
+		s.pulls.unsure = s.recollect(ctx)
+	}
 	for range 6 {
 		ds, err = s.pull(ctx, limit)
 		if errors.Is(err, backend.ErrGone) {
@@ -93,6 +97,13 @@ func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery,
 		s.failed = true // so that the next does not wait
 	}
 	return ds, err
+}
+
+// noticeLoss notes that the connection was lost.
+func (s *source) noticeLoss() {
+	for ; len(s.broken) > 0; s.pulls.unsure = true {
+		<-s.broken
+	}
 }
 
 // sleep reports whether nothing else ended it.
@@ -137,12 +148,7 @@ func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error
 // away, to a new inbox; what was on its way there comes back after its lease. What
 // it brings goes behind ds.
 func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) ([]backend.Delivery, error) {
-	for ; len(s.broken) > 0; s.pulls.unsure = true {
-		<-s.broken
-	}
-	if s.pulls.unsure { // what it may have forgotten is found out before it hands that out anew
-		s.pulls.unsure = s.recollect(ctx)
-	}
+	s.noticeLoss()
 	if err := s.pulls.hear(s.backend.conn, s.backend.tap); err != nil {
 		return ds, classOf(ctx, err, false)
 	}

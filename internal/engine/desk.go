@@ -31,6 +31,7 @@ type desk struct {
 	yieldedTo   time.Time // the due moment of the event for which that was last
 	yieldFor    time.Duration
 	furthest    string    // the highest position that has come
+	overdue     bool      // something that is away should have come back
 	cleared     time.Time // what was due before this is handed out, to us or to others
 	asking      time.Time // since when a Receive waits; zero: none does
 	reads       []*read
@@ -95,7 +96,7 @@ func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
 	if drained || r.news {
 		d.clear(asked, "")
 	} else if !rest.due.IsZero() {
-		d.clear(rest.due, rest.position)
+		d.clear(rest.due.Add(-d.sub.Lease), rest.position) // a retry that the broker has lost comes when its lease has passed
 	}
 	d.rouse()
 	d.nudgeWatch(d.sub.time(r.holds[0].until))
@@ -133,7 +134,7 @@ func (d *desk) clear(due time.Time, below string) {
 		if due.After(d.cleared) {
 			d.cleared = due
 		}
-		due = d.cleared
+		due, d.overdue = d.cleared, false
 	}
 	for _, h := range d.lanes.GiveUp(due, below) {
 		d.admit(h)

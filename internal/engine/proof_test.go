@@ -18,7 +18,7 @@ func TestWhatComesBackIsNoProof(t *testing.T) {
 		sort bool  // the backend hands out by position what is overdue
 	}{
 		{name: "as if it were new", a1: Snooze(time.Second)},
-		{name: "due later, by position", a1: RetryAfter(errors.New("no"), 10*time.Second), sort: true},
+		{name: "due later, by position", a1: RetryAfter(errors.New("no"), 20*time.Second), sort: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, Options{}, func(r *rig) {
@@ -28,7 +28,7 @@ func TestWhatComesBackIsNoProof(t *testing.T) {
 				r.limits = r.wire.Limits()
 				verdicts := map[string]error{"a1": c.a1, "b1": RetryAfter(errors.New("no"), 2*time.Second)}
 				var ran []string
-				s := r.sub(Config{Lease: time.Minute, Order: ByKey}, func(_ context.Context, h *Hold) error {
+				s := r.sub(Config{Lease: 5 * time.Second, Order: ByKey}, func(_ context.Context, h *Hold) error {
 					id := h.Delivery().ID
 					ran = append(ran, id)
 					time.Sleep(300 * time.Millisecond) // so that one is read at a time
@@ -40,7 +40,7 @@ func TestWhatComesBackIsNoProof(t *testing.T) {
 				r.pass(700 * time.Millisecond)
 				require.Equal(r, []string{"a1", "b1"}, ran)
 				s.Pause() // as the backend may be away, until both are overdue
-				r.pass(15 * time.Second)
+				r.pass(25 * time.Second)
 				s.Resume()
 				r.pass(40 * time.Second)
 				require.Equal(r, []string{"a1", "b1", "a1", "b1", "b2"}, ran)

@@ -27,7 +27,11 @@ func (d *desk) wanted() int {
 	if ready >= free && ready > ahead/2 {
 		return 0
 	}
-	return min(max(free+ahead-ready, 0), maxRead)
+	n := max(free+ahead-ready, 0)
+	if n > 0 && d.overdue && d.sub.attached().extender != nil {
+		n++ // or one that comes again and again would fill each Receive, which proves nothing
+	}
+	return min(n, maxRead)
 }
 
 // ahead is how many unstarted messages may be held.
@@ -83,7 +87,7 @@ const patience = 10 * time.Millisecond
 // to mostYield.
 const (
 	leastYield = 2 * patience
-	mostYield  = 32 * leastYield
+	mostYield  = 4 * leastYield
 )
 
 // yield takes off the desk as many of those that wait behind an event that is

@@ -79,6 +79,8 @@ func (d *desk) look(now time.Time) (seen sighting, next time.Time) {
 			d.clear(now, "")
 			d.rouse()
 		}
+		overdue, _ := d.lanes.Due(now.Add(-d.comeBack()))
+		d.overdue = overdue > 0
 		soonest(now.Add(d.comeBack()))
 	}
 	if next.IsZero() && d.watchWakes.After(now) {
