@@ -19,10 +19,9 @@ func TestWhatComesAgainRunsOnce(t *testing.T) {
 	for _, amnesia := range []bool{false, true} {
 		t.Run(fmt.Sprintf("amnesia=%v", amnesia), func(t *testing.T) {
 			inBubble(t, Options{}, func(r *rig) {
-				var ran []string
+				var ran record
 				r.sub(Config{Lease: 10 * time.Second, Order: ByKey}, func(ctx context.Context, h *Hold) error {
-					ran = append(ran, h.Delivery().ID)
-					if len(ran) == 2 {
+					if ran.add(h.Delivery().ID) == 2 {
 						<-ctx.Done() // of the first after the warm-up, whose lease is lost
 						return ctx.Err()
 					}
@@ -35,10 +34,10 @@ func TestWhatComesAgainRunsOnce(t *testing.T) {
 				r.publishKeyed("k", "1", "2", "3", "4")
 				r.pass(10*time.Second + 600*time.Millisecond)
 				r.wire.deaf.Store(false)
-				require.Equal(r, []string{"0", "1", "1", "2", "3", "4"}, ran)
+				require.Equal(r, []string{"0", "1", "1", "2", "3", "4"}, ran.all())
 				require.Len(r, heard[observer.LeaseLost](r), 4)
 				r.pass(time.Minute)
-				require.Len(r, ran, 6)
+				require.Len(r, ran.all(), 6)
 			})
 		})
 	}
@@ -53,10 +52,9 @@ func TestWhatComesAgainOnceMoreRunsOnce(t *testing.T) {
 		_, err = other.Receive(r.Context(), 2)
 		require.NoError(r, err)
 		r.pass(2 * time.Second)
-		var ran []string
+		var ran record
 		r.sub(Config{Lease: 10 * time.Second, Order: ByKey, Concurrency: 4}, func(_ context.Context, h *Hold) error {
-			ran = append(ran, h.Delivery().ID)
-			if len(ran) == 1 {
+			if ran.add(h.Delivery().ID) == 1 {
 				r.wire.amnesia.Store(true)
 				r.wire.deaf.Store(true)
 				time.Sleep(10*time.Second + 300*time.Millisecond)
@@ -64,6 +62,6 @@ func TestWhatComesAgainOnceMoreRunsOnce(t *testing.T) {
 			return nil
 		})
 		r.pass(time.Minute)
-		require.Equal(r, []string{"1", "1", "2"}, ran)
+		require.Equal(r, []string{"1", "1", "2"}, ran.all())
 	})
 }

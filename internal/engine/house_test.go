@@ -22,9 +22,9 @@ func TestFullHouseBehindWhatDoesNotComeBack(t *testing.T) {
 				const lease = 20 * time.Second
 				r.wire.noRefund = !refund
 				r.limits = r.wire.Limits()
-				var ran []string
+				var ran record
 				s := r.sub(Config{MaxInFlight: 2, Order: ByKey, Lease: lease}, func(_ context.Context, h *Hold) error {
-					ran = append(ran, h.Delivery().ID)
+					ran.add(h.Delivery().ID)
 					if h.Delivery().ID == "1" {
 						return errors.New("no")
 					}
@@ -32,7 +32,7 @@ func TestFullHouseBehindWhatDoesNotComeBack(t *testing.T) {
 				})
 				r.publishKeyed("k", "1")
 				r.pass(100 * time.Millisecond)
-				require.Equal(r, []string{"1"}, ran)
+				require.Equal(r, []string{"1"}, ran.all())
 				r.publishKeyed("k", "2", "3", "4", "5", "6")
 				r.pass(100 * time.Millisecond)
 
@@ -47,9 +47,9 @@ func TestFullHouseBehindWhatDoesNotComeBack(t *testing.T) {
 
 				before := len(r.wire.of("delay"))
 				r.pass(lease)
-				require.Equal(r, []string{"1"}, ran, "it may come back when its lease has passed")
+				require.Equal(r, []string{"1"}, ran.all(), "it may come back when its lease has passed")
 				r.pass(5 * time.Second)
-				require.Equal(r, []string{"1", "2", "3", "4", "5", "6"}, ran)
+				require.Equal(r, []string{"1", "2", "3", "4", "5", "6"}, ran.all())
 				require.Less(r, len(r.wire.of("delay"))-before, 500, "what yields its place goes in circles") // 50 a second at first
 			})
 		})
@@ -64,14 +64,14 @@ func TestWhatComesAgainAndAgainHoldsUpNoKey(t *testing.T) {
 			inBubble(t, Options{}, func(r *rig) {
 				r.wire.noRefund = !refund
 				r.limits = r.wire.Limits()
-				var ran []string
+				var ran record
 				s := r.sub(Config{Order: ByKey}, func(_ context.Context, h *Hold) error {
 					time.Sleep(300 * time.Millisecond) // so that one is asked for at a time
 					id := h.Delivery().ID
 					if id == "poller" {
 						return Snooze(time.Second)
 					}
-					ran = append(ran, id)
+					ran.add(id)
 					if id == "1" {
 						return errors.New("no")
 					}
@@ -81,7 +81,7 @@ func TestWhatComesAgainAndAgainHoldsUpNoKey(t *testing.T) {
 				r.pass(350 * time.Millisecond)
 				r.publishKeyed("k", "1", "2")
 				r.pass(1200 * time.Millisecond)
-				require.Equal(r, []string{"1"}, ran)
+				require.Equal(r, []string{"1"}, ran.all())
 				s.Pause()
 				other, err := r.wire.Backend.Attach(r.Context(), backend.Config{Topic: "t", Group: "g", Lease: time.Hour})
 				require.NoError(r, err)
@@ -96,7 +96,7 @@ func TestWhatComesAgainAndAgainHoldsUpNoKey(t *testing.T) {
 				}
 				s.Resume()
 				r.pass(10 * time.Second)
-				require.Equal(r, []string{"1", "2"}, ran)
+				require.Equal(r, []string{"1", "2"}, ran.all())
 			})
 		})
 	}

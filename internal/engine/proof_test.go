@@ -27,10 +27,10 @@ func TestWhatComesBackIsNoProof(t *testing.T) {
 				}
 				r.limits = r.wire.Limits()
 				verdicts := map[string]error{"a1": c.others, "c1": c.others, "b1": RetryAfter(errors.New("no"), 2*time.Second)}
-				var ran []string
+				var ran record
 				s := r.sub(Config{Lease: 5 * time.Second, Order: ByKey}, func(_ context.Context, h *Hold) error {
 					id := h.Delivery().ID
-					ran = append(ran, id)
+					ran.add(id)
 					time.Sleep(300 * time.Millisecond) // so that few are read at a time
 					defer delete(verdicts, id)
 					return verdicts[id]
@@ -39,12 +39,12 @@ func TestWhatComesBackIsNoProof(t *testing.T) {
 				r.publishKeyed("c", "c1")
 				r.publishKeyed("b", "b1", "b2")
 				r.pass(time.Second)
-				require.Equal(r, []string{"a1", "c1", "b1"}, ran)
+				require.Equal(r, []string{"a1", "c1", "b1"}, ran.all())
 				s.Pause() // as the backend may be away, until both are overdue
 				r.pass(25 * time.Second)
 				s.Resume()
 				r.pass(40 * time.Second)
-				require.Equal(r, []string{"a1", "c1", "b1", "a1", "c1", "b1", "b2"}, ran)
+				require.Equal(r, []string{"a1", "c1", "b1", "a1", "c1", "b1", "b2"}, ran.all())
 			})
 		})
 	}

@@ -111,6 +111,26 @@ func (r *rig) publishKeyed(key string, ids ...string) {
 	require.NoError(r, r.Publish(r.Context(), msgs))
 }
 
+// A record is what handlers ran, in order.
+type record struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+// add notes a run, and returns how many there were with it.
+func (r *record) add(id string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ids = append(r.ids, id)
+	return len(r.ids)
+}
+
+func (r *record) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.ids)
+}
+
 // pass lets time pass, and everything settle that it brings.
 func (r *rig) pass(d time.Duration) {
 	time.Sleep(d)
