@@ -22,7 +22,6 @@ type settling struct {
 	n         int
 	confirmed bool // the server answers each; otherwise only the last
 	fenced    bool // only its holder may say it
-	again     bool // it may be said twice
 	at        func(i int) *backend.Delivery
 	word      func(i int) []byte
 
@@ -35,7 +34,7 @@ type settling struct {
 // other.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	return s.settle(ctx, settling{
-		op: "ack", n: len(ds), confirmed: s.config.ConfirmAcks, again: true,
+		op: "ack", n: len(ds), confirmed: s.config.ConfirmAcks,
 		at:   func(i int) *backend.Delivery { return ds[i] },
 		word: func(int) []byte { return ackBody },
 		said: func(r *receipt, _ bool) { r.until.Store(0) },
@@ -202,7 +201,7 @@ func (s *source) hear(ctx context.Context, l *line, c settling, start int, recei
 				asked.recollect(ctx)
 			}
 		}
-		if c.again {
+		if !c.fenced { // the rest only its holder may say, who may not be one by now
 			repeat(ctx, l, c, start, receipts, errs)
 		}
 		return func(i int) error { return receipts[i].forgotten() }

@@ -73,9 +73,12 @@ type sorting struct {
 	crowded           []sentBack
 }
 
-// cameBack notes that h has come back, which was due at the given moment.
-func (s *sorting) cameBack(due time.Time, h *Hold) {
-	position := h.delivery.Position
+// cameBack notes that what is at a position has come back, and was due at the given
+// moment; zero: it was not away.
+func (s *sorting) cameBack(position string, due time.Time) {
+	if due.IsZero() {
+		return
+	}
 	if due.After(s.due) && !due.After(time.Now()) || due.Equal(s.due) && position > s.position {
 		s.due, s.position = due, position
 	}
@@ -161,7 +164,7 @@ func (d *desk) sort(h *Hold, rest *sorting) {
 		d.admit(h)
 		return
 	}
-	rest.cameBack(d.lanes.Awaited(key, h.delivery.Position), h)
+	rest.cameBack(h.delivery.Position, d.lanes.Awaited(key, h.delivery.Position))
 	if due, crowded := d.lanes.Crowded(key, h.delivery.Position, behindKey); crowded && d.sub.canRefund() &&
 		d.lanes.AwayCount() < d.sub.maxAway() {
 		if now := time.Now(); !due.After(now) {
