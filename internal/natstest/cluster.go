@@ -1,15 +1,21 @@
 package natstest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // A Cluster is three servers that share their streams.
 type Cluster struct{ servers []*Server }
 
-// StartCluster starts a cluster, which ends with the test.
+// StartCluster starts a cluster, which ends with the test, and returns when it keeps
+// what is stored on all three.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -24,7 +30,47 @@ func StartCluster(t testing.TB) *Cluster {
 		c.servers = append(c.servers, newServer(t, "--cluster_name", "c", "--cluster", fmt.Sprintf("nats://127.0.0.1:%d", port), "--routes", strings.Join(routes, ",")))
 	}
 	c.Run()
+	c.agree(t)
 	return c
+}
+
+// agree returns when the servers share a stream: those of a cluster that was made
+// just now may take seconds until they do, although each of them answers.
+func (c *Cluster) agree(t testing.TB) {
+	t.Helper()
+	for deadline := time.Now().Add(startLimit); ; {
+		err := c.share(t)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("natstest: the cluster stores nothing: %v", err)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// share makes a stream of all three, and removes it.
+func (c *Cluster) share(t testing.TB) error {
+	conn, err := natsgo.Connect(c.servers[0].URL(), Patient)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	const name = "agreed"
+	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name}, Replicas: len(c.servers)}); err != nil {
+		return err
+	}
+	if _, err := js.Publish(ctx, name, nil); err != nil {
+		return err
+	}
+	return js.DeleteStream(ctx, name)
 }
 
 // Servers are the three.
