@@ -61,7 +61,9 @@ type Source interface {
 	// Receive waits until something is due and returns at most max deliveries,
 	// those due first in front. Of those that were due together when it began
 	// the lower Position goes first, and what comes back goes before what is
-	// new, at most [Limits].Late late. It may return none.
+	// new, at most [Limits].Late late. It may return none. Fewer than max, before ctx
+	// is done, say that nothing else that comes back was due, [Limits].Late apart: the
+	// bus lets go on what waits for it, as it must be with another member.
 	//
 	// ds counts even together with an error. When it returns nothing more is on
 	// its way: a source that has ordered something waits for it, or takes the

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -31,6 +32,10 @@ var delayLaws = []law{
 		id: "C24", name: "delay-order", promise: "of delayed messages those due first are received first, and of those due together the lower position",
 		needs:     []need{needDelayer},
 		saboteurs: []string{"reverses-reads"}, driver: delayOrder,
+	}, {
+		id: "C55", name: "all-that-is-due", promise: "Receive returns fewer than max only where nothing else that comes back is due",
+		needs:     []need{needDelayer},
+		saboteurs: []string{"brings-back-few"}, driver: allThatIsDue,
 	},
 }
 
@@ -48,6 +53,10 @@ var delayEndLaws = []law{
 		id: "C26", name: "delay-refund", promise: "a delay with Refund does not count as an attempt",
 		needs:     []need{needDelayer, needRefund},
 		saboteurs: []string{"ignores-refunds"}, driver: delayRefund,
+	}, {
+		id: "C56", name: "handed-out-before", promise: "what was handed out before says so, with or without Refund: by its attempt, or by Again",
+		needs:     []need{needDelayer},
+		saboteurs: []string{"hides-refunds", "everything-again"}, driver: handedOutBefore,
 	},
 }
 
@@ -123,6 +132,28 @@ func delayBlocksNobody(e *driverEnv) {
 
 // A third of what is delayed is acknowledged before it is due, so that it leaves
 // whatever order the backend keeps from the middle.
+// Many are due: more than a driver may care to ask its broker for at once.
+func allThatIsDue(e *driverEnv) {
+	const n = 700
+	src := e.attach("g")
+	e.publishN(n)
+	ds := e.receive(src, n)
+	for some := range slices.Chunk(ds, cmp.Or(e.limits.Batch, n)) {
+		e.verb(e.delay(src, e.lease, some...))
+	}
+	time.Sleep(e.lease + e.soon())
+	e.publish(numbered("new", 1)...)
+	ctx, cancel := context.WithTimeout(e.Context(), e.patience())
+	defer cancel()
+	for got := 0; got < n; {
+		const most = n - 50
+		ds := e.take(ctx, src, most)
+		if got += len(ds); len(ds) < most && got < n {
+			e.failf("got %d of at most %d, and %d are due", len(ds), most, n-got)
+		}
+	}
+}
+
 func delayOrder(e *driverEnv) {
 	src := e.attach("g")
 	v, _ := backend.As[backend.Delayer](src)
@@ -180,5 +211,18 @@ func delayRefund(e *driverEnv) {
 		d := e.one(src)
 		e.attempt(d, want)
 		e.verb(v.Delay(e.Context(), []backend.Delayed{{Delivery: d, Refund: i != 2}}))
+	}
+}
+
+func handedOutBefore(e *driverEnv) {
+	src := e.attach("g")
+	v, _ := backend.As[backend.Delayer](src)
+	e.publishN(1)
+	for i, refund := range []bool{true, true, false, true} {
+		d := e.one(src)
+		if before := d.Attempt != 1 || d.Again; before != (i > 0) && d.Attempt != 0 {
+			e.failf("receipt %d has attempt %d and Again %v", i+1, d.Attempt, d.Again)
+		}
+		e.verb(v.Delay(e.Context(), []backend.Delayed{{Delivery: d, Refund: refund}}))
 	}
 }

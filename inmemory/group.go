@@ -55,7 +55,7 @@ func (g *group) take(loan *slab.Loan, limit int, lease time.Duration) []backend.
 	if n == 0 {
 		return nil
 	}
-	ds, receipts := loan.Lend(loan.Take(n)[:n]), make([]receipt, n)
+	ds, receipts := loan.Lend(loan.Room(nil, n)[:n]), make([]receipt, n)
 	until := after(now, lease)
 	for i := range ds {
 		var e *entry
@@ -66,7 +66,7 @@ func (g *group) take(loan *slab.Loan, limit int, lease time.Duration) []backend.
 		}
 		g.lease(e, until)
 		receipts[i] = receipt{g, e.offset, e.handout}
-		ds[i] = backend.Delivery{Attempt: e.attempt, Token: &receipts[i]}
+		ds[i] = backend.Delivery{Attempt: e.attempt, Again: i < len(back), Token: &receipts[i]}
 		ds[i].Topic = g.topic.name
 	}
 	for i := 0; i < n; {

@@ -122,23 +122,22 @@ func (s *source) sleep(ctx context.Context, d time.Duration) bool {
 // pull asks for what is there. Where messages come one by one it asks for one:
 // such a pull ends with it, and not with a word of the server behind it. But what
 // comes back comes together, and what a Receive leaves is taken not to be due: so
-// it asks for the rest of that.
-func (s *source) pull(ctx context.Context, limit int) ([]backend.Delivery, error) {
-	all := min(limit, s.pulls.batch)
-	order := pull{Batch: all, NoWait: true}
+// it goes on until it has all of that, or as much as it may.
+func (s *source) pull(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
+	order := pull{Batch: min(limit, s.pulls.batch), NoWait: true}
 	if !s.failed {
 		order.Expires = s.pulls.wait
 		if s.pulls.few >= trickle {
 			order.Batch = 1
 		}
 	}
-	ds, err := s.order(ctx, nil, order)
-	back := len(ds) > 0 && ds[len(ds)-1].Attempt > 1
-	if s.pulls.few++; len(ds) > 1 || back || len(ds) > 0 && s.pulls.behind > 0 {
+	ds, err = s.order(ctx, nil, order)
+	if s.pulls.few++; len(ds) > 1 || len(ds) > 0 && (ds[0].Attempt > 1 || s.pulls.behind > 0) {
 		s.pulls.few = 0
 	}
-	if err == nil && back && len(ds) == order.Batch && order.Batch < all {
-		ds, err = s.order(ctx, ds, pull{Batch: all - len(ds), NoWait: true})
+	for had := 0; err == nil && ctx.Err() == nil && len(ds) < limit && len(ds)-had == order.Batch && ds[len(ds)-1].Attempt > 1; {
+		had, order = len(ds), pull{Batch: min(limit-len(ds), s.pulls.batch), NoWait: true}
+		ds, err = s.order(ctx, ds, order)
 	}
 	return ds, err
 }

@@ -2,7 +2,6 @@ package nats
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -50,10 +49,8 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []arrival, most int, ask
 	}
 	last, _ := metaOf(msgs[len(msgs)-1].reply)
 	s.pulls.behind = last.pending()
-	if room := max(len(msgs), min(most-len(ds), len(msgs)+s.pulls.behind)); ds == nil {
-		ds = s.pulls.loan.Take(room)
-	} else if len(ds)+len(msgs) > cap(ds) {
-		ds = slices.Grow(ds, room)
+	if room := max(len(msgs), min(most-len(ds), len(msgs)+s.pulls.behind)); ds == nil || len(ds)+len(msgs) > cap(ds) {
+		ds = s.pulls.loan.Room(ds, room)
 	}
 	receipts := make([]receipt, len(msgs))
 	until := instant(asked.Add(s.config.Lease))

@@ -43,7 +43,7 @@ func read(b *batch, s *source, r reply) ([]backend.Delivery, error) {
 	b.reply = r
 	p := b.reply.parse()
 	b.readNew(&p)
-	return b.deliveries(s), p.end()
+	return b.deliveries(s, nil), p.end()
 }
 
 // What a read allocates does not depend on how many events it brings, but for the
@@ -78,7 +78,7 @@ func TestLargeValuesAllocatePerRead(t *testing.T) {
 		for range events {
 			b.entries = append(b.entries, entry{id: id, attempt: 1, value: value, own: true})
 		}
-		ds = b.deliveries(s)
+		ds = b.deliveries(s, nil)
 		b.entries = b.entries[:0]
 	})
 	require.Len(t, ds, events)

@@ -30,6 +30,7 @@ type batch struct {
 type entry struct {
 	id      []byte
 	attempt int
+	again   bool
 	value   []byte // of the field, if that is ours
 	own     bool   // the value has memory of its own
 	err     error  // why there is no message
@@ -100,7 +101,7 @@ func (b *batch) readTaken(p *parser) {
 	b.entries = b.entries[:0]
 	for range p.array() {
 		p.arrayOf(3)
-		e := entry{id: p.bulk(), attempt: p.integer()}
+		e := entry{id: p.bulk(), attempt: p.integer(), again: true}
 		e.readFields(p)
 		b.entries = append(b.entries, e)
 	}
@@ -133,23 +134,24 @@ func (e *entry) readFields(p *parser) {
 	e.err = errUnreadable
 }
 
-// deliveries returns the entries as deliveries to s, or nil for none.
-func (b *batch) deliveries(s *source) []backend.Delivery {
+// deliveries appends the entries to ds, as deliveries to s.
+func (b *batch) deliveries(s *source, ds []backend.Delivery) []backend.Delivery {
 	if len(b.entries) == 0 {
-		return nil
+		return ds
 	}
 	mem := b.memory()
 	b.weigh()
-	ds := b.loan.Lend(b.loan.Take(len(b.entries))[:len(b.entries)])
+	had := len(ds)
+	ds = b.loan.Lend(b.loan.Room(ds, len(b.entries))[:had+len(b.entries)])
 	receipts := make([]receipt, len(b.entries))
 	var position [positionLen]byte
 	for i := range b.entries {
-		e, d := &b.entries[i], &ds[i]
+		e, d := &b.entries[i], &ds[had+i]
 		receipts[i].source = s
 		receipts[i].attempt.Store(int64(e.attempt))
-		*d = backend.Delivery{Attempt: e.attempt, Token: &receipts[i]}
+		*d = backend.Delivery{Attempt: e.attempt, Again: e.again, Token: &receipts[i]}
 		d.Topic, d.Position = s.config.Topic, mem.Text(appendPosition(position[:0], e.id))
-		d.Err = e.read(&mem, &d.Message, len(ds)-i)
+		d.Err = e.read(&mem, &d.Message, len(b.entries)-i)
 	}
 	clear(b.entries) // they keep what they lie in alive
 	b.reply = reply{}

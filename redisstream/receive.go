@@ -32,7 +32,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 
 func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
 	if s.isDue() {
-		ds, err := s.takeBack(ctx, min(limit, maxSweep))
+		ds, err := s.takeBack(ctx, limit)
 		if err != nil || len(ds) > 0 {
 			return ds, err
 		}
@@ -48,18 +48,28 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	return ds, err
 }
 
-// takeBack takes what comes back.
-func (s *source) takeBack(ctx context.Context, limit int) ([]backend.Delivery, error) {
+// takeBack takes what comes back, in as many runs of the script as that needs.
+func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
+	for more := true; more && err == nil && ctx.Err() == nil; {
+		had, most := len(ds), min(limit-len(ds), maxSweep)
+		ds, err = s.runTake(ctx, ds, most)
+		more = len(ds)-had == most && len(ds) < limit
+	}
+	return ds, err
+}
+
+// runTake runs the script once, and puts what it takes behind ds.
+func (s *source) runTake(ctx context.Context, ds []backend.Delivery, most int) ([]backend.Delivery, error) {
 	c := &call{script: &takeScript}
-	c.args = append(takeScript.args(s.stream, s.delayed, sweptKey(s.delayed)), s.config.Group, s.name, limit, millis(s.config.Lease), s.turn, s.after)
+	c.args = append(takeScript.args(s.stream, s.delayed, sweptKey(s.delayed)), s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after)
 	s.reader.send(ctx, grace, c)
 	s.batch.reply = c.reply
 	if c.err != nil {
-		return nil, c.err
+		return ds, c.err
 	}
 	wait, err := s.readTaken()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
+		return ds, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
 	}
 	next := time.Now().Add(sweepEvery)
 	switch {
@@ -71,7 +81,7 @@ func (s *source) takeBack(ctx context.Context, limit int) ([]backend.Delivery, e
 	s.mu.Lock()
 	s.sweep = next
 	s.mu.Unlock()
-	return s.batch.deliveries(s), nil
+	return s.batch.deliveries(s, ds), nil
 }
 
 // readTaken reads the reply of the script, and when to run it again.
@@ -116,5 +126,5 @@ func (s *source) takeNew(ctx context.Context, limit int, wait bool) ([]backend.D
 	if err := p.end(); err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
 	}
-	return s.batch.deliveries(s), nil
+	return s.batch.deliveries(s, nil), nil
 }

@@ -132,8 +132,8 @@ func (s *Subscription) receive(ctx context.Context, n int) error {
 	}
 	switch {
 	case len(ds) > 0:
-		s.accept(a, ds, asked, len(ds) < n && err == nil)
-	case err == nil:
+		s.accept(a, ds, asked, len(ds) < n && err == nil && ctx.Err() == nil)
+	case err == nil && ctx.Err() == nil:
 		s.desk.nothing(asked)
 		// It may bring nothing, but a driver that does so at once, and again, is
 		// not to keep a processor busy.
@@ -152,7 +152,7 @@ func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.T
 	info := observer.Received{Topic: s.Topic, Group: s.Group, Events: len(ds)}
 	for i := range ds {
 		info.Bytes += ds[i].Size()
-		if ds[i].Attempt > 1 {
+		if ds[i].Attempt > 1 || ds[i].Again {
 			info.Redelivered++
 		}
 	}

@@ -55,14 +55,13 @@ func (s *Subscription) afterLoss(l loss, why error) {
 }
 
 // overtaken loses the older holds of messages that r brings again, as their leases
-// must have passed. Only what was handed out before can have one: what says so by its
-// attempt; or, as a broker may have forgotten that, what is not behind all before it.
-// The rest is news.
+// must have passed. Only what was handed out before can have one: what says so; or, as
+// a broker may have forgotten that, what is not behind all before it. The rest is news.
 func (d *desk) overtaken(r *read) (losses []loss) {
 	again := map[string]bool{}
 	for i := range r.holds {
 		h := &r.holds[i]
-		if h.delivery.Attempt != 1 || h.delivery.Position <= d.furthest && d.furthest != "" {
+		if h.delivery.Attempt != 1 || h.delivery.Again || h.delivery.Position <= d.furthest && d.furthest != "" {
 			again[h.delivery.Position] = true
 		} else {
 			r.news = true

@@ -25,15 +25,18 @@ func (l *Loan) Return() {
 	}
 }
 
-// Take returns an empty slice, with room for n. What is there in its room is of
-// others.
-func (l *Loan) Take(n int) []backend.Delivery {
-	l.Return()
-	l.lent = loans.Get().(*[]backend.Delivery)
-	return l.Lend(slices.Grow((*l.lent)[:0], n))
+// Room returns ds with room for n more. Without ds it begins a loan; what is there in
+// its room is of others.
+func (l *Loan) Room(ds []backend.Delivery, n int) []backend.Delivery {
+	if ds == nil {
+		l.Return()
+		l.lent = loans.Get().(*[]backend.Delivery)
+		ds = (*l.lent)[:0]
+	}
+	return l.Lend(slices.Grow(ds, n))
 }
 
-// Lend notes that the slice which was taken has become ds, and returns it.
+// Lend notes that the slice which was begun has become ds, and returns it.
 func (l *Loan) Lend(ds []backend.Delivery) []backend.Delivery {
 	*l.lent = ds
 	return ds

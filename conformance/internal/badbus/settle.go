@@ -291,6 +291,12 @@ var delaying = []Saboteur{
 	{Name: "ignores-refunds", Breaks: "every receipt counts", sabotage: func(b *bus) {
 		delays(b, func(_ *member, d *backend.Delayed) { d.Refund = false })
 	}},
+	{Name: "hides-refunds", Breaks: "what was given back with a refund is new", sabotage: func(b *bus) {
+		each(b, func(d *backend.Delivery) { d.Again = false })
+	}},
+	{Name: "everything-again", Breaks: "who knows what was handed out before", sabotage: func(b *bus) {
+		each(b, func(d *backend.Delivery) { d.Again = true })
+	}},
 }
 
 var extending = []Saboteur{
