@@ -152,10 +152,12 @@ func (d *desk) sort(h *Hold, rest *sorting) {
 		return
 	case h.delivery.Err != nil:
 		h.stage = settling
+		d.passBy(h)
 		rest.unreadable = append(rest.unreadable, h)
 		return
 	case d.sub.Policy.spent(h.attempt):
 		h.stage = settling
+		d.passBy(h)
 		rest.spent = append(rest.spent, h)
 		return
 	}
@@ -177,6 +179,13 @@ func (d *desk) sort(h *Hold, rest *sorting) {
 	}
 	h.lane = queued
 	if next, ok := d.lanes.Enter(key, h.delivery.Position, h); ok {
+		d.admit(next)
+	}
+}
+
+// passBy lets go on what waits for h, which has come back and does not run.
+func (d *desk) passBy(h *Hold) {
+	for _, next := range d.lanes.Returned(h.delivery.Position) {
 		d.admit(next)
 	}
 }

@@ -49,3 +49,92 @@ func TestWhatComesBackIsNoProof(t *testing.T) {
 		})
 	}
 }
+
+// What another member had and gave back as if it had never been handed out is no proof
+// either.
+func TestWhatOthersGaveBackIsNoProof(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var ran record
+		s := r.sub(Config{Order: ByKey}, func(_ context.Context, h *Hold) error {
+			time.Sleep(300 * time.Millisecond) // so that few are read at a time
+			if h.Delivery().Key != "a" {
+				return nil
+			}
+			if ran.add(h.Delivery().ID) == 1 {
+				return RetryAfter(errors.New("no"), 2*time.Second)
+			}
+			return nil
+		})
+		r.publishKeyed("a", "a1", "a2")
+		r.pass(400 * time.Millisecond)
+		s.Pause()
+		const others = 25
+		r.publish(make([]string, others)...)
+		r.steal(others, 0)
+		s.Resume()
+		r.pass(20 * time.Second)
+		require.Equal(r, []string{"a1", "a1", "a2"}, ran.all())
+	})
+}
+
+// A Receive that was cut short is no proof that nothing is due.
+func TestWhatIsCutShortIsNoProof(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var ran record
+		s := r.sub(Config{Order: ByKey}, func(_ context.Context, h *Hold) error {
+			if ran.add(h.Delivery().ID) == 1 {
+				return errors.New("no")
+			}
+			return nil
+		})
+		r.publishKeyed("a", "a1", "a2")
+		r.pass(100 * time.Millisecond)
+		s.Pause()
+		r.pass(10 * time.Second)
+		r.wire.mute.Store(true)
+		s.Resume()
+		r.pass(100 * time.Millisecond)
+		s.Pause()
+		r.pass(100 * time.Millisecond)
+		r.wire.mute.Store(false)
+		s.Resume()
+		r.pass(10 * time.Second)
+		require.Equal(r, []string{"a1", "a1", "a2"}, ran.all())
+	})
+}
+
+// What waits for an event goes on when that has come back, also where it does not run.
+func TestWhatComesBackAndDoesNotRunHoldsUpNobody(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		garbled bool
+		taken   int // so often by others, who die
+	}{
+		{name: "spent", taken: 20},
+		{name: "unreadable", garbled: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, Options{}, func(r *rig) {
+				var ran record
+				s := r.sub(Config{Order: ByKey}, func(_ context.Context, h *Hold) error {
+					if ran.add(h.Delivery().ID) == 1 {
+						return errors.New("no")
+					}
+					return nil
+				})
+				r.publishKeyed("a", "a1", "a2")
+				r.pass(100 * time.Millisecond)
+				s.Pause()
+				r.pass(time.Second)
+				for range c.taken {
+					r.steal(1, -1)
+					r.pass(time.Millisecond)
+				}
+				r.wire.garbled.Store(c.garbled)
+				s.Resume()
+				r.pass(100 * time.Millisecond)
+				require.Equal(r, []string{"a1", "a2"}, ran.all())
+			})
+		})
+	}
+}

@@ -111,6 +111,22 @@ func (r *rig) publishKeyed(key string, ids ...string) {
 	require.NoError(r, r.Publish(r.Context(), msgs))
 }
 
+// steal lets another member receive what is due, n of it, and give it back with a
+// refund, to be due after so long; less than zero: it dies.
+func (r *rig) steal(n int, after time.Duration) {
+	r.Helper()
+	other, err := r.wire.Backend.Attach(r.Context(), backend.Config{Topic: "t", Group: "g", Lease: time.Millisecond})
+	require.NoError(r, err)
+	ds, err := other.Receive(r.Context(), n)
+	require.NoError(r, err)
+	require.Len(r, ds, n)
+	delayer, _ := backend.As[backend.Delayer](other)
+	for i := 0; i < n && after >= 0; i++ {
+		require.NoError(r, delayer.Delay(r.Context(), []backend.Delayed{{Delivery: ds[i], For: after, Refund: true}}))
+	}
+	require.NoError(r, other.Close())
+}
+
 // A record is what handlers ran, in order.
 type record struct {
 	mu  sync.Mutex
@@ -153,6 +169,8 @@ type wire struct {
 	sorts    bool         // what is overdue goes by position
 	deaf     atomic.Bool  // Extend says that it did, and does nothing
 	amnesia  atomic.Bool  // every attempt is the first
+	mute     atomic.Bool  // Receive brings nothing, when it is ended
+	garbled  atomic.Bool  // what comes cannot be read
 	empty    atomic.Bool  // Receive brings nothing, at once
 	kept     atomic.Int64 // deliveries that were lent and not cleared
 }
@@ -265,11 +283,20 @@ func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, er
 	if err := s.w.cross("receive", n); err != nil || s.w.empty.Load() {
 		return nil, err
 	}
+	if s.w.mute.Load() {
+		<-ctx.Done()
+		return nil, nil
+	}
 	ds, err := s.due(ctx, n)
 	s.lent = append(s.lent[:0], ds...)
 	if s.w.amnesia.Load() {
 		for i := range s.lent {
-			s.lent[i].Attempt = 1
+			s.lent[i].Attempt, s.lent[i].Again = 1, false
+		}
+	}
+	if s.w.garbled.Load() {
+		for i := range s.lent {
+			s.lent[i].Key, s.lent[i].Err = "", errGarbled
 		}
 	}
 	return s.lent, err
@@ -322,4 +349,7 @@ func (s *wireSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 	return v.Delay(ctx, ds)
 }
 
-var errDown = errors.New("down")
+var (
+	errDown    = errors.New("down")
+	errGarbled = errors.New("garbled")
+)

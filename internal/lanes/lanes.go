@@ -161,6 +161,12 @@ func (l *Lanes[T]) GiveUp(before time.Time, below string) (run []T) {
 	})
 }
 
+// Returned notes that what was away has come back without entering, as its key may not
+// be known. It returns what is to run now.
+func (l *Lanes[T]) Returned(position string) (run []T) {
+	return l.dropAway(func(a absent) bool { return a.position == position })
+}
+
 // Forget stops waiting for all that is away: it will not come back. It returns
 // what is to run now.
 func (l *Lanes[T]) Forget() (run []T) { return l.dropAway(func(absent) bool { return true }) }
