@@ -50,30 +50,32 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 
 // takeBack takes what comes back, in as many runs of the script as that needs.
 func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
-	for more := true; more && err == nil && ctx.Err() == nil; {
-		had, most := len(ds), min(limit-len(ds), maxSweep)
-		ds, err = s.runTake(ctx, ds, most)
-		more = len(ds)-had == most && len(ds) < limit
+	for more := true; more && len(ds) < limit && ctx.Err() == nil; {
+		if ds, more, err = s.runTake(ctx, ds, min(limit-len(ds), maxSweep)); err != nil {
+			return ds, err
+		}
 	}
-	return ds, err
+	return ds, nil
 }
 
-// runTake runs the script once, and puts what it takes behind ds.
-func (s *source) runTake(ctx context.Context, ds []backend.Delivery, most int) ([]backend.Delivery, error) {
+// runTake runs the script once, puts what it takes behind ds, and reports whether
+// more may be due.
+func (s *source) runTake(ctx context.Context, ds []backend.Delivery, most int) (_ []backend.Delivery, more bool, err error) {
 	c := &call{script: &takeScript}
 	c.args = append(takeScript.args(s.stream, s.delayed, sweptKey(s.delayed)), s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after)
 	s.reader.send(ctx, grace, c)
 	s.batch.reply = c.reply
 	if c.err != nil {
-		return ds, c.err
+		return ds, false, c.err
 	}
 	wait, err := s.readTaken()
 	if err != nil {
-		return ds, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
+		return ds, false, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
 	}
+	taken := len(s.batch.entries)
 	next := time.Now().Add(sweepEvery)
 	switch {
-	case len(s.batch.entries) > 0:
+	case taken > 0:
 		next = time.Time{} // there may be more
 	case wait >= 0:
 		next = earlier(next, time.Now().Add(wait))
@@ -81,7 +83,7 @@ func (s *source) runTake(ctx context.Context, ds []backend.Delivery, most int) (
 	s.mu.Lock()
 	s.sweep = next
 	s.mu.Unlock()
-	return s.batch.deliveries(s, ds), nil
+	return s.batch.deliveries(s, ds), taken == most || wait == 0, nil // it looks at so many delayed, of which some may be settled
 }
 
 // readTaken reads the reply of the script, and when to run it again.

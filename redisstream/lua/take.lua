@@ -5,12 +5,12 @@
 --   {{id, attempt, fields, or nil if the body is gone}, …}}.
 -- An owner is one of the group's consumers. Its name ends in its lease, and nothing is taken
 -- from it earlier. Of each owner the oldest entry is looked at, which is enough if it died;
--- and of one owner, in turn, a page, for what it lost without dying. Where there are many that
--- takes a while, and every member would do it: then one does it for all and leaves a mark of when,
--- and the others look at what is their own.
+-- and some pages, of one owner after another, for what was lost without dying. Where there are many
+-- owners that takes a while, and every member would do it: then one does it for all and leaves a mark
+-- of when, and the others look at what is their own.
 local key, delayed, swept = KEYS[1], KEYS[2], KEYS[3]
 local group, member, max, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local page, many, rest = 200, 20, 250
+local page, pages, many, rest = 200, 5, 20, 250
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local taken = {}
@@ -82,10 +82,12 @@ elseif #taken < max then
     collect(owner, '', 1)
     if #taken > before then collect(owner, '', page) end
   end
-  if #taken < max and #owners > 0 then
+  local ended = 0
+  for _ = 1, pages do
+    if #taken >= max or ended >= #owners then break end
     turn = turn % #owners
     after = collect(owners[turn + 1], after, page)
-    if after == '' then turn = turn + 1 end
+    if after == '' then turn, ended = turn + 1, ended + 1 end
   end
   -- Out of memory the server refuses it: then everybody looks.
   if #owners > many and #taken == delays then redis.pcall('ZADD', swept, now, 'at') end
