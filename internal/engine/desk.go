@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -89,12 +90,16 @@ func (s *sorting) cameBack(position string, due time.Time) {
 func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	rest.overtaken = d.overtaken(r)
+	again := d.again(r)
+	rest.overtaken = d.overtaken(again)
 	r.index = len(d.reads)
 	d.reads = append(d.reads, r)
 	d.held += len(r.holds)
 	for i := range r.holds {
 		d.sort(&r.holds[i], &rest)
+	}
+	if len(again) > 0 {
+		d.passBy(again, rest.unreadable, rest.spent)
 	}
 	if drained || r.news {
 		d.clear(asked, "")
@@ -152,12 +157,10 @@ func (d *desk) sort(h *Hold, rest *sorting) {
 		return
 	case h.delivery.Err != nil:
 		h.stage = settling
-		d.passBy(h)
 		rest.unreadable = append(rest.unreadable, h)
 		return
 	case d.sub.Policy.spent(h.attempt):
 		h.stage = settling
-		d.passBy(h)
 		rest.spent = append(rest.spent, h)
 		return
 	}
@@ -172,7 +175,7 @@ func (d *desk) sort(h *Hold, rest *sorting) {
 		if now := time.Now(); !due.After(now) {
 			due = now.Add(crowdedFor)
 		}
-		d.lanes.Away(key, h.delivery.Position, h, due, true)
+		d.lanes.Away(key, h.delivery.Position, due, true)
 		h.stage = returning
 		rest.crowded = append(rest.crowded, sentBack{hold: h, due: due, refund: true})
 		return
@@ -183,10 +186,18 @@ func (d *desk) sort(h *Hold, rest *sorting) {
 	}
 }
 
-// passBy lets go on what waits for h, which has come back and does not run.
-func (d *desk) passBy(h *Hold) {
-	for _, next := range d.lanes.Returned(h.delivery.Position) {
-		d.admit(next)
+// passBy lets go on what waits for those that have come again and do not run.
+func (d *desk) passBy(again map[string]bool, aside ...[]*Hold) {
+	passed := map[string]bool{}
+	for _, h := range slices.Concat(aside...) {
+		if again[h.delivery.Position] {
+			passed[h.delivery.Position] = true
+		}
+	}
+	if len(passed) > 0 {
+		for _, next := range d.lanes.Returned(passed) {
+			d.admit(next)
+		}
 	}
 }
 

@@ -22,21 +22,22 @@ type Hold struct {
 	size     int64
 
 	// Guarded by the desk's lock.
-	stage   stage
-	lane    laneStage
-	working bool   // a handler is running
-	inTrust bool   // counted as entrusted
-	expired bool   // taken back from the program when its time was over
-	isAcked bool   // on receipt: it has no lease any more
-	lost    bool   // the lease
-	late    bool   // the timeout has passed
-	stuck   bool   // and that was told
-	failed  bool   // the run
-	until   moment // the lease runs to here
-	began   moment // the run
-	due     moment // of a retry that waits here
-	took    time.Duration
-	wait    *wait // of somebody for what becomes of it
+	stage     stage
+	lane      laneStage
+	working   bool   // a handler is running
+	inTrust   bool   // counted as entrusted
+	expired   bool   // taken back from the program when its time was over
+	isAcked   bool   // on receipt: it has no lease any more
+	lost      bool   // the lease
+	cameAgain bool   // another receipt of it is here, or was
+	late      bool   // the timeout has passed
+	stuck     bool   // and that was told
+	failed    bool   // the run
+	until     moment // the lease runs to here
+	began     moment // the run
+	due       moment // of a retry that waits here
+	took      time.Duration
+	wait      *wait // of somebody for what becomes of it
 }
 
 // A wait is for a settlement (manual mode), or for the acknowledgement on receipt.

@@ -54,20 +54,27 @@ func (s *Subscription) afterLoss(l loss, why error) {
 	}
 }
 
-// overtaken loses the older holds of messages that r brings again, as their leases
-// must have passed. Only what was handed out before can have one: what says so; or, as
-// a broker may have forgotten that, what is not behind all before it. The rest is news.
-func (d *desk) overtaken(r *read) (losses []loss) {
-	again := map[string]bool{}
+// again is what r brings that was handed out before: what says so; or, as a broker may
+// have forgotten that, what is not behind all before it. The rest is news.
+func (d *desk) again(r *read) (positions map[string]bool) {
 	for i := range r.holds {
 		h := &r.holds[i]
 		if h.delivery.Attempt != 1 || h.delivery.Again || h.delivery.Position <= d.furthest && d.furthest != "" {
-			again[h.delivery.Position] = true
+			if positions == nil {
+				positions = map[string]bool{}
+			}
+			positions[h.delivery.Position] = true
 		} else {
 			r.news = true
 		}
 		d.furthest = max(d.furthest, h.delivery.Position)
 	}
+	return positions
+}
+
+// overtaken loses the older holds of what comes again: their leases must have passed.
+// One that runs keeps its place in its lane until it ends.
+func (d *desk) overtaken(again map[string]bool) (losses []loss) {
 	if len(again) == 0 {
 		return nil
 	}
@@ -76,6 +83,7 @@ func (d *desk) overtaken(r *read) (losses []loss) {
 			if l, ok := d.lose(old); ok {
 				losses = append(losses, l)
 			}
+			old.cameAgain = true
 		}
 	}
 	return losses
@@ -84,10 +92,10 @@ func (d *desk) overtaken(r *read) (losses []loss) {
 // awaitReturn lets those of h's key wait for it to come again, due at the given
 // moment; if it goes to another member they are let go (see clear), but not
 // before it is with the backend again. What came from a group that is gone does
-// not come again.
+// not come again, and what has done so while it ran is not waited for once more.
 func (d *desk) awaitReturn(h *Hold, due time.Time) {
-	if key, keyed := d.sub.laneOf(h); keyed && h.lane != laneless && h.read.attachment == d.sub.attached() {
-		d.lanes.Away(key, h.delivery.Position, h, due, h.stage == returning)
+	if key, keyed := d.sub.laneOf(h); keyed && h.lane != laneless && !h.cameAgain && h.read.attachment == d.sub.attached() {
+		d.lanes.Away(key, h.delivery.Position, due, h.stage == returning)
 		d.nudgeWatch(time.Now().Add(d.comeBack()))
 	}
 }

@@ -3,10 +3,14 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // What comes back says nothing of what is away, unless that would have come before:
@@ -53,7 +57,9 @@ func TestWhatComesBackIsNoProof(t *testing.T) {
 // What another member had and gave back as if it had never been handed out is no proof
 // either.
 func TestWhatOthersGaveBackIsNoProof(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
+	var redelivered atomic.Int64
+	o := observer.Observer{Received: func(e observer.Received) { redelivered.Add(int64(e.Redelivered)) }}
+	inBubble(t, Options{Observer: o}, func(r *rig) {
 		var ran record
 		s := r.sub(Config{Order: ByKey}, func(_ context.Context, h *Hold) error {
 			time.Sleep(300 * time.Millisecond) // so that few are read at a time
@@ -74,36 +80,47 @@ func TestWhatOthersGaveBackIsNoProof(t *testing.T) {
 		s.Resume()
 		r.pass(20 * time.Second)
 		require.Equal(r, []string{"a1", "a1", "a2"}, ran.all())
+		require.EqualValues(r, others+1, redelivered.Load())
 	})
 }
 
-// A Receive that was cut short is no proof that nothing is due.
+// A Receive that was cut short is no proof that nothing is due, with what it brings or
+// with nothing.
 func TestWhatIsCutShortIsNoProof(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		var ran record
-		s := r.sub(Config{Order: ByKey}, func(_ context.Context, h *Hold) error {
-			if ran.add(h.Delivery().ID) == 1 {
-				return errors.New("no")
-			}
-			return nil
+	for _, brings := range []int64{0, 1} {
+		t.Run(fmt.Sprint(brings), func(t *testing.T) {
+			inBubble(t, Options{}, func(r *rig) {
+				var ran record
+				s := r.sub(Config{Order: ByKey}, func(_ context.Context, h *Hold) error {
+					if h.Delivery().Key == "b" {
+						return Snooze(time.Millisecond)
+					}
+					if ran.add(h.Delivery().ID) == 1 {
+						return RetryAfter(errors.New("no"), 500*time.Millisecond)
+					}
+					return nil
+				})
+				r.publishKeyed("a", "a1", "a2")
+				r.publishKeyed("b", "b1")
+				r.pass(100 * time.Millisecond)
+				s.Pause()
+				r.pass(10 * time.Second)
+				r.wire.curt.Store(1 + brings)
+				s.Resume()
+				r.pass(100 * time.Millisecond)
+				s.Pause()
+				r.pass(100 * time.Millisecond)
+				r.wire.curt.Store(0)
+				s.Resume()
+				r.pass(10 * time.Second)
+				require.Equal(r, []string{"a1", "a1", "a2"}, ran.all())
+			})
 		})
-		r.publishKeyed("a", "a1", "a2")
-		r.pass(100 * time.Millisecond)
-		s.Pause()
-		r.pass(10 * time.Second)
-		r.wire.mute.Store(true)
-		s.Resume()
-		r.pass(100 * time.Millisecond)
-		s.Pause()
-		r.pass(100 * time.Millisecond)
-		r.wire.mute.Store(false)
-		s.Resume()
-		r.pass(10 * time.Second)
-		require.Equal(r, []string{"a1", "a1", "a2"}, ran.all())
-	})
+	}
 }
 
-// What waits for an event goes on when that has come back, also where it does not run.
+// What waits for an event goes on when that has come back, also where it does not run,
+// and nothing else does.
 func TestWhatComesBackAndDoesNotRunHoldsUpNobody(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -137,4 +154,29 @@ func TestWhatComesBackAndDoesNotRunHoldsUpNobody(t *testing.T) {
 			})
 		})
 	}
+}
+
+// So it does where the event had come back while it still ran.
+func TestWhatComesBackUnreadableWhileItRuns(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		const lease = 30 * time.Second
+		var ran record
+		r.sub(Config{Lease: lease, Order: ByKey, Concurrency: 2}, func(ctx context.Context, h *Hold) error {
+			if ran.add(h.Delivery().ID) == 1 {
+				<-ctx.Done() // its lease is lost
+				return ctx.Err()
+			}
+			return nil
+		})
+		r.publishKeyed("a", "a1")
+		r.pass(time.Second)
+		r.wire.deaf.Store(true)
+		r.wire.garbled.Store(true)
+		r.pass(lease)
+		r.wire.garbled.Store(false)
+		r.wire.deaf.Store(false)
+		r.publishKeyed("a", "a2")
+		r.pass(100 * time.Millisecond)
+		require.Equal(r, []string{"a1", "a2"}, ran.all())
+	})
 }

@@ -169,7 +169,7 @@ type wire struct {
 	sorts    bool         // what is overdue goes by position
 	deaf     atomic.Bool  // Extend says that it did, and does nothing
 	amnesia  atomic.Bool  // every attempt is the first
-	mute     atomic.Bool  // Receive brings nothing, when it is ended
+	curt     atomic.Int64 // Receive brings less than so many, when it is ended; 0: as ever
 	garbled  atomic.Bool  // what comes cannot be read
 	empty    atomic.Bool  // Receive brings nothing, at once
 	kept     atomic.Int64 // deliveries that were lent and not cleared
@@ -283,9 +283,9 @@ func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, er
 	if err := s.w.cross("receive", n); err != nil || s.w.empty.Load() {
 		return nil, err
 	}
-	if s.w.mute.Load() {
+	if curt := s.w.curt.Load(); curt > 0 {
 		<-ctx.Done()
-		return nil, nil
+		n, ctx = int(curt)-1, context.WithoutCancel(ctx)
 	}
 	ds, err := s.due(ctx, n)
 	s.lent = append(s.lent[:0], ds...)

@@ -77,12 +77,9 @@ func (l *Lanes[T]) Crowded(key, position string, limit int) (due time.Time, crow
 
 // Away notes that an item was sent away until due: nothing behind it runs before
 // it has come back, or is given up. What is only leaving is not given up before
-// [Lanes.Left]. If another with its position waits, it has come back already.
-func (l *Lanes[T]) Away(key, position string, item T, due time.Time, leaving bool) {
+// [Lanes.Left].
+func (l *Lanes[T]) Away(key, position string, due time.Time, leaving bool) {
 	n := l.lane(key)
-	if slices.ContainsFunc(n.queue, func(q queued[T]) bool { return q.position == position && q.item != item }) {
-		return
-	}
 	i, ok := slices.BinarySearchFunc(n.away, position, absent.compare)
 	if ok {
 		if leaving || !n.away[i].leaving { // another with its position leaves, and says so
@@ -161,10 +158,10 @@ func (l *Lanes[T]) GiveUp(before time.Time, below string) (run []T) {
 	})
 }
 
-// Returned notes that what was away has come back without entering, as its key may not
-// be known. It returns what is to run now.
-func (l *Lanes[T]) Returned(position string) (run []T) {
-	return l.dropAway(func(a absent) bool { return a.position == position })
+// Returned notes that those at some positions have come back without entering: their
+// keys need not be known. It returns what is to run now.
+func (l *Lanes[T]) Returned(positions map[string]bool) (run []T) {
+	return l.dropAway(func(a absent) bool { return positions[a.position] })
 }
 
 // Forget stops waiting for all that is away: it will not come back. It returns

@@ -39,7 +39,7 @@ func TestNothingPassesWhatIsAway(t *testing.T) {
 	var l lanes.Lanes[string]
 	runs(t, "1")(l.Enter("a", "1", "1"))
 	waits(t)(l.Enter("a", "2", "2"))
-	l.Away("a", "1", "1", noon, false)
+	l.Away("a", "1", noon, false)
 	waits(t)(l.Leave("a"))
 	waits(t)(l.Enter("a", "3", "3"))
 	require.Equal(t, 1, l.AwayCount())
@@ -49,22 +49,23 @@ func TestNothingPassesWhatIsAway(t *testing.T) {
 	runs(t, "3")(l.Leave("a"))
 }
 
-func TestWhatHasComeAgainIsNotAway(t *testing.T) {
+func TestReturned(t *testing.T) {
 	var l lanes.Lanes[string]
-	runs(t, "old")(l.Enter("a", "1", "old"))
-	waits(t)(l.Enter("a", "1", "new"))
-	waits(t)(l.Enter("a", "2", "2"))
-	l.Away("a", "1", "old", noon, false)
-	require.Zero(t, l.AwayCount())
-	runs(t, "new")(l.Leave("a"))
-	l.Away("a", "2", "2", noon, false)
-	require.Equal(t, 1, l.AwayCount(), "what waits does not stand for itself")
+	for _, key := range []string{"a", "b", "c"} {
+		runs(t, key+"1")(l.Enter(key, key+"1", key+"1"))
+		l.Away(key, key+"1", noon, false)
+		waits(t)(l.Leave(key))
+		waits(t)(l.Enter(key, key+"2", key+"2"))
+	}
+	require.Empty(t, l.Returned(map[string]bool{"a2": true}))
+	require.ElementsMatch(t, []string{"a2", "c2"}, l.Returned(map[string]bool{"a1": true, "c1": true}))
+	require.Equal(t, 1, l.AwayCount())
 }
 
 func TestWhatIsBeforeTheAbsentRuns(t *testing.T) {
 	var l lanes.Lanes[string]
 	runs(t, "5")(l.Enter("a", "5", "5"))
-	l.Away("a", "5", "5", noon, false)
+	l.Away("a", "5", noon, false)
 	waits(t)(l.Leave("a"))
 	runs(t, "3")(l.Enter("a", "3", "3"))
 	waits(t)(l.Leave("a"))
@@ -75,7 +76,7 @@ func TestAwaited(t *testing.T) {
 	var l lanes.Lanes[string]
 	require.Zero(t, l.Awaited("a", "1"))
 	runs(t, "1")(l.Enter("a", "1", "1"))
-	l.Away("a", "1", "1", noon, false)
+	l.Away("a", "1", noon, false)
 	require.Equal(t, noon, l.Awaited("a", "1"))
 	require.Zero(t, l.Awaited("a", "2"))
 	require.Zero(t, l.Awaited("b", "1"))
@@ -84,7 +85,7 @@ func TestAwaited(t *testing.T) {
 func TestGiveUpBelow(t *testing.T) {
 	var l lanes.Lanes[string]
 	runs(t, "5")(l.Enter("a", "5", "5"))
-	l.Away("a", "5", "5", noon, false)
+	l.Away("a", "5", noon, false)
 	waits(t)(l.Leave("a"))
 	waits(t)(l.Enter("a", "6", "6"))
 	require.Empty(t, l.GiveUp(noon, "5"))
@@ -96,7 +97,7 @@ func TestCrowded(t *testing.T) {
 	runs(t, "1")(l.Enter("a", "1", "1"))
 	_, crowded := l.Crowded("a", "2", 0)
 	require.False(t, crowded, "nothing is away")
-	l.Away("a", "1", "1", noon, false)
+	l.Away("a", "1", noon, false)
 	waits(t)(l.Leave("a"))
 	waits(t)(l.Enter("a", "2", "2"))
 	_, crowded = l.Crowded("a", "3", 2)
@@ -111,7 +112,7 @@ func TestCrowded(t *testing.T) {
 func TestGiveUpLetsTheOthersRun(t *testing.T) {
 	var l lanes.Lanes[string]
 	runs(t, "1")(l.Enter("a", "1", "1"))
-	l.Away("a", "1", "1", noon, false)
+	l.Away("a", "1", noon, false)
 	waits(t)(l.Leave("a"))
 	waits(t)(l.Enter("a", "2", "2"))
 	require.Empty(t, l.GiveUp(noon.Add(-time.Nanosecond), ""))
@@ -154,7 +155,7 @@ func TestAnyLifeKeepsOrder(t *testing.T) {
 				i := running[0]
 				running = nil
 				if r.IntN(3) == 0 {
-					l.Away("k", position(i), i, noon, false)
+					l.Away("k", position(i), noon, false)
 					away = append(away, i)
 				} else {
 					done[i] = true
@@ -193,7 +194,7 @@ func waits(t *testing.T) func(string, bool) {
 func TestLeavingIsNotGivenUp(t *testing.T) {
 	var l lanes.Lanes[string]
 	_, _ = l.Enter("k", "1", "one")
-	l.Away("k", "1", "1", noon, true)
+	l.Away("k", "1", noon, true)
 	_, ok := l.Leave("k")
 	require.False(t, ok)
 	_, ok = l.Enter("k", "2", "two")
@@ -210,8 +211,8 @@ func TestLeavingIsNotGivenUp(t *testing.T) {
 // Forget gives up everything.
 func TestForget(t *testing.T) {
 	var l lanes.Lanes[string]
-	l.Away("k", "1", "1", noon, true)
-	l.Away("k", "2", "2", noon, false)
+	l.Away("k", "1", noon, true)
+	l.Away("k", "2", noon, false)
 	_, _ = l.Enter("k", "3", "three")
 	require.Equal(t, []string{"three"}, l.Forget())
 	require.Zero(t, l.AwayCount())
