@@ -83,8 +83,8 @@ type Options struct {
 type Bus struct {
 	engine  *engine.Engine
 	options Options
-	publish Publisher
-	invalid error // of the options
+	publish Publisher // what the middleware makes of store; nil without any
+	invalid error     // of the options
 }
 
 var (
@@ -105,7 +105,9 @@ func New(b backend.Backend, o Options) *Bus {
 		MaxPendingBytes: o.MaxPendingBytes,
 		RejectWhenFull:  o.RejectWhenFull,
 	})
-	bus.publish = PublisherFunc(bus.store)
+	if len(o.PublishMiddleware) > 0 {
+		bus.publish = PublisherFunc(bus.store)
+	}
 	for i := len(o.PublishMiddleware) - 1; i >= 0; i-- {
 		bus.publish = o.PublishMiddleware[i](bus.publish)
 	}

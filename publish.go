@@ -41,7 +41,10 @@ type PublishMiddleware func(Publisher) Publisher
 // Publish fills ID, Source and Time where they are empty, and Position. It does
 // not keep the events. One *Event must not be published by two calls at once.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error {
-	return b.publish.Publish(ctx, topic, events...)
+	if b.publish == nil {
+		return b.store(ctx, topic, events...)
+	}
+	return b.publish.Publish(ctx, topic, slices.Clone(events)...) // the caller's list may be on its stack
 }
 
 // store is Publish behind the middleware.
