@@ -91,7 +91,7 @@ func (d *desk) put(r *read, asked time.Time, drained bool) (rest sorting) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	again := d.again(r)
-	rest.overtaken = d.overtaken(again)
+	rest.overtaken = d.overtaken(r, again)
 	r.index = len(d.reads)
 	d.reads = append(d.reads, r)
 	d.held += len(r.holds)

@@ -73,10 +73,18 @@ func (d *desk) again(r *read) (positions map[string]bool) {
 }
 
 // overtaken loses the older holds of what comes again: their leases must have passed.
-// One that runs keeps its place in its lane until it ends.
-func (d *desk) overtaken(again map[string]bool) (losses []loss) {
+// One that runs keeps its place in its lane until it ends. A Receive that took longer
+// than a lease may itself bring a message more than once.
+func (d *desk) overtaken(r *read, again map[string]bool) (losses []loss) {
 	if len(again) == 0 {
 		return nil
+	}
+	later := map[string]bool{}
+	for i := len(r.holds) - 1; i >= 0; i-- {
+		if h := &r.holds[i]; again[h.delivery.Position] {
+			h.cameAgain = later[h.delivery.Position]
+			later[h.delivery.Position] = true
+		}
 	}
 	for _, old := range d.all() {
 		if again[old.delivery.Position] {
@@ -104,7 +112,7 @@ func (d *desk) awaitReturn(h *Hold, due time.Time) {
 // its lease ends.
 func (d *desk) left(h *Hold, err error) {
 	key, keyed := d.sub.laneOf(h)
-	if !keyed {
+	if !keyed || h.cameAgain { // the other speaks for itself
 		return
 	}
 	due := time.Now()

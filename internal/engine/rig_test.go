@@ -171,6 +171,8 @@ type wire struct {
 	amnesia  atomic.Bool  // every attempt is the first
 	curt     atomic.Int64 // Receive brings less than so many, when it is ended; 0: as ever
 	garbled  atomic.Bool  // what comes cannot be read
+	late     atomic.Int64 // so much later Delay answers than it is done
+	twice    atomic.Int64 // the next Receive that brings something goes on after so long
 	empty    atomic.Bool  // Receive brings nothing, at once
 	kept     atomic.Int64 // deliveries that were lent and not cleared
 }
@@ -288,6 +290,13 @@ func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, er
 		n, ctx = int(curt)-1, context.WithoutCancel(ctx)
 	}
 	ds, err := s.due(ctx, n)
+	if wait := time.Duration(s.w.twice.Load()); wait > 0 && len(ds) > 0 {
+		s.w.twice.Store(0)
+		ds = slices.Clone(ds)
+		time.Sleep(wait)
+		more, _ := s.due(ctx, n-len(ds))
+		ds = append(ds, more...)
+	}
 	s.lent = append(s.lent[:0], ds...)
 	if s.w.amnesia.Load() {
 		for i := range s.lent {
@@ -346,6 +355,7 @@ func (s *wireSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 	for i := range ds {
 		ds[i].Refund = ds[i].Refund && !s.w.noRefund
 	}
+	defer func() { time.Sleep(time.Duration(s.w.late.Load())) }()
 	return v.Delay(ctx, ds)
 }
 

@@ -69,11 +69,11 @@ func (d *desk) sendAway(h *Hold, due time.Time) bool {
 // rest keeps the delivery of h here until due, and its place in its lane, as a
 // Hold of its own: the run of h ends with h, with its context, its timeout, who
 // waits for its settlement, and a handler that has not returned yet. It refuses
-// if the desk is closed.
+// if the desk is closed, or another receipt of it is here.
 func (d *desk) rest(h *Hold, due time.Time, counts bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || h.stage == released {
+	if d.closed || h.stage == released || h.cameAgain {
 		return false
 	}
 	r := d.sub.newRead(h.read.attachment, 1)
