@@ -87,7 +87,7 @@ func (s *Subscription) acquire(ctx context.Context, n int) (int, error) {
 	for {
 		due, yielded := s.desk.yield(time.Now())
 		for _, b := range yielded {
-			s.delays.Add(b)
+			s.sendBack(b)
 		}
 		if due.IsZero() {
 			return s.Limiter.Acquire(ctx, n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -54,6 +55,42 @@ func TestFullHouseBehindWhatDoesNotComeBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Without Delayer what waits behind an event that another member has is left to its
+// lease, to make room. That is no attempt.
+func TestFullHouseWithoutDelayer(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		const lease = 30 * time.Second
+		r.wire.noDelay = true
+		var ran record
+		s := r.sub(Config{Lease: lease, MaxInFlight: 2, Order: ByKey}, func(ctx context.Context, h *Hold) error {
+			ran.add(h.Delivery().ID + "/" + strconv.Itoa(h.Attempt()))
+			if h.Delivery().ID == "1" {
+				<-ctx.Done() // its lease is lost
+				return ctx.Err()
+			}
+			return nil
+		})
+		r.publishKeyed("k", "0")
+		r.pass(time.Second)
+		r.publishKeyed("k", "1")
+		r.wire.fail("extend", errDown)
+		r.pass(lease - 100*time.Millisecond)
+		r.publishKeyed("k", "2")
+		r.pass(10 * time.Millisecond)
+		s.Pause()
+		other, err := r.wire.Backend.Attach(r.Context(), backend.Config{Topic: "t", Group: "g", Lease: time.Hour})
+		require.NoError(r, err)
+		ds, err := other.Receive(r.Context(), 1)
+		require.NoError(r, err)
+		require.Equal(r, "1", ds[0].ID)
+		r.wire.fail("extend", nil)
+		r.publishKeyed("k", "3", "4", "5")
+		s.Resume()
+		r.pass(10 * time.Minute)
+		require.Equal(r, []string{"0/1", "1/1", "2/1", "3/1", "4/1", "5/1"}, ran.all())
+	})
 }
 
 // One event that comes again and again fills each Receive of a group that asks for

@@ -117,7 +117,7 @@ func (d *desk) yield(now time.Time) (again time.Time, yielded []sentBack) {
 	back := now.Add(d.yieldFor)
 	var behind []*Hold
 	for _, h := range d.all() {
-		if h.stage == unstarted && h.lane == queued && h.read.attachment.delayer != nil {
+		if h.stage == unstarted && h.lane == queued {
 			behind = append(behind, h)
 		}
 	}

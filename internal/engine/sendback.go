@@ -40,10 +40,13 @@ func (s *Subscription) retry(h *Hold, v verdict, err error) {
 	}
 }
 
-// sendBack gives h back at once.
+// sendBack gives back what is not to run here: without Delayer when its lease has passed.
 func (s *Subscription) sendBack(b sentBack) {
 	if b.hold.read.attachment.delayer == nil {
-		s.desk.release([]*Hold{b.hold}, ErrShutdown)
+		if b.refund {
+			s.attempts.spare(&b.hold.delivery)
+		}
+		s.desk.release([]*Hold{b.hold}, ErrShutdown) // as it is told to who waits for it, if that is why
 		return
 	}
 	s.desk.mu.Lock()
