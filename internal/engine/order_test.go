@@ -76,3 +76,28 @@ func TestNextOfAKeyRunsBeforeTheAck(t *testing.T) {
 		require.Equal(r, ran[0], ran[1])
 	})
 }
+
+// An Extend that takes effect after its events were found to be lost lets them come
+// again that much later: what is behind waits for them.
+func TestOrderSurvivesALateExtend(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var ran record
+		r.sub(Config{Lease: 6 * time.Second, Order: ByKey}, func(ctx context.Context, h *Hold) error {
+			if ran.add(h.Delivery().ID) == 1 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		r.wire.fail("extend", errDown)
+		r.pass(1500 * time.Millisecond)
+		r.publishKeyed("k", "1", "2") // until 7.5 with the backend, to 6.5 for certain
+		r.pass(4400 * time.Millisecond)
+		r.wire.fail("extend", nil)
+		r.wire.delay("extend", 700*time.Millisecond) // from 6 to 6.7
+		r.pass(time.Second)
+		r.publishKeyed("k", "3")
+		r.pass(time.Minute)
+		require.Equal(r, []string{"1", "1", "2", "3"}, ran.all())
+	})
+}

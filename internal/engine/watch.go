@@ -255,8 +255,14 @@ func (d *desk) confirming(h *Hold) bool {
 	return h.confirming()
 }
 
+// renew notes that the lease of h runs to then. If that was found to be over meanwhile, h
+// comes again so much later.
 func (d *desk) renew(h *Hold, until time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	h.until = max(h.until, d.sub.moment(until))
+	key, keyed := d.sub.laneOf(h)
+	if h.lost && keyed && !h.cameAgain && !d.lanes.Awaited(key, h.delivery.Position).IsZero() {
+		d.lanes.Away(key, h.delivery.Position, d.leaseEnd(h), false)
+	}
 }
