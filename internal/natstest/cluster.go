@@ -34,19 +34,25 @@ func StartCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// agree returns when the servers share a stream: those of a cluster that was made
-// just now may take seconds until they do, although each of them answers.
+// steady is for how long a cluster has to store things before it is taken to be made.
+const steady = time.Second
+
+// agree returns when the servers have shared streams for a while: those of a cluster
+// that was made just now may take seconds until they do, although each of them answers,
+// and a server that connects to another once more is not counted on again until it has
+// been heard of.
 func (c *Cluster) agree(t testing.TB) {
 	t.Helper()
-	for deadline := time.Now().Add(startLimit); ; {
-		err := c.share(t)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
+	var since time.Time
+	for deadline := time.Now().Add(startLimit); since.IsZero() || time.Since(since) < steady; <-time.After(steady / 5) {
+		switch err := c.share(t); {
+		case err == nil && since.IsZero():
+			since = time.Now()
+		case err != nil && time.Now().After(deadline):
 			t.Fatalf("natstest: the cluster stores nothing: %v", err)
+		case err != nil:
+			since = time.Time{}
 		}
-		<-time.After(10 * time.Millisecond)
 	}
 }
 
