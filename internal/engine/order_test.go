@@ -101,3 +101,32 @@ func TestOrderSurvivesALateExtend(t *testing.T) {
 		require.Equal(r, []string{"1", "1", "2", "3"}, ran.all())
 	})
 }
+
+// The answer to an Extend says nothing of what came again meanwhile, and was sent away
+// for longer.
+func TestLateAnswerOfExtend(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var ran record
+		r.sub(Config{Lease: 6 * time.Second, Order: ByKey, Concurrency: 2}, func(ctx context.Context, h *Hold) error {
+			switch ran.add(h.Delivery().ID) {
+			case 1:
+				<-ctx.Done()
+				return ctx.Err()
+			case 2:
+				return RetryAfter(errors.New("no"), time.Minute)
+			}
+			return nil
+		})
+		r.wire.fail("extend", errDown)
+		r.publishKeyed("k", "1")
+		r.pass(5400 * time.Millisecond)
+		r.wire.fail("extend", nil)
+		r.wire.deaf.Store(true)
+		r.wire.delay("extend", 700*time.Millisecond) // from 5.5 to 6.2
+		r.pass(time.Second)
+		r.wire.deaf.Store(false)
+		r.publishKeyed("k", "2")
+		r.pass(2 * time.Minute)
+		require.Equal(r, []string{"1", "1", "1", "2"}, ran.all())
+	})
+}

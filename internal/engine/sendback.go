@@ -46,7 +46,7 @@ func (s *Subscription) sendBack(b sentBack) {
 		if b.refund {
 			s.attempts.spare(&b.hold.delivery)
 		}
-		s.desk.release([]*Hold{b.hold}, ErrShutdown) // as it is told to who waits for it, if that is why
+		s.desk.release([]*Hold{b.hold}, ErrShutdown) // nobody waits for what is not given back for that
 		return
 	}
 	s.desk.mu.Lock()

@@ -256,13 +256,16 @@ func (d *desk) confirming(h *Hold) bool {
 }
 
 // renew notes that the lease of h runs to then. If that was found to be over meanwhile, h
-// comes again so much later.
+// does not come again before: what awaits it, or a later receipt of it, awaits it so long.
 func (d *desk) renew(h *Hold, until time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	h.until = max(h.until, d.sub.moment(until))
 	key, keyed := d.sub.laneOf(h)
-	if h.lost && keyed && !h.cameAgain && !d.lanes.Awaited(key, h.delivery.Position).IsZero() {
+	if !h.lost || !keyed {
+		return
+	}
+	if due := d.lanes.Awaited(key, h.delivery.Position); !due.IsZero() && due.Before(d.leaseEnd(h)) {
 		d.lanes.Away(key, h.delivery.Position, d.leaseEnd(h), false)
 	}
 }
