@@ -58,12 +58,13 @@ type Backend interface {
 // before it looks at anything else. Nothing to settle is no error. The slices
 // that a call is given are lent until it returns.
 type Source interface {
-	// Receive waits until something is due and returns at most max deliveries,
-	// those due first in front. Of those that were due together when it began
-	// the lower Position goes first, and what comes back goes before what is
-	// new, at most [Limits].Late late. It may return none. Fewer than max, before ctx
-	// is done, say that nothing else that comes back was due, [Limits].Late apart: the
-	// bus lets go on what waits for it, as it must be with another member.
+	// Receive waits until something is due and returns at most max deliveries. It
+	// hands out the lowest positions of all that is due, in that order. So nothing
+	// new is handed out while a message that came back is due. It may return none.
+	//
+	// A message that came back after a Delay is handed out at most half a second
+	// after it is due, if a member waits in Receive. A message whose holder lost its
+	// lease may be handed out later, and out of order.
 	//
 	// ds counts even together with an error. When it returns nothing more is on
 	// its way: a source that has ordered something waits for it, or takes the
@@ -79,10 +80,14 @@ type Source interface {
 	// Position are set also where Err is.
 	Receive(ctx context.Context, max int) (ds []Delivery, err error)
 
-	// Ack removes deliveries from the group for good. Acknowledging twice, or
-	// after the lease has passed, is not an error and removes all the same. What a
-	// broker has forgotten to have handed out, and hands out again, is
-	// [ErrLeaseLost]. An error may be a [BatchError].
+	// Ack removes deliveries from the group for good. Acknowledging twice, or after
+	// the lease has passed, is not an error and removes the message all the same. If
+	// the broker forgot that it handed a message out, and will hand it out again, the
+	// item's error matches [ErrLeaseLost]. An error may be a [BatchError].
+	//
+	// With [Config].ConfirmAcks, where [Limits].FencedAcks is stated, Ack is fenced as
+	// [Delayer].Delay is: nil means that this member held the message and has removed
+	// it. A second Ack of the same delivery is then ErrLeaseLost.
 	//
 	// What ds points to is lent until Ack returns, and only to be read: a call of
 	// Extend may have the same at that moment.

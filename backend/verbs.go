@@ -131,6 +131,15 @@ type Limits struct {
 	// acknowledgement is sent, not when the broker has confirmed it.
 	LooseAcks bool
 
+	// FencedAcks: with Config.ConfirmAcks, Ack tells a member that it is no longer
+	// the holder.
+	FencedAcks bool
+
+	// Publishers is how many calls of Publish the bus keeps under way at once; more
+	// would not be faster. 0: 4. Less than 0: any number, as Publish waits for nothing
+	// and concurrent calls have no round trips to share.
+	Publishers int
+
 	// Prompt: Publish returns within 100 ms after its context is done, whatever
 	// the broker does. The bus then publishes in its caller's goroutine where
 	// nobody else does.
