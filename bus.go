@@ -12,6 +12,9 @@ package eventbus
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -84,7 +87,9 @@ type Bus struct {
 	engine  *engine.Engine
 	options Options
 	publish Publisher // what the middleware makes of store; nil without any
-	invalid error     // of the options
+	invalid error     // what New was given
+	down    chan struct{}
+	ended   func() // closes down, once
 }
 
 var (
@@ -92,11 +97,15 @@ var (
 	_ Subscriber = (*Bus)(nil)
 )
 
-// New returns a bus that owns b: Shutdown closes it. If o is contradictory, each
-// call of the bus returns the *FieldError that says so.
+// New returns a bus that owns b: Shutdown closes it. If b is nil, or o is
+// contradictory, each call of the bus returns the *FieldError that says so.
 func New(b backend.Backend, o Options) *Bus {
-	bus := &Bus{options: o.Effective()}
+	bus := &Bus{options: o.Effective(), down: make(chan struct{})}
+	bus.ended = sync.OnceFunc(func() { close(bus.down) })
 	bus.invalid = bus.options.check(backend.LimitsOf(b))
+	if b == nil {
+		bus.invalid = &FieldError{Field: "backend", Reason: "is nil"}
+	}
 	o = bus.options
 	bus.engine = engine.New(b, engine.Options{
 		Observer:        o.Observer,
@@ -105,13 +114,30 @@ func New(b backend.Backend, o Options) *Bus {
 		MaxPendingBytes: o.MaxPendingBytes,
 		RejectWhenFull:  o.RejectWhenFull,
 	})
-	if len(o.PublishMiddleware) > 0 {
-		bus.publish = PublisherFunc(bus.store)
-	}
-	for i := len(o.PublishMiddleware) - 1; i >= 0; i-- {
-		bus.publish = o.PublishMiddleware[i](bus.publish)
+	if bus.invalid == nil && len(o.PublishMiddleware) > 0 {
+		bus.publish, bus.invalid = o.wrapPublisher(PublisherFunc(bus.store))
 	}
 	return bus
+}
+
+// wrapPublisher returns what the middleware makes of p.
+func (o Options) wrapPublisher(p Publisher) (Publisher, error) {
+	for i, m := range slices.Backward(o.PublishMiddleware) {
+		if p = m(p); p == nil {
+			return nil, &FieldError{Field: fmt.Sprintf("Options.PublishMiddleware[%d]", i), Reason: "has returned nil"}
+		}
+	}
+	return p, nil
+}
+
+// wrap returns what the middleware makes of h.
+func (o Options) wrap(h Handler) (Handler, error) {
+	for i, m := range slices.Backward(o.Middleware) {
+		if h = m(h); h == nil {
+			return nil, &FieldError{Field: fmt.Sprintf("Options.Middleware[%d]", i), Reason: "has returned nil"}
+		}
+	}
+	return h, nil
 }
 
 // Effective returns o as New takes it: zero fields have their default.
@@ -140,6 +166,16 @@ func (o Options) check(l backend.Limits) error {
 	case len(o.Service) > maxText:
 		return &FieldError{Field: "Options.Service", Reason: "is longer than 512 bytes", Err: ErrTooLarge}
 	}
+	for i, m := range o.Middleware {
+		if m == nil {
+			return &FieldError{Field: fmt.Sprintf("Options.Middleware[%d]", i), Reason: "is nil"}
+		}
+	}
+	for i, m := range o.PublishMiddleware {
+		if m == nil {
+			return &FieldError{Field: fmt.Sprintf("Options.PublishMiddleware[%d]", i), Reason: "is nil"}
+		}
+	}
 	return checkText("Options.Service", o.Service)
 }
 
@@ -152,12 +188,16 @@ func setDefault[T comparable](v *T, value T) {
 }
 
 // Run returns when ctx ends, or a subscription fails for good, after a Shutdown
-// within Options.DrainTimeout. The end of ctx is not an error.
+// within Options.DrainTimeout. It also returns after a Shutdown by another
+// goroutine, with the error of that. The end of ctx is not an error.
 func (b *Bus) Run(ctx context.Context) error {
-	var failed error
-	select {
-	case <-ctx.Done():
-	case failed = <-b.engine.Failed():
+	failed := b.invalid
+	if failed == nil {
+		select {
+		case <-ctx.Done():
+		case failed = <-b.engine.Failed():
+		case <-b.down:
+		}
 	}
 	drain, cancel := context.WithoutCancel(ctx), context.CancelFunc(func() {})
 	if b.options.DrainTimeout > 0 {
@@ -170,9 +210,13 @@ func (b *Bus) Run(ctx context.Context) error {
 // Shutdown ends every subscription, then publishing, then the backend: it takes
 // nothing new, gives back what has not started, waits for handlers, which may
 // publish to the last, and settles. When ctx ends it cancels the handlers with
-// cause ErrShutdown, waits a second more, and returns a *DrainError that says
+// cause ErrShutdown, waits half a second more, and returns a *DrainError that says
 // what was left behind. It is idempotent; later calls wait for the first.
 func (b *Bus) Shutdown(ctx context.Context) error {
+	defer b.ended()
+	if b.Backend() == nil {
+		return b.invalid
+	}
 	return drainError(b.engine.Shutdown(ctx))
 }
 

@@ -132,7 +132,7 @@ type Abandoned struct {
 func (e *DrainError) Error() string {
 	parts := make([]string, 0, len(e.Abandoned)+1)
 	for _, a := range e.Abandoned {
-		parts = append(parts, fmt.Sprintf("%s/%s: %d handlers still running, %d events unsettled",
+		parts = append(parts, fmt.Sprintf("%s/%s: handlers still running: %d, events unsettled: %d",
 			a.Topic, a.Group, a.Handlers, a.Unsettled))
 	}
 	if e.Err != nil {

@@ -19,13 +19,6 @@ type Handler func(ctx context.Context, d *Delivery) error
 // A Middleware wraps a [Handler].
 type Middleware func(Handler) Handler
 
-func chain(h Handler, middleware []Middleware) Handler {
-	for i := len(middleware) - 1; i >= 0; i-- {
-		h = middleware[i](h)
-	}
-	return h
-}
-
 // delivery makes the Delivery of a Hold.
 func delivery(h *engine.Hold) *Delivery {
 	m := h.Delivery()

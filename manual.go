@@ -43,12 +43,9 @@ func (b *Bus) SubscribeManual(ctx context.Context, topic string, o SubscribeOpti
 	if o.Ack != AckOnSuccess {
 		return nil, &FieldError{Field: "SubscribeOptions.Ack", Reason: "is set, but SubscribeManual leaves settling to the program"}
 	}
-	wrapped := chain(func(ctx context.Context, d *Delivery) error {
+	return b.subscribe(ctx, topic, o, engine.Manual, func(ctx context.Context, d *Delivery) error {
 		m, _ := ctx.Value(manualKey{}).(*engine.Hold)
 		return h(ctx, &ManualDelivery{Delivery: d, hold: m})
-	}, b.options.Middleware)
-	return b.subscribe(ctx, topic, o, engine.Manual, func(ctx context.Context, hold *engine.Hold) error {
-		return wrapped(context.WithValue(ctx, manualKey{}, hold), delivery(hold))
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -32,7 +33,7 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 	}
 	bus := New(b, o)
 	if bus.invalid != nil {
-		return nil, errors.Join(bus.invalid, b.Close())
+		return nil, errors.Join(bus.invalid, bus.Shutdown(ctx))
 	}
 	return bus, nil
 }
@@ -59,6 +60,9 @@ var knownDrivers = map[string]string{
 }
 
 func driverFor(scheme string, drivers []backend.Driver) (backend.Driver, error) {
+	if i := slices.Index(drivers, nil); i >= 0 {
+		return nil, &FieldError{Field: fmt.Sprintf("drivers[%d]", i), Reason: "is nil"}
+	}
 	var known []string
 	for _, d := range drivers {
 		for _, s := range d.Schemes() {

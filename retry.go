@@ -66,8 +66,12 @@ func (r Retry) after(attempt int) time.Duration {
 
 // BackOff returns a Retry.Delay that follows a policy of cenkalti/backoff: the
 // delay after attempt n is the n-th of a new policy. Where the policy says stop,
-// its last delay stays; MaxAttempts is what ends retrying.
+// its last delay stays; MaxAttempts is what ends retrying. It panics if policy is
+// nil.
 func BackOff(policy func() backoff.BackOff) func(attempt int) time.Duration {
+	if policy == nil {
+		panic("eventbus: BackOff needs a policy")
+	}
 	return func(attempt int) time.Duration {
 		p := policy()
 		last := time.Duration(0)

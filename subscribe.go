@@ -43,6 +43,21 @@ const (
 	OrderTotal
 )
 
+// OnFailure says what becomes of the later events of a key when one of them has
+// failed for good and goes to the dead-letter topic.
+type OnFailure uint8
+
+const (
+	// Skip lets later events of the key go on.
+	Skip OnFailure = iota
+
+	// FailAll sends the later events of the key that come to this member to the
+	// dead-letter topic too, in order and without a run, until the program calls
+	// [Subscription.ReleaseKey] or the subscription ends. Each is counted and told
+	// as dead-lettered, with the reason "key-failed".
+	FailAll
+)
+
 // Start says where a new group begins; a group that exists goes on where it is.
 type Start = backend.Start
 
@@ -89,6 +104,9 @@ type SubscribeOptions struct {
 
 	Retry Retry
 
+	// OnFailure is for events that have a key, or a total order. Default Skip.
+	OnFailure OnFailure
+
 	// DeadLetter is the topic for what fails for good. Default: the topic with
 	// ".dlq"; for a topic that ends so it must be given. See DiscardDeadLetters.
 	DeadLetter string
@@ -112,13 +130,11 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h
 	default:
 		return nil, &FieldError{Field: "SubscribeOptions.Ack", Reason: fmt.Sprintf("is %d, which is no AckMode", o.Ack)}
 	}
-	h = chain(h, b.options.Middleware)
-	return b.subscribe(ctx, topic, o, mode, func(ctx context.Context, hold *engine.Hold) error {
-		return h(ctx, delivery(hold))
-	})
+	return b.subscribe(ctx, topic, o, mode, h)
 }
 
-func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, mode engine.Mode, handle func(context.Context, *engine.Hold) error) (*Subscription, error) {
+// subscribe makes what the middleware makes of h a member of a group.
+func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, mode engine.Mode, h Handler) (*Subscription, error) {
 	if b.invalid != nil {
 		return nil, b.invalid
 	}
@@ -129,7 +145,15 @@ func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, m
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.engine.Subscribe(ctx, o.config(topic, mode, handle))
+	if h, err = b.options.wrap(h); err != nil {
+		return nil, err
+	}
+	s, err := b.engine.Subscribe(ctx, o.config(topic, mode, func(ctx context.Context, hold *engine.Hold) error {
+		if mode == engine.Manual {
+			ctx = context.WithValue(ctx, manualKey{}, hold)
+		}
+		return h(ctx, delivery(hold))
+	}))
 	if errors.Is(err, engine.ErrNeedsExtender) {
 		return nil, &FieldError{
 			Field: "SubscribeOptions.Timeout", Err: errors.ErrUnsupported,
@@ -193,6 +217,10 @@ func (o SubscribeOptions) check(topic string) error {
 	switch {
 	case o.Order > OrderTotal:
 		return bad("Order", fmt.Sprintf("is %d, which is no Order", o.Order))
+	case o.OnFailure > FailAll:
+		return bad("OnFailure", fmt.Sprintf("is %d, which is no OnFailure", o.OnFailure))
+	case o.OnFailure == FailAll && o.Order == Unordered:
+		return bad("OnFailure", "is FailAll, which needs an order")
 	case o.Start != StartEarliest && o.Start != StartLatest && !after:
 		return bad("Start", fmt.Sprintf("is %q, which is no Start", o.Start))
 	case o.Concurrency < 0:
@@ -217,8 +245,8 @@ func (o SubscribeOptions) config(topic string, mode engine.Mode, handle func(con
 		Topic: topic, Group: o.Group, Mode: mode, Start: o.Start,
 		Concurrency: o.Concurrency, MaxInFlight: o.MaxInFlight, Limiter: o.Limiter,
 		Lease: o.Lease, Timeout: max(o.Timeout, 0),
-		Policy: engine.Policy{MaxAttempts: max(o.Retry.MaxAttempts, 0), Backoff: o.Retry.after},
-		Handle: handle,
+		Policy:    engine.Policy{MaxAttempts: max(o.Retry.MaxAttempts, 0), Backoff: o.Retry.after},
+		OnFailure: engine.OnFailure(o.OnFailure), Handle: handle,
 	}
 	switch o.Order {
 	case OrderByKey:
@@ -252,6 +280,14 @@ func (s *Subscription) Pause() { s.s.Pause() }
 
 // Resume ends a Pause.
 func (s *Subscription) Resume() { s.s.Resume() }
+
+// FailedKeys lists the keys whose later events go to the dead-letter topic, sorted:
+// see FailAll. For OrderTotal the key is "".
+func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
+
+// ReleaseKey lets later events of key run again, and reports whether the key had
+// failed: see FailAll.
+func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
 
 // State returns what it is doing, and what is wrong if something is.
 func (s *Subscription) State() (observer.State, error) { return s.s.State() }

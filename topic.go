@@ -71,8 +71,11 @@ func (t Topic[T]) Publish(ctx context.Context, p Publisher, vs ...T) error {
 
 // Handler returns a handler that decodes. What cannot be decoded, or is of
 // another Type, is a [Permanent] failure: it goes to the dead-letter topic as it
-// is.
+// is. It returns nil for nil, which Subscribe refuses.
 func (t Topic[T]) Handler(h func(ctx context.Context, v T, d *Delivery) error) Handler {
+	if h == nil {
+		return nil
+	}
 	c := t.codec()
 	return func(ctx context.Context, d *Delivery) error {
 		if t.Type != "" && d.Type != t.Type {

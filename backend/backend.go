@@ -1,11 +1,12 @@
 // Package backend is the contract between the event bus and a broker: what a
 // driver must do, in words that package conformance turns into tests.
 //
-// A subscription is a queue ordered by when each message is due. Receive hands
-// out what is due and makes it due again one lease later, so what its holder
-// abandons comes back by itself. Ack removes a message. Delay and Extend move
-// the moment. Everything else (retries, dead letters, limits, order, timeouts,
-// draining) is policy; the bus does it, once, for every driver.
+// A group holds messages, each with a moment from which it is due. Receive hands
+// out the lowest positions that are due and makes them due again one lease later,
+// so a message that its holder abandons comes back by itself. Ack removes a
+// message. Delay and Extend move the moment. Everything else (retries, dead
+// letters, limits, order, timeouts, draining) is policy; the bus does it, once, for
+// every driver.
 //
 // A driver implements [Backend] and [Source], six methods. What more its broker
 // can do it says by implementing an optional verb ([Delayer], [Extender],

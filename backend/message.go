@@ -40,11 +40,6 @@ type Delivery struct {
 	// time included; 0 if the backend does not count.
 	Attempt int
 
-	// Again says that the message was handed out in this group before although
-	// Attempt is 1: who had it gave it back with a refund. Where Attempt is not 1 it
-	// need not be set.
-	Again bool
-
 	// Token is the driver's own. It is handed back untouched.
 	Token any
 

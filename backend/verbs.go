@@ -125,7 +125,6 @@ type Limits struct {
 	Delay      time.Duration // longest Delay; 0: any
 	OnceWindow time.Duration // how long Once remembers an ID; 0: Once is not offered
 	Refund     bool          // Delayed.Refund works; otherwise every receipt counts
-	Late       time.Duration // how long after it was due something may come; 0: half a second
 
 	// LooseAcks: without Config.ConfirmAcks, Ack returns when the
 	// acknowledgement is sent, not when the broker has confirmed it.
@@ -137,22 +136,9 @@ type Limits struct {
 
 	// Publishers is how many calls of Publish the bus keeps under way at once; more
 	// would not be faster. 0: 4. Less than 0: any number, as Publish waits for nothing
-	// and concurrent calls have no round trips to share.
+	// and concurrent calls have no round trips to share. Options.PublishTimeout of the
+	// bus does not bound such a Publish. So a wrapper whose Publish waits states 0.
 	Publishers int
-
-	// Prompt: Publish returns within 100 ms after its context is done, whatever
-	// the broker does. The bus then publishes in its caller's goroutine where
-	// nobody else does.
-	Prompt bool
-
-	// Immediate: Publish waits for nothing, so concurrent calls have no round
-	// trips to share. The bus then publishes in each caller's goroutine, several
-	// at once.
-	Immediate bool
-
-	// Self is the backend of whose Publish that is true: not of one that wraps or
-	// embeds it, and might wait. Without it neither is taken to be stated.
-	Self Backend
 }
 
 // LimitsOf returns the facts that b, or what it wraps, states.

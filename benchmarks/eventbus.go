@@ -80,13 +80,6 @@ type lent struct {
 // Unwrap returns what it wraps.
 func (l lent) Unwrap() backend.Backend { return l.Backend }
 
-// Limits are those of what it wraps, whose every call it passes on.
-func (l lent) Limits() backend.Limits {
-	limits := backend.LimitsOf(l.Backend)
-	limits.Self = l
-	return limits
-}
-
 // Close implements [backend.Backend].
 func (l lent) Close() error { return errors.Join(l.Backend.Close(), l.client.Close()) }
 

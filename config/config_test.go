@@ -56,6 +56,7 @@ bus:
       <<: *usual
       group: audit
       order: total
+      on_failure: fail-all
       concurrency: 1
       start: after 17-0
       ack: on-receive
@@ -80,6 +81,7 @@ func TestEveryOptionOfAFile(t *testing.T) {
 	audit := usual
 	audit.Group, audit.Order, audit.Concurrency, audit.Ack = "audit", eventbus.OrderTotal, 1, eventbus.AckOnReceive
 	audit.Start, audit.Retry = backend.StartAfter("17-0"), eventbus.Retry{MaxAttempts: -1}
+	audit.OnFailure = eventbus.FailAll
 	for name, want := range map[string]eventbus.SubscribeOptions{
 		"billing": usual, "audit": audit, "plain": {Group: "plain"}, // what is left out is left to the bus
 	} {
@@ -253,4 +255,11 @@ func TestOpenErrorsSayWhere(t *testing.T) {
 	}
 	_, _, err := config.Open(t.Context(), filepath.Join(t.TempDir(), "none.yaml"), nil)
 	require.ErrorContains(t, err, "none.yaml: no such file or directory")
+}
+
+func TestOpenRefusesNilDrivers(t *testing.T) {
+	c, err := config.Parse("f.yaml", []byte("bus: {url: 'mem:'}"), nil)
+	require.NoError(t, err)
+	_, err = c.Open(t.Context(), nil, inmemory.Driver{}, nil)
+	require.ErrorContains(t, err, "drivers[1] is nil")
 }

@@ -39,6 +39,7 @@ var (
 	_ leaf = (*size)(nil)
 	_ leaf = (*ack)(nil)
 	_ leaf = (*order)(nil)
+	_ leaf = (*onFailure)(nil)
 	_ leaf = (*start)(nil)
 	_ leaf = (*deadLetter)(nil)
 )

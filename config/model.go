@@ -50,6 +50,7 @@ type subscription struct {
 	Lease       duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a member that has gone silent before others get its events."`
 	Timeout     duration   `key:"timeout" default:"1m" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" doc:"Bounds one run of the handler."`
 	Retry       retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often a failing event is tried, and when."`
+	OnFailure   onFailure  `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"What becomes of later events of a key when one has failed for good: they go on, or they follow it to the dead-letter topic."`
 	DeadLetter  deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for what fails for good. If it is left out: the topic with .dlq. The word (discard) lets such events go."`
 }
 
@@ -114,6 +115,7 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 		Group:       string(s.Group),
 		Ack:         eventbus.AckMode(s.Ack),
 		Order:       eventbus.Order(s.Order),
+		OnFailure:   eventbus.OnFailure(s.OnFailure),
 		Start:       eventbus.Start(s.Start),
 		Concurrency: int(s.Concurrency),
 		MaxInFlight: int(s.MaxInFlight),

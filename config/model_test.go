@@ -124,7 +124,7 @@ func plainOptions(o eventbus.Options) eventbus.Options {
 var samples = map[string]string{
 	"service": "x", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_pending": "7", "max_pending_bytes": "7MB", "reject_when_full": "true",
 	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
-	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x",
+	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
 }
 
 // Each key sets the option it is said to set, and no other.

@@ -89,7 +89,9 @@ func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.
 	var found finding
 	tried := make([]backend.Driver, len(drivers))
 	for i, d := range drivers {
-		tried[i] = scout{Driver: d, found: &found}
+		if d != nil { // Open says which is
+			tried[i] = scout{Driver: d, found: &found}
+		}
 	}
 	_, err := eventbus.Open(ctx, c.bus.URL.reveal(), eventbus.Options{}, tried...)
 	chosen := found.driver

@@ -49,6 +49,9 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	} else {
 		parts = append(parts, "acknowledged on success", eachRun(o.Timeout), failing(o))
 	}
+	if o.OnFailure == eventbus.FailAll {
+		parts = append(parts, "later events of its key follow it there")
+	}
 	held := "at most " + thousands(o.MaxInFlight) + " events"
 	if o.MaxBytes > 0 {
 		held += " or " + byteCount(o.MaxBytes)

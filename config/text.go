@@ -142,6 +142,19 @@ func (*order) noun(f *field) string   { return strings.Join(f.words, ", ") }
 func (*order) schema(f *field) schema { return oneOf(f) }
 func (*order) form() form             { return words }
 
+// An onFailure is an eventbus.OnFailure.
+type onFailure eventbus.OnFailure
+
+func (o *onFailure) parse(s string, f *field) error {
+	i, err := choose(s, f)
+	*o = onFailure([]eventbus.OnFailure{eventbus.Skip, eventbus.FailAll}[i])
+	return err
+}
+
+func (*onFailure) noun(f *field) string   { return strings.Join(f.words, ", ") }
+func (*onFailure) schema(f *field) schema { return oneOf(f) }
+func (*onFailure) form() form             { return words }
+
 // A start is an eventbus.Start.
 type start eventbus.Start
 

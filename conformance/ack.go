@@ -14,10 +14,10 @@ var ackLaws = []law{
 		id: "D10", name: "ack-is-forever", promise: "an acknowledged message never comes back, and no other is acknowledged with it",
 		saboteurs: []string{"ignores-acks", "acks-all-it-holds"}, driver: ackIsForever,
 	}, {
-		id: "C16", name: "ack-twice", promise: "acknowledging twice is not an error",
+		id: "C16", name: "ack-twice", promise: "without ConfirmAcks acknowledging twice is not an error",
 		saboteurs: []string{"refuses-second-acks"}, driver: ackTwice,
 	}, {
-		id: "C17", name: "ack-late", promise: "an acknowledgement after the lease has passed removes, even if another member holds the message",
+		id: "C17", name: "ack-late", promise: "without ConfirmAcks an acknowledgement after the lease has passed removes, even if another member holds the message",
 		saboteurs: []string{"fences-acks"}, driver: ackLate,
 	}, {
 		id: "C51", name: "many-callers", promise: "while one caller receives, others settle through the same source",
@@ -29,7 +29,7 @@ var ackLaws = []law{
 		id: "C18", name: "ack-unconfirmed", promise: "a member that does not ask for confirmation acknowledges for good all the same",
 		saboteurs: []string{"drops-unconfirmed-acks"}, driver: ackUnconfirmed,
 	}, {
-		id: "C19", name: "ack-after-delay", promise: "what was given back can still be acknowledged",
+		id: "C19", name: "ack-after-delay", promise: "without ConfirmAcks what was given back can still be acknowledged",
 		needs:     []need{needDelayer},
 		saboteurs: []string{"acks-only-held"}, driver: ackAfterDelay,
 	},
@@ -49,7 +49,7 @@ func ackIsForever(e *driverEnv) {
 }
 
 func ackTwice(e *driverEnv) {
-	src := e.attach("g")
+	src := e.unconfirmed("g")
 	e.publishN(2)
 	ds := e.receive(src, 2)
 	e.ack(src, ds[0])
@@ -60,7 +60,7 @@ func ackTwice(e *driverEnv) {
 }
 
 func ackLate(e *driverEnv) {
-	one, two := e.attach("g"), e.attach("g")
+	one, two := e.unconfirmed("g"), e.attach("g")
 	e.publishN(1)
 	late := e.one(one)
 	e.one(two) // the same, one lease later
@@ -69,7 +69,7 @@ func ackLate(e *driverEnv) {
 }
 
 func manyCallers(e *driverEnv) {
-	src := e.attach("g")
+	src := e.unconfirmed("g") // what was given back is acknowledged too
 	const n = 100
 	e.publishN(n)
 	_, delays := backend.As[backend.Delayer](src)
@@ -113,16 +113,14 @@ func lentToSettle(e *driverEnv) {
 }
 
 func ackUnconfirmed(e *driverEnv) {
-	c := e.config(backend.Config{Group: "g"})
-	c.ConfirmAcks = false
-	src := e.attachTo(e.b, c)
+	src := e.unconfirmed("g")
 	e.publishN(20)
 	e.ack(src, e.receive(src, 20)...)
 	e.nothing(src, 2*e.lease, "all are acknowledged")
 }
 
 func ackAfterDelay(e *driverEnv) {
-	src := e.attach("g")
+	src := e.unconfirmed("g")
 	e.publishN(1)
 	d := e.one(src)
 	e.verb(e.delay(src, e.lease, d))

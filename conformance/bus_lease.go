@@ -41,8 +41,8 @@ var busLeaseLaws = []law{
 		},
 	},
 	{
-		id: "B.L02", name: "prefetch-ages", promise: "what waits for a busy handler keeps its lease, and is shared with other members",
-		needs: []need{needExtender}, saboteurs: []string{"ignores-extends"},
+		id: "B.L02", name: "prefetch-ages", promise: "what waits for a busy handler comes to nobody else unnoticed: it keeps its lease, or goes back at no attempt's cost",
+		needs: []need{needExtender}, saboteurs: []string{"ignores-refunds"},
 		bus: func(e *busEnv) {
 			e.start()
 			var slow atomic.Bool
@@ -50,6 +50,9 @@ var busLeaseLaws = []law{
 				e.member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
 					if slow.Load() {
 						time.Sleep(e.lease / 4)
+					}
+					if e.limits.Refund && d.Attempt != 1 {
+						e.failf("event %s is handled at attempt %d, want 1", d.ID, d.Attempt)
 					}
 					return nil
 				})

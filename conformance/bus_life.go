@@ -213,8 +213,12 @@ var busLifeLaws = []law{
 			s.Pause()
 			s.Pause()
 			time.Sleep(e.soon())
+			received := s.Counts().Received
 			e.publishEvents(events(7)[3:]...)
 			e.still(3, e.lease+e.soon())
+			if got := s.Counts().Received - received; got > 0 {
+				e.failf("a paused subscription received %d events", got)
+			}
 			s.Resume()
 			e.awaitDone(7, "g")
 			awaitTold[stateChanged](e, 2)

@@ -59,6 +59,11 @@ var busModeLaws = []law{
 		},
 	},
 	{
+		id: "B.A09", name: "ack-on-receive-frozen", promise: "with AckOnReceive an event runs at most once, even if a member was frozen for longer than its lease while a read was answered, and even if its clock stood still",
+		needs: []need{needFence}, saboteurs: []string{"unfenced-acks"},
+		bus: (*busEnv).frozenOnReceive,
+	},
+	{
 		id: "B.A04", name: "manual", promise: "with SubscribeManual an event is held until the program settles it; Ack returns when it is settled, Nack brings it back, a second settlement is ErrSettled",
 		needs: []need{needExtender}, saboteurs: []string{"bus-settles-manual"},
 		bus: func(e *busEnv) {
@@ -173,6 +178,30 @@ var busModeLaws = []law{
 			}
 		},
 	},
+}
+
+// frozenOnReceive holds up the answer to the first read of a member until another has
+// run everything. A clock that stood still is one by which the lease is four times as
+// long as by the broker's.
+func (e *busEnv) frozenOnReceive() {
+	const n = 5
+	for round, lease := range []time.Duration{e.lease, 4 * e.lease} {
+		frozen := &freezing{lease: e.lease, read: make(chan struct{}), thaw: make(chan struct{})}
+		e.open(eventbus.Options{}, func(b backend.Backend) backend.Backend {
+			frozen.Backend = b
+			return frozen
+		})
+		o := eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive, Lease: lease}
+		one := e.member("frozen", o, succeed)
+		e.publishEvents(events((round + 1) * n)[round*n:]...)
+		<-frozen.read
+		two := e.member("g", o, succeed)
+		e.awaitDone((round+1)*n, "g")
+		close(frozen.thaw)
+		e.quiet(e.lease + e.soon())
+		e.must(one.Drain(e.Context()))
+		e.must(two.Drain(e.Context()))
+	}
 }
 
 // manual subscribes as the group g and passes on what it is handed.

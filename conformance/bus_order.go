@@ -88,8 +88,8 @@ var busOrderLaws = []law{
 		},
 	},
 	{
-		id: "B.O09", name: "absent-head", promise: "events of a key go on in one member after another member took the one they waited for",
-		needs: []need{needDelayer}, saboteurs: []string{"bus-waits-for-ever"},
+		id: "B.O09", name: "absent-head", promise: "events of a key go on in one member after another member took the one that had failed",
+		needs: []need{needDelayer, needRefund}, saboteurs: []string{"bus-waits-for-ever"},
 		bus: func(e *busEnv) {
 			e.start()
 			s := e.member("one", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
@@ -105,7 +105,10 @@ var busOrderLaws = []law{
 			other := e.attach("g")
 			var head []backend.Delivery
 			s.Pause()
-			for len(head) == 0 {
+			for deadline := time.Now().Add(e.patience() + 20*e.lease); len(head) == 0; {
+				if time.Now().After(deadline) {
+					e.failf("no other member got the event that had failed")
+				}
 				head = e.receiveWithin(other, 1, e.lease)
 			}
 			s.Resume()

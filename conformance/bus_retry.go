@@ -195,6 +195,7 @@ var busRetryLaws = []law{
 	},
 	{
 		id: "B.Q05", name: "killers-neighbours", promise: "what was handed out too often without a verdict is put aside unrun; its neighbours, somewhat less often, are handled one at a time",
+		needs:     []need{needRefund},
 		saboteurs: []string{"bus-buries-suspects", "bus-counts-no-deliveries"},
 		bus: func(e *busEnv) {
 			e.start()
@@ -280,6 +281,7 @@ var busRetryLaws = []law{
 	},
 	{
 		id: "B.Q09", name: "dlq-unblocks-key", promise: "the next event of a key is handled once the one before is put aside",
+		needs:     []need{needRest},
 		saboteurs: []string{"bus-blocks-after-death"},
 		bus: func(e *busEnv) {
 			e.start()
@@ -291,6 +293,39 @@ var busRetryLaws = []law{
 			if i := slices.IndexFunc(runs, func(h handling) bool { return h.delivery.ID == "00001" }); i < 3 {
 				e.failf("the successor was run %d, want after the three of the first", i+1)
 			}
+		},
+	},
+	{
+		id: "B.Q10", name: "fail-all", promise: "with FailAll the later events of a key follow one that failed for good to the dead-letter topic, in order and unrun, until the key is released",
+		needs:     []need{needRest},
+		saboteurs: []string{"bus-skips-failures"},
+		bus: func(e *busEnv) {
+			e.start()
+			e.deadLetters()
+			o := eventbus.SubscribeOptions{OnFailure: eventbus.FailAll, Retry: eventbus.Retry{MaxAttempts: 2}, Concurrency: 4}
+			s := e.member("g", o, failing(func(d *eventbus.Delivery) bool { return d.ID == "00004" }))
+			e.publishEvents(keyedEvents(10, 2)...) // those of key 0: 0 2 4 6 8
+			e.awaitDone(10, "dead", "g")
+			var dead []string
+			for _, h := range e.log.all("dead") {
+				dead = append(dead, h.delivery.Headers.Get("eventbus-dead-id"))
+			}
+			if want := []string{"00004", "00006", "00008"}; !slices.Equal(dead, want) {
+				e.failf("the dead letters are %v, want %v", dead, want)
+			}
+			for _, h := range e.log.all("g") {
+				if h.delivery.ID == "00006" || h.delivery.ID == "00008" {
+					e.failf("event %s was handled, and an earlier one of its key had failed", h.delivery.ID)
+				}
+			}
+			if got := s.FailedKeys(); !slices.Equal(got, []string{"key 0"}) {
+				e.failf("failed keys are %q, want %q", got, "key 0")
+			}
+			if !s.ReleaseKey("key 0") || s.ReleaseKey("key 0") {
+				e.failf("want the key to be released once")
+			}
+			e.publishEvents(&eventbus.Event{ID: "after", Key: "key 0"})
+			e.awaitDone(11, "dead", "g")
 		},
 	},
 }

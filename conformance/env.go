@@ -137,6 +137,15 @@ func (e *driverEnv) attachAs(c backend.Config) backend.Source {
 	return e.attachTo(e.b, e.config(c))
 }
 
+// unconfirmed is attach, of a member that does not ask for confirmation. So it may
+// acknowledge what it does not hold.
+func (e *driverEnv) unconfirmed(group string) backend.Source {
+	e.Helper()
+	c := e.config(backend.Config{Group: group})
+	c.ConfirmAcks = false
+	return e.attachTo(e.b, c)
+}
+
 // attachTo attaches with exactly this config.
 func (e *driverEnv) attachTo(b backend.Backend, c backend.Config) backend.Source {
 	e.Helper()
@@ -273,10 +282,27 @@ func (e *driverEnv) nothing(src backend.Source, d time.Duration, why string) {
 	}
 }
 
-// ack acknowledges ds.
+// ack acknowledges ds. A fenced Ack that is repeated after its answer was lost is
+// told of a lost lease, as the first may have acknowledged.
 func (e *driverEnv) ack(src backend.Source, ds ...backend.Delivery) {
 	e.Helper()
-	e.persist("Ack", func() error { return src.Ack(e.Context(), backend.Lend(ds)) })
+	open := false
+	e.persist("Ack", func() error {
+		err := src.Ack(e.Context(), backend.Lend(ds))
+		if open && e.limits.FencedAcks && onlyLost(err) {
+			return nil
+		}
+		open = open || errors.Is(err, backend.ErrUnknownOutcome)
+		return err
+	})
+}
+
+// onlyLost reports whether err is of lost leases and nothing else.
+func onlyLost(err error) bool {
+	if all, ok := errors.AsType[backend.BatchError](err); ok {
+		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !onlyLost(err) })
+	}
+	return errors.Is(err, backend.ErrLeaseLost)
 }
 
 // delay gives ds back and returns what the verb says.

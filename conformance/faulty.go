@@ -55,6 +55,46 @@ func (u *unsettlingSource) Extend(ctx context.Context, ds []*backend.Delivery) e
 	return v.Extend(ctx, ds)
 }
 
+// freezing is a backend whose first source is held up with what its first read has
+// brought. Leases are as they are here, whatever the bus asks for.
+type freezing struct {
+	backend.Backend
+	lease time.Duration
+	once  sync.Once
+	read  chan struct{} // closed when that has brought something
+	thaw  chan struct{} // closed by the test
+}
+
+func (f *freezing) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	c.Lease = f.lease
+	src, err := f.Backend.Attach(ctx, c)
+	if err == nil {
+		f.once.Do(func() { src = &frozenSource{Source: src, way: f} })
+	}
+	return src, err
+}
+
+func (f *freezing) Unwrap() backend.Backend { return f.Backend }
+
+type frozenSource struct {
+	backend.Source
+	way  *freezing
+	once sync.Once
+}
+
+func (s *frozenSource) Unwrap() backend.Source { return s.Source }
+
+func (s *frozenSource) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+	ds, err := s.Source.Receive(ctx, max)
+	if len(ds) > 0 {
+		s.once.Do(func() {
+			close(s.way.read)
+			<-s.way.thaw
+		})
+	}
+	return ds, err
+}
+
 // flaky is a backend that is unavailable for every so manieth Publish.
 type flaky struct {
 	backend.Backend
@@ -101,11 +141,22 @@ func (s *stalling) Publish(ctx context.Context, msgs []*backend.Message) error {
 	for _, m := range msgs {
 		s.started.Store(m.ID, true)
 	}
-	<-s.release
-	return s.Backend.Publish(ctx, msgs)
+	select {
+	case <-s.release:
+		return s.Backend.Publish(ctx, msgs)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, ctx.Err())
+	}
 }
 
 func (s *stalling) Unwrap() backend.Backend { return s.Backend }
+
+// Limits are those of what it wraps, but Publish waits.
+func (s *stalling) Limits() backend.Limits {
+	l := backend.LimitsOf(s.Backend)
+	l.Publishers = max(l.Publishers, 0)
+	return l
+}
 
 func (s *stalling) end() { s.once.Do(func() { close(s.release) }) }
 

@@ -27,6 +27,10 @@ var fenceLaws = []law{
 		needs:     []need{needExtender},
 		saboteurs: []string{"loses-leases-in-silence"}, driver: extendSettled,
 	}, {
+		id: "C58", name: "ack-fenced", promise: "a fenced Ack is told of a lost lease and removes nothing where another has taken the message, or where it was acknowledged before; an expired delivery that nobody took it acknowledges",
+		needs:     []need{needFence},
+		saboteurs: []string{"unfenced-acks"}, driver: ackFenced,
+	}, {
 		id: "C32", name: "delay-item-errors", promise: "a lost delivery does not keep the others of its batch from being delayed, and the errors say which",
 		needs:     []need{needDelayer},
 		saboteurs: []string{"blurs-lost-leases"}, driver: delayItemErrors,
@@ -89,6 +93,32 @@ func extendSettled(e *driverEnv) {
 	e.ack(src, d)
 	e.is("Extend of what is acknowledged", backend.ErrorAt(e.fenced(e.extend(src, d)), 0), backend.ErrLeaseLost)
 	e.nothing(src, e.lease+e.soon(), "it is acknowledged")
+}
+
+func ackFenced(e *driverEnv) {
+	one, two := e.attach("g"), e.attachAs(backend.Config{Group: "g", Lease: 3 * e.lease})
+	e.publishN(2)
+	stale := e.receive(one, 2)
+	start := time.Now()
+	held := e.receive(two, 2)
+	e.publish(&backend.Message{ID: "next"})
+	next := e.one(one)
+	err := one.Ack(e.Context(), []*backend.Delivery{&stale[0], &next, &stale[1]})
+	for i, want := range []error{backend.ErrLeaseLost, nil, backend.ErrLeaseLost} {
+		if got := backend.ErrorAt(err, i); !errors.Is(got, want) || (got != nil) != (want != nil) {
+			e.failf("Ack of what another holds and of what it does not, item %d: got error %v, want %v", i, got, want)
+		}
+	}
+	e.ack(two, held[0])
+	e.is("a second Ack", two.Ack(e.Context(), backend.Lend(held[:1])), backend.ErrLeaseLost)
+	again := e.one(one)
+	if again.ID != held[1].ID {
+		e.failf("got message %s, want %s, which nobody has acknowledged", again.ID, held[1].ID)
+	}
+	e.notBefore(start.Add(e.lease/2), 3*e.lease, "it was taken from its holder")
+	time.Sleep(e.lease + e.soon())
+	e.ack(one, again)
+	e.nothing(one, e.lease+e.soon(), "all are acknowledged")
 }
 
 func delayItemErrors(e *driverEnv) {

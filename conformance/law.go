@@ -58,6 +58,7 @@ var (
 
 	needOnce   = need{"Limits.OnceWindow", func(e *driverEnv) bool { return e.limits.OnceWindow > 0 }}
 	needRefund = need{"Limits.Refund", func(e *driverEnv) bool { return e.limits.Refund }}
+	needFence  = need{"Limits.FencedAcks", func(e *driverEnv) bool { return e.limits.FencedAcks }}
 
 	// The window and the limit must be such that a test can go past them.
 	needShortWindow = need{"Limits.OnceWindow of at most 5 leases", func(e *driverEnv) bool {

@@ -24,7 +24,7 @@ var lostLaws = []law{
 		needs:     []need{needDropReply},
 		saboteurs: []string{"long-leases"}, driver: lostReadReply,
 	}, {
-		id: "C52", name: "lost-ack-reply", promise: "an Ack whose answer is lost is an error, and may be repeated",
+		id: "C52", name: "lost-ack-reply", promise: "an Ack whose answer is lost is an error, and may be repeated: a fenced one is then told of a lost lease",
 		needs:     []need{needDropReply},
 		saboteurs: []string{"acks-later", "ignores-acks"}, driver: lostAckReply,
 	}, {
@@ -125,10 +125,17 @@ func lostAckReply(e *driverEnv) {
 	want := idsOf(e.publishN(6))[3:]
 	ds := e.receive(src, 6)
 	e.dropReply(RequestAck)
-	if err := src.Ack(e.bounded(), backend.Lend(ds[:3])); !passing(err) {
+	err := src.Ack(e.bounded(), backend.Lend(ds[:3]))
+	if !passing(err) {
 		e.failf("Ack whose answer is lost: got error %v, want one that matches %q or %q", err, backend.ErrUnknownOutcome, backend.ErrUnavailable)
 	}
-	e.ack(src, ds[:3]...)
+	e.persist("a second Ack", func() error {
+		err := src.Ack(e.Context(), backend.Lend(ds[:3]))
+		if e.limits.FencedAcks && onlyLost(err) {
+			return nil
+		}
+		return err
+	})
 	again := e.receive(src, 3)
 	if got := ids(again); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
 		e.failf("got %v, want what was not acknowledged: %v", got, want)

@@ -13,10 +13,10 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A slow backend does what the contract allows and brokers do: every call takes
-// a while, a read ends after half a second with nothing and notices a cancel
-// late, delays and expired leases are late, the latter so much that what is new
-// may go before.
+// A slow backend does what the contract allows and brokers do. Every call takes a
+// while. A read ends after half a second with nothing, notices a cancel late, and may
+// look for what is due late. Expired leases are late, so that new messages may go
+// before.
 type slow struct{ harmable.Store }
 
 // upTo waits for some time that is no more than d.
@@ -49,6 +49,9 @@ func (s *slowSource) Receive(ctx context.Context, max int) ([]backend.Delivery, 
 	if ctx.Err() != nil {
 		return s.Source.Receive(ctx, max)
 	}
+	if rand.IntN(8) == 0 {
+		time.Sleep(upTo(400 * time.Millisecond))
+	}
 	block, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(upTo(400*time.Millisecond), cancel) })()
@@ -69,19 +72,9 @@ func (s *slowSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.Source.(backend.Extender).Extend(ctx, ds)
 }
 
-// Delay is late by the same for all, so that it keeps their order.
 func (s *slowSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 	call()
-	late := upTo(60 * time.Millisecond)
-	if rand.IntN(4) == 0 {
-		late = upTo(480 * time.Millisecond)
-	}
-	delayed := make([]backend.Delayed, len(ds))
-	for i, d := range ds {
-		d.For = max(d.For, 0) + late
-		delayed[i] = d
-	}
-	return s.Source.(backend.Delayer).Delay(ctx, delayed)
+	return s.Source.(backend.Delayer).Delay(ctx, ds)
 }
 
 // What brokers take their time for breaks no law.

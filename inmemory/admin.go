@@ -21,7 +21,7 @@ func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats,
 			Depth:    log.len(),
 			Lag:      g.lag(),
 			InFlight: int64(g.inFlight),
-			Delayed:  int64(g.queue.len - g.inFlight),
+			Delayed:  int64(g.queue.len() - g.inFlight),
 			Members:  int64(len(g.members)),
 		}
 		if floor := g.floor(); floor < log.next.Load() {

@@ -4,8 +4,8 @@
 //
 // A topic is a log that its groups share. A group is a cursor into the log
 // (what it was never handed is due since it was stored) and a queue of what it
-// was handed and has not settled, ordered by due moment and position. So
-// publishing costs the same for any number of groups.
+// was handed and has not settled. Of all that is due the lowest positions go first.
+// Publishing costs the same for any number of groups.
 //
 // What every group of a topic has settled is forgotten at once, from the oldest
 // on: a message that waits for a long delay keeps those stored after it. A topic
@@ -120,7 +120,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	if c.Lease <= 0 {
-		return nil, fmt.Errorf("lease of %v", c.Lease)
+		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
 	t, err := b.directory.ensure(c.Topic, (*topic).lock, b.newTopic)
 	if err != nil {
@@ -133,7 +133,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 			return nil, err
 		}
 	}
-	return g.join(c.Lease), nil
+	return g.join(c.Lease, c.ConfirmAcks), nil
 }
 
 // Close implements [backend.Backend]. What is stored is lost.
@@ -162,8 +162,8 @@ func (b *Backend) Limits() backend.Limits {
 		Payload:    int(min(b.options.MaxBytes, math.MaxInt)),
 		OnceWindow: b.options.OnceWindow,
 		Refund:     true,
-		Immediate:  true,
-		Self:       b,
+		FencedAcks: true,
+		Publishers: -1,
 	}
 }
 

@@ -2,6 +2,7 @@ package inmemory_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -127,7 +128,7 @@ func BenchmarkManyPublishers(b *testing.B) {
 				break
 			}
 			got += len(ds)
-			held <- ds
+			held <- slices.Clone(ds) // they are lent until the next Receive
 		}
 		close(held)
 	})

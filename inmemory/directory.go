@@ -13,6 +13,7 @@ import (
 type directory struct {
 	mu     sync.Mutex // guards all changes; taken before a topic's, never after it
 	closed bool
+	used   uint64        // a topic that is made anew begins here: no position is given twice
 	topics sync.Map      // *topic by name
 	done   chan struct{} // closed by close, before a topic ends
 }
@@ -84,7 +85,9 @@ func (d *directory) remove(name string) error {
 	if !ok {
 		return backend.ErrGone
 	}
-	found.(*topic).end(backend.ErrGone)
+	t := found.(*topic)
+	t.end(backend.ErrGone)
+	d.used = max(d.used, t.log.next.Load())
 	return nil
 }
 

@@ -9,19 +9,20 @@ type entry struct {
 	handout uint64 // the last one
 	held    bool
 	settled bool
+	isDue   bool // in the queue: among those that are due
 
-	index      int    // in the queue's heap, or listed
+	index      int    // in a heap of the queue, or inList
 	prev, next *entry // in the queue's list
 }
 
-const listed = -1
+const inList = -1
 
-// before reports whether e goes before f in the queue.
+// before reports whether e goes before f. Both wait, or both are due.
 func (e *entry) before(f *entry) bool {
-	if e.due != f.due {
-		return e.due < f.due
+	if e.isDue {
+		return e.offset < f.offset
 	}
-	return e.offset < f.offset
+	return e.due < f.due
 }
 
 // A receipt is the Token of a delivery: which message, and which hand-out of it.

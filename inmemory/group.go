@@ -44,13 +44,14 @@ func (g *group) floor() uint64 { return g.entries.first }
 func (g *group) cursor() uint64 { return g.entries.next }
 
 func (g *group) lag() int64       { return int64(g.topic.log.next.Load() - g.cursor()) }
-func (g *group) unsettled() int64 { return g.lag() + int64(g.queue.len) }
+func (g *group) unsettled() int64 { return g.lag() + int64(g.queue.len()) }
 
-// take hands out up to limit messages for one lease: first what came back and is
-// due, then what is new. Large payloads are still the log's.
+// take hands out up to limit messages for one lease: the lowest offsets of all that
+// is due. What came back has a lower offset than anything new. Large payloads are
+// still the log's.
 func (g *group) take(loan *slab.Loan, limit int, lease time.Duration) []backend.Delivery {
 	now := g.topic.clock.now()
-	back := g.takeBack(limit, now)
+	back := g.queue.take(limit, now)
 	n := len(back) + int(min(int64(limit-len(back)), g.lag()))
 	if n == 0 {
 		return nil
@@ -66,7 +67,7 @@ func (g *group) take(loan *slab.Loan, limit int, lease time.Duration) []backend.
 		}
 		g.lease(e, until)
 		receipts[i] = receipt{g, e.offset, e.handout}
-		ds[i] = backend.Delivery{Attempt: e.attempt, Again: i < len(back), Token: &receipts[i]}
+		ds[i] = backend.Delivery{Attempt: e.attempt, Token: &receipts[i]}
 		ds[i].Topic = g.topic.name
 	}
 	for i := 0; i < n; {
@@ -83,19 +84,6 @@ func neighbours(rs []receipt) int {
 		n++
 	}
 	return n
-}
-
-// takeBack takes entries that are due out of the queue.
-func (g *group) takeBack(limit int, now moment) (back []*entry) {
-	for len(back) < limit {
-		e := g.queue.first()
-		if e == nil || e.due > now {
-			break
-		}
-		g.queue.remove(e)
-		back = append(back, e)
-	}
-	return back
 }
 
 // takeNew makes an entry of what is at the cursor.
@@ -179,10 +167,7 @@ func (g *group) alert(now moment) {
 	if g.waiting == 0 {
 		return
 	}
-	due := never
-	if e := g.queue.first(); e != nil {
-		due = e.due
-	}
+	due := g.queue.next()
 	switch {
 	case due <= now || g.fresh():
 		select {

@@ -1,6 +1,6 @@
 package inmemory
 
-// A heap has the entry that is due first in front. It is written out because
+// A heap has an entry in front that no other goes before. It is written out because
 // package container/heap costs an interface call for every comparison.
 type heap []*entry
 

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
 )
@@ -431,4 +433,26 @@ func TestContentIsKept(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Whoever asks for what cannot be is told so by class, as by any other broker.
+func TestRefused(t *testing.T) {
+	b := open(t, inmemory.Options{})
+	src := attach(t, b, "billing")
+	publish(t, b, "1")
+	d := receive(t, src, 1)[0]
+	for _, c := range []backend.Config{
+		{Lease: 0},
+		{Lease: -time.Second},
+		{Lease: lease, Start: "middle"},
+		{Lease: lease, Start: backend.StartAfter("middle")},
+		{Lease: lease, Start: backend.StartAfter(d.Position[:15] + "2")},
+	} {
+		c.Topic, c.Group = "orders", "other"
+		_, err := b.Attach(t.Context(), c)
+		require.ErrorIs(t, err, backend.ErrRefused, "%+v", c)
+	}
+	_, err := b.Read(t.Context(), "orders", "middle", 1)
+	require.ErrorIs(t, err, backend.ErrRefused)
+	require.ErrorIs(t, attach(t, b, "other").Ack(t.Context(), []*backend.Delivery{&d}), backend.ErrRefused)
 }

@@ -27,10 +27,12 @@ type log struct {
 	marks   marks
 }
 
-// The first offset is 1, so that every position is greater than zero's.
+// init is called with the directory's lock held. The first offset is at least 1, so
+// that every position is greater than zero's.
 func (l *log) init(b *Backend) {
 	l.ledger, l.spare, l.marks = &b.ledger, &b.pages, newMarks(b.options.OnceWindow)
-	l.first, l.end = 1, 1
+	l.first = max(b.directory.used, 1)
+	l.end = l.first
 	l.next.Store(l.end)
 }
 
@@ -89,7 +91,10 @@ func (l *log) resolve(start backend.Start) (uint64, error) {
 	next := l.next.Load()
 	if after, ok := start.After(); ok {
 		offset, err := parsePosition(after)
-		return max(min(offset, next-1)+1, l.first), err
+		if err == nil && offset >= next {
+			err = fmt.Errorf("%w: position %s is beyond the end", backend.ErrRefused, after)
+		}
+		return max(offset+1, l.first), err
 	}
 	switch start {
 	case backend.StartEarliest:
@@ -97,7 +102,7 @@ func (l *log) resolve(start backend.Start) (uint64, error) {
 	case backend.StartLatest:
 		return next, nil
 	}
-	return 0, fmt.Errorf("unknown start %q", start)
+	return 0, fmt.Errorf("%w: unknown start %q", backend.ErrRefused, start)
 }
 
 // stored returns when the message at offset was.

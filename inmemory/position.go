@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 const positionLen = 16 // hexadecimal digits: positions compare as offsets do
@@ -28,7 +30,7 @@ func parsePosition(p string) (offset uint64, err error) {
 		offset, err = strconv.ParseUint(p, 16, 64)
 	}
 	if len(p) != positionLen || err != nil {
-		return 0, fmt.Errorf("%q is not a position", p)
+		return 0, fmt.Errorf("%w: %q is not a position", backend.ErrRefused, p)
 	}
 	return offset, nil
 }

@@ -26,17 +26,15 @@ func (b *Backend) read(topic, from string, limit int) ([]backend.Message, error)
 		return nil, err
 	}
 	defer t.mu.Unlock()
-	start := backend.StartEarliest
+	next, first := t.log.next.Load(), t.log.first
 	if from != "" {
-		start = backend.StartAfter(from)
+		offset, err := parsePosition(from)
+		if err != nil {
+			return nil, err
+		}
+		first = max(first, min(offset, next-1)+1)
 	}
-	t.log.mu.Lock()
-	first, err := t.log.resolve(start)
-	t.log.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	ms := make([]backend.Message, min(uint64(max(limit, 0)), t.log.next.Load()-first))
+	ms := make([]backend.Message, min(uint64(max(limit, 0)), next-first))
 	for i := range ms {
 		ms[i].Topic = t.name
 	}

@@ -14,6 +14,7 @@ import (
 type source struct {
 	group *group
 	lease time.Duration
+	fence bool          // it acknowledges only what it holds
 	err   error         // why it ended; guarded by the topic's mutex
 	done  chan struct{} // closed when it ended
 	loan  slab.Loan     // of what the last read brought
@@ -25,8 +26,8 @@ var (
 	_ backend.Extender = (*source)(nil)
 )
 
-func (g *group) join(lease time.Duration) *source {
-	s := &source{group: g, lease: lease, done: make(chan struct{})}
+func (g *group) join(lease time.Duration, fence bool) *source {
+	s := &source{group: g, lease: lease, fence: fence, done: make(chan struct{})}
 	g.members[s] = struct{}{}
 	return s
 }
@@ -88,7 +89,7 @@ func (s *source) wait(ctx context.Context) {
 	}
 }
 
-// Ack implements [backend.Source].
+// Ack implements [backend.Source]. With ConfirmAcks it is fenced, as Delay is.
 func (s *source) Ack(_ context.Context, ds []*backend.Delivery) error {
 	g := s.group
 	g.topic.mu.Lock()
@@ -102,7 +103,9 @@ func (s *source) Ack(_ context.Context, ds []*backend.Delivery) error {
 		r, ok := ds[i].Token.(*receipt)
 		switch {
 		case !ok || r.group != g:
-			errs.set(i, len(ds), s.fail("ack", errors.New("not a delivery of this group")))
+			errs.set(i, len(ds), s.fail("ack", fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
+		case s.fence && s.holding(ds[i]) == nil:
+			errs.set(i, len(ds), s.fail("ack", backend.ErrLeaseLost))
 		default:
 			if e := g.entry(r); e != nil {
 				g.settle(e)

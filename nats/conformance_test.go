@@ -29,7 +29,7 @@ const hitch = 300 * time.Millisecond
 
 // weakerAnywhere is what JetStream does not promise.
 var weakerAnywhere = map[string]string{
-	"C24": "the server hands out what falls due together, or nearly so, in no certain order",
+	"C24": "the server hands out what came back about as it falls due, not by position, and what falls due together in no certain order",
 }
 
 // weakerAlone is what a single server does not promise besides: it writes the

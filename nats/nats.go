@@ -83,7 +83,6 @@ type Backend struct {
 	conn    *natsgo.Conn
 	owned   bool
 	tap     *tap              // nil if the connection is lent
-	prompt  bool              // it is tapped, and has no TLS
 	api     string            // what subjects of the JetStream API begin with
 	lines   *pool.Pool[*line] // for messages and what settles them
 	asking  *pool.Pool[*line] // for the API
@@ -115,7 +114,7 @@ func newBackend(conn *natsgo.Conn, t *tap, o Options) (*Backend, error) {
 		api = "$JS." + o.Domain + ".API."
 	}
 	return &Backend{
-		options: o, conn: conn, api: api, tap: t, prompt: t.isStraight(), lines: newLines(conn, t), asking: newLines(conn, t.aside()),
+		options: o, conn: conn, api: api, tap: t, lines: newLines(conn, t), asking: newLines(conn, t.aside()),
 		sources: map[*source]struct{}{},
 	}, nil
 }
@@ -209,15 +208,8 @@ func (*Backend) String() string { return "nats" }
 
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: int(b.conn.MaxPayload()) - headerRoom, OnceWindow: b.options.OnceWindow, LooseAcks: true, Late: late, Prompt: b.prompt, Self: b}
+	return backend.Limits{Payload: int(b.conn.MaxPayload()) - headerRoom, OnceWindow: b.options.OnceWindow, LooseAcks: true}
 }
-
-// late is how long after it was due something may come. Where more than 1,024
-// messages of a group are held or delayed, the server looks for what is due only
-// when no acknowledgement waits to be read, ten times a second, and then at all of
-// them: with 20,000 of them and as many acknowledged in a second, a second late is
-// usual, and four are seen. It states no bound.
-const late = 5 * time.Second
 
 // headerRoom is what headers of the allowed size may take when all of them have
 // to be escaped.

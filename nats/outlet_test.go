@@ -266,7 +266,6 @@ func TestCallsGoStraight(t *testing.T) {
 		require.NoError(t, s.member.Extend(t.Context(), backend.Lend(ds)))
 		require.NoError(t, s.member.Ack(t.Context(), backend.Lend(ds)))
 	}
-	require.True(t, backend.LimitsOf(s.Backend).Prompt)
 	work()
 	before, asked := s.conn.Stats(), s.questions()
 	for range 10 {
@@ -293,6 +292,30 @@ func TestTooLargeAsItIsWritten(t *testing.T) {
 	require.ErrorIs(t, s.Publish(t.Context(), []*backend.Message{m}), backend.ErrTooLarge)
 	s.publish(1)
 	require.Equal(t, before.Reconnects, s.conn.Stats().Reconnects)
+}
+
+// On a connection that is lent, too, a call leaves a library that holds it up: here
+// because it is dialing.
+func TestPublishLeavesALentConnection(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	p := faultproxy.New(t, s.Addr())
+	conn, err := natsgo.Connect("nats://"+p.Addr(), natsgo.ReconnectBufSize(-1), natsgo.MaxReconnects(-1))
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	b, err := New(conn, Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{typical()}))
+	thaw := p.Freeze()
+	defer thaw()
+	require.NoError(t, conn.ForceReconnect())
+	time.Sleep(100 * time.Millisecond) // it dials, with its lock held
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	require.Error(t, b.Publish(ctx, []*backend.Message{typical()}))
+	require.Less(t, time.Since(start), time.Second)
 }
 
 // A call that has left the client library has left nothing behind: what it was lent

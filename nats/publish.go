@@ -36,17 +36,14 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// publish stores msgs. Its own error is certain to have had no effect. On a tapped
-// connection it is prompt: it goes straight, or it leaves a library that holds it
-// up.
+// publish stores msgs. Its own error is certain to have had no effect. It writes
+// straight to a tapped connection that is ready for it. All else the client library
+// does, and publish leaves a library that holds it up.
 func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	switch {
-	case b.tap == nil:
-		return b.store(ctx, msgs, errs)
-	case b.storeStraight(ctx, msgs, errs):
+	if b.tap != nil && b.storeStraight(ctx, msgs, errs) {
 		return nil
 	}
 	return b.storePromptly(ctx, msgs, errs)

@@ -106,16 +106,6 @@ func (t *tap) on(conn net.Conn) net.Conn {
 	return &tapped{outlet: o, memory: make([]byte, tapRoom)}
 }
 
-// isStraight reports whether calls may go straight to the connection there is.
-func (t *tap) isStraight() bool {
-	if t == nil {
-		return false
-	}
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.last != nil && t.last.isOpen()
-}
-
 const (
 	tapRoom = 64 << 10 // how much is read at once
 	large   = 16 << 10 // larger messages that are not here as a whole are read into memory of their own

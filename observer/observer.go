@@ -51,7 +51,7 @@ type Received struct {
 	Topic, Group string
 	Events       int
 	Bytes        int
-	Redelivered  int // of Events: handed out before
+	Redelivered  int // of Events: those whose Attempt is more than 1
 }
 
 // Handled tells how a handler ended.

@@ -182,6 +182,7 @@ func TestLeastPrivilege(t *testing.T) {
 		defer client.Close()
 		b, err := redisstream.New(client, redisstream.Options{MaxMessages: 1000})
 		require.NoError(t, err)
+		b.SetYouth(0)
 		defer b.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -268,6 +269,7 @@ func TestLeastPrivilegeInCluster(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: "consumer", Password: "secret"})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	b := open(t, client, redisstream.Options{})
+	b.SetYouth(0)
 	for i := range 3 {
 		topic := fmt.Sprintf("topic-%d", i)
 		for range 3 {
@@ -311,6 +313,7 @@ func TestConformanceLeastPrivilege(t *testing.T) {
 			proxy := faultproxy.New(t, server.Addr(), faultproxy.RESP)
 			client := dialAs(t, proxy.Addr(), "app", "secret")
 			b := open(t, client, redisstream.Options{OnceWindow: onceWindow})
+			b.SetYouth(0)
 			m := &modest{b, b, b, b, b, b, b}
 			r.mu.Lock()
 			defer r.mu.Unlock()

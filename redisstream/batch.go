@@ -12,6 +12,7 @@ import (
 type receipt struct {
 	source  *source
 	attempt atomic.Int64 // by which scripts know it, beside the holder; noReceipt if by none
+	settled bool         // the script that handed it out found no body, and has removed it
 }
 
 // noReceipt is an attempt that the server does not count to.
@@ -30,10 +31,10 @@ type batch struct {
 type entry struct {
 	id      []byte
 	attempt int
-	again   bool
 	value   []byte // of the field, if that is ours
 	own     bool   // the value has memory of its own
 	err     error  // why there is no message
+	settled bool   // see receipt
 }
 
 var errBodyGone = fmt.Errorf("%w: the stream entry was deleted or trimmed", backend.ErrGone)
@@ -101,8 +102,9 @@ func (b *batch) readTaken(p *parser) {
 	b.entries = b.entries[:0]
 	for range p.array() {
 		p.arrayOf(3)
-		e := entry{id: p.bulk(), attempt: p.integer(), again: true}
+		e := entry{id: p.bulk(), attempt: p.integer()}
 		e.readFields(p)
+		e.settled = e.err == errBodyGone //nolint:errorlint // it is not wrapped
 		b.entries = append(b.entries, e)
 	}
 }
@@ -147,9 +149,9 @@ func (b *batch) deliveries(s *source, ds []backend.Delivery) []backend.Delivery 
 	var position [positionLen]byte
 	for i := range b.entries {
 		e, d := &b.entries[i], &ds[had+i]
-		receipts[i].source = s
+		receipts[i].source, receipts[i].settled = s, e.settled
 		receipts[i].attempt.Store(int64(e.attempt))
-		*d = backend.Delivery{Attempt: e.attempt, Again: e.again, Token: &receipts[i]}
+		*d = backend.Delivery{Attempt: e.attempt, Token: &receipts[i]}
 		d.Topic, d.Position = s.config.Topic, mem.Text(appendPosition(position[:0], e.id))
 		d.Err = e.read(&mem, &d.Message, len(b.entries)-i)
 	}

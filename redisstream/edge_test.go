@@ -79,6 +79,7 @@ func TestMaintainIsBounded(t *testing.T) {
 	const all, most = 25_000, 10_000
 	addRaw(t, client, all, "\n"+string(make([]byte, 100))) // 37 in a node, of which 10,000 is no multiple
 	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	b.SetYouth(0)
 	c := config()
 	c.Start = backend.StartLatest
 	attach(t, b, c)

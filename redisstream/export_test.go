@@ -1,6 +1,9 @@
 package redisstream
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // PublishDigest is what a server calls the script that stores messages.
 var PublishDigest = publishScript.digest
@@ -8,7 +11,7 @@ var PublishDigest = publishScript.digest
 // ScriptTexts are all scripts.
 func ScriptTexts() (texts []string) {
 	for _, s := range []script{
-		publishScript, attachScript, takeScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, statsScript,
+		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, statsScript,
 	} {
 		texts = append(texts, s.text)
 	}
@@ -27,5 +30,14 @@ func ScriptName(digest string) string {
 	return digest
 }
 
+// AckDigest is what a server calls the script that acknowledges.
+var AckDigest = ackScript.digest
+
+// TakeDigest is what a server calls the script that takes what comes back.
+var TakeDigest = takeScript.digest
+
 // DelayDigest is what a server calls the script that delays.
 var DelayDigest = delayScript.digest
+
+// SetYouth says how long a stream is young.
+func (b *Backend) SetYouth(d time.Duration) { b.youth = d }

@@ -15,11 +15,16 @@ const (
 	trimIdle     = 5 * time.Second       // when there were few
 	unknownLease = 10 * time.Minute      // of a consumer that was not made by this package
 	busy         = 1000
+
+	youth    = time.Minute // how long a stream is young, unless it grows
+	maxYoung = 100_000     // beyond so many entries: they take memory
 )
 
 // Maintain implements [backend.Maintainer]: it trims what every group has
 // settled, removes members that are gone and hold nothing, and finds what was
-// put aside and would not be found again.
+// put aside and would not be found again. It trims nothing while the stream is
+// young or lacks a group that this process is attached to: a stream that was lost
+// has lost its groups too, and they come back one after another.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	next, err := b.maintain(ctx, topic, group)
 	return next, b.failure("maintain", topic+"/"+group, err)
@@ -31,10 +36,19 @@ func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Durat
 	}
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)
+	most := maxYoung
+	if bound := b.options.MaxMessages; bound > 0 {
+		most = min(most, bound/2)
+	}
 	b.mu.Lock()
-	after := b.mending[delayed]
+	args := []any{group, maxTrim, millis(unknownLease), b.mending[delayed], millis(b.youth), most}
+	for s := range b.sources {
+		if s.config.Topic == topic {
+			args = append(args, s.config.Group)
+		}
+	}
 	b.mu.Unlock()
-	p, err := b.run(ctx, &maintainScript, []string{stream, delayed, trimmedKey(stream)}, group, maxTrim, millis(unknownLease), after)
+	p, err := b.run(ctx, &maintainScript, []string{stream, delayed, trimmedKey(stream)}, args...)
 	if err != nil {
 		return trimIdle, err
 	}
@@ -42,7 +56,7 @@ func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Durat
 	removed, more := p.integer(), p.integer() == 1
 	p.integer()
 	p.integer()
-	after = string(p.bulk())
+	after := string(p.bulk())
 	if err := p.end(); err != nil {
 		return trimIdle, errors.Join(backend.ErrRefused, err)
 	}

@@ -27,10 +27,16 @@ func memberName(lease time.Duration) string {
 }
 
 // millis is d in milliseconds, rounded up: nothing is due too early.
-func millis(d time.Duration) int64 {
-	ms := int64(d / time.Millisecond)
-	if d%time.Millisecond > 0 {
-		ms++
+func millis(d time.Duration) int64 { return roundUp(d, time.Millisecond) }
+
+// micros is d in microseconds, rounded up. A delay is not in milliseconds: rounded to
+// these, a message would be due up to one later than the bus counts on.
+func micros(d time.Duration) int64 { return roundUp(d, time.Microsecond) }
+
+func roundUp(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
 	}
-	return ms
+	return n
 }

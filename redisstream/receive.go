@@ -48,60 +48,50 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	return ds, err
 }
 
-// takeBack takes what comes back, in as many runs of the script as that needs.
+// takeBack takes what one run of the script hands out. A run that had too much to put in
+// order hands out nothing and is followed by another.
 func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
-	for more := true; more && len(ds) < limit && ctx.Err() == nil; {
-		if ds, more, err = s.runTake(ctx, ds, min(limit-len(ds), maxSweep)); err != nil {
+	for more := true; more && len(ds) == 0 && ctx.Err() == nil; {
+		if ds, more, err = s.runTake(ctx, min(limit, maxSweep)); err != nil {
 			return ds, err
 		}
 	}
 	return ds, nil
 }
 
-// runTake runs the script once, puts what it takes behind ds, and reports whether
-// more may be due.
-func (s *source) runTake(ctx context.Context, ds []backend.Delivery, most int) (_ []backend.Delivery, more bool, err error) {
+// runTake runs the script once, returns what it hands out, and reports whether more is due.
+func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, more bool, err error) {
+	start := time.Now()
 	c := &call{script: &takeScript}
 	c.args = append(takeScript.args(s.stream, s.delayed, sweptKey(s.delayed)), s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after)
+	s.sweepFrom(start.Add(sweepEvery))
 	s.reader.send(ctx, grace, c)
 	s.batch.reply = c.reply
 	if c.err != nil {
-		return ds, false, c.err
+		s.sweepBy(time.Time{})
+		return nil, false, c.err
 	}
 	wait, err := s.readTaken()
 	if err != nil {
-		return ds, false, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
+		s.sweepBy(time.Time{})
+		return nil, false, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
 	}
-	taken := len(s.batch.entries)
-	next := time.Now().Add(sweepEvery)
-	switch {
-	case taken > 0:
-		next = time.Time{} // there may be more
-	case wait >= 0:
-		next = earlier(next, time.Now().Add(wait))
+	if len(s.batch.entries) > 0 {
+		s.sweepBy(time.Time{}) // there may be more
 	}
-	s.mu.Lock()
-	s.sweep = next
-	s.mu.Unlock()
-	return s.batch.deliveries(s, ds), taken == most || wait == 0, nil // it looks at so many delayed, of which some may be settled
+	s.sweepBy(start.Add(wait)) // nothing more is due before that
+	return s.batch.deliveries(s, nil), wait == 0, nil
 }
 
 // readTaken reads the reply of the script, and when to run it again.
 func (s *source) readTaken() (wait time.Duration, err error) {
 	p := s.batch.reply.parse()
 	p.arrayOf(4)
-	wait = time.Duration(p.integer()) * time.Millisecond
+	wait = time.Duration(p.integer()) * time.Microsecond
 	s.turn = p.integer()
 	s.after = string(p.bulk())
 	s.batch.readTaken(&p)
 	return wait, p.end()
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // takeNew takes what is new, and waits for it until the script is to be run.
@@ -109,15 +99,13 @@ func (s *source) takeNew(ctx context.Context, limit int, wait bool) ([]backend.D
 	c := &call{}
 	c.args = append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
 	if wait {
+		if err := s.learnID(ctx); err != nil {
+			return nil, err
+		}
 		c.args = append(c.args, "block", s.wait())
 		defer s.wake()
 	}
 	c.args = append(c.args, "streams", s.stream, ">")
-	if wait {
-		if err := s.learnID(ctx); err != nil {
-			return nil, err
-		}
-	}
 	s.reader.send(ctx, grace, c)
 	s.batch.reply = c.reply
 	if c.err != nil {

@@ -78,6 +78,7 @@ type Backend struct {
 	owned   bool
 	wires   *pool.Pool[*wire]
 	server  serverCheck
+	youth   time.Duration // of a stream
 
 	closed  atomic.Bool
 	mu      sync.Mutex
@@ -111,14 +112,14 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("redisstream: new: %w", err)
 	}
 	return &Backend{
-		options: o, lent: client, wires: newWires(client), server: serverCheck{turn: make(chan struct{}, 1)},
+		options: o, lent: client, wires: newWires(client), server: serverCheck{turn: make(chan struct{}, 1)}, youth: youth,
 		sources: map[*source]struct{}{}, mending: map[string]string{},
 	}, nil
 }
 
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, Prompt: true, Self: b}
+	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true}
 }
 
 // Ping implements [backend.Pinger].

@@ -48,6 +48,7 @@ func (r *rig) open(t *testing.T, o redisstream.Options, servers ...*redistest.Se
 	t.Cleanup(func() { require.NoError(t, l.client.Close()) })
 	b, err := redisstream.New(l.client, o)
 	require.NoError(t, err)
+	b.SetYouth(0) // what is trimmed is to be seen soon
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +185,7 @@ func request(kind conformance.Request) func([]byte) bool {
 	marks := map[conformance.Request][]string{
 		conformance.RequestPublish: {"\r\nxadd\r\n", redisstream.PublishDigest, "-- publish"},
 		conformance.RequestReceive: {"\r\nxreadgroup\r\n"},
-		conformance.RequestAck:     {"\r\nxack\r\n"},
+		conformance.RequestAck:     {"\r\nxack\r\n", redisstream.AckDigest, "-- ack"},
 	}[kind]
 	return func(chunk []byte) bool {
 		for _, mark := range marks {

@@ -30,6 +30,8 @@ var (
 	attachText string
 	//go:embed lua/take.lua
 	takeText string
+	//go:embed lua/ack.lua
+	ackText string
 	//go:embed lua/delay.lua
 	delayText string
 	//go:embed lua/extend.lua
@@ -50,6 +52,7 @@ var (
 	publishScript  = newScript(publishText)
 	attachScript   = newScript(attachText)
 	takeScript     = newScript(takeText)
+	ackScript      = newScript(ackText)
 	delayScript    = newScript(delayText)
 	extendScript   = newScript(extendText)
 	leaveScript    = newScript(leaveText)

@@ -12,12 +12,18 @@ import (
 const (
 	maxAck   = 1000 // ids of one XACK
 	maxFence = 100  // deliveries of one call of a fenced script: others wait for as long as it runs
+
+	ack = "ack"
 )
 
 // Ack implements [backend.Source]. XACK looks neither at the holder nor at the
-// lease, and forgets what was settled before.
+// lease, and forgets what was settled before. A script looks at the holder where
+// acknowledgements are to be confirmed.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
-	return s.settle(ctx, "ack", len(ds), maxAck, func(i int) *backend.Delivery { return ds[i] },
+	if s.config.ConfirmAcks {
+		return s.settleFenced(ctx, ack, &ackScript, ds)
+	}
+	return s.settle(ctx, ack, len(ds), maxAck, func(i int) *backend.Delivery { return ds[i] },
 		func(part []int, args []any) *call {
 			args = append(args, "xack", s.stream, s.config.Group)
 			for _, i := range part {
@@ -42,7 +48,7 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 				if soonest < 0 || wait < soonest {
 					soonest = wait
 				}
-				c.args = append(c.args, &d.Position, d.Token.(*receipt).attempt.Load(), millis(wait), refund)
+				c.args = append(c.args, &d.Position, d.Token.(*receipt).attempt.Load(), micros(wait), refund)
 			}
 			return c
 		})
@@ -69,9 +75,14 @@ func voidRefunds(ds []backend.Delayed, err error) {
 
 // Extend implements [backend.Extender].
 func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
-	return s.settle(ctx, "extend", len(ds), maxFence, func(i int) *backend.Delivery { return ds[i] },
+	return s.settleFenced(ctx, "extend", &extendScript, ds)
+}
+
+// settleFenced settles deliveries by a script that is told position and attempt of each.
+func (s *source) settleFenced(ctx context.Context, op string, script *script, ds []*backend.Delivery) error {
+	return s.settle(ctx, op, len(ds), maxFence, func(i int) *backend.Delivery { return ds[i] },
 		func(part []int, _ []any) *call {
-			c := s.fenced(&extendScript, []string{s.stream}, 2*len(part))
+			c := s.fenced(script, []string{s.stream}, 2*len(part))
 			for _, i := range part {
 				c.args = append(c.args, &ds[i].Position, ds[i].Token.(*receipt).attempt.Load())
 			}
@@ -109,10 +120,13 @@ func (s *source) settle(ctx context.Context, op string, n, most int, at func(int
 	var errs itemErrors
 	mine := w.settlement.mine[:0]
 	for i := range n {
-		if r, ok := at(i).Token.(*receipt); ok && r.source.stream == s.stream && r.source.config.Group == s.config.Group {
-			mine = append(mine, i)
-		} else {
+		r, ok := at(i).Token.(*receipt)
+		switch {
+		case !ok || r.source.stream != s.stream || r.source.config.Group != s.config.Group:
 			errs.set(i, n, s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
+		case r.settled && op == ack: // there is nothing to remove
+		default:
+			mine = append(mine, i)
 		}
 	}
 	w.settlement.mine = mine

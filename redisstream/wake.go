@@ -30,18 +30,29 @@ func (s *source) wake() {
 	s.mu.Unlock()
 }
 
-// dueIn makes the script run when something falls due, if that is earlier than
-// it would have run.
-func (s *source) dueIn(d time.Duration) {
-	at := time.Now().Add(d)
+// sweepFrom begins a run of the script, and says when to run the next one at the
+// latest. A Delay that the run may not see moves that moment by dueIn meanwhile.
+func (s *source) sweepFrom(next time.Time) {
 	s.mu.Lock()
-	sooner := at.Before(s.sweep)
-	if sooner {
-		s.sweep = at
-	}
-	waits := s.waits
+	s.sweep = next
 	s.mu.Unlock()
-	if sooner && waits {
+}
+
+// sweepBy makes the script run at a moment, if it would have run later. It reports
+// whether a read waits for longer than that.
+func (s *source) sweepBy(at time.Time) (waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !at.Before(s.sweep) {
+		return false
+	}
+	s.sweep = at
+	return s.waits
+}
+
+// dueIn makes the script run when something falls due.
+func (s *source) dueIn(d time.Duration) {
+	if s.sweepBy(time.Now().Add(d)) {
 		s.unblock()
 	}
 }
@@ -77,19 +88,27 @@ func (s *source) learnID(ctx context.Context) error {
 	return nil
 }
 
-// wakeWait bounds waking a read: it would end by itself soon.
-const wakeWait = 200 * time.Millisecond
-
-// unblock ends the wait of a read that is under way, if it can.
-func (s *source) unblock() {
+// waiting returns the id of the connection on which a read waits, or 0 if none does
+// or the id is not known.
+func (s *source) waiting() int64 {
 	s.mu.Lock()
-	id := s.id
-	waits := s.waits && s.dial == s.reader.dials.Load() // a server that was restarted gives ids anew
-	s.mu.Unlock()
-	if id == 0 || !waits {
+	defer s.mu.Unlock()
+	if !s.waits || s.dial != s.reader.dials.Load() { // a server that was restarted gives ids anew
+		return 0
+	}
+	return s.id
+}
+
+const unblockAgain = time.Millisecond // after the server said that nobody waits
+
+// unblock ends the wait of a read that is under way, if it can. The server may get
+// the request to do so before it gets the read itself: it answers that nobody waits,
+// and is asked again until the read has ended.
+func (s *source) unblock() {
+	if s.waiting() == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), wakeWait) //nolint:forbidigo // it is sent when the read's context is done
+	ctx, cancel := context.WithTimeout(context.Background(), block) //nolint:forbidigo // it is sent when the read's context is done
 	defer cancel()
 	w, err := s.backend.wires.Get(ctx)
 	if err != nil {
@@ -97,8 +116,18 @@ func (s *source) unblock() {
 	}
 	defer s.backend.wires.Put(w)
 	w.do(ctx, 0, func() {
-		if node, err := nodeOf(ctx, w.client, s.stream); err == nil {
-			_ = node.ClientUnblock(ctx, id).Err() // at worst the read ends a little later
+		for id := s.waiting(); id != 0; id = s.waiting() {
+			node, err := nodeOf(ctx, w.client, s.stream)
+			if err != nil {
+				return
+			}
+			if woken, err := node.ClientUnblock(ctx, id).Result(); woken > 0 || err != nil {
+				return // at worst the read ends a little later
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(unblockAgain):
+			}
 		}
 	})
 }

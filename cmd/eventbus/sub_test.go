@@ -337,5 +337,5 @@ func TestSubThatCannotSettleFails(t *testing.T) {
 	r := b.run("", "sub", "orders", "--group", "g", "--count", "1", "--drain", "200ms")
 	require.Equal(t, 1, r.code, r.stderr)
 	require.Contains(t, r.stderr, "handled 1, retried 0, dead-lettered 0, discarded 0, not confirmed 1, left unsettled 1\n")
-	require.Contains(t, r.stderr, "\neventbus: sub: drain: orders/g: 0 handlers still running, 1 events unsettled\n")
+	require.Contains(t, r.stderr, "\neventbus: sub: drain: orders/g: handlers still running: 0, events unsettled: 1\n")
 }

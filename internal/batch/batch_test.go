@@ -134,120 +134,81 @@ func TestManyAdd(t *testing.T) {
 	require.Len(t, r.items, 8000)
 }
 
-// TestGoroutineStaysAWhile: that it leaves at all is seen by synctest, which
-// does not end with a goroutine left.
-func TestGoroutineStaysAWhile(t *testing.T) {
+// What is to come later is flushed when its time has come, in the order of these times,
+// and holds up nothing meanwhile.
+func TestLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
-		g := batch.New(1, 0, r.flush)
-		for range 3 {
-			g.Add(1)
-			time.Sleep(500 * time.Millisecond)
-		}
-		synctest.Wait()
-		require.Len(t, r.sized(), 3)
-		time.Sleep(2 * time.Second)
-	})
-}
-
-// Run flushes in the caller's goroutine, and at once, where nobody else does.
-func TestRunAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := recorder{hold: time.Second}
 		g := batch.New(10, 0, r.flush)
-		for i := range 3 {
-			start := time.Now()
-			require.True(t, g.Run(i))
-			require.Equal(t, time.Second, time.Since(start))
-		}
-		require.Equal(t, []int{1, 1, 1}, r.sized())
-		g.Wait()
-	})
-}
-
-// Run does not flush beside another flush, be it its own or that of Add; what is
-// added meanwhile is flushed after it.
-func TestRunBesideOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := recorder{hold: time.Second}
-		g := batch.New(10, 0, r.flush)
-		go g.Run(1)
-		synctest.Wait()
-		require.False(t, g.Run(2))
-		g.Add(3)
-		g.Add(4)
-		require.False(t, g.Run(5))
-		time.Sleep(time.Second)
-		synctest.Wait() // the flush of 3 and 4 is under way
-		require.False(t, g.Run(6))
-		g.Wait()
-		_, items, at := r.seen()
-		require.Equal(t, []int{1, 3, 4}, items)
-		require.Equal(t, time.Second, at[1].Sub(at[0]))
-		require.False(t, g.Run(7), "the last flush was shared")
-		g.Add(7)
-		g.Wait()
-		require.True(t, g.Run(8))
-	})
-}
-
-// Wait waits for Run, and for what was added during it.
-func TestWaitForRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := recorder{hold: time.Second}
-		g := batch.New(10, 0, r.flush)
-		g.Add(0)
-		time.Sleep(1500 * time.Millisecond) // its goroutine is there, and idle
 		start := time.Now()
-		go g.Run(1)
+		g.Later(3, 3*time.Second)
+		g.Later(1, time.Second)
+		g.Add(0)
 		synctest.Wait()
-		go func() { g.Add(2) }()
 		g.Wait()
-		require.Equal(t, 2*time.Second, time.Since(start))
-		require.Equal(t, []int{1, 1, 1}, r.sized())
+		require.Equal(t, 3*time.Second, time.Since(start), "Wait waits for what is to come")
+		_, items, at := r.seen()
+		require.Equal(t, []int{0, 1, 3}, items)
+		require.Equal(t, time.Second, at[1].Sub(start))
 	})
 }
 
-// A flush that panics leaves the group usable.
-func TestRunPanics(t *testing.T) {
-	bad := true
-	g := batch.New(10, 0, func([]int) {
-		if bad {
-			panic("bad")
-		}
+// A flush may put back what failed.
+func TestLaterOfAFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g *batch.Group[int]
+		var flushed []int
+		g = batch.New(10, time.Second, func(items []int) {
+			flushed = append(flushed, items...)
+			if items[0] < 3 {
+				g.Later(items[0]+1, time.Minute)
+			}
+		})
+		g.Add(1)
+		start := time.Now()
+		g.Wait()
+		require.Equal(t, []int{1, 2, 3}, flushed)
+		require.Equal(t, 2*time.Minute+2*time.Second, time.Since(start))
 	})
-	require.Panics(t, func() { g.Run(1) })
-	bad = false
-	require.True(t, g.Run(2))
 }
 
-// Flushes never overlap, whoever makes them, and nothing is lost.
-func TestManyRun(t *testing.T) {
-	var mu sync.Mutex
-	var sum, flushes int
-	g := batch.New(7, 0, func(items []int) {
-		if !mu.TryLock() {
-			t.Error("two flushes at once")
-			return
-		}
-		defer mu.Unlock()
-		flushes++
-		for _, i := range items {
-			sum += i
-		}
+// Hurry ends the waits that there are, and only these.
+func TestHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recorder
+		g := batch.New(10, 0, r.flush)
+		start := time.Now()
+		g.Hurry() // nothing waits: nothing happens
+		g.Later(2, 2*time.Hour)
+		g.Later(1, time.Hour)
+		g.Hurry()
+		g.Wait()
+		require.Equal(t, start, time.Now())
+		g.Later(3, time.Minute)
+		g.Wait()
+		time.Sleep(3 * time.Hour)
+		_, items, at := r.seen()
+		require.Equal(t, []int{2, 1, 3}, items)
+		require.Equal(t, time.Minute, at[len(at)-1].Sub(start))
 	})
-	var all sync.WaitGroup
+}
+
+// Nothing is lost, whoever adds it and however.
+func TestManyLater(t *testing.T) {
+	var r recorder
+	g := batch.New(7, 0, r.flush)
+	var wg sync.WaitGroup
 	for range 8 {
-		all.Go(func() {
-			for i := range 2000 {
-				if i%3 == 0 || !g.Run(1) {
-					g.Add(1)
+		wg.Go(func() {
+			for i := range 500 {
+				g.Later(i, time.Duration(i%5)*time.Millisecond)
+				if i%100 == 0 {
+					g.Hurry()
 				}
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	g.Wait()
-	require.Equal(t, 16000, sum)
-	require.NotZero(t, flushes)
+	require.Len(t, r.items, 4000)
 }

@@ -14,27 +14,19 @@ import (
 
 // Nothing that was flushed is kept, wherever what had gathered was divided.
 func TestNothingIsKept(t *testing.T) {
-	for _, abreast := range []int{1, 2} {
-		synctest.Test(t, func(t *testing.T) {
-			g := batch.NewAbreast(abreast, 6, 0, func([]*[64]byte) { time.Sleep(time.Second) })
-			var items []weak.Pointer[[64]byte]
-			add := func(n int) {
-				for range n {
-					item := new([64]byte)
-					items = append(items, weak.Make(item))
-					g.Add(item)
-				}
-				synctest.Wait()
-			}
-			add(1)
-			g.Fence() // so that they gather
-			add(9)
-			g.Wait()
-			runtime.GC()
-			for i, item := range items {
-				require.Nil(t, item.Value(), "item %d, %d abreast", i, abreast)
-			}
-			runtime.KeepAlive(g)
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := batch.New(6, 0, func([]*[64]byte) { time.Sleep(time.Second) })
+		var items []weak.Pointer[[64]byte]
+		for range 10 {
+			item := new([64]byte)
+			items = append(items, weak.Make(item))
+			g.Add(item)
+		}
+		g.Wait()
+		runtime.GC()
+		for i, item := range items {
+			require.Nil(t, item.Value(), "item %d", i)
+		}
+		runtime.KeepAlive(g)
+	})
 }

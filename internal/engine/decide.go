@@ -46,7 +46,6 @@ type run struct {
 type verdict struct {
 	outcome observer.Outcome
 	after   time.Duration // Retry, Snooze
-	refund  bool          // the run does not count
 	reason  string        // DeadLetter, Discard
 }
 
@@ -54,6 +53,7 @@ type verdict struct {
 const (
 	ReasonPermanent  = "permanent"   // the handler said so
 	ReasonExhausted  = "exhausted"   // every attempt failed
+	ReasonKeyFailed  = "key-failed"  // an earlier event of its key has failed for good (FailAll)
 	ReasonUnreadable = "unreadable"  // the stored body cannot be decoded
 	ReasonNoVerdict  = "no-verdict"  // handed out too often without a result
 	ReasonDropped    = "dropped"     // the handler said so
@@ -74,14 +74,16 @@ func (p Policy) decide(r run) verdict {
 	}
 	s, marked := errors.AsType[*signal](r.err)
 	switch {
+	case errors.Is(r.err, errKeyFailed):
+		return verdict{outcome: observer.DeadLetter, reason: ReasonKeyFailed}
 	case marked && s.kind == permanent:
 		return verdict{outcome: observer.DeadLetter, reason: ReasonPermanent}
 	case marked && s.kind == drop:
 		return verdict{outcome: observer.Discard, reason: ReasonDropped}
 	case marked && s.kind == snooze:
-		return verdict{outcome: observer.Snooze, after: s.after, refund: true}
+		return verdict{outcome: observer.Snooze, after: s.after}
 	case r.interrupted:
-		return verdict{outcome: observer.Return, refund: true}
+		return verdict{outcome: observer.Return}
 	case p.MaxAttempts > 0 && r.attempt >= p.MaxAttempts:
 		return verdict{outcome: observer.DeadLetter, reason: ReasonExhausted}
 	case marked && s.kind == retryAfter:

@@ -9,14 +9,12 @@ import (
 
 // lastWait is how long a drain waits for handlers it has cancelled, and for
 // what they leave to settle.
-const lastWait = time.Second
+const lastWait = 500 * time.Millisecond
 
 func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.status.set(observer.Draining, nil)
 	s.stopFetch(ErrShutdown)
-	for _, h := range s.desk.close() {
-		s.giveBackUnrun(h)
-	}
+	s.sched.close()
 	defer s.hurry(ctx)()
 
 	handlers := s.awaitQuiet()
@@ -29,9 +27,9 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.acks.Wait()
 	s.stopKeep()
 	s.keepers.Wait()
-	unsettled := s.desk.abandon()
+	unsettled := s.sched.abandon()
 	s.counts.abandon(unsettled)
-	err = s.attached().source.Close()
+	err = s.attached().close()
 	s.engine.upkeep.leave(s.Topic, s.Group)
 	s.engine.leave(s)
 	s.giveUp(ErrShutdown)
@@ -42,8 +40,13 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 // hurry lets the drain give up soon after ctx is done.
 func (s *Subscription) hurry(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
-		s.desk.interrupt()
-		time.AfterFunc(lastWait, func() { s.giveUp(ErrShutdown) })
+		s.sched.interrupt()
+		time.AfterFunc(lastWait, func() {
+			s.giveUp(ErrShutdown)
+			s.burials.Hurry()
+			s.delays.Hurry()
+			s.acks.Hurry()
+		})
 	})
 }
 
@@ -51,48 +54,59 @@ func (s *Subscription) hurry(ctx context.Context) (stop func() bool) {
 // entrusted with, or the drain gives up. It returns how many handlers still run.
 func (s *Subscription) awaitQuiet() int {
 	select {
-	case <-s.desk.quiet:
+	case <-s.sched.quiet:
 		return 0
 	case <-s.live.Done():
 	}
-	s.desk.mu.Lock()
-	defer s.desk.mu.Unlock()
-	return s.desk.working
+	return s.sched.atWork()
 }
 
-// giveBackUnrun returns what was held and not running when the drain began.
-func (s *Subscription) giveBackUnrun(h *Hold) {
-	s.desk.mu.Lock()
-	resting, due := h.stage == resting, s.time(h.due)
-	if h.stage != unstarted && !resting {
-		s.desk.mu.Unlock()
-		return
+func (d *scheduler) atWork() int {
+	d.mu.Lock()
+	defer d.unlock()
+	return d.working
+}
+
+// close lets nothing more start and gives back what had not.
+func (d *scheduler) close() {
+	d.mu.Lock()
+	defer d.unlock()
+	d.closed = true
+	unrun := &giveBack{}
+	for _, h := range d.all() {
+		switch h.state {
+		case queued, ready:
+			unrun.holds = append(unrun.holds, h)
+		case resting:
+			d.giveBack(&giveBack{holds: []*Hold{h}, due: h.due, counted: h})
+		}
 	}
-	h.stage = returning
-	s.desk.mu.Unlock()
-	s.delays.Add(sentBack{hold: h, due: due, refund: !resting})
+	d.giveBack(unrun)
+	for _, l := range d.lanes.byKey {
+		l.queue = nil
+	}
+	d.ready, d.suspects, d.resting = queue{}, nil, nil
+	d.work.Broadcast()
+	d.tellQuiet()
 }
 
 // interrupt cancels every run, and what the program was entrusted with.
-func (d *desk) interrupt() {
+func (d *scheduler) interrupt() {
 	d.mu.Lock()
+	defer d.unlock()
 	d.interrupted = true
-	var cancelled []*Hold
 	for _, h := range d.all() {
-		if h.working || h.stage == entrusted {
-			cancelled = append(cancelled, h)
+		if h.working || h.state == entrusted {
+			h.ctx.cancel(context.Canceled, ErrShutdown)
 		}
-	}
-	d.mu.Unlock()
-	for _, h := range cancelled {
-		h.ctx.cancel(context.Canceled, ErrShutdown)
 	}
 }
 
 // abandon forgets what is still held, and returns how much it was beside what
 // handlers have.
-func (d *desk) abandon() (unsettled int) {
+func (d *scheduler) abandon() (unsettled int) {
 	d.mu.Lock()
+	defer d.unlock()
 	left := d.all()
 	for _, h := range left {
 		if !h.working {
@@ -100,8 +114,6 @@ func (d *desk) abandon() (unsettled int) {
 		}
 		h.lost = true
 	}
-	freed := d.free(left, ErrShutdown)
-	d.mu.Unlock()
-	d.sub.Limiter.Release(freed)
+	d.free(left, ErrShutdown)
 	return unsettled
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/publish"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -31,9 +32,8 @@ type Engine struct {
 	backend   backend.Backend
 	limits    backend.Limits
 	tell      *teller
-	publisher *publisher
+	publisher *publish.Publisher
 	upkeep    upkeep
-	over      over
 	failed    chan error // the first subscription that failed for good
 
 	mu      sync.Mutex
@@ -68,13 +68,13 @@ func (e *Engine) Limits() backend.Limits { return e.limits }
 // Failed receives the error of the first subscription that failed for good.
 func (e *Engine) Failed() <-chan error { return e.failed }
 
-// Publish stores msgs; see publisher.
+// Publish stores msgs; see package publish.
 func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if e.tell.now.Published == nil {
-		return e.publisher.publish(ctx, msgs)
+		return e.publisher.Publish(ctx, msgs)
 	}
 	start := time.Now()
-	err := e.publisher.publish(ctx, msgs)
+	err := e.publisher.Publish(ctx, msgs)
 	e.tell.published(msgs, time.Since(start), err)
 	return err
 }
@@ -152,7 +152,7 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 		})
 	}
 	wg.Wait()
-	errs = append(errs, e.publisher.close(ctx))
+	errs = append(errs, e.publisher.Close(ctx))
 	e.upkeep.close()
 	errs = append(errs, e.backend.Close())
 	e.tell.close(ctx)

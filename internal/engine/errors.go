@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/publish"
 )
 
 // ErrSettled: the delivery was settled before.
@@ -15,7 +16,7 @@ var ErrSettled = errors.New("eventbus: already settled")
 var ErrShutdown = errors.New("eventbus: shutting down")
 
 // ErrBackpressure: too much waits to be published.
-var ErrBackpressure = errors.New("eventbus: too many events wait to be published")
+var ErrBackpressure = publish.ErrBackpressure
 
 // errLeaseLost is the cause with which a handler is cancelled whose lease was
 // lost.
@@ -35,3 +36,6 @@ type Abandoned struct {
 
 // errNack is the cause of a Nack that gives none.
 var errNack = errors.New("eventbus: not acknowledged")
+
+// unknown says that a call may or may not have had its effect.
+func unknown(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err) }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,27 +30,52 @@ func (s *Subscription) fetch() {
 		if n == 0 {
 			continue
 		}
-		if err := s.receive(ctx, n); err != nil && ctx.Err() == nil {
-			if !s.heal(err, again) {
-				return
-			}
-			continue
+		switch err := s.receive(ctx, n); {
+		case err == nil:
+			again.Reset()
+		case s.fetching.Err() == nil && !isOnlyEnd(err) && !s.heal(err, again):
+			return
 		}
-		again.Reset()
 	}
 }
 
-// session returns the context of the reads until the next Pause.
+// isOnlyEnd reports whether err says no more than that the context of a Receive ended.
+func isOnlyEnd(err error) bool {
+	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return ended && !backend.NotStored(err) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrGone)
+}
+
+// session returns the context of the reads until the next Pause. It also ends a third
+// of a lease after it was made, at the latest, because leases are counted from when a
+// Receive was called: an event that arrives has most of its lease before it. An
+// answer that was under way for longer, or that a frozen process has not read, is too
+// late to be run.
 func (s *Subscription) session() (ctx context.Context, paused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !isClosed(s.resumed) {
 		return nil, true
 	}
-	if s.pause == nil || s.reads.Err() != nil {
+	if now := time.Now(); s.pause == nil || s.reads.Err() != nil || now.After(s.renew) {
+		var release context.CancelFunc
+		if s.pause != nil {
+			s.pause(nil)
+		}
 		s.reads, s.pause = context.WithCancelCause(s.fetching)
+		s.reads, release = context.WithTimeout(s.reads, s.Lease/3)
+		context.AfterFunc(s.reads, release)
+		s.renew = now.Add(s.Lease / 12)
 	}
 	return s.reads, false
+}
+
+// endRead ends the Receive under way.
+func (s *Subscription) endRead() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pause != nil {
+		s.pause(nil)
+	}
 }
 
 func (s *Subscription) awaitResume() {
@@ -65,14 +91,11 @@ func (s *Subscription) awaitResume() {
 // order waits until something may be read and the limiter grants it, and returns
 // how much; 0 when ctx is done.
 func (s *Subscription) order(ctx context.Context) int {
-	n := s.desk.awaitRoom(ctx)
+	n := s.sched.awaitRoom(ctx)
 	if n == 0 {
 		return 0
 	}
-	granted, err := s.Limiter.Acquire(ended, n)
-	if err != nil {
-		granted, err = s.acquire(ctx, n)
-	}
+	granted, err := s.Limiter.Acquire(ctx, n)
 	if err != nil && ctx.Err() == nil {
 		s.engine.tell.failed(observer.Receive, s.about(), 0, fmt.Errorf("limiter: %w", err))
 		sleep(ctx, time.Second)
@@ -80,48 +103,14 @@ func (s *Subscription) order(ctx context.Context) int {
 	return granted
 }
 
-// acquire waits for places. If those are taken by what waits behind events that
-// are away, some of it makes room as soon as those are due: otherwise they could
-// not come back.
-func (s *Subscription) acquire(ctx context.Context, n int) (int, error) {
-	for {
-		due, yielded := s.desk.yield(time.Now())
-		for _, b := range yielded {
-			s.sendBack(b)
-		}
-		if due.IsZero() {
-			return s.Limiter.Acquire(ctx, n)
-		}
-		wait, cancel := context.WithDeadlineCause(ctx, due, errDue)
-		granted, err := s.Limiter.Acquire(wait, n)
-		isDue := errors.Is(context.Cause(wait), errDue)
-		cancel()
-		if err == nil || !isDue {
-			return granted, err
-		}
-	}
-}
-
-// errDue ends a wait for places when an event that is away is due.
-var errDue = errors.New("due")
-
 // emptyRead is the least time that a Receive which brings nothing takes.
 const emptyRead = 5 * time.Millisecond
 
-// ended is done: with it Acquire does not wait.
-var ended = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
-// receive asks for n messages and puts what comes on the desk.
+// receive asks for n messages and schedules what comes.
 func (s *Subscription) receive(ctx context.Context, n int) error {
 	a := s.attached()
-	asked := time.Now()
-	s.desk.ask(asked)
-	ds, err := a.source.Receive(ctx, n)
-	s.desk.ask(time.Time{})
+	asked, stamp := time.Now(), s.stamp()
+	ds, err := a.receive(ctx, n)
 	if len(ds) > n {
 		s.engine.tell.failed(observer.Receive, s.about(), len(ds)-n,
 			fmt.Errorf("eventbus: the driver returned %d, asked for %d: the rest is left to its lease", len(ds), n))
@@ -132,9 +121,8 @@ func (s *Subscription) receive(ctx context.Context, n int) error {
 	}
 	switch {
 	case len(ds) > 0:
-		s.accept(a, ds, asked, len(ds) < n && err == nil && ctx.Err() == nil)
+		s.accept(a, ds, asked, stamp)
 	case err == nil && ctx.Err() == nil:
-		s.desk.nothing(asked)
 		// It may bring nothing, but a driver that does so at once, and again, is
 		// not to keep a processor busy.
 		if early := time.Until(asked.Add(emptyRead)); early > 0 {
@@ -147,35 +135,32 @@ func (s *Subscription) receive(ctx context.Context, n int) error {
 	return err
 }
 
-// accept takes what has arrived. short says that it is less than was asked for.
-func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.Time, short bool) {
+// accept takes what has arrived.
+func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.Time, stamp moment) {
 	info := observer.Received{Topic: s.Topic, Group: s.Group, Events: len(ds)}
 	for i := range ds {
 		info.Bytes += ds[i].Size()
-		if ds[i].Attempt > 1 || ds[i].Again {
+		if ds[i].Attempt > 1 {
 			info.Redelivered++
 		}
+		s.last = max(s.last, ds[i].Position)
 	}
 	s.counts.received.Add(int64(len(ds)))
 	s.Limiter.Fill(len(ds), int64(info.Bytes))
 	tell(s.engine.tell.later.Received, info)
-	rest := s.desk.put(s.hold(a, ds, s.leaseFrom(asked)), asked, short)
+	aside := s.sched.put(s.hold(a, ds, stamp, asked))
 	runtime.Gosched() // or the worker that was woken would wait until the next read is on its way
-	for _, l := range rest.overtaken {
-		s.afterLoss(l, nil)
-	}
-	for _, h := range rest.unreadable {
-		s.setAside(h)
-	}
-	for _, h := range rest.spent {
-		s.bury(h, ReasonNoVerdict, fmt.Errorf("eventbus: handed out %d times without a verdict", h.attempt))
-	}
-	for _, b := range rest.crowded {
-		s.delays.Add(b)
+	for _, h := range aside {
+		if h.delivery.Err != nil {
+			s.setAside(h)
+		} else {
+			s.bury(h, ReasonNoVerdict, fmt.Errorf("eventbus: handed out %d times without a verdict", h.attempt))
+		}
 	}
 }
 
-// heal deals with an error of Receive and reports whether to go on.
+// heal deals with an error of Receive and reports whether to go on. If the group is
+// gone it is attached to at once: what is published until then may be lost to it.
 func (s *Subscription) heal(err error, again *backoff.ExponentialBackOff) bool {
 	for {
 		s.engine.tell.failed(observer.Receive, s.about(), 0, err)
@@ -184,35 +169,57 @@ func (s *Subscription) heal(err error, again *backoff.ExponentialBackOff) bool {
 			return false
 		}
 		s.status.set(observer.Degraded, err)
-		if !sleep(s.fetching, again.NextBackOff()) {
-			return true
+		if errors.Is(err, backend.ErrGone) {
+			failure := s.reattach(err)
+			if failure == nil {
+				s.status.recovered()
+				return true
+			}
+			err = failure
+			if !errors.Is(err, backend.ErrClosed) {
+				err = fmt.Errorf("%w: attaching again: %w", backend.ErrGone, err)
+			}
 		}
-		if !errors.Is(err, backend.ErrGone) {
+		if !sleep(s.fetching, again.NextBackOff()) || !errors.Is(err, backend.ErrGone) {
 			return true
-		}
-		if err = s.reattach(err); err == nil {
-			s.status.recovered()
-			return true
-		}
-		if !errors.Is(err, backend.ErrClosed) {
-			err = fmt.Errorf("%w: attaching again: %w", backend.ErrGone, err)
 		}
 	}
 }
 
-// reattach makes topic and group anew. What is held belongs to the old ones:
-// its leases are lost.
+// reattach makes topic and group anew. What is held belongs to the old ones: its
+// leases are lost.
 func (s *Subscription) reattach(why error) error {
 	ctx, cancel := context.WithTimeout(s.fetching, attachTimeout)
 	defer cancel()
-	a, err := s.attach(ctx)
+	a, start, err := s.attachAfter(ctx, s.last)
 	if err != nil {
 		return err
 	}
 	old := s.attachment.Swap(a)
-	s.loseAll(old, why)
-	_ = old.source.Close() // it is gone already
+	lost := s.sched.loseAll(old, why)
+	_ = old.close() // it is gone already
+	s.engine.tell.noticed(backend.Notice{
+		Topic: s.Topic, Group: s.Group, Err: why,
+		Text: fmt.Sprintf("the group was lost and is made anew, to start %s; events may be missing, and %d that were held here will not come again",
+			cmp.Or(string(start), "with the earliest"), lost),
+	})
 	return nil
+}
+
+// attachAfter attaches to a group that was lost, to go on after the last position
+// that came here. If the backend refuses that position the topic was lost too, and
+// all that it has now is new.
+func (s *Subscription) attachAfter(ctx context.Context, last string) (a *attachment, start backend.Start, err error) {
+	start = s.Start
+	if last != "" {
+		start = backend.StartAfter(last)
+	}
+	a, err = s.attach(ctx, start)
+	if last != "" && errors.Is(err, backend.ErrRefused) {
+		start = backend.StartEarliest
+		a, err = s.attach(ctx, start)
+	}
+	return a, start, err
 }
 
 // fail ends a subscription that cannot go on. Its drain is up to the program.

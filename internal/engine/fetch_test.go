@@ -55,3 +55,18 @@ func TestEmptyReadsArePaced(t *testing.T) {
 		require.Equal(t, int64(1), s.Tally().Acknowledged)
 	})
 }
+
+// What was lent is copied and let go of at once, or a member that waits, or is
+// paused, would keep the payloads of its last read.
+func TestReceivedSliceIsCleared(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		handled := 0
+		r.sub(Config{}, func(context.Context, *Hold) error { handled++; return nil })
+		for range 10 {
+			r.publish("event")
+			r.pass(time.Second)
+		}
+		require.Equal(r, 10, handled)
+		require.Zero(r, r.wire.kept.Load())
+	})
+}

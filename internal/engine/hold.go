@@ -8,101 +8,121 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Hold is a delivery that is ours until its lease runs out or it is settled.
-// Its lease is kept from receipt on, whether it runs or not.
+// A Hold is a delivery that is this member's until it is settled or its lease is
+// lost. Its lease is kept from receipt on, whether its handler runs or not.
 //
-// There is one for every event, so it is kept small, and its memory used again
-// once nobody knows it any more (see over). The context is not part of it, as a
-// handler may keep that for ever.
+// There is one for every event, so it is kept small. Its context is not part of
+// it, because a handler may keep that for ever.
 type Hold struct {
-	read     *read // that brought it
+	read     *read // the Receive that brought it
 	delivery backend.Delivery
 	ctx      *runCtx
 	attempt  int
 	size     int64
 
-	// Guarded by the desk's lock.
-	stage     stage
-	lane      laneStage
-	working   bool   // a handler is running
-	inTrust   bool   // counted as entrusted
-	expired   bool   // taken back from the program when its time was over
-	isAcked   bool   // on receipt: it has no lease any more
-	lost      bool   // the lease
-	cameAgain bool   // another receipt of it is here, or was
-	late      bool   // the timeout has passed
-	stuck     bool   // and that was told
-	failed    bool   // the run
-	until     moment // the lease runs to here
-	began     moment // the run
-	due       moment // of a retry that waits here
-	took      time.Duration
-	wait      *wait // of somebody for what becomes of it
+	tries int // failed calls to settle it; used by the queue that has it
+
+	// Guarded by the scheduler's lock. Only transition.go changes state.
+	state   state
+	lane    *lane // of its key; nil: nothing waits for it
+	working bool  // its handler is running
+	trusted bool  // counted among those that the program is to settle
+	lost    bool  // its lease
+	failed  bool  // its run
+	timing  timing
+	until   moment // its lease runs to here
+	began   moment // its run
+	due     moment // of a retry that waits here
+	took    time.Duration
+	wait    *wait // of a caller, for the settlement
 }
+
+// A state says where a Hold is on its way.
+type state uint8
+
+const (
+	queued     state = iota // behind another Hold of its key
+	ready                   // a worker may start it
+	confirming              // acknowledged on receipt, before it runs
+	running                 // with the handler
+	entrusted               // with the program, which settles it (manual mode)
+	resting                 // a retry that waits here for its due moment
+	settling                // an acknowledgement or a dead letter is under way
+	returning               // a Delay is under way
+	released                // no longer held
+)
+
+// A timing says how a run stands to its Timeout.
+type timing uint8
+
+const (
+	inTime  timing = iota
+	late           // the Timeout has passed
+	expired        // and the bus took the event back from the program
+	stuck          // and the handler still does not return, which the observer was told
+)
 
 // A wait is for a settlement (manual mode), or for the acknowledgement on receipt.
 type wait struct {
-	receipt bool
-	ended   chan struct{}
-	result  error // valid once ended is closed
+	ended  chan struct{}
+	result error // valid once ended is closed
 }
 
-// end ends the wait.
+func newWait() *wait { return &wait{ended: make(chan struct{})} }
+
+// end ends the wait, once.
 func (w *wait) end(err error) {
-	w.result = err
-	close(w.ended)
+	if !isClosed(w.ended) {
+		w.result = err
+		close(w.ended)
+	}
 }
 
-// A stage is where a Hold is on its way.
-type stage uint8
-
-const (
-	unstarted stage = iota // ready, or behind its key, or suspect
-	running                // with the handler
-	entrusted              // with the program, which settles it (manual mode)
-	resting                // a retry that waits here, as it cannot wait in the backend
-	settling               // decided; an ack or a dead letter is on its way
-	returning              // decided; a delay is on its way
-	released               // no longer ours
-)
-
-// A laneStage is where a Hold is in the lane of its key.
-type laneStage uint8
-
-const (
-	laneless laneStage = iota
-	queued
-	admitted
-)
-
-// A read is what one Receive brought: its holds are allocated together.
+// A read is what one Receive brought. Its Holds are allocated together.
 type read struct {
 	sub        *Subscription
 	attachment *attachment
+	asked      moment // the stamp of when its Receive was called
+	arrived    moment
 	holds      []Hold
-	left       int  // not released
-	plain      int  // ran, and were acknowledged: nothing else ever came of them
-	news       bool // some came for the first time: what comes back would have come before
-	listed     bool // whoever has the list may look at a Hold later
-	index      int  // in the desk's list
+	left       int // not released
+	index      int // in the scheduler's list
 }
 
-// An attachment is a source with what it can do. A subscription gets a new one
-// when its group was lost.
-type attachment struct {
-	source   backend.Source
-	delayer  backend.Delayer  // nil if it cannot
-	extender backend.Extender // nil if it cannot
+// newRead returns a read of n Holds.
+func (s *Subscription) newRead(a *attachment, n int) *read {
+	r := &read{sub: s, attachment: a, holds: make([]Hold, n), left: n}
+	ctxs := make([]runCtx, n)
+	for i := range r.holds {
+		r.holds[i].read, r.holds[i].ctx = r, &ctxs[i]
+	}
+	return r
+}
+
+// hold takes the deliveries of one Receive, which are lent. Their leases are
+// counted from the moment given.
+func (s *Subscription) hold(a *attachment, ds []backend.Delivery, asked moment, leased time.Time) *read {
+	r := s.newRead(a, len(ds))
+	r.asked, r.arrived = asked, s.moment(time.Now())
+	until := s.moment(leased.Add(s.Lease))
+	for i := range ds {
+		h := &r.holds[i]
+		h.delivery, h.until = ds[i], until
+		h.size = int64(ds[i].Size())
+		h.attempt = s.attempts.of(&ds[i])
+	}
+	clear(ds) // or the lent slice would keep payloads until the next Receive
+	return r
 }
 
 // Delivery returns the delivery, until the handler has returned; in manual mode
-// until settlement. Headers and Payload are the handler's to keep and to change.
+// until settlement.
 func (h *Hold) Delivery() *backend.Delivery { return &h.delivery }
 
 // Attempt is which attempt this is, counting from 1.
 func (h *Hold) Attempt() int { return h.attempt }
 
-// Subscription returns the one that holds it.
+// Subscription returns the Subscription that holds it.
 func (h *Hold) Subscription() *Subscription { return h.read.sub }
 
 // Context is that of the current run. In manual mode it ends with settlement.
@@ -115,30 +135,6 @@ func (h *Hold) about() observer.About {
 	}
 }
 
-// leaseFrom is the moment from which the leases are counted of what a Receive
-// brought that was asked for at the given moment: then, as they began between that
-// and the answer. But a Receive may have waited for hours, and an answer is not
-// under way for longer than inTransit.
-func (s *Subscription) leaseFrom(asked time.Time) time.Time {
-	if earliest := time.Now().Add(-s.inTransit()); asked.Before(earliest) {
-		return earliest
-	}
-	return asked
-}
-
-// inTransit is how much later than ours the backend's idea of a lease may end.
-func (s *Subscription) inTransit() time.Duration { return min(s.Lease/3, time.Second) }
-
-// hold takes what a Receive brought, which is lent.
-func (s *Subscription) hold(a *attachment, ds []backend.Delivery, from time.Time) *read {
-	r := s.newRead(a, len(ds))
-	until := s.moment(from.Add(s.Lease))
-	for i := range ds {
-		h := &r.holds[i]
-		h.delivery, h.until = ds[i], until
-		h.size = int64(ds[i].Size())
-		h.attempt = s.attempts.of(&ds[i])
-	}
-	clear(ds) // or what is lent would keep payloads until the next Receive
-	return r
-}
+// leaseless reports whether h was acknowledged before its run, so that it has no
+// lease any more.
+func (h *Hold) leaseless() bool { return h.state == running && h.read.sub.Mode == OnReceive }

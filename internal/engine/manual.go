@@ -1,16 +1,12 @@
 package engine
 
-import (
-	"context"
-
-	"github.com/seed41896749/eventbus/observer"
-)
+import "context"
 
 // Ack acknowledges h and returns when the broker has confirmed. Manual mode
 // only.
 func (h *Hold) Ack(ctx context.Context) error {
 	s := h.read.sub
-	w, err := s.desk.claim(h)
+	w, err := s.sched.claimed(h, false)
 	if err != nil {
 		return err
 	}
@@ -26,7 +22,7 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 		cause = errNack
 	}
 	s := h.read.sub
-	w, err := s.desk.claim(h)
+	w, err := s.sched.claimed(h, true)
 	if err != nil {
 		return err
 	}
@@ -34,39 +30,28 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 	return h.await(ctx, w)
 }
 
+// claimed gives the caller the right to settle h, as failed or not.
+func (d *scheduler) claimed(h *Hold, failed bool) (*wait, error) {
+	d.mu.Lock()
+	defer d.unlock()
+	w, err := d.claim(h)
+	if err == nil {
+		h.failed = failed
+	}
+	return w, err
+}
+
 // failed does what follows the failure of a claimed h.
 func (s *Subscription) failed(h *Hold, cause error) {
 	s.counts.failures.Add(1)
-	s.desk.markFailed(h)
-	v := s.Policy.decide(run{err: cause, attempt: h.attempt, interrupted: s.desk.isInterrupted()})
-	if v.outcome == observer.Acknowledge {
-		v.outcome = observer.Forget
-	}
+	v := s.Policy.decide(run{err: cause, attempt: h.attempt, interrupted: s.sched.isInterrupted()})
 	s.carryOut(h, v, cause)
 }
 
-// claim gives the caller the right to settle h.
-func (d *desk) claim(h *Hold) (*wait, error) {
+func (d *scheduler) isInterrupted() bool {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case h.lost, h.expired:
-		return nil, errLeaseLost(nil)
-	case h.stage == running:
-		h.inTrust = true
-		d.entrusted++
-	case h.stage != entrusted:
-		return nil, ErrSettled
-	}
-	h.stage = settling
-	h.wait = &wait{ended: make(chan struct{})}
-	return h.wait, nil
-}
-
-func (d *desk) markFailed(h *Hold) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	h.failed = true
+	defer d.unlock()
+	return d.interrupted
 }
 
 // await waits for the settlement of h.

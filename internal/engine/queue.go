@@ -10,6 +10,8 @@ type queue struct {
 
 func (q *queue) len() int { return len(q.items) - q.head }
 
+func (q *queue) first() *Hold { return q.items[q.head] }
+
 func (q *queue) push(h *Hold) {
 	if q.head > 0 && len(q.items) == cap(q.items) {
 		n := copy(q.items, q.items[q.head:])

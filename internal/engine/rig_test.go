@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -43,9 +43,11 @@ func inBubble(t *testing.T, o Options, f func(r *rig)) {
 			Maintained:   func(e observer.Maintained) { r.tell(e) },
 		})
 		r.Engine = New(r.wire, o)
+		defer func() {
+			_, err := r.Shutdown(context.WithoutCancel(t.Context()))
+			assert.NoError(t, err)
+		}()
 		f(r)
-		_, err := r.Shutdown(t.Context())
-		require.NoError(t, err)
 	})
 }
 
@@ -111,42 +113,6 @@ func (r *rig) publishKeyed(key string, ids ...string) {
 	require.NoError(r, r.Publish(r.Context(), msgs))
 }
 
-// steal lets another member receive what is due, n of it, and give it back with a
-// refund, to be due after so long; less than zero: it dies.
-func (r *rig) steal(n int, after time.Duration) {
-	r.Helper()
-	other, err := r.wire.Backend.Attach(r.Context(), backend.Config{Topic: "t", Group: "g", Lease: time.Millisecond})
-	require.NoError(r, err)
-	ds, err := other.Receive(r.Context(), n)
-	require.NoError(r, err)
-	require.Len(r, ds, n)
-	delayer, _ := backend.As[backend.Delayer](other)
-	for i := 0; i < n && after >= 0; i++ {
-		require.NoError(r, delayer.Delay(r.Context(), []backend.Delayed{{Delivery: ds[i], For: after, Refund: true}}))
-	}
-	require.NoError(r, other.Close())
-}
-
-// A record is what handlers ran, in order.
-type record struct {
-	mu  sync.Mutex
-	ids []string
-}
-
-// add notes a run, and returns how many there were with it.
-func (r *record) add(id string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ids = append(r.ids, id)
-	return len(r.ids)
-}
-
-func (r *record) all() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.ids)
-}
-
 // pass lets time pass, and everything settle that it brings.
 func (r *rig) pass(d time.Duration) {
 	time.Sleep(d)
@@ -162,19 +128,21 @@ type wire struct {
 
 	mu       sync.Mutex
 	calls    []crossing
-	failing  map[string]error // by verb; nil: no failure
-	slow     map[string]time.Duration
-	noDelay  bool         // what it attaches cannot Delay
-	noRefund bool         // its attempts count although nothing was tried
-	sorts    bool         // what is overdue goes by position
-	deaf     atomic.Bool  // Extend says that it did, and does nothing
-	amnesia  atomic.Bool  // every attempt is the first
-	curt     atomic.Int64 // Receive brings less than so many, when it is ended; 0: as ever
-	garbled  atomic.Bool  // what comes cannot be read
-	late     atomic.Int64 // so much later Delay answers than it is done
-	twice    atomic.Int64 // the next Receive that brings something goes on after so long
-	empty    atomic.Bool  // Receive brings nothing, at once
-	kept     atomic.Int64 // deliveries that were lent and not cleared
+	failing  map[string]error         // by verb; nil: no failure
+	slow     map[string]time.Duration // how long a call takes before the broker has it
+	late     map[string]time.Duration // how long its answer takes
+	noDelay  bool                     // what it attaches cannot Delay
+	noRefund bool                     // its attempts count although nothing was tried
+	deaf     atomic.Bool              // Extend says that it did, and does nothing
+	mute     atomic.Int64             // so many answers get lost: the call has its effect and fails
+	empty    atomic.Bool              // Receive brings nothing, at once
+	kept     atomic.Int64             // deliveries that were lent and not cleared
+	hang     atomic.Bool              // acknowledgements wait for their context
+	refuse   string                   // the ID of an event that cannot be acknowledged
+	panicky  string                   // the verb that panics
+	once     atomic.Bool              // the last message was stored with Once
+	handOut  func(member int, d *backend.Delivery)
+	members  atomic.Int64
 }
 
 // A crossing is one call.
@@ -196,9 +164,24 @@ func (w *wire) Limits() backend.Limits {
 func (w *wire) cross(verb string, items int) error {
 	w.mu.Lock()
 	w.calls = append(w.calls, crossing{verb, items, time.Now()})
-	err, wait := w.failing[verb], w.slow[verb]
+	err, wait, panics := w.failing[verb], w.slow[verb], w.panicky == verb
+	w.mu.Unlock()
+	if panics {
+		panic("a bug of the driver")
+	}
+	time.Sleep(wait)
+	return err
+}
+
+// answer lets the answer to a call come late, or get lost.
+func (w *wire) answer(verb string, err error) error {
+	w.mu.Lock()
+	wait := w.late[verb]
 	w.mu.Unlock()
 	time.Sleep(wait)
+	if w.mute.Load() > 0 && w.mute.Add(-1) >= 0 {
+		return backend.ErrUnknownOutcome
+	}
 	return err
 }
 
@@ -212,6 +195,7 @@ func (w *wire) fail(verb string, err error) {
 	w.failing[verb] = err
 }
 
+// delay lets calls of a verb take so long to reach the broker.
 func (w *wire) delay(verb string, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -219,6 +203,25 @@ func (w *wire) delay(verb string, d time.Duration) {
 		w.slow = map[string]time.Duration{}
 	}
 	w.slow[verb] = d
+}
+
+// panics lets calls of a verb panic, or no more.
+func (w *wire) panics(verb string, yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.panicky = verb; !yes {
+		w.panicky = ""
+	}
+}
+
+// answerAfter lets answers to a verb take so long.
+func (w *wire) answerAfter(verb string, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.late == nil {
+		w.late = map[string]time.Duration{}
+	}
+	w.late[verb] = d
 }
 
 // of lists the calls of a verb.
@@ -233,6 +236,7 @@ func (w *wire) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if err := w.cross("publish", len(msgs)); err != nil {
 		return err
 	}
+	w.once.Store(msgs[0].Once)
 	return w.Backend.Publish(ctx, msgs)
 }
 
@@ -244,7 +248,7 @@ func (w *wire) Attach(ctx context.Context, c backend.Config) (backend.Source, er
 	if w.noDelay {
 		return withoutDelay{&wireSource{Source: src, w: w}}, err
 	}
-	return &wireSource{Source: src, w: w}, err
+	return &wireSource{Source: src, w: w, member: int(w.members.Add(1))}, err
 }
 
 // withoutDelay is a Source that can Extend but not Delay.
@@ -267,10 +271,9 @@ func (s withoutDelay) Close() error { return s.source.Close() }
 // looked at later is nonsense.
 type wireSource struct {
 	backend.Source
-	w    *wire
-	lent []backend.Delivery
-
-	sorted []backend.Delivery // and not handed out yet
+	w      *wire
+	member int
+	lent   []backend.Delivery
 }
 
 func (s *wireSource) Unwrap() backend.Source { return s.Source }
@@ -285,55 +288,41 @@ func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, er
 	if err := s.w.cross("receive", n); err != nil || s.w.empty.Load() {
 		return nil, err
 	}
-	if curt := s.w.curt.Load(); curt > 0 {
-		<-ctx.Done()
-		n, ctx = int(curt)-1, context.WithoutCancel(ctx)
-	}
-	ds, err := s.due(ctx, n)
-	if wait := time.Duration(s.w.twice.Load()); wait > 0 && len(ds) > 0 {
-		s.w.twice.Store(0)
-		ds = slices.Clone(ds)
-		time.Sleep(wait)
-		more, _ := s.due(ctx, n-len(ds))
-		ds = append(ds, more...)
-	}
+	ds, err := s.Source.Receive(ctx, n)
 	s.lent = append(s.lent[:0], ds...)
-	if s.w.amnesia.Load() {
-		for i := range s.lent {
-			s.lent[i].Attempt, s.lent[i].Again = 1, false
-		}
+	s.handOut(0) // nobody's, as long as the answer is under way
+	err = s.w.answer("receive", err)
+	if errors.Is(err, backend.ErrUnknownOutcome) {
+		s.lent = s.lent[:0]
 	}
-	if s.w.garbled.Load() {
-		for i := range s.lent {
-			s.lent[i].Key, s.lent[i].Err = "", errGarbled
-		}
-	}
+	s.handOut(s.member)
 	return s.lent, err
 }
 
-// due is Receive; where the wire sorts, what is due goes by its position.
-func (s *wireSource) due(ctx context.Context, n int) ([]backend.Delivery, error) {
-	if !s.w.sorts {
-		return s.Source.Receive(ctx, n)
-	}
-	if len(s.sorted) == 0 {
-		ds, err := s.Source.Receive(ctx, 100)
-		if err != nil {
-			return ds, err
+func (s *wireSource) handOut(member int) {
+	if s.w.handOut != nil {
+		for i := range s.lent {
+			s.w.handOut(member, &s.lent[i])
 		}
-		s.sorted = slices.Clone(ds)
-		slices.SortFunc(s.sorted, func(a, b backend.Delivery) int { return strings.Compare(a.Position, b.Position) })
 	}
-	ds := s.sorted[:min(n, len(s.sorted))]
-	s.sorted = s.sorted[len(ds):]
-	return ds, nil
 }
 
 func (s *wireSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if err := s.w.cross("ack", len(ds)); err != nil {
 		return err
 	}
-	return s.Source.Ack(ctx, ds)
+	if s.w.hang.Load() {
+		<-ctx.Done()
+		return backend.ErrUnknownOutcome
+	}
+	for i, d := range ds {
+		if d.ID == s.w.refuse && d.ID != "" {
+			errs := make(backend.BatchError, len(ds))
+			errs[i] = errDown
+			return errs
+		}
+	}
+	return s.w.answer("ack", s.Source.Ack(ctx, ds))
 }
 
 func (s *wireSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
@@ -344,7 +333,7 @@ func (s *wireSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 		return nil
 	}
 	v, _ := backend.As[backend.Extender](s.Source)
-	return v.Extend(ctx, ds)
+	return s.w.answer("extend", v.Extend(ctx, ds))
 }
 
 func (s *wireSource) Delay(ctx context.Context, ds []backend.Delayed) error {
@@ -355,11 +344,7 @@ func (s *wireSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 	for i := range ds {
 		ds[i].Refund = ds[i].Refund && !s.w.noRefund
 	}
-	defer func() { time.Sleep(time.Duration(s.w.late.Load())) }()
-	return v.Delay(ctx, ds)
+	return s.w.answer("delay", v.Delay(ctx, ds))
 }
 
-var (
-	errDown    = errors.New("down")
-	errGarbled = errors.New("garbled")
-)
+var errDown = errors.New("down")

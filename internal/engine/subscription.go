@@ -46,6 +46,7 @@ type Config struct {
 	Lease        time.Duration
 	Timeout      time.Duration // of one run
 	Policy       Policy
+	OnFailure    OnFailure
 	DeadLetter   string // topic; empty: discard
 	Handle       func(ctx context.Context, h *Hold) error
 }
@@ -60,12 +61,13 @@ type Subscription struct {
 	engine *Engine
 	ground // of handlers
 
-	desk     desk
+	sched    scheduler
 	attempts attempts
+	last     string // the highest position that came; the fetcher's
 	workers  sync.WaitGroup
 	acks     *batch.Group[*Hold]
-	acking   []*backend.Delivery // memory for the one call of acks under way
-	delays   *batch.Group[sentBack]
+	acking   []*backend.Delivery // memory for the one call under way
+	delays   *batch.Group[*giveBack]
 	burials  *batch.Group[burial]
 
 	fetching   context.Context // done when nothing more is to be fetched
@@ -88,10 +90,11 @@ type Subscription struct {
 	attachment atomic.Pointer[attachment]
 
 	mu        sync.Mutex
-	reads     context.Context         // of the reads until the next Pause
+	reads     context.Context         // of the reads until the next Pause, or until renew
 	pause     context.CancelCauseFunc // ends the Receive under way
-	resumed   chan struct{}           // closed unless paused
-	lastCalls time.Time               // when what settles after a drain has given up must end
+	renew     time.Time
+	resumed   chan struct{} // closed unless paused
+	lastCalls time.Time     // when what settles after a drain has given up must end
 }
 
 const (
@@ -108,10 +111,11 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	s.resumed = make(chan struct{})
 	close(s.resumed)
 	s.status.init(s)
+	s.Policy.Backoff = s.backoff(c.Policy.Backoff)
 	if err := s.checkDeadLetter(ctx); err != nil {
 		return nil, err
 	}
-	a, err := s.attach(ctx)
+	a, err := s.attach(ctx, c.Start)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +131,7 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 }
 
 func (s *Subscription) start() {
-	s.desk.init(s)
+	s.sched.init(s)
 	most := acksPerCall
 	if b := s.engine.limits.Batch; b > 0 {
 		most = min(most, b)
@@ -149,9 +153,9 @@ func (s *Subscription) start() {
 	go s.fetch()
 }
 
-func (s *Subscription) attach(ctx context.Context) (*attachment, error) {
+func (s *Subscription) attach(ctx context.Context, start backend.Start) (*attachment, error) {
 	src, err := s.engine.backend.Attach(ctx, backend.Config{
-		Topic: s.Topic, Group: s.Group, Start: s.Start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
+		Topic: s.Topic, Group: s.Group, Start: start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
 		ConfirmAcks: s.Mode != OnSuccess, Notify: s.engine.tell.noticed,
 	})
 	if err != nil {
@@ -177,6 +181,18 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 		return fmt.Errorf("dead-letter topic %s: %w", s.DeadLetter, err)
 	}
 	return nil
+}
+
+// backoff returns f, which is the program's. If it panics, the event waits a second.
+func (s *Subscription) backoff(f func(attempt int) time.Duration) func(int) time.Duration {
+	return func(attempt int) (d time.Duration) {
+		err := guarded(func() error { d = f(attempt); return nil })
+		if err != nil {
+			s.engine.tell.failed(observer.Panic, s.about(), 1, fmt.Errorf("Retry.Delay: %w", err))
+			return time.Second
+		}
+		return max(d, 0)
+	}
 }
 
 // ErrNeedsExtender: the timeout asks for leases that the backend cannot extend.
@@ -232,7 +248,7 @@ func (s *Subscription) Done() <-chan struct{} { return s.drained }
 
 // Drain ends the subscription: it takes nothing new, gives back what has not
 // started, waits for handlers, settles and leaves the group. When ctx is done
-// it cancels the handlers, waits a second more and returns what it left behind.
+// it cancels the handlers, waits half a second more and returns what it left behind.
 // Of several calls the first does it, the others wait for it; the least patient
 // of them says when to cancel, so that no Drain makes a Shutdown late.
 func (s *Subscription) Drain(ctx context.Context) (left Abandoned, err error) {

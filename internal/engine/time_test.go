@@ -150,9 +150,9 @@ func TestReadsAheadForATenthOfASecond(t *testing.T) {
 		most := 0
 		for range 200 {
 			r.pass(time.Millisecond)
-			s.desk.mu.Lock()
-			most = max(most, s.desk.ready.len())
-			s.desk.mu.Unlock()
+			s.sched.mu.Lock()
+			most = max(most, s.sched.ready.len())
+			s.sched.mu.Unlock()
 		}
 		require.LessOrEqual(t, most, 20, "two handlers, 10 ms, 100 ms ahead")
 		require.Greater(t, most, 10)
@@ -166,35 +166,6 @@ func TestSlowHandlersReadNothingAhead(t *testing.T) {
 		s := r.sub(Config{}, func(context.Context, *Hold) error { time.Sleep(time.Second); return nil })
 		r.pass(3500 * time.Millisecond)
 		require.Equal(t, int64(4), s.Tally().Received)
-	})
-}
-
-// A Publish ends at its timeout, with what is known: not sent, or unknown.
-func TestPublishTimeout(t *testing.T) {
-	inBubble(t, Options{PublishTimeout: 30 * time.Second}, func(r *rig) {
-		r.wire.delay("publish", time.Minute)
-		publish := func() error {
-			return r.Publish(r.Context(), []*backend.Message{{Topic: "t", ID: "x"}})
-		}
-		var third error
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			time.Sleep(time.Second)
-			third = publish()
-			require.Equal(t, 31*time.Second, r.at())
-		})
-		for range 2 { // few callers share two calls
-			wg.Go(func() {
-				err := publish()
-				require.Equal(t, 30*time.Second, r.at())
-				require.ErrorIs(t, err, backend.ErrUnknownOutcome)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-			})
-		}
-		wg.Wait()
-		require.True(t, backend.NotStored(backend.ErrorAt(third, 0)), "it waited behind the others: %v", third)
-		r.wire.delay("publish", 0)
-		r.pass(time.Minute)
 	})
 }
 
@@ -267,8 +238,8 @@ func TestFetchBacksOff(t *testing.T) {
 	})
 }
 
-// A drain waits for handlers as long as its context, cancels them, waits a
-// second more, and counts the rest.
+// A drain waits for handlers as long as its context, cancels them, waits half
+// a second more, and counts the rest.
 func TestDrainDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inside := func(r *rig) {
@@ -287,7 +258,7 @@ func TestDrainDeadline(t *testing.T) {
 			defer cancel()
 			left, err := s.Drain(ctx)
 			require.NoError(t, err)
-			require.Equal(t, 6*time.Second, r.at())
+			require.Equal(t, 5500*time.Millisecond, r.at())
 			require.Equal(t, Abandoned{Topic: "t", Group: "g", Handlers: 1}, left)
 			require.Equal(t, int64(0), s.Tally().Acknowledged)
 			close(release)

@@ -43,12 +43,11 @@ func TestLostIsNotExpired(t *testing.T) {
 		r.publish("1")
 		h := <-taken
 		synctest.Wait()
-		s.desk.mu.Lock()
-		l, ok := s.desk.lose(h)
-		s.desk.mu.Unlock()
-		require.True(r, ok)
-		require.False(r, s.desk.expire(h))
-		s.afterLoss(l, nil)
+		s.sched.mu.Lock()
+		s.sched.lose(h, nil)
+		expired := s.sched.expire(h)
+		s.sched.unlock()
+		require.False(r, expired)
 	})
 }
 
@@ -58,7 +57,7 @@ func TestWatchSleepsOn(t *testing.T) {
 		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
 		look := func() time.Time {
 			synctest.Wait()
-			_, next := s.desk.look(time.Now())
+			_, next := s.sched.look(time.Now())
 			return next
 		}
 		r.publish("1")

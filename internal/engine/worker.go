@@ -6,54 +6,53 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// worker runs handlers until the desk is closed. A handler that ends its
-// goroutine ends the worker: the next one takes its place.
+// worker runs handlers until the scheduler is closed. A handler, or an observer's
+// hook, that ends its goroutine ends the worker: another one takes its place.
 func (s *Subscription) worker() {
 	var h *Hold
 	ended := false
 	defer func() {
-		if ended {
-			return
+		if !ended {
+			s.workers.Go(s.worker)
 		}
-		if s.afterRun(h, &observer.PanicError{Stack: debug.Stack()}, time.Now()) {
-			s.ack(h)
-		}
-		s.workers.Go(s.worker)
 	}()
-	for h = s.desk.take(); h != nil; {
+	defer func() {
+		if !ended && s.sched.works(h) {
+			s.afterRun(h, &observer.PanicError{Stack: debug.Stack()}, time.Now())
+		}
+	}()
+	for h = s.sched.take(); h != nil; {
 		h = s.turn(h)
 	}
 	ended = true
 }
 
+// works reports whether the handler of h has not returned.
+func (d *scheduler) works(h *Hold) bool {
+	d.mu.Lock()
+	defer d.unlock()
+	return h.working
+}
+
 // turn runs the handler for h, does what follows, and takes what is to be run next.
 func (s *Subscription) turn(h *Hold) *Hold {
-	if s.Mode == OnReceive {
-		if !s.confirm(h) {
-			return s.desk.take()
-		}
-		s.desk.mu.Lock()
-		s.desk.begin(h, time.Now())
-		s.desk.mu.Unlock()
+	if s.Mode == OnReceive && !s.confirm(h) {
+		return s.sched.take()
 	}
 	err := s.invoke(h)
 	now := time.Now()
 	if err == nil && s.Mode == OnSuccess && s.engine.tell.now.Handled == nil {
 		h.ctx.finish()
-		if next, ok := s.desk.relieve(h, now); ok {
+		if next, ok := s.sched.succeeded(h, now); ok {
 			return s.next(h, next)
 		}
 	}
-	switch acknowledge := s.afterRun(h, err, now); {
-	case acknowledge && s.Mode == OnSuccess:
-		return s.next(h, s.desk.exchange(h, time.Now())) // what an observer took is not the next run's
-	case acknowledge:
-		s.ack(h)
-	}
-	return s.desk.take()
+	s.afterRun(h, err, now)
+	return s.sched.take()
 }
 
 // next acknowledges what was run and returns what is to be run next, if that is
@@ -62,29 +61,71 @@ func (s *Subscription) next(h, next *Hold) *Hold {
 	s.acks.Add(h)
 	if next == nil {
 		s.acks.Flush()
-		next = s.desk.take()
+		next = s.sched.take()
 	}
 	return next
+}
+
+// invoke runs the handler. It is the only place that does. A panic becomes an
+// error; a handler that ends its goroutine takes the worker with it, whose
+// deferred calls then settle the message. An event that follows one of its key which
+// failed for good is not run (FailAll).
+func (s *Subscription) invoke(h *Hold) (err error) {
+	if s.OnFailure == FailAll && s.sched.follows(h) {
+		return errKeyFailed
+	}
+	defer recovered(&err)
+	return s.Handle(h.ctx, h)
+}
+
+// recovered turns a panic into a PanicError.
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = &observer.PanicError{Value: v, Stack: debug.Stack()}
+	}
 }
 
 // confirm acknowledges h before it runs. If that is not confirmed within the
 // lease it must not run: it may come to another member.
 func (s *Subscription) confirm(h *Hold) bool {
-	err := s.ackAndWait(h)
+	s.acks.Add(h)
+	<-h.wait.ended
+	err := h.wait.result
 	if err == nil {
+		s.sched.confirmed(h)
 		return true
 	}
-	s.desk.unrun(h)
-	s.discarded(h, ReasonUnacked, err)
-	s.forget(h)
+	s.sched.unrun(h)
+	if errors.Is(err, backend.ErrLeaseLost) && !errors.Is(err, backend.ErrUnknownOutcome) {
+		s.tellLost(h, false, err)
+	} else {
+		s.discarded(h, ReasonUnacked, err)
+	}
+	s.sched.release([]*Hold{h}, err)
 	return false
 }
 
-// afterRun decides what follows a run that has ended, and does it, but for an
-// acknowledgement: then it returns true.
-func (s *Subscription) afterRun(h *Hold, err error, now time.Time) (acknowledge bool) {
+// confirmed starts the clock of the run of h, which is acknowledged.
+func (d *scheduler) confirmed(h *Hold) {
+	d.mu.Lock()
+	defer d.unlock()
+	d.begin(h, time.Now())
+}
+
+// unrun notes that h, taken to be run, will not be.
+func (d *scheduler) unrun(h *Hold) {
+	d.mu.Lock()
+	defer d.unlock()
+	d.ran(h, 0, errLeaseLost(nil))
+	d.decided(h)
+	d.tellRoom()
+	d.tellQuiet()
+}
+
+// afterRun decides what follows a run that has ended, and does it.
+func (s *Subscription) afterRun(h *Hold, err error, now time.Time) {
 	took := time.Duration(s.moment(now) - h.began)
-	found := s.desk.returned(h, took, err)
+	found := s.sched.returned(h, took, err)
 	if found.late && err != nil && !isTimeout(err) {
 		err = fmt.Errorf("%w: %w", &observer.TimeoutError{After: s.Timeout}, err)
 	}
@@ -94,37 +135,23 @@ func (s *Subscription) afterRun(h *Hold, err error, now time.Time) (acknowledge 
 	if err != nil {
 		s.counts.failures.Add(1)
 	}
-	var v verdict
-	switch {
-	case found.decided, s.Mode == Manual && err == nil && !found.lost:
-		s.handled(h, took, err, observer.Hold)
-		return false
-	case s.Mode == Manual && err == nil:
-		v = verdict{outcome: observer.Forget}
-	default:
+	about, v := h.about(), verdict{outcome: observer.Hold}
+	if !found.decided && (s.Mode != Manual || err != nil || found.lost) {
 		v = s.Policy.decide(run{
-			err: err, attempt: h.attempt, lost: found.lost,
+			err: err, attempt: h.attempt, lost: found.lost || s.Mode == Manual && err == nil,
 			interrupted: found.interrupted, settled: s.Mode == OnReceive,
 		})
+		h.ctx.finish()
+		s.carryOut(h, v, err)
 	}
-	h.ctx.finish()
-	s.handled(h, took, err, v.outcome)
-	if v.outcome == observer.Acknowledge {
-		return true
+	if s.engine.tell.now.Handled != nil { // last, as the program's hook may end the goroutine
+		tell(s.engine.tell.now.Handled, observer.Handled{About: about, Took: took, Err: err, Outcome: v.outcome})
 	}
-	s.carryOut(h, v, err)
-	return false
 }
 
 func isTimeout(err error) bool {
 	_, ok := errors.AsType[*observer.TimeoutError](err)
 	return ok
-}
-
-func (s *Subscription) handled(h *Hold, took time.Duration, err error, o observer.Outcome) {
-	if s.engine.tell.now.Handled != nil {
-		tell(s.engine.tell.now.Handled, observer.Handled{About: h.about(), Took: took, Err: err, Outcome: o})
-	}
 }
 
 func (s *Subscription) discarded(h *Hold, reason string, err error) {

@@ -1,27 +1,40 @@
--- delay 1: put deliveries aside until they are due.
+-- delay 3: put deliveries aside until they are due.
 -- KEYS: the stream, the delayed. ARGV: group, member, then for each delivery its position, its
---   attempt, milliseconds, 1 if the attempt does not count.
+--   attempt, microseconds, 1 if the attempt does not count.
 -- Returns for each delivery 0, 1 if it is no longer the member's, 2 if its body is gone.
--- The claim comes before the ZADD: a server out of memory refuses a ZADD that comes first.
+-- One XCLAIM moves all deliveries that keep the same attempt. The claims come before the ZADD: a
+-- server out of memory refuses a ZADD that comes first.
 local group, member = ARGV[1], ARGV[2]
 local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local out = {}
+local now = clock[1] * 1000 + clock[2] / 1000
+local out, claims = {}, {}
 for i = 3, #ARGV, 4 do
   local id, attempt = ARGV[i], tonumber(ARGV[i + 1])
   local p = redis.call('XPENDING', KEYS[1], group, id, id, 1)[1]
-  if not p or p[2] ~= member or p[4] ~= attempt then
-    out[#out + 1] = 1
-  else
+  if p and p[2] == member and p[4] == attempt then
     local count = attempt
     if ARGV[i + 3] == '1' then count = attempt - 1 end
-    local moved = redis.call('XCLAIM', KEYS[1], group, 'parked', 0, id, 'RETRYCOUNT', count, 'JUSTID')
-    if #moved == 0 then
-      out[#out + 1] = 2
-    else
-      redis.call('ZADD', KEYS[2], now + tonumber(ARGV[i + 2]), id)
-      out[#out + 1] = 0
-    end
+    claims[count] = claims[count] or {}
+    table.insert(claims[count], id)
+    out[#out + 1] = 2
+  else
+    out[#out + 1] = 1
   end
 end
+local moved, due = {}, {}
+for count, ids in pairs(claims) do
+  local options = {'RETRYCOUNT', count, 'JUSTID'}
+  for _, word in ipairs(options) do table.insert(ids, word) end
+  for _, id in ipairs(redis.call('XCLAIM', KEYS[1], group, 'parked', 0, unpack(ids))) do moved[id] = true end
+end
+for n = 1, #out do
+  local i = 4 * n - 1
+  local ms, serial = string.match(ARGV[i], '^0*(%d+)%-0*(%d+)$') -- as Redis writes it
+  if out[n] == 2 and moved[ms .. '-' .. serial] then
+    table.insert(due, now + ARGV[i + 2] / 1000)
+    table.insert(due, ARGV[i])
+    out[n] = 0
+  end
+end
+if #due > 0 then redis.call('ZADD', KEYS[2], unpack(due)) end
 return out

@@ -1,16 +1,31 @@
--- maintain 2: remove what every group has settled, and members that are gone; mend what waits.
+-- maintain 3: remove what every group has settled, and members that are gone; mend what waits.
 -- KEYS: the stream, the delayed, the trimmed. ARGV: group, most entries to remove, a lease in
---   milliseconds for members whose names do not tell theirs, after which parked id to look on.
+--   milliseconds for members whose names do not tell theirs, after which parked id to look on, for how
+--   many milliseconds and up to how many entries a stream is young, then the groups that must exist.
 -- Returns {entries removed, 1 if there are more to remove, members removed, mended, after which id}.
 local key, delayed, trimmed = KEYS[1], KEYS[2], KEYS[3]
 local group, limit, lease, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 -- with ids
+
+-- A stream that was lost and appears anew has lost its groups, which come back one after another.
+-- So nothing is trimmed while one of the given groups is missing, nor while the stream is young:
+-- Maintain has removed nothing of it, and its first entry was added only just.
+-- Where the server counts (Redis 7), trimmed is not that of an earlier stream.
+local info = redis.call('XINFO', 'STREAM', key)
+local added, length, first = field(info, 'entries-added'), field(info, 'length'), field(info, 'first-entry')
+if added and added == length then redis.call('DEL', trimmed) end
+local clock = redis.call('TIME')
+local born = first and tonumber(string.match(first[1], '^%d+')) or 0
+local young = born > clock[1] * 1000 + clock[2] / 1000 - ARGV[5] and length < tonumber(ARGV[6]) and not redis.call('GET', trimmed)
+local missing = {}
+for i = 7, #ARGV do missing[ARGV[i]] = true end
 
 -- The floor is the oldest id that a group has not settled: its first pending one, or else the one
 -- after the last it was given. Without a group nothing is settled.
 local floor
 for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   local id
+  missing[field(g, 'name')] = nil
   if field(g, 'pending') > 0 then
     id = redis.call('XPENDING', key, field(g, 'name'))[2]
   else
@@ -23,7 +38,7 @@ for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   if not floor or less(id, floor) then floor = id end
 end
 local removed, more = 0, 0
-if floor then
+if floor and not young and not next(missing) then
   removed = redis.call('XTRIM', key, 'MINID', '~', floor, 'LIMIT', limit)
   if removed * 2 > limit then -- it removes whole nodes, and stops before the one that would be too much
     more = 1
@@ -32,9 +47,6 @@ if floor then
   end
   if removed > 0 then redis.call('INCRBY', trimmed, removed) end
 end
-local info = redis.call('XINFO', 'STREAM', key)
-local added = field(info, 'entries-added')
-if added and added == field(info, 'length') then redis.call('DEL', trimmed) end
 
 local gone = 0
 for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do

@@ -1,8 +1,12 @@
--- take 1: hand out what comes back: what is due after a delay, then what was left behind.
+-- take 2: hand out what comes back: what is due after a delay, then what was left behind.
 -- KEYS: the stream, the delayed, the swept. ARGV: group, member, at most how many, the member's lease
 --   in milliseconds, which owner to look through next, after which of its ids.
--- Returns {in how many milliseconds to look again, or -1 if nothing asks for it, next owner, after which id,
+-- Returns {in how many microseconds to look again, a second at most, next owner, after which id,
 --   {{id, attempt, fields, or nil if the body is gone}, …}}.
+-- The sorted set has two parts. Ids with a later score are not due. Ids with score 0 are due, and
+-- Redis keeps equal scores in the order of the ids, which is the order of positions. So a run first
+-- gives score 0 to every id that has fallen due, and then hands out the lowest. One run moves a
+-- bounded number of ids. If more may have fallen due it hands out nothing and asks for another run.
 -- An owner is one of the group's consumers. Its name ends in its lease, and nothing is taken
 -- from it earlier. Of each owner the oldest entry is looked at, which is enough if it died;
 -- and some pages, of one owner after another, for what was lost without dying. Where there are many
@@ -10,9 +14,9 @@
 -- of when, and the others look at what is their own.
 local key, delayed, swept = KEYS[1], KEYS[2], KEYS[3]
 local group, member, max, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local page, pages, many, rest = 200, 5, 20, 250
+local page, pages, many, rest, step = 200, 5, 20, 250, 1000
 local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local now = clock[1] * 1000 + clock[2] / 1000
 local taken = {}
 
 local function claim(ids, counts, idle)
@@ -34,7 +38,17 @@ local function claim(ids, counts, idle)
   end
 end
 
-local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, max)
+local fallen = redis.call('ZRANGEBYSCORE', delayed, '(0', now, 'LIMIT', 0, step)
+if #fallen > 0 then
+  local scored = {}
+  for i, id in ipairs(fallen) do scored[2 * i - 1], scored[2 * i] = 0, id end
+  -- A server out of memory refuses a ZADD only if the script has written nothing before.
+  redis.call('ZREM', delayed, unpack(fallen))
+  redis.call('ZADD', delayed, unpack(scored))
+end
+if #fallen == step then return {0, tonumber(ARGV[5]), ARGV[6], {}} end
+
+local due = redis.call('ZRANGEBYSCORE', delayed, 0, 0, 'LIMIT', 0, max)
 if #due > 0 then
   local ids, counts = {}, {}
   for _, id in ipairs(due) do
@@ -67,7 +81,7 @@ local function collect(owner, after, count)
   return #entries == count and last or ''
 end
 
-local turn, after, wait = tonumber(ARGV[5]), ARGV[6], -1
+local turn, after, wait = tonumber(ARGV[5]), ARGV[6], 1000
 if #taken < max and #redis.call('ZRANGEBYSCORE', swept, now - rest, now) > 0 then
   collect(member, '', page)
   wait = rest
@@ -94,8 +108,5 @@ elseif #taken < max then
 end
 
 local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
-if #first > 0 then
-  local due = math.max(0, first[2] - now)
-  if wait < 0 or due < wait then wait = due end
-end
-return {wait, turn, after, taken}
+if #first > 0 then wait = math.min(wait, math.max(0, first[2] - now)) end
+return {math.ceil(wait * 1000), turn, after, taken}

@@ -23,13 +23,6 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{Name: "brings-back-few", driver: true, Breaks: "a read returns a hundred at most", sabotage: func(b *bus) {
-		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				return m.next.Receive(ctx, min(limit, 100))
-			}
-		}
-	}},
 	{Name: "new-first", Breaks: "what is new goes before what comes back", sabotage: func(b *bus) {
 		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
 			slices.SortStableFunc(ds, func(a, b backend.Delivery) int { return a.Attempt - b.Attempt })

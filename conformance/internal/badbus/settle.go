@@ -3,51 +3,13 @@ package badbus
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/harmable"
 )
-
-// A holding remembers the latest receipt of each message in each group.
-type holding struct {
-	b      *bus
-	latest map[string]backend.Delivery
-}
-
-// holdings lets a saboteur know who holds what, and breaks its members.
-func holdings(b *bus, sabotage func(*member, holding)) {
-	h := holding{b, map[string]backend.Delivery{}}
-	b.joined = func(m *member) {
-		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-			ds, err := m.next.Receive(ctx, limit)
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			for _, d := range ds {
-				h.latest[h.key(m, d)] = d
-			}
-			return ds, err
-		}
-		sabotage(m, h)
-	}
-}
-
-func (h holding) key(m *member, d backend.Delivery) string {
-	return m.config.Topic + " " + m.config.Group + " " + d.Position
-}
-
-func (h holding) of(m *member, d backend.Delivery) backend.Delivery {
-	h.b.mu.Lock()
-	defer h.b.mu.Unlock()
-	return h.latest[h.key(m, d)]
-}
-
-// stale reports whether d was handed out again since.
-func (h holding) stale(m *member, d backend.Delivery) bool {
-	return h.of(m, d).Attempt != d.Attempt
-}
 
 var acking = []Saboteur{
 	{Name: "ignores-acks", Breaks: "an acknowledgement is a courtesy", sabotage: func(b *bus) {
@@ -251,6 +213,45 @@ var delaying = []Saboteur{
 	{Name: "delays-a-lease-at-least", Breaks: "a delay is at least a lease", sabotage: func(b *bus) {
 		delays(b, func(m *member, d *backend.Delayed) { d.For = max(d.For, m.config.Lease) })
 	}},
+	{Name: "reads-miss-delays", Breaks: "a read that waits learns of what is given back when it ends", sabotage: func(b *bus) {
+		b.joined = func(m *member) {
+			var reading atomic.Int64
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				reading.Add(1)
+				defer reading.Add(-1)
+				return m.next.Receive(ctx, limit)
+			}
+			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
+				later := slices.Clone(ds)
+				for i := range later {
+					if reading.Load() > 0 {
+						later[i].For = max(ds[i].For, 600*time.Millisecond)
+					}
+				}
+				return m.next.(backend.Delayer).Delay(ctx, later)
+			}
+		}
+	}},
+	{Name: "first-due-first", Breaks: "what was due first goes first", sabotage: func(b *bus) {
+		due := map[string]time.Time{} // by position
+		b.joined = func(m *member) {
+			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				for _, d := range ds {
+					due[d.Position] = time.Now().Add(d.For)
+				}
+				return m.next.(backend.Delayer).Delay(ctx, ds)
+			}
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				slices.SortStableFunc(ds, func(a, b backend.Delivery) int { return due[a.Position].Compare(due[b.Position]) })
+				return ds, err
+			}
+		}
+	}},
 	{Name: "delays-by-publishing", Breaks: "what is given back is published again", sabotage: func(b *bus) {
 		b.joined = func(m *member) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
@@ -281,6 +282,7 @@ var delaying = []Saboteur{
 		}
 	}},
 	{Name: "delays-die-with-member", Breaks: "a member looks after what it delayed", sabotage: func(b *bus) {
+		joining(b, func(c *backend.Config) { c.ConfirmAcks = false }) // a fenced Ack settles only what is held
 		closingWith(b, func(m *member, received []backend.Delivery) error {
 			return m.next.Ack(context.Background(), backend.Lend(received)) //nolint:forbidigo // Close has none
 		})
@@ -290,12 +292,6 @@ var delaying = []Saboteur{
 	}},
 	{Name: "ignores-refunds", Breaks: "every receipt counts", sabotage: func(b *bus) {
 		delays(b, func(_ *member, d *backend.Delayed) { d.Refund = false })
-	}},
-	{Name: "hides-refunds", Breaks: "what was given back with a refund is new", sabotage: func(b *bus) {
-		each(b, func(d *backend.Delivery) { d.Again = false })
-	}},
-	{Name: "everything-again", Breaks: "who knows what was handed out before", sabotage: func(b *bus) {
-		each(b, func(d *backend.Delivery) { d.Again = true })
 	}},
 }
 
@@ -331,100 +327,6 @@ var extending = []Saboteur{
 					ds[i].Attempt += extends[ds[i].Position]
 				}
 				return ds, err
-			}
-		}
-	}},
-}
-
-var fencing = []Saboteur{
-	{Name: "unfenced-delays", Breaks: "anyone gives back", sabotage: func(b *bus) {
-		holdings(b, func(m *member, h holding) {
-			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
-				var current []backend.Delayed
-				for _, d := range ds {
-					current = append(current, backend.Delayed{Delivery: h.of(m, d.Delivery), For: d.For, Refund: d.Refund})
-				}
-				return m.next.(backend.Delayer).Delay(ctx, current)
-			}
-		})
-	}},
-	{Name: "unfenced-extends", Breaks: "anyone extends", sabotage: func(b *bus) {
-		holdings(b, func(m *member, h holding) {
-			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
-				var current []backend.Delivery
-				for _, d := range ds {
-					current = append(current, h.of(m, *d))
-				}
-				return m.next.(backend.Extender).Extend(ctx, backend.Lend(current))
-			}
-		})
-	}},
-	{Name: "moves-lost-deliveries", Breaks: "who is told that a lease is lost has moved the delivery", sabotage: func(b *bus) {
-		holdings(b, func(m *member, h holding) {
-			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
-				err := m.next.(backend.Delayer).Delay(ctx, ds)
-				for _, d := range ds {
-					if h.stale(m, d.Delivery) {
-						d.Delivery = h.of(m, d.Delivery)
-						m.next.(backend.Delayer).Delay(ctx, []backend.Delayed{d}) //nolint:errcheck // the point
-					}
-				}
-				return err
-			}
-			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
-				err := m.next.(backend.Extender).Extend(ctx, ds)
-				for _, d := range ds {
-					if h.stale(m, *d) {
-						m.next.(backend.Extender).Extend(ctx, backend.Lend([]backend.Delivery{h.of(m, *d)})) //nolint:errcheck // the point
-					}
-				}
-				return err
-			}
-		})
-	}},
-	{Name: "loses-leases-in-silence", Breaks: "a lease that is lost is nothing to worry about", sabotage: func(b *bus) {
-		lost := func(err error) error {
-			if errors.Is(err, backend.ErrLeaseLost) {
-				return nil
-			}
-			return err
-		}
-		b.joined = func(m *member) {
-			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
-				return lost(m.next.(backend.Delayer).Delay(ctx, ds))
-			}
-			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
-				return lost(m.next.(backend.Extender).Extend(ctx, ds))
-			}
-		}
-	}},
-	{Name: "delays-revive", Breaks: "what is given back comes back", sabotage: func(b *bus) {
-		b.joined = func(m *member) {
-			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
-				err := m.next.(backend.Delayer).Delay(ctx, ds)
-				for i := range ds {
-					if errors.Is(backend.ErrorAt(err, i), backend.ErrLeaseLost) {
-						again := ds[i].Message
-						err = errors.Join(err, b.good.Publish(ctx, []*backend.Message{&again}))
-					}
-				}
-				return err
-			}
-		}
-	}},
-	{Name: "blurs-lost-leases", Breaks: "a batch fails if one of its deliveries is lost", sabotage: func(b *bus) {
-		blur := func(err error) error {
-			if errors.Is(err, backend.ErrLeaseLost) {
-				return fmt.Errorf("some: %w", backend.ErrLeaseLost)
-			}
-			return err
-		}
-		b.joined = func(m *member) {
-			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
-				return blur(m.next.(backend.Delayer).Delay(ctx, ds))
-			}
-			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
-				return blur(m.next.(backend.Extender).Extend(ctx, ds))
 			}
 		}
 	}},

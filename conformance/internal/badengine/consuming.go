@@ -138,6 +138,10 @@ var consuming = []Saboteur{
 		subscribe: func(o *eventbus.SubscribeOptions) { o.DeadLetter = eventbus.DiscardDeadLetters },
 	},
 	{
+		Name: "bus-skips-failures", Breaks: "later events of a key never follow one that failed for good",
+		subscribe: func(o *eventbus.SubscribeOptions) { o.OnFailure = eventbus.Skip },
+	},
+	{
 		Name: "bus-buries-suspects", Breaks: "what was handed out too often is put aside unrun",
 		handler: func(_ *Bus, _ string, next eventbus.Handler) eventbus.Handler {
 			return func(ctx context.Context, d *eventbus.Delivery) error {

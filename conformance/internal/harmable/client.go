@@ -279,7 +279,7 @@ func (s *source) whole(ctx context.Context, ds []backend.Delivery) (rest []backe
 	for _, d := range ds {
 		switch {
 		case !s.client.broker.isLost(&d.Message):
-		case d.Attempt > 1 || d.Again:
+		case d.Attempt > 1:
 			d.Message = backend.Message{Topic: d.Topic, Position: d.Position}
 			d.Err = fmt.Errorf("body: %w", backend.ErrGone)
 		default:

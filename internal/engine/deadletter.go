@@ -56,8 +56,16 @@ func (s *Subscription) setAside(h *Hold) {
 
 // settleAside acknowledges what is not to run, in every mode.
 func (s *Subscription) settleAside(h *Hold) {
-	s.desk.settle(h, true)
+	s.sched.aside(h)
 	s.acks.Add(h)
+}
+
+// aside notes that h is being acknowledged and holds up its key no longer.
+func (d *scheduler) aside(h *Hold) {
+	d.mu.Lock()
+	defer d.unlock()
+	d.decided(h)
+	d.leave(h)
 }
 
 // bury puts h into the dead-letter topic, and then acknowledges it.
@@ -77,11 +85,11 @@ func (s *Subscription) flushBurials(batch []burial) {
 	for i, b := range batch {
 		msgs[i] = s.deadLetter(b)
 	}
-	err := s.engine.publisher.publish(s.live, msgs)
+	err := s.engine.publisher.Publish(s.live, msgs)
 	for i, b := range batch {
 		if e := backend.ErrorAt(err, i); e != nil {
 			s.engine.tell.failed(observer.DeadLettering, b.hold.about(), 1, e)
-			s.retry(b.hold, verdict{outcome: observer.Snooze, after: s.Policy.Backoff(b.hold.attempt), refund: true}, e)
+			s.retry(b.hold, verdict{outcome: observer.Snooze, after: s.Policy.Backoff(b.hold.attempt)}, e)
 			continue
 		}
 		s.counts.deadLettered.Add(1)
@@ -99,7 +107,7 @@ func (s *Subscription) deadLetter(b burial) *backend.Message {
 	m := &backend.Message{
 		// Not by d.ID: events that share one would share a dead letter.
 		Topic: s.DeadLetter, ID: s.Group + "/" + s.Topic + "/" + d.Position, Key: d.Key,
-		Headers: slices.Clone(d.Headers), Payload: d.Payload, Once: true,
+		Headers: slices.Clone(d.Headers), Payload: d.Payload, Once: s.engine.limits.OnceWindow > 0,
 	}
 	set := func(name, value string, most int) {
 		if value != "" {

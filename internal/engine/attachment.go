@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// An attachment is a source with what it can do. A subscription gets a new one
+// when its group was lost. A driver that panics in a call has not answered it: the
+// panic becomes an error, and the outcome is unknown.
+type attachment struct {
+	source   backend.Source
+	delayer  backend.Delayer  // nil if it cannot
+	extender backend.Extender // nil if it cannot
+}
+
+func (a *attachment) receive(ctx context.Context, n int) (ds []backend.Delivery, err error) {
+	defer recovered(&err)
+	return a.source.Receive(ctx, n)
+}
+
+func (a *attachment) ack(ctx context.Context, ds []*backend.Delivery) error {
+	return guarded(func() error { return a.source.Ack(ctx, ds) })
+}
+
+func (a *attachment) delay(ctx context.Context, ds []backend.Delayed) error {
+	if a.delayer == nil {
+		return errors.ErrUnsupported
+	}
+	return guarded(func() error { return a.delayer.Delay(ctx, ds) })
+}
+
+func (a *attachment) extend(ctx context.Context, ds []*backend.Delivery) error {
+	return guarded(func() error { return a.extender.Extend(ctx, ds) })
+}
+
+func (a *attachment) close() error {
+	return guarded(a.source.Close)
+}
+
+// guarded calls f. A panic of f becomes an error.
+func guarded(f func() error) (err error) {
+	defer recovered(&err)
+	return f()
+}

@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+)
+
+// An OnFailure says what becomes of the later events of a key when one of them has
+// failed for good.
+type OnFailure uint8
+
+// The choices.
+const (
+	Skip    OnFailure = iota // they go on
+	FailAll                  // they follow it to the dead-letter topic
+)
+
+// errKeyFailed is why an event goes to the dead-letter topic without a run.
+var errKeyFailed = errors.New("eventbus: an earlier event of its key has failed for good")
+
+// follows reports whether h follows an event of its key that failed for good.
+func (d *scheduler) follows(h *Hold) bool {
+	d.mu.Lock()
+	defer d.unlock()
+	return h.lane != nil && h.lane.failed
+}
+
+// failKey lets the later events of h's key follow h.
+func (d *scheduler) failKey(h *Hold) {
+	d.mu.Lock()
+	defer d.unlock()
+	if h.lane != nil {
+		h.lane.failed = true
+	}
+}
+
+// ReleaseKey lets later events of key run again after one has failed for good
+// (FailAll). It reports whether there was one.
+func (s *Subscription) ReleaseKey(key string) bool {
+	d := &s.sched
+	d.mu.Lock()
+	defer d.unlock()
+	l := d.lanes.byKey[key]
+	if l == nil || !l.failed {
+		return false
+	}
+	l.failed = false
+	d.lanes.drop(l)
+	return true
+}
+
+// FailedKeys lists the keys of which an event has failed for good (FailAll), sorted.
+func (s *Subscription) FailedKeys() (keys []string) {
+	d := &s.sched
+	d.mu.Lock()
+	defer d.unlock()
+	for key, l := range d.lanes.byKey {
+		if l.failed {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A giveBack is what goes back to the backend in one step, by position: one Hold,
+// or those of a lane.
+type giveBack struct {
+	lane    *lane // nil: none
+	holds   []*Hold
+	due     moment // zero: at once
+	counted *Hold  // the one that has spent an attempt; nil: none
+	chases  bool   // they arrived too early
+	until   moment // when those that went are due, at the latest
+}
+
+// retry lets h come again after a while: from the backend, if it can wait there
+// with all of its key, and otherwise from here.
+func (s *Subscription) retry(h *Hold, v verdict, err error) {
+	after := v.after
+	if m := s.engine.limits.Delay; m > 0 {
+		after = min(after, m)
+	}
+	if v.outcome == observer.Retry {
+		s.counts.retried.Add(1)
+		s.attempts.note(&h.delivery, h.attempt)
+	}
+	if v.outcome != observer.Return {
+		tell(s.engine.tell.later.Retried, observer.Retried{About: h.about(), After: after, Err: err})
+	}
+	s.sched.retry(h, s.moment(time.Now().Add(after)), v.outcome)
+}
+
+// retry is retry of the Subscription for what the scheduler keeps.
+func (d *scheduler) retry(h *Hold, due moment, outcome observer.Outcome) {
+	d.mu.Lock()
+	defer d.unlock()
+	a, counts := h.read.attachment, outcome == observer.Retry
+	switch {
+	case h.state == released || h.lost:
+		d.free([]*Hold{h}, errLeaseLost(nil))
+	case d.sub.canRefund(a), d.closed && a.delayer != nil, a.delayer != nil && h.lane == nil:
+		d.stepBack(h, due, counts)
+	case a.extender != nil && d.rest(h, due, counts):
+	default: // it comes again when its lease has passed
+		d.free([]*Hold{h}, ErrShutdown)
+	}
+}
+
+// flushDelays gives back all that a batch holds.
+func (s *Subscription) flushDelays(batch []*giveBack) {
+	most := len(batch)
+	for _, g := range batch {
+		most += len(g.holds)
+	}
+	if b := s.engine.limits.Batch; b > 0 {
+		most = min(most, b)
+	}
+	var part []item
+	failures := map[*giveBack][]*Hold{}
+	flush := func() {
+		s.delay(part, failures)
+		part = part[:0]
+	}
+	for _, g := range batch {
+		for _, h := range g.holds {
+			if len(part) == most || len(part) > 0 && part[0].hold.read.attachment != h.read.attachment {
+				flush()
+			}
+			part = append(part, item{g, h})
+		}
+	}
+	flush()
+	for _, g := range batch {
+		g.holds = failures[g]
+		s.sched.ended(g)
+		if len(g.holds) > 0 {
+			s.delays.Later(g, retryWait(g.holds[0]))
+		}
+	}
+}
+
+// A item is one Hold of a giveBack.
+type item struct {
+	giveBack *giveBack
+	hold     *Hold
+}
+
+// delay makes one call for Holds of one attachment.
+func (s *Subscription) delay(part []item, failures map[*giveBack][]*Hold) {
+	if len(part) == 0 {
+		return
+	}
+	a := part[0].hold.read.attachment
+	now := s.moment(time.Now())
+	ds := make([]backend.Delayed, len(part))
+	for i, p := range part {
+		ds[i] = backend.Delayed{
+			Delivery: p.hold.delivery, For: time.Duration(max(p.giveBack.due-now, 0)), Refund: p.giveBack.counted != p.hold,
+		}
+	}
+	ctx, cancel := s.settleContext()
+	err := a.delay(ctx, ds)
+	cancel()
+	answered := s.stamp()
+	failed := 0
+	for i, p := range part {
+		g, h, e := p.giveBack, p.hold, backend.ErrorAt(err, i)
+		due := answered + moment(ds[i].For)
+		switch {
+		case e == nil:
+			if ds[i].Refund && !s.engine.limits.Refund {
+				s.attempts.spare(&h.delivery)
+			}
+			s.sched.release([]*Hold{h}, nil)
+		case errors.Is(e, backend.ErrLeaseLost):
+			s.tellLost(h, false, e)
+			s.sched.release([]*Hold{h}, lostAfter(h, e))
+		case s.live.Err() != nil: // it stays held: the drain says how many there are
+			failed++
+		case s.hopeless(h, e, firstRetry):
+			failed++
+			due = 0 // what is lost with its lease is not awaited
+			s.tellLost(h, false, e)
+			s.sched.release([]*Hold{h}, errLeaseLost(e))
+		default:
+			failed++
+			failures[g] = append(failures[g], h)
+			continue
+		}
+		g.until = max(g.until, due)
+	}
+	if failed > 0 && !errors.Is(err, errors.ErrUnsupported) {
+		s.engine.tell.failed(observer.Delay, s.about(), failed, err)
+	}
+}
+
+// lostAfter is what a caller is told whose Hold is no longer its own: after a call
+// without an answer, that may be the effect of that call.
+func lostAfter(h *Hold, err error) error {
+	if h.tries > 0 {
+		return unknown(err)
+	}
+	return errLeaseLost(err)
+}
+
+// ended notes that a call for g has ended.
+func (d *scheduler) ended(g *giveBack) {
+	d.mu.Lock()
+	defer d.unlock()
+	d.gaveBack(g)
+}

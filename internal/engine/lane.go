@@ -1,0 +1,148 @@
+package engine
+
+import "slices"
+
+// A lane keeps the order of one key. One Hold of the key runs at a time, the lane's
+// head; the other Holds of the key queue behind it by position.
+//
+// When the head fails, the lane steps back as a whole: the head and all that queue
+// behind it go back to the backend, due at the same moment. The lane remembers that
+// moment. An event of the key that a Receive brings must step back as well if the
+// Receive was called before that moment, because the backend may have handed the
+// event out while an earlier one was not due. A Receive that is called later
+// brings the earlier events first, as [backend.Source] promises, or another
+// member has them.
+type lane struct {
+	key   string
+	head  *Hold   // ready, running, resting or being settled; nil: none
+	queue []*Hold // by position: queued, or resting
+
+	steps int    // calls under way that give Holds of this lane back
+	until moment // when all that stepped back is due, at the latest; zero: nothing did
+	first string // the lowest position that stepped back: it may always run
+
+	retry   moment // when the head that stepped back last is due; zero: it has succeeded
+	failed  bool   // an event failed for good: the others follow it (FailAll)
+	touched bool   // by the read that is being sorted
+}
+
+// may reports whether h may be the head: nothing of its key that goes before it is
+// with the backend.
+func (l *lane) may(h *Hold) bool {
+	if l.steps > 0 {
+		return h.delivery.Position <= l.first
+	}
+	return !l.early(h)
+}
+
+// insert puts h into the queue.
+func (l *lane) insert(h *Hold) {
+	i := len(l.queue)
+	for i > 0 && l.queue[i-1].delivery.Position > h.delivery.Position { // almost always at the end
+		i--
+	}
+	l.queue = slices.Insert(l.queue, i, h)
+}
+
+func (l *lane) remove(h *Hold) {
+	l.queue = slices.DeleteFunc(l.queue, func(q *Hold) bool { return q == h })
+}
+
+// early reports whether h must step back, as an event of its key may come after it
+// that goes before it.
+func (l *lane) early(h *Hold) bool {
+	return l.until != 0 && h.read.asked < l.until && h.delivery.Position > l.first
+}
+
+// stepping notes that Holds step back, of which position is the lowest.
+func (l *lane) stepping(position string) {
+	if l.first == "" || position < l.first {
+		l.first = position
+	}
+	l.steps++
+}
+
+// stepped notes that a call that gave Holds back has ended. They are due by then.
+func (l *lane) stepped(until moment) {
+	l.steps--
+	l.until = max(l.until, until)
+}
+
+// settle forgets what stepped back if all of it was due when a Receive was called.
+func (l *lane) settle(asked moment) {
+	if l.steps == 0 && l.until <= asked {
+		l.until, l.first = 0, ""
+	}
+}
+
+// settleQueue is settle for the Receive that was called first of those that brought
+// what queues.
+func (l *lane) settleQueue() {
+	if l.until == 0 || len(l.queue) == 0 {
+		return
+	}
+	asked := l.queue[0].read.asked
+	for _, h := range l.queue {
+		asked = min(asked, h.read.asked)
+	}
+	l.settle(asked)
+}
+
+// idle reports whether there is nothing to remember.
+func (l *lane) idle() bool {
+	return l.head == nil && len(l.queue) == 0 && l.steps == 0 && l.until == 0 && !l.failed
+}
+
+// lanes are the lanes of a subscription, by key. The zero value is ready to use.
+type lanes struct {
+	byKey map[string]*lane
+	free  []*lane // for the next keys
+	sweep moment  // when to look for lanes that are idle
+}
+
+const (
+	freeLanes  = 1024
+	sweepEvery = moment(1e9) // a second
+)
+
+// of returns the lane of key.
+func (ls *lanes) of(key string) *lane {
+	if l := ls.byKey[key]; l != nil {
+		return l
+	}
+	l := &lane{}
+	if last := len(ls.free) - 1; last >= 0 {
+		l, ls.free = ls.free[last], ls.free[:last]
+	}
+	l.key = key
+	if ls.byKey == nil {
+		ls.byKey = map[string]*lane{}
+	}
+	ls.byKey[key] = l
+	return l
+}
+
+// drop forgets l if it is idle.
+func (ls *lanes) drop(l *lane) {
+	if !l.idle() || ls.byKey[l.key] != l {
+		return
+	}
+	delete(ls.byKey, l.key)
+	if len(ls.free) < freeLanes {
+		*l = lane{queue: l.queue[:0]}
+		ls.free = append(ls.free, l)
+	}
+}
+
+// settle forgets lanes of which all that stepped back was due when a Receive was
+// called.
+func (ls *lanes) settle(asked moment) {
+	if asked < ls.sweep {
+		return
+	}
+	ls.sweep = asked + sweepEvery
+	for _, l := range ls.byKey {
+		l.settle(asked)
+		ls.drop(l)
+	}
+}

@@ -1,0 +1,282 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// Brokers freeze, answers get lost, calls fail, leases are lost, members come, pause
+// and go, handlers fail and take their time. Within a member, while its leases hold,
+// no event of a key runs before all before it have succeeded, nor two at once; and
+// everything succeeds in the end. EVENTBUS_LIVES sets how many random lives there are.
+func TestKeyOrderInRandomLives(t *testing.T) {
+	lives := uint64(20)
+	if n, err := strconv.ParseUint(os.Getenv("EVENTBUS_LIVES"), 10, 64); err == nil {
+		lives = n
+	}
+	for seed := range lives {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			o := &oracle{members: map[string]int{}, events: map[string]*oracleEvent{}, keys: map[string][]*oracleEvent{}, running: map[string]int{}}
+			watch := observer.Observer{LeaseLost: func(e observer.LeaseLost) { o.lost(e.ID) }}
+			inBubble(t, Options{Observer: watch}, func(r *rig) { o.at = r.at; (&life{rig: r, oracle: o}).run(seed) })
+		})
+	}
+}
+
+// An oracle knows what may run.
+type oracle struct {
+	mu      sync.Mutex
+	members map[string]int // by subscription, the number of its source
+	events  map[string]*oracleEvent
+	keys    map[string][]*oracleEvent // in the order of publishing
+	running map[string]int            // by member and key
+	history []string
+	at      func() time.Duration
+	doubts  []doubt
+	broken  []string
+}
+
+// A doubt is a run before an earlier event of the key. It breaks the order unless the
+// lease of the earlier one was lost just then, which the observer is told later.
+type doubt struct {
+	before *oracleEvent
+	since  time.Duration // when that came
+	at     time.Duration
+	text   string
+}
+
+// judge returns what broke the order.
+func (o *oracle) judge() (broken []string) {
+	for _, d := range o.doubts {
+		if !slices.ContainsFunc(d.before.lostAt, func(at time.Duration) bool { return d.since <= at && at <= d.at }) {
+			broken = append(broken, d.text)
+		}
+	}
+	return append(broken, o.broken...)
+}
+
+// An oracleEvent is one event. It belongs to the member that it came to last, until
+// that loses its lease.
+type oracleEvent struct {
+	id     string
+	owner  int // 0: nobody's
+	since  time.Duration
+	lostAt []time.Duration
+	done   bool
+	runs   int
+	number int // in its key
+}
+
+func (o *oracle) note(format string, args ...any) {
+	o.history = append(o.history, fmt.Sprintf("%v: ", o.at())+fmt.Sprintf(format, args...))
+}
+
+func (o *oracle) published(key, id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e := &oracleEvent{id: id, number: len(o.keys[key])}
+	o.events[id], o.keys[key] = e, append(o.keys[key], e)
+}
+
+func (o *oracle) handedOut(member int, d *backend.Delivery) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events[d.ID].owner, o.events[d.ID].since = member, o.at()
+	o.note("%s to %d, attempt %d", d.ID, member, d.Attempt)
+}
+
+func (o *oracle) lost(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e := o.events[id]; e != nil {
+		e.owner, e.lostAt = 0, append(e.lostAt, o.at())
+		o.note("%s lost", id)
+	}
+}
+
+// starts checks what a member starts to run.
+func (o *oracle) starts(at time.Duration, member int, key, id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e := o.events[id]
+	e.runs++
+	o.note("%s runs in %d", id, member)
+	for _, before := range o.keys[key][:e.number] {
+		if !before.done && before.owner == member && before.since < at {
+			o.doubts = append(o.doubts, doubt{before, before.since, at, fmt.Sprintf("after %v: member %d runs %s before %s", at, member, id, before.id)})
+		}
+	}
+	lane := fmt.Sprint(member, key)
+	if o.running[lane]++; o.running[lane] > 1 {
+		o.broken = append(o.broken, fmt.Sprintf("after %v: member %d runs %s beside another", at, member, id))
+	}
+}
+
+func (o *oracle) ends(member int, key, id string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.running[fmt.Sprint(member, key)]--
+	if err == nil {
+		o.events[id].done = true
+	}
+	o.note("%s ends in %d: %v", id, member, err)
+}
+
+// A life is one random life of a group.
+type life struct {
+	*rig
+	*oracle            // at is the rig's
+	dice    *rand.Rand // of the test
+	keys    int
+	subs    []*Subscription
+
+	luckMu sync.Mutex
+	luck   *rand.Rand // of handlers
+	calm   bool
+}
+
+func (x *life) run(seed uint64) {
+	x.dice, x.luck = rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 1))
+	x.wire.noRefund = seed%4 == 3
+	x.limits = x.wire.Limits()
+	x.wire.handOut = x.handedOut
+	x.keys = []int{1, 5, 40}[x.dice.IntN(3)]
+	x.join()
+	if seed%2 == 1 {
+		x.join()
+	}
+	for range 60 {
+		x.step()
+		x.pass(time.Duration(x.dice.Int64N(int64(1500 * time.Millisecond))))
+	}
+	x.wire.mute.Store(0)
+	for _, verb := range []string{"ack", "delay", "extend", "receive"} {
+		x.wire.fail(verb, nil)
+		x.wire.delay(verb, 0)
+		x.wire.answerAfter(verb, 0)
+	}
+	x.luckMu.Lock()
+	x.calm = true
+	x.luckMu.Unlock()
+	for _, s := range x.subs {
+		s.Resume()
+	}
+	x.pass(2 * time.Minute)
+	broken := x.judge()
+	for _, e := range x.events {
+		if !e.done {
+			broken = append(broken, fmt.Sprintf("event %s is not done: owner %d, %d runs", e.id, e.owner, e.runs))
+		}
+	}
+	if len(broken) > 0 {
+		require.Empty(x, broken, "history:\n%s", strings.Join(x.history, "\n"))
+	}
+}
+
+// join adds a member.
+func (x *life) join() {
+	backoff := time.Duration(100+100*x.dice.IntN(20)) * time.Millisecond
+	member := int(x.wire.members.Load()) + 1
+	c := Config{
+		Topic: "t", Group: "g", Lease: 6 * time.Second, Order: ByKey,
+		Concurrency: 1 + x.dice.IntN(6), MaxInFlight: []int{6, 20, 200}[x.dice.IntN(3)],
+		Policy: Policy{Backoff: func(int) time.Duration { return backoff }},
+	}
+	x.subs = append(x.subs, x.sub(c, func(ctx context.Context, h *Hold) error { return x.handle(ctx, member, h) }))
+}
+
+// step does something at random.
+func (x *life) step() {
+	verbs := []string{"ack", "delay", "extend", "receive"}
+	s := x.subs[x.dice.IntN(len(x.subs))]
+	switch x.dice.IntN(14) {
+	case 0, 1:
+		x.wire.fail("extend", []error{errDown, nil}[x.dice.IntN(2)]) // leases are lost
+	case 2:
+		x.wire.mute.Store(int64(x.dice.IntN(3)))
+	case 3:
+		x.wire.delay(verbs[x.dice.IntN(4)], time.Duration(x.dice.IntN(3))*400*time.Millisecond)
+	case 4:
+		x.wire.answerAfter(verbs[x.dice.IntN(4)], time.Duration(x.dice.IntN(3))*400*time.Millisecond)
+	case 5:
+		x.wire.fail(verbs[x.dice.IntN(4)], []error{errDown, backend.ErrUnavailable, nil, nil}[x.dice.IntN(4)])
+	case 6:
+		x.freeze(time.Duration(x.dice.IntN(8)) * time.Second)
+	case 7:
+		if x.dice.IntN(3) == 0 {
+			s.Pause()
+		}
+	case 8:
+		s.Resume()
+	default:
+		for range 1 + x.dice.IntN(2*x.keys) {
+			key := strconv.Itoa(x.dice.IntN(x.keys))
+			id := key + "/" + strconv.Itoa(len(x.oracle.keys[key]))
+			x.published(key, id)
+			x.publishKeyed(key, id)
+		}
+	}
+}
+
+// freeze lets no call reach the broker for a while.
+func (x *life) freeze(d time.Duration) {
+	for _, verb := range []string{"ack", "delay", "extend", "receive"} {
+		x.wire.delay(verb, d)
+	}
+	x.pass(d / 2)
+	for _, verb := range []string{"ack", "delay", "extend", "receive"} {
+		x.wire.delay(verb, 0)
+	}
+}
+
+// handle is a handler of any kind.
+func (x *life) handle(ctx context.Context, member int, h *Hold) error {
+	key, id := h.Delivery().Key, h.Delivery().ID
+	x.starts(x.rig.at(), member, key, id)
+	x.luckMu.Lock()
+	what, d := x.luck.IntN(14), time.Duration(x.luck.IntN(400))*time.Millisecond
+	if x.calm {
+		what = 13
+	}
+	x.luckMu.Unlock()
+	err := behave(ctx, what, d)
+	x.ends(member, key, id, err)
+	return err
+}
+
+func behave(ctx context.Context, what int, d time.Duration) error {
+	switch what {
+	case 0:
+		return errors.New("no")
+	case 1:
+		return Snooze(10 * d)
+	case 2:
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * d):
+			return nil
+		}
+	case 3:
+		time.Sleep(20 * d)
+		return RetryAfter(errors.New("no"), 5*d)
+	case 4:
+		return RetryAfter(errors.New("no"), d/4)
+	}
+	time.Sleep(d / 8)
+	return nil
+}

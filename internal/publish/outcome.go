@@ -1,0 +1,136 @@
+package publish
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// An outcome is what has become of the messages of one call.
+type outcome struct {
+	msgs  []*backend.Message
+	fates []fate
+}
+
+// A fate is the outcome of one message.
+type fate struct {
+	waiting bool  // for another try
+	refused bool  // the last try certainly did not store it
+	err     error // of all tries together
+}
+
+func newOutcome(msgs []*backend.Message) *outcome {
+	o := &outcome{msgs, make([]fate, len(msgs))}
+	for i := range o.fates {
+		o.fates[i].waiting = true
+	}
+	return o
+}
+
+// waiting lists the messages of the next try.
+func (o *outcome) waiting() (msgs []*backend.Message) {
+	for i, m := range o.msgs {
+		if o.fates[i].waiting {
+			msgs = append(msgs, m)
+		}
+	}
+	return msgs
+}
+
+// note takes in the error of a try, and reports whether to try again.
+func (o *outcome) note(err error) (again bool) {
+	n := 0
+	for i, m := range o.msgs {
+		f := &o.fates[i]
+		if !f.waiting {
+			continue
+		}
+		e := backend.ErrorAt(err, n)
+		n++
+		f.waiting, f.refused = e != nil && repeatable(e, m.Once), e != nil && backend.NotStored(e)
+		f.err = errorAfter(f.err, e)
+		again = again || f.waiting
+	}
+	return again && o.keepsOrder()
+}
+
+// cutOff gives up what waits for another try.
+func (o *outcome) cutOff(reason error) {
+	for i := range o.fates {
+		if f := &o.fates[i]; f.waiting {
+			f.err = cutOff(f.err, reason)
+		}
+	}
+}
+
+func (o *outcome) error() error {
+	errs := make([]error, len(o.fates))
+	for i, f := range o.fates {
+		errs[i] = f.err
+	}
+	return backend.AsBatchError(errs)
+}
+
+// keepsOrder reports whether another try cannot put a message behind a later one
+// of the same key: one that is stored or, if it is not itself by that try, may be.
+func (o *outcome) keepsOrder() bool {
+	there, perhaps := map[string]bool{}, map[string]bool{} // of the keys of later ones
+	for i := len(o.msgs) - 1; i >= 0; i-- {
+		key, f := o.msgs[i].Key, o.fates[i]
+		switch {
+		case key == "":
+			continue
+		case f.waiting && (there[key] || f.refused && perhaps[key]):
+			return false
+		case f.err == nil:
+			there[key] = true
+		}
+		if !f.refused {
+			perhaps[key] = true
+		}
+	}
+	return true
+}
+
+// errorAfter is the error of a message after another try. A message that an earlier
+// try may have stored may still be there, however certainly a later one failed.
+func errorAfter(before, err error) error {
+	if err == nil || before == nil || backend.NotStored(before) || !backend.NotStored(err) {
+		return err
+	}
+	return unknown(fmt.Errorf("%w, then: %w", before, err))
+}
+
+// repeatable reports whether another try of a message is safe and may help. A driver
+// that panics would panic again.
+func repeatable(err error, once bool) bool {
+	if backend.NotStored(err) {
+		return errors.Is(err, backend.ErrUnavailable)
+	}
+	_, panicked := errors.AsType[*observer.PanicError](err)
+	return once && !panicked
+}
+
+// cutOff adds to the error of a message why its call ended.
+func cutOff(err, reason error) error {
+	switch {
+	case err == nil || errors.Is(err, reason):
+		return err
+	case backend.NotStored(err):
+		return notSent(fmt.Errorf("%w, last: %w", reason, err))
+	}
+	return unknown(fmt.Errorf("%w: %w", reason, err))
+}
+
+func notSent(err error) error { return fmt.Errorf("%w: not sent: %w", backend.ErrUnavailable, err) }
+func unknown(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err) }
+
+func all(n int, err error) error {
+	errs := make(backend.BatchError, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}

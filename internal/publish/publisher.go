@@ -1,0 +1,181 @@
+// Package publish turns the messages of many callers into few large writes.
+package publish
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Options of a Publisher.
+type Options struct {
+	Timeout         time.Duration // of one call, repeats included; 0: none
+	MaxPending      int           // messages; 0: no bound
+	MaxPendingBytes int           // 0: no bound
+	RejectWhenFull  bool          // with ErrBackpressure, in place of waiting
+
+	// NewBackoff returns the waits between the tries of one call.
+	NewBackoff func() *backoff.ExponentialBackOff
+}
+
+// A Publisher stores messages. Its methods are safe for concurrent use.
+//
+// A caller that finds a free slot writes its messages itself. Otherwise its call waits
+// in a queue, and a goroutine writes as many calls at once as have gathered there. The
+// goroutine takes one of the slots, and ends when the queue is empty.
+type Publisher struct {
+	writer
+	timeout    time.Duration
+	newBackoff func() *backoff.ExponentialBackOff
+	admission  admission
+	queue      queue
+	timers     sync.Pool // not of the package: what is in it belongs to one synctest bubble
+	calls      sync.Pool
+}
+
+// New returns a Publisher that writes to b.
+func New(b backend.Backend, o Options) *Publisher {
+	p := &Publisher{timeout: o.Timeout, newBackoff: o.NewBackoff}
+	p.writer = newWriter(b, o.Timeout)
+	p.admission = admission{maxMessages: o.MaxPending, maxBytes: o.MaxPendingBytes, reject: o.RejectWhenFull}
+	p.queue.init(p)
+	p.calls.New = func() any { return &call{written: make(chan struct{}, 1)} }
+	p.timers.New = func() any { return time.NewTimer(time.Hour) }
+	return p
+}
+
+// Publish stores msgs. The error is nil or a BatchError as long as msgs. After
+// Publish has returned nothing uses msgs any more, with one exception: where an error
+// of a message matches ErrUnknownOutcome, its headers may still be read.
+func (p *Publisher) Publish(ctx context.Context, msgs []*backend.Message) error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return all(len(msgs), notSent(err))
+	}
+	until, size := p.deadline(), sizeOf(msgs)
+	if err := p.enter(ctx, until, size); err != nil {
+		return all(len(msgs), err)
+	}
+	defer p.admission.leave(size)
+	return p.store(ctx, msgs, until)
+}
+
+// deadline is when a call that begins now ends; zero: never.
+func (p *Publisher) deadline() (until time.Time) {
+	if p.timeout > 0 {
+		until = time.Now().Add(p.timeout)
+	}
+	return until
+}
+
+// enter waits until the admission has room.
+func (p *Publisher) enter(ctx context.Context, until time.Time, s size) error {
+	e, err := p.admission.ask(s)
+	if e == nil {
+		return err
+	}
+	err = p.wait(ctx, until, e.in)
+	switch {
+	case err == nil, !p.admission.giveUp(e): // or it came in at that moment
+		return nil
+	case err == p.late: //nolint:errorlint // this one
+		return notSent(fmt.Errorf("%w %w", ErrBackpressure, err))
+	}
+	return notSent(err)
+}
+
+// wait returns when ready does, or why the wait ended before that.
+func (p *Publisher) wait(ctx context.Context, until time.Time, ready <-chan struct{}) error {
+	var late <-chan time.Time
+	if !until.IsZero() {
+		t := p.timers.Get().(*time.Timer)
+		defer p.timers.Put(t)
+		defer t.Stop()
+		t.Reset(time.Until(until))
+		late = t.C
+	}
+	select {
+	case <-ready:
+		return nil
+	case <-late:
+		return p.late
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.done.Done():
+		return context.Cause(p.done)
+	}
+}
+
+// store tries to store msgs until there is nothing left that another try may store.
+func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until time.Time) error {
+	err := p.try(ctx, msgs, until)
+	if err == nil {
+		return nil
+	}
+	o, waits := newOutcome(msgs), p.newBackoff()
+	for o.note(err) {
+		next := time.Now().Add(waits.NextBackOff())
+		if !until.IsZero() && next.After(until) {
+			break
+		}
+		if reason := p.wait(ctx, next, nil); reason != p.late { //nolint:errorlint // this one
+			o.cutOff(reason)
+			break
+		}
+		err = p.try(ctx, o.waiting(), until)
+	}
+	return o.error()
+}
+
+// try stores msgs once: here, if a slot is free, or by way of the queue.
+func (p *Publisher) try(ctx context.Context, msgs []*backend.Message, until time.Time) error {
+	if p.limits.Publishers < 0 {
+		return p.write(ctx, msgs)
+	}
+	slot, free := p.queue.take()
+	if !free {
+		return p.share(ctx, msgs, until)
+	}
+	own, cancel := p.bound(ctx, until)
+	defer p.queue.release(slot, cancel)
+	p.queue.hold(slot, cancel)
+	return p.write(own, msgs)
+}
+
+// share stores msgs by way of the queue.
+func (p *Publisher) share(ctx context.Context, msgs []*backend.Message, until time.Time) error {
+	c := p.calls.Get().(*call)
+	c.ctx, c.until, c.msgs, c.state = ctx, until, msgs, queued
+	p.queue.join(c)
+	if reason := p.wait(ctx, until, c.written); reason != nil {
+		return p.queue.leave(c, reason)
+	}
+	err := c.err
+	c.ctx, c.msgs, c.err = nil, nil, nil
+	p.calls.Put(c)
+	return err
+}
+
+// Close refuses every later call and waits for those that there are. Once ctx is
+// done it ends them.
+func (p *Publisher) Close(ctx context.Context) error {
+	var err error
+	idle := p.admission.close()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	p.stop(backend.ErrClosed)
+	p.queue.stop()
+	<-idle
+	p.queue.serving.Wait()
+	return err
+}

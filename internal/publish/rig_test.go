@@ -1,0 +1,155 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// A rig is a Publisher on a backend in memory, in a synctest bubble.
+type rig struct {
+	*testing.T
+	*Publisher
+	broker *broker
+}
+
+// inBubble runs f on a fresh rig, with slots as the backend states them, and closes it.
+func inBubble(t *testing.T, slots int, o Options, f func(r *rig)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, slots, o)
+		f(r)
+		require.NoError(t, r.Close(t.Context()))
+	})
+}
+
+func newRig(t *testing.T, slots int, o Options) *rig {
+	b := &broker{Backend: inmemory.New(inmemory.Options{}), slots: slots}
+	o.NewBackoff = func() *backoff.ExponentialBackOff {
+		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
+			backoff.WithRandomizationFactor(0), backoff.WithMaxElapsedTime(0))
+	}
+	return &rig{T: t, Publisher: New(b, o), broker: b}
+}
+
+// topic lists the IDs that are stored, in order.
+func (r *rig) topic() (ids []string) {
+	ms, err := r.broker.Backend.Read(r.Context(), "t", "", 1<<20)
+	require.NoError(r, err)
+	for _, m := range ms {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// queued is how many calls wait in the queue.
+func (r *rig) queued() int {
+	r.queue.mu.Lock()
+	defer r.queue.mu.Unlock()
+	return len(r.queue.waiting)
+}
+
+// one is a call of one message.
+func one(id string) []*backend.Message {
+	return []*backend.Message{{Topic: "t", ID: id, Payload: []byte(id)}}
+}
+
+// many is a call of n messages of one key.
+func many(n int) (msgs []*backend.Message) {
+	for i := range n {
+		msgs = append(msgs, &backend.Message{Topic: "t", ID: fmt.Sprint(i), Key: "k", Once: true})
+	}
+	return msgs
+}
+
+// A broker is a backend whose Publish takes a while, can be made to fail, and returns
+// as soon as its context is done.
+type broker struct {
+	*inmemory.Backend
+	slots int
+
+	mu      sync.Mutex
+	takes   time.Duration
+	fails   error
+	panics  any
+	stored  func() // is called at the end of each call
+	sizes   []int
+	ids     [][]string
+	lent    []byte // the payload of the last call
+	now     int    // calls under way
+	mostNow int
+}
+
+func (b *broker) Limits() backend.Limits {
+	return backend.Limits{OnceWindow: time.Hour, Publishers: b.slots}
+}
+
+func (b *broker) Publish(ctx context.Context, msgs []*backend.Message) error {
+	takes, panics, stored, fails := b.begin(msgs)
+	defer b.end()
+	if takes > 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, ctx.Err())
+		case <-time.After(takes):
+		}
+	}
+	if panics != nil {
+		panic(panics)
+	}
+	if fails != nil {
+		return fails
+	}
+	if stored != nil {
+		defer stored()
+	}
+	return b.Backend.Publish(ctx, msgs)
+}
+
+func (b *broker) begin(msgs []*backend.Message) (takes time.Duration, panics any, stored func(), fails error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now++
+	b.mostNow = max(b.mostNow, b.now)
+	b.sizes = append(b.sizes, len(msgs))
+	b.lent = msgs[0].Payload
+	var ids []string
+	for _, m := range msgs {
+		ids = append(ids, m.ID)
+	}
+	b.ids = append(b.ids, ids)
+	return b.takes, b.panics, b.stored, b.fails
+}
+
+func (b *broker) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now--
+}
+
+// set changes what the broker does from now on.
+func (b *broker) set(change func(b *broker)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(b)
+}
+
+func (b *broker) fail(err error) { b.set(func(b *broker) { b.fails = err }) }
+
+func (b *broker) take(d time.Duration) { b.set(func(b *broker) { b.takes = d }) }
+
+// calls lists how many messages each call had.
+func (b *broker) calls() []int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.sizes)
+}

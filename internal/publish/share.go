@@ -1,0 +1,110 @@
+package publish
+
+import (
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A share is several calls that are written together. Its memory is used again by the
+// next.
+type share struct {
+	calls    []*call
+	messages []backend.Message
+	pointers []*backend.Message
+	payloads []byte
+}
+
+// run writes what gathers, until nothing has.
+func (q *queue) run(slot int) {
+	p := q.publisher
+	var s share
+	for q.gather(&s, slot) {
+		ctx, cancel := p.bound(p.done, p.deadline())
+		q.tell(&s, p.write(ctx, s.pointers))
+		cancel()
+		runtime.Gosched() // so that the callers that were told just now share the next write
+	}
+}
+
+// gather takes the next calls. At the end it gives the slot back.
+func (q *queue) gather(s *share, slot int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	clear(s.calls)
+	clear(s.messages)
+	s.calls, s.messages, s.pointers = s.calls[:0], s.messages[:0], s.pointers[:0]
+	now := time.Now()
+	q.waiting = slices.DeleteFunc(q.waiting, func(c *call) bool {
+		over := c.ctx.Err()
+		if over == nil && !c.until.IsZero() && !now.Before(c.until) {
+			over = q.publisher.late
+		}
+		if over != nil { // its caller is about to leave
+			c.end(notSent(over))
+		}
+		return over != nil
+	})
+	if len(q.waiting) == 0 || q.publisher.done.Err() != nil {
+		q.served = false
+		q.free = append(q.free, slot)
+		return false
+	}
+	var sum size
+	for _, c := range q.waiting {
+		more := sizeOf(c.msgs)
+		if sum.messages += more.messages; len(s.calls) > 0 && (sum.messages > q.publisher.most || sum.bytes+more.bytes > bytesPerWrite) {
+			break
+		}
+		sum.bytes += more.bytes
+		c.state = underWay
+		s.calls = append(s.calls, c)
+	}
+	q.waiting = slices.Delete(q.waiting, 0, len(s.calls))
+	s.copy()
+	return true
+}
+
+// copy copies the messages, because a backend fills them in, and their payloads, because
+// a caller may leave and change them. Until then, with the queue's lock held, no caller
+// leaves.
+func (s *share) copy() {
+	bytes := 0
+	for _, c := range s.calls {
+		for _, m := range c.msgs {
+			s.messages = append(s.messages, *m)
+			bytes += len(m.Payload)
+		}
+	}
+	s.payloads = slices.Grow(s.payloads[:0], bytes)
+	for i := range s.messages {
+		m, from := &s.messages[i], len(s.payloads)
+		s.payloads = append(s.payloads, m.Payload...)
+		m.Payload = s.payloads[from:len(s.payloads):len(s.payloads)]
+		s.pointers = append(s.pointers, m)
+	}
+}
+
+// tell gives the callers that still wait their results.
+func (q *queue) tell(s *share, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := 0
+	for _, c := range s.calls {
+		from := at
+		at += len(c.msgs)
+		if c.state == left {
+			continue
+		}
+		var errs []error
+		for i, m := range c.msgs {
+			m.Position, m.Duplicate = s.messages[from+i].Position, s.messages[from+i].Duplicate
+			if err != nil {
+				errs = append(errs, backend.ErrorAt(err, from+i))
+			}
+		}
+		c.end(backend.AsBatchError(errs))
+	}
+}

@@ -1,0 +1,111 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A writer makes the calls to the backend.
+type writer struct {
+	backend backend.Backend
+	limits  backend.Limits
+	most    int             // messages in one call
+	late    error           // why a call ends by the timeout
+	done    context.Context // ends all calls
+	stop    context.CancelCauseFunc
+}
+
+const (
+	messagesPerWrite = 1000
+	bytesPerWrite    = 8 << 20
+)
+
+func newWriter(b backend.Backend, timeout time.Duration) writer {
+	w := writer{backend: b, limits: backend.LimitsOf(b), most: messagesPerWrite}
+	if w.limits.Batch > 0 {
+		w.most = min(w.limits.Batch, messagesPerWrite)
+	}
+	w.late = fmt.Errorf("after %v: %w", timeout, context.DeadlineExceeded)
+	w.done, w.stop = context.WithCancelCause(context.Background())
+	return w
+}
+
+// bound returns a context like ctx that ends at until at the latest; zero: when ctx does.
+func (w *writer) bound(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
+	if until.IsZero() {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadlineCause(ctx, until, w.late)
+}
+
+var errBehindUnknown = errors.New("the outcome of earlier messages is unknown")
+
+// write stores msgs in as few calls as the limits allow. After a call whose outcome is
+// unknown it makes no other, because a repeat of that one would come behind what the
+// other has stored.
+func (w *writer) write(ctx context.Context, msgs []*backend.Message) error {
+	n := w.portion(msgs)
+	if n == len(msgs) {
+		return w.call(ctx, msgs)
+	}
+	errs := make([]error, 0, len(msgs))
+	behind := false
+	for rest := msgs; len(rest) > 0; rest = rest[n:] {
+		err := notSent(errBehindUnknown)
+		if n = w.portion(rest); !behind {
+			err = w.call(ctx, rest[:n:n])
+		}
+		for i := range n {
+			errs = append(errs, backend.ErrorAt(err, i))
+			behind = behind || errs[len(errs)-1] != nil && !backend.NotStored(errs[len(errs)-1])
+		}
+	}
+	return backend.AsBatchError(errs)
+}
+
+// portion is how many of msgs fit in one call.
+func (w *writer) portion(msgs []*backend.Message) int {
+	bytes := 0
+	for i, m := range msgs {
+		if bytes += m.Size(); i > 0 && (i == w.most || bytes > bytesPerWrite) {
+			return i
+		}
+	}
+	return len(msgs)
+}
+
+// call makes one call to the backend. A panic of the driver becomes an error. The
+// error of a call that was cut off says why.
+func (w *writer) call(ctx context.Context, msgs []*backend.Message) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = unknown(&observer.PanicError{Value: v, Stack: debug.Stack()})
+		}
+	}()
+	if ctx.Err() != nil {
+		return notSent(w.reason(ctx))
+	}
+	err = w.backend.Publish(ctx, msgs)
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	errs := make(backend.BatchError, len(msgs))
+	for i := range errs {
+		errs[i] = cutOff(backend.ErrorAt(err, i), w.reason(ctx))
+	}
+	return errs
+}
+
+// reason is why a context of a call has ended.
+func (w *writer) reason(ctx context.Context) error {
+	if w.done.Err() != nil {
+		return context.Cause(w.done)
+	}
+	return context.Cause(ctx)
+}

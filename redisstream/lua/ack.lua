@@ -1,0 +1,16 @@
+-- ack 1: settle deliveries, unless they are another's.
+-- KEYS: the stream. ARGV: group, member, then for each delivery its position and its attempt.
+-- Returns for each delivery 0, or 1 if it is no longer the member's.
+local group, member = ARGV[1], ARGV[2]
+local out = {}
+for i = 3, #ARGV, 2 do
+  local id = ARGV[i]
+  local p = redis.call('XPENDING', KEYS[1], group, id, id, 1)[1]
+  if p and p[2] == member and p[4] == tonumber(ARGV[i + 1]) then
+    redis.call('XACK', KEYS[1], group, id)
+    out[#out + 1] = 0
+  else
+    out[#out + 1] = 1
+  end
+end
+return out

@@ -1,0 +1,114 @@
+package redisstream_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// Messages that fell due in the reverse order come back in the order of their
+// positions, and before anything new.
+func TestWhatIsDueComesByPosition(t *testing.T) {
+	t.Parallel()
+	const n = 1500
+	b := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
+	c := config()
+	c.Lease = time.Minute
+	s := attach(t, b, c)
+	publish(t, b, batch("back", n))
+	var last time.Time
+	for i := 0; i < n; {
+		ds := receive(t, s, 100)
+		var later []backend.Delayed
+		for _, d := range ds {
+			later = append(later, backend.Delayed{Delivery: d, For: 4*time.Second - time.Duration(i)*300*time.Microsecond})
+			i++
+		}
+		require.NoError(t, s.Delay(t.Context(), later))
+		last = time.Now().Add(4 * time.Second)
+	}
+	publish(t, b, batch("new", 10))
+	pause(time.Until(last))
+	for next := 0; next < n; {
+		ds, err := s.Receive(t.Context(), 7)
+		require.NoError(t, err)
+		require.NotEmpty(t, ds, "%d of %d", next, n)
+		for _, d := range ds {
+			require.Equal(t, fmt.Sprintf("back-%d", next), d.ID)
+			next++
+		}
+	}
+	require.Equal(t, "new-0", receive(t, s, 1)[0].ID)
+}
+
+// A message is due when its delay has passed, not up to a millisecond later: a
+// Receive that is asked for then hands out nothing new.
+func TestNothingNewOnceTheDelayHasPassed(t *testing.T) {
+	t.Parallel()
+	b := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
+	c := config()
+	c.Lease = time.Minute
+	s := attach(t, b, c)
+	publish(t, b, batch("a", 500))
+	head := receive(t, s, 1)[0]
+	for i := range 300 {
+		wait := time.Duration(500+7*i) * time.Microsecond
+		require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: head, For: wait}}))
+		for due := time.Now().Add(wait); time.Now().Before(due); {
+		}
+		ds, err := s.Receive(t.Context(), 1)
+		require.NoError(t, err)
+		require.Equal(t, []string{head.ID}, []string{ds[0].ID}, "after a delay of %v", wait)
+		head = ds[0]
+	}
+}
+
+// However much falls due at once, no run of the script holds up the server.
+func TestMuchDueAtOnceHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	n := 20_000
+	if k, err := strconv.Atoi(os.Getenv("EVENTBUS_DUE")); err == nil {
+		n = k
+	}
+	server := redistest.Start(t)
+	admin := server.Client(t)
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	c := config()
+	c.Lease = time.Minute
+	s := attach(t, b, c)
+	fill(t, admin, n)
+	for left := n; left > 0; {
+		var later []backend.Delayed
+		for _, d := range receive(t, s, min(left, 1000)) {
+			later = append(later, backend.Delayed{Delivery: d, For: time.Hour})
+		}
+		require.NoError(t, s.Delay(t.Context(), later))
+		left -= len(later)
+	}
+	// Half of a moment of today is long ago: all of it is due at once.
+	delayed := stream + ":delayed:" + workers
+	require.NoError(t, admin.ZUnionStore(t.Context(), delayed, &redis.ZStore{Keys: []string{delayed}, Weights: []float64{0.5}}).Err())
+	require.NoError(t, admin.ConfigSet(t.Context(), "slowlog-log-slower-than", fmt.Sprint(slow.Microseconds())).Err())
+	require.NoError(t, admin.ConfigSet(t.Context(), "slowlog-max-len", "10000").Err())
+	require.NoError(t, admin.ConfigResetStat(t.Context()).Err())
+	start := time.Now()
+	ds := receive(t, s, 1)
+	t.Logf("the first of %d after %v", n, time.Since(start))
+	for count := 1; count < n; count += len(ds) {
+		require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))
+		position := ds[len(ds)-1].Position
+		ds = receive(t, s, min(1000, n-count))
+		require.Greater(t, ds[0].Position, position)
+	}
+	t.Logf("%d in %v", n, time.Since(start))
+	requireQuick(t, admin)
+}
