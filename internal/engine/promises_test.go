@@ -273,13 +273,13 @@ func TestHotKeyTakesItsShareOfPlaces(t *testing.T) {
 func TestFailingAckHoldsUpNoOther(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
-		r.wire.refuse = "1"
+		r.wire.refuses("1")
 		r.publish("1")
 		r.pass(10 * time.Second) // the pause between two tries is long now
 		r.publish("2", "3")
 		r.pass(100 * time.Millisecond)
 		require.EqualValues(r, 2, s.Tally().Acknowledged)
-		r.wire.refuse = ""
+		r.wire.refuses("")
 		r.pass(10 * time.Second)
 		require.EqualValues(r, 3, s.Tally().Acknowledged)
 	})

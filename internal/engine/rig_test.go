@@ -214,6 +214,13 @@ func (w *wire) panics(verb string, yes bool) {
 	}
 }
 
+// refuses lets the event with this ID not be acknowledged; "": none.
+func (w *wire) refuses(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refuse = id
+}
+
 // answerAfter lets answers to a verb take so long.
 func (w *wire) answerAfter(verb string, d time.Duration) {
 	w.mu.Lock()
@@ -315,8 +322,11 @@ func (s *wireSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
 		<-ctx.Done()
 		return backend.ErrUnknownOutcome
 	}
+	s.w.mu.Lock()
+	refuse := s.w.refuse
+	s.w.mu.Unlock()
 	for i, d := range ds {
-		if d.ID == s.w.refuse && d.ID != "" {
+		if d.ID == refuse && d.ID != "" {
 			errs := make(backend.BatchError, len(ds))
 			errs[i] = errDown
 			return errs
