@@ -38,6 +38,7 @@ type run struct {
 	err         error // what it returned
 	attempt     int
 	lost        bool // the lease
+	manual      bool // the program settles it: to return nil does not
 	interrupted bool // cancelled by a drain that ran out of patience
 	settled     bool // acknowledged before it ran: it cannot come again
 }
@@ -65,7 +66,7 @@ const (
 // decide says what follows a run. It is pure.
 func (p Policy) decide(r run) verdict {
 	switch {
-	case r.err == nil:
+	case r.err == nil && !r.manual:
 		return verdict{outcome: observer.Acknowledge}
 	case r.settled:
 		return verdict{outcome: observer.Discard, reason: ReasonOnReceive}
