@@ -72,7 +72,7 @@ func (d *scheduler) aside(h *Hold) {
 func (s *Subscription) bury(h *Hold, reason string, err error) {
 	if s.DeadLetter == "" {
 		s.discarded(h, reason, err)
-		s.settleAside(h)
+		s.buried(h)
 		return
 	}
 	s.burials.Add(burial{hold: h, reason: reason, err: err})
@@ -96,8 +96,16 @@ func (s *Subscription) flushBurials(batch []burial) {
 		tell(s.engine.tell.later.DeadLettered, observer.DeadLettered{
 			About: b.hold.about(), DeadLetter: s.DeadLetter, Reason: b.reason, Err: b.err,
 		})
-		s.settleAside(b.hold)
+		s.buried(b.hold)
 	}
+}
+
+// buried lets the later events of h's key follow h (FailAll), and acknowledges h.
+func (s *Subscription) buried(h *Hold) {
+	if s.OnFailure == FailAll {
+		s.sched.failKey(h)
+	}
+	s.settleAside(h)
 }
 
 // deadLetter makes the message that keeps b: the original's payload and headers,

@@ -2,10 +2,15 @@ package engine
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // A handler of manual mode that returns nil has settled nothing, also if the lease was
@@ -23,5 +28,59 @@ func TestManualRunThatLostItsLeaseIsNotAcknowledged(t *testing.T) {
 		r.pass(100 * time.Second)
 		require.Greater(r, runs, 2)
 		require.Empty(r, r.wire.of("ack"))
+	})
+}
+
+// An event that failed for good keeps its own reason when the dead-letter topic takes
+// it only later, and its followers keep theirs.
+func TestFailAllKeepsReasonsWhileTheDeadLetterTopicFails(t *testing.T) {
+	var mu sync.Mutex
+	var dead []string
+	o := observer.Observer{DeadLettered: func(e observer.DeadLettered) {
+		mu.Lock()
+		defer mu.Unlock()
+		dead = append(dead, e.ID+" "+e.Reason)
+	}}
+	inBubble(t, Options{Observer: o}, func(r *rig) {
+		s := r.sub(Config{OnFailure: FailAll, DeadLetter: "dead"}, func(context.Context, *Hold) error { return Permanent(errDown) })
+		r.publishKeyed("k", "1", "2", "3")
+		r.wire.fail("publish", backend.ErrRefused)
+		r.pass(10 * time.Second)
+		r.wire.fail("publish", nil)
+		r.pass(time.Minute)
+		require.Equal(r, []string{"k"}, s.FailedKeys())
+		require.Equal(r, []string{"1 permanent", "2 key-failed", "3 key-failed"}, dead)
+	})
+}
+
+// What is put aside because it was handed out too often has failed for good too: the
+// later events of its key follow it, in order.
+func TestFailAllFollowsWhatCameTooOften(t *testing.T) {
+	var mu sync.Mutex
+	var dead []string
+	o := observer.Observer{DeadLettered: func(e observer.DeadLettered) {
+		mu.Lock()
+		defer mu.Unlock()
+		dead = append(dead, e.ID+" "+e.Reason)
+	}}
+	inBubble(t, Options{Observer: o}, func(r *rig) {
+		r.wire.fail("receive", backend.ErrUnavailable)
+		source, err := r.wire.Attach(r.Context(), backend.Config{Topic: "t", Group: "g", Lease: time.Millisecond})
+		require.NoError(r, err)
+		r.publishKeyed("k", "1")
+		for range 60 {
+			_, _ = source.(*wireSource).Source.Receive(r.Context(), 1)
+			r.pass(2 * time.Millisecond)
+		}
+		r.publishKeyed("k", "2", "3")
+		var ran []string
+		r.sub(Config{OnFailure: FailAll, DeadLetter: "dead"}, func(_ context.Context, h *Hold) error {
+			ran = append(ran, h.Delivery().ID)
+			return nil
+		})
+		r.wire.fail("receive", nil)
+		r.pass(time.Minute)
+		require.Equal(r, "1 no-verdict, 2 key-failed, 3 key-failed", strings.Join(dead, ", "))
+		require.Empty(r, ran)
 	})
 }

@@ -51,9 +51,6 @@ func (s *Subscription) carryOut(h *Hold, v verdict, err error) {
 		s.discarded(h, v.reason, err)
 		s.ack(h)
 	case observer.DeadLetter:
-		if s.OnFailure == FailAll {
-			s.sched.failKey(h)
-		}
 		s.bury(h, v.reason, err)
 	case observer.Retry, observer.Snooze, observer.Return:
 		s.retry(h, v, err)
