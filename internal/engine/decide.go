@@ -77,6 +77,8 @@ func (p Policy) decide(r run) verdict {
 	switch {
 	case errors.Is(r.err, errKeyFailed):
 		return verdict{outcome: observer.DeadLetter, reason: ReasonKeyFailed}
+	case errors.Is(r.err, errNoVerdict):
+		return verdict{outcome: observer.DeadLetter, reason: ReasonNoVerdict}
 	case marked && s.kind == permanent:
 		return verdict{outcome: observer.DeadLetter, reason: ReasonPermanent}
 	case marked && s.kind == drop:

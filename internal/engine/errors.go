@@ -37,5 +37,12 @@ type Abandoned struct {
 // errNack is the cause of a Nack that gives none.
 var errNack = errors.New("eventbus: not acknowledged")
 
+// errNoVerdict is why an event is put aside that was handed out too often.
+var errNoVerdict = errors.New("without a verdict")
+
+func errTooOften(h *Hold) error {
+	return fmt.Errorf("eventbus: handed out %d times %w", h.attempt, errNoVerdict)
+}
+
 // unknown says that a call may or may not have had its effect.
 func unknown(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err) }

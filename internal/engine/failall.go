@@ -18,6 +18,18 @@ const (
 // errKeyFailed is why an event goes to the dead-letter topic without a run.
 var errKeyFailed = errors.New("eventbus: an earlier event of its key has failed for good")
 
+// notRun returns why h is not to be run, if so (FailAll).
+func (s *Subscription) notRun(h *Hold) error {
+	switch {
+	case s.OnFailure != FailAll:
+	case s.sched.follows(h):
+		return errKeyFailed
+	case s.spent(h.attempt):
+		return errTooOften(h)
+	}
+	return nil
+}
+
 // follows reports whether h follows an event of its key that failed for good.
 func (d *scheduler) follows(h *Hold) bool {
 	d.mu.Lock()

@@ -154,7 +154,7 @@ func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.T
 		if h.delivery.Err != nil {
 			s.setAside(h)
 		} else {
-			s.bury(h, ReasonNoVerdict, fmt.Errorf("eventbus: handed out %d times without a verdict", h.attempt))
+			s.bury(h, ReasonNoVerdict, errTooOften(h))
 		}
 	}
 }

@@ -46,7 +46,8 @@ func (d *scheduler) init(s *Subscription) {
 }
 
 // put takes what a Receive brought. It returns the Holds that are not to be run, in
-// state settling: they have no message to handle, or were handed out too often.
+// state settling: they have no message to handle, or were handed out too often. With
+// FailAll the latter keep their place in their lane; invoke puts them aside.
 func (d *scheduler) put(r *read) (aside []*Hold) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -58,7 +59,7 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 		switch {
 		case d.closed:
 			d.giveBack(&giveBack{holds: []*Hold{h}})
-		case h.delivery.Err != nil || d.sub.spent(h.attempt):
+		case h.delivery.Err != nil || d.sub.OnFailure != FailAll && d.sub.spent(h.attempt):
 			d.decided(h)
 			aside = append(aside, h)
 		default:

@@ -68,11 +68,10 @@ func (s *Subscription) next(h, next *Hold) *Hold {
 
 // invoke runs the handler. It is the only place that does. A panic becomes an
 // error; a handler that ends its goroutine takes the worker with it, whose
-// deferred calls then settle the message. An event that follows one of its key which
-// failed for good is not run (FailAll).
+// deferred calls then settle the message.
 func (s *Subscription) invoke(h *Hold) (err error) {
-	if s.OnFailure == FailAll && s.sched.follows(h) {
-		return errKeyFailed
+	if err := s.notRun(h); err != nil {
+		return err
 	}
 	defer recovered(&err)
 	return s.Handle(h.ctx, h)
