@@ -33,14 +33,17 @@ func (s *Subscription) fetch() {
 		switch err := s.receive(ctx, n); {
 		case err == nil:
 			again.Reset()
-		case s.fetching.Err() == nil && !isOnlyEnd(err) && !s.heal(err, again):
+		case s.fetching.Err() == nil && !isOnlyEnd(ctx, err) && !s.heal(err, again):
 			return
 		}
 	}
 }
 
-// isOnlyEnd reports whether err says no more than that the context of a Receive ended.
-func isOnlyEnd(err error) bool {
+// isOnlyEnd reports whether err says no more than that ctx, of a Receive, has ended.
+func isOnlyEnd(ctx context.Context, err error) bool {
+	if ctx.Err() == nil {
+		return false
+	}
 	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	return ended && !backend.NotStored(err) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrGone)
 }

@@ -84,3 +84,18 @@ func TestFailAllFollowsWhatCameTooOften(t *testing.T) {
 		require.Empty(r, ran)
 	})
 }
+
+// A driver whose calls end with an error of a context, though the context of Receive
+// has not ended, is called again after a while, and the observer is told.
+func TestReceiveThatTimesOutBacksOff(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.delay("receive", time.Millisecond) // or what is broken would never let time pass
+		r.wire.fail("receive", context.DeadlineExceeded)
+		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		r.pass(time.Minute)
+		require.Less(r, len(r.wire.of("receive")), 40)
+		state, _ := s.State()
+		require.Equal(r, observer.Degraded, state)
+		r.wire.fail("receive", nil)
+	})
+}
