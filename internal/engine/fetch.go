@@ -33,6 +33,7 @@ func (s *Subscription) fetch() {
 		switch err := s.receive(ctx, n); {
 		case err == nil:
 			again.Reset()
+			s.anew = false
 		case s.fetching.Err() == nil && !isOnlyEnd(ctx, err) && !s.heal(err, again):
 			return
 		}
@@ -163,7 +164,8 @@ func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.T
 }
 
 // heal deals with an error of Receive and reports whether to go on. If the group is
-// gone it is attached to at once: what is published until then may be lost to it.
+// gone it is attached to at once, as what is published until then may be lost to it;
+// after a while, if nothing was received since the last time.
 func (s *Subscription) heal(err error, again *backoff.ExponentialBackOff) bool {
 	for {
 		s.engine.tell.failed(observer.Receive, s.about(), 0, err)
@@ -173,8 +175,11 @@ func (s *Subscription) heal(err error, again *backoff.ExponentialBackOff) bool {
 		}
 		s.status.set(observer.Degraded, err)
 		if errors.Is(err, backend.ErrGone) {
+			if s.anew && !sleep(s.fetching, again.NextBackOff()) {
+				return true
+			}
 			failure := s.reattach(err)
-			if failure == nil {
+			if s.anew = failure == nil; s.anew {
 				s.status.recovered()
 				return true
 			}

@@ -99,3 +99,18 @@ func TestReceiveThatTimesOutBacksOff(t *testing.T) {
 		r.wire.fail("receive", nil)
 	})
 }
+
+// A group that is lost again and again is made anew after longer and longer waits.
+func TestAttachingAgainBacksOff(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.delay("receive", time.Millisecond)
+		r.wire.fail("receive", backend.ErrGone)
+		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		r.pass(time.Minute)
+		require.Less(r, len(r.wire.of("attach")), 40)
+		r.wire.fail("receive", nil)
+		r.publish("1")
+		r.pass(10 * time.Second)
+		require.EqualValues(r, 1, s.Tally().Acknowledged)
+	})
+}
