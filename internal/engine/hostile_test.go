@@ -114,3 +114,22 @@ func TestAttachingAgainBacksOff(t *testing.T) {
 		require.EqualValues(r, 1, s.Tally().Acknowledged)
 	})
 }
+
+// A driver that panics in Attach when its group is made anew ends nothing.
+func TestPanicOfAttachIsContained(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		r.pass(time.Second)
+		r.wire.panics("attach", true)
+		admin, _ := backend.As[backend.Admin](r.wire)
+		r.publish("1")
+		r.pass(time.Second)
+		require.NoError(r, admin.DeleteTopic(r.Context(), "t"))
+		r.pass(10 * time.Second)
+		r.wire.panics("attach", false)
+		r.pass(10 * time.Second)
+		r.publish("2")
+		r.pass(10 * time.Second)
+		require.EqualValues(r, 2, s.Tally().Acknowledged)
+	})
+}

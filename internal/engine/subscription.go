@@ -154,7 +154,8 @@ func (s *Subscription) start() {
 	go s.fetch()
 }
 
-func (s *Subscription) attach(ctx context.Context, start backend.Start) (*attachment, error) {
+func (s *Subscription) attach(ctx context.Context, start backend.Start) (a *attachment, err error) {
+	defer recovered(&err)
 	src, err := s.engine.backend.Attach(ctx, backend.Config{
 		Topic: s.Topic, Group: s.Group, Start: start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
 		ConfirmAcks: s.Mode != OnSuccess, Notify: s.engine.tell.noticed,
@@ -162,7 +163,7 @@ func (s *Subscription) attach(ctx context.Context, start backend.Start) (*attach
 	if err != nil {
 		return nil, err
 	}
-	a := &attachment{source: src}
+	a = &attachment{source: src}
 	a.delayer, _ = backend.As[backend.Delayer](src)
 	a.extender, _ = backend.As[backend.Extender](src)
 	return a, nil
