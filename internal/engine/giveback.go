@@ -69,6 +69,10 @@ func (s *Subscription) flushDelays(batch []*giveBack) {
 	}
 	for _, g := range batch {
 		for _, h := range g.holds {
+			if h.tries > 0 && s.sched.leaseEnds(h, time.Now()) { // it is not repeated
+				s.giveUpDelay(h, backend.ErrUnknownOutcome)
+				continue
+			}
 			if len(part) == most || len(part) > 0 && part[0].hold.read.attachment != h.read.attachment {
 				flush()
 			}
@@ -80,7 +84,7 @@ func (s *Subscription) flushDelays(batch []*giveBack) {
 		g.holds = failures[g]
 		s.sched.ended(g)
 		if len(g.holds) > 0 {
-			s.delays.Later(g, retryWait(g.holds[0]))
+			s.delays.Later(g, s.sched.beforeLease(g.holds, retryWait(g.holds...)))
 		}
 	}
 }
@@ -123,11 +127,10 @@ func (s *Subscription) delay(part []item, failures map[*giveBack][]*Hold) {
 			s.sched.release([]*Hold{h}, lostAfter(h, e))
 		case s.live.Err() != nil: // it stays held: the drain says how many there are
 			failed++
-		case s.hopeless(h, e, firstRetry):
+		case s.hopeless(h, e, 0):
 			failed++
 			due = 0 // what is lost with its lease is not awaited
-			s.tellLost(h, false, e)
-			s.sched.release([]*Hold{h}, errLeaseLost(e))
+			s.giveUpDelay(h, e)
 		default:
 			failed++
 			failures[g] = append(failures[g], h)
@@ -138,6 +141,23 @@ func (s *Subscription) delay(part []item, failures map[*giveBack][]*Hold) {
 	if failed > 0 && !errors.Is(err, errors.ErrUnsupported) {
 		s.engine.tell.failed(observer.Delay, s.about(), failed, err)
 	}
+}
+
+// giveUpDelay releases h, which cannot be given back.
+func (s *Subscription) giveUpDelay(h *Hold, err error) {
+	s.tellLost(h, false, err)
+	s.sched.release([]*Hold{h}, errLeaseLost(err))
+}
+
+// beforeLease returns wait, or less if a lease of hs ends before.
+func (d *scheduler) beforeLease(hs []*Hold, wait time.Duration) time.Duration {
+	d.mu.Lock()
+	defer d.unlock()
+	now := d.sub.moment(time.Now())
+	for _, h := range hs {
+		wait = min(wait, max(time.Duration(h.until-now), 0))
+	}
+	return wait
 }
 
 // lostAfter is what a caller is told whose Hold is no longer its own: after a call

@@ -133,3 +133,25 @@ func TestPanicOfAttachIsContained(t *testing.T) {
 		require.EqualValues(r, 2, s.Tally().Acknowledged)
 	})
 }
+
+// A Delay is not repeated when the lease has passed.
+func TestDelayIsNotRepeatedAfterTheLease(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var failed sync.Map
+		r.sub(Config{Lease: 6 * time.Second, Concurrency: 100}, func(_ context.Context, h *Hold) error {
+			if _, again := failed.LoadOrStore(h.Delivery().ID, true); again {
+				return nil
+			}
+			return errDown
+		})
+		r.pass(time.Second)
+		r.wire.fail("delay", backend.ErrUnknownOutcome)
+		r.publish(numbered(100)...)
+		begun := time.Now()
+		r.pass(20 * time.Second)
+		for _, c := range r.wire.of("delay") {
+			require.Less(r, c.at.Sub(begun), 6*time.Second)
+		}
+		r.wire.fail("delay", nil)
+	})
+}

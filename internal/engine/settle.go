@@ -22,10 +22,12 @@ const (
 	maxRetry      = 5 * time.Second
 )
 
-// retryWait is how long h waits after another call to settle it has failed.
-func retryWait(h *Hold) time.Duration {
-	wait := min(firstRetry<<min(h.tries, 10), maxRetry)
-	h.tries++
+// retryWait is how long hs wait after another call to settle them has failed.
+func retryWait(hs ...*Hold) time.Duration {
+	wait := min(firstRetry<<min(hs[0].tries, 10), maxRetry)
+	for _, h := range hs {
+		h.tries++
+	}
 	return wait/2 + rand.N(wait)
 }
 
