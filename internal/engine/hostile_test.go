@@ -155,3 +155,16 @@ func TestDelayIsNotRepeatedAfterTheLease(t *testing.T) {
 		r.wire.fail("delay", nil)
 	})
 }
+
+// An event that is acknowledged on receipt and then not run is told as discarded: it
+// does not come again.
+func TestAcknowledgedTooLateIsDiscarded(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		s := r.sub(Config{Mode: OnReceive}, func(context.Context, *Hold) error { return nil })
+		r.wire.answerAfter("ack", 40*time.Second)
+		r.publish("1")
+		r.pass(5 * time.Minute)
+		require.EqualValues(r, 1, s.Tally().Received)
+		require.EqualValues(r, 1, s.Tally().Discarded)
+	})
+}

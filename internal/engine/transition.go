@@ -410,7 +410,7 @@ func (d *scheduler) acked(hs []*Hold, now moment) (done []*Hold) {
 		case h.state != confirming:
 			done = append(done, h)
 		case h.lost || h.until <= now:
-			h.wait.end(fmt.Errorf("eventbus: acknowledged after the lease: %w", backend.ErrLeaseLost))
+			h.wait.end(fmt.Errorf("eventbus: acknowledged after the lease: %w", unknown(backend.ErrLeaseLost)))
 		default:
 			h.state = running
 			h.wait.end(nil)
