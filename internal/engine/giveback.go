@@ -115,7 +115,7 @@ func (s *Subscription) delay(part []item, failures map[*giveBack][]*Hold) {
 	failed := 0
 	for i, p := range part {
 		g, h, e := p.giveBack, p.hold, backend.ErrorAt(err, i)
-		due := answered + moment(ds[i].For)
+		due := answered.plus(ds[i].For)
 		switch {
 		case e == nil:
 			if ds[i].Refund && !s.engine.limits.Refund {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -166,5 +167,21 @@ func TestAcknowledgedTooLateIsDiscarded(t *testing.T) {
 		r.pass(5 * time.Minute)
 		require.EqualValues(r, 1, s.Tally().Received)
 		require.EqualValues(r, 1, s.Tally().Discarded)
+	})
+}
+
+// A Snooze without end keeps the order of the key.
+func TestEndlessSnoozeKeepsOrder(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var ran []string
+		r.sub(Config{}, func(_ context.Context, h *Hold) error {
+			ran = append(ran, h.Delivery().ID)
+			return Snooze(math.MaxInt64)
+		})
+		r.publishKeyed("k", "1")
+		r.pass(time.Second)
+		r.publishKeyed("k", "2")
+		r.pass(time.Minute)
+		require.Equal(r, []string{"1"}, ran)
 	})
 }
