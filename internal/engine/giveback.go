@@ -47,8 +47,10 @@ func (d *scheduler) retry(h *Hold, due moment, outcome observer.Outcome) {
 	case d.sub.canRefund(a), d.closed && a.delayer != nil, a.delayer != nil && h.lane == nil:
 		d.stepBack(h, due, counts)
 	case a.extender != nil && d.rest(h, due, counts):
-	default: // it comes again when its lease has passed
+	case d.closed:
 		d.free([]*Hold{h}, ErrShutdown)
+	default: // it comes again when its lease has passed
+		d.free([]*Hold{h}, nil)
 	}
 }
 

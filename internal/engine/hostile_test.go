@@ -185,3 +185,18 @@ func TestEndlessSnoozeKeepsOrder(t *testing.T) {
 		require.Equal(r, []string{"1"}, ran)
 	})
 }
+
+// Nack of what cannot wait here, nor with the backend, says nothing of a shutdown.
+func TestNackWithoutExtender(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.noRefund = true
+		r.limits = r.wire.Limits()
+		taken := make(chan *Hold, 4)
+		s := r.sub(Config{Mode: Manual, Timeout: 10 * time.Second}, func(_ context.Context, h *Hold) error { taken <- h; return nil })
+		s.attached().extender = nil
+		r.publishKeyed("k", "1")
+		h := <-taken
+		require.NoError(r, h.Nack(r.Context(), errDown))
+		r.pass(time.Minute)
+	})
+}
