@@ -2,7 +2,7 @@
 // policy.
 //
 // The way of one event, each step a file: publisher → broker → fetch → hold →
-// desk (and its lanes) → invoke → decide → settle. Beside it, watch keeps time
+// scheduler (and its lanes) → invoke → decide → settle. Beside it, watch keeps time
 // and leases, maintain keeps the broker tidy, teller speaks to the observer.
 package engine
 
