@@ -200,3 +200,16 @@ func TestNackWithoutExtender(t *testing.T) {
 		r.pass(time.Minute)
 	})
 }
+
+// The observer is told of a handler of manual mode that does not return, too.
+func TestStuckHandlerOfManualModeIsTold(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.sub(Config{Mode: Manual, Timeout: 5 * time.Second, Policy: Policy{Backoff: func(int) time.Duration { return time.Hour }}}, func(context.Context, *Hold) error {
+			time.Sleep(20 * time.Second) // deaf to its context
+			return nil
+		})
+		r.publish("1")
+		r.pass(time.Minute)
+		require.Len(r, heard[observer.Stuck](r), 1)
+	})
+}

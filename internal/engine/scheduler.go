@@ -25,6 +25,7 @@ type scheduler struct {
 	suspects    []*Hold // handed out more often than failures explain
 	suspect     *Hold   // the one that runs
 	resting     []*Hold
+	deaf        []*Hold // taken back from the program for their timeout, with a handler that runs
 	lanes       lanes
 	reads       []*read
 	held        int              // not released

@@ -250,6 +250,9 @@ func (d *scheduler) expire(h *Hold) bool {
 	}
 	d.trust(h)
 	h.state, h.timing, h.failed = settling, expired, true
+	if h.working {
+		d.deaf = append(d.deaf, h)
+	}
 	return true
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/seed41896749/eventbus/observer"
@@ -60,6 +61,12 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	for _, h := range d.all() {
 		d.lookAt(h, now, &seen)
 	}
+	d.deaf = slices.DeleteFunc(d.deaf, func(h *Hold) bool {
+		if h.state == released { // the others were looked at
+			d.lookAt(h, now, &seen)
+		}
+		return !h.working || h.timing == stuck
+	})
 	seen.by(d.wakeRested(now))
 	hoards, again := d.hoards(now)
 	seen.hoards = hoards
