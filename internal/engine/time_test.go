@@ -238,8 +238,8 @@ func TestFetchBacksOff(t *testing.T) {
 	})
 }
 
-// A drain waits for handlers as long as its context, cancels them, waits half
-// a second more, and counts the rest.
+// A drain waits for handlers as long as its context, cancels them, waits a
+// second more, and counts the rest.
 func TestDrainDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inside := func(r *rig) {
@@ -258,7 +258,7 @@ func TestDrainDeadline(t *testing.T) {
 			defer cancel()
 			left, err := s.Drain(ctx)
 			require.NoError(t, err)
-			require.Equal(t, 5500*time.Millisecond, r.at())
+			require.Equal(t, 6*time.Second, r.at())
 			require.Equal(t, Abandoned{Topic: "t", Group: "g", Handlers: 1}, left)
 			require.Equal(t, int64(0), s.Tally().Acknowledged)
 			close(release)
