@@ -8,7 +8,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-doc bench-packages bench-test demo demo-kill cover brokers clean
+.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill cover brokers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ bench-backlog: ## a backlog of 10,000,000 events on Redis; takes 5 GB of memory
 bench-plot: ## draw the last results of bench and bench-curves, and write their tables into docs/PERFORMANCE.md
 	cd benchmarks && go run . -from results.json -svg ../docs/benchmarks.svg -doc ../docs/PERFORMANCE.md
 	cd benchmarks && go run . -curves -from results.curves.json -svg ../docs/curves.svg -doc ../docs/PERFORMANCE.md
+
+bench-failing: ## what failing events cost the others, on the broker URL (mem:)
+	cd benchmarks && go run ./failing -url $(or $(URL),mem:)
 
 bench-doc: bench bench-curves bench-plot ## all of docs/PERFORMANCE.md that is measured, anew
 

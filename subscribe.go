@@ -221,6 +221,8 @@ func (o SubscribeOptions) check(topic string) error {
 		return bad("OnFailure", fmt.Sprintf("is %d, which is no OnFailure", o.OnFailure))
 	case o.OnFailure == FailAll && o.Order == Unordered:
 		return bad("OnFailure", "is FailAll, which needs an order")
+	case o.OnFailure == FailAll && o.Ack == AckOnReceive:
+		return bad("OnFailure", "is FailAll, but what fails after AckOnReceive is discarded")
 	case o.Start != StartEarliest && o.Start != StartLatest && !after:
 		return bad("Start", fmt.Sprintf("is %q, which is no Start", o.Start))
 	case o.Concurrency < 0:

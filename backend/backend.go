@@ -88,7 +88,8 @@ type Source interface {
 	//
 	// With [Config].ConfirmAcks, where [Limits].FencedAcks is stated, Ack is fenced as
 	// [Delayer].Delay is: nil means that this member held the message and has removed
-	// it. A second Ack of the same delivery is then ErrLeaseLost.
+	// it, be it after its lease, if nobody else took it. A second Ack of the same
+	// delivery is then ErrLeaseLost.
 	//
 	// What ds points to is lent until Ack returns, and only to be read: a call of
 	// Extend may have the same at that moment.

@@ -56,12 +56,11 @@ bus:
       <<: *usual
       group: audit
       order: total
-      on_failure: fail-all
       concurrency: 1
       start: after 17-0
       ack: on-receive
       retry: {attempts: unlimited}
-    plain: {topic: shop.orders, group: plain}
+    plain: {topic: shop.orders, group: plain, on_failure: fail-all}
 `
 
 func TestEveryOptionOfAFile(t *testing.T) {
@@ -81,9 +80,8 @@ func TestEveryOptionOfAFile(t *testing.T) {
 	audit := usual
 	audit.Group, audit.Order, audit.Concurrency, audit.Ack = "audit", eventbus.OrderTotal, 1, eventbus.AckOnReceive
 	audit.Start, audit.Retry = backend.StartAfter("17-0"), eventbus.Retry{MaxAttempts: -1}
-	audit.OnFailure = eventbus.FailAll
 	for name, want := range map[string]eventbus.SubscribeOptions{
-		"billing": usual, "audit": audit, "plain": {Group: "plain"}, // what is left out is left to the bus
+		"billing": usual, "audit": audit, "plain": {Group: "plain", OnFailure: eventbus.FailAll}, // what is left out is left to the bus
 	} {
 		topic, o, err := c.Subscription(name)
 		require.NoError(t, err)

@@ -1,9 +1,10 @@
-// Package engine is the runtime of the bus: it owns every goroutine and every
-// policy.
+// Package engine is the runtime of the bus: it owns every goroutine of a
+// subscription, and every policy.
 //
-// The way of one event, each step a file: publisher → broker → fetch → hold →
-// scheduler (and its lanes) → invoke → decide → settle. Beside it, watch keeps time
-// and leases, maintain keeps the broker tidy, teller speaks to the observer.
+// The way of one event, each step a file: fetch → hold → scheduler (with its
+// transitions and lanes) → worker → decide → settle, giveback or deadletter. Beside
+// it, watch looks at the time, lease keeps leases, maintain keeps the broker tidy, and
+// teller speaks to the observer. Package publish writes events to the broker.
 package engine
 
 import (
