@@ -5,12 +5,11 @@ import "time"
 
 // An Observer is told what happens. A nil field is not told.
 //
-// Handled, Stuck and Published run on the goroutine that handled or published;
-// all others run one after another on a goroutine of their own, so that a slow
-// hook holds up no lease, no read and no acknowledgement. That goroutine is
-// behind by at most 4,096 events; what would exceed that is not told, and the
-// next Failed says how many were missed. A hook that panics is recovered from,
-// and told to Failed.
+// Handled and Published run on the goroutine that handled or published. All others
+// run one after another on a goroutine of their own, so that a slow hook holds up no
+// lease, no read and no acknowledgement. That goroutine is behind by at most 4,096
+// events. What would exceed that is not told, and the next Failed says how many were
+// missed. A hook that panics is recovered from, and told to Failed.
 type Observer struct {
 	Published    func(Published)    // a call of Publish ended
 	Received     func(Received)     // one read brought messages

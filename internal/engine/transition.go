@@ -361,6 +361,7 @@ func (d *scheduler) lose(h *Hold, why error) {
 	}
 	d.unready(h)
 	d.free([]*Hold{h}, errLeaseLost(why))
+	d.tellRoom()
 }
 
 // free releases hs. Whoever waits for one is told err.
