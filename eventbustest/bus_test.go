@@ -118,7 +118,7 @@ func TestTheEndOfATest(t *testing.T) {
 	}{
 		{name: "clean", handler: func(context.Context, *eventbus.Delivery) error { return nil }},
 		{
-			name: "a handler that does not return", failure: "orders/g: 1 handlers still running",
+			name: "a handler that does not return", failure: "orders/g: handlers still running: 1",
 			handler: func(context.Context, *eventbus.Delivery) error { time.Sleep(time.Hour); return nil },
 		},
 		{

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"math"
-	"sync/atomic"
 	"time"
 )
 
@@ -11,24 +10,10 @@ import (
 type moment int64
 
 // A clock is where moments are counted from.
-type clock struct {
-	epoch time.Time
-	last  *atomic.Int64 // the latest stamp
-}
+type clock struct{ epoch time.Time }
 
 // newClock returns one for all that happens from now on.
-func newClock() clock { return clock{time.Now().Add(-1), new(atomic.Int64)} }
-
-// stamp returns now as a moment that is later than every stamp before.
-func (c clock) stamp() moment {
-	for {
-		last := c.last.Load()
-		now := max(int64(c.moment(time.Now())), last+1)
-		if c.last.CompareAndSwap(last, now) {
-			return moment(now)
-		}
-	}
-}
+func newClock() clock { return clock{time.Now().Add(-1)} }
 
 // moment returns t as one.
 func (c clock) moment(t time.Time) moment { return moment(t.Sub(c.epoch)) }

@@ -113,7 +113,7 @@ const emptyRead = 5 * time.Millisecond
 // receive asks for n messages and schedules what comes.
 func (s *Subscription) receive(ctx context.Context, n int) error {
 	a := s.attached()
-	asked, stamp := time.Now(), s.stamp()
+	asked, turn := time.Now(), s.turns.Add(1)
 	ds, err := a.receive(ctx, n)
 	if len(ds) > n {
 		s.engine.tell.failed(observer.Receive, s.about(), len(ds)-n,
@@ -125,7 +125,7 @@ func (s *Subscription) receive(ctx context.Context, n int) error {
 	}
 	switch {
 	case len(ds) > 0:
-		s.accept(a, ds, asked, stamp)
+		s.accept(a, ds, asked, turn)
 	case err == nil && ctx.Err() == nil:
 		// It may bring nothing, but a driver that does so at once, and again, is
 		// not to keep a processor busy.
@@ -140,7 +140,7 @@ func (s *Subscription) receive(ctx context.Context, n int) error {
 }
 
 // accept takes what has arrived.
-func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.Time, stamp moment) {
+func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.Time, turn int64) {
 	info := observer.Received{Topic: s.Topic, Group: s.Group, Events: len(ds)}
 	for i := range ds {
 		info.Bytes += ds[i].Size()
@@ -152,7 +152,7 @@ func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.T
 	s.counts.received.Add(int64(len(ds)))
 	s.Limiter.Fill(len(ds), int64(info.Bytes))
 	tell(s.engine.tell.later.Received, info)
-	aside := s.sched.put(s.hold(a, ds, stamp, asked))
+	aside := s.sched.put(s.hold(a, ds, turn, asked))
 	runtime.Gosched() // or the worker that was woken would wait until the next read is on its way
 	for _, h := range aside {
 		if h.delivery.Err != nil {

@@ -113,7 +113,7 @@ func (s *Subscription) delay(part []item, failures map[*giveBack][]*Hold) {
 	ctx, cancel := s.settleContext()
 	err := a.delay(ctx, ds)
 	cancel()
-	answered := s.stamp()
+	answered := s.moment(time.Now())
 	failed := 0
 	for i, p := range part {
 		g, h, e := p.giveBack, p.hold, backend.ErrorAt(err, i)

@@ -82,7 +82,8 @@ func (w *wait) end(err error) {
 type read struct {
 	sub        *Subscription
 	attachment *attachment
-	asked      moment // the stamp of when its Receive was called
+	asked      moment // when its Receive was called
+	turn       int64  // which of all Receives and answers to a Delay that call was
 	arrived    moment
 	holds      []Hold
 	left       int // not released
@@ -100,11 +101,11 @@ func (s *Subscription) newRead(a *attachment, n int) *read {
 }
 
 // hold takes the deliveries of one Receive, which are lent. Their leases are
-// counted from the moment given.
-func (s *Subscription) hold(a *attachment, ds []backend.Delivery, asked moment, leased time.Time) *read {
+// counted from when it was called.
+func (s *Subscription) hold(a *attachment, ds []backend.Delivery, turn int64, asked time.Time) *read {
 	r := s.newRead(a, len(ds))
-	r.asked, r.arrived = asked, s.moment(time.Now())
-	until := s.moment(leased.Add(s.Lease))
+	r.turn, r.asked, r.arrived = turn, s.moment(asked), s.moment(time.Now())
+	until := s.moment(asked.Add(s.Lease))
 	for i := range ds {
 		h := &r.holds[i]
 		h.delivery, h.until = ds[i], until

@@ -19,6 +19,7 @@ type lane struct {
 
 	steps int    // calls under way that give Holds of this lane back
 	until moment // when all that stepped back is due, at the latest; zero: nothing did
+	turn  int64  // of the last answer: a Receive of an earlier turn was called before it
 	first string // the lowest position that stepped back: it may always run
 
 	retry   moment // when the head that stepped back last is due; zero: it has succeeded
@@ -51,7 +52,8 @@ func (l *lane) remove(h *Hold) {
 // early reports whether h must step back, as an event of its key may come after it
 // that goes before it.
 func (l *lane) early(h *Hold) bool {
-	return l.until != 0 && h.read.asked < l.until && h.delivery.Position > l.first
+	r := h.read
+	return l.until != 0 && (r.asked < l.until || r.turn < l.turn) && h.delivery.Position > l.first
 }
 
 // stepping notes that Holds step back, of which position is the lowest.
@@ -63,14 +65,14 @@ func (l *lane) stepping(position string) {
 }
 
 // stepped notes that a call that gave Holds back has ended. They are due by then.
-func (l *lane) stepped(until moment) {
+func (l *lane) stepped(until moment, turn int64) {
 	l.steps--
-	l.until = max(l.until, until)
+	l.until, l.turn = max(l.until, until), turn
 }
 
 // settle forgets what stepped back if all of it was due when a Receive was called.
-func (l *lane) settle(asked moment) {
-	if l.steps == 0 && l.until <= asked {
+func (l *lane) settle(asked moment, turn int64) {
+	if l.steps == 0 && l.until <= asked && l.turn <= turn {
 		l.until, l.first = 0, ""
 	}
 }
@@ -81,11 +83,11 @@ func (l *lane) settleQueue() {
 	if l.until == 0 || len(l.queue) == 0 {
 		return
 	}
-	asked := l.queue[0].read.asked
+	asked, turn := l.queue[0].read.asked, l.queue[0].read.turn
 	for _, h := range l.queue {
-		asked = min(asked, h.read.asked)
+		asked, turn = min(asked, h.read.asked), min(turn, h.read.turn)
 	}
-	l.settle(asked)
+	l.settle(asked, turn)
 }
 
 // idle reports whether there is nothing to remember.
@@ -136,13 +138,13 @@ func (ls *lanes) drop(l *lane) {
 
 // settle forgets lanes of which all that stepped back was due when a Receive was
 // called.
-func (ls *lanes) settle(asked moment) {
+func (ls *lanes) settle(asked moment, turn int64) {
 	if asked < ls.sweep {
 		return
 	}
 	ls.sweep = asked + sweepEvery
 	for _, l := range ls.byKey {
-		l.settle(asked)
+		l.settle(asked, turn)
 		ls.drop(l)
 	}
 }

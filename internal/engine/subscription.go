@@ -64,7 +64,8 @@ type Subscription struct {
 	sched    scheduler
 	attempts attempts
 	last     string // the highest position that came; the fetcher's
-	anew     bool   // the group was made anew and no Receive has succeeded since; the fetcher's
+	turns    atomic.Int64
+	anew     bool // the group was made anew and no Receive has succeeded since; the fetcher's
 	workers  sync.WaitGroup
 	acks     *batch.Group[*Hold]
 	acking   []*backend.Delivery // memory for the one call under way

@@ -173,7 +173,7 @@ func (d *scheduler) gaveBack(g *giveBack) {
 		d.tellRoom()
 	}
 	if l := g.lane; l != nil && len(g.holds) == 0 {
-		l.stepped(g.until)
+		l.stepped(g.until, d.sub.turns.Add(1))
 		d.advance(l)
 	}
 }
@@ -296,7 +296,7 @@ func (d *scheduler) rest(h *Hold, due moment, counts bool) bool {
 		return false
 	}
 	r := d.sub.newRead(h.read.attachment, 1)
-	r.asked, r.arrived = h.read.asked, h.read.arrived
+	r.asked, r.turn, r.arrived = h.read.asked, h.read.turn, h.read.arrived
 	next := &r.holds[0]
 	next.delivery, next.attempt, next.size, next.until = h.delivery, h.attempt, h.size, h.until
 	next.took, next.failed = h.took, h.failed

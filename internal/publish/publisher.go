@@ -171,7 +171,11 @@ func (p *Publisher) Close(ctx context.Context) error {
 	select {
 	case <-idle:
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		select {
+		case <-idle: // that is what counts
+		default:
+			err = context.Cause(ctx)
+		}
 	}
 	p.stop(backend.ErrClosed)
 	p.queue.stop()
