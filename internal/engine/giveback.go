@@ -15,7 +15,8 @@ type giveBack struct {
 	holds   []*Hold
 	due     moment // zero: at once
 	counted *Hold  // the one that has spent an attempt; nil: none
-	chases  bool   // they arrived too early
+	early   bool   // they arrived too early
+	chases  bool   // and the fetcher waits for the first answer
 	until   moment // when those that went are due, at the latest
 }
 
@@ -131,12 +132,16 @@ func (s *Subscription) delay(part []item, failures map[*giveBack][]*Hold) {
 			failed++
 		case s.hopeless(h, e, 0):
 			failed++
-			due = 0 // what is lost with its lease is not awaited
+			if due = h.leaseEnd(); g.early {
+				due = 0 // or it would be early again, each time that its lease has passed
+			}
 			s.giveUpDelay(h, e)
 		default:
 			failed++
 			failures[g] = append(failures[g], h)
-			continue
+			if backend.NotStored(e) { // or else the call may have had its effect
+				due = 0
+			}
 		}
 		g.until = max(g.until, due)
 	}

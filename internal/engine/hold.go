@@ -139,3 +139,10 @@ func (h *Hold) about() observer.About {
 // leaseless reports whether h was acknowledged before its run, so that it has no
 // lease any more.
 func (h *Hold) leaseless() bool { return h.state == running && h.read.sub.Mode == OnReceive }
+
+// leaseEnd is when h is due again at the latest, if nobody extends its lease: the
+// broker began the lease up to a moment later than this member counts.
+func (h *Hold) leaseEnd() moment {
+	lease := h.read.sub.Lease
+	return h.until.plus(min(lease/3, time.Second))
+}

@@ -124,7 +124,7 @@ func (d *scheduler) stepBackEarly(l *lane) {
 	}
 	l.stepping(early[0].delivery.Position)
 	d.chasing++
-	d.giveBack(&giveBack{lane: l, holds: early, due: due, chases: true})
+	d.giveBack(&giveBack{lane: l, holds: early, due: due, early: true, chases: true})
 }
 
 // stepBack gives h back, to be due then, and with it all that queues behind it.
