@@ -189,11 +189,9 @@ func TestEndlessSnoozeKeepsOrder(t *testing.T) {
 // Nack of what cannot wait here, nor with the backend, says nothing of a shutdown.
 func TestNackWithoutExtender(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		r.wire.noRefund = true
-		r.limits = r.wire.Limits()
+		r.wire.noExtend = true
 		taken := make(chan *Hold, 4)
-		s := r.sub(Config{Mode: Manual, Timeout: 10 * time.Second}, func(_ context.Context, h *Hold) error { taken <- h; return nil })
-		s.attached().extender = nil
+		r.sub(Config{Lease: 30 * time.Second, Mode: Manual, Timeout: 10 * time.Second}, func(_ context.Context, h *Hold) error { taken <- h; return nil })
 		r.publishKeyed("k", "1")
 		h := <-taken
 		require.NoError(r, h.Nack(r.Context(), errDown))

@@ -132,6 +132,7 @@ type wire struct {
 	slow     map[string]time.Duration // how long a call takes before the broker has it
 	late     map[string]time.Duration // how long its answer takes
 	noDelay  bool                     // what it attaches cannot Delay
+	noExtend bool                     // what it attaches can neither Delay nor Extend
 	noRefund bool                     // its attempts count although nothing was tried
 	deaf     atomic.Bool              // Extend says that it did, and does nothing
 	mute     atomic.Int64             // so many answers get lost: the call has its effect and fails
@@ -252,11 +253,26 @@ func (w *wire) Attach(ctx context.Context, c backend.Config) (backend.Source, er
 		return nil, err
 	}
 	src, err := w.Backend.Attach(ctx, c)
+	if w.noExtend {
+		return withoutVerbs{&wireSource{Source: src, w: w}}, err
+	}
 	if w.noDelay {
 		return withoutDelay{&wireSource{Source: src, w: w}}, err
 	}
 	return &wireSource{Source: src, w: w, member: int(w.members.Add(1))}, err
 }
+
+// withoutVerbs is a Source that can neither Delay nor Extend.
+type withoutVerbs struct{ source *wireSource }
+
+func (s withoutVerbs) Receive(ctx context.Context, n int) ([]backend.Delivery, error) {
+	return s.source.Receive(ctx, n)
+}
+
+func (s withoutVerbs) Ack(ctx context.Context, ds []*backend.Delivery) error {
+	return s.source.Ack(ctx, ds)
+}
+func (s withoutVerbs) Close() error { return s.source.Close() }
 
 // withoutDelay is a Source that can Extend but not Delay.
 type withoutDelay struct{ source *wireSource }
