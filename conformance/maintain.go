@@ -89,7 +89,9 @@ func (m *model) join(g *modelGroup) {
 	if g.src != nil {
 		m.must(g.src.Close())
 	}
-	g.src, g.held = m.attachAs(backend.Config{Topic: m.topic, Group: g.name}), nil
+	c := m.config(backend.Config{Topic: m.topic, Group: g.name})
+	c.ConfirmAcks = !m.limits.FencedAcks // a lease may pass on a busy machine
+	g.src, g.held = m.attachTo(m.b, c), nil
 }
 
 // step does something at random.
