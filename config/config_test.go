@@ -81,7 +81,7 @@ func TestEveryOptionOfAFile(t *testing.T) {
 	audit.Group, audit.Order, audit.Concurrency, audit.Ack = "audit", eventbus.OrderTotal, 1, eventbus.AckOnReceive
 	audit.Start, audit.Retry = backend.StartAfter("17-0"), eventbus.Retry{MaxAttempts: -1}
 	for name, want := range map[string]eventbus.SubscribeOptions{
-		"billing": usual, "audit": audit, "plain": {Group: "plain", OnFailure: eventbus.FailAll}, // what is left out is left to the bus
+		"billing": usual, "audit": audit, "plain": {Group: "plain", OnFailure: eventbus.FailAll}, // the bus sets omitted options
 	} {
 		topic, o, err := c.Subscription(name)
 		require.NoError(t, err)

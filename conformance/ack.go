@@ -69,7 +69,7 @@ func ackLate(e *driverEnv) {
 }
 
 func manyCallers(e *driverEnv) {
-	src := e.unconfirmed("g") // what was given back is acknowledged too
+	src := e.unconfirmed("g") // the law acknowledges deliveries that it gave back
 	const n = 100
 	e.publishN(n)
 	_, delays := backend.As[backend.Delayer](src)

@@ -127,7 +127,7 @@ func delayBlocksNobody(e *driverEnv) {
 // the backend keeps from the middle. Some is due much later.
 func delayOrder(e *driverEnv) {
 	const n, later = 600, 20
-	src := e.unconfirmed("g") // what was given back is acknowledged
+	src := e.unconfirmed("g") // the law acknowledges deliveries that it gave back
 	v, _ := backend.As[backend.Delayer](src)
 	e.publishN(n)
 	seed := rand.Uint64()

@@ -137,8 +137,8 @@ func (e *driverEnv) attachAs(c backend.Config) backend.Source {
 	return e.attachTo(e.b, e.config(c))
 }
 
-// unconfirmed is attach, of a member that does not ask for confirmation. So it may
-// acknowledge what it does not hold.
+// unconfirmed attaches a member that does not ask for confirmation. The member may
+// then acknowledge deliveries that it no longer holds.
 func (e *driverEnv) unconfirmed(group string) backend.Source {
 	e.Helper()
 	c := e.config(backend.Config{Group: group})

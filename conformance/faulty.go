@@ -151,7 +151,7 @@ func (s *stalling) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 func (s *stalling) Unwrap() backend.Backend { return s.Backend }
 
-// Limits are those of what it wraps, but Publish waits.
+// Limits are those of the wrapped backend, except that Publish waits.
 func (s *stalling) Limits() backend.Limits {
 	l := backend.LimitsOf(s.Backend)
 	l.Publishers = max(l.Publishers, 0)

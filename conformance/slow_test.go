@@ -15,7 +15,7 @@ import (
 
 // A slow backend does what the contract allows and brokers do. Every call takes a
 // while. A read ends after half a second with nothing, notices a cancel late, and may
-// look for what is due late. Expired leases are late, so that new messages may go
+// look late for messages that are due. Expired leases are late, so that new messages may go
 // before.
 type slow struct{ harmable.Store }
 

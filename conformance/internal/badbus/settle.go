@@ -282,7 +282,7 @@ var delaying = []Saboteur{
 		}
 	}},
 	{Name: "delays-die-with-member", Breaks: "a member looks after what it delayed", sabotage: func(b *bus) {
-		joining(b, func(c *backend.Config) { c.ConfirmAcks = false }) // a fenced Ack settles only what is held
+		joining(b, func(c *backend.Config) { c.ConfirmAcks = false }) // a fenced Ack settles only deliveries that the member holds
 		closingWith(b, func(m *member, received []backend.Delivery) error {
 			return m.next.Ack(context.Background(), backend.Lend(received)) //nolint:forbidigo // Close has none
 		})
