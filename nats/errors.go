@@ -14,7 +14,7 @@ import (
 
 var (
 	errConnectionLost = errors.New("the connection was lost")
-	errNotConnected   = fmt.Errorf("%w: not connected", backend.ErrUnavailable)
+	errNotConnected   = errors.New("not connected")
 )
 
 // codes are what an answer of JetStream with a code means. Others are
