@@ -51,7 +51,7 @@ func TestDelaysDoNotPutOffEachOther(t *testing.T) {
 	defer cancel()
 	var delayed atomic.Int64
 	for member := range members {
-		time.Sleep(3 * time.Millisecond) // if each pauses for 25 ms, they leave the server no gap together
+		time.Sleep(3 * time.Millisecond)                            // if each pauses for 25 ms, they leave the server no gap together
 		for part := range slices.Chunk(held[member][1:], many/10) { // as many calls under way at once
 			wg.Go(func() {
 				for _, d := range part {

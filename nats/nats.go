@@ -94,7 +94,8 @@ type Backend struct {
 	known   sync.Map // of topics, whose streams are known to be there, to their *place
 	mu      sync.Mutex
 	sources map[*source]struct{}
-	paces   map[string]*pace // by topic and group
+	paces   map[string]*pace    // by topic and group
+	fills   map[string]fullness // of the last look, likewise
 }
 
 // New returns a backend on a connection, which is lent: it stays open. What the
@@ -115,7 +116,7 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 	}
 	b := &Backend{
 		options: o, conn: conn, end: end, api: jetstream.DefaultAPIPrefix, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
-		sender: newSender(conn), sources: map[*source]struct{}{}, paces: map[string]*pace{},
+		sender: newSender(conn), sources: map[*source]struct{}{}, paces: map[string]*pace{}, fills: map[string]fullness{},
 	}
 	if o.Domain != "" {
 		b.api = "$JS." + o.Domain + ".API."

@@ -31,7 +31,7 @@ type requester struct {
 const (
 	requesters  = 16                    // calls with messages at the same time, and others
 	requestRoom = 4096                  // answers under way
-	smallCall   = 256                   // a requester keeps the memory of no more messages
+	smallCall   = 1024                  // a requester keeps the memory of no more messages
 	quiet       = 50 * time.Millisecond // a call without an answer looks so often whether it was forbidden
 	silence     = time.Second / quiet   // and asks so seldom why there is no answer
 )
@@ -46,11 +46,10 @@ func (r *requester) begin(n int) {
 	if r.inbox == nil {
 		r.inbox = newInbox(r.sender.conn, requestRoom+16)
 	}
-	r.out, r.mem, r.awaited = r.out[:0], slab.Slab{}, 0
-	if cap(r.waits) < n {
-		r.waits = make([]bool, n)
+	if cap(r.out) < n || cap(r.waits) < n {
+		r.out, r.waits = make([]outgoing, 0, n), make([]bool, n)
 	}
-	r.waits = r.waits[:n]
+	r.out, r.waits, r.mem, r.awaited = r.out[:0], r.waits[:n], slab.Slab{}, 0
 	clear(r.waits)
 }
 

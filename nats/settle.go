@@ -166,7 +166,7 @@ type speech struct {
 // say says the words of a call from start on, as many as there are errs. The
 // server deals with them in order: its answer to the last stands for all.
 func (s *source) say(ctx context.Context, r *requester, c settling, start int, errs []error) {
-	p := &speech{settling: c, start: start, receipts: make([]*receipt, len(errs)), errs: errs}
+	p := &speech{settling: c, start: start, receipts: make([]*receipt, len(errs)), errs: errs, at: make([]int, 0, len(errs))}
 	for i := range errs {
 		if p.receipts[i], errs[i] = s.receipt(c, c.at(start+i)); errs[i] == nil {
 			p.at = append(p.at, i)
