@@ -95,10 +95,12 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 		op: "delay", n: len(ds), fenced: true,
 		at: func(i int) *backend.Delivery { return &ds[i].Delivery },
 		word: func(i int) []byte {
-			left := ds[i].For - waited
-			if left <= 0 {
+			if ds[i].For <= 0 {
 				return nakBody
 			}
+			// Never none: the server sorts what its timer finds due, and hands out before
+			// that what has no delay, though it is a later event of the same key.
+			left := max(ds[i].For-waited, time.Millisecond)
 			body := append(make([]byte, 0, 40), `-NAK {"delay":`...)
 			return append(strconv.AppendInt(body, int64(left), 10), '}')
 		},
