@@ -97,7 +97,7 @@ func (d *scheduler) interrupt() {
 	d.interrupted = true
 	for _, h := range d.all() {
 		if h.working || h.state == entrusted {
-			h.ctx.cancel(context.Canceled, ErrShutdown)
+			h.ctx.cancel(ErrShutdown)
 		}
 	}
 }

@@ -208,7 +208,7 @@ type finding struct {
 func (d *scheduler) returned(h *Hold, took time.Duration, err error) finding {
 	d.mu.Lock()
 	defer d.unlock()
-	f := finding{lost: h.lost, late: h.timing != inTime, decided: h.state != running, interrupted: d.interrupted}
+	f := finding{lost: h.lost, late: d.sub.Timeout > 0 && took >= d.sub.Timeout, decided: h.state != running, interrupted: d.interrupted}
 	d.ran(h, took, err)
 	switch {
 	case f.decided:

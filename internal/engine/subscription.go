@@ -108,7 +108,7 @@ const (
 // Subscribe attaches to the group and starts. ctx bounds attaching; handlers
 // inherit its values.
 func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
-	s := &Subscription{Config: c, engine: e, ground: ground{newClock(), context.WithoutCancel(ctx)}}
+	s := &Subscription{Config: c, engine: e, ground: ground{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}}
 	s.fetchEnded, s.drained, s.nudge = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	s.resumed = make(chan struct{})
 	close(s.resumed)

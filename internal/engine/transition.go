@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -198,7 +197,7 @@ func (d *scheduler) begin(h *Hold, now time.Time) {
 	}
 	h.ctx.begin(&d.sub.ground, deadline)
 	if d.interrupted {
-		h.ctx.cancel(context.Canceled, ErrShutdown)
+		h.ctx.cancel(ErrShutdown)
 	}
 }
 
@@ -355,7 +354,7 @@ func (d *scheduler) lose(h *Hold, why error) {
 	}
 	h.lost = true
 	d.sub.tellLost(h, h.working, why)
-	h.ctx.cancel(context.Canceled, errLeaseLost(why))
+	h.ctx.cancel(errLeaseLost(why))
 	if h.working {
 		return
 	}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -120,13 +119,12 @@ func (d *scheduler) lookAt(h *Hold, now moment, seen *sighting) {
 
 // act does what follows from what was seen.
 func (s *Subscription) act(seen sighting) {
-	timeout := &observer.TimeoutError{After: s.Timeout}
 	for _, h := range seen.late {
-		h.ctx.cancel(context.DeadlineExceeded, timeout)
+		h.ctx.cancel(s.timeout)
 	}
 	for _, h := range seen.expired {
-		h.ctx.cancel(context.DeadlineExceeded, timeout)
-		s.failed(h, timeout)
+		h.ctx.cancel(s.timeout)
+		s.failed(h, s.timeout)
 	}
 	if seen.hoards {
 		s.endRead() // or it would bring the same again

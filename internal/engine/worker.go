@@ -126,7 +126,7 @@ func (s *Subscription) afterRun(h *Hold, err error, now time.Time) {
 	took := time.Duration(s.moment(now) - h.began)
 	found := s.sched.returned(h, took, err)
 	if found.late && err != nil && !isTimeout(err) {
-		err = fmt.Errorf("%w: %w", &observer.TimeoutError{After: s.Timeout}, err)
+		err = fmt.Errorf("%w: %w", s.timeout, err)
 	}
 	if p, ok := errors.AsType[*observer.PanicError](err); ok {
 		s.engine.tell.failed(observer.Panic, h.about(), 1, p)
