@@ -33,9 +33,9 @@ func (p Policy) spent(attempt int) bool {
 	return m > 0 && attempt > m
 }
 
-// A run is what is known when a handler has returned.
+// A run has the facts about a run whose handler has returned.
 type run struct {
-	err         error // what it returned
+	err         error // the handler's result
 	attempt     int
 	lost        bool // the lease
 	manual      bool // the program settles it: to return nil does not
@@ -43,7 +43,7 @@ type run struct {
 	settled     bool // acknowledged before it ran: it cannot come again
 }
 
-// A verdict is what follows a run.
+// A verdict says how the event is settled after a run.
 type verdict struct {
 	outcome observer.Outcome
 	after   time.Duration // Retry, Snooze
@@ -63,7 +63,7 @@ const (
 	ReasonUnacked    = "unconfirmed" // its acknowledgement on receipt was not confirmed in time
 )
 
-// decide says what follows a run. It is pure.
+// decide returns the verdict of a run. It is a pure function.
 func (p Policy) decide(r run) verdict {
 	switch {
 	case r.err == nil && !r.manual:
@@ -95,7 +95,7 @@ func (p Policy) decide(r run) verdict {
 	return verdict{outcome: observer.Retry, after: p.Backoff(r.attempt)}
 }
 
-// A signal is an error that says what is to follow.
+// A signal is an error by which a handler chooses the verdict.
 type signal struct {
 	kind  signalKind
 	after time.Duration

@@ -19,7 +19,7 @@ type runCtx struct {
 	end   context.CancelCauseFunc
 }
 
-// A ground is what all runs of a subscription stand on.
+// A ground has the parts that the contexts of all runs of a subscription share.
 type ground struct {
 	clock
 	values  context.Context
@@ -59,7 +59,7 @@ func (c *runCtx) Err() error {
 	return context.Canceled
 }
 
-// Value finds what the Subscribe context carries and, once the run has ended, the cause.
+// Value finds the values of the Subscribe context and, once the run has ended, the cause.
 func (c *runCtx) Value(key any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,12 +29,12 @@ type Order uint8
 
 // The orders.
 const (
-	ByKey     Order = iota // those of one key
+	ByKey     Order = iota // the messages of one key
 	Unordered              // none
 	Total                  // all
 )
 
-// Config of a Subscription. Everything is set; what is zero means none.
+// Config of a Subscription. Every field is set, and zero means none.
 type Config struct {
 	Topic, Group string
 	Mode         Mode
@@ -96,7 +96,7 @@ type Subscription struct {
 	pause     context.CancelCauseFunc // ends the Receive under way
 	renew     time.Time
 	resumed   chan struct{} // closed unless paused
-	lastCalls time.Time     // when what settles after a drain has given up must end
+	lastCalls time.Time     // when the calls after a drain has given up must end
 }
 
 const (
@@ -210,7 +210,7 @@ func (s *Subscription) checkAbilities(a *attachment) error {
 
 func (s *Subscription) attached() *attachment { return s.attachment.Load() }
 
-// Pause takes no new messages until Resume. Those held go on.
+// Pause takes no new messages until Resume. The Holds that there are go on.
 func (s *Subscription) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,11 +249,11 @@ func isClosed(c <-chan struct{}) bool {
 // Done is closed when the subscription has ended.
 func (s *Subscription) Done() <-chan struct{} { return s.drained }
 
-// Drain ends the subscription: it takes nothing new, gives back what has not
-// started, waits for handlers, settles and leaves the group. When ctx is done
-// it cancels the handlers, waits a second more and returns what it left behind.
-// Of several calls the first does it, the others wait for it; the least patient
-// of them says when to cancel, so that no Drain makes a Shutdown late.
+// Drain ends the subscription: it receives no more, gives back the events that have not
+// started, waits for handlers, settles and leaves the group. When ctx is done, Drain
+// cancels the handlers, waits a second more and returns how many events it left behind.
+// The first call does the work, and later calls wait for it. The first ctx that is done,
+// of any call, cancels the handlers, so that no Drain makes a Shutdown late.
 func (s *Subscription) Drain(ctx context.Context) (left Abandoned, err error) {
 	first := false
 	s.draining.Do(func() { first = true })
