@@ -94,8 +94,8 @@ func (e *Engine) Ready(ctx context.Context) error {
 		return backend.ErrClosed
 	}
 	var errs []error
-	if p, ok := backend.As[backend.Pinger](e.backend); ok {
-		errs = append(errs, p.Ping(ctx))
+	if err := backend.Ping(ctx, e.backend); !errors.Is(err, errors.ErrUnsupported) {
+		errs = append(errs, err)
 	}
 	for _, s := range subs {
 		switch st, err := s.State(); st {

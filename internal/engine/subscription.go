@@ -176,11 +176,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 	if s.DeadLetter == "" {
 		return nil
 	}
-	d, ok := backend.As[backend.Declarer](s.engine.backend)
-	if !ok {
-		return nil
-	}
-	if err := d.Declare(ctx, s.DeadLetter); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if err := backend.Declare(ctx, s.engine.backend, s.DeadLetter); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("dead-letter topic %s: %w", s.DeadLetter, err)
 	}
 	return nil

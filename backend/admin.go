@@ -1,0 +1,23 @@
+package backend
+
+import "context"
+
+// An Admin is a [Backend] whose topics and groups can be listed and changed.
+type Admin interface {
+	// Topics lists the topics that exist, sorted.
+	Topics(ctx context.Context) ([]string, error)
+
+	// Groups lists the groups of topic, sorted.
+	Groups(ctx context.Context, topic string) ([]string, error)
+
+	// DeleteTopic removes a topic with its groups and messages. Members that are
+	// attached get [ErrGone].
+	DeleteTopic(ctx context.Context, topic string) error
+
+	// DeleteGroup removes a group. Members that are attached get [ErrGone].
+	DeleteGroup(ctx context.Context, topic, group string) error
+
+	// ResetGroup lets a group begin again at start. The group forgets which messages it
+	// held and delayed.
+	ResetGroup(ctx context.Context, topic, group string, start Start) error
+}
