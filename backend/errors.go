@@ -1,6 +1,9 @@
 package backend
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // The kinds of errors that the bus tells apart. A driver wraps one of them, with %w,
 // around the error of its client.
@@ -39,14 +42,14 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
+// noEffect are the errors of calls that certainly had no effect.
+var noEffect = []error{ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrRefused, ErrClosed, errors.ErrUnsupported}
+
 // Class returns the error of this package, or [errors.ErrUnsupported], that err matches.
 // It returns nil if err matches none. If err matches several, an unknown outcome is
 // first, because such a call may have had its effect.
 func Class(err error) error {
-	for _, class := range []error{
-		ErrUnknownOutcome, ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrRefused, ErrClosed, errors.ErrUnsupported,
-		ErrGone, ErrLeaseLost,
-	} {
+	for _, class := range slices.Concat([]error{ErrUnknownOutcome}, noEffect, []error{ErrGone, ErrLeaseLost}) {
 		if errors.Is(err, class) {
 			return class
 		}
@@ -56,10 +59,4 @@ func Class(err error) error {
 
 // NotStored reports whether err, an error of Publish for one message, says that the
 // message is certainly not stored.
-func NotStored(err error) bool {
-	switch Class(err) {
-	case nil, ErrUnknownOutcome, ErrGone, ErrLeaseLost:
-		return false
-	}
-	return true
-}
+func NotStored(err error) bool { return slices.Contains(noEffect, Class(err)) }
