@@ -90,7 +90,7 @@ func (s *Subscription) flushBurials(batch []burial) {
 	for i, b := range batch {
 		if e := backend.ErrorAt(err, i); e != nil {
 			s.engine.tell.failed(observer.DeadLettering, b.hold.about(), 1, e)
-			s.retry(b.hold, verdict{outcome: observer.Snooze, after: s.Policy.Backoff(b.hold.attempt)}, e)
+			s.retry(b.hold, verdict{outcome: observer.Snooze, after: s.Policy.Backoff(b.hold, e)}, e)
 			continue
 		}
 		s.counts.deadLettered.Add(1)

@@ -183,11 +183,11 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 }
 
 // backoff returns f, which is the program's. If it panics, the event waits a second.
-func (s *Subscription) backoff(f func(attempt int) time.Duration) func(int) time.Duration {
-	return func(attempt int) (d time.Duration) {
-		err := guarded(func() error { d = f(attempt); return nil })
+func (s *Subscription) backoff(f func(*Hold, error) time.Duration) func(*Hold, error) time.Duration {
+	return func(h *Hold, cause error) (d time.Duration) {
+		err := guarded(func() error { d = f(h, cause); return nil })
 		if err != nil {
-			s.engine.tell.failed(observer.Panic, s.about(), 1, fmt.Errorf("Retry.Delay: %w", err))
+			s.engine.tell.failed(observer.Panic, h.about(), 1, fmt.Errorf("Retry.Delay: %w", err))
 			return time.Second
 		}
 		return max(d, 0)

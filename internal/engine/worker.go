@@ -137,7 +137,7 @@ func (s *Subscription) afterRun(h *Hold, err error, now time.Time) {
 	about, v := h.about(), verdict{outcome: observer.Hold}
 	if !found.decided && (s.Mode != Manual || err != nil || found.lost) {
 		v = s.Policy.decide(run{
-			err: err, attempt: h.attempt, lost: found.lost, manual: s.Mode == Manual,
+			hold: h, err: err, lost: found.lost, manual: s.Mode == Manual,
 			interrupted: found.interrupted, settled: s.Mode == OnReceive,
 		})
 		h.ctx.finish()
