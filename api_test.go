@@ -124,10 +124,12 @@ func TestRunFailedSubscription(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, bus.Ready(t.Context()))
 		require.NoError(t, mem.Close()) // behind its back
+		<-s.Done()
+		require.ErrorIs(t, s.Err(), eventbus.ErrClosed)
 		err = bus.Run(t.Context())
 		require.ErrorIs(t, err, eventbus.ErrClosed)
 		require.ErrorContains(t, err, "t/g")
-		<-s.Done()
+		require.ErrorIs(t, s.Err(), eventbus.ErrClosed, "the drain does not hide it")
 		state, _ := s.State()
 		require.Equal(t, observer.Closed, state)
 	})

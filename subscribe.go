@@ -297,8 +297,13 @@ func (s *Subscription) State() (observer.State, error) { return s.s.State() }
 // Counts returns what it has done since its start.
 func (s *Subscription) Counts() Counts { return Counts(s.s.Tally()) }
 
-// Done is closed when it has ended.
+// Done is closed when the subscription has ended: it was drained, or has failed for good.
 func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
+
+// Err returns why the subscription has failed for good, such as ErrClosed because its
+// backend was closed. It returns nil while the subscription runs, and after a drain. A
+// subscription that has failed still has to be drained, by Drain or by Bus.Shutdown.
+func (s *Subscription) Err() error { return s.s.Err() }
 
 // Drain ends it as Bus.Shutdown does, and leaves the rest of the bus running.
 func (s *Subscription) Drain(ctx context.Context) error {

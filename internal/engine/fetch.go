@@ -237,6 +237,7 @@ func (s *Subscription) fail(err error) {
 	}
 	err = fmt.Errorf("eventbus: subscription %s/%s: %w", s.Topic, s.Group, err)
 	s.status.set(observer.Closed, err)
+	s.end(err)
 	s.engine.fail(err)
 }
 

@@ -86,6 +86,9 @@ type Subscription struct {
 	counts   Counts
 	draining sync.Once
 	drained  chan struct{}
+	ended    chan struct{} // closed when nothing more runs: after a drain, or a failure for good
+	failure  error         // for good; valid once ended is closed
+	ending   sync.Once
 	left     Abandoned
 	drainErr error
 
@@ -110,6 +113,7 @@ const (
 func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
 	s := &Subscription{Config: c, engine: e, ground: ground{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}}
 	s.fetchEnded, s.drained, s.nudge = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	s.ended = make(chan struct{})
 	s.resumed = make(chan struct{})
 	close(s.resumed)
 	s.status.init(s)
@@ -242,8 +246,24 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// Done is closed when the subscription has ended.
-func (s *Subscription) Done() <-chan struct{} { return s.drained }
+// Done is closed when the subscription is drained, or has failed for good.
+func (s *Subscription) Done() <-chan struct{} { return s.ended }
+
+// Err returns why the subscription has failed for good; nil: it has not.
+func (s *Subscription) Err() error {
+	if !isClosed(s.ended) {
+		return nil
+	}
+	return s.failure
+}
+
+// end closes Done, once.
+func (s *Subscription) end(failure error) {
+	s.ending.Do(func() {
+		s.failure = failure
+		close(s.ended)
+	})
+}
 
 // Drain ends the subscription: it receives no more, gives back the events that have not
 // started, waits for handlers, settles and leaves the group. When ctx is done, Drain
@@ -255,6 +275,7 @@ func (s *Subscription) Drain(ctx context.Context) (left Abandoned, err error) {
 	s.draining.Do(func() { first = true })
 	if first {
 		s.left, s.drainErr = s.drain(ctx)
+		s.end(nil)
 		close(s.drained)
 	} else {
 		defer s.hurry(ctx)()
