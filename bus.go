@@ -36,6 +36,12 @@ type Subscriber interface {
 	Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error)
 }
 
+// A ManualSubscriber feeds handlers of programs that settle events themselves.
+type ManualSubscriber interface {
+	// SubscribeManual is Subscribe for such a program.
+	SubscribeManual(ctx context.Context, topic string, o SubscribeOptions, h ManualHandler) (*Subscription, error)
+}
+
 // A PublisherFunc is a function as a [Publisher], for wrappers and fakes.
 type PublisherFunc func(ctx context.Context, topic string, events ...*Event) error
 
@@ -93,8 +99,9 @@ type Bus struct {
 }
 
 var (
-	_ Publisher  = (*Bus)(nil)
-	_ Subscriber = (*Bus)(nil)
+	_ Publisher        = (*Bus)(nil)
+	_ Subscriber       = (*Bus)(nil)
+	_ ManualSubscriber = (*Bus)(nil)
 )
 
 // New returns a bus that owns b: Shutdown closes it. If b is nil, or o is

@@ -126,7 +126,7 @@ func (e *Event) setAttribute(h *Header) bool {
 		e.ContentType = h.Value
 	case timeName:
 		// A foreign time that cannot be read is no reason to lose an event.
-		e.Time, _ = parseTime(h.Value)
+		e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
 	}
 	return true
 }
