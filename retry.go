@@ -9,15 +9,16 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
-// Retry says how often a failing event is tried, and when. Retries are durable,
-// private to the group, and hold no place. Zero fields mean the default.
+// Retry says how often a failing event is tried, and when. Retries are durable and
+// private to the group. An event that waits for its retry is not in flight, if the
+// backend can give events back for free (Limits.Refund). Zero fields mean the default.
 type Retry struct {
 	// MaxAttempts is how often a handler may fail before the event goes to the
 	// dead-letter topic. Default 12; -1: no limit.
 	MaxAttempts int
 
-	// Initial is the delay after the first failure; each further one doubles it,
-	// up to Max. Defaults 1 s and 10 min, with 12 attempts about 27 minutes.
+	// Initial is the delay after the first failure. Each further failure doubles the
+	// delay, up to Max. Defaults 1 s and 10 min: 12 attempts take about 27 minutes.
 	Initial, Max time.Duration
 
 	// Jitter spreads delays by up to this share either way. Default 0.2;
