@@ -64,7 +64,7 @@ var busFaultLaws = []law{
 			es := e.publishEvents(events(3)...)
 			e.awaitRuns(3, "g")
 			time.Sleep(e.lease / 4) // all are delayed now
-			e.suite.Faults.Lose(e.T, e.b, topic, es[1].Position)
+			e.suite.Faults.Lose(e.T, e.own(e.b), topic, es[1].Position)
 			e.awaitDone(2, "g")
 			told := awaitTold[discarded](e, 1)
 			if told[0].Reason != "gone" || told[0].Position != es[1].Position {
@@ -88,9 +88,9 @@ var busFaultLaws = []law{
 			e.awaitDone(20, "g")
 			time.Sleep(time.Second) // what had to be done after that is done
 			const watched = 4
-			before := e.suite.Faults.Commands(e.T, e.b)
+			before := e.suite.Faults.Commands(e.T, e.own(e.b))
 			time.Sleep(watched * time.Second)
-			if n := e.suite.Faults.Commands(e.T, e.b) - before; n >= 5*watched {
+			if n := e.suite.Faults.Commands(e.T, e.own(e.b)) - before; n >= 5*watched {
 				e.failf("got %d requests in %d s, want fewer than five a second", n, watched)
 			}
 		},
@@ -132,7 +132,7 @@ var busFaultLaws = []law{
 				harm func(*testing.T, backend.Backend) func()
 			}{{"Down", e.suite.Faults.Down}, {"Freeze", e.suite.Faults.Freeze}, {"Swallow", e.suite.Faults.Swallow}} {
 				if f.harm != nil {
-					end := e.lasting(f.harm(e.T, e.b))
+					end := e.lasting(f.harm(e.T, e.own(e.b)))
 					e.ready("during "+f.name, false)
 					end()
 					e.ready("after "+f.name, true)
@@ -176,7 +176,7 @@ var busFaultLaws = []law{
 			e.underLoad(func() {
 				for range 15 {
 					time.Sleep(200 * time.Millisecond)
-					e.suite.Faults.Cut(e.T, e.b)
+					e.suite.Faults.Cut(e.T, e.own(e.b))
 				}
 			})
 		},
@@ -234,7 +234,7 @@ func (e *busEnv) ready(when string, want bool) {
 // stored are handled, and, where the backend remembers IDs, stored once.
 func (e *busEnv) underLoad(harm func()) {
 	e.Helper()
-	e.troubled = true
+	e.trouble()
 	dedup := e.limits.OnceWindow > 0
 	e.open(eventbus.Options{Dedup: dedup}, nil)
 	for range 2 {

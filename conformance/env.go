@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -16,7 +17,10 @@ import (
 // driverEnv is one test of one law on one fresh backend.
 type driverEnv struct {
 	*testing.T
+	ctx       context.Context // ends with the law, or when it hangs
+	cancel    context.CancelFunc
 	suite     *Suite
+	watch     *watch
 	law       law
 	b         backend.Backend
 	limits    backend.Limits
@@ -25,6 +29,11 @@ type driverEnv struct {
 	reads     sync.WaitGroup
 	troubled  bool          // something was harmed: calls may fail that do not otherwise
 	grace     time.Duration // how much later things may be, because the broker has trouble of its own
+
+	cleanups struct {
+		sync.Mutex
+		all []func()
+	}
 }
 
 // topic is where a law publishes that does not care.
@@ -37,13 +46,58 @@ const tick = 2 * time.Millisecond
 // hitch is how long a busy machine may hold up anything.
 const hitch = 400 * time.Millisecond
 
-func newDriverEnv(t *testing.T, s *Suite, l law) *driverEnv {
-	grace := cmp.Or(s.Grace[l.subtest()], s.Grace[l.id])
-	e := &driverEnv{T: t, suite: s, law: l, lease: s.Lease, b: s.New(t), grace: grace, troubled: grace > 0}
+func newDriverEnv(ctx context.Context, t *testing.T, w *watch) *driverEnv {
+	ctx, cancel := context.WithCancel(ctx)
+	e := &driverEnv{T: t, ctx: ctx, cancel: cancel, suite: &w.run.Suite, watch: w, law: w.law, lease: w.lease, grace: w.grace, troubled: w.grace > 0}
+	e.b = e.opened(e.suite.New(t))
 	e.limits = backend.LimitsOf(e.b)
 	e.Cleanup(e.reads.Wait) // the contexts and sources of the test have ended before
 	return e
 }
+
+// Context returns a context that ends before the cleanups of the law.
+func (e *driverEnv) Context() context.Context { return e.ctx }
+
+// Cleanup has f called on the goroutine of the law, so that the watchdog sees it hang.
+func (e *driverEnv) Cleanup(f func()) {
+	e.cleanups.Lock()
+	defer e.cleanups.Unlock()
+	e.cleanups.all = append(e.cleanups.all, f)
+}
+
+// cleanUp ends the context and calls the cleanups, the last first.
+func (e *driverEnv) cleanUp() {
+	e.cancel()
+	for {
+		e.cleanups.Lock()
+		n := len(e.cleanups.all)
+		if n == 0 {
+			e.cleanups.Unlock()
+			return
+		}
+		f := e.cleanups.all[n-1]
+		e.cleanups.all = e.cleanups.all[:n-1]
+		e.cleanups.Unlock()
+		f()
+	}
+}
+
+// opened returns b, which is new, with its calls recorded.
+func (e *driverEnv) opened(b backend.Backend) backend.Backend {
+	e.watch.opened(b)
+	return &recorded{Backend: b, calls: &e.watch.calls}
+}
+
+// own returns the backend that New or Peer returned, for one of Faults.
+func (e *driverEnv) own(b backend.Backend) backend.Backend {
+	if r, ok := b.(*recorded); ok {
+		return r.Backend
+	}
+	return b
+}
+
+// openBounded makes e.b a backend with room for so many messages.
+func (e *driverEnv) openBounded(messages int) { e.b = e.opened(e.suite.NewBounded(e.T, messages)) }
 
 // late says how much later than promised was in time, if anything was.
 func (e *driverEnv) late() string {
@@ -66,12 +120,13 @@ func (e *driverEnv) missing() string {
 // failf ends the test. Its text should say what was got and what was wanted.
 func (e *driverEnv) failf(format string, args ...any) {
 	e.Helper()
-	e.Fatalf("law: %s %s: %s\n%s", e.law.id, e.law.name, e.law.promise, fmt.Sprintf(format, args...))
+	e.watch.fails(e.T, fmt.Sprintf(format, args...))
+	runtime.Goexit()
 }
 
 // errorf is failf for other goroutines than the test's: the test goes on.
 func (e *driverEnv) errorf(format string, args ...any) {
-	e.Errorf("law: %s %s: %s\n%s", e.law.id, e.law.name, e.law.promise, fmt.Sprintf(format, args...))
+	e.watch.fails(e.T, fmt.Sprintf(format, args...))
 }
 
 // must expects no error.
@@ -88,7 +143,7 @@ func (e *driverEnv) verb(err error) {
 	e.Helper()
 	if errors.Is(err, errors.ErrUnsupported) {
 		e.unclaimed = err.Error()
-		e.SkipNow()
+		runtime.Goexit()
 	}
 	e.must(err)
 }
@@ -107,7 +162,7 @@ func (e *driverEnv) is(what string, got, want error) {
 func (e *driverEnv) soon() time.Duration { return e.lease/2 + 500*time.Millisecond + e.grace }
 
 // patience is how long a test waits for what must come.
-func (e *driverEnv) patience() time.Duration { return 10*e.lease + 5*time.Second + e.grace }
+func (e *driverEnv) patience() time.Duration { return e.watch.patience() }
 
 // notBefore expects that at least d passed since start.
 func (e *driverEnv) notBefore(start time.Time, d time.Duration, what string) {
@@ -154,6 +209,9 @@ func (e *driverEnv) attachTo(b backend.Backend, c backend.Config) backend.Source
 		src, err = b.Attach(e.Context(), c)
 		return err
 	})
+	if src == nil {
+		e.failf("Attach: got neither a Source nor an error")
+	}
 	e.Cleanup(func() { src.Close() })
 	return &member{Source: src, reads: &e.reads}
 }

@@ -21,9 +21,6 @@
 package conformance
 
 import (
-	"cmp"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -85,67 +82,4 @@ type Suite struct {
 	// Only, if set, are the IDs of the laws to run. The report shows such a suite
 	// apart from those that run all.
 	Only []string
-}
-
-// Run tests every law.
-func Run(t *testing.T, s Suite) {
-	if s.Lease == 0 {
-		s.Lease = time.Second
-	}
-	if s.Around == nil {
-		s.Around = func(t *testing.T, f func(*testing.T)) { f(t) }
-	}
-	all := laws()
-	for field, ids := range map[string][]string{
-		"Weaker": slices.Collect(maps.Keys(s.Weaker)), "Grace": slices.Collect(maps.Keys(s.Grace)), "Only": s.Only,
-	} {
-		for _, id := range ids {
-			if !slices.ContainsFunc(all, func(l law) bool { return l.goesBy(id) }) {
-				t.Errorf("Suite.%s: there is no law %s", field, id)
-			}
-		}
-	}
-	if s.Only != nil {
-		all = slices.DeleteFunc(all, func(l law) bool { return !slices.ContainsFunc(s.Only, l.goesBy) })
-	}
-	if s.Parallel { // those that take longest are at the end
-		slices.Reverse(all)
-	}
-	for _, l := range all {
-		t.Run(l.subtest(), func(t *testing.T) {
-			if s.Parallel {
-				t.Parallel()
-			}
-			s.run(t, l)
-		})
-	}
-}
-
-// run tests one law and reports what came of it.
-func (s *Suite) run(t *testing.T, l law) {
-	if why := cmp.Or(s.Weaker[l.subtest()], s.Weaker[l.id]); why != "" {
-		s.report(t, l, weaker, why)
-		t.Skipf("weaker: %s", why)
-	}
-	var e *driverEnv
-	defer func() {
-		switch {
-		case t.Failed():
-			s.report(t, l, fail, "")
-		case e == nil: // New skipped the test
-		case e.unclaimed != "":
-			s.report(t, l, notClaimed, e.unclaimed)
-		default:
-			s.report(t, l, pass, e.late())
-		}
-	}()
-	s.Around(t, func(t *testing.T) {
-		e = newDriverEnv(t, s, l)
-		if e.unclaimed = e.missing(); e.unclaimed == "" {
-			l.run(e)
-		}
-	})
-	if e != nil && e.unclaimed != "" && !t.Failed() {
-		t.Skipf("not claimed: %s", e.unclaimed)
-	}
 }
