@@ -63,6 +63,13 @@ var stubs = []struct {
 	says  []string
 }{
 	{
+		"lease-too-short", func() conformance.Suite { return slowCalls(time.Second) },
+		[]string{"THE LEASE IS TOO SHORT for this machine and broker: set Suite.Lease to 2.5s or more"},
+	}, {
+		"lease-chosen", func() conformance.Suite { return slowCalls(0) },
+		[]string{"2 passed", "the slowest call took 600ms, the lease is 2.5s: Publish("},
+	},
+	{
 		"receive-waits", func() conformance.Suite { return stubbed(stub{waits, closes, true}, false) },
 		[]string{"FAILED P12-publisher-order: messages of one publisher", "got 0 deliveries [] within 10s, want 201", "0 passed, 1 failed", "STOPPED: a basic law failed"},
 	}, {
@@ -134,11 +141,31 @@ type acksNever struct{ backend.Source }
 
 func (*acksNever) Ack(context.Context, []*backend.Delivery) error { select {} }
 
+// late is a backend whose Publish takes a while.
+type late struct{ backend.Backend }
+
+func (l late) Publish(ctx context.Context, msgs []*backend.Message) error {
+	time.Sleep(600 * time.Millisecond)
+	return l.Backend.Publish(ctx, msgs)
+}
+
+// slowCalls is a suite of one basic law and another, on a backend with slow calls.
+func slowCalls(lease time.Duration) conformance.Suite {
+	return conformance.Suite{
+		Name: "stub", Lease: lease, Around: synctest.Test, Only: []string{"C08", "C13"},
+		New: func(t *testing.T) backend.Backend {
+			b := inmemory.New(inmemory.Options{})
+			t.Cleanup(func() { b.Close() })
+			return late{b}
+		},
+	}
+}
+
 // stubEnv names the stub in the processes that TestStubs starts.
 const stubEnv = "EVENTBUS_STUB"
 
-// A suite on a backend that does nothing, or hangs, ends by itself. Its output is
-// short and names the law and the call.
+// A suite on a backend that does nothing, hangs or is slow ends by itself. Its output
+// is short and names the law, the call and the lease.
 func TestStubs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts a process for each stub")
@@ -160,13 +187,16 @@ func TestStubs(t *testing.T) {
 	for _, s := range stubs {
 		t.Run(s.name, func(t *testing.T) {
 			c := children[s.name]
-			require.Error(t, c.Wait(), "a stub passed")
+			err := c.Wait()
 			output := c.output.String()
 			for _, want := range s.says {
 				require.Contains(t, output, want)
 			}
 			for _, crash := range []string{"panic: ", "fatal error: ", "DATA RACE"} {
 				require.NotContains(t, output, crash)
+			}
+			if passed := strings.Contains(output, " 0 failed"); passed != (err == nil) {
+				t.Errorf("got %v, and the account\n%s", err, output)
 			}
 			require.LessOrEqual(t, strings.Count(output, "\n"), 100, "lines of output:\n%s", output)
 			require.Equal(t, 1, strings.Count(output, "conformance of stub: "), "accounts in\n%s", output)

@@ -10,14 +10,40 @@
 // a verb or a fact that the backend does not claim is skipped and reported as not
 // claimed; what it claims must hold.
 //
-// On a broker that is a process of its own, give each law one: New starts it, puts
-// a TCP proxy before it, and opens a backend through the proxy. [Suite].Peer opens
-// another through a proxy of its own, and [Faults] harm a proxy, which is one
-// backend's connections, or the broker, which is everybody's. Leave Around unset,
-// set Parallel, and let Lease be two seconds: the laws mostly wait, so that on a
-// small machine they take a minute with go test -parallel 16, and half of one with
-// -parallel 48. The broker must write what it confirms before it confirms it, or
-// laws about a crash fail now and then.
+// Basic laws run first. If one fails the others do not run. A law that hangs fails with
+// the call that has not returned, its arguments in short, and the goroutines of the
+// backend. The run ends with an account: how many laws passed, failed, and are not
+// claimed, and the slowest call. go test prints the account without -v, except for a
+// passing package among several.
+//
+// # A broker of its own process
+//
+// Give each law a broker of its own. New starts the broker, puts a TCP proxy before it,
+// and opens a backend through the proxy. [Suite].Peer opens another backend through
+// another proxy. [Faults] harm one proxy, which is one backend's connections, or the
+// broker, which every backend feels. Leave Around unset and set Parallel: the laws mostly
+// wait. On a small machine they take a minute with go test -parallel 16, and half a
+// minute with -parallel 48. The broker must write what it confirms before it confirms it.
+// Otherwise laws about a crash fail now and then.
+//
+// # A store in this process
+//
+// An embedded store has no connections and no broker to start. It still shows most laws:
+//
+//   - Peer returns a second Backend on the same open store, as another process would have
+//     it. The two share the handle of the store and nothing else. So leases, attempts and
+//     members must be in the store: a field of the first Backend is unknown to the second.
+//     Closing one Backend leaves the store open for the other.
+//   - Restart closes the store in good order and opens its files again. Kill does so
+//     without closing: copy the files as they are and open the copy. After both, the
+//     Backend that New returned must work again, and so must its sources. Keep the handle
+//     behind a pointer with a lock, and let the fault replace it. Calls meanwhile fail
+//     with [backend.ErrUnavailable].
+//   - Lose deletes the stored body. Down, Freeze, Swallow, Cut, DropReply and Commands are
+//     about connections. Leave them unset: their laws are then not claimed.
+//
+// If the store waits only on channels and on time, set Around to synctest.Test and Lease
+// to 30 seconds. The laws then take a second.
 package conformance
 
 import (
@@ -42,8 +68,10 @@ type Suite struct {
 	// settled and maintained makes room again.
 	NewBounded func(t *testing.T, messages int) backend.Backend
 
-	// Lease is what a lease is in the tests; a second if zero. The slowest call
-	// to the backend should take less than half of it.
+	// Lease is what a lease is in the tests. The slowest call to the backend should
+	// take less than half of it; if one takes longer, the account says so. If zero, the
+	// suite chooses: four times the slowest call so far, at least one second, two if
+	// Parallel is set, and at most ten.
 	Lease time.Duration
 
 	// Around, if set, wraps every law, for example in synctest.Test.
@@ -59,7 +87,8 @@ type Suite struct {
 
 	// Peer, if set, returns another backend on b's broker, with connections of
 	// its own, as another process would have one, and has it closed by
-	// t.Cleanup. Laws about members that die or are held up need it.
+	// t.Cleanup. Laws about members that die or are held up need it. For a store in
+	// this process see above.
 	Peer func(t *testing.T, b backend.Backend) backend.Backend
 
 	// Faults are the harm that the suite can do; what is not set is not tried.
