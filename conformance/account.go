@@ -85,7 +85,7 @@ func (a *account) print(r *runner) {
 		s.WriteString(f)
 	}
 	for _, what := range slices.Sorted(maps.Keys(a.missing)) {
-		fmt.Fprintf(&s, "  not claimed: %s (%d laws)\n", what, len(a.missing[what]))
+		fmt.Fprintf(&s, "  not claimed: %s: %s\n", what, strings.Join(a.missing[what], " "))
 	}
 	if a.slow != "" {
 		fmt.Fprintf(&s, "  the slowest call took %v, the lease is %v: %s\n", a.slowTook.Round(100*time.Microsecond), lease, a.slow)

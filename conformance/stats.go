@@ -16,6 +16,10 @@ var statsLaws = []law{
 		needs:     []need{needStatser},
 		saboteurs: []string{"lag-is-depth", "trims-unread"}, driver: lagTruth,
 	}, {
+		id: "C62", name: "stats-oldest", promise: "Oldest is when the oldest message was stored that the group has not settled, held or not, and zero if there is none",
+		needs:     []need{needStatser},
+		saboteurs: []string{"oldest-is-now", "oldest-never-moves", "oldest-is-unread"}, driver: statsOldest,
+	}, {
 		id: "C37", name: "stats-members", promise: "Stats counts members until they are closed",
 		needs:     []need{needStatser},
 		saboteurs: []string{"members-never-leave"}, driver: statsMembers,
@@ -52,10 +56,12 @@ func (e *driverEnv) numbers(when string, s backend.Stats, lag, inFlight, delayed
 	}
 }
 
+// skew is how far a broker's clock may be off.
+const skew = time.Second
+
 // oldest expects the moment at which something was published.
 func (e *driverEnv) oldest(when string, s backend.Stats, from, to time.Time) {
 	e.Helper()
-	const skew = time.Second // of the broker's clock
 	if s.Oldest.Before(from.Add(-skew)) || s.Oldest.After(to.Add(skew)) {
 		e.failf("%s: got Oldest %v, want from %v to %v", when, s.Oldest, from, to)
 	}
@@ -81,6 +87,37 @@ func statsTruth(e *driverEnv) {
 	s := e.stats()
 	e.numbers("with all settled", s, 0, 0, 0)
 	if !s.Oldest.IsZero() {
+		e.failf("with all settled: got Oldest %v, want none", s.Oldest)
+	}
+}
+
+// Messages are stored so far apart that a broker's clock that is a little off cannot
+// hide which of them is the oldest.
+func statsOldest(e *driverEnv) {
+	src := e.attachAs(backend.Config{Group: "g", Lease: 20 * e.lease})
+	if s := e.stats(); !s.Oldest.IsZero() {
+		e.failf("of an empty topic: got Oldest %v, want none", s.Oldest)
+	}
+	var from, to [2]time.Time
+	for i := range from {
+		from[i] = time.Now()
+		e.publishN(1)
+		to[i] = time.Now()
+		if i == 0 {
+			time.Sleep(2*skew + tick)
+		}
+	}
+	e.oldest("with both unread", e.stats(), from[0], to[0])
+	ds := e.receive(src, 2)
+	e.oldest("with both held", e.stats(), from[0], to[0])
+	e.ack(src, ds[1])
+	e.oldest("with the newer settled", e.stats(), from[0], to[0])
+	newer := time.Now()
+	e.publishN(1)
+	e.ack(src, ds[0])
+	e.oldest("with only the last unread", e.stats(), newer, time.Now())
+	e.ack(src, e.one(src))
+	if s := e.stats(); !s.Oldest.IsZero() {
 		e.failf("with all settled: got Oldest %v, want none", s.Oldest)
 	}
 }

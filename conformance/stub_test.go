@@ -65,54 +65,64 @@ var stubs = []struct {
 	{
 		"lease-too-short", func() conformance.Suite { return slowCalls(time.Second) },
 		[]string{"THE LEASE IS TOO SHORT for this machine and broker: set Suite.Lease to 2.5s or more"},
-	}, {
+	},
+	{
 		"lease-chosen", func() conformance.Suite { return slowCalls(0) },
 		[]string{"2 passed", "the slowest call took 600ms, the lease is 2.5s: Publish("},
 	},
 	{
 		"receive-waits", func() conformance.Suite { return stubbed(stub{waits, closes, true}, false) },
 		[]string{"FAILED P12-publisher-order: messages of one publisher", "got 0 deliveries [] within 10s, want 201", "0 passed, 1 failed", "STOPPED: a basic law failed"},
-	}, {
+	},
+	{
 		"receive-returns", func() conformance.Suite { return stubbed(stub{returns, closes, true}, false) },
 		[]string{"FAILED P12-publisher-order", "got 0 deliveries [] within 10s, want 201", "STOPPED: a basic law failed"},
-	}, {
+	},
+	{
 		"receive-returns-fake-clock", func() conformance.Suite {
 			s := stubbed(stub{returns, closes, true}, false)
 			s.Around = synctest.Test
 			return s
 		},
 		[]string{"FAILED P12-publisher-order", "got 0 deliveries [] within 10s, want 201", "STOPPED: a basic law failed"},
-	}, {
+	},
+	{
 		"receive-fails", func() conformance.Suite { return stubbed(stub{fails, closes, true}, false) },
 		[]string{"FAILED P12-publisher-order", "Receive: got error unavailable, want none"},
-	}, {
+	},
+	{
 		"receive-ignores-context", func() conformance.Suite { return stubbed(stub{ignoresCtx, closes, true}, true) },
 		[]string{
 			"FAILED P12-publisher-order", "FAILED S06-cancel-fast: Receive returns within a second after its context is done",
 			"The law hangs: a call has not returned.", "It waits in conformance.cancelFast wake.go:", "It waits in conformance.publisherOrder publish.go:",
 			"Receive(at most 10) of orders/g has not returned for", "; its context was done", "conformance_test.ignoresCtx stub_test.go:",
 		},
-	}, {
+	},
+	{
 		"receive-ignores-context-fake-clock", func() conformance.Suite {
 			s := stubbed(stub{ignoresCtx, closes, true}, false)
 			s.Around = synctest.Test
 			return s
 		},
 		[]string{"FAILED P12-publisher-order", "The law hangs: a call has not returned."},
-	}, {
+	},
+	{
 		"receive-panics", func() conformance.Suite { return stubbed(stub{panicks, closes, true}, false) },
 		[]string{"FAILED P12-publisher-order", "The law panicked: not implemented", "conformance_test.panicks"},
-	}, {
+	},
+	{
 		"close-hangs", func() conformance.Suite {
 			s := stubbed(stub{waits, closesNever, true}, false)
 			s.Only = []string{"S04"}
 			return s
 		},
 		[]string{"FAILED S04-close-idempotent", "Close of the backend has not returned for", " (8 calls).", "STOPPED: S04-close-idempotent hangs: its test has not ended"},
-	}, {
+	},
+	{
 		"no-source", func() conformance.Suite { return stubbed(stub{waits, closes, false}, false) },
 		[]string{"FAILED P12-publisher-order", "Attach: got neither a Source nor an error"},
-	}, {
+	},
+	{
 		"acks-hang", acksHang,
 		[]string{"FAILED D10-ack-is-forever", "Ack(3 items, the first \"0000\") of orders/g has not returned for 10m", "conformance_test.(*acksNever).Ack stub_test.go:", "1 passed, 1 failed"},
 	},
