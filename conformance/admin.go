@@ -36,11 +36,6 @@ var adminLaws = []law{
 	},
 }
 
-func (e *driverEnv) admin() backend.Admin {
-	v, _ := backend.As[backend.Admin](e.b)
-	return v
-}
-
 func lists(e *driverEnv) {
 	for _, name := range []string{"b", "a.b", "a", "c"} {
 		e.publish(&backend.Message{Topic: name})
@@ -48,17 +43,17 @@ func lists(e *driverEnv) {
 	for _, name := range []string{"z", "x.y", "x"} {
 		e.attachAs(backend.Config{Topic: "b", Group: name})
 	}
-	topics, err := e.admin().Topics(e.Context())
+	topics, err := e.verbs().Topics(e.Context())
 	e.verb(err)
 	if want := []string{"a", "a.b", "b", "c"}; !slices.Equal(topics, want) {
 		e.failf("got topics %q, want %q", topics, want)
 	}
-	groups, err := e.admin().Groups(e.Context(), "b")
+	groups, err := e.verbs().Groups(e.Context(), "b")
 	e.verb(err)
 	if want := []string{"x", "x.y", "z"}; !slices.Equal(groups, want) {
 		e.failf("got groups %q, want %q", groups, want)
 	}
-	groups, err = e.admin().Groups(e.Context(), "a")
+	groups, err = e.verbs().Groups(e.Context(), "a")
 	e.verb(err)
 	if len(groups) != 0 {
 		e.failf("got groups %q, want none", groups)
@@ -83,9 +78,9 @@ func deleteTopic(e *driverEnv) {
 	e.receive(other, 3)
 	waiting := e.background(e.bounded(), waits, 1)
 	time.Sleep(e.lease / 4)
-	e.verb(e.admin().DeleteTopic(e.Context(), topic))
+	e.verb(e.verbs().DeleteTopic(e.Context(), topic))
 	e.learns(waiting, other)
-	topics, err := e.admin().Topics(e.Context())
+	topics, err := e.verbs().Topics(e.Context())
 	e.verb(err)
 	if slices.Contains(topics, topic) {
 		e.failf("got topics %q, want it gone", topics)
@@ -104,14 +99,14 @@ func deleteGroup(e *driverEnv) {
 	e.receive(other, 3)
 	waiting := e.background(e.bounded(), waits, 1)
 	time.Sleep(e.lease / 4)
-	e.verb(e.admin().DeleteGroup(e.Context(), topic, "g"))
+	e.verb(e.verbs().DeleteGroup(e.Context(), topic, "g"))
 	e.learns(waiting, other)
 	e.must(other.Close())
 	e.closed(other, backend.Delivery{})
 	if got := ids(e.receive(stays, 3)); !slices.Equal(got, want) {
 		e.failf("another group got %v, want %v", got, want)
 	}
-	groups, err := e.admin().Groups(e.Context(), topic)
+	groups, err := e.verbs().Groups(e.Context(), topic)
 	e.verb(err)
 	if want := []string{"stays"}; !slices.Equal(groups, want) {
 		e.failf("got groups %q, want %q", groups, want)
@@ -137,7 +132,7 @@ func resetGroup(e *driverEnv) {
 	}{
 		{backend.StartEarliest, ms}, {backend.StartAfter(ms[3].Position), ms[4:]}, {backend.StartLatest, nil},
 	} {
-		e.verb(e.admin().ResetGroup(e.Context(), topic, "g", c.start))
+		e.verb(e.verbs().ResetGroup(e.Context(), topic, "g", c.start))
 		ds := e.receive(src, len(c.want))
 		if got, want := ids(ds), idsOf(c.want); !slices.Equal(got, want) {
 			e.failf("reset to %q: got %v, want %v", c.start, got, want)
@@ -167,14 +162,14 @@ func resetStale(e *driverEnv) {
 	stale := e.receive(one, 4)
 	waiting := e.background(ctx, one, 1)
 	time.Sleep(e.lease / 8)
-	e.verb(e.admin().ResetGroup(e.Context(), topic, "g", backend.StartLatest))
+	e.verb(e.verbs().ResetGroup(e.Context(), topic, "g", backend.StartLatest))
 	time.Sleep(e.soon())
 	e.lost(one, "a delivery from before ResetGroup", stale...)
 	cancel()
 	if r := <-waiting; len(r.ds) > 0 {
 		e.failf("got %v of a group that begins with what is published now, want none", ids(r.ds))
 	}
-	e.must(e.admin().ResetGroup(e.Context(), topic, "g", backend.StartEarliest))
+	e.must(e.verbs().ResetGroup(e.Context(), topic, "g", backend.StartEarliest))
 	held := e.receive(two, 4)
 	start := time.Now()
 	if got := ids(held); !slices.Equal(got, want) {
@@ -203,7 +198,7 @@ func (e *driverEnv) lost(src backend.Source, what string, ds ...backend.Delivery
 }
 
 func adminUnknown(e *driverEnv) {
-	a, ctx := e.admin(), e.Context()
+	a, ctx := e.verbs(), e.Context()
 	e.attach("g")
 	_, err := a.Groups(ctx, "unknown")
 	e.is("Groups of an unknown topic", e.fenced(err), backend.ErrGone)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/conformance/internal/history"
 )
 
 // busFaultLaws are about what the bus makes of a broker that is harmed.
@@ -200,7 +199,7 @@ var busFaultLaws = []law{
 			e.member("g", eventbus.SubscribeOptions{}, succeed)
 			e.publishEvents(events(3)...)
 			e.awaitDone(3, "g")
-			admin, _ := backend.As[backend.Admin](e.b)
+			admin := e.verbs()
 			e.must(admin.DeleteTopic(e.Context(), topic))
 			e.await("it is running again", func(r *recorder) bool {
 				cs := told[stateChanged](r)
@@ -277,41 +276,6 @@ func (e *busEnv) underLoad(harm func()) {
 	})
 	e.stillAtLast()
 	e.nothingLost(dedup, "g")
-}
-
-// stillAtLast expects that nothing more comes, in the end: what nobody knows to
-// be acknowledged may come once more.
-func (e *busEnv) stillAtLast() {
-	e.Helper()
-	for end := time.Now().Add(e.patience()); ; {
-		runs := e.log.count()
-		time.Sleep(e.lease + e.soon())
-		if e.log.count() == runs {
-			return
-		}
-		if time.Now().After(end) {
-			e.failf("events still come after %v\nrecorded: %s", e.patience(), e.log.summary())
-		}
-	}
-}
-
-// nothingLost looks at the history of a group whose broker was harmed: what was
-// acknowledged without an answer may have come again.
-func (e *busEnv) nothingLost(once bool, group string) {
-	e.Helper()
-	for _, f := range e.log.history.Check(history.Expect{Groups: []string{group}, Attempts: history.Uncounted}) {
-		if f.Rule != history.SettledForGood {
-			e.failf("history: %v\nrecorded: %s", f, e.log.summary())
-		}
-	}
-	positions := map[string]string{}
-	for _, h := range e.log.all(group) {
-		d := h.delivery
-		if p, ok := positions[d.ID]; ok && p != d.Position && once {
-			e.failf("event %s is stored twice, at %s and at %s", d.ID, p, d.Position)
-		}
-		positions[d.ID] = d.Position
-	}
 }
 
 // frozenBus lets a bus in another process be held up while it handles events.

@@ -13,7 +13,7 @@ var declareLaws = []law{{
 }}
 
 func declare(e *driverEnv) {
-	v, _ := backend.As[backend.Declarer](e.b)
+	v := e.verbs()
 	e.verb(v.Declare(e.Context(), topic))
 	e.must(v.Declare(e.Context(), topic))
 	src := e.attach("g")

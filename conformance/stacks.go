@@ -90,14 +90,14 @@ func (s *stack) add(function, at string) {
 	if s.called {
 		return
 	}
-	s.called = strings.Contains(function, "/conformance.(*recorded")
+	s.called = plumbing.MatchString(function)
 	if s.frames++; s.frames <= maxFrames {
 		fmt.Fprintf(s, "    %s %s\n", path.Base(function), at)
 	}
 }
 
 // plumbing are the functions that laws call the backend through.
-var plumbing = regexp.MustCompile(`conformance\.(\(\*(recorded|recordedSource|member|driverEnv)\)|recorded(Delay|Extend))\.`)
+var plumbing = regexp.MustCompile(`conformance\.(\(\*(recorded|recordedSource|member|driverEnv)\)|recorded(Delay|Extend)|verbs)\.`)
 
 // panicStack returns the frames below a panic that was recovered.
 func panicStack() string {

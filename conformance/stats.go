@@ -32,7 +32,7 @@ var statsLaws = []law{
 
 func (e *driverEnv) stats() backend.Stats {
 	e.Helper()
-	v, _ := backend.As[backend.Statser](e.b)
+	v := e.verbs()
 	s, err := v.Stats(e.Context(), topic, "g")
 	e.verb(err)
 	return s
@@ -124,7 +124,7 @@ func statsOldest(e *driverEnv) {
 
 // lagTruth plays random calls against a model and compares.
 func lagTruth(e *driverEnv) {
-	v, _ := backend.As[backend.Statser](e.b)
+	v := e.verbs()
 	m := newModel(e, topic)
 	for range 150 {
 		m.step()
@@ -155,7 +155,7 @@ func statsMembers(e *driverEnv) {
 }
 
 func statsUnknown(e *driverEnv) {
-	v, _ := backend.As[backend.Statser](e.b)
+	v := e.verbs()
 	_, err := v.Stats(e.Context(), "unknown", "g")
 	e.is("Stats of an unknown topic", e.fenced(err), backend.ErrGone)
 	e.attach("g")

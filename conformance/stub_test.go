@@ -123,10 +123,30 @@ var stubs = []struct {
 		[]string{"FAILED P12-publisher-order", "Attach: got neither a Source nor an error"},
 	},
 	{
+		"stats-hang", statsHang,
+		[]string{"FAILED C37-stats-members", "It waits in conformance.statsMembers stats.go:", "Stats of orders/g has not returned for 10m", "conformance_test.statsNever.Stats stub_test.go:"},
+	},
+	{
 		"acks-hang", acksHang,
 		[]string{"FAILED D10-ack-is-forever", "Ack(3 items, the first \"0000\") of orders/g has not returned for 10m", "conformance_test.(*acksNever).Ack stub_test.go:", "1 passed, 1 failed"},
 	},
 }
+
+// statsHang is a suite of one law, which hangs in a verb.
+func statsHang() conformance.Suite {
+	return conformance.Suite{
+		Name: "stub", Lease: 30 * time.Second, Around: synctest.Test, Only: []string{"C37"},
+		New: func(t *testing.T) backend.Backend {
+			b := inmemory.New(inmemory.Options{})
+			t.Cleanup(func() { b.Close() })
+			return statsNever{b}
+		},
+	}
+}
+
+type statsNever struct{ backend.Backend }
+
+func (statsNever) Stats(context.Context, string, string) (backend.Stats, error) { select {} }
 
 // acksHang is a suite of two laws, of which the first hangs on a fake clock.
 func acksHang() conformance.Suite {
