@@ -85,13 +85,14 @@ func (a *account) print(r *runner) {
 		s.WriteString(f)
 	}
 	for _, what := range slices.Sorted(maps.Keys(a.missing)) {
-		fmt.Fprintf(&s, "  not claimed: %s: %s\n", what, strings.Join(a.missing[what], " "))
+		slices.Sort(a.missing[what])
+		fmt.Fprintf(&s, "  not claimed: %s: %s\n", what, strings.Join(slices.Compact(a.missing[what]), " "))
 	}
 	if a.slow != "" {
 		fmt.Fprintf(&s, "  the slowest call took %v, the lease is %v: %s\n", a.slowTook.Round(100*time.Microsecond), lease, a.slow)
 	}
 	if a.slow != "" && a.slowTook > lease/2 {
-		fmt.Fprintf(&s, "  THE LEASE IS TOO SHORT for this machine and broker: set Suite.Lease to %v or more\n", (4 * a.slowTook).Round(500*time.Millisecond))
+		fmt.Fprintf(&s, "  The lease is too short for this machine and broker: laws may fail for it. Set Suite.Lease to %v or more.\n", (4 * a.slowTook).Round(500*time.Millisecond))
 	}
 	if why != "" {
 		fmt.Fprintf(&s, "  STOPPED: %s\n", why)

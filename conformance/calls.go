@@ -49,8 +49,10 @@ func (c *call) String() string {
 	return s.String()
 }
 
-// begin records a call until the function that it returns is called.
-func (cs *calls) begin(ctx context.Context, c *call) (end func()) {
+// begin records a call until the function that it returns is called, with the error of
+// the call. One that failed does not count as slow: it may have waited for something
+// that is gone.
+func (cs *calls) begin(ctx context.Context, c *call) (end func(*error)) {
 	c.ctx, c.began = ctx, time.Now()
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -58,20 +60,20 @@ func (cs *calls) begin(ctx context.Context, c *call) (end func()) {
 		cs.open = map[*call]bool{}
 	}
 	cs.open[c] = true
-	return func() {
+	return func(err *error) {
 		took := time.Since(c.began)
 		cs.mu.Lock()
 		defer cs.mu.Unlock()
 		delete(cs.open, c)
 		c.took, c.ctx = took, nil
-		if c.verb != "Receive" && !cs.harmed && (cs.slowest == nil || took > cs.slowest.took) {
+		if c.verb != "Receive" && *err == nil && !cs.harmed && (cs.slowest == nil || took > cs.slowest.took) {
 			cs.slowest = c
 		}
 	}
 }
 
 // record is begin for a verb without items.
-func (cs *calls) record(ctx context.Context, verb, of string) (end func()) {
+func (cs *calls) record(ctx context.Context, verb, of string) (end func(*error)) {
 	return cs.begin(ctx, &call{verb: verb, of: of})
 }
 
@@ -132,18 +134,18 @@ type recorded struct {
 
 func (r *recorded) Unwrap() backend.Backend { return r.Backend }
 
-func (r *recorded) Publish(ctx context.Context, msgs []*backend.Message) error {
+func (r *recorded) Publish(ctx context.Context, msgs []*backend.Message) (err error) {
 	c := &call{verb: "Publish", items: len(msgs)}
 	if len(msgs) > 0 {
 		c.of, c.first = msgs[0].Topic, msgs[0].ID
 	}
-	defer r.calls.begin(ctx, c)()
+	defer r.calls.begin(ctx, c)(&err)
 	return r.Backend.Publish(ctx, msgs)
 }
 
-func (r *recorded) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	defer r.calls.record(ctx, "Attach", c.Topic+"/"+c.Group)()
-	src, err := r.Backend.Attach(ctx, c)
+func (r *recorded) Attach(ctx context.Context, c backend.Config) (src backend.Source, err error) {
+	defer r.calls.record(ctx, "Attach", c.Topic+"/"+c.Group)(&err)
+	src, err = r.Backend.Attach(ctx, c)
 	if err != nil || src == nil {
 		return src, err
 	}
@@ -171,8 +173,8 @@ func (r *recorded) Attach(ctx context.Context, c backend.Config) (backend.Source
 	return s, nil
 }
 
-func (r *recorded) Close() error {
-	defer r.calls.record(nil, "Close", "the backend")() //nolint:staticcheck // Close has no context
+func (r *recorded) Close() (err error) {
+	defer r.calls.record(nil, "Close", "the backend")(&err) //nolint:staticcheck // Close has no context
 	return r.Backend.Close()
 }
 
@@ -191,24 +193,24 @@ func (s *recordedSource) Receive(ctx context.Context, max int) ([]backend.Delive
 	c := &call{verb: "Receive", of: s.of, items: max}
 	end := s.calls.begin(ctx, c)
 	ds, err := s.Source.Receive(ctx, max)
-	end()
+	end(&err)
 	if len(ds) == 0 && err == nil && c.took < time.Millisecond {
 		time.Sleep(time.Millisecond)
 	}
 	return ds, err
 }
 
-func (s *recordedSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
-	defer s.settle(ctx, "Ack", ds)()
+func (s *recordedSource) Ack(ctx context.Context, ds []*backend.Delivery) (err error) {
+	defer s.settle(ctx, "Ack", ds)(&err)
 	return s.Source.Ack(ctx, ds)
 }
 
-func (s *recordedSource) Close() error {
-	defer s.calls.record(nil, "Close", s.of)() //nolint:staticcheck // Close has no context
+func (s *recordedSource) Close() (err error) {
+	defer s.calls.record(nil, "Close", s.of)(&err) //nolint:staticcheck // Close has no context
 	return s.Source.Close()
 }
 
-func (s *recordedSource) settle(ctx context.Context, verb string, ds []*backend.Delivery) (end func()) {
+func (s *recordedSource) settle(ctx context.Context, verb string, ds []*backend.Delivery) (end func(*error)) {
 	c := &call{verb: verb, of: s.of, items: len(ds)}
 	if len(ds) > 0 {
 		c.first = cmp.Or(ds[0].ID, ds[0].Position)
@@ -218,20 +220,20 @@ func (s *recordedSource) settle(ctx context.Context, verb string, ds []*backend.
 
 type recordedDelay struct{ s *recordedSource }
 
-func (r recordedDelay) Delay(ctx context.Context, ds []backend.Delayed) error {
+func (r recordedDelay) Delay(ctx context.Context, ds []backend.Delayed) (err error) {
 	c := &call{verb: "Delay", of: r.s.of, items: len(ds)}
 	if len(ds) > 0 {
 		c.first = cmp.Or(ds[0].ID, ds[0].Position)
 	}
-	defer r.s.calls.begin(ctx, c)()
+	defer r.s.calls.begin(ctx, c)(&err)
 	v, _ := backend.As[backend.Delayer](r.s.Source)
 	return v.Delay(ctx, ds)
 }
 
 type recordedExtend struct{ s *recordedSource }
 
-func (r recordedExtend) Extend(ctx context.Context, ds []*backend.Delivery) error {
-	defer r.s.settle(ctx, "Extend", ds)()
+func (r recordedExtend) Extend(ctx context.Context, ds []*backend.Delivery) (err error) {
+	defer r.s.settle(ctx, "Extend", ds)(&err)
 	v, _ := backend.As[backend.Extender](r.s.Source)
 	return v.Extend(ctx, ds)
 }

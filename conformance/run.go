@@ -144,7 +144,7 @@ func (r *runner) test(t *testing.T, l law) {
 		switch slow := w.calls.slow(); {
 		case t.Failed():
 			if slow != nil && slow.took > w.lease/2 {
-				t.Logf("The lease of %v is short for this machine and broker: %v took %v. See Suite.Lease.", w.lease, slow, slow.took)
+				t.Logf("The lease of %v is too short for this machine and broker: %v took %v. See Suite.Lease.", w.lease, slow, slow.took)
 			}
 			r.report(t, l, fail, w.reason())
 		case e == nil: // New skipped the test

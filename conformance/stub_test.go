@@ -64,7 +64,7 @@ var stubs = []struct {
 }{
 	{
 		"lease-too-short", func() conformance.Suite { return slowCalls(time.Second) },
-		[]string{"THE LEASE IS TOO SHORT for this machine and broker: set Suite.Lease to 2.5s or more"},
+		[]string{"The lease is too short for this machine and broker: laws may fail for it. Set Suite.Lease to 2.5s or more."},
 	},
 	{
 		"lease-chosen", func() conformance.Suite { return slowCalls(0) },

@@ -48,6 +48,9 @@ var errHangs = errors.New("the law hangs")
 
 func newWatch(t *testing.T, r *runner, l law) *watch {
 	w := &watch{run: r, law: l, name: t.Name(), lease: r.leaseNow(), grace: r.graceOf(l)}
+	if w.grace > 0 { // the broker has trouble
+		w.calls.harm()
+	}
 	deadline, _ := t.Deadline()
 	stop := make(chan struct{})
 	go w.guard(deadline, stop)
