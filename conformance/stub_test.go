@@ -42,8 +42,12 @@ func (s *stubSource) Receive(ctx context.Context, _ int) ([]backend.Delivery, er
 func (s *stubSource) Ack(context.Context, []*backend.Delivery) error { return nil }
 func (s *stubSource) Close() error                                   { return nil }
 
-func waits(ctx context.Context) ([]backend.Delivery, error)  { <-ctx.Done(); return nil, ctx.Err() }
-func returns(context.Context) ([]backend.Delivery, error)    { return nil, nil }
+func waits(ctx context.Context) ([]backend.Delivery, error) { <-ctx.Done(); return nil, ctx.Err() }
+func returns(context.Context) ([]backend.Delivery, error)   { return nil, nil }
+func isLate(context.Context) ([]backend.Delivery, error) {
+	time.Sleep(10 * time.Minute)
+	return nil, nil
+}
 func ignoresCtx(context.Context) ([]backend.Delivery, error) { select {} }
 func panicks(context.Context) ([]backend.Delivery, error)    { panic("not implemented") }
 func fails(context.Context) ([]backend.Delivery, error)      { return nil, backend.ErrUnavailable }
@@ -105,6 +109,14 @@ var stubs = []struct {
 			return s
 		},
 		[]string{"FAILED P12-publisher-order", "The law hangs: a call has not returned."},
+	},
+	{
+		"receive-late-fake-clock", func() conformance.Suite { // the law was left behind when it goes on
+			s := stubbed(stub{isLate, closes, true}, false)
+			s.Around = synctest.Test
+			return s
+		},
+		[]string{"FAILED P12-publisher-order", "The law hangs: a call has not returned.", "STOPPED: a basic law failed"},
 	},
 	{
 		"receive-panics", func() conformance.Suite { return stubbed(stub{panicks, closes, true}, false) },
