@@ -297,8 +297,10 @@ func (w *watch) guard(deadline time.Time, stop <-chan struct{}) {
 			}
 			const reserve = 3 * time.Second
 			switch limit, ok := limits[p]; {
+			case ok && p == running && now.Sub(since) > limit:
+				w.run.giveUp(w, fmt.Sprintf("it has not returned after %v", limit))
 			case ok && now.Sub(since) > limit:
-				w.run.giveUp(w, fmt.Sprintf("its test has not ended %v after that", limit))
+				w.run.giveUp(w, fmt.Sprintf("its test has not ended %v after the law", limit))
 			case !deadline.IsZero() && time.Until(deadline) < reserve:
 				w.run.giveUp(w, "the time of go test -timeout is over")
 			}

@@ -24,6 +24,17 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
+	{Name: "waits-for-none", driver: true, Breaks: "a read returns when there is something, be it for another", sabotage: func(b *bus) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				if limit <= 0 {
+					<-ctx.Done()
+					return nil, nil
+				}
+				return m.next.Receive(ctx, limit)
+			}
+		}
+	}},
 	{Name: "new-first", Breaks: "what is new goes before what comes back", sabotage: func(b *bus) {
 		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
 			slices.SortStableFunc(ds, func(a, b backend.Delivery) int { return a.Attempt - b.Attempt })
