@@ -82,6 +82,9 @@ func (e *driverEnv) cleanUp() {
 
 // opened returns b, which is new, with its calls recorded.
 func (e *driverEnv) opened(b backend.Backend) backend.Backend {
+	if b == nil {
+		e.failf("the suite made no backend")
+	}
 	e.watch.opened(b)
 	return &recorded{Backend: b, calls: &e.watch.calls}
 }

@@ -190,6 +190,9 @@ func (w *watch) stuck() string {
 func (w *watch) hangs(why string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "The law hangs: %s.\n", why)
+	if p, _ := w.at(); p == opening {
+		s.WriteString("New has not returned.\n")
+	}
 	waits, driver := stacks(w.name, w.packages())
 	if waits != "" {
 		fmt.Fprintf(&s, "It waits in %s.\n", waits)
