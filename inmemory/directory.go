@@ -2,106 +2,93 @@ package inmemory
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A directory has the topics of a backend. To find one that exists takes no lock
-// that all topics share.
+// A directory has the topics of a backend. A topic is locked while the directory is
+// locked. So nobody locks a topic that has ended.
 type directory struct {
-	mu     sync.Mutex // guards all changes; taken before a topic's, never after it
-	closed bool
-	used   uint64        // a topic that is made anew begins here: no position is given twice
-	topics sync.Map      // *topic by name
-	done   chan struct{} // closed by close, before a topic ends
+	closed chan struct{} // closed by close
+
+	mu     sync.RWMutex      // guards all that follows; taken before a topic's lock
+	topics map[string]*topic // nil after close
+	unused uint64            // a topic made again begins here, so no position is given twice
 }
 
-// acquire returns a topic that exists, locked.
-func (d *directory) acquire(name string) (*topic, error) { return d.find(name, (*topic).lock) }
-
-// find returns a topic that exists, with that lock of its two.
-func (d *directory) find(name string, lock func(*topic) error) (*topic, error) {
-	found, ok := d.topics.Load(name)
-	if !ok {
-		return nil, d.open(backend.ErrGone)
-	}
-	t := found.(*topic)
-	if err := lock(t); err != nil { // it ended meanwhile
-		return nil, err
+// find returns a topic that exists. The caller has the lock.
+func (d *directory) find(name string) (*topic, error) {
+	t := d.topics[name]
+	switch {
+	case d.topics == nil:
+		return nil, backend.ErrClosed
+	case t == nil:
+		return nil, backend.ErrGone
 	}
 	return t, nil
 }
 
-// ensure is find, and makes the topic if need be.
-func (d *directory) ensure(name string, lock func(*topic) error, make func(name string) *topic) (*topic, error) {
-	t, err := d.find(name, lock)
-	if !errors.Is(err, backend.ErrGone) {
-		return t, err
+// acquire returns a topic that exists, locked.
+func (d *directory) acquire(name string) (*topic, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	t, err := d.find(name)
+	if err == nil {
+		t.mu.Lock()
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, backend.ErrClosed
-	}
-	if found, ok := d.topics.Load(name); ok {
-		t = found.(*topic)
-	} else {
-		t = make(name)
-		d.topics.Store(name, t)
-	}
-	return t, lock(t) // which has not ended: that would take d.mu
+	return t, err
 }
 
-// open returns err, or that the directory is closed.
-func (d *directory) open(err error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return backend.ErrClosed
+// ensure returns a topic, locked. It makes the topic if need be.
+func (d *directory) ensure(name string, b *Backend) (*topic, error) {
+	for {
+		t, err := d.acquire(name)
+		if !errors.Is(err, backend.ErrGone) {
+			return t, err
+		}
+		d.mu.Lock()
+		if _, err := d.find(name); errors.Is(err, backend.ErrGone) {
+			d.topics[name] = newTopic(b, name, d.unused)
+		}
+		d.mu.Unlock()
 	}
-	return err
-}
-
-// names lists the topics, sorted.
-func (d *directory) names() []string {
-	names := []string{}
-	for name := range d.topics.Range {
-		names = append(names, name.(string))
-	}
-	slices.Sort(names)
-	return names
 }
 
 // remove ends a topic.
 func (d *directory) remove(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return backend.ErrClosed
+	t, err := d.find(name)
+	if err == nil {
+		delete(d.topics, name)
+		d.unused = max(d.unused, t.end(backend.ErrGone))
 	}
-	found, ok := d.topics.LoadAndDelete(name)
-	if !ok {
-		return backend.ErrGone
+	return err
+}
+
+// names lists the topics, sorted.
+func (d *directory) names() ([]string, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.topics == nil {
+		return nil, backend.ErrClosed
 	}
-	t := found.(*topic)
-	t.end(backend.ErrGone)
-	d.used = max(d.used, t.log.next.Load())
-	return nil
+	return slices.Sorted(maps.Keys(d.topics)), nil
 }
 
 // close ends every topic, once.
 func (d *directory) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.topics == nil {
 		return
 	}
-	d.closed = true
-	close(d.done)
-	for _, t := range d.topics.Range {
-		t.(*topic).end(backend.ErrClosed)
+	close(d.closed)
+	for _, t := range d.topics {
+		t.end(backend.ErrClosed)
 	}
-	d.topics.Clear()
+	d.topics = nil
 }

@@ -295,7 +295,7 @@ func TestDriver(t *testing.T) {
 		"mem:?max_messages=2&max_bytes=1000&once_window=90s": "",
 		"mem:?max_mesages=2":                   `unknown parameter "max_mesages"; did you mean "max_messages"?`,
 		"mem:?window=2s":                       `did you mean "once_window"?`,
-		"mem:?max_bytes=1&max_bytes=2":         `parameter "max_bytes" is given 2 times`,
+		"mem:?max_bytes=1&max_bytes=2":         `parameter "max_bytes": is given 2 times`,
 		"mem:?max_bytes=lots":                  `parameter "max_bytes": `,
 		"mem:?once_window=0":                   `parameter "once_window": `,
 		"mem:?max_messages=-1":                 `parameter "max_messages": must be positive`,

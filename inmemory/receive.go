@@ -1,0 +1,75 @@
+package inmemory
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A receipt is the Token of a delivery: an entry, and which hand-out of it.
+type receipt struct {
+	entry   *entry
+	handout uint64
+	attempt int
+	record  *record // until Receive has copied it
+}
+
+// Receive implements [backend.Source]. Nothing is ever on its way: if ctx is done
+// it hands out nothing, even if something is due.
+func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	receipts, err := s.await(ctx, limit)
+	if len(receipts) == 0 {
+		return nil, failed("receive", s.group.path, err)
+	}
+	s.lent = slices.Grow(s.lent[:0], len(receipts))[:len(receipts)]
+	copiers := &s.group.topic.backend.copiers
+	c := copiers.Get().(*copier)
+	for i := range receipts { // without the lock
+		r := &receipts[i]
+		s.lent[i] = backend.Delivery{Message: r.record.message, Attempt: r.attempt, Token: r}
+		c.own(&s.lent[i].Message)
+		r.record = nil
+	}
+	copiers.Put(c)
+	return s.lent, nil
+}
+
+// await returns as soon as something was taken.
+func (s *source) await(ctx context.Context, limit int) (receipts []receipt, err error) {
+	g := s.group
+	g.topic.mu.Lock()
+	defer g.topic.mu.Unlock()
+	for {
+		now := time.Now()
+		if err = s.err; err == nil {
+			err = ctx.Err()
+		}
+		if err == nil && limit > 0 {
+			receipts = g.take(limit, now, now.Add(s.lease))
+		}
+		if err != nil || limit <= 0 || len(receipts) > 0 {
+			g.alert(now)
+			return receipts, err
+		}
+		s.wait(ctx)
+	}
+}
+
+// wait gives up the lock until there may be something to take.
+func (s *source) wait(ctx context.Context) {
+	g := s.group
+	s.lent = nil // a member that waits keeps no memory
+	g.waiting++
+	g.alert(time.Now())
+	g.topic.mu.Unlock()
+	select {
+	case <-g.wake:
+	case <-g.timer.C:
+	case <-s.ended:
+	case <-ctx.Done():
+	}
+	g.topic.mu.Lock()
+	g.waiting--
+}
