@@ -11,13 +11,13 @@ import (
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(context.Context) error {
 	_, err := b.directory.names()
-	return failed("ping", "", err)
+	return failed("ping", err)
 }
 
 // Read implements [backend.Reader].
 func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []backend.Message, err error) {
-	defer func() { err = failed("read", topic, err) }()
-	t, err := b.directory.acquire(topic)
+	defer func() { err = failed("read "+topic, err) }()
+	t, err := b.directory.acquire(topic, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -30,12 +30,11 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []b
 		}
 		first = max(first, min(offset, t.log.next()-1)+1)
 	}
-	var c copier
 	ms = make([]backend.Message, min(uint64(max(limit, 0)), t.log.next()-first))
 	for i := range ms {
 		ms[i] = t.log.at(first + uint64(i)).message
-		c.own(&ms[i])
 	}
+	own(len(ms), func(i int) *backend.Message { return &ms[i] })
 	return ms, nil
 }
 
@@ -66,14 +65,14 @@ func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats,
 // Topics implements [backend.Admin].
 func (b *Backend) Topics(context.Context) ([]string, error) {
 	names, err := b.directory.names()
-	return names, failed("topics", "", err)
+	return names, failed("topics", err)
 }
 
 // Groups implements [backend.Admin].
 func (b *Backend) Groups(_ context.Context, topic string) ([]string, error) {
-	t, err := b.directory.acquire(topic)
+	t, err := b.directory.acquire(topic, nil)
 	if err != nil {
-		return nil, failed("groups of", topic, err)
+		return nil, failed("groups of "+topic, err)
 	}
 	defer t.mu.Unlock()
 	return slices.Sorted(maps.Keys(t.groups)), nil
@@ -81,7 +80,7 @@ func (b *Backend) Groups(_ context.Context, topic string) ([]string, error) {
 
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(_ context.Context, topic string) error {
-	return failed("delete", topic, b.directory.remove(topic))
+	return failed("delete "+topic, b.directory.remove(topic))
 }
 
 // DeleteGroup implements [backend.Admin].
@@ -101,7 +100,7 @@ func (b *Backend) ResetGroup(_ context.Context, topic, name string, start backen
 
 // visit calls f with a group that exists, its topic locked.
 func (b *Backend) visit(op, topic, name string, f func(*group) error) error {
-	t, err := b.directory.acquire(topic)
+	t, err := b.directory.acquire(topic, nil)
 	if err == nil {
 		defer t.mu.Unlock()
 		err = backend.ErrGone
@@ -109,5 +108,5 @@ func (b *Backend) visit(op, topic, name string, f func(*group) error) error {
 			err = f(g)
 		}
 	}
-	return failed(op, topic+"/"+name, err)
+	return failed(op+" "+topic+"/"+name, err)
 }

@@ -21,7 +21,7 @@ func TestAllocations(t *testing.T) {
 		drain(t, s, messages)
 	})
 	t.Logf("%.0f allocations for %d messages", allocs, messages)
-	require.LessOrEqual(t, allocs, 2.0*messages, "allocations for %d messages published, received and settled", messages)
+	require.LessOrEqual(t, allocs, 3.0*messages, "allocations for %d messages published, received and settled", messages)
 }
 
 // Messages that are published one by one share memory all the same.
@@ -37,7 +37,7 @@ func TestAllocationsOfSinglePublishes(t *testing.T) {
 		drain(t, s, messages)
 	})
 	t.Logf("%.0f allocations for %d messages", allocs, messages)
-	require.LessOrEqual(t, allocs, 2.0*messages, "allocations for %d messages published one by one", messages)
+	require.LessOrEqual(t, allocs, 5.0*messages, "allocations for %d messages published one by one", messages)
 }
 
 func rig(t *testing.T, messages int) (*Backend, backend.Source, []*backend.Message) {

@@ -3,6 +3,7 @@ package inmemory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -48,15 +49,17 @@ func (Driver) Schemes() []string { return []string{"mem"} }
 func (Driver) Open(_ context.Context, u *url.URL) (backend.Backend, error) {
 	o, err := parse(u)
 	if err != nil {
-		return nil, failed("open", "", err)
+		return nil, failed("open", err)
 	}
 	return New(o), nil
 }
 
 // CheckURL implements [backend.URLChecker].
 func (Driver) CheckURL(u *url.URL) error {
-	_, err := parse(u)
-	return failed("", "", err)
+	if _, err := parse(u); err != nil {
+		return fmt.Errorf("inmemory: %w", err)
+	}
+	return nil
 }
 
 func parse(u *url.URL) (o Options, err error) {

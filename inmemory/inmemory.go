@@ -15,7 +15,6 @@ package inmemory
 import (
 	"context"
 	"math"
-	"sync"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -26,7 +25,6 @@ type Backend struct {
 	options   Options
 	ledger    ledger
 	directory directory
-	copiers   sync.Pool
 }
 
 var (
@@ -46,7 +44,6 @@ func New(o Options) *Backend {
 		options:   o,
 		ledger:    ledger{maxMessages: o.MaxMessages, maxBytes: o.MaxBytes},
 		directory: directory{topics: map[string]*topic{}, unused: 1, closed: make(chan struct{})},
-		copiers:   sync.Pool{New: func() any { return new(copier) }},
 	}
 }
 
@@ -78,5 +75,5 @@ func (b *Backend) WaitSettled(ctx context.Context) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	return failed("wait until settled", "", err)
+	return failed("wait until settled", err)
 }

@@ -1,21 +1,19 @@
 package inmemory
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"slices"
+	"strconv"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A log keeps messages by offset. Offsets begin with 1, so every position is
 // greater than zero's.
 type log struct {
-	first     uint64 // offset of the oldest
-	records   []*record
-	positions string // of the next offset and its neighbours
+	first   uint64 // offset of the oldest
+	records []*record
 }
 
 // A record is a stored message. Nobody changes it, so it is read without the lock.
@@ -32,11 +30,7 @@ func (l *log) at(offset uint64) *record { return l.records[offset-l.first] }
 
 // store appends a message and gives it its position.
 func (l *log) store(r *record) {
-	i := l.next() % neighbours
-	if i == 0 || l.positions == "" {
-		l.positions = positions(l.next() - i)
-	}
-	r.message.Position = l.positions[i*positionLen : (i+1)*positionLen]
+	r.message.Position = position(l.next())
 	l.records = append(l.records, r)
 }
 
@@ -68,58 +62,32 @@ func (l *log) resolve(start backend.Start) (offset uint64, err error) {
 	return 0, fmt.Errorf("%w: unknown start %q", backend.ErrRefused, start)
 }
 
-const (
-	positionLen = 16 // hexadecimal digits: positions compare as offsets do
-	neighbours  = 16 // offsets whose positions share an allocation
-)
+const zeros = "0000000000000000" // a position has as many hexadecimal digits
 
-// positions returns the positions of neighbours from offset on.
-func positions(offset uint64) string {
-	var bytes []byte
-	for i := range uint64(neighbours) {
-		bytes = binary.BigEndian.AppendUint64(bytes, offset+i)
-	}
-	return hex.EncodeToString(bytes)
+// position returns the position of an offset. Positions compare as offsets do.
+func position(offset uint64) string {
+	digits := strconv.AppendUint(make([]byte, 0, len(zeros)), offset, 16)
+	return zeros[len(digits):] + string(digits)
 }
 
 func parsePosition(p string) (offset uint64, err error) {
-	bytes, err := hex.DecodeString(p)
-	if err != nil || len(p) != positionLen {
+	offset, err = strconv.ParseUint(p, 16, 64)
+	if err != nil || len(p) != len(zeros) {
 		return 0, fmt.Errorf("%w: %q is not a position", backend.ErrRefused, p)
 	}
-	return binary.BigEndian.Uint64(bytes), nil
+	return offset, nil
 }
 
-// A copier copies payloads and headers. Short ones share memory: one allocation for
-// many. A [Backend] has a pool of copiers, so copying needs no lock.
-type copier struct {
-	payloads []byte
-	headers  []backend.Header
-}
-
-const (
-	short = 512 // a longer slice gets memory of its own
-	alike = 16  // copies of one length that share memory; each keeps all of it alive
-)
-
-// own gives m a payload and headers of its own.
-func (c *copier) own(m *backend.Message) {
-	m.Payload = share(&c.payloads, m.Payload)
-	m.Headers = share(&c.headers, m.Headers)
-}
-
-// share returns a copy of from. The copy ends at its capacity, so appending to it
-// does not reach the next.
-func share[T any](free *[]T, from []T) []T {
-	n := len(from)
-	switch {
-	case n == 0 || n > short:
-		return slices.Clone(from)
-	case n > len(*free):
-		*free = make([]T, alike*n)
+// own gives each of n messages a payload and headers of its own.
+func own(n int, message func(i int) *backend.Message) {
+	var s slab.Slab
+	for i := range n {
+		s.Expect(len(message(i).Payload), len(message(i).Headers), 0)
 	}
-	own := (*free)[:n:n]
-	*free = (*free)[n:]
-	copy(own, from)
-	return own
+	for i := range n {
+		m := message(i)
+		headers := s.Headers(len(m.Headers))
+		copy(headers, m.Headers)
+		m.Headers, m.Payload = headers, s.Payload(m.Payload)
+	}
 }

@@ -11,7 +11,7 @@ import (
 // Publish implements [backend.Backend].
 func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if err := ctx.Err(); err != nil {
-		return failed("publish", "", fmt.Errorf("%w: %w", backend.ErrUnavailable, err))
+		return failed("publish", fmt.Errorf("%w: %w", backend.ErrUnavailable, err))
 	}
 	var errs itemErrors
 	for i := 0; i < len(msgs); {
@@ -20,7 +20,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 			end++
 		}
 		b.publish(msgs[i:end], func(j int, err error) {
-			errs.set(i+j, len(msgs), failed("publish", msgs[i].Topic, err))
+			errs.set(i+j, len(msgs), failed("publish "+msgs[i].Topic, err))
 		})
 		i = end
 	}
@@ -31,14 +31,11 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) {
 	now := time.Now()
 	records := make([]*record, 0, 8)
-	c := b.copiers.Get().(*copier)
-	for _, m := range msgs { // without the lock
-		r := &record{*m, now}
-		c.own(&r.message)
-		records = append(records, r)
+	for _, m := range msgs {
+		records = append(records, &record{*m, now})
 	}
-	b.copiers.Put(c)
-	t, err := b.directory.ensure(msgs[0].Topic, b)
+	own(len(msgs), func(i int) *backend.Message { return &records[i].message }) // without the lock
+	t, err := b.directory.acquire(msgs[0].Topic, b)
 	if err != nil {
 		for i := range msgs {
 			fail(i, err)

@@ -2,7 +2,6 @@ package inmemory
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -19,21 +18,19 @@ type receipt struct {
 // Receive implements [backend.Source]. Nothing is ever on its way: if ctx is done
 // it hands out nothing, even if something is due.
 func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	s.loan.Return()
 	receipts, err := s.await(ctx, limit)
 	if len(receipts) == 0 {
-		return nil, failed("receive", s.group.path, err)
+		return nil, failed("receive "+s.group.path, err)
 	}
-	s.lent = slices.Grow(s.lent[:0], len(receipts))[:len(receipts)]
-	copiers := &s.group.topic.backend.copiers
-	c := copiers.Get().(*copier)
-	for i := range receipts { // without the lock
+	ds := s.loan.Lend(s.loan.Room(nil, len(receipts))[:len(receipts)])
+	for i := range receipts {
 		r := &receipts[i]
-		s.lent[i] = backend.Delivery{Message: r.record.message, Attempt: r.attempt, Token: r}
-		c.own(&s.lent[i].Message)
+		ds[i] = backend.Delivery{Message: r.record.message, Attempt: r.attempt, Token: r}
 		r.record = nil
 	}
-	copiers.Put(c)
-	return s.lent, nil
+	own(len(ds), func(i int) *backend.Message { return &ds[i].Message }) // without the lock
+	return ds, nil
 }
 
 // await returns as soon as something was taken.
@@ -60,7 +57,6 @@ func (s *source) await(ctx context.Context, limit int) (receipts []receipt, err 
 // wait gives up the lock until there may be something to take.
 func (s *source) wait(ctx context.Context) {
 	g := s.group
-	s.lent = nil // a member that waits keeps no memory
 	g.waiting++
 	g.alert(time.Now())
 	g.topic.mu.Unlock()

@@ -52,13 +52,13 @@ func (s *source) each(op string, n int, one func(i int, now time.Time) error) er
 	g.topic.mu.Lock()
 	defer g.topic.mu.Unlock()
 	if s.err != nil {
-		return failed(op, g.path, s.err)
+		return failed(op+" "+g.path, s.err)
 	}
 	now, before := time.Now(), g.unsettled()
 	var errs itemErrors
 	for i := range n {
 		if err := one(i, now); err != nil {
-			errs.set(i, n, failed(op, g.path, err))
+			errs.set(i, n, failed(op+" "+g.path, err))
 		}
 	}
 	g.topic.trim()

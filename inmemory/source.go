@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A source is one member of a group. The topic's lock guards it, but for lent.
+// A source is one member of a group. The topic's lock guards it, but for the loan.
 type source struct {
 	group *group
 	lease time.Duration
-	fence bool               // it acknowledges only what it holds
-	err   error              // why it ended
-	ended chan struct{}      // closed when it ended
-	lent  []backend.Delivery // by the last Receive
+	fence bool          // it acknowledges only what it holds
+	err   error         // why it ended
+	ended chan struct{} // closed when it ended
+	loan  slab.Loan     // of what the last Receive returned
 }
 
 var (
@@ -27,14 +28,14 @@ var (
 
 // Attach implements [backend.Backend].
 func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Source, err error) {
-	defer func() { err = failed("attach", c.Topic+"/"+c.Group, err) }()
+	defer func() { err = failed("attach "+c.Topic+"/"+c.Group, err) }()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	if c.Lease <= 0 {
 		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
-	t, err := b.directory.ensure(c.Topic, b)
+	t, err := b.directory.acquire(c.Topic, b)
 	if err != nil {
 		return nil, err
 	}

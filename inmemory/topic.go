@@ -13,6 +13,7 @@ type topic struct {
 	log    log
 	once   once
 	groups map[string]*group
+	ended  bool
 }
 
 func newTopic(b *Backend, name string, first uint64) *topic {
@@ -43,7 +44,7 @@ func (t *topic) end(err error) (unused uint64) {
 	for _, g := range t.groups {
 		g.end(err)
 	}
-	t.groups = nil
+	t.groups, t.ended = nil, true
 	t.backend.ledger.leave(t.log.trim(t.log.next()))
 	return t.log.next()
 }
