@@ -1,0 +1,95 @@
+package inmemory_test
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+)
+
+// A member that goes to sleep while a message is stored wakes up for it.
+func TestNoMessageIsSleptThrough(t *testing.T) {
+	const messages = 50_000
+	b := open(t, inmemory.Options{})
+	src := attach(t, b, "billing")
+	var taken atomic.Int64
+	go func() {
+		for range messages {
+			ds, err := src.Receive(t.Context(), 1)
+			if err != nil || src.Ack(t.Context(), backend.Lend(ds)) != nil {
+				return
+			}
+			taken.Add(1)
+		}
+	}()
+	for i := range int64(messages) {
+		publish(t, b, "1")
+		stored := time.Now()
+		for taken.Load() <= i { // busy, so that the next is stored just as the receiver goes to sleep
+			if runtime.Gosched(); time.Since(stored) > 10*time.Second {
+				t.Fatal("a message is stored, and nobody takes it")
+			}
+		}
+		for range i % 1000 {
+			taken.Load()
+		}
+	}
+}
+
+// Messages that are published together are seen together.
+func TestPublishedAtOnce(t *testing.T) {
+	const batch, batches = 100, 500
+	b := open(t, inmemory.Options{})
+	attach(t, b, "billing")
+	var publishing sync.WaitGroup
+	publishing.Go(func() {
+		for range batches {
+			publish(t, b, make([]string, batch)...)
+		}
+	})
+	for seen := int64(0); seen < batch*batches; {
+		s, err := b.Stats(t.Context(), "orders", "billing")
+		require.NoError(t, err)
+		require.Zero(t, s.Lag%batch, "a part of a batch is seen")
+		seen = s.Lag
+	}
+	publishing.Wait()
+}
+
+// What groups owe is right, however they come and go while messages are published.
+func TestGroupsComeAndGo(t *testing.T) {
+	b := open(t, inmemory.Options{MaxMessages: 3000})
+	publish(t, b, "1")
+	var publishing sync.WaitGroup
+	publishing.Go(func() {
+		for range 2000 {
+			assert.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}))
+		}
+	})
+	for range 200 {
+		attach(t, b, "billing")
+		require.NoError(t, b.ResetGroup(t.Context(), "orders", "billing", backend.StartLatest))
+		require.NoError(t, b.ResetGroup(t.Context(), "orders", "billing", backend.StartEarliest))
+		require.NoError(t, b.DeleteGroup(t.Context(), "orders", "billing"))
+	}
+	publishing.Wait()
+	require.NoError(t, b.WaitSettled(t.Context()), "there is no group")
+	publish(t, b, "last")
+	src := attach(t, b, "billing")
+	for last := false; !last; {
+		ds := receive(t, src, 1000)
+		last = ds[len(ds)-1].ID == "last"
+		require.NoError(t, src.Ack(t.Context(), backend.Lend(ds)))
+	}
+	require.NoError(t, b.WaitSettled(t.Context()))
+	for range 3000 {
+		publish(t, b, "again") // there is room for all
+	}
+}
