@@ -24,7 +24,8 @@ func (d *directory) acquire(name string, b *Backend) (*topic, error) {
 		d.mu.Lock()
 		t, closed := d.topics[name], d.topics == nil
 		if t == nil && b != nil && !closed {
-			t = newTopic(b, name, d.unused)
+			t = &topic{backend: b, name: name, groups: map[string]*group{}}
+			t.log.first, t.once.window = d.unused, b.options.OnceWindow
 			d.topics[name] = t
 		}
 		d.mu.Unlock()

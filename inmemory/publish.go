@@ -67,7 +67,7 @@ func (t *topic) store(m *backend.Message, r *record) error {
 	t.log.store(r)
 	m.Position = r.message.Position
 	if m.Once {
-		t.once.add(mark{m.ID, m.Position, r.stored})
+		t.once.add(m.ID, m.Position, r.stored)
 	}
 	return nil
 }

@@ -16,13 +16,6 @@ type topic struct {
 	ended  bool
 }
 
-func newTopic(b *Backend, name string, first uint64) *topic {
-	return &topic{
-		backend: b, name: name, log: log{first: first}, groups: map[string]*group{},
-		once: once{window: b.options.OnceWindow, made: map[string]mark{}},
-	}
-}
-
 // trim forgets the messages that every group has settled. Without a group it
 // forgets none.
 func (t *topic) trim() {
