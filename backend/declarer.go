@@ -6,9 +6,10 @@ import (
 
 // A Declarer is a [Backend] that can create a topic ahead of its first message.
 type Declarer interface {
-	// Declare creates topic as needed. It returns [ErrDenied] if this client may not
-	// publish to it. The bus declares dead-letter topics, so that a missing permission
-	// shows at start and not with the first dead letter.
+	// Declare creates topic as needed. To declare a topic again changes nothing. Declare
+	// returns [ErrDenied] if this client may not publish to the topic. The bus declares
+	// dead-letter topics, so that a missing permission shows at start and not with the
+	// first dead letter.
 	Declare(ctx context.Context, topic string) error
 }
 

@@ -5,15 +5,16 @@ import "time"
 // A Message is an event as a broker stores it: bytes and names, no policy.
 type Message struct {
 	Topic string
-	ID    string // of the event: any text of at most 512 bytes, not unique by itself
-	Key   string // any text of at most 512 bytes; messages of one key are kept in order; empty: no key
+	ID    string // of the event: any UTF-8 of at most 512 bytes, control characters included; not unique by itself
+	Key   string // any such text; messages of one key are kept in order; empty: no key
 
 	// Headers are a few small texts. Drivers keep names and values exactly.
 	Headers Headers
 	Payload []byte
 
 	// Once asks to store the message only if no other message with Once and this ID was
-	// stored in this topic within [Limits].OnceWindow.
+	// stored in this topic within [Limits].OnceWindow. It has no effect if OnceWindow is
+	// zero.
 	Once bool
 
 	// Position says where the message is stored. Publish sets it, and so does Receive,

@@ -13,7 +13,8 @@ import (
 type Source interface {
 	// Receive waits until a message is due and returns at most max deliveries. Of all
 	// due messages it hands out those with the lowest positions, in that order. So it
-	// hands out no new message while a redelivered one is due. It may return none.
+	// hands out no new message while a redelivered one is due. It may return none. With
+	// a max of zero or less it returns none at once and takes nothing.
 	//
 	// A message that was delayed is handed out at most half a second after it is due,
 	// if a member waits in Receive. A message whose lease expired may be handed out
@@ -64,7 +65,7 @@ type Config struct {
 	// measured by the broker if it can. The lease belongs to the holder: another member,
 	// whatever its own lease, never gets a delivery before this lease has expired. If
 	// the leases of a group differ, redelivery may wait for the longest of them. Attach
-	// refuses a lease of zero or less.
+	// refuses a lease of zero or less with [ErrRefused], and makes no group.
 	Lease time.Duration
 
 	// MaxInFlight bounds the deliveries that this member holds at any time. It is a
@@ -91,8 +92,9 @@ const (
 
 const startAfter = "after "
 
-// StartAfter begins with the first message stored after position. A backend
-// refuses a position that it cannot have issued.
+// StartAfter begins with the first message stored after position. A backend refuses a
+// position of another form with [ErrRefused], and then makes no group. It may refuse a
+// position that the topic has not reached yet.
 func StartAfter(position string) Start { return Start(startAfter + position) }
 
 // After returns the position of a [StartAfter].

@@ -24,8 +24,8 @@ type Stats struct {
 	Delayed  int64 // messages that were handed out, are not due yet, and have no holder
 	Members  int64 // members attached now
 
-	// Oldest is when the oldest unacknowledged message of this group was stored; zero
-	// if there is none.
+	// Oldest is when the oldest unacknowledged message of this group was stored, held
+	// and delayed messages included; zero if there is none.
 	Oldest time.Time
 }
 
