@@ -156,6 +156,7 @@ func TestDelaySeesEventAndError(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{Type: "order.placed"}))
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Equal(t, []time.Duration{0, time.Minute, 3 * time.Minute}, runs)
 		require.NoError(t, bus.Shutdown(t.Context()))
 	})

@@ -38,6 +38,7 @@ func TestDeadLetterOf(t *testing.T) {
 		event := &eventbus.Event{ID: "o-1"}
 		require.NoError(t, bus.Publish(t.Context(), "orders", event))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.WithinRange(t, got.LastAttempt, start.Add(800*time.Millisecond), start.Add(1200*time.Millisecond))
 		got.LastAttempt = time.Time{}
 		require.Equal(t, eventbus.DeadLetter{
