@@ -10,8 +10,8 @@ import (
 // counts.
 const MaxName = 200
 
-// CheckName returns an error that says what is wrong with name as the name of a
-// topic or a group. A name has tokens of A-Z a-z 0-9 _ - joined by dots, and at most
+// CheckName returns an error that says why name cannot be the name of a topic or a
+// group. A name has tokens of A-Z a-z 0-9 _ - joined by dots, and at most
 // [MaxName] bytes. The bus checks every name before it calls a driver.
 func CheckName(name string) error {
 	switch {

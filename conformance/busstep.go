@@ -25,8 +25,8 @@ func (e *busEnv) stillAtLast() {
 	}
 }
 
-// nothingLost looks at the history of a group whose broker was harmed: what was
-// acknowledged without an answer may have come again.
+// nothingLost checks the history of a group whose broker was harmed. An event whose
+// acknowledgement was not answered may have been redelivered.
 func (e *busEnv) nothingLost(once bool, group string) {
 	e.Helper()
 	for _, f := range e.log.history.Check(history.Expect{Groups: []string{group}, Attempts: history.Uncounted}) {

@@ -33,7 +33,7 @@ type call struct {
 	took   time.Duration
 }
 
-// String says what was called, in short.
+// String names the call and its arguments in short.
 func (c *call) String() string {
 	var s strings.Builder
 	s.WriteString(c.verb)

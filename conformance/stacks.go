@@ -136,7 +136,7 @@ func inPackage(function string, packages []string) bool {
 	return false
 }
 
-// packagesOf returns the packages of a backend and of what it wraps.
+// packagesOf returns the packages of a backend and of the backends that it wraps.
 func packagesOf(b backend.Backend) (packages []string) {
 	for b != nil {
 		t := reflect.TypeOf(b)

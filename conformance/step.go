@@ -212,7 +212,7 @@ func (e *driverEnv) extend(src backend.Source, ds ...backend.Delivery) error {
 	return v.Extend(e.Context(), backend.Lend(ds))
 }
 
-// maintain lets the backend do what it does on the side, if anything.
+// maintain calls Maintain of the backend, if it has one.
 func (e *driverEnv) maintain(group string) {
 	e.Helper()
 	if needMaintainer.claimed(e) {

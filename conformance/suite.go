@@ -23,7 +23,7 @@
 // another proxy. [Faults] harm one proxy, which is one backend's connections, or the
 // broker, which every backend feels. Leave Around unset and set Parallel: the laws mostly
 // wait. On a small machine they take a minute with go test -parallel 16, and half a
-// minute with -parallel 48. The broker must write what it confirms before it confirms it.
+// minute with -parallel 48. The broker must write each change before it confirms it.
 // Otherwise laws about a crash fail now and then.
 //
 // # A store in this process

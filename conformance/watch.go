@@ -135,7 +135,7 @@ func (w *watch) opened(b backend.Backend) {
 	w.backends = append(w.backends, b)
 }
 
-// enter moves on to a phase. What was left behind stays there.
+// enter moves on to a phase. A law that was left behind stays in that phase.
 func (w *watch) enter(p phase) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
