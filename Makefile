@@ -8,7 +8,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint fmt fuzz conformance conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill cover brokers clean
+.PHONY: help build test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill cover brokers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 
 conformance: brokers ## run the laws on each backend, print law × backend, write docs/CONFORMANCE.md
 	scripts/conformance.sh $(BACKENDS)
+
+versions: brokers ## the laws of redisstream on Valkey 8 and Redis 8, where they can be had; writes docs/VERSIONS.md
+	scripts/versions.sh
 
 conformance-teeth: ## show for each law the saboteur that fails it
 	scripts/one.sh TestTeeth ./conformance

@@ -47,8 +47,9 @@ type law struct {
 
 func main() {
 	out := flag.String("out", "", "write the page to this file")
+	by := flag.String("by", "make conformance", "what the page says it is written by")
 	flag.Parse()
-	if err := run(flag.Arg(0), *out, os.Stdout); err != nil {
+	if err := run(flag.Arg(0), *out, *by, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "conformancereport:", err)
 		os.Exit(1)
 	}
@@ -56,7 +57,7 @@ func main() {
 
 // run reports the results in file in. A law that failed is an error, after the
 // report.
-func run(in, out string, stdout io.Writer) error {
+func run(in, out, by string, stdout io.Writer) error {
 	f, err := os.Open(in)
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func run(in, out string, stdout io.Writer) error {
 	t, extra := newTable(whole), newTable(some)
 	fmt.Fprint(stdout, t.text(), extra.text())
 	if out != "" {
-		page := "# Law by backend\n\nWritten by `make conformance`; not by hand.\n\n" + t.page()
+		page := "# Law by backend\n\nWritten by `" + by + "`; not by hand.\n\n" + t.page()
 		if len(some) > 0 {
 			page += "\n## Some laws, with trouble besides\n\n" + extra.page()
 		}

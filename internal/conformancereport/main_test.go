@@ -21,7 +21,7 @@ func TestReport(t *testing.T) {
 `), 0o644))
 	var stdout strings.Builder
 
-	require.EqualError(t, run(in, out, &stdout), "1 failed", "a failure must not hide behind a later pass")
+	require.EqualError(t, run(in, out, "make conformance", &stdout), "1 failed", "a failure must not hide behind a later pass")
 
 	require.Equal(t, `law          inmemory     nats       
 D01 deliver  not claimed  missing    
@@ -49,7 +49,7 @@ func TestReportRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := filepath.Join(t.TempDir(), "in")
 			require.NoError(t, os.WriteFile(in, []byte(text), 0o644))
-			require.Error(t, run(in, "", &strings.Builder{}))
+			require.Error(t, run(in, "", "", &strings.Builder{}))
 		})
 	}
 }

@@ -154,7 +154,6 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 	}
 	wg.Wait()
 	errs = append(errs, e.publisher.Close(ctx))
-	e.upkeep.close()
 	errs = append(errs, e.backend.Close())
 	e.tell.close(ctx)
 	return left, errors.Join(errs...)

@@ -5,38 +5,39 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// upkeep has one maintenance loop for each topic and group that somebody in
-// this bus is subscribed to, however many they are.
+// upkeep maintains each topic and group that somebody in this bus is subscribed to, once for
+// all who are. A job runs by a timer, so that it has no goroutine while it waits.
 type upkeep struct {
 	engine     *Engine
 	maintainer backend.Maintainer // nil if the backend needs none
-	ctx        context.Context
-	stop       context.CancelFunc
-	loops      sync.WaitGroup
 
 	mu   sync.Mutex
 	jobs map[[2]string]*job
 }
 
-// A job is one loop and how many want it.
+// A job is the maintenance of one topic and group.
 type job struct {
-	users int
+	users int // guarded by the mutex of upkeep
+	again *backoff.ExponentialBackOff
+	timer *time.Timer
+	ctx   context.Context
 	stop  context.CancelFunc
-	ended chan struct{}
+	turn  chan struct{} // holds one value, which a run has while it lasts
 }
 
 func (u *upkeep) init(e *Engine) {
 	u.engine = e
 	u.maintainer, _ = backend.As[backend.Maintainer](e.backend)
 	u.jobs = map[[2]string]*job{}
-	u.ctx, u.stop = context.WithCancel(context.Background())
 }
 
-// join starts the loop of topic and group, or shares it.
+// join starts the job of a topic and group, or shares it.
 func (u *upkeep) join(topic, group string) {
 	if u.maintainer == nil {
 		return
@@ -48,16 +49,14 @@ func (u *upkeep) join(topic, group string) {
 		j.users++
 		return
 	}
-	ctx, cancel := context.WithCancel(u.ctx)
-	j := &job{users: 1, stop: cancel, ended: make(chan struct{})}
+	j := &job{users: 1, again: newBackoff(), turn: make(chan struct{}, 1)}
+	j.ctx, j.stop = context.WithCancel(context.Background())
+	j.timer = time.AfterFunc(firstMaintenance, func() { u.run(j, topic, group) })
 	u.jobs[key] = j
-	u.loops.Go(func() {
-		defer close(j.ended)
-		u.run(ctx, topic, group)
-	})
+	j.turn <- struct{}{}
 }
 
-// leave ends the loop with its last user, and waits for its end.
+// leave ends the job with its last user, and waits for the end of its run.
 func (u *upkeep) leave(topic, group string) {
 	if u.maintainer == nil {
 		return
@@ -72,14 +71,16 @@ func (u *upkeep) leave(topic, group string) {
 	}
 	u.mu.Unlock()
 	if last {
-		j.stop()
-		<-j.ended
+		j.end()
 	}
 }
 
-func (u *upkeep) close() {
-	u.stop()
-	u.loops.Wait()
+// end lets no run begin any more, and waits for the one under way.
+func (j *job) end() {
+	j.stop()
+	<-j.turn
+	j.timer.Stop()
+	j.turn <- struct{}{}
 }
 
 const (
@@ -88,21 +89,27 @@ const (
 	maintenanceTimeout = 30 * time.Second
 )
 
-func (u *upkeep) run(ctx context.Context, topic, group string) {
-	again := newBackoff()
-	for next := firstMaintenance; sleep(ctx, next); {
-		start := time.Now()
-		var err error
-		if next, err = u.maintain(ctx, topic, group); err != nil && ctx.Err() == nil {
-			u.engine.tell.failed(observer.Maintain, observer.About{Topic: topic, Group: group}, 0, err)
-			next = again.NextBackOff()
-			continue
-		}
-		again.Reset()
+func (u *upkeep) run(j *job, topic, group string) {
+	<-j.turn
+	defer func() { j.turn <- struct{}{} }()
+	if j.ctx.Err() != nil {
+		return
+	}
+	start := time.Now()
+	next, err := u.maintain(j.ctx, topic, group)
+	switch {
+	case j.ctx.Err() != nil:
+		return
+	case err != nil:
+		u.engine.tell.failed(observer.Maintain, observer.About{Topic: topic, Group: group}, 0, err)
+		next = j.again.NextBackOff()
+	default:
+		j.again.Reset()
 		next = max(next, minMaintenance)
 		tell(u.engine.tell.later.Maintained,
 			observer.Maintained{Topic: topic, Group: group, Took: time.Since(start), Next: next})
 	}
+	j.timer.Reset(next)
 }
 
 // maintain makes one call. A driver that panics in it takes nothing with it.
