@@ -140,6 +140,9 @@ func (w *watch) enter(p phase) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.phase = max(w.phase, p)
+	if w.began.IsZero() { // New has failed
+		w.began = time.Now()
+	}
 }
 
 func (w *watch) at() (p phase, began time.Time) {
