@@ -15,8 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// A Receive that waits for something new ends soon after its context, and does not
-// wait for the end of its pull. The least of several shows that on a busy machine.
+// A Receive that waits for something new ends soon after its context: it does not wait for
+// the half second of its pull. The least of several shows that on a busy machine.
 func TestIdleReceiveEndsSoon(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, nats.Options{})
@@ -37,7 +37,7 @@ func TestIdleReceiveEndsSoon(t *testing.T) {
 		}
 		least = min(least, time.Since(left))
 	}
-	require.Less(t, least, 100*time.Millisecond)
+	require.Less(t, least, 300*time.Millisecond)
 	require.NoError(t, p.b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}))
 	ds, err := s.Receive(t.Context(), 10)
 	require.NoError(t, err)
