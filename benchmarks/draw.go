@@ -45,7 +45,7 @@ const (
 
 var colors = map[string]string{
 	"eventbus-mem": "#0969da", "eventbus-redis": "#0969da", "eventbus-nats": "#0969da",
-	"wm-gochannel": "#d4a72c", "wm-redis": "#d4a72c", "wm-nats": "#d4a72c", "gocloud-mem": "#8250df", "asynq": "#bc4c00",
+	"wm-gochannel": "#d4a72c", "wm-redis": "#d4a72c", "wm-nats": "#d4a72c", "gocloud-mem": "#8250df", headedNATS: "#57606a", "asynq": "#bc4c00",
 }
 
 // drawRatios draws a row for each cell, and in it a dot for each target: how many

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,6 +21,8 @@ type rawNATSBus struct {
 	js       jetstream.JetStream
 	consumer jetstream.Consumer
 	ahead    int // messages of one pull
+	headed   bool
+	ids      atomic.Int64
 }
 
 var (
@@ -31,12 +36,18 @@ const (
 	natsAhead   = 1000 // messages of one pull, at most; the default is 500
 )
 
-func openRawNATS(ctx context.Context, e env) (bus, error) {
+func openRawNATS(ctx context.Context, e env) (bus, error) { return openRawNATSBus(ctx, e, false) }
+
+// openHeadedNATS opens the raw client whose messages have the headers of an event: the
+// ID and the time, which the bus gives to each.
+func openHeadedNATS(ctx context.Context, e env) (bus, error) { return openRawNATSBus(ctx, e, true) }
+
+func openRawNATSBus(ctx context.Context, e env, headed bool) (bus, error) {
 	conn, err := natsgo.Connect(e.nats.url)
 	if err != nil {
 		return nil, err
 	}
-	b := &rawNATSBus{server: e.nats, conn: conn, ahead: e.ahead(natsAhead)}
+	b := &rawNATSBus{server: e.nats, conn: conn, ahead: e.ahead(natsAhead), headed: headed}
 	if b.js, err = jetstream.New(conn); err == nil {
 		b.consumer, err = makeDurable(ctx, b.js, natsSubject)
 	}
@@ -61,8 +72,18 @@ func makeDurable(ctx context.Context, js jetstream.JetStream, stream string) (je
 }
 
 func (b *rawNATSBus) publish(ctx context.Context, payload []byte) error {
-	_, err := b.js.Publish(ctx, natsSubject, payload)
+	_, err := b.js.PublishMsg(ctx, b.message(natsSubject, payload))
 	return err
+}
+
+// message makes a message, with headers of the names and the lengths of an event's.
+func (b *rawNATSBus) message(subject string, payload []byte) *natsgo.Msg {
+	m := &natsgo.Msg{Subject: subject, Data: payload}
+	if b.headed {
+		id := strconv.AppendInt(append(make([]byte, 0, 36), "01a205cf-a017-7"...), 1e17+b.ids.Add(1), 10)
+		m.Header = natsgo.Header{"ce-id": {string(append(id, "-00"...))}, "ce-time": {time.Now().UTC().Format(time.RFC3339Nano)}}
+	}
+	return m
 }
 
 func (b *rawNATSBus) publishBatch(ctx context.Context, payloads [][]byte) error {
@@ -77,7 +98,7 @@ func (b *rawNATSBus) publishAll(ctx context.Context, subject string, payloads []
 	acks := make([]jetstream.PubAckFuture, len(payloads))
 	for i, p := range payloads {
 		var err error
-		if acks[i], err = b.js.PublishAsync(subject, p); err != nil {
+		if acks[i], err = b.js.PublishMsgAsync(b.message(subject, p)); err != nil {
 			return err
 		}
 	}
@@ -116,6 +137,15 @@ func (b *rawNATSBus) attach(ctx context.Context, consumer jetstream.Consumer, co
 			mu.Lock()
 			failed = errors.Join(failed, err)
 			mu.Unlock()
+		}
+	}
+	if b.headed { // as a program does that needs them
+		plain := one
+		one = func(m jetstream.Msg) {
+			if m.Headers().Get("ce-id") == "" || m.Headers().Get("ce-time") == "" {
+				panic("a message without its headers")
+			}
+			plain(m)
 		}
 	}
 	callback, leave := one, func() {}

@@ -42,6 +42,7 @@ const (
 	rawChannel = "raw-chan"
 	rawRedis   = "raw-redis"
 	rawNATS    = "raw-nats"
+	headedNATS = "raw-nats-h" // with headers
 )
 
 // targets are all there are. To add one: a file with its bus, and a line here.
@@ -81,6 +82,10 @@ var targets = []target{
 	{
 		name: rawNATS, kind: ceiling, base: rawNATS, open: openRawNATS,
 		note: "nats.go: jetstream Publish, PublishAsync in a batch; Consume with pulls of 1000, a one-way Ack for each message",
+	},
+	{
+		name: headedNATS, kind: peer, base: rawNATS, open: openHeadedNATS,
+		note: "the same, and each message has two headers as an event has them: ID and time; to this one the goals are",
 	},
 	{
 		name: "wm-nats", kind: peer, base: rawNATS, open: openWatermillNATS,

@@ -19,15 +19,10 @@ import (
 // roundTrip sends the headers of m through the client library's own codec.
 func roundTrip(t *testing.T, m backend.Message) backend.Message {
 	t.Helper()
-	w := headerWriter{header: natsgo.Header{"old": {"one"}}}
-	w.write(&m)
-	require.NotContains(t, w.header, "old")
 	var text strings.Builder
 	text.WriteString("NATS/1.0\r\n")
-	for name, values := range w.header {
-		for _, v := range values {
-			text.WriteString(name + ": " + v + "\r\n")
-		}
+	for _, h := range writeHeader(nil, &m, "") {
+		text.WriteString(h.Name + ": " + h.Value + "\r\n")
 	}
 	text.WriteString("\r\n")
 	h, err := natsgo.DecodeHeadersMsg([]byte(text.String()))
@@ -60,9 +55,8 @@ func FuzzHeaders(f *testing.F) {
 // What a program puts into headers means nothing to the server.
 func TestForeignHeaders(t *testing.T) {
 	t.Parallel()
-	w := headerWriter{header: natsgo.Header{}}
-	w.write(&backend.Message{ID: "1", Headers: backend.Headers{{Name: "Nats-Rollup", Value: "all"}, {Name: "ce-type", Value: "a"}, {Name: "ce-Type", Value: "b"}}})
-	require.Equal(t, natsgo.Header{"ce-id": {"1"}, "h-Nats-Rollup": {"all"}, "ce-type": {"a"}, "h-ce-Type": {"b"}}, w.header)
+	h := writeHeader(nil, &backend.Message{ID: "1", Headers: backend.Headers{{Name: "Nats-Rollup", Value: "all"}, {Name: "ce-type", Value: "a"}, {Name: "ce-Type", Value: "b"}}}, "")
+	require.Equal(t, backend.Headers{{Name: "ce-id", Value: "1"}, {Name: "h-Nats-Rollup", Value: "all"}, {Name: "ce-type", Value: "a"}, {Name: "h-ce-Type", Value: "b"}}, h)
 }
 
 // A header that another program has escaped badly is an error, not another text.
@@ -88,9 +82,9 @@ func TestPlainAck(t *testing.T) {
 	for text, plain := range map[string]bool{
 		`{"stream":"bus=a","seq":1}`:                               true,
 		`{"stream":"bus=a", "seq":1}`:                              true,
-		`{"stream":"bus=a","domain":"hub","seq":1}`:                true,
+		`{"stream":"bus=a","domain":"hub","seq":1}`:                false,
 		`{"stream":"bus=a","seq":9223372036854775807}`:             true,
-		`{"stream":"bus=a","seq":18446744073709551615}`:            false, // more digits than are read
+		`{"stream":"bus=a","seq":18446744073709551616}`:            false,
 		`{"stream":"bus=ab","seq":1}`:                              false,
 		`{"stream":"bus=a","seq":1,"duplicate": true}`:             false,
 		`{"stream":"bus=a","duplicate":true,"seq":1}`:              false,
@@ -151,6 +145,19 @@ func FuzzMetaOf(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, meta{delivered, sequence, m.rest}, m)
 	})
+}
+
+// Names are unique also where another program has written one twice, in two ways.
+func TestHeadersAreUnique(t *testing.T) {
+	t.Parallel()
+	h := natsgo.Header{
+		"ce-id": {"1", "2"}, "h-ce-id": {"own"}, "ce-type": {"a"}, "h-ce-type": {"b"}, "h-a": {"1"}, "h-%61": {"2"}, "h-ce-source": {"c"},
+	}
+	var mem slab.Slab
+	var m backend.Message
+	require.NoError(t, readHeader(&mem, &m, h))
+	require.Equal(t, "1", m.ID)
+	require.ElementsMatch(t, backend.Headers{{Name: "ce-id", Value: "own"}, {Name: "ce-type", Value: "a"}, {Name: "a", Value: "1"}, {Name: "ce-source", Value: "c"}}, m.Headers)
 }
 
 // Pulls keep to what a consumer allows, if it says what that is.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -114,7 +113,7 @@ func (b *Backend) newConsumer(ctx context.Context, p *place, c jetstream.Consume
 	if err := b.putConsumer(ctx, p, c, "create"); err != nil {
 		return err
 	}
-	return b.awaitServed(ctx, &natsgo.Msg{Subject: b.next(p, c.Durable), Data: []byte("{")}) // which is not a pull
+	return b.awaitServed(ctx, outgoing{subject: b.next(p, c.Durable), data: []byte("{")}) // which is not a pull
 }
 
 // next is the subject of pulls.

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -120,17 +119,16 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nats: open: %w", err)
 	}
-	t := newTap()
-	conn, err := a.connect(ctx, t)
+	conn, end, err := a.connect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("nats: open: %w", classOf(ctx, err, false))
+		return nil, fmt.Errorf("nats: open: %w", err)
 	}
-	b, err := newBackend(conn, t, a.options)
+	b, err := newBackend(conn, end, a.options)
 	if err != nil {
+		end()
 		conn.Close()
 		return nil, err
 	}
-	b.owned = true
 	if err := b.Ping(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -259,30 +257,4 @@ func (a *address) secure() (err error) {
 		return errors.New("the URL names TLS files but has no TLS: its scheme must be tls")
 	}
 	return nil
-}
-
-// connect makes a connection that comes back for ever, keeps nothing to send
-// later, and notices within seconds that nobody is there.
-func (a *address) connect(ctx context.Context, t *tap) (*natsgo.Conn, error) {
-	d := &dialer{opening: ctx, tap: t}
-	options := []natsgo.Option{
-		natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100 * time.Millisecond), natsgo.ReconnectBufSize(-1),
-		natsgo.IgnoreAuthErrorAbort(),                                           // a user that is unknown while accounts change may be back
-		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // or it writes to the program's stderr
-		natsgo.PingInterval(2 * time.Second), natsgo.MaxPingsOutstanding(2),
-		natsgo.FlusherTimeout(2 * time.Second), natsgo.ReconnectOnFlusherError(), // a write that is stuck holds up everything
-		natsgo.SetCustomDialer(d), natsgo.SkipHostLookup(), natsgo.Timeout(answer),
-	}
-	if a.login != nil {
-		options = append(options, a.login)
-	}
-	if a.inbox != "" {
-		options = append(options, natsgo.CustomInboxPrefix(a.inbox))
-	}
-	if a.config != nil {
-		options = append(options, natsgo.Secure(a.config))
-	}
-	conn, err := natsgo.Connect(strings.Join(a.addrs, ","), options...)
-	d.opened()
-	return conn, err
 }

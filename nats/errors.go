@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,7 +16,7 @@ import (
 
 var (
 	errConnectionLost = errors.New("the connection was lost")
-	errNotConnected   = fmt.Errorf("%w: not connected", backend.ErrUnavailable)
+	errNotConnected   = errors.New("not connected")
 )
 
 // codes are what an answer of JetStream with a code means. Others are
@@ -131,4 +133,67 @@ func (b *Backend) failure(op, what string, err error) error {
 		op += " " + what
 	}
 	return fmt.Errorf("nats: %s: %w", op, err)
+}
+
+// errTooMuch is the error of a pull that asks for more than a consumer allows.
+// The next asks for less.
+var errTooMuch = fmt.Errorf("%w: more than the consumer allows in one pull", backend.ErrUnavailable)
+
+// errNoLeader is the error of a pull that comes to nobody, although the consumer
+// is there.
+var errNoLeader = fmt.Errorf("%w: %w", backend.ErrUnavailable, errUnserved)
+
+// meaning is the error that the message which ended a pull stands for.
+func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
+	switch status, text := end.Header.Get("Status"), end.Header.Get("Description"); {
+	case status == "408" && text == "Requests Pending": // others wait before us for what there is
+		sleep(ctx, s.ended, 20*time.Millisecond)
+		return nil
+	case status == "404", status == "408": // no messages; or fewer than asked for, in time
+		return nil
+	case status == "503":
+		if err := s.fate(ctx, errUnserved.Error()); errors.Is(err, backend.ErrGone) {
+			return err
+		}
+		return errNoLeader
+	case status != "409":
+		return fmt.Errorf("%w: status %s %s", backend.ErrRefused, status, text)
+	case strings.HasPrefix(text, "Consumer Deleted"):
+		return fmt.Errorf("%w: %s", backend.ErrGone, text)
+	case strings.HasPrefix(text, "Leadership Change"), strings.HasPrefix(text, "Server Shutdown"), strings.HasPrefix(text, "Exceeded MaxWaiting"):
+		return fmt.Errorf("%w: %s", backend.ErrUnavailable, text)
+	case s.pulls.lower(text):
+		return errTooMuch
+	default:
+		return fmt.Errorf("%w: %s", backend.ErrRefused, text)
+	}
+}
+
+// lower asks for less from now on, if a refusal says how much is allowed.
+func (p *pulls) lower(refusal string) bool {
+	if rest, ok := strings.CutPrefix(refusal, "Exceeded MaxRequestBatch of "); ok {
+		if n, err := strconv.Atoi(rest); err == nil && n > 0 && n < p.batch {
+			p.batch = n
+			return true
+		}
+	}
+	if rest, ok := strings.CutPrefix(refusal, "Exceeded MaxRequestExpires of "); ok {
+		if d, err := time.ParseDuration(rest); err == nil && d > 0 && d < p.wait {
+			p.wait = d
+			return true
+		}
+	}
+	return false
+}
+
+// fate says what has become of a consumer that does not answer: it is gone, or
+// nobody leads it at the moment.
+func (s *source) fate(ctx context.Context, sign string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, nil)
+	if isCode(err, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeStreamNotFound) {
+		return fmt.Errorf("%w: %s", backend.ErrGone, sign)
+	}
+	return fmt.Errorf("%w: %s", backend.ErrUnavailable, sign)
 }

@@ -2,13 +2,12 @@ package nats
 
 import natsgo "github.com/nats-io/nats.go"
 
-// Connect makes a backend as Open does, on a connection that the test knows.
+// Connect makes a backend on a connection that the test knows, with these options.
 func Connect(urls string, o Options, options ...natsgo.Option) (*Backend, *natsgo.Conn, error) {
-	t := newTap()
-	conn, err := natsgo.Connect(urls, append(options, natsgo.SetCustomDialer(&dialer{tap: t}))...)
+	conn, err := natsgo.Connect(urls, options...)
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := newBackend(conn, t, o)
+	b, err := newBackend(conn, conn.Close, o)
 	return b, conn, err
 }

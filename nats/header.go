@@ -26,193 +26,84 @@ const (
 	foreign    = "h-"
 )
 
-// A headerWriter writes headers: as text, or, if it has one, into a map of the
-// client library, whose old ones it removes.
-type headerWriter struct {
-	text   []byte
-	header natsgo.Header
-	values []string // what the map's values are slices of
-}
-
 // onceHeader is the ID of a message that the server stores only once.
 const onceHeader = jetstream.MsgIDHeader
 
-// write writes the headers of m.
-func (w *headerWriter) write(m *backend.Message) {
-	if w.header != nil {
-		clear(w.header)
-		if room := len(m.Headers) + 4; cap(w.values) < room { // so that it does not move
-			w.values = make([]string, 0, 2*room)
-		}
-	}
+const ownHeaders = 3 // of a message, at most: its ID, its key, and the ID to be stored once
+
+// writeHeader appends the headers of m, with an ID to be stored once if there is one.
+func writeHeader(h backend.Headers, m *backend.Message, once string) backend.Headers {
 	if m.ID != "" {
-		w.set(idHeader, escape(m.ID, isPlain))
+		h = append(h, backend.Header{Name: idHeader, Value: escape(m.ID, isPlain)})
 	}
 	if m.Key != "" {
-		w.set(keyHeader, escape(m.Key, isPlain))
+		h = append(h, backend.Header{Name: keyHeader, Value: escape(m.Key, isPlain)})
 	}
 	for i := range m.Headers {
-		w.set(headerName(m.Headers[i].Name), escape(m.Headers[i].Value, isPlain))
+		h = append(h, backend.Header{Name: headerName(m.Headers[i].Name), Value: escape(m.Headers[i].Value, isPlain)})
 	}
-}
-
-func (w *headerWriter) set(name, value string) {
-	if w.header == nil {
-		w.text = append(w.text, name...)
-		w.text = append(w.text, ": "...)
-		w.text = append(w.text, value...)
-		w.text = append(w.text, "\r\n"...)
-		return
+	if once != "" {
+		h = append(h, backend.Header{Name: onceHeader, Value: once})
 	}
-	n := len(w.values)
-	w.values = append(w.values, value)
-	w.header[name] = w.values[n : n+1 : n+1]
+	return h
 }
 
 // headerName is how a name is written: attributes as they are.
 func headerName(name string) string {
-	if rest, ok := strings.CutPrefix(name, attributes); ok && rest != "" && name != idHeader && name != keyHeader && strings.IndexFunc(rest, notAttribute) < 0 {
+	if isAttribute(name) {
 		return name
 	}
 	return foreign + escape(name, isToken)
 }
 
+func isAttribute(name string) bool {
+	rest, ok := strings.CutPrefix(name, attributes)
+	return ok && rest != "" && name != idHeader && name != keyHeader && strings.IndexFunc(rest, notAttribute) < 0
+}
+
 func notAttribute(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 
-// A headerReader reads the headers of a NATS message into m. Those that are not
-// ours mean something to the server, or to another program. Of two with the same
-// name the first counts.
-type headerReader struct {
-	m      *backend.Message
-	hasID  bool
-	hasKey bool
-	names  map[string]struct{} // of its headers, once they are many
-}
-
-// many is how many headers no message of the bus has. Another program's may: for
-// those beyond it there is no memory before they are read, and what is here is not
-// looked through for each.
+// many is how many headers no message of the bus has. Another program's may.
 const many = 128
 
-// readHeader reads headers that the client library has read.
+// readHeader reads the headers of a NATS message into m. Others than ours mean
+// something to the server, or to another program. Of several values of one name the
+// first counts; a name that is written in another way than ours is not one of ours.
 func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header) error {
-	r := headerReader{m: m}
-	m.Headers = mem.Headers(otherHeaders(len(h)))[:0]
+	m.Headers = mem.Headers(otherHeaders(h))[:0]
 	for name, values := range h {
-		if len(values) > 0 {
-			if err := r.read(name, values[0]); err != nil {
-				return err
+		own, isForeign := strings.CutPrefix(name, foreign)
+		if len(values) == 0 || !isForeign && !strings.HasPrefix(name, attributes) {
+			continue
+		}
+		if isForeign {
+			var ok bool
+			if own, ok = unescape(own); !ok {
+				return fmt.Errorf("header name %q is not escaped as it should be", name)
 			}
 		}
-	}
-	r.end()
-	return nil
-}
-
-// readText reads headers as they are on the wire. Where the first line is not
-// theirs, another is none, or the end is missing, there are no headers, as for the
-// client library.
-func readText(mem *slab.Slab, m *backend.Message, text string) error {
-	first, rest, _ := strings.Cut(text, "\n")
-	if !beginsHeaders(strings.TrimSuffix(first, "\r")) {
-		return nil
-	}
-	r := headerReader{m: m}
-	m.Headers = mem.Headers(otherHeaders(linesOf(text)))[:0]
-	var failed error
-	for {
-		var line string
-		var isLine bool
-		line, rest, isLine = strings.Cut(rest, "\n")
-		if line = strings.TrimSuffix(line, "\r"); isLine && line == "" {
-			r.end()
-			return failed
+		value, ok := unescape(values[0])
+		if !ok {
+			return fmt.Errorf("header %q: %q is not escaped as it should be", name, values[0])
 		}
-		name, value, isHeader := strings.Cut(line, ":")
-		if !isLine || !isHeader {
-			m.ID, m.Key, m.Headers = "", "", nil
-			return nil
-		}
-		if err := r.read(name, strings.TrimLeft(value, " \t")); failed == nil {
-			failed = err
+		switch {
+		case name == idHeader:
+			m.ID = value
+		case name == keyHeader:
+			m.Key = value
+		case !isForeign || escape(own, isToken) == name[len(foreign):] && (h[own] == nil || !isAttribute(own)):
+			m.Headers = append(m.Headers, backend.Header{Name: own, Value: value})
 		}
 	}
-}
-
-// beginsHeaders reports whether a line is the first of headers: the version, and a
-// status or nothing.
-func beginsHeaders(line string) bool {
-	status, ok := strings.CutPrefix(line, headersBegin)
-	return ok && (status == "" || len(strings.TrimSpace(status)) >= len("503"))
-}
-
-// linesOf is how many headers a text has, at most.
-func linesOf(text string) int { return max(strings.Count(text, "\n")-2, 0) }
-
-// otherHeaders is for how many of n headers there is to be memory: not for the ID,
-// which nearly all messages have.
-func otherHeaders(n int) int { return min(max(n-1, 0), many) }
-
-func (r *headerReader) read(name, escaped string) error {
-	own, isForeign := strings.CutPrefix(name, foreign)
-	if !isForeign && !strings.HasPrefix(name, attributes) {
-		return nil
-	}
-	if isForeign {
-		var ok bool
-		if own, ok = unescape(own); !ok {
-			return fmt.Errorf("header name %q is not escaped as it should be", name)
-		}
-	}
-	if r.has(name, own) {
-		return nil
-	}
-	value, ok := unescape(escaped)
-	if !ok {
-		return fmt.Errorf("header %q: %q is not escaped as it should be", name, escaped)
-	}
-	switch name {
-	case idHeader:
-		r.m.ID, r.hasID = value, true
-	case keyHeader:
-		r.m.Key, r.hasKey = value, true
-	default:
-		r.m.Headers = append(r.m.Headers, backend.Header{Name: own, Value: value})
-		if r.names != nil {
-			r.names[own] = struct{}{}
-		}
+	if len(m.Headers) == 0 {
+		m.Headers = nil
 	}
 	return nil
 }
 
-// has reports whether there is one already: name is how it is written, own is how
-// the program calls it.
-func (r *headerReader) has(name, own string) bool {
-	switch name {
-	case idHeader:
-		return r.hasID
-	case keyHeader:
-		return r.hasKey
-	}
-	if len(r.m.Headers) < many {
-		_, ok := r.m.Headers.Lookup(own)
-		return ok
-	}
-	if r.names == nil {
-		r.names = make(map[string]struct{}, 2*many)
-		for i := range r.m.Headers {
-			r.names[r.m.Headers[i].Name] = struct{}{}
-		}
-	}
-	_, ok := r.names[own]
-	return ok
-}
-
-func (r *headerReader) end() {
-	if len(r.m.Headers) == 0 {
-		r.m.Headers = nil
-	}
-}
+// otherHeaders is for how many headers there is to be memory before they are read:
+// not for the ID, which nearly all messages have.
+func otherHeaders(h natsgo.Header) int { return min(max(len(h)-1, 0), many) }
 
 // isPlain reports whether a byte of a value goes as it is. Spaces do, but at
 // the ends.

@@ -2,7 +2,9 @@ package nats_test
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,51 +14,63 @@ import (
 	"github.com/seed41896749/eventbus/internal/natstest"
 )
 
-// What is delayed comes back while others are being delayed without a pause: with
-// each of those the server puts off its look for what is due.
+// A message that is delayed comes back while eight members delay others without a
+// pause, each in a process of its own: with each NAK the server puts off its look for
+// due messages, for the whole group.
 func TestDelaysDoNotPutOffEachOther(t *testing.T) {
 	t.Parallel()
-	b, err := as(t, natstest.Start(t), "")
-	require.NoError(t, err)
-	s, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: 5 * time.Minute})
-	require.NoError(t, err)
-	const many = 10000
-	ms := make([]*backend.Message, many)
-	for i := range ms {
-		ms[i] = &backend.Message{Topic: topic}
-	}
-	require.NoError(t, b.Publish(t.Context(), ms))
-	var held []backend.Delivery
-	for len(held) < many {
-		ds, err := s.Receive(t.Context(), many)
+	server := natstest.Start(t)
+	const members, many = 8, 1000
+	var sources []backend.Source
+	var held [members][]backend.Delivery
+	for i := range members {
+		b, err := as(t, server, "")
 		require.NoError(t, err)
-		held = append(held, ds...)
+		s, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: 5 * time.Minute})
+		require.NoError(t, err)
+		sources = append(sources, s)
+		ms := make([]*backend.Message, many)
+		for i := range ms {
+			ms[i] = &backend.Message{Topic: topic}
+		}
+		require.NoError(t, b.Publish(t.Context(), ms))
+		for len(held[i]) < many {
+			ds, err := s.Receive(t.Context(), many)
+			require.NoError(t, err)
+			held[i] = append(held[i], ds...)
+		}
 	}
-	delay := func(ctx context.Context, d backend.Delivery, wait time.Duration) error {
-		return s.(backend.Delayer).Delay(ctx, []backend.Delayed{{Delivery: d, For: wait}})
+	delay := func(ctx context.Context, member int, d backend.Delivery, wait time.Duration) error {
+		return sources[member].(backend.Delayer).Delay(ctx, []backend.Delayed{{Delivery: d, For: wait}})
 	}
-	require.NoError(t, delay(t.Context(), held[0], 100*time.Millisecond))
+	require.NoError(t, delay(t.Context(), 0, held[0][0], 100*time.Millisecond))
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	delayed := make(chan int, 1)
-	wg.Go(func() {
-		n := 1
-		for n < many && delay(ctx, held[n], time.Hour) == nil {
-			n++
-		}
-		delayed <- n
-	})
-	for {
-		ds, err := s.Receive(t.Context(), 1)
-		require.NoError(t, err)
-		if len(ds) > 0 {
-			require.Equal(t, held[0].Position, ds[0].Position)
-			break
+	var delayed atomic.Int64
+	for member := range members {
+		time.Sleep(3 * time.Millisecond)                            // if each pauses for 25 ms, they leave the server no gap together
+		for part := range slices.Chunk(held[member][1:], many/10) { // as many calls under way at once
+			wg.Go(func() {
+				for _, d := range part {
+					if delay(ctx, member, d, time.Hour) != nil {
+						return
+					}
+					delayed.Add(1)
+				}
+			})
 		}
 	}
-	cancel()
-	require.Less(t, <-delayed, many, "it came back only when nothing else was delayed any more")
+	for begun := delayed.Load(); ; {
+		ds, err := sources[0].Receive(t.Context(), 1)
+		require.NoError(t, err)
+		if len(ds) > 0 {
+			require.Equal(t, held[0][0].Position, ds[0].Position)
+			t.Logf("after %d others", delayed.Load())
+			break
+		}
+		require.Less(t, delayed.Load()-begun, int64(100), "so many others were delayed meanwhile, and it does not come back")
+	}
 }

@@ -11,47 +11,95 @@ import (
 )
 
 const (
-	purgeBusy = time.Second     // when there was much
-	purgeIdle = 5 * time.Second // when there was little
-	busy      = 1000
+	purgeOften  = 50 * time.Millisecond // at least so long between two looks
+	purgeBusy   = time.Second           // when there was much, or nothing is known
+	purgeIdle   = 5 * time.Second       // when there was little
+	busy        = 1000
+	crowded     = 0.5 // a stream that is fuller than that is purged though something is held
+	growsBefore = 2   // look again when this part of the room may be gone
 )
 
-// Maintain implements [backend.Maintainer]: it removes what every group has
-// settled, and looks after leases. Members that are gone leave nothing behind.
+// A fullness is how full a stream was at a moment.
+type fullness struct {
+	at    time.Time
+	last  uint64  // sequence
+	msgs  uint64  // that the stream keeps
+	share float64 // of what the stream may keep
+}
+
+func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
+	f, c, s := fullness{at: at, last: info.State.LastSeq, msgs: info.State.Msgs}, info.Config, info.State
+	if c.MaxBytes > 0 {
+		f.share = float64(s.Bytes) / float64(c.MaxBytes)
+	}
+	if c.MaxMsgs > 0 {
+		f.share = max(f.share, float64(s.Msgs)/float64(c.MaxMsgs))
+	}
+	return f
+}
+
+// next is when to look at the stream again: before it is full, if it grows as it has
+// grown since before.
+func (f fullness) next(before fullness) time.Duration {
+	switch {
+	case before.at.IsZero(), f.share > crowded && f.last == before.last: // full, perhaps
+		return purgeBusy
+	case f.last <= before.last || f.msgs == 0:
+		return purgeIdle
+	}
+	grown := float64(f.last-before.last) * f.share / float64(f.msgs)
+	if left := float64(f.at.Sub(before.at)) * (1 - f.share) / grown / growsBefore; left < float64(purgeIdle) {
+		return max(time.Duration(left), purgeOften)
+	}
+	return purgeIdle
+}
+
+// Maintain implements [backend.Maintainer]: it removes the messages that every group
+// has settled, and looks after leases. Members that are gone leave nothing behind.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.Duration, err error) {
 	next = purgeIdle
 	err = b.look(ctx, "maintain", topic+"/"+group, func(ctx context.Context) error {
-		purged, err := b.purge(ctx, b.place(topic))
-		if purged >= busy {
-			next = purgeBusy
+		purged, now, err := b.purge(ctx, b.place(topic))
+		if err != nil {
+			return err
 		}
-		return err
+		b.mu.Lock()
+		before := b.fills[topic+"/"+group]
+		b.fills[topic+"/"+group] = now
+		b.mu.Unlock()
+		if next = now.next(before); purged >= busy {
+			next = min(next, purgeBusy)
+		}
+		return nil
 	})
 	return next, err
 }
 
-// purge removes what every group has settled, with all before it, and returns
-// how much that was.
-func (b *Backend) purge(ctx context.Context, p *place) (n uint64, err error) {
+// purge removes the messages that every group has settled, with all before them, and
+// returns how many that were, and how full the stream was before. While a group holds or
+// delays something, a stream that is not crowded is not purged: with a purge the
+// server forgets which messages of a group are due, and they come back only when their
+// lease has passed.
+func (b *Backend) purge(ctx context.Context, p *place) (n uint64, now fullness, err error) {
 	consumers, err := b.consumers(ctx, p)
 	if err != nil || len(consumers) == 0 {
-		return 0, err
+		return 0, now, err
 	}
 	floor, held := consumers[0].AckFloor.Stream, 0
 	for _, c := range consumers {
 		if err := b.raise(ctx, p, c); err != nil {
-			return 0, err
+			return 0, now, err
 		}
 		floor = min(floor, c.AckFloor.Stream)
 		held += c.NumAckPending
 	}
-	if floor == 0 {
-		return 0, nil
+	var info jetstream.StreamInfo
+	if err := b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
+		return 0, now, err
 	}
-	if held > 0 {
-		if crowded, err := b.crowded(ctx, p); err != nil || !crowded {
-			return 0, err
-		}
+	now = newFullness(info, time.Now())
+	if floor < info.State.FirstSeq || held > 0 && now.share <= crowded {
+		return 0, now, nil
 	}
 	request := jetstream.StreamPurgeRequest{Sequence: floor + 1}
 	if p.shared() {
@@ -61,19 +109,7 @@ func (b *Backend) purge(ctx context.Context, p *place) (n uint64, err error) {
 		Purged uint64 `json:"purged"`
 	}
 	err = b.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer)
-	return answer.Purged, err
-}
-
-// crowded reports whether a stream is more than half full. Otherwise nothing is
-// purged while a group holds or delays something: with a purge the server forgets
-// which of that is due, and it comes back only when its lease has passed.
-func (b *Backend) crowded(ctx context.Context, p *place) (bool, error) {
-	var info jetstream.StreamInfo
-	if err := b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
-		return false, err
-	}
-	c, s := info.Config, info.State
-	return c.MaxBytes > 0 && s.Bytes > uint64(c.MaxBytes)/2 || c.MaxMsgs > 0 && s.Msgs > uint64(c.MaxMsgs)/2, nil
+	return answer.Purged, now, err
 }
 
 // A consumerList is a page of consumers.

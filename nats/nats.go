@@ -9,6 +9,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,26 +73,30 @@ type TopicOptions struct {
 }
 
 const (
-	lineCount  = 16              // calls with messages that run at the same time, and others
-	answer     = 5 * time.Second // how long a call waits, if its context does not end before
-	defaultMax = 256 << 20
+	answer         = 5 * time.Second // how long a call waits, if its context does not end before
+	defaultMax     = 256 << 20
+	defaultPayload = 1 << 20 // that a server takes, if it is not connected yet
 )
 
-// A Backend is a bus on one NATS system.
+// A Backend is a bus on one NATS system. It has one goroutine, that of its sender.
 type Backend struct {
 	options Options
 	conn    *natsgo.Conn
-	owned   bool
-	tap     *tap              // nil if the connection is lent
-	api     string            // what subjects of the JetStream API begin with
-	lines   *pool.Pool[*line] // for messages and what settles them
-	asking  *pool.Pool[*line] // for the API
+	end     func() // ends the connection at once, whatever it waits for; nil if it is lent
+	api     string // what subjects of the JetStream API begin with
+
+	maxPayload int // of the server
+	sender     *sender
+	requesters *pool.Pool[*requester] // for messages and what settles them
+	asking     *pool.Pool[*requester] // for the API
 
 	closed  atomic.Bool
 	known   sync.Map // of topics, whose streams are known to be there, to their *place
 	created sync.Map // by topic and group: when the stream was created that this backend attached to last
 	mu      sync.Mutex
 	sources map[*source]struct{}
+	paces   map[string]*pace    // by topic and group
+	fills   map[string]fullness // of the last look, likewise
 }
 
 // New returns a backend on a connection, which is lent: it stays open. What the
@@ -102,7 +107,7 @@ type Backend struct {
 // (natsgo.FlusherTimeout, natsgo.ReconnectOnFlusherError).
 func New(conn *natsgo.Conn, o Options) (*Backend, error) { return newBackend(conn, nil, o) }
 
-func newBackend(conn *natsgo.Conn, t *tap, o Options) (*Backend, error) {
+func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 	o, err := o.withDefaults()
 	if err == nil {
 		err = checkVersion(conn)
@@ -110,14 +115,29 @@ func newBackend(conn *natsgo.Conn, t *tap, o Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nats: new: %w", err)
 	}
-	api := jetstream.DefaultAPIPrefix
-	if o.Domain != "" {
-		api = "$JS." + o.Domain + ".API."
+	b := &Backend{
+		options: o, conn: conn, end: end, api: jetstream.DefaultAPIPrefix, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
+		sender: newSender(conn), sources: map[*source]struct{}{}, paces: map[string]*pace{}, fills: map[string]fullness{},
 	}
-	return &Backend{
-		options: o, conn: conn, api: api, tap: t, lines: newLines(conn, t), asking: newLines(conn, t.aside()),
-		sources: map[*source]struct{}{},
-	}, nil
+	if o.Domain != "" {
+		b.api = "$JS." + o.Domain + ".API."
+	}
+	b.requesters, b.asking = newRequesters(b.sender), newRequesters(b.sender)
+	return b, nil
+}
+
+// oldest is the version of servers that keep the promises: older ones ignore what
+// they do not know.
+var oldest = [2]int{2, 10}
+
+// checkVersion refuses a server that is too old. A server that is not connected yet
+// is not asked.
+func checkVersion(conn *natsgo.Conn) error {
+	var v [2]int
+	if n, _ := fmt.Sscanf(conn.ConnectedServerVersion(), "%d.%d", &v[0], &v[1]); n == 2 && slices.Compare(v[:], oldest[:]) < 0 {
+		return fmt.Errorf("%w: the server is of version %s; it must be %d.%d or later", backend.ErrRefused, conn.ConnectedServerVersion(), oldest[0], oldest[1])
+	}
+	return nil
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -209,7 +229,7 @@ func (*Backend) String() string { return "nats" }
 
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: int(b.conn.MaxPayload()) - headerRoom, OnceWindow: b.options.OnceWindow, LooseAcks: true}
+	return backend.Limits{Payload: b.maxPayload - headerRoom, OnceWindow: b.options.OnceWindow, LooseAcks: true}
 }
 
 // headerRoom is what headers of the allowed size may take when all of them have
@@ -233,14 +253,15 @@ func (b *Backend) Close() error {
 		members = append(members, s)
 	}
 	b.mu.Unlock()
-	if b.owned {
-		b.tap.giveUp()
-	}
 	for _, s := range members {
 		s.close()
 	}
-	_, _ = b.lines.Close(nil), b.asking.Close(nil) // leaving an inbox does not fail
-	if b.owned {
+	_, _ = b.requesters.Close(nil), b.asking.Close(nil) // leaving an inbox does not fail
+	if b.end != nil {
+		b.end()
+	}
+	b.sender.close()
+	if b.end != nil {
 		b.conn.Close()
 	}
 	return nil

@@ -6,9 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"strconv"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -36,116 +37,38 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// publish stores msgs. Its own error is certain to have had no effect. It writes
-// straight to a tapped connection that is ready for it. All else the client library
-// does, and publish leaves a library that holds it up.
+// publish stores msgs, and makes sure of their streams before that. Its own error is
+// certain to have had no effect.
 func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if b.tap != nil && b.storeStraight(ctx, msgs, errs) {
-		return nil
-	}
-	return b.storePromptly(ctx, msgs, errs)
-}
-
-// store stores msgs, and makes sure of their streams before that.
-func (b *Backend) store(ctx context.Context, msgs []*backend.Message, errs []error) error {
 	places := make([]*place, len(msgs))
 	b.ensureAll(ctx, msgs, places, errs)
-	l, err := b.lines.Get(ctx)
+	r, err := b.requesters.Get(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.lines.Put(l)
-	b.trips(ctx, l, msgs, places, errs)
-	return nil
-}
-
-// storeStraight does the same where all that it takes is here already, and nothing
-// of it waits for the client library; otherwise it returns false, and has done
-// nothing.
-func (b *Backend) storeStraight(ctx context.Context, msgs []*backend.Message, errs []error) bool {
-	places := make([]*place, len(msgs))
-	for i, m := range msgs {
-		if i > 0 && m.Topic == msgs[i-1].Topic {
-			places[i] = places[i-1]
-			continue
-		}
-		p, ok := b.known.Load(m.Topic)
-		if !ok {
-			return false
-		}
-		places[i] = p.(*place)
-	}
-	l, ok := b.lines.Idle()
-	if !ok {
-		return false
-	}
-	defer b.lines.Put(l)
-	if l.deaf || l.inbox.outlet() == nil {
-		return false
-	}
-	l.outbox.straight = true
-	defer func() { l.outbox.straight = false }()
-	b.trips(ctx, l, msgs, places, errs)
-	return true
-}
-
-// leaves is how long a call waits for the client library when its context is done.
-const leaves = 50 * time.Millisecond
-
-// storePromptly does what store does, on copies, and leaves it soon after ctx is
-// done.
-func (b *Backend) storePromptly(ctx context.Context, msgs []*backend.Message, errs []error) error {
-	own, became := make([]*backend.Message, len(msgs)), make([]error, len(msgs))
-	for i, m := range msgs {
-		c := *m
-		c.Headers, c.Payload = slices.Clone(m.Headers), bytes.Clone(m.Payload)
-		own[i] = &c
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- b.store(ctx, own, became) }()
-	take := func(err error) error {
-		copy(errs, became)
-		for i, c := range own {
-			msgs[i].Position, msgs[i].Duplicate = c.Position, c.Duplicate
-		}
-		return err
-	}
-	select {
-	case err := <-ended:
-		return take(err)
-	case <-ctx.Done():
-	}
-	t := time.NewTimer(leaves)
-	defer t.Stop()
-	select {
-	case err := <-ended:
-		return take(err)
-	case <-t.C:
-		for i := range errs {
-			errs[i] = classOf(ctx, ctx.Err(), true)
-		}
-		return nil
-	}
-}
-
-// trips sends what goes out together, again and again.
-func (b *Backend) trips(ctx context.Context, l *line, msgs []*backend.Message, places []*place, errs []error) {
+	defer b.requesters.Put(r)
 	for start := 0; start < len(msgs); {
 		end := start + tripLen(msgs[start:])
 		if err := ctx.Err(); err != nil {
-			for i := range errs[start:] {
-				if errs[start+i] == nil {
-					errs[start+i] = classOf(ctx, err, false)
-				}
-			}
-			return
+			fill(errs[start:], classOf(ctx, err, false))
+			return nil
 		}
-		b.trip(ctx, l, msgs[start:end], places[start:end], errs[start:end])
-		b.twins(ctx, l, msgs[start:end], places[start:end], errs[start:end])
+		b.trip(ctx, r, msgs[start:end], places[start:end], errs[start:end])
+		b.twins(ctx, r, msgs[start:end], places[start:end], errs[start:end])
 		start = end
+	}
+	return nil
+}
+
+// fill sets the errors that are not set.
+func fill(errs []error, err error) {
+	for i := range errs {
+		if errs[i] == nil {
+			errs[i] = err
+		}
 	}
 }
 
@@ -153,7 +76,7 @@ func (b *Backend) trips(ctx context.Context, l *line, msgs []*backend.Message, p
 func tripLen(msgs []*backend.Message) int {
 	size := 0
 	for i, m := range msgs {
-		if size += m.Size(); i > 0 && (size > maxTrip || i == lineRoom) {
+		if size += m.Size(); i > 0 && (size > maxTrip || i == requestRoom) {
 			return i
 		}
 	}
@@ -183,50 +106,59 @@ func (b *Backend) ensureAll(ctx context.Context, msgs []*backend.Message, places
 
 // trip publishes those of msgs that have no error yet. The order of a topic is
 // that of one connection.
-func (b *Backend) trip(ctx context.Context, l *line, msgs []*backend.Message, places []*place, errs []error) {
-	err := l.begin(len(msgs))
-	if err == nil {
-		err = ctx.Err() // the client library may have held it up until its caller left
+func (b *Backend) trip(ctx context.Context, r *requester, msgs []*backend.Message, places []*place, errs []error) {
+	r.begin(len(msgs))
+	defer r.end()
+	for _, m := range msgs {
+		r.expect(m)
 	}
-	l.patience = int(answer / quiet)
-	l.text.Expect(0, 0, len(msgs)*positionLen)
+	at := make([]int, 0, len(msgs)) // where in msgs a request is
 	for i, m := range msgs {
-		if errs[i] == nil && err == nil {
-			errs[i] = b.add(ctx, l, i, m, places[i])
+		if n := m.Size(); errs[i] == nil && n > b.maxPayload-headerRoom {
+			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, b.maxPayload-headerRoom)
 		}
+		if errs[i] != nil {
+			continue
+		}
+		r.publish(places[i], m)
+		at = append(at, i)
 	}
-	if err == nil {
-		err = l.send(ctx)
-	}
+	err := r.exchange(ctx, conversation{
+		patience: answer,
+		got:      func(i int, m *natsgo.Msg) { errs[at[i]] = b.stored(r, msgs[at[i]], places[at[i]], m) },
+		failed:   func(i int, err error) { errs[at[i]] = err },
+	})
 	if err != nil {
-		for i := range errs {
-			if errs[i] == nil {
-				errs[i] = classOf(ctx, err, false)
+		for i, waits := range r.waits[:len(at)] {
+			if waits {
+				errs[at[i]] = classOf(ctx, err, true)
 			}
 		}
-		return
 	}
-	err = l.gather(ctx, func(i int) string { return places[i].subject }, func(i int, m *arrival, denied error) {
-		if errs[i] = denied; denied == nil {
-			errs[i] = b.stored(l, msgs[i], places[i], m)
-		}
-	}, nil)
-	if err == nil {
-		return
+}
+
+// expect announces a message that is to be published.
+func (r *requester) expect(m *backend.Message) {
+	r.mem.Expect(len(m.Payload), len(m.Headers)+ownHeaders, r.replyLen()+positionLen)
+}
+
+// publish adds a copy of a message.
+func (r *requester) publish(p *place, m *backend.Message) {
+	once := ""
+	if m.Once {
+		once = p.prefix + escape(m.ID, isPlain) // IDs are of a stream, not of a topic
 	}
-	for i := range msgs {
-		if l.waits[i] {
-			errs[i] = classOf(ctx, err, true)
-		}
-	}
+	header := writeHeader(r.mem.Headers(len(m.Headers) + ownHeaders)[:0], m, once)
+	r.add(outgoing{subject: p.subject, header: header, data: r.mem.Payload(m.Payload)}, true)
 }
 
 // errTwin is the error of a message that is not stored because another copy of
 // it is on its way, of which nobody knows yet what will become.
 var errTwin = fmt.Errorf("%w: another copy of the message is on its way", backend.ErrUnavailable)
 
-// twins sends again what has met a copy of itself, until that has come to its end.
-func (b *Backend) twins(ctx context.Context, l *line, msgs []*backend.Message, places []*place, errs []error) {
+// twins sends a message that has met a copy of itself again, until the copy is stored
+// or refused.
+func (b *Backend) twins(ctx context.Context, r *requester, msgs []*backend.Message, places []*place, errs []error) {
 	for until := time.Now().Add(answer); time.Now().Before(until); {
 		var which []int
 		var again []*backend.Message
@@ -239,37 +171,18 @@ func (b *Backend) twins(ctx context.Context, l *line, msgs []*backend.Message, p
 		if len(which) == 0 {
 			return
 		}
-		t := time.NewTimer(20 * time.Millisecond)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
+		if !sleep(ctx, nil, 20*time.Millisecond) {
 			for _, at := range which {
 				errs[at] = fmt.Errorf("%w: %w", errTwin, ctx.Err())
 			}
 			return
 		}
 		became := make([]error, len(which))
-		b.trip(ctx, l, again, where, became)
+		b.trip(ctx, r, again, where, became)
 		for i, at := range which {
 			errs[at] = became[i]
 		}
 	}
-}
-
-// add adds one message to what is sent. An error is certain to have had no effect.
-func (b *Backend) add(ctx context.Context, l *line, i int, m *backend.Message, p *place) error {
-	if n, most := m.Size(), l.outbox.maxPayload()-headerRoom; n > most {
-		return fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, most)
-	}
-	once := ""
-	if m.Once {
-		once = p.prefix + escape(m.ID, isPlain) // IDs are of a stream, not of a topic
-	}
-	if err := l.outbox.publish(p.subject, l.reply(i), m, once); err != nil {
-		return classOf(ctx, err, false)
-	}
-	l.asked(i)
-	return nil
 }
 
 // An ack is JetStream's answer to a publish.
@@ -281,16 +194,16 @@ type ack struct {
 }
 
 // stored reads the answer to m.
-func (b *Backend) stored(l *line, m *backend.Message, p *place, answer *arrival) error {
-	if answer.isUnserved() {
+func (b *Backend) stored(r *requester, m *backend.Message, p *place, answer *natsgo.Msg) error {
+	if isUnserved(answer) {
 		b.forget(m.Topic)
 		return fmt.Errorf("%w: nobody serves the stream: it is deleted, or has no leader", backend.ErrUnavailable)
 	}
 	m.Duplicate = false
-	seq, plain := plainAck(answer.data, p.stream)
+	seq, plain := plainAck(answer.Data, p.stream)
 	if !plain {
 		var a ack
-		if err := json.Unmarshal(answer.data, &a); err != nil {
+		if err := json.Unmarshal(answer.Data, &a); err != nil {
 			return errors.Join(backend.ErrUnknownOutcome, err)
 		}
 		switch {
@@ -305,33 +218,22 @@ func (b *Backend) stored(l *line, m *backend.Message, p *place, answer *arrival)
 		seq, m.Duplicate = a.Sequence, a.Duplicate
 	}
 	var digits [positionLen]byte
-	m.Position = l.text.Text(appendPosition(digits[:0], seq))
+	m.Position = r.mem.Text(appendPosition(digits[:0], seq))
 	return nil
 }
 
-// plainAck reads what the server mostly answers: {"stream":"…","seq":7}, with a
-// space before "seq" if it is an older one, or with its domain there.
+// plainAck reads the most frequent answer: {"stream":"…","seq":7}, with a space before
+// "seq" if the server is an older one.
 func plainAck(data []byte, stream string) (seq uint64, ok bool) {
 	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	if !ok || len(rest) < len(stream) || string(rest[:len(stream)]) != stream {
 		return 0, false
 	}
-	rest = rest[len(stream):]
-	at := bytes.LastIndexByte(rest, ':')
-	digits, ok := bytes.CutSuffix(rest[at+1:], []byte("}"))
-	switch before := rest[:at+1]; {
-	case !ok || len(digits) == 0 || len(digits) >= positionLen:
-		return 0, false
-	case string(before) == `","seq":`, string(before) == `", "seq":`:
-	case bytes.HasPrefix(before, []byte(`","domain":"`)) && bytes.HasSuffix(before, []byte(`","seq":`)) && bytes.Count(before, []byte(`"`)) == 7:
-	default:
+	before, digits, ok := bytes.Cut(rest[len(stream):], []byte(`"seq":`))
+	number, isEnd := bytes.CutSuffix(digits, []byte("}"))
+	if before = bytes.TrimSuffix(before, []byte(" ")); !ok || !isEnd || string(before) != `",` {
 		return 0, false
 	}
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		seq = seq*10 + uint64(c-'0')
-	}
-	return seq, true
+	seq, err := strconv.ParseUint(string(number), 10, 64)
+	return seq, err == nil
 }

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
 )
@@ -39,15 +41,15 @@ var processBegan = time.Now()
 
 // deliveries appends messages to ds, which is to have room for at most so many in
 // the end. Their leases began after asked.
-func (s *source) deliveries(ds []backend.Delivery, msgs []arrival, most int, asked time.Time) []backend.Delivery {
+func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, most int, asked time.Time) []backend.Delivery {
 	if len(msgs) == 0 {
 		return ds
 	}
 	var mem slab.Slab
 	for i := range msgs {
-		mem.Expect(0, otherHeaders(msgs[i].headers()), positionLen)
+		mem.Expect(0, otherHeaders(msgs[i].Header), positionLen)
 	}
-	last, _ := metaOf(msgs[len(msgs)-1].reply)
+	last, _ := metaOf(msgs[len(msgs)-1].Reply)
 	s.pulls.behind = last.pending()
 	if room := max(len(msgs), min(most-len(ds), len(msgs)+s.pulls.behind)); ds == nil || len(ds)+len(msgs) > cap(ds) {
 		ds = s.pulls.loan.Room(ds, room)
@@ -58,15 +60,15 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []arrival, most int, ask
 	var highest uint64
 	for i := range msgs {
 		ds = append(ds, backend.Delivery{})
-		m, d, r := &msgs[i], &ds[len(ds)-1], &receipts[i]
-		meta, err := metaOf(m.reply)
-		r.source, r.reply = s, m.reply
+		m, d, r := msgs[i], &ds[len(ds)-1], &receipts[i]
+		meta, err := metaOf(m.Reply)
+		r.source, r.reply = s, m.Reply
 		r.until.Store(until)
 		highest = max(highest, meta.sequence)
 		d.Topic, d.Attempt, d.Token = s.config.Topic, meta.delivered, r
-		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.data
+		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.Data
 		if err == nil {
-			err = m.readHeaders(&mem, &d.Message)
+			err = readHeader(&mem, &d.Message, m.Header)
 		}
 		d.Err = err
 	}

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
+
+	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -41,31 +45,52 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	})
 }
 
-// delayPause is the least time between two calls of Delay. With each the server
-// puts off by 10 ms to look for what is due: if they came without a pause, nothing
-// would ever come back.
-const delayPause = 25 * time.Millisecond
+// delayPause is the least time between two calls of Delay for a group in one process.
+// The server has one timer for a consumer, and a NAK with a delay sets it to 10 ms. The
+// server looks for due messages only in a gap of that length. Calls of up to 20
+// processes leave one in each pause, wherever in it they come.
+const delayPause = 200 * time.Millisecond
 
-// pause waits for the turn of a call of Delay.
-func (s *source) pause(ctx context.Context) {
+// A pace spaces the calls of Delay of all members of a group here.
+type pace struct {
+	mu   sync.Mutex
+	next time.Time // not before
+}
+
+// paceOf returns the pace of a group.
+func (b *Backend) paceOf(topic, group string) *pace {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.paces[topic+"/"+group]
+	if p == nil {
+		p = new(pace)
+		b.paces[topic+"/"+group] = p
+	}
+	return p
+}
+
+// await waits for the turn of a call.
+func (p *pace) await(ctx context.Context, ended <-chan struct{}) {
 	now := time.Now()
-	s.pausing.Lock()
-	turn := s.nextDelay
+	p.mu.Lock()
+	turn := p.next
 	if turn.Before(now) {
 		turn = now
 	}
-	s.nextDelay = turn.Add(delayPause)
-	s.pausing.Unlock()
+	p.next = turn.Add(delayPause)
+	p.mu.Unlock()
 	if wait := turn.Sub(now); wait > 0 {
-		s.sleep(ctx, wait)
+		sleep(ctx, ended, wait)
 	}
 }
 
 // Delay implements [backend.Delayer].
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
-	if len(ds) > 0 {
-		s.pause(ctx)
+	called := time.Now()
+	if slices.ContainsFunc(ds, func(d backend.Delayed) bool { return d.For > 0 }) { // others do not set the timer
+		s.pace.await(ctx, s.ended)
 	}
+	waited := time.Since(called)
 	return s.settle(ctx, settling{
 		op: "delay", n: len(ds), fenced: true,
 		at: func(i int) *backend.Delivery { return &ds[i].Delivery },
@@ -73,8 +98,11 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 			if ds[i].For <= 0 {
 				return nakBody
 			}
+			// Never none: the server sorts what its timer finds due, and hands out before
+			// that what has no delay, though it is a later event of the same key.
+			left := max(ds[i].For-waited, time.Millisecond)
 			body := append(make([]byte, 0, 40), `-NAK {"delay":`...)
-			return append(strconv.AppendInt(body, int64(ds[i].For), 10), '}')
+			return append(strconv.AppendInt(body, int64(left), 10), '}')
 		},
 		said: func(r *receipt, _ bool) { r.until.Store(0) },
 	})
@@ -107,21 +135,19 @@ func (s *source) settle(ctx context.Context, c settling) error {
 	if err := ctx.Err(); err != nil {
 		return s.failure(c.op, classOf(ctx, err, false))
 	}
-	l, err := s.backend.lines.Get(ctx)
+	r, err := s.backend.requesters.Get(ctx)
 	if err != nil {
 		return s.failure(c.op, classOf(ctx, err, false))
 	}
-	defer s.backend.lines.Put(l)
+	defer s.backend.requesters.Put(r)
 	errs := make([]error, c.n)
-	for start := 0; start < c.n; start += lineRoom {
-		part := errs[start:min(start+lineRoom, c.n)]
+	for start := 0; start < c.n; start += requestRoom {
+		part := errs[start:min(start+requestRoom, c.n)]
 		if err := ctx.Err(); err != nil {
-			for i := range part {
-				part[i] = classOf(ctx, err, false)
-			}
+			fill(part, classOf(ctx, err, false))
 			continue
 		}
-		s.say(ctx, l, c, start, part)
+		s.say(ctx, r, c, start, part)
 	}
 	for i, err := range errs {
 		errs[i] = s.failure(c.op, err)
@@ -129,46 +155,38 @@ func (s *source) settle(ctx context.Context, c settling) error {
 	return backend.AsBatchError(errs)
 }
 
+// A speech is a part of a settling: the words about so many deliveries from start on.
+type speech struct {
+	settling
+	start    int
+	receipts []*receipt
+	errs     []error
+	at       []int // by request: which of these it is about
+	last     error // the fate of the last that was answered, which stands for those without an answer
+}
+
 // say says the words of a call from start on, as many as there are errs. The
 // server deals with them in order: its answer to the last stands for all.
-func (s *source) say(ctx context.Context, l *line, c settling, start int, errs []error) {
-	unsent := l.begin(len(errs))
-	receipts := make([]*receipt, len(errs))
-	last := -1
+func (s *source) say(ctx context.Context, r *requester, c settling, start int, errs []error) {
+	p := &speech{settling: c, start: start, receipts: make([]*receipt, len(errs)), errs: errs, at: make([]int, 0, len(errs))}
 	for i := range errs {
-		if receipts[i], errs[i] = s.receipt(c, c.at(start+i)); errs[i] == nil {
-			last = i
+		if p.receipts[i], errs[i] = s.receipt(c, c.at(start+i)); errs[i] == nil {
+			p.at = append(p.at, i)
 		}
 	}
-	lost := false // what was sent before may not have left either
-	for i, r := range receipts {
-		if errs[i] != nil || unsent != nil {
-			continue
-		}
-		var reply []byte
-		asks := c.confirmed || i == last
-		if asks {
-			reply = l.reply(i)
-		}
-		err := l.outbox.request(r.reply, reply, c.word(start+i))
-		if errs[i] = classOf(ctx, err, false); err != nil {
-			lost = true
-		} else if asks {
-			l.asked(i)
-		}
+	if len(p.at) == 0 {
+		return
 	}
-	if unsent == nil {
-		unsent = l.send(ctx)
+	r.begin(len(p.at))
+	defer r.end()
+	r.mem.Expect(0, 0, len(p.at)*r.replyLen())
+	for n, i := range p.at {
+		r.add(outgoing{subject: p.receipts[i].reply, data: c.word(start + i)}, c.confirmed || n == len(p.at)-1)
 	}
-	for i := range errs {
-		if errs[i] == nil {
-			errs[i] = classOf(ctx, unsent, false)
-		}
-	}
-	s.hear(ctx, l, c, start, receipts, errs, lost)
-	for i, r := range receipts {
+	s.hear(ctx, r, p)
+	for i, receipt := range p.receipts {
 		if unknown := errors.Is(errs[i], backend.ErrUnknownOutcome); errs[i] == nil || unknown {
-			c.said(r, !unknown)
+			c.said(receipt, !unknown)
 		}
 	}
 }
@@ -185,41 +203,63 @@ func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 	return r, r.forgotten()
 }
 
-// hear waits for the answers to the words from start on.
-func (s *source) hear(ctx context.Context, l *line, c settling, start int, receipts []*receipt, errs []error, lost bool) {
-	var last error // what became of it, which stands for those that are not answered
-	err := l.gather(ctx, func(i int) string { return receipts[i].reply }, func(i int, m *arrival, err error) {
-		if errs[i] = err; err == nil && m.isUnserved() {
-			errs[i] = errUnserved
-		}
-		last = errs[i]
-	}, func() func(i int) error {
-		var asked *source
-		for i, r := range receipts {
-			if l.waits[i] && r.source != asked {
-				asked = r.source
-				asked.recollect(ctx)
+// hear sends the words and waits for the answers.
+func (s *source) hear(ctx context.Context, r *requester, p *speech) {
+	err := r.exchange(ctx, conversation{
+		got: func(n int, m *natsgo.Msg) {
+			if p.last = nil; isUnserved(m) {
+				p.last = errUnserved
+			}
+			p.errs[p.at[n]] = p.last
+		},
+		failed: func(n int, err error) {
+			if p.errs[p.at[n]], p.last = err, err; errors.Is(err, backend.ErrUnavailable) {
+				p.last = classOf(ctx, errConnectionLost, true) // of those that were sent before it
+			}
+		},
+		why: func() func(n int) error {
+			s.askWhy(ctx, r, p)
+			return func(n int) error { return p.receipts[p.at[n]].forgotten() }
+		},
+	})
+	if err != nil {
+		p.last = classOf(ctx, err, true)
+	}
+	for n, i := range p.at {
+		if p.errs[i] == nil && (r.waits[n] || !p.confirmed) {
+			p.errs[i] = p.last
+			if errors.Is(p.last, errForgotten) {
+				p.errs[i] = p.receipts[i].forgotten()
 			}
 		}
-		if !c.fenced { // the rest only its holder may say, who may not be one by now
-			repeat(ctx, l, c, start, receipts, errs)
-		}
-		return func(i int) error { return receipts[i].forgotten() }
-	})
-	switch {
-	case err != nil:
-		last = classOf(ctx, err, true)
-	case lost:
-		last = classOf(ctx, errConnectionLost, true)
 	}
+	s.tellFate(ctx, p.errs)
+}
+
+// askWhy finds out what the server has forgotten, for all members that have not been
+// answered. The rest is said once more: the server, which had forgotten to have handed
+// it out, may have heard it before it handed it out anew. A fenced word only the
+// holder may say, who may be another one by now.
+func (s *source) askWhy(ctx context.Context, r *requester, p *speech) {
+	var asked *source
+	for n, i := range p.at {
+		if member := p.receipts[i].source; r.waits[n] && member != asked {
+			asked = member
+			asked.recollect(ctx)
+		}
+	}
+	if !p.fenced {
+		r.again(func(n int) bool {
+			i := p.at[n]
+			return p.errs[i] == nil && (r.waits[n] || !p.confirmed) && p.receipts[i].forgotten() == nil
+		})
+	}
+}
+
+// tellFate puts the fate of the consumer in the place of errUnserved.
+func (s *source) tellFate(ctx context.Context, errs []error) {
 	var fate error
 	for i := range errs {
-		if errs[i] == nil && (l.waits[i] || !c.confirmed) {
-			errs[i] = last
-			if errors.Is(last, errForgotten) {
-				errs[i] = receipts[i].forgotten()
-			}
-		}
 		if errs[i] == errUnserved { //nolint:errorlint // a mark
 			if fate == nil {
 				fate = s.fate(ctx, errUnserved.Error())
@@ -227,30 +267,6 @@ func (s *source) hear(ctx context.Context, l *line, c settling, start int, recei
 			errs[i] = fate
 		}
 	}
-}
-
-// repeat says once more what is not answered: the server, which had forgotten to have
-// handed it out, may have heard it before it handed it out anew. What cannot be said
-// stays unanswered.
-func repeat(ctx context.Context, l *line, c settling, start int, receipts []*receipt, errs []error) {
-	before := l.outbox.before
-	if l.outbox.begin(&l.inbox) != nil {
-		return
-	}
-	l.outbox.before = before
-	for i, r := range receipts {
-		if errs[i] != nil || c.confirmed && !l.waits[i] || r.forgotten() != nil {
-			continue
-		}
-		var reply []byte
-		if l.waits[i] {
-			reply = l.reply(i)
-		}
-		if l.outbox.request(r.reply, reply, c.word(start+i)) != nil {
-			return
-		}
-	}
-	_ = l.outbox.send(ctx)
 }
 
 var errUnserved = errors.New("nobody serves the consumer")

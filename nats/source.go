@@ -8,10 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
-
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/alarm"
 )
 
 // A source is one member of a group. Members of a group share its consumer.
@@ -19,8 +16,7 @@ type source struct {
 	backend *Backend
 	config  backend.Config
 	place   *place
-	next    string             // the subject of pulls
-	broken  chan natsgo.Status // gets something when the connection is lost
+	next    string // the subject of pulls
 
 	closed atomic.Bool
 	ended  chan struct{} // closed with it
@@ -30,9 +26,7 @@ type source struct {
 	failed  bool // the last Receive did
 
 	memory memory
-
-	pausing   sync.Mutex
-	nextDelay time.Time // not before
+	pace   *pace
 }
 
 var (
@@ -64,10 +58,12 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	}
 	b.known.Store(c.Topic, p)
 	s := &source{
-		backend: b, config: c, place: p, ended: make(chan struct{}), pulls: pulls{batch: maxPull, wait: min(block, c.Lease/share), overdue: alarm.New()},
-		next: b.next(p, p.consumer(c.Group)),
+		backend: b, config: c, place: p, ended: make(chan struct{}), next: b.next(p, p.consumer(c.Group)), pace: b.paceOf(c.Topic, c.Group),
+		pulls: pulls{
+			batch: maxPull, wait: min(block, c.Lease/share), size: unknown,
+			overdue: time.NewTimer(time.Hour), losses: b.sender.lossCount(),
+		},
 	}
-	s.broken = b.conn.StatusChanged(natsgo.DISCONNECTED, natsgo.RECONNECTING, natsgo.CLOSED)
 	b.mu.Lock()
 	closed := b.closed.Load()
 	if !closed {
@@ -111,8 +107,7 @@ func (s *source) close() {
 	close(s.ended)
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	s.pulls.hangUp()
-	s.backend.tap.leave(func() { s.backend.conn.RemoveStatusListener(s.broken) })
+	s.pulls.hangUp(s.backend.sender)
 	s.backend.mu.Lock()
 	delete(s.backend.sources, s)
 	s.backend.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -44,7 +43,7 @@ func (b *Backend) stream(ctx context.Context, p *place) (has, error) {
 	}
 	if isCode(err, jetstream.JSErrCodeStreamNotFound) {
 		if err = b.ask(ctx, "STREAM.CREATE."+p.stream, want, &info); err == nil {
-			err = b.awaitServed(ctx, &natsgo.Msg{Subject: p.subject, Header: natsgo.Header{jetstream.ExpectedStreamHeader: {"-"}}}) // which is refused
+			err = b.awaitServed(ctx, outgoing{subject: p.subject, header: backend.Headers{{Name: jetstream.ExpectedStreamHeader, Value: "-"}}}) // which is refused
 		}
 		if isCode(err, jetstream.JSErrCodeStreamNameInUse) { // with other settings: somebody was faster
 			err = b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info)

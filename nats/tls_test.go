@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -90,8 +91,8 @@ func TestTLSFailuresAreClear(t *testing.T) {
 		"no client certificate":        {tlsURL(good.Addr(), certs.CA, testcerts.Pair{}), ""},
 		"a foreign client":             {tlsURL(good.Addr(), certs.CA, certs.ForeignClient), ""},
 		"the system's authorities":     {"tls://" + good.Addr(), "unknown authority"},
-		"no TLS to a server that asks": {"nats://" + good.Addr(), "unknown authority"},
-		"TLS to a server without":      {tlsURL(plain.Addr(), certs.CA, certs.Client), "secure connection not available"},
+		"no TLS to a server that asks": {"nats://" + good.Addr(), "the URL's scheme must be tls, not nats"},
+		"TLS to a server without":      {tlsURL(plain.Addr(), certs.CA, certs.Client), "the URL's scheme must be nats, not tls"},
 		"one server with, one without": {tlsURL(plain.Addr(), certs.CA, certs.Client) + "&addr=" + plain.Addr(), "secure connection not available"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,6 +107,25 @@ func TestTLSFailuresAreClear(t *testing.T) {
 	}
 	_, err := dial(t, tlsURL(good.Addr(), certs.ForeignCA, certs.Client)+"&skip_verify=true")
 	require.ErrorContains(t, err, `unknown parameter "skip_verify"`)
+}
+
+// A server that waits for TLS, or speaks another language, says nothing. The error says
+// so, also where the context ends before.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { listener.Close() })
+	for _, scheme := range []string{"nats", "tls"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		u, err := url.Parse(scheme + "://" + listener.Addr().String())
+		require.NoError(t, err)
+		_, err = nats.Open(ctx, u)
+		require.ErrorIs(t, err, backend.ErrUnavailable)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "waits for TLS")
+	}
 }
 
 // X03: TLS 1.2 is the least that is offered.

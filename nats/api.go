@@ -25,74 +25,79 @@ func (b *Backend) ask(ctx context.Context, verb string, in, out any) error {
 			return fmt.Errorf("%w: %w", backend.ErrRefused, err)
 		}
 	}
-	answer, err := b.request(ctx, &natsgo.Msg{Subject: b.api + verb, Data: body})
+	answer, err := b.request(ctx, outgoing{subject: b.api + verb, data: body})
 	if err != nil {
 		return err
 	}
-	return readAnswer(&answer, out)
+	return readAnswer(answer, out)
 }
 
 // request makes one request and returns its answer.
-func (b *Backend) request(ctx context.Context, m *natsgo.Msg) (answer arrival, err error) {
-	l, err := b.asking.Get(ctx)
+func (b *Backend) request(ctx context.Context, o outgoing) (answer *natsgo.Msg, err error) {
+	r, err := b.asking.Get(ctx)
 	if err != nil {
-		return answer, err
+		return nil, err
 	}
-	defer b.asking.Put(l)
-	if err := l.begin(1); err != nil {
-		return answer, err
-	}
-	m.Reply = string(l.reply(0))
-	if err := b.conn.PublishMsg(m); err != nil {
-		return answer, err
-	}
-	l.asked(0)
-	var denied error
-	err = l.gather(ctx, func(int) string { return m.Subject }, func(_ int, a *arrival, d error) {
-		if denied = d; d == nil {
-			answer = *a
-		}
-	}, nil)
-	return answer, errors.Join(denied, err)
+	defer b.asking.Put(r)
+	r.begin(1)
+	defer r.end()
+	r.add(o, true)
+	var failed error
+	err = r.exchange(ctx, conversation{
+		got:    func(_ int, m *natsgo.Msg) { answer = m },
+		failed: func(_ int, err error) { failed = err },
+	})
+	return answer, errors.Join(failed, err)
 }
 
-// awaitServed sends what the server is sure to refuse, until somebody does: in a
-// cluster it takes a moment until the way to what was made just now is known.
+// awaitServed sends a request that the server is sure to refuse, until the server
+// does: in a cluster the way to a new stream or consumer is known a moment later.
 // After a while it leaves it at that.
-func (b *Backend) awaitServed(ctx context.Context, refused *natsgo.Msg) error {
+func (b *Backend) awaitServed(ctx context.Context, refused outgoing) error {
 	for until := time.Now().Add(spread); ; {
 		answer, err := b.request(ctx, refused)
 		switch {
 		case errors.Is(err, backend.ErrDenied):
 			return nil // then this client does not use it
-		case err != nil || !answer.isUnserved() || time.Now().After(until):
+		case err != nil || !isUnserved(answer) || time.Now().After(until):
 			return err
 		}
-		t := time.NewTimer(10 * time.Millisecond)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
+		if !sleep(ctx, nil, 10*time.Millisecond) {
+			return ctx.Err()
 		}
 	}
 }
 
 const spread = 2 * time.Second
 
+// sleep reports whether neither ctx nor ended ended it.
+func sleep(ctx context.Context, ended <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-ended:
+	}
+	return false
+}
+
 // readAnswer reads an answer of the API.
-func readAnswer(m *arrival, out any) error {
-	if m.isUnserved() {
+func readAnswer(m *natsgo.Msg, out any) error {
+	if isUnserved(m) {
 		return fmt.Errorf("%w: JetStream does not answer", backend.ErrUnavailable)
 	}
 	var a struct {
 		Error *jetstream.APIError `json:"error"`
 	}
-	err := json.Unmarshal(m.data, &a)
+	err := json.Unmarshal(m.Data, &a)
 	switch {
 	case err != nil:
 	case a.Error != nil:
 		return a.Error
 	case out != nil:
-		err = json.Unmarshal(m.data, out)
+		err = json.Unmarshal(m.Data, out)
 	}
 	if err != nil {
 		return fmt.Errorf("an answer of JetStream: %w", err)

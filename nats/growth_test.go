@@ -1,0 +1,118 @@
+package nats
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A stream that grows by 30 MiB in a second, of which something is always held, is
+// looked at before it is full, however large its messages are.
+func TestLooksFollowGrowth(t *testing.T) {
+	t.Parallel()
+	const most, speed, begins = 256 << 20, 30 << 20, 97 << 20 // so that the second look finds just less than a half
+	for _, size := range []int{256, 16 << 10, 1 << 20} {
+		var before fullness
+		began := time.Now()
+		at, first, last := began, 0, begins/size // of the stream: its messages
+		for next := time.Duration(0); at.Sub(began) < time.Minute; {
+			last += int(next.Seconds() * speed / float64(size))
+			require.LessOrEqual(t, (last-first)*size, most, "full after %v", at.Sub(began))
+			now := newFullness(jetstream.StreamInfo{
+				Config: jetstream.StreamConfig{MaxBytes: most},
+				State:  jetstream.StreamState{LastSeq: uint64(last), Msgs: uint64(last - first), Bytes: uint64((last - first) * size)},
+			}, at)
+			if now.share > crowded {
+				first = last - 1 // purged, but for what is held
+			}
+			next = now.next(before)
+			before, at = now, at.Add(next)
+		}
+	}
+}
+
+// A stream that does not grow is looked at seldom.
+func TestLooksAreRareWithoutGrowth(t *testing.T) {
+	t.Parallel()
+	now := fullness{at: time.Now(), last: 10, msgs: 10, share: 0.1}
+	later := now
+	later.at = now.at.Add(time.Second)
+	require.Equal(t, purgeIdle, later.next(now))
+	later.share = 0.9
+	require.Equal(t, purgeBusy, later.next(now), "it may be full")
+}
+
+// Maintain says to look again before the stream is full, at the speed that it has
+// seen, and purges a crowded stream though something is held.
+func TestMaintainFollowsGrowth(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.options.MaxBytes = 8 << 20
+	member, err := s.Attach(t.Context(), backend.Config{Topic: "small", Group: "billing", Lease: time.Minute})
+	require.NoError(t, err)
+	maintain := func() time.Duration {
+		next, err := s.Maintain(t.Context(), "small", "billing")
+		require.NoError(t, err)
+		return next
+	}
+	began := time.Now()
+	maintain()
+	stored, held := 0, []backend.Delivery{}
+	for range 32 { // four times what it has room for
+		for range 16 {
+			m := &backend.Message{Topic: "small", Payload: make([]byte, 64<<10)}
+			require.NoError(t, s.Publish(t.Context(), []*backend.Message{m}))
+		}
+		for n := 0; n < 16; {
+			ds, err := member.Receive(t.Context(), 16-n)
+			require.NoError(t, err)
+			n += len(ds)
+			held = append(held, ds...)
+		}
+		last := len(held) - 1
+		require.NoError(t, member.Ack(t.Context(), backend.Lend(held[:last])))
+		held = held[last:]
+		stored += 16 * 64 << 10
+		next := maintain()
+		require.LessOrEqual(t, next, max(time.Since(began)*time.Duration(s.options.MaxBytes)/(16*64<<10), purgeOften))
+		began = time.Now()
+	}
+	require.Greater(t, stored, 3*int(s.options.MaxBytes))
+}
+
+// A pull asks for no more messages than a few megabytes of them are, as far as their
+// size is known, and for more again when they get smaller.
+func TestPullsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	publish := func(n, size int) {
+		for range n {
+			require.NoError(t, s.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: make([]byte, size)}}))
+		}
+	}
+	publish(30, 900<<10)
+	most := func() (size int) {
+		ds, err := s.member.Receive(t.Context(), 1000)
+		require.NoError(t, err)
+		for i := range ds {
+			size += ds[i].Size()
+		}
+		require.NoError(t, s.member.Ack(t.Context(), backend.Lend(ds)))
+		return size
+	}
+	s.member.pulls.size = 900 << 10 // as after one of them
+	for got := 0; got < 30*900<<10; {
+		size := most()
+		require.LessOrEqual(t, size, pullBytes)
+		got += size
+	}
+	for range 12 {
+		publish(1, 100)
+		most()
+	}
+	require.Equal(t, maxPull, s.member.pulls.most(10*maxPull))
+}

@@ -1,0 +1,129 @@
+package nats
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/faultproxy"
+	"github.com/seed41896749/eventbus/internal/natstest"
+)
+
+// A held stage has a backend on a connection that is lent, and holds up the client
+// library: it dials a server that says nothing, with its lock held.
+type held struct {
+	*Backend
+	conn *natsgo.Conn
+	thaw func()
+}
+
+func newHeld(t *testing.T) *held {
+	s := natstest.Start(t)
+	p := faultproxy.New(t, s.Addr())
+	conn, err := natsgo.Connect("nats://"+p.Addr(), natsgo.ReconnectBufSize(-1), natsgo.MaxReconnects(-1), natsgo.Timeout(20*time.Second), natstest.Patient)
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	b, err := New(conn, Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{typical()}))
+	h := &held{b, conn, p.Freeze()}
+	t.Cleanup(h.thaw) // before the others: Close waits for the library
+	require.NoError(t, conn.ForceReconnect())
+	require.Eventually(t, func() bool { return !isFree(conn) }, 20*time.Second, time.Millisecond, "the library holds up nobody")
+	return h
+}
+
+// isFree reports whether the client library has given an answer soon.
+func isFree(conn *natsgo.Conn) bool {
+	free := make(chan struct{})
+	go func() {
+		conn.IsConnected()
+		close(free)
+	}()
+	select {
+	case <-free:
+		return true
+	case <-time.After(500 * time.Millisecond): // longer than a busy machine takes
+		return false
+	}
+}
+
+// A call that the client library holds up ends soon after its context, and has left
+// nothing behind: what it was lent is not read any more, and what was not sent is not
+// sent when the library goes on.
+func TestPublishLeavesTheLibrary(t *testing.T) {
+	t.Parallel()
+	h := newHeld(t)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		start, m := time.Now(), typical()
+		err := h.Publish(ctx, []*backend.Message{m})
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, backend.NotStored(backend.ErrorAt(err, 0)), "%v", err)
+		require.Less(t, time.Since(start), 10*time.Second)
+		m.Headers[0].Value = "its caller's again"
+		clear(m.Payload)
+	}
+	require.False(t, isFree(h.conn), "the library has held up nobody: the test shows nothing")
+	h.thaw()
+	require.Eventually(t, func() bool {
+		return h.Publish(t.Context(), []*backend.Message{typical()}) == nil
+	}, 20*time.Second, time.Millisecond)
+	ms, err := h.Read(t.Context(), "orders", "", 100)
+	require.NoError(t, err)
+	require.Len(t, ms, 2, "the first and the last")
+}
+
+// A backend with a connection of its own ends also while the client library waits for
+// a server to greet it.
+func TestCloseWhileConnecting(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.publish(1)
+	s.receive(1, 1)
+	defer s.hush()()
+	require.Eventually(t, func() bool { return !isFree(s.conn) }, 20*time.Second, time.Millisecond)
+	closed := make(chan error, 1)
+	start := time.Now()
+	go func() { closed <- s.Close() }()
+	require.NoError(t, <-closed)
+	require.Less(t, time.Since(start), answer, "it does not wait for the greeting")
+}
+
+// What is too large only with its headers as they are written is refused here: for a
+// server that is the end of the connection.
+func TestTooLargeAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	m := typical()
+	m.Headers.Set("note", string(make([]byte, 40<<10))) // three times as long
+	m.Payload = nil
+	m.Payload = make([]byte, backend.LimitsOf(s.Backend).Payload-m.Size())
+	before := s.conn.Stats()
+	err := s.Publish(t.Context(), []*backend.Message{typical(), m, typical()})
+	require.NoError(t, backend.ErrorAt(err, 0))
+	require.ErrorIs(t, backend.ErrorAt(err, 1), backend.ErrTooLarge)
+	require.NoError(t, backend.ErrorAt(err, 2))
+	require.Equal(t, before.Reconnects, s.conn.Stats().Reconnects)
+}
+
+// What the server says in place of an answer is told from an answer.
+func TestIsUnserved(t *testing.T) {
+	t.Parallel()
+	for text, unserved := range map[string]bool{
+		"NATS/1.0 503\r\n\r\n":                                 true,
+		"NATS/1.0 404 No Messages\r\n\r\n":                     false,
+		"NATS/1.0 409 Exceeded MaxRequestBatch of 100\r\n\r\n": false,
+		"NATS/1.0\r\nce-id: 503\r\n\r\n":                       false,
+	} {
+		h, err := natsgo.DecodeHeadersMsg([]byte(text))
+		require.NoError(t, err)
+		require.Equal(t, unserved, isUnserved(&natsgo.Msg{Header: h}), text)
+	}
+}

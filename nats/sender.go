@@ -1,0 +1,297 @@
+package nats
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A sender hands the messages of all calls to the client library. The library knows
+// no contexts, and holds its lock while it dials and while a write is stuck. So one
+// goroutine calls it, and a call whose context is done leaves. Close waits for that
+// goroutine.
+type sender struct {
+	conn   *natsgo.Conn
+	status chan natsgo.Status // gets something when the connection is lost
+	wake   chan struct{}      // gets something when the queue has something
+	ended  chan struct{}      // closed when the goroutine has ended
+
+	mu     sync.Mutex
+	queue  []*sending
+	losses int           // of the connection, so far
+	lost   chan struct{} // closed with the next loss
+	closed bool
+
+	// Only the goroutine uses these, for one message after the other.
+	message natsgo.Msg
+	values  []string
+}
+
+// A sending is the part of one call that the library does. Its caller fills it in,
+// hands it to the sender, and reads no more than the channels.
+type sending struct {
+	inbox  *inbox     // of the answers, nil if there are none
+	out    []outgoing // in this order
+	losses int        // not sent if the connection was lost once more; -1: any number
+	do     func()     // in place of all that
+
+	lost    chan struct{} // closed when the connection is lost, and no answer will come
+	failed  chan []error  // gets the errors of out, if there is one; each is certain to have had no effect
+	refused chan error    // gets an error if the server has told of a missing permission since
+
+	before error // the last of the connection when it was sent
+	begun  bool  // guarded by the sender's mutex
+}
+
+// An outgoing message refers to nothing that its caller may change.
+type outgoing struct {
+	subject, reply string
+	header         backend.Headers // as NATS has them
+	data           []byte
+}
+
+// An inbox receives what the server sends to one receiver.
+type inbox struct {
+	prefix string // of its subjects
+	msgs   chan *natsgo.Msg
+
+	sub *natsgo.Subscription // only the sender's goroutine uses it; nil before the first sending
+}
+
+// newInbox returns an inbox with room for so many messages. The library drops more.
+func newInbox(conn *natsgo.Conn, room int) *inbox {
+	return &inbox{prefix: conn.NewInbox() + ".", msgs: make(chan *natsgo.Msg, room)}
+}
+
+func newSender(conn *natsgo.Conn) *sender {
+	s := &sender{
+		conn: conn, wake: make(chan struct{}, 1), ended: make(chan struct{}), lost: make(chan struct{}),
+		status:  conn.StatusChanged(natsgo.DISCONNECTED, natsgo.RECONNECTING, natsgo.CLOSED),
+		message: natsgo.Msg{Header: natsgo.Header{}},
+	}
+	go s.run()
+	return s
+}
+
+func newSending(in *inbox, out []outgoing) *sending {
+	return &sending{inbox: in, out: out, losses: -1, failed: make(chan []error, 1), refused: make(chan error, 1)}
+}
+
+// send queues c. It waits for nothing.
+func (s *sender) send(c *sending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.lost = s.lost
+	if s.closed {
+		c.fail(backend.ErrClosed)
+		return
+	}
+	s.queue = append(s.queue, c)
+	s.rouse()
+}
+
+// later queues something for which nobody waits.
+func (s *sender) later(do func()) { s.send(&sending{do: do, losses: -1}) }
+
+// leave ends the interest of a caller, and reports whether c is certain not to be
+// sent.
+func (s *sender) leave(c *sending) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !c.begun {
+		s.queue = slices.DeleteFunc(s.queue, func(q *sending) bool { return q == c })
+	}
+	return !c.begun
+}
+
+// lossCount is how often the connection was lost so far.
+func (s *sender) lossCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.losses
+}
+
+func (s *sender) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close lets the goroutine do what is queued, and waits for its end.
+func (s *sender) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.rouse()
+	s.mu.Unlock()
+	<-s.ended
+}
+
+func (s *sender) run() {
+	defer close(s.ended)
+	defer s.conn.RemoveStatusListener(s.status)
+	for {
+		select {
+		case <-s.wake:
+		case <-s.status:
+			s.noteLoss()
+		}
+		for s.hasMore() {
+			connected := s.conn.IsConnected() // here the library holds it up, while every call can still leave for certain
+			if c := s.next(); c != nil {
+				c.run(s, connected)
+			}
+		}
+		if s.isOver() {
+			return
+		}
+	}
+}
+
+// hasMore notes what has become of the connection, and reports whether the queue has
+// something.
+func (s *sender) hasMore() bool {
+	for len(s.status) > 0 {
+		<-s.status
+		s.noteLoss()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		s.queue = nil // so that its memory is not kept
+	}
+	return len(s.queue) > 0
+}
+
+// next takes the first of the queue; nil if its caller has left.
+func (s *sender) next() *sending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return nil
+	}
+	c := s.queue[0]
+	s.queue[0] = nil
+	s.queue = s.queue[1:]
+	c.begun = true
+	return c
+}
+
+func (s *sender) isOver() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed && len(s.queue) == 0
+}
+
+func (s *sender) noteLoss() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.losses++
+	close(s.lost)
+	s.lost = make(chan struct{})
+}
+
+func (c *sending) run(s *sender, connected bool) {
+	switch {
+	case c.do != nil:
+		c.do()
+		return
+	case c.losses >= 0 && c.losses != s.lossCount():
+		c.fail(errConnectionLost)
+		return
+	case !connected:
+		c.fail(errNotConnected)
+		return
+	}
+	if in := c.inbox; in != nil && in.sub == nil {
+		sub, err := s.conn.ChanSubscribe(in.prefix+"*", in.msgs)
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		in.sub = sub
+	}
+	c.before = s.conn.LastError()
+	var errs []error
+	n := len(c.out)
+	for i := range n {
+		if err := s.publish(&c.out[i]); err != nil {
+			if errs == nil {
+				errs = make([]error, n)
+			}
+			errs[i] = err
+		}
+	}
+	if errs != nil {
+		c.failed <- errs
+	}
+}
+
+// fail says that nothing was sent.
+func (c *sending) fail(err error) {
+	if c.failed != nil {
+		c.failed <- slices.Repeat([]error{err}, len(c.out))
+	}
+}
+
+func (s *sender) publish(o *outgoing) error {
+	switch {
+	case o.header != nil:
+	case o.reply == "":
+		return s.conn.Publish(o.subject, o.data)
+	default:
+		return s.conn.PublishRequest(o.subject, o.reply, o.data)
+	}
+	clear(s.message.Header)
+	if n := len(o.header); len(s.values) < n {
+		s.values = make([]string, n)
+	}
+	for i, h := range o.header {
+		s.values[i] = h.Value
+		s.message.Header[h.Name] = s.values[i : i+1 : i+1]
+	}
+	s.message.Subject, s.message.Reply, s.message.Data = o.subject, o.reply, o.data
+	err := s.conn.PublishMsg(&s.message)
+	s.message.Data = nil
+	return err
+}
+
+// doubt looks whether the server has told of a missing permission since c was sent.
+func (s *sender) doubt(c *sending) {
+	s.later(func() {
+		err := s.conn.LastError()
+		if err == c.before || !errors.Is(err, natsgo.ErrPermissionViolation) { //nolint:errorlint // the same one, not one like it
+			return
+		}
+		select {
+		case c.refused <- err:
+		default:
+		}
+	})
+}
+
+// unsubscribe ends an inbox.
+func (s *sender) unsubscribe(in *inbox) {
+	s.later(func() {
+		if in.sub != nil {
+			_ = in.sub.Unsubscribe() // the connection may be closed
+		}
+	})
+}
+
+// drain ends an inbox. The channel gets one that closes when all is there that the
+// server has sent to it. In a cluster another server may send still: there the
+// channel gets nothing.
+func (s *sender) drain(in *inbox) <-chan (<-chan natsgo.SubStatus) {
+	draining := make(chan (<-chan natsgo.SubStatus), 1)
+	s.later(func() {
+		if in.sub != nil && s.conn.ConnectedClusterName() == "" && in.sub.Drain() == nil {
+			draining <- in.sub.StatusChanged(natsgo.SubscriptionClosed)
+		}
+	})
+	return draining
+}
