@@ -9,24 +9,14 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// keep restarts the lease of everything held, in one call each third of a lease;
-// after a failure in a quarter of that, as there is not much time.
-func (s *Subscription) keep() {
+// keep restarts the lease of everything held, in one call each third of a lease. After a
+// failure it does so in a quarter of that, because there is not much time.
+func (s *Subscription) keep() time.Duration {
 	third := max(s.Lease/3, time.Millisecond)
-	timer := time.NewTimer(third)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			if s.extend() {
-				timer.Reset(third)
-			} else {
-				timer.Reset(max(third/4, time.Millisecond))
-			}
-		case <-s.keeping.Done():
-			return
-		}
+	if s.extend() {
+		return third
 	}
+	return max(third/4, time.Millisecond)
 }
 
 // extend extends everything held, and reports whether every call was answered.

@@ -12,7 +12,7 @@ import (
 )
 
 // upkeep maintains each topic and group that somebody in this bus is subscribed to, once for
-// all who are. A job runs by a timer, so that it has no goroutine while it waits.
+// all who are.
 type upkeep struct {
 	engine     *Engine
 	maintainer backend.Maintainer // nil if the backend needs none
@@ -23,12 +23,8 @@ type upkeep struct {
 
 // A job is the maintenance of one topic and group.
 type job struct {
-	users int // guarded by the mutex of upkeep
-	again *backoff.ExponentialBackOff
-	timer *time.Timer
-	ctx   context.Context
-	stop  context.CancelFunc
-	turn  chan struct{} // holds one value, which a run has while it lasts
+	*recurring
+	users int
 }
 
 func (u *upkeep) init(e *Engine) {
@@ -49,11 +45,10 @@ func (u *upkeep) join(topic, group string) {
 		j.users++
 		return
 	}
-	j := &job{users: 1, again: newBackoff(), turn: make(chan struct{}, 1)}
-	j.ctx, j.stop = context.WithCancel(context.Background())
-	j.timer = time.AfterFunc(firstMaintenance, func() { u.run(j, topic, group) })
-	u.jobs[key] = j
-	j.turn <- struct{}{}
+	again := newBackoff()
+	u.jobs[key] = &job{users: 1, recurring: recur(firstMaintenance, func(ctx context.Context) time.Duration {
+		return u.run(ctx, again, topic, group)
+	})}
 }
 
 // leave ends the job with its last user, and waits for the end of its run.
@@ -75,41 +70,27 @@ func (u *upkeep) leave(topic, group string) {
 	}
 }
 
-// end lets no run begin any more, and waits for the one under way.
-func (j *job) end() {
-	j.stop()
-	<-j.turn
-	j.timer.Stop()
-	j.turn <- struct{}{}
-}
-
 const (
 	firstMaintenance   = 5 * time.Second // leaves a start undisturbed
 	minMaintenance     = 100 * time.Millisecond
 	maintenanceTimeout = 30 * time.Second
 )
 
-func (u *upkeep) run(j *job, topic, group string) {
-	<-j.turn
-	defer func() { j.turn <- struct{}{} }()
-	if j.ctx.Err() != nil {
-		return
-	}
+// run maintains once, and returns after how long to do so again.
+func (u *upkeep) run(ctx context.Context, again *backoff.ExponentialBackOff, topic, group string) time.Duration {
 	start := time.Now()
-	next, err := u.maintain(j.ctx, topic, group)
+	next, err := u.maintain(ctx, topic, group)
 	switch {
-	case j.ctx.Err() != nil:
-		return
+	case ctx.Err() != nil:
+		return 0
 	case err != nil:
 		u.engine.tell.failed(observer.Maintain, observer.About{Topic: topic, Group: group}, 0, err)
-		next = j.again.NextBackOff()
-	default:
-		j.again.Reset()
-		next = max(next, minMaintenance)
-		tell(u.engine.tell.later.Maintained,
-			observer.Maintained{Topic: topic, Group: group, Took: time.Since(start), Next: next})
+		return again.NextBackOff()
 	}
-	j.timer.Reset(next)
+	again.Reset()
+	next = max(next, minMaintenance)
+	tell(u.engine.tell.later.Maintained, observer.Maintained{Topic: topic, Group: group, Took: time.Since(start), Next: next})
+	return next
 }
 
 // maintain makes one call. A driver that panics in it takes nothing with it.

@@ -53,9 +53,9 @@ type Config struct {
 
 // A Subscription feeds a handler from a group.
 //
-// Its goroutines: fetch, watch and keep, from start to the end of the drain; up
-// to Concurrency workers, hired when there is work; and while there is
-// something to settle, one each for acks, delays and burials.
+// Its goroutines are fetch and watch, from start to the end of the drain; up to
+// Concurrency workers, hired when there is work; one to extend leases, while it does; and
+// while there is something to settle, one each for acks, delays and burials.
 type Subscription struct {
 	Config
 	engine *Engine
@@ -79,7 +79,8 @@ type Subscription struct {
 	giveUp     context.CancelCauseFunc
 	keeping    context.Context // done when nothing is held any more
 	stopKeep   context.CancelFunc
-	keepers    sync.WaitGroup
+	keeper     *recurring // of leases
+	watching   sync.WaitGroup
 	nudge      chan struct{} // for watch, when there is a new moment to watch for
 
 	status   status
@@ -154,8 +155,8 @@ func (s *Subscription) start() {
 	s.keeping, s.stopKeep = context.WithCancel(context.Background())
 	s.status.set(observer.Running, nil)
 	s.engine.upkeep.join(s.Topic, s.Group)
-	s.keepers.Go(s.watch)
-	s.keepers.Go(s.keep)
+	s.keeper = recur(max(s.Lease/3, time.Millisecond), func(context.Context) time.Duration { return s.keep() })
+	s.watching.Go(s.watch)
 	go s.fetch()
 }
 
