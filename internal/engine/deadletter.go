@@ -43,21 +43,21 @@ type burial struct {
 }
 
 // setAside deals with a delivery that has no message to handle.
-func (s *Subscription) setAside(h *Hold) {
+func (t *settler) setAside(h *Hold) {
 	err := h.delivery.Err
-	s.engine.tell.failed(observer.Decode, h.about(), 1, err)
+	t.sub.notifier.failed(observer.Decode, h.about(), 1, err)
 	if errors.Is(err, backend.ErrGone) {
-		s.discarded(h, ReasonGone, err)
-		s.settleAside(h)
+		t.sub.discarded(h, ReasonGone, err)
+		t.settleAside(h)
 		return
 	}
-	s.bury(h, ReasonUnreadable, err)
+	t.bury(h, ReasonUnreadable, err)
 }
 
 // settleAside acknowledges an event that does not run, in every mode.
-func (s *Subscription) settleAside(h *Hold) {
-	s.sched.aside(h)
-	s.acks.Add(h)
+func (t *settler) settleAside(h *Hold) {
+	t.sub.sched.aside(h)
+	t.acks.Add(h)
 }
 
 // aside notes that h is being acknowledged and holds up its key no longer.
@@ -69,54 +69,54 @@ func (d *scheduler) aside(h *Hold) {
 }
 
 // bury puts h into the dead-letter topic, and then acknowledges it.
-func (s *Subscription) bury(h *Hold, reason string, err error) {
-	if s.DeadLetter == "" {
-		s.discarded(h, reason, err)
-		s.buried(h)
+func (t *settler) bury(h *Hold, reason string, err error) {
+	if t.sub.DeadLetter == "" {
+		t.sub.discarded(h, reason, err)
+		t.buried(h)
 		return
 	}
-	s.burials.Add(burial{hold: h, reason: reason, err: err})
+	t.burials.Add(burial{hold: h, reason: reason, err: err})
 }
 
 // flushBurials stores the dead letters first and then acknowledges the originals. A
 // crash in between makes two dead letters, never none. An event whose dead letter cannot
 // be stored is redelivered.
-func (s *Subscription) flushBurials(batch []burial) {
+func (t *settler) flushBurials(batch []burial) {
 	msgs := make([]*backend.Message, len(batch))
 	for i, b := range batch {
-		msgs[i] = s.deadLetter(b)
+		msgs[i] = t.deadLetter(b)
 	}
-	err := s.engine.publisher.Publish(s.live, msgs)
+	err := t.sub.engine.publisher.Publish(t.sub.live, msgs)
 	for i, b := range batch {
 		if e := backend.ErrorAt(err, i); e != nil {
-			s.engine.tell.failed(observer.DeadLettering, b.hold.about(), 1, e)
-			s.retry(b.hold, verdict{outcome: observer.Snooze, after: s.Policy.Backoff(b.hold, e)}, e)
+			t.sub.notifier.failed(observer.DeadLettering, b.hold.about(), 1, e)
+			t.retry(b.hold, verdict{outcome: observer.Snooze, after: t.sub.Policy.Backoff(b.hold, e)}, e)
 			continue
 		}
-		s.counts.deadLettered.Add(1)
-		tell(s.engine.tell.later.DeadLettered, observer.DeadLettered{
-			About: b.hold.about(), DeadLetter: s.DeadLetter, Reason: b.reason, Err: b.err,
+		t.sub.counts.deadLettered.Add(1)
+		tell(t.sub.notifier.later.DeadLettered, observer.DeadLettered{
+			About: b.hold.about(), DeadLetter: t.sub.DeadLetter, Reason: b.reason, Err: b.err,
 		})
-		s.buried(b.hold)
+		t.buried(b.hold)
 	}
 }
 
 // buried lets the later events of h's key follow h (FailAll), and acknowledges h.
-func (s *Subscription) buried(h *Hold) {
-	if s.OnFailure == FailAll {
-		s.sched.failKey(h)
+func (t *settler) buried(h *Hold) {
+	if t.sub.OnFailure == FailAll {
+		t.sub.sched.failKey(h)
 	}
-	s.settleAside(h)
+	t.settleAside(h)
 }
 
 // deadLetter makes the message that keeps b: the original's payload and headers,
 // and why it is there.
-func (s *Subscription) deadLetter(b burial) *backend.Message {
+func (t *settler) deadLetter(b burial) *backend.Message {
 	d := &b.hold.delivery
 	m := &backend.Message{
 		// Not by d.ID: events that share one would share a dead letter.
-		Topic: s.DeadLetter, ID: s.Group + "/" + s.Topic + "/" + d.Position, Key: d.Key,
-		Headers: slices.Clone(d.Headers), Payload: d.Payload, Once: s.engine.limits.OnceWindow > 0,
+		Topic: t.sub.DeadLetter, ID: t.sub.Group + "/" + t.sub.Topic + "/" + d.Position, Key: d.Key,
+		Headers: slices.Clone(d.Headers), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
 	}
 	set := func(name, value string, most int) {
 		if value != "" {
@@ -130,13 +130,13 @@ func (s *Subscription) deadLetter(b burial) *backend.Message {
 		set(DeadStack, string(p.Stack), maxStack)
 	}
 	set(DeadAttempts, strconv.Itoa(b.hold.attempt), maxErrorText)
-	set(DeadTopic, s.Topic, maxErrorText)
-	set(DeadGroup, s.Group, maxErrorText)
+	set(DeadTopic, t.sub.Topic, maxErrorText)
+	set(DeadGroup, t.sub.Group, maxErrorText)
 	set(DeadID, d.ID, maxErrorText)
 	set(DeadPosition, d.Position, maxErrorText)
 	if b.hold.began != 0 {
 		now := time.Now() // by the wall's clock, which may have been set since the subscription began
-		set(DeadLastAttempt, now.Add(-time.Duration(s.moment(now)-b.hold.began)).UTC().Format(time.RFC3339Nano), maxErrorText)
+		set(DeadLastAttempt, now.Add(-time.Duration(t.sub.moment(now)-b.hold.began)).UTC().Format(time.RFC3339Nano), maxErrorText)
 	}
 	return m
 }

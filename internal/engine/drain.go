@@ -13,21 +13,18 @@ const lastWait = time.Second
 
 func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.status.set(observer.Draining, nil)
-	s.stopFetch(ErrShutdown)
+	s.fetcher.stop(ErrShutdown)
 	s.sched.close()
 	defer s.hurry(ctx)()
 
 	handlers := s.awaitQuiet()
-	<-s.fetchEnded
+	<-s.fetcher.ended
 	if handlers == 0 {
-		s.workers.Wait() // each settles the event that it ran
+		s.runner.workers.Wait() // each settles the event that it ran
 	}
-	s.burials.Wait()
-	s.delays.Wait()
-	s.acks.Wait()
-	s.stopKeep()
+	s.settler.wait()
 	s.keeper.end()
-	s.watching.Wait()
+	s.watcher.end()
 	unsettled := s.sched.abandon()
 	s.counts.abandon(unsettled)
 	err = s.attached().close()
@@ -44,9 +41,7 @@ func (s *Subscription) hurry(ctx context.Context) (stop func() bool) {
 		s.sched.interrupt()
 		time.AfterFunc(lastWait, func() {
 			s.giveUp(ErrShutdown)
-			s.burials.Hurry()
-			s.delays.Hurry()
-			s.acks.Hurry()
+			s.settler.hurry()
 		})
 	})
 }

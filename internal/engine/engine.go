@@ -1,10 +1,12 @@
 // Package engine is the runtime of the bus: it owns every goroutine of a
 // subscription, and every policy.
 //
-// The way of one event, each step a file: fetch → hold → scheduler (with its
-// transitions and lanes) → worker → decide → settle, giveback or deadletter. Beside
-// it, watch looks at the time, lease keeps leases, maintain keeps the broker tidy, and
-// teller speaks to the observer. Package publish writes events to the broker.
+// An event passes these in order, each in a file of its own: the fetcher reads it, the
+// scheduler (with its transitions and lanes) puts it in line, the runner invokes the
+// handler, decide says what follows, and the settler acknowledges it, gives it back or
+// puts it into the dead-letter topic. Beside that the watcher looks at the time, the
+// keeper keeps leases, upkeep keeps the broker tidy, and the notifier speaks to the
+// observer. Package publish writes events to the broker.
 package engine
 
 import (
@@ -32,7 +34,7 @@ type Options struct {
 type Engine struct {
 	backend   backend.Backend
 	limits    backend.Limits
-	tell      *teller
+	notifier  *notifier
 	publisher *publish.Publisher
 	upkeep    upkeep
 	failed    chan error // the first subscription that failed for good
@@ -48,12 +50,12 @@ type Engine struct {
 // New returns an Engine that owns b.
 func New(b backend.Backend, o Options) *Engine {
 	e := &Engine{
-		backend: b,
-		limits:  backend.LimitsOf(b),
-		tell:    newTeller(o.Observer),
-		failed:  make(chan error, 1),
-		subs:    map[*Subscription]struct{}{},
-		down:    make(chan struct{}),
+		backend:  b,
+		limits:   backend.LimitsOf(b),
+		notifier: newNotifier(o.Observer),
+		failed:   make(chan error, 1),
+		subs:     map[*Subscription]struct{}{},
+		down:     make(chan struct{}),
 	}
 	e.publisher = newPublisher(b, o)
 	e.upkeep.init(e)
@@ -71,12 +73,12 @@ func (e *Engine) Failed() <-chan error { return e.failed }
 
 // Publish stores msgs; see package publish.
 func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
-	if e.tell.now.Published == nil {
+	if e.notifier.now.Published == nil {
 		return e.publisher.Publish(ctx, msgs)
 	}
 	start := time.Now()
 	err := e.publisher.Publish(ctx, msgs)
-	e.tell.published(msgs, time.Since(start), err)
+	e.notifier.published(msgs, time.Since(start), err)
 	return err
 }
 
@@ -155,7 +157,7 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 	wg.Wait()
 	errs = append(errs, e.publisher.Close(ctx))
 	errs = append(errs, e.backend.Close())
-	e.tell.close(ctx)
+	e.notifier.close(ctx)
 	return left, errors.Join(errs...)
 }
 

@@ -19,12 +19,12 @@ const (
 var errKeyFailed = errors.New("eventbus: an earlier event of its key has failed for good")
 
 // notRun returns why h is not to be run, if so (FailAll).
-func (s *Subscription) notRun(h *Hold) error {
+func (r *runner) notRun(h *Hold) error {
 	switch {
-	case s.OnFailure != FailAll:
-	case s.sched.follows(h):
+	case r.sub.OnFailure != FailAll:
+	case r.sub.sched.follows(h):
 		return errKeyFailed
-	case s.spent(h.attempt):
+	case r.sub.spent(h.attempt):
 		return errTooOften(h)
 	}
 	return nil

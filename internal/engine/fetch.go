@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -15,26 +16,51 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// fetch reads ahead of the handlers, never more than the limiter grants, and
-// outlives whatever may heal. A read that is under way is never abandoned.
-func (s *Subscription) fetch() {
-	defer close(s.fetchEnded)
+// A fetcher reads ahead of the handlers. The first group of fields belongs to its
+// goroutine, the second to its lock.
+type fetcher struct {
+	sub   *Subscription
+	ctx   context.Context // done when nothing more is to be fetched
+	stop  context.CancelCauseFunc
+	ended chan struct{} // closed when the goroutine has ended
+
+	last string // the highest position that came
+	anew bool   // the group was made anew, and no Receive has succeeded since
+
+	mu      sync.Mutex
+	reads   context.Context         // of the reads until the next Pause, or until renew
+	pause   context.CancelCauseFunc // ends the Receive under way
+	renew   time.Time
+	resumed chan struct{} // closed unless paused
+}
+
+func newFetcher(s *Subscription) *fetcher {
+	f := &fetcher{sub: s, ended: make(chan struct{}), resumed: make(chan struct{})}
+	f.ctx, f.stop = context.WithCancelCause(context.Background())
+	close(f.resumed)
+	return f
+}
+
+// fetch reads ahead of the handlers, never more than the limiter grants. It goes on after
+// each error that may pass. It never abandons a read that is under way.
+func (f *fetcher) fetch() {
+	defer close(f.ended)
 	again := newBackoff()
-	for s.fetching.Err() == nil {
-		ctx, paused := s.session()
+	for f.ctx.Err() == nil {
+		ctx, paused := f.session()
 		if paused {
-			s.awaitResume()
+			f.awaitResume()
 			continue
 		}
-		n := s.order(ctx)
+		n := f.order(ctx)
 		if n == 0 {
 			continue
 		}
-		switch err := s.receive(ctx, n); {
+		switch err := f.receive(ctx, n); {
 		case err == nil:
 			again.Reset()
-			s.anew = false
-		case s.fetching.Err() == nil && !isOnlyEnd(ctx, err) && !s.heal(err, again):
+			f.anew = false
+		case f.ctx.Err() == nil && !isOnlyEnd(ctx, err) && !f.heal(err, again):
 			return
 		}
 	}
@@ -54,54 +80,83 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 // Receive was called: an event that arrives has most of its lease before it. An
 // answer that was under way for longer, or that a frozen process has not read, is too
 // late to be run.
-func (s *Subscription) session() (ctx context.Context, paused bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !isClosed(s.resumed) {
+func (f *fetcher) session() (ctx context.Context, paused bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !isClosed(f.resumed) {
 		return nil, true
 	}
-	if now := time.Now(); s.pause == nil || s.reads.Err() != nil || now.After(s.renew) {
+	if now := time.Now(); f.pause == nil || f.reads.Err() != nil || now.After(f.renew) {
 		var release context.CancelFunc
-		if s.pause != nil {
-			s.pause(nil)
+		if f.pause != nil {
+			f.pause(nil)
 		}
-		s.reads, s.pause = context.WithCancelCause(s.fetching)
-		s.reads, release = context.WithTimeout(s.reads, s.Lease/3)
-		context.AfterFunc(s.reads, release)
-		s.renew = now.Add(s.Lease / 12)
+		f.reads, f.pause = context.WithCancelCause(f.ctx)
+		f.reads, release = context.WithTimeout(f.reads, f.sub.Lease/3)
+		context.AfterFunc(f.reads, release)
+		f.renew = now.Add(f.sub.Lease / 12)
 	}
-	return s.reads, false
+	return f.reads, false
 }
 
 // endRead ends the Receive under way.
-func (s *Subscription) endRead() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pause != nil {
-		s.pause(nil)
+func (f *fetcher) endRead() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pause != nil {
+		f.pause(nil)
 	}
 }
 
-func (s *Subscription) awaitResume() {
-	s.mu.Lock()
-	resumed := s.resumed
-	s.mu.Unlock()
+func (f *fetcher) awaitResume() {
+	f.mu.Lock()
+	resumed := f.resumed
+	f.mu.Unlock()
 	select {
 	case <-resumed:
-	case <-s.fetching.Done():
+	case <-f.ctx.Done():
 	}
 }
+
+// Pause takes no new messages until Resume. The Holds that there are go on.
+func (s *Subscription) Pause() {
+	f := s.fetcher
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !isClosed(f.resumed) {
+		return
+	}
+	f.resumed = make(chan struct{})
+	if f.pause != nil {
+		f.pause(errPaused)
+	}
+	s.status.set(observer.Paused, nil) // with the lock: a Resume may be on its heels
+}
+
+// Resume ends a Pause.
+func (s *Subscription) Resume() {
+	f := s.fetcher
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if isClosed(f.resumed) {
+		return
+	}
+	close(f.resumed)
+	s.status.set(observer.Running, nil)
+}
+
+var errPaused = errors.New("eventbus: paused")
 
 // order waits until something may be read and the limiter grants it, and returns
 // how much; 0 when ctx is done.
-func (s *Subscription) order(ctx context.Context) int {
-	n := s.sched.awaitRoom(ctx)
+func (f *fetcher) order(ctx context.Context) int {
+	n := f.sub.sched.awaitRoom(ctx)
 	if n == 0 {
 		return 0
 	}
-	granted, err := s.Limiter.Acquire(ctx, n)
+	granted, err := f.sub.Limiter.Acquire(ctx, n)
 	if err != nil && ctx.Err() == nil {
-		s.engine.tell.failed(observer.Receive, s.about(), 0, fmt.Errorf("limiter: %w", err))
+		f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, fmt.Errorf("limiter: %w", err))
 		sleep(ctx, time.Second)
 	}
 	return granted
@@ -111,21 +166,21 @@ func (s *Subscription) order(ctx context.Context) int {
 const emptyRead = 5 * time.Millisecond
 
 // receive asks for n messages and schedules the deliveries.
-func (s *Subscription) receive(ctx context.Context, n int) error {
-	a := s.attached()
-	asked, turn := time.Now(), s.turns.Add(1)
+func (f *fetcher) receive(ctx context.Context, n int) error {
+	a := f.sub.attached()
+	asked, turn := time.Now(), f.sub.turns.Add(1)
 	ds, err := a.receive(ctx, n)
 	if len(ds) > n {
-		s.engine.tell.failed(observer.Receive, s.about(), len(ds)-n,
+		f.sub.notifier.failed(observer.Receive, f.sub.about(), len(ds)-n,
 			fmt.Errorf("eventbus: the driver returned %d, asked for %d: the rest is left to its lease", len(ds), n))
 		ds = ds[:n]
 	}
 	if unused := n - len(ds); unused > 0 {
-		s.Limiter.Release(limiter.Released{Unused: unused})
+		f.sub.Limiter.Release(limiter.Released{Unused: unused})
 	}
 	switch {
 	case len(ds) > 0:
-		s.accept(a, ds, asked, turn)
+		f.accept(a, ds, asked, turn)
 	case err == nil && ctx.Err() == nil:
 		// It may bring nothing, but a driver that does so at once, and again, is
 		// not to keep a processor busy.
@@ -134,31 +189,31 @@ func (s *Subscription) receive(ctx context.Context, n int) error {
 		}
 	}
 	if err == nil {
-		s.status.recovered()
+		f.sub.status.recovered()
 	}
 	return err
 }
 
 // accept schedules deliveries that have arrived.
-func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.Time, turn int64) {
-	info := observer.Received{Topic: s.Topic, Group: s.Group, Events: len(ds)}
+func (f *fetcher) accept(a *attachment, ds []backend.Delivery, asked time.Time, turn int64) {
+	info := observer.Received{Topic: f.sub.Topic, Group: f.sub.Group, Events: len(ds)}
 	for i := range ds {
 		info.Bytes += ds[i].Size()
 		if ds[i].Attempt > 1 {
 			info.Redelivered++
 		}
-		s.last = max(s.last, ds[i].Position)
+		f.last = max(f.last, ds[i].Position)
 	}
-	s.counts.received.Add(int64(len(ds)))
-	s.Limiter.Fill(len(ds), int64(info.Bytes))
-	tell(s.engine.tell.later.Received, info)
-	aside := s.sched.put(s.hold(a, ds, turn, asked))
+	f.sub.counts.received.Add(int64(len(ds)))
+	f.sub.Limiter.Fill(len(ds), int64(info.Bytes))
+	tell(f.sub.notifier.later.Received, info)
+	aside := f.sub.sched.put(f.hold(a, ds, turn, asked))
 	runtime.Gosched() // or the worker that was woken would wait until the next read is on its way
 	for _, h := range aside {
 		if h.delivery.Err != nil {
-			s.setAside(h)
+			f.sub.settler.setAside(h)
 		} else {
-			s.bury(h, ReasonNoVerdict, errTooOften(h))
+			f.sub.settler.bury(h, ReasonNoVerdict, errTooOften(h))
 		}
 	}
 }
@@ -166,21 +221,21 @@ func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.T
 // heal deals with an error of Receive and reports whether to go on. It attaches to a
 // lost group at once, because the group may miss the events that are published until
 // then. If no Receive has succeeded since it did so last, it waits a while before.
-func (s *Subscription) heal(err error, again *backoff.ExponentialBackOff) bool {
+func (f *fetcher) heal(err error, again *backoff.ExponentialBackOff) bool {
 	for {
-		s.engine.tell.failed(observer.Receive, s.about(), 0, err)
+		f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, err)
 		if errors.Is(err, backend.ErrClosed) || errors.Is(err, errors.ErrUnsupported) {
-			s.fail(err)
+			f.sub.fail(err)
 			return false
 		}
-		s.status.set(observer.Degraded, err)
+		f.sub.status.set(observer.Degraded, err)
 		if errors.Is(err, backend.ErrGone) {
-			if s.anew && !sleep(s.fetching, again.NextBackOff()) {
+			if f.anew && !sleep(f.ctx, again.NextBackOff()) {
 				return true
 			}
-			failure := s.reattach(err)
-			if s.anew = failure == nil; s.anew {
-				s.status.recovered()
+			failure := f.reattach(err)
+			if f.anew = failure == nil; f.anew {
+				f.sub.status.recovered()
 				return true
 			}
 			err = failure
@@ -188,7 +243,7 @@ func (s *Subscription) heal(err error, again *backoff.ExponentialBackOff) bool {
 				err = fmt.Errorf("%w: attaching again: %w", backend.ErrGone, err)
 			}
 		}
-		if !sleep(s.fetching, again.NextBackOff()) || !errors.Is(err, backend.ErrGone) {
+		if !sleep(f.ctx, again.NextBackOff()) || !errors.Is(err, backend.ErrGone) {
 			return true
 		}
 	}
@@ -196,18 +251,18 @@ func (s *Subscription) heal(err error, again *backoff.ExponentialBackOff) bool {
 
 // reattach makes topic and group anew. All Holds belong to the old group, so their
 // leases are lost.
-func (s *Subscription) reattach(why error) error {
-	ctx, cancel := context.WithTimeout(s.fetching, attachTimeout)
+func (f *fetcher) reattach(why error) error {
+	ctx, cancel := context.WithTimeout(f.ctx, attachTimeout)
 	defer cancel()
-	a, start, err := s.attachAfter(ctx, s.last)
+	a, start, err := f.attachAfter(ctx, f.last)
 	if err != nil {
 		return err
 	}
-	old := s.attachment.Swap(a)
-	lost := s.sched.loseAll(old, why)
+	old := f.sub.attachment.Swap(a)
+	lost := f.sub.sched.loseAll(old, why)
 	_ = old.close() // it is gone already
-	s.engine.tell.noticed(backend.Notice{
-		Topic: s.Topic, Group: s.Group, Err: why,
+	f.sub.notifier.noticed(backend.Notice{
+		Topic: f.sub.Topic, Group: f.sub.Group, Err: why,
 		Text: fmt.Sprintf("the group was lost and is made anew, to start %s; events may be missing, and %d that were held here will not come again",
 			cmp.Or(string(start), "with the earliest"), lost),
 	})
@@ -217,22 +272,22 @@ func (s *Subscription) reattach(why error) error {
 // attachAfter attaches to a group that was lost, to go on after the last position
 // that came here. If the backend refuses that position the topic was lost too, and
 // all that it has now is new.
-func (s *Subscription) attachAfter(ctx context.Context, last string) (a *attachment, start backend.Start, err error) {
-	start = s.Start
+func (f *fetcher) attachAfter(ctx context.Context, last string) (a *attachment, start backend.Start, err error) {
+	start = f.sub.Start
 	if last != "" {
 		start = backend.StartAfter(last)
 	}
-	a, err = s.attach(ctx, start)
+	a, err = f.sub.attach(ctx, start)
 	if last != "" && errors.Is(err, backend.ErrRefused) {
 		start = backend.StartEarliest
-		a, err = s.attach(ctx, start)
+		a, err = f.sub.attach(ctx, start)
 	}
 	return a, start, err
 }
 
 // fail ends a subscription that cannot go on. Its drain is up to the program.
 func (s *Subscription) fail(err error) {
-	if s.fetching.Err() != nil {
+	if s.fetcher.ctx.Err() != nil {
 		return // it is ending anyway
 	}
 	err = fmt.Errorf("eventbus: subscription %s/%s: %w", s.Topic, s.Group, err)

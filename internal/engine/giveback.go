@@ -22,19 +22,19 @@ type giveBack struct {
 
 // retry lets h come again after a while: from the backend, if it can wait there
 // with all of its key, and otherwise from here.
-func (s *Subscription) retry(h *Hold, v verdict, err error) {
+func (t *settler) retry(h *Hold, v verdict, err error) {
 	after := v.after
-	if m := s.engine.limits.Delay; m > 0 {
+	if m := t.sub.engine.limits.Delay; m > 0 {
 		after = min(after, m)
 	}
 	if v.outcome == observer.Retry {
-		s.counts.retried.Add(1)
-		s.attempts.note(&h.delivery, h.attempt)
+		t.sub.counts.retried.Add(1)
+		t.sub.attempts.note(&h.delivery, h.attempt)
 	}
 	if v.outcome != observer.Return {
-		tell(s.engine.tell.later.Retried, observer.Retried{About: h.about(), After: after, Err: err})
+		tell(t.sub.notifier.later.Retried, observer.Retried{About: h.about(), After: after, Err: err})
 	}
-	s.sched.retry(h, s.moment(time.Now().Add(after)), v.outcome)
+	t.sub.sched.retry(h, t.sub.moment(time.Now().Add(after)), v.outcome)
 }
 
 // retry gives h back, or lets it rest here, or releases it.
@@ -56,24 +56,24 @@ func (d *scheduler) retry(h *Hold, due moment, outcome observer.Outcome) {
 }
 
 // flushDelays gives back all that a batch holds.
-func (s *Subscription) flushDelays(batch []*giveBack) {
+func (t *settler) flushDelays(batch []*giveBack) {
 	most := len(batch)
 	for _, g := range batch {
 		most += len(g.holds)
 	}
-	if b := s.engine.limits.Batch; b > 0 {
+	if b := t.sub.engine.limits.Batch; b > 0 {
 		most = min(most, b)
 	}
 	var part []item
 	failures := map[*giveBack][]*Hold{}
 	flush := func() {
-		s.delay(part, failures)
+		t.delay(part, failures)
 		part = part[:0]
 	}
 	for _, g := range batch {
 		for _, h := range g.holds {
-			if h.tries > 0 && s.sched.leaseEnds(h, time.Now()) { // it is not repeated
-				s.giveUpDelay(h, backend.ErrUnknownOutcome)
+			if h.tries > 0 && t.sub.sched.leaseEnds(h, time.Now()) { // it is not repeated
+				t.giveUpDelay(h, backend.ErrUnknownOutcome)
 				continue
 			}
 			if len(part) == most || len(part) > 0 && part[0].hold.read.attachment != h.read.attachment {
@@ -85,9 +85,9 @@ func (s *Subscription) flushDelays(batch []*giveBack) {
 	flush()
 	for _, g := range batch {
 		g.holds = failures[g]
-		s.sched.ended(g)
+		t.sub.sched.ended(g)
 		if len(g.holds) > 0 {
-			s.delays.Later(g, s.sched.beforeLease(g.holds, retryWait(g.holds...)))
+			t.delays.Later(g, t.sub.sched.beforeLease(g.holds, retryWait(g.holds...)))
 		}
 	}
 }
@@ -99,43 +99,43 @@ type item struct {
 }
 
 // delay makes one call for Holds of one attachment.
-func (s *Subscription) delay(part []item, failures map[*giveBack][]*Hold) {
+func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 	if len(part) == 0 {
 		return
 	}
 	a := part[0].hold.read.attachment
-	now := s.moment(time.Now())
+	now := t.sub.moment(time.Now())
 	ds := make([]backend.Delayed, len(part))
 	for i, p := range part {
 		ds[i] = backend.Delayed{
 			Delivery: p.hold.delivery, For: time.Duration(max(p.giveBack.due-now, 0)), Refund: p.giveBack.counted != p.hold,
 		}
 	}
-	ctx, cancel := s.settleContext()
+	ctx, cancel := t.settleContext()
 	err := a.delay(ctx, ds)
 	cancel()
-	answered := s.moment(time.Now())
+	answered := t.sub.moment(time.Now())
 	failed := 0
 	for i, p := range part {
 		g, h, e := p.giveBack, p.hold, backend.ErrorAt(err, i)
 		due := answered.plus(ds[i].For)
 		switch {
 		case e == nil:
-			if ds[i].Refund && !s.engine.limits.Refund {
-				s.attempts.spare(&h.delivery)
+			if ds[i].Refund && !t.sub.engine.limits.Refund {
+				t.sub.attempts.spare(&h.delivery)
 			}
-			s.sched.release([]*Hold{h}, nil)
+			t.sub.sched.release([]*Hold{h}, nil)
 		case errors.Is(e, backend.ErrLeaseLost):
-			s.tellLost(h, false, e)
-			s.sched.release([]*Hold{h}, lostAfter(h, e))
-		case s.live.Err() != nil: // it stays held: the drain says how many there are
+			t.sub.tellLost(h, false, e)
+			t.sub.sched.release([]*Hold{h}, lostAfter(h, e))
+		case t.sub.live.Err() != nil: // it stays held: the drain says how many there are
 			failed++
-		case s.hopeless(h, e, 0):
+		case t.hopeless(h, e, 0):
 			failed++
 			if due = h.leaseEnd(); g.early {
 				due = 0 // or it would be early again, each time that its lease has passed
 			}
-			s.giveUpDelay(h, e)
+			t.giveUpDelay(h, e)
 		default:
 			failed++
 			failures[g] = append(failures[g], h)
@@ -146,14 +146,14 @@ func (s *Subscription) delay(part []item, failures map[*giveBack][]*Hold) {
 		g.until = max(g.until, due)
 	}
 	if failed > 0 && !errors.Is(err, errors.ErrUnsupported) {
-		s.engine.tell.failed(observer.Delay, s.about(), failed, err)
+		t.sub.notifier.failed(observer.Delay, t.sub.about(), failed, err)
 	}
 }
 
 // giveUpDelay releases h, which cannot be given back.
-func (s *Subscription) giveUpDelay(h *Hold, err error) {
-	s.tellLost(h, false, err)
-	s.sched.release([]*Hold{h}, errLeaseLost(err))
+func (t *settler) giveUpDelay(h *Hold, err error) {
+	t.sub.tellLost(h, false, err)
+	t.sub.sched.release([]*Hold{h}, errLeaseLost(err))
 }
 
 // beforeLease returns wait, or less if a lease of hs ends before.

@@ -102,15 +102,15 @@ func (s *Subscription) newRead(a *attachment, n int) *read {
 
 // hold takes the deliveries of one Receive, which are lent. Their leases are
 // counted from when it was called.
-func (s *Subscription) hold(a *attachment, ds []backend.Delivery, turn int64, asked time.Time) *read {
-	r := s.newRead(a, len(ds))
-	r.turn, r.asked, r.arrived = turn, s.moment(asked), s.moment(time.Now())
-	until := s.moment(asked.Add(s.Lease))
+func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked time.Time) *read {
+	r := f.sub.newRead(a, len(ds))
+	r.turn, r.asked, r.arrived = turn, f.sub.moment(asked), f.sub.moment(time.Now())
+	until := f.sub.moment(asked.Add(f.sub.Lease))
 	for i := range ds {
 		h := &r.holds[i]
 		h.delivery, h.until = ds[i], until
 		h.size = int64(ds[i].Size())
-		h.attempt = s.attempts.of(&ds[i])
+		h.attempt = f.sub.attempts.of(&ds[i])
 	}
 	clear(ds) // or the lent slice would keep payloads until the next Receive
 	return r

@@ -9,63 +9,72 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// keep restarts the lease of everything held, in one call each third of a lease. After a
-// failure it does so in a quarter of that, because there is not much time.
-func (s *Subscription) keep() time.Duration {
+// A keeper restarts the lease of everything held, in one call each third of a lease.
+// After a failure it does so in a quarter of that, because there is not much time.
+type keeper struct {
+	*recurring
+	sub *Subscription
+}
+
+func newKeeper(s *Subscription) *keeper {
+	k := &keeper{sub: s}
 	third := max(s.Lease/3, time.Millisecond)
-	if s.extend() {
-		return third
-	}
-	return max(third/4, time.Millisecond)
+	k.recurring = recur(third, func(ctx context.Context) time.Duration {
+		if k.extend(ctx) {
+			return third
+		}
+		return max(third/4, time.Millisecond)
+	})
+	return k
 }
 
 // extend extends everything held, and reports whether every call was answered.
-func (s *Subscription) extend() (answered bool) {
-	a := s.attached()
+func (k *keeper) extend(ctx context.Context) (answered bool) {
+	a := k.sub.attached()
 	if a.extender == nil {
 		return true
 	}
-	hs, ds := s.sched.keepable(a)
+	hs, ds := k.sub.sched.keepable(a)
 	most := len(hs)
-	if b := s.engine.limits.Batch; b > 0 {
+	if b := k.sub.engine.limits.Batch; b > 0 {
 		most = b
 	}
 	answered = true
 	for len(hs) > 0 {
 		n := min(most, len(hs))
-		answered = s.extendSome(a, hs[:n], ds[:n]) && answered
+		answered = k.extendSome(ctx, a, hs[:n], ds[:n]) && answered
 		hs, ds = hs[n:], ds[n:]
 	}
 	return answered
 }
 
-func (s *Subscription) extendSome(a *attachment, hs []*Hold, ds []*backend.Delivery) (answered bool) {
+func (k *keeper) extendSome(ctx context.Context, a *attachment, hs []*Hold, ds []*backend.Delivery) (answered bool) {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(s.keeping, max(s.Lease/3, time.Millisecond))
+	call, cancel := context.WithTimeout(ctx, max(k.sub.Lease/3, time.Millisecond))
 	defer cancel()
-	err := a.extend(ctx, ds)
-	if s.keeping.Err() != nil {
+	err := a.extend(call, ds)
+	if ctx.Err() != nil {
 		return true
 	}
 	kept, troubled := 0, 0
-	until := start.Add(s.Lease)
+	until := start.Add(k.sub.Lease)
 	for i, h := range hs {
 		switch e := backend.ErrorAt(err, i); {
 		case e == nil:
-			s.sched.renew(h, until)
+			k.sub.sched.renew(h, until)
 			kept++
 		case errors.Is(e, backend.ErrLeaseLost):
-			s.sched.refused(h, e)
+			k.sub.sched.refused(h, e)
 		default:
 			troubled++ // the watch sees whether the lease runs out
 		}
 	}
 	if troubled > 0 {
-		s.engine.tell.failed(observer.Extend, s.about(), troubled, err)
+		k.sub.notifier.failed(observer.Extend, k.sub.about(), troubled, err)
 	}
 	if kept > 0 {
-		tell(s.engine.tell.later.Extended,
-			observer.Extended{Topic: s.Topic, Group: s.Group, Events: kept, Took: time.Since(start)})
+		tell(k.sub.notifier.later.Extended,
+			observer.Extended{Topic: k.sub.Topic, Group: k.sub.Group, Events: kept, Took: time.Since(start)})
 	}
 	return troubled == 0
 }
@@ -123,5 +132,5 @@ func (s *Subscription) tellLost(h *Hold, running bool, why error) {
 	if why == nil {
 		why = backend.ErrLeaseLost
 	}
-	tell(s.engine.tell.later.LeaseLost, observer.LeaseLost{About: h.about(), Running: running, Err: why})
+	tell(s.notifier.later.LeaseLost, observer.LeaseLost{About: h.about(), Running: running, Err: why})
 }

@@ -84,12 +84,12 @@ func (u *upkeep) run(ctx context.Context, again *backoff.ExponentialBackOff, top
 	case ctx.Err() != nil:
 		return 0
 	case err != nil:
-		u.engine.tell.failed(observer.Maintain, observer.About{Topic: topic, Group: group}, 0, err)
+		u.engine.notifier.failed(observer.Maintain, observer.About{Topic: topic, Group: group}, 0, err)
 		return again.NextBackOff()
 	}
 	again.Reset()
 	next = max(next, minMaintenance)
-	tell(u.engine.tell.later.Maintained, observer.Maintained{Topic: topic, Group: group, Took: time.Since(start), Next: next})
+	tell(u.engine.notifier.later.Maintained, observer.Maintained{Topic: topic, Group: group, Took: time.Since(start), Next: next})
 	return next
 }
 

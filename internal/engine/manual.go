@@ -10,8 +10,8 @@ func (h *Hold) Ack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.acks.Add(h)
-	s.acks.Flush()
+	s.settler.acks.Add(h)
+	s.settler.acks.Flush()
 	return h.await(ctx, w)
 }
 
@@ -26,7 +26,7 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 	if err != nil {
 		return err
 	}
-	s.failed(h, cause)
+	s.runner.failed(h, cause)
 	return h.await(ctx, w)
 }
 
@@ -42,10 +42,10 @@ func (d *scheduler) claimed(h *Hold, failed bool) (*wait, error) {
 }
 
 // failed settles a claimed h as a failed run.
-func (s *Subscription) failed(h *Hold, cause error) {
-	s.counts.failures.Add(1)
-	v := s.Policy.decide(run{hold: h, err: cause, interrupted: s.sched.isInterrupted()})
-	s.carryOut(h, v, cause)
+func (r *runner) failed(h *Hold, cause error) {
+	r.sub.counts.failures.Add(1)
+	v := r.sub.Policy.decide(run{hold: h, err: cause, interrupted: r.sub.sched.isInterrupted()})
+	r.sub.settler.carryOut(h, v, cause)
 }
 
 func (d *scheduler) isInterrupted() bool {

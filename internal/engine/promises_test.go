@@ -183,7 +183,7 @@ func TestExpiredLeaseIsNotStarted(t *testing.T) {
 		})
 		d := &s.sched
 		d.mu.Lock() // so that the watch does not find out first
-		lapsed := s.hold(s.attached(), []backend.Delivery{{Attempt: 1}}, s.turns.Add(1), time.Now().Add(-3*time.Second))
+		lapsed := s.fetcher.hold(s.attached(), []backend.Delivery{{Attempt: 1}}, s.turns.Add(1), time.Now().Add(-3*time.Second))
 		d.enlist(lapsed)
 		d.admit(&lapsed.holds[0])
 		started := d.next(time.Now())
@@ -191,7 +191,7 @@ func TestExpiredLeaseIsNotStarted(t *testing.T) {
 		d.freed = limiter.Released{} // the limiter granted no place
 		d.unlock()
 		if started != nil {
-			s.afterRun(started, s.invoke(started), time.Now()) // the handler fails the test
+			s.runner.afterRun(started, s.runner.invoke(started), time.Now()) // the handler fails the test
 			return
 		}
 		require.Equal(r, 1, freed)

@@ -37,12 +37,14 @@ type scheduler struct {
 	working       int  // handlers running
 	trusted       int  // manual mode: with the program, not released yet
 	watchWakes    time.Time
+	nudge         chan struct{} // for the watcher, when there is a new moment to watch for
 }
 
 func (d *scheduler) init(s *Subscription) {
 	d.sub = s
 	d.work = sync.NewCond(&d.mu)
 	d.quiet = make(chan struct{})
+	d.nudge = make(chan struct{}, 1)
 	d.prefetch.init(s)
 }
 
@@ -116,7 +118,7 @@ func (d *scheduler) rouse() {
 	case d.workers < d.sub.Concurrency:
 		d.waking = true
 		d.workers++
-		d.sub.workers.Go(d.sub.worker)
+		d.sub.runner.workers.Go(d.sub.runner.worker)
 	}
 }
 
@@ -261,7 +263,7 @@ func (d *scheduler) nudgeWatch(at time.Time) {
 	}
 	d.watchWakes = at
 	select {
-	case d.sub.nudge <- struct{}{}:
+	case d.nudge <- struct{}{}:
 	default:
 	}
 }

@@ -5,15 +5,63 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/batch"
 	"github.com/seed41896749/eventbus/observer"
 )
 
 // Settlements go through three queues: acknowledgements, Delays and dead letters.
 // A queue makes one call at a time for the Holds that have gathered. A Hold whose call
 // fails comes into its queue again by a timer of its own, so that it holds up no other.
+
+// A settler has the queues of settlements.
+type settler struct {
+	sub     *Subscription
+	acks    *batch.Group[*Hold]
+	delays  *batch.Group[*giveBack]
+	burials *batch.Group[burial]
+	acking  []*backend.Delivery // memory of the one call of Ack under way
+
+	mu        sync.Mutex
+	lastCalls time.Time // when the calls after a drain has given up must end
+}
+
+const (
+	acksPerCall = 256
+	ackWait     = 2 * time.Millisecond
+)
+
+func newSettler(s *Subscription) *settler {
+	most, wait := acksPerCall, ackWait
+	if b := s.engine.limits.Batch; b > 0 {
+		most = min(most, b)
+	}
+	if s.Mode == OnReceive {
+		wait = 0
+	}
+	t := &settler{sub: s}
+	t.acks = batch.New(most, wait, t.flushAcks)
+	t.delays = batch.New(most, 0, t.flushDelays)
+	t.burials = batch.New(most, 0, t.flushBurials)
+	return t
+}
+
+// wait returns when everything is settled, or given up.
+func (t *settler) wait() {
+	t.burials.Wait() // one that fails becomes a Delay
+	t.delays.Wait()
+	t.acks.Wait()
+}
+
+// hurry lets each Hold that waits to be tried again be tried at once.
+func (t *settler) hurry() {
+	t.burials.Hurry()
+	t.delays.Hurry()
+	t.acks.Hurry()
+}
 
 const (
 	settleTimeout = 10 * time.Second       // of one call
@@ -32,9 +80,9 @@ func retryWait(hs ...*Hold) time.Duration {
 }
 
 // hopeless reports whether trying to settle h again cannot help.
-func (s *Subscription) hopeless(h *Hold, err error, wait time.Duration) bool {
+func (t *settler) hopeless(h *Hold, err error, wait time.Duration) bool {
 	return errors.Is(err, backend.ErrClosed) || errors.Is(err, backend.ErrLeaseLost) ||
-		errors.Is(err, errors.ErrUnsupported) || s.sched.leaseEnds(h, time.Now().Add(wait))
+		errors.Is(err, errors.ErrUnsupported) || t.sub.sched.leaseEnds(h, time.Now().Add(wait))
 }
 
 // leaseEnds reports whether the lease of h is lost, or will be over then.
@@ -45,61 +93,61 @@ func (d *scheduler) leaseEnds(h *Hold, then time.Time) bool {
 }
 
 // carryOut settles h by the verdict.
-func (s *Subscription) carryOut(h *Hold, v verdict, err error) {
+func (t *settler) carryOut(h *Hold, v verdict, err error) {
 	switch v.outcome {
 	case observer.Acknowledge:
-		s.ack(h)
+		t.ack(h)
 	case observer.Discard:
-		s.discarded(h, v.reason, err)
-		s.ack(h)
+		t.sub.discarded(h, v.reason, err)
+		t.ack(h)
 	case observer.DeadLetter:
-		s.bury(h, v.reason, err)
+		t.bury(h, v.reason, err)
 	case observer.Retry, observer.Snooze, observer.Return:
-		s.retry(h, v, err)
+		t.retry(h, v, err)
 	default:
-		s.sched.release([]*Hold{h}, errLeaseLost(nil))
+		t.sub.sched.release([]*Hold{h}, errLeaseLost(nil))
 	}
 }
 
 // ack acknowledges h with the next batch: at once if nothing is left to start.
-func (s *Subscription) ack(h *Hold) {
-	if s.Mode == OnReceive {
-		s.sched.release([]*Hold{h}, nil)
+func (t *settler) ack(h *Hold) {
+	if t.sub.Mode == OnReceive {
+		t.sub.sched.release([]*Hold{h}, nil)
 		return
 	}
-	hurry := s.sched.settles(h)
-	s.acks.Add(h)
+	hurry := t.sub.sched.settles(h)
+	t.acks.Add(h)
 	if hurry {
-		s.acks.Flush()
+		t.acks.Flush()
 	}
 }
 
 // flushAcks acknowledges a batch.
-func (s *Subscription) flushAcks(batch []*Hold) {
+func (t *settler) flushAcks(batch []*Hold) {
 	for from := 0; from < len(batch); {
 		a, to := batch[from].read.attachment, from+1
 		for to < len(batch) && batch[to].read.attachment == a {
 			to++
 		}
-		s.flushSomeAcks(a, batch[from:to])
+		t.flushSomeAcks(a, batch[from:to])
 		from = to
 	}
 }
 
 // flushSomeAcks acknowledges Holds of one attachment.
-func (s *Subscription) flushSomeAcks(a *attachment, batch []*Hold) {
-	ds := s.acking[:0]
+func (t *settler) flushSomeAcks(a *attachment, batch []*Hold) {
+	ds := t.acking[:0]
 	for _, h := range batch {
 		ds = append(ds, &h.delivery)
 	}
-	s.acking = ds
+	t.acking = ds
 	defer clear(ds)
 	start := time.Now()
-	ctx, cancel := s.settleContext()
+	ctx, cancel := t.settleContext()
 	err := a.ack(ctx, ds)
 	cancel()
 	if err == nil {
-		s.acked(batch, time.Since(start))
+		t.acked(batch, time.Since(start))
 		return
 	}
 	var done []*Hold
@@ -109,24 +157,24 @@ func (s *Subscription) flushSomeAcks(a *attachment, batch []*Hold) {
 			done = append(done, h)
 		} else {
 			failed++
-			s.notAcked(h, e)
+			t.notAcked(h, e)
 		}
 	}
-	s.engine.tell.failed(observer.Ack, s.about(), failed, err)
-	s.acked(done, time.Since(start))
+	t.sub.notifier.failed(observer.Ack, t.sub.about(), failed, err)
+	t.acked(done, time.Since(start))
 }
 
 // notAcked tries again to acknowledge h, unless that cannot help.
-func (s *Subscription) notAcked(h *Hold, err error) {
+func (t *settler) notAcked(h *Hold, err error) {
 	wait := retryWait(h)
 	switch {
-	case s.hopeless(h, err, wait):
-		s.sched.unacked(h, notConfirmed(h, err))
-	case s.live.Err() != nil:
+	case t.hopeless(h, err, wait):
+		t.sub.sched.unacked(h, notConfirmed(h, err))
+	case t.sub.live.Err() != nil:
 		// It stays held: the drain says how many there are.
-		s.sched.endWait(h, err)
+		t.sub.sched.endWait(h, err)
 	default:
-		s.acks.Later(h, wait)
+		t.acks.Later(h, wait)
 	}
 }
 
@@ -141,17 +189,17 @@ func notConfirmed(h *Hold, err error) error {
 }
 
 // acked notes and tells that a batch is acknowledged.
-func (s *Subscription) acked(batch []*Hold, took time.Duration) {
+func (t *settler) acked(batch []*Hold, took time.Duration) {
 	if len(batch) == 0 {
 		return
 	}
-	s.counts.acknowledged.Add(int64(len(batch)))
+	t.sub.counts.acknowledged.Add(int64(len(batch)))
 	for _, h := range batch {
-		s.attempts.forget(&h.delivery)
+		t.sub.attempts.forget(&h.delivery)
 	}
-	s.sched.acknowledged(batch)
-	tell(s.engine.tell.later.Settled,
-		observer.Settled{Topic: s.Topic, Group: s.Group, Events: len(batch), Took: took})
+	t.sub.sched.acknowledged(batch)
+	tell(t.sub.notifier.later.Settled,
+		observer.Settled{Topic: t.sub.Topic, Group: t.sub.Group, Events: len(batch), Took: took})
 }
 
 // acknowledged releases acknowledged Holds. A Hold that was acknowledged on receipt runs
@@ -186,15 +234,15 @@ func (d *scheduler) endWait(h *Hold, err error) {
 
 // settleContext is alive even when a drain has given up: a cancelled context
 // never carries a settlement.
-func (s *Subscription) settleContext() (context.Context, context.CancelFunc) {
-	if s.live.Err() == nil {
-		return context.WithTimeout(s.live, settleTimeout)
+func (t *settler) settleContext() (context.Context, context.CancelFunc) {
+	if t.sub.live.Err() == nil {
+		return context.WithTimeout(t.sub.live, settleTimeout)
 	}
-	s.mu.Lock()
-	if s.lastCalls.IsZero() {
-		s.lastCalls = time.Now().Add(lastSettle)
+	t.mu.Lock()
+	if t.lastCalls.IsZero() {
+		t.lastCalls = time.Now().Add(lastSettle)
 	}
-	until := s.lastCalls
-	s.mu.Unlock()
+	until := t.lastCalls
+	t.mu.Unlock()
 	return context.WithDeadline(context.Background(), until)
 }

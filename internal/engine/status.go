@@ -37,7 +37,7 @@ func (t *status) change(to observer.State, err error) {
 	if err != nil || to == observer.Running {
 		t.err = err
 	}
-	tell(t.sub.engine.tell.later.StateChanged, observer.StateChanged{
+	tell(t.sub.notifier.later.StateChanged, observer.StateChanged{
 		Topic: t.sub.Topic, Group: t.sub.Group, From: from, To: to, Err: err,
 	})
 }

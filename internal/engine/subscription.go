@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/batch"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -53,70 +52,48 @@ type Config struct {
 
 // A Subscription feeds a handler from a group.
 //
-// Its goroutines are fetch and watch, from start to the end of the drain; up to
-// Concurrency workers, hired when there is work; one to extend leases, while it does; and
-// while there is something to settle, one each for acks, delays and burials.
+// Its goroutines are those of the fetcher and the watcher, from start to the end of the
+// drain; up to Concurrency workers, hired when there is work; one to extend leases, while
+// it does; and while there is something to settle, one each for acks, delays and burials.
 type Subscription struct {
 	Config
-	engine *Engine
-	ground // of handlers
-
-	sched    scheduler
-	attempts attempts
-	last     string // the highest position that came; the fetcher's
-	turns    atomic.Int64
-	anew     bool // the group was made anew and no Receive has succeeded since; the fetcher's
-	workers  sync.WaitGroup
-	acks     *batch.Group[*Hold]
-	acking   []*backend.Delivery // memory for the one call under way
-	delays   *batch.Group[*giveBack]
-	burials  *batch.Group[burial]
-
-	fetching   context.Context // done when nothing more is to be fetched
-	stopFetch  context.CancelCauseFunc
-	fetchEnded chan struct{}
-	live       context.Context // for settling; done when a drain gives up
-	giveUp     context.CancelCauseFunc
-	keeping    context.Context // done when nothing is held any more
-	stopKeep   context.CancelFunc
-	keeper     *recurring // of leases
-	watching   sync.WaitGroup
-	nudge      chan struct{} // for watch, when there is a new moment to watch for
-
-	status   status
-	counts   Counts
-	draining sync.Once
-	drained  chan struct{}
-	ended    chan struct{} // closed when nothing more runs: after a drain, or a failure for good
-	failure  error         // for good; valid once ended is closed
-	ending   sync.Once
-	left     Abandoned
-	drainErr error
+	engine   *Engine
+	notifier *notifier
+	ground   // of handlers
 
 	attachment atomic.Pointer[attachment]
+	turns      atomic.Int64 // calls of Receive, and answers to a Delay
+	attempts   attempts
+	status     status
+	counts     Counts
 
-	mu        sync.Mutex
-	reads     context.Context         // of the reads until the next Pause, or until renew
-	pause     context.CancelCauseFunc // ends the Receive under way
-	renew     time.Time
-	resumed   chan struct{} // closed unless paused
-	lastCalls time.Time     // when the calls after a drain has given up must end
+	sched   scheduler
+	fetcher *fetcher
+	runner  runner
+	settler *settler
+	keeper  *keeper
+	watcher *watcher
+
+	live     context.Context // for settling; done when a drain gives up
+	giveUp   context.CancelCauseFunc
+	draining sync.Once
+	drained  chan struct{}
+	left     Abandoned
+	drainErr error
+	ending   sync.Once
+	ended    chan struct{} // closed when nothing more runs: after a drain, or a failure for good
+	failure  error         // for good; valid once ended is closed
 }
 
-const (
-	acksPerCall   = 256
-	ackWait       = 2 * time.Millisecond
-	attachTimeout = 30 * time.Second
-)
+const attachTimeout = 30 * time.Second
 
 // Subscribe attaches to the group and starts. ctx bounds attaching; handlers
 // inherit its values.
 func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
-	s := &Subscription{Config: c, engine: e, ground: ground{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}}
-	s.fetchEnded, s.drained, s.nudge = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
-	s.ended = make(chan struct{})
-	s.resumed = make(chan struct{})
-	close(s.resumed)
+	s := &Subscription{Config: c, engine: e, notifier: e.notifier, drained: make(chan struct{}), ended: make(chan struct{})}
+	s.ground = ground{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}
+	s.live, s.giveUp = context.WithCancelCause(context.Background())
+	s.fetcher, s.runner.sub, s.settler = newFetcher(s), s, newSettler(s)
 	s.status.init(s)
 	s.Policy.Backoff = s.backoff(c.Policy.Backoff)
 	if err := s.checkDeadLetter(ctx); err != nil {
@@ -139,32 +116,17 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 
 func (s *Subscription) start() {
 	s.sched.init(s)
-	most := acksPerCall
-	if b := s.engine.limits.Batch; b > 0 {
-		most = min(most, b)
-	}
-	wait := ackWait
-	if s.Mode == OnReceive {
-		wait = 0
-	}
-	s.acks = batch.New(most, wait, s.flushAcks)
-	s.delays = batch.New(most, 0, s.flushDelays)
-	s.burials = batch.New(most, 0, s.flushBurials)
-	s.fetching, s.stopFetch = context.WithCancelCause(context.Background())
-	s.live, s.giveUp = context.WithCancelCause(context.Background())
-	s.keeping, s.stopKeep = context.WithCancel(context.Background())
 	s.status.set(observer.Running, nil)
 	s.engine.upkeep.join(s.Topic, s.Group)
-	s.keeper = recur(max(s.Lease/3, time.Millisecond), func(context.Context) time.Duration { return s.keep() })
-	s.watching.Go(s.watch)
-	go s.fetch()
+	s.watcher, s.keeper = newWatcher(s), newKeeper(s)
+	go s.fetcher.fetch()
 }
 
 func (s *Subscription) attach(ctx context.Context, start backend.Start) (a *attachment, err error) {
 	defer recovered(&err)
 	src, err := s.engine.backend.Attach(ctx, backend.Config{
 		Topic: s.Topic, Group: s.Group, Start: start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
-		ConfirmAcks: s.Mode != OnSuccess, Notify: s.engine.tell.noticed,
+		ConfirmAcks: s.Mode != OnSuccess, Notify: s.notifier.noticed,
 	})
 	if err != nil {
 		return nil, err
@@ -192,7 +154,7 @@ func (s *Subscription) backoff(f func(*Hold, error) time.Duration) func(*Hold, e
 	return func(h *Hold, cause error) (d time.Duration) {
 		err := guarded(func() error { d = f(h, cause); return nil })
 		if err != nil {
-			s.engine.tell.failed(observer.Panic, h.about(), 1, fmt.Errorf("Retry.Delay: %w", err))
+			s.notifier.failed(observer.Panic, h.about(), 1, fmt.Errorf("Retry.Delay: %w", err))
 			return time.Second
 		}
 		return max(d, 0)
@@ -210,33 +172,6 @@ func (s *Subscription) checkAbilities(a *attachment) error {
 }
 
 func (s *Subscription) attached() *attachment { return s.attachment.Load() }
-
-// Pause takes no new messages until Resume. The Holds that there are go on.
-func (s *Subscription) Pause() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !isClosed(s.resumed) {
-		return
-	}
-	s.resumed = make(chan struct{})
-	if s.pause != nil {
-		s.pause(errPaused)
-	}
-	s.status.set(observer.Paused, nil) // with the lock: a Resume may be on its heels
-}
-
-// Resume ends a Pause.
-func (s *Subscription) Resume() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if isClosed(s.resumed) {
-		return
-	}
-	close(s.resumed)
-	s.status.set(observer.Running, nil)
-}
-
-var errPaused = errors.New("eventbus: paused")
 
 func isClosed(c <-chan struct{}) bool {
 	select {

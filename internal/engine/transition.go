@@ -157,10 +157,10 @@ func (d *scheduler) giveBack(g *giveBack) {
 	}
 	if wait := time.Duration(g.due - d.sub.moment(time.Now())); g.chases && 0 < wait && wait < soon {
 		g.due = 0
-		d.sub.delays.Later(g, wait)
+		d.sub.settler.delays.Later(g, wait)
 		return
 	}
-	d.sub.delays.Add(g)
+	d.sub.settler.delays.Add(g)
 }
 
 // gaveBack notes that a call for g has ended. The Holds that g still has will be tried

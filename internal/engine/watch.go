@@ -1,22 +1,42 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// watch is the one clock of a subscription: it ends runs that take too long,
-// notices leases that have run out, starts retries that wait here, and gives back
-// what waits too long. It sleeps until the next of these moments and costs a
-// handler nothing.
-func (s *Subscription) watch() {
+// A watcher is the one clock of a subscription. It ends runs that take too long, notices
+// leases that have expired, starts retries that rest here, and gives back Holds that wait
+// too long. It sleeps until the next of these moments and costs a handler nothing.
+type watcher struct {
+	sub   *Subscription
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+func newWatcher(s *Subscription) *watcher {
+	ctx, stop := context.WithCancel(context.Background())
+	w := &watcher{s, stop, make(chan struct{})}
+	go w.watch(ctx)
+	return w
+}
+
+// end returns when the goroutine has ended.
+func (w *watcher) end() {
+	w.stop()
+	<-w.ended
+}
+
+func (w *watcher) watch(ctx context.Context) {
+	defer close(w.ended)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		seen, next := s.sched.look(time.Now())
-		s.act(seen)
+		seen, next := w.sub.sched.look(time.Now())
+		w.act(seen)
 		if !next.IsZero() {
 			timer.Reset(time.Until(next))
 		} else {
@@ -24,8 +44,8 @@ func (s *Subscription) watch() {
 		}
 		select {
 		case <-timer.C:
-		case <-s.nudge:
-		case <-s.keeping.Done():
+		case <-w.sub.sched.nudge:
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -118,19 +138,19 @@ func (d *scheduler) lookAt(h *Hold, now moment, seen *sighting) {
 }
 
 // act ends the runs that are late, and gives back Holds that wait too long.
-func (s *Subscription) act(seen sighting) {
+func (w *watcher) act(seen sighting) {
 	for _, h := range seen.late {
-		h.ctx.cancel(s.timeout)
+		h.ctx.cancel(w.sub.timeout)
 	}
 	for _, h := range seen.expired {
-		h.ctx.cancel(s.timeout)
-		s.failed(h, s.timeout)
+		h.ctx.cancel(w.sub.timeout)
+		w.sub.runner.failed(h, w.sub.timeout)
 	}
 	if seen.hoards {
-		s.endRead() // or it would bring the same again
-		s.sched.giveBackUnstarted()
+		w.sub.fetcher.endRead() // or it would bring the same again
+		w.sub.sched.giveBackUnstarted()
 	}
 	for _, st := range seen.stuck {
-		tell(s.engine.tell.later.Stuck, st)
+		tell(w.sub.notifier.later.Stuck, st)
 	}
 }

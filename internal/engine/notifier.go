@@ -8,9 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A teller speaks to the observer. It tells events of leases, reads and acknowledgements
+// A notifier speaks to the observer. It tells events of leases, reads and acknowledgements
 // later, by a goroutine of the queue.
-type teller struct {
+type notifier struct {
 	now   observer.Observer
 	later observer.Observer
 	queue *observer.Queue
@@ -18,20 +18,20 @@ type teller struct {
 
 const maxBehind = 4096
 
-func newTeller(o observer.Observer) *teller {
+func newNotifier(o observer.Observer) *notifier {
 	q := observer.Async(o, maxBehind)
-	return &teller{now: observer.Safe(o), later: q.Observer(), queue: q}
+	return &notifier{now: observer.Safe(o), later: q.Observer(), queue: q}
 }
 
 // close tells the events that are left, unless a hook takes longer than ctx allows. If
 // ctx is done, a hook has 100 ms.
-func (t *teller) close(ctx context.Context) {
+func (n *notifier) close(ctx context.Context) {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 100*time.Millisecond)
 		defer cancel()
 	}
-	_ = t.queue.Wait(ctx)
+	_ = n.queue.Wait(ctx)
 }
 
 // tell tells e to hook, if there is one.
@@ -41,11 +41,11 @@ func tell[E any](hook func(E), e E) {
 	}
 }
 
-func (t *teller) failed(scope observer.Scope, about observer.About, events int, err error) {
-	tell(t.later.Failed, observer.Failed{Scope: scope, About: about, Events: events, Err: err})
+func (n *notifier) failed(scope observer.Scope, about observer.About, events int, err error) {
+	tell(n.later.Failed, observer.Failed{Scope: scope, About: about, Events: events, Err: err})
 }
 
-func (t *teller) published(msgs []*backend.Message, took time.Duration, err error) {
+func (n *notifier) published(msgs []*backend.Message, took time.Duration, err error) {
 	p := observer.Published{Events: len(msgs), Took: took, Err: err}
 	for i, m := range msgs {
 		p.Topic = m.Topic
@@ -57,9 +57,9 @@ func (t *teller) published(msgs []*backend.Message, took time.Duration, err erro
 			}
 		}
 	}
-	tell(t.now.Published, p)
+	tell(n.now.Published, p)
 }
 
-func (t *teller) noticed(n backend.Notice) {
-	tell(t.later.Noticed, observer.Noticed{Topic: n.Topic, Group: n.Group, Text: n.Text, Err: n.Err})
+func (n *notifier) noticed(b backend.Notice) {
+	tell(n.later.Noticed, observer.Noticed{Topic: b.Topic, Group: b.Group, Text: b.Text, Err: b.Err})
 }

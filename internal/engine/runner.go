@@ -4,29 +4,36 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/observer"
 )
 
+// A runner runs handlers.
+type runner struct {
+	sub     *Subscription
+	workers sync.WaitGroup
+}
+
 // worker runs handlers until the scheduler is closed. A handler, or an observer's
 // hook, that ends its goroutine ends the worker: another one takes its place.
-func (s *Subscription) worker() {
+func (r *runner) worker() {
 	var h *Hold
 	ended := false
 	defer func() {
 		if !ended {
-			s.workers.Go(s.worker)
+			r.workers.Go(r.worker)
 		}
 	}()
 	defer func() {
-		if !ended && s.sched.works(h) {
-			s.afterRun(h, &observer.PanicError{Stack: debug.Stack()}, time.Now())
+		if !ended && r.sub.sched.works(h) {
+			r.afterRun(h, &observer.PanicError{Stack: debug.Stack()}, time.Now())
 		}
 	}()
-	for h = s.sched.take(); h != nil; {
-		h = s.turn(h)
+	for h = r.sub.sched.take(); h != nil; {
+		h = r.turn(h)
 	}
 	ended = true
 }
@@ -39,29 +46,29 @@ func (d *scheduler) works(h *Hold) bool {
 }
 
 // turn runs the handler for h, settles h, and takes the next Hold to run.
-func (s *Subscription) turn(h *Hold) *Hold {
-	if s.Mode == OnReceive && !s.confirm(h) {
-		return s.sched.take()
+func (r *runner) turn(h *Hold) *Hold {
+	if r.sub.Mode == OnReceive && !r.confirm(h) {
+		return r.sub.sched.take()
 	}
-	err := s.invoke(h)
+	err := r.invoke(h)
 	now := time.Now()
-	if err == nil && s.Mode == OnSuccess && s.engine.tell.now.Handled == nil {
+	if err == nil && r.sub.Mode == OnSuccess && r.sub.notifier.now.Handled == nil {
 		h.ctx.finish()
-		if next, ok := s.sched.succeeded(h, now); ok {
-			return s.next(h, next)
+		if next, ok := r.sub.sched.succeeded(h, now); ok {
+			return r.next(h, next)
 		}
 	}
-	s.afterRun(h, err, now)
-	return s.sched.take()
+	r.afterRun(h, err, now)
+	return r.sub.sched.take()
 }
 
 // next acknowledges h, which was run, and returns next or waits for a Hold to run. If
 // none is ready the acknowledgement goes out at once.
-func (s *Subscription) next(h, next *Hold) *Hold {
-	s.acks.Add(h)
+func (r *runner) next(h, next *Hold) *Hold {
+	r.sub.settler.acks.Add(h)
 	if next == nil {
-		s.acks.Flush()
-		next = s.sched.take()
+		r.sub.settler.acks.Flush()
+		next = r.sub.sched.take()
 	}
 	return next
 }
@@ -69,12 +76,12 @@ func (s *Subscription) next(h, next *Hold) *Hold {
 // invoke runs the handler. It is the only place that does. A panic becomes an
 // error; a handler that ends its goroutine takes the worker with it, whose
 // deferred calls then settle the message.
-func (s *Subscription) invoke(h *Hold) (err error) {
-	if err := s.notRun(h); err != nil {
+func (r *runner) invoke(h *Hold) (err error) {
+	if err := r.notRun(h); err != nil {
 		return err
 	}
 	defer recovered(&err)
-	return s.Handle(h.ctx, h)
+	return r.sub.Handle(h.ctx, h)
 }
 
 // recovered turns a panic into a PanicError.
@@ -86,21 +93,21 @@ func recovered(err *error) {
 
 // confirm acknowledges h before it runs. If that is not confirmed within the
 // lease it must not run: it may come to another member.
-func (s *Subscription) confirm(h *Hold) bool {
-	s.acks.Add(h)
+func (r *runner) confirm(h *Hold) bool {
+	r.sub.settler.acks.Add(h)
 	<-h.wait.ended
 	err := h.wait.result
 	if err == nil {
-		s.sched.confirmed(h)
+		r.sub.sched.confirmed(h)
 		return true
 	}
-	s.sched.unrun(h)
+	r.sub.sched.unrun(h)
 	if errors.Is(err, backend.ErrLeaseLost) && !errors.Is(err, backend.ErrUnknownOutcome) {
-		s.tellLost(h, false, err)
+		r.sub.tellLost(h, false, err)
 	} else {
-		s.discarded(h, ReasonUnacked, err)
+		r.sub.discarded(h, ReasonUnacked, err)
 	}
-	s.sched.release([]*Hold{h}, err)
+	r.sub.sched.release([]*Hold{h}, err)
 	return false
 }
 
@@ -122,29 +129,29 @@ func (d *scheduler) unrun(h *Hold) {
 }
 
 // afterRun settles h by the verdict of a run that has ended.
-func (s *Subscription) afterRun(h *Hold, err error, now time.Time) {
-	took := time.Duration(s.moment(now) - h.began)
-	found := s.sched.returned(h, took, err)
+func (r *runner) afterRun(h *Hold, err error, now time.Time) {
+	took := time.Duration(r.sub.moment(now) - h.began)
+	found := r.sub.sched.returned(h, took, err)
 	if found.late && err != nil && !isTimeout(err) {
-		err = fmt.Errorf("%w: %w", s.timeout, err)
+		err = fmt.Errorf("%w: %w", r.sub.timeout, err)
 	}
 	if p, ok := errors.AsType[*observer.PanicError](err); ok {
-		s.engine.tell.failed(observer.Panic, h.about(), 1, p)
+		r.sub.notifier.failed(observer.Panic, h.about(), 1, p)
 	}
 	if err != nil {
-		s.counts.failures.Add(1)
+		r.sub.counts.failures.Add(1)
 	}
 	about, v := h.about(), verdict{outcome: observer.Hold}
-	if !found.decided && (s.Mode != Manual || err != nil || found.lost) {
-		v = s.Policy.decide(run{
-			hold: h, err: err, lost: found.lost, manual: s.Mode == Manual,
-			interrupted: found.interrupted, settled: s.Mode == OnReceive,
+	if !found.decided && (r.sub.Mode != Manual || err != nil || found.lost) {
+		v = r.sub.Policy.decide(run{
+			hold: h, err: err, lost: found.lost, manual: r.sub.Mode == Manual,
+			interrupted: found.interrupted, settled: r.sub.Mode == OnReceive,
 		})
 		h.ctx.finish()
-		s.carryOut(h, v, err)
+		r.sub.settler.carryOut(h, v, err)
 	}
-	if s.engine.tell.now.Handled != nil { // last, as the program's hook may end the goroutine
-		tell(s.engine.tell.now.Handled, observer.Handled{About: about, Took: took, Err: err, Outcome: v.outcome})
+	if r.sub.notifier.now.Handled != nil { // last, as the program's hook may end the goroutine
+		tell(r.sub.notifier.now.Handled, observer.Handled{About: about, Took: took, Err: err, Outcome: v.outcome})
 	}
 }
 
@@ -155,5 +162,5 @@ func isTimeout(err error) bool {
 
 func (s *Subscription) discarded(h *Hold, reason string, err error) {
 	s.counts.discarded.Add(1)
-	tell(s.engine.tell.later.Discarded, observer.Discarded{About: h.about(), Reason: reason, Err: err})
+	tell(s.notifier.later.Discarded, observer.Discarded{About: h.about(), Reason: reason, Err: err})
 }
