@@ -56,15 +56,16 @@ func (t *settler) setAside(h *Hold) {
 
 // settleAside acknowledges an event that does not run, in every mode.
 func (t *settler) settleAside(h *Hold) {
-	t.sub.sched.aside(h)
+	h.aside()
 	t.acks.Add(h)
 }
 
 // aside notes that h is being acknowledged and holds up its key no longer.
-func (d *scheduler) aside(h *Hold) {
+func (h *Hold) aside() {
+	d := &h.read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
-	d.decided(h)
+	h.decided()
 	d.leave(h)
 }
 
@@ -104,7 +105,7 @@ func (t *settler) flushBurials(batch []burial) {
 // buried lets the later events of h's key follow h (FailAll), and acknowledges h.
 func (t *settler) buried(h *Hold) {
 	if t.sub.OnFailure == FailAll {
-		t.sub.sched.failKey(h)
+		h.failKey()
 	}
 	t.settleAside(h)
 }

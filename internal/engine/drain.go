@@ -27,7 +27,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.watcher.end()
 	unsettled := s.sched.abandon()
 	s.counts.abandon(unsettled)
-	err = s.attached().close()
+	err = s.attachment.Load().close()
 	s.engine.upkeep.leave(s.Topic, s.Group)
 	s.engine.leave(s)
 	s.giveUp(ErrShutdown)
@@ -69,7 +69,7 @@ func (d *scheduler) close() {
 	defer d.unlock()
 	d.closed = true
 	unrun := &giveBack{}
-	for _, h := range d.all() {
+	for _, h := range d.reads.all() {
 		switch h.state {
 		case queued, ready:
 			unrun.holds = append(unrun.holds, h)
@@ -81,7 +81,7 @@ func (d *scheduler) close() {
 	for _, l := range d.lanes.byKey {
 		l.queue = nil
 	}
-	d.ready, d.suspects, d.resting = queue{}, nil, nil
+	d.ready, d.resting = line{suspect: d.ready.suspect}, nil
 	d.work.Broadcast()
 	d.tellQuiet()
 }
@@ -91,7 +91,7 @@ func (d *scheduler) interrupt() {
 	d.mu.Lock()
 	defer d.unlock()
 	d.interrupted = true
-	for _, h := range d.all() {
+	for _, h := range d.reads.all() {
 		if h.working || h.state == entrusted {
 			h.ctx.cancel(ErrShutdown)
 		}
@@ -103,7 +103,7 @@ func (d *scheduler) interrupt() {
 func (d *scheduler) abandon() (unsettled int) {
 	d.mu.Lock()
 	defer d.unlock()
-	left := d.all()
+	left := d.reads.all()
 	for _, h := range left {
 		if !h.working {
 			unsettled++

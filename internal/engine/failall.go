@@ -22,7 +22,7 @@ var errKeyFailed = errors.New("eventbus: an earlier event of its key has failed 
 func (r *runner) notRun(h *Hold) error {
 	switch {
 	case r.sub.OnFailure != FailAll:
-	case r.sub.sched.follows(h):
+	case h.follows():
 		return errKeyFailed
 	case r.sub.spent(h.attempt):
 		return errTooOften(h)
@@ -31,14 +31,16 @@ func (r *runner) notRun(h *Hold) error {
 }
 
 // follows reports whether h follows an event of its key that failed for good.
-func (d *scheduler) follows(h *Hold) bool {
+func (h *Hold) follows() bool {
+	d := &h.read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
 	return h.lane != nil && h.lane.failed
 }
 
 // failKey lets the later events of h's key follow h.
-func (d *scheduler) failKey(h *Hold) {
+func (h *Hold) failKey() {
+	d := &h.read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
 	if h.lane != nil {

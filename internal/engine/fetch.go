@@ -167,7 +167,7 @@ const emptyRead = 5 * time.Millisecond
 
 // receive asks for n messages and schedules the deliveries.
 func (f *fetcher) receive(ctx context.Context, n int) error {
-	a := f.sub.attached()
+	a := f.sub.attachment.Load()
 	asked, turn := time.Now(), f.sub.turns.Add(1)
 	ds, err := a.receive(ctx, n)
 	if len(ds) > n {

@@ -72,7 +72,7 @@ func (t *settler) flushDelays(batch []*giveBack) {
 	}
 	for _, g := range batch {
 		for _, h := range g.holds {
-			if h.tries > 0 && t.sub.sched.leaseEnds(h, time.Now()) { // it is not repeated
+			if h.tries > 0 && h.leaseEnds(time.Now()) { // it is not repeated
 				t.giveUpDelay(h, backend.ErrUnknownOutcome)
 				continue
 			}
@@ -87,7 +87,7 @@ func (t *settler) flushDelays(batch []*giveBack) {
 		g.holds = failures[g]
 		t.sub.sched.ended(g)
 		if len(g.holds) > 0 {
-			t.delays.Later(g, t.sub.sched.beforeLease(g.holds, retryWait(g.holds...)))
+			t.delays.Later(g, g.beforeLease(retryWait(g.holds...)))
 		}
 	}
 }
@@ -156,12 +156,13 @@ func (t *settler) giveUpDelay(h *Hold, err error) {
 	t.sub.sched.release([]*Hold{h}, errLeaseLost(err))
 }
 
-// beforeLease returns wait, or less if a lease of hs ends before.
-func (d *scheduler) beforeLease(hs []*Hold, wait time.Duration) time.Duration {
+// beforeLease returns wait, or less if a lease of its Holds ends before.
+func (g *giveBack) beforeLease(wait time.Duration) time.Duration {
+	d := &g.holds[0].read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
 	now := d.sub.moment(time.Now())
-	for _, h := range hs {
+	for _, h := range g.holds {
 		wait = min(wait, max(time.Duration(h.until-now), 0))
 	}
 	return wait

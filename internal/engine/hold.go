@@ -78,44 +78,6 @@ func (w *wait) end(err error) {
 	}
 }
 
-// A read has the Holds of one Receive, which are allocated together.
-type read struct {
-	sub        *Subscription
-	attachment *attachment
-	asked      moment // when its Receive was called
-	turn       int64  // which of all Receives and answers to a Delay that call was
-	arrived    moment
-	holds      []Hold
-	left       int // not released
-	index      int // in the scheduler's list
-}
-
-// newRead returns a read of n Holds.
-func (s *Subscription) newRead(a *attachment, n int) *read {
-	r := &read{sub: s, attachment: a, holds: make([]Hold, n), left: n}
-	ctxs := make([]runCtx, n)
-	for i := range r.holds {
-		r.holds[i].read, r.holds[i].ctx = r, &ctxs[i]
-	}
-	return r
-}
-
-// hold takes the deliveries of one Receive, which are lent. Their leases are
-// counted from when it was called.
-func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked time.Time) *read {
-	r := f.sub.newRead(a, len(ds))
-	r.turn, r.asked, r.arrived = turn, f.sub.moment(asked), f.sub.moment(time.Now())
-	until := f.sub.moment(asked.Add(f.sub.Lease))
-	for i := range ds {
-		h := &r.holds[i]
-		h.delivery, h.until = ds[i], until
-		h.size = int64(ds[i].Size())
-		h.attempt = f.sub.attempts.of(&ds[i])
-	}
-	clear(ds) // or the lent slice would keep payloads until the next Receive
-	return r
-}
-
 // Delivery returns the delivery, until the handler has returned; in manual mode
 // until settlement.
 func (h *Hold) Delivery() *backend.Delivery { return &h.delivery }

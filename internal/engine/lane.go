@@ -1,6 +1,9 @@
 package engine
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // A lane keeps the order of one key. One Hold of the key runs at a time, the lane's
 // head; the other Holds of the key queue behind it by position.
@@ -92,6 +95,63 @@ func (l *lane) settleQueue() {
 // idle reports whether there is nothing to remember.
 func (l *lane) idle() bool {
 	return l.head == nil && len(l.queue) == 0 && l.steps == 0 && l.until == 0 && !l.failed
+}
+
+// advance lets the next Hold of l run, if it may. Holds that have arrived too early, or
+// find no room behind a head that rests, step back.
+func (d *ledger) advance(l *lane) {
+	if d.closed {
+		return
+	}
+	l.settleQueue()
+	d.yield(l)
+	if l.head == nil && len(l.queue) > 0 && l.may(l.queue[0]) {
+		l.head = l.queue[0]
+		l.queue = slices.Delete(l.queue, 0, 1)
+		if l.head.state != resting {
+			d.admit(l.head)
+			d.rouse()
+		}
+	}
+	if l.steps == 0 {
+		d.stepBackEarly(l)
+	}
+	d.lanes.drop(l)
+}
+
+// While the head of a long lane fails again and again, its early events return at 5,000
+// a second, so that other keys need not wait for them.
+const (
+	perEvent  = moment(200 * time.Microsecond)
+	maxSpread = moment(10 * time.Second)
+)
+
+// stepBackEarly gives back the Holds that may not wait in l.
+func (d *ledger) stepBackEarly(l *lane) {
+	due, room := l.until, len(l.queue)
+	if l.head != nil && l.head.state == resting {
+		due, room = max(due, l.head.due), d.keyShare()
+	}
+	if l.until == 0 && len(l.queue) <= room {
+		return
+	}
+	n := slices.IndexFunc(l.queue, func(h *Hold) bool {
+		room--
+		return room < 0 && h.state == queued || l.early(h)
+	})
+	if n < 0 || l.queue[n].read.attachment.delayer == nil {
+		return
+	}
+	early := slices.Clone(l.queue[n:]) // a Hold behind one that steps back would be early too
+	clear(l.queue[n:])
+	l.queue = l.queue[:n]
+	if now := d.sub.moment(time.Now()); now < l.retry {
+		spread := due + moment(len(early))*perEvent
+		due = max(due, min(spread, now+maxSpread))
+	}
+	l.stepping(early[0].delivery.Position)
+	d.chasing++
+	d.giveBack(&giveBack{lane: l, holds: early, due: due, early: true, chases: true})
 }
 
 // lanes are the lanes of a subscription, by key. The zero value is ready to use.

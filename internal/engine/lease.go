@@ -30,7 +30,7 @@ func newKeeper(s *Subscription) *keeper {
 
 // extend extends everything held, and reports whether every call was answered.
 func (k *keeper) extend(ctx context.Context) (answered bool) {
-	a := k.sub.attached()
+	a := k.sub.attachment.Load()
 	if a.extender == nil {
 		return true
 	}
@@ -83,7 +83,7 @@ func (k *keeper) extendSome(ctx context.Context, a *attachment, hs []*Hold, ds [
 func (d *scheduler) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery) {
 	d.mu.Lock()
 	defer d.unlock()
-	for _, h := range d.all() {
+	for _, h := range d.reads.all() {
 		if h.read.attachment == a && !h.lost && !h.leaseless() && h.state != returning {
 			hs = append(hs, h)
 			ds = append(ds, &h.delivery)
@@ -117,7 +117,7 @@ func (d *scheduler) loseAll(a *attachment, why error) (lost int) {
 	for _, l := range d.lanes.byKey {
 		l.until, l.first = 0, ""
 	}
-	for _, h := range d.all() {
+	for _, h := range d.reads.all() {
 		if h.read.attachment == a && h.state != released {
 			lost++
 			d.lose(h, why)

@@ -6,7 +6,7 @@ import "context"
 // only.
 func (h *Hold) Ack(ctx context.Context) error {
 	s := h.read.sub
-	w, err := s.sched.claimed(h, false)
+	w, err := h.claimed(false)
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 		cause = errNack
 	}
 	s := h.read.sub
-	w, err := s.sched.claimed(h, true)
+	w, err := h.claimed(true)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,8 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 }
 
 // claimed gives the caller the right to settle h, as failed or not.
-func (d *scheduler) claimed(h *Hold, failed bool) (*wait, error) {
+func (h *Hold) claimed(failed bool) (*wait, error) {
+	d := &h.read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
 	w, err := d.claim(h)
@@ -44,11 +45,12 @@ func (d *scheduler) claimed(h *Hold, failed bool) (*wait, error) {
 // failed settles a claimed h as a failed run.
 func (r *runner) failed(h *Hold, cause error) {
 	r.sub.counts.failures.Add(1)
-	v := r.sub.Policy.decide(run{hold: h, err: cause, interrupted: r.sub.sched.isInterrupted()})
+	v := r.sub.Policy.decide(run{hold: h, err: cause, interrupted: h.isInterrupted()})
 	r.sub.settler.carryOut(h, v, cause)
 }
 
-func (d *scheduler) isInterrupted() bool {
+func (h *Hold) isInterrupted() bool {
+	d := &h.read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
 	return d.interrupted

@@ -13,6 +13,7 @@ const (
 
 // prefetch says how much is read ahead of the handlers.
 type prefetch struct {
+	ledger       *ledger
 	room         chan struct{} // for the fetcher, when it may read
 	fetcherWaits bool
 	chasing      int           // calls under way that give back early events
@@ -21,8 +22,9 @@ type prefetch struct {
 	brisk        time.Duration // runs no longer than this could start all that may be held
 }
 
-func (p *prefetch) init(s *Subscription) {
-	p.room = make(chan struct{}, 1)
+func (p *prefetch) init(l *ledger) {
+	p.ledger, p.room = l, make(chan struct{}, 1)
+	s := l.sub
 	p.brisk = time.Duration(s.Concurrency) * prefetchTime / time.Duration(s.MaxInFlight)
 }
 
@@ -40,13 +42,13 @@ func (p *prefetch) measure(took time.Duration) {
 // plenty is ready it waits, so that reads are large. It also waits while something
 // that arrived too early is given back: what the next Receive brings is then late
 // enough to run.
-func (d *scheduler) wanted() int {
-	if d.closed || d.chasing > 0 {
+func (p *prefetch) wanted() int {
+	if p.ledger.closed || p.chasing > 0 {
 		return 0
 	}
-	free := d.sub.Concurrency - d.working
-	ready := d.ready.len()
-	ahead := d.ahead()
+	free := p.ledger.sub.Concurrency - p.ledger.working
+	ready := p.ledger.ready.len()
+	ahead := p.ahead()
 	if ready >= free && ready > ahead/2 {
 		return 0
 	}
@@ -54,25 +56,25 @@ func (d *scheduler) wanted() int {
 }
 
 // ahead is how many unstarted messages may be held.
-func (d *scheduler) ahead() int {
-	if !d.measured || d.sub.attached().extender == nil {
+func (p *prefetch) ahead() int {
+	if !p.measured || p.ledger.sub.attachment.Load().extender == nil {
 		return 0
 	}
-	if d.average <= d.brisk {
-		return d.sub.MaxInFlight
+	if p.average <= p.brisk {
+		return p.ledger.sub.MaxInFlight
 	}
-	return int(time.Duration(d.sub.Concurrency) * prefetchTime / d.average)
+	return int(time.Duration(p.ledger.sub.Concurrency) * prefetchTime / p.average)
 }
 
 // keyShare is how many events may queue behind one of their key that rests here.
-func (d *scheduler) keyShare() int { return max(d.sub.MaxInFlight/4, 1) }
+func (p *prefetch) keyShare() int { return max(p.ledger.sub.MaxInFlight/4, 1) }
 
 // tellRoom wakes the fetcher if it waits for room and there is some.
-func (d *scheduler) tellRoom() {
-	if d.fetcherWaits && d.wanted() > 0 {
-		d.fetcherWaits = false
+func (p *prefetch) tellRoom() {
+	if p.fetcherWaits && p.wanted() > 0 {
+		p.fetcherWaits = false
 		select {
-		case d.room <- struct{}{}:
+		case p.room <- struct{}{}:
 		default:
 		}
 	}
@@ -99,15 +101,15 @@ func (d *scheduler) awaitRoom(ctx context.Context) int {
 
 // hoards reports whether something waits unstarted for longer than hoardTime while
 // all handlers are busy, and when to look again; zero: nothing waits.
-func (d *scheduler) hoards(now moment) (yes bool, again moment) {
-	if d.ready.len() == 0 || d.closed || d.working < d.sub.Concurrency {
+func (p *prefetch) hoards(now moment) (yes bool, again moment) {
+	if p.ledger.ready.len() == 0 || p.ledger.closed || p.ledger.working < p.ledger.sub.Concurrency {
 		return false, 0
 	}
-	first := d.ready.first()
+	first := p.ledger.ready.first()
 	if again = first.read.arrived + moment(hoardTime); again > now {
 		return false, again
 	}
-	return d.sub.canRefund(first.read.attachment), 0
+	return p.ledger.sub.canRefund(first.read.attachment), 0
 }
 
 // giveBackUnstarted gives back the Holds that have not started, with their lanes,
@@ -123,8 +125,8 @@ func (d *scheduler) giveBackUnstarted() {
 }
 
 // watchHoard sees to it that the watch looks for Holds that wait too long.
-func (d *scheduler) watchHoard() {
-	if d.ready.len() > 0 && d.working == d.sub.Concurrency {
-		d.nudgeWatch(d.sub.time(d.ready.first().read.arrived).Add(hoardTime))
+func (p *prefetch) watchHoard() {
+	if p.ledger.ready.len() > 0 && p.ledger.working == p.ledger.sub.Concurrency {
+		p.ledger.nudgeWatch(p.ledger.sub.time(p.ledger.ready.first().read.arrived).Add(hoardTime))
 	}
 }

@@ -183,8 +183,8 @@ func TestExpiredLeaseIsNotStarted(t *testing.T) {
 		})
 		d := &s.sched
 		d.mu.Lock() // so that the watch does not find out first
-		lapsed := s.fetcher.hold(s.attached(), []backend.Delivery{{Attempt: 1}}, s.turns.Add(1), time.Now().Add(-3*time.Second))
-		d.enlist(lapsed)
+		lapsed := s.fetcher.hold(s.attachment.Load(), []backend.Delivery{{Attempt: 1}}, s.turns.Add(1), time.Now().Add(-3*time.Second))
+		d.reads.add(lapsed)
 		d.admit(&lapsed.holds[0])
 		started := d.next(time.Now())
 		freed := d.freed.Settled

@@ -28,7 +28,7 @@ func (r *runner) worker() {
 		}
 	}()
 	defer func() {
-		if !ended && r.sub.sched.works(h) {
+		if !ended && h.works() {
 			r.afterRun(h, &observer.PanicError{Stack: debug.Stack()}, time.Now())
 		}
 	}()
@@ -39,7 +39,8 @@ func (r *runner) worker() {
 }
 
 // works reports whether the handler of h has not returned.
-func (d *scheduler) works(h *Hold) bool {
+func (h *Hold) works() bool {
+	d := &h.read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
 	return h.working
@@ -123,7 +124,7 @@ func (d *scheduler) unrun(h *Hold) {
 	d.mu.Lock()
 	defer d.unlock()
 	d.ran(h, 0, errLeaseLost(nil))
-	d.decided(h)
+	h.decided()
 	d.tellRoom()
 	d.tellQuiet()
 }

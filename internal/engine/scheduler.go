@@ -1,34 +1,26 @@
 package engine
 
 import (
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A scheduler has everything that a subscription holds and hands it to workers: in
-// the order of receipt, one Hold of each key at a time, one suspect at a time.
-//
-// Workers are started one after another when there is work for them, and stay.
-type scheduler struct {
+// A ledger has everything that a subscription holds. Its methods are called with the
+// scheduler's lock held.
+type ledger struct {
 	sub *Subscription
 
-	mu          sync.Mutex
 	work        *sync.Cond    // for idle workers
 	quiet       chan struct{} // closed once closed and nothing runs or is entrusted
 	closed      bool          // nothing more is started
 	interrupted bool          // a drain has cancelled the handlers
-	ready       queue
-	suspects    []*Hold // handed out more often than failures explain
-	suspect     *Hold   // the one that runs
+	ready       line
 	resting     []*Hold
 	deaf        []*Hold // taken back from the program for their timeout, with a handler that runs
 	lanes       lanes
-	reads       []*read
-	held        int              // not released
+	reads       reads
 	freed       limiter.Released // not told to the limiter yet
 
 	prefetch
@@ -40,12 +32,22 @@ type scheduler struct {
 	nudge         chan struct{} // for the watcher, when there is a new moment to watch for
 }
 
+// A scheduler has everything that a subscription holds and hands it to workers: in
+// the order of receipt, one Hold of each key at a time, one suspect at a time. It is the
+// ledger behind a lock, which only its methods take, and those of Hold and giveBack.
+//
+// Workers are started one after another when there is work for them, and stay.
+type scheduler struct {
+	mu sync.Mutex
+	ledger
+}
+
 func (d *scheduler) init(s *Subscription) {
 	d.sub = s
 	d.work = sync.NewCond(&d.mu)
 	d.quiet = make(chan struct{})
 	d.nudge = make(chan struct{}, 1)
-	d.prefetch.init(s)
+	d.prefetch.init(&d.ledger)
 }
 
 // put takes the Holds of a Receive. It returns the Holds that are not to be run, in
@@ -56,7 +58,7 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 	d.mu.Lock()
 	defer d.unlock()
 	d.lanes.settle(r.asked, r.turn)
-	d.enlist(r)
+	d.reads.add(r)
 	var touched []*lane
 	for i := range r.holds {
 		h := &r.holds[i]
@@ -64,7 +66,7 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 		case d.closed:
 			d.giveBack(&giveBack{holds: []*Hold{h}})
 		case h.delivery.Err != nil || d.sub.OnFailure != FailAll && d.sub.spent(h.attempt):
-			d.decided(h)
+			h.decided()
 			aside = append(aside, h)
 		default:
 			if l := d.arrive(h); l != nil && !l.touched {
@@ -85,30 +87,10 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 	return aside
 }
 
-// enlist notes that the Holds of r are held.
-func (d *scheduler) enlist(r *read) {
-	r.index = len(d.reads)
-	d.reads = append(d.reads, r)
-	d.held += len(r.holds)
-}
-
-// all lists the Holds that are not released.
-func (d *scheduler) all() (hs []*Hold) {
-	hs = make([]*Hold, 0, d.held)
-	for _, r := range d.reads {
-		for i := range r.holds {
-			if r.holds[i].state != released {
-				hs = append(hs, &r.holds[i])
-			}
-		}
-	}
-	return hs
-}
-
 // rouse wakes or hires a worker if a Hold is ready. At most one worker is on its way at
 // a time, and it rouses the next.
-func (d *scheduler) rouse() {
-	if d.closed || d.waking || !d.startable() {
+func (d *ledger) rouse() {
+	if d.closed || d.waking || !d.ready.startable() {
 		return
 	}
 	switch {
@@ -120,10 +102,6 @@ func (d *scheduler) rouse() {
 		d.workers++
 		d.sub.runner.workers.Go(d.sub.runner.worker)
 	}
-}
-
-func (d *scheduler) startable() bool {
-	return d.ready.len() > 0 || d.suspect == nil && len(d.suspects) > 0
 }
 
 // take waits for a Hold to run. It returns nil when there will be none.
@@ -147,13 +125,11 @@ func (d *scheduler) take() *Hold {
 
 // next starts a Hold, if there is one. A Hold whose lease expired while it waited is not
 // started.
-func (d *scheduler) next(now time.Time) *Hold {
-	for d.startable() {
-		h := d.pick()
+func (d *ledger) next(now time.Time) *Hold {
+	for d.ready.startable() {
+		h := d.ready.pick()
 		if h.until <= d.sub.moment(now) {
-			if d.suspect == h {
-				d.suspect = nil
-			}
+			d.ready.ended(h)
 			d.lose(h, nil)
 			continue
 		}
@@ -164,16 +140,6 @@ func (d *scheduler) next(now time.Time) *Hold {
 		return h
 	}
 	return nil
-}
-
-func (d *scheduler) pick() *Hold {
-	if d.suspect == nil && len(d.suspects) > 0 && (d.ready.len() == 0 || rand.IntN(2) == 0) {
-		i := rand.IntN(len(d.suspects))
-		d.suspect = d.suspects[i]
-		d.suspects = slices.Delete(d.suspects, i, i+1)
-		return d.suspect
-	}
-	return d.ready.pop()
 }
 
 // succeeded notes that the run of h has ended well and that h is being
@@ -216,9 +182,9 @@ func (d *scheduler) returned(h *Hold, took time.Duration, err error) finding {
 	switch {
 	case f.decided:
 	case d.sub.Mode == Manual && err == nil && !h.lost:
-		d.entrust(h)
+		d.trust(h, entrusted)
 	default:
-		d.decided(h)
+		h.decided()
 	}
 	d.tellRoom()
 	d.tellQuiet()
@@ -257,7 +223,7 @@ func (d *scheduler) unlock() {
 
 // nudgeWatch sees to it that the watch looks at the given moment, if it was
 // going to look only later.
-func (d *scheduler) nudgeWatch(at time.Time) {
+func (d *ledger) nudgeWatch(at time.Time) {
 	if !d.watchWakes.IsZero() && !at.Before(d.watchWakes) {
 		return
 	}
@@ -268,7 +234,7 @@ func (d *scheduler) nudgeWatch(at time.Time) {
 	}
 }
 
-func (d *scheduler) tellQuiet() {
+func (d *ledger) tellQuiet() {
 	if d.closed && d.working == 0 && d.trusted == 0 && !isClosed(d.quiet) {
 		close(d.quiet)
 	}

@@ -82,11 +82,12 @@ func retryWait(hs ...*Hold) time.Duration {
 // hopeless reports whether trying to settle h again cannot help.
 func (t *settler) hopeless(h *Hold, err error, wait time.Duration) bool {
 	return errors.Is(err, backend.ErrClosed) || errors.Is(err, backend.ErrLeaseLost) ||
-		errors.Is(err, errors.ErrUnsupported) || t.sub.sched.leaseEnds(h, time.Now().Add(wait))
+		errors.Is(err, errors.ErrUnsupported) || h.leaseEnds(time.Now().Add(wait))
 }
 
 // leaseEnds reports whether the lease of h is lost, or will be over then.
-func (d *scheduler) leaseEnds(h *Hold, then time.Time) bool {
+func (h *Hold) leaseEnds(then time.Time) bool {
+	d := &h.read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
 	return h.lost || h.until <= d.sub.moment(then)
@@ -172,7 +173,7 @@ func (t *settler) notAcked(h *Hold, err error) {
 		t.sub.sched.unacked(h, notConfirmed(h, err))
 	case t.sub.live.Err() != nil:
 		// It stays held: the drain says how many there are.
-		t.sub.sched.endWait(h, err)
+		h.endWait(err)
 	default:
 		t.acks.Later(h, wait)
 	}
@@ -207,7 +208,12 @@ func (t *settler) acked(batch []*Hold, took time.Duration) {
 func (d *scheduler) acknowledged(hs []*Hold) {
 	d.mu.Lock()
 	defer d.unlock()
-	d.free(d.acked(hs, d.sub.moment(time.Now())), nil)
+	now := d.sub.moment(time.Now())
+	for i, h := range hs {
+		if h.acked(now) {
+			d.free(hs[i:i+1], nil)
+		}
+	}
 }
 
 // unacked gives h up, which cannot be acknowledged. If it was not to run before
@@ -224,7 +230,8 @@ func (d *scheduler) unacked(h *Hold, err error) {
 }
 
 // endWait tells the caller that waits for the settlement of h that it will not come.
-func (d *scheduler) endWait(h *Hold, err error) {
+func (h *Hold) endWait(err error) {
+	d := &h.read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
 	if h.wait != nil {

@@ -171,8 +171,6 @@ func (s *Subscription) checkAbilities(a *attachment) error {
 	return nil
 }
 
-func (s *Subscription) attached() *attachment { return s.attachment.Load() }
-
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -77,7 +77,7 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	d.mu.Lock()
 	defer d.unlock()
 	now := d.sub.moment(at)
-	for _, h := range d.all() {
+	for _, h := range d.reads.all() {
 		d.lookAt(h, now, &seen)
 	}
 	d.deaf = slices.DeleteFunc(d.deaf, func(h *Hold) bool {
@@ -91,7 +91,7 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	seen.hoards = hoards
 	seen.by(again)
 	d.rouse()
-	if d.held > 0 && d.sub.Timeout > 0 {
+	if d.reads.held > 0 && d.sub.Timeout > 0 {
 		seen.by(d.sub.moment(at.Add(d.sub.Timeout))) // of a run that may start in the meantime
 	}
 	next = d.sub.time(seen.next)
@@ -103,7 +103,7 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 }
 
 // lookAt checks one Hold against the clock.
-func (d *scheduler) lookAt(h *Hold, now moment, seen *sighting) {
+func (d *ledger) lookAt(h *Hold, now moment, seen *sighting) {
 	switch {
 	case h.lost || h.leaseless() || h.state >= settling:
 		// Its lease matters no more, or is minded by the queue that settles it.

@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A read has the Holds of one Receive, which are allocated together.
+type read struct {
+	sub        *Subscription
+	attachment *attachment
+	asked      moment // when its Receive was called
+	turn       int64  // which of all Receives and answers to a Delay that call was
+	arrived    moment
+	holds      []Hold
+	left       int // not released
+	index      int // in the scheduler's list
+}
+
+// newRead returns a read of n Holds.
+func newRead(s *Subscription, a *attachment, n int) *read {
+	r := &read{sub: s, attachment: a, holds: make([]Hold, n), left: n}
+	ctxs := make([]runCtx, n)
+	for i := range r.holds {
+		r.holds[i].read, r.holds[i].ctx = r, &ctxs[i]
+	}
+	return r
+}
+
+// hold takes the deliveries of one Receive, which are lent. Their leases are
+// counted from when it was called.
+func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked time.Time) *read {
+	r := newRead(f.sub, a, len(ds))
+	r.turn, r.asked, r.arrived = turn, f.sub.moment(asked), f.sub.moment(time.Now())
+	until := f.sub.moment(asked.Add(f.sub.Lease))
+	for i := range ds {
+		h := &r.holds[i]
+		h.delivery, h.until = ds[i], until
+		h.size = int64(ds[i].Size())
+		h.attempt = f.sub.attempts.of(&ds[i])
+	}
+	clear(ds) // or the lent slice would keep payloads until the next Receive
+	return r
+}
+
+// reads lists the reads of which something is held.
+type reads struct {
+	list []*read
+	held int // Holds that are not released
+}
+
+func (rs *reads) add(r *read) {
+	r.index = len(rs.list)
+	rs.list = append(rs.list, r)
+	rs.held += len(r.holds)
+}
+
+// drop notes that one Hold of r is released.
+func (rs *reads) drop(r *read) {
+	rs.held--
+	if r.left--; r.left > 0 {
+		return
+	}
+	last := len(rs.list) - 1
+	rs.list[r.index] = rs.list[last]
+	rs.list[r.index].index = r.index
+	rs.list[last] = nil
+	rs.list = rs.list[:last]
+}
+
+// all lists the Holds that are not released.
+func (rs *reads) all() (hs []*Hold) {
+	hs = make([]*Hold, 0, rs.held)
+	for _, r := range rs.list {
+		for i := range r.holds {
+			if r.holds[i].state != released {
+				hs = append(hs, &r.holds[i])
+			}
+		}
+	}
+	return hs
+}
