@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -43,19 +44,8 @@ func TestOpenErrors(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A bus with contradictory options says so at every call, and can be shut down.
-func TestContradictoryBus(t *testing.T) {
-	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{MaxPending: -1})
-	var f *eventbus.FieldError
-	require.ErrorAs(t, bus.Publish(t.Context(), "t", &eventbus.Event{}), &f)
-	_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error { return nil })
-	require.ErrorAs(t, err, &f)
-	require.ErrorAs(t, bus.Ready(t.Context()), &f)
-	require.NoError(t, bus.Shutdown(t.Context()))
-}
-
 func TestRefusedCalls(t *testing.T) {
-	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+	bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 	defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()
 	var f *eventbus.FieldError
 	_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, nil)
@@ -75,7 +65,7 @@ func TestRefusedCalls(t *testing.T) {
 // Run ends with its context, without an error, after a drain.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 		finished := false
 		_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error {
 			time.Sleep(10 * time.Second)
@@ -95,7 +85,7 @@ func TestRun(t *testing.T) {
 // Run gives a drain DrainTimeout, and says what that left behind.
 func TestRunDrainTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{DrainTimeout: 3 * time.Second})
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{DrainTimeout: 3 * time.Second})
 		release := make(chan struct{})
 		_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error {
 			<-release
@@ -119,7 +109,7 @@ func TestRunDrainTimeout(t *testing.T) {
 func TestRunFailedSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := inmemory.New(inmemory.Options{})
-		bus := eventbus.New(mem, eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
+		bus := eventbustest.On(t, mem, eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
 		s, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error { return nil })
 		require.NoError(t, err)
 		require.NoError(t, bus.Ready(t.Context()))
@@ -138,7 +128,7 @@ func TestRunFailedSubscription(t *testing.T) {
 // Retry.Delay sees which event has failed, how often, and with which error.
 func TestDelaySeesEventAndError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 		broken := errors.New("broken")
 		start, runs := time.Now(), []time.Duration{}
 		o := eventbus.SubscribeOptions{Group: "g", Retry: eventbus.Retry{Delay: func(d *eventbus.Delivery, err error) time.Duration {
@@ -172,7 +162,7 @@ func TestTopic(t *testing.T) {
 		orders := eventbus.Topic[order]{Name: "orders", Type: "order.placed", Key: func(o order) string { return o.Customer }}
 		mem := inmemory.New(inmemory.Options{})
 		var dead []observer.DeadLettered
-		bus := eventbus.New(mem, eventbus.Options{Observer: observer.Observer{
+		bus := eventbustest.On(t, mem, eventbus.Options{Observer: observer.Observer{
 			DeadLettered: func(d observer.DeadLettered) { dead = append(dead, d) },
 		}})
 		var got []order
@@ -219,7 +209,7 @@ func TestMiddlewareOrder(t *testing.T) {
 			}
 		}
 		mem := inmemory.New(inmemory.Options{})
-		bus := eventbus.New(mem, eventbus.Options{
+		bus := eventbustest.On(t, mem, eventbus.Options{
 			Middleware:        []eventbus.Middleware{around("a"), around("b")},
 			PublishMiddleware: []eventbus.PublishMiddleware{publishing("1"), publishing("2")},
 		})

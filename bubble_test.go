@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestBusesInDifferentBubblesShareNothing(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
-			bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+			bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
 			require.NoError(t, bus.Shutdown(t.Context()))
 		})

@@ -93,7 +93,6 @@ type Bus struct {
 	engine  *engine.Engine
 	options Options
 	publish Publisher // store, wrapped by the middleware; nil without middleware
-	invalid error     // why the options or the backend are refused
 	down    chan struct{}
 	ended   func() // closes down, once
 }
@@ -104,16 +103,24 @@ var (
 	_ ManualSubscriber = (*Bus)(nil)
 )
 
-// New returns a bus that owns b: Shutdown closes it. If b is nil, or o is
-// contradictory, each call of the bus returns the *FieldError that says so.
-func New(b backend.Backend, o Options) *Bus {
-	bus := &Bus{options: o.Effective(), down: make(chan struct{})}
-	bus.ended = sync.OnceFunc(func() { close(bus.down) })
-	bus.invalid = bus.options.check(backend.LimitsOf(b))
+// New returns a bus that owns b: Shutdown closes it. If b is nil, or o is contradictory, the
+// error is a *FieldError, and b stays with the caller.
+func New(b backend.Backend, o Options) (*Bus, error) {
+	o = o.Effective()
 	if b == nil {
-		bus.invalid = &FieldError{Field: "backend", Reason: "is nil"}
+		return nil, &FieldError{Field: "backend", Reason: "is nil"}
 	}
-	o = bus.options
+	if err := o.check(backend.LimitsOf(b)); err != nil {
+		return nil, err
+	}
+	bus := &Bus{options: o, down: make(chan struct{})}
+	bus.ended = sync.OnceFunc(func() { close(bus.down) })
+	if len(o.PublishMiddleware) > 0 {
+		var err error
+		if bus.publish, err = o.wrapPublisher(PublisherFunc(bus.store)); err != nil {
+			return nil, err
+		}
+	}
 	bus.engine = engine.New(b, engine.Options{
 		Observer:        o.Observer,
 		PublishTimeout:  max(o.PublishTimeout, 0),
@@ -121,10 +128,7 @@ func New(b backend.Backend, o Options) *Bus {
 		MaxPendingBytes: o.MaxPendingBytes,
 		RejectWhenFull:  o.RejectWhenFull,
 	})
-	if bus.invalid == nil && len(o.PublishMiddleware) > 0 {
-		bus.publish, bus.invalid = o.wrapPublisher(PublisherFunc(bus.store))
-	}
-	return bus
+	return bus, nil
 }
 
 // wrapPublisher returns p, wrapped by the middleware.
@@ -198,13 +202,11 @@ func setDefault[T comparable](v *T, value T) {
 // bounded by Options.DrainTimeout, and returns. It also returns after a Shutdown by
 // another goroutine, with the error of that Shutdown. The end of ctx is not an error.
 func (b *Bus) Run(ctx context.Context) error {
-	failed := b.invalid
-	if failed == nil {
-		select {
-		case <-ctx.Done():
-		case failed = <-b.engine.Failed():
-		case <-b.down:
-		}
+	var failed error
+	select {
+	case <-ctx.Done():
+	case failed = <-b.engine.Failed():
+	case <-b.down:
 	}
 	drain, cancel := context.WithoutCancel(ctx), context.CancelFunc(func() {})
 	if b.options.DrainTimeout > 0 {
@@ -222,18 +224,12 @@ func (b *Bus) Run(ctx context.Context) error {
 // wait for the first.
 func (b *Bus) Shutdown(ctx context.Context) error {
 	defer b.ended()
-	if b.Backend() == nil {
-		return b.invalid
-	}
 	return drainError(b.engine.Shutdown(ctx))
 }
 
 // Ready returns nil if the backend answers and every subscription is running or paused.
 // Readiness probes call it.
 func (b *Bus) Ready(ctx context.Context) error {
-	if b.invalid != nil {
-		return b.invalid
-	}
 	if err := b.engine.Ready(ctx); err != nil {
 		return &Error{Op: "ready", Err: err}
 	}

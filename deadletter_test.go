@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
 // A dead letter says why it is there, and an ordinary event is none.
 func TestDeadLetterOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 		_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "billing", Retry: eventbus.Retry{MaxAttempts: 2}},
 			func(_ context.Context, d *eventbus.Delivery) error {
 				_, dead := eventbus.DeadLetterOf(&d.Event)

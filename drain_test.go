@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -27,7 +28,7 @@ func (s deafSource) Ack(context.Context, []*backend.Delivery) error { return bac
 
 func TestADrainSaysWhatItCouldNotAcknowledge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := eventbus.New(deafBackend{inmemory.New(inmemory.Options{})}, eventbus.Options{})
+		bus := eventbustest.On(t, deafBackend{inmemory.New(inmemory.Options{})}, eventbus.Options{})
 		handled := make(chan struct{})
 		_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"},
 			func(context.Context, *eventbus.Delivery) error { close(handled); return nil })

@@ -14,10 +14,13 @@ import (
 // when the lease ends. As a shelf cannot extend leases, Timeout must be shorter.
 func Example_backend() {
 	ctx := context.Background()
-	bus := eventbus.New(newShelf(), eventbus.Options{})
+	bus, err := eventbus.New(newShelf(), eventbus.Options{})
+	if err != nil {
+		panic(err)
+	}
 
 	attempts := make(chan int, 2)
-	_, err := bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{
+	_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{
 		Group: "billing", Lease: time.Second, Timeout: time.Second / 2,
 	}, func(_ context.Context, d *eventbus.Delivery) error {
 		attempts <- d.Attempt

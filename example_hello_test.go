@@ -11,10 +11,13 @@ import (
 
 func Example() {
 	ctx := context.Background()
-	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Service: "shop"})
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Service: "shop"})
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	handled := make(chan string, 1)
-	_, err := bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "billing"},
+	_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "billing"},
 		func(_ context.Context, d *eventbus.Delivery) error {
 			handled <- fmt.Sprintf("%s from %s: %s", d.Type, d.Source, d.Payload)
 			return nil // an error would bring the event back after a while

@@ -43,7 +43,10 @@ func placeOrder(p eventbus.Publisher) http.HandlerFunc {
 }
 
 func Example_http() {
-	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{RejectWhenFull: true})
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{RejectWhenFull: true})
+	if err != nil {
+		panic(err)
+	}
 	for _, body := range []string{`{"customer":"c-1","cents":1290}`, `three apples`} {
 		w := httptest.NewRecorder()
 		placeOrder(bus)(w, httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body)))

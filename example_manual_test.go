@@ -15,7 +15,10 @@ import (
 // place among MaxInFlight, so the pool is never given more than that.
 func ExampleBus_SubscribeManual() {
 	ctx := context.Background()
-	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+	if err != nil {
+		panic(err)
+	}
 
 	work := make(chan *eventbus.ManualDelivery, 64)
 	var pool, settled sync.WaitGroup
@@ -34,7 +37,7 @@ func ExampleBus_SubscribeManual() {
 			}
 		})
 	}
-	_, err := bus.SubscribeManual(ctx, "pictures", eventbus.SubscribeOptions{Group: "resize", MaxInFlight: 64},
+	_, err = bus.SubscribeManual(ctx, "pictures", eventbus.SubscribeOptions{Group: "resize", MaxInFlight: 64},
 		func(_ context.Context, d *eventbus.ManualDelivery) error {
 			work <- d
 			return nil

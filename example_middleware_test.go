@@ -28,12 +28,15 @@ func Example_middleware() {
 	ctx := context.Background()
 	correlate, stamp := middleware.Correlate()
 	handled := make(chan observer.Handled, 2)
-	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{
 		Middleware:        []eventbus.Middleware{correlate, onlyOf("blue")},
 		PublishMiddleware: []eventbus.PublishMiddleware{stamp},
 		Observer:          observer.Join(observer.Slog(nil), observer.Observer{Handled: func(h observer.Handled) { handled <- h }}),
 	})
-	_, err := bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "billing"},
+	if err != nil {
+		panic(err)
+	}
+	_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "billing"},
 		func(ctx context.Context, _ *eventbus.Delivery) error {
 			return bus.Publish(ctx, "bills", &eventbus.Event{}) // says which order it comes from
 		})

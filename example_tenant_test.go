@@ -50,9 +50,12 @@ func (s tenantSource) Receive(ctx context.Context, limit int) ([]backend.Deliver
 
 func Example_tenant() {
 	ctx := context.Background()
-	bus := eventbus.New(tenant{inmemory.New(inmemory.Options{}), "acme."}, eventbus.Options{})
+	bus, err := eventbus.New(tenant{inmemory.New(inmemory.Options{}), "acme."}, eventbus.Options{})
+	if err != nil {
+		panic(err)
+	}
 	e := &eventbus.Event{ID: "1"}
-	err := bus.Publish(ctx, "orders", e)
+	err = bus.Publish(ctx, "orders", e)
 	fmt.Println(err, e.Position, bus.Shutdown(ctx))
 	// Output: <nil> 0000000000000001 <nil>
 }

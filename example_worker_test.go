@@ -20,7 +20,10 @@ import (
 func Example_worker() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{DrainTimeout: 20 * time.Second})
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{DrainTimeout: 20 * time.Second})
+	if err != nil {
+		panic(err)
+	}
 
 	var open sync.WaitGroup
 	charge := func(_ context.Context, d *eventbus.Delivery) error {
@@ -30,7 +33,7 @@ func Example_worker() {
 		open.Done()
 		return nil
 	}
-	_, err := bus.Subscribe(ctx, "payments", eventbus.SubscribeOptions{
+	_, err = bus.Subscribe(ctx, "payments", eventbus.SubscribeOptions{
 		Group:       "billing",
 		Concurrency: 16,
 		Timeout:     10 * time.Second,

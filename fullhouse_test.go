@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -18,7 +19,7 @@ import (
 func TestRetriesComeBackToAFullHouse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := inmemory.New(inmemory.Options{})
-		bus := eventbus.New(mem, eventbus.Options{})
+		bus := eventbustest.On(t, mem, eventbus.Options{})
 		defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()
 		_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", MaxInFlight: 4},
 			func(_ context.Context, d *eventbus.Delivery) error {

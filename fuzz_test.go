@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -20,7 +21,7 @@ func FuzzPublish(f *testing.F) {
 	f.Add("a.b", "", "", "", "", "", "", "traceparent", " 00 ", []byte{0, 255})
 	f.Add("a..b", "\n", "ce-type", "x", "", "", "", "Ce-Time", "x", []byte(nil))
 	f.Fuzz(func(t *testing.T, topic, id, kind, source, subject, contentType, key, name, value string, payload []byte) {
-		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 		defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()
 		want := eventbus.Event{
 			ID: id, Type: kind, Source: source, Subject: subject, ContentType: contentType, Key: key,

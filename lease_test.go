@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestWhatComesAfterAnIdleHourIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := inmemory.New(inmemory.Options{})
-		bus := eventbus.New(mem, eventbus.Options{})
+		bus := eventbustest.On(t, mem, eventbus.Options{})
 		var errs []error
 		sub, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"},
 			func(ctx context.Context, d *eventbus.Delivery) error {

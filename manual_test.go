@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -16,7 +17,7 @@ import (
 // with settlement, and must not end the call that settles.
 func TestSettlingWithTheDeliverysOwnContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 		held := make(chan *eventbus.ManualDelivery)
 		_, err := bus.SubscribeManual(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"},
 			func(_ context.Context, d *eventbus.ManualDelivery) error { held <- d; return nil })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -30,29 +31,24 @@ func isOf(t *testing.T, field string, err error) {
 func TestNilIsRefusedByName(t *testing.T) {
 	type o = eventbus.Options
 	var none eventbus.Middleware
-	for field, bus := range map[string]*eventbus.Bus{
-		"backend":                      eventbus.New(nil, o{}),
-		"Options.Middleware[1]":        eventbus.New(inmemory.New(inmemory.Options{}), o{Middleware: []eventbus.Middleware{pass, none}}),
-		"Options.PublishMiddleware[0]": eventbus.New(inmemory.New(inmemory.Options{}), o{PublishMiddleware: []eventbus.PublishMiddleware{nil}}),
+	for field, on := range map[string]struct {
+		backend backend.Backend
+		options o
+	}{
+		"backend":                      {nil, o{}},
+		"Options.Middleware[1]":        {inmemory.New(inmemory.Options{}), o{Middleware: []eventbus.Middleware{pass, none}}},
+		"Options.PublishMiddleware[0]": {inmemory.New(inmemory.Options{}), o{PublishMiddleware: []eventbus.PublishMiddleware{nil}}},
 	} {
-		t.Run(field, func(t *testing.T) {
-			_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, succeed)
-			isOf(t, field, err)
-			_, err = bus.SubscribeManual(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"},
-				func(context.Context, *eventbus.ManualDelivery) error { return nil })
-			isOf(t, field, err)
-			isOf(t, field, bus.Publish(t.Context(), "t", &eventbus.Event{}))
-			isOf(t, field, bus.Ready(t.Context()))
-			isOf(t, field, bus.Run(t.Context()))
-		})
+		bus, err := eventbus.New(on.backend, on.options)
+		isOf(t, field, err)
+		require.Nil(t, bus)
 	}
-	isOf(t, "backend", eventbus.New(nil, o{}).Shutdown(t.Context()))
 }
 
 // So is a middleware that makes nothing of what it is given.
 func TestMiddlewareThatReturnsNilIsRefused(t *testing.T) {
 	nothing := func(eventbus.Handler) eventbus.Handler { return nil }
-	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Middleware: []eventbus.Middleware{
+	bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Middleware: []eventbus.Middleware{
 		func(h eventbus.Handler) eventbus.Handler {
 			return func(ctx context.Context, d *eventbus.Delivery) error { return h(ctx, d) }
 		}, nothing, pass,
@@ -61,15 +57,14 @@ func TestMiddlewareThatReturnsNilIsRefused(t *testing.T) {
 	isOf(t, "Options.Middleware[1]", err)
 	require.NoError(t, bus.Shutdown(t.Context()))
 
-	bus = eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{PublishMiddleware: []eventbus.PublishMiddleware{
+	_, err = eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{PublishMiddleware: []eventbus.PublishMiddleware{
 		func(eventbus.Publisher) eventbus.Publisher { return nil },
 	}})
-	isOf(t, "Options.PublishMiddleware[0]", bus.Publish(t.Context(), "t", &eventbus.Event{}))
-	require.NoError(t, bus.Shutdown(t.Context()))
+	isOf(t, "Options.PublishMiddleware[0]", err)
 }
 
 func TestNilHandlersAreRefused(t *testing.T) {
-	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+	bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 	for _, h := range []eventbus.Handler{nil, eventbus.Topic[int]{Name: "t"}.Handler(nil)} {
 		_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, h)
 		isOf(t, "handler", err)
@@ -92,19 +87,18 @@ func TestOpenRefusesNil(t *testing.T) {
 	isOf(t, "backend", err)
 }
 
-// Run says what is wrong with the options, after it has closed the backend.
-func TestRunRefusesContradictoryOptions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := inmemory.New(inmemory.Options{})
-		isOf(t, "Options.MaxPending", eventbus.New(b, eventbus.Options{MaxPending: -1}).Run(t.Context()))
-		require.ErrorIs(t, b.Ping(t.Context()), backend.ErrClosed)
-	})
+// A backend stays with the caller when the options are refused.
+func TestRefusedOptionsLeaveTheBackend(t *testing.T) {
+	b := inmemory.New(inmemory.Options{})
+	_, err := eventbus.New(b, eventbus.Options{MaxPending: -1})
+	isOf(t, "Options.MaxPending", err)
+	require.NoError(t, b.Ping(t.Context()))
 }
 
 // Run returns after a Shutdown by another goroutine: not before that has ended.
 func TestRunEndsWithShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 		const work = 40 * time.Second // longer than the DrainTimeout of Run
 		began := make(chan struct{})
 		_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/eventbustest"
 )
 
 // null is a backend that stores nothing and always has more to hand out: what is
@@ -91,7 +92,7 @@ func (n *null) Extend(context.Context, []*backend.Delivery) error { return nil }
 // acknowledged.
 func consume(tb testing.TB, events int64, concurrency int) {
 	n := newNull(events)
-	bus := eventbus.New(n, eventbus.Options{})
+	bus := eventbustest.On(tb, n, eventbus.Options{})
 	_, err := bus.Subscribe(tb.Context(), "t", eventbus.SubscribeOptions{Group: "g", Concurrency: concurrency},
 		func(context.Context, *eventbus.Delivery) error { return nil })
 	require.NoError(tb, err)
@@ -116,7 +117,7 @@ func BenchmarkConsumeNull(b *testing.B) {
 }
 
 func BenchmarkPublishNull(b *testing.B) {
-	bus := eventbus.New(newNull(0), eventbus.Options{Service: "shop"})
+	bus := eventbustest.On(b, newNull(0), eventbus.Options{Service: "shop"})
 	payload := make([]byte, 256)
 	b.Run("one", func(b *testing.B) {
 		b.ReportAllocs()
@@ -164,7 +165,7 @@ func TestAllocations(t *testing.T) {
 	for publishers, most := range map[int]float64{0: 4.3, -1: 0.3} {
 		n := newNull(0)
 		n.limits.Publishers = publishers
-		bus := eventbus.New(n, eventbus.Options{Service: "shop"})
+		bus := eventbustest.On(t, n, eventbus.Options{Service: "shop"})
 		e := &eventbus.Event{}
 		published, _ := allocations(func() {
 			for range events {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -18,7 +19,7 @@ import (
 func TestOnReceiveASlowAcknowledgementIsNotALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := inmemory.New(inmemory.Options{})
-		bus := eventbus.New(slowAcks{mem}, eventbus.Options{})
+		bus := eventbustest.On(t, slowAcks{mem}, eventbus.Options{})
 		ran := 0
 		sub, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Ack: eventbus.AckOnReceive},
 			func(context.Context, *eventbus.Delivery) error { ran++; return nil })

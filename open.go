@@ -32,11 +32,11 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 	if err != nil {
 		return nil, &Error{Op: "open " + u.Scheme, Err: err}
 	}
-	bus := New(b, o)
-	if bus.invalid != nil {
-		return nil, errors.Join(bus.invalid, bus.Shutdown(ctx))
+	bus, err := New(b, o)
+	if err != nil && b != nil {
+		return nil, errors.Join(err, b.Close())
 	}
-	return bus, nil
+	return bus, err
 }
 
 // parseReason is what url.Parse says without the URL in it.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -20,7 +21,7 @@ func TestOrderUnderPressure(t *testing.T) {
 	for _, inFlight := range []int{8, 64, 1024} {
 		t.Run(fmt.Sprint(inFlight), func(t *testing.T) {
 			mem := inmemory.New(inmemory.Options{})
-			bus := eventbus.New(mem, eventbus.Options{})
+			bus := eventbustest.On(t, mem, eventbus.Options{})
 			const events, keys = 1000, 7
 			es := make([]*eventbus.Event, events)
 			for i := range es {

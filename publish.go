@@ -51,9 +51,6 @@ func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error
 
 // store is Publish behind the middleware.
 func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
-	if b.invalid != nil {
-		return b.invalid
-	}
 	s := encoders.Get().(*encoder)
 	if err := s.check(topic, events); err != nil || len(events) == 0 {
 		encoders.Put(s)

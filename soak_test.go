@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -27,7 +28,7 @@ func TestSoak(t *testing.T) {
 	require.NoError(t, err)
 
 	goroutines := runtime.NumGoroutine()
-	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+	bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 	var handled, failed atomic.Int64
 	_, err = bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{
 		Group: "g", Concurrency: 4, Retry: eventbus.Retry{Initial: time.Millisecond},

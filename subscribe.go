@@ -136,9 +136,6 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h
 
 // subscribe makes h, wrapped by the middleware, a member of a group.
 func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, mode engine.Mode, h Handler) (*Subscription, error) {
-	if b.invalid != nil {
-		return nil, b.invalid
-	}
 	if err := checkTopic(topic); err != nil {
 		return nil, err
 	}

@@ -84,7 +84,11 @@ func (l lent) Unwrap() backend.Backend { return l.Backend }
 func (l lent) Close() error { return errors.Join(l.Backend.Close(), l.client.Close()) }
 
 func openEventbus(ctx context.Context, on backend.Backend) (*eventbusBus, error) {
-	b := &eventbusBus{bus: eventbus.New(on, eventbus.Options{})}
+	bus, err := eventbus.New(on, eventbus.Options{})
+	if err != nil {
+		return nil, err
+	}
+	b := &eventbusBus{bus: bus}
 	stop, err := b.consume(ctx, 1, func([]byte) {}) // makes the group
 	if err == nil {
 		err = stop()

@@ -25,5 +25,9 @@ func (s *Suite) newBus(t *testing.T, b backend.Backend, o eventbus.Options) Bus 
 	if s.Bus != nil {
 		return s.Bus(t, b, o)
 	}
-	return eventbus.New(b, o)
+	bus, err := eventbus.New(b, o)
+	if err != nil {
+		t.Fatalf("the bus refuses the law's options: %v", err)
+	}
+	return bus
 }

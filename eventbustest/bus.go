@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -46,12 +47,23 @@ func NewWith(t testing.TB, o eventbus.Options) *Bus {
 		o.Observer = observer.Slog(slog.New(log.handler()))
 	}
 	b := &Bus{record: newRecord(inmemory.New(inmemory.Options{}))}
-	b.Bus = eventbus.New(b.record, o)
+	b.Bus = On(t, b.record, o)
 	t.Cleanup(func() {
 		defer log.close()
 		b.end(t, o.DrainTimeout)
 	})
 	return b
+}
+
+// On returns a bus on a backend. Options that are refused end the test. The bus is the
+// caller's to shut down.
+func On(t testing.TB, b backend.Backend, o eventbus.Options) *eventbus.Bus {
+	t.Helper()
+	bus, err := eventbus.New(b, o)
+	if err != nil {
+		t.Fatalf("eventbustest: %v", err)
+	}
+	return bus
 }
 
 func (b *Bus) end(t testing.TB, timeout time.Duration) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/internal/natstest"
 	"github.com/seed41896749/eventbus/nats"
 )
@@ -44,7 +45,7 @@ func connect(t *testing.T, s *natstest.Server) *natsgo.Conn {
 
 // bus makes a bus on the backend, which is shut down with the test.
 func (p *place) bus(t *testing.T, o eventbus.Options) *eventbus.Bus {
-	b := eventbus.New(p.b, o)
+	b := eventbustest.On(t, p.b, o)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
 		defer cancel()

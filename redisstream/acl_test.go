@@ -17,6 +17,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/internal/faultproxy"
 	"github.com/seed41896749/eventbus/internal/redistest"
 	"github.com/seed41896749/eventbus/observer"
@@ -346,7 +347,7 @@ func TestRevokedAccountIsDeniedAndHeals(t *testing.T) {
 	ds := receive(t, s, 1)
 
 	driver := open(t, dialAs(t, proxy.Addr(), "app", "secret"), redisstream.Options{})
-	bus := eventbus.New(driver, eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
+	bus := eventbustest.On(t, driver, eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
 	t.Cleanup(func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) })
 	handled := make(chan string, 10)
 	_, err := bus.Subscribe(t.Context(), "bus", eventbus.SubscribeOptions{Group: workers, Lease: lease}, func(_ context.Context, d *eventbus.Delivery) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/internal/redistest"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/redisstream"
@@ -38,7 +39,7 @@ func TestForgottenScriptsHarmNobody(t *testing.T) {
 	server := redistest.Start(t)
 	b := open(t, dial(t, server.Addr()), redisstream.Options{})
 	var failed atomic.Pointer[error]
-	bus := eventbus.New(b, eventbus.Options{Dedup: true, Observer: observer.Observer{
+	bus := eventbustest.On(t, b, eventbus.Options{Dedup: true, Observer: observer.Observer{
 		Failed: func(f observer.Failed) { failed.Store(&f.Err) },
 	}})
 	const events = 2000

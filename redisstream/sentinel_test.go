@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/internal/redistest"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/redisstream"
@@ -27,7 +28,7 @@ func TestBusOutlivesItsMaster(t *testing.T) {
 	require.NoError(t, err)
 	b, err := redisstream.Open(t.Context(), u)
 	require.NoError(t, err)
-	bus := eventbus.New(b, eventbus.Options{Dedup: true, Observer: observer.Observer{Failed: func(observer.Failed) {}}})
+	bus := eventbustest.On(t, b, eventbus.Options{Dedup: true, Observer: observer.Observer{Failed: func(observer.Failed) {}}})
 	t.Cleanup(func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) })
 
 	var mu sync.Mutex

@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/internal/faultproxy"
 	"github.com/seed41896749/eventbus/internal/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
@@ -250,7 +251,7 @@ func wireBus(t *testing.T, addr string, spoil func(backend.Backend) backend.Back
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	b, err := redisstream.New(client, redisstream.Options{})
 	require.NoError(t, err)
-	bus = eventbus.New(spoil(b), eventbus.Options{})
+	bus = eventbustest.On(t, spoil(b), eventbus.Options{})
 	end = func() {
 		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
 		_ = client.Close() // a second time says that it was closed

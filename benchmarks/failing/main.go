@@ -42,7 +42,10 @@ func run(ctx context.Context, broker string) error {
 		return err
 	}
 	refunds := backend.LimitsOf(b).Refund
-	bus := eventbus.New(b, eventbus.Options{})
+	bus, err := eventbus.New(b, eventbus.Options{})
+	if err != nil {
+		return err
+	}
 	defer bus.Shutdown(ctx) //nolint:errcheck // the figures are printed
 	stories := []func(context.Context, *eventbus.Bus) error{twoMembers}
 	if refunds { // elsewhere events that wait hold places

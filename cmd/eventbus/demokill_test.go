@@ -22,6 +22,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/demo"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shop"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -149,7 +150,7 @@ func runShop(t *testing.T, w *witness, topic string, days int, harm func(context
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	quiet := observer.Slog(slog.New(slog.DiscardHandler))
-	bus := eventbus.New(kept{w}, eventbus.Options{Dedup: true, Observer: quiet})
+	bus := eventbustest.On(t, kept{w}, eventbus.Options{Dedup: true, Observer: quiet})
 	d := demo.New(bus, topic, demo.NewInput("the shop", manyDays(t, days)))
 	d.SetLease(killLease)
 	done := make(chan struct{})

@@ -58,7 +58,11 @@ func (s Saboteur) New(t *testing.T, b backend.Backend, o eventbus.Options) *Bus 
 	if s.backend != nil {
 		b = s.backend(b)
 	}
-	bad := &Bus{good: eventbus.New(b, o), s: s, turn: make(chan struct{}, 1)}
+	good, err := eventbus.New(b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := &Bus{good: good, s: s, turn: make(chan struct{}, 1)}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Hour)
 		defer cancel()

@@ -15,6 +15,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shop"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -26,7 +27,7 @@ var quiet = eventbus.Options{Observer: observer.Observer{Failed: func(observer.F
 
 func TestTheShopIsAccountedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("shop", shop.Events()))
+		d := New(eventbustest.On(t, inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("shop", shop.Events()))
 		require.NoError(t, d.Run(t.Context()))
 		r := d.Account().Report("shop", time.Second)
 		require.NoError(t, r.Err())
@@ -39,7 +40,7 @@ func TestTheShopIsAccountedFor(t *testing.T) {
 		require.Greater(t, shipping.DeadLettered, 9, "what cannot be decoded, and what fails every time")
 		require.Equal(t, Row{Group: "audit", Published: 2000, Handled: 2000}, audit)
 
-		again := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("shop", shop.Events()))
+		again := New(eventbustest.On(t, inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("shop", shop.Events()))
 		require.NoError(t, again.Run(t.Context()))
 		require.Equal(t, d.Account().Rows(), again.Account().Rows(), "the same each time")
 	})
@@ -139,7 +140,7 @@ func TestPlantedFaultsAreCaught(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &badBroker{Backend: inmemory.New(inmemory.Options{}), instead: row.publish}
-				d := New(eventbus.New(b, quiet), testTopic, numbered(events))
+				d := New(eventbustest.On(t, b, quiet), testTopic, numbered(events))
 				if row.unorder {
 					d.groups[1].options.Order = eventbus.Unordered
 				}
@@ -209,7 +210,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		endless, w := io.Pipe()
 		go fmt.Fprintln(w, `{"id":"1"}`)
 		context.AfterFunc(ctx, func() { w.Close() })
-		d := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("test", endless))
+		d := New(eventbustest.On(t, inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("test", endless))
 		start := time.Now()
 		require.ErrorIs(t, d.Run(ctx), context.DeadlineExceeded)
 		require.Less(t, time.Since(start), 2*time.Second)
@@ -225,7 +226,7 @@ func TestRunReturnsWhatIsWrongWithTheInput(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				text := strings.Repeat("{}\n", 299) + row.line + "\n" + strings.Repeat("{}\n", 300)
-				d := New(eventbus.New(inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("test", strings.NewReader(text)))
+				d := New(eventbustest.On(t, inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("test", strings.NewReader(text)))
 				require.ErrorContains(t, d.Run(t.Context()), row.want)
 			})
 		})
@@ -234,7 +235,7 @@ func TestRunReturnsWhatIsWrongWithTheInput(t *testing.T) {
 
 func TestRunReturnsWhatTheBackendRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := New(eventbus.New(inmemory.New(inmemory.Options{MaxMessages: 100}), quiet), testTopic, numbered(300))
+		d := New(eventbustest.On(t, inmemory.New(inmemory.Options{MaxMessages: 100}), quiet), testTopic, numbered(300))
 		err := d.Run(t.Context())
 		require.ErrorIs(t, err, eventbus.ErrFull)
 		require.ErrorContains(t, err, "test:101: ")
@@ -242,8 +243,9 @@ func TestRunReturnsWhatTheBackendRefuses(t *testing.T) {
 }
 
 func TestRunReturnsWhyItCannotStart(t *testing.T) {
-	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{MaxPending: -1})
-	require.ErrorContains(t, New(bus, testTopic, numbered(1)).Run(t.Context()), "Options.MaxPending")
+	bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
+	require.NoError(t, bus.Shutdown(t.Context()))
+	require.ErrorIs(t, New(bus, testTopic, numbered(1)).Run(t.Context()), eventbus.ErrClosed)
 }
 
 func TestWindowShrinksWithTheLargestEvent(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -40,7 +41,7 @@ func stored(t *testing.T, b backend.Reader) (ids []string) {
 
 func TestFeedKeepsTheOrder(t *testing.T) {
 	b := inmemory.New(inmemory.Options{})
-	bus := eventbus.New(b, eventbus.Options{})
+	bus := eventbustest.On(t, b, eventbus.Options{})
 	calls := 0
 	counted := eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
 		calls++
@@ -70,7 +71,7 @@ func TestFeedEndsWhereTheInputIsWrong(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			b := inmemory.New(inmemory.Options{})
 			f := &Feed{
-				Bus: eventbus.New(b, eventbus.Options{}), Topic: "t",
+				Bus: eventbustest.On(t, b, eventbus.Options{}), Topic: "t",
 				Input: ndjson.NewReader("in", strings.NewReader(numbered(100)+row.line+"\n"+numbered(100))),
 				Prepare: func(e *eventbus.Event) error {
 					if e.Type == "no" {
@@ -90,13 +91,13 @@ func TestFeedEndsWhereTheInputIsWrong(t *testing.T) {
 
 func TestFeedSaysWhatTheBackendRefuses(t *testing.T) {
 	b := inmemory.New(inmemory.Options{MaxMessages: 150})
-	f := &Feed{Bus: eventbus.New(b, eventbus.Options{}), Topic: "t", Input: ndjson.NewReader("in", strings.NewReader(numbered(300)))}
+	f := &Feed{Bus: eventbustest.On(t, b, eventbus.Options{}), Topic: "t", Input: ndjson.NewReader("in", strings.NewReader(numbered(300)))}
 	n, err := f.Run(t.Context())
 	require.ErrorIs(t, err, eventbus.ErrFull)
 	require.ErrorContains(t, err, "in:151: ")
 	require.Equal(t, 150, n)
 
-	_, err = (&Feed{Bus: eventbus.New(b, eventbus.Options{}), Topic: "a b", Input: ndjson.NewReader("in", strings.NewReader("{}"))}).Run(t.Context())
+	_, err = (&Feed{Bus: eventbustest.On(t, b, eventbus.Options{}), Topic: "a b", Input: ndjson.NewReader("in", strings.NewReader("{}"))}).Run(t.Context())
 	require.ErrorContains(t, err, `topic "a b" contains ' '`)
 }
 
@@ -106,7 +107,7 @@ func TestFeedDoesNotWaitForMore(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
 		from, to := io.Pipe()
 		ended := make(chan error)
-		bus := eventbus.New(b, eventbus.Options{})
+		bus := eventbustest.On(t, b, eventbus.Options{})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() {
 			f := &Feed{Bus: bus, Topic: "t", Input: ndjson.NewReader("in", from)}
