@@ -115,8 +115,9 @@ type Extended struct {
 // LeaseLost tells of a lease that expired, or of a message that another member took.
 type LeaseLost struct {
 	About
-	Running bool // its handler was running and has been cancelled
-	Err     error
+	Running bool          // its handler was running and has been cancelled
+	Held    time.Duration // since it was received
+	Err     error         // why
 }
 
 // Stuck tells of a handler that does not return.

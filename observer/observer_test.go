@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +110,39 @@ func TestAsyncWaitEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, q.Wait(ctx), context.DeadlineExceeded)
 		require.NoError(t, q.Wait(t.Context()))
+	})
+}
+
+// Of a storm of equal failures Slog writes three lines at once, and one at the end with the
+// number of the others. Failures of single events are all written.
+func TestSlogStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		o := observer.Slog(slog.New(slog.NewTextHandler(&log, nil)))
+		about := observer.About{Topic: "orders", Group: "billing"}
+		const many = 110
+		for i := range many {
+			o.Failed(observer.Failed{Scope: observer.Receive, About: about, Err: fmt.Errorf("port %d: reset", i)})
+			o.StateChanged(observer.StateChanged{Topic: "orders", Group: "billing", From: observer.Running, To: observer.Degraded, Err: io.EOF})
+			o.StateChanged(observer.StateChanged{Topic: "orders", Group: "billing", From: observer.Degraded, To: observer.Running})
+			time.Sleep(50 * time.Millisecond)
+		}
+		require.Equal(t, 3+3, strings.Count(log.String(), "\n"))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 4+4, strings.Count(log.String(), "\n"), "%s", log.String())
+		require.Contains(t, log.String(), fmt.Sprintf(`error="port %d: reset" repeated=%d`, many-1, many-3))
+		require.Contains(t, log.String(), fmt.Sprintf(`from=degraded repeated=%d`, 2*many-3), "the last state is the one that is told")
+
+		log.Reset()
+		about.ID = "1"
+		for range many {
+			o.Failed(observer.Failed{Scope: observer.Panic, About: about, Err: io.EOF})
+		}
+		require.Equal(t, many, strings.Count(log.String(), "\n"))
+		about.ID = ""
+		o.Failed(observer.Failed{Scope: observer.Receive, About: about, Err: io.EOF})
+		require.Equal(t, many+1, strings.Count(log.String(), "\n"), "a storm that is over holds nothing back")
 	})
 }
 

@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 )
 
 // Slog returns an Observer that logs what an operator should see: failures,
 // dead letters, discards, lost leases, stuck handlers, changes of state, and
-// notices of drivers. A panic is logged with its stack. A nil logger is slog.Default(), looked up each time.
-// Payloads and header values are not logged.
+// notices of drivers. A panic is logged with its stack. A nil logger is slog.Default(),
+// looked up each time. Payloads and header values are not logged.
+//
+// Failures that are not of one event, and subscriptions that degrade and recover, are
+// logged three times in 10 s for each topic and group. The others of that time are one
+// line at its end, with their number as "repeated".
 func Slog(logger *slog.Logger) Observer {
-	l := logging{logger}
+	l := &logging{logger: logger}
 	return Observer{
 		DeadLettered: func(e DeadLettered) {
 			l.log(slog.LevelError, "event dead-lettered", e.About, "reason", e.Reason, "dead_letter", e.DeadLetter, "error", text(e.Err))
@@ -20,7 +25,7 @@ func Slog(logger *slog.Logger) Observer {
 			l.log(slog.LevelWarn, "event discarded", e.About, "reason", e.Reason, "error", text(e.Err))
 		},
 		LeaseLost: func(e LeaseLost) {
-			l.log(slog.LevelWarn, "lease lost", e.About, "running", e.Running, "error", text(e.Err))
+			l.log(slog.LevelWarn, "lease lost", e.About, "running", e.Running, "held", e.Held, "error", text(e.Err))
 		},
 		Stuck: func(e Stuck) {
 			l.log(slog.LevelWarn, "handler stuck", e.About, "running", e.Running)
@@ -30,7 +35,11 @@ func Slog(logger *slog.Logger) Observer {
 			if e.To == Degraded || e.Err != nil {
 				level = slog.LevelWarn
 			}
-			l.log(level, "subscription "+string(e.To), About{Topic: e.Topic, Group: e.Group}, "from", string(e.From), "error", text(e.Err))
+			log := l.log
+			if e.To == Degraded || e.From == Degraded {
+				log = l.oneOfMany("degraded")
+			}
+			log(level, "subscription "+string(e.To), About{Topic: e.Topic, Group: e.Group}, "from", string(e.From), "error", text(e.Err))
 		},
 		Noticed: func(e Noticed) {
 			l.log(slog.LevelWarn, e.Text, About{Topic: e.Topic, Group: e.Group}, "error", text(e.Err))
@@ -40,23 +49,49 @@ func Slog(logger *slog.Logger) Observer {
 			if p, ok := errors.AsType[*PanicError](e.Err); ok {
 				message, stack = "panic", string(p.Stack)
 			}
-			l.log(slog.LevelError, message, e.About, "events", e.Events, "error", text(e.Err), "stack", stack)
+			log := l.log
+			if e.About.ID == "" && e.About.Position == "" {
+				log = l.oneOfMany(message)
+			}
+			log(slog.LevelError, message, e.About, "events", e.Events, "error", text(e.Err), "stack", stack)
 		},
 	}
 }
 
 // logging writes one event as one record, leaving out what is empty.
-type logging struct{ logger *slog.Logger }
+type logging struct {
+	logger *slog.Logger
+	storms stormLog
+}
 
-func (l logging) log(level slog.Level, message string, a About, pairs ...any) {
+type logFunc func(level slog.Level, message string, a About, pairs ...any)
+
+func (l *logging) log(level slog.Level, message string, a About, pairs ...any) {
+	l.write(record(level, message, a, pairs))
+}
+
+// oneOfMany logs an event of a kind that may come in storms.
+func (l *logging) oneOfMany(kind string) logFunc {
+	return func(level slog.Level, message string, a About, pairs ...any) {
+		l.storms.add(stormKind{kind, a.Topic, a.Group}, record(level, message, a, pairs), l.write)
+	}
+}
+
+func (l *logging) write(r slog.Record) {
 	logger := l.logger
 	if logger == nil {
 		logger = slog.Default()
 	}
-	var attrs []slog.Attr
+	if ctx := context.Background(); logger.Enabled(ctx, r.Level) {
+		_ = logger.Handler().Handle(ctx, r) // as slog does
+	}
+}
+
+func record(level slog.Level, message string, a About, pairs []any) slog.Record {
+	r := slog.NewRecord(time.Now(), level, "eventbus: "+message, 0)
 	add := func(name, value string) {
 		if value != "" {
-			attrs = append(attrs, slog.String(name, value))
+			r.AddAttrs(slog.String(name, value))
 		}
 	}
 	add("topic", a.Topic)
@@ -64,7 +99,7 @@ func (l logging) log(level slog.Level, message string, a About, pairs ...any) {
 	add("id", a.ID)
 	add("position", a.Position)
 	if a.Attempt > 0 {
-		attrs = append(attrs, slog.Int("attempt", a.Attempt))
+		r.AddAttrs(slog.Int("attempt", a.Attempt))
 	}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		name, _ := pairs[i].(string)
@@ -72,9 +107,9 @@ func (l logging) log(level slog.Level, message string, a About, pairs ...any) {
 			add(name, v)
 			continue
 		}
-		attrs = append(attrs, slog.Any(name, pairs[i+1]))
+		r.AddAttrs(slog.Any(name, pairs[i+1]))
 	}
-	logger.LogAttrs(context.Background(), level, "eventbus: "+message, attrs...)
+	return r
 }
 
 func text(err error) string {

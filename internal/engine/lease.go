@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -130,7 +131,9 @@ func (d *scheduler) loseAll(a *attachment, why error) (lost int) {
 func (s *Subscription) tellLost(h *Hold, running bool, why error) {
 	s.counts.leasesLost.Add(1)
 	if why == nil {
-		why = backend.ErrLeaseLost
+		why = fmt.Errorf("%w: it was not extended for %v", backend.ErrLeaseLost, s.Lease)
 	}
-	tell(s.notifier.later.LeaseLost, observer.LeaseLost{About: h.about(), Running: running, Err: why})
+	tell(s.notifier.later.LeaseLost, observer.LeaseLost{
+		About: h.about(), Running: running, Held: time.Duration(s.moment(time.Now()) - h.read.arrived), Err: why,
+	})
 }

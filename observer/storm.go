@@ -1,0 +1,69 @@
+package observer
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// A storm log keeps equal records from flooding the log. It writes the first three of a
+// kind at once. Of the others that come within 10 s it writes the last at the end, with the
+// number of those it stands for.
+type stormLog struct {
+	mu    sync.Mutex
+	kinds map[stormKind]*storm
+}
+
+// A stormKind has what equal records have in common. Their error texts may differ, because
+// addresses in them do.
+type stormKind struct{ message, topic, group string }
+
+type storm struct {
+	began   time.Time
+	written int
+	held    int
+	last    slog.Record // of the held
+	write   func(slog.Record)
+}
+
+const (
+	stormTime  = 10 * time.Second
+	stormBurst = 3
+)
+
+// add writes r, or holds it.
+func (l *stormLog) add(k stormKind, r slog.Record, write func(slog.Record)) {
+	l.mu.Lock()
+	now := time.Now()
+	s := l.kinds[k]
+	if s == nil || now.Sub(s.began) > stormTime {
+		s = &storm{began: now}
+		if l.kinds == nil {
+			l.kinds = map[stormKind]*storm{}
+		}
+		l.kinds[k] = s
+	}
+	if s.written < stormBurst {
+		s.written++
+		l.mu.Unlock()
+		write(r)
+		return
+	}
+	if s.held++; s.held == 1 {
+		time.AfterFunc(stormTime-now.Sub(s.began), func() { l.end(k, s) })
+	}
+	s.last, s.write = r, write
+	l.mu.Unlock()
+}
+
+// end writes the last record that was held.
+func (l *stormLog) end(k stormKind, s *storm) {
+	l.mu.Lock()
+	if l.kinds[k] == s {
+		delete(l.kinds, k)
+	}
+	r, held, write := s.last, s.held, s.write
+	l.mu.Unlock()
+	r.AddAttrs(slog.Int("repeated", held))
+	write(r)
+}
