@@ -46,8 +46,8 @@ func rules(t *testing.T) (all []rule) {
 	return all
 }
 
-// guarded starts a server with permissions. Who gives no name may do everything,
-// as an owner who prepares a test.
+// guarded starts a server with permissions. A client without a name is the owner, who may
+// do everything and prepares the test.
 func guarded(t *testing.T, permissions string) *natstest.Server {
 	text := regexp.MustCompile(`\$\w+_PASSWORD`).ReplaceAllLiteralString(permissions, "secret")
 	text = strings.Replace(text, "users: [", "users: [\n    {user: owner, password: secret}", 1) + "\nno_auth_user: owner\n"
@@ -56,7 +56,7 @@ func guarded(t *testing.T, permissions string) *natstest.Server {
 	return natstest.Start(t, "-c", file)
 }
 
-// as opens a backend for a role; without one for the owner.
+// as opens a backend for a role; the empty role is the owner.
 func as(t *testing.T, s *natstest.Server, role string) (*nats.Backend, error) {
 	u, err := url.Parse(s.URL())
 	require.NoError(t, err)
@@ -74,8 +74,8 @@ func as(t *testing.T, s *natstest.Server, role string) (*nats.Backend, error) {
 
 const topic, group = "shop.orders", "billing"
 
-// A flow is all that a role does. The owner has stored three messages in the
-// topic, of which its group has one.
+// A flow is a role's whole work. The owner has stored three messages in the topic; the
+// group has settled one.
 type flow func(ctx context.Context, b *nats.Backend) error
 
 var flows = map[string]flow{
@@ -102,8 +102,8 @@ func publishTo(ctx context.Context, b *nats.Backend, topic string) error {
 	return b.Publish(ctx, []*backend.Message{{Topic: topic, ID: "x", Once: true}})
 }
 
-// consume attaches, takes, settles in each way, publishes a dead letter to a topic
-// that is new, and maintains.
+// consume attaches, receives, settles in each way, publishes to a new dead-letter topic,
+// and maintains.
 func consume(ctx context.Context, b *nats.Backend, topic, group string) error {
 	source, err := b.Attach(ctx, backend.Config{Topic: topic, Group: group, Lease: 20 * time.Second}) // longer than the owner's
 	if err != nil {
@@ -159,7 +159,7 @@ func prepared(t *testing.T, permissions string) *natstest.Server {
 	return server
 }
 
-// works says whether a role can do all that it does.
+// works runs a role's whole flow.
 func works(t *testing.T, server *natstest.Server, role string) error {
 	b, err := as(t, server, role)
 	if err != nil {
@@ -170,8 +170,7 @@ func works(t *testing.T, server *natstest.Server, role string) error {
 	return flows[role](ctx, b)
 }
 
-// X02: what the documentation allows a role is enough for all that it does, and
-// each rule is needed.
+// X02: the documented permissions suffice for each role's flow, and each rule is needed.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	text := permissions(t)
@@ -196,7 +195,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// What a role is not there for it is denied.
+// A role may not do the work of another role.
 func TestRolesAreDeniedTheRest(t *testing.T) {
 	t.Parallel()
 	server := prepared(t, permissions(t))
@@ -237,8 +236,7 @@ func TestRolesAreDeniedTheRest(t *testing.T) {
 	denied(nil, publishTo(ctx, elsewhere, topic))
 }
 
-// The rights can be those of single topics and groups, without the right to
-// create them.
+// Permissions can name single topics and groups, without permission to create them.
 func TestExactSubjects(t *testing.T) {
 	t.Parallel()
 	exact := regexp.MustCompile(`(?m)^ *"\$JS\.API\.STREAM\.CREATE\.\*"\n`).ReplaceAllLiteralString(permissions(t), "")
@@ -264,7 +262,7 @@ func TestExactSubjects(t *testing.T) {
 	require.ErrorIs(t, err, backend.ErrDenied)
 }
 
-// To publish to a topic that exists, the right to its subject is enough.
+// Publishing to an existing topic needs permission for its subject only.
 func TestPublishingNeedsNoMore(t *testing.T) {
 	t.Parallel()
 	text := permissions(t)

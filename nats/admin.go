@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Topics implements [backend.Admin]. In one stream a topic is there while it has
+// Topics implements [backend.Admin]. With [Options].Stream a topic exists while it has
 // messages or groups.
 func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
 	err = b.look(ctx, "topics", "", func(ctx context.Context) (err error) {
@@ -25,7 +25,7 @@ func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
 	return topics, err
 }
 
-// streams lists topics by their streams.
+// streams lists the topics that have a stream of their own.
 func (b *Backend) streams(ctx context.Context) (topics []string, err error) {
 	type names struct {
 		Total   int      `json:"total"`
@@ -43,7 +43,7 @@ func (b *Backend) streams(ctx context.Context) (topics []string, err error) {
 	return topics, err
 }
 
-// subjects lists topics by the subjects of the messages in one stream, and by
+// subjects lists the topics of the shared stream: by the subjects of its messages, and by
 // its consumers.
 func (b *Backend) subjects(ctx context.Context) ([]string, error) {
 	var topics []string
@@ -153,7 +153,7 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 	})
 }
 
-// halfDone is the error of a change of which a part has been made.
+// halfDone marks the error of a change that was made in part.
 func halfDone(err error) error {
 	return fmt.Errorf("%w: a part is done: %w", backend.ErrUnknownOutcome, err)
 }
@@ -169,8 +169,8 @@ func (b *Backend) deleteGroup(ctx context.Context, p *place, group string) error
 	return b.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+p.consumer(group), nil, nil)
 }
 
-// ResetGroup implements [backend.Admin]. The consumer is made anew: a pull of a
-// member that waits ends, and its next one is of the new consumer.
+// ResetGroup implements [backend.Admin]. It deletes and creates the consumer: waiting
+// pulls end, and members pull from the new consumer next.
 func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
 	return b.call(ctx, "reset", topic+"/"+group, func(ctx context.Context) error {
 		p := b.place(topic)

@@ -24,8 +24,8 @@ func typical() *backend.Message {
 	}
 }
 
-// What a read allocates here does not depend on how many messages it brings. What
-// nats.go allocates for each before is not counted.
+// The number of our allocations per read does not depend on the number of messages.
+// Allocations inside nats.go are not counted.
 func TestReadingAllocatesPerReadNotPerMessage(t *testing.T) {
 	const messages = 512
 	header := natsgo.Header{}
@@ -52,8 +52,8 @@ func TestReadingAllocatesPerReadNotPerMessage(t *testing.T) {
 	require.LessOrEqual(t, allocs, 6.0, "allocations for a read of %d messages", messages)
 }
 
-// The memory for publishing is a few pieces for a call, however many messages it
-// has. What nats.go allocates for each of them is not counted.
+// Publishing allocates a few times per call, however many messages it has. Allocations
+// inside nats.go are not counted.
 func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	const messages = 100
 	b := &Backend{}
@@ -88,8 +88,8 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	require.LessOrEqual(t, allocs, 6.0, "allocations for %d messages", messages)
 }
 
-// What a call is lent is its caller's again when the call returns, though the client
-// library may send it later.
+// After Publish returns, the caller may change its messages, although the client library
+// may send them later.
 func TestWhatIsSentIsACopy(t *testing.T) {
 	t.Parallel()
 	m := typical()

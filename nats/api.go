@@ -14,9 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// ask makes one request of the JetStream API and reads its answer into out, if
-// that is not nil. What the server forbids is known at once, not at the end of
-// the time.
+// ask makes one request of the JetStream API and reads the answer into out, unless out is
+// nil. A missing permission fails at once, without waiting for the timeout.
 func (b *Backend) ask(ctx context.Context, verb string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -50,15 +49,15 @@ func (b *Backend) request(ctx context.Context, o outgoing) (answer *natsgo.Msg, 
 	return answer, errors.Join(failed, err)
 }
 
-// awaitServed sends a request that the server is sure to refuse, until the server
-// does: in a cluster the way to a new stream or consumer is known a moment later.
-// After a while it leaves it at that.
+// awaitServed sends a request that the server is sure to refuse, until the server refuses
+// it. In a cluster a new stream or consumer becomes reachable a moment after its creation.
+// After spread, awaitServed gives up without an error.
 func (b *Backend) awaitServed(ctx context.Context, refused outgoing) error {
 	for until := time.Now().Add(spread); ; {
 		answer, err := b.request(ctx, refused)
 		switch {
 		case errors.Is(err, backend.ErrDenied):
-			return nil // then this client does not use it
+			return nil // this client never uses the subject
 		case err != nil || !isUnserved(answer) || time.Now().After(until):
 			return err
 		}
@@ -70,7 +69,7 @@ func (b *Backend) awaitServed(ctx context.Context, refused outgoing) error {
 
 const spread = 2 * time.Second
 
-// sleep reports whether neither ctx nor ended ended it.
+// sleep waits for d. It reports false if ctx or ended ended the wait.
 func sleep(ctx context.Context, ended <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -83,7 +82,7 @@ func sleep(ctx context.Context, ended <-chan struct{}, d time.Duration) bool {
 	return false
 }
 
-// readAnswer reads an answer of the API.
+// readAnswer reads an API answer into out.
 func readAnswer(m *natsgo.Msg, out any) error {
 	if isUnserved(m) {
 		return fmt.Errorf("%w: JetStream does not answer", backend.ErrUnavailable)
@@ -105,14 +104,14 @@ func readAnswer(m *natsgo.Msg, out any) error {
 	return nil
 }
 
-// isCode reports whether err is an answer of JetStream with one of these codes.
+// isCode reports whether err is a JetStream error with one of these codes.
 func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	e, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && slices.Contains(codes, e.ErrorCode)
 }
 
-// pages asks for a list of the API, page by page. Take reads one page and returns
-// how long the list is, and how much of it this was.
+// pages requests a list of the API, page by page. take reads one page and returns the
+// length of the whole list and of the page.
 func pages[T any](ctx context.Context, b *Backend, verb string, take func(T) (total, n int)) error {
 	for offset := 0; ; {
 		var list T

@@ -34,7 +34,7 @@ func roundTrip(t *testing.T, m backend.Message) backend.Message {
 	return got
 }
 
-// FuzzHeaders looks for texts that do not come through as they are.
+// FuzzHeaders looks for texts that change on the way.
 func FuzzHeaders(f *testing.F) {
 	f.Add("id", "key", "name", "value")
 	f.Add(" ", "a b ", "ce-type", "%41\r\nNats-Rollup: all")
@@ -52,7 +52,7 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// What a program puts into headers means nothing to the server.
+// A program's header has no meaning to the server.
 func TestForeignHeaders(t *testing.T) {
 	t.Parallel()
 	h := writeHeader(nil, &backend.Message{ID: "1", Headers: backend.Headers{{Name: "Nats-Rollup", Value: "all"}, {Name: "ce-type", Value: "a"}, {Name: "ce-Type", Value: "b"}}}, "")
@@ -76,7 +76,7 @@ func TestBadHeaders(t *testing.T) {
 	require.Equal(t, backend.Message{ID: "1"}, m)
 }
 
-// Plain answers are read as the general decoder reads them; others are left to it.
+// plainAck agrees with the JSON decoder, or leaves the answer to it.
 func TestPlainAck(t *testing.T) {
 	t.Parallel()
 	for text, plain := range map[string]bool{
@@ -123,7 +123,7 @@ func TestMetaOf(t *testing.T) {
 	}
 }
 
-// FuzzMetaOf looks for replies that are read in another way than token by token.
+// FuzzMetaOf looks for replies that metaOf reads differently from a token-by-token reader.
 func FuzzMetaOf(f *testing.F) {
 	f.Add("$JS.ACK.bus=a.g.3.17.20.1700000000000000000.5")
 	f.Add("$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.5")
@@ -147,7 +147,7 @@ func FuzzMetaOf(f *testing.F) {
 	})
 }
 
-// Names are unique also where another program has written one twice, in two ways.
+// Names are unique even if another program has stored one name in two escaped forms.
 func TestHeadersAreUnique(t *testing.T) {
 	t.Parallel()
 	h := natsgo.Header{
@@ -160,7 +160,7 @@ func TestHeadersAreUnique(t *testing.T) {
 	require.ElementsMatch(t, backend.Headers{{Name: "ce-id", Value: "own"}, {Name: "ce-type", Value: "a"}, {Name: "a", Value: "1"}, {Name: "ce-source", Value: "c"}}, m.Headers)
 }
 
-// Pulls keep to what a consumer allows, if it says what that is.
+// Pulls respect the consumer's limits if refusals name them.
 func TestLower(t *testing.T) {
 	t.Parallel()
 	p := pulls{batch: maxPull, wait: block}
@@ -188,7 +188,7 @@ func TestPosition(t *testing.T) {
 	}
 }
 
-// What the server answers is plain: otherwise each answer would be decoded twice.
+// The server's answers are plain; otherwise each one would be decoded twice.
 func TestAnswersArePlain(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -206,7 +206,7 @@ func TestAnswersArePlain(t *testing.T) {
 	require.EqualValues(t, 2, seq)
 }
 
-// What is forbidden on one subject is not forbidden on another that begins like it.
+// A violation about one subject does not concern another subject that begins with it.
 func TestConcerns(t *testing.T) {
 	t.Parallel()
 	violation := errors.New(`nats: permissions violation: Permissions Violation for Publish to "bus.orders.dlq"`)

@@ -20,34 +20,33 @@ import (
 
 const (
 	lease      = 2 * time.Second
-	onceWindow = 8 * time.Second // so that a law can go past it
+	onceWindow = 8 * time.Second // short enough for a law to outwait
 )
 
-// hitch is how much longer three servers of one machine, which agree on all that
-// is stored, may take for what takes milliseconds.
+// hitch is the extra time of a cluster on one machine for steps that take milliseconds
+// alone, because three servers agree on each write.
 const hitch = 300 * time.Millisecond
 
-// weakerAnywhere is what JetStream does not promise.
+// weakerAnywhere lists the laws that JetStream keeps in a weaker form everywhere.
 var weakerAnywhere = map[string]string{
 	"C24": "the server hands out what came back about as it falls due, not by position, and what falls due together in no certain order",
 }
 
-// weakerAlone is what a single server does not promise besides: it writes the
-// state of its consumers about a second late, whatever its sync_interval.
+// weakerAlone adds the laws of a single server. It writes the state of its consumers about
+// a second late, whatever its sync_interval.
 var weakerAlone = with(weakerAnywhere, map[string]string{
 	"D11": "what was acknowledged within about a second before a crash of the only server may come again",
 	"T05": "after a crash of the only server a delay may be up to a second short",
 })
 
-// weakerClustered is what a cluster does not promise besides.
+// weakerClustered adds the laws of a cluster.
 var weakerClustered = with(weakerAnywhere, map[string]string{
 	"C39":           "what was made a moment ago may not be listed yet",
 	"M03-lag-truth": "what is unread is counted by the server that leads the group, which hears of what is stored a moment after it is",
 })
 
-// inFull skips what is more than the suite on one server, unless it is asked for: by
-// make conformance, or EVENTBUS_NATS_FULL=1. With the race detector, and all at
-// the same time, it is too much for a small machine.
+// inFull skips a test unless `make conformance` or EVENTBUS_NATS_FULL=1 asks for it. With
+// the race detector, all suites at once overload a small machine.
 func inFull(t *testing.T) {
 	if os.Getenv("EVENTBUS_CONFORMANCE_OUT") == "" && os.Getenv("EVENTBUS_NATS_FULL") == "" {
 		t.Skip("runs with make conformance")
@@ -69,8 +68,7 @@ func TestConformance(t *testing.T) {
 	single(t, new(rig), "nats", nats.Options{}, natstest.Start)
 }
 
-// The same on connections that are lent, where the client library delivers all
-// messages.
+// The suite on a connection of the caller.
 func TestConformanceLent(t *testing.T) {
 	inFull(t)
 	single(t, &rig{lends: true}, "nats-lent", nats.Options{}, natstest.Start)
@@ -82,13 +80,12 @@ func TestConformanceStream(t *testing.T) {
 	single(t, new(rig), "nats-stream", nats.Options{Stream: "events"}, natstest.Start)
 }
 
-// weakerStream is what one stream for all topics does not promise besides, on a
-// server that stands alone.
+// weakerStream adds the laws of a shared stream on a single server.
 var weakerStream = with(weakerAlone, map[string]string{
 	"M03-lag-truth": "a group hears of what is stored a moment after it is, and how much that is cannot be told from the stream",
 })
 
-// single runs the suite on servers that stand alone.
+// single runs the suite on single servers.
 func single(t *testing.T, r *rig, name string, o nats.Options, start func(testing.TB, ...string) *natstest.Server) {
 	weaker := weakerAlone
 	if o.Stream != "" {
@@ -114,14 +111,14 @@ func single(t *testing.T, r *rig, name string, o nats.Options, start func(testin
 	})
 }
 
-// clustered are the options of a backend on three servers, in a namespace of its
-// own. JetStream reserves the bytes of each stream on each server.
+// clustered returns options for three servers and an own namespace. MaxBytes is small
+// because JetStream reserves the bytes of each stream on each server.
 func clustered() nats.Options {
 	return nats.Options{Namespace: strings.ToLower(rand.Text()), OnceWindow: onceWindow, Replicas: 3, MaxBytes: 16 << 20}
 }
 
-// The laws share a cluster, each in a namespace of its own; those that crash it
-// have one of their own.
+// The laws share a cluster, each in its own namespace. A law that crashes servers has its
+// own cluster.
 func TestConformanceCluster(t *testing.T) {
 	inFull(t)
 	var r rig
@@ -160,7 +157,7 @@ func TestConformanceCluster(t *testing.T) {
 		Faults: faults,
 		Weaker: weakerClustered,
 		Grace: map[string]time.Duration{
-			"T05":   10 * time.Second, // until there is a leader again
+			"T05":   10 * time.Second, // a new leader is elected
 			"B.D17": hitch,
 		},
 		Lease:    lease,
@@ -168,8 +165,7 @@ func TestConformanceCluster(t *testing.T) {
 	})
 }
 
-// clear removes the streams of a law: each is work for the servers, if nobody
-// uses it.
+// clear removes a law's streams, because unused streams cost the servers work.
 func (l *line) clear(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 	defer cancel()
@@ -179,7 +175,7 @@ func (l *line) clear(t *testing.T) {
 	}
 }
 
-// crashing are the laws that end their broker.
+// crashing lists the laws that crash their broker.
 var crashing = []string{"P02", "P08", "D09", "D11", "T05", "B.F01"}
 
 func crashes(test string) bool {

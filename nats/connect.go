@@ -12,17 +12,17 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 )
 
-// connect makes a connection that comes back for ever, keeps nothing to send
-// later, and notices within seconds that nobody is there. Neither a write nor an
-// attempt to connect holds it up for longer than that. End ends it at once.
+// connect opens a connection that reconnects for ever, buffers nothing while it is down,
+// and detects a silent server within seconds. A write or a dial blocks for seconds at
+// most. end closes the connection at once.
 func (a *address) connect(ctx context.Context) (conn *natsgo.Conn, end func(), err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	opened := context.AfterFunc(ctx, end)
 	d := &dialer{life: life}
 	options := []natsgo.Option{
 		natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100 * time.Millisecond), natsgo.ReconnectBufSize(-1),
-		natsgo.IgnoreAuthErrorAbort(),                                           // a user that is unknown while accounts change may be back
-		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // or it writes to the program's stderr
+		natsgo.IgnoreAuthErrorAbort(),                                           // accounts may change: an unknown user may be known again
+		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // the default handler writes to stderr
 		natsgo.PingInterval(2 * time.Second), natsgo.MaxPingsOutstanding(2),
 		natsgo.FlusherTimeout(2 * time.Second), natsgo.ReconnectOnFlusherError(),
 		natsgo.SetCustomDialer(d), natsgo.SkipHostLookup(), natsgo.Timeout(answer),
@@ -48,7 +48,7 @@ func (a *address) connect(ctx context.Context) (conn *natsgo.Conn, end func(), e
 	return conn, end, nil
 }
 
-// explain adds to an error where the scheme of the URL does not fit the server.
+// explain extends an error if the URL's scheme does not fit the server.
 func (a *address) explain(err, classed error, connected bool) error {
 	var late net.Error
 	switch {
@@ -62,7 +62,7 @@ func (a *address) explain(err, classed error, connected bool) error {
 	return classed
 }
 
-// A dialer connects to servers. Its connections end with life.
+// A dialer connects to servers. Its connections are closed when life ends.
 type dialer struct {
 	life      context.Context
 	connected atomic.Bool // once
@@ -78,7 +78,7 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	return &dialed{conn, context.AfterFunc(d.life, func() { _ = conn.Close() })}, nil
 }
 
-// A dialed connection forgets the life that it ends with when it is closed.
+// A dialed connection, once closed, stops watching the dialer's life.
 type dialed struct {
 	net.Conn
 	forget func() bool

@@ -16,8 +16,8 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// While the client library waits for a server to greet it, for seconds, it holds up
-// whoever asks it for anything. No call waits for that longer than its context.
+// While the client library waits seconds for a server's greeting, it blocks its callers.
+// No call of the backend outlasts its context because of that.
 func TestCallsEndWhileConnecting(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -35,7 +35,7 @@ func TestCallsEndWhileConnecting(t *testing.T) {
 	require.NoError(t, publish(t.Context()))
 	ds, err := src.Receive(t.Context(), 1)
 	require.NoError(t, err)
-	ds = slices.Clone(ds) // they are lent
+	ds = slices.Clone(ds) // Receive reuses their memory
 	calls := map[string]func(context.Context) error{
 		"publish": publish,
 		"receive": func(ctx context.Context) error { _, err := src.Receive(ctx, 1); return err },

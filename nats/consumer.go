@@ -12,7 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// group makes sure of a topic's stream and of a group's consumer.
+// group creates a topic's stream and a group's consumer if they are missing, and checks
+// them.
 func (b *Backend) group(ctx context.Context, p *place, c backend.Config) error {
 	if err := p.checkNames(c.Group); err != nil {
 		return err
@@ -44,9 +45,9 @@ func (b *Backend) group(ctx context.Context, p *place, c backend.Config) error {
 	return fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
 }
 
-// replaced refuses to begin after a position of a stream that was deleted since this
-// backend attached to the group: the sequence numbers of the new stream begin anew, so the
-// group would miss its first messages.
+// replaced refuses to begin after a position of a deleted stream, if this backend has
+// attached to the group before. A new stream counts from 1, so the group would miss its
+// first messages.
 func (b *Backend) replaced(c backend.Config, created time.Time) error {
 	before, known := b.created.Load(c.Topic + "/" + c.Group)
 	if _, after := c.Start.After(); !after || !known || before.(time.Time).Equal(created) {
@@ -61,8 +62,8 @@ func notify(c backend.Config, text string) {
 	}
 }
 
-// consumer makes sure of a group's consumer, whose stream is there. Its lease is
-// the longest that a member has asked for: raised, never lowered.
+// consumer creates or updates a group's consumer. Its stream exists already. The lease of
+// a consumer is the longest that a member asked for: it is raised, never lowered.
 func (b *Backend) consumer(ctx context.Context, p *place, c backend.Config, last lastSeq) error {
 	want := jetstream.ConsumerConfig{
 		Durable:       p.consumer(c.Group),
@@ -108,15 +109,15 @@ func consumerInfo(p *place, group string) string {
 	return "CONSUMER.INFO." + p.stream + "." + p.consumer(group)
 }
 
-// newConsumer creates a consumer and waits until pulls come to it.
+// newConsumer creates a consumer and waits until it answers pulls.
 func (b *Backend) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig) error {
 	if err := b.putConsumer(ctx, p, c, "create"); err != nil {
 		return err
 	}
-	return b.awaitServed(ctx, outgoing{subject: b.next(p, c.Durable), data: []byte("{")}) // which is not a pull
+	return b.awaitServed(ctx, outgoing{subject: b.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
 }
 
-// next is the subject of pulls.
+// next returns the subject of pulls.
 func (b *Backend) next(p *place, consumer string) string {
 	return b.api + "CONSUMER.MSG.NEXT." + p.stream + "." + consumer
 }
@@ -134,8 +135,8 @@ func (b *Backend) putConsumer(ctx context.Context, p *place, c jetstream.Consume
 	}{p.stream, c, action}, nil)
 }
 
-// consumerDrift says in what a consumer differs from what a group needs, if that
-// cannot be mended. It is never deleted to change it.
+// consumerDrift lists the differences between a consumer and the group's needs that an
+// update cannot mend. The caller reports them: a consumer is never deleted to change it.
 func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 	var must differences
 	must.compare("ack policy", want.AckPolicy, got.AckPolicy)
@@ -154,14 +155,14 @@ func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 	return must.String()
 }
 
-// A lastSeq is that of a stream, if it is known.
+// A lastSeq is the last sequence number of a stream, if known.
 type lastSeq struct {
 	seq   uint64
 	known bool
 }
 
-// begin sets where a new consumer begins. The latest is what the leader of the
-// stream says: that of a consumer may be another, and lag behind it.
+// begin sets the position where a new consumer begins. StartLatest uses the last sequence
+// of the stream's leader, because the consumer's leader may lag behind.
 func begin(c *jetstream.ConsumerConfig, start backend.Start, last lastSeq) error {
 	c.OptStartSeq, c.OptStartTime = 0, nil
 	after, isAfter := start.After()
@@ -185,7 +186,7 @@ func begin(c *jetstream.ConsumerConfig, start backend.Start, last lastSeq) error
 	return nil
 }
 
-// beyond refuses a position that the stream has not come to yet.
+// beyond refuses a position after the end of the stream.
 func beyond(start backend.Start, last uint64) error {
 	after, ok := start.After()
 	if !ok {

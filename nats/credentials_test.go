@@ -19,7 +19,7 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// closedAddr is host:port where nobody is.
+// closedAddr is a host:port where nothing listens.
 func closedAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,7 +28,7 @@ func closedAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// requireDenied requires an error that says no, and no other way to wait.
+// requireDenied requires ErrDenied, and no class that invites a retry.
 func requireDenied(t *testing.T, err error) {
 	t.Helper()
 	require.ErrorIs(t, err, backend.ErrDenied)
@@ -37,8 +37,8 @@ func requireDenied(t *testing.T, err error) {
 	t.Log(err)
 }
 
-// Who the user is can be said in each of the ways that a server knows; whoever is
-// not known is denied, and that is no reason to try again.
+// A user can identify itself in each way that a server knows. An unknown user is denied,
+// which no retry changes.
 func TestUsersAreKnown(t *testing.T) {
 	t.Parallel()
 	name, key, _ := natstest.NewNkey(t)
@@ -51,7 +51,7 @@ func TestUsersAreKnown(t *testing.T) {
 	for way, row := range map[string]struct {
 		config string
 		good   string   // before and behind host:port
-		bad    []string // likewise
+		bad    []string // before and after host:port
 	}{
 		"password": {
 			config: `authorization { user: app, password: "p@ss/w:rd" }`,
@@ -89,7 +89,7 @@ func TestUsersAreKnown(t *testing.T) {
 	}
 }
 
-// What the certificate says may be who the user is.
+// A client certificate can name the user.
 func TestUsersAreKnownByCertificate(t *testing.T) {
 	t.Parallel()
 	certs := testcerts.Make(t)
@@ -102,7 +102,7 @@ func TestUsersAreKnownByCertificate(t *testing.T) {
 	requireDenied(t, err)
 }
 
-// A file without what it should have is no reason to try again.
+// A file without the expected content fails for good.
 func TestFilesWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	server := natstest.StartConfigured(t, natstest.NewOperator(t).Config())
@@ -116,7 +116,7 @@ func TestFilesWithoutCredentials(t *testing.T) {
 	require.NotErrorIs(t, err, backend.ErrUnavailable)
 }
 
-// Inboxes begin as the URL says: where others are forbidden, it works.
+// With inbox_prefix a user works that may not use _INBOX.
 func TestInboxPrefix(t *testing.T) {
 	t.Parallel()
 	server := natstest.StartConfigured(t, `authorization { users: [
@@ -134,8 +134,7 @@ func TestInboxPrefix(t *testing.T) {
 	t.Log(err)
 }
 
-// The further servers of a URL are used when the first is not there, at the start
-// and when it goes.
+// The further servers of a URL are used when the first is down, at the start and later.
 func TestFurtherServers(t *testing.T) {
 	t.Parallel()
 	first, second := natstest.Start(t), natstest.Start(t)
@@ -151,8 +150,8 @@ func TestFurtherServers(t *testing.T) {
 	}
 }
 
-// Who is not there is unavailable, whatever the reason, and that is known when
-// opening ends, not later than its context does.
+// Opening fails with ErrUnavailable if no server answers, whatever the reason, before its
+// context ends.
 func TestNobodyIsThere(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -189,13 +188,13 @@ func TestNobodyIsThere(t *testing.T) {
 	case err := <-ended:
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(4 * time.Second): // each of two servers is waited for longer
+	case <-time.After(4 * time.Second): // the dial timeout of two servers takes longer
 		t.Fatal("opening goes on when its context has ended")
 	}
 }
 
-// A context that ended after opening ends nothing else, and a user that was
-// unknown for a while is back when it is known again.
+// The context of opening does not bound the connection. A user that was unknown for a
+// while reconnects once it is known again.
 func TestConnectionsOutliveOpening(t *testing.T) {
 	t.Parallel()
 	const known, unknown = `authorization { user: app, password: p }`, `authorization { user: app, password: q }`

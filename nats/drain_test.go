@@ -15,8 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// A Receive that waits for something new ends soon after its context: it does not wait for
-// the half second of its pull. The least of several shows that on a busy machine.
+// A waiting Receive ends soon after its context, not after its half-second pull. The
+// fastest of several attempts counts, because the machine may be busy.
 func TestIdleReceiveEndsSoon(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, nats.Options{})
@@ -45,8 +45,7 @@ func TestIdleReceiveEndsSoon(t *testing.T) {
 	require.Equal(t, 1, ds[0].Attempt)
 }
 
-// Members that wait for messages cost no goroutines but those of their callers, and
-// leave together.
+// Waiting members cost no goroutines beyond their callers', and leave together.
 func TestIdleMembers(t *testing.T) { // alone: it counts goroutines
 	p := newPlace(t, nats.Options{Stream: "events"})
 	const many = 100

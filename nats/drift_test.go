@@ -11,8 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// A stream with which promises would be broken is refused, with what is wrong
-// with it, and left as it is.
+// A stream whose settings break promises is refused with the reason, and left unchanged.
 func TestStreamDrift(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -54,7 +53,7 @@ func TestStreamDrift(t *testing.T) {
 	}
 }
 
-// A stream that differs in what does no harm is taken as it is, and told.
+// A stream with harmless differences is used, and Notify reports them.
 func TestStreamOfOtherSize(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -89,8 +88,8 @@ func TestStreamOfOtherSize(t *testing.T) {
 	}
 }
 
-// A consumer of a group's name that cannot serve it is refused, with what is
-// wrong with it, and left as it is.
+// An unsuitable consumer of the group's name is refused with the reason, and left
+// unchanged.
 func TestConsumerDrift(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -113,7 +112,7 @@ func TestConsumerDrift(t *testing.T) {
 			p := newPlace(t, nats.Options{})
 			s, err := p.js.CreateStream(t.Context(), streamConfig())
 			require.NoError(t, err)
-			if name == "filtered" { // there must be something to filter: another's stream has more subjects
+			if name == "filtered" { // a filter needs a stream with several subjects
 				c := streamConfig()
 				c.Subjects = []string{ordersSubject, "more"}
 				_, err = p.js.UpdateStream(t.Context(), c)

@@ -24,17 +24,18 @@ import (
 //	nats://token@host:4222
 //	tls://host:4222                      with TLS
 //
-// Parameters are those of [Options]: namespace, once_window (such as "90s"),
-// max_bytes (such as "64MiB", or a number of bytes), max_messages, replicas,
-// storage (file or memory), domain, stream. Further servers are given as
-// addr=host:port, as often as there are; the others of a cluster are found out.
-// Credentials_file is one of `nsc`, nkey_file has a seed. With TLS ca_file
-// replaces the system's authorities; cert_file and key_file are the client's own.
-// Inbox_prefix replaces _INBOX, for servers that keep users apart by it. Whatever
-// else a connection can be told, [New] takes one.
+// Parameters are the fields of [Options]: namespace, once_window (such as "90s"),
+// max_bytes (such as "64MiB", or a number of bytes), max_messages, replicas, storage (file
+// or memory), domain, stream.
+//
+// addr=host:port names a further server and may be repeated. The client discovers the
+// other servers of a cluster by itself. credentials_file is a file made by `nsc`;
+// nkey_file holds a seed. With TLS, ca_file replaces the system's authorities; cert_file
+// and key_file identify the client. inbox_prefix replaces _INBOX, for servers that
+// separate users by it. For any other setting of a connection, use [New].
 type Driver struct {
 	topics map[string]TopicOptions
-	files  []string // topics that are said to be in files: for TopicOptions this is to say nothing
+	files  []string // topics whose settings say file storage: TopicOptions cannot tell that from the default
 }
 
 var (
@@ -46,10 +47,9 @@ var (
 // Schemes implements [backend.Driver].
 func (Driver) Schemes() []string { return []string{"nats", "tls"} }
 
-// ConfigureTopic implements [backend.TopicConfigurer]. Settings are those of
-// [TopicOptions], named and written as in the URL: once_window, max_bytes,
-// max_messages, replicas and storage. A stream that is there already keeps its
-// own.
+// ConfigureTopic implements [backend.TopicConfigurer]. Settings are the fields of
+// [TopicOptions], named and written as in the URL: once_window, max_bytes, max_messages,
+// replicas and storage. An existing stream keeps its settings.
 func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {
 	o, err := d.topic(topic, settings)
 	if err != nil {
@@ -63,7 +63,7 @@ func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backen
 	return next, nil
 }
 
-// topic reads the settings of a topic that has none yet.
+// topic reads the settings of one topic. It refuses a topic that has settings already.
 func (d Driver) topic(topic string, settings map[string]string) (o TopicOptions, err error) {
 	if err := backend.CheckName(topic); err != nil {
 		return o, fmt.Errorf("the topic %w", err)
@@ -98,7 +98,7 @@ func (d Driver) CheckURL(u *url.URL) error {
 	return nil
 }
 
-// parse reads a URL, and checks it with what is known of topics.
+// parse reads a URL and checks it together with the settings of topics.
 func (d Driver) parse(u *url.URL) (*address, error) {
 	a, err := parse(u)
 	if err == nil {
@@ -107,8 +107,8 @@ func (d Driver) parse(u *url.URL) (*address, error) {
 	return a, err
 }
 
-// Open opens the NATS system that a URL names, as [Driver] describes it, and asks
-// it for JetStream.
+// Open connects to the NATS system that a URL names, in the form described at [Driver],
+// and checks that JetStream answers.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) { return Driver{}.open(ctx, u) }
 
 func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
@@ -135,20 +135,20 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 	return b, nil
 }
 
-// An address is what a URL says.
+// An address is a parsed URL.
 type address struct {
 	options     Options
 	addrs       []string
 	user        *url.Userinfo
 	creds, seed string
-	login       natsgo.Option // of the user, or of what is in these files
+	login       natsgo.Option // from user, creds or seed
 	inbox       string
 	tls         bool
 	files       brokerurl.TLSFiles
 	config      *tls.Config
 }
 
-// parameters are those of a URL.
+// parameters returns the parameters that a URL may have.
 func (a *address) parameters() brokerurl.Table {
 	t := a.files.Parameters()
 	t["namespace"] = brokerurl.Name(&a.options.Namespace)
@@ -181,7 +181,8 @@ func storage(to *jetstream.StorageType) brokerurl.Parameter {
 	}}
 }
 
-// parse reads a URL. No error shows more of it than a parameter that is wrong.
+// parse reads a URL. Its errors quote only the parameter that is wrong, because the URL
+// may hold a password.
 func parse(u *url.URL) (*address, error) {
 	if !slices.Contains(Driver{}.Schemes(), u.Scheme) {
 		return nil, errors.New("the URL's scheme is not nats or tls")
@@ -207,8 +208,8 @@ func parse(u *url.URL) (*address, error) {
 	return a, a.secure()
 }
 
-// take adds what a driver knows of topics, and checks the whole before anything
-// is asked of a server.
+// take adds the driver's settings of topics and checks all options, before any request to
+// a server.
 func (a *address) take(d Driver) error {
 	if a.options.Storage != jetstream.FileStorage && len(d.files) > 0 {
 		return fmt.Errorf(`parameter "storage": with memory for all others the topic %s cannot be in files`, d.files[0])
@@ -218,13 +219,13 @@ func (a *address) take(d Driver) error {
 	return err
 }
 
-// credentials are what the URL says of the user, and what is in its files.
+// credentials reads the user from the URL, or the credentials or seed from a file.
 func (a *address) credentials() (err error) {
 	switch {
 	case a.user != nil && a.creds+a.seed != "", a.creds != "" && a.seed != "":
 		return errors.New(`the URL has more than one of a user, "credentials_file" and "nkey_file"`)
 	case a.user != nil:
-		// By functions: what a connection has as text may be printed with it, as by %s.
+		// Functions, not text, because %s of a connection prints its text options.
 		name := a.user.Username()
 		a.login = natsgo.TokenHandler(func() string { return name })
 		if password, ok := a.user.Password(); ok {
@@ -247,7 +248,7 @@ func (a *address) credentials() (err error) {
 	return nil
 }
 
-// secure makes the TLS settings.
+// secure reads the TLS files.
 func (a *address) secure() (err error) {
 	if a.tls {
 		a.config, err = a.files.Config()

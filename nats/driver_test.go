@@ -164,7 +164,7 @@ func TestURLNamesFiles(t *testing.T) {
 	require.NotNil(t, a.login)
 }
 
-// configured gives a driver one topic more.
+// configured adds one topic's settings to a driver.
 func configured(t *testing.T, d backend.Driver, topic string, settings map[string]string) Driver {
 	t.Helper()
 	next, err := d.(backend.TopicConfigurer).ConfigureTopic(topic, settings)
@@ -215,8 +215,8 @@ func TestTopicSettingsAreStrict(t *testing.T) {
 	}
 }
 
-// What a topic says and the URL makes impossible is refused, before a server is
-// asked: there is none.
+// Settings of a topic that contradict the URL are refused before any request; no server
+// runs here.
 func TestTopicSettingsFitTheURL(t *testing.T) {
 	t.Parallel()
 	for setting, row := range map[string]struct{ value, url, want string }{
@@ -232,7 +232,7 @@ func TestTopicSettingsFitTheURL(t *testing.T) {
 	}
 }
 
-// Streams are made as the URL and the settings of topics say.
+// New streams have the settings of the URL and of their topic.
 func TestStreamsAreAsSaid(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
@@ -265,8 +265,7 @@ func TestStreamsAreAsSaid(t *testing.T) {
 	}
 }
 
-// Whatever a URL is made of, reading it does not panic and no error shows the
-// password.
+// Parsing any URL does not panic, and its errors do not show the password.
 func FuzzURL(f *testing.F) {
 	for _, raw := range []string{
 		"nats://h:1?namespace=a", "tls://h?ca_file=/a&cert_file=b&key_file=c", "nats://h?addr=a:1&addr=b", "nats:opaque", "nats://h?a=%zz",

@@ -19,8 +19,8 @@ var (
 	errNotConnected   = errors.New("not connected")
 )
 
-// codes are what an answer of JetStream with a code means. Others are
-// ErrRefused: the server has said no, and nothing happened.
+// codes maps JetStream error codes to classes. Any other code is ErrRefused: the server
+// said no, and nothing happened.
 var codes = map[jetstream.ErrorCode]error{
 	10059: backend.ErrGone,        // stream not found
 	10014: backend.ErrGone,        // consumer not found
@@ -44,8 +44,8 @@ var classes = []error{
 	backend.ErrGone, backend.ErrFull, backend.ErrDenied, backend.ErrLeaseLost, errors.ErrUnsupported,
 }
 
-// classOf returns the class of an error, sent saying whether anything with an
-// effect was sent. The error of a context stays visible beside it.
+// classOf returns the class of an error. sent says whether a request with an effect may
+// have left. A context's error stays visible beside the class.
 func classOf(ctx context.Context, err error, sent bool) error {
 	if err == nil {
 		return nil
@@ -84,7 +84,7 @@ func classOfAnswer(e *jetstream.APIError) error {
 		class = backend.ErrRefused
 	}
 	if e.ErrorCode == 10077 && !strings.HasPrefix(e.Description, "maximum") {
-		class = backend.ErrUnknownOutcome // the leader could not store it; others may have
+		class = backend.ErrUnknownOutcome // the leader failed to store it; a replica may have stored it
 	}
 	if e.ErrorCode == 10047 {
 		return fmt.Errorf("%w: %s (%d): the server's storage is less than MaxBytes of the streams on it", class, e.Description, e.ErrorCode)
@@ -92,14 +92,13 @@ func classOfAnswer(e *jetstream.APIError) error {
 	return fmt.Errorf("%w: %s (%d)", class, e.Description, e.ErrorCode)
 }
 
-// call runs one call of a backend, within a time if ctx has no end, and gives
-// its error a class and a place. An effect of it is not certain to have been
-// prevented by an error.
+// call runs one call, with the timeout answer if ctx has no deadline, and adds class,
+// operation and topic to its error. After an error the call may still have taken effect.
 func (b *Backend) call(ctx context.Context, op, what string, f func(ctx context.Context) error) error {
 	return b.run(ctx, op, what, true, f)
 }
 
-// look is like call, for what has no effect, or one that does no harm.
+// look is like call, for calls without an effect, or with a harmless one.
 func (b *Backend) look(ctx context.Context, op, what string, f func(ctx context.Context) error) error {
 	return b.run(ctx, op, what, false, f)
 }
@@ -113,7 +112,7 @@ func (b *Backend) run(ctx context.Context, op, what string, effect bool, f func(
 	return b.failure(op, what, classOf(ctx, f(ctx), effect))
 }
 
-// bounded gives a context an end, if it has none.
+// bounded returns ctx with the timeout answer, unless ctx has a deadline.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -121,7 +120,7 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, answer)
 }
 
-// failure says where an error was.
+// failure adds the operation and its object to an error.
 func (b *Backend) failure(op, what string, err error) error {
 	if err == nil {
 		return nil
@@ -135,21 +134,20 @@ func (b *Backend) failure(op, what string, err error) error {
 	return fmt.Errorf("nats: %s: %w", op, err)
 }
 
-// errTooMuch is the error of a pull that asks for more than a consumer allows.
-// The next asks for less.
+// errTooMuch means that a pull asked for more than the consumer allows. The next pull asks
+// for less.
 var errTooMuch = fmt.Errorf("%w: more than the consumer allows in one pull", backend.ErrUnavailable)
 
-// errNoLeader is the error of a pull that comes to nobody, although the consumer
-// is there.
+// errNoLeader means that nobody answered a pull although the consumer exists.
 var errNoLeader = fmt.Errorf("%w: %w", backend.ErrUnavailable, errUnserved)
 
-// meaning is the error that the message which ended a pull stands for.
+// meaning maps the status message that ended a pull to an error.
 func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
 	switch status, text := end.Header.Get("Status"), end.Header.Get("Description"); {
-	case status == "408" && text == "Requests Pending": // others wait before us for what there is
+	case status == "408" && text == "Requests Pending": // pulls of other members are waiting already
 		sleep(ctx, s.ended, 20*time.Millisecond)
 		return nil
-	case status == "404", status == "408": // no messages; or fewer than asked for, in time
+	case status == "404", status == "408": // no messages, or the pull expired
 		return nil
 	case status == "503":
 		if err := s.fate(ctx, errUnserved.Error()); errors.Is(err, backend.ErrGone) {
@@ -169,7 +167,8 @@ func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
 	}
 }
 
-// lower asks for less from now on, if a refusal says how much is allowed.
+// lower reduces the size or the wait of later pulls to the limit named in a refusal. It
+// reports whether there was one.
 func (p *pulls) lower(refusal string) bool {
 	if rest, ok := strings.CutPrefix(refusal, "Exceeded MaxRequestBatch of "); ok {
 		if n, err := strconv.Atoi(rest); err == nil && n > 0 && n < p.batch {
@@ -186,8 +185,7 @@ func (p *pulls) lower(refusal string) bool {
 	return false
 }
 
-// fate says what has become of a consumer that does not answer: it is gone, or
-// nobody leads it at the moment.
+// fate finds out why a consumer does not answer: it is deleted, or has no leader now.
 func (s *source) fate(ctx context.Context, sign string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -2,7 +2,7 @@ package nats
 
 import natsgo "github.com/nats-io/nats.go"
 
-// Connect makes a backend on a connection that the test knows, with these options.
+// Connect makes a backend on a connection of the test.
 func Connect(urls string, o Options, options ...natsgo.Option) (*Backend, *natsgo.Conn, error) {
 	conn, err := natsgo.Connect(urls, options...)
 	if err != nil {

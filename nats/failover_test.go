@@ -15,15 +15,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/natstest"
 )
 
-// stopped is how long the leader does not answer: two servers elect another after
-// four to nine seconds.
+// stopped is the leader's pause. The two other servers elect a new leader after four to
+// nine seconds.
 const stopped = 8 * time.Second
 
-// throughFailover are the laws that must hold though the leader of the stream
-// stops while they run: those about what is delivered, and in which order. Laws
-// that count exactly (runs, copies, attempts that handlers see) do not, nor those
-// that subscribe late: an acknowledgement or a receipt that the old leader had in
-// hand may be lost, and a Subscribe in between fails, which all is promised.
+// throughFailover lists the laws that hold although the stream's leader pauses while they
+// run: the laws about deliveries and their order. Others do not hold. Exact counts of
+// runs, copies and attempts fail because an acknowledgement or an answer in the old
+// leader's hands may be lost. A Subscribe during the election fails. None of this breaks a
+// promise.
 var throughFailover = map[string]string{
 	"B.P01": "every event reaches every group",
 	"B.D01": "everything is handled to the end, through failures and retries",
@@ -37,8 +37,8 @@ var throughFailover = map[string]string{
 	"B.F03": "nothing is lost under load, though connections break besides",
 }
 
-// The leader of a law's stream stops once, when the first messages are stored,
-// and goes on later, believing that it leads.
+// The leader of a law's stream pauses once the first messages are stored. Later it
+// continues, believing that it still leads.
 func TestConformanceFailover(t *testing.T) {
 	inFull(t)
 	var r rig
@@ -64,8 +64,7 @@ func TestConformanceFailover(t *testing.T) {
 	})
 }
 
-// stopping is a backend that stops the leader of its stream as soon as it has
-// stored something.
+// stopping is a backend that pauses its stream's leader after its first publish.
 type stopping struct {
 	backend.Backend
 	t    *testing.T

@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/natstest"
 )
 
-// A header that the server writes when it shows a message is not taken from the
-// message itself, such as one that was copied from another stream.
+// Read ignores a stored header of a name that the server adds to messages it shows, such
+// as one copied from another stream.
 func TestReadCopiedMessages(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
@@ -45,7 +45,7 @@ func TestReadCopiedMessages(t *testing.T) {
 	require.Equal(t, []string{"1", "2", "3", "4"}, positions)
 }
 
-// Whoever sees the subject of an answer can send one: it may say anything.
+// Any client that sees a reply subject can send a forged answer with any content.
 func TestForgedAnswers(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)

@@ -14,9 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// A server that crashed does not answer an acknowledgement of what it has
-// forgotten to have handed out. That is known soon, and not waited for as long as
-// the context lasts.
+// A crashed server does not answer the acknowledgement of a delivery that it has
+// forgotten. Ack finds that out soon, without waiting for its context's end.
 func TestAckOfWhatIsForgotten(t *testing.T) {
 	t.Parallel()
 	for _, confirm := range []bool{true, false} {
@@ -34,7 +33,7 @@ func TestAckOfWhatIsForgotten(t *testing.T) {
 			for some := range slices.Chunk(ms, 1000) {
 				require.NoError(t, b.Publish(t.Context(), some))
 			}
-			// Whether it has written what it handed out last is a matter of chance.
+			// The server has written its last deliveries or not, by chance.
 			for range 8 {
 				if forgets(t, server, b, s) {
 					return
@@ -45,8 +44,8 @@ func TestAckOfWhatIsForgotten(t *testing.T) {
 	}
 }
 
-// forgets crashes the server after it has handed out something, and reports
-// whether the acknowledgement says that it has forgotten that.
+// forgets crashes the server after a delivery. It reports whether Ack says that the server
+// has forgotten the delivery.
 func forgets(t *testing.T, server *natstest.Server, b *nats.Backend, s backend.Source) bool {
 	t.Helper()
 	var last []backend.Delivery
@@ -57,7 +56,7 @@ func forgets(t *testing.T, server *natstest.Server, b *nats.Backend, s backend.S
 		if last != nil {
 			require.NoError(t, s.Ack(t.Context(), backend.Lend(last)))
 		}
-		last = slices.Clone(ds) // they are lent
+		last = slices.Clone(ds) // Receive reuses their memory
 	}
 	server.Kill()
 	server.Run()

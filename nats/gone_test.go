@@ -17,7 +17,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A log is what a bus does with the topic "orders".
+// A log records the events and states of a bus on the topic "orders".
 type log struct {
 	mu      sync.Mutex
 	handled map[string]bool
@@ -30,7 +30,7 @@ func (l *log) has(id string) bool {
 	return l.handled[id]
 }
 
-// was reports whether it was in one state, and is in another now.
+// was reports whether the subscription has gone from state before to state now.
 func (l *log) was(before, now string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,7 +41,7 @@ func (l *log) was(before, now string) bool {
 	return seen && l.states[len(l.states)-1] == now
 }
 
-// subscribed returns a bus with a member of the group g, and what comes of it.
+// subscribed returns a bus with a member of the group g, and its log.
 func (p *place) subscribed(t *testing.T) (*eventbus.Bus, *log) {
 	l := &log{handled: map[string]bool{}}
 	bus := p.bus(t, eventbus.Options{Observer: observer.Observer{StateChanged: func(c observer.StateChanged) {
@@ -59,13 +59,13 @@ func (p *place) subscribed(t *testing.T) (*eventbus.Bus, *log) {
 	return bus, l
 }
 
-// calm expects that the backend sends its server little for a while: it does not
-// try again and again what cannot be.
+// calm requires that the backend soon sends little: it does not retry a hopeless call
+// without a pause.
 func (p *place) calm(t *testing.T) {
 	t.Helper()
 	const watched, most = 3, 20 // seconds; messages in each
 	var sent uint64
-	for range 4 { // what is settled late is sent too
+	for range 4 { // late settling sends messages too
 		before := p.conn.Stats().OutMsgs
 		time.Sleep(watched * time.Second)
 		if sent = p.conn.Stats().OutMsgs - before; sent <= watched*most {
@@ -77,7 +77,7 @@ func (p *place) calm(t *testing.T) {
 
 const heals = 20 * time.Second
 
-// A member whose consumer is deleted learns of it at once, though it waits.
+// A waiting member learns at once that its consumer is deleted.
 func TestConsumerDeletedUnderAWaitingMember(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(*testing.T, *place) error{
@@ -111,7 +111,7 @@ func TestConsumerDeletedUnderAWaitingMember(t *testing.T) {
 	}
 }
 
-// A subscription whose consumer is deleted makes it anew, says so, and is calm.
+// A subscription recreates its deleted consumer, reports it, and is calm.
 func TestConsumerDeletedUnderASubscription(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, nats.Options{})
@@ -125,8 +125,8 @@ func TestConsumerDeletedUnderASubscription(t *testing.T) {
 	p.calm(t)
 }
 
-// A stream that is deleted under a member and a publisher is made anew. What is
-// published with success from then on is handled.
+// A stream that is deleted under a member and a publisher is recreated. Messages published
+// with success after that are handled.
 func TestStreamDeletedUnderLoad(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, nats.Options{})
@@ -134,7 +134,7 @@ func TestStreamDeletedUnderLoad(t *testing.T) {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	var after []string
-	var deleted sync.Map // holds true when the stream is
+	var deleted sync.Map // true once the stream is deleted
 	wg.Go(func() {
 		for i := 0; ; i++ {
 			select {
@@ -156,7 +156,7 @@ func TestStreamDeletedUnderLoad(t *testing.T) {
 	require.NoError(t, p.js.DeleteStream(t.Context(), ordersStream))
 	deleted.Store(true, true)
 	require.Eventually(t, func() bool { return l.was("degraded", "running") }, heals, time.Millisecond)
-	time.Sleep(200 * time.Millisecond) // a hundred more
+	time.Sleep(200 * time.Millisecond) // time for a hundred more events
 	close(stop)
 	wg.Wait()
 	require.NotEmpty(t, after)
@@ -166,9 +166,8 @@ func TestStreamDeletedUnderLoad(t *testing.T) {
 	p.calm(t)
 }
 
-// A stream that somebody replaces by one with which promises would be broken is
-// not used, nor touched; the subscription tries again now and then, and runs when
-// the stream is as it must be.
+// A stream that was replaced by an unsuitable one is neither used nor changed. The
+// subscription retries now and then, and runs once the stream is suitable again.
 func TestStreamReplaced(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, nats.Options{})
@@ -176,7 +175,7 @@ func TestStreamReplaced(t *testing.T) {
 	config := streamConfig()
 	config.Retention = jetstream.WorkQueuePolicy
 	require.NoError(t, p.js.DeleteStream(t.Context(), ordersStream))
-	// The member may be quicker.
+	// The member may be faster, and recreate the stream first.
 	require.Eventually(t, func() bool {
 		_, err := p.js.CreateStream(t.Context(), config)
 		if err != nil {

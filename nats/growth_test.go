@@ -10,15 +10,15 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A stream that grows by 30 MiB in a second, of which something is always held, is
-// looked at before it is full, however large its messages are.
+// Maintain looks at a stream before it is full, although it grows by 30 MiB a second and
+// messages are always held. That holds for all message sizes.
 func TestLooksFollowGrowth(t *testing.T) {
 	t.Parallel()
-	const most, speed, begins = 256 << 20, 30 << 20, 97 << 20 // so that the second look finds just less than a half
+	const most, speed, begins = 256 << 20, 30 << 20, 97 << 20 // the second look finds slightly less than half
 	for _, size := range []int{256, 16 << 10, 1 << 20} {
 		var before fullness
 		began := time.Now()
-		at, first, last := began, 0, begins/size // of the stream: its messages
+		at, first, last := began, 0, begins/size // message numbers in the stream
 		for next := time.Duration(0); at.Sub(began) < time.Minute; {
 			last += int(next.Seconds() * speed / float64(size))
 			require.LessOrEqual(t, (last-first)*size, most, "full after %v", at.Sub(began))
@@ -27,7 +27,7 @@ func TestLooksFollowGrowth(t *testing.T) {
 				State:  jetstream.StreamState{LastSeq: uint64(last), Msgs: uint64(last - first), Bytes: uint64((last - first) * size)},
 			}, at)
 			if now.share > crowded {
-				first = last - 1 // purged, but for what is held
+				first = last - 1 // purged, except the held message
 			}
 			next = now.next(before)
 			before, at = now, at.Add(next)
@@ -46,8 +46,8 @@ func TestLooksAreRareWithoutGrowth(t *testing.T) {
 	require.Equal(t, purgeBusy, later.next(now), "it may be full")
 }
 
-// Maintain says to look again before the stream is full, at the speed that it has
-// seen, and purges a crowded stream though something is held.
+// Maintain asks to be called before the stream is full at its recent speed, and purges a
+// crowded stream even while messages are held.
 func TestMaintainFollowsGrowth(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -62,7 +62,7 @@ func TestMaintainFollowsGrowth(t *testing.T) {
 	began := time.Now()
 	maintain()
 	stored, held := 0, []backend.Delivery{}
-	for range 32 { // four times what it has room for
+	for range 32 { // four times the stream's room
 		for range 16 {
 			m := &backend.Message{Topic: "small", Payload: make([]byte, 64<<10)}
 			require.NoError(t, s.Publish(t.Context(), []*backend.Message{m}))
@@ -84,8 +84,8 @@ func TestMaintainFollowsGrowth(t *testing.T) {
 	require.Greater(t, stored, 3*int(s.options.MaxBytes))
 }
 
-// A pull asks for no more messages than a few megabytes of them are, as far as their
-// size is known, and for more again when they get smaller.
+// A pull asks for a few megabytes of messages at most, by their recent size, and for more
+// messages again once they get smaller.
 func TestPullsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -104,7 +104,7 @@ func TestPullsAreBounded(t *testing.T) {
 		require.NoError(t, s.member.Ack(t.Context(), backend.Lend(ds)))
 		return size
 	}
-	s.member.pulls.size = 900 << 10 // as after one of them
+	s.member.pulls.size = 900 << 10 // as after such a message
 	for got := 0; got < 30*900<<10; {
 		size := most()
 		require.LessOrEqual(t, size, pullBytes)

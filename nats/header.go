@@ -12,13 +12,13 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A message is a NATS message that other programs can read: the payload as it is,
-// the ID and the attributes of CloudEvents as ce-… headers, the key as
-// ce-partitionkey. Headers of the program have the prefix "h-", so that none of
-// them means anything to the server.
+// A message is stored as a NATS message that other programs can read: the payload
+// unchanged, the ID and the attributes of CloudEvents as ce-… headers, the key as
+// ce-partitionkey. Other headers get the prefix "h-", so that the server gives none of
+// them a meaning.
 //
-// NATS trims values and does not keep every byte in names. What would not come
-// through is written %XX, and a percent sign is %25.
+// NATS trims values and restricts the bytes of names. Any other byte is escaped as %XX,
+// and a percent sign as %25.
 const (
 	idHeader   = "ce-id"
 	keyHeader  = "ce-partitionkey"
@@ -26,12 +26,12 @@ const (
 	foreign    = "h-"
 )
 
-// onceHeader is the ID of a message that the server stores only once.
+// onceHeader holds an ID by which the server stores a message only once.
 const onceHeader = jetstream.MsgIDHeader
 
-const ownHeaders = 3 // of a message, at most: its ID, its key, and the ID to be stored once
+const ownHeaders = 3 // at most, of one message: ID, key, once ID
 
-// writeHeader appends the headers of m, with an ID to be stored once if there is one.
+// writeHeader appends the headers of m, and onceHeader unless once is empty.
 func writeHeader(h backend.Headers, m *backend.Message, once string) backend.Headers {
 	if m.ID != "" {
 		h = append(h, backend.Header{Name: idHeader, Value: escape(m.ID, isPlain)})
@@ -48,7 +48,7 @@ func writeHeader(h backend.Headers, m *backend.Message, once string) backend.Hea
 	return h
 }
 
-// headerName is how a name is written: attributes as they are.
+// headerName returns a name as it is stored. Attributes of CloudEvents stay unchanged.
 func headerName(name string) string {
 	if isAttribute(name) {
 		return name
@@ -63,12 +63,13 @@ func isAttribute(name string) bool {
 
 func notAttribute(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 
-// many is how many headers no message of the bus has. Another program's may.
+// many exceeds the headers of any message of the bus. A message of another program may
+// have more.
 const many = 128
 
-// readHeader reads the headers of a NATS message into m. Others than ours mean
-// something to the server, or to another program. Of several values of one name the
-// first counts; a name that is written in another way than ours is not one of ours.
+// readHeader reads the headers of a NATS message into m. It skips headers of the server
+// and of other programs. Of several values of one name the first counts. It skips a name
+// that our escaping would write differently.
 func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header) error {
 	m.Headers = mem.Headers(otherHeaders(h))[:0]
 	for name, values := range h {
@@ -101,11 +102,11 @@ func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header) error {
 	return nil
 }
 
-// otherHeaders is for how many headers there is to be memory before they are read:
-// not for the ID, which nearly all messages have.
+// otherHeaders estimates the headers beside the ID, to reserve memory before reading.
+// Nearly all messages have an ID.
 func otherHeaders(h natsgo.Header) int { return min(max(len(h)-1, 0), many) }
 
-// isPlain reports whether a byte of a value goes as it is. Spaces do, but at
+// isPlain reports whether a byte of a value needs no escaping. A space needs it only at
 // the ends.
 func isPlain(s string, i int) bool {
 	c := s[i]
@@ -115,7 +116,7 @@ func isPlain(s string, i int) bool {
 	return c > ' ' && c != '%' && c != 0x7f && c < 0x80
 }
 
-// isToken reports whether a byte of a name goes as it is.
+// isToken reports whether a byte of a name needs no escaping.
 func isToken(s string, i int) bool {
 	c := s[i]
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.'

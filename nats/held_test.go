@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/natstest"
 )
 
-// A held stage has a backend on a connection that is lent, and holds up the client
-// library: it dials a server that says nothing, with its lock held.
+// A held stage has a backend whose client library is blocked: it dials a silent server
+// while holding its lock.
 type held struct {
 	*Backend
 	conn *natsgo.Conn
@@ -32,13 +32,13 @@ func newHeld(t *testing.T) *held {
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	require.NoError(t, b.Publish(t.Context(), []*backend.Message{typical()}))
 	h := &held{b, conn, p.Freeze()}
-	t.Cleanup(h.thaw) // before the others: Close waits for the library
+	t.Cleanup(h.thaw) // before the other clean-ups: Close waits for the library
 	require.NoError(t, conn.ForceReconnect())
 	require.Eventually(t, func() bool { return !isFree(conn) }, 20*time.Second, time.Millisecond, "the library holds up nobody")
 	return h
 }
 
-// isFree reports whether the client library has given an answer soon.
+// isFree reports whether the client library answers soon.
 func isFree(conn *natsgo.Conn) bool {
 	free := make(chan struct{})
 	go func() {
@@ -48,14 +48,14 @@ func isFree(conn *natsgo.Conn) bool {
 	select {
 	case <-free:
 		return true
-	case <-time.After(500 * time.Millisecond): // longer than a busy machine takes
+	case <-time.After(500 * time.Millisecond): // longer than on a busy machine
 		return false
 	}
 }
 
-// A call that the client library holds up ends soon after its context, and has left
-// nothing behind: what it was lent is not read any more, and what was not sent is not
-// sent when the library goes on.
+// A Publish that is blocked by the client library ends soon after its context. Its
+// messages are no longer read, and the unsent ones are not sent once the library
+// continues.
 func TestPublishLeavesTheLibrary(t *testing.T) {
 	t.Parallel()
 	h := newHeld(t)
@@ -80,8 +80,8 @@ func TestPublishLeavesTheLibrary(t *testing.T) {
 	require.Len(t, ms, 2, "the first and the last")
 }
 
-// A backend with a connection of its own ends also while the client library waits for
-// a server to greet it.
+// Close of an opened backend returns while the client library waits for a server's
+// greeting.
 func TestCloseWhileConnecting(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -96,13 +96,13 @@ func TestCloseWhileConnecting(t *testing.T) {
 	require.Less(t, time.Since(start), answer, "it does not wait for the greeting")
 }
 
-// What is too large only with its headers as they are written is refused here: for a
-// server that is the end of the connection.
+// A message that is too large only because of its escaped headers is refused here: the
+// server would close the connection.
 func TestTooLargeAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	m := typical()
-	m.Headers.Set("note", string(make([]byte, 40<<10))) // three times as long
+	m.Headers.Set("note", string(make([]byte, 40<<10))) // escaped: three times as long
 	m.Payload = nil
 	m.Payload = make([]byte, backend.LimitsOf(s.Backend).Payload-m.Size())
 	before := s.conn.Stats()
@@ -113,7 +113,7 @@ func TestTooLargeAsItIsWritten(t *testing.T) {
 	require.Equal(t, before.Reconnects, s.conn.Stats().Reconnects)
 }
 
-// What the server says in place of an answer is told from an answer.
+// isUnserved tells the server's status messages from answers.
 func TestIsUnserved(t *testing.T) {
 	t.Parallel()
 	for text, unserved := range map[string]bool{

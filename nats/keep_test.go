@@ -17,8 +17,7 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// bothWays runs a test on a backend that takes messages off its connection, and on
-// one that leaves them to the client library.
+// bothWays runs a test on an opened backend, and on one with a caller's connection.
 func bothWays(t *testing.T, test func(t *testing.T, b *nats.Backend)) {
 	s := natstest.Start(t)
 	t.Run("opened", func(t *testing.T) {
@@ -37,7 +36,7 @@ func bothWays(t *testing.T, test func(t *testing.T, b *nats.Backend)) {
 	})
 }
 
-// reachable is how many of some bytes are in memory still.
+// reachable counts the pointers whose memory is still in use.
 func reachable(some []weak.Pointer[byte]) (n int) {
 	for range 3 {
 		runtime.GC()
@@ -50,8 +49,8 @@ func reachable(some []weak.Pointer[byte]) (n int) {
 	return n
 }
 
-// receiveAll receives so many messages and returns a token of each read, and where
-// the payloads and the first headers are.
+// receiveAll receives count messages. It returns the tokens, and where payloads and first
+// headers are in memory.
 func receiveAll(t *testing.T, from backend.Source, count int) (tokens []any, payloads, headers []weak.Pointer[byte]) {
 	t.Helper()
 	for len(payloads) < count {
@@ -62,14 +61,13 @@ func receiveAll(t *testing.T, from backend.Source, count int) (tokens []any, pay
 			payloads = append(payloads, weak.Make(&ds[i].Payload[0]))
 			headers = append(headers, weak.Make(unsafe.StringData(ds[i].Headers[0].Value)))
 		}
-		clear(ds) // as who has copied what it was lent
+		clear(ds) // like a caller that has copied them
 	}
 	return tokens, payloads, headers
 }
 
-// Of what a read has brought nothing is kept but what its receiver keeps; and who
-// keeps a delivery to acknowledge it later does not keep the texts and payloads of
-// the others.
+// A read's memory is kept only by its receiver. A kept token, for a later acknowledgement,
+// does not keep the texts and payloads of other deliveries.
 func TestReadKeepsNothing(t *testing.T) {
 	const messages = 128
 	bothWays(t, func(t *testing.T, b *nats.Backend) {

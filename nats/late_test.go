@@ -14,9 +14,9 @@ import (
 	"github.com/seed41896749/eventbus/internal/natstest"
 )
 
-// A message that is delayed comes back while eight members delay others without a
-// pause, each in a process of its own: with each NAK the server puts off its look for
-// due messages, for the whole group.
+// A delayed message is redelivered in time while eight members of separate processes delay
+// others without a pause. With each NAK the server postpones its look for due messages of
+// the whole group.
 func TestDelaysDoNotPutOffEachOther(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
@@ -51,8 +51,8 @@ func TestDelaysDoNotPutOffEachOther(t *testing.T) {
 	defer cancel()
 	var delayed atomic.Int64
 	for member := range members {
-		time.Sleep(3 * time.Millisecond)                            // if each pauses for 25 ms, they leave the server no gap together
-		for part := range slices.Chunk(held[member][1:], many/10) { // as many calls under way at once
+		time.Sleep(3 * time.Millisecond)                            // with pauses of 25 ms the members together would leave the server no gap
+		for part := range slices.Chunk(held[member][1:], many/10) { // concurrent calls
 			wg.Go(func() {
 				for _, d := range part {
 					if delay(ctx, member, d, time.Hour) != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A consumer that allows less in a pull than is asked for hands out everything
-// all the same: at first, and after a while with nothing.
+// A consumer with small limits for a pull still delivers everything, at first and after
+// idle time.
 func TestConsumerLimits(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]func(*jetstream.ConsumerConfig){
@@ -43,7 +43,7 @@ func TestConsumerLimits(t *testing.T) {
 			var mu sync.Mutex
 			handled := map[string]int{}
 			bus := p.bus(t, eventbus.Options{Observer: observer.Observer{StateChanged: func(c observer.StateChanged) {
-				if c.To == "degraded" && config.MaxWaiting != 1 { // then one member waits outside
+				if c.To == "degraded" && config.MaxWaiting != 1 { // with one waiting pull allowed, the other member waits
 					t.Errorf("a member is degraded: %v", c.Err)
 				}
 			}}})
@@ -76,8 +76,8 @@ func TestConsumerLimits(t *testing.T) {
 	}
 }
 
-// A message that is larger than the server, the stream or its room allows is
-// refused with a typed error, and others pass before and after it.
+// A message larger than a limit of the server or stream is refused with a typed error.
+// Messages before and after it pass.
 func TestLargerThanAnyLimit(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

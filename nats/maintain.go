@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	purgeOften  = 50 * time.Millisecond // at least so long between two looks
-	purgeBusy   = time.Second           // when there was much, or nothing is known
-	purgeIdle   = 5 * time.Second       // when there was little
+	purgeOften  = 50 * time.Millisecond // the shortest time between two looks
+	purgeBusy   = time.Second           // after a large purge, or without a figure
+	purgeIdle   = 5 * time.Second       // after a small purge
 	busy        = 1000
-	crowded     = 0.5 // a stream that is fuller than that is purged though something is held
-	growsBefore = 2   // look again when this part of the room may be gone
+	crowded     = 0.5 // a fuller stream is purged even while messages are held
+	growsBefore = 2   // look again when half of the free room may be used up
 )
 
-// A fullness is how full a stream was at a moment.
+// A fullness describes how full a stream was at a moment.
 type fullness struct {
 	at    time.Time
 	last  uint64  // sequence
-	msgs  uint64  // that the stream keeps
-	share float64 // of what the stream may keep
+	msgs  uint64  // in the stream
+	share float64 // of the stream's limit, 0 to 1
 }
 
 func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
@@ -38,11 +38,11 @@ func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
 	return f
 }
 
-// next is when to look at the stream again: before it is full, if it grows as it has
-// grown since before.
+// next returns when to look again: before the stream is full, if it grows as fast as since
+// before.
 func (f fullness) next(before fullness) time.Duration {
 	switch {
-	case before.at.IsZero(), f.share > crowded && f.last == before.last: // full, perhaps
+	case before.at.IsZero(), f.share > crowded && f.last == before.last: // perhaps it is full
 		return purgeBusy
 	case f.last <= before.last || f.msgs == 0:
 		return purgeIdle
@@ -54,8 +54,9 @@ func (f fullness) next(before fullness) time.Duration {
 	return purgeIdle
 }
 
-// Maintain implements [backend.Maintainer]: it removes the messages that every group
-// has settled, and looks after leases. Members that are gone leave nothing behind.
+// Maintain implements [backend.Maintainer]. It purges messages that every group has
+// settled, and raises leases. Members need no cleaning up: the server keeps nothing of
+// them.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.Duration, err error) {
 	next = purgeIdle
 	err = b.look(ctx, "maintain", topic+"/"+group, func(ctx context.Context) error {
@@ -75,11 +76,10 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.
 	return next, err
 }
 
-// purge removes the messages that every group has settled, with all before them, and
-// returns how many that were, and how full the stream was before. While a group holds or
-// delays something, a stream that is not crowded is not purged: with a purge the
-// server forgets which messages of a group are due, and they come back only when their
-// lease has passed.
+// purge removes all messages below the first one that some group has not settled. It
+// returns their number and the stream's fullness before. While a group holds or delays
+// messages, only a crowded stream is purged, because a purge makes the server forget which
+// messages of a group are due. They are then redelivered only when their lease expires.
 func (b *Backend) purge(ctx context.Context, p *place) (n uint64, now fullness, err error) {
 	consumers, err := b.consumers(ctx, p)
 	if err != nil || len(consumers) == 0 {
@@ -116,12 +116,12 @@ func (b *Backend) purge(ctx context.Context, p *place) (n uint64, now fullness, 
 type consumerList struct {
 	Total     int                       `json:"total"`
 	Consumers []*jetstream.ConsumerInfo `json:"consumers"`
-	Missing   []string                  `json:"missing"` // in a cluster: whose server has not answered
+	Missing   []string                  `json:"missing"` // consumers whose servers in the cluster did not answer
 }
 
-// consumers returns those of a topic's groups. It fails if that is not certain
-// to be all of them: each page begins with the last of the page before, so that
-// none is passed over when one is deleted in between.
+// consumers returns the consumers of a topic's groups. It fails unless the list is
+// certainly complete. Each page begins with the last entry of the page before, so that a
+// deletion in between skips none.
 func (b *Backend) consumers(ctx context.Context, p *place) ([]*jetstream.ConsumerInfo, error) {
 	var all []*jetstream.ConsumerInfo
 	seen, last := 0, ""
@@ -152,8 +152,8 @@ func (b *Backend) consumers(ctx context.Context, p *place) ([]*jetstream.Consume
 	}
 }
 
-// raise makes the lease of a group as long as its members here need it: of two
-// that raise it at the same time the longer may have been overwritten.
+// raise makes a group's lease as long as its members in this process need. A concurrent
+// raise of another process may have overwritten the longer lease.
 func (b *Backend) raise(ctx context.Context, p *place, c *jetstream.ConsumerInfo) error {
 	group, _ := p.group(c.Name)
 	var longest time.Duration

@@ -15,36 +15,36 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A memory is what a member knows of which deliveries the server remembers. One that
-// crashed may have forgotten the last of them: it answers no acknowledgement of
-// those, and hands them out again.
+// A memory is a member's knowledge of the deliveries that the server remembers. A server
+// that crashed may have forgotten the latest: it does not answer their acknowledgements,
+// and redelivers them as if new.
 //
-// Deliveries are of a generation, of which there is a new one whenever the server is
-// asked what it remembers: what it sends from then on may be more than it says.
+// Each question to the server begins a new generation of deliveries, because the answer
+// says nothing about deliveries sent after it.
 type memory struct {
 	mu         sync.Mutex
 	generation int64
-	reached    uint64 // the highest sequence that came, and was not found to be forgotten
+	reached    uint64 // the highest sequence received and not known to be forgotten
 
-	gone   atomic.Int64            // nothing before this generation is remembered: the group was gone
-	lapses atomic.Pointer[[]lapse] // by generation; never changed
+	gone   atomic.Int64            // the server forgot all generations before this one, because the consumer was gone
+	lapses atomic.Pointer[[]lapse] // by generation; the slice is never changed
 }
 
-// A lapse says that of what came before a generation nothing is remembered beyond a
+// A lapse says that the server forgot the deliveries of earlier generations beyond a
 // sequence.
 type lapse struct {
 	generation int64
 	sequence   uint64
 }
 
-// mostLapses is how many are kept: what was held at an older one is not held any more.
+// mostLapses bounds the list. Deliveries older than the oldest lapse have lost their
+// lease.
 const mostLapses = 16
 
-// errForgotten is the error for a delivery that the server does not know of.
+// errForgotten means that the server has forgotten a delivery.
 var errForgotten = fmt.Errorf("%w: the server has forgotten that it handed it out", backend.ErrLeaseLost)
 
-// came notes that deliveries up to a sequence have come, and returns their
-// generation.
+// came notes deliveries up to a sequence, and returns their generation.
 func (m *memory) came(sequence uint64) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +52,7 @@ func (m *memory) came(sequence uint64) int64 {
 	return m.generation
 }
 
-// turn begins a generation, and returns it with what was reached before.
+// turn begins a generation, and returns it with the highest sequence of the one before.
 func (m *memory) turn() (generation int64, reached uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,14 +61,14 @@ func (m *memory) turn() (generation int64, reached uint64) {
 	return m.generation, reached
 }
 
-// wiped notes that the group was gone.
+// wiped notes that the consumer was gone, with all its deliveries.
 func (m *memory) wiped() {
 	generation, _ := m.turn()
 	m.gone.Store(generation)
 }
 
-// remembers notes that of what came before a generation, up to reached, a sequence
-// is the last that is remembered.
+// remembers notes the server's answer: before generation the member had received up to
+// reached, and the server remembers deliveries up to sequence.
 func (m *memory) remembers(generation int64, reached, sequence uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +82,7 @@ func (m *memory) remembers(generation int64, reached, sequence uint64) {
 	m.lapses.Store(&all)
 }
 
-// known lists the lapses that were found.
+// known lists the lapses.
 func (m *memory) known() []lapse {
 	if all := m.lapses.Load(); all != nil {
 		return *all
@@ -90,7 +90,7 @@ func (m *memory) known() []lapse {
 	return nil
 }
 
-// has reports whether the server remembers a delivery, as far as is known.
+// has reports whether the server remembers a delivery, as far as the member knows.
 func (m *memory) has(generation int64, sequence uint64) bool {
 	for _, l := range slices.Backward(m.known()) {
 		if generation >= l.generation {
@@ -103,8 +103,8 @@ func (m *memory) has(generation int64, sequence uint64) bool {
 	return true
 }
 
-// recollect asks the server what it remembers, and reports whether it is of use to ask
-// again. What it does not say is taken to be remembered.
+// recollect asks the server which deliveries it remembers, and reports whether to ask
+// again later. Without an answer, deliveries count as remembered.
 func (s *source) recollect(ctx context.Context) (again bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -112,15 +112,15 @@ func (s *source) recollect(ctx context.Context) (again bool) {
 	last := reached
 	var info jetstream.ConsumerInfo
 	err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
-	if err == nil && info.Delivered.Stream > 0 { // a server that is only starting says 0
+	if err == nil && info.Delivered.Stream > 0 { // a starting server says 0
 		last = info.Delivered.Stream
 	}
 	s.memory.remembers(generation, reached, last)
 	return err != nil && !errors.Is(err, backend.ErrDenied)
 }
 
-// forgotten returns errForgotten if the server was found not to remember the
-// delivery.
+// forgotten returns errForgotten if the server has forgotten the delivery, as far as the
+// member knows.
 func (r *receipt) forgotten() error {
 	all := r.source.memory.known()
 	if len(all) == 0 || r.generation >= all[len(all)-1].generation {

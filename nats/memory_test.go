@@ -10,9 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A server that crashed answers no acknowledgement of what it has forgotten to have
-// handed out. That is found out with one of them and not with each, and of nothing
-// else: what is said to be forgotten is what comes again.
+// A crashed server answers no acknowledgement of a forgotten delivery. The first one
+// reveals that, not each, and only deliveries that are redelivered count as forgotten.
 func TestForgottenIsFoundOutOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -31,8 +30,8 @@ func TestForgottenIsFoundOutOnce(t *testing.T) {
 	})
 }
 
-// What it has forgotten is known before it hands that out anew, so that nothing is
-// acknowledged of which there is another delivery.
+// A member learns of forgotten deliveries before the server redelivers them, so it
+// acknowledges none that has a second delivery.
 func TestForgottenIsFoundOutBeforeItComesAgain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -50,8 +49,8 @@ func TestForgottenIsFoundOutBeforeItComesAgain(t *testing.T) {
 	})
 }
 
-// An acknowledgement that came before the server handed out anew what it had
-// forgotten is said again, all of it.
+// Acknowledgements that arrived before the server redelivered forgotten messages are all
+// sent again.
 func TestAckComesBeforeItIsHandedOutAnew(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -62,19 +61,20 @@ func TestAckComesBeforeItIsHandedOutAnew(t *testing.T) {
 		last := ds[max(0, len(ds)-3):]
 		acked := make(chan error, 1)
 		go func() { acked <- s.ack(last) }()
-		time.Sleep(200 * time.Millisecond) // the least that a member waits for an answer is a second
+		time.Sleep(200 * time.Millisecond) // a member waits a second at least for an answer
 		select {
-		case <-acked: // it has forgotten nothing, or that was found out already
+		case <-acked: // the server has forgotten nothing, or the member knew before
 			return false
 		default:
 		}
 		again, err := other.Receive(t.Context(), len(ds))
 		require.NoError(t, err)
-		if err := <-acked; err != nil { // the machine was too busy: that was found out before
+		if err := <-acked; err != nil { // the machine was too busy: the member knew before
 			require.ErrorIs(t, err, backend.ErrLeaseLost)
 			return false
 		}
-		// What is not acknowledged can be given back, and comes first.
+		// Redelivered messages that are not acknowledged can be given back, and come
+		// first.
 		again = slices.DeleteFunc(slices.Clone(again), func(d backend.Delivery) bool {
 			return !slices.Contains(positions(last), d.Position)
 		})
@@ -128,9 +128,9 @@ func TestLapses(t *testing.T) {
 	require.Len(t, m.known(), mostLapses)
 }
 
-// eachCrash crashes the server while a member receives, and calls f with what came,
-// until that says that it was enough. Whether the server has written what it handed
-// out last, which it does ten times a second, is a matter of chance.
+// eachCrash crashes the server while a member receives, and calls f with the deliveries,
+// until f returns true. The server writes its deliveries ten times a second, so which ones
+// it forgets is chance.
 func (s *stage) eachCrash(f func(ds []backend.Delivery) bool) {
 	for range 4 {
 		s.publish(2000)
@@ -148,7 +148,7 @@ func (s *stage) eachCrash(f func(ds []backend.Delivery) bool) {
 	s.Fatalf("the server has forgotten nothing in %d crashes", crashes)
 }
 
-// receiveUntilLost receives bit by bit until the connection is lost.
+// receiveUntilLost receives two messages at a time until the connection is lost.
 func (s *stage) receiveUntilLost() (all []backend.Delivery) {
 	for {
 		ds, err := s.member.Receive(s.Context(), 2)
@@ -161,8 +161,8 @@ func (s *stage) receiveUntilLost() (all []backend.Delivery) {
 	}
 }
 
-// forgotten acknowledges one after the other, and returns the positions of what the
-// server has forgotten.
+// forgotten acknowledges deliveries one by one, and returns the positions of the forgotten
+// ones.
 func (s *stage) forgotten(ds []backend.Delivery) (all []string) {
 	for i := range ds {
 		if err := s.ack(ds[i : i+1]); err != nil {

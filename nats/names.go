@@ -8,26 +8,26 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A topic is a stream of its own. Stream and consumer names have no dots, so a
-// dot is a plus there, which no name of a topic or group has:
+// A place is where a topic is stored: in a stream of its own. Names of streams and
+// consumers cannot have dots, so a plus replaces each dot. No name of a topic or group has
+// a plus:
 //
 //	shop.orders              stream bus=shop+orders, subject bus.shop.orders
 //	its group billing.eu     consumer billing+eu
 //
-// With [Options].Stream all topics are in one stream, and its consumers are
-// filtered:
+// With [Options].Stream all topics share one stream, and each consumer has a filter:
 //
 //	group billing.eu of shop.orders     consumer shop+orders=billing+eu
 //
-// The mapping is one to one, and can be undone.
+// The mapping is one to one and reversible.
 type place struct {
 	topic   string
 	stream  string
 	subject string
-	prefix  string // of the names of its consumers
+	prefix  string // of the names of the topic's consumers
 }
 
-// maxName is the longest name of a stream or consumer that the server takes.
+// maxName is the server's limit for names of streams and consumers, in bytes.
 const maxName = 255
 
 func (b *Backend) place(topic string) *place {
@@ -40,10 +40,10 @@ func (b *Backend) place(topic string) *place {
 	return p
 }
 
-// shared reports whether its stream has other topics too.
+// shared reports whether the stream is shared with other topics.
 func (p *place) shared() bool { return p.prefix != "" }
 
-// consumer is the name of a group's consumer.
+// consumer returns the name of a group's consumer.
 func (p *place) consumer(group string) string { return p.prefix + dotless(group) }
 
 // group returns the group of a consumer.
@@ -52,7 +52,7 @@ func (p *place) group(consumer string) (string, bool) {
 	return dotted(rest), ok
 }
 
-// checkNames refuses what is too long for the server.
+// checkNames refuses names that are too long for the server.
 func (p *place) checkNames(group string) error {
 	if n := p.consumer(group); len(n) > maxName {
 		return fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
@@ -60,13 +60,13 @@ func (p *place) checkNames(group string) error {
 	return nil
 }
 
-// topicOf returns the topic of a stream that has just one.
+// topicOf returns the topic of a stream that is not shared.
 func (b *Backend) topicOf(stream string) (topic string, ok bool) {
 	rest, ok := strings.CutPrefix(stream, b.options.Namespace+"=")
 	return dotted(rest), ok
 }
 
-// topicOfConsumer returns the topic of a consumer in the stream of all topics.
+// topicOfConsumer returns the topic of a consumer of the shared stream.
 func topicOfConsumer(name string) (topic string, ok bool) {
 	topic, _, ok = strings.Cut(name, "=")
 	return dotted(topic), ok
@@ -81,7 +81,7 @@ const positionLen = 20
 
 func position(seq uint64) string { return string(appendPosition(make([]byte, 0, positionLen), seq)) }
 
-// appendPosition writes a position behind b.
+// appendPosition appends a position to b.
 func appendPosition(b []byte, seq uint64) []byte {
 	var digits [positionLen]byte
 	for i := positionLen - 1; i >= 0; i-- {

@@ -1,11 +1,10 @@
 // Package nats is the backend on NATS JetStream, for nats-server 2.10 and later,
 // alone or clustered.
 //
-// A topic is a stream, a group is a durable pull consumer of it. What a lease, a
-// delay and an attempt are, is kept by the server: AckWait, a negative
-// acknowledgement with a delay, the number of deliveries. docs/nats.md describes
-// the names and how to look at them, what the server needs, and what a single
-// server cannot promise.
+// A topic is a stream; a group is a durable pull consumer of it. The server keeps leases
+// (AckWait), delays (a negative acknowledgement with a delay) and attempts (the number of
+// deliveries). docs/nats.md describes the names and how to inspect them, the server's
+// settings, and the weaker promises of a single server.
 package nats
 
 import (
@@ -26,44 +25,43 @@ import (
 	"github.com/seed41896749/eventbus/internal/pool"
 )
 
-// Options are what a backend may be told. The zero value is a good choice.
+// Options are the settings of a backend. The zero value is a good choice.
 type Options struct {
 	// Namespace begins every subject and stream: subject "<namespace>.<topic>".
 	// It is one token; the default is "bus".
 	Namespace string
 
-	// Stream, if set, is the name of one stream that all topics share, with its
-	// limits. Otherwise each topic has one of its own. A name of a topic and one
-	// of a group then have at most 254 bytes together.
+	// Stream, if set, names one stream that all topics share, with its limits. Otherwise
+	// each topic has a stream of its own. In a shared stream the names of a topic and a
+	// group have at most 254 bytes together.
 	Stream string
 
-	// Domain is that of JetStream, for servers that reach it over a leaf node.
+	// Domain is the JetStream domain, for servers that reach JetStream over a leaf node.
 	Domain string
 
-	// OnceWindow is how long Once remembers an ID: the duplicate window of new
-	// streams; 2 minutes if zero. A stream that has a shorter one is refused.
+	// OnceWindow is how long Once remembers an ID: the duplicate window of new streams. 2
+	// minutes if zero. A stream with a shorter window is refused.
 	OnceWindow time.Duration
 
-	// MaxBytes bounds each new stream; more is refused with [backend.ErrFull]
-	// until what every group has settled is purged. 256 MiB if zero: JetStream
-	// sets that much of its storage aside for each, dead letters included; a
-	// stream without a bound would fill its disk.
+	// MaxBytes bounds each new stream. 256 MiB if zero. A full stream refuses messages
+	// with [backend.ErrFull] until the messages settled by every group are purged.
+	// JetStream reserves this much storage for each stream, dead-letter topics included;
+	// an unbounded stream would fill the disk.
 	MaxBytes int64
 
-	// MaxMessages bounds each new stream likewise, by the number of messages; no
-	// bound if zero.
+	// MaxMessages bounds each new stream by its number of messages. No bound if zero.
 	MaxMessages int64
 
-	// Replicas and Storage are those of new streams; 1 and files if zero.
+	// Replicas and Storage apply to new streams. One replica in files if zero.
 	Replicas int
 	Storage  jetstream.StorageType
 
-	// Topics replaces these for single topics; what is zero there is taken from
-	// above. It has no meaning with Stream, and is refused.
+	// Topics overrides these options for single topics. A zero field takes the value
+	// above. It cannot be combined with Stream.
 	Topics map[string]TopicOptions
 }
 
-// TopicOptions are those of one topic.
+// TopicOptions are the settings of one topic.
 type TopicOptions struct {
 	OnceWindow  time.Duration
 	MaxBytes    int64
@@ -73,38 +71,38 @@ type TopicOptions struct {
 }
 
 const (
-	answer         = 5 * time.Second // how long a call waits, if its context does not end before
+	answer         = 5 * time.Second // timeout of a call without a deadline
 	defaultMax     = 256 << 20
-	defaultPayload = 1 << 20 // that a server takes, if it is not connected yet
+	defaultPayload = 1 << 20 // assumed limit of the server, until it is connected
 )
 
-// A Backend is a bus on one NATS system. It has one goroutine, that of its sender.
+// A Backend is a connection to one NATS system. It has one goroutine, the sender's.
 type Backend struct {
 	options Options
 	conn    *natsgo.Conn
-	end     func() // ends the connection at once, whatever it waits for; nil if it is lent
-	api     string // what subjects of the JetStream API begin with
+	end     func() // closes the connection at once, even while it blocks; nil if the caller owns the connection
+	api     string // prefix of the JetStream API's subjects
 
-	maxPayload int // of the server
+	maxPayload int // the server's limit, in bytes
 	sender     *sender
-	requesters *pool.Pool[*requester] // for messages and what settles them
+	requesters *pool.Pool[*requester] // for publishing and settling
 	asking     *pool.Pool[*requester] // for the API
 
 	closed  atomic.Bool
-	known   sync.Map // of topics, whose streams are known to be there, to their *place
-	created sync.Map // by topic and group: when the stream was created that this backend attached to last
+	known   sync.Map // topic → *place, of topics whose stream is known to exist
+	created sync.Map // "topic/group" → creation time of the stream at the latest Attach
 	mu      sync.Mutex
 	sources map[*source]struct{}
 	paces   map[string]*pace    // by topic and group
-	fills   map[string]fullness // of the last look, likewise
+	fills   map[string]fullness // by topic and group: fullness at the last look
 }
 
-// New returns a backend on a connection, which is lent: it stays open. What the
-// connection does when it is lost is up to who made it: unless it comes back by
-// itself for ever (natsgo.MaxReconnects(-1)), the bus does not. It should keep
-// nothing to send later (natsgo.ReconnectBufSize(-1)), and give up a write that is
-// stuck, which holds up every call, sooner than after a minute
-// (natsgo.FlusherTimeout, natsgo.ReconnectOnFlusherError).
+// New returns a backend on the caller's connection. Close leaves the connection open. The
+// caller chooses how the connection recovers from a loss:
+//
+//   - It should reconnect for ever (natsgo.MaxReconnects(-1)), because the bus does not reconnect.
+//   - It should buffer nothing while it is down (natsgo.ReconnectBufSize(-1)).
+//   - It should give up a blocked write within a minute (natsgo.FlusherTimeout, natsgo.ReconnectOnFlusherError), because a blocked write blocks every call.
 func New(conn *natsgo.Conn, o Options) (*Backend, error) { return newBackend(conn, nil, o) }
 
 func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
@@ -126,12 +124,12 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 	return b, nil
 }
 
-// oldest is the version of servers that keep the promises: older ones ignore what
-// they do not know.
+// oldest is the first server version that keeps the promises. Older servers silently
+// ignore settings that they do not know.
 var oldest = [2]int{2, 10}
 
-// checkVersion refuses a server that is too old. A server that is not connected yet
-// is not asked.
+// checkVersion refuses a server that is too old. Before the first connection the version
+// is unknown and not checked.
 func checkVersion(conn *natsgo.Conn) error {
 	var v [2]int
 	if n, _ := fmt.Sscanf(conn.ConnectedServerVersion(), "%d.%d", &v[0], &v[1]); n == 2 && slices.Compare(v[:], oldest[:]) < 0 {
@@ -174,7 +172,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// token checks that a name is a single one.
+// token checks that a name is valid and has no dot.
 func token(what, name string, optional bool) error {
 	if name == "" && optional {
 		return nil
@@ -202,7 +200,7 @@ func (t TopicOptions) check() error {
 	return nil
 }
 
-// of returns the options of one topic.
+// of returns the options of one topic, defaults filled in.
 func (o Options) of(topic string) TopicOptions {
 	t := o.Topics[topic]
 	if t.OnceWindow == 0 {
@@ -223,8 +221,7 @@ func (o Options) of(topic string) TopicOptions {
 	return t
 }
 
-// String names the backend, and nothing of what it was made with: that may be a
-// client that holds a password.
+// String names the backend only, because its options may hold a password.
 func (*Backend) String() string { return "nats" }
 
 // Limits implements [backend.Limited].
@@ -232,8 +229,8 @@ func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{Payload: b.maxPayload - headerRoom, OnceWindow: b.options.OnceWindow, LooseAcks: true}
 }
 
-// headerRoom is what headers of the allowed size may take when all of them have
-// to be escaped.
+// headerRoom is the most bytes of headers within the bus's limit, if every byte has to be
+// escaped.
 const headerRoom = 52 << 10
 
 // Ping implements [backend.Pinger].

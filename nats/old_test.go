@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// The oldest version that is good enough passes too.
+// The suite on the oldest supported version.
 func TestConformanceOld(t *testing.T) {
 	path := natstest.Old(t, "2.10")
 	single(t, new(rig), "nats-2.10", nats.Options{}, func(t testing.TB, args ...string) *natstest.Server {
@@ -20,7 +20,7 @@ func TestConformanceOld(t *testing.T) {
 	})
 }
 
-// A server that loses track of what comes again is refused.
+// A server version that loses track of redeliveries is refused.
 func TestTooOld(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartOld(t, natstest.Old(t, "2.9"))

@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-const maxTrip = 4 << 20 // bytes under way without an answer, or one message
+const maxTrip = 4 << 20 // bytes in flight without an answer; a larger message goes alone
 
 // Publish implements [backend.Backend].
 func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
@@ -37,8 +37,8 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// publish stores msgs, and makes sure of their streams before that. Its own error is
-// certain to have had no effect.
+// publish stores msgs in streams that it creates if missing. If it returns an error,
+// nothing was stored. errs gets the error of each message.
 func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []e
 	return nil
 }
 
-// fill sets the errors that are not set.
+// fill sets the errors that are nil.
 func fill(errs []error, err error) {
 	for i := range errs {
 		if errs[i] == nil {
@@ -72,7 +72,7 @@ func fill(errs []error, err error) {
 	}
 }
 
-// tripLen is how many of msgs go out before their answers are awaited.
+// tripLen returns how many of msgs are sent before their answers are awaited.
 func tripLen(msgs []*backend.Message) int {
 	size := 0
 	for i, m := range msgs {
@@ -83,7 +83,7 @@ func tripLen(msgs []*backend.Message) int {
 	return len(msgs)
 }
 
-// ensureAll makes sure of the streams of all topics.
+// ensureAll creates the streams of all topics that have none.
 func (b *Backend) ensureAll(ctx context.Context, msgs []*backend.Message, places []*place, errs []error) {
 	var failed map[string]error
 	for i, m := range msgs {
@@ -104,15 +104,15 @@ func (b *Backend) ensureAll(ctx context.Context, msgs []*backend.Message, places
 	}
 }
 
-// trip publishes those of msgs that have no error yet. The order of a topic is
-// that of one connection.
+// trip publishes the msgs without an error. All go through one connection, which keeps the
+// order of each topic.
 func (b *Backend) trip(ctx context.Context, r *requester, msgs []*backend.Message, places []*place, errs []error) {
 	r.begin(len(msgs))
 	defer r.end()
 	for _, m := range msgs {
 		r.expect(m)
 	}
-	at := make([]int, 0, len(msgs)) // where in msgs a request is
+	at := make([]int, 0, len(msgs)) // index in msgs, by request
 	for i, m := range msgs {
 		if n := m.Size(); errs[i] == nil && n > b.maxPayload-headerRoom {
 			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, b.maxPayload-headerRoom)
@@ -137,7 +137,7 @@ func (b *Backend) trip(ctx context.Context, r *requester, msgs []*backend.Messag
 	}
 }
 
-// expect announces a message that is to be published.
+// expect reserves memory for a message.
 func (r *requester) expect(m *backend.Message) {
 	r.mem.Expect(len(m.Payload), len(m.Headers)+ownHeaders, r.replyLen()+positionLen)
 }
@@ -146,18 +146,18 @@ func (r *requester) expect(m *backend.Message) {
 func (r *requester) publish(p *place, m *backend.Message) {
 	once := ""
 	if m.Once {
-		once = p.prefix + escape(m.ID, isPlain) // IDs are of a stream, not of a topic
+		once = p.prefix + escape(m.ID, isPlain) // the server compares IDs within a stream; topics may share one
 	}
 	header := writeHeader(r.mem.Headers(len(m.Headers) + ownHeaders)[:0], m, once)
 	r.add(outgoing{subject: p.subject, header: header, data: r.mem.Payload(m.Payload)}, true)
 }
 
-// errTwin is the error of a message that is not stored because another copy of
-// it is on its way, of which nobody knows yet what will become.
+// errTwin means that a message was not stored because the outcome of another copy in
+// flight is unknown yet.
 var errTwin = fmt.Errorf("%w: another copy of the message is on its way", backend.ErrUnavailable)
 
-// twins sends a message that has met a copy of itself again, until the copy is stored
-// or refused.
+// twins resends messages that failed with errTwin, until the other copy is stored or
+// refused.
 func (b *Backend) twins(ctx context.Context, r *requester, msgs []*backend.Message, places []*place, errs []error) {
 	for until := time.Now().Add(answer); time.Now().Before(until); {
 		var which []int
@@ -185,7 +185,7 @@ func (b *Backend) twins(ctx context.Context, r *requester, msgs []*backend.Messa
 	}
 }
 
-// An ack is JetStream's answer to a publish.
+// An ack is JetStream's answer to a published message.
 type ack struct {
 	Error     *jetstream.APIError `json:"error"`
 	Stream    string              `json:"stream"`
@@ -222,8 +222,8 @@ func (b *Backend) stored(r *requester, m *backend.Message, p *place, answer *nat
 	return nil
 }
 
-// plainAck reads the most frequent answer: {"stream":"…","seq":7}, with a space before
-// "seq" if the server is an older one.
+// plainAck reads the most frequent answer without a JSON decoder: {"stream":"…","seq":7}.
+// Older servers write a space before "seq".
 func plainAck(data []byte, stream string) (seq uint64, ok bool) {
 	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	if !ok || len(rest) < len(stream) || string(rest[:len(stream)]) != stream {

@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// No group is passed over when a topic is purged, though others come and go while
-// the pages of a long list are read: what a group has not settled stays.
+// A purge considers every group, although groups come and go while it reads the pages of a
+// long list. Messages that a group has not settled stay.
 func TestPurgeSeesEveryGroup(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(natstest.Start(t).URL() + "?stream=events")
@@ -27,7 +27,7 @@ func TestPurgeSeesEveryGroup(t *testing.T) {
 		require.NoError(t, err)
 		return s
 	}
-	// A page has 256: the slow group is the first of the second.
+	// A page has 256 consumers: the slow group is the first of the second page.
 	for i := range 254 {
 		require.NoError(t, attach(fmt.Sprintf("f%03d", i), "g").Close())
 	}
@@ -43,7 +43,7 @@ func TestPurgeSeesEveryGroup(t *testing.T) {
 	require.NoError(t, fast.Ack(t.Context(), backend.Lend(ds)))
 
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() { // a group that is the first of all comes and goes
+	go func() { // a group that sorts first comes and goes
 		defer close(stopped)
 		for {
 			select {
@@ -75,8 +75,8 @@ func TestPurgeSeesEveryGroup(t *testing.T) {
 	require.EqualValues(t, 10, stats.Lag)
 }
 
-// Of two leases that are asked for at the same time the longer may be overwritten;
-// maintenance sets it again.
+// Of two leases set at the same time the longer may be overwritten. Maintain sets it
+// again.
 func TestLeaseIsRaisedAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, nats.Options{})
@@ -98,8 +98,8 @@ func TestLeaseIsRaisedAgain(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// What is due again is not forgotten when a topic is purged: it comes back at once,
-// not when its lease has passed.
+// A purge does not make the server forget due messages: they are redelivered at once, not
+// when their lease expires.
 func TestPurgeForgetsNothingThatIsDue(t *testing.T) {
 	t.Parallel()
 	b, err := as(t, natstest.Start(t), "")
@@ -120,7 +120,7 @@ func TestPurgeForgetsNothingThatIsDue(t *testing.T) {
 		later = append(later, backend.Delayed{Delivery: d, For: time.Millisecond})
 	}
 	require.NoError(t, s.(backend.Delayer).Delay(t.Context(), later))
-	<-time.After(300 * time.Millisecond) // now they are due, most likely
+	<-time.After(300 * time.Millisecond) // most likely due by now
 	_, err = b.Maintain(t.Context(), topic, group)
 	require.NoError(t, err)
 	back := 0

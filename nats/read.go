@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// Read implements [backend.Reader]. What cannot be read as a message has its raw
-// bytes as Payload.
+// Read implements [backend.Reader]. A message of another program that cannot be decoded
+// has its raw bytes as Payload.
 func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms []backend.Message, err error) {
 	err = b.look(ctx, "read", topic, func(ctx context.Context) (err error) {
 		ms, err = b.read(ctx, b.place(topic), from, limit)
@@ -54,7 +54,7 @@ func (b *Backend) read(ctx context.Context, p *place, from string, limit int) ([
 	return ms, nil
 }
 
-// A record is a stored message as the API shows it.
+// A record is a stored message in the API's form.
 type record struct {
 	Sequence uint64    `json:"seq"`
 	Time     time.Time `json:"time"`
@@ -77,8 +77,8 @@ func (r *record) message(topic string) backend.Message {
 	return m
 }
 
-// readOne asks the leader of a stream for the first message of a topic from seq
-// on. There is always one, or an error.
+// readOne asks the leader of a stream for the first message of a topic from seq on. It
+// returns a message or an error.
 func (b *Backend) readOne(ctx context.Context, p *place, seq uint64) (*record, error) {
 	var answer struct {
 		Message record `json:"message"`
@@ -88,8 +88,7 @@ func (b *Backend) readOne(ctx context.Context, p *place, seq uint64) (*record, e
 	return &answer.Message, err
 }
 
-// exists returns an error if a topic of many in a stream has neither messages
-// nor groups.
+// exists returns an error if a topic of the shared stream has neither messages nor groups.
 func (b *Backend) exists(ctx context.Context, p *place) error {
 	names, err := b.groups(ctx, p)
 	if err == nil && len(names) == 0 {
@@ -98,9 +97,9 @@ func (b *Backend) exists(ctx context.Context, p *place) error {
 	return err
 }
 
-// Stats implements [backend.Statser]. JetStream does not tell what is held from
-// what is delayed, nor how many members there are: they are [backend.Unknown],
-// but for what is zero.
+// Stats implements [backend.Statser]. JetStream does not separate held from delayed
+// messages, nor does it count members. Such a figure is [backend.Unknown], unless it must
+// be zero.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Stats, err error) {
 	err = b.look(ctx, "stats", topic+"/"+group, func(ctx context.Context) (err error) {
 		s, err = b.stats(ctx, b.place(topic), group)
@@ -132,9 +131,9 @@ func (b *Backend) stats(ctx context.Context, p *place, group string) (s backend.
 	return s, err
 }
 
-// unread is how many messages a stream of one topic has behind the last that was
-// handed out. A consumer hears of what is stored a moment later; so what it says
-// itself may be too little. Zero if it cannot be told.
+// unread returns how many messages of an unshared stream follow the last delivered one.
+// The consumer's own figure may be too small, because it learns of stored messages a
+// moment later. Zero if the figure is unknown.
 func unread(p *place, state jetstream.StreamState, delivered uint64) uint64 {
 	if p.shared() || state.Msgs == 0 || state.NumDeleted > 0 {
 		return 0
@@ -143,7 +142,8 @@ func unread(p *place, state jetstream.StreamState, delivered uint64) uint64 {
 	return max(state.LastSeq, delivered) - delivered
 }
 
-// state is that of a topic: of its stream, or of its part of one.
+// state returns the state of a topic's stream. In a shared stream only Msgs is the
+// topic's.
 func (b *Backend) state(ctx context.Context, p *place) (jetstream.StreamState, error) {
 	var info jetstream.StreamInfo
 	var filter any

@@ -13,34 +13,34 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A receipt is what a delivery's Token points to. The server fences nothing: who
-// holds what is known here, by when it was received or extended.
+// A receipt is a delivery's Token. The server does not fence: a word of a former holder
+// counts. So the receipt keeps until when the lease is certainly held.
 type receipt struct {
 	source     *source
 	reply      string
 	generation int64        // see memory
-	until      atomic.Int64 // the lease may have passed after this; 0 when it is settled
+	until      atomic.Int64 // the lease may have expired after this; 0 when settled
 }
 
-// held reports whether the delivery is still the holder's for certain.
+// held reports whether the lease has certainly not expired.
 func (r *receipt) held() bool {
 	return r.until.Load() > instant(time.Now()) && r.generation >= r.source.memory.gone.Load()
 }
 
-// extend makes the lease one of d from began on, unless it is settled.
+// extend renews the lease for d from began on, unless the delivery is settled.
 func (r *receipt) extend(began time.Time, d time.Duration) {
 	if was := r.until.Load(); was != 0 {
 		r.until.CompareAndSwap(was, instant(began.Add(d)))
 	}
 }
 
-// instant is a moment by a clock that nobody sets.
+// instant is a time on the monotonic clock.
 func instant(t time.Time) int64 { return int64(t.Sub(processBegan)) }
 
 var processBegan = time.Now()
 
-// deliveries appends messages to ds, which is to have room for at most so many in
-// the end. Their leases began after asked.
+// deliveries appends messages to ds, which grows to at most most deliveries. Their leases
+// began after asked.
 func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, most int, asked time.Time) []backend.Delivery {
 	if len(msgs) == 0 {
 		return ds
@@ -79,19 +79,18 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, most int,
 	return s.pulls.loan.Lend(ds)
 }
 
-// A meta is what a reply subject tells:
+// A meta is the content of a reply subject:
 //
 //	$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>
 //
-// or the same with domain and account behind ACK, and a token at the end.
+// A longer form has domain and account after ACK, and a token at the end.
 type meta struct {
 	delivered int
 	sequence  uint64
-	rest      string // behind the sequence
+	rest      string // the text after the sequence
 }
 
-// pending is how many that were never handed out came behind it then; 0 where that
-// is not told.
+// pending is how many messages followed that had never been delivered; 0 if unknown.
 func (m meta) pending() int {
 	_, rest, _ := strings.Cut(m.rest, ".")
 	_, rest, _ = strings.Cut(rest, ".")

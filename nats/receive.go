@@ -14,48 +14,49 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// Pulls are the requests for messages of a source.
+// Pulls are a source's requests for messages.
 //
-// Each Receive sends one pull that ends by itself: it brings what is there or,
-// after half a second at most, nothing. So nothing is on its way between calls,
-// and nothing ages in a buffer where nobody keeps its lease.
+// Each Receive sends one pull, which ends by itself after half a second at most. So no
+// message is in flight between two calls, and none ages in a buffer where nobody extends
+// its lease.
 type pulls struct {
-	inbox   *inbox // nil before the first, and after one that failed
+	inbox   *inbox // nil before the first pull, and after a failed one
 	overdue *time.Timer
-	loan    slab.Loan     // of what the last read brought
-	msgs    []*natsgo.Msg // memory
+	loan    slab.Loan     // memory of the last read's deliveries
+	msgs    []*natsgo.Msg // reused buffer
 
-	sent   uint64 // pulls
-	losses int    // of the connection, before the last pull
-	unsure bool   // the server may have crashed since the last
-	behind int    // the last message has so many new ones behind it
-	few    int    // so many pulls on end brought one message at most, and none was behind it
+	sent   uint64 // number of pulls
+	losses int    // the sender's losses before the last pull
+	unsure bool   // the server may have crashed since the last pull
+	behind int    // undelivered messages behind the last one
+	few    int    // consecutive pulls that brought one message at most, with none behind it
 
-	// What the consumer allows in one pull, as far as it has said so.
+	// The consumer's limits for one pull, learned from its refusals.
 	batch int
 	wait  time.Duration
 
-	size int // of the largest messages lately, in bytes
+	size int // of the largest recent message, in bytes
 }
 
 const (
 	maxPull   = 1024                   // messages
-	pullBytes = 8 << 20                // as far as the size of a message is known
-	unknown   = 64 << 10               // the size of a message before one is known, or more
-	block     = 500 * time.Millisecond // how long a pull waits for something new, at most
-	share     = 8                      // and this part of a lease, whose beginning it makes uncertain
-	doubt     = 300 * time.Millisecond // after this long behind its end a pull is asked after
-	patience  = 2 * time.Second        // how much longer a read waits for it
-	lull      = 40 * time.Millisecond  // when its caller has left, a pull that has brought nothing for so long is drained
-	grace     = 900 * time.Millisecond // and it is waited for so long
-	trickle   = 2                      // after so many pulls that bring few the next asks for one
+	pullBytes = 8 << 20                // bound of a pull, by the size of recent messages
+	unknown   = 64 << 10               // assumed size of the first message
+	block     = 500 * time.Millisecond // the longest wait of a pull for new messages
+	share     = 8                      // a wait takes at most 1/share of a lease, because the lease may begin anywhere in it
+	doubt     = 300 * time.Millisecond // a pull this much overdue is looked into
+	patience  = 2 * time.Second        // then the read waits this much longer
+	lull      = 40 * time.Millisecond  // after ctx ends, an empty pull waits this long, then its inbox is drained
+	grace     = 900 * time.Millisecond // the longest wait for the drained inbox
+	trickle   = 2                      // after so many small pulls the next one asks for one message
 )
 
-// most is how many messages to ask for. A bound in bytes is not told to the server:
-// it would end each pull with a word more, and in a cluster that overtakes messages.
+// most returns the batch size of a pull. The bound in bytes is not sent to the server:
+// with it the server ends each pull with a status message, which in a cluster overtakes
+// messages.
 func (p *pulls) most(limit int) int { return min(limit, p.batch, max(1, pullBytes/p.size)) }
 
-// brought notes how large the messages of a pull are.
+// brought notes the sizes of messages.
 func (p *pulls) brought(ds []backend.Delivery) {
 	if len(ds) > 0 {
 		p.size = max(p.size/2, 1)
@@ -65,8 +66,8 @@ func (p *pulls) brought(ds []backend.Delivery) {
 	}
 }
 
-// A pull is a request to a consumer: for what is there, or what comes first within
-// Expires.
+// A pull is a request to a consumer for the messages that are ready. Without any, the
+// first one that arrives within Expires.
 type pull struct {
 	Batch   int           `json:"batch"`
 	Expires time.Duration `json:"expires,omitempty"`
@@ -97,7 +98,7 @@ func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery,
 	if losses := s.backend.sender.lossCount(); losses != s.pulls.losses {
 		s.pulls.losses, s.pulls.unsure = losses, true
 	}
-	if s.pulls.unsure { // what it may have forgotten is found out before it hands that out anew
+	if s.pulls.unsure { // ask before the server redelivers forgotten messages
 		s.pulls.unsure = s.recollect(ctx)
 	}
 	for range 6 {
@@ -105,22 +106,22 @@ func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery,
 		if errors.Is(err, backend.ErrGone) {
 			s.memory.wiped()
 		}
-		passes := errors.Is(err, backend.ErrGone) || errors.Is(err, errNoLeader) // as when a group is reset
+		passes := errors.Is(err, backend.ErrGone) || errors.Is(err, errNoLeader) // a passing state, such as a group being reset
 		switch {
 		case len(ds) > 0 || err == nil || !passes && !errors.Is(err, errTooMuch):
 			return ds, err
 		case passes && !sleep(ctx, s.ended, 50*time.Millisecond):
 			return nil, errors.Join(ctx.Err(), s.unusable())
 		}
-		s.failed = true // so that the next does not wait
+		s.failed = true // the next pull does not wait
 	}
 	return ds, err
 }
 
-// pull asks for what is there. Where messages come one by one it asks for one:
-// such a pull ends with it, and not with a word of the server behind it. But what
-// comes back comes together, and what a Receive leaves is taken not to be due: so
-// it goes on until it has all of that, or as much as it may.
+// pull fetches the messages that are ready. If messages trickle in, it asks for one: such
+// a pull ends with the message itself, without a status message. Redeliveries come in
+// groups, and the bus assumes that Receive left none that is due. So after a redelivery,
+// pull goes on until it has them all, or limit.
 func (s *source) pull(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	order := pull{Batch: s.pulls.most(limit), NoWait: true}
 	if !s.failed {
@@ -140,10 +141,10 @@ func (s *source) pull(ctx context.Context, limit int) (ds []backend.Delivery, er
 	return ds, err
 }
 
-// order makes one pull and waits for its end, whatever becomes of ctx: the messages
-// that the server has sent are leased. After an error the next pull has a new inbox;
-// messages on their way to the old one come back after their lease. The messages go
-// behind ds.
+// order sends one pull and waits for its end even if ctx ends first, because messages
+// already sent are leased. It appends the messages to ds. After an error the next pull
+// uses a new inbox; messages in flight to the old one are redelivered when their lease
+// expires.
 func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) ([]backend.Delivery, error) {
 	body, err := json.Marshal(order)
 	if err != nil {
@@ -173,7 +174,7 @@ func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) (
 	return a.ds, err
 }
 
-// hangUp leaves the inbox.
+// hangUp gives up the inbox.
 func (p *pulls) hangUp(s *sender) {
 	if p.inbox != nil {
 		s.unsubscribe(p.inbox)
@@ -181,7 +182,7 @@ func (p *pulls) hangUp(s *sender) {
 	}
 }
 
-// An arriving pull gathers what the pull brings.
+// An arriving pull gathers the messages of one pull.
 type arriving struct {
 	source *source
 	sent   *sending
@@ -190,21 +191,20 @@ type arriving struct {
 	asked  time.Time
 
 	ds  []backend.Delivery
-	end *natsgo.Msg // of the pull; nil if the pull was filled
+	end *natsgo.Msg // status message that ended the pull; nil if the batch was filled
 
-	done     <-chan struct{}                  // of the context; nil when its end is noticed
-	draining <-chan (<-chan natsgo.SubStatus) // nil before that
+	done     <-chan struct{}                  // of ctx; nil once its end is handled
+	draining <-chan (<-chan natsgo.SubStatus) // nil until draining begins
 	drained  <-chan natsgo.SubStatus
 	doubted  bool
 }
 
-// errSilence is the error of a pull that has not ended in time.
+// errSilence means that a pull did not end in time.
 var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnavailable)
 
-// await gathers messages until the pull ends. A pull that does not end is asked
-// after, before it is given up. Soon after ctx is done the inbox is drained: the server
-// then ends the pull. A message that is delivered at that very moment it hands out
-// anew, as another attempt. With a message just before that the pull ends by itself.
+// await gathers messages until the pull ends. An overdue pull is looked into before it is
+// given up. Shortly after ctx is done, the inbox is drained, and the server then ends the
+// pull. A message delivered during the drain is redelivered as another attempt.
 func (a *arriving) await(ctx context.Context, patient time.Duration) error {
 	s := a.source
 	s.pulls.overdue.Reset(patient)
@@ -239,13 +239,13 @@ func (a *arriving) await(ctx context.Context, patient time.Duration) error {
 		}
 	}
 	if a.draining != nil {
-		return ctx.Err() // the inbox ends
+		return ctx.Err() // a drained inbox is not used again
 	}
 	return nil
 }
 
-// late ends a pull whose caller has left, and finds out why another has not ended in
-// time. Nil says to wait on.
+// late handles an overdue pull: it drains the inbox if ctx is done, else asks why the pull
+// has not ended. It returns nil to wait on.
 func (a *arriving) late(ctx context.Context) error {
 	switch s := a.source; {
 	case ctx.Err() != nil && a.draining == nil:
@@ -269,12 +269,12 @@ func (a *arriving) late(ctx context.Context) error {
 	}
 }
 
-// take takes a message, and those that are here with it.
+// take takes a message and all further ones that have arrived.
 func (a *arriving) take(m *natsgo.Msg) {
 	in, msgs := a.source.pulls.inbox, a.source.pulls.msgs[:0]
 	for ; m != nil; m = next(in) {
-		if m.Reply == "" { // the end of a pull
-			if m.Subject == a.reply { // and not of an earlier one
+		if m.Reply == "" { // a status message ends a pull
+			if m.Subject == a.reply { // this pull, not an earlier one
 				a.end = m
 				break
 			}
@@ -285,11 +285,11 @@ func (a *arriving) take(m *natsgo.Msg) {
 		}
 	}
 	a.ds = a.source.deliveries(a.ds, msgs, a.most, a.asked)
-	clear(msgs) // they are their receiver's now
+	clear(msgs) // the deliveries own them now
 	a.source.pulls.msgs = msgs
 }
 
-// next returns a message that is here; nil if there is none.
+// next returns a message that has arrived, or nil.
 func next(in *inbox) *natsgo.Msg {
 	select {
 	case m := <-in.msgs:

@@ -14,26 +14,26 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A requester sends the requests of one call at a time, and gathers their answers.
+// A requester sends the requests of one call at a time and gathers their answers.
 type requester struct {
 	sender *sender
 	inbox  *inbox
 	look   *time.Timer
 
 	out     []outgoing
-	mem     slab.Slab // of the call
-	subject []byte    // of the last reply
-	waits   []bool    // by request: for its answer
-	awaited int       // answers
-	stale   bool      // an answer may come to a later call
+	mem     slab.Slab // of the current call
+	subject []byte    // reused buffer for reply subjects
+	waits   []bool    // by request: whether its answer is awaited
+	awaited int       // number of answers awaited
+	stale   bool      // a late answer may arrive during a later call
 }
 
 const (
-	requesters  = 16                    // calls with messages at the same time, and others
-	requestRoom = 4096                  // answers under way
-	smallCall   = 1024                  // a requester keeps the memory of no more messages
-	quiet       = 50 * time.Millisecond // a call without an answer looks so often whether it was forbidden
-	silence     = time.Second / quiet   // and asks so seldom why there is no answer
+	requesters  = 16                    // concurrent calls with messages; as many API calls
+	requestRoom = 4096                  // answers in flight
+	smallCall   = 1024                  // a requester frees memory for more messages than this
+	quiet       = 50 * time.Millisecond // interval of checks for a missing permission, while no answer comes
+	silence     = time.Second / quiet   // intervals between two questions why no answer comes
 )
 
 func newRequesters(s *sender) *pool.Pool[*requester] {
@@ -53,7 +53,7 @@ func (r *requester) begin(n int) {
 	clear(r.waits)
 }
 
-// add adds a message, and asks for an answer to it.
+// add adds a message. With asks, exchange waits for its answer.
 func (r *requester) add(o outgoing, asks bool) {
 	i := len(r.out)
 	if asks {
@@ -65,23 +65,23 @@ func (r *requester) add(o outgoing, asks bool) {
 	r.out = append(r.out, o)
 }
 
-// replyLen is the most bytes of a reply.
+// replyLen returns the most bytes of a reply subject.
 func (r *requester) replyLen() int { return len(r.inbox.prefix) + len("4096") }
 
-// A conversation is a call's part of an exchange.
+// A conversation holds a call's settings and callbacks for one exchange.
 type conversation struct {
-	patience time.Duration // for one answer after the other; 0: as long as the context
+	patience time.Duration // longest gap between two answers; 0: no bound but the context
 	got      func(i int, m *natsgo.Msg)
-	failed   func(i int, err error) // of a request that certainly had no effect; waits or not
+	failed   func(i int, err error) // of a request that certainly had no effect, awaited or not
 
-	// Why is called in each second without an answer, if it is set. The function that it
-	// returns is then asked for the error of each request that will not be answered.
+	// why, if set, is called each second without an answer. The function it returns gives
+	// the error of each request that will never be answered, else nil.
 	why func() func(i int) error
 }
 
-// exchange sends what was added and waits until every request is answered, or
-// failed. It ends early when ctx is done, or the connection or patience is lost;
-// waits then tells of which requests nothing is known.
+// exchange sends the added messages and waits until every request is answered or failed.
+// It ends early if ctx is done, the connection is lost or patience runs out. The outcome
+// of the requests still set in waits is then unknown.
 func (r *requester) exchange(ctx context.Context, c conversation) error {
 	sent := newSending(r.inbox, r.out)
 	r.sender.send(sent)
@@ -98,7 +98,7 @@ func (r *requester) exchange(ctx context.Context, c conversation) error {
 	return err
 }
 
-// again sends a part of what was added once more, for the answers that are awaited.
+// again resends the messages that which selects; their answers are still awaited.
 func (r *requester) again(which func(i int) bool) {
 	var out []outgoing
 	for i := range r.out {
@@ -113,7 +113,7 @@ func (r *requester) gather(ctx context.Context, sent *sending, c conversation) e
 	looks := time.Duration(0)
 	for r.awaited > 0 {
 		select {
-		case m := <-r.inbox.msgs: // most often there is another one
+		case m := <-r.inbox.msgs: // usually another answer is here
 			looks = r.take(m, c, looks)
 			continue
 		default:
@@ -147,12 +147,13 @@ func (r *requester) gather(ctx context.Context, sent *sending, c conversation) e
 	return nil
 }
 
-// take takes an answer, and returns what the looks are then.
+// take handles an answer. It returns the number of quiet intervals so far: 0 after a
+// genuine answer.
 func (r *requester) take(m *natsgo.Msg, c conversation, looks time.Duration) time.Duration {
 	index, ok := strings.CutPrefix(m.Subject, r.inbox.prefix)
 	i, err := strconv.ParseUint(index, 10, 32)
 	if !ok || err != nil || int(i) >= len(r.waits) || !r.waits[i] {
-		return looks // it is forged
+		return looks // a forged answer
 	}
 	r.answered(int(i))
 	c.got(int(i), m)
@@ -166,14 +167,14 @@ func (r *requester) answered(i int) {
 	}
 }
 
-// unanswered ends a request for which no answer is awaited any more.
+// unanswered ends a request without an answer.
 func (r *requester) unanswered(i int, err error, c conversation) {
 	r.stale = true
 	r.answered(i)
 	c.failed(i, err)
 }
 
-// forbidden ends the requests that a violation is about.
+// forbidden ends the requests that a permission violation names.
 func (r *requester) forbidden(violation error, c conversation) {
 	for i, waits := range r.waits {
 		if waits && (concerns(violation, r.out[i].subject) || concerns(violation, r.inbox.prefix+"*")) {
@@ -182,7 +183,7 @@ func (r *requester) forbidden(violation error, c conversation) {
 	}
 }
 
-// lookInto ends the requests for which no answer will come.
+// lookInto ends the requests that will never be answered.
 func (r *requester) lookInto(c conversation) {
 	known := c.why()
 	for i, waits := range r.waits {
@@ -195,19 +196,19 @@ func (r *requester) lookInto(c conversation) {
 	}
 }
 
-// concerns reports whether a violation is about a subject.
+// concerns reports whether a violation names a subject.
 func concerns(violation error, subject string) bool {
 	return violation != nil && strings.Contains(violation.Error(), `"`+subject+`"`)
 }
 
-// renew leaves the inbox, to which answers may come late, and all memory that the
+// renew gives up the inbox, because late answers may arrive there, and all memory that the
 // sender may still read.
 func (r *requester) renew() {
 	_ = r.close()
 	r.inbox, r.out, r.stale = nil, nil, false
 }
 
-// end gives up the memory of a large call.
+// end frees the memory of a large call.
 func (r *requester) end() {
 	if cap(r.out) > smallCall {
 		r.out, r.waits = nil, nil
@@ -216,7 +217,7 @@ func (r *requester) end() {
 	r.mem = slab.Slab{}
 }
 
-// close leaves the inbox.
+// close gives up the inbox.
 func (r *requester) close() error {
 	if r.inbox != nil {
 		r.sender.unsubscribe(r.inbox)
@@ -224,6 +225,5 @@ func (r *requester) close() error {
 	return nil
 }
 
-// isUnserved reports whether an answer says that nobody listens on the subject of
-// the request.
+// isUnserved reports whether an answer says that nobody listens on the request's subject.
 func isUnserved(m *natsgo.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }

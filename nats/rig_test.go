@@ -19,26 +19,25 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// A rig makes backends on real servers, each behind proxies of its own, and
-// knows what is behind which.
+// A rig makes backends on real servers behind proxies, and knows each backend's line.
 type rig struct {
-	lends bool // connections, in place of opening them as the driver does
+	lends bool // the backends use a connection of the test
 
 	mu    sync.Mutex
 	lines map[backend.Backend]*line
 }
 
-// A system is a server, or the three of a cluster.
+// A system is a single server or a cluster of three.
 type system struct {
 	servers []*natstest.Server
-	run     func() // those that have ended, and awaits them
+	run     func() // starts the servers that have ended, and waits for them
 }
 
 func alone(s *natstest.Server) system { return system{[]*natstest.Server{s}, s.Run} }
 
 func clusterOf(c *natstest.Cluster) system { return system{c.Servers(), c.Run} }
 
-// A line is what is between a backend and its system.
+// A line connects a backend with its system.
 type line struct {
 	system
 	proxies []*faultproxy.Proxy // one for each server
@@ -91,7 +90,7 @@ func (r *rig) line(b backend.Backend) *line {
 	return r.lines[b]
 }
 
-// alias says that what is known of b holds for outer, which wraps it.
+// alias makes outer, which wraps b, share b's line.
 func (r *rig) alias(outer, b backend.Backend) {
 	l := r.line(b)
 	r.mu.Lock()
@@ -111,7 +110,7 @@ func (r *rig) each(b backend.Backend, f func(*faultproxy.Proxy)) {
 	}
 }
 
-// current is the proxy of the server that the connection leads to.
+// current is the proxy of the server that the connection uses.
 func (l *line) current() *faultproxy.Proxy {
 	addr := l.conn.ConnectedAddr()
 	for _, p := range l.proxies {
@@ -122,7 +121,7 @@ func (l *line) current() *faultproxy.Proxy {
 	return l.proxies[0]
 }
 
-// faults are those of connections, and those of servers that are nobody else's.
+// faults returns faults of connections and of the law's own servers.
 func (r *rig) faults() conformance.Faults {
 	return conformance.Faults{
 		Down: func(_ *testing.T, b backend.Backend) func() {
@@ -166,7 +165,7 @@ func (r *rig) faults() conformance.Faults {
 	}
 }
 
-// mark is what a request of a kind has in it.
+// mark is a text that identifies a kind of request.
 func (l *line) mark(kind conformance.Request) []byte {
 	switch kind {
 	case conformance.RequestPublish:
@@ -184,10 +183,9 @@ func (l *line) namespace() string {
 	return l.options.Namespace
 }
 
-// victims are the servers that the next crash ends. In a cluster the first crash
-// is that of the server that leads the law's stream, which another takes over
-// with what it has; the second is that of all three at once, of which only what
-// they have written is left; and so on by turns.
+// victims are the servers that the next crash kills. In a cluster, odd crashes kill the
+// leader of the law's stream, and another server takes over. Even crashes kill all three,
+// and only written state survives.
 func (l *line) victims(t *testing.T) []*natstest.Server {
 	l.kills++
 	if len(l.servers) == 1 || l.kills%2 == 0 {
@@ -196,7 +194,7 @@ func (l *line) victims(t *testing.T) []*natstest.Server {
 	return []*natstest.Server{l.leader(t)}
 }
 
-// leader is the server that leads the first of the streams; any if there is none.
+// leader returns the server that leads the first stream, or any server if there is none.
 func (l *line) leader(t *testing.T) *natstest.Server {
 	for info := range l.admin(t).ListStreams(t.Context()).Info() {
 		for _, s := range l.servers {
@@ -208,7 +206,7 @@ func (l *line) leader(t *testing.T) *natstest.Server {
 	return l.servers[0]
 }
 
-// admin is a way to the servers around the proxies.
+// admin connects to the servers without the proxies.
 func (l *line) admin(t *testing.T) jetstream.JetStream {
 	var urls []string
 	for _, s := range l.servers {
@@ -222,8 +220,8 @@ func (l *line) admin(t *testing.T) jetstream.JetStream {
 	return js
 }
 
-// recover starts the servers that have ended, and waits until all is well:
-// whatever is stored has a leader, and the backend is connected.
+// recover starts the servers that have ended, and waits until each stream and consumer has
+// a leader and the backend is connected.
 func (l *line) recover(t *testing.T) {
 	l.run()
 	js := l.admin(t)

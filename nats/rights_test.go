@@ -15,15 +15,13 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// without is a server's configuration whose only user may not publish on one
-// subject.
+// without configures a server with one user, who may publish on all subjects but one.
 func without(subject string) string {
 	return fmt.Sprintf("authorization { users: [ {user: u, password: p, permissions: {publish: {allow: \">\", deny: [%q]}}} ] }\n", subject)
 }
 
-// A right that is taken away while a program runs is told as denied, within
-// seconds and not at the end of a call's time; when it is given back everything
-// goes on.
+// A permission that is revoked while a program runs causes ErrDenied within seconds, not
+// at the call's timeout. Once it is granted again, everything continues.
 func TestRightsLost(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -27,7 +27,7 @@ import (
 
 const canary = "CANARY-p4ssw0rd"
 
-// requireHidden requires that nothing of a value shows a secret.
+// requireHidden requires that no form of a value shows a secret.
 func requireHidden(t *testing.T, secret string, values ...any) {
 	t.Helper()
 	for _, v := range values {
@@ -40,8 +40,7 @@ func requireHidden(t *testing.T, secret string, values ...any) {
 	}
 }
 
-// X01: no error shows the password or the token of a URL, however the URL or the
-// way to the server is wrong.
+// X01: no error shows the URL's password or token, whatever is wrong.
 func TestErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
 	certs := testcerts.Make(t)
@@ -61,8 +60,8 @@ func TestErrorsHideThePassword(t *testing.T) {
 			"nats://" + user + closedAddr(t) + "?addr=" + closedAddr(t),
 			"nats://" + user + "nobody.invalid",
 			"nats://" + user + server.Addr(),                         // authorization violation
-			"nats://" + user + secure.Addr(),                         // an authority that is not known
-			"nats://" + user + forbidden.Addr(),                      // permissions violation, where the password fits
+			"nats://" + user + secure.Addr(),                         // unknown authority
+			"nats://" + user + forbidden.Addr(),                      // permissions violation, after the login
 			"tls://" + user + secure.Addr() + "?ca_file=" + certs.CA, // no client certificate
 			"tls://" + user + server.Addr(),                          // no TLS
 		} {
@@ -83,7 +82,7 @@ func TestErrorsHideThePassword(t *testing.T) {
 	}
 }
 
-// X01: nor does an error show what is in a file, whatever is wrong with it.
+// X01: no error shows the content of a file, whatever is wrong with it.
 func TestErrorsHideFiles(t *testing.T) {
 	t.Parallel()
 	server := natstest.StartConfigured(t, natstest.NewOperator(t).Config())
@@ -113,7 +112,7 @@ func TestErrorsHideFiles(t *testing.T) {
 	}
 }
 
-// X01: nor does anything that a backend is, says or lets be logged.
+// X01: no printed or logged form of a backend shows the secret.
 func TestBackendsHideTheSecret(t *testing.T) {
 	t.Parallel()
 	name, nkey, seed := natstest.NewNkey(t)
@@ -178,12 +177,12 @@ func TestBackendsHideTheSecret(t *testing.T) {
 	}
 }
 
-// A writer writes by a function.
+// A writer is a function as an io.Writer.
 type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// Nor does a backend on a connection that was lent.
+// X01 for a backend on a caller's connection.
 func TestLentConnectionIsHidden(t *testing.T) {
 	t.Parallel()
 	server := natstest.StartConfigured(t, fmt.Sprintf("authorization { user: app, password: %q }", canary))

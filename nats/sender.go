@@ -10,59 +10,59 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A sender hands the messages of all calls to the client library. The library knows
-// no contexts, and holds its lock while it dials and while a write is stuck. So one
-// goroutine calls it, and a call whose context is done leaves. Close waits for that
+// A sender passes the messages of all calls to the client library. The library takes no
+// contexts, and holds its lock while it dials or while a write blocks. So only one
+// goroutine calls it, and a caller whose context is done can leave. close waits for the
 // goroutine.
 type sender struct {
 	conn   *natsgo.Conn
-	status chan natsgo.Status // gets something when the connection is lost
-	wake   chan struct{}      // gets something when the queue has something
+	status chan natsgo.Status // signals a lost connection
+	wake   chan struct{}      // signals a queue that is not empty
 	ended  chan struct{}      // closed when the goroutine has ended
 
 	mu     sync.Mutex
 	queue  []*sending
-	losses int           // of the connection, so far
-	lost   chan struct{} // closed with the next loss
+	losses int           // number of lost connections
+	lost   chan struct{} // closed at the next loss
 	closed bool
 
-	// Only the goroutine uses these, for one message after the other.
+	// Reused for each message; for the goroutine only.
 	message natsgo.Msg
 	values  []string
 }
 
-// A sending is the part of one call that the library does. Its caller fills it in,
-// hands it to the sender, and reads no more than the channels.
+// A sending is the part of one call that the library executes. Once queued, its caller
+// uses only the channels.
 type sending struct {
-	inbox  *inbox     // of the answers, nil if there are none
-	out    []outgoing // in this order
-	losses int        // not sent if the connection was lost once more; -1: any number
-	do     func()     // in place of all that
+	inbox  *inbox     // for the answers; nil without answers
+	out    []outgoing // sent in this order
+	losses int        // not sent if the sender has counted another loss since; -1: always sent
+	do     func()     // if set, run in place of sending
 
-	lost    chan struct{} // closed when the connection is lost, and no answer will come
-	failed  chan []error  // gets the errors of out, if there is one; each is certain to have had no effect
-	refused chan error    // gets an error if the server has told of a missing permission since
+	lost    chan struct{} // closed when the connection is lost: no answer will come
+	failed  chan []error  // gets an error for each message that was certainly not sent, nil for the others
+	refused chan error    // gets a permission violation that the server reported after sending
 
-	before error // the last of the connection when it was sent
-	begun  bool  // guarded by the sender's mutex
+	before error // the connection's last error before sending
+	begun  bool  // the goroutine has taken it; guarded by the sender's mutex
 }
 
 // An outgoing message refers to nothing that its caller may change.
 type outgoing struct {
 	subject, reply string
-	header         backend.Headers // as NATS has them
+	header         backend.Headers // names and values as stored
 	data           []byte
 }
 
-// An inbox receives what the server sends to one receiver.
+// An inbox receives the messages for one receiver.
 type inbox struct {
-	prefix string // of its subjects
+	prefix string // of its reply subjects
 	msgs   chan *natsgo.Msg
 
 	sub *natsgo.Subscription // only the sender's goroutine uses it; nil before the first sending
 }
 
-// newInbox returns an inbox with room for so many messages. The library drops more.
+// newInbox returns an inbox with room for room messages. The library drops any more.
 func newInbox(conn *natsgo.Conn, room int) *inbox {
 	return &inbox{prefix: conn.NewInbox() + ".", msgs: make(chan *natsgo.Msg, room)}
 }
@@ -81,7 +81,7 @@ func newSending(in *inbox, out []outgoing) *sending {
 	return &sending{inbox: in, out: out, losses: -1, failed: make(chan []error, 1), refused: make(chan error, 1)}
 }
 
-// send queues c. It waits for nothing.
+// send queues c without waiting.
 func (s *sender) send(c *sending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,11 +94,11 @@ func (s *sender) send(c *sending) {
 	s.rouse()
 }
 
-// later queues something for which nobody waits.
+// later queues a function for the goroutine without waiting.
 func (s *sender) later(do func()) { s.send(&sending{do: do, losses: -1}) }
 
-// leave ends the interest of a caller, and reports whether c is certain not to be
-// sent.
+// leave tells the sender that c's caller has left. It reports whether c will certainly not
+// be sent.
 func (s *sender) leave(c *sending) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *sender) leave(c *sending) bool {
 	return !c.begun
 }
 
-// lossCount is how often the connection was lost so far.
+// lossCount returns how often the connection was lost so far.
 func (s *sender) lossCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *sender) rouse() {
 	}
 }
 
-// close lets the goroutine do what is queued, and waits for its end.
+// close executes the queue, then ends the goroutine and waits for it.
 func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -141,7 +141,7 @@ func (s *sender) run() {
 			s.noteLoss()
 		}
 		for s.hasMore() {
-			connected := s.conn.IsConnected() // here the library holds it up, while every call can still leave for certain
+			connected := s.conn.IsConnected() // may block in the library: c is not taken yet, so its caller can still leave for certain
 			if c := s.next(); c != nil {
 				c.run(s, connected)
 			}
@@ -152,8 +152,7 @@ func (s *sender) run() {
 	}
 }
 
-// hasMore notes what has become of the connection, and reports whether the queue has
-// something.
+// hasMore counts lost connections, and reports whether the queue has an entry.
 func (s *sender) hasMore() bool {
 	for len(s.status) > 0 {
 		<-s.status
@@ -162,12 +161,12 @@ func (s *sender) hasMore() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {
-		s.queue = nil // so that its memory is not kept
+		s.queue = nil // free its memory
 	}
 	return len(s.queue) > 0
 }
 
-// next takes the first of the queue; nil if its caller has left.
+// next takes the first entry of the queue; nil if its caller has left.
 func (s *sender) next() *sending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +230,7 @@ func (c *sending) run(s *sender, connected bool) {
 	}
 }
 
-// fail says that nothing was sent.
+// fail reports that no message of c was sent.
 func (c *sending) fail(err error) {
 	if c.failed != nil {
 		c.failed <- slices.Repeat([]error{err}, len(c.out))
@@ -260,11 +259,11 @@ func (s *sender) publish(o *outgoing) error {
 	return err
 }
 
-// doubt looks whether the server has told of a missing permission since c was sent.
+// doubt checks whether the server has reported a permission violation since c was sent.
 func (s *sender) doubt(c *sending) {
 	s.later(func() {
 		err := s.conn.LastError()
-		if err == c.before || !errors.Is(err, natsgo.ErrPermissionViolation) { //nolint:errorlint // the same one, not one like it
+		if err == c.before || !errors.Is(err, natsgo.ErrPermissionViolation) { //nolint:errorlint // identity: a new violation may have the same text
 			return
 		}
 		select {
@@ -283,9 +282,9 @@ func (s *sender) unsubscribe(in *inbox) {
 	})
 }
 
-// drain ends an inbox. The channel gets one that closes when all is there that the
-// server has sent to it. In a cluster another server may send still: there the
-// channel gets nothing.
+// drain ends an inbox. The result yields a channel that closes when all messages sent to
+// the inbox have arrived. In a cluster another server may still send, so the result yields
+// nothing.
 func (s *sender) drain(in *inbox) <-chan (<-chan natsgo.SubStatus) {
 	draining := make(chan (<-chan natsgo.SubStatus), 1)
 	s.later(func() {

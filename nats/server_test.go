@@ -16,7 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// A place is a server of a test's own, a backend on it, and a way around that.
+// A place is a test's own server, a backend on it, and a separate client.
 type place struct {
 	js   jetstream.JetStream
 	conn *natsgo.Conn // the backend's
@@ -54,7 +54,7 @@ func (p *place) bus(t *testing.T, o eventbus.Options) *eventbus.Bus {
 	return b
 }
 
-// What the backend makes of the topic "orders" and its group "g".
+// The names that the backend gives the topic "orders" and its group "g".
 const (
 	ordersStream  = "bus=orders"
 	ordersSubject = "bus.orders"

@@ -20,22 +20,23 @@ var (
 	progressBody = []byte("+WPI")
 )
 
-// A settling is one call that says a word about each of n deliveries.
+// A settling is one call that sends a word (ack, nak, progress) about each of n
+// deliveries.
 type settling struct {
 	op        string
 	n         int
-	confirmed bool // the server answers each; otherwise only the last
-	fenced    bool // only its holder may say it
+	confirmed bool // every word is answered; otherwise only the last
+	fenced    bool // refused unless the lease is held
 	at        func(i int) *backend.Delivery
 	word      func(i int) []byte
 
-	// Said is called when the server has heard it, or may have.
+	// said is called when the server has, or may have, received the word.
 	said func(r *receipt, certain bool)
 }
 
-// Ack implements [backend.Source]. It sends the acknowledgements and waits for
-// the answer to the last; with ConfirmAcks, to each. A late one counts like any
-// other.
+// Ack implements [backend.Source]. It sends all acknowledgements and waits for the answer
+// to the last one. With ConfirmAcks it waits for every answer. The server accepts an
+// acknowledgement after the lease expired.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	return s.settle(ctx, settling{
 		op: "ack", n: len(ds), confirmed: s.config.ConfirmAcks,
@@ -45,16 +46,16 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	})
 }
 
-// delayPause is the least time between two calls of Delay for a group in one process.
-// The server has one timer for a consumer, and a NAK with a delay sets it to 10 ms. The
-// server looks for due messages only in a gap of that length. Calls of up to 20
-// processes leave one in each pause, wherever in it they come.
+// delayPause is the least time between two Delay calls for a group in one process. The
+// server has one timer per consumer; a NAK with a delay sets it to 10 ms. The server looks
+// for due messages only after 10 ms without such a NAK. With up to 20 processes each pause
+// has such a gap.
 const delayPause = 200 * time.Millisecond
 
-// A pace spaces the calls of Delay of all members of a group here.
+// A pace spaces the Delay calls of a group's members in this process.
 type pace struct {
 	mu   sync.Mutex
-	next time.Time // not before
+	next time.Time // earliest time of the next call
 }
 
 // paceOf returns the pace of a group.
@@ -69,7 +70,7 @@ func (b *Backend) paceOf(topic, group string) *pace {
 	return p
 }
 
-// await waits for the turn of a call.
+// await waits for the call's turn.
 func (p *pace) await(ctx context.Context, ended <-chan struct{}) {
 	now := time.Now()
 	p.mu.Lock()
@@ -87,7 +88,7 @@ func (p *pace) await(ctx context.Context, ended <-chan struct{}) {
 // Delay implements [backend.Delayer].
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	called := time.Now()
-	if slices.ContainsFunc(ds, func(d backend.Delayed) bool { return d.For > 0 }) { // others do not set the timer
+	if slices.ContainsFunc(ds, func(d backend.Delayed) bool { return d.For > 0 }) { // a NAK without a delay does not set the timer
 		s.pace.await(ctx, s.ended)
 	}
 	waited := time.Since(called)
@@ -98,8 +99,8 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 			if ds[i].For <= 0 {
 				return nakBody
 			}
-			// Never none: the server sorts what its timer finds due, and hands out before
-			// that what has no delay, though it is a later event of the same key.
+			// At least 1 ms: the server redelivers messages without a delay before the
+			// ones that its timer finds due, even later events of the same key.
 			left := max(ds[i].For-waited, time.Millisecond)
 			body := append(make([]byte, 0, 40), `-NAK {"delay":`...)
 			return append(strconv.AppendInt(body, int64(left), 10), '}')
@@ -155,18 +156,18 @@ func (s *source) settle(ctx context.Context, c settling) error {
 	return backend.AsBatchError(errs)
 }
 
-// A speech is a part of a settling: the words about so many deliveries from start on.
+// A speech is a part of a settling that fits one exchange: the deliveries from start on.
 type speech struct {
 	settling
 	start    int
 	receipts []*receipt
 	errs     []error
-	at       []int // by request: which of these it is about
-	last     error // the fate of the last that was answered, which stands for those without an answer
+	at       []int // by request: index in receipts and errs
+	last     error // outcome of the latest answer, which also holds for unanswered words before it
 }
 
-// say says the words of a call from start on, as many as there are errs. The
-// server deals with them in order: its answer to the last stands for all.
+// say sends the words about len(errs) deliveries from start on. The server handles words
+// in order, so its answer to the last one holds for all.
 func (s *source) say(ctx context.Context, r *requester, c settling, start int, errs []error) {
 	p := &speech{settling: c, start: start, receipts: make([]*receipt, len(errs)), errs: errs, at: make([]int, 0, len(errs))}
 	for i := range errs {
@@ -191,7 +192,7 @@ func (s *source) say(ctx context.Context, r *requester, c settling, start int, e
 	}
 }
 
-// receipt returns that of a delivery, if the word may be said of it.
+// receipt returns a delivery's receipt, or an error if the word must not be sent.
 func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 	r, ok := d.Token.(*receipt)
 	if !ok || *r.source.place != *s.place || r.source.config.Group != s.config.Group {
@@ -214,7 +215,7 @@ func (s *source) hear(ctx context.Context, r *requester, p *speech) {
 		},
 		failed: func(n int, err error) {
 			if p.errs[p.at[n]], p.last = err, err; errors.Is(err, backend.ErrUnavailable) {
-				p.last = classOf(ctx, errConnectionLost, true) // of those that were sent before it
+				p.last = classOf(ctx, errConnectionLost, true) // the outcome of words sent before is unknown
 			}
 		},
 		why: func() func(n int) error {
@@ -236,10 +237,10 @@ func (s *source) hear(ctx context.Context, r *requester, p *speech) {
 	s.tellFate(ctx, p.errs)
 }
 
-// askWhy finds out what the server has forgotten, for all members that have not been
-// answered. The rest is said once more: the server, which had forgotten to have handed
-// it out, may have heard it before it handed it out anew. A fenced word only the
-// holder may say, who may be another one by now.
+// askWhy asks the server which unanswered deliveries it has forgotten. It resends the
+// words about the others: the server may have received them after it forgot a delivery and
+// before it redelivered it. Fenced words are not resent, because the delivery may have
+// another holder by now.
 func (s *source) askWhy(ctx context.Context, r *requester, p *speech) {
 	var asked *source
 	for n, i := range p.at {
@@ -256,11 +257,11 @@ func (s *source) askWhy(ctx context.Context, r *requester, p *speech) {
 	}
 }
 
-// tellFate puts the fate of the consumer in the place of errUnserved.
+// tellFate replaces errUnserved by the consumer's fate.
 func (s *source) tellFate(ctx context.Context, errs []error) {
 	var fate error
 	for i := range errs {
-		if errs[i] == errUnserved { //nolint:errorlint // a mark
+		if errs[i] == errUnserved { //nolint:errorlint // a marker, never wrapped
 			if fate == nil {
 				fate = s.fate(ctx, errUnserved.Error())
 			}

@@ -19,11 +19,11 @@ type source struct {
 	next    string // the subject of pulls
 
 	closed atomic.Bool
-	ended  chan struct{} // closed with it
+	ended  chan struct{} // closed when closed is set
 
 	reading sync.Mutex // held during Receive
 	pulls   pulls
-	failed  bool // the last Receive did
+	failed  bool // the last Receive failed
 
 	memory memory
 	pace   *pace

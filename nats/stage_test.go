@@ -45,7 +45,7 @@ func (s *stage) receive(limit, want int) []backend.Delivery {
 	ds, err := s.member.Receive(s.Context(), limit)
 	require.NoError(s, err)
 	require.Len(s, ds, want, "attempts %v", attempts(ds))
-	return slices.Clone(ds) // it is lent
+	return slices.Clone(ds) // Receive reuses its memory
 }
 
 func attempts(ds []backend.Delivery) (all []int) {
@@ -55,11 +55,11 @@ func attempts(ds []backend.Delivery) (all []int) {
 	return all
 }
 
-// messages is how many went out so far.
+// messages returns the number of messages sent so far.
 func (s *stage) messages() uint64 { return s.conn.Stats().OutMsgs }
 
-// hush puts a server in the place of its own that accepts a connection and says
-// nothing, for which the client library waits. It lasts until end is called.
+// hush replaces the server by a listener that accepts connections and stays silent, until
+// end is called. The client library waits for it.
 func (s *stage) hush() (end func()) {
 	s.server.Kill()
 	silent, err := net.Listen("tcp", s.server.Addr())

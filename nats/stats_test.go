@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// How much is unread is told by the stream, as a consumer hears of what is stored a
-// moment later; but not where other topics share it, or something in between is gone.
+// The stream says how much is unread, because the consumer learns of stored messages a
+// moment later. The stream cannot say if other topics share it or messages between are
+// deleted.
 func TestUnread(t *testing.T) {
 	alone, shared := &place{stream: "bus=t"}, &place{stream: "events", prefix: "t="}
 	for _, row := range []struct {

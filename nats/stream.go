@@ -12,8 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// ensure makes sure of a topic's stream, once. Where this client may not ask for
-// it, it is taken to be there.
+// ensure creates a topic's stream once if it is missing. If this client may not ask for
+// the stream, ensure assumes that it exists.
 func (b *Backend) ensure(ctx context.Context, topic string) (*place, error) {
 	if p, ok := b.known.Load(topic); ok {
 		return p.(*place), nil
@@ -26,14 +26,14 @@ func (b *Backend) ensure(ctx context.Context, topic string) (*place, error) {
 	return p, nil
 }
 
-// forget makes ensure look again.
+// forget makes ensure ask again.
 func (b *Backend) forget(topic string) { b.known.Delete(topic) }
 
-// errNotAsked is the error of stream when this client may not ask for streams.
+// errNotAsked means that this client may not ask for streams.
 var errNotAsked = fmt.Errorf("%w: to ask for the stream", backend.ErrDenied)
 
-// stream looks for a topic's stream, and creates it if there is none. One that
-// is there is taken as it is, unless a promise would not hold with it.
+// stream returns a topic's stream, and creates it if missing. It refuses an existing
+// stream whose settings break a promise.
 func (b *Backend) stream(ctx context.Context, p *place) (has, error) {
 	want := b.wanted(p)
 	var info jetstream.StreamInfo
@@ -43,9 +43,9 @@ func (b *Backend) stream(ctx context.Context, p *place) (has, error) {
 	}
 	if isCode(err, jetstream.JSErrCodeStreamNotFound) {
 		if err = b.ask(ctx, "STREAM.CREATE."+p.stream, want, &info); err == nil {
-			err = b.awaitServed(ctx, outgoing{subject: p.subject, header: backend.Headers{{Name: jetstream.ExpectedStreamHeader, Value: "-"}}}) // which is refused
+			err = b.awaitServed(ctx, outgoing{subject: p.subject, header: backend.Headers{{Name: jetstream.ExpectedStreamHeader, Value: "-"}}}) // always refused: there is no stream of that name
 		}
-		if isCode(err, jetstream.JSErrCodeStreamNameInUse) { // with other settings: somebody was faster
+		if isCode(err, jetstream.JSErrCodeStreamNameInUse) { // another client created it, with other settings
 			err = b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info)
 		}
 	}
@@ -59,14 +59,14 @@ func (b *Backend) stream(ctx context.Context, p *place) (has, error) {
 	return has{info.Created, info.State, other}, nil
 }
 
-// A has is what a stream is found to have.
+// A has describes an existing stream.
 type has struct {
 	created time.Time
 	state   jetstream.StreamState
-	other   string // in what it differs from the options, if that does no harm
+	other   string // harmless differences from the options
 }
 
-// wanted is what a new stream for a topic is made with.
+// wanted returns the settings of a new stream for a topic.
 func (b *Backend) wanted(p *place) jetstream.StreamConfig {
 	o := b.options.of(p.topic)
 	c := jetstream.StreamConfig{
@@ -95,8 +95,8 @@ func (b *Backend) wanted(p *place) jetstream.StreamConfig {
 	return c
 }
 
-// streamDrift says in what a stream differs from what it must be, with which
-// promises would be broken, and in what else.
+// streamDrift lists two kinds of differences from the wanted settings: refused ones, which
+// would break promises, and harmless ones.
 func streamDrift(want, got jetstream.StreamConfig) (refused, other string) {
 	var must, may differences
 	must.compare("subjects", want.Subjects, got.Subjects)
@@ -122,7 +122,7 @@ func streamDrift(want, got jetstream.StreamConfig) (refused, other string) {
 	return must.String(), may.String()
 }
 
-// differences are lines such as "retention is WorkQueue, must be Limits".
+// differences are lines such as "retention is WorkQueue, not Limits".
 type differences []string
 
 func (d *differences) compare(what string, want, got any) {

@@ -45,13 +45,13 @@ func tlsURL(addr, ca string, pair testcerts.Pair) string {
 	return u
 }
 
-// tlsConfig is that of a server that asks clients for their certificate if verify.
+// tlsConfig configures a server that requires client certificates if verify is set.
 func tlsConfig(certs *testcerts.Certs, pair testcerts.Pair, verify bool) string {
 	return fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: %v, timeout: 30 }", pair.Cert, pair.Key, certs.CA, verify)
 }
 
-// X03: with the right certificates TLS works, by the URL and by a connection, and
-// no less than TLS 1.2 is offered.
+// X03: with the right certificates TLS works, by URL and by connection, at version 1.2 or
+// later.
 func TestTLSWithClientCertificates(t *testing.T) {
 	t.Parallel()
 	certs := testcerts.Make(t)
@@ -73,8 +73,8 @@ func TestTLSWithClientCertificates(t *testing.T) {
 	stores(t, anonymous)
 }
 
-// X03: what is wrong with the certificates fails soon and says why, and nothing
-// turns that off.
+// X03: a wrong certificate fails soon with a clear error, and no setting turns the check
+// off.
 func TestTLSFailuresAreClear(t *testing.T) {
 	t.Parallel()
 	certs := testcerts.Make(t)
@@ -86,8 +86,8 @@ func TestTLSFailuresAreClear(t *testing.T) {
 		"a wrong authority":      {tlsURL(good.Addr(), certs.ForeignCA, certs.Client), "unknown authority"},
 		"another name":           {tlsURL(named.Addr(), certs.CA, certs.Client), "cannot validate certificate for 127.0.0.1"},
 		"an expired certificate": {tlsURL(expired.Addr(), certs.CA, certs.Client), "expired"},
-		// With TLS 1.3 the server refuses when the client takes the handshake for
-		// done: its alert may get lost behind the reset.
+		// With TLS 1.3 the server refuses after the client has finished the handshake: a
+		// reset may overtake its alert.
 		"no client certificate":        {tlsURL(good.Addr(), certs.CA, testcerts.Pair{}), ""},
 		"a foreign client":             {tlsURL(good.Addr(), certs.CA, certs.ForeignClient), ""},
 		"the system's authorities":     {"tls://" + good.Addr(), "unknown authority"},
@@ -109,8 +109,8 @@ func TestTLSFailuresAreClear(t *testing.T) {
 	require.ErrorContains(t, err, `unknown parameter "skip_verify"`)
 }
 
-// A server that waits for TLS, or speaks another language, says nothing. The error says
-// so, also where the context ends before.
+// A server that waits for TLS, or is no NATS server, stays silent. The error says so, even
+// if the context ends first.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -128,7 +128,7 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// X03: TLS 1.2 is the least that is offered.
+// X03: the client offers TLS 1.2 or later.
 func TestTLSIsNotOld(t *testing.T) {
 	t.Parallel()
 	certs := testcerts.Make(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// trickle lets messages come one by one until they are asked for so.
+// trickle publishes single messages until pulls ask for single messages.
 func (s *stage) trickle() {
 	for range trickle + 2 {
 		s.publish(1)
@@ -19,14 +19,13 @@ func (s *stage) trickle() {
 	}
 }
 
-// Where messages come one by one each is asked for as one, and where there are more
-// all of them again.
+// Pulls ask for one message while messages trickle in, and for many once there are more.
 func TestTrickle(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.trickle()
 	s.publish(20)
-	require.Eventually(t, func() bool { // the group hears of what is stored a moment after it is
+	require.Eventually(t, func() bool { // the group learns of stored messages a moment later
 		var info jetstream.ConsumerInfo
 		require.NoError(t, s.ask(t.Context(), consumerInfo(s.place("orders"), "billing"), nil, &info))
 		return info.NumPending == 20
@@ -37,8 +36,8 @@ func TestTrickle(t *testing.T) {
 	s.receive(100, 9)
 }
 
-// What comes back comes together also when messages had come one by one: a Receive
-// that brings less than it may says that no more of it is due.
+// Due retries arrive together even after a trickle: a Receive that returns less than its
+// limit has returned all due retries.
 func TestTrickleOfRetries(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// NATS stores what is published to a subject with a wildcard in it, literally. A
-// topic cannot be one.
+// NATS stores messages published to a wildcard subject under that literal name. So a topic
+// cannot be a wildcard.
 func TestLiteralWildcard(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]nats.Options{"stream of each topic": {}, "one stream": {Stream: "events"}} {

@@ -21,14 +21,14 @@ type broker interface {
 	Run()
 }
 
-// A kind is a sort of broker that the command knows.
+// A kind is a kind of broker that the command supports.
 type kind struct {
 	name   string
 	driver backend.Driver
 	start  func(t *testing.T) broker
 
-	// forgets is how far back a server that is killed may have forgotten what was
-	// acknowledged, and how often what was handed out.
+	// forgets bounds how old the acknowledgements and deliveries are that a killed server
+	// forgets.
 	forgets time.Duration
 }
 
@@ -37,8 +37,7 @@ var kinds = []kind{
 	{"nats", nats.Driver{}, func(t *testing.T) broker { return natstest.Start(t) }, 2 * time.Second},
 }
 
-// onBrokers runs a test on a server of each kind, to which its commands are
-// pointed.
+// onBrokers runs a test on a server of each kind; its commands use the server.
 func onBrokers(t *testing.T, test func(t *testing.T, b broker)) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -59,7 +58,7 @@ func onEach(t *testing.T, test func(t *testing.T, b *bench)) {
 	}
 }
 
-// openBackend opens a backend that is closed with the test.
+// openBackend opens a backend and closes it with the test.
 func openBackend(t *testing.T, d backend.Driver, rawURL string) backend.Backend {
 	u, err := url.Parse(rawURL)
 	require.NoError(t, err)

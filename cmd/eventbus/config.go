@@ -63,7 +63,7 @@ func newConfigCheck(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	}
 }
 
-// checkFailed writes each error on a line of its own, as compilers do.
+// checkFailed prints each error on its own line, as compilers do.
 func checkFailed(cmd *cobra.Command, err error, args []string) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -79,7 +79,7 @@ func checkFailed(cmd *cobra.Command, err error, args []string) error {
 	return fmt.Errorf("config check: %d errors", len(errs))
 }
 
-// A description is what comes of a file.
+// A description is the printed form of a valid file.
 type description struct {
 	Bus           string            `json:"bus"`
 	Subscriptions map[string]string `json:"subscriptions"`

@@ -21,7 +21,7 @@ func configFile(t *testing.T, text string) string {
 	return name
 }
 
-// A file is explained without a broker: nobody listens there.
+// Checking a file needs no broker.
 func TestConfigCheck(t *testing.T) {
 	t.Setenv("REDIS_PASSWORD", "hunter2")
 	name := configFile(t, `bus:
@@ -79,7 +79,7 @@ func TestConfigCheckSaysWhatIsWrong(t *testing.T) {
 		require.Contains(t, stderr, row.want)
 		require.NotContains(t, stderr, "hunter2")
 	}
-	// Settings of topics are the driver's to know, and asked of no broker.
+	// The driver checks the settings of topics without asking a broker.
 	const topics = "bus: {url: 'nats://u:hunter2@nowhere.invalid', topics: {shop.orders: {%s}}}"
 	code, _, stderr = command(t, "config", "check", configFile(t, fmt.Sprintf(topics, "replicas: 3")))
 	require.Zero(t, code, stderr)

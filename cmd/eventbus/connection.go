@@ -17,15 +17,15 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// urlVariable is the environment variable with the backend. It is no default of
-// the flag, which --help would show.
+// urlVariable is the environment variable with the backend's URL. It is not the flag's
+// default, because --help would print it.
 const urlVariable = "EVENTBUS_URL"
 
-// A connection is how a command comes to its backend.
+// A connection opens the backend of a command.
 type connection struct {
 	drivers  []backend.Driver
 	url      string
-	fallback string // URL when none is given; empty: there must be one
+	fallback string // used without a URL; empty: a URL is required
 	patience time.Duration
 }
 
@@ -34,7 +34,7 @@ func (c *connection) addFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&c.patience, "connect-timeout", 5*time.Second, "how long the backend may take to answer")
 }
 
-// address is the URL, or that of the fallback.
+// address returns the URL to open.
 func (c *connection) address() (string, error) {
 	for _, url := range []string{c.url, os.Getenv(urlVariable), c.fallback} {
 		if url != "" {
@@ -44,14 +44,13 @@ func (c *connection) address() (string, error) {
 	return "", errors.New("no backend: give --url or set " + urlVariable)
 }
 
-// isBroker reports whether the backend is elsewhere, so that an answer can be
-// lost on the way.
+// isBroker reports whether the backend is another process, whose answers can be lost.
 func (c *connection) isBroker() bool {
 	url, err := c.address()
 	return err == nil && !strings.HasPrefix(url, "mem:")
 }
 
-// open returns a bus on a backend that has answered, where it can.
+// open returns a bus on a backend that has answered a ping, if it can be pinged.
 func (c *connection) open(ctx context.Context, o eventbus.Options) (*eventbus.Bus, error) {
 	url, err := c.address()
 	if err != nil {
@@ -78,7 +77,7 @@ func (c *connection) open(ctx context.Context, o eventbus.Options) (*eventbus.Bu
 	return bus, nil
 }
 
-// tolerated lets a verb be missing.
+// tolerated ignores a verb that the backend does not have.
 func tolerated(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
@@ -86,7 +85,7 @@ func tolerated(err error) error {
 	return err
 }
 
-// bound calls f, which is to ask the backend something.
+// bound calls f, which asks the backend, with the command's timeout.
 func (c *connection) bound(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.patience, errPatience)
 	defer cancel()
@@ -99,7 +98,7 @@ func (c *connection) bound(ctx context.Context, f func(context.Context) error) e
 
 var errPatience = errors.New("no patience left")
 
-// A silenceError is a backend that has not answered in time.
+// A silenceError means that the backend did not answer in time.
 type silenceError struct {
 	after time.Duration
 	err   error
@@ -111,15 +110,15 @@ func (e *silenceError) Error() string {
 
 func (e *silenceError) Unwrap() error { return e.err }
 
-// close ends what open has begun, ctx or no ctx.
+// close shuts down the bus that open returned, even after ctx has ended.
 func (c *connection) close(ctx context.Context, bus *eventbus.Bus) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.patience)
 	defer cancel()
-	_ = bus.Shutdown(ctx) // nothing is subscribed, and what was published is known
+	_ = bus.Shutdown(ctx) // without subscriptions and unconfirmed publishes there is nothing to report
 }
 
-// look opens the backend for a command that only asks, and calls f with it. The
-// whole of f is bound.
+// look opens the backend for a command that only asks, and calls f with one timeout for
+// all of its calls.
 func (c *connection) look(cmd *cobra.Command, f func(context.Context, backend.Backend) error) error {
 	bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
 	if err == nil {
@@ -132,8 +131,8 @@ func (c *connection) look(cmd *cobra.Command, f func(context.Context, backend.Ba
 	return nil
 }
 
-// unexpected logs what goes wrong without being anybody's error. What a driver
-// says to each subscription is logged once a minute.
+// unexpected logs troubles that no call returns as an error. It logs the same notice of a
+// driver once a minute at most.
 func unexpected(w io.Writer) observer.Observer {
 	o := observer.Slog(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	log, said := o.Noticed, map[string]time.Time{}

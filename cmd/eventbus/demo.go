@@ -74,12 +74,12 @@ func runDemo(cmd *cobra.Command, c *connection, input, prefix string, asJSON boo
 		prefix = "demo-" + uuid.NewString()
 	}
 	watch := unexpected(cmd.ErrOrStderr())
-	watch.DeadLettered = nil // it plans for them
-	// In topics that stay, the ids of an earlier run of the same input are known.
+	watch.DeadLettered = nil // the demo causes them
+	// A topic that stays may hold the IDs of an earlier run of the same input.
 	o := eventbus.Options{Service: "eventbus-demo", Observer: watch, Dedup: own && c.isBroker()}
 	bus, err := c.open(cmd.Context(), o)
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok && f.Field == "Options.Dedup" {
-		o.Dedup = false // the backend cannot
+		o.Dedup = false // the backend cannot deduplicate
 		bus, err = c.open(cmd.Context(), o)
 	}
 	if err != nil {
@@ -114,8 +114,8 @@ func runDemo(cmd *cobra.Command, c *connection, input, prefix string, asJSON boo
 	return err
 }
 
-// deleteTopics leaves a broker as it was. What is in memory is gone already, and
-// what cannot be deleted stays.
+// deleteTopics removes the demo's topics from a broker. It ignores a topic that cannot be
+// deleted.
 func deleteTopics(ctx context.Context, c *connection, names []string) error {
 	bus, err := c.open(ctx, eventbus.Options{})
 	if err != nil {
@@ -135,7 +135,7 @@ func deleteTopics(ctx context.Context, c *connection, names []string) error {
 	return nil
 }
 
-// openInput returns what to read, and what to call it.
+// openInput opens the input and returns its name for messages.
 func openInput(stdin io.Reader, input string) (name string, from io.ReadCloser, err error) {
 	switch input {
 	case "":

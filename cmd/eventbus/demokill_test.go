@@ -26,13 +26,13 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// killLease is short, so that what a dying server had on its way comes again
-// soon, and longer than the server is away.
+// killLease is short, so that events in flight at a crash are redelivered soon. It is
+// longer than the server is down.
 const killLease = 10 * time.Second
 
-// The shop's events go through a server that is killed three times on the way
-// and started again on its data. Nothing is lost, each customer's events are
-// first handled in order, and nothing is handled twice but what may come again.
+// The shop's events pass through a server that is killed three times and restarted on its
+// data. No event is lost, and each customer's events are first handled in order. Only
+// events that may be redelivered are handled twice.
 func TestDemoKill(t *testing.T) {
 	t.Parallel()
 	if rawURL := os.Getenv("EVENTBUS_DEMO_URL"); rawURL != "" {
@@ -49,7 +49,7 @@ func TestDemoKill(t *testing.T) {
 	require.Positive(t, ran, "no broker is called %q", only)
 }
 
-// demoDays is how many days of the shop go through.
+// demoDays returns how many days of the shop to publish.
 func demoDays(t *testing.T) int {
 	v := os.Getenv("EVENTBUS_DEMO_DAYS")
 	if v == "" {
@@ -70,7 +70,7 @@ func demoKill(t *testing.T, k kind) {
 
 	server := k.start(t)
 	w := newWitness(openBackend(t, k.driver, server.URL()))
-	risk := map[string]exposure{} // of all kills
+	risk := map[string]exposure{} // sum over all kills
 	kills := 0
 	troubled := runShop(t, w, "shop", days, func(ctx context.Context, a *demo.Account) {
 		for _, percent := range []int{25, 50, 75} {
@@ -82,8 +82,8 @@ func demoKill(t *testing.T, k kind) {
 			w.died()
 			kills++
 			since := killed.Add(-k.forgets)
-			// A dead letter that is read twice counts for the group that wrote it; only one
-			// group's could be meant, so each may have as many more.
+			// A dead letter that is read twice counts for the group that wrote it. That
+			// may be any group, so each group may have that many more.
 			dead := w.forgotten("shop.dlq", "account", since)
 			for _, g := range a.Rows() {
 				risk[g.Group] = risk[g.Group].and(dead).and(w.forgotten("shop", g.Group, since))
@@ -108,21 +108,21 @@ func demoKill(t *testing.T, k kind) {
 			require.Equal(t, calm.Groups[i].DeadLettered, g.DeadLettered, g.Group)
 			continue
 		}
-		// A server that forgets may count attempts anew, so that what always fails is
-		// buried later. And a retry that it has forgotten comes when its lease has
-		// passed; others of its key do not wait that long: it and the next of them
-		// are out of order.
+		// A server that forgets may restart the count of attempts, so an event that always
+		// fails is dead-lettered later. A forgotten retry is redelivered when its lease
+		// expires. Other events of its key do not wait that long: the retry and the next
+		// event of its key are out of order.
 		fmt.Fprintf(t.Output(), "%s: %d out of order; %d were given back so lately that it may have forgotten it\n", g.Group, g.OutOfOrder, r.returned)
 		require.LessOrEqual(t, g.OutOfOrder, 2*(r.inFlight+r.returned), g.Group)
 	}
 }
 
-// demoYours runs the shop on a server that is not the test's, which is why it
-// does not kill it: whoever started it may, as often as they like, while it runs.
+// demoYours runs the shop on a server that the test did not start and does not kill. Its
+// owner may kill it as often as they like.
 func demoYours(t *testing.T, rawURL string) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		t.Fatal("EVENTBUS_DEMO_URL is not a URL") // and may have a password
+		t.Fatal("EVENTBUS_DEMO_URL is not a URL") // without the URL, which may hold a password
 	}
 	at := slices.IndexFunc(kinds, func(k kind) bool { return slices.Contains(k.driver.Schemes(), u.Scheme) })
 	require.NotEqual(t, -1, at, "no broker has the scheme %q", u.Scheme)
@@ -145,7 +145,7 @@ func text(t *testing.T, r demo.Report) string {
 	return b.String()
 }
 
-// runShop runs the demo while harm is at work.
+// runShop runs the demo together with harm.
 func runShop(t *testing.T, w *witness, topic string, days int, harm func(context.Context, *demo.Account)) demo.Report {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -166,12 +166,12 @@ func runShop(t *testing.T, w *witness, topic string, days int, harm func(context
 	return d.Account().Report(strconv.Itoa(days)+" days in the shop", time.Since(start))
 }
 
-// A kept backend outlives the bus.
+// A kept backend stays open when the bus closes it.
 type kept struct{ *witness }
 
 func (kept) Close() error { return nil }
 
-// manyDays is the shop's day again and again, with other ids.
+// manyDays repeats the shop's day with new IDs.
 func manyDays(t *testing.T, days int) io.Reader {
 	var out bytes.Buffer
 	for day := range days {
@@ -191,7 +191,7 @@ func manyDays(t *testing.T, days int) io.Reader {
 	return &out
 }
 
-// reach waits until every group has finished so many events.
+// reach waits until every group has finished n events.
 func reach(ctx context.Context, a *demo.Account, n int) bool {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 )
 
-// Every line of a shell in docs/cli.md is one that the command understands, and
-// every command is there.
+// The program accepts every shell line of docs/cli.md, and the document shows every
+// command.
 func TestTheDocsShowRealCommands(t *testing.T) {
 	text, err := os.ReadFile("../../docs/cli.md")
 	require.NoError(t, err)
@@ -44,8 +44,8 @@ func TestTheDocsShowRealCommands(t *testing.T) {
 	}
 }
 
-// words splits a line as a shell does, as far as the docs need it: input that
-// comes from a file is left out.
+// words splits a line as a shell does, as far as the document needs it. It drops a
+// redirected input.
 func words(line string) (words []string) {
 	for _, m := range regexp.MustCompile(`'([^']*)'|(\S+)`).FindAllStringSubmatch(strings.TrimSpace(line), -1) {
 		if !strings.HasPrefix(m[0], "<") {

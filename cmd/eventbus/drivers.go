@@ -11,13 +11,13 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// drivers are the backends that this command can be pointed at.
+// drivers are the drivers that this program supports.
 func drivers() []backend.Driver {
 	return []backend.Driver{inmemory.Driver{}, redisstream.Driver{}, nats.Driver{}}
 }
 
-// init keeps go-redis from writing a line of its own for every connection that
-// fails. The commands say what went wrong.
+// init silences go-redis, which would log each connection that fails. The commands report
+// the errors themselves.
 func init() { redis.SetLogger(silence{}) }
 
 type silence struct{}

@@ -61,7 +61,7 @@ func writeGroups(to io.Writer, rows []survey.Group, now time.Time) error {
 	})
 }
 
-// age is how long ago t was, as people say it; "-" for never.
+// age says how long ago t was; "-" for never.
 func age(t, now time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -26,7 +26,7 @@ func TestTopicsAndGroups(t *testing.T) {
 	require.Empty(t, b.ok("", "topics").stdout)
 	require.Empty(t, b.ok("", "groups").stdout)
 	require.Equal(t, "[]\n", b.ok("", "groups", "--json").stdout)
-	for _, group := range []string{"audit", "billing"} { // what all groups have settled is forgotten
+	for _, group := range []string{"audit", "billing"} { // an event settled by all groups is forgotten
 		b.ok("", "sub", "orders", "--group", group, "--idle-exit", "1ms")
 	}
 	b.ok(numbered(5), "pub", "orders")
@@ -69,10 +69,10 @@ func TestAge(t *testing.T) {
 	require.Contains(t, out.String(), "unknown")
 }
 
-// silent is a broker that is down in one of the usual ways.
+// silent is a broker that is down.
 type silent struct {
 	backend.Backend
-	err error // at once; nil: it hangs
+	err error // returned at once; nil: calls hang
 }
 
 func (s silent) answer(ctx context.Context) error {

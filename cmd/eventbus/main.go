@@ -1,5 +1,5 @@
-// Command eventbus publishes, consumes and looks around on any backend, and
-// shows the bus at work.
+// Command eventbus publishes, consumes and inspects on any backend, and has a demo of the
+// bus.
 package main
 
 import (
@@ -15,8 +15,8 @@ import (
 )
 
 func main() {
-	// A closed pipe is an error of writing, to be dealt with, not the end of the
-	// process. Not Ignore, which commands run by sub would inherit.
+	// A closed pipe should fail a write, not end the process. Ignore would not do, because
+	// commands run by sub inherit it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
@@ -25,7 +25,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit code. An error is one line on stderr.
+// run returns the exit code. It prints an error as one line on stderr.
 func run(ctx context.Context, drivers []backend.Driver, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot(drivers)
 	root.SetArgs(args)
@@ -40,8 +40,8 @@ func run(ctx context.Context, drivers []backend.Driver, args []string, stdin io.
 	return 0
 }
 
-// withoutURLs keeps what may hold a password, given where something else was
-// expected, out of a message.
+// withoutURLs removes URLs from a message, because a URL given in the wrong place may hold
+// a password.
 func withoutURLs(text string, args []string) string {
 	for _, arg := range args {
 		if strings.Contains(arg, "://") {

@@ -20,7 +20,7 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/demo"
 )
 
-// command runs the command line and returns what it wrote.
+// command runs a command line and returns its exit code and output.
 func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -94,8 +94,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 	}
 }
 
-// What is read must not be kept: 96 MiB of it pass through a heap that stays far
-// below.
+// The demo keeps no events: 96 MiB of input pass through a much smaller heap.
 func TestDemoDoesNotHoldItsInput(t *testing.T) {
 	const events, size = 24 << 10, 4 << 10
 	from, to := io.Pipe()
@@ -119,8 +118,7 @@ func TestDemoDoesNotHoldItsInput(t *testing.T) {
 	require.Less(t, most, uint64(events*size/2), "bytes live at any time")
 }
 
-// sampleHeap notes the largest heap that a collection found alive until it is
-// stopped.
+// sampleHeap records the largest live heap after a collection, until stop is called.
 func sampleHeap(most *uint64) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

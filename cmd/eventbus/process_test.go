@@ -17,7 +17,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/natstest"
 )
 
-// process is the command as a process of its own.
+// process returns the command as a separate process.
 func process(t *testing.T, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -26,8 +26,7 @@ func process(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A closed pipe is an error, and not the silent end of the process in the middle
-// of its work.
+// A closed pipe is reported as an error; it does not end the process silently.
 func TestAClosedPipeIsAnError(t *testing.T) {
 	from, to, err := os.Pipe()
 	require.NoError(t, err)
@@ -51,7 +50,8 @@ func TestASignalEndsPub(t *testing.T) {
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	require.NoError(t, cmd.Start())
-	// More than a pipe and what pub keeps: when it is written, pub is at work.
+	// This is more than the pipe and pub's queue hold, so pub is publishing once it is
+	// written.
 	_, err = stdin.Write(bytes.Repeat([]byte("{}\n"), 100_000))
 	require.NoError(t, err)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
@@ -61,8 +61,8 @@ func TestASignalEndsPub(t *testing.T) {
 	require.Regexp(t, `^eventbus: pub: .*terminated.*; \d+ events are published(, and perhaps more)?\n$`, errs.String())
 }
 
-// A broker that dies and comes back is told about by the bus' own log, once and
-// not by the client library, and what is published then is handled.
+// When a broker dies and returns, the bus's log reports it once and the client library's
+// does not. Events published after that are handled.
 func TestAServerThatDies(t *testing.T) {
 	onBrokers(t, func(t *testing.T, b broker) {
 		require.Zero(t, runOnReal(t, numbered(1), "pub", "orders").code)
@@ -92,7 +92,7 @@ func TestAServerThatDies(t *testing.T) {
 	})
 }
 
-// What a server forbids is one line of the command's, and none of the client's.
+// A missing permission is one line of the command, and none of the client library.
 func TestWhatNATSForbids(t *testing.T) {
 	conf := filepath.Join(t.TempDir(), "server.conf")
 	require.NoError(t, os.WriteFile(conf, []byte(`

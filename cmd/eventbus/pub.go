@@ -71,12 +71,12 @@ func newPub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return cmd
 }
 
-// A published says what pub has done.
+// A published is the result of pub.
 type published struct {
 	Topic      string `json:"topic"`
-	Stored     int64  `json:"stored"`               // new ones
-	Duplicates *int64 `json:"duplicates,omitempty"` // stored before; with --once
-	Position   string `json:"position,omitempty"`   // of the last
+	Stored     int64  `json:"stored"`               // new events
+	Duplicates *int64 `json:"duplicates,omitempty"` // events stored before; with --once
+	Position   string `json:"position,omitempty"`   // of the last event
 }
 
 func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
@@ -162,7 +162,7 @@ func (p *pub) check(cmd *cobra.Command) error {
 
 var errNeedsID = errors.New("the event has no id, by which --once would know it again")
 
-// event is that of --data.
+// event returns the event of --data and the other flags.
 func (p *pub) event() *eventbus.Event {
 	e := &eventbus.Event{ID: p.id, Key: p.key, Type: p.kind, ContentType: p.contentType, Payload: []byte(p.data)}
 	if e.ContentType == "" {
@@ -171,7 +171,7 @@ func (p *pub) event() *eventbus.Event {
 	return e
 }
 
-// prepare completes an event of the input.
+// prepare fills in fields of an input event from the flags.
 func (p *pub) prepare(e *eventbus.Event) error {
 	if e.Key == "" {
 		e.Key = p.key

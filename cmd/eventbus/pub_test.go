@@ -19,7 +19,7 @@ func TestPubOneEvent(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		args []string
-		want string // beside id, source and time
+		want string // apart from id, source and time
 	}{
 		{"JSON", []string{"--data", `{"a": 1}`, "--key", "k", "--type", "order.placed", "--id", "i"}, `"type":"order.placed","source":"eventbus","key":"k",`},
 		{"JSON is known", []string{"--data", `{"a": 1}`}, `"position":"0000000000000001","data":{"a": 1}}`},
@@ -114,7 +114,7 @@ func TestPubRefuses(t *testing.T) {
 	}
 }
 
-// lossy fails from some message on.
+// lossy fails from a given message on.
 type lossy struct {
 	backend.Backend
 	left int
@@ -164,7 +164,7 @@ func TestPubEndsWithASignal(t *testing.T) {
 	require.Equal(t, "eventbus: pub: interrupt signal received; 3 events are published\n", errs.String())
 }
 
-// What tail and sub print pub reads: a topic can be copied.
+// pub reads the output of tail and sub, so a topic can be copied.
 func TestPubCopiesATopic(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		b.ok("", "pub", "from", "--data", "text")

@@ -39,8 +39,8 @@ func writeJSON(w io.Writer, v any) error {
 	return to.Encode(v)
 }
 
-// topics are the arguments of a command: at least and at most so many topics;
-// a negative most is no bound.
+// topics checks that a command's arguments are between least and most topics. A negative
+// most is no bound.
 func topics(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		for _, arg := range args {
@@ -63,7 +63,7 @@ func topics(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// choose returns what the value of a flag stands for.
+// choose returns the value that a flag's text names.
 func choose[T any](flag, value string, choices []choice[T]) (T, error) {
 	names := make([]string, len(choices))
 	for i, c := range choices {

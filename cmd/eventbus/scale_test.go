@@ -15,9 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
 )
 
-// Every event that is published is handled by a command, each seventh at its
-// second attempt, each once, in the order of its key. EVENTBUS_SCALE says how
-// many events there are.
+// A command handles every published event exactly once in the order of its key, each
+// seventh one at the second attempt. EVENTBUS_SCALE sets the number of events.
 func TestPubSubExec(t *testing.T) {
 	n := 1000
 	if scale := os.Getenv("EVENTBUS_SCALE"); scale != "" {
@@ -34,7 +33,7 @@ func TestPubSubExec(t *testing.T) {
 	})
 }
 
-// runOnReal runs a command with the drivers of the program.
+// runOnReal runs a command with the program's drivers.
 func runOnReal(t *testing.T, stdin string, args ...string) result {
 	var out, errs safeBuffer
 	code := run(t.Context(), drivers(), args, strings.NewReader(stdin), &out, &errs)
@@ -80,7 +79,7 @@ func pubSubExec(t *testing.T, n int, run func(stdin string, args ...string) resu
 	var rows []survey.Group
 	r.decode(t, &rows)
 	require.Len(t, rows, 1)
-	rows[0].Depth, rows[0].Members, rows[0].Oldest = 0, 0, time.Time{} // when those go is the backend's
+	rows[0].Depth, rows[0].Members, rows[0].Oldest = 0, 0, time.Time{} // the backend decides when these vanish
 	require.Equal(t, survey.Group{Topic: "orders", Group: "billing"}, rows[0])
 }
 
@@ -113,8 +112,7 @@ func TestCommandsOnBrokers(t *testing.T) {
 	})
 }
 
-// Commands that sub runs die of a closed pipe, as they would elsewhere; and an
-// interrupt lets them end.
+// A closed pipe kills the commands that sub runs, as usual. An interrupt lets them finish.
 func TestSubAsAProcess(t *testing.T) {
 	onBrokers(t, func(t *testing.T, _ broker) {
 		require.Zero(t, runOnReal(t, numbered(3), "pub", "orders").code)
@@ -130,7 +128,7 @@ func TestSubAsAProcess(t *testing.T) {
 	})
 }
 
-// The demo can be run again and again on a broker that keeps everything.
+// The demo can run repeatedly on a broker that keeps all events.
 func TestDemoOnBrokers(t *testing.T) {
 	onBrokers(t, func(t *testing.T, _ broker) {
 		for _, args := range [][]string{{}, {}, {"--topic-prefix", "shop"}, {"--topic-prefix", "shop"}} {

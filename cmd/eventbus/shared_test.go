@@ -20,7 +20,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// TestMain lets the test binary be the command, for tests of processes.
+// TestMain runs the test binary as the command, for tests with processes.
 func TestMain(m *testing.M) {
 	if os.Getenv("EVENTBUS_TEST_IS_COMMAND") != "" {
 		main()
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A sharedDriver opens "test:" as one backend for all, as a broker is.
+// A sharedDriver opens "test:" as one shared backend, like a broker.
 type sharedDriver struct{ b backend.Backend }
 
 func (d sharedDriver) Schemes() []string { return []string{"test"} }
@@ -38,13 +38,13 @@ func (d sharedDriver) Open(context.Context, *url.URL) (backend.Backend, error) {
 	return sharedBackend{d.b}, nil
 }
 
-// A sharedBackend stays open for the others.
+// A sharedBackend ignores Close, because others use it.
 type sharedBackend struct{ backend.Backend }
 
 func (b sharedBackend) Unwrap() backend.Backend { return b.Backend }
 func (b sharedBackend) Close() error            { return nil }
 
-// A bench is a backend and the commands that are run on it.
+// A bench is a backend on which a test runs commands.
 type bench struct {
 	t   *testing.T
 	b   backend.Backend
@@ -57,13 +57,13 @@ func newBench(t *testing.T) *bench {
 	return &bench{t: t, b: mem, mem: mem}
 }
 
-// A result is what a command has left.
+// A result is the exit code and output of a command.
 type result struct {
 	code           int
 	stdout, stderr string
 }
 
-// lines are those of stdout.
+// lines returns the lines of stdout.
 func (r result) lines() []string {
 	if r.stdout == "" {
 		return nil
@@ -71,7 +71,7 @@ func (r result) lines() []string {
 	return strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n")
 }
 
-// events are the lines of stdout.
+// events decodes the lines of stdout.
 func (r result) events(t *testing.T) (events []event) {
 	t.Helper()
 	for _, l := range r.lines() {
@@ -82,7 +82,7 @@ func (r result) events(t *testing.T) (events []event) {
 	return events
 }
 
-// An event is what is of interest in a line.
+// An event has the fields of a line that tests compare.
 type event struct {
 	ID, Type, Key, Topic, Group, Position string
 	Attempt                               int
@@ -110,7 +110,7 @@ func (b *bench) ok(stdin string, args ...string) result {
 	return r
 }
 
-// A running command can be ended.
+// A running command can be interrupted.
 type running struct {
 	out, errs *safeBuffer
 	cancel    context.CancelCauseFunc
@@ -127,7 +127,7 @@ func (b *bench) start(args ...string) *running {
 	return r
 }
 
-// end is a signal, and what follows.
+// end interrupts the command and returns its result.
 func (r *running) end() result {
 	r.cancel(errors.New("interrupt signal received"))
 	return r.wait()
@@ -135,7 +135,7 @@ func (r *running) end() result {
 
 func (r *running) wait() result { return result{<-r.ended, r.out.String(), r.errs.String()} }
 
-// groups asks the command groups.
+// groups runs the command groups.
 func (b *bench) groups(topics ...string) (rows []survey.Group) {
 	b.t.Helper()
 	r := b.ok("", append([]string{"groups", "--json"}, topics...)...)
@@ -143,7 +143,7 @@ func (b *bench) groups(topics ...string) (rows []survey.Group) {
 	return rows
 }
 
-// read is what a topic keeps.
+// read returns a topic's messages.
 func (b *bench) read(topic string) []backend.Message {
 	b.t.Helper()
 	r, ok := backend.As[backend.Reader](b.b)
@@ -153,7 +153,7 @@ func (b *bench) read(topic string) []backend.Message {
 	return ms
 }
 
-// settled waits until a group has nothing left.
+// settled waits until the topic's groups have settled all events.
 func (b *bench) settled(topic string) {
 	b.t.Helper()
 	await(b.t, "all is settled", func() bool {
@@ -162,7 +162,7 @@ func (b *bench) settled(topic string) {
 	})
 }
 
-// await waits for something that happens soon.
+// await waits for a condition that soon holds.
 func await(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for range 2000 {
@@ -174,7 +174,7 @@ func await(t *testing.T, what string, f func() bool) {
 	t.Fatalf("never: %s", what)
 }
 
-// A safeBuffer may be read while it is written.
+// A safeBuffer allows reading during a write.
 type safeBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -192,7 +192,7 @@ func (b *safeBuffer) String() string {
 	return b.buf.String()
 }
 
-// numbered are n lines of events e-0, e-1 and so on, of seven keys.
+// numbered returns n lines of events e-0, e-1 and so on, of seven keys.
 func numbered(n int) string {
 	var b strings.Builder
 	for i := range n {

@@ -95,14 +95,14 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	f.DurationVar(&s.options.Retry.Max, "max-backoff", 10*time.Minute, "the longest of these waits")
 	f.StringVar(&s.options.DeadLetter, "dead-letter", "", "`topic` for what fails for good, or discard (default: TOPIC.dlq)")
 	f.DurationVar(&s.drainTime, "drain", 25*time.Second, "how long to wait, at the end, for what runs")
-	_ = cmd.MarkFlagRequired("group") // it exists
+	_ = cmd.MarkFlagRequired("group") // the flag exists
 	complete(cmd, "ack", ackModes)
 	complete(cmd, "order", orders)
 	complete(cmd, "start", []choice[bool]{{"earliest", true}, {"latest", true}})
 	return cmd
 }
 
-// parse makes options of the flags that are words.
+// parse sets the options whose flags are words.
 func (s *sub) parse() (err error) {
 	o := &s.options
 	if o.Ack, err = choose("ack", s.ack, ackModes); err != nil {
@@ -122,7 +122,7 @@ func (s *sub) parse() (err error) {
 	if o.DeadLetter == "discard" {
 		o.DeadLetter = eventbus.DiscardDeadLetters
 	}
-	switch { // zero would be a default
+	switch { // the option's zero would mean its default
 	case o.Concurrency < 1:
 		return errors.New("--concurrency must be positive")
 	case o.Timeout == 0:
@@ -145,7 +145,7 @@ func (s *sub) parse() (err error) {
 	return nil
 }
 
-// ofFlag says an error about an option in the words of the flag.
+// ofFlag rewrites an option's error to name its flag.
 func ofFlag(err error) error {
 	f, ok := errors.AsType[*eventbus.FieldError](err)
 	if !ok {

@@ -37,7 +37,7 @@ func TestSubPrintsEvents(t *testing.T) {
 	})
 }
 
-// Exactly so many succeed, whatever runs at once; what is beyond them stays.
+// Exactly --count events succeed, whatever the concurrency; all others stay.
 func TestSubCounts(t *testing.T) {
 	for _, ack := range []string{"on-success", "on-receive"} {
 		t.Run(ack, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestSubExitCodes(t *testing.T) {
 		require.Equal(t, "exit status 1: always", dead[1].Headers.Get("eventbus-dead-error"))
 		require.Equal(t, survey.Count(2), b.groups("orders")[0].DeadLetters)
 
-		// Dead letters can be listened to, and given elsewhere.
+		// Dead letters can be consumed, and discarded when they fail.
 		r = b.ok("", "sub", "orders.dlq", "--group", "ops", "--idle-exit", "50ms", "--dead-letter", "discard")
 		require.Len(t, r.lines(), 2)
 		require.Contains(t, b.run("", "sub", "orders.dlq", "--group", "ops").stderr, "eventbus: sub: --dead-letter must be given, since")
@@ -124,7 +124,7 @@ func TestSubIsNotIdleWhileARetryWaits(t *testing.T) {
 	})
 }
 
-// What another member holds is not idle either: it may come back.
+// An event leased by another member keeps sub waiting, because it may be redelivered.
 func TestSubIsNotIdleWhileAnotherHolds(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(1), "pub", "orders")
@@ -132,7 +132,7 @@ func TestSubIsNotIdleWhileAnotherHolds(t *testing.T) {
 		other := b.start("sub", "orders", "--group", "g", "--exec", "while [ ! -e "+release+" ]; do sleep 0.02; done", "--count", "1")
 		await(t, "it is held", func() bool {
 			rows := b.groups()
-			return len(rows) == 1 && rows[0].InFlight != 0 // NATS does not tell how many
+			return len(rows) == 1 && rows[0].InFlight != 0 // NATS does not know the number
 		})
 		idle := b.start("sub", "orders", "--group", "g", "--idle-exit", "50ms")
 		time.Sleep(300 * time.Millisecond)
@@ -202,8 +202,8 @@ func TestSubKillsWhatTakesTooLong(t *testing.T) {
 	}
 }
 
-// An event that was not printed is not acknowledged, and goes to another member
-// as if nothing had been.
+// An event that was not printed is not acknowledged. Another member gets it without a
+// counted attempt.
 func TestSubWithAClosedOutput(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -245,7 +245,7 @@ func TestSubWithAClosedOutput(t *testing.T) {
 	}
 }
 
-// A slowPipe lets its reader go away in the middle.
+// A slowPipe lets its reader leave during a write.
 type slowPipe struct{ *os.File }
 
 func (p *slowPipe) Write(b []byte) (int, error) {

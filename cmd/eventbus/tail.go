@@ -56,7 +56,7 @@ func newTail(drivers []backend.Driver) *cobra.Command {
 }
 
 const (
-	tailPage = 100 // messages asked for at once: together at most 100 MiB
+	tailPage = 100 // messages in one request: 100 MiB at most
 
 	pollFirst = 250 * time.Millisecond
 	pollLast  = 2 * time.Second
@@ -101,12 +101,12 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 		}
 	}
 	if t.follow && ctx.Err() != nil {
-		return nil // an interrupt is how it ends
+		return nil // an interrupt ends --follow normally
 	}
 	return err
 }
 
-// begin is the position after which to read.
+// begin returns the position after which to read.
 func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (position string, err error) {
 	switch t.from {
 	case "earliest":
@@ -124,7 +124,7 @@ func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (posit
 	}
 }
 
-// read is one Read, which with --follow brings nothing rather than an error
+// read calls Read once. With --follow it returns no messages, and no error, after an error
 // that may pass.
 func (t *tail) read(ctx context.Context, r backend.Reader, topic, from string, limit int) (ms []backend.Message, err error) {
 	err = t.bound(ctx, func(ctx context.Context) (err error) {
@@ -151,7 +151,7 @@ func writeMessages(cmd *cobra.Command, ms []backend.Message) error {
 	return err
 }
 
-// pause waits, unless ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -50,7 +50,7 @@ func TestTailFollows(t *testing.T) {
 		b.ok(numbered(3), "pub", "orders")
 		await(t, "three", func() bool { return strings.Count(tail.out.String(), "\n") == 3 })
 		latest := b.start("tail", "orders", "--follow", "--from", "latest", "--count", "2")
-		await(t, "two of four", func() bool { // as it begins at a moment we do not know
+		await(t, "two of four", func() bool { // because the moment of its start is unknown
 			b.ok("", "pub", "orders", "--data", "more")
 			return strings.Contains(latest.out.String(), "more")
 		})

@@ -43,7 +43,7 @@ keeps, as its groups know it; of a topic without groups it is unknown.`,
 	return cmd
 }
 
-// writeTable writes rows below each other; no rows are no heading either.
+// writeTable writes a heading and rows; without rows, nothing.
 func writeTable[R any](to io.Writer, heading string, rows []R, write func(io.Writer, R)) error {
 	if len(rows) == 0 {
 		return nil

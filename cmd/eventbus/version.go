@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A version says what was built, and how.
+// A version describes the build.
 type version struct {
 	Version  string `json:"version"`            // of the module; "(devel)" if built from a checkout
 	Revision string `json:"revision,omitempty"` // of the checkout

@@ -9,26 +9,26 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A witness stands between a bus and its backend. It knows what the bus holds of
-// each group, and when what was acknowledged: from the calls, not from the bus.
+// A witness stands between a bus and its backend. From the calls alone it knows which
+// events of each group the bus holds, and when it acknowledged events.
 type witness struct {
 	backend.Backend
 
 	mu     sync.Mutex
 	groups map[string]*custody
 	deaths int  // of the server
-	down   bool // it is not there
+	down   bool // the server is down
 }
 
-// A custody is what the bus has been handed of one group, by position.
+// A custody records the deliveries to one group, by position.
 type custody struct {
-	held  map[string]bool      // and neither acknowledged nor given back
-	acked map[string]time.Time // when that was confirmed
-	given map[string]time.Time // back, to come again
+	held  map[string]bool      // neither acknowledged nor given back
+	acked map[string]time.Time // time of the confirmation
+	given map[string]time.Time // given back, to be redelivered
 
-	risk     map[string]bool // may come again: held, on its way or lately acknowledged when the server died
-	onItsWay int             // of these: received only after that
-	relapses []string        // what was handed out although acknowledged, and no such risk
+	risk     map[string]bool // may be redelivered: held, in flight or just acknowledged when the server died
+	onItsWay int             // of these: received only after the death
+	relapses []string        // redelivered although acknowledged and not at risk
 }
 
 func newWitness(b backend.Backend) *witness {
@@ -56,7 +56,7 @@ func (w *witness) of(topic, group string) *custody {
 	return c
 }
 
-// died notes that the server is dead.
+// died notes the server's death.
 func (w *witness) died() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,14 +64,15 @@ func (w *witness) died() {
 	w.down = true
 }
 
-// runs notes that it is there again.
+// runs notes the server's return.
 func (w *witness) runs() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.down = false
 }
 
-// life is the life of the server from which something received now can be.
+// life returns the number of the server's life to which a delivery received now can
+// belong.
 func (w *witness) life() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,27 +82,27 @@ func (w *witness) life() int {
 	return w.deaths
 }
 
-// An exposure is what may come again after a crash.
+// An exposure counts the events that may be redelivered after a crash.
 type exposure struct {
-	inFlight int // held, or on its way
+	inFlight int // held or in flight
 	recent   int // acknowledged since a moment, and not held again
-	returned int // given back since, likewise
+	returned int // given back since that moment, and not held again
 }
 
 func (e exposure) and(o exposure) exposure {
 	return exposure{e.inFlight + o.inFlight, e.recent + o.recent, e.returned + o.returned}
 }
 
-// forgotten says what may come again of a group when its server has died, which
-// remembers all that was acknowledged before a moment.
+// forgotten counts a group's events that may be redelivered after the server died. The
+// server remembers acknowledgements before since.
 func (w *witness) forgotten(topic, group string, since time.Time) exposure {
 	c := w.of(topic, group)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := exposure{inFlight: len(c.held)}
 	for position := range c.held {
-		// The server's word that it is acknowledged may still be on its way from
-		// before it died, or meet a copy that was sent as the lease passed.
+		// A confirmation sent before the server died may still be in flight, or concern a
+		// copy sent when the lease expired.
 		c.risk[position] = true
 	}
 	for position, at := range c.acked {
@@ -136,7 +137,7 @@ func (s *witnessed) Receive(ctx context.Context, limit int) ([]backend.Delivery,
 		position := ds[i].Position
 		s.custody.held[position] = true
 		if life < s.witness.deaths && !s.custody.risk[position] {
-			// It may have been sent before the server died, which may have forgotten that.
+			// The server may have sent it before it died, and forgotten that.
 			s.custody.risk[position] = true
 			s.custody.onItsWay++
 		}
@@ -154,7 +155,7 @@ func (s *witnessed) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	return err
 }
 
-// late is how much was on its way when the server died, of a group.
+// late counts a group's events that were in flight when the server died.
 func (w *witness) late(topic, group string) exposure {
 	c := w.of(topic, group)
 	w.mu.Lock()
@@ -162,8 +163,8 @@ func (w *witness) late(topic, group string) exposure {
 	return exposure{inFlight: c.onItsWay}
 }
 
-// relapses is what was handed out although it was acknowledged and the server must
-// have remembered that.
+// relapses returns the events redelivered after an acknowledgement that the server must
+// have remembered.
 func (w *witness) relapses() (all []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,13 +177,13 @@ func (w *witness) relapses() (all []string) {
 }
 
 func (s *witnessed) Delay(ctx context.Context, ds []backend.Delayed) error {
-	v, _ := backend.As[backend.Delayer](s.Source) // all that it is used with have it
+	v, _ := backend.As[backend.Delayer](s.Source) // every backend of these tests has it
 	err := v.Delay(ctx, ds)
 	s.settled(err, len(ds), s.custody.given, func(i int) string { return ds[i].Position })
 	return err
 }
 
-// settled notes which of n deliveries err, of a call about them, does not concern.
+// settled notes the deliveries of a call that err does not concern.
 func (s *witnessed) settled(err error, n int, as map[string]time.Time, position func(int) string) {
 	s.witness.mu.Lock()
 	defer s.witness.mu.Unlock()

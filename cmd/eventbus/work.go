@@ -23,14 +23,14 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A work is what sub does with its events, and when it is over.
+// A work handles the events of sub, and knows when sub ends by itself.
 //
-// Its goroutine waits, from start on, for what ends it.
+// start begins its goroutine, which waits for a reason to end.
 type work struct {
 	stdout, stderr *lines.Writer
 	handler        eventbus.Handler
-	onReceive      bool         // what is handed out is acknowledged
-	quota          *quota.Quota // nil: no end
+	onReceive      bool         // events are acknowledged on receipt
+	quota          *quota.Quota // nil: no bound
 	idleExit       time.Duration
 	patience       time.Duration // for the backend's answers
 	idle           *idle.Watch
@@ -59,15 +59,16 @@ func newWork(cmd *cobra.Command, s *sub) (*work, error) {
 	return w, nil
 }
 
-// print is the handler without a command.
+// print is the handler if no command is given.
 func (w *work) print(_ context.Context, d *eventbus.Delivery) error {
 	if _, err := w.stdout.Write(ndjson.Append(nil, d)); err != nil {
 		return notPrinted
 	}
-	return nil // even if what another has printed meanwhile was lost
+	return nil // another event's line may have been lost meanwhile
 }
 
-// run is the handler with a command. It cannot tell whose output was lost.
+// run is the handler if a command is given. After an error of stdout it cannot tell whose
+// output was lost.
 func (w *work) run(h eventbus.Handler) eventbus.Handler {
 	return func(ctx context.Context, d *eventbus.Delivery) error {
 		err := h(ctx, d)
@@ -78,10 +79,10 @@ func (w *work) run(h eventbus.Handler) eventbus.Handler {
 	}
 }
 
-// notPrinted is no fault of the event: it goes to another member.
+// notPrinted gives the event to another member without counting a failure.
 var notPrinted = eventbus.Snooze(0)
 
-// handle is what the bus calls.
+// handle is the handler that the bus calls.
 func (w *work) handle(ctx context.Context, d *eventbus.Delivery) error {
 	w.idle.Begin()
 	defer w.idle.End()
@@ -95,14 +96,14 @@ func (w *work) handle(ctx context.Context, d *eventbus.Delivery) error {
 	return nil
 }
 
-// Why sub ends by itself.
+// Reasons for sub to end by itself.
 var (
 	errOutput  = errors.New("standard output")
 	errCounted = errors.New("as many as wanted have succeeded")
 	errIdle    = errors.New("nothing to do")
 )
 
-// start begins to wait for what ends the work, which calls stop.
+// start waits in a goroutine for a reason to end, and calls stop with it.
 func (w *work) start(ctx context.Context, stop context.CancelCauseFunc, bus *eventbus.Bus, s *eventbus.Subscription) {
 	w.watching.Go(func() {
 		var counted <-chan struct{}
@@ -127,8 +128,8 @@ func (w *work) start(ctx context.Context, stop context.CancelCauseFunc, bus *eve
 	}
 }
 
-// busy reports whether something waits for the group, as far as the backend
-// knows. One that does not answer may have something.
+// busy reports whether events may wait for the group. If the backend does not answer, busy
+// reports true.
 func (w *work) busy(ctx context.Context, bus *eventbus.Bus, s *eventbus.Subscription) bool {
 	if state, _ := s.State(); state != observer.Running {
 		return true
@@ -139,18 +140,18 @@ func (w *work) busy(ctx context.Context, bus *eventbus.Bus, s *eventbus.Subscrip
 	if err != nil {
 		return tolerated(err) != nil
 	}
-	// Of what is held and what is delayed a backend may not know how much there
-	// is; that there is some, the oldest tells.
+	// A backend may not know how many events are in flight or delayed. Oldest is set if
+	// there are any.
 	return stats.Lag > 0 || stats.InFlight > 0 || stats.Delayed > 0 || !stats.Oldest.IsZero()
 }
 
-// An account says what has become of the events that were handed out.
+// An account counts the deliveries of sub by outcome.
 type account struct {
 	Handled      int64 `json:"handled"`
 	Retried      int64 `json:"retried"`
 	DeadLettered int64 `json:"dead_lettered"`
 	Discarded    int64 `json:"discarded"`
-	Unconfirmed  int64 `json:"unconfirmed"` // of these: acknowledgements; what lacks one comes again
+	Unconfirmed  int64 `json:"unconfirmed"` // of these: without a confirmed acknowledgement, so to be redelivered
 	LeasesLost   int64 `json:"leases_lost"`
 	Abandoned    int64 `json:"abandoned"`
 }
@@ -166,8 +167,8 @@ func (w *work) account(c eventbus.Counts) account {
 	return a
 }
 
-// err is what is open at the end. A lost lease has its reasons, and its event
-// has been seen to by others.
+// err reports unconfirmed acknowledgements. It leaves out lost leases, because another
+// member handles such an event.
 func (a account) err() error {
 	if open := a.Unconfirmed - a.LeasesLost; open > 0 {
 		return fmt.Errorf("%d acknowledgements were not confirmed; these events come again", open)

@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// An Account is what became of every event in every group, as told by who
-// published, by the handlers and by who reads the dead letters. It knows nothing
-// of the bus and its counters.
+// An Account records the fate of every event in every group. Its sources are the
+// publisher, the handlers and the reader of dead letters, not the bus and its counters.
 //
 // It takes a byte for each event and group, and an entry for each key and group.
 type Account struct {
-	moved chan struct{} // something was finished
+	moved chan struct{} // signals that an event was finished
 
 	mu        sync.Mutex
 	published int
@@ -38,25 +37,23 @@ type ledger struct {
 	row    Row
 }
 
-// A mark is what is known of one event in one group.
+// A mark is the state of one event in one group.
 type mark uint8
 
 const (
 	handled   mark = 1 << 7 // a handler returned nil
 	buried    mark = 1 << 6 // its dead letter was read
-	running   mark = 1 << 5 // with a handler
-	misplaced mark = 1 << 4 // it was out of order, and is counted
+	running   mark = 1 << 5 // a handler is running
+	misplaced mark = 1 << 4 // counted as out of order
 	over      mark = 1 << 3 // it has failed for good
 	runs      mark = 1<<3 - 1
 )
 
-// concluded is any of the marks of an event whose turn is over. If it comes once
-// more, as at least once allows, it is nobody's predecessor: order is that of
-// first handling.
+// concluded has the marks of events that are done. At-least-once allows a second delivery
+// of such an event; it is ignored, because order means the order of first handling.
 const concluded = handled | buried | over
 
-// A lane is what is known of one key in one group: the last event that is done,
-// and the one that was begun and is not.
+// A lane is the state of one key in one group: the last event done, and the event in work.
 type lane struct{ last, current int }
 
 // A Row sums up a group.
@@ -64,16 +61,16 @@ type Row struct {
 	Group        string `json:"group"`
 	Published    int    `json:"published"`
 	Handled      int    `json:"handled"`
-	Retried      int    `json:"retried"` // runs after one that failed
+	Retried      int    `json:"retried"` // runs after a failed one
 	DeadLettered int    `json:"dead_lettered"`
-	Duplicated   int    `json:"duplicated"` // runs, or dead letters, of what was finished or running
+	Duplicated   int    `json:"duplicated"` // runs or dead letters of an event that was finished or running
 	Lost         int    `json:"lost"`       // neither handled nor dead-lettered
 	OutOfOrder   int    `json:"out_of_order"`
-	Unknown      int    `json:"unknown"` // received and never published
+	Unknown      int    `json:"unknown"` // received but never published
 }
 
-// Publish notes that n more events are about to be published, and returns the
-// number of the first.
+// Publish notes that n more events are about to be published, and returns the number of
+// the first one.
 func (a *Account) Publish(n int) (first int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,17 +82,17 @@ func (a *Account) Publish(n int) (first int) {
 	return first
 }
 
-// An Outcome is what a handler makes of an event.
+// An Outcome is the result of a handler's run.
 type Outcome int
 
 const (
 	Done  Outcome = iota // it returns nil
-	Again                // it returns an error that is worth another attempt
-	Over                 // it returns an error for the last time
+	Again                // it returns an error and will be retried
+	Over                 // it returns an error and will not be retried
 )
 
-// Begin notes that a handler of the group begins with the event of this number
-// and key. It returns how often it has been run, this time included.
+// Begin notes that a handler of the group starts with an event. It returns the number of
+// the run, from 1 on.
 func (a *Account) Begin(group, number int, key string) (run int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,8 +119,8 @@ func (a *Account) Begin(group, number int, key string) (run int) {
 	return int(*m & runs)
 }
 
-// inOrder reports whether number may begin: nothing earlier of its key is begun
-// and not done, nothing later was begun.
+// inOrder reports whether an event may begin: no earlier event of its key is in work, and
+// no later one has begun.
 func (l *ledger) inOrder(number int, key string) bool {
 	k := l.keys[key]
 	if k == nil {
@@ -135,7 +132,7 @@ func (l *ledger) inOrder(number int, key string) bool {
 	return ok
 }
 
-// End notes what the handler made of it.
+// End notes the outcome of a handler's run.
 func (a *Account) End(group, number int, key string, o Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,7 +154,7 @@ func (a *Account) End(group, number int, key string, o Outcome) {
 	if o == Done && *m&handled == 0 {
 		*m |= handled
 		l.row.Handled++
-		if *m&buried != 0 { // handled after all
+		if *m&buried != 0 { // handled after its dead letter was read
 			l.row.DeadLettered--
 			l.row.Duplicated++
 		}
@@ -200,11 +197,11 @@ func (a *Account) finish(l *ledger) {
 	}
 }
 
-// ErrStalled: nothing was finished for a while, though something is open.
+// ErrStalled means that events are open, but none was finished for a while.
 var ErrStalled = errors.New("nothing is handled any more")
 
-// Wait waits until, in every group, the oldest unfinished event is among the
-// last n published; with 0, until everything is finished. It has one caller at a
+// Wait waits until, in every group, the oldest unfinished event is among the last n
+// published. With n = 0 it waits until every event is finished. It has one caller at a
 // time.
 func (a *Account) Wait(ctx context.Context, n int, stall time.Duration) error {
 	timer := time.NewTimer(stall)
@@ -222,7 +219,7 @@ func (a *Account) Wait(ctx context.Context, n int, stall time.Duration) error {
 	return nil
 }
 
-// behind is how many events ago the oldest unfinished one was published.
+// behind returns how many events ago the oldest unfinished one was published.
 func (a *Account) behind() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -233,7 +230,7 @@ func (a *Account) behind() int {
 	return most
 }
 
-// Rows sums up, in the order in which the groups were given.
+// Rows returns a row for each group, in the order given to NewAccount.
 func (a *Account) Rows() []Row {
 	a.mu.Lock()
 	defer a.mu.Unlock()

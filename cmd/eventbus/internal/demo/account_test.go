@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A step is one thing an account is told about its only group.
+// A step tells an account one fact about its only group.
 type step func(*Account)
 
 func begin(n int, key string) step { return func(a *Account) { a.Begin(0, n, key) } }

@@ -1,5 +1,4 @@
-// Package demo runs a small shop on a bus and keeps an account of what becomes
-// of its events.
+// Package demo runs a small shop on a bus and accounts for each of its events.
 package demo
 
 import (
@@ -15,12 +14,12 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 )
 
-// A Demo publishes the events of an input to three groups with troubles of
-// their own. It runs once.
+// A Demo publishes the events of an input to three groups, each with its own kinds of
+// failures. It runs once.
 type Demo struct {
 	bus     *eventbus.Bus
 	topic   string
-	run     string // what tells its events from those of other runs
+	run     string // marks the events of this run
 	input   *Input
 	stall   time.Duration
 	groups  []group
@@ -28,12 +27,12 @@ type Demo struct {
 	window  window
 }
 
-// stallAfter is how long nothing may be finished while something is open: longer
-// than the lease, after which what a member has dropped comes again.
+// stallAfter is how long no event may be finished while some are open. It is longer than
+// the lease, because events dropped by a member are redelivered when it expires.
 const stallAfter = 45 * time.Second
 
-// New returns a demo on a bus, which Run shuts down. It publishes to topic; dead
-// letters go to the topic with ".dlq".
+// New returns a demo on a bus, which Run shuts down. Events go to topic; dead letters go
+// to the topic with ".dlq".
 func New(bus *eventbus.Bus, topic string, input *Input) *Demo {
 	d := &Demo{bus: bus, topic: topic, run: uuid.NewString(), input: input, stall: stallAfter, groups: groups()}
 	var names []string
@@ -44,7 +43,7 @@ func New(bus *eventbus.Bus, topic string, input *Input) *Demo {
 	return d
 }
 
-// Topics are those it uses.
+// Topics returns the names of the demo's topics.
 func (d *Demo) Topics() []string { return []string{d.topic, d.topic + deadSuffix} }
 
 const deadSuffix = ".dlq"
@@ -56,14 +55,14 @@ func (d *Demo) SetLease(lease time.Duration) {
 	}
 }
 
-// Account is kept while the demo runs.
+// Account returns the account, which changes until the demo ends.
 func (d *Demo) Account() *Account { return d.account }
 
-// errFinished ends the run: everything is accounted for.
+// errFinished ends the run: every event is accounted for.
 var errFinished = errors.New("finished")
 
-// Run publishes the input and returns when everything is handled or dead-lettered,
-// nothing moves any more, or ctx ends, with the bus shut down.
+// Run publishes the input and shuts the bus down. It returns when every event is handled
+// or dead-lettered, when no event moves any more, or when ctx ends.
 func (d *Demo) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	fed := make(chan struct{})
@@ -82,7 +81,7 @@ func (d *Demo) Run(ctx context.Context) error {
 		stop(err)
 	}()
 	err := d.bus.Run(ctx)
-	stop(err) // if the bus has ended by itself
+	stop(err) // if the bus ended first
 	<-fed
 	if cause := context.Cause(ctx); !errors.Is(cause, errFinished) && !errors.Is(cause, ErrStalled) {
 		err = errors.Join(cause, err)
@@ -103,7 +102,7 @@ func (d *Demo) subscribe(ctx context.Context) error {
 	return err
 }
 
-// A batch is what is published with one call, and the line of each event.
+// A batch holds the events of one Publish call, and their lines in the input.
 type batch struct {
 	events []*eventbus.Event
 	lines  []int
@@ -115,7 +114,7 @@ const (
 	batchBytes  = 1 << 20
 )
 
-// feed publishes the input, never far ahead of the slowest group.
+// feed publishes the input, at most a window ahead of the slowest group.
 func (d *Demo) feed(ctx context.Context) error {
 	for {
 		b, err := d.read(ctx)
@@ -131,7 +130,7 @@ func (d *Demo) feed(ctx context.Context) error {
 	}
 }
 
-// read returns the next batch; the last comes with io.EOF.
+// read returns the next batch; the last one together with io.EOF.
 func (d *Demo) read(ctx context.Context) (b batch, err error) {
 	for len(b.events) < batchEvents && b.bytes < batchBytes {
 		if ctx.Err() != nil {
@@ -169,7 +168,7 @@ func (d *Demo) publish(ctx context.Context, b batch) error {
 	return d.locate(b, err)
 }
 
-// locate says in which line the first event is that could not be published.
+// locate adds the line of the first refused event to an error.
 func (d *Demo) locate(b batch, err error) error {
 	if err == nil {
 		return nil
@@ -180,8 +179,8 @@ func (d *Demo) locate(b batch, err error) error {
 	return err
 }
 
-// A window bounds how far the publisher is ahead of the slowest group: by events,
-// and, by the largest seen so far, by bytes.
+// A window bounds the publisher's lead over the slowest group in events and, by the
+// largest event so far, in bytes.
 type window struct{ largest int }
 
 const (

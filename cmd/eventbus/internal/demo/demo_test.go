@@ -22,7 +22,7 @@ import (
 
 const testTopic = "shop.events"
 
-// quiet keeps the log of what the tests provoke away.
+// quiet discards the log of provoked failures.
 var quiet = eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}}
 
 func TestTheShopIsAccountedFor(t *testing.T) {
@@ -55,13 +55,13 @@ func numbered(n int) *Input {
 	return NewInput("test", strings.NewReader(b.String()))
 }
 
-// A broker that does wrong must show in the account.
+// The account reveals the faults of a bad broker.
 func TestPlantedFaultsAreCaught(t *testing.T) {
 	const events = 3000
 	every100th := func(n int) bool { return n%100 == 50 }
 	for _, row := range []struct {
 		name    string
-		publish func(n int, m *backend.Message) []*backend.Message // what is stored in place of message n
+		publish func(n int, m *backend.Message) []*backend.Message // returns the messages to store for message n
 		unorder bool                                               // shipping forgets its order
 		check   func(t *testing.T, r Report)
 		wrong   string
@@ -157,7 +157,7 @@ func TestPlantedFaultsAreCaught(t *testing.T) {
 	}
 }
 
-// swapper swaps each hundredth event with the next of its key.
+// swapper swaps each hundredth event with the next event of its key.
 func swapper() func(int, *backend.Message) []*backend.Message {
 	var kept *backend.Message
 	return func(n int, m *backend.Message) []*backend.Message {
@@ -176,12 +176,12 @@ func swapper() func(int, *backend.Message) []*backend.Message {
 	}
 }
 
-// A badBroker stores something else than it says.
+// A badBroker does not store the messages that it confirms.
 type badBroker struct {
 	backend.Backend
 	instead func(n int, m *backend.Message) []*backend.Message
 
-	mu sync.Mutex // two calls may be under way
+	mu sync.Mutex // two calls may run at once
 	n  int
 }
 

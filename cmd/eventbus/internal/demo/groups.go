@@ -10,11 +10,11 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// numberHeader has the number of an event in its input, from 1 on: by it the
-// account knows it again.
+// numberHeader holds an event's number in the input, from 1 on. The account identifies
+// events by it.
 const numberHeader = "demo-number"
 
-// runHeader says which run an event is of.
+// runHeader holds the run to which an event belongs.
 const runHeader = "demo-run"
 
 // A group is a consumer of the demo.
@@ -22,10 +22,10 @@ type group struct {
 	name    string
 	options eventbus.SubscribeOptions
 	trouble trouble
-	handler eventbus.Handler // what it does when there is no trouble; nil: nothing
+	handler eventbus.Handler // runs after an attempt without trouble; nil: none
 }
 
-// An order is what billing and shipping want to read in an event.
+// An order is the payload that billing and shipping decode.
 type order struct {
 	Order string `json:"order"`
 	Cents int    `json:"cents"`
@@ -33,7 +33,7 @@ type order struct {
 
 const maxAttempts = 4
 
-// quick makes the waits between attempts short enough for a demo.
+// quick has waits between attempts that are short enough for a demo.
 var quick = eventbus.Retry{MaxAttempts: maxAttempts, Initial: 2 * time.Millisecond, Max: 20 * time.Millisecond}
 
 // groups are the consumers. All keep the order of a customer's events.
@@ -60,8 +60,8 @@ func groups() []group {
 	}
 }
 
-// trouble says which events a group has trouble with, out of 1,000 each: by the
-// number of the event alone, so that each run of the demo has the same.
+// trouble says how many of 1,000 events fail in a group, by kind. Only the event's number
+// decides, so each run of the demo has the same failures.
 type trouble struct {
 	salt    uint64
 	once    uint64 // the first attempt fails
@@ -75,9 +75,9 @@ var (
 	errRefused   = errors.New("the card is refused")
 )
 
-// of returns what happens in this run of the event.
+// of returns the error of one run of an event, or nil.
 func (t trouble) of(number, run int) error {
-	// The finalizer of splitmix64: neighbours have nothing in common.
+	// The finalizer of splitmix64 spreads consecutive numbers.
 	x := uint64(number) + t.salt*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
@@ -103,7 +103,7 @@ func (t trouble) of(number, run int) error {
 	return nil
 }
 
-// watched is the handler of group i as the account sees it.
+// watched wraps the handler of group i and reports each run to the account.
 func (d *Demo) watched(i int, g group) eventbus.Handler {
 	return func(ctx context.Context, del *eventbus.Delivery) (err error) {
 		if d.foreign(del) {
@@ -111,7 +111,7 @@ func (d *Demo) watched(i int, g group) eventbus.Handler {
 		}
 		number := numberOf(del)
 		run := d.account.Begin(i, number, del.Key)
-		over := run >= maxAttempts || del.Attempt >= maxAttempts // a broker may have counted more
+		over := run >= maxAttempts || del.Attempt >= maxAttempts // the broker may have counted more attempts
 		defer func() {
 			outcome := Done
 			switch {
@@ -129,18 +129,18 @@ func (d *Demo) watched(i int, g group) eventbus.Handler {
 		if g.handler == nil {
 			return nil
 		}
-		over = true // what cannot be decoded now never can
+		over = true // a payload that cannot be decoded fails for good
 		return g.handler(ctx, del)
 	}
 }
 
-// foreign reports whether an event is known to be of another run.
+// foreign reports whether an event carries the mark of another run.
 func (d *Demo) foreign(del *eventbus.Delivery) bool {
 	run := del.Headers.Get(runHeader)
 	return run != "" && run != d.run
 }
 
-// numberOf returns the number of an event, or 0 if it is none of ours.
+// numberOf returns the number of an event, or 0 if it has none.
 func numberOf(d *eventbus.Delivery) int {
 	n, err := strconv.Atoi(d.Headers.Get(numberHeader))
 	if err != nil {

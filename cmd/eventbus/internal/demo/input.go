@@ -9,8 +9,8 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 )
 
-// An Input is a reader of events in which an ID must not be there twice; of each
-// it remembers a hash.
+// An Input reads events and refuses an ID that it has read before. It remembers a hash of
+// each ID.
 type Input struct {
 	*ndjson.Reader
 	seed maphash.Seed

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Progress shows an account while it is kept: on a terminal one line, written
-// anew ten times a second; elsewhere a line a second. Its goroutine runs until
-// Stop.
+// Progress shows an account while it changes: on a terminal one line, redrawn ten times a
+// second; elsewhere one line a second. Its goroutine runs until Stop.
 type Progress struct {
 	out      io.Writer
 	terminal bool
@@ -31,7 +30,7 @@ func newProgress(out io.Writer, terminal bool, a *Account) *Progress {
 	return p
 }
 
-// Stop returns when nothing more is written. The line on a terminal is gone.
+// Stop ends the goroutine and waits for it. It clears the line on a terminal.
 func (p *Progress) Stop() {
 	close(p.done)
 	p.ended.Wait()
@@ -68,7 +67,7 @@ func (p *Progress) line() string {
 	return b.String()
 }
 
-// isTerminal reports whether somebody may be looking at w.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Report is the account at the end.
+// A Report is an account at the end of a run.
 type Report struct {
 	Input      string  `json:"input"`
 	Published  int     `json:"published"`
@@ -19,7 +19,7 @@ type Report struct {
 	Unknown    int     `json:"unknown"`
 }
 
-// Report sums up what was read from input within the given time.
+// Report sums up the account. input names the input, took is the run's time.
 func (a *Account) Report(input string, took time.Duration) Report {
 	r := Report{Input: input, Seconds: took.Seconds(), Groups: a.Rows()}
 	for _, row := range r.Groups {
@@ -32,7 +32,7 @@ func (a *Account) Report(input string, took time.Duration) Report {
 	return r
 }
 
-// Err is what is wrong, if anything is. A duplicate is not: the bus promises at
+// Err returns an error if a promise was broken. Duplicates break none: the bus promises at
 // least once.
 func (r Report) Err() error {
 	var wrong []string

@@ -11,10 +11,9 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 )
 
-// A Feed publishes what a reader brings. While a batch is being stored the next
-// is read; a batch is what has been read by then, so that events which trickle
-// in do not wait for others. Batches go one after another: what is stored is in
-// the order of the input.
+// A Feed publishes the events of a reader. While one batch is being stored, the next one
+// is read. A batch is all events read by then, so trickling events do not wait for others.
+// Batches are published one after another, so events are stored in the order of the input.
 type Feed struct {
 	Bus   eventbus.Publisher
 	Topic string
@@ -24,10 +23,10 @@ type Feed struct {
 	Prepare func(*eventbus.Event) error
 }
 
-// An Error is the end of a feed before that of its input.
+// An Error means that a feed ended before its input did.
 type Error struct {
-	Stored  int  // events of the input, those of the batch that failed included
-	Perhaps bool // more of them may be
+	Stored  int  // events stored, including part of the failed batch
+	Perhaps bool // more events may be stored
 	Err     error
 }
 
@@ -42,9 +41,9 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Run publishes until the end of the input and returns how many events were
-// stored; an error is an *Error. When ctx ends it leaves a goroutine that reads
-// the input behind, since reading cannot be interrupted.
+// Run publishes until the input ends, and returns the number of stored events. An error is
+// an *Error. When ctx ends, Run leaves its reading goroutine behind, because a read cannot
+// be interrupted.
 func (f *Feed) Run(ctx context.Context) (stored int, err error) {
 	q := newQueue()
 	go f.read(ctx, q)
@@ -60,7 +59,7 @@ func (f *Feed) Run(ctx context.Context) (stored int, err error) {
 			return stored, nil
 		case err != nil:
 			perhaps := errors.Is(err, eventbus.ErrUnknownOutcome)
-			if ctx.Err() != nil { // whatever it has led to
+			if ctx.Err() != nil { // the cause explains more than any error of Publish
 				err = context.Cause(ctx)
 			}
 			return stored, &Error{Stored: stored, Perhaps: perhaps, Err: err}
@@ -68,7 +67,7 @@ func (f *Feed) Run(ctx context.Context) (stored int, err error) {
 	}
 }
 
-// An item is one event of the input, and its line.
+// An item is one event of the input, with its line.
 type item struct {
 	event *eventbus.Event
 	line  int
@@ -92,7 +91,7 @@ func (f *Feed) read(ctx context.Context, q *queue) {
 	}
 }
 
-// publish stores items and returns how many of them it has.
+// publish stores items and returns how many it stored.
 func (f *Feed) publish(ctx context.Context, items []item) (stored int, err error) {
 	if len(items) == 0 {
 		return 0, nil
@@ -117,8 +116,8 @@ func (f *Feed) publish(ctx context.Context, items []item) (stored int, err error
 		}
 		return stored, f.Input.At(items[i].line, why)
 	}
-	// Nothing of the batch is stored, since all of it is checked before: what
-	// comes before the one that is refused still is to be.
+	// The check refused the whole batch before storing any of it. So the events before the
+	// refused one are published now.
 	stored, err = f.publish(ctx, items[:i])
 	if err == nil {
 		err = f.Input.At(items[i].line, why)

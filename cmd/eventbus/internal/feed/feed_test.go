@@ -45,7 +45,7 @@ func TestFeedKeepsTheOrder(t *testing.T) {
 	calls := 0
 	counted := eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
 		calls++
-		time.Sleep(time.Millisecond) // a broker is not that near
+		time.Sleep(time.Millisecond) // as slow as a broker
 		return bus.Publish(ctx, topic, events...)
 	})
 	const n = 50_000
@@ -61,7 +61,7 @@ func TestFeedKeepsTheOrder(t *testing.T) {
 	require.Less(t, calls, n/10, "in batches")
 }
 
-// What is wrong is named with its line, and what comes before it is stored.
+// The error names the line of a bad event. All events before it are stored.
 func TestFeedEndsWhereTheInputIsWrong(t *testing.T) {
 	for _, row := range []struct{ name, line, want string }{
 		{"not JSON", "what", "in:101: not an event as JSON"},
@@ -101,7 +101,7 @@ func TestFeedSaysWhatTheBackendRefuses(t *testing.T) {
 	require.ErrorContains(t, err, `topic "a b" contains ' '`)
 }
 
-// Whoever types events does not wait for a batch to be full.
+// A typed event is published without waiting for a full batch.
 func TestFeedDoesNotWaitForMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})

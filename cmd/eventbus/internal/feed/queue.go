@@ -5,19 +5,18 @@ import (
 	"sync"
 )
 
-// A queue hands what was read to who publishes it. It has one of each.
+// A queue passes items from one reader to one publisher.
 type queue struct {
-	changed chan struct{} // something came, or the end did
-	taken   chan struct{} // there is room
+	changed chan struct{} // signals an item or the end
+	taken   chan struct{} // signals room
 
 	mu    sync.Mutex
 	items []item
 	bytes int
-	err   error // the end, io.EOF included
+	err   error // why the input ended, io.EOF included
 }
 
-// What is kept at most, beside a batch that is being stored, but for one event
-// more.
+// Bounds of the queue, which one item may exceed.
 const (
 	maxEvents = 4 << 10
 	maxBytes  = 8 << 20
@@ -27,7 +26,7 @@ func newQueue() *queue {
 	return &queue{changed: make(chan struct{}, 1), taken: make(chan struct{}, 1)}
 }
 
-// put adds an event when there is room, and reports whether it has.
+// put waits for room and adds an event. It reports false if ctx ended first.
 func (q *queue) put(ctx context.Context, it item) bool {
 	for {
 		q.mu.Lock()
@@ -49,7 +48,7 @@ func (q *queue) put(ctx context.Context, it item) bool {
 	}
 }
 
-// end says that nothing more comes, and why.
+// end closes the queue with the reason.
 func (q *queue) end(err error) {
 	q.mu.Lock()
 	q.err = err
@@ -57,7 +56,8 @@ func (q *queue) end(err error) {
 	signal(q.changed)
 }
 
-// take waits for events and takes all there are. The end comes with the last.
+// take waits for events and takes all of them. The last ones come with the reason of the
+// end.
 func (q *queue) take(ctx context.Context) ([]item, error) {
 	for {
 		q.mu.Lock()

@@ -1,4 +1,4 @@
-// Package idle notices that there is nothing left to do.
+// Package idle detects that no work is left.
 package idle
 
 import (
@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// A Watch knows what runs, and when something last did.
+// A Watch counts running work, and notes when some last began or ended.
 type Watch struct {
 	mu      sync.Mutex
 	running int
 	last    time.Time
 }
 
-// New returns a Watch that takes now for the last time.
+// New returns a Watch whose idle time begins now.
 func New() *Watch { return &Watch{last: time.Now()} }
 
-// Begin notes that something is being done, until End.
+// Begin notes a piece of work that runs until End.
 func (w *Watch) Begin() { w.note(1) }
 
-// End notes that something is done.
+// End notes the end of a piece of work.
 func (w *Watch) End() { w.note(-1) }
 
 func (w *Watch) note(n int) {
@@ -30,7 +30,7 @@ func (w *Watch) note(n int) {
 	w.last = time.Now()
 }
 
-// left is how long it must stay as it is to be idle for d.
+// left returns how much longer the watch must stay quiet to be idle for d.
 func (w *Watch) left(d time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,11 +40,11 @@ func (w *Watch) left(d time.Duration) time.Duration {
 	return d - time.Since(w.last)
 }
 
-// askEvery is how often busy is asked once it is.
+// askEvery is the pause between two questions to busy.
 const askEvery = time.Second
 
-// Wait returns nil when nothing has run for d and busy says that nothing waits
-// to, or else the cause of ctx. While busy says yes the time begins anew.
+// Wait returns nil once no work has run for d and busy reports that none is waiting. While
+// busy reports true, d begins anew. If ctx ends first, Wait returns its cause.
 func (w *Watch) Wait(ctx context.Context, d time.Duration, busy func(context.Context) bool) error {
 	timer := time.NewTimer(w.left(d))
 	defer timer.Stop()

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A Writer passes on whole lines, one call after another. It remembers the first
-// error of the output, and writes nothing after it.
+// A Writer passes whole lines to an output, one call at a time. After the output's first
+// error it writes nothing more.
 type Writer struct {
 	broken chan struct{} // closed with the first error
 
@@ -20,7 +20,7 @@ type Writer struct {
 // New returns a Writer to out.
 func New(out io.Writer) *Writer { return &Writer{out: out, broken: make(chan struct{})} }
 
-// Write writes p, which is whole lines, at once.
+// Write writes p, one or more whole lines, in one call.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,7 +37,7 @@ func (w *Writer) write(p []byte) (n int, err error) {
 	return n, w.err
 }
 
-// Broken is closed when the output has failed.
+// Broken returns a channel that is closed when the output has failed.
 func (w *Writer) Broken() <-chan struct{} { return w.broken }
 
 // Err returns the first error of the output.
@@ -47,22 +47,22 @@ func (w *Writer) Err() error {
 	return w.err
 }
 
-// A Stream makes lines of what one writer writes in pieces. It is not safe for
-// concurrent use; several Streams of one Writer are.
+// A Stream collects pieces into lines. A Stream has one user at a time; several Streams
+// may share a Writer.
 type Stream struct {
 	w    *Writer
-	rest []byte // the beginning of a line
-	long bool   // a line is being written that is too long to be kept: w is locked
+	rest []byte // the beginning of an unfinished line
+	long bool   // a line too long to keep is being passed on, with w locked
 }
 
-// maxKept is how much of a line a Stream keeps until the line ends. What is
-// longer is passed on at once, while the other Streams wait.
+// maxKept bounds the bytes of an unfinished line that a Stream keeps. A longer line is
+// passed on in pieces while the other Streams wait.
 const maxKept = 256 << 10
 
 // Stream returns a new Stream. It must be closed.
 func (w *Writer) Stream() *Stream { return &Stream{w: w} }
 
-// Write passes on the lines that p ends.
+// Write passes on all lines that end in p.
 func (s *Stream) Write(p []byte) (int, error) {
 	size := len(p)
 	if s.long {
@@ -100,7 +100,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return size, nil
 }
 
-// Close ends the last line.
+// Close ends an unfinished line and passes it on.
 func (s *Stream) Close() error {
 	switch {
 	case s.long:

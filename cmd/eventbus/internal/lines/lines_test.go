@@ -18,7 +18,7 @@ func TestLinesOfManyStayWhole(t *testing.T) {
 	line := func(writer, i int) string {
 		size := 10
 		if i%50 == 7 {
-			size = 3 * maxKept // longer than what is kept
+			size = 3 * maxKept // longer than a Stream keeps
 		}
 		return fmt.Sprintf("%d-%d-%s", writer, i, strings.Repeat(string(rune('a'+writer)), size))
 	}
@@ -29,7 +29,7 @@ func TestLinesOfManyStayWhole(t *testing.T) {
 			for i := range each {
 				text := line(writer, i)
 				if i < each-1 {
-					text += "\n" // the last line is not ended
+					text += "\n" // the last line has no end
 				}
 				for len(text) > 0 {
 					n := min(len(text), 1+(i*7919)%40000)

@@ -14,10 +14,10 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A line is the form of an event. What follows Headers is written for a receipt,
-// and read and passed over, so that what was written can be read again.
+// A line is the JSON form of an event. The fields after Headers describe a delivery; they
+// are written, and ignored when read, so that output can be input again.
 type line struct {
-	ID      string            `json:"id,omitempty"` // none: the bus makes one
+	ID      string            `json:"id,omitempty"` // if empty, the bus makes one
 	Type    string            `json:"type,omitempty"`
 	Source  string            `json:"source,omitempty"`
 	Subject string            `json:"subject,omitempty"`
@@ -30,11 +30,11 @@ type line struct {
 	Attempt  int    `json:"attempt,omitempty"`
 	Position string `json:"position,omitempty"`
 
-	// ContentType is that of JSON if it is missing and there is data.
+	// ContentType defaults to JSON if there is Data.
 	ContentType *string `json:"content_type,omitempty"`
 
-	// Data is the payload as it is; with a ContentType that is not of JSON, a
-	// string whose text is the payload. Base64 is a payload that is neither.
+	// Data is a JSON payload itself, or a string that is the payload if ContentType is not
+	// JSON. Base64 is any other payload.
 	Data   json.RawMessage `json:"data,omitempty"`
 	Base64 *[]byte         `json:"data_base64,omitempty"`
 }
@@ -71,8 +71,7 @@ func (l *line) event() (*eventbus.Event, error) {
 
 var jsonType = eventbus.JSON{}.ContentType()
 
-// ContentTypeOf guesses what a payload is that was given without a type: JSON or
-// text, or else bytes.
+// ContentTypeOf guesses the type of a payload: JSON, text, or bytes.
 func ContentTypeOf(payload []byte) string {
 	switch {
 	case len(payload) == 0:
@@ -85,7 +84,8 @@ func ContentTypeOf(payload []byte) string {
 	return "application/octet-stream"
 }
 
-// isJSON reports whether a payload of this type is JSON; one of no type may be.
+// isJSON reports whether payloads of this type are JSON. Payloads without a type may be
+// JSON.
 func isJSON(contentType string) bool {
 	if contentType == "" || contentType == jsonType {
 		return true
@@ -94,9 +94,9 @@ func isJSON(contentType string) bool {
 	return err == nil && (t == jsonType || t == "text/json" || strings.HasSuffix(t, "+json"))
 }
 
-// Append appends the line that describes a receipt, or, without Group and
-// Attempt, what is stored. Read again it is the same event; only JSON that spans
-// lines, or has space around it, is compacted.
+// Append appends the line of a delivery or, without Group and Attempt, of a stored event.
+// A Reader reads the same event from it, except that JSON over several lines, or with
+// space around it, is compacted.
 func Append(b []byte, d *eventbus.Delivery) []byte {
 	l := line{
 		ID: d.ID, Type: d.Type, Source: d.Source, Subject: d.Subject, Key: d.Key, Time: d.Time,
@@ -124,12 +124,13 @@ func Append(b []byte, d *eventbus.Delivery) []byte {
 	return l.append(b, raw)
 }
 
-// append writes the fields, then the data, which the encoder would change.
+// append writes the fields with the encoder, then the data itself, which the encoder would
+// reformat.
 func (l *line) append(b []byte, raw []byte) []byte {
 	var buf bytes.Buffer
 	to := json.NewEncoder(&buf)
 	to.SetEscapeHTML(false)
-	_ = to.Encode(l) // strings, numbers and a time: a year beyond 9999 is the only thing it refuses
+	_ = to.Encode(l) // it can only fail because of a year after 9999
 	fields := bytes.TrimSuffix(buf.Bytes(), []byte("}\n"))
 	if len(fields) == 0 {
 		l.Time = time.Time{}

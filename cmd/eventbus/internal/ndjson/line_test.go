@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// What is written is one line, and read again it is the same event.
+// A written event is one line, and reading it returns the same event.
 func TestLinesAreReadAgain(t *testing.T) {
 	for _, row := range []struct {
 		name        string

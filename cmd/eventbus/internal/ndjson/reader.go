@@ -13,13 +13,12 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// maxLine is the longest line that is read: a payload of the largest size, and
-// everything around it.
+// maxLine bounds a line: the largest payload and the fields around it.
 const maxLine = 2 << 20
 
-// A Reader reads events, one a line, in the form that [Append] writes; all
-// fields may be missing, others are refused. Empty lines are skipped. It keeps
-// nothing of what it has read.
+// A Reader reads events, one per line, in the form that [Append] writes. Every field is
+// optional, and unknown fields are refused. It skips empty lines. Its events share no
+// memory with it.
 type Reader struct {
 	name    string
 	scanner *bufio.Scanner
@@ -57,7 +56,7 @@ func (r *Reader) Next() (*eventbus.Event, int, error) {
 	}
 }
 
-// At says where in the input err is.
+// At adds the input's name and a line number to err.
 func (r *Reader) At(line int, err error) error { return fmt.Errorf("%s:%d: %w", r.name, line, err) }
 
 func parse(text []byte) (*eventbus.Event, error) {
@@ -79,8 +78,8 @@ func parse(text []byte) (*eventbus.Event, error) {
 	return l.event()
 }
 
-// Refused returns which of the events of one Publish is the first that err is
-// about, and what is wrong with it; -1 if err is about none of them.
+// Refused returns the index and the error of the first event that one Publish call
+// refused; -1 if err is not about an event.
 func Refused(err error) (int, error) {
 	if p, ok := errors.AsType[*eventbus.PublishError](err); ok {
 		for i, e := range p.Errors {

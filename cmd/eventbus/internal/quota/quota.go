@@ -8,17 +8,17 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A Quota is a limiter that never holds more than what is still to succeed, so
-// that nothing is taken beyond it, retries and events acknowledged on receipt
-// included. It passes on to another limiter, which may hold less.
+// A Quota is a limiter that holds at most as many events as are still to succeed. So it
+// takes no event too many, even with retries and with events acknowledged on receipt. It
+// asks another limiter, which may grant less.
 type Quota struct {
 	inner limiter.Limiter
 
 	mu      sync.Mutex
-	left    int // to succeed
+	left    int // events still to succeed
 	held    int
 	changed chan struct{} // closed and replaced
-	done    chan struct{} // closed when nothing is left
+	done    chan struct{} // closed when left is 0
 }
 
 var _ limiter.Limiter = (*Quota)(nil)
@@ -28,7 +28,7 @@ func New(n int, inner limiter.Limiter) *Quota {
 	return &Quota{inner: inner, left: n, changed: make(chan struct{}), done: make(chan struct{})}
 }
 
-// Succeeded notes that an event that is held has succeeded.
+// Succeeded notes that a held event has succeeded.
 func (q *Quota) Succeeded() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -37,7 +37,7 @@ func (q *Quota) Succeeded() {
 	}
 }
 
-// Done is closed when all have succeeded.
+// Done returns a channel that is closed when all n events have succeeded.
 func (q *Quota) Done() <-chan struct{} { return q.done }
 
 // Acquire implements [limiter.Limiter].
@@ -57,11 +57,11 @@ func (q *Quota) Acquire(ctx context.Context, limit int) (int, error) {
 	}
 }
 
-// take takes up to limit places, or returns what to wait for.
+// take takes up to limit places. Without a free place, the caller waits for the channel.
 func (q *Quota) take(limit int) (int, <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// What has succeeded and is not released yet counts twice, for a moment.
+	// An event that has succeeded but is not released yet counts twice for a moment.
 	n := max(min(limit, q.left-q.held), 0)
 	q.held += n
 	return n, q.changed

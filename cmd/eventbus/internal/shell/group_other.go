@@ -4,7 +4,7 @@ package shell
 
 import "os/exec"
 
-// A group is the command alone, where there are no process groups.
+// A group is the command alone on systems without process groups.
 type group struct{ cmd *exec.Cmd }
 
 func newGroup(cmd *exec.Cmd) *group { return &group{cmd} }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A group is the process group of a command, which is its own: a Ctrl-C in the
-// terminal reaches this process, which then waits for the command.
+// A group is a command's own process group. So Ctrl-C in the terminal reaches only this
+// process, which then waits for the command.
 type group struct {
 	cmd    *exec.Cmd
 	killer *time.Timer // runs from SIGTERM to SIGKILL
@@ -28,13 +28,14 @@ func (g *group) terminate() error {
 	return g.signal(syscall.SIGTERM)
 }
 
-// end kills what is left, if so wanted, after the command has ended.
+// end stops the timer after the command has ended. With kill it kills the rest of the
+// group.
 func (g *group) end(kill bool) {
 	if g.killer != nil {
 		g.killer.Stop()
 	}
 	if kill && g.cmd.Process != nil {
-		_ = g.signal(syscall.SIGKILL) // there may be nothing
+		_ = g.signal(syscall.SIGKILL) // the group may be empty
 	}
 }
 

@@ -18,19 +18,19 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 )
 
-// The exit codes that say more than that the command failed, from sysexits.h.
+// Exit codes with a meaning beyond failure, from sysexits.h.
 const (
-	ExitRetry     = 75 // EX_TEMPFAIL: as any other failure
-	ExitPermanent = 65 // EX_DATAERR: another attempt is no use
+	ExitRetry     = 75 // EX_TEMPFAIL: like any other failure
+	ExitPermanent = 65 // EX_DATAERR: no retry
 )
 
 const (
-	// grace is the time between SIGTERM and SIGKILL. A drain that has run out of
-	// patience waits a second for what it has cancelled.
+	// grace is the time between SIGTERM and SIGKILL. It is below one second because a
+	// drain that times out waits one second for handlers it has cancelled.
 	grace = 500 * time.Millisecond
 
-	// outputWait is how long, after the command has ended or was told to, others
-	// may keep its output open.
+	// outputWait is how long child processes may keep the output open after the command
+	// has ended or was terminated.
 	outputWait = grace + 200*time.Millisecond
 
 	tailBytes = 2 << 10 // of stderr, as the text of the error
@@ -43,7 +43,7 @@ type Handler struct {
 	stdout, stderr *lines.Writer
 }
 
-// New returns a Handler that passes on, line by line, what its commands write.
+// New returns a Handler that passes on the output of its commands line by line.
 func New(command string, stdout, stderr *lines.Writer) (*Handler, error) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		return nil, err
@@ -51,10 +51,9 @@ func New(command string, stdout, stderr *lines.Writer) (*Handler, error) {
 	return &Handler{command: command, stdout: stdout, stderr: stderr}, nil
 }
 
-// Handle is an eventbus.Handler. Exit code 0 is success, ExitPermanent an error
-// marked as permanent, all else an error. When ctx ends the command and whatever
-// it has started in its process group get SIGTERM, and SIGKILL half a second
-// later.
+// Handle is an eventbus.Handler. Exit code 0 is success, ExitPermanent a permanent error,
+// and any other code an error. When ctx ends, the command's process group gets SIGTERM,
+// and SIGKILL half a second later.
 func (h *Handler) Handle(ctx context.Context, d *eventbus.Delivery) error {
 	cmd := exec.CommandContext(ctx, "sh", "-c", h.command)
 	group := newGroup(cmd)
@@ -70,7 +69,7 @@ func (h *Handler) Handle(ctx context.Context, d *eventbus.Delivery) error {
 	closed := stdout.Close()
 	_ = stderr.Close() // see careless
 	if errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil {
-		err = nil // the command has ended well, but not what it has started
+		err = nil // the command succeeded; a child keeps the output open
 	}
 	if err == nil {
 		err = closed
@@ -105,14 +104,14 @@ func environment(d *eventbus.Delivery) []string {
 		"EVENTBUS_POSITION=" + d.Position,
 		"EVENTBUS_GROUP=" + d.Group,
 	}
-	for i, v := range env { // no event of ours has them, but no command starts with one
+	for i, v := range env { // the bus's events have no NUL, but a command cannot start with one
 		env[i] = strings.ReplaceAll(v, "\x00", "")
 	}
 	return env
 }
 
-// careless keeps errors of stderr to itself: an event that is handled is
-// handled even if nobody reads the log.
+// careless ignores errors of stderr, because an unread log does not make a handled event
+// fail.
 type careless struct{ w io.Writer }
 
 func (c careless) Write(p []byte) (int, error) {
@@ -120,7 +119,7 @@ func (c careless) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A tail is the end of what was written.
+// A tail keeps the end of an output.
 type tail struct {
 	kept []byte
 	cut  bool
@@ -134,7 +133,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text begins with a whole line if there is one.
+// text returns the kept output from the beginning of a line, if it has one.
 func (t *tail) text() string {
 	kept := t.kept
 	if t.cut {

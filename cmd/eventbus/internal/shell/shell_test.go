@@ -29,7 +29,7 @@ var event = &eventbus.Delivery{
 	Topic: "orders", Group: "billing", Attempt: 3,
 }
 
-// run handles event with a command and returns what it wrote.
+// run handles an event with a command and returns the command's output.
 func run(t *testing.T, ctx context.Context, command string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -100,7 +100,7 @@ func TestTheErrorIsTheEndOfStderr(t *testing.T) {
 	require.Greater(t, len(text), tailBytes-20)
 }
 
-// processes writes pids to a file: that of the shell and that of a child.
+// processes starts a shell with a child and returns the file that gets both process IDs.
 func processes(t *testing.T) (file string, pids func() []int) {
 	file = filepath.Join(t.TempDir(), "pids")
 	return file, func() (pids []int) {
@@ -115,7 +115,7 @@ func processes(t *testing.T) (file string, pids func() []int) {
 	}
 }
 
-// gone waits until a process has ended. A zombie has.
+// gone waits until a process has ended. A zombie counts as ended.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	for range 200 {

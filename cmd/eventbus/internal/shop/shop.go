@@ -1,5 +1,4 @@
-// Package shop has the events of one day in a small shop: something real enough
-// for a demo.
+// Package shop has the events of one day in a small shop, for the demo.
 package shop
 
 import (
@@ -13,7 +12,7 @@ import (
 //go:embed events.ndjson
 var events string
 
-// Events returns 2,000 events as NDJSON, one a line: orders of some 300 customers
-// placed, paid, packed, shipped and delivered. A few come from an old till whose
-// data nobody can decode.
+// Events returns 2,000 events as NDJSON, one per line: orders of some 300 customers
+// placed, paid, packed, shipped and delivered. A few come from an old till; their data
+// cannot be decoded.
 func Events() io.Reader { return strings.NewReader(events) }

@@ -52,9 +52,9 @@ type Group struct {
 	Topic       string    `json:"topic"`
 	Group       string    `json:"group"`
 	Depth       Count     `json:"depth"`     // events that the topic keeps
-	Lag         Count     `json:"lag"`       // not yet handed out to this group
-	InFlight    Count     `json:"in_flight"` // held by a member
-	Delayed     Count     `json:"delayed"`   // waiting for another attempt
+	Lag         Count     `json:"lag"`       // not yet delivered to this group
+	InFlight    Count     `json:"in_flight"` // leased by a member
+	Delayed     Count     `json:"delayed"`   // waiting for a retry
 	Oldest      time.Time `json:"oldest,omitzero"`
 	DeadLetters Count     `json:"dead_letters"` // in the topic with ".dlq", of all groups
 	Members     Count     `json:"members"`
@@ -64,7 +64,7 @@ type Group struct {
 type Survey struct {
 	admin   backend.Admin
 	statser backend.Statser // nil: numbers are unknown
-	reader  backend.Reader  // nil: dead letters nobody has a group for are unknown
+	reader  backend.Reader  // nil: dead letters without a group are unknown
 }
 
 // New returns a survey of b, which must be able to list.
@@ -89,7 +89,7 @@ func (s *Survey) Topics(ctx context.Context) ([]Topic, error) {
 	for _, name := range names {
 		groups, err := s.admin.Groups(ctx, name)
 		if errors.Is(err, backend.ErrGone) {
-			continue // since then
+			continue // deleted meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -103,7 +103,8 @@ func (s *Survey) Topics(ctx context.Context) ([]Topic, error) {
 	return rows, nil
 }
 
-// Groups describes the groups of the topics named, in that order, or of all.
+// Groups describes the groups of the named topics, in that order. Without names it
+// describes all groups.
 func (s *Survey) Groups(ctx context.Context, topics ...string) ([]Group, error) {
 	all := len(topics) == 0
 	if all {
@@ -116,7 +117,7 @@ func (s *Survey) Groups(ctx context.Context, topics ...string) ([]Group, error) 
 	for _, topic := range topics {
 		of, err := s.groupsOf(ctx, topic)
 		if all && errors.Is(err, backend.ErrGone) {
-			continue // since then
+			continue // deleted meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -138,7 +139,7 @@ func (s *Survey) groupsOf(ctx context.Context, topic string) (rows []Group, err 
 	for _, name := range names {
 		stats, err := s.stats(ctx, topic, name)
 		if errors.Is(err, backend.ErrGone) {
-			continue // since then
+			continue // deleted meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -167,12 +168,12 @@ func (s *Survey) stats(ctx context.Context, topic, group string) (backend.Stats,
 	return stats, err
 }
 
-// depth is what a topic keeps, as its groups know it.
+// depth returns the number of kept events, from the stats of any group.
 func (s *Survey) depth(ctx context.Context, topic string, groups []string) (Count, error) {
 	for _, g := range groups {
 		stats, err := s.stats(ctx, topic, g)
 		if errors.Is(err, backend.ErrGone) {
-			continue // since then
+			continue // deleted meanwhile
 		}
 		return Count(stats.Depth), err
 	}
@@ -180,12 +181,12 @@ func (s *Survey) depth(ctx context.Context, topic string, groups []string) (Coun
 }
 
 const (
-	maxCounted = 1000 // what is counted by reading
+	maxCounted = 1000 // the most events counted by reading
 	page       = 100
 )
 
-// deadLetters is what a dead-letter topic keeps: as its groups know it, or, if
-// it has none and keeps no more than maxCounted, as it can be read.
+// deadLetters returns the number of events in a dead-letter topic. Without a group it
+// counts them by reading, up to maxCounted.
 func (s *Survey) deadLetters(ctx context.Context, topic string) (Count, error) {
 	groups, err := s.admin.Groups(ctx, topic)
 	switch {

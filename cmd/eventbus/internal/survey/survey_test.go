@@ -86,7 +86,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// A lister can list and nothing else.
+// A lister can only list.
 type lister struct{ backend.Backend }
 
 func (lister) Topics(context.Context) ([]string, error)          { return []string{"a", "gone"}, nil }

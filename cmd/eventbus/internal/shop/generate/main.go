@@ -1,4 +1,4 @@
-// Command generate writes the events of package shop, the same each time.
+// Command generate writes the events of package shop. Each run writes the same.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 const (
 	events    = 2000
 	customers = 300
-	atOnce    = 60 // orders under way
+	atOnce    = 60 // open orders
 	oldTill   = 1.0 / 250
 )
 
@@ -71,7 +71,7 @@ func write(name string) error {
 	return f.Close()
 }
 
-// A shop is what is going on.
+// A shop is the state of the generator.
 type shop struct {
 	rand   *rand.Rand
 	now    time.Time
@@ -79,7 +79,7 @@ type shop struct {
 	open   []*order
 }
 
-// next takes one order a step further, and now and then a new one.
+// next advances one open order. It opens new orders up to atOnce.
 func (s *shop) next(n int) event {
 	s.now = s.now.Add(time.Duration(1+s.rand.IntN(40)) * time.Second)
 	for len(s.open) < atOnce {
