@@ -44,6 +44,14 @@ func TestOpenErrors(t *testing.T) {
 	require.Error(t, err)
 }
 
+// An error says once what was called, and where.
+func TestErrorSaysPlaceOnce(t *testing.T) {
+	bus := eventbustest.On(t, inmemory.New(inmemory.Options{MaxMessages: 1}), eventbus.Options{})
+	defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()
+	require.NoError(t, bus.Publish(t.Context(), "shop.orders", &eventbus.Event{}))
+	require.EqualError(t, bus.Publish(t.Context(), "shop.orders", &eventbus.Event{}), "eventbus: publish shop.orders: inmemory: full")
+}
+
 func TestRefusedCalls(t *testing.T) {
 	bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 	defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()

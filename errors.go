@@ -83,7 +83,13 @@ func (e *Error) Error() string {
 	case e.Topic != "":
 		where = " " + e.Topic
 	}
-	return "eventbus: " + e.Op + where + ": " + strings.TrimPrefix(e.Err.Error(), "eventbus: ")
+	return errorText(e.Op+where, e.Err)
+}
+
+// errorText says once what was called, which a driver says as well.
+func errorText(call string, err error) string {
+	cause := strings.TrimPrefix(err.Error(), "eventbus: ")
+	return "eventbus: " + call + ": " + strings.ReplaceAll(cause, ": "+call+": ", ": ")
 }
 
 // Unwrap returns the cause.
@@ -109,7 +115,7 @@ type PublishError struct {
 }
 
 func (e *PublishError) Error() string {
-	return fmt.Sprintf("eventbus: publish %s: %v", e.Topic, backend.BatchError(e.Errors))
+	return errorText("publish "+e.Topic, backend.BatchError(e.Errors))
 }
 
 // Unwrap returns the errors of the events that failed.

@@ -26,12 +26,12 @@ func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
 }
 
 // streams lists the topics that have a stream of their own.
-func (b *Backend) streams(ctx context.Context) (topics []string, err error) {
+func (b *broker) streams(ctx context.Context) (topics []string, err error) {
 	type names struct {
 		Total   int      `json:"total"`
 		Streams []string `json:"streams"`
 	}
-	err = pages(ctx, b, "STREAM.NAMES", func(list names) (total, n int) {
+	err = pages(ctx, b.api, "STREAM.NAMES", func(list names) (total, n int) {
 		for _, name := range list.Streams {
 			if topic, ok := b.topicOf(name); ok {
 				topics = append(topics, topic)
@@ -45,7 +45,7 @@ func (b *Backend) streams(ctx context.Context) (topics []string, err error) {
 
 // subjects lists the topics of the shared stream: by the subjects of its messages, and by
 // its consumers.
-func (b *Backend) subjects(ctx context.Context) ([]string, error) {
+func (b *broker) subjects(ctx context.Context) ([]string, error) {
 	var topics []string
 	before := b.options.Namespace + "."
 	for offset := 0; ; {
@@ -96,7 +96,7 @@ func (b *Backend) Groups(ctx context.Context, topic string) (groups []string, er
 	return groups, err
 }
 
-func (b *Backend) groups(ctx context.Context, p *place) ([]string, error) {
+func (b *broker) groups(ctx context.Context, p *place) ([]string, error) {
 	names, err := b.consumerNames(ctx, p.stream)
 	var groups []string
 	for _, name := range names {
@@ -108,12 +108,12 @@ func (b *Backend) groups(ctx context.Context, p *place) ([]string, error) {
 	return groups, err
 }
 
-func (b *Backend) consumerNames(ctx context.Context, stream string) (names []string, err error) {
+func (b *broker) consumerNames(ctx context.Context, stream string) (names []string, err error) {
 	type page struct {
 		Total     int      `json:"total"`
 		Consumers []string `json:"consumers"`
 	}
-	err = pages(ctx, b, "CONSUMER.NAMES."+stream, func(list page) (total, n int) {
+	err = pages(ctx, b.api, "CONSUMER.NAMES."+stream, func(list page) (total, n int) {
 		names = append(names, list.Consumers...)
 		return list.Total, len(list.Consumers)
 	})
@@ -165,7 +165,7 @@ func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
 	})
 }
 
-func (b *Backend) deleteGroup(ctx context.Context, p *place, group string) error {
+func (b *broker) deleteGroup(ctx context.Context, p *place, group string) error {
 	return b.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+p.consumer(group), nil, nil)
 }
 

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	r := &requester{inbox: &inbox{prefix: "_INBOX.abcdefghijklmnopqrstuv."}}
 	p := &place{subject: "bus.orders", stream: "bus=orders"}
 	answers := make([]*natsgo.Msg, messages)
-	msgs := make([]*backend.Message, messages)
+	msgs, places := make([]*backend.Message, messages), slices.Repeat([]*place{p}, messages)
 	for i := range msgs {
 		msgs[i] = typical()
 		answers[i] = &natsgo.Msg{Data: fmt.Appendf(nil, `{"stream":"bus=orders","seq":%d}`, i+17)}
@@ -73,8 +74,8 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 		for _, m := range msgs {
 			r.publish(p, m)
 		}
-		for i, m := range msgs {
-			if err := b.stored(r, m, p, answers[i]); err != nil {
+		for i := range msgs {
+			if err := (&trip{b, r, msgs, places, nil}).stored(i, answers[i]); err != nil {
 				t.Fatal(err)
 			}
 		}

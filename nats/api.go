@@ -12,11 +12,26 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/pool"
 )
+
+// An api makes requests of the JetStream API.
+type api struct {
+	prefix string // of subjects
+	asking *pool.Pool[*requester]
+}
+
+func newAPI(s *sender, domain string) *api {
+	a := &api{jetstream.DefaultAPIPrefix, newRequesters(s)}
+	if domain != "" {
+		a.prefix = "$JS." + domain + ".API."
+	}
+	return a
+}
 
 // ask makes one request of the JetStream API and reads the answer into out, unless out is
 // nil. A missing permission fails at once, without waiting for the timeout.
-func (b *Backend) ask(ctx context.Context, verb string, in, out any) error {
+func (a *api) ask(ctx context.Context, verb string, in, out any) error {
 	var body []byte
 	if in != nil {
 		var err error
@@ -24,7 +39,7 @@ func (b *Backend) ask(ctx context.Context, verb string, in, out any) error {
 			return fmt.Errorf("%w: %w", backend.ErrRefused, err)
 		}
 	}
-	answer, err := b.request(ctx, outgoing{subject: b.api + verb, data: body})
+	answer, err := a.request(ctx, outgoing{subject: a.prefix + verb, data: body})
 	if err != nil {
 		return err
 	}
@@ -32,12 +47,12 @@ func (b *Backend) ask(ctx context.Context, verb string, in, out any) error {
 }
 
 // request makes one request and returns its answer.
-func (b *Backend) request(ctx context.Context, o outgoing) (answer *natsgo.Msg, err error) {
-	r, err := b.asking.Get(ctx)
+func (a *api) request(ctx context.Context, o outgoing) (answer *natsgo.Msg, err error) {
+	r, err := a.asking.Get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer b.asking.Put(r)
+	defer a.asking.Put(r)
 	r.begin(1)
 	defer r.end()
 	r.add(o, true)
@@ -52,9 +67,9 @@ func (b *Backend) request(ctx context.Context, o outgoing) (answer *natsgo.Msg, 
 // awaitServed sends a request that the server is sure to refuse, until the server refuses
 // it. In a cluster a new stream or consumer becomes reachable a moment after its creation.
 // After spread, awaitServed gives up without an error.
-func (b *Backend) awaitServed(ctx context.Context, refused outgoing) error {
+func (a *api) awaitServed(ctx context.Context, refused outgoing) error {
 	for until := time.Now().Add(spread); ; {
-		answer, err := b.request(ctx, refused)
+		answer, err := a.request(ctx, refused)
 		switch {
 		case errors.Is(err, backend.ErrDenied):
 			return nil // this client never uses the subject
@@ -112,10 +127,10 @@ func isCode(err error, codes ...jetstream.ErrorCode) bool {
 
 // pages requests a list of the API, page by page. take reads one page and returns the
 // length of the whole list and of the page.
-func pages[T any](ctx context.Context, b *Backend, verb string, take func(T) (total, n int)) error {
+func pages[T any](ctx context.Context, a *api, verb string, take func(T) (total, n int)) error {
 	for offset := 0; ; {
 		var list T
-		if err := b.ask(ctx, verb, map[string]int{"offset": offset}, &list); err != nil {
+		if err := a.ask(ctx, verb, map[string]int{"offset": offset}, &list); err != nil {
 			return err
 		}
 		total, n := take(list)

@@ -14,7 +14,7 @@ import (
 
 // group creates a topic's stream and a group's consumer if they are missing, and checks
 // them.
-func (b *Backend) group(ctx context.Context, p *place, c backend.Config) error {
+func (b *broker) group(ctx context.Context, p *place, c backend.Config) error {
 	if err := p.checkNames(c.Group); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (b *Backend) group(ctx context.Context, p *place, c backend.Config) error {
 // replaced refuses to begin after a position of a deleted stream, if this backend has
 // attached to the group before. A new stream counts from 1, so the group would miss its
 // first messages.
-func (b *Backend) replaced(c backend.Config, created time.Time) error {
+func (b *broker) replaced(c backend.Config, created time.Time) error {
 	before, known := b.created.Load(c.Topic + "/" + c.Group)
 	if _, after := c.Start.After(); !after || !known || before.(time.Time).Equal(created) {
 		return nil
@@ -64,7 +64,7 @@ func notify(c backend.Config, text string) {
 
 // consumer creates or updates a group's consumer. Its stream exists already. The lease of
 // a consumer is the longest that a member asked for: it is raised, never lowered.
-func (b *Backend) consumer(ctx context.Context, p *place, c backend.Config, last lastSeq) error {
+func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, last lastSeq) error {
 	want := jetstream.ConsumerConfig{
 		Durable:       p.consumer(c.Group),
 		Description:   "group " + c.Group + " of an event bus",
@@ -110,7 +110,7 @@ func consumerInfo(p *place, group string) string {
 }
 
 // newConsumer creates a consumer and waits until it answers pulls.
-func (b *Backend) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig) error {
+func (b *broker) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig) error {
 	if err := b.putConsumer(ctx, p, c, "create"); err != nil {
 		return err
 	}
@@ -118,12 +118,12 @@ func (b *Backend) newConsumer(ctx context.Context, p *place, c jetstream.Consume
 }
 
 // next returns the subject of pulls.
-func (b *Backend) next(p *place, consumer string) string {
-	return b.api + "CONSUMER.MSG.NEXT." + p.stream + "." + consumer
+func (b *broker) next(p *place, consumer string) string {
+	return b.prefix + "CONSUMER.MSG.NEXT." + p.stream + "." + consumer
 }
 
 // putConsumer creates or updates a consumer.
-func (b *Backend) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string) error {
+func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string) error {
 	verb := "CONSUMER.CREATE." + p.stream + "." + c.Durable
 	if c.FilterSubject != "" {
 		verb += "." + c.FilterSubject

@@ -122,7 +122,7 @@ type consumerList struct {
 // consumers returns the consumers of a topic's groups. It fails unless the list is
 // certainly complete. Each page begins with the last entry of the page before, so that a
 // deletion in between skips none.
-func (b *Backend) consumers(ctx context.Context, p *place) ([]*jetstream.ConsumerInfo, error) {
+func (b *broker) consumers(ctx context.Context, p *place) ([]*jetstream.ConsumerInfo, error) {
 	var all []*jetstream.ConsumerInfo
 	seen, last := 0, ""
 	for {

@@ -30,7 +30,7 @@ type place struct {
 // maxName is the server's limit for names of streams and consumers, in bytes.
 const maxName = 255
 
-func (b *Backend) place(topic string) *place {
+func (b *broker) place(topic string) *place {
 	p := &place{topic: topic, subject: b.options.Namespace + "." + topic}
 	if b.options.Stream == "" {
 		p.stream = b.options.Namespace + "=" + dotless(topic)
@@ -61,7 +61,7 @@ func (p *place) checkNames(group string) error {
 }
 
 // topicOf returns the topic of a stream that is not shared.
-func (b *Backend) topicOf(stream string) (topic string, ok bool) {
+func (b *broker) topicOf(stream string) (topic string, ok bool) {
 	rest, ok := strings.CutPrefix(stream, b.options.Namespace+"=")
 	return dotted(rest), ok
 }

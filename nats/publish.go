@@ -56,8 +56,9 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []e
 			fill(errs[start:], classOf(ctx, err, false))
 			return nil
 		}
-		b.trip(ctx, r, msgs[start:end], places[start:end], errs[start:end])
-		b.twins(ctx, r, msgs[start:end], places[start:end], errs[start:end])
+		t := &trip{b, r, msgs[start:end], places[start:end], errs[start:end]}
+		t.run(ctx)
+		t.twins(ctx)
 		start = end
 	}
 	return nil
@@ -84,7 +85,7 @@ func tripLen(msgs []*backend.Message) int {
 }
 
 // ensureAll creates the streams of all topics that have none.
-func (b *Backend) ensureAll(ctx context.Context, msgs []*backend.Message, places []*place, errs []error) {
+func (b *broker) ensureAll(ctx context.Context, msgs []*backend.Message, places []*place, errs []error) {
 	var failed map[string]error
 	for i, m := range msgs {
 		if i > 0 && m.Topic == msgs[i-1].Topic {
@@ -104,9 +105,19 @@ func (b *Backend) ensureAll(ctx context.Context, msgs []*backend.Message, places
 	}
 }
 
-// trip publishes the msgs without an error. All go through one connection, which keeps the
-// order of each topic.
-func (b *Backend) trip(ctx context.Context, r *requester, msgs []*backend.Message, places []*place, errs []error) {
+// A trip publishes messages whose answers are awaited together.
+type trip struct {
+	backend *Backend
+	r       *requester
+	msgs    []*backend.Message
+	places  []*place
+	errs    []error // by message
+}
+
+// run publishes the messages without an error. All go through one connection, which keeps
+// the order of each topic.
+func (t *trip) run(ctx context.Context) {
+	r, msgs, errs, most := t.r, t.msgs, t.errs, t.backend.maxPayload-headerRoom
 	r.begin(len(msgs))
 	defer r.end()
 	for _, m := range msgs {
@@ -114,18 +125,18 @@ func (b *Backend) trip(ctx context.Context, r *requester, msgs []*backend.Messag
 	}
 	at := make([]int, 0, len(msgs)) // index in msgs, by request
 	for i, m := range msgs {
-		if n := m.Size(); errs[i] == nil && n > b.maxPayload-headerRoom {
-			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, b.maxPayload-headerRoom)
+		if n := m.Size(); errs[i] == nil && n > most {
+			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, most)
 		}
 		if errs[i] != nil {
 			continue
 		}
-		r.publish(places[i], m)
+		r.publish(t.places[i], m)
 		at = append(at, i)
 	}
 	err := r.exchange(ctx, conversation{
 		patience: answer,
-		got:      func(i int, m *natsgo.Msg) { errs[at[i]] = b.stored(r, msgs[at[i]], places[at[i]], m) },
+		got:      func(i int, m *natsgo.Msg) { errs[at[i]] = t.stored(at[i], m) },
 		failed:   func(i int, err error) { errs[at[i]] = err },
 	})
 	if err != nil {
@@ -158,29 +169,30 @@ var errTwin = fmt.Errorf("%w: another copy of the message is on its way", backen
 
 // twins resends messages that failed with errTwin, until the other copy is stored or
 // refused.
-func (b *Backend) twins(ctx context.Context, r *requester, msgs []*backend.Message, places []*place, errs []error) {
+func (t *trip) twins(ctx context.Context) {
 	for until := time.Now().Add(answer); time.Now().Before(until); {
 		var which []int
-		var again []*backend.Message
-		var where []*place
-		for i, err := range errs {
+		again := &trip{backend: t.backend, r: t.r}
+		for i, err := range t.errs {
 			if errors.Is(err, errTwin) {
-				which, again, where = append(which, i), append(again, msgs[i]), append(where, places[i])
+				which = append(which, i)
+				again.msgs, again.places = append(again.msgs, t.msgs[i]), append(again.places, t.places[i])
 			}
 		}
 		if len(which) == 0 {
 			return
 		}
-		if !sleep(ctx, nil, 20*time.Millisecond) {
-			for _, at := range which {
-				errs[at] = fmt.Errorf("%w: %w", errTwin, ctx.Err())
-			}
-			return
+		again.errs = make([]error, len(which))
+		if sleep(ctx, nil, 20*time.Millisecond) {
+			again.run(ctx)
+		} else {
+			fill(again.errs, fmt.Errorf("%w: %w", errTwin, ctx.Err()))
 		}
-		became := make([]error, len(which))
-		b.trip(ctx, r, again, where, became)
 		for i, at := range which {
-			errs[at] = became[i]
+			t.errs[at] = again.errs[i]
+		}
+		if ctx.Err() != nil {
+			return
 		}
 	}
 }
@@ -193,10 +205,11 @@ type ack struct {
 	Duplicate bool                `json:"duplicate"`
 }
 
-// stored reads the answer to m.
-func (b *Backend) stored(r *requester, m *backend.Message, p *place, answer *natsgo.Msg) error {
+// stored reads the answer to a message.
+func (t *trip) stored(i int, answer *natsgo.Msg) error {
+	m, p := t.msgs[i], t.places[i]
 	if isUnserved(answer) {
-		b.forget(m.Topic)
+		t.backend.forget(m.Topic)
 		return fmt.Errorf("%w: nobody serves the stream: it is deleted, or has no leader", backend.ErrUnavailable)
 	}
 	m.Duplicate = false
@@ -212,13 +225,13 @@ func (b *Backend) stored(r *requester, m *backend.Message, p *place, answer *nat
 		case a.Error != nil:
 			return classOfAnswer(a.Error)
 		case a.Stream != p.stream:
-			b.forget(m.Topic)
+			t.backend.forget(m.Topic)
 			return fmt.Errorf("%w: it was stored in the stream %s, which has the subject %s now", backend.ErrUnknownOutcome, a.Stream, p.subject)
 		}
 		seq, m.Duplicate = a.Sequence, a.Duplicate
 	}
 	var digits [positionLen]byte
-	m.Position = r.mem.Text(appendPosition(digits[:0], seq))
+	m.Position = t.r.mem.Text(appendPosition(digits[:0], seq))
 	return nil
 }
 

@@ -79,7 +79,7 @@ func (r *record) message(topic string) backend.Message {
 
 // readOne asks the leader of a stream for the first message of a topic from seq on. It
 // returns a message or an error.
-func (b *Backend) readOne(ctx context.Context, p *place, seq uint64) (*record, error) {
+func (b *broker) readOne(ctx context.Context, p *place, seq uint64) (*record, error) {
 	var answer struct {
 		Message record `json:"message"`
 	}
@@ -89,7 +89,7 @@ func (b *Backend) readOne(ctx context.Context, p *place, seq uint64) (*record, e
 }
 
 // exists returns an error if a topic of the shared stream has neither messages nor groups.
-func (b *Backend) exists(ctx context.Context, p *place) error {
+func (b *broker) exists(ctx context.Context, p *place) error {
 	names, err := b.groups(ctx, p)
 	if err == nil && len(names) == 0 {
 		err = fmt.Errorf("%w: the topic has no messages and no groups", backend.ErrGone)
@@ -144,7 +144,7 @@ func unread(p *place, state jetstream.StreamState, delivered uint64) uint64 {
 
 // state returns the state of a topic's stream. In a shared stream only Msgs is the
 // topic's.
-func (b *Backend) state(ctx context.Context, p *place) (jetstream.StreamState, error) {
+func (b *broker) state(ctx context.Context, p *place) (jetstream.StreamState, error) {
 	var info jetstream.StreamInfo
 	var filter any
 	if p.shared() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,9 +13,18 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
+// A broker makes sure of the streams of topics and the consumers of groups, and looks at
+// them.
+type broker struct {
+	*api
+	options Options
+	known   sync.Map // topic → *place, of topics whose stream is known to exist
+	created sync.Map // "topic/group" → creation time of the stream at the latest Attach
+}
+
 // ensure creates a topic's stream once if it is missing. If this client may not ask for
 // the stream, ensure assumes that it exists.
-func (b *Backend) ensure(ctx context.Context, topic string) (*place, error) {
+func (b *broker) ensure(ctx context.Context, topic string) (*place, error) {
 	if p, ok := b.known.Load(topic); ok {
 		return p.(*place), nil
 	}
@@ -27,14 +37,14 @@ func (b *Backend) ensure(ctx context.Context, topic string) (*place, error) {
 }
 
 // forget makes ensure ask again.
-func (b *Backend) forget(topic string) { b.known.Delete(topic) }
+func (b *broker) forget(topic string) { b.known.Delete(topic) }
 
 // errNotAsked means that this client may not ask for streams.
 var errNotAsked = fmt.Errorf("%w: to ask for the stream", backend.ErrDenied)
 
 // stream returns a topic's stream, and creates it if missing. It refuses an existing
 // stream whose settings break a promise.
-func (b *Backend) stream(ctx context.Context, p *place) (has, error) {
+func (b *broker) stream(ctx context.Context, p *place) (has, error) {
 	want := b.wanted(p)
 	var info jetstream.StreamInfo
 	err := b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info)
@@ -67,7 +77,7 @@ type has struct {
 }
 
 // wanted returns the settings of a new stream for a topic.
-func (b *Backend) wanted(p *place) jetstream.StreamConfig {
+func (b *broker) wanted(p *place) jetstream.StreamConfig {
 	o := b.options.of(p.topic)
 	c := jetstream.StreamConfig{
 		Name:              p.stream,
