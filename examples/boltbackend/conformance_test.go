@@ -22,11 +22,7 @@ func TestConformance(t *testing.T) {
 		Lease:      30 * time.Second,
 		Around:     synctest.Test,
 		Parallel:   true,
-		Peer: func(t *testing.T, b backend.Backend) backend.Backend {
-			peer := New(b.(*Backend).store)
-			t.Cleanup(func() { require.NoError(t, peer.Close()) })
-			return peer
-		},
+		Peer:       func(t *testing.T, b backend.Backend) backend.Backend { return on(t, b.(*Backend).store) },
 		Faults: conformance.Faults{
 			Restart: func(t *testing.T, b backend.Backend) { b.(*Backend).store.reopen(t, reopenClosed) },
 			Kill:    func(t *testing.T, b backend.Backend) { b.(*Backend).store.reopen(t, reopenCopy) },
@@ -37,9 +33,18 @@ func TestConformance(t *testing.T) {
 
 // open returns a backend on a store of its own, in a folder of its own.
 func open(t *testing.T, o Options) *Backend {
-	s, err := OpenStore(filepath.Join(t.TempDir(), "events.db"), o)
+	return openAt(t, filepath.Join(t.TempDir(), "events.db"), o)
+}
+
+func openAt(t *testing.T, path string, o Options) *Backend {
+	s, err := OpenStore(path, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return on(t, s)
+}
+
+// on returns a backend on a store that may have others.
+func on(t *testing.T, s *Store) *Backend {
 	b := New(s)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return b

@@ -11,7 +11,7 @@ import (
 var errUnreadable = errors.New("the stored body is unreadable")
 
 // encode writes what a topic keeps of m: the moment it was stored, then each text with
-// its length before it. JSON would not keep bytes that are not UTF-8.
+// its length before it. JSON would make payloads a third longer.
 func encode(m *backend.Message, stored time.Time) []byte {
 	b := make([]byte, 0, m.Size()+8*(len(m.Headers)+4))
 	b = append(b, pack(moment(stored))...)

@@ -38,14 +38,12 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 		if ctx.Err() != nil {
 			return nil, failed(s.op("receive"), ctx.Err())
 		}
-		due := time.NewTimer(next)
 		select {
 		case <-changed:
-		case <-due.C:
+		case <-time.After(next):
 		case <-s.closed:
 		case <-ctx.Done():
 		}
-		due.Stop()
 	}
 }
 

@@ -19,6 +19,7 @@ package boltbackend
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -61,14 +62,15 @@ type Store struct {
 // most a second if another process has the file open.
 func OpenStore(path string, o Options) (*Store, error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second})
-	if err == nil {
-		err = db.Update(func(tx *bolt.Tx) error {
-			_, err := tx.CreateBucketIfNotExists([]byte("topics"))
-			return err
-		})
-	}
 	if err != nil {
-		return nil, fmt.Errorf("boltbackend: open: %w: %w", backend.ErrUnavailable, err)
+		return nil, failed("open", unavailable(err))
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists([]byte("topics"))
+		return err
+	})
+	if err != nil {
+		return nil, failed("open", unavailable(errors.Join(err, db.Close())))
 	}
 	return &Store{
 		options: o.withDefaults(), db: db,
@@ -85,23 +87,23 @@ func (s *Store) Close() error {
 }
 
 // run runs f in a transaction. An error of f rolls it back, so the call had no effect.
-// If the commit fails, nobody knows.
+// After a commit that failed, nobody knows whether it had.
 func (s *Store) run(ctx context.Context, writable bool, f func(*txn) error) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		return unavailable(err)
 	}
 	s.open.RLock()
 	defer s.open.RUnlock()
 	tx, err := s.db.Begin(writable)
 	if err != nil {
-		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		return unavailable(err)
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
 	t := &txn{Tx: tx, topics: tx.Bucket([]byte("topics"))}
 	err = cmp.Or(f(t), t.err)
 	switch {
 	case err != nil && backend.Class(err) == nil:
-		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		return unavailable(err)
 	case err != nil || !t.wrote:
 		return err
 	}
@@ -110,6 +112,9 @@ func (s *Store) run(ctx context.Context, writable bool, f func(*txn) error) erro
 	}
 	return nil
 }
+
+// unavailable says that a call certainly had no effect.
+func unavailable(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnavailable, err) }
 
 // whenChanged returns a channel that is closed at the next wake of topic.
 func (s *Store) whenChanged(topic string) <-chan struct{} {
