@@ -111,17 +111,17 @@ func (t *topic) begin(start backend.Start) (uint64, error) {
 }
 
 // trim removes up to limit messages that every group has settled, and returns how many.
-// A topic without groups keeps its messages.
+// There is at least the group that Maintain is called for.
 func (t *topic) trim(limit int) (removed int, err error) {
-	floor, grouped := t.end(), false
+	floor := t.end()
 	err = t.groups.ForEachBucket(func(name []byte) error {
 		g, err := t.group(string(name))
 		if err == nil {
-			floor, grouped = min(floor, g.floor()), true
+			floor = min(floor, g.floor())
 		}
 		return err
 	})
-	for offset := t.first(); err == nil && grouped && offset < floor && removed < limit; offset++ {
+	for offset := t.first(); err == nil && offset < floor && removed < limit; offset++ {
 		t.remove(t.log, pack(offset))
 		removed++
 	}

@@ -73,5 +73,5 @@ func after(t time.Time, d time.Duration) uint64 {
 	if d <= 0 {
 		return 0
 	}
-	return moment(t.Add(d + time.Microsecond - 1))
+	return moment(t.Add(d).Add(time.Microsecond - 1))
 }
