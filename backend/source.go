@@ -23,8 +23,9 @@ type Source interface {
 	// The deliveries count even if there is an error too. When Receive returns,
 	// nothing more is on its way: a driver that has asked its broker for messages waits
 	// for them, or withdraws the request. Receive returns within a second after ctx is
-	// done, with the deliveries that have arrived, and with err nil or ctx.Err(). No
-	// delivery is ever abandoned.
+	// done, with the deliveries that have arrived, and with err nil or ctx.Err(). Such an
+	// error matches none of this package: the bus takes [ErrUnavailable] for a failure.
+	// No delivery is ever abandoned.
 	//
 	// After an error, the next call that the broker answers returns, even with no
 	// deliveries. The bus detects recovery by it.

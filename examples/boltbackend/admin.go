@@ -1,0 +1,157 @@
+package boltbackend
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Maintain implements [backend.Maintainer]: it forgets messages that every group has
+// settled, and IDs whose window has passed, a thousand of each at most.
+func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.Duration, err error) {
+	const most = 1000
+	next = time.Minute
+	err = b.update(ctx, "maintain "+topic+"/"+name, func(t *txn) error {
+		g, err := t.find(topic, name)
+		if err != nil {
+			return err
+		}
+		trimmed, err := g.trim(most)
+		if forgotten := g.forget(time.Now(), most); trimmed == most || forgotten == most {
+			next = time.Second
+		}
+		return err
+	})
+	return next, err
+}
+
+// find returns a group that exists.
+func (t *txn) find(topic, group string) (*group, error) {
+	found, err := t.topic(topic)
+	if err != nil {
+		return nil, err
+	}
+	return found.group(group)
+}
+
+// Read implements [backend.Reader]. It leaves out messages whose body is lost.
+func (b *Backend) Read(ctx context.Context, name, from string, limit int) (ms []backend.Message, err error) {
+	err = b.view(ctx, "read "+name, func(t *txn) error {
+		topic, err := t.topic(name)
+		if err != nil {
+			return err
+		}
+		after := uint64(0)
+		if from != "" {
+			if after, err = parsePosition(from); err != nil {
+				return err
+			}
+		}
+		c := topic.log.Cursor()
+		for k, _ := c.Seek(pack(after + 1)); k != nil && len(ms) < limit; k, _ = c.Next() {
+			m, _, err := topic.message(number(k, 0))
+			if err != nil {
+				return fmt.Errorf("%s: %w", m.Position, err)
+			}
+			ms = append(ms, m)
+		}
+		return nil
+	})
+	return ms, err
+}
+
+// Stats implements [backend.Statser]. Every number is exact.
+func (b *Backend) Stats(ctx context.Context, topic, name string) (s backend.Stats, err error) {
+	err = b.view(ctx, "stats of "+topic+"/"+name, func(t *txn) error {
+		g, err := t.find(topic, name)
+		if err != nil {
+			return err
+		}
+		s.Depth = int64(g.end() - g.first())
+		s.Lag = int64(g.end() - g.cursor)
+		s.Members = b.store.count(g.identity, 0)
+		if floor := g.floor(); floor < g.end() {
+			_, s.Oldest, _ = g.message(floor)
+		}
+		return g.entries.ForEach(func(k, _ []byte) error {
+			if g.entry(number(k, 0)).held == 1 {
+				s.InFlight++
+			} else {
+				s.Delayed++
+			}
+			return nil
+		})
+	})
+	return s, err
+}
+
+// Topics implements [backend.Admin].
+func (b *Backend) Topics(ctx context.Context) (names []string, err error) {
+	err = b.view(ctx, "topics", func(t *txn) error {
+		names, err = list(t.topics)
+		return err
+	})
+	return names, err
+}
+
+// Groups implements [backend.Admin].
+func (b *Backend) Groups(ctx context.Context, name string) (names []string, err error) {
+	err = b.view(ctx, "groups of "+name, func(t *txn) error {
+		topic, err := t.topic(name)
+		if err == nil {
+			names, err = list(topic.groups)
+		}
+		return err
+	})
+	return names, err
+}
+
+// list returns the names of the buckets in b. The file has them sorted.
+func list(b *bolt.Bucket) (names []string, err error) {
+	err = b.ForEachBucket(func(name []byte) error {
+		names = append(names, string(name))
+		return nil
+	})
+	return names, err
+}
+
+// DeleteTopic implements [backend.Admin].
+func (b *Backend) DeleteTopic(ctx context.Context, name string) error {
+	defer b.store.wake(name) // members that wait find the topic gone
+	return b.update(ctx, "delete "+name, func(t *txn) error {
+		_, err := t.topic(name)
+		if err == nil {
+			t.note(t.topics.DeleteBucket([]byte(name)))
+		}
+		return err
+	})
+}
+
+// DeleteGroup implements [backend.Admin].
+func (b *Backend) DeleteGroup(ctx context.Context, topic, name string) error {
+	defer b.store.wake(topic)
+	return b.update(ctx, "delete "+topic+"/"+name, func(t *txn) error {
+		g, err := t.find(topic, name)
+		if err == nil {
+			t.note(g.groups.DeleteBucket([]byte(name)))
+		}
+		return err
+	})
+}
+
+// ResetGroup implements [backend.Admin].
+func (b *Backend) ResetGroup(ctx context.Context, topic, name string, start backend.Start) error {
+	defer b.store.wake(topic)
+	return b.update(ctx, "reset "+topic+"/"+name, func(t *txn) error {
+		g, err := t.find(topic, name)
+		if err != nil {
+			return err
+		}
+		t.note(g.groups.DeleteBucket([]byte(name)))
+		return g.makeGroup(name, g.identity, start) // members stay; deliveries from before hold nothing
+	})
+}

@@ -1,0 +1,65 @@
+package boltbackend
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var errUnreadable = errors.New("the stored body is unreadable")
+
+// encode writes what a topic keeps of m: the moment it was stored, then each text with
+// its length before it. JSON would make payloads a third longer.
+func encode(m *backend.Message, stored time.Time) []byte {
+	b := make([]byte, 0, m.Size()+8*(len(m.Headers)+4))
+	b = append(b, pack(moment(stored))...)
+	b = appendText(b, m.ID)
+	b = appendText(b, m.Key)
+	b = appendText(b, m.Payload)
+	for _, h := range m.Headers {
+		b = appendText(b, h.Name)
+		b = appendText(b, h.Value)
+	}
+	return b
+}
+
+func appendText[T string | []byte](b []byte, text T) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// decode reads what encode wrote. The message has memory of its own, because a file's
+// pages are the transaction's.
+func decode(b []byte) (m backend.Message, stored time.Time, err error) {
+	if len(b) < 8 {
+		return m, stored, errUnreadable
+	}
+	stored = time.UnixMicro(int64(number(b, 0)))
+	r := reader{rest: b[8:]}
+	m.ID, m.Key, m.Payload = string(r.text()), string(r.text()), append([]byte{}, r.text()...)
+	for len(r.rest) > 0 && !r.short {
+		m.Headers = append(m.Headers, backend.Header{Name: string(r.text()), Value: string(r.text())})
+	}
+	if r.short {
+		return backend.Message{Payload: append([]byte{}, b...)}, stored, errUnreadable
+	}
+	return m, stored, nil
+}
+
+// A reader reads texts, and notes if one is not there as a whole.
+type reader struct {
+	rest  []byte
+	short bool
+}
+
+func (r *reader) text() []byte {
+	length, n := binary.Uvarint(r.rest)
+	if n <= 0 || length > uint64(len(r.rest)-n) {
+		r.short = true
+		return nil
+	}
+	text := r.rest[n : n+int(length)]
+	r.rest = r.rest[n+int(length):]
+	return text
+}

@@ -1,0 +1,158 @@
+package boltbackend
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A source is one member of a group.
+type source struct {
+	backend *Backend
+	config  backend.Config
+	group   uint64        // its identity: a group of this name that is made later is another
+	closed  chan struct{} // closed by end
+	failed  bool          // the last Receive returned an error; only Receive uses it
+}
+
+var (
+	_ backend.Source   = (*source)(nil)
+	_ backend.Delayer  = (*source)(nil)
+	_ backend.Extender = (*source)(nil)
+)
+
+// op says what a call was about, for errors.
+func (s *source) op(verb string) string { return verb + " " + s.config.Topic + "/" + s.config.Group }
+
+// Receive implements [backend.Source]. A member that waits looks again at every wake of
+// its topic, and when the next entry is due.
+func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	for {
+		changed := s.backend.store.whenChanged(s.config.Topic) // before the look, so no wake is missed
+		ds, next, err := s.take(ctx, limit)
+		again := s.failed && err == nil // the bus detects recovery by a call that returns
+		if s.failed = err != nil; err != nil || len(ds) > 0 || limit <= 0 || again {
+			return ds, err
+		}
+		if ctx.Err() != nil {
+			return nil, failed(s.op("receive"), ctx.Err())
+		}
+		select {
+		case <-changed:
+		case <-time.After(next):
+		case <-s.closed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// take hands out what is due. If there is nothing, it says how long to wait. A context
+// that is done is not a failure of the store, so the transaction does not see it.
+func (s *source) take(ctx context.Context, limit int) (ds []backend.Delivery, wait time.Duration, err error) {
+	err = s.update(context.WithoutCancel(ctx), "receive", func(g *group) {
+		now := time.Now()
+		if ctx.Err() == nil && limit > 0 {
+			ds = g.take(limit, now, s.config.Lease)
+		}
+		wait = g.wait(now)
+	})
+	if err != nil {
+		return nil, 0, err // what a failed commit took comes again after its lease
+	}
+	return ds, wait, nil
+}
+
+// Ack implements [backend.Source]. With ConfirmAcks it is fenced.
+func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
+	return s.each(ctx, "ack", len(ds), func(g *group, i int) error {
+		e, err := g.claim(ds[i], s.config.ConfirmAcks)
+		if err == nil && e.handout > 0 {
+			g.settle(e)
+		}
+		return err
+	})
+}
+
+// Extend implements [backend.Extender]. A lease that has passed can be extended as long
+// as nobody else took the delivery.
+func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
+	return s.each(ctx, "extend", len(ds), func(g *group, i int) error {
+		e, err := g.claim(ds[i], true)
+		if err == nil {
+			g.postpone(e, after(time.Now(), s.config.Lease))
+		}
+		return err
+	})
+}
+
+// Delay implements [backend.Delayer].
+func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
+	err := s.each(ctx, "delay", len(ds), func(g *group, i int) error {
+		e, err := g.claim(&ds[i].Delivery, true)
+		if err != nil {
+			return err
+		}
+		if ds[i].Refund {
+			e.attempt--
+		}
+		e.held = 0
+		g.postpone(e, after(time.Now(), ds[i].For))
+		return nil
+	})
+	s.backend.store.wake(s.config.Topic)
+	return err
+}
+
+// each calls f for each of n deliveries, in one transaction.
+func (s *source) each(ctx context.Context, verb string, n int, f func(g *group, i int) error) error {
+	errs := make([]error, n)
+	err := s.update(ctx, verb, func(g *group) {
+		for i := range n {
+			errs[i] = failed(s.op(verb), f(g, i))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return backend.AsBatchError(errs)
+}
+
+// update runs f with the group, in a transaction that may write. A source that is
+// closed says so before it looks at anything else.
+func (s *source) update(ctx context.Context, verb string, f func(*group)) error {
+	select {
+	case <-s.closed:
+		return failed(s.op(verb), backend.ErrClosed)
+	default:
+	}
+	return s.backend.update(ctx, s.op(verb), func(t *txn) error {
+		g, err := t.find(s.config.Topic, s.config.Group)
+		if err != nil {
+			return err
+		}
+		if g.identity != s.group {
+			return backend.ErrGone
+		}
+		f(g)
+		return nil
+	})
+}
+
+// Close implements [backend.Source]. What the member holds is due when its lease has
+// passed.
+func (s *source) Close() error {
+	s.backend.mu.Lock()
+	defer s.backend.mu.Unlock()
+	if _, open := s.backend.sources[s]; open {
+		s.end()
+	}
+	return nil
+}
+
+// end leaves the group. The backend's lock is held.
+func (s *source) end() {
+	delete(s.backend.sources, s)
+	s.backend.store.count(s.group, -1)
+	close(s.closed)
+}

@@ -1,0 +1,161 @@
+package boltbackend
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// maxMessage bounds Message.Size, because a transaction has all of it in memory.
+const maxMessage = 4 << 20
+
+// A topic is a log of messages, the IDs published with Once, and groups. It is valid
+// within its transaction.
+type topic struct {
+	*txn
+	name string
+
+	log, once, marks, groups *bolt.Bucket
+}
+
+// topic returns a topic that exists.
+func (t *txn) topic(name string) (*topic, error) {
+	b := t.topics.Bucket([]byte(name))
+	if b == nil {
+		return nil, fmt.Errorf("%w: there is no topic %s", backend.ErrGone, name)
+	}
+	part := func(name string) *bolt.Bucket { return b.Bucket([]byte(name)) }
+	return &topic{t, name, part("log"), part("once"), part("marks"), part("groups")}, nil
+}
+
+// makeTopic returns a topic, and makes it as needed.
+func (t *txn) makeTopic(name string) (*topic, error) {
+	if found, err := t.topic(name); err == nil {
+		return found, nil
+	}
+	if _, err := t.makeBucket(t.topics, name, "log", "once", "marks", "groups"); err != nil {
+		return nil, err
+	}
+	return t.topic(name)
+}
+
+// end is the offset that the next message gets.
+func (t *topic) end() uint64 { return t.log.Sequence() + 1 }
+
+// first is the offset of the oldest message.
+func (t *topic) first() uint64 {
+	if k, _ := t.log.Cursor().First(); k != nil {
+		return number(k, 0)
+	}
+	return t.end()
+}
+
+// store appends m, unless it was stored before or there is no room.
+func (t *topic) store(m *backend.Message, o Options) error {
+	m.Position, m.Duplicate = "", false
+	now := time.Now()
+	mark := []byte("id " + m.ID) // a key is never empty
+	if m.Once {
+		if v := t.once.Get(mark); v != nil && moment(now) < number(v, 1) {
+			m.Position, m.Duplicate = position(number(v, 0)), true
+			return nil
+		}
+	}
+	switch {
+	case m.Size() > maxMessage:
+		return fmt.Errorf("%w: a message of %d bytes", backend.ErrTooLarge, m.Size())
+	case t.end()-t.first() >= o.MaxMessages:
+		return fmt.Errorf("%w: the topic has %d messages", backend.ErrFull, o.MaxMessages)
+	}
+	offset := t.next(t.log)
+	t.put(t.log, pack(offset), encode(m, now))
+	m.Position = position(offset)
+	if m.Once {
+		t.put(t.once, mark, pack(offset, after(now, o.OnceWindow)))
+		t.put(t.marks, pack(offset), mark)
+	}
+	return nil
+}
+
+// message returns what is stored at an offset.
+func (t *topic) message(offset uint64) (m backend.Message, stored time.Time, err error) {
+	if body := t.log.Get(pack(offset)); body != nil {
+		m, stored, err = decode(body)
+	} else {
+		err = fmt.Errorf("%w: the message was lost", backend.ErrGone)
+	}
+	m.Topic, m.Position = t.name, position(offset)
+	return m, stored, err
+}
+
+// begin returns the offset at which start begins.
+func (t *topic) begin(start backend.Start) (uint64, error) {
+	if after, ok := start.After(); ok {
+		offset, err := parsePosition(after)
+		if err == nil && offset >= t.end() {
+			err = fmt.Errorf("%w: position %s is beyond the end", backend.ErrRefused, after)
+		}
+		return max(offset+1, t.first()), err
+	}
+	switch start {
+	case backend.StartEarliest:
+		return t.first(), nil
+	case backend.StartLatest:
+		return t.end(), nil
+	}
+	return 0, fmt.Errorf("%w: unknown start %q", backend.ErrRefused, start)
+}
+
+// trim removes up to limit messages that every group has settled, and returns how many.
+// There is at least the group that Maintain is called for.
+func (t *topic) trim(limit int) (removed int, err error) {
+	floor := t.end()
+	err = t.groups.ForEachBucket(func(name []byte) error {
+		g, err := t.group(string(name))
+		if err == nil {
+			floor = min(floor, g.floor())
+		}
+		return err
+	})
+	for offset := t.first(); err == nil && offset < floor && removed < limit; offset++ {
+		t.remove(t.log, pack(offset))
+		removed++
+	}
+	return removed, err
+}
+
+// forget removes up to limit IDs whose window has passed, and returns how many.
+func (t *topic) forget(now time.Time, limit int) (removed int) {
+	for removed < limit {
+		offset, mark := t.marks.Cursor().First()
+		if offset == nil {
+			break
+		}
+		v := t.once.Get(mark)
+		last := v != nil && number(v, 0) == number(offset, 0) // the ID was not published again since
+		if last && moment(now) < number(v, 1) {
+			break
+		}
+		if last {
+			t.remove(t.once, mark)
+		}
+		t.remove(t.marks, offset)
+		removed++
+	}
+	return removed
+}
+
+// position returns the position of an offset. Positions compare as offsets do.
+func position(offset uint64) string { return fmt.Sprintf("%016x", offset) }
+
+func parsePosition(p string) (uint64, error) {
+	offset, err := strconv.ParseUint(p, 16, 64)
+	if err != nil || p != position(offset) {
+		return 0, fmt.Errorf("%w: %q is not a position", backend.ErrRefused, p)
+	}
+	return offset, nil
+}

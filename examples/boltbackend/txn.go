@@ -1,0 +1,77 @@
+package boltbackend
+
+import (
+	"encoding/binary"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// A txn is a transaction that remembers its first failed write. Such a transaction is
+// rolled back, so the code that writes need not look at each error.
+type txn struct {
+	*bolt.Tx
+	topics *bolt.Bucket
+	wrote  bool
+	err    error
+}
+
+func (t *txn) note(err error) {
+	t.wrote = true
+	if t.err == nil {
+		t.err = err
+	}
+}
+
+func (t *txn) put(b *bolt.Bucket, key, value []byte) { t.note(b.Put(key, value)) }
+func (t *txn) remove(b *bolt.Bucket, key []byte)     { t.note(b.Delete(key)) }
+
+// next returns the next number of a bucket, the first time 1.
+func (t *txn) next(b *bolt.Bucket) uint64 {
+	n, err := b.NextSequence()
+	t.note(err)
+	return n
+}
+
+// A parent is a bucket.
+type parent interface {
+	CreateBucketIfNotExists(name []byte) (*bolt.Bucket, error)
+}
+
+// makeBucket makes a bucket in p, with buckets in it.
+func (t *txn) makeBucket(p parent, name string, parts ...string) (b *bolt.Bucket, err error) {
+	b, err = p.CreateBucketIfNotExists([]byte(name))
+	for _, part := range parts {
+		if err == nil {
+			_, err = b.CreateBucketIfNotExists([]byte(part))
+		}
+	}
+	t.note(err)
+	return b, err
+}
+
+// unique returns a number that is greater than all before.
+func (t *txn) unique() uint64 { return t.next(t.topics) }
+
+// pack writes numbers so that they compare as bytes.
+func pack(numbers ...uint64) []byte {
+	b := make([]byte, 0, 8*len(numbers))
+	for _, n := range numbers {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	return b
+}
+
+// number returns number i of what pack wrote.
+func number(b []byte, i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
+
+// moment returns t as the file has it: microseconds, so that no delay overflows.
+func moment(t time.Time) uint64 { return uint64(t.UnixMicro()) }
+
+// after returns the first moment that is not before t plus d. Zero is at once.
+func after(t time.Time, d time.Duration) uint64 {
+	if d <= 0 {
+		return 0
+	}
+	return moment(t.Add(d).Add(time.Microsecond - 1))
+}
