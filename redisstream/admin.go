@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -35,38 +32,24 @@ func (b *Backend) walk(ctx context.Context, pattern, kind string, each func(keys
 	if b.closed.Load() {
 		return backend.ErrClosed
 	}
-	w, err := b.wires.Get(ctx)
-	if err != nil {
-		return classOf(ctx, err, false)
-	}
-	defer b.wires.Put(w)
-	var mu sync.Mutex
-	scan := func(ctx context.Context, node *redis.Client) error {
-		cursor := uint64(0)
-		for {
-			keys, next, err := node.ScanType(ctx, cursor, pattern, walkStep, kind).Result()
-			if err != nil {
-				return err
+	return b.with(ctx, func(w *wire) error {
+		err := w.do(ctx, 0, func(ctx context.Context) error {
+			nodes, err := b.masterNodes(ctx)
+			for _, node := range nodes {
+				for cursor, more := uint64(0), true; more && err == nil; more = cursor != 0 {
+					var keys []string
+					if keys, cursor, err = node.ScanType(ctx, cursor, pattern, walkStep, kind).Result(); err == nil {
+						err = each(keys)
+					}
+				}
 			}
-			mu.Lock()
-			err = each(keys)
-			mu.Unlock()
-			if cursor = next; err != nil || cursor == 0 {
-				return err
-			}
+			return err
+		})
+		if err != nil {
+			return classOf(ctx, err, w.sent.Load())
 		}
-	}
-	w.do(ctx, 0, func() {
-		if c, ok := w.client.(*redis.ClusterClient); ok {
-			err = c.ForEachMaster(ctx, scan)
-		} else {
-			err = scan(ctx, w.client.(*redis.Client))
-		}
+		return nil
 	})
-	if err != nil {
-		return classOf(ctx, err, w.sent.Load())
-	}
-	return nil
 }
 
 // Groups implements [backend.Admin].
@@ -75,23 +58,16 @@ func (b *Backend) Groups(ctx context.Context, topic string) ([]string, error) {
 	return names, b.failure("groups", topic, err)
 }
 
-func (b *Backend) groups(ctx context.Context, topic string) ([]string, error) {
+func (b *Backend) groups(ctx context.Context, topic string) (names []string, err error) {
 	if b.closed.Load() {
 		return nil, backend.ErrClosed
 	}
-	p, err := b.command(ctx, "xinfo", "groups", b.streamKey(topic))
+	p, err := b.run(ctx, &groupsScript, []string{b.streamKey(topic)})
 	if err != nil {
 		return nil, err
 	}
-	var names []string
 	for range p.array() {
-		p.pairs(func(name string) bool {
-			if name != "name" {
-				return false
-			}
-			names = append(names, string(p.bulk()))
-			return true
-		})
+		names = append(names, string(p.bulk()))
 	}
 	slices.Sort(names)
 	return names, p.end()
@@ -108,7 +84,7 @@ func (b *Backend) deleteTopic(ctx context.Context, topic string) error {
 	if err != nil {
 		return err
 	}
-	args := []any{"unlink", stream, trimmedKey(stream)}
+	args := []any{"unlink", stream, trimmedKey(stream), youngKey(stream)}
 	for _, name := range names {
 		delayed := delayedKey(stream, name)
 		args = append(args, delayed, sweptKey(delayed))

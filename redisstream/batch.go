@@ -32,7 +32,6 @@ type entry struct {
 	id      []byte
 	attempt int
 	value   []byte // of the field, if that is ours
-	own     bool   // the value has memory of its own
 	err     error  // why there is no message
 	settled bool   // see receipt
 }
@@ -45,56 +44,18 @@ func (b *batch) readNew(p *parser) {
 	for range p.array() {
 		p.arrayOf(2)
 		p.bulk()
-		for range p.array() {
-			e := entry{attempt: 1}
-			if !p.own(&e) {
-				p.arrayOf(2)
-				e.id = p.bulk()
-				e.readFields(p)
-			}
-			b.entries = append(b.entries, e)
-		}
+		b.readRange(p)
 	}
 }
 
-// own reads an entry in one go if it is as ours nearly all are. Otherwise it
-// leaves it.
-func (p *parser) own(e *entry) bool {
-	id, value, size := ownEntry(p.rest)
-	if size == 0 || len(id) == 0 {
-		return false
+// readRange appends the reply of XRANGE: {{id, fields}, …}.
+func (b *batch) readRange(p *parser) {
+	for range p.array() {
+		p.arrayOf(2)
+		e := entry{id: p.bulk(), attempt: 1}
+		e.readFields(p)
+		b.entries = append(b.entries, e)
 	}
-	e.id, e.value, p.rest = id, value, p.rest[size:]
-	return true
-}
-
-// ownEntry returns the entry that b begins with, if it is whole and has one field,
-// of our name, whose value is not large. Otherwise the size is 0.
-func ownEntry(b []byte) (id, value []byte, size int) {
-	const pair, name = "*2\r\n", "*2\r\n$5\r\n" + field + "\r\n"
-	id, rest, ok := strip(b, pair)
-	if !ok {
-		return nil, nil, 0
-	}
-	value, rest, ok = strip(rest, name)
-	if !ok {
-		return nil, nil, 0
-	}
-	return id, value, len(b) - len(rest)
-}
-
-// strip returns the string behind a prefix, and what follows, if it is so and the
-// string is neither nil nor large.
-func strip(b []byte, prefix string) (text, rest []byte, ok bool) {
-	if len(b) < len(prefix) || string(b[:len(prefix)]) != prefix {
-		return nil, nil, false
-	}
-	b = b[len(prefix):]
-	n, size := length(b)
-	if size == 0 || b[0] != '$' || n > inline || len(b) < size+n+2 || b[size+n] != '\r' || b[size+n+1] != '\n' {
-		return nil, nil, false
-	}
-	return b[size : size+n : size+n], b[size+n+2:], true
 }
 
 // readTaken reads what the script returns: {{id, attempt, fields}, …}.
@@ -113,25 +74,20 @@ func (b *batch) readTaken(p *parser) {
 // are kept as lines of name=value.
 func (e *entry) readFields(p *parser) {
 	n := p.array()
-	switch {
-	case n < 0:
+	if n < 0 {
 		e.err = errBodyGone
 		return
-	case n == 2:
-		name := p.bulk()
-		e.value, e.own = p.text()
-		if string(name) == field {
+	}
+	for at := 0; at+1 < n && p.err == nil; at += 2 {
+		name, value := p.bulk(), p.bulk()
+		if n == 2 && string(name) == field {
+			e.value = value
 			return
 		}
-		e.own = false
-		e.value = fmt.Appendf(nil, "%s=%s\n", name, e.value)
-	default:
-		for range n / 2 {
-			e.value = fmt.Appendf(e.value, "%s=%s\n", p.bulk(), p.bulk())
-		}
-		if n%2 == 1 {
-			p.skip()
-		}
+		e.value = fmt.Appendf(e.value, "%s=%s\n", name, value)
+	}
+	if n%2 == 1 {
+		p.bulk()
 	}
 	e.err = errUnreadable
 }
@@ -142,34 +98,37 @@ func (b *batch) deliveries(s *source, ds []backend.Delivery) []backend.Delivery 
 		return ds
 	}
 	mem := b.memory()
-	b.weigh()
 	had := len(ds)
 	ds = b.loan.Lend(b.loan.Room(ds, len(b.entries))[:had+len(b.entries)])
 	receipts := make([]receipt, len(b.entries))
-	var position [positionLen]byte
 	for i := range b.entries {
 		e, d := &b.entries[i], &ds[had+i]
 		receipts[i].source, receipts[i].settled = s, e.settled
 		receipts[i].attempt.Store(int64(e.attempt))
 		*d = backend.Delivery{Attempt: e.attempt, Token: &receipts[i]}
-		d.Topic, d.Position = s.config.Topic, mem.Text(appendPosition(position[:0], e.id))
-		d.Err = e.read(&mem, &d.Message, len(b.entries)-i)
+		d.Err = e.read(&mem, &d.Message, s.config.Topic, len(b.entries)-i)
 	}
-	clear(b.entries) // they keep what they lie in alive
-	b.reply = reply{}
 	return ds
 }
 
-// memory returns memory for what there is in the entries.
-func (b *batch) memory() (mem slab.Slab) {
+// messages returns the entries as messages.
+func (b *batch) messages(topic string) []backend.Message {
+	mem := b.memory()
+	ms := make([]backend.Message, len(b.entries))
 	for i := range b.entries {
-		e := &b.entries[i]
-		text := len(e.value)
-		if e.own {
-			text = endOfHead(e.value)
-		}
-		mem.Expect(0, 0, positionLen+text)
+		_ = b.entries[i].read(&mem, &ms[i], topic, len(ms)-i) // then it has the raw bytes
 	}
+	return ms
+}
+
+// memory returns memory for what there is in the entries, of which there are some.
+func (b *batch) memory() (mem slab.Slab) {
+	b.weight = 0
+	for i := range b.entries {
+		b.weight += len(b.entries[i].value)
+		mem.Expect(0, 0, positionLen+len(b.entries[i].value))
+	}
+	b.weight /= max(len(b.entries), 1)
 	return mem
 }
 
@@ -184,25 +143,12 @@ func (b *batch) enough(limit int) int {
 	return min(limit, max(leastRead, replyBytes/max(b.weight, 1)))
 }
 
-func (b *batch) weigh() {
-	b.weight = 0
-	for i := range b.entries {
-		b.weight += len(b.entries[i].value)
-	}
-	b.weight /= len(b.entries)
-}
-
 // read reads the entry, one of so many that are still to be read, into m. What it
-// cannot read is the payload of m. A large value stays where it was read to, but for
-// its attributes, and any other is copied as it is: of it the head is text, and the
-// payload is bytes.
-func (e *entry) read(mem *slab.Slab, m *backend.Message, left int) error {
-	value, text := e.value, ""
-	if e.own {
-		text = mem.Text(value[:endOfHead(value)])
-	} else {
-		text, value = mem.Both(value)
-	}
+// cannot read is the payload of m. Head and payload are copied together.
+func (e *entry) read(mem *slab.Slab, m *backend.Message, topic string, left int) error {
+	var position [positionLen]byte
+	m.Topic, m.Position = topic, mem.Text(appendPosition(position[:0], e.id))
+	text, value := mem.Both(e.value)
 	if e.err == nil {
 		var head int
 		if head, e.err = readHead(mem, m, text, left); e.err == nil {

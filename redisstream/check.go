@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -36,53 +35,34 @@ func (s *serverCheck) check(ctx context.Context, b *Backend, w *wire) error {
 	if s.done.Load() {
 		return nil
 	}
-	var nodes []*redis.Client
-	if c, ok := w.client.(*redis.ClusterClient); ok {
-		var mu sync.Mutex
-		var err error
-		w.do(ctx, 0, func() {
-			err = c.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-				mu.Lock()
-				defer mu.Unlock()
-				nodes = append(nodes, node)
-				return nil
-			})
-		})
-		if err != nil {
-			return classOf(ctx, err, false)
-		}
-	} else {
-		nodes = []*redis.Client{w.client.(*redis.Client)}
-	}
 	s.warnings = nil
-	for _, node := range nodes {
-		if err := s.node(ctx, b, w, node); err != nil {
-			return err
+	err := w.do(ctx, 0, func(ctx context.Context) error {
+		nodes, err := b.masterNodes(ctx)
+		for _, node := range nodes {
+			if err == nil {
+				err = s.node(ctx, b, node)
+			}
 		}
+		return err
+	})
+	if err != nil {
+		return classOf(ctx, err, false) // asking has no effect
 	}
 	s.done.Store(true)
 	return nil
 }
 
-func (s *serverCheck) node(ctx context.Context, b *Backend, w *wire, node *redis.Client) error {
-	var c call
-	w.do(ctx, 0, func() {
-		c.err = node.Process(ctx, redis.NewRawWriteToCmd(ctx, &c.reply, "info"))
-	})
-	if c.err != nil {
-		err := classOf(ctx, c.err, false) // asking has no effect
-		if redis.HasErrorPrefix(c.err, "NOPERM") && strings.Contains(c.err.Error(), "'info'") {
-			// Were it SELECT that is not permitted, nothing would be.
-			s.warnings = append(s.warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked")
-			return nil
-		}
+func (s *serverCheck) node(ctx context.Context, b *Backend, node *redis.Client) error {
+	text, err := node.Info(ctx).Result()
+	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
+		// Were it SELECT that is not permitted, nothing would be.
+		s.warnings = append(s.warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked")
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	p := c.reply.parse()
-	info := infoOf(string(p.bulk()))
-	if p.err != nil {
-		return fmt.Errorf("%w: info: %w", backend.ErrRefused, p.err)
-	}
+	info := infoOf(text)
 	if v := info["redis_version"]; older(v, 6, 2) {
 		return fmt.Errorf("%w: the server is Redis %s; it must be 6.2 or later", backend.ErrRefused, v)
 	}

@@ -1,7 +1,6 @@
 package redisstream
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 	"sync/atomic"
@@ -15,37 +14,9 @@ type conn struct {
 	net.Conn
 	wire  *wire
 	ready atomic.Bool // greeting and authentication are done: what is written now is commands
-	born  time.Time
-	used  time.Time // by the last call
-	probe *probe    // nil if the system cannot be asked
-	plain bool      // a read may time out
+	id    int64       // by which the server knows it, 0 if not known; set before ready
 
 	closed bool // the wire's mu guards it
-}
-
-// newConn makes a connection of w.
-func newConn(w *wire, inner net.Conn) *conn {
-	now := time.Now()
-	c := &conn{Conn: inner, wire: w, born: now, used: now, plain: isPlain(inner)}
-	if s := system(inner); s != nil {
-		if raw, err := s.SyscallConn(); err == nil {
-			c.probe = newProbe(raw)
-		}
-	}
-	return c
-}
-
-// isPlain reports whether a read that times out loses nothing, for certain: another
-// conn may have read a part of something.
-func isPlain(inner net.Conn) bool {
-	if secure, ok := inner.(*tls.Conn); ok {
-		inner = secure.NetConn()
-	}
-	switch inner.(type) {
-	case *net.TCPConn, *net.UnixConn:
-		return true
-	}
-	return false
 }
 
 var longAgo = time.Unix(1, 0)
@@ -117,11 +88,6 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// alive reports whether the other side has neither closed the connection nor said
-// anything unasked, as far as that can be found out. The deadline for reading is
-// well in the future: one that has passed looks like an end.
-func (c *conn) alive() bool { return c.probe == nil || c.probe.nothing() }
-
 // SyscallConn implements [syscall.Conn]: by it go-redis finds out that a
 // connection was closed before it writes to it.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
@@ -131,29 +97,26 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	if closed {
 		return nil, net.ErrClosed
 	}
-	if s := system(c.Conn); s != nil {
-		return s.SyscallConn()
-	}
-	return noSyscalls{}, nil
-}
-
-// system returns what the system knows of a connection, or nil. Under TLS that is
-// the connection below, on which a server says nothing unasked but that it ends.
-func system(inner net.Conn) syscall.Conn {
-	for range maxLayers {
-		if s, ok := inner.(syscall.Conn); ok {
-			return s
-		}
-		layer, ok := inner.(interface{ NetConn() net.Conn })
-		if !ok {
-			return nil
-		}
-		inner = layer.NetConn()
-	}
-	return nil
+	return system(c.Conn)
 }
 
 const maxLayers = 4
+
+// system returns what the system knows of a connection. Under TLS that is the
+// connection below, on which a server says nothing unasked but that it ends.
+func system(inner net.Conn) (syscall.RawConn, error) {
+	for range maxLayers {
+		if s, ok := inner.(syscall.Conn); ok {
+			return s.SyscallConn()
+		}
+		layer, ok := inner.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		inner = layer.NetConn()
+	}
+	return noSyscalls{}, nil
+}
 
 // noSyscalls is a connection of which nothing can be said.
 type noSyscalls struct{}

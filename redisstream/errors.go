@@ -12,8 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A class is what an answer of the server that begins with, or in case of a
-// script contains, a code means.
+// A class is what an answer of the server that begins with a code means.
 type class struct {
 	code string
 	err  error
@@ -41,8 +40,8 @@ var classes = []class{
 	{"CLUSTERDOWN", backend.ErrUnavailable},
 	{"MASTERDOWN", backend.ErrUnavailable},
 	{"NOREPLICAS", backend.ErrUnavailable},
-	{"TRYAGAIN", backend.ErrUnavailable},
-	{"MOVED", backend.ErrUnavailable}, // after as many redirections as the client follows
+	{"TRYAGAIN", backend.ErrUnavailable}, // while a slot moves, to a script of whose keys some exist
+	{"MOVED", backend.ErrUnavailable},    // after as many redirections as the client follows
 	{"ASK", backend.ErrUnavailable},
 	{"ERR max number of clients", backend.ErrUnavailable},
 }
@@ -56,7 +55,7 @@ func classOf(ctx context.Context, err error, sent bool) error {
 		}
 	}
 	if e, ok := errors.AsType[redis.Error](err); ok && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("%w: %s", classOfReply(e.Error()), plain(e.Error()))
+		return classOfReply(e.Error())
 	}
 	class := backend.ErrUnknownOutcome
 	op, isOp := errors.AsType[*net.OpError](err)
@@ -71,27 +70,49 @@ func classOf(ctx context.Context, err error, sent bool) error {
 }
 
 func classOfReply(text string) error {
-	wrapped := strings.HasPrefix(text, "ERR Error running script") // of Redis 6.2
+	text = plain(text)
 	for _, c := range classes {
-		words, general := strings.CutPrefix(c.code, "ERR ")
-		if strings.HasPrefix(text, c.code) || wrapped && (strings.Contains(text, "-"+c.code) || general && strings.Contains(text, ": "+words)) {
-			return c.err
+		if strings.HasPrefix(text, c.code) {
+			return fmt.Errorf("%w: %s", c.err, text)
 		}
 	}
-	return backend.ErrRefused
+	return fmt.Errorf("%w: %s", backend.ErrRefused, text)
 }
 
-// plain is the text of an error reply without what a script adds to it.
+// plain is the text of an error reply without what a script adds to it: Redis 7 and
+// later behind it, and 6.2 in front,
+//
+//	ERR Error running script (call to f_0123): @user_script:14: @user_script: 14: -READONLY You can't …
+//	@user_script: 14: -READONLY You can't …
 func plain(text string) string {
-	if i := strings.Index(text, " script: "); i > 0 {
+	const line = "@user_script:"
+	if i := strings.LastIndex(text, " script: "); i > 0 && strings.Contains(text[i:], ", on "+line) {
 		return strings.TrimSuffix(text[:i], ".")
 	}
-	return text
+	i := strings.LastIndex(text, line)
+	if i < 0 {
+		return text
+	}
+	_, said, ok := strings.Cut(text[i+len(line):], ": ")
+	if !ok {
+		return text
+	}
+	said = strings.TrimPrefix(said, "-")
+	if code, _, _ := strings.Cut(said, " "); code == "" || code != strings.ToUpper(code) {
+		return "ERR " + said
+	}
+	return said
 }
 
 // isNoScript reports whether the server did not know a script, and so has not
 // run it.
 func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
+
+// isMoved reports whether a server of a Cluster said that another has the key, and so
+// has done nothing.
+func isMoved(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
+}
 
 // isGone reports whether a reply said that the stream or the group is missing.
 func isGone(err error) bool { return errors.Is(err, backend.ErrGone) }

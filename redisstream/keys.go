@@ -14,6 +14,7 @@ import (
 //	<namespace>:{<topic>}:delayed:<group>:swept  when the members were last looked through, if they are many
 //	<namespace>:{<topic>}:once:<hash>       the position of a Once message, for the window
 //	<namespace>:{<topic>}:trimmed           how many entries Maintain has removed
+//	<namespace>:{<topic>}:young             the stream appeared just now; it expires
 func (b *Backend) streamKey(topic string) string { return b.options.Namespace + ":{" + topic + "}" }
 
 func delayedKey(stream, group string) string { return stream + ":delayed:" + group }
@@ -29,6 +30,8 @@ func onceKey(stream, id string) string {
 }
 
 func trimmedKey(stream string) string { return stream + ":trimmed" }
+
+func youngKey(stream string) string { return stream + ":young" }
 
 // topicOf returns the topic of a stream's key.
 func (b *Backend) topicOf(key string) (topic string, ok bool) {

@@ -16,7 +16,7 @@ const (
 	unknownLease = 10 * time.Minute      // of a consumer that was not made by this package
 	busy         = 1000
 
-	youth    = time.Minute // how long a stream is young, unless it grows
+	youth    = time.Minute // how long a stream is young that appeared with a group, unless it grows
 	maxYoung = 100_000     // beyond so many entries: they take memory
 )
 
@@ -41,21 +41,19 @@ func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Durat
 		most = min(most, bound/2)
 	}
 	b.mu.Lock()
-	args := []any{group, maxTrim, millis(unknownLease), b.mending[delayed], millis(b.youth), most}
+	args := []any{group, maxTrim, millis(unknownLease), b.mending[delayed], most}
 	for s := range b.sources {
 		if s.config.Topic == topic {
 			args = append(args, s.config.Group)
 		}
 	}
 	b.mu.Unlock()
-	p, err := b.run(ctx, &maintainScript, []string{stream, delayed, trimmedKey(stream)}, args...)
+	p, err := b.run(ctx, &maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream)}, args...)
 	if err != nil {
 		return trimIdle, err
 	}
-	p.arrayOf(5)
+	p.arrayOf(3)
 	removed, more := p.integer(), p.integer() == 1
-	p.integer()
-	p.integer()
 	after := string(p.bulk())
 	if err := p.end(); err != nil {
 		return trimIdle, errors.Join(backend.ErrRefused, err)

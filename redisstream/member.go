@@ -10,7 +10,7 @@ import (
 
 // memberName is what a member is called among the consumers of its group. Its
 // lease is part of it: whoever takes what it has left behind reads there how long
-// it must have been left. The consumer "parked" is no member: it owns what is
+// it must have been left (lua/with/lease.lua). The consumer "parked" is no member: it owns what is
 // delayed, which so stays pending in its group and is trimmed by nothing.
 func memberName(lease time.Duration) string {
 	host, err := os.Hostname()

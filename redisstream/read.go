@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -25,54 +26,25 @@ func (b *Backend) read(ctx context.Context, topic, from string, limit int) ([]ba
 		}
 		start = "(" + from
 	}
-	w, err := b.wires.Get(ctx)
-	if err != nil {
-		return nil, classOf(ctx, err, false)
-	}
-	defer b.wires.Put(w)
 	key := b.streamKey(topic)
 	exists := &call{args: []any{"exists", key}}
 	entries := &call{args: []any{"xrange", key, start, "+", "count", max(limit, 0)}}
-	w.send(ctx, 0, exists, entries)
-	if exists.err != nil {
-		return nil, exists.err
+	err := b.with(ctx, func(w *wire) error {
+		w.send(ctx, 0, exists, entries)
+		return cmp.Or(exists.err, entries.err)
+	})
+	if err != nil {
+		return nil, err
 	}
-	if entries.err != nil {
-		return nil, entries.err
-	}
-	p := exists.reply.parse()
+	p := parser{rest: exists.reply.raw}
 	if p.integer() == 0 {
 		return nil, fmt.Errorf("%w: no such topic", backend.ErrGone)
 	}
 	var got batch
-	p = entries.reply.parse()
+	p = parser{rest: entries.reply.raw}
 	got.readRange(&p)
 	if err := p.end(); err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrRefused, err)
 	}
 	return got.messages(topic), nil
-}
-
-// readRange reads the reply of XRANGE: {{id, fields}, …}.
-func (b *batch) readRange(p *parser) {
-	b.entries = b.entries[:0]
-	for range p.array() {
-		p.arrayOf(2)
-		e := entry{id: p.bulk()}
-		e.readFields(p)
-		b.entries = append(b.entries, e)
-	}
-}
-
-func (b *batch) messages(topic string) []backend.Message {
-	mem := b.memory()
-	ms := make([]backend.Message, len(b.entries))
-	var position [positionLen]byte
-	for i := range b.entries {
-		e, m := &b.entries[i], &ms[i]
-		m.Topic = topic
-		m.Position = mem.Text(appendPosition(position[:0], e.id))
-		_ = e.read(&mem, m, len(ms)-i) // then m has the raw bytes
-	}
-	return ms
 }

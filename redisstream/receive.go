@@ -53,28 +53,28 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	for more := true; more && len(ds) == 0 && ctx.Err() == nil; {
 		if ds, more, err = s.runTake(ctx, min(limit, maxSweep)); err != nil {
-			return ds, err
+			s.sweepBy(time.Time{})
 		}
 	}
-	return ds, nil
+	return ds, err
 }
 
 // runTake runs the script once, returns what it hands out, and reports whether more is due.
 func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, more bool, err error) {
 	start := time.Now()
-	c := &call{script: &takeScript}
-	c.args = append(takeScript.args(s.stream, s.delayed, sweptKey(s.delayed)), s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after)
+	args := append(takeScript.args(s.stream, s.delayed, sweptKey(s.delayed)), s.config.Group, s.name, most,
+		millis(s.config.Lease), s.turn, s.after, replyBytes)
 	s.sweepFrom(start.Add(sweepEvery))
-	s.reader.send(ctx, grace, c)
-	s.batch.reply = c.reply
-	if c.err != nil {
-		s.sweepBy(time.Time{})
-		return nil, false, c.err
-	}
-	wait, err := s.readTaken()
+	var wait time.Duration
+	err = s.ask(ctx, &call{args: args, script: &takeScript}, func(p *parser) {
+		p.arrayOf(4)
+		wait = time.Duration(p.integer()) * time.Microsecond
+		s.turn = p.integer()
+		s.after = string(p.bulk())
+		s.batch.readTaken(p)
+	})
 	if err != nil {
-		s.sweepBy(time.Time{})
-		return nil, false, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
+		return nil, false, err
 	}
 	if len(s.batch.entries) > 0 {
 		s.sweepBy(time.Time{}) // there may be more
@@ -83,38 +83,32 @@ func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, 
 	return s.batch.deliveries(s, nil), wait == 0, nil
 }
 
-// readTaken reads the reply of the script, and when to run it again.
-func (s *source) readTaken() (wait time.Duration, err error) {
-	p := s.batch.reply.parse()
-	p.arrayOf(4)
-	wait = time.Duration(p.integer()) * time.Microsecond
-	s.turn = p.integer()
-	s.after = string(p.bulk())
-	s.batch.readTaken(&p)
-	return wait, p.end()
-}
-
 // takeNew takes what is new, and waits for it until the script is to be run.
 func (s *source) takeNew(ctx context.Context, limit int, wait bool) ([]backend.Delivery, error) {
-	c := &call{}
-	c.args = append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
+	args := append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
 	if wait {
-		if err := s.learnID(ctx); err != nil {
-			return nil, err
-		}
-		c.args = append(c.args, "block", s.wait())
+		args = append(args, "block", s.sleep())
 		defer s.wake()
 	}
-	c.args = append(c.args, "streams", s.stream, ">")
+	args = append(args, "streams", s.stream, ">")
+	if err := s.ask(ctx, &call{args: args}, s.batch.readNew); err != nil {
+		return nil, err
+	}
+	return s.batch.deliveries(s, nil), nil
+}
+
+// ask makes a call on the reader and reads its reply into the batch.
+func (s *source) ask(ctx context.Context, c *call, read func(*parser)) error {
+	c.reply = s.batch.reply.next()
 	s.reader.send(ctx, grace, c)
 	s.batch.reply = c.reply
 	if c.err != nil {
-		return nil, c.err
+		return c.err
 	}
-	p := s.batch.reply.parse()
-	s.batch.readNew(&p)
+	p := parser{rest: c.reply.raw}
+	read(&p)
 	if err := p.end(); err != nil {
-		return nil, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
+		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
 	}
-	return s.batch.deliveries(s, nil), nil
+	return nil
 }

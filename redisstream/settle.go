@@ -12,8 +12,6 @@ import (
 const (
 	maxAck   = 1000 // ids of one XACK
 	maxFence = 100  // deliveries of one call of a fenced script: others wait for as long as it runs
-
-	ack = "ack"
 )
 
 // Ack implements [backend.Source]. XACK looks neither at the holder nor at the
@@ -21,37 +19,37 @@ const (
 // acknowledgements are to be confirmed.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if s.config.ConfirmAcks {
-		return s.settleFenced(ctx, ack, &ackScript, ds)
+		return s.settleFenced(ctx, "ack", &ackScript, ds)
 	}
-	return s.settle(ctx, ack, len(ds), maxAck, func(i int) *backend.Delivery { return ds[i] },
-		func(part []int, args []any) *call {
-			args = append(args, "xack", s.stream, s.config.Group)
-			for _, i := range part {
-				args = append(args, &ds[i].Position)
-			}
-			return &call{args: args}
-		})
+	at := func(i int) *backend.Delivery { return ds[i] }
+	return s.settle(ctx, "ack", len(ds), maxAck, at, func(part []int, args []any) *call {
+		args = append(args, "xack", s.stream, s.config.Group)
+		for _, i := range part {
+			args = append(args, &ds[i].Position)
+		}
+		return &call{args: args}
+	})
 }
 
 // Delay implements [backend.Delayer].
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	soonest := time.Duration(-1)
-	err := s.settle(ctx, "delay", len(ds), maxFence, func(i int) *backend.Delivery { return &ds[i].Delivery },
-		func(part []int, _ []any) *call {
-			c := s.fenced(&delayScript, []string{s.stream, s.delayed}, 4*len(part))
-			for _, i := range part {
-				d, refund := &ds[i], 0
-				if d.Refund {
-					refund = 1
-				}
-				wait := max(d.For, 0)
-				if soonest < 0 || wait < soonest {
-					soonest = wait
-				}
-				c.args = append(c.args, &d.Position, d.Token.(*receipt).attempt.Load(), micros(wait), refund)
+	at := func(i int) *backend.Delivery { return &ds[i].Delivery }
+	err := s.settle(ctx, "delay", len(ds), maxFence, at, func(part []int, _ []any) *call {
+		c := s.fenced(&delayScript, []string{s.stream, s.delayed}, 4*len(part))
+		for _, i := range part {
+			d, refund := &ds[i], 0
+			if d.Refund {
+				refund = 1
 			}
-			return c
-		})
+			wait := max(d.For, 0)
+			if soonest < 0 || wait < soonest {
+				soonest = wait
+			}
+			c.args = append(c.args, &d.Position, d.Token.(*receipt).attempt.Load(), micros(wait), refund)
+		}
+		return c
+	})
 	voidRefunds(ds, err)
 	if soonest >= 0 {
 		s.dueIn(soonest) //nolint:contextcheck // what it wakes is not of this call
@@ -80,14 +78,14 @@ func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 
 // settleFenced settles deliveries by a script that is told position and attempt of each.
 func (s *source) settleFenced(ctx context.Context, op string, script *script, ds []*backend.Delivery) error {
-	return s.settle(ctx, op, len(ds), maxFence, func(i int) *backend.Delivery { return ds[i] },
-		func(part []int, _ []any) *call {
-			c := s.fenced(script, []string{s.stream}, 2*len(part))
-			for _, i := range part {
-				c.args = append(c.args, &ds[i].Position, ds[i].Token.(*receipt).attempt.Load())
-			}
-			return c
-		})
+	at := func(i int) *backend.Delivery { return ds[i] }
+	return s.settle(ctx, op, len(ds), maxFence, at, func(part []int, _ []any) *call {
+		c := s.fenced(script, []string{s.stream}, 2*len(part))
+		for _, i := range part {
+			c.args = append(c.args, &ds[i].Position, ds[i].Token.(*receipt).attempt.Load())
+		}
+		return c
+	})
 }
 
 // fenced begins a call of a script that compares holder and attempt, with room
@@ -97,56 +95,45 @@ func (s *source) fenced(script *script, keys []string, n int) *call {
 	return &call{args: append(args, s.config.Group, s.name), script: script}
 }
 
-// A settlement is memory for settling, used again by the next on the same wire.
-type settlement struct {
-	mine []int
-	args []any
-}
-
 // settle makes calls for n deliveries, so many in one, all in one round trip. A call
 // may use the memory of args, which is empty.
 func (s *source) settle(ctx context.Context, op string, n, most int, at func(int) *backend.Delivery, make1 func(part []int, args []any) *call) error {
-	if err := s.unusable(); err != nil {
+	if err := s.unusable(); err != nil || n == 0 {
 		return s.failure(op, err)
 	}
-	if n == 0 {
-		return nil
-	}
-	w, err := s.backend.wires.Get(ctx)
-	if err != nil {
-		return s.failure(op, classOf(ctx, err, false))
-	}
-	defer s.backend.wires.Put(w)
 	var errs itemErrors
-	mine := w.settlement.mine[:0]
-	for i := range n {
-		r, ok := at(i).Token.(*receipt)
-		switch {
-		case !ok || r.source.stream != s.stream || r.source.config.Group != s.config.Group:
-			errs.set(i, n, s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
-		case r.settled && op == ack: // there is nothing to remove
-		default:
-			mine = append(mine, i)
+	err := s.backend.with(ctx, func(w *wire) error {
+		mine := w.mine[:0]
+		for i := range n {
+			r, ok := at(i).Token.(*receipt)
+			switch {
+			case !ok || r.source.stream != s.stream || r.source.config.Group != s.config.Group:
+				errs.set(i, n, s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
+			case r.settled && op == "ack": // there is nothing to remove
+			default:
+				mine = append(mine, i)
+			}
 		}
+		w.mine = mine
+		var calls []*call
+		for rest := mine; len(rest) > 0; rest = rest[min(len(rest), most):] {
+			calls = append(calls, make1(rest[:min(len(rest), most)], w.args[:0]))
+			w.args = nil // the next call has its own
+		}
+		if len(calls) == 0 {
+			return nil
+		}
+		w.send(ctx, 0, calls...)
+		for k, c := range calls {
+			s.readSettled(op, c, mine[k*most:min((k+1)*most, len(mine))], n, &errs)
+		}
+		w.args = calls[0].args
+		clear(w.args) // they refer to deliveries
+		return nil
+	})
+	if err != nil {
+		return s.failure(op, err)
 	}
-	w.settlement.mine = mine
-	if len(mine) == 0 {
-		return backend.AsBatchError(errs)
-	}
-	var calls []*call
-	var parts [][]int
-	for rest := mine; len(rest) > 0; {
-		part := rest[:min(len(rest), most)]
-		rest = rest[len(part):]
-		calls, parts = append(calls, make1(part, w.settlement.args[:0])), append(parts, part)
-		w.settlement.args = nil // the next call has its own
-	}
-	w.send(ctx, 0, calls...)
-	for k, c := range calls {
-		s.readSettled(op, c, parts[k], n, &errs)
-	}
-	w.settlement.args = calls[0].args
-	clear(w.settlement.args) // they refer to deliveries
 	return backend.AsBatchError(errs)
 }
 
@@ -154,18 +141,16 @@ var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
 
 // readSettled reads what became of the deliveries of one call.
 func (s *source) readSettled(op string, c *call, part []int, n int, errs *itemErrors) {
-	err := c.err
-	if err == nil && c.script == nil && !isScript(c.args) {
+	if c.err == nil && c.script == nil {
 		return // XACK returns how many there were, which does not matter
 	}
-	var p parser
-	if err == nil {
-		p = c.reply.parse()
+	p := parser{rest: c.reply.raw}
+	if c.err == nil {
 		p.arrayOf(len(part))
 	}
 	for _, i := range part {
-		became := err
-		if err == nil {
+		became := c.err
+		if became == nil {
 			switch p.integer() {
 			case 1:
 				became = backend.ErrLeaseLost
@@ -181,8 +166,6 @@ func (s *source) readSettled(op string, c *call, part []int, n int, errs *itemEr
 		}
 	}
 }
-
-func isScript(args []any) bool { return args[0] == "evalsha" || args[0] == "eval" }
 
 // itemErrors are made when the first item fails.
 type itemErrors []error

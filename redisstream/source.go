@@ -36,8 +36,6 @@ type source struct {
 	mu    sync.Mutex
 	sweep time.Time // when to run the script next
 	waits bool      // a read is waiting, until sweep
-	id    int64     // of the reader's connection, 0 if not known
-	dial  int64     // the connection that id is of
 }
 
 var (
@@ -71,10 +69,10 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	}
 	s := &source{backend: b, config: c, stream: b.streamKey(c.Topic), name: memberName(c.Lease)}
 	s.delayed = delayedKey(s.stream, c.Group)
-	if _, err := b.run(ctx, &attachScript, []string{s.stream}, c.Group, s.name, start); err != nil {
+	if _, err := b.run(ctx, &attachScript, []string{s.stream, trimmedKey(s.stream), youngKey(s.stream)}, c.Group, s.name, start, millis(b.youth)); err != nil {
 		return nil, err
 	}
-	s.reader = newWire(b.lent, block+patience)
+	s.reader = newWire(b, block+patience)
 	s.reader.onDone = s.unblock
 	b.mu.Lock()
 	closed := b.closed.Load()
@@ -90,12 +88,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 }
 
 func (b *Backend) checkServer(ctx context.Context) error {
-	w, err := b.wires.Get(ctx)
-	if err != nil {
-		return classOf(ctx, err, false)
-	}
-	defer b.wires.Put(w)
-	return b.server.check(ctx, b, w)
+	return b.with(ctx, func(w *wire) error { return b.server.check(ctx, b, w) })
 }
 
 // startID is where a group begins, in the words of XGROUP CREATE.

@@ -34,7 +34,7 @@ func (b *Backend) stats(ctx context.Context, topic, group string) (s backend.Sta
 	s.Members = int64(p.integer())
 	if oldest := p.bulk(); len(oldest) > 0 {
 		ms, _, _ := bytes.Cut(oldest, []byte("-"))
-		s.Oldest = time.UnixMilli(atoi(ms))
+		s.Oldest = time.UnixMilli(int64(p.number(ms)))
 	}
 	if err := p.end(); err != nil {
 		return backend.Stats{}, fmt.Errorf("%w: %w", backend.ErrRefused, err)

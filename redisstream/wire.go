@@ -9,53 +9,70 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/seed41896749/eventbus/internal/pool"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A wire is a client that one call uses at a time, with one connection, or one
-// to each node. Being the call's alone, the connection can be cut when the call's
-// context ends, and it is known whether anything was sent.
+// A wire is the connections of one call at a time: one, or in Cluster one to each
+// node. Being the call's alone, they can be cut when the call's context ends, and it is
+// known whether anything was sent.
 //
-// Every command goes out as one that go-redis never repeats, whatever the options
-// of the client that was lent: it repeats a publish whose reply was lost, and a
-// read, which then returns the messages that come after those it has lost.
-//
-// Where the client leads to one server, go-redis connects, greets and makes the
-// first call on a connection; those that follow are written and read here, as
-// long as the connection is well (straight.go).
+// A call goes through the lent client: its hooks and, in Cluster, its routing. The
+// innermost hook, a detour, hands it to a client of the wire's own.
 type wire struct {
-	client redis.UniversalClient
-	wait   time.Duration // for an answer, or more of one
-	onDone func()        // called when a call's context is done, if not nil
-	sent   atomic.Bool   // since the call began a command was written
-	dials  atomic.Int64  // connections made so far
+	backend *Backend
+	wait    time.Duration        // for an answer, or more of one
+	onDone  func()               // called when a call's context is done; only a member's wire has it
+	sent    atomic.Bool          // since the call began a command was written
+	took    atomic.Bool          // since the call began it came to a detour
+	line    atomic.Pointer[conn] // where a command was written last, while it is open
 
-	straight bool                 // calls may do without go-redis
-	line     atomic.Pointer[conn] // where a command was written last, while it is open
-	idle     time.Duration        // after which a connection is not used again, if positive
-	life     time.Duration        // the same, since it was made
+	trip    trip  // memory for publishing
+	mine    []int // memory for settling
+	args    []any
+	unwatch func() // ends watching the call's context, if it is watched
 
-	trip       trip // memory for publishing
-	settlement settlement
-	request    request // memory for what is sent
-	replies    replies // memory for what is answered, until the next call
-	dialog     dialog
-	unwatch    func() // ends watching the call's context, if it is watched
-
-	mu    sync.Mutex
-	conns map[*conn]struct{}
-	call  uint64 // numbers calls
-	cut   bool   // the call has been cut off
-	ended bool   // no more calls
+	mu      sync.Mutex
+	clients map[*redis.Client]*redis.Client // the wire's own, by the lent client of the server
+	conns   map[*conn]struct{}
+	master  int64  // the Backend's count of masters when the call began
+	call    uint64 // numbers calls
+	cut     bool   // the call has been cut off
+	ended   bool   // no more calls
 }
 
-// newWire returns a wire to where lent leads. Reads wait so long for an answer.
-func newWire(lent redis.UniversalClient, wait time.Duration) *wire {
-	w := &wire{wait: wait, conns: map[*conn]struct{}{}}
-	w.client = derive(lent, w, wait)
-	return w
+func newWire(b *Backend, wait time.Duration) *wire {
+	return &wire{backend: b, wait: wait, clients: map[*redis.Client]*redis.Client{}, conns: map[*conn]struct{}{}}
 }
+
+// poolRoom is how many connections a client of a wire has room for, of which it uses
+// one: after as many failed dials go-redis does not dial for up to a second.
+const poolRoom = 64
+
+// client returns the wire's own client of the server that node leads to.
+func (w *wire) client(node *redis.Client) *redis.Client {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.clients[node]; c != nil {
+		return c
+	}
+	o := *node.Options()
+	o.Dialer, o.OnConnect = w.dialer(o.Dialer), w.greeted(o.OnConnect)
+	o.Protocol, o.MaxRetries, o.DialerRetries = 2, -1, 1
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials, o.PipelinePoolSize = poolRoom, 0, 1, 0, 0, -1
+	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = w.wait, w.wait, false // the wire looks after the context
+	if w.onDone != nil {
+		o.WriteBufferSize = smallBuffer
+	}
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.PushNotificationProcessor, o.ClientSideCache, o.ClientSideCacheConfig, o.Limiter = nil, nil, nil, nil
+	c := redis.NewClient(&o)
+	w.clients[node] = c
+	return c
+}
+
+// smallBuffer is for what a member writes: a read, or a call of a script.
+const smallBuffer = 4 << 10
 
 // deadline is t, or long ago. The caller holds mu.
 func (w *wire) deadline(t time.Time) time.Time {
@@ -68,54 +85,85 @@ func (w *wire) deadline(t time.Time) time.Time {
 // dialer makes connections of the wire with dial.
 func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		master := w.backend.masters.Load()
 		inner, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		c := newConn(w, inner)
+		c := &conn{Conn: inner, wire: w}
 		w.mu.Lock()
 		w.conns[c] = struct{}{}
 		err = inner.SetDeadline(w.deadline(time.Time{}))
 		w.mu.Unlock()
-		w.dials.Add(1)
+		if master != w.backend.masters.Load() { // it may lead to the master before
+			return nil, errors.Join(errMasterChanged, c.Close())
+		}
 		return c, err
 	}
 }
 
-// connected makes the hook that go-redis calls when a connection has been
-// greeted. It may be another's: then more counts as sent than was.
-func (w *wire) connected(hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
-	return func(ctx context.Context, c *redis.Conn) error {
+var errMasterChanged = &net.OpError{Op: "dial", Err: errors.New("the master was replaced")}
+
+// greeted makes the hook that go-redis calls when a connection has been greeted. It
+// may be another's: then more counts as sent than was. A member's wire learns by which
+// id the server knows the connection. Without an id, a read is not woken.
+func (w *wire) greeted(hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+	return func(ctx context.Context, c *redis.Conn) (err error) {
 		if hook != nil {
 			if err := hook(ctx, c); err != nil {
+				return err
+			}
+		}
+		var id int64
+		if w.onDone != nil {
+			id, err = c.ClientID(ctx).Result()
+			if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
 				return err
 			}
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for c := range w.conns {
-			c.ready.Store(true)
+			if !c.ready.Load() {
+				c.id = id
+				c.ready.Store(true)
+			}
 		}
 		return nil
 	}
 }
 
-// do makes one call. When ctx is done the connections are cut, grace later.
-func (w *wire) do(ctx context.Context, grace time.Duration, call func()) {
-	w.begin()
-	defer w.finish()
+// do makes one call, by a context that leads to the wire. When ctx is done the
+// connections are cut, grace later.
+func (w *wire) do(ctx context.Context, grace time.Duration, call func(context.Context) error) error {
+	if err := w.begin(ctx); err != nil {
+		return err
+	}
 	w.watch(ctx, grace)
-	call()
+	defer w.finish()
+	return call(context.WithValue(ctx, wireKey{}, w))
 }
 
-// begin begins a call.
-func (w *wire) begin() {
+// begin begins a call. After the master was replaced, it begins with no connection.
+func (w *wire) begin(ctx context.Context) error {
+	w.sent.Store(false)
+	w.took.Store(w.backend.cluster == nil)
+	err := w.backend.watchMaster(ctx)
+	var old []*conn
 	w.mu.Lock()
 	w.call++
 	w.cut = false
+	if master := w.backend.masters.Load(); master != w.master {
+		w.master = master
+		for c := range w.conns {
+			old = append(old, c)
+		}
+	}
 	w.mu.Unlock()
-	w.sent.Store(false)
-	w.replies.begin()
+	for _, c := range old {
+		_ = c.Close() // go-redis finds it closed, and connects anew
+	}
+	return err
 }
 
 // finish ends it.
@@ -128,7 +176,7 @@ func (w *wire) finish() {
 
 // watch cuts off the call when ctx is done, grace later.
 func (w *wire) watch(ctx context.Context, grace time.Duration) {
-	if w.unwatch != nil || ctx.Done() == nil {
+	if ctx.Done() == nil {
 		return
 	}
 	call := w.call
@@ -173,21 +221,18 @@ func (w *wire) expire() {
 // end cuts off what is under way, and whatever comes after it.
 func (w *wire) end() {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.ended = true
 	w.expire()
-	w.mu.Unlock()
 }
 
 // close frees the connections. No call is under way.
-func (w *wire) close() error {
+func (w *wire) close() (err error) {
 	w.end()
-	if err := w.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
-		return err
+	for _, c := range w.clients {
+		if e := c.Close(); e != nil && !errors.Is(e, redis.ErrClosed) {
+			err = errors.Join(err, e)
+		}
 	}
-	return nil
-}
-
-// newWires lends wires to calls, as many as run at the same time.
-func newWires(lent redis.UniversalClient) *pool.Pool[*wire] {
-	return pool.New(wires, func() (*wire, error) { return newWire(lent, answer), nil }, (*wire).close)
+	return err
 }

@@ -1,6 +1,7 @@
--- take 2: hand out what comes back: what is due after a delay, then what was left behind.
+-- take 3: hand out what comes back: what is due after a delay, then what was left behind.
 -- KEYS: the stream, the delayed, the swept. ARGV: group, member, at most how many, the member's lease
---   in milliseconds, which owner to look through next, after which of its ids.
+--   in milliseconds, which owner to look through next, after which of its ids, after how many bytes
+--   to hand out no more.
 -- Returns {in how many microseconds to look again, a second at most, next owner, after which id,
 --   {{id, attempt, fields, or nil if the body is gone}, …}}.
 -- The sorted set has two parts. Ids with a later score are not due. Ids with score 0 are due, and
@@ -15,27 +16,26 @@
 local key, delayed, swept = KEYS[1], KEYS[2], KEYS[3]
 local group, member, max, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local page, pages, many, rest, step = 200, 5, 20, 250, 1000
+-- with lease
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + clock[2] / 1000
-local taken = {}
+local taken, bytes = {}, tonumber(ARGV[7])
 
-local function claim(ids, counts, idle)
-  if #ids == 0 then return end
-  local fields = {}
-  for _, entry in ipairs(redis.call('XCLAIM', key, group, member, idle, unpack(ids))) do
-    if entry then fields[entry[1]] = entry[2] end
+local function full() return #taken >= max or bytes <= 0 end
+
+-- claim takes one entry. A body comes into Lua before its size is known: so each comes alone.
+local function claim(id, count, idle)
+  local entry = redis.call('XCLAIM', key, group, member, idle, id)[1]
+  if entry then
+    taken[#taken + 1] = {id, count + 1, entry[2]}
+    for _, text in ipairs(entry[2]) do bytes = bytes - #text end
+    return
   end
-  for i, id in ipairs(ids) do
-    if fields[id] then
-      taken[#taken + 1] = {id, counts[i] + 1, fields[id]}
-    else
-      local p = redis.call('XPENDING', key, group, id, id, 1)[1]
-      if not p or p[4] > counts[i] then
-        redis.call('XACK', key, group, id)
-        taken[#taken + 1] = {id, counts[i] + 1, false}
-      end -- else it was not claimed: the server's clock was set back just now
-    end
-  end
+  local p = redis.call('XPENDING', key, group, id, id, 1)[1]
+  if not p or p[4] > count then
+    redis.call('XACK', key, group, id)
+    taken[#taken + 1] = {id, count + 1, false}
+  end -- else it was not claimed: the server's clock was set back just now
 end
 
 local fallen = redis.call('ZRANGEBYSCORE', delayed, '(0', now, 'LIMIT', 0, step)
@@ -48,57 +48,47 @@ if #fallen > 0 then
 end
 if #fallen == step then return {0, tonumber(ARGV[5]), ARGV[6], {}} end
 
-local due = redis.call('ZRANGEBYSCORE', delayed, 0, 0, 'LIMIT', 0, max)
-if #due > 0 then
-  local ids, counts = {}, {}
-  for _, id in ipairs(due) do
-    local p = redis.call('XPENDING', key, group, id, id, 1)[1]
-    if p and p[2] == 'parked' then
-      ids[#ids + 1], counts[#counts + 1] = p[1], p[4]
-    end
-  end
-  claim(ids, counts, 0)
-  redis.call('ZREM', delayed, unpack(due))
+local done = {}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, 0, 0, 'LIMIT', 0, max)) do
+  if full() then break end
+  local p = redis.call('XPENDING', key, group, id, id, 1)[1]
+  if p and p[2] == 'parked' then claim(p[1], p[4], 0) end
+  done[#done + 1] = id
 end
+if #done > 0 then redis.call('ZREM', delayed, unpack(done)) end
 
 -- collect takes what owner has left, of so many entries after an id. It returns the last id
 -- that it has looked at, or '' at the owner's end.
 local function collect(owner, after, count)
-  local itsLease = tonumber(string.match(owner, '%-(%d+)$')) or lease
+  local itsLease = leaseOf(owner, lease)
   local entries = redis.call('XPENDING', key, group, after == '' and '-' or '(' .. after, '+', count, owner)
-  local ids, counts, last = {}, {}, ''
+  local last = after
   for _, p in ipairs(entries) do
-    if #taken + #ids >= max then
-      claim(ids, counts, itsLease)
-      return last
-    end
-    if p[3] >= itsLease then
-      ids[#ids + 1], counts[#counts + 1] = p[1], p[4]
-    end
+    if full() then return last end
+    if p[3] >= itsLease then claim(p[1], p[4], itsLease) end
     last = p[1]
   end
-  claim(ids, counts, itsLease)
   return #entries == count and last or ''
 end
 
 local turn, after, wait = tonumber(ARGV[5]), ARGV[6], 1000
-if #taken < max and #redis.call('ZRANGEBYSCORE', swept, now - rest, now) > 0 then
+if not full() and #redis.call('ZRANGEBYSCORE', swept, now - rest, now) > 0 then
   collect(member, '', page)
   wait = rest
-elseif #taken < max then
+elseif not full() then
   local owners, delays = {}, #taken
   for _, o in ipairs(redis.call('XPENDING', key, group)[4] or {}) do
     if o[1] ~= 'parked' then owners[#owners + 1] = o[1] end
   end
   for _, owner in ipairs(owners) do
-    if #taken >= max then break end
+    if full() then break end
     local before = #taken
     collect(owner, '', 1)
     if #taken > before then collect(owner, '', page) end
   end
   local ended = 0
   for _ = 1, pages do
-    if #taken >= max or ended >= #owners then break end
+    if full() or ended >= #owners then break end
     turn = turn % #owners
     after = collect(owners[turn + 1], after, page)
     if after == '' then turn, ended = turn + 1, ended + 1 end
