@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,47 +23,10 @@ type call struct {
 	script *script // if args call one by its digest
 	reply  reply
 	err    error
-
-	unanswered bool // the error is no answer of the server
 }
 
-// send makes calls in one round trip, or in more where the server did not know a
-// script. Each has its own error afterwards.
-func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
-	err := w.do(ctx, grace, func(ctx context.Context) error {
-		if len(calls) == 1 {
-			w.process(ctx, calls[0])
-		} else {
-			w.pipeline(ctx, calls)
-		}
-		for _, c := range calls {
-			if c.err == nil {
-				continue
-			}
-			// Neither was carried out. In Cluster a pipeline is not redirected.
-			if unknown := isNoScript(c.err) && c.script != nil; unknown || isMoved(c.err) && len(calls) > 1 {
-				if unknown {
-					c.script.inFull(c.args)
-				}
-				c.reply.raw = c.reply.raw[:0]
-				w.process(ctx, c)
-			}
-		}
-		return nil
-	})
-	// A node that the client of a Cluster knew before may have no detour.
-	sent := err == nil && (w.sent.Load() || !w.took.Load())
-	for _, c := range calls {
-		if err != nil { // of no call
-			c.err = err
-		}
-		if c.err != nil {
-			_, answered := errors.AsType[redis.Error](c.err)
-			c.unanswered = !answered
-			c.err = classOf(ctx, c.err, sent)
-		}
-	}
-}
+// inFull turns a call by digest into one by text.
+func (c *call) inFull() { c.args[0], c.args[1] = "eval", c.script.text }
 
 func (c *call) command(ctx context.Context) *redis.RawWriteToCmd {
 	cmd := redis.NewRawWriteToCmd(ctx, &c.reply, c.args...)
@@ -70,11 +34,38 @@ func (c *call) command(ctx context.Context) *redis.RawWriteToCmd {
 	return cmd
 }
 
-func (w *wire) process(ctx context.Context, c *call) {
-	c.err = w.backend.lent.Process(ctx, c.command(ctx))
+// send makes calls in one round trip, or in more where the server did not know a
+// script. Each has its own error afterwards.
+func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
+	err := w.do(ctx, grace, func(ctx context.Context) error {
+		w.roundTrip(ctx, calls)
+		for i, c := range calls {
+			// Neither was carried out. In Cluster a pipeline is not redirected.
+			unknown := c.script != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT")
+			if unknown {
+				c.inFull()
+			}
+			if unknown || isMoved(c.err) && len(calls) > 1 {
+				c.reply.raw = c.reply.raw[:0]
+				w.roundTrip(ctx, calls[i:i+1])
+			}
+		}
+		return nil
+	})
+	// A node that the client of a Cluster knew before may have no detour.
+	sent := err == nil && (w.sent.Load() || !w.took.Load())
+	for _, c := range calls {
+		if failed := cmp.Or(err, c.err); failed != nil {
+			c.err = classOf(ctx, failed, sent)
+		}
+	}
 }
 
-func (w *wire) pipeline(ctx context.Context, calls []*call) {
+func (w *wire) roundTrip(ctx context.Context, calls []*call) {
+	if len(calls) == 1 {
+		calls[0].err = w.backend.lent.Process(ctx, calls[0].command(ctx))
+		return
+	}
 	cmds := make([]redis.Cmder, len(calls))
 	for i, c := range calls {
 		cmds[i] = c.command(ctx)
@@ -108,12 +99,21 @@ func (b *Backend) ask(ctx context.Context, c *call) (parser, error) {
 
 // run runs a script and returns a parser of its reply.
 func (b *Backend) run(ctx context.Context, s *script, keys []string, args ...any) (parser, error) {
-	return b.ask(ctx, &call{args: append(s.args(keys...), args...), script: s})
+	return b.ask(ctx, s.call(keys, args...))
 }
 
-// command sends one command and returns a parser of its reply.
-func (b *Backend) command(ctx context.Context, args ...any) (parser, error) {
-	return b.ask(ctx, &call{args: args})
+// command sends one command whose reply does not matter.
+func (b *Backend) command(ctx context.Context, args ...any) error {
+	_, err := b.ask(ctx, &call{args: args})
+	return err
+}
+
+// verb is what f returns, unless the backend is closed, with the place where it happened.
+func (b *Backend) verb(op, topic string, f func() error) error {
+	if b.closed.Load() {
+		return b.failure(op, topic, backend.ErrClosed)
+	}
+	return b.failure(op, topic, f())
 }
 
 // failure is err with the place where it happened; after Close it is ErrClosed,

@@ -54,8 +54,8 @@ func classOf(ctx context.Context, err error, sent bool) error {
 			return err
 		}
 	}
-	if e, ok := errors.AsType[redis.Error](err); ok && !errors.Is(err, redis.Nil) {
-		return classOfReply(e.Error())
+	if isAnswer(err) && !errors.Is(err, redis.Nil) {
+		return classOfReply(err.Error())
 	}
 	class := backend.ErrUnknownOutcome
 	op, isOp := errors.AsType[*net.OpError](err)
@@ -70,13 +70,19 @@ func classOf(ctx context.Context, err error, sent bool) error {
 }
 
 func classOfReply(text string) error {
-	text = plain(text)
+	reply := serverError(text)
 	for _, c := range classes {
-		if strings.HasPrefix(text, c.code) {
-			return fmt.Errorf("%w: %s", c.err, text)
+		if strings.HasPrefix(reply.Error(), c.code) {
+			return fmt.Errorf("%w: %w", c.err, reply)
 		}
 	}
-	return fmt.Errorf("%w: %s", backend.ErrRefused, text)
+	return fmt.Errorf("%w: %w", backend.ErrRefused, reply)
+}
+
+// isAnswer reports whether an error, or none, is what the server answered.
+func isAnswer(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok || err == nil
 }
 
 // plain is the text of an error reply without what a script adds to it: Redis 7 and
@@ -104,15 +110,8 @@ func plain(text string) string {
 	return said
 }
 
-// isNoScript reports whether the server did not know a script, and so has not
-// run it.
-func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
-
 // isMoved reports whether a server of a Cluster said that another has the key, and so
 // has done nothing.
 func isMoved(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
 }
-
-// isGone reports whether a reply said that the stream or the group is missing.
-func isGone(err error) bool { return errors.Is(err, backend.ErrGone) }

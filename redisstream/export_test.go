@@ -12,7 +12,7 @@ var PublishDigest = publishScript.digest
 
 // ScriptTexts are all scripts.
 func ScriptTexts() (texts []string) {
-	for _, s := range []script{
+	for _, s := range []*script{
 		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, statsScript, groupsScript,
 	} {
 		texts = append(texts, s.text)

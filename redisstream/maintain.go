@@ -2,10 +2,7 @@ package redisstream
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"github.com/seed41896749/eventbus/backend"
 )
 
 const (
@@ -25,15 +22,15 @@ const (
 // put aside and would not be found again. It trims nothing while the stream is
 // young or lacks a group that this process is attached to: a stream that was lost
 // has lost its groups too, and they come back one after another.
-func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
-	next, err := b.maintain(ctx, topic, group)
-	return next, b.failure("maintain", topic+"/"+group, err)
+func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.Duration, err error) {
+	err = b.verb("maintain", topic+"/"+group, func() error {
+		next, err = b.maintain(ctx, topic, group)
+		return err
+	})
+	return max(next, trimAgain), err // 0 once it is closed
 }
 
 func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Duration, error) {
-	if b.closed.Load() {
-		return trimIdle, backend.ErrClosed
-	}
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)
 	most := maxYoung
@@ -48,15 +45,15 @@ func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Durat
 		}
 	}
 	b.mu.Unlock()
-	p, err := b.run(ctx, &maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream)}, args...)
+	p, err := b.run(ctx, maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream)}, args...)
 	if err != nil {
 		return trimIdle, err
 	}
 	p.arrayOf(3)
 	removed, more := p.integer(), p.integer() == 1
 	after := string(p.bulk())
-	if err := p.end(); err != nil {
-		return trimIdle, errors.Join(backend.ErrRefused, err)
+	if err := refused(p.end()); err != nil {
+		return trimIdle, err
 	}
 	b.mu.Lock()
 	if after == "" {

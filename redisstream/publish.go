@@ -1,7 +1,9 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,15 +19,13 @@ const (
 
 // Publish implements [backend.Backend].
 func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
-	if b.closed.Load() {
-		return b.failure("publish", "", backend.ErrClosed)
-	}
-	if len(msgs) == 0 {
-		return nil
+	if b.closed.Load() || len(msgs) == 0 {
+		return b.failure("publish", "", b.unusable())
 	}
 	var errs itemErrors
 	err := b.with(ctx, func(w *wire) error {
-		if err := b.server.check(ctx, b, w); err != nil {
+		err := b.server.check(ctx, b, w)
+		if err != nil {
 			return err
 		}
 		broken := false
@@ -34,10 +34,12 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 			fail := func(i int, err error) {
 				errs.set(start+i, len(msgs), b.failure("publish", msgs[start+i].Topic, err))
 			}
-			if broken {
-				notSent(ctx, end-start, fail)
-			} else {
+			if !broken {
 				broken = b.trip(ctx, w, msgs[start:end], fail)
+			} else {
+				for i := range end - start {
+					fail(i, fmt.Errorf("%w: not sent: %w", backend.ErrUnavailable, cmp.Or(ctx.Err(), errBroke)))
+				}
 			}
 			start = end
 		}
@@ -49,16 +51,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// notSent is what becomes of n messages behind a trip that broke off.
-func notSent(ctx context.Context, n int, fail func(int, error)) {
-	err := fmt.Errorf("%w: not sent after the connection broke", backend.ErrUnavailable)
-	if done := ctx.Err(); done != nil {
-		err = fmt.Errorf("%w: not sent: %w", backend.ErrUnavailable, done)
-	}
-	for i := range n {
-		fail(i, err)
-	}
-}
+var errBroke = errors.New("the connection broke before")
 
 // tripLen is how many of msgs go out together.
 func tripLen(msgs []*backend.Message) int {
@@ -81,7 +74,7 @@ func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, fa
 	}
 	w.send(ctx, 0, t.calls...)
 	t.read(fail)
-	return t.calls[len(t.calls)-1].unanswered
+	return !isAnswer(t.calls[len(t.calls)-1].err)
 }
 
 // A trip is the commands for some messages: an XADD for each or, of a topic that
@@ -224,9 +217,9 @@ func (t *trip) script(topic string, list []int) {
 			}
 			values = append(values, &t.entries[i], mark)
 		}
-		c := &call{args: append(publishScript.args(keys...), values...), script: &publishScript}
+		c := publishScript.call(keys, values...)
 		if several {
-			publishScript.inFull(c.args)
+			c.inFull()
 		}
 		t.calls, t.of = append(t.calls, c), append(t.of, part)
 	}
@@ -273,17 +266,4 @@ func (t *trip) stored(m *backend.Message, p *parser, scripted bool) error {
 	t.ids.Write(appendPosition(buf[:0], id))
 	m.Position, m.Duplicate = t.ids.String()[start:], duplicate
 	return nil
-}
-
-// Declare implements [backend.Declarer]. A stream appears with its first message
-// or group; what is tried here is the permission, by an id that no stream takes.
-func (b *Backend) Declare(ctx context.Context, topic string) error {
-	if b.closed.Load() {
-		return b.failure("declare", topic, backend.ErrClosed)
-	}
-	_, err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "")
-	if err != nil && strings.Contains(err.Error(), "must be greater than 0-0") {
-		return nil
-	}
-	return b.failure("declare", topic, err)
 }

@@ -2,6 +2,7 @@ package redisstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,11 +38,11 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 			return ds, err
 		}
 	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	ds, err := s.takeNew(ctx, limit, !s.failed)
-	if isGone(err) && !s.closed.Load() {
+	if errors.Is(err, backend.ErrGone) && !s.closed.Load() {
 		// What was waited on was destroyed; it may have been created again.
 		ds, err = s.takeNew(ctx, limit, false)
 	}
@@ -62,11 +63,11 @@ func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery
 // runTake runs the script once, returns what it hands out, and reports whether more is due.
 func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, more bool, err error) {
 	start := time.Now()
-	args := append(takeScript.args(s.stream, s.delayed, sweptKey(s.delayed)), s.config.Group, s.name, most,
-		millis(s.config.Lease), s.turn, s.after, replyBytes)
+	c := takeScript.call([]string{s.stream, s.delayed, sweptKey(s.delayed)},
+		s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after, replyBytes)
 	s.sweepFrom(start.Add(sweepEvery))
 	var wait time.Duration
-	err = s.ask(ctx, &call{args: args, script: &takeScript}, func(p *parser) {
+	err = s.ask(ctx, c, func(p *parser) {
 		p.arrayOf(4)
 		wait = time.Duration(p.integer()) * time.Microsecond
 		s.turn = p.integer()
@@ -87,8 +88,8 @@ func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, 
 func (s *source) takeNew(ctx context.Context, limit int, wait bool) ([]backend.Delivery, error) {
 	args := append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
 	if wait {
-		args = append(args, "block", s.sleep())
-		defer s.wake()
+		args = append(args, "block", s.setWaits(true))
+		defer s.setWaits(false)
 	}
 	args = append(args, "streams", s.stream, ">")
 	if err := s.ask(ctx, &call{args: args}, s.batch.readNew); err != nil {

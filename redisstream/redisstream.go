@@ -12,7 +12,6 @@
 package redisstream
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -137,13 +136,11 @@ func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true}
 }
 
-// Ping implements [backend.Pinger].
-func (b *Backend) Ping(ctx context.Context) error {
+func (b *Backend) unusable() error {
 	if b.closed.Load() {
-		return b.failure("ping", "", backend.ErrClosed)
+		return backend.ErrClosed
 	}
-	_, err := b.command(ctx, "ping")
-	return b.failure("ping", "", err)
+	return nil
 }
 
 // Close implements [backend.Backend].

@@ -1,16 +1,18 @@
 package redisstream
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // A reply is what the server answered to one command, byte by byte, for a parser
-// to read where it lies. Go-redis writes it, and takes an error reply for data; here
+// to read where it lies. go-redis writes it, and takes an error reply for data; here
 // it becomes the error that go-redis would have made of it, so that the client
 // follows MOVED and ASK, and leaves a server that has become read-only.
 type reply struct{ raw []byte }
@@ -31,7 +33,7 @@ func (r *reply) next() reply {
 // Write implements [io.Writer]. go-redis writes a line at a time.
 func (r *reply) Write(p []byte) (int, error) {
 	if len(r.raw) == 0 && len(p) > 0 && p[0] == '-' {
-		return 0, serverError(plain(string(p[1:])))
+		return 0, serverError(string(p[1:]))
 	}
 	r.raw = append(r.raw, p...)
 	return len(p), nil
@@ -44,24 +46,22 @@ func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
 	if !ok {
 		return 0, errors.ErrUnsupported
 	}
-	for l.N > 0 {
+	for l.N > 0 && err == nil {
 		at, piece := len(r.raw), int(min(l.N, max(trust, int64(len(r.raw)))))
 		r.raw = slices.Grow(r.raw, piece)
-		k, err := io.ReadFull(l.R, r.raw[at:at+piece])
+		var k int
+		k, err = io.ReadFull(l.R, r.raw[at:at+piece])
 		r.raw, n, l.N = r.raw[:at+k], n+int64(k), l.N-int64(k)
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return n, err
-		}
 	}
-	return n, nil
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
 }
 
-// serverError is text as the type that go-redis gives error replies. That type
-// is in a package of its own that others cannot name, but it can be inferred.
-func serverError(text string) error { return like(redis.ErrNoScript, text) }
+// serverError is an error reply as the type that go-redis gives it. That type is in a
+// package of its own that others cannot name, but it can be inferred.
+func serverError(text string) error { return like(redis.ErrNoScript, plain(text)) }
 
 func like[T ~string](_ T, text string) T { return T(text) }
 
@@ -74,60 +74,54 @@ type parser struct {
 
 var errMalformed = errors.New("malformed reply")
 
-func (p *parser) fail(format string, args ...any) {
+func (p *parser) fail(wanted string) {
 	if p.err == nil {
-		p.err = fmt.Errorf("%w: "+format, append([]any{errMalformed}, args...)...)
+		p.err = fmt.Errorf("%w: %s at %.30q", errMalformed, wanted, p.rest)
 	}
 	p.rest = nil
 }
 
-// line returns the next line's type and the rest of it.
-func (p *parser) line() (kind byte, text []byte) {
-	for i := 2; i < len(p.rest); i++ {
+// line returns the next line, which is of one of these types, and its type.
+func (p *parser) line(kinds string) (kind byte, text []byte) {
+	for i := 2; i < len(p.rest) && strings.IndexByte(kinds, p.rest[0]) >= 0; i++ {
 		if p.rest[i] == '\n' && p.rest[i-1] == '\r' {
 			kind, text = p.rest[0], p.rest[1:i-1]
 			p.rest = p.rest[i+1:]
 			return kind, text
 		}
 	}
-	p.fail("it ends within a line")
+	p.fail("none of " + kinds)
 	return 0, nil
 }
 
 // number parses what a length or an integer has.
 func (p *parser) number(text []byte) (n int) {
-	digits, sign := text, 1
-	if len(digits) > 0 && digits[0] == '-' {
-		digits, sign = digits[1:], -1
+	digits := bytes.TrimPrefix(text, []byte("-"))
+	ok := len(digits) > 0 && len(digits) <= 18
+	for _, d := range digits {
+		ok = ok && d >= '0' && d <= '9'
+		n = n*10 + int(d) - '0'
 	}
-	if len(digits) == 0 || len(digits) > 18 {
-		p.fail("%.30q is not a number", text)
+	if !ok {
+		p.fail("no number")
 		return 0
 	}
-	for _, d := range digits {
-		if d < '0' || d > '9' {
-			p.fail("%.30q is not a number", text)
-			return 0
-		}
-		n = n*10 + int(d-'0')
+	if len(digits) < len(text) {
+		return -n
 	}
-	return sign * n
+	return n
 }
 
 // array returns the length of an array whose elements come next. It is -1 for
 // nil, also for what Lua's false becomes.
 func (p *parser) array() int {
-	kind, text := p.line()
+	kind, text := p.line("*$")
 	if p.err != nil || kind == '$' && string(text) == "-1" {
 		return -1
 	}
-	if kind != '*' {
-		p.fail("an array was expected, not %q", kind)
-		return -1
-	}
 	n := p.number(text)
-	if n > len(p.rest) { // an element has more than a byte
-		p.fail("an array of %d ends too early", n)
+	if kind == '$' || n > len(p.rest) { // an element has more than a byte
+		p.fail("no array")
 		return -1
 	}
 	return max(n, -1)
@@ -135,27 +129,23 @@ func (p *parser) array() int {
 
 // arrayOf is array where any other length than n is an error.
 func (p *parser) arrayOf(n int) {
-	if got := p.array(); p.err == nil && got != n {
-		p.fail("an array of %d was expected, not of %d", n, got)
+	if p.array() != n {
+		p.fail("an array of another length")
 	}
 }
 
 // bulk returns the bytes of a bulk string, or of a status. It is nil for nil.
 func (p *parser) bulk() []byte {
-	kind, text := p.line()
-	if p.err != nil || kind == '+' {
-		return text
-	}
+	kind, text := p.line("$+")
 	if kind != '$' {
-		p.fail("a string was expected, not %q", kind)
-		return nil
+		return text
 	}
 	n := p.number(text)
 	if n < 0 || p.err != nil {
 		return nil
 	}
 	if len(p.rest) < n+2 || p.rest[n] != '\r' || p.rest[n+1] != '\n' {
-		p.fail("a string of %d ends too early", n)
+		p.fail("a string that ends too early")
 		return nil
 	}
 	b := p.rest[:n:n]
@@ -165,12 +155,8 @@ func (p *parser) bulk() []byte {
 
 // integer returns an integer.
 func (p *parser) integer() int {
-	kind, text := p.line()
+	_, text := p.line(":")
 	if p.err != nil {
-		return 0
-	}
-	if kind != ':' {
-		p.fail("an integer was expected, not %q", kind)
 		return 0
 	}
 	return p.number(text)
@@ -182,14 +168,14 @@ func (p *parser) nested() error {
 	if len(p.rest) == 0 || p.rest[0] != '-' {
 		return nil
 	}
-	_, text := p.line()
-	return serverError(plain(string(text)))
+	_, text := p.line("-")
+	return serverError(string(text))
 }
 
 // end expects that nothing is left.
 func (p *parser) end() error {
-	if p.err == nil && len(p.rest) > 0 {
-		p.fail("%d bytes are left", len(p.rest))
+	if len(p.rest) > 0 {
+		p.fail("more than was expected")
 	}
 	return p.err
 }

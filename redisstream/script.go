@@ -34,16 +34,16 @@ var (
 
 // newScript returns a script by its name. Where its text says so, functions that
 // several have are put in.
-func newScript(name string) script {
-	text := readText(name)
+func newScript(name string) *script {
+	text := textOf(name)
 	for _, part := range []string{"ids", "lease"} {
-		text = strings.Replace(text, "-- with "+part+"\n", readText("with/"+part), 1)
+		text = strings.Replace(text, "-- with "+part+"\n", textOf("with/"+part), 1)
 	}
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
-	return script{text, hex.EncodeToString(sum[:])}
+	return &script{text, hex.EncodeToString(sum[:])}
 }
 
-func readText(name string) string {
+func textOf(name string) string {
 	text, err := texts.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic(err)
@@ -51,17 +51,11 @@ func readText(name string) string {
 	return string(text)
 }
 
-// args returns a call by digest, with room for more arguments. Keys come first.
-func (s script) args(keys ...string) []any {
-	args := make([]any, 0, 3+len(keys)+8)
-	args = append(args, "evalsha", s.digest, len(keys))
+// call returns a call by digest.
+func (s *script) call(keys []string, args ...any) *call {
+	all := append(make([]any, 0, 3+len(keys)+len(args)), "evalsha", s.digest, len(keys))
 	for _, k := range keys {
-		args = append(args, k)
+		all = append(all, k)
 	}
-	return args
-}
-
-// inFull turns a call by digest into one by text.
-func (s script) inFull(args []any) {
-	args[0], args[1] = "eval", s.text
+	return &call{args: append(all, args...), script: s}
 }

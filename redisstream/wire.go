@@ -26,10 +26,9 @@ type wire struct {
 	took    atomic.Bool          // since the call began it came to a detour
 	line    atomic.Pointer[conn] // where a command was written last, while it is open
 
-	trip    trip  // memory for publishing
-	mine    []int // memory for settling
-	args    []any
-	unwatch func() // ends watching the call's context, if it is watched
+	trip trip  // memory for publishing
+	mine []int // memory for settling
+	args []any
 
 	mu      sync.Mutex
 	clients map[*redis.Client]*redis.Client // the wire's own, by the lent client of the server
@@ -44,9 +43,12 @@ func newWire(b *Backend, wait time.Duration) *wire {
 	return &wire{backend: b, wait: wait, clients: map[*redis.Client]*redis.Client{}, conns: map[*conn]struct{}{}}
 }
 
-// poolRoom is how many connections a client of a wire has room for, of which it uses
-// one: after as many failed dials go-redis does not dial for up to a second.
-const poolRoom = 64
+const (
+	// poolRoom is how many connections a client of a wire has room for, of which it uses
+	// one: after as many failed dials go-redis does not dial for up to a second.
+	poolRoom    = 64
+	smallBuffer = 4 << 10 // for what a member writes: a read, or a call of a script
+)
 
 // client returns the wire's own client of the server that node leads to.
 func (w *wire) client(node *redis.Client) *redis.Client {
@@ -66,21 +68,11 @@ func (w *wire) client(node *redis.Client) *redis.Client {
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.PushNotificationProcessor, o.ClientSideCache, o.ClientSideCacheConfig, o.Limiter = nil, nil, nil, nil
-	c := redis.NewClient(&o)
-	w.clients[node] = c
-	return c
+	w.clients[node] = redis.NewClient(&o)
+	return w.clients[node]
 }
 
-// smallBuffer is for what a member writes: a read, or a call of a script.
-const smallBuffer = 4 << 10
-
-// deadline is t, or long ago. The caller holds mu.
-func (w *wire) deadline(t time.Time) time.Time {
-	if w.cut || w.ended {
-		return longAgo
-	}
-	return t
-}
+var errNoCall = &net.OpError{Op: "dial", Err: errors.New("the call has ended, or the master was replaced")}
 
 // dialer makes connections of the wire with dial.
 func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
@@ -90,19 +82,17 @@ func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, erro
 		if err != nil {
 			return nil, err
 		}
-		c := &conn{Conn: inner, wire: w}
 		w.mu.Lock()
-		w.conns[c] = struct{}{}
-		err = inner.SetDeadline(w.deadline(time.Time{}))
-		w.mu.Unlock()
-		if master != w.backend.masters.Load() { // it may lead to the master before
-			return nil, errors.Join(errMasterChanged, c.Close())
+		defer w.mu.Unlock()
+		if w.cut || w.ended || master != w.backend.masters.Load() {
+			_ = inner.Close() // there is nothing to lose
+			return nil, errNoCall
 		}
-		return c, err
+		c := &conn{Conn: inner, wire: w}
+		w.conns[c] = struct{}{}
+		return c, nil
 	}
 }
-
-var errMasterChanged = &net.OpError{Op: "dial", Err: errors.New("the master was replaced")}
 
 // greeted makes the hook that go-redis calls when a connection has been greeted. It
 // may be another's: then more counts as sent than was. A member's wire learns by which
@@ -110,111 +100,79 @@ var errMasterChanged = &net.OpError{Op: "dial", Err: errors.New("the master was 
 func (w *wire) greeted(hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, c *redis.Conn) (err error) {
 		if hook != nil {
-			if err := hook(ctx, c); err != nil {
-				return err
-			}
+			err = hook(ctx, c)
 		}
 		var id int64
-		if w.onDone != nil {
+		if w.onDone != nil && err == nil {
 			id, err = c.ClientID(ctx).Result()
-			if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
-				return err
+			if _, answered := errors.AsType[redis.Error](err); answered {
+				err = nil
 			}
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for c := range w.conns {
-			if !c.ready.Load() {
+			if err == nil && !c.ready.Load() {
 				c.id = id
 				c.ready.Store(true)
 			}
 		}
-		return nil
+		return err
 	}
 }
 
 // do makes one call, by a context that leads to the wire. When ctx is done the
 // connections are cut, grace later.
 func (w *wire) do(ctx context.Context, grace time.Duration, call func(context.Context) error) error {
-	if err := w.begin(ctx); err != nil {
+	number, err := w.begin(ctx)
+	if err != nil {
 		return err
 	}
-	w.watch(ctx, grace)
-	defer w.finish()
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, func() {
+			time.AfterFunc(grace, func() { w.cutOff(number) })
+			if w.onDone != nil {
+				w.onDone()
+			}
+		})()
+	}
 	return call(context.WithValue(ctx, wireKey{}, w))
 }
 
 // begin begins a call. After the master was replaced, it begins with no connection.
-func (w *wire) begin(ctx context.Context) error {
+func (w *wire) begin(ctx context.Context) (number uint64, err error) {
 	w.sent.Store(false)
 	w.took.Store(w.backend.cluster == nil)
-	err := w.backend.watchMaster(ctx)
-	var old []*conn
+	err = w.backend.watchMaster(ctx)
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.call++
 	w.cut = false
 	if master := w.backend.masters.Load(); master != w.master {
 		w.master = master
-		for c := range w.conns {
-			old = append(old, c)
-		}
+		w.hangUp()
 	}
-	w.mu.Unlock()
-	for _, c := range old {
-		_ = c.Close() // go-redis finds it closed, and connects anew
-	}
-	return err
+	return w.call, err
 }
 
-// finish ends it.
-func (w *wire) finish() {
-	if w.unwatch != nil {
-		w.unwatch()
-		w.unwatch = nil
+// hangUp closes the connections. go-redis finds them closed, and connects anew. The
+// caller holds mu.
+func (w *wire) hangUp() {
+	for c := range w.conns {
+		c.closed.Store(true)
+		_ = c.Conn.Close() // whoever waits on it is told
 	}
-}
-
-// watch cuts off the call when ctx is done, grace later.
-func (w *wire) watch(ctx context.Context, grace time.Duration) {
-	if ctx.Done() == nil {
-		return
-	}
-	call := w.call
-	var timer atomic.Pointer[time.Timer]
-	undo := context.AfterFunc(ctx, func() {
-		if grace == 0 {
-			w.cutOff(call)
-		} else {
-			timer.Store(time.AfterFunc(grace, func() { w.cutOff(call) }))
-		}
-		if w.onDone != nil {
-			w.onDone()
-		}
-	})
-	w.unwatch = func() {
-		if undo() {
-			return
-		}
-		if t := timer.Load(); t != nil {
-			t.Stop()
-		}
-	}
+	clear(w.conns)
+	w.line.Store(nil)
 }
 
 // cutOff ends a call, if it is still the one under way.
-func (w *wire) cutOff(call uint64) {
+func (w *wire) cutOff(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if call == w.call {
+	if number == w.call {
 		w.cut = true
-		w.expire()
-	}
-}
-
-// expire lets what waits on a connection fail. The caller holds mu.
-func (w *wire) expire() {
-	for c := range w.conns {
-		_ = c.Conn.SetDeadline(longAgo) // it fails only if closed
+		w.hangUp()
 	}
 }
 
@@ -223,14 +181,14 @@ func (w *wire) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true
-	w.expire()
+	w.hangUp()
 }
 
 // close frees the connections. No call is under way.
 func (w *wire) close() (err error) {
 	w.end()
 	for _, c := range w.clients {
-		if e := c.Close(); e != nil && !errors.Is(e, redis.ErrClosed) {
+		if e := c.Close(); !errors.Is(e, redis.ErrClosed) {
 			err = errors.Join(err, e)
 		}
 	}
