@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // Ping implements [backend.Pinger].
@@ -51,9 +52,12 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms [
 		if p, err = b.ask(ctx, &call{args: []any{"xrange", key, start, "+", "count", max(limit, 0)}}); err != nil {
 			return err
 		}
-		var got batch
-		got.readRange(&p)
-		ms = got.messages(topic)
+		var mem slab.Slab
+		mem.Expect(0, 0, len(p.rest))
+		ms = make([]backend.Message, max(p.array(), 0))
+		for i := range ms {
+			_, _ = readEntry(&p, &mem, &ms[i], topic, false, len(ms)-i) // what is no message has the raw bytes
+		}
 		return refused(p.end())
 	})
 	return ms, err

@@ -43,8 +43,8 @@ func typicalReply(n int) reply {
 func read(b *batch, s *source, r reply) ([]backend.Delivery, error) {
 	b.reply = r
 	p := parser{rest: b.reply.raw}
-	b.readNew(&p)
-	return b.deliveries(s, nil), p.end()
+	ds := b.read(&p, s)
+	return ds, p.end()
 }
 
 // What a read allocates does not depend on how many events it brings, but for the

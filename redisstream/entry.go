@@ -118,8 +118,7 @@ func endOfName(line string) int {
 			return -1
 		}
 		at += n
-		before := strings.TrimRight(line[:at], `\`)
-		if (at-len(before))%2 == 0 {
+		if slashes := at - len(strings.TrimRight(line[:at], `\`)); slashes%2 == 0 {
 			return at
 		}
 	}

@@ -72,33 +72,34 @@ func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, 
 		wait = time.Duration(p.integer()) * time.Microsecond
 		s.turn = p.integer()
 		s.after = string(p.bulk())
-		s.batch.readTaken(p)
+		ds = s.batch.deliveries(p, s, true)
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	if len(s.batch.entries) > 0 {
+	if len(ds) > 0 {
 		s.sweepBy(time.Time{}) // there may be more
 	}
 	s.sweepBy(start.Add(wait)) // nothing more is due before that
-	return s.batch.deliveries(s, nil), wait == 0, nil
+	return ds, wait == 0, nil
 }
 
 // takeNew takes what is new, and waits for it until the script is to be run.
-func (s *source) takeNew(ctx context.Context, limit int, wait bool) ([]backend.Delivery, error) {
+func (s *source) takeNew(ctx context.Context, limit int, wait bool) (ds []backend.Delivery, err error) {
 	args := append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
 	if wait {
 		args = append(args, "block", s.setWaits(true))
 		defer s.setWaits(false)
 	}
 	args = append(args, "streams", s.stream, ">")
-	if err := s.ask(ctx, &call{args: args}, s.batch.readNew); err != nil {
+	err = s.ask(ctx, &call{args: args}, func(p *parser) { ds = s.batch.read(p, s) })
+	if err != nil {
 		return nil, err
 	}
-	return s.batch.deliveries(s, nil), nil
+	return ds, nil
 }
 
-// ask makes a call on the reader and reads its reply into the batch.
+// ask makes a call on the reader and reads its reply, in the memory of the batch.
 func (s *source) ask(ctx context.Context, c *call, read func(*parser)) error {
 	c.reply = s.batch.reply.next()
 	s.reader.send(ctx, grace, c)

@@ -1,7 +1,6 @@
 package redisstream
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -20,11 +19,12 @@ type reply struct{ raw []byte }
 const (
 	trust     = 1 << 20 // how much memory is made ready because a length says so
 	keepReply = 1 << 20 // the largest memory that is kept for the next reply
+	keepIdle  = 4 << 10 // the same, after a reply that was small
 )
 
 // next returns an empty reply, with the memory of the last one unless that is large.
 func (r *reply) next() reply {
-	if cap(r.raw) > keepReply {
+	if size := cap(r.raw); size > keepReply || size > keepIdle && len(r.raw) < size/8 {
 		return reply{}
 	}
 	return reply{r.raw[:0]}
@@ -83,11 +83,13 @@ func (p *parser) fail(wanted string) {
 
 // line returns the next line, which is of one of these types, and its type.
 func (p *parser) line(kinds string) (kind byte, text []byte) {
-	for i := 2; i < len(p.rest) && strings.IndexByte(kinds, p.rest[0]) >= 0; i++ {
-		if p.rest[i] == '\n' && p.rest[i-1] == '\r' {
-			kind, text = p.rest[0], p.rest[1:i-1]
-			p.rest = p.rest[i+1:]
-			return kind, text
+	if len(p.rest) > 0 && strings.IndexByte(kinds, p.rest[0]) >= 0 {
+		for i := 2; i < len(p.rest); i++ {
+			if p.rest[i] == '\n' && p.rest[i-1] == '\r' {
+				kind, text = p.rest[0], p.rest[1:i-1]
+				p.rest = p.rest[i+1:]
+				return kind, text
+			}
 		}
 	}
 	p.fail("none of " + kinds)
@@ -96,7 +98,10 @@ func (p *parser) line(kinds string) (kind byte, text []byte) {
 
 // number parses what a length or an integer has.
 func (p *parser) number(text []byte) (n int) {
-	digits := bytes.TrimPrefix(text, []byte("-"))
+	digits := text
+	if len(text) > 0 && text[0] == '-' {
+		digits = text[1:]
+	}
 	ok := len(digits) > 0 && len(digits) <= 18
 	for _, d := range digits {
 		ok = ok && d >= '0' && d <= '9'

@@ -55,6 +55,12 @@ func speaker(t testing.TB, text []byte) *redis.Client {
 	return c
 }
 
+// An entry is what of a reply becomes a message.
+type entry struct {
+	id, value []byte
+	err       error
+}
+
 // ours reads a reply of XREADGROUP as a source does: through a wire.
 func ours(t testing.TB, text []byte) (entries []entry, err error) {
 	b, err := New(speaker(t, text), Options{})
@@ -66,13 +72,28 @@ func ours(t testing.TB, text []byte) (entries []entry, err error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	var got batch
 	p := parser{rest: c.reply.raw}
-	got.readNew(&p)
-	if p.err == nil {
-		entries = got.entries
+	if n := p.array(); n > 1 {
+		p.fail("one stream")
+	} else if n == 1 {
+		p.arrayOf(2)
+		p.bulk()
+		for range p.array() {
+			p.arrayOf(2)
+			e := entry{id: p.bulk()}
+			e.value, e.err = readFields(&p)
+			entries = append(entries, e)
+		}
 	}
-	return entries, p.err
+	// A source makes as many deliveries of it.
+	again := parser{rest: c.reply.raw}
+	ds := new(batch).read(&again, &source{})
+	require.Equal(t, p.err == nil, again.err == nil)
+	if p.err != nil {
+		return nil, p.err
+	}
+	require.Equal(t, len(entries), len(ds))
+	return entries, nil
 }
 
 // theirs reads it as go-redis reads a command of which it knows nothing.
@@ -91,7 +112,7 @@ type row struct {
 // XREADGROUP.
 func rows(v any) (list []row, ok bool) {
 	streams, ok := v.([]any)
-	if !ok {
+	if !ok || len(streams) > 1 {
 		return nil, false
 	}
 	for _, s := range streams {
@@ -236,16 +257,15 @@ func FuzzParser(f *testing.F) {
 	f.Add([]byte("*2\r\n$4\r\nname\r\n$1\r\na\r\n*2\r\n"))
 	f.Add([]byte("+\r\n-\r\n:\r\n$\r\n*\r\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, read := range []func(*parser, *batch){
-			func(p *parser, b *batch) { b.readNew(p) },
-			func(p *parser, b *batch) { b.readTaken(p) },
-			func(p *parser, b *batch) { b.readRange(p) },
-			func(p *parser, _ *batch) { _ = p.nested(); p.bulk() },
+		for _, read := range []func(*parser) int{
+			func(p *parser) int { return len(new(batch).read(p, &source{})) },
+			func(p *parser) int { return len(new(batch).deliveries(p, &source{}, true)) },
+			func(p *parser) int { return len(new(batch).deliveries(p, &source{}, false)) },
+			func(p *parser) int { _ = p.nested(); p.bulk(); return 0 },
 		} {
 			r := reply{raw: bytes.Clone(text)}
-			p, b := parser{rest: r.raw}, batch{}
-			read(&p, &b)
-			require.LessOrEqual(t, len(b.entries), len(text))
+			p := parser{rest: r.raw}
+			require.LessOrEqual(t, read(&p), len(text))
 			if p.err != nil {
 				require.ErrorIs(t, p.err, errMalformed)
 				require.Empty(t, p.rest)
