@@ -111,7 +111,7 @@ func TestCallAllocations(t *testing.T) {
 	}
 	allocs := testing.AllocsPerRun(200, publish)
 	t.Logf("%.0f allocations for a publish", allocs)
-	require.LessOrEqual(t, allocs, 14.0, "allocations for a publish")
+	require.LessOrEqual(t, allocs, 12.0, "allocations for a publish")
 
 	w := newWire(b, time.Second)
 	defer func() { require.NoError(t, w.close()) }()
