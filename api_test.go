@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
@@ -125,20 +124,42 @@ func TestRunFailedSubscription(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, bus.Ready(t.Context()))
 		require.NoError(t, mem.Close()) // behind its back
+		<-s.Done()
+		require.ErrorIs(t, s.Err(), eventbus.ErrClosed)
 		err = bus.Run(t.Context())
 		require.ErrorIs(t, err, eventbus.ErrClosed)
 		require.ErrorContains(t, err, "t/g")
-		<-s.Done()
+		require.ErrorIs(t, s.Err(), eventbus.ErrClosed, "the drain does not hide it")
 		state, _ := s.State()
 		require.Equal(t, observer.Closed, state)
 	})
 }
 
-// A policy of cenkalti/backoff is a Retry.Delay.
-func TestBackOff(t *testing.T) {
-	delay := eventbus.BackOff(func() backoff.BackOff { return backoff.WithMaxRetries(backoff.NewConstantBackOff(time.Second), 3) })
-	require.Equal(t, time.Second, delay(1))
-	require.Equal(t, time.Second, delay(9), "its last delay stays")
+// Retry.Delay sees which event has failed, how often, and with which error.
+func TestDelaySeesEventAndError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+		broken := errors.New("broken")
+		start, runs := time.Now(), []time.Duration{}
+		o := eventbus.SubscribeOptions{Group: "g", Retry: eventbus.Retry{Delay: func(d *eventbus.Delivery, err error) time.Duration {
+			require.ErrorIs(t, err, broken)
+			require.Equal(t, "order.placed", d.Type)
+			return time.Duration(d.Attempt) * time.Minute
+		}}}
+		_, err := bus.Subscribe(t.Context(), "t", o, func(_ context.Context, d *eventbus.Delivery) error {
+			runs = append(runs, time.Since(start).Round(time.Second))
+			if d.Attempt < 3 {
+				return fmt.Errorf("run %d: %w", d.Attempt, broken)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{Type: "order.placed"}))
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, []time.Duration{0, time.Minute, 3 * time.Minute}, runs)
+		require.NoError(t, bus.Shutdown(t.Context()))
+	})
 }
 
 // A topic of values encodes and decodes; what it cannot is put aside.

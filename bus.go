@@ -2,11 +2,11 @@
 // the broker chosen by configuration: in memory, Redis Streams, NATS JetStream,
 // or a backend of one's own.
 //
-// A [Bus] is a [Publisher] and a [Subscriber]; programs depend on those two. A
-// [Handler] that returns nil has handled its event; an error brings the event
-// back after a while, to this group only, and in the end to a dead-letter topic.
-// Every event reaches every group at least once until it is settled: a handler
-// must bear to see one twice.
+// A [Bus] is a [Publisher] and a [Subscriber], and programs depend on these two
+// interfaces. A [Handler] that returns nil has handled its event. If it returns an error,
+// the event is redelivered after a while, to this group only, and in the end it goes to
+// a dead-letter topic. Every event reaches every group at least once, so a handler must
+// tolerate a redelivered event.
 package eventbus
 
 import (
@@ -24,9 +24,9 @@ import (
 
 // A Publisher stores events.
 type Publisher interface {
-	// Publish stores events in topic, in the order given, and returns when all
-	// are stored as durably as the backend can; a failure is a *PublishError.
-	// It fills ID, Source, Time and Position.
+	// Publish stores events in topic, in the order given. It returns when all events
+	// are stored as durably as the backend can. A failure is a *PublishError. Publish
+	// fills ID, Source, Time and Position.
 	Publish(ctx context.Context, topic string, events ...*Event) error
 }
 
@@ -36,7 +36,13 @@ type Subscriber interface {
 	Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error)
 }
 
-// A PublisherFunc is a function as a [Publisher], for wrappers and fakes.
+// A ManualSubscriber feeds handlers of programs that settle events themselves.
+type ManualSubscriber interface {
+	// SubscribeManual is Subscribe for such a program.
+	SubscribeManual(ctx context.Context, topic string, o SubscribeOptions, h ManualHandler) (*Subscription, error)
+}
+
+// A PublisherFunc is a function that serves as a [Publisher].
 type PublisherFunc func(ctx context.Context, topic string, events ...*Event) error
 
 // Publish calls f.
@@ -46,11 +52,11 @@ func (f PublisherFunc) Publish(ctx context.Context, topic string, events ...*Eve
 
 // Options of a [Bus]. Zero fields mean the default.
 type Options struct {
-	// Service names the program: Source of events that have none.
+	// Service names the program. It is the Source of events that have none.
 	Service string
 
-	// Observer watches. The zero Observer: observer.Slog(nil), which logs what
-	// goes wrong with slog's default logger.
+	// Observer watches the bus. The zero Observer means observer.Slog(nil), which logs
+	// failures with slog's default logger.
 	Observer observer.Observer
 
 	// Middleware wraps every handler, the first outermost.
@@ -59,7 +65,7 @@ type Options struct {
 	// PublishMiddleware wraps Publish, the first outermost.
 	PublishMiddleware []PublishMiddleware
 
-	// PublishTimeout bounds a Publish, repeats included, beside its context.
+	// PublishTimeout bounds a Publish, repeats included, as its context does.
 	// Default 30 s; negative: none.
 	PublishTimeout time.Duration
 
@@ -68,33 +74,34 @@ type Options struct {
 	DrainTimeout time.Duration
 
 	// Dedup stores an event only once while the backend remembers its ID
-	// (Limits.OnceWindow), so that repeating a Publish is safe. It is refused
-	// where the backend does not remember.
+	// (Limits.OnceWindow), so that repeating a Publish is safe. New refuses Dedup if
+	// the backend does not remember IDs.
 	Dedup bool
 
-	// MaxPending and MaxPendingBytes bound what waits to be published. Defaults
-	// 10,000 events and 64 MiB. When they are reached Publish waits, or, with
-	// RejectWhenFull, returns ErrBackpressure.
+	// MaxPending and MaxPendingBytes bound the events that wait to be published.
+	// Defaults 10,000 events and 64 MiB. When a bound is reached Publish waits. With
+	// RejectWhenFull it returns ErrBackpressure instead.
 	MaxPending      int
 	MaxPendingBytes int
 	RejectWhenFull  bool
 }
 
 // A Bus publishes and subscribes through one backend. Its methods are safe for
-// concurrent use. It has no goroutines of its own while nothing is subscribed and
-// nothing being published.
+// concurrent use. It has no goroutines of its own while there is no subscription and no
+// Publish under way.
 type Bus struct {
 	engine  *engine.Engine
 	options Options
-	publish Publisher // what the middleware makes of store; nil without any
-	invalid error     // what New was given
+	publish Publisher // store, wrapped by the middleware; nil without middleware
+	invalid error     // why the options or the backend are refused
 	down    chan struct{}
 	ended   func() // closes down, once
 }
 
 var (
-	_ Publisher  = (*Bus)(nil)
-	_ Subscriber = (*Bus)(nil)
+	_ Publisher        = (*Bus)(nil)
+	_ Subscriber       = (*Bus)(nil)
+	_ ManualSubscriber = (*Bus)(nil)
 )
 
 // New returns a bus that owns b: Shutdown closes it. If b is nil, or o is
@@ -120,7 +127,7 @@ func New(b backend.Backend, o Options) *Bus {
 	return bus
 }
 
-// wrapPublisher returns what the middleware makes of p.
+// wrapPublisher returns p, wrapped by the middleware.
 func (o Options) wrapPublisher(p Publisher) (Publisher, error) {
 	for i, m := range slices.Backward(o.PublishMiddleware) {
 		if p = m(p); p == nil {
@@ -130,7 +137,7 @@ func (o Options) wrapPublisher(p Publisher) (Publisher, error) {
 	return p, nil
 }
 
-// wrap returns what the middleware makes of h.
+// wrap returns h, wrapped by the middleware.
 func (o Options) wrap(h Handler) (Handler, error) {
 	for i, m := range slices.Backward(o.Middleware) {
 		if h = m(h); h == nil {
@@ -187,9 +194,9 @@ func setDefault[T comparable](v *T, value T) {
 	}
 }
 
-// Run returns when ctx ends, or a subscription fails for good, after a Shutdown
-// within Options.DrainTimeout. It also returns after a Shutdown by another
-// goroutine, with the error of that. The end of ctx is not an error.
+// Run waits until ctx ends or a subscription fails for good. It then calls Shutdown,
+// bounded by Options.DrainTimeout, and returns. It also returns after a Shutdown by
+// another goroutine, with the error of that Shutdown. The end of ctx is not an error.
 func (b *Bus) Run(ctx context.Context) error {
 	failed := b.invalid
 	if failed == nil {
@@ -207,11 +214,12 @@ func (b *Bus) Run(ctx context.Context) error {
 	return errors.Join(failed, b.Shutdown(drain))
 }
 
-// Shutdown ends every subscription, then publishing, then the backend: it takes
-// nothing new, gives back what has not started, waits for handlers, which may
-// publish to the last, and settles. When ctx ends it cancels the handlers with
-// cause ErrShutdown, waits a second more, and returns a *DrainError that says
-// what was left behind. It is idempotent; later calls wait for the first.
+// Shutdown ends every subscription, then publishing, then the backend. It receives
+// nothing more, gives back the events that have not started, waits for handlers, and
+// settles their events. Handlers may publish until they return. When ctx ends Shutdown
+// cancels the handlers with cause ErrShutdown and waits a second more. It then returns a
+// *DrainError with the number of events left behind. It is idempotent, and later calls
+// wait for the first.
 func (b *Bus) Shutdown(ctx context.Context) error {
 	defer b.ended()
 	if b.Backend() == nil {
@@ -220,8 +228,8 @@ func (b *Bus) Shutdown(ctx context.Context) error {
 	return drainError(b.engine.Shutdown(ctx))
 }
 
-// Ready returns nil if the backend answers and every subscription is running or
-// paused: for probes.
+// Ready returns nil if the backend answers and every subscription is running or paused.
+// Readiness probes call it.
 func (b *Bus) Ready(ctx context.Context) error {
 	if b.invalid != nil {
 		return b.invalid

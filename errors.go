@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// What a program may want to tell apart.
+// Errors that a program may want to tell apart.
 var (
 	// ErrClosed: the bus is shut down.
 	ErrClosed = backend.ErrClosed
@@ -31,18 +31,18 @@ var (
 	// ErrDenied: the backend does not permit it.
 	ErrDenied = backend.ErrDenied
 
-	// ErrBackpressure: too much waits to be published (Options.RejectWhenFull).
+	// ErrBackpressure: too many events wait to be published (Options.RejectWhenFull).
 	ErrBackpressure = engine.ErrBackpressure
 
-	// ErrLeaseLost: the delivery may be with another member by now. It is the
-	// cause with which a handler's context is cancelled.
+	// ErrLeaseLost: another member may have the event by now. It is the cause with
+	// which a handler's context is cancelled.
 	ErrLeaseLost = backend.ErrLeaseLost
 
 	// ErrSettled: the delivery was settled before.
 	ErrSettled = engine.ErrSettled
 
-	// ErrShutdown: the drain has run out of patience. It is the cause with which
-	// a handler's context is cancelled.
+	// ErrShutdown: the time of a drain is up. It is the cause with which a handler's
+	// context is cancelled.
 	ErrShutdown = engine.ErrShutdown
 )
 
@@ -54,14 +54,14 @@ func Permanent(err error) error { return engine.Permanent(err) }
 // Retry says. The attempt counts.
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
-// Snooze asks for the event to come again after d without spending an attempt,
-// where the backend can do that (Limits.Refund); elsewhere it spends one.
+// Snooze asks for redelivery after d. It spends no attempt if the backend can give events
+// back for free (Limits.Refund); otherwise it spends one.
 func Snooze(d time.Duration) error { return engine.Snooze(d) }
 
-// Drop lets the event go: it is acknowledged and counted as discarded.
+// Drop discards the event: the bus acknowledges it and counts it as discarded.
 func Drop(reason string) error { return engine.Drop(reason) }
 
-// A PanicError is what a handler that panicked is taken to have returned.
+// A PanicError is the error of a handler that panicked.
 type PanicError = observer.PanicError
 
 // A TimeoutError is the cause with which the context of a handler is cancelled
@@ -71,7 +71,7 @@ type TimeoutError = observer.TimeoutError
 // An Error says which operation failed, and where.
 type Error struct {
 	Op           string // open, subscribe, ready
-	Topic, Group string // empty where it concerns the whole bus
+	Topic, Group string // empty if the error concerns the whole bus
 	Err          error
 }
 
@@ -112,17 +112,17 @@ func (e *PublishError) Error() string {
 	return fmt.Sprintf("eventbus: publish %s: %v", e.Topic, backend.BatchError(e.Errors))
 }
 
-// Unwrap returns the errors of those that failed.
+// Unwrap returns the errors of the events that failed.
 func (e *PublishError) Unwrap() []error { return backend.BatchError(e.Errors).Unwrap() }
 
-// A DrainError says what a Shutdown or Drain had to leave behind when its
-// context ended. What is left comes to other members when its lease has passed.
+// A DrainError says which events a Shutdown or Drain left behind when its context ended.
+// They are redelivered to other members when their leases have expired.
 type DrainError struct {
 	Abandoned []Abandoned
-	Err       error // what else went wrong; may be nil
+	Err       error // another failure of the drain; may be nil
 }
 
-// Abandoned is what one subscription left behind.
+// Abandoned counts the events that one subscription left behind.
 type Abandoned struct {
 	Topic, Group string
 	Handlers     int // still running
@@ -141,7 +141,7 @@ func (e *DrainError) Error() string {
 	return "eventbus: drain: " + strings.Join(parts, "; ")
 }
 
-// Unwrap returns what else went wrong.
+// Unwrap returns Err.
 func (e *DrainError) Unwrap() error { return e.Err }
 
 func drainError(left []engine.Abandoned, err error) error {

@@ -11,14 +11,14 @@ import (
 // meaning of CloudEvents.
 type Event struct {
 	ID          string // Publish fills an empty one with a UUIDv7; at most 512 bytes
-	Type        string // what kind of thing happened, such as "order.placed"
-	Source      string // who says so; Publish fills an empty one with Options.Service
-	Subject     string // what it happened to
+	Type        string // the kind of event, such as "order.placed"
+	Source      string // the program that publishes it; Publish fills an empty one with Options.Service
+	Subject     string // the thing it happened to, such as an order number
 	ContentType string // of Payload, such as "application/json"
 
-	// Key names what must stay in order: events of one key in one topic are
-	// stored in the order of publishing, and each member of a group handles
-	// them one after another. Empty: no order. At most 512 bytes.
+	// Key names a sequence of events whose order matters. Events of one key in one topic
+	// are stored in the order of publishing, and each member of a group handles them one
+	// after another. Empty: no order. At most 512 bytes.
 	Key string
 
 	Time    time.Time // when it happened; Publish fills a zero one with now
@@ -32,20 +32,20 @@ type Event struct {
 
 // Headers are names and values. Names are unique tokens as in HTTP, compared
 // exactly; values are UTF-8 without control characters. Names that begin with
-// "ce-", "eventbus-" or "nats-" are reserved and refused by Publish; those of a
-// received dead letter begin with "eventbus-dead-".
+// "ce-", "eventbus-" or "nats-" are reserved, and Publish refuses them. The headers of a
+// dead letter that begin with "eventbus-dead-" are the fields of DeadLetter.
 type Headers = backend.Headers
 
 // A Header is one name and its value.
 type Header = backend.Header
 
-// A Delivery is one receipt of an event. It is plain data, so a test can make
-// one, and it is the handler's to keep and to change, but for the bytes of
-// Payload: a dead letter carries them too, so they may be kept, not overwritten.
+// A Delivery is one receipt of an event. It is plain data, so a test can make one. A
+// handler may keep and change it, except for the bytes of Payload: it may keep them, but
+// not overwrite them, because a dead letter carries them too.
 type Delivery struct {
 	Event
 	Topic, Group string
-	Attempt      int // 1 the first time; exact where the backend counts
+	Attempt      int // 1 the first time; exact if the backend counts receipts
 }
 
 // The names under which attributes are stored among the headers of a message.
@@ -81,16 +81,16 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 	return room
 }
 
-// EventOf returns the event that a message stores, for who reads a topic without
-// a group, see [backend.Reader]. It shares the payload.
+// EventOf returns the event that a message stores. Programs that read a topic without a
+// group need it, see [backend.Read]. The event shares the payload of m.
 func EventOf(m *backend.Message) Event {
 	var e Event
 	e.decode(m)
 	return e
 }
 
-// decode makes e the event that m stores. It shares m's payload. What is not an
-// attribute stays a header.
+// decode makes e the event that m stores. It shares the payload of m. A header that is
+// not an attribute stays a header.
 func (e *Event) decode(m *backend.Message) {
 	e.ID, e.Key, e.Payload, e.Position = m.ID, m.Key, m.Payload, m.Position
 	headers := 0
@@ -126,11 +126,11 @@ func (e *Event) setAttribute(h *Header) bool {
 		e.ContentType = h.Value
 	case timeName:
 		// A foreign time that cannot be read is no reason to lose an event.
-		e.Time, _ = parseTime(h.Value)
+		e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
 	}
 	return true
 }
 
-// isAttribute reports whether a header is an attribute, one of those above or one
-// that another program knows: those are no business of a handler.
+// isAttribute reports whether a header is an attribute of CloudEvents. Handlers do not see
+// the attributes of other programs.
 func isAttribute(name string) bool { return strings.HasPrefix(name, attributePrefix) }

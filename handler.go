@@ -6,14 +6,14 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
-// A Handler handles one event. Nil acknowledges it. An error brings it back, as
-// SubscribeOptions.Retry says, unless it is made by [Permanent], [RetryAfter],
-// [Snooze] or [Drop]. A panic is an error.
+// A Handler handles one event. If it returns nil the event is acknowledged. After an
+// error the event is redelivered as SubscribeOptions.Retry says, unless the error is made
+// by [Permanent], [RetryAfter], [Snooze] or [Drop]. A panic counts as an error.
 //
 // ctx carries the values of the context given to Subscribe. It ends when
-// SubscribeOptions.Timeout has passed (cause *TimeoutError), when the lease is
-// lost (cause ErrLeaseLost), when a drain runs out of patience (cause
-// ErrShutdown), and when the handler has returned.
+// SubscribeOptions.Timeout has passed (cause *TimeoutError), when the lease is lost
+// (cause ErrLeaseLost), when the time of a drain is up (cause ErrShutdown), and when the
+// handler has returned.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // A Middleware wraps a [Handler].

@@ -6,14 +6,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
-// A ManualHandler takes one event that the program settles later, from any
-// goroutine. Nil: the event is still held. An error is as Nack.
+// A ManualHandler takes one event that the program settles later, from any goroutine. If
+// it returns nil the event stays in flight. If it returns an error the event is settled
+// as by Nack.
 type ManualHandler func(ctx context.Context, d *ManualDelivery) error
 
-// A ManualDelivery is held until it is settled by Ack or Nack, or until
-// SubscribeOptions.Timeout has passed since its handler was called: then its
-// context ends and it counts as failed. Its lease is kept, it has a place among
-// MaxInFlight, events of its key wait, and a drain waits for it. Its methods are
+// A ManualDelivery is in flight until it is settled by Ack or Nack. If
+// SubscribeOptions.Timeout passes after its handler was called, its context ends and it
+// counts as failed. While it is in flight the bus extends its lease, it counts for
+// MaxInFlight, later events of its key wait, and a drain waits for it. Its methods are
 // safe for concurrent use.
 type ManualDelivery struct {
 	*Delivery
@@ -23,14 +24,14 @@ type ManualDelivery struct {
 // Context is the context given to the handler. It ends with settlement.
 func (d *ManualDelivery) Context() context.Context { return d.hold.Context() }
 
-// Ack settles the event as handled and returns when the broker has confirmed.
-// A second settlement returns ErrSettled; one after the timeout, or after the
-// lease was lost, ErrLeaseLost. If ctx ends first the outcome is unknown, and
-// the bus goes on trying.
+// Ack settles the event as handled and returns when the broker has confirmed. A second
+// settlement returns ErrSettled. A settlement after the timeout, or after the lease was
+// lost, returns ErrLeaseLost. If ctx ends first the outcome is unknown, and the bus goes
+// on trying.
 func (d *ManualDelivery) Ack(ctx context.Context) error { return d.hold.Ack(ctx) }
 
-// Nack settles the event as failed: cause, and SubscribeOptions.Retry, say what
-// follows, as for a [Handler]. It returns when that is done, with errors as Ack.
+// Nack settles the event as failed, as if a [Handler] had returned cause. It returns when
+// the event is given back or dead-lettered, with the errors of Ack.
 func (d *ManualDelivery) Nack(ctx context.Context, cause error) error { return d.hold.Nack(ctx, cause) }
 
 // SubscribeManual is Subscribe for a program that settles events itself.

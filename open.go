@@ -1,6 +1,7 @@
 package eventbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func driverFor(scheme string, drivers []backend.Driver) (backend.Driver, error) 
 	case len(known) == 0:
 		reason += ": none was given"
 	default:
-		reason += "; did you mean " + nearest.Of(scheme, known) + ":?"
+		reason += cmp.Or(nearest.Hint("%s:", scheme, known), "; served: "+strings.Join(known, ", "))
 	}
 	return nil, &FieldError{Field: "url", Reason: reason, Err: errors.ErrUnsupported}
 }

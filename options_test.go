@@ -45,7 +45,7 @@ func TestDefaultRetryTakesTwentySevenMinutes(t *testing.T) {
 	r := Retry{Jitter: -1}.withDefaults()
 	total := time.Duration(0)
 	for attempt := 1; attempt < r.MaxAttempts; attempt++ {
-		total += r.after(attempt)
+		total += r.exponential(attempt)
 	}
 	require.Equal(t, 27*time.Minute+3*time.Second, total)
 }
@@ -53,11 +53,11 @@ func TestDefaultRetryTakesTwentySevenMinutes(t *testing.T) {
 func TestRetryStaysWithinItsJitter(t *testing.T) {
 	r := Retry{}.withDefaults()
 	for range 1000 {
-		d := r.after(3)
+		d := r.exponential(3)
 		require.GreaterOrEqual(t, d, 3200*time.Millisecond)
 		require.LessOrEqual(t, d, 4800*time.Millisecond)
 	}
-	require.LessOrEqual(t, r.after(1000), 12*time.Minute, "no overflow")
+	require.LessOrEqual(t, r.exponential(1000), 12*time.Minute, "no overflow")
 }
 
 // A contradiction is refused with an error that names the field.

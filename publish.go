@@ -15,8 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Limits of one event. Of the mebibyte that every backend
-// stores, 64 KiB are kept free for headers and what a dead letter adds.
+// Limits of one event. Every backend stores a mebibyte. 64 KiB of it are reserved for
+// headers, including the headers of a dead letter.
 const (
 	MaxPayload     = 1<<20 - 64<<10 // bytes
 	MaxHeaders     = 64
@@ -31,15 +31,17 @@ type PublishMiddleware func(Publisher) Publisher
 // Publish stores events in topic, in the order given, and returns when all are
 // stored as durably as the backend can. Concurrent calls share round trips.
 //
-// A failure is a *PublishError as long as events. If ctx ends before an event
-// was sent it is certainly not stored; after that its error matches both
-// ErrUnknownOutcome and ctx.Err(). What was certainly not stored for want of a
-// connection is tried again as long as ctx and Options.PublishTimeout allow; an
-// unknown outcome only with Options.Dedup. Before anything is stored, all events
-// are checked; a *FieldError names what is wrong.
+// Before it stores any event Publish checks all of them. A *FieldError names a field that
+// is wrong. Any other failure is a *PublishError with an entry for each event. If ctx
+// ends before an event was sent, the event is certainly not stored. If ctx ends later,
+// its error matches both ErrUnknownOutcome and ctx.Err().
 //
-// Publish fills ID, Source and Time where they are empty, and Position. It does
-// not keep the events. One *Event must not be published by two calls at once.
+// Publish tries an event again that was certainly not stored because the backend could
+// not be reached, as long as ctx and Options.PublishTimeout allow. It tries an event of
+// unknown outcome again only with Options.Dedup.
+//
+// Publish fills Position, and empty fields among ID, Source and Time. It does not keep
+// the events. One *Event must not be published by two calls at once.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error {
 	if b.publish == nil {
 		return b.store(ctx, topic, events...)
@@ -52,9 +54,9 @@ func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
 	if b.invalid != nil {
 		return b.invalid
 	}
-	s := sheets.Get().(*sheet)
+	s := encoders.Get().(*encoder)
 	if err := s.check(topic, events); err != nil || len(events) == 0 {
-		sheets.Put(s)
+		encoders.Put(s)
 		return err
 	}
 	s.encode(b, topic, events)
@@ -75,9 +77,9 @@ func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
 	return &PublishError{Topic: topic, Errors: errs}
 }
 
-// A sheet is the memory of one call of Publish, used again by later ones; but
-// not that of its texts, which only share allocations.
-type sheet struct {
+// An encoder turns the events of one call of Publish into messages. Later calls use its
+// memory again, except for the texts, which only share allocations.
+type encoder struct {
 	messages []backend.Message
 	pointers []*backend.Message
 	headers  Headers
@@ -87,10 +89,10 @@ type sheet struct {
 	topic    string // of the last call: it need not be checked again
 }
 
-var sheets = sync.Pool{New: func() any { return &sheet{} }}
+var encoders = sync.Pool{New: func() any { return &encoder{} }}
 
-// check returns what is wrong with a call.
-func (s *sheet) check(topic string, events []*Event) error {
+// check returns why a call is refused.
+func (s *encoder) check(topic string, events []*Event) error {
 	if topic != s.topic || topic == "" {
 		if err := checkTopic(topic); err != nil {
 			return err
@@ -105,7 +107,7 @@ func (s *sheet) check(topic string, events []*Event) error {
 	return nil
 }
 
-func (s *sheet) encode(b *Bus, topic string, events []*Event) {
+func (s *encoder) encode(b *Bus, topic string, events []*Event) {
 	headers := 0
 	for _, e := range events {
 		headers += len(e.Headers) + attributes
@@ -131,16 +133,16 @@ func (s *sheet) encode(b *Bus, topic string, events []*Event) {
 	}
 }
 
-// recycle keeps s for a later call. It lets go of what that may not replace soon;
-// the texts of one event, 20 KB at most, are not worth the write barriers.
-func (s *sheet) recycle() {
+// recycle keeps s for a later call. It drops the pointers that a later call may not
+// overwrite soon. The texts of one event, 20 KB at most, are not worth the write barriers.
+func (s *encoder) recycle() {
 	if len(s.messages) > 1 {
 		clear(s.messages)
 		clear(s.headers)
 	} else {
 		s.messages[0].Payload = nil
 	}
-	sheets.Put(s)
+	encoders.Put(s)
 }
 
 func checkTopic(topic string) error {
@@ -150,7 +152,7 @@ func checkTopic(topic string) error {
 	return nil
 }
 
-// check returns what is wrong with e, which is event i of its call.
+// check returns why e, which is event i of its call, is refused.
 func (e *Event) check(i int) error {
 	if e == nil {
 		return &FieldError{Field: fmt.Sprintf("events[%d]", i), Reason: "is nil"}
@@ -198,7 +200,7 @@ func tooLarge(field string, n, most int, unit string) error {
 	return &FieldError{Field: field, Reason: fmt.Sprintf("has %d %s, more than %d", n, unit, most), Err: ErrTooLarge}
 }
 
-// checkText refuses what would not survive as a header on every backend.
+// checkText refuses a text that would not survive as a header on every backend.
 func checkText(field, s string) error {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < ' ' || c == 0x7f || c >= utf8.RuneSelf {

@@ -13,7 +13,7 @@ const (
 )
 
 // stamp returns Time as text, and fills an empty ID.
-func (s *sheet) stamp(e *Event, now time.Time) string {
+func (s *encoder) stamp(e *Event, now time.Time) string {
 	var text [uuidLen + len(time.RFC3339Nano)]byte
 	from := 0
 	if e.ID == "" {
@@ -61,7 +61,7 @@ func (s *second) appendTime(to []byte, t time.Time) []byte {
 const rfc3339Second = "2006-01-02T15:04:05"
 
 // text returns p as a string.
-func (s *sheet) text(p []byte) string {
+func (s *encoder) text(p []byte) string {
 	if s.texts.Cap()-s.texts.Len() < len(p) {
 		s.texts = strings.Builder{}
 		s.texts.Grow(max(textSize, len(p)))

@@ -20,9 +20,9 @@ const (
 	// AckOnSuccess acknowledges when the handler has returned nil: at least once.
 	AckOnSuccess AckMode = iota
 
-	// AckOnReceive acknowledges just before the handler runs, and runs it only
-	// if that is confirmed within the lease: at most once. What fails then is
-	// counted as discarded.
+	// AckOnReceive acknowledges just before the handler runs: at most once. The handler
+	// runs only if the acknowledgement is confirmed within the lease. An event whose
+	// handler fails is counted as discarded.
 	AckOnReceive
 )
 
@@ -30,12 +30,12 @@ const (
 type Order uint8
 
 const (
-	// OrderByKey handles events of one Key one after another, retries included:
-	// while one waits for its retry, later ones of its key wait too. Events
-	// without a key are free.
+	// OrderByKey handles events of one Key one after another, retries included: while
+	// one waits for its retry, later events of its key wait too. Events without a key
+	// wait for none.
 	OrderByKey Order = iota
 
-	// Unordered lets every event go its way.
+	// Unordered lets no event wait for another.
 	Unordered
 
 	// OrderTotal handles one event after another, retries included. It is
@@ -64,11 +64,11 @@ type Start = backend.Start
 // Where a new group can begin, beside backend.StartAfter.
 const (
 	StartEarliest = backend.StartEarliest // with the oldest event kept
-	StartLatest   = backend.StartLatest   // with what is published after Subscribe has returned
+	StartLatest   = backend.StartLatest   // with the first event published after Subscribe has returned
 )
 
-// DiscardDeadLetters, as SubscribeOptions.DeadLetter, lets go what would be put
-// aside: acknowledged, counted as discarded and told to the observer.
+// DiscardDeadLetters, as SubscribeOptions.DeadLetter, discards events that fail for good:
+// each is acknowledged, counted as discarded and told to the observer.
 const DiscardDeadLetters = "(discard)"
 
 const deadLetterSuffix = ".dlq"
@@ -84,17 +84,17 @@ type SubscribeOptions struct {
 	// Concurrency is how many handlers run at once. Default 1.
 	Concurrency int
 
-	// MaxInFlight bounds what is held: running, waiting to run, waiting to be
-	// settled. Default 1,024. MaxBytes bounds its size; one read may exceed it.
-	// Default 64 MiB; negative: no bound. Limiter replaces both; one given to
-	// two subscriptions is shared by them. As each keeps a place for every
-	// handler that is free, it needs more places than they have handlers.
+	// MaxInFlight bounds the events that are held: running, waiting to run, or waiting
+	// to be settled. Default 1,024. MaxBytes bounds their size; one read may exceed it.
+	// Default 64 MiB; negative: no bound. Limiter replaces both bounds. Subscriptions
+	// that are given the same Limiter share its places. Each keeps a place for every
+	// free handler, so a shared Limiter needs more places than there are handlers.
 	MaxInFlight int
 	MaxBytes    int64
 	Limiter     limiter.Limiter
 
-	// Lease is how long the backend waits for a member that has gone silent
-	// before others get its events. It is kept alive for everything held.
+	// Lease is how long the backend waits for a silent member before it redelivers the
+	// member's events. The bus extends the leases of all events that it holds.
 	// Default 30 s.
 	Lease time.Duration
 
@@ -107,17 +107,18 @@ type SubscribeOptions struct {
 	// OnFailure is for events that have a key, or a total order. Default Skip.
 	OnFailure OnFailure
 
-	// DeadLetter is the topic for what fails for good. Default: the topic with
-	// ".dlq"; for a topic that ends so it must be given. See DiscardDeadLetters.
+	// DeadLetter is the topic for events that fail for good. Default: the name of the
+	// topic with ".dlq" appended; for a topic whose name ends so, DeadLetter must be
+	// given. See DiscardDeadLetters.
 	DeadLetter string
 }
 
-// Subscribe makes h a member of a group: events of topic come to one member of
-// each group. It returns when the group exists; a StartLatest sees the next
-// event published. ctx bounds that, and its values, not its end, reach handlers.
-// It tries once; a subscription that has started does not give up on what may
-// heal. It checks that the dead-letter topic may be written, where the backend
-// can tell.
+// Subscribe makes h a member of a group. Each event of topic comes to one member of each
+// group. Subscribe returns when the group exists, so a group with StartLatest gets the
+// next event published. ctx bounds the call. Handlers get the values of ctx, but not its
+// end. Subscribe tries once. A subscription that has started goes on through every
+// failure that may heal. If the backend can tell, Subscribe checks that this program may
+// write to the dead-letter topic.
 func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
@@ -133,7 +134,7 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h
 	return b.subscribe(ctx, topic, o, mode, h)
 }
 
-// subscribe makes what the middleware makes of h a member of a group.
+// subscribe makes h, wrapped by the middleware, a member of a group.
 func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, mode engine.Mode, h Handler) (*Subscription, error) {
 	if b.invalid != nil {
 		return nil, b.invalid
@@ -166,8 +167,9 @@ func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, m
 	return &Subscription{s: s}, nil
 }
 
-// Effective returns o as Subscribe takes it for topic: zero fields have their
-// default. A contradiction is the *FieldError with which Subscribe refuses it.
+// Effective returns o with the default in each zero field, as Subscribe uses it for
+// topic. If o is contradictory the error is the *FieldError with which Subscribe refuses
+// it.
 func (o SubscribeOptions) Effective(topic string) (SubscribeOptions, error) {
 	o, err := o.withDefaults(topic)
 	if err == nil {
@@ -277,7 +279,7 @@ func (s *Subscription) Topic() string { return s.s.Topic }
 // Group returns the group it is a member of.
 func (s *Subscription) Group() string { return s.s.Group }
 
-// Pause takes no new events until Resume. What is held is handled.
+// Pause takes no new events until Resume. Events that are held are handled.
 func (s *Subscription) Pause() { s.s.Pause() }
 
 // Resume ends a Pause.
@@ -291,16 +293,21 @@ func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
 // failed: see FailAll.
 func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
 
-// State returns what it is doing, and what is wrong if something is.
+// State returns the state and, if something is wrong, the error.
 func (s *Subscription) State() (observer.State, error) { return s.s.State() }
 
-// Counts returns what it has done since its start.
+// Counts returns the totals since the start of the subscription.
 func (s *Subscription) Counts() Counts { return Counts(s.s.Tally()) }
 
-// Done is closed when it has ended.
+// Done is closed when the subscription has ended: it was drained, or has failed for good.
 func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
 
-// Drain ends it as Bus.Shutdown does, and leaves the rest of the bus running.
+// Err returns why the subscription has failed for good, such as ErrClosed because its
+// backend was closed. It returns nil while the subscription runs, and after a drain. A
+// subscription that has failed still has to be drained, by Drain or by Bus.Shutdown.
+func (s *Subscription) Err() error { return s.s.Err() }
+
+// Drain ends the subscription as Bus.Shutdown does. The rest of the bus goes on.
 func (s *Subscription) Drain(ctx context.Context) error {
 	left, err := s.s.Drain(ctx)
 	if left.Handlers+left.Unsettled == 0 {
@@ -314,9 +321,9 @@ type Counts struct {
 	Received     int64 // redeliveries included
 	Acknowledged int64 // confirmed, discarded and dead-lettered ones included
 	Failures     int64 // runs that failed
-	Retried      int64 // given back to come again
+	Retried      int64 // to be redelivered after a failure
 	DeadLettered int64
-	Discarded    int64 // let go without success
+	Discarded    int64 // acknowledged without success
 	LeasesLost   int64
 	Abandoned    int64 // left behind by a drain
 }

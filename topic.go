@@ -69,22 +69,43 @@ func (t Topic[T]) Publish(ctx context.Context, p Publisher, vs ...T) error {
 	return p.Publish(ctx, t.Name, events...)
 }
 
-// Handler returns a handler that decodes. What cannot be decoded, or is of
-// another Type, is a [Permanent] failure: it goes to the dead-letter topic as it
-// is. It returns nil for nil, which Subscribe refuses.
+// Handler returns a handler that decodes. An event that cannot be decoded, or has
+// another Type, is a [Permanent] failure: it goes to the dead-letter topic unchanged.
+// Handler returns nil for nil, which Subscribe refuses.
 func (t Topic[T]) Handler(h func(ctx context.Context, v T, d *Delivery) error) Handler {
 	if h == nil {
 		return nil
 	}
-	c := t.codec()
 	return func(ctx context.Context, d *Delivery) error {
-		if t.Type != "" && d.Type != t.Type {
-			return Permanent(fmt.Errorf("eventbus: event of type %q in %s, want %q", d.Type, t.Name, t.Type))
-		}
-		var v T
-		if err := c.Unmarshal(d.Payload, &v); err != nil {
-			return Permanent(fmt.Errorf("eventbus: decode from %s: %w", t.Name, err))
+		v, err := t.Decode(&d.Event)
+		if err != nil {
+			return Permanent(err)
 		}
 		return h(ctx, v, d)
 	}
+}
+
+// ManualHandler is Handler for SubscribeManual.
+func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelivery) error) ManualHandler {
+	if h == nil {
+		return nil
+	}
+	return func(ctx context.Context, d *ManualDelivery) error {
+		v, err := t.Decode(&d.Event)
+		if err != nil {
+			return Permanent(err)
+		}
+		return h(ctx, v, d)
+	}
+}
+
+// Decode returns the value that e carries. It fails if e has another Type.
+func (t Topic[T]) Decode(e *Event) (v T, err error) {
+	if t.Type != "" && e.Type != t.Type {
+		return v, fmt.Errorf("eventbus: event of type %q in %s, want %q", e.Type, t.Name, t.Type)
+	}
+	if err := t.codec().Unmarshal(e.Payload, &v); err != nil {
+		return v, fmt.Errorf("eventbus: decode from %s: %w", t.Name, err)
+	}
+	return v, nil
 }

@@ -84,3 +84,29 @@ func TestAs(t *testing.T) {
 	_, ok = backend.As[backend.Pinger](nil)
 	require.False(t, ok)
 }
+
+func TestClass(t *testing.T) {
+	for _, c := range []struct{ err, want error }{
+		{nil, nil},
+		{errors.New("other"), nil},
+		{fmt.Errorf("nats: %w", backend.ErrFull), backend.ErrFull},
+		{fmt.Errorf("%w: %w", backend.ErrUnavailable, backend.ErrUnknownOutcome), backend.ErrUnknownOutcome},
+		{backend.BatchError{nil, backend.ErrLeaseLost}, backend.ErrLeaseLost},
+		{errors.ErrUnsupported, errors.ErrUnsupported},
+	} {
+		require.Equal(t, c.want, backend.Class(c.err), "%v", c.err)
+	}
+}
+
+// A backend without a verb says so in words, and in a way that programs can tell.
+func TestMissingVerbs(t *testing.T) {
+	var none struct{ backend.Backend }
+	_, readErr := backend.Read(t.Context(), none, "orders", "", 1)
+	_, statsErr := backend.StatsOf(t.Context(), none, "orders", "billing")
+	for _, err := range []error{
+		readErr, statsErr, backend.Ping(t.Context(), none), backend.Declare(t.Context(), none, "orders"),
+	} {
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.ErrorContains(t, err, "this backend cannot ")
+	}
+}

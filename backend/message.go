@@ -2,32 +2,33 @@ package backend
 
 import "time"
 
-// A Message is what is stored: bytes and names, no policy.
+// A Message is an event as a broker stores it: bytes and names, no policy.
 type Message struct {
 	Topic string
-	ID    string // of the event; free text of at most 512 bytes, not unique by itself
-	Key   string // free text of at most 512 bytes: messages of one key belong in order; empty: none
+	ID    string // of the event: any UTF-8 of at most 512 bytes, control characters included; not unique by itself
+	Key   string // any such text; messages of one key are kept in order; empty: no key
 
 	// Headers are a few small texts. Drivers keep names and values exactly.
 	Headers Headers
 	Payload []byte
 
-	// Once asks to store the message only if no other with Once and this ID was
-	// stored in this topic within the backend's window ([Limits].OnceWindow).
+	// Once asks to store the message only if no other message with Once and this ID was
+	// stored in this topic within [Limits].OnceWindow. It has no effect if OnceWindow is
+	// zero.
 	Once bool
 
-	// Position says where the message is stored. It is set by Publish and on
-	// receipt, is the same on every receipt in every group, and compares as a
-	// string: a message stored later in the same topic has a greater one.
+	// Position says where the message is stored. Publish sets it, and so does Receive,
+	// to the same value in every group. Positions compare as strings: a message stored
+	// later in the same topic has a greater position.
 	Position string
 
-	// Duplicate is set by Publish where Once found an earlier copy; Position is
-	// then that of the earlier copy, or empty if the backend does not know it.
+	// Duplicate is set by Publish if Once found an earlier copy. Position is then the
+	// position of the earlier copy, or empty if the backend does not know it.
 	Duplicate bool
 }
 
-// Size is what a message counts against limits in bytes: payload, names and
-// values.
+// Size is the number of bytes by which a message counts against limits: payload, ID, key,
+// and the names and values of headers.
 func (m *Message) Size() int {
 	return len(m.Payload) + len(m.ID) + len(m.Key) + m.Headers.Size()
 }
@@ -36,20 +37,20 @@ func (m *Message) Size() int {
 type Delivery struct {
 	Message
 
-	// Attempt says how often the message was handed out in this group, this
-	// time included; 0 if the backend does not count.
+	// Attempt is how often the message was handed out in this group, this delivery
+	// included; 0 if the backend does not count.
 	Attempt int
 
-	// Token is the driver's own. It is handed back untouched.
+	// Token belongs to the driver. The bus hands it back untouched.
 	Token any
 
-	// Err says why there is no message to handle: the stored body is
-	// unreadable, and Payload holds the raw bytes; or it is gone, and the error
-	// matches [ErrGone]. Position is set all the same, the rest may be empty.
+	// Err says why there is no message to handle. If the stored body is unreadable,
+	// Payload has the raw bytes. If the body is gone, Err matches [ErrGone]. Position is
+	// set in both cases; other fields may be empty.
 	Err error
 }
 
-// Lend returns pointers to ds, as Ack and Extend take them.
+// Lend returns pointers to ds, in the form that Ack and Extend take.
 func Lend(ds []Delivery) []*Delivery {
 	lent := make([]*Delivery, len(ds))
 	for i := range ds {
@@ -62,14 +63,14 @@ func Lend(ds []Delivery) []*Delivery {
 type Delayed struct {
 	Delivery
 	For    time.Duration // until it is due again; zero or less: at once
-	Refund bool          // this receipt does not count as an attempt, where [Limits].Refund
+	Refund bool          // this receipt does not count as an attempt, if [Limits].Refund
 }
 
 // A Header is one name and its value.
 type Header struct{ Name, Value string }
 
-// Headers are names and values. Names are unique and compared exactly; their
-// order means nothing. The zero value is empty and ready to use.
+// Headers are names and values. Names are unique and compared exactly. Their order means
+// nothing. The zero value is empty and ready to use.
 type Headers []Header
 
 // Get returns the value of name, or "".
@@ -88,7 +89,7 @@ func (h Headers) Lookup(name string) (string, bool) {
 	return "", false
 }
 
-// Set gives name a value, in place of any other.
+// Set gives name a value, in place of an earlier one.
 func (h *Headers) Set(name, value string) {
 	for i := range *h {
 		if (*h)[i].Name == name {
@@ -109,7 +110,7 @@ func (h *Headers) Del(name string) {
 	}
 }
 
-// Size is the bytes of all names and values.
+// Size is the number of bytes of all names and values.
 func (h Headers) Size() int {
 	n := 0
 	for i := range h {

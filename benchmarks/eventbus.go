@@ -136,12 +136,8 @@ func (b *eventbusBus) attach(ctx context.Context, topic string, concurrency int,
 }
 
 func (b *eventbusBus) unsettled(ctx context.Context) (n int64, err error) {
-	statser, ok := backend.As[backend.Statser](b.bus.Backend())
-	if !ok {
-		return 0, errors.ErrUnsupported
-	}
 	for _, topic := range b.attached {
-		s, err := statser.Stats(ctx, topic, eventbusGroup)
+		s, err := backend.StatsOf(ctx, b.bus.Backend(), topic, eventbusGroup)
 		if err == nil && s.Lag == backend.Unknown {
 			err = errors.New("the backend does not know its lag")
 		}

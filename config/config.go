@@ -170,11 +170,7 @@ func (c *Config) Subscription(name string) (topic string, o eventbus.SubscribeOp
 
 // unknown says that a subscription is not in the file.
 func (c *Config) unknown(name string) error {
-	reason := fmt.Sprintf("has no subscription %q", name)
-	if names := c.Subscriptions(); len(names) > 0 {
-		reason += fmt.Sprintf("; did you mean %q?", nearest.Of(name, names))
-	}
-	return &Error{File: c.file, Reason: reason}
+	return &Error{File: c.file, Reason: fmt.Sprintf("has no subscription %q%s", name, nearest.Hint("%q", name, c.Subscriptions()))}
 }
 
 // Subscribe subscribes h as the file says under name.

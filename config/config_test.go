@@ -242,8 +242,8 @@ func TestOpenErrorsSayWhere(t *testing.T) {
 	for _, c := range []struct{ url, want string }{
 		{"rediss+cluster://u:hunter2@h", `f.yaml:2:8: bus.url: has the scheme "rediss+cluster", which no driver given to Open serves; did you mean redis+cluster:?`},
 		{"mem:?max=1", `f.yaml:2:8: bus.url: inmemory: unknown parameter "max"; did you mean "max_bytes"?`},
-		{"redis://u:hunter2@h:1?x=1", `f.yaml:2:8: bus.url: redisstream: unknown parameter "x"; did you mean "db"?`},
-		{"nats://u:hunter2@h:1?x=1", `f.yaml:2:8: bus.url: nats: unknown parameter "x"; did you mean "addr"?`},
+		{"redis://u:hunter2@h:1?once_windo=1", `f.yaml:2:8: bus.url: redisstream: unknown parameter "once_windo"; did you mean "once_window"?`},
+		{"nats://u:hunter2@h:1?once_windo=1", `f.yaml:2:8: bus.url: nats: unknown parameter "once_windo"; did you mean "once_window"?`},
 		{"natz://u:hunter2@h:1", `f.yaml:2:8: bus.url: has the scheme "natz", which no driver given to Open serves; did you mean nats:?`},
 	} {
 		p, err := config.Parse("f.yaml", []byte("bus:\n  url: "+c.url), nil)

@@ -107,24 +107,11 @@ func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 		if !slices.Contains(keys, e.key) {
 			reason := quoted("unknown key ", e.key, "an unknown key")
 			if _, shown := show(e.key); shown {
-				reason += "; did you mean " + meant(e.key, keys) + "?"
+				reason += nearest.Hint("%s", e.key, keys)
 			}
 			d.add(e.place, path, reason)
 		}
 	}
-}
-
-// meant is the key that was probably meant: one that goes on where key ends, or
-// the nearest.
-func meant(key string, known []string) string {
-	if len(key) > 2 {
-		for _, k := range known {
-			if strings.HasPrefix(k, key) {
-				return k
-			}
-		}
-	}
-	return nearest.Of(key, known)
 }
 
 // later is the place that a reader comes to last.

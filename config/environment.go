@@ -53,7 +53,7 @@ func override(root *node, environment map[string]string, p *problems) {
 		at := place{variable: name}
 		switch paths := keys[name]; len(paths) {
 		case 0:
-			p.add(at, "", fmt.Sprintf("stands for no key of %s; did you mean %s?", p.file, nearest.Of(name, names)))
+			p.add(at, "", fmt.Sprintf("stands for no key of %s%s", p.file, nearest.Hint("%s", name, names)))
 		case 1:
 			root.set(paths[0], &node{place: at, text: environment[name]})
 		default:

@@ -111,7 +111,7 @@ func choose(s string, f *field) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("not one of %s; did you mean %s?", strings.Join(f.words, ", "), nearest.Of(s, f.words))
+	return 0, fmt.Errorf("not one of %s%s", strings.Join(f.words, ", "), nearest.Hint("%s", s, f.words))
 }
 
 func oneOf(f *field) schema { return schema{"enum": f.words} }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/conformance/internal/history"
 )
 
 // busFaultLaws are about what the bus makes of a broker that is harmed.
@@ -64,7 +63,7 @@ var busFaultLaws = []law{
 			es := e.publishEvents(events(3)...)
 			e.awaitRuns(3, "g")
 			time.Sleep(e.lease / 4) // all are delayed now
-			e.suite.Faults.Lose(e.T, e.b, topic, es[1].Position)
+			e.suite.Faults.Lose(e.T, e.own(e.b), topic, es[1].Position)
 			e.awaitDone(2, "g")
 			told := awaitTold[discarded](e, 1)
 			if told[0].Reason != "gone" || told[0].Position != es[1].Position {
@@ -88,9 +87,9 @@ var busFaultLaws = []law{
 			e.awaitDone(20, "g")
 			time.Sleep(time.Second) // what had to be done after that is done
 			const watched = 4
-			before := e.suite.Faults.Commands(e.T, e.b)
+			before := e.suite.Faults.Commands(e.T, e.own(e.b))
 			time.Sleep(watched * time.Second)
-			if n := e.suite.Faults.Commands(e.T, e.b) - before; n >= 5*watched {
+			if n := e.suite.Faults.Commands(e.T, e.own(e.b)) - before; n >= 5*watched {
 				e.failf("got %d requests in %d s, want fewer than five a second", n, watched)
 			}
 		},
@@ -132,7 +131,7 @@ var busFaultLaws = []law{
 				harm func(*testing.T, backend.Backend) func()
 			}{{"Down", e.suite.Faults.Down}, {"Freeze", e.suite.Faults.Freeze}, {"Swallow", e.suite.Faults.Swallow}} {
 				if f.harm != nil {
-					end := e.lasting(f.harm(e.T, e.b))
+					end := e.lasting(f.harm(e.T, e.own(e.b)))
 					e.ready("during "+f.name, false)
 					end()
 					e.ready("after "+f.name, true)
@@ -176,7 +175,7 @@ var busFaultLaws = []law{
 			e.underLoad(func() {
 				for range 15 {
 					time.Sleep(200 * time.Millisecond)
-					e.suite.Faults.Cut(e.T, e.b)
+					e.suite.Faults.Cut(e.T, e.own(e.b))
 				}
 			})
 		},
@@ -200,7 +199,7 @@ var busFaultLaws = []law{
 			e.member("g", eventbus.SubscribeOptions{}, succeed)
 			e.publishEvents(events(3)...)
 			e.awaitDone(3, "g")
-			admin, _ := backend.As[backend.Admin](e.b)
+			admin := e.verbs()
 			e.must(admin.DeleteTopic(e.Context(), topic))
 			e.await("it is running again", func(r *recorder) bool {
 				cs := told[stateChanged](r)
@@ -234,7 +233,7 @@ func (e *busEnv) ready(when string, want bool) {
 // stored are handled, and, where the backend remembers IDs, stored once.
 func (e *busEnv) underLoad(harm func()) {
 	e.Helper()
-	e.troubled = true
+	e.trouble()
 	dedup := e.limits.OnceWindow > 0
 	e.open(eventbus.Options{Dedup: dedup}, nil)
 	for range 2 {
@@ -277,41 +276,6 @@ func (e *busEnv) underLoad(harm func()) {
 	})
 	e.stillAtLast()
 	e.nothingLost(dedup, "g")
-}
-
-// stillAtLast expects that nothing more comes, in the end: what nobody knows to
-// be acknowledged may come once more.
-func (e *busEnv) stillAtLast() {
-	e.Helper()
-	for end := time.Now().Add(e.patience()); ; {
-		runs := e.log.count()
-		time.Sleep(e.lease + e.soon())
-		if e.log.count() == runs {
-			return
-		}
-		if time.Now().After(end) {
-			e.failf("events still come after %v\nrecorded: %s", e.patience(), e.log.summary())
-		}
-	}
-}
-
-// nothingLost looks at the history of a group whose broker was harmed: what was
-// acknowledged without an answer may have come again.
-func (e *busEnv) nothingLost(once bool, group string) {
-	e.Helper()
-	for _, f := range e.log.history.Check(history.Expect{Groups: []string{group}, Attempts: history.Uncounted}) {
-		if f.Rule != history.SettledForGood {
-			e.failf("history: %v\nrecorded: %s", f, e.log.summary())
-		}
-	}
-	positions := map[string]string{}
-	for _, h := range e.log.all(group) {
-		d := h.delivery
-		if p, ok := positions[d.ID]; ok && p != d.Position && once {
-			e.failf("event %s is stored twice, at %s and at %s", d.ID, p, d.Position)
-		}
-		positions[d.ID] = d.Position
-	}
 }
 
 // frozenBus lets a bus in another process be held up while it handles events.

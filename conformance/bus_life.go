@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus"
-	"github.com/seed41896749/eventbus/backend"
 )
 
 // busLifeLaws are about the beginning and the end of subscriptions, and about
@@ -196,7 +195,7 @@ var busLifeLaws = []law{
 				return nil
 			})
 			e.publishEvents(&eventbus.Event{})
-			<-began
+			wait(e, began, "a handler has begun")
 			e.end()
 			e.must(late)
 		},
@@ -232,7 +231,7 @@ var busLifeLaws = []law{
 			e.member("g", eventbus.SubscribeOptions{}, succeed)
 			e.publishEvents(events(3)...)
 			e.awaitDone(3, "g")
-			admin, _ := backend.As[backend.Admin](e.b)
+			admin := e.verbs()
 			e.must(admin.DeleteGroup(e.Context(), topic, "g"))
 			e.await("it is running again", func(r *recorder) bool {
 				cs := told[stateChanged](r)

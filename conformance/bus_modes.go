@@ -70,11 +70,11 @@ var busModeLaws = []law{
 			e.start()
 			held := e.manual(eventbus.SubscribeOptions{})
 			e.publishEvents(&eventbus.Event{ID: "x"})
-			d := <-held
+			d := wait(e, held, "the program is handed an event")
 			time.Sleep(3 * e.lease) // long held: its lease is kept
 			e.must(d.Nack(e.Context(), errBroken))
 			e.is("Ack after Nack", d.Ack(e.Context()), eventbus.ErrSettled)
-			d = <-held
+			d = wait(e, held, "the program is handed an event")
 			if d.Attempt != 2 {
 				e.failf("got attempt %d after one Nack, want 2", d.Attempt)
 			}
@@ -93,7 +93,7 @@ var busModeLaws = []law{
 			e.start()
 			held := e.manual(eventbus.SubscribeOptions{Timeout: e.lease / 2})
 			e.publishEvents(&eventbus.Event{ID: "x"})
-			d := <-held
+			d := wait(e, held, "the program is handed an event")
 			select {
 			case <-d.Context().Done():
 			case <-time.After(2 * e.lease):
@@ -101,7 +101,7 @@ var busModeLaws = []law{
 			if _, ok := errors.AsType[*eventbus.TimeoutError](context.Cause(d.Context())); !ok {
 				e.failf("got cause %v, want a TimeoutError", context.Cause(d.Context()))
 			}
-			again := <-held
+			again := wait(e, held, "the program is handed an event")
 			e.is("Ack of the first", d.Ack(e.Context()), eventbus.ErrLeaseLost)
 			if again.Attempt != 2 {
 				e.failf("got attempt %d, want 2", again.Attempt)
@@ -118,7 +118,7 @@ var busModeLaws = []law{
 			held := e.manual(eventbus.SubscribeOptions{Concurrency: 4})
 			e.publishEvents(keyedEvents(3, 1)...)
 			for _, want := range []string{"00000", "00001", "00002"} {
-				d := <-held
+				d := wait(e, held, "the program is handed an event")
 				select {
 				case other := <-held:
 					e.failf("got %s while %s is held", other.ID, d.ID)
@@ -140,7 +140,7 @@ var busModeLaws = []law{
 			e.publishEvents(events(10)...)
 			var ds []*eventbus.ManualDelivery
 			for range 3 {
-				ds = append(ds, <-held)
+				ds = append(ds, wait(e, held, "the program is handed an event"))
 			}
 			select {
 			case d := <-held:
@@ -151,7 +151,7 @@ var busModeLaws = []law{
 				e.must(ds[0].Ack(e.Context()))
 				ds = ds[1:]
 				if e.log.count() < 10 || len(held) > 0 {
-					ds = append(ds, <-held)
+					ds = append(ds, wait(e, held, "the program is handed an event"))
 				}
 			}
 			e.settled("g")
@@ -194,7 +194,7 @@ func (e *busEnv) frozenOnReceive() {
 		o := eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive, Lease: lease}
 		one := e.member("frozen", o, succeed)
 		e.publishEvents(events((round + 1) * n)[round*n:]...)
-		<-frozen.read
+		wait(e, frozen.read, "a read has brought something")
 		two := e.member("g", o, succeed)
 		e.awaitDone((round+1)*n, "g")
 		close(frozen.thaw)

@@ -329,33 +329,3 @@ var busRetryLaws = []law{
 		},
 	},
 }
-
-// gap expects that the run after run i under name began once d had passed, and
-// not much later.
-func (e *busEnv) gap(name string, i int, d time.Duration) {
-	e.Helper()
-	runs := e.log.all(name)
-	if got := runs[i+1].began.Sub(runs[i].ended); got < d-tick || got > d+e.soon() {
-		e.failf("%s: came again after %v, want %v or somewhat more", name, got, d)
-	}
-}
-
-// crash takes n events of a group so many times without a verdict, as processes
-// do that are killed each time.
-func (e *busEnv) crash(group string, times, n int) {
-	e.Helper()
-	delays, lease := needDelayer.claimed(e.driverEnv), e.lease
-	if !delays {
-		lease /= 8
-	}
-	src := e.attachAs(backend.Config{Group: group, Lease: lease})
-	for range times {
-		if ds := e.receive(src, n); delays { // sooner than when the lease has passed
-			e.verb(e.delay(src, 0, ds...))
-		}
-	}
-	e.must(src.Close())
-	if !delays {
-		time.Sleep(lease + e.soon())
-	}
-}

@@ -190,6 +190,17 @@ func (e *busEnv) await(what string, reached func(*recorder) bool) {
 	}
 }
 
+// wait receives from c, or fails the law.
+func wait[T any](e *busEnv, c <-chan T, what string) (v T) {
+	e.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(e.patience() + 20*e.lease):
+		e.failf("waited in vain until %s\nrecorded: %s", what, e.log.summary())
+	}
+	return v
+}
+
 // awaitDone waits until so many runs have succeeded under the names.
 func (e *busEnv) awaitDone(n int, names ...string) {
 	e.Helper()

@@ -37,10 +37,9 @@ func (e *driverEnv) bounded() context.Context {
 }
 
 func ping(e *driverEnv) {
-	v, _ := backend.As[backend.Pinger](e.b)
-	e.verb(v.Ping(e.Context()))
+	e.verb(e.verbs().Ping(e.Context()))
 	e.must(e.b.Close())
-	e.is("Ping after Close", v.Ping(e.Context()), backend.ErrClosed)
+	e.is("Ping after Close", e.verbs().Ping(e.Context()), backend.ErrClosed)
 }
 
 func closeIdempotent(e *driverEnv) {
@@ -96,18 +95,18 @@ func closedBackend(e *driverEnv) {
 	}
 	_, err = e.b.Attach(e.Context(), e.config(backend.Config{Group: "g"}))
 	e.is("Attach", err, backend.ErrClosed)
-	if v, ok := backend.As[backend.Reader](e.b); ok {
-		_, err = v.Read(e.Context(), topic, "", 1)
+	if needReader.claimed(e) {
+		_, err = e.verbs().Read(e.Context(), topic, "", 1)
 		e.is("Read", err, backend.ErrClosed)
 	}
-	if v, ok := backend.As[backend.Statser](e.b); ok {
-		_, err = v.Stats(e.Context(), topic, "g")
+	if needStatser.claimed(e) {
+		_, err = e.verbs().Stats(e.Context(), topic, "g")
 		e.is("Stats", err, backend.ErrClosed)
 	}
-	if v, ok := backend.As[backend.Admin](e.b); ok {
-		_, err = v.Topics(e.Context())
+	if needAdmin.claimed(e) {
+		_, err = e.verbs().Topics(e.Context())
 		e.is("Topics", err, backend.ErrClosed)
-		e.is("DeleteTopic", v.DeleteTopic(e.Context(), topic), backend.ErrClosed)
+		e.is("DeleteTopic", e.verbs().DeleteTopic(e.Context(), topic), backend.ErrClosed)
 	}
 }
 

@@ -48,7 +48,7 @@ type published struct {
 // done.
 func (e *driverEnv) publishThrough(harm func()) published {
 	e.Helper()
-	e.troubled = true
+	e.trouble()
 	stop := make(chan struct{})
 	var p published
 	var wg sync.WaitGroup

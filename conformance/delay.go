@@ -122,9 +122,9 @@ func delayBlocksNobody(e *driverEnv) {
 	e.notBefore(start, wait*e.lease, "what was delayed came back")
 }
 
-// Many are due, more than a driver may care to ask its broker for at once. A third of
-// what is delayed is acknowledged before it is due, so that it leaves whatever order
-// the backend keeps from the middle. Some is due much later.
+// Many messages are due, more than a driver may ask its broker for at once. The law
+// acknowledges a third of the delayed messages before they are due, so that the backend
+// has to remove them from the middle of its order. A few messages are due much later.
 func delayOrder(e *driverEnv) {
 	const n, later = 600, 20
 	src := e.unconfirmed("g") // the law acknowledges deliveries that it gave back

@@ -41,7 +41,7 @@ func (e *driverEnv) persist(what string, f func() error) {
 // peer returns another backend on the same broker.
 func (e *driverEnv) peer() backend.Backend {
 	e.Helper()
-	return e.suite.Peer(e.T, e.b)
+	return e.opened(e.suite.Peer(e.T, e.own(e.b)))
 }
 
 // attachPeer makes a member of a group in another process, and returns that too.
@@ -51,40 +51,46 @@ func (e *driverEnv) attachPeer(c backend.Config) (backend.Backend, backend.Sourc
 	return p, e.attachTo(p, e.config(c))
 }
 
+// trouble notes that something is harmed, or was.
+func (e *driverEnv) trouble() {
+	e.troubled = true
+	e.watch.calls.harm()
+}
+
 // lasting notes that something is harmed until end is called, at the end of the
 // test at the latest.
 func (e *driverEnv) lasting(end func()) func() {
-	e.troubled = true
+	e.trouble()
 	end = sync.OnceFunc(end)
 	e.Cleanup(end)
 	return end
 }
 
 func (e *driverEnv) down(b backend.Backend) (up func()) {
-	return e.lasting(e.suite.Faults.Down(e.T, b))
+	return e.lasting(e.suite.Faults.Down(e.T, e.own(b)))
 }
 
 func (e *driverEnv) freeze(b backend.Backend) (thaw func()) {
-	return e.lasting(e.suite.Faults.Freeze(e.T, b))
+	return e.lasting(e.suite.Faults.Freeze(e.T, e.own(b)))
 }
 
 func (e *driverEnv) swallow(b backend.Backend) (end func()) {
-	return e.lasting(e.suite.Faults.Swallow(e.T, b))
+	return e.lasting(e.suite.Faults.Swallow(e.T, e.own(b)))
 }
 
 func (e *driverEnv) dropReply(kind Request) {
-	e.troubled = true
-	e.suite.Faults.DropReply(e.T, e.b, kind)
+	e.trouble()
+	e.suite.Faults.DropReply(e.T, e.own(e.b), kind)
 }
 
 func (e *driverEnv) kill() {
-	e.troubled = true
-	e.suite.Faults.Kill(e.T, e.b)
+	e.trouble()
+	e.suite.Faults.Kill(e.T, e.own(e.b))
 }
 
 func (e *driverEnv) restart() {
-	e.troubled = true
-	e.suite.Faults.Restart(e.T, e.b)
+	e.trouble()
+	e.suite.Faults.Restart(e.T, e.own(e.b))
 }
 
 // within returns a context for a call that is to end in time.

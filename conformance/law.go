@@ -31,7 +31,7 @@ func (l law) goesBy(id string) bool { return id == l.id || id == l.subtest() }
 func laws() []law {
 	return slices.Concat(
 		publishLaws, contentLaws, onceLaws, positionLaws, receiveLaws, wakeLaws, groupLaws, startLaws,
-		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, readLaws, statsLaws, adminLaws, maintainLaws, closeLaws,
+		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, readLaws, statsLaws, adminLaws, declareLaws, maintainLaws, closeLaws,
 		lostLaws, crashLaws, peerLaws, outageLaws,
 		busPublishLaws, busDeliverLaws, busLeaseLaws, busRetryLaws, busOrderLaws, busModeLaws, busLifeLaws, busFaultLaws,
 	)
@@ -50,6 +50,7 @@ var (
 	needReader     = need{"Reader", backendVerb[backend.Reader]}
 	needStatser    = need{"Statser", backendVerb[backend.Statser]}
 	needAdmin      = need{"Admin", backendVerb[backend.Admin]}
+	needDeclarer   = need{"Declarer", backendVerb[backend.Declarer]}
 	needPinger     = need{"Pinger", backendVerb[backend.Pinger]}
 
 	needRest = need{"Delayer or Extender", func(e *driverEnv) bool {

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -19,6 +21,9 @@ var leaseLaws = []law{
 	}, {
 		id: "C23", name: "close-keeps-leases", promise: "what a member held when it was closed goes to another when the lease has passed, not before",
 		saboteurs: []string{"close-settles", "close-releases"}, driver: closeKeepsLeases,
+	}, {
+		id: "C60", name: "lease-refused", promise: "a lease of zero or less is refused, and makes no group",
+		saboteurs: []string{"corrects-leases", "refuses-too-late"}, driver: leaseRefused,
 	},
 }
 
@@ -73,4 +78,15 @@ func closeKeepsLeases(e *driverEnv) {
 	ds = append(ds, e.receive(other, 1)...)
 	e.by(start, e.lease, "the last was taken")
 	e.ack(other, ds...)
+}
+
+func leaseRefused(e *driverEnv) {
+	e.attachAs(backend.Config{Group: "keeps"})
+	want := idsOf(e.publishN(3))
+	for _, lease := range []time.Duration{0, -1, -e.lease} {
+		e.refused(backend.Config{Group: "g", Start: backend.StartLatest, Lease: lease}, fmt.Sprintf("Attach with a lease of %v", lease))
+	}
+	if got := ids(e.receive(e.attach("g"), 3)); !slices.Equal(got, want) {
+		e.failf("got %v, want all of a group that was not made before: %v", got, want)
+	}
 }

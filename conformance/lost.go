@@ -150,7 +150,7 @@ func deletedWhilePending(e *driverEnv) {
 	ds := e.receive(src, 3)
 	e.verb(e.delay(src, e.lease/2, ds[2]))
 	for _, i := range []int{0, 2} {
-		e.suite.Faults.Lose(e.T, e.b, topic, ms[i].Position)
+		e.suite.Faults.Lose(e.T, e.own(e.b), topic, ms[i].Position)
 	}
 	e.publish(&backend.Message{ID: "next"})
 	gone, ctx := map[string]bool{}, e.bounded()

@@ -23,7 +23,7 @@ var maintainLaws = []law{
 }
 
 func maintainNext(e *driverEnv) {
-	v, _ := backend.As[backend.Maintainer](e.b)
+	v := e.verbs()
 	src := e.attach("g")
 	for range 3 {
 		e.publishN(10)
@@ -110,8 +110,8 @@ func (m *model) step() {
 			delete(g.unsettled, d.ID)
 		}
 	case 8:
-		if v, ok := backend.As[backend.Maintainer](m.b); ok {
-			_, err := v.Maintain(m.Context(), m.topic, g.name)
+		if needMaintainer.claimed(m.driverEnv) {
+			_, err := m.verbs().Maintain(m.Context(), m.topic, g.name)
 			m.must(err)
 		}
 	case 9:

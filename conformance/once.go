@@ -161,7 +161,7 @@ func failedPublishNoMark(e *driverEnv) {
 		e.noMarkOfTooLarge(src)
 	}
 	if needBound.claimed(e) {
-		e.b = e.suite.NewBounded(e.T, 4)
+		e.openBounded(4)
 		e.noMarkOfFull(e.attach("g"))
 	}
 }

@@ -212,7 +212,7 @@ func publishDoneContext(e *driverEnv) {
 
 func fullStore(e *driverEnv) {
 	const room = 8
-	e.b = e.suite.NewBounded(e.T, room)
+	e.openBounded(room)
 	src := e.attach("g")
 	var stored []string
 	for _, m := range numbered("", 4*room) {

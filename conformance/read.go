@@ -26,7 +26,7 @@ var readLaws = []law{
 // read reads and expects these messages.
 func (e *driverEnv) read(from string, max int, want []*backend.Message) {
 	e.Helper()
-	v, _ := backend.As[backend.Reader](e.b)
+	v := e.verbs()
 	got, err := v.Read(e.Context(), topic, from, max)
 	e.verb(err)
 	if len(got) != len(want) {
@@ -68,7 +68,7 @@ func readWaitsNot(e *driverEnv) {
 }
 
 func readUnknownTopic(e *driverEnv) {
-	v, _ := backend.As[backend.Reader](e.b)
+	v := e.verbs()
 	_, err := v.Read(e.Context(), "unknown", "", 10)
 	e.is("Read", e.fenced(err), backend.ErrGone)
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -13,6 +14,9 @@ var receiveLaws = []law{
 	{
 		id: "C08", name: "at-most-max", promise: "Receive returns at most max",
 		saboteurs: []string{"ignores-max"}, driver: atMostMax,
+	}, {
+		id: "C64", name: "max-of-none", promise: "Receive of none, or of fewer, returns at once and takes nothing",
+		saboteurs: []string{"ignores-max", "waits-for-none"}, driver: maxOfNone,
 	}, {
 		id: "C09", name: "come-backs-first", promise: "what comes back is handed out before what is new",
 		saboteurs: []string{"new-first"}, driver: comeBacksFirst,
@@ -40,6 +44,32 @@ func atMostMax(e *driverEnv) {
 	}
 	if want := idsOf(numbered("", n)); !slices.Equal(got, want) {
 		e.failf("got  %v\nwant %v", got, want)
+	}
+}
+
+func maxOfNone(e *driverEnv) {
+	src := e.attach("g")
+	e.takesNone(src)
+	want := idsOf(e.publishN(2))
+	e.takesNone(src)
+	ds := e.receive(src, 2)
+	if got := ids(ds); !slices.Equal(got, want) {
+		e.failf("got %v, want %v", got, want)
+	}
+	e.attempt(ds[0], 1)
+}
+
+// takesNone expects that a Receive that may take nothing returns at once.
+func (e *driverEnv) takesNone(src backend.Source) {
+	e.Helper()
+	for _, max := range []int{0, -1} {
+		start := time.Now()
+		ds, err := src.Receive(e.bounded(), max)
+		e.must(err)
+		e.by(start, 0, fmt.Sprintf("Receive of at most %d returned", max))
+		if len(ds) > 0 {
+			e.failf("Receive of at most %d: got %v, want none", max, ids(ds))
+		}
 	}
 }
 

@@ -22,15 +22,15 @@ type slow struct{ harmable.Store }
 // upTo waits for some time that is no more than d.
 func upTo(d time.Duration) time.Duration { return rand.N(d) + time.Microsecond }
 
-func call() { time.Sleep(time.Millisecond + upTo(4*time.Millisecond)) }
+func dawdle() { time.Sleep(time.Millisecond + upTo(4*time.Millisecond)) }
 
 func (s slow) Publish(ctx context.Context, msgs []*backend.Message) error {
-	call()
+	dawdle()
 	return s.Store.Publish(ctx, msgs)
 }
 
 func (s slow) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	call()
+	dawdle()
 	if c.Lease > 0 {
 		c.Lease += upTo(500 * time.Millisecond)
 	}
@@ -63,17 +63,17 @@ func (s *slowSource) Receive(ctx context.Context, max int) ([]backend.Delivery, 
 }
 
 func (s *slowSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
-	call()
+	dawdle()
 	return s.Source.Ack(ctx, ds)
 }
 
 func (s *slowSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
-	call()
+	dawdle()
 	return s.Source.(backend.Extender).Extend(ctx, ds)
 }
 
 func (s *slowSource) Delay(ctx context.Context, ds []backend.Delayed) error {
-	call()
+	dawdle()
 	return s.Source.(backend.Delayer).Delay(ctx, ds)
 }
 

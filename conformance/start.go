@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,6 +24,9 @@ var startLaws = []law{
 	}, {
 		id: "D07", name: "position-kept", promise: "a group goes on where it was after all its members have left",
 		saboteurs: []string{"forgets-groups", "starts-every-time"}, driver: positionKept,
+	}, {
+		id: "C59", name: "start-never-issued", promise: "a Start at a position that the backend cannot have issued is refused, makes no group and changes none",
+		saboteurs: []string{"starts-anywhere", "refuses-too-late"}, driver: startNeverIssued,
 	},
 }
 
@@ -116,4 +120,39 @@ func positionKept(e *driverEnv) {
 		e.must(src.Close())
 		want = want[2:]
 	}
+}
+
+func startNeverIssued(e *driverEnv) {
+	e.attachAs(backend.Config{Group: "keeps"})
+	ms := e.publishN(3)
+	never := []backend.Start{"sideways"}
+	for _, position := range []string{"no position", "-1", ms[1].Position + "x", " " + ms[1].Position} {
+		never = append(never, backend.StartAfter(position))
+	}
+	for _, start := range never {
+		e.refused(backend.Config{Group: "g", Start: start, Lease: e.lease}, fmt.Sprintf("Attach with Start %q", start))
+	}
+	src := e.attach("g")
+	if got, want := ids(e.receive(src, 3)), idsOf(ms); !slices.Equal(got, want) {
+		e.failf("got %v, want all of a group that was not made before: %v", got, want)
+	}
+	if !needAdmin.claimed(e) {
+		return
+	}
+	v := e.verbs()
+	for _, start := range never {
+		e.is(fmt.Sprintf("ResetGroup to %q", start), e.fenced(v.ResetGroup(e.Context(), topic, "g", start)), backend.ErrRefused)
+	}
+	e.nothing(src, e.lease/4, "a reset that was refused changes nothing")
+}
+
+// refused expects that Attach refuses exactly this config, but for the topic.
+func (e *driverEnv) refused(c backend.Config, what string) {
+	e.Helper()
+	c.Topic, c.MaxInFlight, c.ConfirmAcks = topic, 1000, true
+	src, err := e.b.Attach(e.Context(), c)
+	if err == nil {
+		e.Cleanup(func() { src.Close() })
+	}
+	e.is(what, err, backend.ErrRefused)
 }

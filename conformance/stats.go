@@ -16,6 +16,10 @@ var statsLaws = []law{
 		needs:     []need{needStatser},
 		saboteurs: []string{"lag-is-depth", "trims-unread"}, driver: lagTruth,
 	}, {
+		id: "C62", name: "stats-oldest", promise: "Oldest is when the oldest message was stored that the group has not settled, held or not, and zero if there is none",
+		needs:     []need{needStatser},
+		saboteurs: []string{"oldest-is-now", "oldest-never-moves", "oldest-is-unread"}, driver: statsOldest,
+	}, {
 		id: "C37", name: "stats-members", promise: "Stats counts members until they are closed",
 		needs:     []need{needStatser},
 		saboteurs: []string{"members-never-leave"}, driver: statsMembers,
@@ -28,7 +32,7 @@ var statsLaws = []law{
 
 func (e *driverEnv) stats() backend.Stats {
 	e.Helper()
-	v, _ := backend.As[backend.Statser](e.b)
+	v := e.verbs()
 	s, err := v.Stats(e.Context(), topic, "g")
 	e.verb(err)
 	return s
@@ -52,10 +56,12 @@ func (e *driverEnv) numbers(when string, s backend.Stats, lag, inFlight, delayed
 	}
 }
 
+// skew is how far a broker's clock may be off.
+const skew = time.Second
+
 // oldest expects the moment at which something was published.
 func (e *driverEnv) oldest(when string, s backend.Stats, from, to time.Time) {
 	e.Helper()
-	const skew = time.Second // of the broker's clock
 	if s.Oldest.Before(from.Add(-skew)) || s.Oldest.After(to.Add(skew)) {
 		e.failf("%s: got Oldest %v, want from %v to %v", when, s.Oldest, from, to)
 	}
@@ -85,9 +91,40 @@ func statsTruth(e *driverEnv) {
 	}
 }
 
+// Messages are stored so far apart that a broker's clock that is a little off cannot
+// hide which of them is the oldest.
+func statsOldest(e *driverEnv) {
+	src := e.attachAs(backend.Config{Group: "g", Lease: 20 * e.lease})
+	if s := e.stats(); !s.Oldest.IsZero() {
+		e.failf("of an empty topic: got Oldest %v, want none", s.Oldest)
+	}
+	var from, to [2]time.Time
+	for i := range from {
+		from[i] = time.Now()
+		e.publishN(1)
+		to[i] = time.Now()
+		if i == 0 {
+			time.Sleep(2*skew + tick)
+		}
+	}
+	e.oldest("with both unread", e.stats(), from[0], to[0])
+	ds := e.receive(src, 2)
+	e.oldest("with both held", e.stats(), from[0], to[0])
+	e.ack(src, ds[1])
+	e.oldest("with the newer settled", e.stats(), from[0], to[0])
+	newer := time.Now()
+	e.publishN(1)
+	e.ack(src, ds[0])
+	e.oldest("with only the last unread", e.stats(), newer, time.Now())
+	e.ack(src, e.one(src))
+	if s := e.stats(); !s.Oldest.IsZero() {
+		e.failf("with all settled: got Oldest %v, want none", s.Oldest)
+	}
+}
+
 // lagTruth plays random calls against a model and compares.
 func lagTruth(e *driverEnv) {
-	v, _ := backend.As[backend.Statser](e.b)
+	v := e.verbs()
 	m := newModel(e, topic)
 	for range 150 {
 		m.step()
@@ -118,7 +155,7 @@ func statsMembers(e *driverEnv) {
 }
 
 func statsUnknown(e *driverEnv) {
-	v, _ := backend.As[backend.Statser](e.b)
+	v := e.verbs()
 	_, err := v.Stats(e.Context(), "unknown", "g")
 	e.is("Stats of an unknown topic", e.fenced(err), backend.ErrGone)
 	e.attach("g")

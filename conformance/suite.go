@@ -10,20 +10,43 @@
 // a verb or a fact that the backend does not claim is skipped and reported as not
 // claimed; what it claims must hold.
 //
-// On a broker that is a process of its own, give each law one: New starts it, puts
-// a TCP proxy before it, and opens a backend through the proxy. [Suite].Peer opens
-// another through a proxy of its own, and [Faults] harm a proxy, which is one
-// backend's connections, or the broker, which is everybody's. Leave Around unset,
-// set Parallel, and let Lease be two seconds: the laws mostly wait, so that on a
-// small machine they take a minute with go test -parallel 16, and half of one with
-// -parallel 48. The broker must write what it confirms before it confirms it, or
-// laws about a crash fail now and then.
+// Basic laws run first. If one fails the others do not run. A law that hangs fails with
+// the call that has not returned, its arguments in short, and the goroutines of the
+// backend. The run ends with an account: how many laws passed, failed, and are not
+// claimed, and the slowest call. go test prints the account without -v, except for a
+// passing package among several.
+//
+// # A broker of its own process
+//
+// Give each law a broker of its own. New starts the broker, puts a TCP proxy before it,
+// and opens a backend through the proxy. [Suite].Peer opens another backend through
+// another proxy. [Faults] harm one proxy, which is one backend's connections, or the
+// broker, which every backend feels. Leave Around unset and set Parallel: the laws mostly
+// wait. On a small machine they take a minute with go test -parallel 16, and half a
+// minute with -parallel 48. The broker must write each change before it confirms it.
+// Otherwise laws about a crash fail now and then.
+//
+// # A store in this process
+//
+// An embedded store has no connections and no broker to start. It still shows most laws:
+//
+//   - Peer returns a second Backend on the same open store, as another process would have
+//     it. The two share the handle of the store and nothing else. So leases, attempts and
+//     members must be in the store: a field of the first Backend is unknown to the second.
+//     Closing one Backend leaves the store open for the other.
+//   - Restart closes the store in good order and opens its files again. Kill does so
+//     without closing: copy the files as they are and open the copy. After both, the
+//     Backend that New returned must work again, and so must its sources. Keep the handle
+//     behind a pointer with a lock, and let the fault replace it. Calls meanwhile fail
+//     with [backend.ErrUnavailable].
+//   - Lose deletes the stored body. Down, Freeze, Swallow, Cut, DropReply and Commands are
+//     about connections. Leave them unset: their laws are then not claimed.
+//
+// If the store waits only on channels and on time, set Around to synctest.Test and Lease
+// to 30 seconds. The laws then take a second.
 package conformance
 
 import (
-	"cmp"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -45,8 +68,10 @@ type Suite struct {
 	// settled and maintained makes room again.
 	NewBounded func(t *testing.T, messages int) backend.Backend
 
-	// Lease is what a lease is in the tests; a second if zero. The slowest call
-	// to the backend should take less than half of it.
+	// Lease is what a lease is in the tests. The slowest call to the backend should
+	// take less than half of it; if one takes longer, the account says so. If zero, the
+	// suite chooses: four times the slowest call so far, at least one second, two if
+	// Parallel is set, and at most ten.
 	Lease time.Duration
 
 	// Around, if set, wraps every law, for example in synctest.Test.
@@ -62,7 +87,8 @@ type Suite struct {
 
 	// Peer, if set, returns another backend on b's broker, with connections of
 	// its own, as another process would have one, and has it closed by
-	// t.Cleanup. Laws about members that die or are held up need it.
+	// t.Cleanup. Laws about members that die or are held up need it. For a store in
+	// this process see above.
 	Peer func(t *testing.T, b backend.Backend) backend.Backend
 
 	// Faults are the harm that the suite can do; what is not set is not tried.
@@ -85,67 +111,4 @@ type Suite struct {
 	// Only, if set, are the IDs of the laws to run. The report shows such a suite
 	// apart from those that run all.
 	Only []string
-}
-
-// Run tests every law.
-func Run(t *testing.T, s Suite) {
-	if s.Lease == 0 {
-		s.Lease = time.Second
-	}
-	if s.Around == nil {
-		s.Around = func(t *testing.T, f func(*testing.T)) { f(t) }
-	}
-	all := laws()
-	for field, ids := range map[string][]string{
-		"Weaker": slices.Collect(maps.Keys(s.Weaker)), "Grace": slices.Collect(maps.Keys(s.Grace)), "Only": s.Only,
-	} {
-		for _, id := range ids {
-			if !slices.ContainsFunc(all, func(l law) bool { return l.goesBy(id) }) {
-				t.Errorf("Suite.%s: there is no law %s", field, id)
-			}
-		}
-	}
-	if s.Only != nil {
-		all = slices.DeleteFunc(all, func(l law) bool { return !slices.ContainsFunc(s.Only, l.goesBy) })
-	}
-	if s.Parallel { // those that take longest are at the end
-		slices.Reverse(all)
-	}
-	for _, l := range all {
-		t.Run(l.subtest(), func(t *testing.T) {
-			if s.Parallel {
-				t.Parallel()
-			}
-			s.run(t, l)
-		})
-	}
-}
-
-// run tests one law and reports what came of it.
-func (s *Suite) run(t *testing.T, l law) {
-	if why := cmp.Or(s.Weaker[l.subtest()], s.Weaker[l.id]); why != "" {
-		s.report(t, l, weaker, why)
-		t.Skipf("weaker: %s", why)
-	}
-	var e *driverEnv
-	defer func() {
-		switch {
-		case t.Failed():
-			s.report(t, l, fail, "")
-		case e == nil: // New skipped the test
-		case e.unclaimed != "":
-			s.report(t, l, notClaimed, e.unclaimed)
-		default:
-			s.report(t, l, pass, e.late())
-		}
-	}()
-	s.Around(t, func(t *testing.T) {
-		e = newDriverEnv(t, s, l)
-		if e.unclaimed = e.missing(); e.unclaimed == "" {
-			l.run(e)
-		}
-	})
-	if e != nil && e.unclaimed != "" && !t.Failed() {
-		t.Skipf("not claimed: %s", e.unclaimed)
-	}
 }

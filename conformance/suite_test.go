@@ -153,3 +153,12 @@ func TestSomeLaws(t *testing.T) {
 		}
 	}
 }
+
+// A law that was left behind may go on at any time, when its test has ended and bears
+// no more failures.
+func TestLeftBehind(t *testing.T) {
+	w := &watch{}
+	w.enter(left)
+	w.enter(cleaning) // it has returned after all
+	w.fails(t, "too late")
+}

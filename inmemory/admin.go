@@ -2,30 +2,60 @@ package inmemory
 
 import (
 	"context"
-	"fmt"
-	"time"
+	"maps"
+	"slices"
 
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Stats implements [backend.Statser]. Every number is exact. A delivery whose
-// lease has passed counts as in flight, and one whose delay has passed as
-// delayed, until it is taken: Lag, InFlight and Delayed add up to what the group
-// has to settle.
+// Ping implements [backend.Pinger].
+func (b *Backend) Ping(context.Context) error {
+	_, err := b.directory.names()
+	return failed("ping", err)
+}
+
+// Read implements [backend.Reader].
+func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []backend.Message, err error) {
+	defer func() { err = failed("read "+topic, err) }()
+	t, err := b.directory.acquire(topic, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer t.mu.Unlock()
+	first := t.log.first
+	if from != "" {
+		offset, err := parsePosition(from)
+		if err != nil {
+			return nil, err
+		}
+		first = max(first, min(offset, t.log.next()-1)+1)
+	}
+	ms = make([]backend.Message, min(uint64(max(limit, 0)), t.log.next()-first))
+	for i := range ms {
+		ms[i] = t.log.at(first + uint64(i)).message
+	}
+	own(len(ms), func(i int) *backend.Message { return &ms[i] })
+	return ms, nil
+}
+
+// Stats implements [backend.Statser]. Every number is exact. A delivery whose lease
+// has passed counts as in flight, and one whose delay has passed as delayed, until
+// it is taken. Lag, InFlight and Delayed add up to what the group has to settle.
 func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats, err error) {
 	err = b.visit("stats of", topic, name, func(g *group) error {
 		log := &g.topic.log
-		log.mu.Lock() // so that all is of the same moment
-		defer log.mu.Unlock()
-		s = backend.Stats{
-			Depth:    log.len(),
-			Lag:      g.lag(),
-			InFlight: int64(g.inFlight),
-			Delayed:  int64(g.queue.len() - g.inFlight),
-			Members:  int64(len(g.members)),
+		s = backend.Stats{Depth: int64(len(log.records)), Lag: int64(g.lag()), Members: int64(len(g.members))}
+		for _, e := range g.entries {
+			switch {
+			case e == nil: // settled
+			case e.held:
+				s.InFlight++
+			default:
+				s.Delayed++
+			}
 		}
-		if floor := g.floor(); floor < log.next.Load() {
-			s.Oldest = b.clock.time(log.stored(floor))
+		if g.floor < log.next() {
+			s.Oldest = log.at(g.floor).stored
 		}
 		return nil
 	})
@@ -34,79 +64,49 @@ func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats,
 
 // Topics implements [backend.Admin].
 func (b *Backend) Topics(context.Context) ([]string, error) {
-	if err := b.directory.open(nil); err != nil {
-		return nil, fmt.Errorf("inmemory: topics: %w", err)
-	}
-	return b.directory.names(), nil
+	names, err := b.directory.names()
+	return names, failed("topics", err)
 }
 
 // Groups implements [backend.Admin].
 func (b *Backend) Groups(_ context.Context, topic string) ([]string, error) {
-	t, err := b.directory.acquire(topic)
+	t, err := b.directory.acquire(topic, nil)
 	if err != nil {
-		return nil, fmt.Errorf("inmemory: groups of %s: %w", topic, err)
+		return nil, failed("groups of "+topic, err)
 	}
 	defer t.mu.Unlock()
-	names := make([]string, len(t.groups))
-	for i, g := range t.groups {
-		names[i] = g.name
-	}
-	return names, nil
+	return slices.Sorted(maps.Keys(t.groups)), nil
 }
 
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(_ context.Context, topic string) error {
-	if err := b.directory.remove(topic); err != nil {
-		return fmt.Errorf("inmemory: delete %s: %w", topic, err)
-	}
-	return nil
+	return failed("delete "+topic, b.directory.remove(topic))
 }
 
 // DeleteGroup implements [backend.Admin].
 func (b *Backend) DeleteGroup(_ context.Context, topic, name string) error {
 	return b.visit("delete", topic, name, func(g *group) error {
-		g.topic.removeGroup(g)
+		delete(g.topic.groups, name)
+		g.end(backend.ErrGone)
+		g.topic.trim()
 		return nil
 	})
 }
 
 // ResetGroup implements [backend.Admin].
 func (b *Backend) ResetGroup(_ context.Context, topic, name string, start backend.Start) error {
-	return b.visit("reset", topic, name, func(g *group) error {
-		return g.reset(start)
-	})
-}
-
-const forgetAtOnce = 1024 // marks: what one Maintain may hold the topic up for
-
-// Maintain forgets the IDs whose Once window has passed, and lets go of memory that
-// a topic has ready, or still has of messages that were trimmed. Nothing else needs
-// work on the side: trimming is done by the Ack that allows it.
-func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
-	err = b.visit("maintain", topic, name, func(g *group) error {
-		log := &g.topic.log
-		log.mu.Lock()
-		defer log.mu.Unlock()
-		log.rest()
-		next = log.marks.forget(forgetAtOnce, b.clock.now())
-		return nil
-	})
-	return next, err
+	return b.visit("reset", topic, name, func(g *group) error { return g.reset(start) })
 }
 
 // visit calls f with a group that exists, its topic locked.
 func (b *Backend) visit(op, topic, name string, f func(*group) error) error {
-	t, err := b.directory.acquire(topic)
+	t, err := b.directory.acquire(topic, nil)
 	if err == nil {
 		defer t.mu.Unlock()
-		if g := t.group(name); g != nil {
+		err = backend.ErrGone
+		if g := t.groups[name]; g != nil {
 			err = f(g)
-		} else {
-			err = backend.ErrGone
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("inmemory: %s %s/%s: %w", op, topic, name, err)
-	}
-	return nil
+	return failed(op+" "+topic+"/"+name, err)
 }

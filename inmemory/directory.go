@@ -1,107 +1,83 @@
 package inmemory
 
 import (
-	"errors"
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A directory has the topics of a backend. To find one that exists takes no lock
-// that all topics share.
+// A directory has the topics of a backend.
 type directory struct {
-	mu     sync.Mutex // guards all changes; taken before a topic's, never after it
-	closed bool
-	used   uint64        // a topic that is made anew begins here: no position is given twice
-	topics sync.Map      // *topic by name
-	done   chan struct{} // closed by close, before a topic ends
+	closed chan struct{} // closed by close
+
+	mu     sync.Mutex        // guards all that follows; taken before a topic's lock
+	topics map[string]*topic // nil after close
+	unused uint64            // a topic made again begins here, so no position is given twice
 }
 
-// acquire returns a topic that exists, locked.
-func (d *directory) acquire(name string) (*topic, error) { return d.find(name, (*topic).lock) }
-
-// find returns a topic that exists, with that lock of its two.
-func (d *directory) find(name string, lock func(*topic) error) (*topic, error) {
-	found, ok := d.topics.Load(name)
-	if !ok {
-		return nil, d.open(backend.ErrGone)
+// acquire returns a topic, locked. A topic that does not exist is made by b, or is
+// [backend.ErrGone] without b.
+func (d *directory) acquire(name string, b *Backend) (*topic, error) {
+	for {
+		d.mu.Lock()
+		t, closed := d.topics[name], d.topics == nil
+		if t == nil && b != nil && !closed {
+			t = &topic{backend: b, name: name, groups: map[string]*group{}}
+			t.log.first, t.once.window = d.unused, b.options.OnceWindow
+			d.topics[name] = t
+		}
+		d.mu.Unlock()
+		switch {
+		case closed:
+			return nil, backend.ErrClosed
+		case t == nil:
+			return nil, backend.ErrGone
+		}
+		if t.mu.Lock(); !t.ended {
+			return t, nil
+		}
+		t.mu.Unlock() // removed meanwhile: look again
 	}
-	t := found.(*topic)
-	if err := lock(t); err != nil { // it ended meanwhile
-		return nil, err
-	}
-	return t, nil
-}
-
-// ensure is find, and makes the topic if need be.
-func (d *directory) ensure(name string, lock func(*topic) error, make func(name string) *topic) (*topic, error) {
-	t, err := d.find(name, lock)
-	if !errors.Is(err, backend.ErrGone) {
-		return t, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, backend.ErrClosed
-	}
-	if found, ok := d.topics.Load(name); ok {
-		t = found.(*topic)
-	} else {
-		t = make(name)
-		d.topics.Store(name, t)
-	}
-	return t, lock(t) // which has not ended: that would take d.mu
-}
-
-// open returns err, or that the directory is closed.
-func (d *directory) open(err error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return backend.ErrClosed
-	}
-	return err
-}
-
-// names lists the topics, sorted.
-func (d *directory) names() []string {
-	names := []string{}
-	for name := range d.topics.Range {
-		names = append(names, name.(string))
-	}
-	slices.Sort(names)
-	return names
 }
 
 // remove ends a topic.
 func (d *directory) remove(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	t := d.topics[name]
+	switch {
+	case d.topics == nil:
 		return backend.ErrClosed
-	}
-	found, ok := d.topics.LoadAndDelete(name)
-	if !ok {
+	case t == nil:
 		return backend.ErrGone
 	}
-	t := found.(*topic)
-	t.end(backend.ErrGone)
-	d.used = max(d.used, t.log.next.Load())
+	delete(d.topics, name)
+	d.unused = max(d.unused, t.end(backend.ErrGone))
 	return nil
+}
+
+// names lists the topics, sorted.
+func (d *directory) names() ([]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.topics == nil {
+		return nil, backend.ErrClosed
+	}
+	return slices.Sorted(maps.Keys(d.topics)), nil
 }
 
 // close ends every topic, once.
 func (d *directory) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.topics == nil {
 		return
 	}
-	d.closed = true
-	close(d.done)
-	for _, t := range d.topics.Range {
-		t.(*topic).end(backend.ErrClosed)
+	close(d.closed)
+	for _, t := range d.topics {
+		t.end(backend.ErrClosed)
 	}
-	d.topics.Clear()
+	d.topics = nil
 }

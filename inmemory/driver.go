@@ -4,19 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/internal/brokerurl"
 )
 
+// Options bound a [Backend]. The zero value of a field, or less, means the
+// default it names.
+type Options struct {
+	MaxMessages int           // kept in all topics together; 1,048,576
+	MaxBytes    int64         // of their Message.Size; 1 GiB
+	OnceWindow  time.Duration // how long Once remembers an ID; 2 minutes
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxMessages <= 0 {
+		o.MaxMessages = 1 << 20
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 1 << 30
+	}
+	if o.OnceWindow <= 0 {
+		o.OnceWindow = 2 * time.Minute
+	}
+	return o
+}
+
 // A Driver opens backends by a URL such as "mem:?max_messages=1000". Each is new
-// and empty. The parameters are those of [Options]: max_messages, max_bytes and
-// once_window, for example "90s".
+// and empty. The parameters are those of [Options]: max_messages, max_bytes, for
+// example "64MiB", and once_window, for example "90s".
 type Driver struct{}
 
 var (
@@ -31,7 +49,7 @@ func (Driver) Schemes() []string { return []string{"mem"} }
 func (Driver) Open(_ context.Context, u *url.URL) (backend.Backend, error) {
 	o, err := parse(u)
 	if err != nil {
-		return nil, fmt.Errorf("inmemory: open: %w", err)
+		return nil, failed("open", err)
 	}
 	return New(o), nil
 }
@@ -44,47 +62,14 @@ func (Driver) CheckURL(u *url.URL) error {
 	return nil
 }
 
-var parameters = map[string]func(*Options, string) error{
-	"max_messages": func(o *Options, v string) (err error) {
-		o.MaxMessages, err = strconv.Atoi(v)
-		return positive(o.MaxMessages, err)
-	},
-	"max_bytes": func(o *Options, v string) (err error) {
-		o.MaxBytes, err = strconv.ParseInt(v, 10, 64)
-		return positive(o.MaxBytes, err)
-	},
-	"once_window": func(o *Options, v string) (err error) {
-		o.OnceWindow, err = time.ParseDuration(v)
-		return positive(o.OnceWindow, err)
-	},
-}
-
-func positive[N int | int64 | time.Duration](n N, err error) error {
-	if err == nil && n <= 0 {
-		err = errors.New("must be positive")
-	}
-	return err
-}
-
 func parse(u *url.URL) (o Options, err error) {
 	if u.Opaque != "" || u.Host != "" || u.Path != "" || u.User != nil || u.Fragment != "" {
 		return o, errors.New(`the URL is "mem:" and parameters, nothing else`)
 	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return o, errors.New("the URL's parameters are malformed")
-	}
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		set := parameters[name]
-		switch {
-		case set == nil:
-			return o, nearest.Parameter(name, slices.Sorted(maps.Keys(parameters)))
-		case len(query[name]) > 1:
-			return o, fmt.Errorf("parameter %q is given %d times", name, len(query[name]))
-		}
-		if err := set(&o, query[name][0]); err != nil {
-			return o, fmt.Errorf("parameter %q: %w", name, err)
-		}
-	}
-	return o, nil
+	err = brokerurl.Table{
+		"max_messages": brokerurl.Count(&o.MaxMessages, 1),
+		"max_bytes":    brokerurl.Size(&o.MaxBytes),
+		"once_window":  brokerurl.Duration(&o.OnceWindow),
+	}.Parameters(u)
+	return o, err
 }

@@ -1,201 +1,223 @@
 package inmemory
 
 import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A group is what its members have to settle: what was never handed out, from the
-// cursor on, and what was handed out and is not settled, which is in the queue.
-// All of it is guarded by the topic's mutex; of what is published meanwhile it sees
-// more, from one look at the log to the next.
+// A group is what its members have to settle: the messages from the cursor on, which
+// were never handed out, and the entries. The topic's lock guards it.
 type group struct {
 	topic   *topic
-	name    string
+	path    string // topic/name, for errors
 	members map[*source]struct{}
 
-	entries  row // from the oldest that is not settled to the cursor
-	queue    queue
-	inFlight int    // those in the queue that a member holds
-	handouts uint64 // so far
-	void     uint64 // those up to this one are of before a reset, and hold nothing
+	floor    uint64   // the lowest offset that is not settled
+	entries  []*entry // from floor to the cursor; nil: settled
+	open     int      // of entries, those that are not settled
+	due      []*entry // those that are due again, by offset
+	later    schedule // of the others
+	handouts uint64   // so far
 
 	waiting int           // members that wait in Receive
 	wake    chan struct{} // wakes one of them
 	timer   *time.Timer   // wakes one of them
-	alarm   moment        // when timer fires; never, if it was not set
 }
 
-func newGroup(t *topic, name string, cursor uint64) *group {
+// newGroup makes a group that begins at start.
+func (t *topic) newGroup(name string, start backend.Start) (*group, error) {
+	cursor, err := t.log.resolve(start)
+	if err != nil {
+		return nil, err
+	}
 	g := &group{
-		topic: t, name: name, members: map[*source]struct{}{}, entries: newRow(cursor, t.entries),
-		wake: make(chan struct{}, 1), timer: time.NewTimer(never), alarm: never,
+		topic: t, path: t.name + "/" + name, members: map[*source]struct{}{}, floor: cursor,
+		wake: make(chan struct{}, 1), timer: time.NewTimer(math.MaxInt64),
 	}
 	g.timer.Stop()
-	return g
+	t.groups[name] = g
+	t.backend.ledger.owe(g.unsettled())
+	return g, nil
 }
-
-// floor is the lowest offset that is not settled.
-func (g *group) floor() uint64 { return g.entries.first }
 
 // cursor is the lowest offset that was never handed out.
-func (g *group) cursor() uint64 { return g.entries.next }
+func (g *group) cursor() uint64 { return g.floor + uint64(len(g.entries)) }
 
-func (g *group) lag() int64       { return int64(g.topic.log.next.Load() - g.cursor()) }
-func (g *group) unsettled() int64 { return g.lag() + int64(g.queue.len()) }
+func (g *group) lag() int       { return int(g.topic.log.next() - g.cursor()) }
+func (g *group) unsettled() int { return g.lag() + g.open }
 
-// take hands out up to limit messages for one lease: the lowest offsets of all that
-// is due. What came back has a lower offset than anything new. Large payloads are
-// still the log's.
-func (g *group) take(loan *slab.Loan, limit int, lease time.Duration) []backend.Delivery {
-	now := g.topic.clock.now()
-	back := g.queue.take(limit, now)
-	n := len(back) + int(min(int64(limit-len(back)), g.lag()))
-	if n == 0 {
+// take hands out up to limit messages until the end of a lease: the lowest offsets
+// of all that is due. Every entry has a lower offset than the cursor. So a message
+// that came back goes before a new one.
+func (g *group) take(limit int, now, until time.Time) []receipt {
+	g.expire(now)
+	taken := make([]*entry, min(limit, len(g.due)+g.lag()))
+	if len(taken) == 0 {
 		return nil
 	}
-	ds, receipts := loan.Lend(loan.Room(nil, n)[:n]), make([]receipt, n)
-	until := after(now, lease)
-	for i := range ds {
-		var e *entry
-		if i < len(back) {
-			e = back[i]
-		} else {
-			e = g.takeNew()
-		}
-		g.lease(e, until)
-		receipts[i] = receipt{g, e.offset, e.handout}
-		ds[i] = backend.Delivery{Attempt: e.attempt, Token: &receipts[i]}
-		ds[i].Topic = g.topic.name
+	back := copy(taken, g.due)
+	g.due = slices.Delete(g.due, 0, back)
+	fresh := make([]entry, len(taken)-back)
+	for i := range fresh {
+		fresh[i].group, fresh[i].offset = g, g.cursor()
+		taken[back+i] = &fresh[i]
+		g.entries = append(g.entries, &fresh[i])
 	}
-	for i := 0; i < n; {
-		i += g.topic.log.read(receipts[i].offset, neighbours(receipts[i:]), func(j int) *backend.Message { return &ds[i+j].Message })
+	g.open += len(fresh)
+	receipts := make([]receipt, len(taken))
+	for i, e := range taken {
+		g.handouts++
+		e.handout, e.held = g.handouts, true
+		e.attempt++
+		receipts[i] = receipt{e, e.handout, e.attempt, g.topic.log.at(e.offset)}
 	}
-	g.alert(now)
-	return ds
+	g.postpone(until, taken...)
+	return receipts
 }
 
-// neighbours is how many of the first of rs have offsets one after another.
-func neighbours(rs []receipt) int {
-	n := 1
-	for n < min(len(rs), pageSize) && rs[n].offset == rs[0].offset+uint64(n) {
-		n++
-	}
-	return n
-}
-
-// takeNew makes an entry of what is at the cursor.
-func (g *group) takeNew() *entry {
-	offset, e := g.entries.append()
-	e.offset = offset
-	return e
-}
-
-// lease hands e out until the moment given.
-func (g *group) lease(e *entry, until moment) {
-	g.handouts++
-	e.handout = g.handouts
-	e.attempt++
-	g.hold(e, true)
-	g.queue.lease(e, until)
-}
-
-// hold says whether a member holds e from now on.
-func (g *group) hold(e *entry, held bool) {
-	if e.held != held {
-		e.held = held
-		if held {
-			g.inFlight++
-		} else {
-			g.inFlight--
+// expire makes the entries due whose term is over.
+func (g *group) expire(now time.Time) {
+	before := len(g.due)
+	for len(g.later) > 0 && !g.later[0].due.After(now) {
+		t := heap.Pop(&g.later).(*term)
+		for _, e := range t.entries {
+			if e.term == t {
+				e.term = nil
+				g.due = append(g.due, e)
+			}
 		}
 	}
+	if len(g.due) > before {
+		slices.SortFunc(g.due, byOffset)
+	}
 }
 
-// entry returns what a receipt is of, or nil if that is settled.
-func (g *group) entry(r *receipt) *entry {
-	if r.handout <= g.void || r.offset < g.floor() {
-		return nil
+func byOffset(e, f *entry) int { return cmp.Compare(e.offset, f.offset) }
+
+// postpone makes entries due at the moment given.
+func (g *group) postpone(due time.Time, entries ...*entry) {
+	t := &term{due: due, entries: entries, left: len(entries)}
+	for _, e := range entries {
+		g.withdraw(e)
+		e.term = t
 	}
-	if e := g.entries.at(r.offset); !e.settled {
-		return e
+	heap.Push(&g.later, t)
+}
+
+// withdraw takes e out of its term, or of those that are due.
+func (g *group) withdraw(e *entry) {
+	if t := e.term; t != nil {
+		e.term = nil
+		if t.left--; t.left == 0 {
+			heap.Remove(&g.later, t.index)
+		}
+	} else if i, found := slices.BinarySearchFunc(g.due, e, byOffset); found {
+		g.due = slices.Delete(g.due, i, i+1)
 	}
-	return nil
 }
 
 // settle removes e for good.
 func (g *group) settle(e *entry) {
-	g.hold(e, false)
-	g.queue.remove(e)
+	g.withdraw(e)
 	e.settled = true
-	for g.entries.len() > 0 && g.entries.at(g.floor()).settled {
-		g.entries.forget()
+	g.open--
+	g.entries[e.offset-g.floor] = nil
+	for ; len(g.entries) > 0 && g.entries[0] == nil; g.floor++ {
+		g.entries = g.entries[1:]
 	}
 }
 
-// reset lets the group begin anew at start.
+// reset lets the group begin anew at start. Receipts from before hold nothing.
 func (g *group) reset(start backend.Start) error {
-	if err := g.restart(start); err != nil {
-		return err
-	}
-	g.topic.trim()
-	g.alert(g.topic.clock.now())
-	return nil
-}
-
-func (g *group) restart(start backend.Start) error {
-	log := &g.topic.log
-	log.mu.Lock()
-	defer log.mu.Unlock()
-	cursor, err := log.resolve(start)
+	cursor, err := g.topic.log.resolve(start)
 	if err != nil {
 		return err
 	}
 	before := g.unsettled()
-	g.entries, g.queue, g.inFlight, g.void = newRow(cursor, g.topic.entries), queue{}, 0, g.handouts
-	g.topic.ledger.owe(g.unsettled() - before)
+	for _, e := range g.entries {
+		if e != nil {
+			e.settled = true
+		}
+	}
+	g.floor, g.entries, g.open, g.due, g.later = cursor, nil, 0, nil, nil
+	g.topic.backend.ledger.owe(g.unsettled() - before)
+	g.topic.trim()
+	g.alert(time.Now())
 	return nil
 }
 
-// alert wakes one waiting member if something is due, and otherwise sees to it
-// that one wakes when something will be. Every change that may make something
-// due earlier ends with it, and so does whoever was woken: what it leaves, it
-// passes on.
-func (g *group) alert(now moment) {
+// alert wakes one waiting member if something is due. Otherwise the timer wakes one
+// when something will be. Every call that may make something due earlier ends with
+// alert. So does every Receive, because it may have been woken in place of another.
+func (g *group) alert(now time.Time) {
 	if g.waiting == 0 {
 		return
 	}
-	due := g.queue.next()
+	next := len(g.later) > 0
 	switch {
-	case due <= now || g.fresh():
+	case g.lag() > 0, len(g.due) > 0, next && !g.later[0].due.After(now):
 		select {
 		case g.wake <- struct{}{}:
-		default: // somebody will wake already, and pass it on
+		default: // somebody will wake already, and alert the next
 		}
-	case due < g.alarm:
-		g.alarm = due
-		g.timer.Reset(due - now)
+	case next:
+		g.timer.Reset(g.later[0].due.Sub(now))
 	}
 }
 
-// fresh reports whether there is something that was never handed out. If not,
-// whoever stores the next alerts the group.
-func (g *group) fresh() bool {
-	if g.lag() > 0 {
-		return true
-	}
-	g.topic.awaited.Store(true)
-	return g.lag() > 0 // stored meanwhile, by somebody who may have found nobody to alert
-}
-
-// end makes every member fail with err from now on, and owes nothing any more. The
-// caller has the log's lock too.
+// end makes every member fail with err from now on. The group owes nothing any more.
 func (g *group) end(err error) {
 	for s := range g.members {
 		s.end(err)
 	}
-	g.topic.log.readers--
-	g.topic.ledger.owe(-g.unsettled())
+	g.topic.backend.ledger.owe(-g.unsettled())
+}
+
+// An entry is a message that was handed out to a group and is not settled.
+type entry struct {
+	group   *group
+	offset  uint64
+	attempt int    // hand-outs that count
+	handout uint64 // number of the last hand-out, among all of the group
+	held    bool   // by the member that the last hand-out went to
+	settled bool
+	term    *term // nil: the entry is due, or settled
+}
+
+// A term is when entries will be due: all that one Receive handed out, or one that
+// was delayed or extended. So an Ack costs the heap nothing, but for the last of a term.
+type term struct {
+	due     time.Time
+	entries []*entry
+	left    int // of entries, those that are still in the term
+	index   int // in the heap
+}
+
+// A schedule is a heap of terms, for package container/heap. The first is due first.
+type schedule []*term
+
+func (s schedule) Len() int           { return len(s) }
+func (s schedule) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
+
+func (s schedule) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].index, s[j].index = i, j
+}
+
+func (s *schedule) Push(t any) {
+	t.(*term).index = len(*s)
+	*s = append(*s, t.(*term))
+}
+
+func (s *schedule) Pop() any {
+	last := len(*s) - 1
+	t := (*s)[last]
+	(*s)[last] = nil
+	*s = (*s)[:last]
+	return t
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -182,6 +183,40 @@ func TestWhatIsKeptKeepsLittle(t *testing.T) {
 				t.Errorf("%d bytes are alive for each that is kept", each)
 			}
 			runtime.KeepAlive(kept)
+			runtime.KeepAlive(b)
+		})
+	}
+}
+
+// IDs of Once do not pile up, neither while messages are published without Maintain
+// nor with Maintain alone.
+func TestOnceKeepsLittle(t *testing.T) {
+	for _, maintained := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := open(t, inmemory.Options{OnceWindow: time.Minute})
+			src := attach(t, b, "billing")
+			once := func(id string) {
+				m := &backend.Message{Topic: "orders", ID: id + strings.Repeat("x", 1000), Once: true}
+				if err := b.Publish(t.Context(), []*backend.Message{m}); err != nil {
+					t.Fatal(err)
+				}
+				if err := src.Ack(t.Context(), backend.Lend(receive(t, src, 1))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := inUse()
+			for i := range 5000 {
+				once(fmt.Sprint(i))
+			}
+			for i := range 2 {
+				time.Sleep(time.Minute)
+				if maintained {
+					b.Maintain(t.Context(), "orders", "billing")
+				} else {
+					once(fmt.Sprint("again", i))
+				}
+			}
+			keptAtMost(t, 256<<10, inUse()-before)
 			runtime.KeepAlive(b)
 		})
 	}

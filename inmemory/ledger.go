@@ -8,34 +8,35 @@ import (
 
 // A ledger counts what all topics together hold.
 type ledger struct {
-	maxMessages, maxBytes int64
+	maxMessages int
+	maxBytes    int64
 
 	mu        sync.Mutex // taken after a topic's, and nothing is taken after it
-	messages  int64
+	messages  int
 	bytes     int64
-	unsettled int64         // pairs of a group and a message it has to settle
+	unsettled int           // pairs of a group and a message it has to settle
 	settled   chan struct{} // closed when unsettled is zero; nil: nobody waits
 }
 
 // enter makes room for a message of size bytes that so many groups will have to
 // settle.
 func (l *ledger) enter(size, groups int) error {
-	if int64(size) > l.maxBytes {
-		return backend.ErrTooLarge
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.messages+1 > l.maxMessages || l.bytes+int64(size) > l.maxBytes {
+	switch {
+	case int64(size) > l.maxBytes:
+		return backend.ErrTooLarge
+	case l.messages+1 > l.maxMessages, l.bytes+int64(size) > l.maxBytes:
 		return backend.ErrFull
 	}
 	l.messages++
 	l.bytes += int64(size)
-	l.unsettled += int64(groups)
+	l.unsettled += groups
 	return nil
 }
 
 // leave gives back the room of messages that are no longer kept.
-func (l *ledger) leave(messages, bytes int64) {
+func (l *ledger) leave(messages int, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.messages -= messages
@@ -43,14 +44,11 @@ func (l *ledger) leave(messages, bytes int64) {
 }
 
 // owe counts messages that a group has to settle in addition, or no longer.
-func (l *ledger) owe(n int64) {
+func (l *ledger) owe(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unsettled += n
-	if l.unsettled == 0 && l.settled != nil {
-		close(l.settled)
-		l.settled = nil
-	}
+	l.announce()
 }
 
 // whenSettled returns a channel that is closed once nothing is unsettled.
@@ -61,9 +59,13 @@ func (l *ledger) whenSettled() <-chan struct{} {
 		l.settled = make(chan struct{})
 	}
 	settled := l.settled
-	if l.unsettled == 0 {
-		close(settled)
+	l.announce()
+	return settled
+}
+
+func (l *ledger) announce() {
+	if l.unsettled == 0 && l.settled != nil {
+		close(l.settled)
 		l.settled = nil
 	}
-	return settled
 }

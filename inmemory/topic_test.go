@@ -1,4 +1,4 @@
-package inmemory
+package inmemory_test
 
 import (
 	"runtime"
@@ -11,47 +11,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// Who publishes waits neither for those who read nor for those who acknowledge.
-func TestPublishersWaitForNobody(t *testing.T) {
-	b := New(Options{})
-	defer b.Close()
-	publish := func() error { return b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}) }
-	require.NoError(t, publish())
-	_, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
-	require.NoError(t, err)
-	orders, err := b.directory.acquire("orders") // as Receive, Ack and all others do
-	require.NoError(t, err)
-	published := make(chan error, 1)
-	go func() { published <- publish() }()
-	select {
-	case err := <-published:
-		assert.NoError(t, err)
-	case <-time.After(10 * time.Second):
-		t.Error("it waits")
-	}
-	orders.mu.Unlock()
-}
-
-// Whoever goes to sleep while a message is stored wakes up for it.
+// A member that goes to sleep while a message is stored wakes up for it.
 func TestNoMessageIsSleptThrough(t *testing.T) {
-	b := New(Options{})
-	defer b.Close()
 	const messages = 50_000
-	src, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Hour})
-	require.NoError(t, err)
+	b := open(t, inmemory.Options{})
+	src := attach(t, b, "billing")
 	var taken atomic.Int64
 	go func() {
 		for range messages {
-			if _, err := src.Receive(t.Context(), 1); err != nil {
+			ds, err := src.Receive(t.Context(), 1)
+			if err != nil || src.Ack(t.Context(), backend.Lend(ds)) != nil {
 				return
 			}
 			taken.Add(1)
 		}
 	}()
 	for i := range int64(messages) {
-		require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}))
+		publish(t, b, "1")
 		stored := time.Now()
 		for taken.Load() <= i { // busy, so that the next is stored just as the receiver goes to sleep
 			if runtime.Gosched(); time.Since(stored) > 10*time.Second {
@@ -64,63 +43,53 @@ func TestNoMessageIsSleptThrough(t *testing.T) {
 	}
 }
 
-// What is published together is read together: while it is being stored, readers
-// see nothing of it.
+// Messages that are published together are seen together.
 func TestPublishedAtOnce(t *testing.T) {
-	b := New(Options{MaxBytes: 10})
-	defer b.Close()
-	src, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Hour})
-	require.NoError(t, err)
-	group := src.(*source).group
-	refused := 0
-	ms := []*backend.Message{{Topic: "orders"}, {Topic: "orders", Payload: make([]byte, 11)}, {Topic: "orders"}}
-	b.publish(ms, func(i int, err error) {
-		refused++
-		assert.Equal(t, 1, i)
-		assert.ErrorIs(t, err, backend.ErrTooLarge)
-		assert.Zero(t, group.lag(), "the first was stored")
+	const batch, batches = 100, 500
+	b := open(t, inmemory.Options{})
+	attach(t, b, "billing")
+	var publishing sync.WaitGroup
+	publishing.Go(func() {
+		for range batches {
+			publish(t, b, make([]string, batch)...)
+		}
 	})
-	require.Equal(t, 1, refused)
-	ds, err := src.Receive(t.Context(), 10)
-	require.NoError(t, err)
-	require.Len(t, ds, 2)
+	for seen := int64(0); seen < batch*batches; {
+		s, err := b.Stats(t.Context(), "orders", "billing")
+		require.NoError(t, err)
+		require.Zero(t, s.Lag%batch, "a part of a batch is seen")
+		seen = s.Lag
+	}
+	publishing.Wait()
 }
 
-// What groups owe is right, however they come and go beside who publishes.
+// What groups owe is right, however they come and go while messages are published.
 func TestGroupsComeAndGo(t *testing.T) {
-	b := New(Options{})
-	defer b.Close()
-	config := backend.Config{Topic: "orders", Group: "billing", Start: backend.StartEarliest, Lease: time.Hour}
-	attach := func() backend.Source {
-		src, err := b.Attach(t.Context(), config)
-		require.NoError(t, err)
-		return src
-	}
-	publish := func() { assert.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}})) }
-	publish()
+	b := open(t, inmemory.Options{MaxMessages: 3000})
+	publish(t, b, "1")
 	var publishing sync.WaitGroup
 	publishing.Go(func() {
 		for range 2000 {
-			publish()
+			assert.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}))
 		}
 	})
 	for range 200 {
-		attach()
+		attach(t, b, "billing")
 		require.NoError(t, b.ResetGroup(t.Context(), "orders", "billing", backend.StartLatest))
 		require.NoError(t, b.ResetGroup(t.Context(), "orders", "billing", backend.StartEarliest))
 		require.NoError(t, b.DeleteGroup(t.Context(), "orders", "billing"))
 	}
 	publishing.Wait()
-	publish()
-	require.Zero(t, b.ledger.unsettled, "there is no group")
-
-	src := attach()
-	require.Positive(t, b.ledger.unsettled, "the last is there")
-	for b.ledger.unsettled > 0 {
-		ds, err := src.Receive(t.Context(), 1000)
-		require.NoError(t, err)
+	require.NoError(t, b.WaitSettled(t.Context()), "there is no group")
+	publish(t, b, "last")
+	src := attach(t, b, "billing")
+	for last := false; !last; {
+		ds := receive(t, src, 1000)
+		last = ds[len(ds)-1].ID == "last"
 		require.NoError(t, src.Ack(t.Context(), backend.Lend(ds)))
 	}
-	require.Zero(t, src.(*source).group.lag())
-	require.Zero(t, b.ledger.messages)
+	require.NoError(t, b.WaitSettled(t.Context()))
+	for range 3000 {
+		publish(t, b, "again") // there is room for all
+	}
 }

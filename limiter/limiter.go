@@ -1,5 +1,5 @@
-// Package limiter decides how much a subscription may take from its backend:
-// back-pressure, before anything is read.
+// Package limiter decides how many messages a subscription may take from its backend. It
+// is back-pressure: the bus asks a Limiter before it reads.
 package limiter
 
 import (
@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// A Limiter grants places. A place is asked for before a message is read and
-// given back when the message is settled, and only then. A Limiter is safe for
-// concurrent use; subscriptions that are given the same one share its places.
+// A Limiter grants places. The bus asks for a place before it reads a message, and gives
+// the place back when the message is settled. A Limiter is safe for concurrent use.
+// Subscriptions that are given the same Limiter share its places.
 type Limiter interface {
-	// Acquire waits until there is a place and grants at least one and at most
-	// max. When ctx is done it grants what there is at that moment, without
-	// waiting, and fails if that is none.
+	// Acquire waits until there is a place. It grants at least one place and at most
+	// max. When ctx is done it waits no longer: it grants the places that are free, and
+	// fails if there are none.
 	Acquire(ctx context.Context, max int) (int, error)
 
-	// Fill tells that n granted places now hold messages of so many bytes.
+	// Fill reports that n granted places now hold messages of so many bytes.
 	Fill(n int, bytes int64)
 
 	// Release gives places back.
 	Release(Released)
 }
 
-// Released says which places come back, and how they were used: what adaptive
-// limiters learn from.
+// Released says which places are given back, and how they were used. An adaptive limiter
+// learns from it.
 type Released struct {
-	Unused int // granted, but nothing came
+	Unused int // granted, but no message came
 
 	Settled int           // held a message
 	Bytes   int64         // of those messages, as told to Fill
@@ -45,9 +45,9 @@ func MaxInFlight(n int) Limiter {
 }
 
 // MaxBytes returns a limiter that grants places while the messages held are
-// below n bytes. As sizes are known only after reading, one read may exceed n:
-// it asks for as many messages of the largest size seen so far as would fit,
-// and for one at first, for each who asks. n must be positive.
+// below n bytes. Sizes are known only after a read, so one read may exceed n. A read asks
+// for as many messages of the largest size seen so far as fit in the rest. The first read
+// of a subscription asks for one message. n must be positive.
 func MaxBytes(n int64) Limiter {
 	if n < 1 {
 		panic("limiter: MaxBytes needs a positive number")
@@ -75,7 +75,7 @@ type pool struct {
 	empty   int           // of granted: not filled yet
 	held    int64         // bytes of the filled ones
 	largest int64         // message seen
-	free    chan struct{} // closed and replaced when something comes back and somebody waits
+	free    chan struct{} // closed and replaced when a place is given back while a caller waits
 	waiting int
 }
 
@@ -102,7 +102,7 @@ func (p *pool) Acquire(ctx context.Context, max int) (int, error) {
 	}
 }
 
-// take grants up to max, or returns what to wait for.
+// take grants up to max, or returns a channel to wait for.
 func (p *pool) take(max int) (int, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +125,7 @@ func (p *pool) room() int {
 	if p.bytes == 0 {
 		return n
 	}
-	if p.largest == 0 && p.held == 0 { // one for each who asks: none waits for another's first message
+	if p.largest == 0 && p.held == 0 { // each caller gets one, and none waits for the first message of another
 		return min(n, 1)
 	}
 	// Places that are granted and empty will hold messages too.
@@ -149,7 +149,7 @@ func (p *pool) Fill(n int, bytes int64) {
 	p.empty -= n
 	p.held += bytes
 	p.largest = max(p.largest, (bytes+int64(n)-1)/int64(n))
-	p.wake() // what came may be smaller than was to be feared
+	p.wake() // the messages may be smaller than the largest
 }
 
 func (p *pool) Release(r Released) {
@@ -164,7 +164,7 @@ func (p *pool) Release(r Released) {
 	p.wake()
 }
 
-// wake lets those who wait look again.
+// wake lets waiting callers look again.
 func (p *pool) wake() {
 	if p.waiting > 0 {
 		close(p.free)

@@ -125,7 +125,7 @@ func clustered() nats.Options {
 func TestConformanceCluster(t *testing.T) {
 	inFull(t)
 	var r rig
-	places := make(chan struct{}, 24) // for laws on the shared cluster, which is three servers on one machine
+	places := make(chan struct{}, 16) // for laws on the shared cluster, which is three servers on one machine
 	shared := natstest.StartCluster(t)
 	faults := r.faults()
 	for _, f := range []*func(*testing.T, backend.Backend){&faults.Kill, &faults.Restart} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,7 +24,7 @@ func (b *Backend) group(ctx context.Context, p *place, c backend.Config) error {
 			return err
 		}
 		if err == nil {
-			err = beyond(c.Start, has.state.LastSeq)
+			err = errors.Join(beyond(c.Start, has.state.LastSeq), b.replaced(c, has.created))
 		}
 		if err != nil && !errors.Is(err, errNotAsked) {
 			return err
@@ -33,12 +34,26 @@ func (b *Backend) group(ctx context.Context, p *place, c backend.Config) error {
 			notify(c, "stream "+p.stream+" is taken as it is: "+has.other)
 		}
 		err = b.consumer(ctx, p, c, last)
+		if err == nil && !has.created.IsZero() {
+			b.created.Store(c.Topic+"/"+c.Group, has.created)
+		}
 		if !isCode(err, jetstream.JSErrCodeStreamNotFound) {
 			return err
 		}
 		b.forget(p.topic)
 	}
 	return fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
+}
+
+// replaced refuses to begin after a position of a stream that was deleted since this
+// backend attached to the group: the sequence numbers of the new stream begin anew, so the
+// group would miss its first messages.
+func (b *Backend) replaced(c backend.Config, created time.Time) error {
+	before, known := b.created.Load(c.Topic + "/" + c.Group)
+	if _, after := c.Start.After(); !after || !known || before.(time.Time).Equal(created) {
+		return nil
+	}
+	return fmt.Errorf("%w: to begin after a position of a stream that was deleted", backend.ErrRefused)
 }
 
 func notify(c backend.Config, text string) {

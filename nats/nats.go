@@ -89,6 +89,7 @@ type Backend struct {
 
 	closed  atomic.Bool
 	known   sync.Map // of topics, whose streams are known to be there, to their *place
+	created sync.Map // by topic and group: when the stream was created that this backend attached to last
 	mu      sync.Mutex
 	sources map[*source]struct{}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -56,13 +57,14 @@ func (b *Backend) stream(ctx context.Context, p *place) (has, error) {
 	if refused != "" {
 		return has{}, fmt.Errorf("%w: stream %s: %s", backend.ErrRefused, p.stream, refused)
 	}
-	return has{info.State, other}, nil
+	return has{info.Created, info.State, other}, nil
 }
 
 // A has is what a stream is found to have.
 type has struct {
-	state jetstream.StreamState
-	other string // in what it differs from the options, if that does no harm
+	created time.Time
+	state   jetstream.StreamState
+	other   string // in what it differs from the options, if that does no harm
 }
 
 // wanted is what a new stream for a topic is made with.

@@ -3,31 +3,31 @@ package observer
 
 import "time"
 
-// An Observer is told what happens. A nil field is not told.
+// An Observer has a hook for each kind of occurrence. A nil hook is not called.
 //
-// Handled and Published run on the goroutine that handled or published. All others
+// Handled and Published run on the goroutine that handled or published. All other hooks
 // run one after another on a goroutine of their own, so that a slow hook holds up no
-// lease, no read and no acknowledgement. That goroutine is behind by at most 4,096
-// events. What would exceed that is not told, and the next Failed says how many were
-// missed. A hook that panics is recovered from, and told to Failed.
+// lease, no read and no acknowledgement. At most 4,096 occurrences wait for that
+// goroutine. Further occurrences are dropped, and the next Failed says how many. The bus
+// recovers from a hook that panics, and reports it to Failed.
 type Observer struct {
 	Published    func(Published)    // a call of Publish ended
 	Received     func(Received)     // one read brought messages
 	Handled      func(Handled)      // a handler returned
 	Settled      func(Settled)      // acknowledgements were confirmed
-	Retried      func(Retried)      // a message was given back to come again
+	Retried      func(Retried)      // a message is to be redelivered later
 	DeadLettered func(DeadLettered) // a message was stored in its dead-letter topic
-	Discarded    func(Discarded)    // a message was let go without success
+	Discarded    func(Discarded)    // a message was acknowledged without success
 	Extended     func(Extended)     // leases were restarted
-	LeaseLost    func(LeaseLost)    // a message may be with another member now
+	LeaseLost    func(LeaseLost)    // another member may have a message now
 	Stuck        func(Stuck)        // a handler does not return after its timeout
 	StateChanged func(StateChanged) // a subscription changed its state
 	Maintained   func(Maintained)   // the backend was maintained
-	Noticed      func(Noticed)      // a driver had something to say
-	Failed       func(Failed)       // something went wrong that no caller is told
+	Noticed      func(Noticed)      // a driver gave a notice
+	Failed       func(Failed)       // a failure happened that no caller is told of
 }
 
-// About says which message an event concerns.
+// About says which message an occurrence concerns.
 type About struct {
 	Topic, Group string
 	ID, Position string
@@ -45,12 +45,12 @@ type Published struct {
 	Err        error // nil if all are stored
 }
 
-// Received tells what one read brought.
+// Received tells of the messages of one read.
 type Received struct {
 	Topic, Group string
 	Events       int
 	Bytes        int
-	Redelivered  int // of Events: those whose Attempt is more than 1
+	Redelivered  int // of Events: the ones whose Attempt is more than 1
 }
 
 // Handled tells how a handler ended.
@@ -58,17 +58,17 @@ type Handled struct {
 	About
 	Took    time.Duration
 	Err     error   // nil if it succeeded
-	Outcome Outcome // what follows
+	Outcome Outcome // how the message is settled
 }
 
-// An Outcome is what the bus does with a message after a run of its handler.
+// An Outcome says how the bus settles a message after a run of its handler.
 type Outcome string
 
 // The outcomes of a run.
 const (
 	Acknowledge Outcome = "acknowledge" // it is done
-	Retry       Outcome = "retry"       // it comes again after a while
-	Snooze      Outcome = "snooze"      // it comes again; this run does not count
+	Retry       Outcome = "retry"       // it is redelivered after a while
+	Snooze      Outcome = "snooze"      // it is redelivered, and this run does not count
 	DeadLetter  Outcome = "dead-letter" // it goes to the dead-letter topic
 	Discard     Outcome = "discard"     // it is acknowledged without success
 	Return      Outcome = "return"      // it goes back at once, as the subscription ends
@@ -83,22 +83,22 @@ type Settled struct {
 	Took         time.Duration // of the call to the backend
 }
 
-// Retried tells when a message is to come again.
+// Retried tells when a message is to be redelivered.
 type Retried struct {
 	About
 	After time.Duration
 	Err   error
 }
 
-// DeadLettered tells why a message was put aside.
+// DeadLettered tells why a message was stored in its dead-letter topic.
 type DeadLettered struct {
 	About
 	DeadLetter string // the topic that has it now
-	Reason     string // one of few words: see Delivery headers in package eventbus
+	Reason     string // one of the Reason constants of package eventbus
 	Err        error
 }
 
-// Discarded tells why a message was let go.
+// Discarded tells why a message was acknowledged without success.
 type Discarded struct {
 	About
 	Reason string
@@ -112,7 +112,7 @@ type Extended struct {
 	Took         time.Duration
 }
 
-// LeaseLost tells of a lease that passed or was taken.
+// LeaseLost tells of a lease that expired, or of a message that another member took.
 type LeaseLost struct {
 	About
 	Running bool // its handler was running and has been cancelled
@@ -132,7 +132,7 @@ type State string
 const (
 	Starting State = "starting"
 	Running  State = "running"
-	Degraded State = "degraded" // the backend cannot be reached or refuses; trying on
+	Degraded State = "degraded" // the backend cannot be reached or refuses; the bus tries again
 	Paused   State = "paused"
 	Draining State = "draining"
 	Closed   State = "closed"
@@ -151,7 +151,7 @@ type Maintained struct {
 	Took, Next   time.Duration
 }
 
-// Noticed passes on what a driver said.
+// Noticed passes on a notice of a driver.
 type Noticed struct {
 	Topic, Group string
 	Text         string
@@ -172,13 +172,13 @@ const (
 	DeadLettering Scope = "dead-letter"
 	Panic         Scope = "panic"
 	Maintain      Scope = "maintain"
-	Observe       Scope = "observe" // of a hook, or events it was too slow for
+	Observe       Scope = "observe" // a hook panicked, or was too slow and missed occurrences
 )
 
 // Failed tells of an error that no caller gets.
 type Failed struct {
 	Scope  Scope
-	About      // ID and what follows are empty where it concerns more than one message
+	About      // ID, Position and Attempt are empty if it concerns several messages
 	Events int // how many messages it concerns; 0 if none
 	Err    error
 }

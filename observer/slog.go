@@ -2,12 +2,13 @@ package observer
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 )
 
 // Slog returns an Observer that logs what an operator should see: failures,
 // dead letters, discards, lost leases, stuck handlers, changes of state, and
-// what drivers have to say. A nil logger is slog.Default(), looked up each time.
+// notices of drivers. A panic is logged with its stack. A nil logger is slog.Default(), looked up each time.
 // Payloads and header values are not logged.
 func Slog(logger *slog.Logger) Observer {
 	l := logging{logger}
@@ -35,7 +36,11 @@ func Slog(logger *slog.Logger) Observer {
 			l.log(slog.LevelWarn, e.Text, About{Topic: e.Topic, Group: e.Group}, "error", text(e.Err))
 		},
 		Failed: func(e Failed) {
-			l.log(slog.LevelError, string(e.Scope)+" failed", e.About, "events", e.Events, "error", text(e.Err))
+			message, stack := string(e.Scope)+" failed", ""
+			if p, ok := errors.AsType[*PanicError](e.Err); ok {
+				message, stack = "panic", string(p.Stack)
+			}
+			l.log(slog.LevelError, message, e.About, "events", e.Events, "error", text(e.Err), "stack", stack)
 		},
 	}
 }

@@ -69,11 +69,7 @@ func (c *connection) open(ctx context.Context, o eventbus.Options) (*eventbus.Bu
 		return nil, err
 	}
 	err = c.bound(ctx, func(ctx context.Context) error {
-		p, ok := backend.As[backend.Pinger](bus.Backend())
-		if !ok {
-			return nil
-		}
-		return tolerated(p.Ping(ctx))
+		return tolerated(backend.Ping(ctx, bus.Backend()))
 	})
 	if err != nil {
 		c.close(ctx, bus)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,12 +20,8 @@ connection is made before.`,
 		Args: topics(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.look(cmd, func(ctx context.Context, b backend.Backend) error {
-				p, ok := backend.As[backend.Pinger](b)
-				if !ok {
-					return fmt.Errorf("this backend cannot be pinged: %w", errors.ErrUnsupported)
-				}
 				start := time.Now()
-				if err := p.Ping(ctx); err != nil {
+				if err := backend.Ping(ctx, b); err != nil {
 					return err
 				}
 				took := time.Since(start)

@@ -133,13 +133,9 @@ func (w *work) busy(ctx context.Context, bus *eventbus.Bus, s *eventbus.Subscrip
 	if state, _ := s.State(); state != observer.Running {
 		return true
 	}
-	st, ok := backend.As[backend.Statser](bus.Backend())
-	if !ok {
-		return false
-	}
 	ctx, cancel := context.WithTimeout(ctx, w.patience)
 	defer cancel()
-	stats, err := st.Stats(ctx, s.Topic(), s.Group())
+	stats, err := backend.StatsOf(ctx, bus.Backend(), s.Topic(), s.Group())
 	if err != nil {
 		return tolerated(err) != nil
 	}

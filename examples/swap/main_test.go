@@ -64,7 +64,7 @@ func TestSwapEnds(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "f.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("bus:\n  url: 'mem:'\n  subscriptions: {billing: {topic: shop.orders, group: b}}\n"), 0o600))
-	require.ErrorContains(t, run(t.Context(), file, 1, nil), `f.yaml: has no subscription "lost"; did you mean "billing"?`)
+	require.ErrorContains(t, run(t.Context(), file, 1, nil), `f.yaml: has no subscription "lost"`)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

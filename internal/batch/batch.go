@@ -22,8 +22,8 @@ type Group[T any] struct {
 	mu      sync.Mutex
 	items   []T
 	spare   []T         // the memory of the batch before
-	due     bool        // what is gathered is not to wait any longer
-	timer   *time.Timer // of what is gathered
+	due     bool        // the gathered items wait no longer
+	timer   *time.Timer // ends the wait of the gathered items
 	later   []*delayed[T]
 	running bool
 	quiet   *sync.Cond // the goroutine has ended
@@ -80,7 +80,7 @@ func (g *Group[T]) arrive(d *delayed[T]) {
 	}
 }
 
-// Hurry adds now what Later was to add after a while.
+// Hurry adds at once the items that Later would add after a while.
 func (g *Group[T]) Hurry() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,14 +91,14 @@ func (g *Group[T]) Hurry() {
 	g.later = nil
 }
 
-// Flush ends the wait for what is gathered now. It does not wait for the flush.
+// Flush ends the wait of the items gathered so far. It does not wait for the flush.
 func (g *Group[T]) Flush() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.start()
 }
 
-// Wait flushes, and returns when nothing is left, neither of what Later is to add.
+// Wait flushes, and returns when no item is left, gathered or given to Later.
 func (g *Group[T]) Wait() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -111,7 +111,7 @@ func (g *Group[T]) Wait() {
 	}
 }
 
-// start sees to it that what is gathered is flushed.
+// start sees to it that the gathered items are flushed.
 func (g *Group[T]) start() {
 	g.due = len(g.items) > 0
 	if g.due && !g.running {
@@ -120,11 +120,11 @@ func (g *Group[T]) start() {
 	}
 }
 
-// run flushes what is due.
+// run flushes batch after batch, while there are due items.
 func (g *Group[T]) run() {
 	for {
 		if g.wait == 0 {
-			runtime.Gosched() // those who are about to add something share the flush
+			runtime.Gosched() // callers that are about to add an item share the flush
 		}
 		batch := g.take()
 		if batch == nil {

@@ -50,7 +50,7 @@ func (t Table) Settings(settings map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		p, known := t[name]
 		if !known {
-			return fmt.Errorf("unknown setting %q; did you mean %q?", name, nearest.Of(name, t.names()))
+			return fmt.Errorf("unknown setting %q%s", name, nearest.Hint("%q", name, t.names()))
 		}
 		if err := p.Set(settings[name]); err != nil {
 			return fmt.Errorf("setting %q: %w", name, err)

@@ -50,17 +50,17 @@ func Parse(s string) (int64, error) {
 		}
 		return int64(n * u.bytes), nil
 	}
-	return 0, fmt.Errorf("unknown unit; there are B, KB, MB, GB, KiB, MiB and GiB; did you mean %s?", nearestUnit(unit))
+	return 0, fmt.Errorf("unknown unit; there are B, KB, MB, GB, KiB, MiB and GiB%s", hint(unit))
 }
 
-// nearestUnit is the unit meant, whatever the case of its letters.
-func nearestUnit(unit string) string {
+// hint names the unit that was probably meant, whatever the case of its letters.
+func hint(unit string) string {
 	names := make([]string, len(units))
 	for i, u := range units {
 		if strings.EqualFold(u.name, strings.TrimSpace(unit)) || strings.EqualFold(u.name, unit+"B") {
-			return u.name
+			unit = u.name
 		}
 		names[i] = u.name
 	}
-	return nearest.Of(unit, names)
+	return nearest.Hint("%s", unit, names)
 }

@@ -7,9 +7,10 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// attempts counts what a backend does not: attempts, or receipts that are not to
-// count as one. It forgets something if that is too much: of the first what it
-// forgets is tried more often, of the second less often.
+// attempts counts for a backend that does not: attempts, or the receipts that do not
+// count as attempts. It keeps 65,536 positions of each kind and then forgets some. An
+// event whose attempts it forgets is tried more often. An event whose spared receipts it
+// forgets is tried less often.
 type attempts struct {
 	mu     sync.Mutex
 	failed map[string]int // by position: attempts that came to nothing
@@ -66,7 +67,7 @@ func remember(counts *map[string]int, position string, n int) {
 	(*counts)[position] = n
 }
 
-// forget drops what is settled.
+// forget drops the counts of a settled event.
 func (a *attempts) forget(d *backend.Delivery) {
 	if d.Attempt > 0 && !a.some.Load() {
 		return

@@ -2,7 +2,7 @@ package engine
 
 import "sync/atomic"
 
-// Counts are what a subscription has done since its start.
+// Counts are the totals of a subscription since its start.
 type Counts struct {
 	received, acknowledged, failures, retried, deadLettered, discarded, leasesLost, abandoned atomic.Int64
 }

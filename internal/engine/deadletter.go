@@ -27,7 +27,7 @@ const (
 	DeadLastAttempt = ReservedPrefix + "dead-last-attempt"
 )
 
-// ReservedPrefix is that of headers which only the bus sets.
+// ReservedPrefix begins the names of headers that only the bus sets.
 const ReservedPrefix = "eventbus-"
 
 const (
@@ -54,7 +54,7 @@ func (s *Subscription) setAside(h *Hold) {
 	s.bury(h, ReasonUnreadable, err)
 }
 
-// settleAside acknowledges what is not to run, in every mode.
+// settleAside acknowledges an event that does not run, in every mode.
 func (s *Subscription) settleAside(h *Hold) {
 	s.sched.aside(h)
 	s.acks.Add(h)
@@ -78,8 +78,9 @@ func (s *Subscription) bury(h *Hold, reason string, err error) {
 	s.burials.Add(burial{hold: h, reason: reason, err: err})
 }
 
-// flushBurials stores dead letters first and acknowledges the originals then:
-// a crash in between makes two, never none. What cannot be stored comes again.
+// flushBurials stores the dead letters first and then acknowledges the originals. A
+// crash in between makes two dead letters, never none. An event whose dead letter cannot
+// be stored is redelivered.
 func (s *Subscription) flushBurials(batch []burial) {
 	msgs := make([]*backend.Message, len(batch))
 	for i, b := range batch {
@@ -89,7 +90,7 @@ func (s *Subscription) flushBurials(batch []burial) {
 	for i, b := range batch {
 		if e := backend.ErrorAt(err, i); e != nil {
 			s.engine.tell.failed(observer.DeadLettering, b.hold.about(), 1, e)
-			s.retry(b.hold, verdict{outcome: observer.Snooze, after: s.Policy.Backoff(b.hold.attempt)}, e)
+			s.retry(b.hold, verdict{outcome: observer.Snooze, after: s.Policy.Backoff(b.hold, e)}, e)
 			continue
 		}
 		s.counts.deadLettered.Add(1)
@@ -140,7 +141,7 @@ func (s *Subscription) deadLetter(b burial) *backend.Message {
 	return m
 }
 
-// errorClass names what kind of error err is at bottom.
+// errorClass names the kind of the innermost error of err.
 func errorClass(err error) string {
 	for {
 		switch err.(type) { //nolint:errorlint // this walks the chain itself

@@ -9,8 +9,8 @@ import (
 
 // Policy says how often a message is tried, and when it is put aside.
 type Policy struct {
-	MaxAttempts int                             // 0: no limit
-	Backoff     func(attempt int) time.Duration // before the next attempt
+	MaxAttempts int                                    // 0: no limit
+	Backoff     func(h *Hold, err error) time.Duration // before the next attempt of h, whose run ended with err
 }
 
 // maxDeliveries is how often a message may be handed out before it is put aside
@@ -33,17 +33,17 @@ func (p Policy) spent(attempt int) bool {
 	return m > 0 && attempt > m
 }
 
-// A run is what is known when a handler has returned.
+// A run has the facts about a run whose handler has returned.
 type run struct {
-	err         error // what it returned
-	attempt     int
-	lost        bool // the lease
-	manual      bool // the program settles it: to return nil does not
-	interrupted bool // cancelled by a drain that ran out of patience
-	settled     bool // acknowledged before it ran: it cannot come again
+	hold        *Hold
+	err         error // the handler's result
+	lost        bool  // the lease
+	manual      bool  // the program settles it: to return nil does not
+	interrupted bool  // cancelled by a drain that ran out of patience
+	settled     bool  // acknowledged before it ran: it cannot come again
 }
 
-// A verdict is what follows a run.
+// A verdict says how the event is settled after a run.
 type verdict struct {
 	outcome observer.Outcome
 	after   time.Duration // Retry, Snooze
@@ -63,7 +63,7 @@ const (
 	ReasonUnacked    = "unconfirmed" // its acknowledgement on receipt was not confirmed in time
 )
 
-// decide says what follows a run. It is pure.
+// decide returns the verdict of a run. It is a pure function.
 func (p Policy) decide(r run) verdict {
 	switch {
 	case r.err == nil && !r.manual:
@@ -87,15 +87,15 @@ func (p Policy) decide(r run) verdict {
 		return verdict{outcome: observer.Snooze, after: s.after}
 	case r.interrupted:
 		return verdict{outcome: observer.Return}
-	case p.MaxAttempts > 0 && r.attempt >= p.MaxAttempts:
+	case p.MaxAttempts > 0 && r.hold.attempt >= p.MaxAttempts:
 		return verdict{outcome: observer.DeadLetter, reason: ReasonExhausted}
 	case marked && s.kind == retryAfter:
 		return verdict{outcome: observer.Retry, after: s.after}
 	}
-	return verdict{outcome: observer.Retry, after: p.Backoff(r.attempt)}
+	return verdict{outcome: observer.Retry, after: p.Backoff(r.hold, r.err)}
 }
 
-// A signal is an error that says what is to follow.
+// A signal is an error by which a handler chooses the verdict.
 type signal struct {
 	kind  signalKind
 	after time.Duration

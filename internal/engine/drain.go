@@ -7,8 +7,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// lastWait is how long a drain waits for handlers it has cancelled, and for
-// what they leave to settle.
+// lastWait is how long a drain waits for the handlers that it has cancelled, and for
+// the settlement of their events.
 const lastWait = time.Second
 
 func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
@@ -20,7 +20,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	handlers := s.awaitQuiet()
 	<-s.fetchEnded
 	if handlers == 0 {
-		s.workers.Wait() // they settle what they ran
+		s.workers.Wait() // each settles the event that it ran
 	}
 	s.burials.Wait()
 	s.delays.Wait()
@@ -67,7 +67,7 @@ func (d *scheduler) atWork() int {
 	return d.working
 }
 
-// close lets nothing more start and gives back what had not.
+// close lets no further Hold start, and gives back the Holds that have not started.
 func (d *scheduler) close() {
 	d.mu.Lock()
 	defer d.unlock()
@@ -90,20 +90,20 @@ func (d *scheduler) close() {
 	d.tellQuiet()
 }
 
-// interrupt cancels every run, and what the program was entrusted with.
+// interrupt cancels every run, and the contexts of the Holds entrusted to the program.
 func (d *scheduler) interrupt() {
 	d.mu.Lock()
 	defer d.unlock()
 	d.interrupted = true
 	for _, h := range d.all() {
 		if h.working || h.state == entrusted {
-			h.ctx.cancel(context.Canceled, ErrShutdown)
+			h.ctx.cancel(ErrShutdown)
 		}
 	}
 }
 
-// abandon forgets what is still held, and returns how much it was beside what
-// handlers have.
+// abandon forgets every Hold, and returns how many there were without a running
+// handler.
 func (d *scheduler) abandon() (unsettled int) {
 	d.mu.Lock()
 	defer d.unlock()

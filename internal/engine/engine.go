@@ -94,8 +94,8 @@ func (e *Engine) Ready(ctx context.Context) error {
 		return backend.ErrClosed
 	}
 	var errs []error
-	if p, ok := backend.As[backend.Pinger](e.backend); ok {
-		errs = append(errs, p.Ping(ctx))
+	if err := backend.Ping(ctx, e.backend); !errors.Is(err, errors.ErrUnsupported) {
+		errs = append(errs, err)
 	}
 	for _, s := range subs {
 		switch st, err := s.State(); st {
@@ -117,8 +117,8 @@ func errOr(err, other error) error {
 }
 
 // Shutdown drains every subscription, then the publisher, and closes the
-// backend. It returns what the drains left behind. Of several calls the first
-// does it, the others wait for it.
+// backend. It returns the events that the drains left behind. The first call does the
+// work, and later calls wait for it.
 func (e *Engine) Shutdown(ctx context.Context) ([]Abandoned, error) {
 	e.mu.Lock()
 	first, subs := !e.closing, e.subs
@@ -160,8 +160,8 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 	return left, errors.Join(errs...)
 }
 
-// join starts s and counts it in, so that Shutdown drains it. In one: what is
-// refused has never run, and nothing starts while Shutdown waits for the rest.
+// join starts s and counts it in, so that Shutdown drains it. Both happen under one
+// lock: a refused Subscription has never run, and none starts during a Shutdown.
 func (e *Engine) join(s *Subscription) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -27,7 +27,7 @@ func errLeaseLost(why error) error {
 	return fmt.Errorf("eventbus: %w: %w", backend.ErrLeaseLost, why)
 }
 
-// Abandoned tells what a drain had to leave behind.
+// Abandoned says how many events a drain left behind.
 type Abandoned struct {
 	Topic, Group string
 	Handlers     int // still running; their leases run out

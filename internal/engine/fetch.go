@@ -110,7 +110,7 @@ func (s *Subscription) order(ctx context.Context) int {
 // emptyRead is the least time that a Receive which brings nothing takes.
 const emptyRead = 5 * time.Millisecond
 
-// receive asks for n messages and schedules what comes.
+// receive asks for n messages and schedules the deliveries.
 func (s *Subscription) receive(ctx context.Context, n int) error {
 	a := s.attached()
 	asked, turn := time.Now(), s.turns.Add(1)
@@ -139,7 +139,7 @@ func (s *Subscription) receive(ctx context.Context, n int) error {
 	return err
 }
 
-// accept takes what has arrived.
+// accept schedules deliveries that have arrived.
 func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.Time, turn int64) {
 	info := observer.Received{Topic: s.Topic, Group: s.Group, Events: len(ds)}
 	for i := range ds {
@@ -163,9 +163,9 @@ func (s *Subscription) accept(a *attachment, ds []backend.Delivery, asked time.T
 	}
 }
 
-// heal deals with an error of Receive and reports whether to go on. If the group is
-// gone it is attached to at once, as what is published until then may be lost to it;
-// after a while, if nothing was received since the last time.
+// heal deals with an error of Receive and reports whether to go on. It attaches to a
+// lost group at once, because the group may miss the events that are published until
+// then. If no Receive has succeeded since it did so last, it waits a while before.
 func (s *Subscription) heal(err error, again *backoff.ExponentialBackOff) bool {
 	for {
 		s.engine.tell.failed(observer.Receive, s.about(), 0, err)
@@ -194,7 +194,7 @@ func (s *Subscription) heal(err error, again *backoff.ExponentialBackOff) bool {
 	}
 }
 
-// reattach makes topic and group anew. What is held belongs to the old ones: its
+// reattach makes topic and group anew. All Holds belong to the old group, so their
 // leases are lost.
 func (s *Subscription) reattach(why error) error {
 	ctx, cancel := context.WithTimeout(s.fetching, attachTimeout)
@@ -237,6 +237,7 @@ func (s *Subscription) fail(err error) {
 	}
 	err = fmt.Errorf("eventbus: subscription %s/%s: %w", s.Topic, s.Group, err)
 	s.status.set(observer.Closed, err)
+	s.end(err)
 	s.engine.fail(err)
 }
 

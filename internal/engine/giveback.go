@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A giveBack is what goes back to the backend in one step, by position: one Hold,
-// or those of a lane.
+// A giveBack has the Holds that go back to the backend in one step, by position: one
+// Hold, or the Holds of one lane.
 type giveBack struct {
 	lane    *lane // nil: none
 	holds   []*Hold
@@ -17,7 +17,7 @@ type giveBack struct {
 	counted *Hold  // the one that has spent an attempt; nil: none
 	early   bool   // they arrived too early
 	chases  bool   // and the fetcher waits for the first answer
-	until   moment // when those that went are due, at the latest
+	until   moment // when the Holds that went back are due, at the latest
 }
 
 // retry lets h come again after a while: from the backend, if it can wait there
@@ -37,7 +37,7 @@ func (s *Subscription) retry(h *Hold, v verdict, err error) {
 	s.sched.retry(h, s.moment(time.Now().Add(after)), v.outcome)
 }
 
-// retry is retry of the Subscription for what the scheduler keeps.
+// retry gives h back, or lets it rest here, or releases it.
 func (d *scheduler) retry(h *Hold, due moment, outcome observer.Outcome) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -167,8 +167,8 @@ func (d *scheduler) beforeLease(hs []*Hold, wait time.Duration) time.Duration {
 	return wait
 }
 
-// lostAfter is what a caller is told whose Hold is no longer its own: after a call
-// without an answer, that may be the effect of that call.
+// lostAfter is the error of a caller whose Hold is no longer its own. After a call
+// without an answer the outcome is unknown, because that call may have settled the Hold.
 func lostAfter(h *Hold, err error) error {
 	if h.tries > 0 {
 		return unknown(err)

@@ -26,7 +26,7 @@ type Hold struct {
 	state   state
 	lane    *lane // of its key; nil: nothing waits for it
 	working bool  // its handler is running
-	trusted bool  // counted among those that the program is to settle
+	trusted bool  // the scheduler counts it in trusted
 	lost    bool  // its lease
 	failed  bool  // its run
 	timing  timing
@@ -78,7 +78,7 @@ func (w *wait) end(err error) {
 	}
 }
 
-// A read is what one Receive brought. Its Holds are allocated together.
+// A read has the Holds of one Receive, which are allocated together.
 type read struct {
 	sub        *Subscription
 	attachment *attachment
@@ -126,7 +126,7 @@ func (h *Hold) Attempt() int { return h.attempt }
 // Subscription returns the Subscription that holds it.
 func (h *Hold) Subscription() *Subscription { return h.read.sub }
 
-// Context is that of the current run. In manual mode it ends with settlement.
+// Context returns the context of the current run. In manual mode it ends with settlement.
 func (h *Hold) Context() context.Context { return h.ctx }
 
 func (h *Hold) about() observer.About {

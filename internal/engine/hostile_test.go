@@ -202,7 +202,7 @@ func TestNackWithoutExtender(t *testing.T) {
 // The observer is told of a handler of manual mode that does not return, too.
 func TestStuckHandlerOfManualModeIsTold(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		r.sub(Config{Mode: Manual, Timeout: 5 * time.Second, Policy: Policy{Backoff: func(int) time.Duration { return time.Hour }}}, func(context.Context, *Hold) error {
+		r.sub(Config{Mode: Manual, Timeout: 5 * time.Second, Policy: Policy{Backoff: func(*Hold, error) time.Duration { return time.Hour }}}, func(context.Context, *Hold) error {
 			time.Sleep(20 * time.Second) // deaf to its context
 			return nil
 		})

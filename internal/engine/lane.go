@@ -23,7 +23,7 @@ type lane struct {
 	first string // the lowest position that stepped back: it may always run
 
 	retry   moment // when the head that stepped back last is due; zero: it has succeeded
-	failed  bool   // an event failed for good: the others follow it (FailAll)
+	failed  bool   // an event failed for good, and later ones follow it (FailAll)
 	touched bool   // by the read that is being sorted
 }
 
@@ -70,15 +70,14 @@ func (l *lane) stepped(until moment, turn int64) {
 	l.until, l.turn = max(l.until, until), turn
 }
 
-// settle forgets what stepped back if all of it was due when a Receive was called.
+// settle forgets the step back if all its events were due when a Receive was called.
 func (l *lane) settle(asked moment, turn int64) {
 	if l.steps == 0 && l.until <= asked && l.turn <= turn {
 		l.until, l.first = 0, ""
 	}
 }
 
-// settleQueue is settle for the Receive that was called first of those that brought
-// what queues.
+// settleQueue is settle for the earliest Receive that brought an event of the queue.
 func (l *lane) settleQueue() {
 	if l.until == 0 || len(l.queue) == 0 {
 		return

@@ -80,7 +80,7 @@ func (s *Subscription) extendSome(a *attachment, hs []*Hold, ds []*backend.Deliv
 	return troubled == 0
 }
 
-// keepable lists what is to be kept of one attachment.
+// keepable lists the Holds of one attachment whose leases are to be extended.
 func (d *scheduler) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -100,9 +100,9 @@ func (d *scheduler) renew(h *Hold, until time.Time) {
 	h.until = max(h.until, d.sub.moment(until))
 }
 
-// refused notes that the lease of h could not be extended. What is being
-// acknowledged on receipt has no lease any more as soon as that has arrived; the
-// watch minds the time until the answer.
+// refused notes that the lease of h could not be extended. An event that is being
+// acknowledged on receipt may have no lease because the broker has acknowledged it, so
+// it is not lost. The watch loses it when its lease expires.
 func (d *scheduler) refused(h *Hold, err error) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -111,7 +111,7 @@ func (d *scheduler) refused(h *Hold, err error) {
 	}
 }
 
-// loseAll loses what came through an attachment whose group is gone.
+// loseAll loses the leases of all Holds of an attachment whose group is gone.
 func (d *scheduler) loseAll(a *attachment, why error) (lost int) {
 	d.mu.Lock()
 	defer d.unlock()

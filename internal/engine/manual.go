@@ -41,10 +41,10 @@ func (d *scheduler) claimed(h *Hold, failed bool) (*wait, error) {
 	return w, err
 }
 
-// failed does what follows the failure of a claimed h.
+// failed settles a claimed h as a failed run.
 func (s *Subscription) failed(h *Hold, cause error) {
 	s.counts.failures.Add(1)
-	v := s.Policy.decide(run{err: cause, attempt: h.attempt, interrupted: s.sched.isInterrupted()})
+	v := s.Policy.decide(run{hold: h, err: cause, interrupted: s.sched.isInterrupted()})
 	s.carryOut(h, v, cause)
 }
 

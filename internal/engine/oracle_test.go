@@ -51,8 +51,12 @@ type oracle struct {
 }
 
 // A doubt is a run before an earlier event of the key. It breaks the order unless the
-// lease of the earlier one was lost just then, which the observer is told later.
+// lease of the earlier one was lost just then, which the observer is told later, or
+// unless the broker handed the earlier one to another member at that moment. The oracle
+// hears of a hand-out when Receive returns, so it may hear of two at one moment in
+// either order.
 type doubt struct {
+	member int
 	before *oracleEvent
 	since  time.Duration // when that came
 	at     time.Duration
@@ -62,7 +66,9 @@ type doubt struct {
 // judge returns what broke the order.
 func (o *oracle) judge() (broken []string) {
 	for _, d := range o.doubts {
-		if !slices.ContainsFunc(d.before.lostAt, func(at time.Duration) bool { return d.since <= at && at <= d.at }) {
+		lost := slices.ContainsFunc(d.before.lostAt, func(at time.Duration) bool { return d.since <= at && at <= d.at })
+		elsewhere := slices.ContainsFunc(d.before.handouts, func(h handout) bool { return h.member != d.member && h.at == d.at })
+		if !lost && !elsewhere {
 			broken = append(broken, d.text)
 		}
 	}
@@ -72,13 +78,21 @@ func (o *oracle) judge() (broken []string) {
 // An oracleEvent is one event. It belongs to the member that it came to last, until
 // that loses its lease.
 type oracleEvent struct {
-	id     string
-	owner  int // 0: nobody's
-	since  time.Duration
-	lostAt []time.Duration
-	done   bool
-	runs   int
-	number int // in its key
+	id       string
+	owner    int // 0: nobody's
+	since    time.Duration
+	lostAt   []time.Duration
+	leftAt   time.Duration // when the broker handed it out last
+	handouts []handout
+	done     bool
+	runs     int
+	number   int // in its key
+}
+
+// A handout is when the broker handed an event to a member.
+type handout struct {
+	member int
+	at     time.Duration
 }
 
 func (o *oracle) note(format string, args ...any) {
@@ -95,7 +109,13 @@ func (o *oracle) published(key, id string) {
 func (o *oracle) handedOut(member int, d *backend.Delivery) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.events[d.ID].owner, o.events[d.ID].since = member, o.at()
+	e := o.events[d.ID]
+	e.owner, e.since = member, o.at()
+	if member == 0 {
+		e.leftAt = e.since
+	} else {
+		e.handouts = append(e.handouts, handout{member, e.leftAt})
+	}
 	o.note("%s to %d, attempt %d", d.ID, member, d.Attempt)
 }
 
@@ -117,7 +137,7 @@ func (o *oracle) starts(at time.Duration, member int, key, id string) {
 	o.note("%s runs in %d", id, member)
 	for _, before := range o.keys[key][:e.number] {
 		if !before.done && before.owner == member && before.since < at {
-			o.doubts = append(o.doubts, doubt{before, before.since, at, fmt.Sprintf("after %v: member %d runs %s before %s", at, member, id, before.id)})
+			o.doubts = append(o.doubts, doubt{member, before, before.since, at, fmt.Sprintf("after %v: member %d runs %s before %s", at, member, id, before.id)})
 		}
 	}
 	lane := fmt.Sprint(member, key)
@@ -194,7 +214,7 @@ func (x *life) join() {
 	c := Config{
 		Topic: "t", Group: "g", Lease: 6 * time.Second, Order: ByKey,
 		Concurrency: 1 + x.dice.IntN(6), MaxInFlight: []int{6, 20, 200}[x.dice.IntN(3)],
-		Policy: Policy{Backoff: func(int) time.Duration { return backoff }},
+		Policy: Policy{Backoff: func(*Hold, error) time.Duration { return backoff }},
 	}
 	x.subs = append(x.subs, x.sub(c, func(ctx context.Context, h *Hold) error { return x.handle(ctx, member, h) }))
 }

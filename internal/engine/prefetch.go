@@ -15,7 +15,7 @@ const (
 type prefetch struct {
 	room         chan struct{} // for the fetcher, when it may read
 	fetcherWaits bool
-	chasing      int           // calls under way that give back what arrived too early
+	chasing      int           // calls under way that give back early events
 	measured     bool          // average is valid
 	average      time.Duration // from the start of a run to its end or, in manual mode, to settlement
 	brisk        time.Duration // runs no longer than this could start all that may be held
@@ -110,8 +110,8 @@ func (d *scheduler) hoards(now moment) (yes bool, again moment) {
 	return d.sub.canRefund(first.read.attachment), 0
 }
 
-// giveBackUnstarted gives back all that has not started, with what queues behind it:
-// another member may be idle.
+// giveBackUnstarted gives back the Holds that have not started, with their lanes,
+// because another member may be idle.
 func (d *scheduler) giveBackUnstarted() {
 	d.mu.Lock()
 	defer d.unlock()
@@ -122,7 +122,7 @@ func (d *scheduler) giveBackUnstarted() {
 	d.tellRoom()
 }
 
-// watchHoard sees to it that the watch looks for what waits too long.
+// watchHoard sees to it that the watch looks for Holds that wait too long.
 func (d *scheduler) watchHoard() {
 	if d.ready.len() > 0 && d.working == d.sub.Concurrency {
 		d.nudgeWatch(d.sub.time(d.ready.first().read.arrived).Add(hoardTime))

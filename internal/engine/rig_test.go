@@ -82,7 +82,7 @@ func (r *rig) sub(c Config, h func(ctx context.Context, h *Hold) error) *Subscri
 		c.Lease = 30 * time.Second
 	}
 	if c.Policy.Backoff == nil {
-		c.Policy = Policy{MaxAttempts: 3, Backoff: func(int) time.Duration { return time.Second }}
+		c.Policy = Policy{MaxAttempts: 3, Backoff: func(*Hold, error) time.Duration { return time.Second }}
 	}
 	if c.Limiter == nil {
 		c.Limiter = limiter.MaxInFlight(c.MaxInFlight)

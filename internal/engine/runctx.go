@@ -3,165 +3,102 @@ package engine
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// A runCtx is the context of one run of a handler. Those of a read are made
-// together, and one costs nothing until somebody asks for Done: no channel, no
-// timer (the subscription's watch cancels it), no goroutine for contexts derived
-// from it (they find AfterFunc).
+// A runCtx is the context of one run of a handler. It costs little until somebody asks
+// for Done: it then makes a context of package context, which ends with it, and from
+// which other contexts derive without a goroutine.
 type runCtx struct {
 	ground   *ground
-	deadline moment
-
-	state atomic.Uint32 // what most runs need beside, without a lock
+	deadline moment // zero: none
 
 	mu    sync.Mutex
-	extra *runExtra // if the state is extended
+	cause error           // why the run has ended; nil: it is on, or inner knows
+	inner context.Context // nil until somebody needs it
+	end   context.CancelCauseFunc
 }
 
-// The states of a runCtx.
-const (
-	unbegun  uint32 = iota
-	plain           // the run is on
-	finished        // it is over, and was plain
-	extended        // somebody has asked for more, or has cancelled it
-)
-
-// A ground is what all runs of a subscription stand on.
+// A ground has the parts that the contexts of all runs of a subscription share.
 type ground struct {
 	clock
-	values context.Context
-}
-
-// A runExtra is what few runs need.
-type runExtra struct {
-	done  chan struct{}
-	err   error              // set once, by cancel
-	cause context.Context    // cancelled with the cause: where context.Cause finds it
-	after map[*func()]func() // what AfterFunc was given
+	values  context.Context
+	timeout error // the cause of a run that ends at its deadline
 }
 
 var _ context.Context = (*runCtx)(nil)
 
-var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
 func (c *runCtx) begin(on *ground, deadline moment) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.ground, c.deadline = on, deadline
-	c.state.Store(plain)
+	c.cause, c.inner, c.end = nil, nil, nil
 }
 
 func (c *runCtx) Deadline() (time.Time, bool) {
-	if c.deadline == 0 {
-		return time.Time{}, false
-	}
-	return c.ground.time(c.deadline), true
+	return c.ground.time(c.deadline), c.deadline != 0
 }
 
 func (c *runCtx) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	x := c.more()
-	if x == nil {
-		return closedChan
-	}
-	if x.done == nil {
-		x.done = make(chan struct{})
-	}
-	return x.done
-}
-
-// more returns what few runs need; nil if the run is over. The caller holds mu.
-func (c *runCtx) more() *runExtra {
-	if c.state.CompareAndSwap(plain, extended) {
-		c.extra = &runExtra{}
-	}
-	return c.extra
+	return c.made().Done()
 }
 
 func (c *runCtx) Err() error {
-	switch c.state.Load() {
-	case finished:
-		return context.Canceled
-	case extended:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.extra.err
-	}
-	return nil
-}
-
-// Value finds what the Subscribe context carries and, once cancelled, the cause.
-func (c *runCtx) Value(key any) any {
-	from := c.ground.values
-	if c.state.Load() == extended {
-		c.mu.Lock()
-		if c.extra.cause != nil {
-			from = c.extra.cause
-		}
-		c.mu.Unlock()
-	}
-	return from.Value(key)
-}
-
-// AfterFunc lets package context derive from runCtx without a goroutine.
-func (c *runCtx) AfterFunc(f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	x := c.more()
-	if x == nil || x.err != nil {
-		go f()
-		return func() bool { return false }
+	switch {
+	case c.inner != nil:
+		return c.inner.Err()
+	case c.cause == nil:
+		return nil
+	case isTimeout(c.cause):
+		return context.DeadlineExceeded
 	}
-	if x.after == nil {
-		x.after = map[*func()]func(){}
-	}
-	id := &f
-	x.after[id] = f
-	return func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		_, waiting := x.after[id]
-		delete(x.after, id)
-		return waiting
-	}
+	return context.Canceled
 }
 
-// cancel ends the context: Err is err, context.Cause is cause. Later calls
-// change nothing, nor do calls before the run begins.
-func (c *runCtx) cancel(err, cause error) {
-	if c.state.Load() == unbegun {
-		return
-	}
+// Value finds the values of the Subscribe context and, once the run has ended, the cause.
+func (c *runCtx) Value(key any) any {
 	c.mu.Lock()
-	x := c.more()
-	if x == nil || x.err != nil {
-		c.mu.Unlock()
-		return
+	defer c.mu.Unlock()
+	if c.inner == nil && c.cause == nil {
+		return c.ground.values.Value(key)
 	}
-	x.err = err
-	if cause != err { //nolint:errorlint // the same value, not the same kind
-		carrier, carry := context.WithCancelCause(c.ground.values)
-		carry(cause)
-		x.cause = carrier
+	return c.made().Value(key)
+}
+
+// made returns inner, which ends by itself at the deadline. The caller holds mu.
+func (c *runCtx) made() context.Context {
+	if c.inner != nil {
+		return c.inner
 	}
-	if x.done == nil {
-		x.done = closedChan
-	} else {
-		close(x.done)
+	from, stop := c.ground.values, context.CancelFunc(func() {})
+	if c.deadline != 0 {
+		from, stop = context.WithDeadlineCause(from, c.ground.time(c.deadline), c.ground.timeout)
 	}
-	after := x.after
-	x.after = nil
-	c.mu.Unlock()
-	for _, f := range after {
-		go f()
+	inner, end := context.WithCancelCause(from)
+	c.inner, c.end = inner, func(cause error) { end(cause); stop() }
+	if c.cause != nil {
+		c.end(c.cause)
+	}
+	return c.inner
+}
+
+// cancel ends the context, with context.DeadlineExceeded if cause is a timeout. Later
+// calls change nothing, nor do calls before the run begins.
+func (c *runCtx) cancel(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.ground == nil:
+	case c.inner != nil && !isTimeout(cause): // it has a clock of its own
+		c.end(cause)
+	case c.inner == nil && c.cause == nil:
+		c.cause = cause
 	}
 }
 
 // finish ends the context of a run that is over.
-func (c *runCtx) finish() {
-	if !c.state.CompareAndSwap(plain, finished) {
-		c.cancel(context.Canceled, context.Canceled)
-	}
-}
+func (c *runCtx) finish() { c.cancel(context.Canceled) }

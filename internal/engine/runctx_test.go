@@ -14,8 +14,10 @@ import (
 
 type ctxKey struct{}
 
+var errRanLate = &observer.TimeoutError{After: time.Minute}
+
 func newRunCtx(deadline time.Time) *runCtx {
-	on := &ground{newClock(), context.WithValue(context.Background(), ctxKey{}, "v")}
+	on := &ground{newClock(), context.WithValue(context.Background(), ctxKey{}, "v"), errRanLate}
 	at := moment(0)
 	if !deadline.IsZero() {
 		at = on.moment(deadline)
@@ -26,27 +28,52 @@ func newRunCtx(deadline time.Time) *runCtx {
 }
 
 func TestRunCtxCancelled(t *testing.T) {
-	cause := &observer.TimeoutError{After: time.Minute}
 	for _, asked := range []bool{false, true} {
 		c := newRunCtx(time.Time{})
 		require.Equal(t, "v", c.Value(ctxKey{}))
 		if asked {
 			require.False(t, isClosed(c.Done()))
 		}
-		c.cancel(context.DeadlineExceeded, cause)
-		c.cancel(context.Canceled, ErrShutdown) // too late to change anything
+		c.cancel(ErrShutdown)
+		c.cancel(errNack) // too late to change anything
 		require.True(t, isClosed(c.Done()))
-		require.Equal(t, context.DeadlineExceeded, c.Err())
-		require.Equal(t, error(cause), context.Cause(c))
+		require.Equal(t, context.Canceled, c.Err())
+		require.Equal(t, ErrShutdown, context.Cause(c))
 		require.Equal(t, "v", c.Value(ctxKey{}))
+	}
+}
+
+// A run that takes too long ends with DeadlineExceeded, and so does what derives from
+// its context.
+func TestRunCtxTimeout(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newRunCtx(time.Now().Add(time.Minute))
+			var child context.Context = c
+			if asked {
+				var cancel context.CancelFunc
+				child, cancel = context.WithCancel(c)
+				defer cancel()
+			}
+			time.Sleep(time.Minute - 1)
+			synctest.Wait()
+			require.NoError(t, child.Err())
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			c.cancel(errRanLate)
+			require.Equal(t, context.DeadlineExceeded, child.Err())
+			require.Equal(t, error(errRanLate), context.Cause(child))
+			require.True(t, isClosed(c.Done()))
+			require.Equal(t, context.DeadlineExceeded, c.Err())
+		})
 	}
 }
 
 // A lease can be lost before the run has begun.
 func TestRunCtxCancelledBeforeItBegins(t *testing.T) {
 	c := &runCtx{}
-	c.cancel(context.Canceled, ErrShutdown)
-	c.begin(&ground{newClock(), t.Context()}, 0)
+	c.cancel(ErrShutdown)
+	c.begin(&ground{newClock(), t.Context(), errRanLate}, 0)
 	require.NoError(t, c.Err())
 }
 
@@ -70,7 +97,7 @@ func TestRunCtxAskedAsItEnds(t *testing.T) {
 		all.Go(func() { context.AfterFunc(c, all.Done) })
 		all.Add(1)
 		if i%2 == 0 {
-			all.Go(func() { c.cancel(context.Canceled, ErrShutdown) })
+			all.Go(func() { c.cancel(ErrShutdown) })
 		}
 		all.Go(c.finish)
 		all.Wait()
@@ -91,7 +118,7 @@ func TestRunCtxChildren(t *testing.T) {
 		context.AfterFunc(c, func() { called = true })
 		stopped := context.AfterFunc(c, func() { t.Error("stopped function was called") })
 		require.True(t, stopped())
-		c.cancel(context.Canceled, ErrShutdown)
+		c.cancel(ErrShutdown)
 		synctest.Wait()
 		require.Equal(t, context.Canceled, child.Err())
 		require.Equal(t, ErrShutdown, context.Cause(child))
@@ -107,14 +134,14 @@ func TestRunCtxUseAgain(t *testing.T) {
 	c := newRunCtx(time.Time{})
 	done := c.Done()
 	c.finish()
-	c.begin(&ground{newClock(), t.Context()}, 0)
+	c.begin(&ground{newClock(), t.Context(), errRanLate}, 0)
 	require.NoError(t, c.Err())
 	require.True(t, isClosed(done), "the context of the run before stays ended")
 }
 
 func TestRunCtxCostsNothingUnasked(t *testing.T) {
 	c := &runCtx{}
-	on := &ground{newClock(), t.Context()}
+	on := &ground{newClock(), t.Context(), errRanLate}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		c.begin(on, 0)
 		_ = c.Err()

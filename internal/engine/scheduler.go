@@ -29,7 +29,7 @@ type scheduler struct {
 	lanes       lanes
 	reads       []*read
 	held        int              // not released
-	freed       limiter.Released // what the limiter is to be told
+	freed       limiter.Released // not told to the limiter yet
 
 	prefetch
 	workers, idle int
@@ -46,9 +46,10 @@ func (d *scheduler) init(s *Subscription) {
 	d.prefetch.init(s)
 }
 
-// put takes what a Receive brought. It returns the Holds that are not to be run, in
+// put takes the Holds of a Receive. It returns the Holds that are not to be run, in
 // state settling: they have no message to handle, or were handed out too often. With
-// FailAll the latter keep their place in their lane; invoke puts them aside.
+// FailAll a Hold that was handed out too often keeps its place in its lane, and invoke
+// puts it aside.
 func (d *scheduler) put(r *read) (aside []*Hold) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -89,7 +90,7 @@ func (d *scheduler) enlist(r *read) {
 	d.held += len(r.holds)
 }
 
-// all lists what is held.
+// all lists the Holds that are not released.
 func (d *scheduler) all() (hs []*Hold) {
 	hs = make([]*Hold, 0, d.held)
 	for _, r := range d.reads {
@@ -102,8 +103,8 @@ func (d *scheduler) all() (hs []*Hold) {
 	return hs
 }
 
-// rouse sees to it that somebody works on what is ready. At most one worker is on
-// its way at a time, and it rouses the next.
+// rouse wakes or hires a worker if a Hold is ready. At most one worker is on its way at
+// a time, and it rouses the next.
 func (d *scheduler) rouse() {
 	if d.closed || d.waking || !d.startable() {
 		return
@@ -142,8 +143,8 @@ func (d *scheduler) take() *Hold {
 	}
 }
 
-// next starts a Hold, if there is one. What has lost its lease while it waited is
-// not started.
+// next starts a Hold, if there is one. A Hold whose lease expired while it waited is not
+// started.
 func (d *scheduler) next(now time.Time) *Hold {
 	for d.startable() {
 		h := d.pick()
@@ -183,7 +184,7 @@ func (d *scheduler) succeeded(h *Hold, now time.Time) (next *Hold, ok bool) {
 		return nil, false
 	}
 	waking := d.waking
-	d.waking = true // this worker takes what becomes ready
+	d.waking = true // this worker takes the Hold that becomes ready
 	d.ran(h, time.Duration(d.sub.moment(now)-h.began), nil)
 	d.settle(h)
 	d.waking = waking
@@ -203,12 +204,12 @@ type finding struct {
 	interrupted bool // a drain has cancelled the handlers
 }
 
-// returned notes that the handler of h has returned after so long, and reports
-// what it finds.
+// returned notes that the handler of h has returned after so long, and reports how
+// things stand.
 func (d *scheduler) returned(h *Hold, took time.Duration, err error) finding {
 	d.mu.Lock()
 	defer d.unlock()
-	f := finding{lost: h.lost, late: h.timing != inTime, decided: h.state != running, interrupted: d.interrupted}
+	f := finding{lost: h.lost, late: d.sub.Timeout > 0 && took >= d.sub.Timeout, decided: h.state != running, interrupted: d.interrupted}
 	d.ran(h, took, err)
 	switch {
 	case f.decided:
@@ -231,7 +232,7 @@ func (d *scheduler) settles(h *Hold) (nothingReady bool) {
 	return d.ready.len() == 0
 }
 
-// release gives up Holds and their places. Whoever waits for one is told err.
+// release gives up Holds and their places. A caller that waits for one is told err.
 func (d *scheduler) release(hs []*Hold, err error) {
 	if len(hs) == 0 {
 		return
@@ -241,8 +242,8 @@ func (d *scheduler) release(hs []*Hold, err error) {
 	d.free(hs, err)
 }
 
-// unlock ends each method that takes the lock. It tells the limiter what was freed,
-// which must not happen under the lock.
+// unlock ends each method that takes the lock. It tells the limiter which places are
+// free, which must not happen under the lock.
 func (d *scheduler) unlock() {
 	freed := d.freed
 	d.freed = limiter.Released{}
@@ -282,7 +283,7 @@ func (s *Subscription) keyOf(h *Hold) (key string, keyed bool) {
 	return "", false
 }
 
-// canRefund reports whether what has not run can be given back for free.
+// canRefund reports whether an event that has not run can be given back for free.
 func (s *Subscription) canRefund(a *attachment) bool {
 	return s.engine.limits.Refund && a.delayer != nil
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // Settlements go through three queues: acknowledgements, Delays and dead letters.
-// A queue makes one call at a time for what has gathered. What fails is put into
-// its queue again by a timer of its own, so that it holds up nothing else.
+// A queue makes one call at a time for the Holds that have gathered. A Hold whose call
+// fails comes into its queue again by a timer of its own, so that it holds up no other.
 
 const (
 	settleTimeout = 10 * time.Second       // of one call
@@ -44,7 +44,7 @@ func (d *scheduler) leaseEnds(h *Hold, then time.Time) bool {
 	return h.lost || h.until <= d.sub.moment(then)
 }
 
-// carryOut does what was decided for h.
+// carryOut settles h by the verdict.
 func (s *Subscription) carryOut(h *Hold, v verdict, err error) {
 	switch v.outcome {
 	case observer.Acknowledge:
@@ -86,7 +86,7 @@ func (s *Subscription) flushAcks(batch []*Hold) {
 	}
 }
 
-// flushSomeAcks acknowledges what came through one attachment.
+// flushSomeAcks acknowledges Holds of one attachment.
 func (s *Subscription) flushSomeAcks(a *attachment, batch []*Hold) {
 	ds := s.acking[:0]
 	for _, h := range batch {
@@ -130,9 +130,9 @@ func (s *Subscription) notAcked(h *Hold, err error) {
 	}
 }
 
-// notConfirmed is what a caller is told whose acknowledgement was not confirmed. A
-// lease that is found to be lost after a call without an answer may have been settled
-// by that call.
+// notConfirmed is the error of a caller whose acknowledgement was not confirmed. If the
+// lease is found to be lost after a call without an answer, the outcome is unknown,
+// because that call may have acknowledged the Hold.
 func notConfirmed(h *Hold, err error) error {
 	if h.tries > 1 && errors.Is(err, backend.ErrLeaseLost) {
 		err = unknown(err)
@@ -140,7 +140,7 @@ func notConfirmed(h *Hold, err error) error {
 	return fmt.Errorf("eventbus: not acknowledged within the lease: %w", err)
 }
 
-// acked notes what is acknowledged.
+// acked notes and tells that a batch is acknowledged.
 func (s *Subscription) acked(batch []*Hold, took time.Duration) {
 	if len(batch) == 0 {
 		return
@@ -154,7 +154,8 @@ func (s *Subscription) acked(batch []*Hold, took time.Duration) {
 		observer.Settled{Topic: s.Topic, Group: s.Group, Events: len(batch), Took: took})
 }
 
-// acknowledged releases what is acknowledged, and lets run what waited for that.
+// acknowledged releases acknowledged Holds. A Hold that was acknowledged on receipt runs
+// now.
 func (d *scheduler) acknowledged(hs []*Hold) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -174,7 +175,7 @@ func (d *scheduler) unacked(h *Hold, err error) {
 	d.free([]*Hold{h}, err)
 }
 
-// endWait tells whoever waits for the settlement of h that it will not come.
+// endWait tells the caller that waits for the settlement of h that it will not come.
 func (d *scheduler) endWait(h *Hold, err error) {
 	d.mu.Lock()
 	defer d.unlock()

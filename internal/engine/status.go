@@ -51,7 +51,7 @@ func (t *status) recovered() {
 	}
 }
 
-// State returns the state and, if something is wrong, what.
+// State returns the state and, if something is wrong, the error.
 func (s *Subscription) State() (observer.State, error) {
 	s.status.mu.Lock()
 	defer s.status.mu.Unlock()

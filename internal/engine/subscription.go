@@ -29,12 +29,12 @@ type Order uint8
 
 // The orders.
 const (
-	ByKey     Order = iota // those of one key
+	ByKey     Order = iota // the messages of one key
 	Unordered              // none
 	Total                  // all
 )
 
-// Config of a Subscription. Everything is set; what is zero means none.
+// Config of a Subscription. Every field is set, and zero means none.
 type Config struct {
 	Topic, Group string
 	Mode         Mode
@@ -86,6 +86,9 @@ type Subscription struct {
 	counts   Counts
 	draining sync.Once
 	drained  chan struct{}
+	ended    chan struct{} // closed when nothing more runs: after a drain, or a failure for good
+	failure  error         // for good; valid once ended is closed
+	ending   sync.Once
 	left     Abandoned
 	drainErr error
 
@@ -96,7 +99,7 @@ type Subscription struct {
 	pause     context.CancelCauseFunc // ends the Receive under way
 	renew     time.Time
 	resumed   chan struct{} // closed unless paused
-	lastCalls time.Time     // when what settles after a drain has given up must end
+	lastCalls time.Time     // when the calls after a drain has given up must end
 }
 
 const (
@@ -108,8 +111,9 @@ const (
 // Subscribe attaches to the group and starts. ctx bounds attaching; handlers
 // inherit its values.
 func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
-	s := &Subscription{Config: c, engine: e, ground: ground{newClock(), context.WithoutCancel(ctx)}}
+	s := &Subscription{Config: c, engine: e, ground: ground{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}}
 	s.fetchEnded, s.drained, s.nudge = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	s.ended = make(chan struct{})
 	s.resumed = make(chan struct{})
 	close(s.resumed)
 	s.status.init(s)
@@ -176,22 +180,18 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 	if s.DeadLetter == "" {
 		return nil
 	}
-	d, ok := backend.As[backend.Declarer](s.engine.backend)
-	if !ok {
-		return nil
-	}
-	if err := d.Declare(ctx, s.DeadLetter); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if err := backend.Declare(ctx, s.engine.backend, s.DeadLetter); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("dead-letter topic %s: %w", s.DeadLetter, err)
 	}
 	return nil
 }
 
 // backoff returns f, which is the program's. If it panics, the event waits a second.
-func (s *Subscription) backoff(f func(attempt int) time.Duration) func(int) time.Duration {
-	return func(attempt int) (d time.Duration) {
-		err := guarded(func() error { d = f(attempt); return nil })
+func (s *Subscription) backoff(f func(*Hold, error) time.Duration) func(*Hold, error) time.Duration {
+	return func(h *Hold, cause error) (d time.Duration) {
+		err := guarded(func() error { d = f(h, cause); return nil })
 		if err != nil {
-			s.engine.tell.failed(observer.Panic, s.about(), 1, fmt.Errorf("Retry.Delay: %w", err))
+			s.engine.tell.failed(observer.Panic, h.about(), 1, fmt.Errorf("Retry.Delay: %w", err))
 			return time.Second
 		}
 		return max(d, 0)
@@ -210,7 +210,7 @@ func (s *Subscription) checkAbilities(a *attachment) error {
 
 func (s *Subscription) attached() *attachment { return s.attachment.Load() }
 
-// Pause takes no new messages until Resume. Those held go on.
+// Pause takes no new messages until Resume. The Holds that there are go on.
 func (s *Subscription) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,19 +246,36 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// Done is closed when the subscription has ended.
-func (s *Subscription) Done() <-chan struct{} { return s.drained }
+// Done is closed when the subscription is drained, or has failed for good.
+func (s *Subscription) Done() <-chan struct{} { return s.ended }
 
-// Drain ends the subscription: it takes nothing new, gives back what has not
-// started, waits for handlers, settles and leaves the group. When ctx is done
-// it cancels the handlers, waits a second more and returns what it left behind.
-// Of several calls the first does it, the others wait for it; the least patient
-// of them says when to cancel, so that no Drain makes a Shutdown late.
+// Err returns why the subscription has failed for good; nil: it has not.
+func (s *Subscription) Err() error {
+	if !isClosed(s.ended) {
+		return nil
+	}
+	return s.failure
+}
+
+// end closes Done, once.
+func (s *Subscription) end(failure error) {
+	s.ending.Do(func() {
+		s.failure = failure
+		close(s.ended)
+	})
+}
+
+// Drain ends the subscription: it receives no more, gives back the events that have not
+// started, waits for handlers, settles and leaves the group. When ctx is done, Drain
+// cancels the handlers, waits a second more and returns how many events it left behind.
+// The first call does the work, and later calls wait for it. The first ctx that is done,
+// of any call, cancels the handlers, so that no Drain makes a Shutdown late.
 func (s *Subscription) Drain(ctx context.Context) (left Abandoned, err error) {
 	first := false
 	s.draining.Do(func() { first = true })
 	if first {
 		s.left, s.drainErr = s.drain(ctx)
+		s.end(nil)
 		close(s.drained)
 	} else {
 		defer s.hurry(ctx)()

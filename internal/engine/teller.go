@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A teller speaks to the observer. What happens on the way of leases, reads and
-// acknowledgements is told later, by a goroutine of the queue's.
+// A teller speaks to the observer. It tells events of leases, reads and acknowledgements
+// later, by a goroutine of the queue.
 type teller struct {
 	now   observer.Observer
 	later observer.Observer
@@ -23,8 +23,8 @@ func newTeller(o observer.Observer) *teller {
 	return &teller{now: observer.Safe(o), later: q.Observer(), queue: q}
 }
 
-// close tells what is left, unless a hook takes longer than ctx allows, or a
-// moment if that is over.
+// close tells the events that are left, unless a hook takes longer than ctx allows. If
+// ctx is done, a hook has 100 ms.
 func (t *teller) close(ctx context.Context) {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -49,8 +48,8 @@ func (d *scheduler) admit(h *Hold) {
 	d.ready.push(h)
 }
 
-// advance lets the next of l run, if it may. What has arrived too early, or finds no
-// room behind a head that rests, steps back.
+// advance lets the next Hold of l run, if it may. Holds that have arrived too early, or
+// find no room behind a head that rests, step back.
 func (d *scheduler) advance(l *lane) {
 	if d.closed {
 		return
@@ -86,20 +85,20 @@ func (d *scheduler) yield(l *lane) {
 	l.insert(h)
 }
 
-// unready takes h from what a worker may start.
+// unready takes h from the Holds that a worker may start.
 func (d *scheduler) unready(h *Hold) {
 	d.ready.remove(h)
 	d.suspects = slices.DeleteFunc(d.suspects, func(s *Hold) bool { return s == h })
 }
 
-// While the head of a long lane fails again and again, what has arrived too early returns
-// at 5,000 events a second, so that other keys need not wait for it.
+// While the head of a long lane fails again and again, its early events return at 5,000
+// a second, so that other keys need not wait for them.
 const (
 	perEvent  = moment(200 * time.Microsecond)
 	maxSpread = moment(10 * time.Second)
 )
 
-// stepBackEarly gives back what may not wait in l.
+// stepBackEarly gives back the Holds that may not wait in l.
 func (d *scheduler) stepBackEarly(l *lane) {
 	due, room := l.until, len(l.queue)
 	if l.head != nil && l.head.state == resting {
@@ -115,7 +114,7 @@ func (d *scheduler) stepBackEarly(l *lane) {
 	if n < 0 || l.queue[n].read.attachment.delayer == nil {
 		return
 	}
-	early := slices.Clone(l.queue[n:]) // what is behind one that steps back would be early too
+	early := slices.Clone(l.queue[n:]) // a Hold behind one that steps back would be early too
 	clear(l.queue[n:])
 	l.queue = l.queue[:n]
 	if now := d.sub.moment(time.Now()); now < l.retry {
@@ -146,9 +145,9 @@ func (d *scheduler) stepBack(h *Hold, due moment, counts bool) {
 	d.giveBack(g)
 }
 
-// soon is so little time that what arrived too early waits for it here. It goes back
-// then, to be due at once, and the next Receive is late enough to bring it to run. If
-// it went back to be due so soon, the next Receive would be too early again.
+// soon is so little time that an early event waits for it here. The event then goes back
+// to be due at once, and the next Receive is late enough to bring it to run. If the event
+// went back with so short a delay, the next Receive would be too early again.
 const soon = 2 * time.Millisecond
 
 // giveBack hands g to the queue of Delays.
@@ -164,8 +163,8 @@ func (d *scheduler) giveBack(g *giveBack) {
 	d.sub.delays.Add(g)
 }
 
-// gaveBack notes what became of g: released is given back or lost, and the rest
-// will be tried again.
+// gaveBack notes that a call for g has ended. The Holds that g still has will be tried
+// again.
 func (d *scheduler) gaveBack(g *giveBack) {
 	if g.chases {
 		g.chases = false
@@ -198,7 +197,7 @@ func (d *scheduler) begin(h *Hold, now time.Time) {
 	}
 	h.ctx.begin(&d.sub.ground, deadline)
 	if d.interrupted {
-		h.ctx.cancel(context.Canceled, ErrShutdown)
+		h.ctx.cancel(ErrShutdown)
 	}
 }
 
@@ -287,10 +286,9 @@ func (d *scheduler) leave(h *Hold) {
 	d.advance(l)
 }
 
-// rest keeps the delivery of h here until due, in the place of h at the head of its
-// lane, as a Hold of its own: the run of h ends with h, with its context, with who
-// waits for its settlement, and with a handler that has not returned yet. It
-// refuses if nothing more is started here.
+// rest keeps the delivery of h here until due, at the head of its lane, as a new Hold.
+// The run of h ends with h: its context, the caller that waits for its settlement, and a
+// handler that has not returned yet. It refuses if the scheduler is closed.
 func (d *scheduler) rest(h *Hold, due moment, counts bool) bool {
 	if d.closed || h.lost || h.state == released {
 		return false
@@ -319,8 +317,8 @@ func (d *scheduler) rest(h *Hold, due moment, counts bool) bool {
 	return true
 }
 
-// wakeRested makes ready what has rested until now, and returns when the next of
-// the rest is due; zero: none rests.
+// wakeRested makes ready the Holds whose rest is over, and returns when the next one is
+// due; zero: none rests.
 func (d *scheduler) wakeRested(now moment) (next moment) {
 	d.resting = slices.DeleteFunc(d.resting, func(h *Hold) bool {
 		switch {
@@ -346,16 +344,16 @@ func (d *scheduler) wakeRested(now moment) (next moment) {
 	return next
 }
 
-// lose notes that the lease of h is lost: it may be with another member by now. A
-// run is cancelled, and what waits is released. Nothing waits for its return. What
-// is being settled is not touched.
+// lose notes that the lease of h is lost, so another member may have the event. A run is
+// cancelled, and a waiting Hold is released. Later events of the key do not wait for its
+// return. A Hold that is being settled is not touched.
 func (d *scheduler) lose(h *Hold, why error) {
 	if h.lost || h.leaseless() || h.state >= settling {
 		return
 	}
 	h.lost = true
 	d.sub.tellLost(h, h.working, why)
-	h.ctx.cancel(context.Canceled, errLeaseLost(why))
+	h.ctx.cancel(errLeaseLost(why))
 	if h.working {
 		return
 	}
@@ -364,7 +362,7 @@ func (d *scheduler) lose(h *Hold, why error) {
 	d.tellRoom()
 }
 
-// free releases hs. Whoever waits for one is told err.
+// free releases hs. A caller that waits for one is told err.
 func (d *scheduler) free(hs []*Hold, err error) {
 	f := &d.freed
 	for _, h := range hs {
@@ -386,7 +384,7 @@ func (d *scheduler) free(hs []*Hold, err error) {
 		}
 		if h.wait != nil {
 			h.wait.end(err)
-			h.ctx.finish() // last: who waits may do so with this very context
+			h.ctx.finish() // last: the caller may wait with this very context
 		}
 		d.held--
 		d.dropRead(h.read) // the last look at h
@@ -406,8 +404,8 @@ func (d *scheduler) dropRead(r *read) {
 	d.reads = d.reads[:last]
 }
 
-// acked notes that hs are acknowledged. Those that are acknowledged before they run
-// may run, unless that was confirmed too late. It returns the others.
+// acked notes that hs are acknowledged. A Hold that is acknowledged on receipt may run
+// now, unless its lease has expired. It returns the other Holds.
 func (d *scheduler) acked(hs []*Hold, now moment) (done []*Hold) {
 	for _, h := range hs {
 		switch {

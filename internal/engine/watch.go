@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -36,7 +35,7 @@ func (s *Subscription) watch() {
 // told to be stuck.
 const stuckAfter = 5 * time.Second
 
-// A sighting is what the watch found.
+// A sighting lists what the watch has to act on.
 type sighting struct {
 	late    []*Hold // runs past their timeout
 	expired []*Hold // entrusted, past their timeout
@@ -62,7 +61,7 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 		d.lookAt(h, now, &seen)
 	}
 	d.deaf = slices.DeleteFunc(d.deaf, func(h *Hold) bool {
-		if h.state == released { // the others were looked at
+		if h.state == released { // or the loop above has looked at h
 			d.lookAt(h, now, &seen)
 		}
 		return !h.working || h.timing == stuck
@@ -73,7 +72,7 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	seen.by(again)
 	d.rouse()
 	if d.held > 0 && d.sub.Timeout > 0 {
-		seen.by(d.sub.moment(at.Add(d.sub.Timeout))) // of what may start in the meantime
+		seen.by(d.sub.moment(at.Add(d.sub.Timeout))) // of a run that may start in the meantime
 	}
 	next = d.sub.time(seen.next)
 	if next.IsZero() && d.watchWakes.After(at) {
@@ -118,15 +117,14 @@ func (d *scheduler) lookAt(h *Hold, now moment, seen *sighting) {
 	}
 }
 
-// act does what follows from what was seen.
+// act ends the runs that are late, and gives back Holds that wait too long.
 func (s *Subscription) act(seen sighting) {
-	timeout := &observer.TimeoutError{After: s.Timeout}
 	for _, h := range seen.late {
-		h.ctx.cancel(context.DeadlineExceeded, timeout)
+		h.ctx.cancel(s.timeout)
 	}
 	for _, h := range seen.expired {
-		h.ctx.cancel(context.DeadlineExceeded, timeout)
-		s.failed(h, timeout)
+		h.ctx.cancel(s.timeout)
+		s.failed(h, s.timeout)
 	}
 	if seen.hoards {
 		s.endRead() // or it would bring the same again

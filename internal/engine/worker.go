@@ -38,7 +38,7 @@ func (d *scheduler) works(h *Hold) bool {
 	return h.working
 }
 
-// turn runs the handler for h, does what follows, and takes what is to be run next.
+// turn runs the handler for h, settles h, and takes the next Hold to run.
 func (s *Subscription) turn(h *Hold) *Hold {
 	if s.Mode == OnReceive && !s.confirm(h) {
 		return s.sched.take()
@@ -55,8 +55,8 @@ func (s *Subscription) turn(h *Hold) *Hold {
 	return s.sched.take()
 }
 
-// next acknowledges what was run and returns what is to be run next, if that is
-// known. What is acknowledged goes out at once if nothing is left to start.
+// next acknowledges h, which was run, and returns next or waits for a Hold to run. If
+// none is ready the acknowledgement goes out at once.
 func (s *Subscription) next(h, next *Hold) *Hold {
 	s.acks.Add(h)
 	if next == nil {
@@ -121,12 +121,12 @@ func (d *scheduler) unrun(h *Hold) {
 	d.tellQuiet()
 }
 
-// afterRun decides what follows a run that has ended, and does it.
+// afterRun settles h by the verdict of a run that has ended.
 func (s *Subscription) afterRun(h *Hold, err error, now time.Time) {
 	took := time.Duration(s.moment(now) - h.began)
 	found := s.sched.returned(h, took, err)
 	if found.late && err != nil && !isTimeout(err) {
-		err = fmt.Errorf("%w: %w", &observer.TimeoutError{After: s.Timeout}, err)
+		err = fmt.Errorf("%w: %w", s.timeout, err)
 	}
 	if p, ok := errors.AsType[*observer.PanicError](err); ok {
 		s.engine.tell.failed(observer.Panic, h.about(), 1, p)
@@ -137,7 +137,7 @@ func (s *Subscription) afterRun(h *Hold, err error, now time.Time) {
 	about, v := h.about(), verdict{outcome: observer.Hold}
 	if !found.decided && (s.Mode != Manual || err != nil || found.lost) {
 		v = s.Policy.decide(run{
-			err: err, attempt: h.attempt, lost: found.lost, manual: s.Mode == Manual,
+			hold: h, err: err, lost: found.lost, manual: s.Mode == Manual,
 			interrupted: found.interrupted, settled: s.Mode == OnReceive,
 		})
 		h.ctx.finish()

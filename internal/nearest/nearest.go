@@ -14,15 +14,31 @@ func Parameter(name string, known []string) error {
 		return fmt.Errorf("an unknown parameter, not shown as it may be part of a password that is not escaped; known: %s",
 			strings.Join(known, ", "))
 	}
-	return fmt.Errorf("unknown parameter %q; did you mean %q?", name, Of(name, known))
+	hint := Hint("%q", name, known)
+	if hint == "" {
+		hint = "; known: " + strings.Join(known, ", ")
+	}
+	return fmt.Errorf("unknown parameter %q%s", name, hint)
 }
 
-// Of returns the one of known that takes the fewest edits to become name; "" if
-// there is none.
+// Hint returns "; did you mean …?" with the known name that is nearest to name, in the
+// given format. It returns "" if none is near.
+func Hint(format, name string, known []string) string {
+	best := Of(name, known)
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean "+format+"?", best)
+}
+
+// Of returns the one of known that takes the fewest edits to become name. It returns ""
+// if none is near: more than half of name would change, and name is not a part of it.
 func Of(name string, known []string) string {
 	best, least := "", -1
 	for _, k := range known {
-		if d := distance(name, k); least < 0 || d < least {
+		d := distance(name, k)
+		part := len(name) > 2 && (strings.Contains(k, name) || strings.Contains(name, k))
+		if (part || 2*d <= len(name)) && (least < 0 || d < least) {
 			best, least = k, d
 		}
 	}

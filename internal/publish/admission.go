@@ -106,7 +106,7 @@ func (a *admission) next() {
 	}
 }
 
-// close refuses every later call. What it returns is closed when no call is left.
+// close refuses every later call. The channel is closed when no call is left.
 func (a *admission) close() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()

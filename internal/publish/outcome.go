@@ -8,7 +8,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// An outcome is what has become of the messages of one call.
+// An outcome has the fates of the messages of one call.
 type outcome struct {
 	msgs  []*backend.Message
 	fates []fate
@@ -56,7 +56,7 @@ func (o *outcome) note(err error) (again bool) {
 	return again && o.keepsOrder()
 }
 
-// cutOff gives up what waits for another try.
+// cutOff gives up the messages that wait for another try.
 func (o *outcome) cutOff(reason error) {
 	for i := range o.fates {
 		if f := &o.fates[i]; f.waiting {

@@ -34,7 +34,7 @@ type Publisher struct {
 	newBackoff func() *backoff.ExponentialBackOff
 	admission  admission
 	queue      queue
-	timers     sync.Pool // not of the package: what is in it belongs to one synctest bubble
+	timers     sync.Pool // of the Publisher, because a timer belongs to one synctest bubble
 	calls      sync.Pool
 }
 
@@ -163,8 +163,8 @@ func (p *Publisher) share(ctx context.Context, msgs []*backend.Message, until ti
 	return err
 }
 
-// Close refuses every later call and waits for those that there are. Once ctx is
-// done it ends them.
+// Close refuses later calls and waits for the calls under way. Once ctx is done it ends
+// them.
 func (p *Publisher) Close(ctx context.Context) error {
 	var err error
 	idle := p.admission.close()
@@ -172,7 +172,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	case <-idle:
 	case <-ctx.Done():
 		select {
-		case <-idle: // that is what counts
+		case <-idle: // both are ready, and no call is left
 		default:
 			err = context.Cause(ctx)
 		}

@@ -11,7 +11,7 @@ import (
 
 // A queue has the slots, and the calls that wait because no slot was free. While its
 // goroutine is there every call goes through the queue. So writes are few and large,
-// and a caller does not overtake what it has left under way.
+// and a caller does not overtake an earlier call that it has left under way.
 type queue struct {
 	publisher *Publisher
 	serving   sync.WaitGroup // the goroutine
@@ -79,7 +79,7 @@ func (q *queue) pop() (slot int) {
 	return slot
 }
 
-// hold notes how to end what the caller with the slot is about to write.
+// hold notes how to end the write of the caller that has the slot.
 func (q *queue) hold(slot int, cancel context.CancelFunc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,7 +125,7 @@ func (q *queue) serve() {
 	}
 }
 
-// leave ends the wait of a caller for a reason, and returns what became of its call.
+// leave ends the wait of a caller for a reason, and returns the outcome of its call.
 func (q *queue) leave(c *call, reason error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

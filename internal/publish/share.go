@@ -17,7 +17,7 @@ type share struct {
 	payloads []byte
 }
 
-// run writes what gathers, until nothing has.
+// run writes the calls that gather, until none is left.
 func (q *queue) run(slot int) {
 	p := q.publisher
 	var s share

@@ -47,8 +47,8 @@ func (w *writer) bound(ctx context.Context, until time.Time) (context.Context, c
 var errBehindUnknown = errors.New("the outcome of earlier messages is unknown")
 
 // write stores msgs in as few calls as the limits allow. After a call whose outcome is
-// unknown it makes no other, because a repeat of that one would come behind what the
-// other has stored.
+// unknown it makes no other, because a repeat of the unknown call would store its
+// messages behind the messages of the other.
 func (w *writer) write(ctx context.Context, msgs []*backend.Message) error {
 	n := w.portion(msgs)
 	if n == len(msgs) {

@@ -4,6 +4,7 @@ package badbus
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -34,7 +35,7 @@ func (s Saboteur) Wrap(next harmable.Store) harmable.Store {
 // All returns every saboteur, in the order of the families of laws.
 func All() []Saboteur {
 	return slices.Concat(
-		publishing, contents, onces, positions, receiving, sharing, starting, acking, leasing, delaying, extending, fencing, reading, telling, managing, closing,
+		publishing, contents, onces, positions, receiving, sharing, starting, acking, leasing, delaying, extending, fencing, reading, telling, managing, declaring, closing,
 	)
 }
 
@@ -64,6 +65,7 @@ type bus struct {
 	read     func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error)
 	stats    func(ctx context.Context, topic, group string) (backend.Stats, error)
 	ping     func(ctx context.Context) error
+	declare  func(ctx context.Context, topic string) error
 	admin    backend.Admin
 	joined   func(*member) // breaks each member that attaches
 
@@ -74,6 +76,12 @@ func newBus(next good) *bus {
 	b := &bus{
 		good: next, publish: next.Publish, shut: next.Close, maintain: next.Maintain, read: next.Read,
 		stats: next.Stats, ping: next.Ping, admin: next, joined: func(*member) {},
+	}
+	b.declare = func(ctx context.Context, topic string) error {
+		if v, ok := next.(backend.Declarer); ok {
+			return v.Declare(ctx, topic)
+		}
+		return errors.ErrUnsupported
 	}
 	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
 		src, err := next.Attach(ctx, c)
@@ -108,6 +116,8 @@ func (b *bus) Stats(ctx context.Context, topic, group string) (backend.Stats, er
 }
 
 func (b *bus) Ping(ctx context.Context) error { return b.ping(ctx) }
+
+func (b *bus) Declare(ctx context.Context, topic string) error { return b.declare(ctx, topic) }
 
 func (b *bus) Topics(ctx context.Context) ([]string, error) { return b.admin.Topics(ctx) }
 

@@ -2,6 +2,7 @@ package badbus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -20,6 +21,17 @@ var receiving = []Saboteur{
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				return m.next.Receive(ctx, limit+1)
+			}
+		}
+	}},
+	{Name: "waits-for-none", driver: true, Breaks: "a read returns when there is something, be it for another", sabotage: func(b *bus) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				if limit <= 0 {
+					<-ctx.Done()
+					return nil, nil
+				}
+				return m.next.Receive(ctx, limit)
 			}
 		}
 	}},
@@ -202,7 +214,10 @@ var starting = []Saboteur{
 	{Name: "always-earliest", Breaks: "a group sees everything", sabotage: func(b *bus) {
 		joining(b, func(c *backend.Config) { c.Start = backend.StartEarliest })
 	}},
-	{Name: "attaches-later", driver: true, Breaks: "a member is attached when it is first used", sabotage: attachLate},
+	{Name: "attaches-later", driver: true, Breaks: "a member is attached when it is first used", sabotage: func(b *bus) {
+		attachLate(b)
+		b.declare = func(context.Context, string) error { return nil }
+	}},
 	{Name: "creates-groups-late", Breaks: "a group exists when it is first read", sabotage: attachLate},
 	{Name: "starts-every-time", Breaks: "a member says where its group goes on", sabotage: func(b *bus) {
 		attach := b.attach
@@ -210,6 +225,22 @@ var starting = []Saboteur{
 			b.good.ResetGroup(ctx, c.Topic, c.Group, c.Start) //nolint:errcheck // it may not exist
 			return attach(ctx, c)
 		}
+	}},
+	{Name: "starts-anywhere", Breaks: "a group that cannot start where it should starts earliest", sabotage: func(b *bus) {
+		attach := b.attach
+		refusing(b, func(ctx context.Context, c backend.Config, _ error) (backend.Source, error) {
+			c.Start = backend.StartEarliest
+			return attach(ctx, c)
+		})
+	}},
+	{Name: "refuses-too-late", Breaks: "a group is made before its config is looked at", sabotage: func(b *bus) {
+		refusing(b, func(ctx context.Context, c backend.Config, err error) (backend.Source, error) {
+			c.Start, c.Lease = backend.StartLatest, time.Minute
+			if src, err := b.good.Attach(ctx, c); err == nil {
+				src.Close()
+			}
+			return nil, err
+		})
 	}},
 	{Name: "forgets-groups", Breaks: "a group lives as long as its members", sabotage: func(b *bus) {
 		attach := b.attach
@@ -220,6 +251,18 @@ var starting = []Saboteur{
 			return attach(ctx, c)
 		}
 	}},
+}
+
+// refusing lets a saboteur change what becomes of an Attach that is refused.
+func refusing(b *bus, instead func(context.Context, backend.Config, error) (backend.Source, error)) {
+	attach := b.attach
+	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
+		src, err := attach(ctx, c)
+		if errors.Is(err, backend.ErrRefused) {
+			return instead(ctx, c, err)
+		}
+		return src, err
+	}
 }
 
 // attachLate lets members attach with their first read.

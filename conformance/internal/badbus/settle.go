@@ -137,6 +137,13 @@ var leasing = []Saboteur{
 	{Name: "long-leases", Breaks: "a lease is longer than asked for", sabotage: func(b *bus) {
 		joining(b, func(c *backend.Config) { c.Lease *= 6 })
 	}},
+	{Name: "corrects-leases", Breaks: "a lease that makes no sense is a minute", sabotage: func(b *bus) {
+		joining(b, func(c *backend.Config) {
+			if c.Lease <= 0 {
+				c.Lease = time.Minute
+			}
+		})
+	}},
 	{Name: "shortest-lease-counts", Breaks: "a group has the lease of its most impatient member", sabotage: func(b *bus) {
 		var shortest *member
 		b.joined = func(m *member) {

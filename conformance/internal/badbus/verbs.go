@@ -128,6 +128,26 @@ var telling = []Saboteur{
 	{Name: "oldest-is-now", Breaks: "there is always an oldest message", sabotage: func(b *bus) {
 		tells(b, func(s *backend.Stats) { s.Oldest = time.Now() })
 	}},
+	{Name: "oldest-never-moves", Breaks: "the oldest message of a group is its first", sabotage: func(b *bus) {
+		var first time.Time
+		tells(b, func(s *backend.Stats) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if first.IsZero() {
+				first = s.Oldest
+			}
+			if !s.Oldest.IsZero() {
+				s.Oldest = first
+			}
+		})
+	}},
+	{Name: "oldest-is-unread", Breaks: "what was read is not old", sabotage: func(b *bus) {
+		tells(b, func(s *backend.Stats) {
+			if s.Lag == 0 {
+				s.Oldest = time.Time{}
+			}
+		})
+	}},
 	{Name: "members-never-leave", Breaks: "members are those that ever were", sabotage: func(b *bus) {
 		ever := map[string]int64{}
 		b.joined = func(m *member) {
@@ -221,6 +241,34 @@ func (a resetting) ResetGroup(ctx context.Context, topic, group string, _ backen
 		return nil
 	}
 	return a.Admin.ResetGroup(ctx, topic, group, *a.start)
+}
+
+var declaring = []Saboteur{
+	{Name: "declares-anew", driver: true, Breaks: "a topic that is declared is empty", sabotage: func(b *bus) {
+		declare := b.declare
+		b.declare = func(ctx context.Context, topic string) error {
+			settleAll(ctx, b, topic)
+			return declare(ctx, topic)
+		}
+	}},
+	{Name: "declares-once", driver: true, Breaks: "a topic that exists cannot be declared", sabotage: func(b *bus) {
+		declare, declared := b.declare, newSet(b)
+		b.declare = func(ctx context.Context, topic string) error {
+			if !declared.add(topic) {
+				return backend.ErrRefused
+			}
+			return declare(ctx, topic)
+		}
+	}},
+	{Name: "declares-for-ever", driver: true, Breaks: "a topic can always be declared", sabotage: func(b *bus) {
+		declare := b.declare
+		b.declare = func(ctx context.Context, topic string) error {
+			if err := declare(ctx, topic); !errors.Is(err, backend.ErrClosed) {
+				return err
+			}
+			return nil
+		}
+	}},
 }
 
 var closing = []Saboteur{

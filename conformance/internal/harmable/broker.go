@@ -11,7 +11,7 @@ import (
 )
 
 // A Store is what a broker keeps its messages in: a backend with every optional
-// verb but Scheduler.
+// verb.
 type Store interface {
 	backend.Backend
 	backend.Maintainer

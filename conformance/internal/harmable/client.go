@@ -157,6 +157,18 @@ func (c *Client) ResetGroup(ctx context.Context, topic, group string, start back
 	return c.call(ctx, "", func() error { return c.broker.store.ResetGroup(ctx, topic, group, start) })
 }
 
+// Declare implements [backend.Declarer]. A topic is made with its first group.
+func (c *Client) Declare(ctx context.Context, topic string) error {
+	const group = "declares"
+	return c.call(ctx, "", func() error {
+		src, err := c.broker.store.Attach(ctx, backend.Config{Topic: topic, Group: group, Lease: time.Second})
+		if err != nil {
+			return err
+		}
+		return errors.Join(src.Close(), c.broker.store.DeleteGroup(ctx, topic, group))
+	})
+}
+
 // Ping implements [backend.Pinger].
 func (c *Client) Ping(ctx context.Context) error {
 	return c.call(ctx, "", func() error { return c.broker.store.Ping(ctx) })

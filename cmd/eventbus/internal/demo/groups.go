@@ -154,12 +154,12 @@ func (d *Demo) buried(_ context.Context, del *eventbus.Delivery) error {
 	if d.foreign(del) {
 		return nil
 	}
-	name := del.Headers.Get("eventbus-dead-group")
+	letter, _ := eventbus.DeadLetterOf(&del.Event)
 	for i, g := range d.groups {
-		if g.name == name {
+		if g.name == letter.Group {
 			d.account.Bury(i, numberOf(del))
 			return nil
 		}
 	}
-	return fmt.Errorf("a dead letter of group %q, which is none of the demo's", name)
+	return fmt.Errorf("a dead letter of group %q, which is none of the demo's", letter.Group)
 }

@@ -1,0 +1,66 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A BatchError has one entry for each item of a batch. The entry of an item that
+// succeeded is nil.
+type BatchError []error
+
+// Error counts the failures and shows the first.
+func (e BatchError) Error() string {
+	failed, first := 0, error(nil)
+	for _, err := range e {
+		if err != nil {
+			failed++
+			if first == nil {
+				first = err
+			}
+		}
+	}
+	switch {
+	case failed == 0:
+		return "no error"
+	case len(e) == 1:
+		return first.Error()
+	}
+	return fmt.Sprintf("%d of %d failed, first: %v", failed, len(e), first)
+}
+
+// Unwrap returns the failures.
+func (e BatchError) Unwrap() []error {
+	var errs []error
+	for _, err := range e {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// ErrorAt returns the error of item i of a batch: the entry of a [BatchError] that err is
+// or wraps, or else err itself.
+func ErrorAt(err error, i int) error {
+	if err == nil {
+		return nil
+	}
+	if be, ok := errors.AsType[BatchError](err); ok {
+		if i < len(be) {
+			return be[i]
+		}
+		return nil
+	}
+	return err
+}
+
+// AsBatchError returns errs as one error, or nil if all of them are nil.
+func AsBatchError(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return BatchError(errs)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package backend
+
+import (
+	"context"
+	"net/url"
+)
+
+// A Driver opens backends by URL. A program lists the drivers that it uses.
+type Driver interface {
+	// Schemes are the URL schemes that the driver serves, the preferred one first.
+	Schemes() []string
+
+	// Open opens the backend that u names. It refuses parameters that it does not know.
+	// Its errors contain neither u nor the password of u.
+	Open(ctx context.Context, u *url.URL) (Backend, error)
+}
+
+// A TopicConfigurer is a [Driver] whose topics can have settings of their own,
+// such as the number of replicas.
+type TopicConfigurer interface {
+	// ConfigureTopic returns a driver like this one. The backends that it opens create
+	// topic with settings. ConfigureTopic asks no broker. It refuses an unknown setting,
+	// or one with a wrong value, by name; it never shows values, as they may be
+	// secrets. The driver documents whether settings apply to a topic that exists.
+	ConfigureTopic(topic string, settings map[string]string) (Driver, error)
+}
+
+// A URLChecker is a [Driver] that can check a URL without asking a broker, for
+// programs that check a configuration before they use it.
+type URLChecker interface {
+	// CheckURL returns the error with which Open would refuse the text of u: its
+	// parameters, the topics that were configured, the files that it names. It asks no
+	// broker.
+	CheckURL(u *url.URL) error
+}

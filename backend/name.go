@@ -1,0 +1,33 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// MaxName is the longest topic or group name in bytes. A suffix that the bus adds
+// counts.
+const MaxName = 200
+
+// CheckName returns an error that says why name cannot be the name of a topic or a
+// group. A name has tokens of A-Z a-z 0-9 _ - joined by dots, and at most
+// [MaxName] bytes. The bus checks every name before it calls a driver.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("is empty")
+	case len(name) > MaxName:
+		return fmt.Errorf("has %d bytes, more than %d", len(name), MaxName)
+	case name[0] == '.' || name[len(name)-1] == '.' || strings.Contains(name, ".."):
+		return fmt.Errorf("%q has an empty token between dots", name)
+	}
+	for _, r := range name {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '_', r == '-', r == '.':
+		default:
+			return fmt.Errorf("%q contains %q; allowed are letters, digits, '_' and '-', joined by '.'", name, r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package backend
+
+import (
+	"context"
+	"time"
+)
+
+// A Statser is a [Backend] that can describe a group.
+type Statser interface {
+	// Stats describes one group. A topic or group that does not exist is [ErrGone].
+	Stats(ctx context.Context, topic, group string) (Stats, error)
+}
+
+// Unknown stands in [Stats] for a number that the backend cannot tell for certain.
+const Unknown = -1
+
+// Stats describes one group at one moment. A number is exact or [Unknown]. Lag, InFlight
+// and Delayed together are the unacknowledged messages of the group. A message whose
+// lease or delay has passed counts where it was until a member takes it.
+type Stats struct {
+	Depth    int64 // messages that the topic keeps
+	Lag      int64 // messages that were never handed out to this group
+	InFlight int64 // messages held by a member
+	Delayed  int64 // messages that were handed out, are not due yet, and have no holder
+	Members  int64 // members attached now
+
+	// Oldest is when the oldest unacknowledged message of this group was stored, held
+	// and delayed messages included; zero if there is none.
+	Oldest time.Time
+}
+
+// StatsOf describes a group of b. If b has no [Statser] the error matches
+// [errors.ErrUnsupported].
+func StatsOf(ctx context.Context, b Backend, topic, group string) (Stats, error) {
+	if s, ok := As[Statser](b); ok {
+		return s.Stats(ctx, topic, group)
+	}
+	return Stats{}, missing("describe groups")
+}

@@ -1,0 +1,51 @@
+package eventbus
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/seed41896749/eventbus/internal/engine"
+)
+
+// A DeadLetter says why an event is in a dead-letter topic. The event is stored there
+// with its payload, key and headers. Each field has a header of its own, which programs
+// in other languages can read.
+type DeadLetter struct {
+	Reason      string    // eventbus-dead-reason: one of the Reason constants
+	Error       string    // eventbus-dead-error: text of the last error, at most 4 KiB
+	ErrorClass  string    // eventbus-dead-error-class: "panic", "timeout", or the Go type of the innermost error
+	Stack       string    // eventbus-dead-stack: of a panic, at most 8 KiB
+	Attempts    int       // eventbus-dead-attempts: the number of the last attempt
+	Topic       string    // eventbus-dead-topic: where the event was published
+	Group       string    // eventbus-dead-group: whose handler failed
+	ID          string    // eventbus-dead-id: of the event; the dead letter has an ID of its own
+	Position    string    // eventbus-dead-position: of the event in Topic
+	LastAttempt time.Time // eventbus-dead-last-attempt: when the last run began; zero if there was none
+}
+
+// The reasons of dead letters and discards, as an observer and DeadLetter.Reason give them.
+const (
+	ReasonPermanent   = engine.ReasonPermanent  // the handler returned Permanent
+	ReasonExhausted   = engine.ReasonExhausted  // Retry.MaxAttempts is reached
+	ReasonKeyFailed   = engine.ReasonKeyFailed  // an earlier event of its key failed for good (FailAll)
+	ReasonUnreadable  = engine.ReasonUnreadable // the stored body cannot be decoded
+	ReasonNoVerdict   = engine.ReasonNoVerdict  // delivered too often without a result: it may end its process
+	ReasonDropped     = engine.ReasonDropped    // discarded: the handler returned Drop
+	ReasonGone        = engine.ReasonGone       // discarded: the stored body is lost
+	ReasonOnReceive   = engine.ReasonOnReceive  // discarded: failed after AckOnReceive had acknowledged it
+	ReasonUnconfirmed = engine.ReasonUnacked    // discarded: AckOnReceive was not confirmed within the lease
+)
+
+// DeadLetterOf returns why e is in a dead-letter topic. It returns false if e is not a
+// dead letter. For a Delivery d it is called with &d.Event.
+func DeadLetterOf(e *Event) (DeadLetter, bool) {
+	h := e.Headers
+	l := DeadLetter{
+		Reason: h.Get(engine.DeadReason), Error: h.Get(engine.DeadError), ErrorClass: h.Get(engine.DeadErrorClass),
+		Stack: h.Get(engine.DeadStack), Topic: h.Get(engine.DeadTopic), Group: h.Get(engine.DeadGroup),
+		ID: h.Get(engine.DeadID), Position: h.Get(engine.DeadPosition),
+	}
+	l.Attempts, _ = strconv.Atoi(h.Get(engine.DeadAttempts))
+	l.LastAttempt, _ = time.Parse(time.RFC3339Nano, h.Get(engine.DeadLastAttempt))
+	return l, l.Reason != ""
+}

@@ -1,0 +1,27 @@
+package inmemory
+
+import (
+	"fmt"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var errForeign = fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
+
+// failed says which call err is of. Without an error it returns none.
+func failed(call string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("inmemory: %s: %w", call, err)
+}
+
+// itemErrors are the errors of a batch. They are allocated with the first.
+type itemErrors []error
+
+func (e *itemErrors) set(i, size int, err error) {
+	if *e == nil {
+		*e = make([]error, size)
+	}
+	(*e)[i] = err
+}

@@ -1,0 +1,73 @@
+package inmemory
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Publish implements [backend.Backend].
+func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
+	if err := ctx.Err(); err != nil {
+		return failed("publish", fmt.Errorf("%w: %w", backend.ErrUnavailable, err))
+	}
+	var errs itemErrors
+	for i := 0; i < len(msgs); {
+		end := i + 1
+		for end < len(msgs) && msgs[end].Topic == msgs[i].Topic {
+			end++
+		}
+		b.publish(msgs[i:end], func(j int, err error) {
+			errs.set(i+j, len(msgs), failed("publish "+msgs[i].Topic, err))
+		})
+		i = end
+	}
+	return backend.AsBatchError(errs)
+}
+
+// publish stores messages of one topic. Readers see all of them at once.
+func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) {
+	now := time.Now()
+	records := make([]*record, 0, 8)
+	for _, m := range msgs {
+		records = append(records, &record{*m, now})
+	}
+	own(len(msgs), func(i int) *backend.Message { return &records[i].message }) // without the lock
+	t, err := b.directory.acquire(msgs[0].Topic, b)
+	if err != nil {
+		for i := range msgs {
+			fail(i, err)
+		}
+		return
+	}
+	defer t.mu.Unlock()
+	for i, m := range msgs {
+		if err := t.store(m, records[i]); err != nil {
+			fail(i, err)
+		}
+	}
+	for _, g := range t.groups {
+		g.alert(now)
+	}
+}
+
+// store stores r, a copy of m, unless m was stored before or there is no room.
+func (t *topic) store(m *backend.Message, r *record) error {
+	m.Position, m.Duplicate = "", false
+	if m.Once {
+		if m.Position, m.Duplicate = t.once.find(m.ID, r.stored); m.Duplicate {
+			return nil
+		}
+	}
+	if err := t.backend.ledger.enter(m.Size(), len(t.groups)); err != nil {
+		return err
+	}
+	t.log.store(r)
+	m.Position = r.message.Position
+	if m.Once {
+		t.once.add(m.ID, m.Position, r.stored)
+	}
+	return nil
+}

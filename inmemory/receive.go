@@ -1,0 +1,71 @@
+package inmemory
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A receipt is the Token of a delivery: an entry, and which hand-out of it.
+type receipt struct {
+	entry   *entry
+	handout uint64
+	attempt int
+	record  *record // until Receive has copied it
+}
+
+// Receive implements [backend.Source]. Nothing is ever on its way: if ctx is done
+// it hands out nothing, even if something is due.
+func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	s.loan.Return()
+	receipts, err := s.await(ctx, limit)
+	if len(receipts) == 0 {
+		return nil, failed("receive "+s.group.path, err)
+	}
+	ds := s.loan.Lend(s.loan.Room(nil, len(receipts))[:len(receipts)])
+	for i := range receipts {
+		r := &receipts[i]
+		ds[i] = backend.Delivery{Message: r.record.message, Attempt: r.attempt, Token: r}
+		r.record = nil
+	}
+	own(len(ds), func(i int) *backend.Message { return &ds[i].Message }) // without the lock
+	return ds, nil
+}
+
+// await returns as soon as something was taken.
+func (s *source) await(ctx context.Context, limit int) (receipts []receipt, err error) {
+	g := s.group
+	g.topic.mu.Lock()
+	defer g.topic.mu.Unlock()
+	for {
+		now := time.Now()
+		if err = s.err; err == nil {
+			err = ctx.Err()
+		}
+		if err == nil && limit > 0 {
+			receipts = g.take(limit, now, now.Add(s.lease))
+		}
+		if err != nil || limit <= 0 || len(receipts) > 0 {
+			g.alert(now)
+			return receipts, err
+		}
+		s.wait(ctx)
+	}
+}
+
+// wait gives up the lock until there may be something to take.
+func (s *source) wait(ctx context.Context) {
+	g := s.group
+	g.waiting++
+	g.alert(time.Now())
+	g.topic.mu.Unlock()
+	select {
+	case <-g.wake:
+	case <-g.timer.C:
+	case <-s.ended:
+	case <-ctx.Done():
+	}
+	g.topic.mu.Lock()
+	g.waiting--
+}

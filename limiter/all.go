@@ -1,0 +1,50 @@
+package limiter
+
+import "context"
+
+// All returns a limiter that grants places which every one of limiters has granted. It
+// asks them in the given order, and waits for one with places of the limiters before it
+// in hand. So subscriptions that share some of them must name these in the same order.
+// It panics without a limiter, and if one is nil.
+func All(limiters ...Limiter) Limiter {
+	if len(limiters) == 0 {
+		panic("limiter: All needs a limiter")
+	}
+	for _, l := range limiters {
+		if l == nil {
+			panic("limiter: All needs limiters that are not nil")
+		}
+	}
+	return all(append([]Limiter(nil), limiters...))
+}
+
+type all []Limiter
+
+var _ Limiter = all(nil)
+
+func (a all) Acquire(ctx context.Context, max int) (int, error) {
+	granted := max
+	for i, l := range a {
+		n, err := l.Acquire(ctx, granted)
+		if n < granted {
+			a[:i].Release(Released{Unused: granted - n})
+		}
+		if n == 0 {
+			return 0, err
+		}
+		granted = n
+	}
+	return granted, nil
+}
+
+func (a all) Fill(n int, bytes int64) {
+	for _, l := range a {
+		l.Fill(n, bytes)
+	}
+}
+
+func (a all) Release(r Released) {
+	for _, l := range a {
+		l.Release(r)
+	}
+}
