@@ -2,7 +2,6 @@ package redisstream
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -11,12 +10,12 @@ import (
 // A receipt is what a delivery's Token points to.
 type receipt struct {
 	source  *source
-	attempt atomic.Int64 // by which scripts know it, beside the holder; noReceipt if by none
-	settled bool         // the script that handed it out found no body, and has removed it
+	count   int  // the server's, by which scripts know the delivery, beside the holder
+	settled bool // the script that handed it out found no body, and has removed it
 }
 
-// noReceipt is an attempt that the server does not count to.
-const noReceipt = -1
+// countBase is where the attempt ends in a count of the server (lua/with/count.lua).
+const countBase = 1_000_000
 
 // A batch is what one read brings. Its memory is used again, that of the deliveries too,
 // but for what they refer to.
@@ -41,7 +40,7 @@ func (b *batch) read(p *parser, s *source) (ds []backend.Delivery) {
 	return ds
 }
 
-// deliveries reads {{id, fields}, …} or, of the script, {{id, attempt, fields}, …}.
+// deliveries reads {{id, fields}, …} or, of the script, {{id, count, fields}, …}.
 func (b *batch) deliveries(p *parser, s *source, counted bool) []backend.Delivery {
 	n, size := max(p.array(), 0), len(p.rest)
 	if n == 0 {
@@ -55,18 +54,18 @@ func (b *batch) deliveries(p *parser, s *source, counted bool) []backend.Deliver
 		r, d := &receipts[i], &ds[i]
 		*d = backend.Delivery{Token: r}
 		r.source = s
-		d.Attempt, d.Err = readEntry(p, &mem, &d.Message, s.config.Topic, counted, n-i)
-		r.attempt.Store(int64(d.Attempt))
+		r.count, d.Err = readEntry(p, &mem, &d.Message, s.config.Topic, counted, n-i)
+		d.Attempt = r.count % countBase
 		r.settled = counted && d.Err == errBodyGone //nolint:errorlint // it is not wrapped
 	}
 	b.weight = (size - len(p.rest)) / n
 	return ds
 }
 
-// readEntry reads {id, fields} or {id, attempt, fields} into m. So many entries, this
+// readEntry reads {id, fields} or {id, count, fields} into m. So many entries, this
 // the first of them, are still to be read. What is no message is the payload of m.
-func readEntry(p *parser, mem *slab.Slab, m *backend.Message, topic string, counted bool, left int) (attempt int, err error) {
-	if attempt = 1; counted {
+func readEntry(p *parser, mem *slab.Slab, m *backend.Message, topic string, counted bool, left int) (count int, err error) {
+	if count = 1; counted {
 		p.arrayOf(3)
 	} else {
 		p.arrayOf(2)
@@ -74,10 +73,10 @@ func readEntry(p *parser, mem *slab.Slab, m *backend.Message, topic string, coun
 	var position [positionLen]byte
 	m.Topic, m.Position = topic, mem.Text(appendPosition(position[:0], p.bulk()))
 	if counted {
-		attempt = p.integer()
+		count = p.integer()
 	}
 	value, err := readFields(p)
-	return attempt, readValue(mem, m, value, err, left)
+	return count, readValue(mem, m, value, err, left)
 }
 
 // readFields reads the fields of an entry, and returns the value of ours. Where they are

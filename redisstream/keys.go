@@ -74,6 +74,7 @@ const (
 	milliDigits  = 14
 	serialDigits = 20
 	positionLen  = milliDigits + 1 + serialDigits
+	noPosition   = "0-0" // is before all
 )
 
 // appendPosition appends the position of an id as Redis writes it.

@@ -28,7 +28,23 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	s.batch.loan.Return()
 	ds, err := s.receive(ctx, limit)
 	s.failed = err != nil
+	s.note(ds, err)
 	return ds, s.failure("receive", err)
+}
+
+// note remembers the highest position received and that a reply was lost. What a lost
+// reply had is in this member's hands, and would come again only when its lease has
+// passed, behind what is newer.
+func (s *source) note(ds []backend.Delivery, err error) {
+	for i := range ds {
+		if ds[i].Position > string(s.high) {
+			s.high = append(s.high[:0], ds[i].Position...)
+		}
+	}
+	if errors.Is(err, backend.ErrUnknownOutcome) && s.lost == 0 {
+		s.lost, s.after = s.number, ""
+		s.sweepBy(time.Time{})
+	}
 }
 
 func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
@@ -64,7 +80,7 @@ func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery
 func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, more bool, err error) {
 	start := time.Now()
 	c := takeScript.call([]string{s.stream, s.delayed, sweptKey(s.delayed)},
-		s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after, replyBytes)
+		s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after, replyBytes, s.number, s.lost, s.high)
 	s.sweepFrom(start.Add(sweepEvery))
 	var wait time.Duration
 	err = s.ask(ctx, c, func(p *parser) {
@@ -76,6 +92,10 @@ func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, 
 	})
 	if err != nil {
 		return nil, false, err
+	}
+	s.number++
+	if s.after == "" {
+		s.lost = 0
 	}
 	if len(ds) > 0 {
 		s.sweepBy(time.Time{}) // there may be more

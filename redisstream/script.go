@@ -36,7 +36,7 @@ var (
 // several have are put in.
 func newScript(name string) *script {
 	text := textOf(name)
-	for _, part := range []string{"ids", "lease"} {
+	for _, part := range []string{"ids", "lease", "count"} {
 		text = strings.Replace(text, "-- with "+part+"\n", textOf("with/"+part), 1)
 	}
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above

@@ -37,13 +37,13 @@ func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.fenced(ctx, "extend", extendScript, ds)
 }
 
-// fenced settles deliveries by a script that compares holder and attempt.
+// fenced settles deliveries by a script that compares holder and count.
 func (s *source) fenced(ctx context.Context, op string, script *script, ds []*backend.Delivery) error {
 	at := func(i int) *backend.Delivery { return ds[i] }
 	return s.settle(ctx, op, len(ds), maxFence, at, func(part []int, _ []any) *call {
 		args := append(make([]any, 0, 2+2*len(part)), s.config.Group, s.name)
 		for _, i := range part {
-			args = append(args, &ds[i].Position, ds[i].Token.(*receipt).attempt.Load())
+			args = append(args, &ds[i].Position, ds[i].Token.(*receipt).count)
 		}
 		return script.call([]string{s.stream}, args...)
 	})
@@ -63,17 +63,10 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 			if soonest < 0 || wait < soonest {
 				soonest = wait
 			}
-			args = append(args, &d.Position, d.Token.(*receipt).attempt.Load(), ceil(wait, time.Microsecond), refund)
+			args = append(args, &d.Position, d.Token.(*receipt).count, ceil(wait, time.Microsecond), refund)
 		}
 		return delayScript.call([]string{s.stream, s.delayed}, args...)
 	})
-	// No receipt is used again whose Delay with a Refund has an unknown outcome: this
-	// member may receive the message with the same attempt, and would give it back unawares.
-	for i := range ds {
-		if r, ok := ds[i].Token.(*receipt); ok && ds[i].Refund && errors.Is(backend.ErrorAt(err, i), backend.ErrUnknownOutcome) {
-			r.attempt.Store(noReceipt)
-		}
-	}
 	if soonest >= 0 {
 		s.dueIn(soonest) //nolint:contextcheck // what it wakes is not of this call
 	}

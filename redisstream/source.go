@@ -32,6 +32,9 @@ type source struct {
 	failed  bool // the last Receive did
 	turn    int  // where the script looks next
 	after   string
+	number  int    // of the next run of the script; one whose reply was lost keeps its number
+	lost    int    // the number when a reply was lost, until what it had is handed out again; or 0
+	high    []byte // the highest position received
 
 	mu    sync.Mutex
 	sweep time.Time // when to run the script next
@@ -64,7 +67,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (backend.Source,
 	if err := b.checkServer(ctx); err != nil {
 		return nil, err
 	}
-	s := &source{backend: b, config: c, stream: b.streamKey(c.Topic), name: memberName(c.Lease)}
+	s := &source{backend: b, config: c, stream: b.streamKey(c.Topic), name: memberName(c.Lease), number: 1, high: []byte(noPosition)}
 	s.delayed = delayedKey(s.stream, c.Group)
 	if _, err := b.run(ctx, attachScript, []string{s.stream, trimmedKey(s.stream), youngKey(s.stream)}, c.Group, s.name, start, millis(b.youth)); err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
 -- ack 1: settle deliveries, unless they are another's.
--- KEYS: the stream. ARGV: group, member, then for each delivery its position and its attempt.
+-- KEYS: the stream. ARGV: group, member, then for each delivery its position and its count.
 -- Returns for each delivery 0, or 1 if it is no longer the member's.
 local group, member = ARGV[1], ARGV[2]
 local out = {}

@@ -1,9 +1,13 @@
--- take 3: hand out what comes back: what is due after a delay, then what was left behind.
+-- take 4: hand out what comes back: what is due after a delay, then what was left behind.
 -- KEYS: the stream, the delayed, the swept. ARGV: group, member, at most how many, the member's lease
 --   in milliseconds, which owner to look through next, after which of its ids, after how many bytes
---   to hand out no more.
+--   to hand out no more, the number of this take, the number of the first take whose reply was lost
+--   or 0, the highest id that the member has received.
 -- Returns {in how many microseconds to look again, a second at most, next owner, after which id,
---   {{id, attempt, fields, or nil if the body is gone}, …}}.
+--   {{id, count, fields, or nil if the body is gone}, …}}.
+-- A member that has lost the reply of a read or a take has entries that it does not know of: those
+-- with higher ids than it has received, and those with the number of a lost take. They are handed out
+-- again, at the same attempt, and nothing else until all are.
 -- The sorted set has two parts. Ids with a later score are not due. Ids with score 0 are due, and
 -- Redis keeps equal scores in the order of the ids, which is the order of positions. So a run first
 -- gives score 0 to every id that has fallen due, and then hands out the lowest. One run moves a
@@ -17,25 +21,41 @@ local key, delayed, swept = KEYS[1], KEYS[2], KEYS[3]
 local group, member, max, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local page, pages, many, rest, step = 200, 5, 20, 250, 1000
 -- with lease
+-- with count
+-- with ids
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + clock[2] / 1000
 local taken, bytes = {}, tonumber(ARGV[7])
+local number, lost, high = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
 
 local function full() return #taken >= max or bytes <= 0 end
 
--- claim takes one entry. A body comes into Lua before its size is known: so each comes alone.
-local function claim(id, count, idle)
-  local entry = redis.call('XCLAIM', key, group, member, idle, id)[1]
+-- claim takes one entry, for so many attempts more. A body comes into Lua before its size is known:
+-- so each comes alone.
+local function claim(id, count, idle, more)
+  local counted = count % base + more + number * base
+  local entry = redis.call('XCLAIM', key, group, member, idle, id, 'RETRYCOUNT', counted)[1]
   if entry then
-    taken[#taken + 1] = {id, count + 1, entry[2]}
+    taken[#taken + 1] = {id, counted, entry[2]}
     for _, text in ipairs(entry[2]) do bytes = bytes - #text end
     return
   end
   local p = redis.call('XPENDING', key, group, id, id, 1)[1]
-  if not p or p[4] > count then
+  if not p or p[4] ~= count then
     redis.call('XACK', key, group, id)
-    taken[#taken + 1] = {id, count + 1, false}
+    taken[#taken + 1] = {id, counted, false}
   end -- else it was not claimed: the server's clock was set back just now
+end
+
+if lost > 0 then
+  local last = ARGV[6]
+  local entries = redis.call('XPENDING', key, group, last == '' and '-' or '(' .. last, '+', step, member)
+  for _, p in ipairs(entries) do
+    if full() then return {0, tonumber(ARGV[5]), last, taken} end
+    if p[4] >= lost * base or less(high, p[1]) then claim(p[1], p[4], 0, 0) end
+    last = p[1]
+  end
+  return {0, tonumber(ARGV[5]), #entries == step and last or '', taken}
 end
 
 local fallen = redis.call('ZRANGEBYSCORE', delayed, '(0', now, 'LIMIT', 0, step)
@@ -52,7 +72,7 @@ local done = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, 0, 0, 'LIMIT', 0, max)) do
   if full() then break end
   local p = redis.call('XPENDING', key, group, id, id, 1)[1]
-  if p and p[2] == 'parked' then claim(p[1], p[4], 0) end
+  if p and p[2] == 'parked' then claim(p[1], p[4], 0, 1) end
   done[#done + 1] = id
 end
 if #done > 0 then redis.call('ZREM', delayed, unpack(done)) end
@@ -65,7 +85,7 @@ local function collect(owner, after, count)
   local last = after
   for _, p in ipairs(entries) do
     if full() then return last end
-    if p[3] >= itsLease then claim(p[1], p[4], itsLease) end
+    if p[3] >= itsLease then claim(p[1], p[4], itsLease, 1) end
     last = p[1]
   end
   return #entries == count and last or ''
