@@ -33,8 +33,8 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 }
 
 // note remembers the highest position received and that a reply was lost. What a lost
-// reply had is in this member's hands, and would come again only when its lease has
-// passed, behind what is newer.
+// reply had would otherwise come again only when its lease has passed, behind what is
+// newer.
 func (s *source) note(ds []backend.Delivery, err error) {
 	for i := range ds {
 		if ds[i].Position > string(s.high) {

@@ -33,7 +33,7 @@ type source struct {
 	turn    int  // where the script looks next
 	after   string
 	number  int    // of the next run of the script; one whose reply was lost keeps its number
-	lost    int    // the number when a reply was lost, until what it had is handed out again; or 0
+	lost    int    // the number when a reply was lost, until what it had is given back; or 0
 	high    []byte // the highest position received
 
 	mu    sync.Mutex

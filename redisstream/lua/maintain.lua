@@ -1,4 +1,4 @@
--- maintain 4: remove what every group has settled, and members that are gone; mend what waits.
+-- maintain 5: remove what every group has settled, and members that are gone; mend what waits.
 -- KEYS: the stream, the delayed, the trimmed, the young. ARGV: group, most entries to remove, a lease
 --   in milliseconds for members whose names do not tell theirs, after which parked id to look on, up to
 --   how many entries a stream is young, then the groups that must exist.
@@ -57,9 +57,7 @@ for _, o in ipairs(redis.call('XPENDING', key, group)[4] or {}) do
   if o[1] == 'parked' and tonumber(o[2]) > waiting then
     local entries = redis.call('XPENDING', key, group, after == '' and '-' or '(' .. after, '+', 200, 'parked')
     for _, p in ipairs(entries) do
-      local ms, serial = string.match(p[1], '^(%d+)%-(%d+)$')
-      local id = string.rep('0', 14 - #ms) .. ms .. '-' .. string.rep('0', 20 - #serial) .. serial
-      redis.call('ZADD', delayed, 'NX', 0, id)
+      redis.call('ZADD', delayed, 'NX', 0, position(p[1]))
       if #entries == 200 then reached = p[1] end
     end
   end

@@ -6,8 +6,8 @@
 -- Returns {in how many microseconds to look again, a second at most, next owner, after which id,
 --   {{id, count, fields, or nil if the body is gone}, …}}.
 -- A member that has lost the reply of a read or a take has entries that it does not know of: those
--- with higher ids than it has received, and those with the number of a lost take. They are handed out
--- again, at the same attempt, and nothing else until all are.
+-- with higher ids than it has received, and those with the number of a lost take. A run gives back
+-- some of them, due at once and at the same attempt, and hands out nothing until all are given back.
 -- The sorted set has two parts. Ids with a later score are not due. Ids with score 0 are due, and
 -- Redis keeps equal scores in the order of the ids, which is the order of positions. So a run first
 -- gives score 0 to every id that has fallen due, and then hands out the lowest. One run moves a
@@ -30,10 +30,22 @@ local number, lost, high = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
 
 local function full() return #taken >= max or bytes <= 0 end
 
--- claim takes one entry, for so many attempts more. A body comes into Lua before its size is known:
--- so each comes alone.
-local function claim(id, count, idle, more)
-  local counted = count % base + more + number * base
+if lost > 0 then
+  local last = ARGV[6]
+  local entries = redis.call('XPENDING', key, group, last == '' and '-' or '(' .. last, '+', step, member)
+  for _, p in ipairs(entries) do
+    last = p[1]
+    if p[4] >= lost * base or less(high, last) then
+      redis.call('XCLAIM', key, group, 'parked', 0, last, 'RETRYCOUNT', p[4] % base - 1, 'JUSTID')
+      redis.call('ZADD', delayed, 0, position(last))
+    end
+  end
+  return {0, tonumber(ARGV[5]), #entries == step and last or '', {}}
+end
+
+-- claim takes one entry. A body comes into Lua before its size is known: so each comes alone.
+local function claim(id, count, idle)
+  local counted = count % base + 1 + number * base
   local entry = redis.call('XCLAIM', key, group, member, idle, id, 'RETRYCOUNT', counted)[1]
   if entry then
     taken[#taken + 1] = {id, counted, entry[2]}
@@ -45,17 +57,6 @@ local function claim(id, count, idle, more)
     redis.call('XACK', key, group, id)
     taken[#taken + 1] = {id, counted, false}
   end -- else it was not claimed: the server's clock was set back just now
-end
-
-if lost > 0 then
-  local last = ARGV[6]
-  local entries = redis.call('XPENDING', key, group, last == '' and '-' or '(' .. last, '+', step, member)
-  for _, p in ipairs(entries) do
-    if full() then return {0, tonumber(ARGV[5]), last, taken} end
-    if p[4] >= lost * base or less(high, p[1]) then claim(p[1], p[4], 0, 0) end
-    last = p[1]
-  end
-  return {0, tonumber(ARGV[5]), #entries == step and last or '', taken}
 end
 
 local fallen = redis.call('ZRANGEBYSCORE', delayed, '(0', now, 'LIMIT', 0, step)
@@ -72,7 +73,7 @@ local done = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, 0, 0, 'LIMIT', 0, max)) do
   if full() then break end
   local p = redis.call('XPENDING', key, group, id, id, 1)[1]
-  if p and p[2] == 'parked' then claim(p[1], p[4], 0, 1) end
+  if p and p[2] == 'parked' then claim(p[1], p[4], 0) end
   done[#done + 1] = id
 end
 if #done > 0 then redis.call('ZREM', delayed, unpack(done)) end
@@ -85,7 +86,7 @@ local function collect(owner, after, count)
   local last = after
   for _, p in ipairs(entries) do
     if full() then return last end
-    if p[3] >= itsLease then claim(p[1], p[4], itsLease, 1) end
+    if p[3] >= itsLease then claim(p[1], p[4], itsLease) end
     last = p[1]
   end
   return #entries == count and last or ''
