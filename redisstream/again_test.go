@@ -118,3 +118,33 @@ func TestRefundThatWasNotCarriedOutIsRepeated(t *testing.T) {
 	publish(t, b, batch("new", 1))
 	require.Equal(t, []attempt{{"a-0", 1}, {"new-0", 1}}, attempts(receive(t, s, 2)))
 }
+
+// An Ack that is repeated because its answer was lost says that the message is
+// acknowledged. It does not say so of one that another member may have acknowledged.
+func TestLostAckIsConfirmedWithinTheLease(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := faultproxy.New(t, server.Addr(), faultproxy.RESP)
+	loaded(t, server)
+	b := open(t, dial(t, proxy.Addr()), redisstream.Options{})
+	c := config()
+	c.ConfirmAcks = true
+	s := attach(t, b, c)
+	other := attach(t, open(t, dial(t, server.Addr()), redisstream.Options{}), c)
+	lose := func(id string) []*backend.Delivery {
+		publish(t, b, batch(id, 1))
+		ds := backend.Lend(receive(t, s, 1))
+		d := *ds[0] // the slice is lent
+		proxy.DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, []byte(redisstream.AckDigest)) })
+		require.ErrorIs(t, backend.ErrorAt(s.Ack(t.Context(), ds), 0), backend.ErrUnknownOutcome)
+		return []*backend.Delivery{&d}
+	}
+	d := lose("a")
+	require.NoError(t, s.Ack(t.Context(), d))
+	require.ErrorIs(t, backend.ErrorAt(s.Ack(t.Context(), d), 0), backend.ErrLeaseLost, "it was confirmed before")
+
+	d = lose("b")
+	pause(lease)
+	require.ErrorIs(t, backend.ErrorAt(s.Ack(t.Context(), d), 0), backend.ErrLeaseLost, "its lease has passed")
+	nothing(t, other, 600*time.Millisecond)
+}

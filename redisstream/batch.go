@@ -2,6 +2,8 @@ package redisstream
 
 import (
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -9,9 +11,16 @@ import (
 
 // A receipt is what a delivery's Token points to.
 type receipt struct {
-	source  *source
-	count   int  // the server's, by which scripts know the delivery, beside the holder
-	settled bool // the script that handed it out found no body, and has removed it
+	*handOut
+	count   int         // the server's, by which scripts know the delivery, beside the holder
+	settled bool        // the script that handed it out found no body, and has removed it
+	unsure  atomic.Bool // an Ack had no answer
+}
+
+// A handOut is what the receipts of one read share.
+type handOut struct {
+	source *source
+	until  time.Time // nobody else is handed the deliveries before
 }
 
 // countBase is where the attempt ends in a count of the server (lua/with/count.lua).
@@ -49,11 +58,11 @@ func (b *batch) deliveries(p *parser, s *source, counted bool) []backend.Deliver
 	var mem slab.Slab
 	mem.Expect(0, 0, size)
 	ds := b.loan.Lend(b.loan.Room(nil, n)[:n])
-	receipts := make([]receipt, n)
+	receipts, from := make([]receipt, n), &handOut{s, s.asked.Add(s.config.Lease)}
 	for i := range ds {
 		r, d := &receipts[i], &ds[i]
 		*d = backend.Delivery{Token: r}
-		r.source = s
+		r.handOut = from
 		r.count, d.Err = readEntry(p, &mem, &d.Message, s.config.Topic, counted, n-i)
 		d.Attempt = r.count % countBase
 		r.settled = counted && d.Err == errBodyGone //nolint:errorlint // it is not wrapped

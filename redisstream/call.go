@@ -88,13 +88,21 @@ func (b *Backend) with(ctx context.Context, use func(*wire) error) error {
 	return use(w)
 }
 
+// send makes calls on a wire of the pool. Its error is that there was none.
+func (b *Backend) send(ctx context.Context, calls ...*call) error {
+	if len(calls) == 0 {
+		return nil
+	}
+	return b.with(ctx, func(w *wire) error {
+		w.send(ctx, 0, calls...)
+		return nil
+	})
+}
+
 // ask makes one call and returns a parser of its reply.
 func (b *Backend) ask(ctx context.Context, c *call) (parser, error) {
-	err := b.with(ctx, func(w *wire) error {
-		w.send(ctx, 0, c)
-		return c.err
-	})
-	return parser{rest: c.reply.raw}, err
+	err := b.send(ctx, c)
+	return parser{rest: c.reply.raw}, cmp.Or(err, c.err)
 }
 
 // run runs a script and returns a parser of its reply.

@@ -30,6 +30,7 @@ const (
 var (
 	escaper     = strings.NewReplacer(`\`, `\\`, "\r", `\r`, "\n", `\n`)
 	nameEscaper = strings.NewReplacer(`\`, `\\`, "\r", `\r`, "\n", `\n`, ":", `\:`)
+	unescaper   = strings.NewReplacer(`\\`, `\`, `\r`, "\r", `\n`, "\n", `\:`, ":", `\0`, "")
 )
 
 // appendHead appends the entry of m, but for the payload.
@@ -89,11 +90,8 @@ func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end in
 		if colon < 0 || !strings.HasPrefix(line[colon:], ": ") {
 			return 0, errUnreadable
 		}
-		name, ok := unescape(line[:colon])
-		value, ok2 := unescape(line[colon+2:])
+		name, value := unescape(line[:colon]), unescape(line[colon+2:])
 		switch {
-		case !ok || !ok2:
-			return 0, errUnreadable
 		case line[0] != ':':
 			headers = append(headers, backend.Header{Name: name, Value: value})
 		case name == ":id":
@@ -124,30 +122,9 @@ func endOfName(line string) int {
 	}
 }
 
-func unescape(s string) (string, bool) {
+func unescape(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
-		return s, true
+		return s
 	}
-	var b strings.Builder
-	for {
-		plain, rest, found := strings.Cut(s, `\`)
-		b.WriteString(plain)
-		if !found {
-			return b.String(), true
-		}
-		if rest == "" {
-			return "", false
-		}
-		switch s = rest[1:]; rest[0] {
-		case '\\', ':':
-			b.WriteByte(rest[0])
-		case 'r':
-			b.WriteByte('\r')
-		case 'n':
-			b.WriteByte('\n')
-		case '0':
-		default:
-			return "", false
-		}
-	}
+	return unescaper.Replace(s)
 }

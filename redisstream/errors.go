@@ -12,38 +12,23 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A class is what an answer of the server that begins with a code means.
-type class struct {
-	code string
-	err  error
-}
-
-// classes are tried in this order. What is in none of them is ErrRefused: the
-// server has said no, and nothing happened.
-var classes = []class{
-	{"NOGROUP", backend.ErrGone},
-	{"UNBLOCKED", backend.ErrGone},
-	{"ERR no such key", backend.ErrGone},
-	{"ERR The XGROUP subcommand requires the key to exist", backend.ErrGone},
-	{"FULL", backend.ErrFull}, // of publish.lua
-	{"OOM", backend.ErrFull},
-	{"NOPERM", backend.ErrDenied},
-	{"NOAUTH", backend.ErrDenied},
-	{"WRONGPASS", backend.ErrDenied},
-	{"ERR invalid password", backend.ErrDenied},
-	{"ERR The user executing the script can't", backend.ErrDenied}, // up to Redis 7.0
-	{"ERR ACL failure in script", backend.ErrDenied},               // since 7.2
-	{"LOADING", backend.ErrUnavailable},
-	{"BUSY ", backend.ErrUnavailable},
-	{"READONLY", backend.ErrUnavailable},
-	{"MISCONF", backend.ErrUnavailable},
-	{"CLUSTERDOWN", backend.ErrUnavailable},
-	{"MASTERDOWN", backend.ErrUnavailable},
-	{"NOREPLICAS", backend.ErrUnavailable},
-	{"TRYAGAIN", backend.ErrUnavailable}, // while a slot moves, to a script of whose keys some exist
-	{"MOVED", backend.ErrUnavailable},    // after as many redirections as the client follows
-	{"ASK", backend.ErrUnavailable},
-	{"ERR max number of clients", backend.ErrUnavailable},
+// classes says what an answer of the server means that begins with one of the codes. An
+// answer that is in none of them is ErrRefused: nothing happened.
+var classes = []struct {
+	err   error
+	codes []string
+}{
+	{backend.ErrGone, []string{"NOGROUP", "UNBLOCKED", "ERR no such key", "ERR The XGROUP subcommand requires the key to exist"}},
+	{backend.ErrFull, []string{"FULL", "OOM"}}, // FULL is of publish.lua
+	{backend.ErrDenied, []string{
+		"NOPERM", "NOAUTH", "WRONGPASS", "ERR invalid password",
+		"ERR The user executing the script can't", "ERR ACL failure in script", // up to Redis 7.0, and since 7.2
+	}},
+	{backend.ErrUnavailable, []string{
+		"LOADING", "BUSY ", "READONLY", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "ERR max number of clients",
+		"TRYAGAIN",     // while a slot moves, to a script of whose keys some exist
+		"MOVED", "ASK", // after as many redirections as the client follows
+	}},
 }
 
 // classOf returns the class of an error, sent saying whether anything was
@@ -72,8 +57,10 @@ func classOf(ctx context.Context, err error, sent bool) error {
 func classOfReply(text string) error {
 	reply := serverError(text)
 	for _, c := range classes {
-		if strings.HasPrefix(reply.Error(), c.code) {
-			return fmt.Errorf("%w: %w", c.err, reply)
+		for _, code := range c.codes {
+			if strings.HasPrefix(reply.Error(), code) {
+				return fmt.Errorf("%w: %w", c.err, reply)
+			}
 		}
 	}
 	return fmt.Errorf("%w: %w", backend.ErrRefused, reply)

@@ -26,6 +26,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 		return nil, ctx.Err()
 	}
 	s.batch.loan.Return()
+	s.asked = time.Now()
 	ds, err := s.receive(ctx, limit)
 	s.failed = err != nil
 	s.note(ds, err)

@@ -22,9 +22,8 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if s.config.ConfirmAcks {
 		return s.fenced(ctx, "ack", ackScript, ds)
 	}
-	at := func(i int) *backend.Delivery { return ds[i] }
-	return s.settle(ctx, "ack", len(ds), maxAck, at, func(part []int, args []any) *call {
-		args = append(args, "xack", s.stream, s.config.Group)
+	return s.settle(ctx, "ack", ds, maxAck, func(part []int) *call {
+		args := append(make([]any, 0, 3+len(part)), "xack", s.stream, s.config.Group)
 		for _, i := range part {
 			args = append(args, &ds[i].Position)
 		}
@@ -39,8 +38,7 @@ func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 
 // fenced settles deliveries by a script that compares holder and count.
 func (s *source) fenced(ctx context.Context, op string, script *script, ds []*backend.Delivery) error {
-	at := func(i int) *backend.Delivery { return ds[i] }
-	return s.settle(ctx, op, len(ds), maxFence, at, func(part []int, _ []any) *call {
+	return s.settle(ctx, op, ds, maxFence, func(part []int) *call {
 		args := append(make([]any, 0, 2+2*len(part)), s.config.Group, s.name)
 		for _, i := range part {
 			args = append(args, &ds[i].Position, ds[i].Token.(*receipt).count)
@@ -52,8 +50,11 @@ func (s *source) fenced(ctx context.Context, op string, script *script, ds []*ba
 // Delay implements [backend.Delayer].
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	soonest := time.Duration(-1)
-	at := func(i int) *backend.Delivery { return &ds[i].Delivery }
-	err := s.settle(ctx, "delay", len(ds), maxFence, at, func(part []int, _ []any) *call {
+	lent := make([]*backend.Delivery, len(ds))
+	for i := range ds {
+		lent[i] = &ds[i].Delivery
+	}
+	err := s.settle(ctx, "delay", lent, maxFence, func(part []int) *call {
 		args := append(make([]any, 0, 2+4*len(part)), s.config.Group, s.name)
 		for _, i := range part {
 			d, wait, refund := &ds[i], max(ds[i].For, 0), 0
@@ -73,48 +74,44 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	return err
 }
 
-// settle makes calls for n deliveries, so many in one, all in one round trip. A call
-// may use the memory of args, which is empty.
-func (s *source) settle(ctx context.Context, op string, n, most int, at func(int) *backend.Delivery, made func(part []int, args []any) *call) error {
-	if err := s.unusable(); err != nil || n == 0 {
+// settle makes calls for the deliveries of this group, so many in one, all in one round
+// trip.
+func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, most int, made func(part []int) *call) error {
+	if err := s.unusable(); err != nil || len(ds) == 0 {
 		return s.failure(op, err)
 	}
 	var errs itemErrors
-	err := s.backend.with(ctx, func(w *wire) error {
-		w.mine = w.mine[:0]
-		for i := range n {
-			switch r, ok := at(i).Token.(*receipt); {
-			case !ok || r.source.stream != s.stream || r.source.config.Group != s.config.Group:
-				errs.set(i, n, s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
-			case r.settled && op == "ack": // there is nothing to remove
-			default:
-				w.mine = append(w.mine, i)
-			}
+	mine := make([]int, 0, len(ds))
+	for i, d := range ds {
+		switch r, ok := d.Token.(*receipt); {
+		case !ok || r.source.stream != s.stream || r.source.config.Group != s.config.Group:
+			errs.set(i, len(ds), s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
+		case r.settled && op == "ack": // there is nothing to remove
+		default:
+			mine = append(mine, i)
 		}
-		if len(w.mine) == 0 {
-			return nil
-		}
-		var calls []*call
-		for part := range slices.Chunk(w.mine, most) {
-			calls = append(calls, made(part, w.args[:0]))
-			w.args = nil // the next call has its own
-		}
-		w.send(ctx, 0, calls...)
-		for k, c := range calls {
-			p := parser{rest: c.reply.raw}
-			if c.err == nil && c.script != nil {
-				p.array()
-			}
-			for _, i := range w.mine[k*most : min((k+1)*most, len(w.mine))] {
-				errs.set(i, n, s.failure(op, c.settled(&p)))
-			}
-		}
-		w.args = calls[0].args
-		clear(w.args) // they refer to deliveries
-		return nil
-	})
-	if err != nil {
+	}
+	parts := slices.Collect(slices.Chunk(mine, most))
+	calls := make([]*call, len(parts))
+	for k, part := range parts {
+		calls[k] = made(part)
+	}
+	if err := s.backend.send(ctx, calls...); err != nil {
 		return s.failure(op, err)
+	}
+	for k, part := range parts {
+		p := parser{rest: calls[k].reply.raw}
+		if calls[k].err == nil && calls[k].script != nil {
+			p.array()
+		}
+		for _, i := range part {
+			r := ds[i].Token.(*receipt)
+			err := calls[k].settled(&p, r)
+			if unsure := errors.Is(err, backend.ErrUnknownOutcome); op == "ack" && (unsure || err == nil) {
+				r.unsure.Store(unsure)
+			}
+			errs.set(i, len(ds), s.failure(op, err))
+		}
 	}
 	return backend.AsBatchError(errs)
 }
@@ -122,8 +119,9 @@ func (s *source) settle(ctx context.Context, op string, n, most int, at func(int
 var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
 
 // settled reads what became of the next delivery of the call. XACK returns how many
-// there were, which does not matter.
-func (c *call) settled(p *parser) error {
+// there were, which does not matter. A delivery that is nobody's was acknowledged: by an
+// earlier call that had no answer, if nobody else can have been handed it yet.
+func (c *call) settled(p *parser, r *receipt) error {
 	if c.err != nil || c.script == nil {
 		return c.err
 	}
@@ -131,7 +129,7 @@ func (c *call) settled(p *parser) error {
 	switch {
 	case p.err != nil:
 		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, p.err)
-	case code == 1:
+	case code == 1, code == 3 && (!r.unsure.Load() || time.Now().After(r.until)):
 		return backend.ErrLeaseLost
 	case code == 2:
 		return errBodyLost

@@ -29,8 +29,9 @@ type source struct {
 
 	reading sync.Mutex // held during Receive
 	batch   batch
-	failed  bool // the last Receive did
-	turn    int  // where the script looks next
+	asked   time.Time // when the last Receive was called
+	failed  bool      // the last Receive did
+	turn    int       // where the script looks next
 	after   string
 	number  int    // of the next run of the script; one whose reply was lost keeps its number
 	lost    int    // the number when a reply was lost, until what it had is given back; or 0

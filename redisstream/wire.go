@@ -26,9 +26,7 @@ type wire struct {
 	took    atomic.Bool          // since the call began it came to a detour
 	line    atomic.Pointer[conn] // where a command was written last, while it is open
 
-	trip trip  // memory for publishing
-	mine []int // memory for settling
-	args []any
+	trip trip // memory for publishing
 
 	mu      sync.Mutex
 	clients map[*redis.Client]*redis.Client // the wire's own, by the lent client of the server
