@@ -32,25 +32,25 @@ func (b *Backend) Declare(ctx context.Context, topic string) error {
 
 // Read implements [backend.Reader]. What cannot be read as a message has its raw
 // bytes as Payload.
-func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms []backend.Message, err error) {
-	err = b.verb("read", topic, func() error {
+func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+	return verb(b, "read", topic, func() (ms []backend.Message, err error) {
 		start := "-"
 		if from != "" {
 			if err := checkPosition(from); err != nil {
-				return fmt.Errorf("%w: %w", backend.ErrRefused, err)
+				return nil, refused(err)
 			}
 			start = "(" + from
 		}
 		key := b.streamKey(topic)
 		p, err := b.ask(ctx, &call{args: []any{"exists", key}})
+		if err == nil && p.integer() == 0 {
+			err = fmt.Errorf("%w: no such topic", backend.ErrGone)
+		}
+		if err == nil {
+			p, err = b.ask(ctx, &call{args: []any{"xrange", key, start, "+", "count", max(limit, 0)}})
+		}
 		if err != nil {
-			return err
-		}
-		if p.integer() == 0 {
-			return fmt.Errorf("%w: no such topic", backend.ErrGone)
-		}
-		if p, err = b.ask(ctx, &call{args: []any{"xrange", key, start, "+", "count", max(limit, 0)}}); err != nil {
-			return err
+			return nil, err
 		}
 		var mem slab.Slab
 		mem.Expect(0, 0, len(p.rest))
@@ -58,12 +58,12 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms [
 		for i := range ms {
 			_, _ = readEntry(&p, &mem, &ms[i], topic, false, len(ms)-i) // what is no message has the raw bytes
 		}
-		return refused(p.end())
+		return ms, refused(p.end())
 	})
-	return ms, err
 }
 
-// refused is the class of a reply that cannot be read, to what changes nothing.
+// refused is the class of an error of a call that changes nothing, such as a reply that
+// cannot be read.
 func refused(err error) error {
 	if err == nil {
 		return nil
@@ -75,12 +75,12 @@ func refused(err error) error {
 // does not know it for certain: after entries were deleted or trimmed by others,
 // or for a group that began in the middle and has not been at the end since. A
 // member that ended without leaving counts for a lease longer.
-func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Stats, err error) {
-	err = b.verb("stats", topic+"/"+group, func() error {
+func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	return verb(b, "stats", topic+"/"+group, func() (s backend.Stats, err error) {
 		stream := b.streamKey(topic)
 		p, err := b.run(ctx, statsScript, []string{stream, trimmedKey(stream)}, group, millis(unknownLease))
 		if err != nil {
-			return err
+			return s, err
 		}
 		p.arrayOf(6)
 		s.Depth, s.Lag, s.InFlight, s.Delayed = int64(p.integer()), int64(p.integer()), int64(p.integer()), int64(p.integer())
@@ -90,15 +90,14 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Sta
 			ms, _, _ := bytes.Cut(oldest, []byte("-"))
 			s.Oldest = time.UnixMilli(int64(p.number(ms)))
 		}
-		return refused(p.end())
+		return s, refused(p.end())
 	})
-	return s, err
 }
 
 // Topics implements [backend.Admin]. It walks through all keys of the server, in
 // small steps.
-func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
-	err = b.verb("topics", "", func() error {
+func (b *Backend) Topics(ctx context.Context) ([]string, error) {
+	return verb(b, "topics", "", func() (topics []string, err error) {
 		keys, err := b.walk(ctx, b.options.Namespace+":{*}", "stream")
 		for _, key := range keys {
 			if topic, ok := b.topicOf(key); ok {
@@ -106,10 +105,8 @@ func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
 			}
 		}
 		slices.Sort(topics)
-		topics = slices.Compact(topics)
-		return err
+		return slices.Compact(topics), err
 	})
-	return topics, err
 }
 
 const walkStep = 1000
@@ -138,12 +135,8 @@ func (b *Backend) walk(ctx context.Context, pattern, kind string) (all []string,
 }
 
 // Groups implements [backend.Admin].
-func (b *Backend) Groups(ctx context.Context, topic string) (names []string, err error) {
-	err = b.verb("groups", topic, func() error {
-		names, err = b.groups(ctx, topic)
-		return err
-	})
-	return names, err
+func (b *Backend) Groups(ctx context.Context, topic string) ([]string, error) {
+	return verb(b, "groups", topic, func() ([]string, error) { return b.groups(ctx, topic) })
 }
 
 func (b *Backend) groups(ctx context.Context, topic string) (names []string, err error) {

@@ -116,12 +116,19 @@ func (b *Backend) command(ctx context.Context, args ...any) error {
 	return err
 }
 
-// verb is what f returns, unless the backend is closed, with the place where it happened.
-func (b *Backend) verb(op, topic string, f func() error) error {
-	if b.closed.Load() {
-		return b.failure(op, topic, backend.ErrClosed)
+// verb returns what f returns, unless the backend is closed. Its error says where it
+// happened.
+func verb[T any](b *Backend, op, topic string, f func() (T, error)) (v T, err error) {
+	if err = b.unusable(); err == nil {
+		v, err = f()
 	}
-	return b.failure(op, topic, f())
+	return v, b.failure(op, topic, err)
+}
+
+// verb is verb where there is nothing but an error.
+func (b *Backend) verb(op, topic string, f func() error) error {
+	_, err := verb(b, op, topic, func() (struct{}, error) { return struct{}{}, f() })
+	return err
 }
 
 // failure is err with the place where it happened; after Close it is ErrClosed,

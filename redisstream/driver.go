@@ -27,12 +27,7 @@ import (
 //	redis+sentinel://user:password@host:26379/master   host is a Sentinel's
 //	redis+cluster://user:password@host:6379            host is any node's
 //
-// Parameters of all are those of [Options]: namespace, once_window (such as
-// "90s"), max_messages, allow_eviction. Further addresses of Sentinels and nodes
-// are given as addr=host:port, as often as there are; db is for unix and
-// redis+sentinel. Tls=true brings TLS to Sentinel and Cluster. With TLS ca_file
-// replaces the system's authorities; cert_file and key_file are the client's own.
-// Whatever else a client can be told, [New] takes one.
+// docs/redis.md lists the parameters. Whatever else a client can be told, [New] takes one.
 type Driver struct{}
 
 var (

@@ -12,15 +12,9 @@ import (
 	"time"
 )
 
-// The keys of one topic. They share a hash tag, so that a script may use them
-// together in Cluster; a topic name has no braces in it.
-//
-//	<namespace>:{<topic>}                   the stream
-//	<namespace>:{<topic>}:delayed:<group>   ids that wait, by when they are due
-//	<namespace>:{<topic>}:delayed:<group>:swept  when the members were last looked through, if they are many
-//	<namespace>:{<topic>}:once:<hash>       the position of a Once message, for the window
-//	<namespace>:{<topic>}:trimmed           how many entries Maintain has removed
-//	<namespace>:{<topic>}:young             the stream appeared just now; it expires
+// The keys of one topic, as docs/redis.md lists them. They share a hash tag, so that a
+// script may use them together in Cluster. A topic name has no braces in it.
+
 func (b *Backend) streamKey(topic string) string { return b.options.Namespace + ":{" + topic + "}" }
 
 func delayedKey(stream, group string) string { return stream + ":delayed:" + group }

@@ -22,11 +22,8 @@ const (
 // put aside and would not be found again. It trims nothing while the stream is
 // young or lacks a group that this process is attached to: a stream that was lost
 // has lost its groups too, and they come back one after another.
-func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.Duration, err error) {
-	err = b.verb("maintain", topic+"/"+group, func() error {
-		next, err = b.maintain(ctx, topic, group)
-		return err
-	})
+func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
+	next, err := verb(b, "maintain", topic+"/"+group, func() (time.Duration, error) { return b.maintain(ctx, topic, group) })
 	return max(next, trimAgain), err // 0 once it is closed
 }
 

@@ -102,12 +102,10 @@ var (
 )
 
 // New returns a backend that speaks to Redis through client, a [*redis.Client], also of
-// redis.NewFailoverClient, or a [*redis.ClusterClient]. It is lent: it is to stay open
-// until the backend is closed, and is not waited for. Its hooks see every command of the
-// backend, if they were added before; its routing is used in Cluster, and its address or
-// addresses, credentials, TLS settings and dialer everywhere. The connections are the
-// backend's own, at most 8 and one for each member, and in Cluster so many to each node;
-// nothing sent on them is repeated. Nothing is sent before it is needed.
+// redis.NewFailoverClient, or a [*redis.ClusterClient]. The client is lent and stays open
+// until the backend is closed. Hooks that were added to it before see every command. Its
+// routing, addresses, credentials, TLS settings and dialer are used, but its connections
+// are not: the backend has at most 8, and one for each member, to each server.
 func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	o, err := o.withDefaults()
 	if err != nil {

@@ -49,12 +49,8 @@ var (
 )
 
 // Attach implements [backend.Backend].
-func (b *Backend) Attach(ctx context.Context, c backend.Config) (s backend.Source, err error) {
-	err = b.verb("attach", c.Topic+"/"+c.Group, func() error {
-		s, err = b.attach(ctx, c)
-		return err
-	})
-	return s, err
+func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	return verb(b, "attach", c.Topic+"/"+c.Group, func() (backend.Source, error) { return b.attach(ctx, c) })
 }
 
 func (b *Backend) attach(ctx context.Context, c backend.Config) (backend.Source, error) {
@@ -101,10 +97,7 @@ func startID(start backend.Start) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("%w: start %q", backend.ErrRefused, start)
 	}
-	if err := checkPosition(position); err != nil {
-		return "", fmt.Errorf("%w: %w", backend.ErrRefused, err)
-	}
-	return position, nil
+	return position, refused(checkPosition(position))
 }
 
 func (s *source) unusable() error {
