@@ -1,174 +1,211 @@
 package redisstream
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"sync"
-
-	"github.com/redis/go-redis/v9"
+	"strings"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
+
+// Ping implements [backend.Pinger].
+func (b *Backend) Ping(ctx context.Context) error {
+	return b.verb("ping", "", func() error { return b.command(ctx, "ping") })
+}
+
+// Declare implements [backend.Declarer]. A stream appears with its first message
+// or group; what is tried here is the permission, by an id that no stream takes.
+func (b *Backend) Declare(ctx context.Context, topic string) error {
+	return b.verb("declare", topic, func() error {
+		err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "")
+		if err != nil && strings.Contains(err.Error(), "must be greater than 0-0") {
+			return nil
+		}
+		return err
+	})
+}
+
+// Read implements [backend.Reader]. What cannot be read as a message has its raw
+// bytes as Payload.
+func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+	return verb(b, "read", topic, func() (ms []backend.Message, err error) {
+		start := "-"
+		if from != "" {
+			if err := checkPosition(from); err != nil {
+				return nil, refused(err)
+			}
+			start = "(" + from
+		}
+		key := b.streamKey(topic)
+		p, err := b.ask(ctx, &call{args: []any{"exists", key}})
+		if err == nil && p.integer() == 0 {
+			err = fmt.Errorf("%w: no such topic", backend.ErrGone)
+		}
+		if err == nil {
+			p, err = b.ask(ctx, &call{args: []any{"xrange", key, start, "+", "count", max(limit, 0)}})
+		}
+		if err != nil {
+			return nil, err
+		}
+		var mem slab.Slab
+		mem.Expect(0, 0, len(p.rest))
+		ms = make([]backend.Message, max(p.array(), 0))
+		for i := range ms {
+			_, _ = readEntry(&p, &mem, &ms[i], topic, false, len(ms)-i) // what is no message has the raw bytes
+		}
+		return ms, refused(p.end())
+	})
+}
+
+// refused is the class of an error of a call that changes nothing, such as a reply that
+// cannot be read.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", backend.ErrRefused, err)
+}
+
+// Stats implements [backend.Statser]. The lag is [backend.Unknown] where Redis
+// does not know it for certain: after entries were deleted or trimmed by others,
+// or for a group that began in the middle and has not been at the end since. A
+// member that ended without leaving counts for a lease longer.
+func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	return verb(b, "stats", topic+"/"+group, func() (s backend.Stats, err error) {
+		stream := b.streamKey(topic)
+		p, err := b.run(ctx, statsScript, []string{stream, trimmedKey(stream)}, group, millis(unknownLease))
+		if err != nil {
+			return s, err
+		}
+		p.arrayOf(6)
+		s.Depth, s.Lag, s.InFlight, s.Delayed = int64(p.integer()), int64(p.integer()), int64(p.integer()), int64(p.integer())
+		s.InFlight -= s.Delayed // what is pending is either
+		s.Members = int64(p.integer())
+		if oldest := p.bulk(); len(oldest) > 0 {
+			ms, _, _ := bytes.Cut(oldest, []byte("-"))
+			s.Oldest = time.UnixMilli(int64(p.number(ms)))
+		}
+		return s, refused(p.end())
+	})
+}
 
 // Topics implements [backend.Admin]. It walks through all keys of the server, in
 // small steps.
 func (b *Backend) Topics(ctx context.Context) ([]string, error) {
-	var topics []string
-	err := b.walk(ctx, b.options.Namespace+":{*}", "stream", func(keys []string) error {
+	return verb(b, "topics", "", func() (topics []string, err error) {
+		keys, err := b.walk(ctx, b.options.Namespace+":{*}", "stream")
 		for _, key := range keys {
 			if topic, ok := b.topicOf(key); ok {
 				topics = append(topics, topic)
 			}
 		}
-		return nil
+		slices.Sort(topics)
+		return slices.Compact(topics), err
 	})
-	slices.Sort(topics)
-	return slices.Compact(topics), b.failure("topics", "", err)
 }
 
 const walkStep = 1000
 
-// walk calls each for the keys that match a pattern and have a type, "" for any,
-// on every server.
-func (b *Backend) walk(ctx context.Context, pattern, kind string, each func(keys []string) error) error {
-	if b.closed.Load() {
-		return backend.ErrClosed
-	}
-	w, err := b.wires.Get(ctx)
-	if err != nil {
-		return classOf(ctx, err, false)
-	}
-	defer b.wires.Put(w)
-	var mu sync.Mutex
-	scan := func(ctx context.Context, node *redis.Client) error {
-		cursor := uint64(0)
-		for {
-			keys, next, err := node.ScanType(ctx, cursor, pattern, walkStep, kind).Result()
-			if err != nil {
-				return err
+// walk returns the keys that match a pattern and have a type, "" for any, on every
+// server.
+func (b *Backend) walk(ctx context.Context, pattern, kind string) (all []string, err error) {
+	err = b.with(ctx, func(w *wire) error {
+		err := w.do(ctx, 0, func(ctx context.Context) error {
+			nodes, err := b.masterNodes(ctx)
+			for _, node := range nodes {
+				for cursor, more := uint64(0), true; more && err == nil; more = cursor != 0 {
+					var keys []string
+					keys, cursor, err = node.ScanType(ctx, cursor, pattern, walkStep, kind).Result()
+					all = append(all, keys...)
+				}
 			}
-			mu.Lock()
-			err = each(keys)
-			mu.Unlock()
-			if cursor = next; err != nil || cursor == 0 {
-				return err
-			}
+			return err
+		})
+		if err != nil {
+			return classOf(ctx, err, w.sent.Load())
 		}
-	}
-	w.do(ctx, 0, func() {
-		if c, ok := w.client.(*redis.ClusterClient); ok {
-			err = c.ForEachMaster(ctx, scan)
-		} else {
-			err = scan(ctx, w.client.(*redis.Client))
-		}
+		return nil
 	})
-	if err != nil {
-		return classOf(ctx, err, w.sent.Load())
-	}
-	return nil
+	return all, err
 }
 
 // Groups implements [backend.Admin].
 func (b *Backend) Groups(ctx context.Context, topic string) ([]string, error) {
-	names, err := b.groups(ctx, topic)
-	return names, b.failure("groups", topic, err)
+	return verb(b, "groups", topic, func() ([]string, error) { return b.groups(ctx, topic) })
 }
 
-func (b *Backend) groups(ctx context.Context, topic string) ([]string, error) {
-	if b.closed.Load() {
-		return nil, backend.ErrClosed
-	}
-	p, err := b.command(ctx, "xinfo", "groups", b.streamKey(topic))
+func (b *Backend) groups(ctx context.Context, topic string) (names []string, err error) {
+	p, err := b.run(ctx, groupsScript, []string{b.streamKey(topic)})
 	if err != nil {
 		return nil, err
 	}
-	var names []string
 	for range p.array() {
-		p.pairs(func(name string) bool {
-			if name != "name" {
-				return false
-			}
-			names = append(names, string(p.bulk()))
-			return true
-		})
+		names = append(names, string(p.bulk()))
 	}
 	slices.Sort(names)
-	return names, p.end()
+	return names, refused(p.end())
 }
 
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
-	return b.failure("delete", topic, b.deleteTopic(ctx, topic))
-}
-
-func (b *Backend) deleteTopic(ctx context.Context, topic string) error {
-	stream := b.streamKey(topic)
-	names, err := b.groups(ctx, topic)
-	if err != nil {
-		return err
-	}
-	args := []any{"unlink", stream, trimmedKey(stream)}
-	for _, name := range names {
-		delayed := delayedKey(stream, name)
-		args = append(args, delayed, sweptKey(delayed))
-	}
-	if _, err := b.command(ctx, args...); err != nil {
-		return err
-	}
-	// The marks of Once would expire by themselves, but what comes anew is not
-	// a duplicate of what is gone.
-	var marks []any
-	err = b.walk(ctx, stream+":once:*", "", func(keys []string) error {
-		for _, key := range keys {
-			marks = append(marks, key)
+	return b.verb("delete", topic, func() error {
+		stream := b.streamKey(topic)
+		names, err := b.groups(ctx, topic)
+		if err != nil {
+			return err
 		}
-		return nil
+		keys := []any{"unlink", stream, trimmedKey(stream), youngKey(stream)}
+		for _, name := range names {
+			delayed := delayedKey(stream, name)
+			keys = append(keys, delayed, sweptKey(delayed))
+		}
+		if err := b.command(ctx, keys...); err != nil {
+			return err
+		}
+		// The marks of Once would expire by themselves, but what comes anew is not
+		// a duplicate of what is gone.
+		marks, err := b.walk(ctx, stream+":once:*", "")
+		for part := range slices.Chunk(marks, walkStep) {
+			keys = []any{"unlink"}
+			for _, key := range part {
+				keys = append(keys, key)
+			}
+			err = errors.Join(err, b.command(ctx, keys...))
+		}
+		return err
 	})
-	for err == nil && len(marks) > 0 {
-		part := marks[:min(len(marks), walkStep)]
-		marks = marks[len(part):]
-		_, err = b.command(ctx, append([]any{"unlink"}, part...)...)
-	}
-	return err
 }
 
 // DeleteGroup implements [backend.Admin].
 func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
-	return b.failure("delete", topic+"/"+group, b.deleteGroup(ctx, topic, group))
-}
-
-func (b *Backend) deleteGroup(ctx context.Context, topic, group string) error {
-	if b.closed.Load() {
-		return backend.ErrClosed
-	}
-	stream := b.streamKey(topic)
-	p, err := b.command(ctx, "xgroup", "destroy", stream, group)
-	if err != nil {
-		return err
-	}
-	if p.integer() == 0 {
-		return fmt.Errorf("%w: no such group", backend.ErrGone)
-	}
-	delayed := delayedKey(stream, group)
-	_, err = b.command(ctx, "unlink", delayed, sweptKey(delayed))
-	return err
+	return b.verb("delete", topic+"/"+group, func() error {
+		stream := b.streamKey(topic)
+		p, err := b.ask(ctx, &call{args: []any{"xgroup", "destroy", stream, group}})
+		if err == nil && p.integer() == 0 {
+			err = fmt.Errorf("%w: no such group", backend.ErrGone)
+		}
+		if err != nil {
+			return err
+		}
+		delayed := delayedKey(stream, group)
+		return b.command(ctx, "unlink", delayed, sweptKey(delayed))
+	})
 }
 
 // ResetGroup implements [backend.Admin].
 func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
-	return b.failure("reset", topic+"/"+group, b.resetGroup(ctx, topic, group, start))
-}
-
-func (b *Backend) resetGroup(ctx context.Context, topic, group string, start backend.Start) error {
-	if b.closed.Load() {
-		return backend.ErrClosed
-	}
-	id, err := startID(start)
-	if err != nil {
+	return b.verb("reset", topic+"/"+group, func() error {
+		id, err := startID(start)
+		if err != nil {
+			return err
+		}
+		stream := b.streamKey(topic)
+		_, err = b.run(ctx, resetScript, []string{stream, delayedKey(stream, group)}, group, id)
 		return err
-	}
-	stream := b.streamKey(topic)
-	_, err = b.run(ctx, &resetScript, []string{stream, delayedKey(stream, group)}, group, id)
-	return err
+	})
 }

@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,77 +12,65 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A call is one command and what came of it.
+// A call is one command and what came of it. Its reply may come with memory.
+//
+// The command is a RawWriteToCmd, and so one that go-redis never repeats, whatever the
+// options of the lent client: go-redis repeats a publish whose reply was lost, and a
+// read, which then returns the messages that come after those it has lost. It does
+// follow MOVED and ASK, with which a server says that it has not carried out a command.
 type call struct {
 	args   []any
 	script *script // if args call one by its digest
 	reply  reply
 	err    error
-
-	unanswered bool // the error is no answer of the server
 }
 
-// send makes calls in one round trip, or in two where the server did not know a
-// script. Each has its own error afterwards, and its reply until the wire's next
-// call. What go-redis itself stops when ctx is done is dialing; what is under way
-// on a connection, the wire ends.
+// inFull turns a call by digest into one by text.
+func (c *call) inFull() { c.args[0], c.args[1] = "eval", c.script.text }
+
+func (c *call) command(ctx context.Context) *redis.RawWriteToCmd {
+	cmd := redis.NewRawWriteToCmd(ctx, &c.reply, c.args...)
+	cmd.SetStepCount(1) // otherwise the client of a Cluster asks for it by COMMAND
+	return cmd
+}
+
+// send makes calls in one round trip, or in more where the server did not know a
+// script. Each has its own error afterwards.
 func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
-	w.begin()
-	defer w.finish()
-	w.roundTrip(ctx, grace, calls)
-	var again []*call
-	for _, c := range calls {
-		if c.script != nil && c.err != nil && isNoScript(c.err) {
-			c.script.inFull(c.args)
-			c.script, c.err, c.reply = nil, nil, reply{}
-			again = append(again, c)
+	err := w.do(ctx, grace, func(ctx context.Context) error {
+		w.roundTrip(ctx, calls)
+		for i, c := range calls {
+			// Neither was carried out. In Cluster a pipeline is not redirected.
+			unknown := c.script != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT")
+			if unknown {
+				c.inFull()
+			}
+			if unknown || isMoved(c.err) && len(calls) > 1 {
+				c.reply.raw = c.reply.raw[:0]
+				w.roundTrip(ctx, calls[i:i+1])
+			}
 		}
-	}
-	w.classify(ctx, calls)
-	if len(again) > 0 {
-		w.sent.Store(false) // what was not run was not sent
-		w.roundTrip(ctx, grace, again)
-		w.classify(ctx, again)
-	}
-}
-
-// classify says what the errors of calls mean, of one round trip.
-func (w *wire) classify(ctx context.Context, calls []*call) {
+		return nil
+	})
+	// A node that the client of a Cluster knew before may have no detour.
+	sent := err == nil && (w.sent.Load() || !w.took.Load())
 	for _, c := range calls {
-		if c.err != nil {
-			_, answered := errors.AsType[redis.Error](c.err)
-			c.unanswered = !answered
-			c.err = classOf(ctx, c.err, w.sent.Load())
+		if failed := cmp.Or(err, c.err); failed != nil {
+			c.err = classOf(ctx, failed, sent)
 		}
 	}
 }
 
-func (w *wire) roundTrip(ctx context.Context, grace time.Duration, calls []*call) {
-	if c := w.ready(); c != nil {
-		w.talk(ctx, grace, c, calls)
-		return
-	}
-	w.watch(ctx, grace)
-	w.delegate(ctx, calls)
-	if c := w.line.Load(); c != nil {
-		c.used = time.Now()
-	}
-}
-
-// delegate leaves calls to go-redis.
-func (w *wire) delegate(ctx context.Context, calls []*call) {
+func (w *wire) roundTrip(ctx context.Context, calls []*call) {
 	if len(calls) == 1 {
-		c := calls[0]
-		c.reply = w.replies.spare()
-		c.err = w.client.Process(ctx, redis.NewRawWriteToCmd(ctx, &c.reply, c.args...))
-		w.replies.keep(c.reply)
+		calls[0].err = w.backend.lent.Process(ctx, calls[0].command(ctx))
 		return
 	}
 	cmds := make([]redis.Cmder, len(calls))
 	for i, c := range calls {
-		cmds[i] = redis.NewRawWriteToCmd(ctx, &c.reply, c.args...)
+		cmds[i] = c.command(ctx)
 	}
-	pipe := w.client.Pipeline()
+	pipe := w.backend.lent.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...) // it only queues
 	_, _ = pipe.Exec(ctx)               // each command has its own error
 	for i, c := range calls {
@@ -89,34 +78,57 @@ func (w *wire) delegate(ctx context.Context, calls []*call) {
 	}
 }
 
-// ask makes one call on a wire of the pool.
-func (b *Backend) ask(ctx context.Context, c *call) error {
+// with calls use with a wire of the pool.
+func (b *Backend) with(ctx context.Context, use func(*wire) error) error {
 	w, err := b.wires.Get(ctx)
 	if err != nil {
 		return classOf(ctx, err, false)
 	}
 	defer b.wires.Put(w)
-	w.send(ctx, 0, c)
-	c.reply = c.reply.clone() // others use the wire now
-	return c.err
+	return use(w)
+}
+
+// send makes calls on a wire of the pool. Its error is that there was none.
+func (b *Backend) send(ctx context.Context, calls ...*call) error {
+	if len(calls) == 0 {
+		return nil
+	}
+	return b.with(ctx, func(w *wire) error {
+		w.send(ctx, 0, calls...)
+		return nil
+	})
+}
+
+// ask makes one call and returns a parser of its reply.
+func (b *Backend) ask(ctx context.Context, c *call) (parser, error) {
+	err := b.send(ctx, c)
+	return parser{rest: c.reply.raw}, cmp.Or(err, c.err)
 }
 
 // run runs a script and returns a parser of its reply.
 func (b *Backend) run(ctx context.Context, s *script, keys []string, args ...any) (parser, error) {
-	c := &call{args: append(s.args(keys...), args...), script: s}
-	if err := b.ask(ctx, c); err != nil {
-		return parser{}, err
-	}
-	return c.reply.parse(), nil
+	return b.ask(ctx, s.call(keys, args...))
 }
 
-// command sends one command and returns a parser of its reply.
-func (b *Backend) command(ctx context.Context, args ...any) (parser, error) {
-	c := &call{args: args}
-	if err := b.ask(ctx, c); err != nil {
-		return parser{}, err
+// command sends one command whose reply does not matter.
+func (b *Backend) command(ctx context.Context, args ...any) error {
+	_, err := b.ask(ctx, &call{args: args})
+	return err
+}
+
+// verb returns what f returns, unless the backend is closed. Its error says where it
+// happened.
+func verb[T any](b *Backend, op, topic string, f func() (T, error)) (v T, err error) {
+	if err = b.unusable(); err == nil {
+		v, err = f()
 	}
-	return c.reply.parse(), nil
+	return v, b.failure(op, topic, err)
+}
+
+// verb is verb where there is nothing but an error.
+func (b *Backend) verb(op, topic string, f func() error) error {
+	_, err := verb(b, op, topic, func() (struct{}, error) { return struct{}{}, f() })
+	return err
 }
 
 // failure is err with the place where it happened; after Close it is ErrClosed,

@@ -3,9 +3,7 @@ package redisstream
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -36,84 +34,51 @@ func (s *serverCheck) check(ctx context.Context, b *Backend, w *wire) error {
 	if s.done.Load() {
 		return nil
 	}
-	var nodes []*redis.Client
-	if c, ok := w.client.(*redis.ClusterClient); ok {
-		var mu sync.Mutex
-		var err error
-		w.do(ctx, 0, func() {
-			err = c.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-				mu.Lock()
-				defer mu.Unlock()
-				nodes = append(nodes, node)
-				return nil
-			})
-		})
-		if err != nil {
-			return classOf(ctx, err, false)
-		}
-	} else {
-		nodes = []*redis.Client{w.client.(*redis.Client)}
-	}
 	s.warnings = nil
-	for _, node := range nodes {
-		if err := s.node(ctx, b, w, node); err != nil {
-			return err
+	err := w.do(ctx, 0, func(ctx context.Context) error {
+		nodes, err := b.masterNodes(ctx)
+		for _, node := range nodes {
+			if err == nil {
+				err = s.node(ctx, b, node)
+			}
 		}
+		return err
+	})
+	if err != nil {
+		return classOf(ctx, err, false) // asking has no effect
 	}
 	s.done.Store(true)
 	return nil
 }
 
-func (s *serverCheck) node(ctx context.Context, b *Backend, w *wire, node *redis.Client) error {
-	var c call
-	w.do(ctx, 0, func() {
-		c.err = node.Process(ctx, redis.NewRawWriteToCmd(ctx, &c.reply, "info"))
-	})
-	if c.err != nil {
-		err := classOf(ctx, c.err, false) // asking has no effect
-		if redis.HasErrorPrefix(c.err, "NOPERM") && strings.Contains(c.err.Error(), "'info'") {
-			// Were it SELECT that is not permitted, nothing would be.
-			s.warnings = append(s.warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked")
-			return nil
-		}
+func (s *serverCheck) node(ctx context.Context, b *Backend, node *redis.Client) error {
+	info, err := node.InfoMap(ctx).Result()
+	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
+		// Were it SELECT that is not permitted, nothing would be.
+		s.warnings = append(s.warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked")
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	p := c.reply.parse()
-	info := infoOf(string(p.bulk()))
-	if p.err != nil {
-		return fmt.Errorf("%w: info: %w", backend.ErrRefused, p.err)
-	}
-	if v := info["redis_version"]; older(v, 6, 2) {
+	if v := info["Server"]["redis_version"]; older(v, 6, 2) {
 		return fmt.Errorf("%w: the server is Redis %s; it must be 6.2 or later", backend.ErrRefused, v)
 	}
-	if v := info["maxmemory_policy"]; v != "noeviction" && v != "" && !b.options.AllowEviction {
+	if v := info["Memory"]["maxmemory_policy"]; v != "noeviction" && v != "" && !b.options.AllowEviction {
 		return fmt.Errorf("%w: the server's maxmemory-policy is %s: it would drop topics when its memory is full; set noeviction, or allow eviction in the options", backend.ErrRefused, v)
 	}
-	if info["aof_enabled"] == "0" {
+	if info["Persistence"]["aof_enabled"] == "0" {
 		s.warnings = append(s.warnings, "the server has no append-only file (appendonly no): a crash loses what was stored since its last snapshot")
 	}
 	return nil
 }
 
-// infoOf reads the reply of INFO.
-func infoOf(text string) map[string]string {
-	info := map[string]string{}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			info[name] = value
-		}
-	}
-	return info
-}
-
 // older reports whether version is before major.minor. One that cannot be read
 // is not.
 func older(version string, major, minor int) bool {
-	first, rest, _ := strings.Cut(version, ".")
-	second, _, _ := strings.Cut(rest, ".")
-	m, err := strconv.Atoi(first)
-	n, err2 := strconv.Atoi(second)
-	return err == nil && err2 == nil && (m < major || m == major && n < minor)
+	var m, n int
+	_, err := fmt.Sscanf(version, "%d.%d", &m, &n)
+	return err == nil && (m < major || m == major && n < minor)
 }
 
 // tell passes the warnings on, once it is done.

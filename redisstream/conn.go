@@ -1,7 +1,6 @@
 package redisstream
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 	"sync/atomic"
@@ -9,66 +8,14 @@ import (
 	"time"
 )
 
-// A conn is a connection whose wire can cut it off: go-redis looks at deadlines
-// only, and only at the beginning of a call.
+// A conn is a connection that its wire can close at any moment: go-redis looks at
+// deadlines only, and only at the beginning of a call.
 type conn struct {
 	net.Conn
-	wire  *wire
-	ready atomic.Bool // greeting and authentication are done: what is written now is commands
-	born  time.Time
-	used  time.Time // by the last call
-	probe *probe    // nil if the system cannot be asked
-	plain bool      // a read may time out
-
-	closed bool // the wire's mu guards it
-}
-
-// newConn makes a connection of w.
-func newConn(w *wire, inner net.Conn) *conn {
-	now := time.Now()
-	c := &conn{Conn: inner, wire: w, born: now, used: now, plain: isPlain(inner)}
-	if s := system(inner); s != nil {
-		if raw, err := s.SyscallConn(); err == nil {
-			c.probe = newProbe(raw)
-		}
-	}
-	return c
-}
-
-// isPlain reports whether a read that times out loses nothing, for certain: another
-// conn may have read a part of something.
-func isPlain(inner net.Conn) bool {
-	if secure, ok := inner.(*tls.Conn); ok {
-		inner = secure.NetConn()
-	}
-	switch inner.(type) {
-	case *net.TCPConn, *net.UnixConn:
-		return true
-	}
-	return false
-}
-
-var longAgo = time.Unix(1, 0)
-
-// SetDeadline implements [net.Conn]; of a conn that is cut it stays in the past.
-func (c *conn) SetDeadline(t time.Time) error {
-	c.wire.mu.Lock()
-	defer c.wire.mu.Unlock()
-	return c.Conn.SetDeadline(c.wire.deadline(t))
-}
-
-// SetReadDeadline implements [net.Conn].
-func (c *conn) SetReadDeadline(t time.Time) error {
-	c.wire.mu.Lock()
-	defer c.wire.mu.Unlock()
-	return c.Conn.SetReadDeadline(c.wire.deadline(t))
-}
-
-// SetWriteDeadline implements [net.Conn].
-func (c *conn) SetWriteDeadline(t time.Time) error {
-	c.wire.mu.Lock()
-	defer c.wire.mu.Unlock()
-	return c.Conn.SetWriteDeadline(c.wire.deadline(t))
+	wire   *wire
+	ready  atomic.Bool // greeting and authentication are done: what is written now is commands
+	id     int64       // by which the server knows it, 0 if not known; set before ready
+	closed atomic.Bool
 }
 
 // Read implements [net.Conn]. The time that an answer may take begins anew with
@@ -89,17 +36,17 @@ func (c *conn) Write(p []byte) (n int, err error) {
 		c.wire.sent.Store(true)
 		c.wire.line.Store(c)
 	}
-	for len(p)-n > maxWrite {
-		k, err := c.Conn.Write(p[n : n+maxWrite])
-		if n += k; err == nil {
+	for n < len(p) && err == nil {
+		if n > 0 {
 			err = c.SetWriteDeadline(time.Now().Add(c.wire.wait))
 		}
-		if err != nil {
-			return n, err
+		if err == nil {
+			var k int
+			k, err = c.Conn.Write(p[n:min(n+maxWrite, len(p))])
+			n += k
 		}
 	}
-	k, err := c.Conn.Write(p[n:])
-	return n + k, err
+	return n, err
 }
 
 // Close implements [net.Conn]. Closing twice is no error: the wire and go-redis
@@ -107,53 +54,39 @@ func (c *conn) Write(p []byte) (n int, err error) {
 func (c *conn) Close() error {
 	c.wire.line.CompareAndSwap(c, nil)
 	c.wire.mu.Lock()
-	closed := c.closed
-	c.closed = true
 	delete(c.wire.conns, c)
 	c.wire.mu.Unlock()
-	if closed {
+	if c.closed.Swap(true) {
 		return nil
 	}
 	return c.Conn.Close()
 }
 
-// alive reports whether the other side has neither closed the connection nor said
-// anything unasked, as far as that can be found out. The deadline for reading is
-// well in the future: one that has passed looks like an end.
-func (c *conn) alive() bool { return c.probe == nil || c.probe.nothing() }
-
 // SyscallConn implements [syscall.Conn]: by it go-redis finds out that a
 // connection was closed before it writes to it.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
-	c.wire.mu.Lock()
-	closed := c.closed
-	c.wire.mu.Unlock()
-	if closed {
+	if c.closed.Load() {
 		return nil, net.ErrClosed
 	}
-	if s := system(c.Conn); s != nil {
-		return s.SyscallConn()
-	}
-	return noSyscalls{}, nil
+	return system(c.Conn)
 }
 
-// system returns what the system knows of a connection, or nil. Under TLS that is
-// the connection below, on which a server says nothing unasked but that it ends.
-func system(inner net.Conn) syscall.Conn {
+// system returns what the system knows of a connection. Under TLS that is the
+// connection below, on which a server says nothing unasked but that it ends.
+func system(inner net.Conn) (syscall.RawConn, error) {
+	const maxLayers = 4
 	for range maxLayers {
 		if s, ok := inner.(syscall.Conn); ok {
-			return s
+			return s.SyscallConn()
 		}
 		layer, ok := inner.(interface{ NetConn() net.Conn })
 		if !ok {
-			return nil
+			break
 		}
 		inner = layer.NetConn()
 	}
-	return nil
+	return noSyscalls{}, nil
 }
-
-const maxLayers = 4
 
 // noSyscalls is a connection of which nothing can be said.
 type noSyscalls struct{}

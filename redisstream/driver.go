@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,12 +27,7 @@ import (
 //	redis+sentinel://user:password@host:26379/master   host is a Sentinel's
 //	redis+cluster://user:password@host:6379            host is any node's
 //
-// Parameters of all are those of [Options]: namespace, once_window (such as
-// "90s"), max_messages, allow_eviction. Further addresses of Sentinels and nodes
-// are given as addr=host:port, as often as there are; db is for unix and
-// redis+sentinel. Tls=true brings TLS to Sentinel and Cluster. With TLS ca_file
-// replaces the system's authorities; cert_file and key_file are the client's own.
-// Whatever else a client can be told, [New] takes one.
+// docs/redis.md lists the parameters. Whatever else a client can be told, [New] takes one.
 type Driver struct{}
 
 var (
@@ -74,9 +71,43 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	}
 	b.owned = true
 	if err := b.checkServer(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("redisstream: open: %w", err), b.Close()) //nolint:contextcheck // Close has none
+		err = fmt.Errorf("redisstream: open: %w%s", err, a.hint(ctx))
+		return nil, errors.Join(err, b.Close()) //nolint:contextcheck // Close has none
 	}
 	return b, nil
+}
+
+// hint asks the server whether the URL is wrong about TLS: a server without waits for
+// more, and one with hangs up, and neither says why.
+func (a *address) hint(ctx context.Context) string {
+	const patience = time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if a.scheme == "unix" || a.scheme == "redis+sentinel" {
+		return ""
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", a.addrs[0])
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if a.config == nil {
+		secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // nothing is sent on it
+		if secure.HandshakeContext(ctx) == nil {
+			return "; the server speaks TLS: use rediss:, or tls=true"
+		}
+		return ""
+	}
+	answer := make([]byte, 1)
+	if _, err = c.Write([]byte("PING\r\n")); err == nil {
+		_, err = io.ReadFull(c, answer)
+	}
+	if err == nil && (answer[0] == '+' || answer[0] == '-') {
+		return "; the server speaks without TLS: use redis:, or tls=false"
+	}
+	return ""
 }
 
 // An address is what a URL says.

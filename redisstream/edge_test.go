@@ -2,6 +2,7 @@ package redisstream_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -215,9 +216,9 @@ func TestManyMembersShareTheSweep(t *testing.T) {
 		require.NoError(t, client.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: workers, Consumer: name, Streams: []string{stream, ">"}, Count: 1}).Err())
 	}
 	for i := range owners {
-		hold("host-1-" + strconv.Itoa(i) + "-60000")
+		hold(fmt.Sprintf("host-1-%s-60000", name8(i)))
 	}
-	hold("host-1-zz-3000")
+	hold("host-1-zzzzzzzz-3000")
 	held := time.Now()
 	require.NoError(t, client.ConfigResetStat(t.Context()).Err())
 	came := make(chan backend.Delivery, owners)

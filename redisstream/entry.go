@@ -1,7 +1,6 @@
 package redisstream
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 
@@ -28,6 +27,12 @@ const (
 	keyName = ":key: "
 )
 
+var (
+	escaper     = strings.NewReplacer(`\`, `\\`, "\r", `\r`, "\n", `\n`)
+	nameEscaper = strings.NewReplacer(`\`, `\\`, "\r", `\r`, "\n", `\n`, ":", `\:`)
+	unescaper   = strings.NewReplacer(`\\`, `\`, `\r`, "\r", `\n`, "\n", `\:`, ":", `\0`, "")
+)
+
 // appendHead appends the entry of m, but for the payload.
 func appendHead(to []byte, m *backend.Message) []byte {
 	if m.ID != "" {
@@ -37,64 +42,31 @@ func appendHead(to []byte, m *backend.Message) []byte {
 		to = appendLine(to, keyName, m.Key)
 	}
 	for i := range m.Headers {
-		h := &m.Headers[i]
-		switch {
-		case h.Name == "":
-			to = append(to, `\0`...)
-		case strings.IndexByte(h.Name, ':') < 0:
-			to = appendEscaped(to, h.Name)
-		default:
-			for i, part := range strings.Split(h.Name, ":") {
-				if i > 0 {
-					to = append(to, `\:`...)
-				}
-				to = appendEscaped(to, part)
-			}
+		name := m.Headers[i].Name
+		if name == "" {
+			name = `\0`
+		} else if strings.IndexByte(name, ':') >= 0 || special(name) {
+			name = nameEscaper.Replace(name)
 		}
-		to = appendLine(to, ": ", h.Value)
+		to = appendLine(append(to, name...), ": ", m.Headers[i].Value)
 	}
 	return append(to, '\n')
 }
 
 func appendLine(to []byte, name, value string) []byte {
-	to = append(to, name...)
-	to = appendEscaped(to, value)
-	return append(to, '\n')
+	if special(value) {
+		value = escaper.Replace(value)
+	}
+	return append(append(append(to, name...), value...), '\n')
 }
 
-func appendEscaped(to []byte, s string) []byte {
-	// Three searches of a short string cost less than one for any of three bytes.
-	if strings.IndexByte(s, '\\') < 0 && strings.IndexByte(s, '\r') < 0 && strings.IndexByte(s, '\n') < 0 {
-		return append(to, s...)
-	}
-	for i := range len(s) {
-		switch s[i] {
-		case '\\':
-			to = append(to, `\\`...)
-		case '\r':
-			to = append(to, `\r`...)
-		case '\n':
-			to = append(to, `\n`...)
-		default:
-			to = append(to, s[i])
-		}
-	}
-	return to
+// special reports whether s has to be escaped. Three searches of a short string cost
+// less than one for any of three bytes.
+func special(s string) bool {
+	return strings.IndexByte(s, '\\') >= 0 || strings.IndexByte(s, '\r') >= 0 || strings.IndexByte(s, '\n') >= 0
 }
 
 var errUnreadable = errors.New("not an entry of the bus")
-
-// endOfHead returns where the empty line behind the attributes ends, or 0 if there
-// is none.
-func endOfHead(value []byte) int {
-	if bytes.HasPrefix(value, []byte("\n")) {
-		return 1
-	}
-	if at := bytes.Index(value, []byte("\n\n")); at >= 0 {
-		return at + 2
-	}
-	return 0
-}
 
 // usual is how many headers a message has at most, nearly always.
 const usual = 8
@@ -103,7 +75,7 @@ const usual = 8
 // that ends. So many messages, m the first of them, are still to be read.
 func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end int, err error) {
 	var room [usual]backend.Header
-	headers, at, ok := room[:0], 0, true
+	headers, at := room[:0], 0
 	for {
 		n := strings.IndexByte(text[at:], '\n')
 		if n < 0 {
@@ -114,107 +86,45 @@ func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end in
 		if n == 0 {
 			break
 		}
-		if line[0] == ':' {
-			ok = ok && readOwn(m, line)
-			continue
+		colon := endOfName(line)
+		if colon < 0 || !strings.HasPrefix(line[colon:], ": ") {
+			return 0, errUnreadable
 		}
-		name, value, found := cutName(line)
-		ok = ok && found
-		headers = append(headers, backend.Header{Name: name, Value: value})
-	}
-	if strings.IndexByte(text[:at], '\\') >= 0 {
-		headers, ok = readEscaped(m, text[:at-1], headers[:0])
-	}
-	if !ok {
-		return 0, errUnreadable
+		name, value := unescape(line[:colon]), unescape(line[colon+2:])
+		switch {
+		case line[0] != ':':
+			headers = append(headers, backend.Header{Name: name, Value: value})
+		case name == ":id":
+			m.ID = value
+		case name == ":key":
+			m.Key = value
+		default:
+			return 0, errUnreadable
+		}
 	}
 	m.Headers = mem.Alike(len(headers), left)
 	copy(m.Headers, headers)
 	return at, nil
 }
 
-// cutName is strings.Cut at ": ", which is nearly always where the first colon is.
-func cutName(line string) (name, value string, ok bool) {
-	if at := strings.IndexByte(line, ':'); at >= 0 && at+1 < len(line) && line[at+1] == ' ' {
-		return line[:at], line[at+2:], true
-	}
-	return strings.Cut(line, ": ")
-}
-
-// readOwn reads a line that begins with a colon.
-func readOwn(m *backend.Message, line string) bool {
-	if value, ok := strings.CutPrefix(line, idName); ok {
-		m.ID = value
-		return true
-	}
-	if value, ok := strings.CutPrefix(line, keyName); ok {
-		m.Key = value
-		return true
-	}
-	return false
-}
-
-// readEscaped is readHead for lines in which something was escaped. It appends what
-// is a header to headers.
-func readEscaped(m *backend.Message, head string, headers []backend.Header) ([]backend.Header, bool) {
-	m.ID, m.Key = "", ""
-	for line := range strings.Lines(head) {
-		line = strings.TrimSuffix(line, "\n")
-		at := colon(line)
-		if at < 0 || !strings.HasPrefix(line[at:], ": ") {
-			return nil, false
+// endOfName returns where the colon behind the name of a line is, or -1. One in front
+// belongs to the name, and one that is escaped too.
+func endOfName(line string) int {
+	for at := 1; ; at++ {
+		n := strings.IndexByte(line[at:], ':')
+		if n < 0 {
+			return -1
 		}
-		name, ok := unescape(line[:at])
-		value, ok2 := unescape(line[at+2:])
-		switch {
-		case !ok || !ok2:
-			return nil, false
-		case line[0] != ':':
-			headers = append(headers, backend.Header{Name: name, Value: value})
-		case !readOwn(m, name+": "+value):
-			return nil, false
+		at += n
+		if slashes := at - len(strings.TrimRight(line[:at], `\`)); slashes%2 == 0 {
+			return at
 		}
 	}
-	return headers, true
 }
 
-// colon returns where the colon behind the name of a line is, or -1.
-func colon(line string) int {
-	for i := 0; i < len(line); i++ {
-		switch {
-		case line[i] == '\\':
-			i++
-		case line[i] == ':' && i > 0:
-			return i
-		}
-	}
-	return -1
-}
-
-func unescape(s string) (string, bool) {
+func unescape(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
-		return s, true
+		return s
 	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' {
-			b = append(b, s[i])
-			continue
-		}
-		if i++; i == len(s) {
-			return "", false
-		}
-		switch s[i] {
-		case '\\', ':':
-			b = append(b, s[i])
-		case 'r':
-			b = append(b, '\r')
-		case 'n':
-			b = append(b, '\n')
-		case '0':
-		default:
-			return "", false
-		}
-	}
-	return string(b), true
+	return unescaper.Replace(s)
 }

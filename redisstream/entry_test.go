@@ -19,9 +19,8 @@ func encoded(t testing.TB, m *backend.Message) string {
 // decoded reads an entry as a source does.
 func decoded(value []byte) (m backend.Message, err error) {
 	var mem slab.Slab
-	e := entry{value: value}
 	mem.Expect(0, 0, len(value))
-	err = e.read(&mem, &m, 1)
+	err = readValue(&mem, &m, value, nil, 1)
 	return m, err
 }
 

@@ -12,39 +12,23 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A class is what an answer of the server that begins with, or in case of a
-// script contains, a code means.
-type class struct {
-	code string
-	err  error
-}
-
-// classes are tried in this order. What is in none of them is ErrRefused: the
-// server has said no, and nothing happened.
-var classes = []class{
-	{"NOGROUP", backend.ErrGone},
-	{"UNBLOCKED", backend.ErrGone},
-	{"ERR no such key", backend.ErrGone},
-	{"ERR The XGROUP subcommand requires the key to exist", backend.ErrGone},
-	{"FULL", backend.ErrFull}, // of publish.lua
-	{"OOM", backend.ErrFull},
-	{"NOPERM", backend.ErrDenied},
-	{"NOAUTH", backend.ErrDenied},
-	{"WRONGPASS", backend.ErrDenied},
-	{"ERR invalid password", backend.ErrDenied},
-	{"ERR The user executing the script can't", backend.ErrDenied}, // up to Redis 7.0
-	{"ERR ACL failure in script", backend.ErrDenied},               // since 7.2
-	{"LOADING", backend.ErrUnavailable},
-	{"BUSY ", backend.ErrUnavailable},
-	{"READONLY", backend.ErrUnavailable},
-	{"MISCONF", backend.ErrUnavailable},
-	{"CLUSTERDOWN", backend.ErrUnavailable},
-	{"MASTERDOWN", backend.ErrUnavailable},
-	{"NOREPLICAS", backend.ErrUnavailable},
-	{"TRYAGAIN", backend.ErrUnavailable},
-	{"MOVED", backend.ErrUnavailable}, // after as many redirections as the client follows
-	{"ASK", backend.ErrUnavailable},
-	{"ERR max number of clients", backend.ErrUnavailable},
+// classes says what an answer of the server means that begins with one of the codes. An
+// answer that is in none of them is ErrRefused: nothing happened.
+var classes = []struct {
+	err   error
+	codes []string
+}{
+	{backend.ErrGone, []string{"NOGROUP", "UNBLOCKED", "ERR no such key", "ERR The XGROUP subcommand requires the key to exist"}},
+	{backend.ErrFull, []string{"FULL", "OOM"}}, // FULL is of publish.lua
+	{backend.ErrDenied, []string{
+		"NOPERM", "NOAUTH", "WRONGPASS", "ERR invalid password",
+		"ERR The user executing the script can't", "ERR ACL failure in script", // up to Redis 7.0, and since 7.2
+	}},
+	{backend.ErrUnavailable, []string{
+		"LOADING", "BUSY ", "READONLY", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "ERR max number of clients",
+		"TRYAGAIN",     // while a slot moves, to a script of whose keys some exist
+		"MOVED", "ASK", // after as many redirections as the client follows
+	}},
 }
 
 // classOf returns the class of an error, sent saying whether anything was
@@ -55,8 +39,8 @@ func classOf(ctx context.Context, err error, sent bool) error {
 			return err
 		}
 	}
-	if e, ok := errors.AsType[redis.Error](err); ok && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("%w: %s", classOfReply(e.Error()), plain(e.Error()))
+	if isAnswer(err) && !errors.Is(err, redis.Nil) {
+		return classOfReply(err.Error())
 	}
 	class := backend.ErrUnknownOutcome
 	op, isOp := errors.AsType[*net.OpError](err)
@@ -71,27 +55,50 @@ func classOf(ctx context.Context, err error, sent bool) error {
 }
 
 func classOfReply(text string) error {
-	wrapped := strings.HasPrefix(text, "ERR Error running script") // of Redis 6.2
+	reply := serverError(text)
 	for _, c := range classes {
-		words, general := strings.CutPrefix(c.code, "ERR ")
-		if strings.HasPrefix(text, c.code) || wrapped && (strings.Contains(text, "-"+c.code) || general && strings.Contains(text, ": "+words)) {
-			return c.err
+		for _, code := range c.codes {
+			if strings.HasPrefix(reply.Error(), code) {
+				return fmt.Errorf("%w: %w", c.err, reply)
+			}
 		}
 	}
-	return backend.ErrRefused
+	return fmt.Errorf("%w: %w", backend.ErrRefused, reply)
 }
 
-// plain is the text of an error reply without what a script adds to it.
+// isAnswer reports whether an error, or none, is what the server answered.
+func isAnswer(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok || err == nil
+}
+
+// plain is the text of an error reply without what a script adds to it: Redis 7 and
+// later behind it, and 6.2 in front,
+//
+//	ERR Error running script (call to f_0123): @user_script:14: @user_script: 14: -READONLY You can't …
+//	@user_script: 14: -READONLY You can't …
 func plain(text string) string {
-	if i := strings.Index(text, " script: "); i > 0 {
+	const line = "@user_script:"
+	if i := strings.LastIndex(text, " script: "); i > 0 && strings.Contains(text[i:], ", on "+line) {
 		return strings.TrimSuffix(text[:i], ".")
 	}
-	return text
+	i := strings.LastIndex(text, line)
+	if i < 0 {
+		return text
+	}
+	_, said, ok := strings.Cut(text[i+len(line):], ": ")
+	if !ok {
+		return text
+	}
+	said = strings.TrimPrefix(said, "-")
+	if code, _, _ := strings.Cut(said, " "); code == "" || code != strings.ToUpper(code) {
+		return "ERR " + said
+	}
+	return said
 }
 
-// isNoScript reports whether the server did not know a script, and so has not
-// run it.
-func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
-
-// isGone reports whether a reply said that the stream or the group is missing.
-func isGone(err error) bool { return errors.Is(err, backend.ErrGone) }
+// isMoved reports whether a server of a Cluster said that another has the key, and so
+// has done nothing.
+func isMoved(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
+}

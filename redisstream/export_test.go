@@ -1,6 +1,8 @@
 package redisstream
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"strings"
 	"time"
 )
@@ -10,8 +12,8 @@ var PublishDigest = publishScript.digest
 
 // ScriptTexts are all scripts.
 func ScriptTexts() (texts []string) {
-	for _, s := range []script{
-		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, statsScript,
+	for _, s := range []*script{
+		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, statsScript, groupsScript,
 	} {
 		texts = append(texts, s.text)
 	}
@@ -22,7 +24,8 @@ func ScriptTexts() (texts []string) {
 // text it is.
 func ScriptName(digest string) string {
 	for _, text := range ScriptTexts() {
-		if newScript(text).digest == digest || strings.HasPrefix(text, digest[:min(len(digest), 20)]) {
+		sum := sha1.Sum([]byte(text))
+		if hex.EncodeToString(sum[:]) == digest || strings.HasPrefix(text, digest[:min(len(digest), 20)]) {
 			name, _, _ := strings.Cut(text, ":")
 			return name
 		}

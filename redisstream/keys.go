@@ -1,24 +1,26 @@
 package redisstream
 
 import (
+	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"os"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// The keys of one topic. They share a hash tag, so that a script may use them
-// together in Cluster; a topic name has no braces in it.
-//
-//	<namespace>:{<topic>}                   the stream
-//	<namespace>:{<topic>}:delayed:<group>   ids that wait, by when they are due
-//	<namespace>:{<topic>}:delayed:<group>:swept  when the members were last looked through, if they are many
-//	<namespace>:{<topic>}:once:<hash>       the position of a Once message, for the window
-//	<namespace>:{<topic>}:trimmed           how many entries Maintain has removed
+// The keys of one topic, as docs/redis.md lists them. They share a hash tag, so that a
+// script may use them together in Cluster. A topic name has no braces in it.
+
 func (b *Backend) streamKey(topic string) string { return b.options.Namespace + ":{" + topic + "}" }
 
 func delayedKey(stream, group string) string { return stream + ":delayed:" + group }
-
-func sweptKey(delayed string) string { return delayed + ":swept" }
+func sweptKey(delayed string) string         { return delayed + ":swept" }
+func trimmedKey(stream string) string        { return stream + ":trimmed" }
+func youngKey(stream string) string          { return stream + ":young" }
 
 // neverKey is where a mark would be, and never is one.
 func neverKey(stream string) string { return stream + ":once:-" }
@@ -28,8 +30,6 @@ func onceKey(stream, id string) string {
 	return stream + ":once:" + hex.EncodeToString(sum[:16])
 }
 
-func trimmedKey(stream string) string { return stream + ":trimmed" }
-
 // topicOf returns the topic of a stream's key.
 func (b *Backend) topicOf(key string) (topic string, ok bool) {
 	rest, ok := strings.CutPrefix(key, b.options.Namespace+":{")
@@ -37,4 +37,59 @@ func (b *Backend) topicOf(key string) (topic string, ok bool) {
 		return "", false
 	}
 	return strings.CutSuffix(rest, "}")
+}
+
+// memberName is what a member is called among the consumers of its group. Its
+// lease is part of it: whoever takes what it has left behind reads there how long
+// it must have been left (lua/with/lease.lua). The consumer "parked" is no member: it
+// owns what is delayed, which so stays pending in its group and is trimmed by nothing.
+func memberName(lease time.Duration) string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s-%d-%s-%d", host, os.Getpid(), strings.ToLower(rand.Text()[:8]), millis(lease))
+}
+
+// millis is d in milliseconds, rounded up: nothing is due too early.
+func millis(d time.Duration) int64 { return ceil(d, time.Millisecond) }
+
+// ceil is d in a unit, rounded up. A delay is in microseconds: rounded to milliseconds,
+// a message would be due up to one later than the bus counts on.
+func ceil(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
+	}
+	return n
+}
+
+// A position is the id of a stream entry with leading zeros, such as
+// 01795243593723-00000000000000000000: Redis takes it wherever it takes an id,
+// and positions compare as strings.
+const (
+	milliDigits  = 14
+	serialDigits = 20
+	positionLen  = milliDigits + 1 + serialDigits
+	noPosition   = "0-0" // is before all
+)
+
+// appendPosition appends the position of an id as Redis writes it.
+func appendPosition(to, id []byte) []byte {
+	const zeros = "00000000000000000000"
+	millis, serial, _ := bytes.Cut(id, []byte("-"))
+	to = append(to, zeros[:max(milliDigits-len(millis), 0)]...)
+	to = append(append(to, millis...), '-')
+	to = append(to, zeros[:max(serialDigits-len(serial), 0)]...)
+	return append(to, serial...)
+}
+
+// checkPosition returns an error if p is not a position of this backend.
+func checkPosition(p string) error {
+	ok := len(p) == positionLen && p[milliDigits] == '-' && strings.Trim(p[:milliDigits], "0123456789") == ""
+	if ok { // there is no id above 2⁶⁴−1
+		_, err := strconv.ParseUint(p[milliDigits+1:], 10, 64)
+		ok = err == nil
+	}
+	if !ok {
+		return fmt.Errorf("%.50q is not a position in a stream", p)
+	}
+	return nil
 }

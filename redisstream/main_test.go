@@ -144,6 +144,11 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// name8 is the part of a member's name by which members differ.
+func name8(i int) string {
+	return fmt.Sprintf("aaaa%c%c%c%c", 'a'+i/17576%26, 'a'+i/676%26, 'a'+i/26%26, 'a'+i%26)
+}
+
 func pause(d time.Duration) { time.Sleep(d) }
 
 // each calls f for the error of every message of a batch.

@@ -2,10 +2,7 @@ package redisstream
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"github.com/seed41896749/eventbus/backend"
 )
 
 const (
@@ -16,7 +13,7 @@ const (
 	unknownLease = 10 * time.Minute      // of a consumer that was not made by this package
 	busy         = 1000
 
-	youth    = time.Minute // how long a stream is young, unless it grows
+	youth    = time.Minute // how long a stream is young that appeared with a group, unless it grows
 	maxYoung = 100_000     // beyond so many entries: they take memory
 )
 
@@ -26,14 +23,11 @@ const (
 // young or lacks a group that this process is attached to: a stream that was lost
 // has lost its groups too, and they come back one after another.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
-	next, err := b.maintain(ctx, topic, group)
-	return next, b.failure("maintain", topic+"/"+group, err)
+	next, err := verb(b, "maintain", topic+"/"+group, func() (time.Duration, error) { return b.maintain(ctx, topic, group) })
+	return max(next, trimAgain), err // 0 once it is closed
 }
 
 func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Duration, error) {
-	if b.closed.Load() {
-		return trimIdle, backend.ErrClosed
-	}
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)
 	most := maxYoung
@@ -41,24 +35,22 @@ func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Durat
 		most = min(most, bound/2)
 	}
 	b.mu.Lock()
-	args := []any{group, maxTrim, millis(unknownLease), b.mending[delayed], millis(b.youth), most}
+	args := []any{group, maxTrim, millis(unknownLease), b.mending[delayed], most}
 	for s := range b.sources {
 		if s.config.Topic == topic {
 			args = append(args, s.config.Group)
 		}
 	}
 	b.mu.Unlock()
-	p, err := b.run(ctx, &maintainScript, []string{stream, delayed, trimmedKey(stream)}, args...)
+	p, err := b.run(ctx, maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream)}, args...)
 	if err != nil {
 		return trimIdle, err
 	}
-	p.arrayOf(5)
+	p.arrayOf(3)
 	removed, more := p.integer(), p.integer() == 1
-	p.integer()
-	p.integer()
 	after := string(p.bulk())
-	if err := p.end(); err != nil {
-		return trimIdle, errors.Join(backend.ErrRefused, err)
+	if err := refused(p.end()); err != nil {
+		return trimIdle, err
 	}
 	b.mu.Lock()
 	if after == "" {

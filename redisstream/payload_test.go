@@ -58,7 +58,7 @@ func TestLargeEventsAreReadByFew(t *testing.T) {
 		require.Len(t, ds, want)
 		require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))
 	}
-	for _, row := range []struct{ size, together int }{{16 << 10, 31}, {900 << 10, 8}, {10 << 10, 51}} {
+	for _, row := range []struct{ size, together int }{{16 << 10, 31}, {900 << 10, 8}, {10 << 10, 50}} {
 		large := batch(fmt.Sprint(row.size), 1+row.together+1)
 		for _, m := range large {
 			m.Payload = make([]byte, row.size)

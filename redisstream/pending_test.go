@@ -82,7 +82,7 @@ func leave(t *testing.T, client *redis.Client, entries, dead int) {
 	for i := range dead {
 		for n := entries / dead; n > 0; n -= min(n, 5000) {
 			got, err := client.XReadGroup(t.Context(), &redis.XReadGroupArgs{
-				Group: workers, Consumer: fmt.Sprintf("dead-1-%04d-1", i), Streams: []string{stream, ">"}, Count: int64(min(n, 5000)), Block: -1,
+				Group: workers, Consumer: fmt.Sprintf("dead-1-%s-1", name8(i)), Streams: []string{stream, ">"}, Count: int64(min(n, 5000)), Block: -1,
 			}).Result()
 			require.NoError(t, err)
 			require.Len(t, got[0].Messages, min(n, 5000))

@@ -1,7 +1,9 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,79 +19,67 @@ const (
 
 // Publish implements [backend.Backend].
 func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
-	if b.closed.Load() {
-		return b.failure("publish", "", backend.ErrClosed)
+	if b.closed.Load() || len(msgs) == 0 {
+		return b.failure("publish", "", b.unusable())
 	}
-	if len(msgs) == 0 {
-		return nil
-	}
-	w, err := b.wires.Get(ctx)
-	if err != nil {
-		return b.failure("publish", "", classOf(ctx, err, false))
-	}
-	defer b.wires.Put(w)
-	if err := b.server.check(ctx, b, w); err != nil {
-		return b.failure("publish", "", err)
-	}
-	errs := w.trip.outcome(len(msgs))
-	broken := false
-	for start := 0; start < len(msgs); {
-		end := start + tripLen(msgs[start:])
-		if broken {
-			notSent(ctx, errs[start:end])
-		} else {
-			broken = b.trip(ctx, w, msgs[start:end], errs[start:end])
-		}
-		start = end
-	}
-	failed := false
-	for i, err := range errs {
+	var errs itemErrors
+	err := b.with(ctx, func(w *wire) error {
+		err := b.server.check(ctx, b, w)
 		if err != nil {
-			errs[i], failed = b.failure("publish", msgs[i].Topic, err), true
+			return err
 		}
-	}
-	if failed {
-		w.trip.told = nil // it is the caller's now
+		broken := false
+		for start := 0; start < len(msgs); {
+			end := start + b.tripLen(msgs[start:])
+			fail := func(i int, err error) {
+				errs.set(start+i, len(msgs), b.failure("publish", msgs[start+i].Topic, err))
+			}
+			if !broken {
+				broken = b.trip(ctx, w, msgs[start:end], fail)
+			} else {
+				for i := range end - start {
+					fail(i, fmt.Errorf("%w: not sent: %w", backend.ErrUnavailable, cmp.Or(ctx.Err(), errBroke)))
+				}
+			}
+			start = end
+		}
+		return nil
+	})
+	if err != nil {
+		return b.failure("publish", "", err)
 	}
 	return backend.AsBatchError(errs)
 }
 
-// notSent is what becomes of the messages behind a trip that broke off.
-func notSent(ctx context.Context, errs []error) {
-	err := fmt.Errorf("%w: not sent after the connection broke", backend.ErrUnavailable)
-	if done := ctx.Err(); done != nil {
-		err = fmt.Errorf("%w: not sent: %w", backend.ErrUnavailable, done)
-	}
-	for i := range errs {
-		errs[i] = err
-	}
-}
+var errBroke = errors.New("a call before it has failed")
 
-// tripLen is how many of msgs go out together.
-func tripLen(msgs []*backend.Message) int {
-	size := 0
+// tripLen is how many of msgs go out together. No trip has two calls of the script for one
+// topic: a server that is loading its data may refuse the first and carry out the second.
+func (b *Backend) tripLen(msgs []*backend.Message) int {
+	size, most := 0, maxPipeline
 	for i, m := range msgs {
-		if size += m.Size(); i > 0 && (size > maxTrip || i == maxPipeline) {
+		if m.Once || b.options.MaxMessages > 0 {
+			most = maxScripted
+		}
+		if size += m.Size(); i > 0 && (size > maxTrip || i >= most) {
 			return i
 		}
 	}
 	return len(msgs)
 }
 
-// trip publishes msgs in one round trip. It reports whether the connection broke.
-func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, errs []error) (broken bool) {
+// trip publishes msgs in one round trip. It reports whether the next trip may not follow,
+// because the connection broke, or the server does not answer for its data yet.
+func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, fail func(int, error)) (broken bool) {
 	t := &w.trip
-	t.begin(b, msgs, errs)
+	t.begin(b, msgs, fail)
 	defer t.end()
 	if len(t.calls) == 0 {
 		return false
 	}
 	w.send(ctx, 0, t.calls...)
-	t.read()
-	if t.elsewhere {
-		w.leave()
-	}
-	return t.calls[len(t.calls)-1].unanswered
+	t.read(fail)
+	return slices.ContainsFunc(t.calls, func(c *call) bool { return !isAnswer(c.err) || errors.Is(c.err, backend.ErrUnavailable) })
 }
 
 // A trip is the commands for some messages: an XADD for each or, of a topic that
@@ -99,20 +89,22 @@ func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, er
 type trip struct {
 	backend *Backend
 	msgs    []*backend.Message
-	errs    []error
 	text    []byte // of all entries
 	entries []value
 	calls   []*call
 	of      [][]int // by call: which messages it stores
 	ids     strings.Builder
 	adds    []add
-	told    []error
-
-	elsewhere bool // a script was refused as the server is not, or not any more, a master
-
-	topic string // of the last XADD
-	key   any    // of its stream
+	topic   string // of the last XADD
+	key     any    // of its stream
 }
+
+// A value is the value of an entry. It is an argument by a pointer, which needs no
+// memory.
+type value []byte
+
+// MarshalBinary implements [encoding.BinaryMarshaler], for go-redis.
+func (v *value) MarshalBinary() ([]byte, error) { return *v, nil }
 
 // An add is the memory of an XADD.
 type add struct {
@@ -127,20 +119,13 @@ const (
 	keepText  = 1 << 20 // the largest text whose memory is kept for the next trip
 )
 
-// outcome returns the memory for what becomes of n messages.
-func (t *trip) outcome(n int) []error {
-	t.told = slices.Grow(t.told[:0], n)[:n]
-	clear(t.told)
-	return t.told
-}
-
-func (t *trip) begin(b *Backend, msgs []*backend.Message, errs []error) {
-	t.backend, t.msgs, t.errs, t.elsewhere = b, msgs, errs, false
-	t.encode()
+func (t *trip) begin(b *Backend, msgs []*backend.Message, fail func(int, error)) {
+	t.backend, t.msgs = b, msgs
+	t.encode(fail)
 	scripted := t.scripted()
 	t.adds = slices.Grow(t.adds[:0], len(msgs))[:len(msgs)]
 	for i, m := range msgs {
-		if errs[i] != nil {
+		if t.entries[i] == nil {
 			continue
 		}
 		if part := scripted[m.Topic]; part != nil {
@@ -162,161 +147,119 @@ func (t *trip) begin(b *Backend, msgs []*backend.Message, errs []error) {
 
 // end lets go what is not the trip's own.
 func (t *trip) end() {
-	t.backend, t.msgs, t.errs = nil, nil, nil
+	t.backend, t.msgs, t.ids = nil, nil, strings.Builder{}
 	clear(t.adds)
 	clear(t.calls)
 	clear(t.of)
-	t.calls, t.of, t.ids = t.calls[:0], t.of[:0], strings.Builder{}
 	clear(t.entries)
+	t.calls, t.of = t.calls[:0], t.of[:0]
 	if cap(t.text) > keepText {
 		t.text = nil
 	}
 }
 
 // encode makes the entries of all messages that are not too large.
-func (t *trip) encode() {
+func (t *trip) encode(fail func(int, error)) {
 	t.entries = slices.Grow(t.entries[:0], len(t.msgs))[:len(t.msgs)]
 	size := 0
 	for _, m := range t.msgs {
-		size += m.Size() + 64 // what is around it; most need no more
-		if len(m.Payload) >= apart {
-			size -= len(m.Payload)
+		if n := m.Size(); n <= maxPayload {
+			size += n + 64 // what is around it; most need no more
 		}
 	}
 	t.text = slices.Grow(t.text[:0], size)
 	for i, m := range t.msgs {
 		if n := m.Size(); n > maxPayload {
-			t.errs[i] = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, maxPayload)
+			fail(i, fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, maxPayload))
+			t.entries[i] = nil
 			continue
 		}
 		start := len(t.text)
-		t.text = appendHead(t.text, m) // what is moved when it grows stays where it was for those before
-		var payload []byte
-		if len(m.Payload) >= apart {
-			payload = m.Payload
-		} else {
-			t.text = append(t.text, m.Payload...)
-		}
-		t.entries[i] = value{t.text[start:len(t.text):len(t.text)], payload}
+		t.text = append(appendHead(t.text, m), m.Payload...) // what is moved when it grows stays where it was for those before
+		t.entries[i] = t.text[start:len(t.text):len(t.text)]
 	}
 }
 
 // scripted returns which messages need a script, by topic: all of a topic, for
 // their order.
-func (t *trip) scripted() map[string][]int {
-	var need map[string]bool
+func (t *trip) scripted() (parts map[string][]int) {
 	for _, m := range t.msgs {
 		if m.Once || t.backend.options.MaxMessages > 0 {
-			if need == nil {
-				need = map[string]bool{}
+			if parts == nil {
+				parts = map[string][]int{}
 			}
-			need[m.Topic] = true
+			parts[m.Topic] = nil
 		}
 	}
-	if len(need) == 0 {
+	if parts == nil {
 		return nil
 	}
-	parts := map[string][]int{}
 	for i, m := range t.msgs {
-		if need[m.Topic] && t.errs[i] == nil {
+		if _, needed := parts[m.Topic]; needed && t.entries[i] != nil {
 			parts[m.Topic] = append(parts[m.Topic], i)
 		}
 	}
 	return parts
 }
 
-// script adds the calls for a topic's messages. If there are several each brings
-// the script with it: of two calls by digest the first could fail and the second
-// not, and the order would be lost.
+// script adds the call for a topic's messages.
 func (t *trip) script(topic string, list []int) {
-	several := len(list) > maxScripted
-	for len(list) > 0 {
-		part := list[:min(len(list), maxScripted)]
-		list = list[len(part):]
-		keys := []string{t.backend.streamKey(topic)}
-		values := make([]any, 0, 2+2*len(part))
-		values = append(values, t.backend.options.MaxMessages, millis(t.backend.options.OnceWindow))
-		for _, i := range part {
-			mark := 0
-			if m := t.msgs[i]; m.Once {
-				if len(keys) == 1 {
-					keys = append(keys, neverKey(keys[0]))
-				}
-				keys = append(keys, onceKey(keys[0], m.ID))
-				mark = len(keys)
+	keys := []string{t.backend.streamKey(topic)}
+	values := make([]any, 0, 2+2*len(list))
+	values = append(values, t.backend.options.MaxMessages, millis(t.backend.options.OnceWindow))
+	for _, i := range list {
+		mark := 0
+		if m := t.msgs[i]; m.Once {
+			if len(keys) == 1 {
+				keys = append(keys, neverKey(keys[0]))
 			}
-			values = append(values, &t.entries[i], mark)
+			keys = append(keys, onceKey(keys[0], m.ID))
+			mark = len(keys)
 		}
-		c := &call{args: append(publishScript.args(keys...), values...), script: &publishScript}
-		if several {
-			publishScript.inFull(c.args)
-			c.script = nil
-		}
-		t.calls, t.of = append(t.calls, c), append(t.of, part)
+		values = append(values, &t.entries[i], mark)
 	}
+	t.calls, t.of = append(t.calls, publishScript.call(keys, values...)), append(t.of, list)
 }
 
 // read sets positions and errors from the replies.
-func (t *trip) read() {
+func (t *trip) read(fail func(int, error)) {
 	t.ids.Grow(len(t.msgs) * positionLen)
 	for n, c := range t.calls {
-		p := c.reply.parse()
-		if len(c.args) == 5 { // an XADD
-			t.stored(t.of[n][0], c.err, &p, false)
-		} else {
-			t.readScript(t.of[n], c.err, &p)
+		p := parser{rest: c.reply.raw}
+		failed, answers := c.err, len(t.of[n])
+		if c.script != nil && failed == nil {
+			answers = p.array()
 		}
-	}
-}
-
-func (t *trip) readScript(part []int, failed error, p *parser) {
-	n := 0
-	if failed == nil {
-		n = p.array()
-	}
-	for k, i := range part {
-		if failed == nil && k < n {
-			if nested := p.nested(); nested != nil {
-				t.elsewhere = t.elsewhere || isElsewhere(nested)
-				failed = fmt.Errorf("%w: %s", classOfReply(nested.Error()), plain(nested.Error()))
-			} else {
-				p.arrayOf(2)
+		for k, i := range t.of[n] {
+			if nested := p.nested(); nested != nil { // it ends the script
+				failed = classOfReply(nested.Error())
 			}
-		} else if failed == nil {
-			failed = fmt.Errorf("%w: the reply is too short", backend.ErrUnknownOutcome)
+			switch {
+			case failed == nil && k >= answers:
+				failed = fmt.Errorf("%w: the reply is too short", backend.ErrUnknownOutcome)
+			case failed == nil:
+				failed = t.stored(t.msgs[i], &p, c.script != nil)
+			}
+			if failed != nil {
+				fail(i, failed)
+			}
 		}
-		t.stored(i, failed, p, true)
 	}
 }
 
-// stored reads what became of message i.
-func (t *trip) stored(i int, err error, p *parser, scripted bool) {
-	if err != nil {
-		t.errs[i] = err
-		return
+// stored reads where a message was stored.
+func (t *trip) stored(m *backend.Message, p *parser, scripted bool) error {
+	if scripted {
+		p.arrayOf(2)
 	}
-	m := t.msgs[i]
 	id := p.bulk()
 	duplicate := scripted && p.integer() == 1
 	if p.err != nil {
-		t.errs[i] = fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, p.err)
-		return
+		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, p.err)
 	}
 	var buf [positionLen]byte
 	start := t.ids.Len()
 	t.ids.Write(appendPosition(buf[:0], id))
 	m.Position, m.Duplicate = t.ids.String()[start:], duplicate
-}
-
-// Declare implements [backend.Declarer]. A stream appears with its first message
-// or group; what is tried here is the permission, by an id that no stream takes.
-func (b *Backend) Declare(ctx context.Context, topic string) error {
-	if b.closed.Load() {
-		return b.failure("declare", topic, backend.ErrClosed)
-	}
-	_, err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "")
-	if err != nil && strings.Contains(err.Error(), "must be greater than 0-0") {
-		return nil
-	}
-	return b.failure("declare", topic, err)
+	return nil
 }

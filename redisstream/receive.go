@@ -2,6 +2,7 @@ package redisstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,9 +26,26 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 		return nil, ctx.Err()
 	}
 	s.batch.loan.Return()
+	s.asked = time.Now()
 	ds, err := s.receive(ctx, limit)
 	s.failed = err != nil
+	s.note(ds, err)
 	return ds, s.failure("receive", err)
+}
+
+// note remembers the highest position received and that a reply was lost. What a lost
+// reply had would otherwise come again only when its lease has passed, behind what is
+// newer.
+func (s *source) note(ds []backend.Delivery, err error) {
+	for i := range ds {
+		if ds[i].Position > string(s.high) {
+			s.high = append(s.high[:0], ds[i].Position...)
+		}
+	}
+	if errors.Is(err, backend.ErrUnknownOutcome) && s.lost == 0 {
+		s.lost, s.after = s.number, ""
+		s.sweepBy(time.Time{})
+	}
 }
 
 func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
@@ -37,11 +55,11 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 			return ds, err
 		}
 	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	ds, err := s.takeNew(ctx, limit, !s.failed)
-	if isGone(err) && !s.closed.Load() {
+	if errors.Is(err, backend.ErrGone) && !s.closed.Load() {
 		// What was waited on was destroyed; it may have been created again.
 		ds, err = s.takeNew(ctx, limit, false)
 	}
@@ -53,68 +71,67 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	for more := true; more && len(ds) == 0 && ctx.Err() == nil; {
 		if ds, more, err = s.runTake(ctx, min(limit, maxSweep)); err != nil {
-			return ds, err
+			s.sweepBy(time.Time{})
 		}
 	}
-	return ds, nil
+	return ds, err
 }
 
 // runTake runs the script once, returns what it hands out, and reports whether more is due.
 func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, more bool, err error) {
 	start := time.Now()
-	c := &call{script: &takeScript}
-	c.args = append(takeScript.args(s.stream, s.delayed, sweptKey(s.delayed)), s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after)
+	c := takeScript.call([]string{s.stream, s.delayed, sweptKey(s.delayed)},
+		s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after, replyBytes, s.number, s.lost, s.high)
 	s.sweepFrom(start.Add(sweepEvery))
-	s.reader.send(ctx, grace, c)
-	s.batch.reply = c.reply
-	if c.err != nil {
-		s.sweepBy(time.Time{})
-		return nil, false, c.err
-	}
-	wait, err := s.readTaken()
+	var wait time.Duration
+	err = s.ask(ctx, c, func(p *parser) {
+		p.arrayOf(4)
+		wait = time.Duration(p.integer()) * time.Microsecond
+		s.turn = p.integer()
+		s.after = string(p.bulk())
+		ds = s.batch.deliveries(p, s, true)
+	})
 	if err != nil {
-		s.sweepBy(time.Time{})
-		return nil, false, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
+		return nil, false, err
 	}
-	if len(s.batch.entries) > 0 {
+	s.number++
+	if s.after == "" {
+		s.lost = 0
+	}
+	if len(ds) > 0 {
 		s.sweepBy(time.Time{}) // there may be more
 	}
 	s.sweepBy(start.Add(wait)) // nothing more is due before that
-	return s.batch.deliveries(s, nil), wait == 0, nil
-}
-
-// readTaken reads the reply of the script, and when to run it again.
-func (s *source) readTaken() (wait time.Duration, err error) {
-	p := s.batch.reply.parse()
-	p.arrayOf(4)
-	wait = time.Duration(p.integer()) * time.Microsecond
-	s.turn = p.integer()
-	s.after = string(p.bulk())
-	s.batch.readTaken(&p)
-	return wait, p.end()
+	return ds, wait == 0, nil
 }
 
 // takeNew takes what is new, and waits for it until the script is to be run.
-func (s *source) takeNew(ctx context.Context, limit int, wait bool) ([]backend.Delivery, error) {
-	c := &call{}
-	c.args = append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
+func (s *source) takeNew(ctx context.Context, limit int, wait bool) (ds []backend.Delivery, err error) {
+	args := append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
 	if wait {
-		if err := s.learnID(ctx); err != nil {
-			return nil, err
-		}
-		c.args = append(c.args, "block", s.wait())
-		defer s.wake()
+		args = append(args, "block", s.setWaits(true))
+		defer s.setWaits(false)
 	}
-	c.args = append(c.args, "streams", s.stream, ">")
+	args = append(args, "streams", s.stream, ">")
+	err = s.ask(ctx, &call{args: args}, func(p *parser) { ds = s.batch.read(p, s) })
+	if err != nil {
+		return nil, err
+	}
+	return ds, nil
+}
+
+// ask makes a call on the reader and reads its reply, in the memory of the batch.
+func (s *source) ask(ctx context.Context, c *call, read func(*parser)) error {
+	c.reply = s.batch.reply.next()
 	s.reader.send(ctx, grace, c)
 	s.batch.reply = c.reply
 	if c.err != nil {
-		return nil, c.err
+		return c.err
 	}
-	p := s.batch.reply.parse()
-	s.batch.readNew(&p)
+	p := parser{rest: c.reply.raw}
+	read(&p)
 	if err := p.end(); err != nil {
-		return nil, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
+		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
 	}
-	return s.batch.deliveries(s, nil), nil
+	return nil
 }

@@ -12,7 +12,6 @@
 package redisstream
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -73,17 +72,22 @@ const (
 
 // A Backend is a bus on one Redis.
 type Backend struct {
-	options Options
-	lent    redis.UniversalClient
-	owned   bool
-	wires   *pool.Pool[*wire]
-	server  serverCheck
-	youth   time.Duration // of a stream
+	options  Options
+	lent     redis.UniversalClient
+	cluster  *redis.ClusterClient // lent, if it is one
+	owned    bool
+	detours  sync.Map // by lent client: those that have one
+	sentinel bool     // the client was made for Sentinel
+	wires    *pool.Pool[*wire]
+	server   serverCheck
+	youth    time.Duration // of a stream
 
-	closed  atomic.Bool
-	mu      sync.Mutex
-	sources map[*source]struct{}
-	mending map[string]string // by delayed key: where Maintain looks on
+	masters  atomic.Int64 // counts those that Sentinel has replaced, at least
+	watching atomic.Int64 // connections of the lent client by which that is learned
+	closed   atomic.Bool
+	mu       sync.Mutex
+	sources  map[*source]struct{}
+	mending  map[string]string // by delayed key: where Maintain looks on
 }
 
 var (
@@ -97,24 +101,32 @@ var (
 	_ backend.Limited    = (*Backend)(nil)
 )
 
-// New returns a backend that reaches Redis as client does: by its address or
-// addresses, credentials, TLS settings and dialer. Client is a [*redis.Client],
-// also of redis.NewFailoverClient, or a [*redis.ClusterClient]. It is lent: it
-// stays open, and is not waited for, since the backend makes connections of its
-// own, at most 8 and one for each member, and in Cluster so many to each node.
-// Nothing is sent before it is needed.
+// New returns a backend that speaks to Redis through client, a [*redis.Client], also of
+// redis.NewFailoverClient, or a [*redis.ClusterClient]. The client is lent and stays open
+// until the backend is closed. Hooks that were added to it before see every command. Its
+// routing, addresses, credentials, TLS settings and dialer are used, but its connections
+// are not: the backend has at most 8, and one for each member, to each server.
 func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	o, err := o.withDefaults()
-	if err == nil {
-		err = derivable(client)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("redisstream: new: %w", err)
 	}
-	return &Backend{
-		options: o, lent: client, wires: newWires(client), server: serverCheck{turn: make(chan struct{}, 1)}, youth: youth,
+	b := &Backend{
+		options: o, lent: client, server: serverCheck{turn: make(chan struct{}, 1)}, youth: youth,
 		sources: map[*source]struct{}{}, mending: map[string]string{},
-	}, nil
+	}
+	b.wires = pool.New(wires, func() (*wire, error) { return newWire(b, answer), nil }, (*wire).close)
+	switch client := client.(type) {
+	case *redis.Client:
+		b.sentinel = client.Options().Addr == underSentinel
+		b.detour(client)
+	case *redis.ClusterClient:
+		b.cluster = client
+		client.OnNewNode(b.detour)
+	default:
+		return nil, fmt.Errorf("redisstream: new: a %T cannot be used: it must be a *redis.Client or a *redis.ClusterClient", client)
+	}
+	return b, nil
 }
 
 // Limits implements [backend.Limited].
@@ -122,13 +134,11 @@ func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true}
 }
 
-// Ping implements [backend.Pinger].
-func (b *Backend) Ping(ctx context.Context) error {
+func (b *Backend) unusable() error {
 	if b.closed.Load() {
-		return b.failure("ping", "", backend.ErrClosed)
+		return backend.ErrClosed
 	}
-	_, err := b.command(ctx, "ping")
-	return b.failure("ping", "", err)
+	return nil
 }
 
 // Close implements [backend.Backend].

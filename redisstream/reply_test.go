@@ -55,38 +55,45 @@ func speaker(t testing.TB, text []byte) *redis.Client {
 	return c
 }
 
-// ours reads a reply of XREADGROUP as a source does: through a wire. Be it by
-// go-redis, as the first call on a connection, or straight, it reads the same.
-func ours(t testing.TB, text []byte) ([]entry, error) {
-	first, firstErr := oursAfter(t, text)
-	entries, err := oursAfter(t, text, "ping")
-	require.Equal(t, firstErr == nil, err == nil, "go-redis: %v, straight: %v", firstErr, err)
-	require.Equal(t, first, entries)
-	return entries, err
+// An entry is what of a reply becomes a message.
+type entry struct {
+	id, value []byte
+	err       error
 }
 
-// oursAfter reads it after other calls on the same connection.
-func oursAfter(t testing.TB, text []byte, others ...string) (entries []entry, err error) {
-	w := newWire(speaker(t, text), time.Second)
+// ours reads a reply of XREADGROUP as a source does: through a wire.
+func ours(t testing.TB, text []byte) (entries []entry, err error) {
+	b, err := New(speaker(t, text), Options{})
+	require.NoError(t, err)
+	w := newWire(b, time.Second)
 	defer func() { require.NoError(t, w.close()) }()
-	for _, other := range others {
-		c := &call{args: []any{other}}
-		w.send(t.Context(), 0, c)
-		require.NoError(t, c.err)
-		require.NotNil(t, w.ready())
-	}
 	c := &call{args: []any{"xreadgroup", "group", "g", "c", "streams", "s", ">"}}
 	w.send(t.Context(), 0, c)
 	if c.err != nil {
 		return nil, c.err
 	}
-	var b batch
-	p := c.reply.parse()
-	b.readNew(&p)
-	if p.err == nil {
-		entries = b.entries
+	p := parser{rest: c.reply.raw}
+	if n := p.array(); n > 1 {
+		p.fail("one stream")
+	} else if n == 1 {
+		p.arrayOf(2)
+		p.bulk()
+		for range p.array() {
+			p.arrayOf(2)
+			e := entry{id: p.bulk()}
+			e.value, e.err = readFields(&p)
+			entries = append(entries, e)
+		}
 	}
-	return entries, p.err
+	// A source makes as many deliveries of it.
+	again := parser{rest: c.reply.raw}
+	ds := new(batch).read(&again, &source{})
+	require.Equal(t, p.err == nil, again.err == nil)
+	if p.err != nil {
+		return nil, p.err
+	}
+	require.Equal(t, len(entries), len(ds))
+	return entries, nil
 }
 
 // theirs reads it as go-redis reads a command of which it knows nothing.
@@ -105,7 +112,7 @@ type row struct {
 // XREADGROUP.
 func rows(v any) (list []row, ok bool) {
 	streams, ok := v.([]any)
-	if !ok {
+	if !ok || len(streams) > 1 {
 		return nil, false
 	}
 	for _, s := range streams {
@@ -250,20 +257,15 @@ func FuzzParser(f *testing.F) {
 	f.Add([]byte("*2\r\n$4\r\nname\r\n$1\r\na\r\n*2\r\n"))
 	f.Add([]byte("+\r\n-\r\n:\r\n$\r\n*\r\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, read := range []func(*parser, *batch){
-			func(p *parser, b *batch) { b.readNew(p) },
-			func(p *parser, b *batch) { b.readTaken(p) },
-			func(p *parser, b *batch) { b.readRange(p) },
-			func(p *parser, _ *batch) {
-				p.pairs(func(name string) bool { return len(name)%2 == 0 && p.integer() == 0 })
-			},
-			func(p *parser, _ *batch) { p.skip() },
-			func(p *parser, _ *batch) { _ = p.nested(); p.bulk() },
+		for _, read := range []func(*parser) int{
+			func(p *parser) int { return len(new(batch).read(p, &source{})) },
+			func(p *parser) int { return len(new(batch).deliveries(p, &source{}, true)) },
+			func(p *parser) int { return len(new(batch).deliveries(p, &source{}, false)) },
+			func(p *parser) int { _ = p.nested(); p.bulk(); return 0 },
 		} {
 			r := reply{raw: bytes.Clone(text)}
-			p, b := r.parse(), batch{}
-			read(&p, &b)
-			require.LessOrEqual(t, len(b.entries), len(text))
+			p := parser{rest: r.raw}
+			require.LessOrEqual(t, read(&p), len(text))
 			if p.err != nil {
 				require.ErrorIs(t, p.err, errMalformed)
 				require.Empty(t, p.rest)
@@ -298,21 +300,16 @@ func TestReplyIsTheBytes(t *testing.T) {
 	long := strings.Repeat("0123456789", 300_000)
 	for _, text := range []string{"short", long} {
 		r.raw = fmt.Appendf(r.raw, "$%d\r\n", len(text))
-		n, err := r.ReadFrom(&io.LimitedReader{R: strings.NewReader(text + "\r\nbehind"), N: int64(len(text)) + lineEnd})
+		n, err := r.ReadFrom(&io.LimitedReader{R: strings.NewReader(text + "\r\nbehind"), N: int64(len(text)) + 2})
 		require.NoError(t, err)
-		require.Equal(t, int64(len(text))+lineEnd, n)
+		require.Equal(t, int64(len(text))+2, n)
 	}
-	n, err := r.ReadFrom(strings.NewReader(":7\r\n"))
-	require.NoError(t, err)
-	require.Equal(t, int64(4), n)
-	p := r.parse()
+	p := parser{rest: r.raw}
 	require.Equal(t, "short", string(p.bulk()))
-	value, own := p.text()
-	require.True(t, own)
+	value := p.bulk()
 	require.True(t, long == string(value), "the long string is %d bytes", len(value))
-	require.Equal(t, 7, p.integer())
 	require.NoError(t, p.end())
-	_, err = r.ReadFrom(&io.LimitedReader{R: strings.NewReader("abc"), N: 5})
+	_, err := r.ReadFrom(&io.LimitedReader{R: strings.NewReader("abc"), N: 5})
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	_, err = (&reply{}).Write([]byte("-MOVED 1 127.0.0.1:1"))
 	require.True(t, redis.HasErrorPrefix(err, "MOVED"), fmt.Sprint(err))

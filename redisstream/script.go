@@ -2,7 +2,7 @@ package redisstream
 
 import (
 	"crypto/sha1" //nolint:gosec // it is what Redis names scripts by
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"strings"
 )
@@ -15,63 +15,47 @@ import (
 // with the text, by which the server learns it.
 type script struct{ text, digest string }
 
-// newScript returns a script. Where its text says so, functions that several have
-// are put in.
-func newScript(text string) script {
-	text = strings.Replace(text, "-- with ids\n", idsText, 1)
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
-	return script{text, hex.EncodeToString(sum[:])}
-}
+//go:embed lua
+var texts embed.FS
 
 var (
-	//go:embed lua/publish.lua
-	publishText string
-	//go:embed lua/attach.lua
-	attachText string
-	//go:embed lua/take.lua
-	takeText string
-	//go:embed lua/ack.lua
-	ackText string
-	//go:embed lua/delay.lua
-	delayText string
-	//go:embed lua/extend.lua
-	extendText string
-	//go:embed lua/leave.lua
-	leaveText string
-	//go:embed lua/maintain.lua
-	maintainText string
-	//go:embed lua/reset.lua
-	resetText string
-	//go:embed lua/stats.lua
-	statsText string
-	//go:embed lua/with/ids.lua
-	idsText string
+	publishScript  = newScript("publish")
+	attachScript   = newScript("attach")
+	takeScript     = newScript("take")
+	ackScript      = newScript("ack")
+	delayScript    = newScript("delay")
+	extendScript   = newScript("extend")
+	leaveScript    = newScript("leave")
+	maintainScript = newScript("maintain")
+	resetScript    = newScript("reset")
+	statsScript    = newScript("stats")
+	groupsScript   = newScript("groups")
 )
 
-var (
-	publishScript  = newScript(publishText)
-	attachScript   = newScript(attachText)
-	takeScript     = newScript(takeText)
-	ackScript      = newScript(ackText)
-	delayScript    = newScript(delayText)
-	extendScript   = newScript(extendText)
-	leaveScript    = newScript(leaveText)
-	maintainScript = newScript(maintainText)
-	resetScript    = newScript(resetText)
-	statsScript    = newScript(statsText)
-)
-
-// args returns a call by digest, with room for more arguments. Keys come first.
-func (s script) args(keys ...string) []any {
-	args := make([]any, 0, 3+len(keys)+8)
-	args = append(args, "evalsha", s.digest, len(keys))
-	for _, k := range keys {
-		args = append(args, k)
+// newScript returns a script by its name. Where its text says so, functions that
+// several have are put in.
+func newScript(name string) *script {
+	text := textOf(name)
+	for _, part := range []string{"ids", "lease", "count"} {
+		text = strings.Replace(text, "-- with "+part+"\n", textOf("with/"+part), 1)
 	}
-	return args
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
+	return &script{text, hex.EncodeToString(sum[:])}
 }
 
-// inFull turns a call by digest into one by text.
-func (s script) inFull(args []any) {
-	args[0], args[1] = "eval", s.text
+func textOf(name string) string {
+	text, err := texts.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// call returns a call by digest.
+func (s *script) call(keys []string, args ...any) *call {
+	all := append(make([]any, 0, 3+len(keys)+len(args)), "evalsha", s.digest, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	return &call{args: append(all, args...), script: s}
 }

@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/internal/redistest"
 	"github.com/seed41896749/eventbus/observer"
@@ -122,4 +124,77 @@ func poison(id string) bool { return id[len(id)-1] == '7' }
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	require.Eventually(t, is, time.Minute, 20*time.Millisecond, what)
+}
+
+// A master that was replaced, which clients still reach and which has not heard of it, is
+// left at once: what is published later is stored by the new one, and nothing is written
+// to the old one any more. Only what the old one confirmed before may be lost.
+func TestReplacedMasterIsLeft(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinel.MasterName(), SentinelAddrs: sentinel.SentinelAddrs()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	b := open(t, client, redisstream.Options{})
+	s := attach(t, b, config())
+	publish(t, b, batch("warm", 3))
+	require.NoError(t, s.Ack(t.Context(), backend.Lend(receive(t, s, 3))))
+
+	old := sentinel.Master()
+	admin := old.Client(t)
+	var successor *redis.Client
+	for _, server := range sentinel.Servers() {
+		if server != old {
+			successor = server.Client(t)
+		}
+	}
+	wrote := func() int64 {
+		info := admin.InfoMap(t.Context(), "commandstats").Val()["Commandstats"]
+		var n, calls int64
+		for _, name := range []string{"xadd", "xreadgroup", "evalsha", "eval", "xack"} {
+			if _, err := fmt.Sscanf(info["cmdstat_"+name], "calls=%d", &calls); err == nil {
+				n += calls
+			}
+		}
+		return n
+	}
+	// The sentinels cannot make it a replica, nor end its connections.
+	require.NoError(t, admin.Do(t.Context(), "acl", "setuser", "default", "-slaveof", "-replicaof").Err())
+	watcher := redis.NewSentinelClient(&redis.Options{Addr: sentinel.SentinelAddrs()[0]})
+	t.Cleanup(func() { require.NoError(t, watcher.Close()) })
+	eventually(t, "the replica is the master", func() bool {
+		if sentinel.Master() != old {
+			return true
+		}
+		_ = watcher.Failover(t.Context(), sentinel.MasterName()).Err() // on a busy machine it finds the replica silent, and gives up
+		pause(500 * time.Millisecond)
+		return false
+	})
+
+	has := func(c *redis.Client, m *backend.Message) bool {
+		found, err := c.XRange(t.Context(), stream, m.Position, m.Position).Result()
+		require.NoError(t, err)
+		return len(found) == 1
+	}
+	confirmed := 0
+	eventually(t, "what is published reaches the new master", func() bool {
+		ms := batch(fmt.Sprint(confirmed), 1)
+		if err := b.Publish(within(t, 5*time.Second), ms); err != nil {
+			return false
+		}
+		confirmed++
+		_, _ = s.Receive(within(t, 20*time.Millisecond), 10)
+		return has(successor, ms[0]) && !has(admin, ms[0])
+	})
+	require.Equal(t, "master", admin.Do(t.Context(), "role").Val().([]any)[0], "it has not heard of it")
+	before := wrote()
+	for n := range 50 {
+		ms := batch(fmt.Sprint("after-", n), 1)
+		publish(t, b, ms)
+		require.True(t, has(successor, ms[0]))
+	}
+	again, err := b.Attach(t.Context(), config())
+	require.NoError(t, err)
+	receive(t, again, 50)
+	require.Equal(t, before, wrote(), "commands at the old master")
+	t.Logf("%d confirmed until the new master was found", confirmed)
 }

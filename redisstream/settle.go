@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -11,9 +12,7 @@ import (
 
 const (
 	maxAck   = 1000 // ids of one XACK
-	maxFence = 100  // deliveries of one call of a fenced script: others wait for as long as it runs
-
-	ack = "ack"
+	maxFence = 100  // deliveries of one call of a script: others wait for as long as it runs
 )
 
 // Ack implements [backend.Source]. XACK looks neither at the holder nor at the
@@ -21,175 +20,131 @@ const (
 // acknowledgements are to be confirmed.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if s.config.ConfirmAcks {
-		return s.settleFenced(ctx, ack, &ackScript, ds)
+		return s.fenced(ctx, "ack", ackScript, ds)
 	}
-	return s.settle(ctx, ack, len(ds), maxAck, func(i int) *backend.Delivery { return ds[i] },
-		func(part []int, args []any) *call {
-			args = append(args, "xack", s.stream, s.config.Group)
-			for _, i := range part {
-				args = append(args, &ds[i].Position)
-			}
-			return &call{args: args}
-		})
+	return s.settle(ctx, "ack", ds, maxAck, func(part []int) *call {
+		args := append(make([]any, 0, 3+len(part)), "xack", s.stream, s.config.Group)
+		for _, i := range part {
+			args = append(args, &ds[i].Position)
+		}
+		return &call{args: args}
+	})
+}
+
+// Extend implements [backend.Extender].
+func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
+	return s.fenced(ctx, "extend", extendScript, ds)
+}
+
+// fenced settles deliveries by a script that compares holder and count.
+func (s *source) fenced(ctx context.Context, op string, script *script, ds []*backend.Delivery) error {
+	return s.settle(ctx, op, ds, maxFence, func(part []int) *call {
+		args := append(make([]any, 0, 2+2*len(part)), s.config.Group, s.name)
+		for _, i := range part {
+			args = append(args, &ds[i].Position, ds[i].Token.(*receipt).count)
+		}
+		return script.call([]string{s.stream}, args...)
+	})
 }
 
 // Delay implements [backend.Delayer].
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	soonest := time.Duration(-1)
-	err := s.settle(ctx, "delay", len(ds), maxFence, func(i int) *backend.Delivery { return &ds[i].Delivery },
-		func(part []int, _ []any) *call {
-			c := s.fenced(&delayScript, []string{s.stream, s.delayed}, 4*len(part))
-			for _, i := range part {
-				d, refund := &ds[i], 0
-				if d.Refund {
-					refund = 1
-				}
-				wait := max(d.For, 0)
-				if soonest < 0 || wait < soonest {
-					soonest = wait
-				}
-				c.args = append(c.args, &d.Position, d.Token.(*receipt).attempt.Load(), micros(wait), refund)
+	lent := make([]*backend.Delivery, len(ds))
+	for i := range ds {
+		lent[i] = &ds[i].Delivery
+	}
+	err := s.settle(ctx, "delay", lent, maxFence, func(part []int) *call {
+		args := append(make([]any, 0, 2+4*len(part)), s.config.Group, s.name)
+		for _, i := range part {
+			d, wait, refund := &ds[i], max(ds[i].For, 0), 0
+			if d.Refund {
+				refund = 1
 			}
-			return c
-		})
-	voidRefunds(ds, err)
+			if soonest < 0 || wait < soonest {
+				soonest = wait
+			}
+			args = append(args, &d.Position, d.Token.(*receipt).count, ceil(wait, time.Microsecond), refund)
+		}
+		return delayScript.call([]string{s.stream, s.delayed}, args...)
+	})
 	if soonest >= 0 {
 		s.dueIn(soonest) //nolint:contextcheck // what it wakes is not of this call
 	}
 	return err
 }
 
-// voidRefunds makes sure that no receipt is used again whose Delay with a Refund
-// has an unknown outcome: this member may receive the message with the same
-// attempt, and would give it back unawares.
-func voidRefunds(ds []backend.Delayed, err error) {
-	if err == nil {
-		return
-	}
-	for i := range ds {
-		if r, ok := ds[i].Token.(*receipt); ok && ds[i].Refund && errors.Is(backend.ErrorAt(err, i), backend.ErrUnknownOutcome) {
-			r.attempt.Store(noReceipt)
-		}
-	}
-}
-
-// Extend implements [backend.Extender].
-func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
-	return s.settleFenced(ctx, "extend", &extendScript, ds)
-}
-
-// settleFenced settles deliveries by a script that is told position and attempt of each.
-func (s *source) settleFenced(ctx context.Context, op string, script *script, ds []*backend.Delivery) error {
-	return s.settle(ctx, op, len(ds), maxFence, func(i int) *backend.Delivery { return ds[i] },
-		func(part []int, _ []any) *call {
-			c := s.fenced(script, []string{s.stream}, 2*len(part))
-			for _, i := range part {
-				c.args = append(c.args, &ds[i].Position, ds[i].Token.(*receipt).attempt.Load())
-			}
-			return c
-		})
-}
-
-// fenced begins a call of a script that compares holder and attempt, with room
-// for n arguments.
-func (s *source) fenced(script *script, keys []string, n int) *call {
-	args := append(make([]any, 0, 5+len(keys)+n), script.args(keys...)...)
-	return &call{args: append(args, s.config.Group, s.name), script: script}
-}
-
-// A settlement is memory for settling, used again by the next on the same wire.
-type settlement struct {
-	mine []int
-	args []any
-}
-
-// settle makes calls for n deliveries, so many in one, all in one round trip. A call
-// may use the memory of args, which is empty.
-func (s *source) settle(ctx context.Context, op string, n, most int, at func(int) *backend.Delivery, make1 func(part []int, args []any) *call) error {
-	if err := s.unusable(); err != nil {
+// settle makes calls for the deliveries of this group, so many in one, all in one round
+// trip.
+func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, most int, made func(part []int) *call) error {
+	if err := s.unusable(); err != nil || len(ds) == 0 {
 		return s.failure(op, err)
 	}
-	if n == 0 {
-		return nil
-	}
-	w, err := s.backend.wires.Get(ctx)
-	if err != nil {
-		return s.failure(op, classOf(ctx, err, false))
-	}
-	defer s.backend.wires.Put(w)
 	var errs itemErrors
-	mine := w.settlement.mine[:0]
-	for i := range n {
-		r, ok := at(i).Token.(*receipt)
-		switch {
+	mine := make([]int, 0, len(ds))
+	for i, d := range ds {
+		switch r, ok := d.Token.(*receipt); {
 		case !ok || r.source.stream != s.stream || r.source.config.Group != s.config.Group:
-			errs.set(i, n, s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
-		case r.settled && op == ack: // there is nothing to remove
+			errs.set(i, len(ds), s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
+		case r.settled && op == "ack": // there is nothing to remove
 		default:
 			mine = append(mine, i)
 		}
 	}
-	w.settlement.mine = mine
-	if len(mine) == 0 {
-		return backend.AsBatchError(errs)
+	parts := slices.Collect(slices.Chunk(mine, most))
+	calls := make([]*call, len(parts))
+	for k, part := range parts {
+		calls[k] = made(part)
 	}
-	var calls []*call
-	var parts [][]int
-	for rest := mine; len(rest) > 0; {
-		part := rest[:min(len(rest), most)]
-		rest = rest[len(part):]
-		calls, parts = append(calls, make1(part, w.settlement.args[:0])), append(parts, part)
-		w.settlement.args = nil // the next call has its own
+	if err := s.backend.send(ctx, calls...); err != nil {
+		return s.failure(op, err)
 	}
-	w.send(ctx, 0, calls...)
-	for k, c := range calls {
-		s.readSettled(op, c, parts[k], n, &errs)
+	for k, part := range parts {
+		p := parser{rest: calls[k].reply.raw}
+		if calls[k].err == nil && calls[k].script != nil {
+			p.array()
+		}
+		for _, i := range part {
+			r := ds[i].Token.(*receipt)
+			err := calls[k].settled(&p, r)
+			if unsure := errors.Is(err, backend.ErrUnknownOutcome); op == "ack" && (unsure || err == nil) {
+				r.unsure.Store(unsure)
+			}
+			errs.set(i, len(ds), s.failure(op, err))
+		}
 	}
-	w.settlement.args = calls[0].args
-	clear(w.settlement.args) // they refer to deliveries
 	return backend.AsBatchError(errs)
 }
 
 var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
 
-// readSettled reads what became of the deliveries of one call.
-func (s *source) readSettled(op string, c *call, part []int, n int, errs *itemErrors) {
-	err := c.err
-	if err == nil && c.script == nil && !isScript(c.args) {
-		return // XACK returns how many there were, which does not matter
+// settled reads what became of the next delivery of the call. XACK returns how many
+// there were, which does not matter. A delivery that is nobody's was acknowledged: by an
+// earlier call that had no answer, if nobody else can have been handed it yet.
+func (c *call) settled(p *parser, r *receipt) error {
+	if c.err != nil || c.script == nil {
+		return c.err
 	}
-	var p parser
-	if err == nil {
-		p = c.reply.parse()
-		p.arrayOf(len(part))
+	code := p.integer()
+	switch {
+	case p.err != nil:
+		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, p.err)
+	case code == 1, code == 3 && (!r.unsure.Load() || time.Now().After(r.until)):
+		return backend.ErrLeaseLost
+	case code == 2:
+		return errBodyLost
 	}
-	for _, i := range part {
-		became := err
-		if err == nil {
-			switch p.integer() {
-			case 1:
-				became = backend.ErrLeaseLost
-			case 2:
-				became = errBodyLost
-			}
-			if p.err != nil {
-				became = fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, p.err)
-			}
-		}
-		if became != nil {
-			errs.set(i, n, s.failure(op, became))
-		}
-	}
+	return nil
 }
-
-func isScript(args []any) bool { return args[0] == "evalsha" || args[0] == "eval" }
 
 // itemErrors are made when the first item fails.
 type itemErrors []error
 
 func (e *itemErrors) set(i, n int, err error) {
-	if *e == nil {
+	if err != nil && *e == nil {
 		*e = make([]error, n)
 	}
-	(*e)[i] = err
+	if err != nil {
+		(*e)[i] = err
+	}
 }

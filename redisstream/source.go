@@ -29,15 +29,17 @@ type source struct {
 
 	reading sync.Mutex // held during Receive
 	batch   batch
-	failed  bool // the last Receive did
-	turn    int  // where the script looks next
+	asked   time.Time // when the last Receive was called
+	failed  bool      // the last Receive did
+	turn    int       // where the script looks next
 	after   string
+	number  int    // of the next run of the script; one whose reply was lost keeps its number
+	lost    int    // the number when a reply was lost, until what it had is given back; or 0
+	high    []byte // the highest position received
 
 	mu    sync.Mutex
 	sweep time.Time // when to run the script next
 	waits bool      // a read is waiting, until sweep
-	id    int64     // of the reader's connection, 0 if not known
-	dial  int64     // the connection that id is of
 }
 
 var (
@@ -48,17 +50,10 @@ var (
 
 // Attach implements [backend.Backend].
 func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	s, err := b.attach(ctx, c)
-	if err != nil {
-		return nil, b.failure("attach", c.Topic+"/"+c.Group, err)
-	}
-	return s, nil
+	return verb(b, "attach", c.Topic+"/"+c.Group, func() (backend.Source, error) { return b.attach(ctx, c) })
 }
 
-func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error) {
-	if b.closed.Load() {
-		return nil, backend.ErrClosed
-	}
+func (b *Backend) attach(ctx context.Context, c backend.Config) (backend.Source, error) {
 	if c.Lease <= 0 {
 		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
@@ -69,33 +64,25 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	if err := b.checkServer(ctx); err != nil {
 		return nil, err
 	}
-	s := &source{backend: b, config: c, stream: b.streamKey(c.Topic), name: memberName(c.Lease)}
+	s := &source{backend: b, config: c, stream: b.streamKey(c.Topic), name: memberName(c.Lease), number: 1, high: []byte(noPosition)}
 	s.delayed = delayedKey(s.stream, c.Group)
-	if _, err := b.run(ctx, &attachScript, []string{s.stream}, c.Group, s.name, start); err != nil {
+	if _, err := b.run(ctx, attachScript, []string{s.stream, trimmedKey(s.stream), youngKey(s.stream)}, c.Group, s.name, start, millis(b.youth)); err != nil {
 		return nil, err
 	}
-	s.reader = newWire(b.lent, block+patience)
+	s.reader = newWire(b, block+patience)
 	s.reader.onDone = s.unblock
 	b.mu.Lock()
-	closed := b.closed.Load()
-	if !closed {
-		b.sources[s] = struct{}{}
-	}
+	b.sources[s] = struct{}{}
 	b.mu.Unlock()
-	if closed {
-		return nil, errors.Join(backend.ErrClosed, s.close()) //nolint:contextcheck // closing has none
+	if err := b.unusable(); err != nil {
+		return nil, errors.Join(err, s.close()) //nolint:contextcheck // closing has none
 	}
 	b.server.tell(c)
 	return s, nil
 }
 
 func (b *Backend) checkServer(ctx context.Context) error {
-	w, err := b.wires.Get(ctx)
-	if err != nil {
-		return classOf(ctx, err, false)
-	}
-	defer b.wires.Put(w)
-	return b.server.check(ctx, b, w)
+	return b.with(ctx, func(w *wire) error { return b.server.check(ctx, b, w) })
 }
 
 // startID is where a group begins, in the words of XGROUP CREATE.
@@ -110,17 +97,14 @@ func startID(start backend.Start) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("%w: start %q", backend.ErrRefused, start)
 	}
-	if err := checkPosition(position); err != nil {
-		return "", fmt.Errorf("%w: %w", backend.ErrRefused, err)
-	}
-	return position, nil
+	return position, refused(checkPosition(position))
 }
 
 func (s *source) unusable() error {
-	if s.closed.Load() || s.backend.closed.Load() {
+	if s.closed.Load() {
 		return backend.ErrClosed
 	}
-	return nil
+	return s.backend.unusable()
 }
 
 // failure is err with the place where it happened; of a closed source it is
@@ -153,6 +137,89 @@ func (s *source) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Close has none
 	defer cancel()
 	// Leaving is a courtesy: a member that could not is removed by Maintain.
-	_, _ = s.backend.run(ctx, &leaveScript, []string{s.stream}, s.config.Group, s.name)
+	_, _ = s.backend.run(ctx, leaveScript, []string{s.stream}, s.config.Group, s.name)
 	return s.reader.close()
+}
+
+// isDue reports whether the script is to be run.
+func (s *source) isDue() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !time.Now().Before(s.sweep)
+}
+
+// setWaits begins or ends a wait. It returns for how long to wait, in milliseconds. Zero
+// would be for ever.
+func (s *source) setWaits(waits bool) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = waits
+	return min(max(millis(time.Until(s.sweep)), 1), millis(block))
+}
+
+// sweepFrom begins a run of the script, and says when to run the next one at the
+// latest. A Delay that the run may not see moves that moment by dueIn meanwhile.
+func (s *source) sweepFrom(next time.Time) {
+	s.mu.Lock()
+	s.sweep = next
+	s.mu.Unlock()
+}
+
+// sweepBy makes the script run at a moment, if it would have run later. It reports
+// whether a read waits for longer than that.
+func (s *source) sweepBy(at time.Time) (waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !at.Before(s.sweep) {
+		return false
+	}
+	s.sweep = at
+	return s.waits
+}
+
+// dueIn makes the script run when something falls due.
+func (s *source) dueIn(d time.Duration) {
+	if s.sweepBy(time.Now().Add(d)) {
+		s.unblock()
+	}
+}
+
+// waiting returns the id of the connection on which a read waits, or 0 if none does
+// or the id is not known.
+func (s *source) waiting() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.reader.line.Load(); s.waits && c != nil {
+		return c.id
+	}
+	return 0
+}
+
+const unblockAgain = time.Millisecond // after the server said that nobody waits
+
+// unblock ends the wait of a read that is under way, if it can. The server may get
+// the request to do so before it gets the read itself: it answers that nobody waits,
+// and is asked again until the read has ended. At worst the read ends a little later.
+func (s *source) unblock() {
+	if s.waiting() == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), block) //nolint:forbidigo // it is sent when the read's context is done
+	defer cancel()
+	_ = s.backend.with(ctx, func(w *wire) error {
+		return w.do(ctx, 0, func(ctx context.Context) error {
+			node, err := s.backend.node(ctx, s.stream)
+			for id := s.waiting(); id != 0 && err == nil; id = s.waiting() {
+				var woken int64
+				if woken, err = node.ClientUnblock(ctx, id).Result(); woken > 0 {
+					break
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(unblockAgain):
+				}
+			}
+			return err
+		})
+	})
 }

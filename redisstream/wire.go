@@ -9,185 +9,186 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/seed41896749/eventbus/internal/pool"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A wire is a client that one call uses at a time, with one connection, or one
-// to each node. Being the call's alone, the connection can be cut when the call's
-// context ends, and it is known whether anything was sent.
+// A wire is the connections of one call at a time: one, or in Cluster one to each
+// node. Being the call's alone, they can be cut when the call's context ends, and it is
+// known whether anything was sent.
 //
-// Every command goes out as one that go-redis never repeats, whatever the options
-// of the client that was lent: it repeats a publish whose reply was lost, and a
-// read, which then returns the messages that come after those it has lost.
-//
-// Where the client leads to one server, go-redis connects, greets and makes the
-// first call on a connection; those that follow are written and read here, as
-// long as the connection is well (straight.go).
+// A call goes through the lent client: its hooks and, in Cluster, its routing. The
+// innermost hook, a detour, hands it to a client of the wire's own.
 type wire struct {
-	client redis.UniversalClient
-	wait   time.Duration // for an answer, or more of one
-	onDone func()        // called when a call's context is done, if not nil
-	sent   atomic.Bool   // since the call began a command was written
-	dials  atomic.Int64  // connections made so far
+	backend *Backend
+	wait    time.Duration        // for an answer, or more of one
+	onDone  func()               // called when a call's context is done; only a member's wire has it
+	sent    atomic.Bool          // since the call began a command was written
+	took    atomic.Bool          // since the call began it came to a detour
+	line    atomic.Pointer[conn] // where a command was written last, while it is open
 
-	straight bool                 // calls may do without go-redis
-	line     atomic.Pointer[conn] // where a command was written last, while it is open
-	idle     time.Duration        // after which a connection is not used again, if positive
-	life     time.Duration        // the same, since it was made
+	trip trip // memory for publishing
 
-	trip       trip // memory for publishing
-	settlement settlement
-	request    request // memory for what is sent
-	replies    replies // memory for what is answered, until the next call
-	dialog     dialog
-	unwatch    func() // ends watching the call's context, if it is watched
-
-	mu    sync.Mutex
-	conns map[*conn]struct{}
-	call  uint64 // numbers calls
-	cut   bool   // the call has been cut off
-	ended bool   // no more calls
+	mu      sync.Mutex
+	clients map[*redis.Client]*redis.Client // the wire's own, by the lent client of the server
+	conns   map[*conn]struct{}
+	master  int64  // the Backend's count of masters when the call began
+	call    uint64 // numbers calls
+	cut     bool   // the call has been cut off
+	ended   bool   // no more calls
 }
 
-// newWire returns a wire to where lent leads. Reads wait so long for an answer.
-func newWire(lent redis.UniversalClient, wait time.Duration) *wire {
-	w := &wire{wait: wait, conns: map[*conn]struct{}{}}
-	w.client = derive(lent, w, wait)
-	return w
+func newWire(b *Backend, wait time.Duration) *wire {
+	return &wire{backend: b, wait: wait, clients: map[*redis.Client]*redis.Client{}, conns: map[*conn]struct{}{}}
 }
 
-// deadline is t, or long ago. The caller holds mu.
-func (w *wire) deadline(t time.Time) time.Time {
-	if w.cut || w.ended {
-		return longAgo
+const (
+	// poolRoom is how many connections a client of a wire has room for, of which it uses
+	// one: after as many failed dials go-redis does not dial for up to a second.
+	poolRoom    = 64
+	smallBuffer = 4 << 10 // for what a member writes: a read, or a call of a script
+)
+
+// client returns the wire's own client of the server that node leads to.
+func (w *wire) client(node *redis.Client) *redis.Client {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.clients[node]; c != nil {
+		return c
 	}
-	return t
+	o := *node.Options()
+	o.Dialer, o.OnConnect = w.dialer(o.Dialer), w.greeted(o.OnConnect)
+	o.Protocol, o.MaxRetries, o.DialerRetries = 2, -1, 1
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials, o.PipelinePoolSize = poolRoom, 0, 1, 0, 0, -1
+	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = w.wait, w.wait, false // the wire looks after the context
+	if w.onDone != nil {
+		o.WriteBufferSize = smallBuffer
+	}
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.PushNotificationProcessor, o.ClientSideCache, o.ClientSideCacheConfig, o.Limiter = nil, nil, nil, nil
+	w.clients[node] = redis.NewClient(&o)
+	return w.clients[node]
 }
+
+var errNoCall = &net.OpError{Op: "dial", Err: errors.New("the call has ended, or the master was replaced")}
 
 // dialer makes connections of the wire with dial.
 func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		master := w.backend.masters.Load()
 		inner, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		c := newConn(w, inner)
 		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.cut || w.ended || master != w.backend.masters.Load() {
+			_ = inner.Close() // there is nothing to lose
+			return nil, errNoCall
+		}
+		c := &conn{Conn: inner, wire: w}
 		w.conns[c] = struct{}{}
-		err = inner.SetDeadline(w.deadline(time.Time{}))
-		w.mu.Unlock()
-		w.dials.Add(1)
-		return c, err
+		return c, nil
 	}
 }
 
-// connected makes the hook that go-redis calls when a connection has been
-// greeted. It may be another's: then more counts as sent than was.
-func (w *wire) connected(hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
-	return func(ctx context.Context, c *redis.Conn) error {
+// greeted makes the hook that go-redis calls when a connection has been greeted. It
+// may be another's: then more counts as sent than was. A member's wire learns by which
+// id the server knows the connection. Without an id, a read is not woken.
+func (w *wire) greeted(hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+	return func(ctx context.Context, c *redis.Conn) (err error) {
 		if hook != nil {
-			if err := hook(ctx, c); err != nil {
-				return err
+			err = hook(ctx, c)
+		}
+		var id int64
+		if w.onDone != nil && err == nil {
+			id, err = c.ClientID(ctx).Result()
+			if _, answered := errors.AsType[redis.Error](err); answered {
+				err = nil
 			}
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for c := range w.conns {
-			c.ready.Store(true)
+			if err == nil && !c.ready.Load() {
+				c.id = id
+				c.ready.Store(true)
+			}
 		}
-		return nil
+		return err
 	}
 }
 
-// do makes one call. When ctx is done the connections are cut, grace later.
-func (w *wire) do(ctx context.Context, grace time.Duration, call func()) {
-	w.begin()
-	defer w.finish()
-	w.watch(ctx, grace)
-	call()
+// do makes one call, by a context that leads to the wire. When ctx is done the
+// connections are cut, grace later.
+func (w *wire) do(ctx context.Context, grace time.Duration, call func(context.Context) error) error {
+	number, err := w.begin(ctx)
+	if err != nil {
+		return err
+	}
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, func() {
+			time.AfterFunc(grace, func() { w.cutOff(number) })
+			if w.onDone != nil {
+				w.onDone()
+			}
+		})()
+	}
+	return call(context.WithValue(ctx, wireKey{}, w))
 }
 
-// begin begins a call.
-func (w *wire) begin() {
+// begin begins a call. After the master was replaced, it begins with no connection.
+func (w *wire) begin(ctx context.Context) (number uint64, err error) {
+	w.sent.Store(false)
+	w.took.Store(w.backend.cluster == nil)
+	err = w.backend.watchMaster(ctx)
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.call++
 	w.cut = false
-	w.mu.Unlock()
-	w.sent.Store(false)
-	w.replies.begin()
+	if master := w.backend.masters.Load(); master != w.master {
+		w.master = master
+		w.hangUp()
+	}
+	return w.call, err
 }
 
-// finish ends it.
-func (w *wire) finish() {
-	if w.unwatch != nil {
-		w.unwatch()
-		w.unwatch = nil
+// hangUp closes the connections. go-redis finds them closed, and connects anew. The
+// caller holds mu.
+func (w *wire) hangUp() {
+	for c := range w.conns {
+		c.closed.Store(true)
+		_ = c.Conn.Close() // whoever waits on it is told
 	}
-}
-
-// watch cuts off the call when ctx is done, grace later.
-func (w *wire) watch(ctx context.Context, grace time.Duration) {
-	if w.unwatch != nil || ctx.Done() == nil {
-		return
-	}
-	call := w.call
-	var timer atomic.Pointer[time.Timer]
-	undo := context.AfterFunc(ctx, func() {
-		if grace == 0 {
-			w.cutOff(call)
-		} else {
-			timer.Store(time.AfterFunc(grace, func() { w.cutOff(call) }))
-		}
-		if w.onDone != nil {
-			w.onDone()
-		}
-	})
-	w.unwatch = func() {
-		if undo() {
-			return
-		}
-		if t := timer.Load(); t != nil {
-			t.Stop()
-		}
-	}
+	clear(w.conns)
+	w.line.Store(nil)
 }
 
 // cutOff ends a call, if it is still the one under way.
-func (w *wire) cutOff(call uint64) {
+func (w *wire) cutOff(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if call == w.call {
+	if number == w.call {
 		w.cut = true
-		w.expire()
-	}
-}
-
-// expire lets what waits on a connection fail. The caller holds mu.
-func (w *wire) expire() {
-	for c := range w.conns {
-		_ = c.Conn.SetDeadline(longAgo) // it fails only if closed
+		w.hangUp()
 	}
 }
 
 // end cuts off what is under way, and whatever comes after it.
 func (w *wire) end() {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.ended = true
-	w.expire()
-	w.mu.Unlock()
+	w.hangUp()
 }
 
 // close frees the connections. No call is under way.
-func (w *wire) close() error {
+func (w *wire) close() (err error) {
 	w.end()
-	if err := w.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
-		return err
+	for _, c := range w.clients {
+		if e := c.Close(); !errors.Is(e, redis.ErrClosed) {
+			err = errors.Join(err, e)
+		}
 	}
-	return nil
-}
-
-// newWires lends wires to calls, as many as run at the same time.
-func newWires(lent redis.UniversalClient) *pool.Pool[*wire] {
-	return pool.New(wires, func() (*wire, error) { return newWire(lent, answer), nil }, (*wire).close)
+	return err
 }

@@ -1,19 +1,19 @@
--- delay 3: put deliveries aside until they are due.
+-- delay 4: put deliveries aside until they are due.
 -- KEYS: the stream, the delayed. ARGV: group, member, then for each delivery its position, its
---   attempt, microseconds, 1 if the attempt does not count.
+--   count, microseconds, 1 if the attempt does not count.
 -- Returns for each delivery 0, 1 if it is no longer the member's, 2 if its body is gone.
 -- One XCLAIM moves all deliveries that keep the same attempt. The claims come before the ZADD: a
 -- server out of memory refuses a ZADD that comes first.
 local group, member = ARGV[1], ARGV[2]
+-- with count
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + clock[2] / 1000
 local out, claims = {}, {}
 for i = 3, #ARGV, 4 do
-  local id, attempt = ARGV[i], tonumber(ARGV[i + 1])
+  local id = ARGV[i]
   local p = redis.call('XPENDING', KEYS[1], group, id, id, 1)[1]
-  if p and p[2] == member and p[4] == attempt then
-    local count = attempt
-    if ARGV[i + 3] == '1' then count = attempt - 1 end
+  if p and p[2] == member and p[4] == tonumber(ARGV[i + 1]) then
+    local count = p[4] % base - tonumber(ARGV[i + 3])
     claims[count] = claims[count] or {}
     table.insert(claims[count], id)
     out[#out + 1] = 2

@@ -1,5 +1,5 @@
 -- extend 1: begin the lease of deliveries anew.
--- KEYS: the stream. ARGV: group, member, then for each delivery its position and its attempt.
+-- KEYS: the stream. ARGV: group, member, then for each delivery its position and its count.
 -- Returns for each delivery 0, 1 if it is no longer the member's, 2 if its body is gone.
 local group, member = ARGV[1], ARGV[2]
 local out = {}

@@ -1,24 +1,19 @@
--- maintain 3: remove what every group has settled, and members that are gone; mend what waits.
--- KEYS: the stream, the delayed, the trimmed. ARGV: group, most entries to remove, a lease in
---   milliseconds for members whose names do not tell theirs, after which parked id to look on, for how
---   many milliseconds and up to how many entries a stream is young, then the groups that must exist.
--- Returns {entries removed, 1 if there are more to remove, members removed, mended, after which id}.
-local key, delayed, trimmed = KEYS[1], KEYS[2], KEYS[3]
+-- maintain 5: remove what every group has settled, and members that are gone; mend what waits.
+-- KEYS: the stream, the delayed, the trimmed, the young. ARGV: group, most entries to remove, a lease
+--   in milliseconds for members whose names do not tell theirs, after which parked id to look on, up to
+--   how many entries a stream is young, then the groups that must exist.
+-- Returns {entries removed, 1 if there are more to remove, after which id}.
+local key, delayed, trimmed, young = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, limit, lease, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 -- with ids
+-- with lease
 
 -- A stream that was lost and appears anew has lost its groups, which come back one after another.
--- So nothing is trimmed while one of the given groups is missing, nor while the stream is young:
--- Maintain has removed nothing of it, and its first entry was added only just.
--- Where the server counts (Redis 7), trimmed is not that of an earlier stream.
-local info = redis.call('XINFO', 'STREAM', key)
-local added, length, first = field(info, 'entries-added'), field(info, 'length'), field(info, 'first-entry')
-if added and added == length then redis.call('DEL', trimmed) end
-local clock = redis.call('TIME')
-local born = first and tonumber(string.match(first[1], '^%d+')) or 0
-local young = born > clock[1] * 1000 + clock[2] / 1000 - ARGV[5] and length < tonumber(ARGV[6]) and not redis.call('GET', trimmed)
+-- So nothing is trimmed while one of the given groups is missing, nor while the stream is young and
+-- short. XINFO STREAM would tell more, and bring the first and the last body.
+local waits = redis.call('EXISTS', young) == 1 and redis.call('XLEN', key) < tonumber(ARGV[5])
 local missing = {}
-for i = 7, #ARGV do missing[ARGV[i]] = true end
+for i = 6, #ARGV do missing[ARGV[i]] = true end
 
 -- The floor is the oldest id that a group has not settled: its first pending one, or else the one
 -- after the last it was given. Without a group nothing is settled.
@@ -38,7 +33,7 @@ for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   if not floor or less(id, floor) then floor = id end
 end
 local removed, more = 0, 0
-if floor and not young and not next(missing) then
+if floor and not waits and not next(missing) then
   removed = redis.call('XTRIM', key, 'MINID', '~', floor, 'LIMIT', limit)
   if removed * 2 > limit then -- it removes whole nodes, and stops before the one that would be too much
     more = 1
@@ -48,28 +43,23 @@ if floor and not young and not next(missing) then
   if removed > 0 then redis.call('INCRBY', trimmed, removed) end
 end
 
-local gone = 0
 for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
   local name = field(c, 'name')
-  local itsLease = tonumber(string.match(name, '%-(%d+)$')) or lease
-  if field(c, 'pending') == 0 and name ~= 'parked' and field(c, 'idle') > itsLease + 2000 then
+  if field(c, 'pending') == 0 and name ~= 'parked' and field(c, 'idle') > leaseOf(name, lease) + 2000 then
     redis.call('XGROUP', 'DELCONSUMER', key, group, name)
-    gone = gone + 1
   end
 end
 
 -- What is parked and not among the delayed would wait for ever.
-local mended, reached = 0, ''
+local reached = ''
 local waiting = redis.call('ZCARD', delayed)
 for _, o in ipairs(redis.call('XPENDING', key, group)[4] or {}) do
   if o[1] == 'parked' and tonumber(o[2]) > waiting then
     local entries = redis.call('XPENDING', key, group, after == '' and '-' or '(' .. after, '+', 200, 'parked')
     for _, p in ipairs(entries) do
-      local ms, serial = string.match(p[1], '^(%d+)%-(%d+)$')
-      local id = string.rep('0', 14 - #ms) .. ms .. '-' .. string.rep('0', 20 - #serial) .. serial
-      mended = mended + redis.call('ZADD', delayed, 'NX', 0, id)
+      redis.call('ZADD', delayed, 'NX', 0, position(p[1]))
       if #entries == 200 then reached = p[1] end
     end
   end
 end
-return {removed, more, gone, mended, reached}
+return {removed, more, reached}

@@ -7,6 +7,7 @@
 -- (Redis 7) and nothing was removed from the stream but by Maintain.
 local key, group = KEYS[1], ARGV[1]
 -- with ids
+-- with lease
 local g
 for _, each in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   if field(each, 'name') == group then g = each end
@@ -40,7 +41,6 @@ end
 
 local members = 0
 for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
-  local itsLease = tonumber(string.match(field(c, 'name'), '%-(%d+)$')) or tonumber(ARGV[2])
-  if field(c, 'name') ~= 'parked' and field(c, 'idle') <= itsLease then members = members + 1 end
+  if field(c, 'name') ~= 'parked' and field(c, 'idle') <= leaseOf(field(c, 'name'), tonumber(ARGV[2])) then members = members + 1 end
 end
 return {length, lag, pending[1], parked, members, oldest}

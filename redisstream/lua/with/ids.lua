@@ -1,4 +1,5 @@
--- field returns a value of what XINFO tells, less compares ids, with or without leading zeros.
+-- field returns a value of what XINFO tells, less compares ids, with or without leading zeros, and
+-- position gives an id its leading zeros.
 local function field(list, name)
   for i = 1, #list, 2 do
     if list[i] == name then return list[i + 1] end
@@ -14,4 +15,8 @@ local function less(a, b)
     if a[i] ~= b[i] then return a[i] < b[i] end
   end
   return false
+end
+local function position(id)
+  local ms, serial = string.match(id, '^(%d+)%-(%d+)$')
+  return string.rep('0', 14 - #ms) .. ms .. '-' .. string.rep('0', 20 - #serial) .. serial
 end

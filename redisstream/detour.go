@@ -1,0 +1,139 @@
+package redisstream
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// wireKey is under what a context has the wire that its call is to take.
+type wireKey struct{}
+
+// A detour is the innermost hook of a lent client, or of the client of a Cluster's
+// node. Calls of a wire leave there for the wire's own client; others pass.
+type detour struct {
+	backend *Backend
+	node    *redis.Client
+}
+
+var _ redis.Hook = detour{}
+
+// ProcessHook implements [redis.Hook].
+func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if w, ok := ctx.Value(wireKey{}).(*wire); ok {
+			w.took.Store(true)
+			return w.client(d.node).Process(ctx, cmd)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook implements [redis.Hook].
+func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		w, ok := ctx.Value(wireKey{}).(*wire)
+		if !ok {
+			return next(ctx, cmds)
+		}
+		w.took.Store(true)
+		pipe := w.client(d.node).Pipeline()
+		_ = pipe.BatchProcess(ctx, cmds...) // it only queues
+		_, err := pipe.Exec(ctx)
+		if d.backend.cluster != nil {
+			return nil // the client of a Cluster would take it for that of the commands that succeeded
+		}
+		return err
+	}
+}
+
+// DialHook implements [redis.Hook]. When Sentinel names another master, go-redis closes
+// the connections of the client that was made for Sentinel, but knows nothing of the
+// wires. One connection of that client therefore stands for the wires.
+func (d detour) DialHook(next redis.DialHook) redis.DialHook {
+	if d.node.Options().Addr != underSentinel {
+		return next
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := next(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		d.backend.watching.Add(1)
+		return &watchman{Conn: c, backend: d.backend}, nil
+	}
+}
+
+// underSentinel is the address that go-redis gives a client made for Sentinel.
+const underSentinel = "FailoverClient"
+
+// A watchman is a connection of a client made for Sentinel. Closing it, for whatever
+// reason, makes all wires dial anew.
+type watchman struct {
+	net.Conn
+	backend *Backend
+	closed  atomic.Bool
+}
+
+// Close implements [net.Conn].
+func (m *watchman) Close() error {
+	if !m.closed.Swap(true) {
+		m.backend.masters.Add(1)
+		m.backend.watching.Add(-1)
+	}
+	return m.Conn.Close()
+}
+
+// SyscallConn implements [syscall.Conn], for go-redis.
+func (m *watchman) SyscallConn() (syscall.RawConn, error) { return system(m.Conn) }
+
+// watchMaster makes sure that the client has a connection by which it is told that the
+// master was replaced. Without Sentinel there is nothing to watch.
+func (b *Backend) watchMaster(ctx context.Context) error {
+	if !b.sentinel || b.watching.Load() > 0 {
+		return nil
+	}
+	return b.lent.Ping(ctx).Err()
+}
+
+// node returns the lent client of the server that has a key.
+func (b *Backend) node(ctx context.Context, key string) (*redis.Client, error) {
+	if b.cluster != nil {
+		return b.cluster.MasterForKey(ctx, key)
+	}
+	return b.lent.(*redis.Client), nil
+}
+
+// masterNodes returns the lent clients of all masters. In Cluster it adds the detour to
+// nodes that the client knew before it was lent.
+func (b *Backend) masterNodes(ctx context.Context) (nodes []*redis.Client, err error) {
+	if b.cluster == nil {
+		return []*redis.Client{b.lent.(*redis.Client)}, nil
+	}
+	err = b.cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
+		b.detour(node)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	err = b.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, node)
+		return nil
+	})
+	return nodes, err
+}
+
+// detour adds a detour to a lent client, once.
+func (b *Backend) detour(node *redis.Client) {
+	if _, has := b.detours.LoadOrStore(node, true); !has {
+		node.AddHook(detour{b, node})
+	}
+}
