@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A model is what a file may hold. Its tags are the only description of the
-// keys: what reads the file, the schema and the documentation follow them.
+// A model holds the keys of a file. Its tags are the only description of the keys: the
+// decoder, the schema and the documentation read them.
 //
 //	key      the name in the file
 //	doc      what it means, a sentence
@@ -69,7 +69,7 @@ type field struct {
 	typ                                            reflect.Type
 }
 
-// fields are the keys of a struct of the model.
+// fields returns the keys of a struct of the model.
 func fields(t reflect.Type) []*field {
 	list := make([]*field, t.NumField())
 	for i := range list {
@@ -91,12 +91,12 @@ func split(list string) []string {
 	return strings.Split(list, ",")
 }
 
-// file returns the key of a file with the value, of a field that is a secret.
+// file returns the key for the file with the value, if the field is a secret.
 func (f *field) file() (key string, ok bool) {
 	return f.key + "_file", f.typ == reflect.TypeFor[secret]()
 }
 
-// options are those of the bus that are data.
+// options returns the bus options that the file can set.
 func (b *bus) options() eventbus.Options {
 	return eventbus.Options{
 		Service:         string(b.Service),
@@ -109,7 +109,7 @@ func (b *bus) options() eventbus.Options {
 	}
 }
 
-// options are those of a subscription that are data.
+// options returns the subscription options that the file can set.
 func (s *subscription) options() eventbus.SubscribeOptions {
 	return eventbus.SubscribeOptions{
 		Group:       string(s.Group),
