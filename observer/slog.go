@@ -6,10 +6,10 @@ import (
 	"log/slog"
 )
 
-// Slog returns an Observer that logs what an operator should see: failures,
-// dead letters, discards, lost leases, stuck handlers, changes of state, and
-// notices of drivers. A panic is logged with its stack. A nil logger is slog.Default(), looked up each time.
-// Payloads and header values are not logged.
+// Slog returns an Observer that logs failures, dead letters, discards, lost leases, stuck
+// handlers, changes of state, and notices of drivers. It logs a panic with its stack. It
+// does not log payloads and header values. A nil logger means slog.Default(), looked up
+// for each record.
 func Slog(logger *slog.Logger) Observer {
 	l := logging{logger}
 	return Observer{
@@ -45,7 +45,7 @@ func Slog(logger *slog.Logger) Observer {
 	}
 }
 
-// logging writes one event as one record, leaving out what is empty.
+// logging writes each occurrence as one record, without empty attributes.
 type logging struct{ logger *slog.Logger }
 
 func (l logging) log(level slog.Level, message string, a About, pairs ...any) {
