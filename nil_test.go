@@ -18,7 +18,7 @@ func succeed(context.Context, *eventbus.Delivery) error { return nil }
 
 func pass(h eventbus.Handler) eventbus.Handler { return h }
 
-// isOf expects that err is a *FieldError of that field.
+// isOf requires a *FieldError of that field.
 func isOf(t *testing.T, field string, err error) {
 	t.Helper()
 	var f *eventbus.FieldError
@@ -26,7 +26,7 @@ func isOf(t *testing.T, field string, err error) {
 	require.Equal(t, field, f.Field)
 }
 
-// What is nil and must not be is refused by name, where it is given.
+// A nil argument is refused by name at once.
 func TestNilIsRefusedByName(t *testing.T) {
 	type o = eventbus.Options
 	var none eventbus.Middleware
@@ -49,7 +49,7 @@ func TestNilIsRefusedByName(t *testing.T) {
 	isOf(t, "backend", eventbus.New(nil, o{}).Shutdown(t.Context()))
 }
 
-// So is a middleware that makes nothing of what it is given.
+// A middleware that returns nil is refused too.
 func TestMiddlewareThatReturnsNilIsRefused(t *testing.T) {
 	nothing := func(eventbus.Handler) eventbus.Handler { return nil }
 	bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Middleware: []eventbus.Middleware{
@@ -79,7 +79,7 @@ func TestNilHandlersAreRefused(t *testing.T) {
 	require.NoError(t, bus.Shutdown(t.Context()))
 }
 
-// A careless driver opens nothing and says nothing.
+// A careless driver returns no backend and no error.
 type careless struct{}
 
 func (careless) Schemes() []string                                       { return []string{"none"} }
@@ -92,7 +92,7 @@ func TestOpenRefusesNil(t *testing.T) {
 	isOf(t, "backend", err)
 }
 
-// Run says what is wrong with the options, after it has closed the backend.
+// Run closes the backend, then returns the error of the options.
 func TestRunRefusesContradictoryOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
@@ -101,7 +101,7 @@ func TestRunRefusesContradictoryOptions(t *testing.T) {
 	})
 }
 
-// Run returns after a Shutdown by another goroutine: not before that has ended.
+// Run returns only after a Shutdown by another goroutine has ended.
 func TestRunEndsWithShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})

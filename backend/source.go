@@ -12,7 +12,7 @@ import (
 // given are lent until it returns.
 type Source interface {
 	// Receive waits until a message is due and returns at most max deliveries. Of all
-	// due messages it hands out those with the lowest positions, in that order. So it
+	// due messages it hands out the lowest positions, in that order. So it
 	// hands out no new message while a redelivered one is due. It may return none. With
 	// a max of zero or less it returns none at once and takes nothing.
 	//
