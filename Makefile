@@ -21,9 +21,10 @@ build: ## compile every package, its tests and the command (.bin/eventbus)
 test: brokers ## run every test with the race detector, in random order, on real brokers
 	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 1 -parallel 48 ./...
 
-lint: $(LINT) ## run the linters of .golangci.yml; go.mod must be tidy
+lint: $(LINT) ## run the linters of .golangci.yml and scripts/words.sh; go.mod must be tidy
 	$(LINT) run ./...
 	go mod tidy -diff
+	@scripts/words.sh >/dev/null
 
 fmt: $(LINT) ## format the code
 	$(LINT) fmt ./...
