@@ -38,5 +38,5 @@ found=$(git ls-files -- "${@:-.}" | grep '\.go$' | xargs awk '
 ')
 count=$(printf '%s' "$found" | grep -c '')
 printf '%s\n' "$found"
-echo "$count sentences without a subject in comments; $LIMIT are allowed" >&2
+echo "$count sentences without a subject in comments; $LIMIT are allowed (scripts/words.sh lists them)" >&2
 test "$count" -le "$LIMIT"
