@@ -224,7 +224,7 @@ func (o SubscribeOptions) check(topic string) error {
 	case o.OnFailure == FailAll && o.Order == Unordered:
 		return bad("OnFailure", "is FailAll, which needs an order")
 	case o.OnFailure == FailAll && o.Ack == AckOnReceive:
-		return bad("OnFailure", "is FailAll, but what fails after AckOnReceive is discarded")
+		return bad("OnFailure", "is FailAll, but events that fail after AckOnReceive are discarded")
 	case o.Start != StartEarliest && o.Start != StartLatest && !after:
 		return bad("Start", fmt.Sprintf("is %q, which is no Start", o.Start))
 	case o.Concurrency < 0:

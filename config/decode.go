@@ -207,7 +207,7 @@ func (d *decoder) secretFile(n *node, path string, f *field, v reflect.Value) {
 	content = strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
 	l, _ := asLeaf(v)
 	if err := l.parse(content, f); err != nil {
-		d.add(n.place, path, shown+"what the file holds: "+err.Error())
+		d.add(n.place, path, shown+"the content of the file: "+err.Error())
 	}
 }
 

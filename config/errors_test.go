@@ -80,7 +80,7 @@ func TestErrors(t *testing.T) {
 
 		// The URL, which no error shows.
 		{"bus:\n  url: hunter2", "f:2:8: bus.url: a URL has a scheme, such as mem: or redis://host:6379"},
-		{"bus:\n  url: redis://u:hunter2%@h", "f:2:8: bus.url: not a URL (what is special in a password is escaped, such as %40 for @)"},
+		{"bus:\n  url: redis://u:hunter2%@h", "f:2:8: bus.url: not a URL (special characters in a password are escaped, such as %40 for @)"},
 		{"bus:\n  url: ''", "f:2:8: bus.url: empty"},
 		{"bus:\n  url: 17", "f:2:8: bus.url: is a number; it must be: URL (write it in quotes)"},
 		{"bus:\n  url: {hunter2: x}", "f:2:8: bus.url: is a mapping; it must be: URL"},
@@ -179,9 +179,9 @@ func TestSecretFile(t *testing.T) {
 		"mem:":                       "",
 		"mem:\n":                     "",
 		"mem:\r\n":                   "",
-		"mem:\n\n":                   `"secret": what the file holds: not a URL`,
-		"hunter2":                    `"secret": what the file holds: a URL has a scheme`,
-		"":                           `"secret": what the file holds: empty`,
+		"mem:\n\n":                   `"secret": the content of the file: not a URL`,
+		"hunter2":                    `"secret": the content of the file: a URL has a scheme`,
+		"":                           `"secret": the content of the file: empty`,
 		string(make([]byte, 65<<10)): `"secret": larger than 65536 bytes`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "secret"), []byte(content), 0o600))

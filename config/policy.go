@@ -45,7 +45,7 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 		parts = append(parts, begins(o.Start))
 	}
 	if o.Ack == eventbus.AckOnReceive {
-		parts = append(parts, "acknowledged before it runs, so what fails is discarded", eachRun(o.Timeout))
+		parts = append(parts, "acknowledged before it runs, so failed events are discarded", eachRun(o.Timeout))
 	} else {
 		parts = append(parts, "acknowledged on success", eachRun(o.Timeout), failing(o))
 	}
@@ -95,7 +95,7 @@ func inOrder(o eventbus.Order) string {
 
 func begins(s eventbus.Start) string {
 	if s == eventbus.StartLatest {
-		return "a new group begins with what is published from then on"
+		return "a new group begins with the events published from then on"
 	}
 	return "a new group begins after the position given"
 }
@@ -114,7 +114,7 @@ func failing(o eventbus.SubscribeOptions) string {
 		then, goes = "discarded", "is discarded"
 	}
 	if o.Retry.MaxAttempts < 0 {
-		return fmt.Sprintf("attempts without end, %s to %s apart; what fails for good %s",
+		return fmt.Sprintf("attempts without end, %s to %s apart; a permanent failure %s",
 			short(o.Retry.Initial), short(o.Retry.Max), goes)
 	}
 	if o.Retry.MaxAttempts == 1 {
