@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A goal is the required result of one cell of one target: the median of its ratios to the
-// raw client of the same broker, and ratios to peers.
+// A goal is the required result of one cell of one target. It has the median of the ratios
+// to the raw client of the same broker, and ratios to peers.
 type goal struct {
 	what     string
 	target   string

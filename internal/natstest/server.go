@@ -77,7 +77,8 @@ func freePort(t testing.TB) int {
 }
 
 // binary returns the path of the nats-server that `make` has built, or else of the
-// system's.
+// binary returns the path of the nats-server that `make` has built. Without it the test is
+// skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
 func binary(t testing.TB) string {
 	t.Helper()
 	_, file, _, _ := runtime.Caller(0)

@@ -71,7 +71,8 @@ func (s *Slab) Headers(n int) backend.Headers {
 }
 
 // Alike returns n empty headers, for callers that have not counted the headers of all
-// messages. It assumes that left more messages have as many.
+// messages. It assumes that each of the left messages still to come, this one included,
+// has as many.
 func (s *Slab) Alike(n, left int) backend.Headers {
 	if n > len(s.names) {
 		s.expected.headers = s.used.headers + n*left
