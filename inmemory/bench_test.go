@@ -96,8 +96,8 @@ func BenchmarkReceiveAck(b *testing.B) {
 	}
 }
 
-// One operation is one message in a busy bus: many goroutines publish one message per
-// call, one receives all that are ready, and another acknowledges 256 at a time.
+// One operation is one message in a busy bus. Many goroutines publish one message per
+// call, one receives all ready messages, and another acknowledges 256 at a time.
 func BenchmarkManyPublishers(b *testing.B) {
 	const publishers, read, acked = 32, 512, 256
 	mem := open(b, inmemory.Options{})

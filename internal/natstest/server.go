@@ -76,7 +76,6 @@ func freePort(t testing.TB) int {
 	return port
 }
 
-// binary returns the path of the nats-server that `make` has built, or else of the
 // binary returns the path of the nats-server that `make` has built. Without it the test is
 // skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
 func binary(t testing.TB) string {
