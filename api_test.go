@@ -18,7 +18,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// driver serves one scheme and cannot open anything.
+// driver serves one scheme and cannot open any URL.
 type driver struct{ scheme string }
 
 func (d driver) Schemes() []string { return []string{d.scheme} }
@@ -90,7 +90,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Run gives a drain DrainTimeout, and says what that left behind.
+// Run bounds the drain by DrainTimeout, and reports the events left behind.
 func TestRunDrainTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{DrainTimeout: 3 * time.Second})
@@ -121,7 +121,7 @@ func TestRunFailedSubscription(t *testing.T) {
 		s, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error { return nil })
 		require.NoError(t, err)
 		require.NoError(t, bus.Ready(t.Context()))
-		require.NoError(t, mem.Close()) // behind its back
+		require.NoError(t, mem.Close()) // without the bus's knowledge
 		<-s.Done()
 		require.ErrorIs(t, s.Err(), eventbus.ErrClosed)
 		err = bus.Run(t.Context())
@@ -160,7 +160,7 @@ func TestDelaySeesEventAndError(t *testing.T) {
 	})
 }
 
-// A topic of values encodes and decodes; what it cannot is put aside.
+// A Topic encodes and decodes values. An event that it cannot decode is dead-lettered.
 func TestTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type order struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// What one bus keeps for later use must not get into another: a channel or a
-// timer made in one synctest bubble is fatal in the next.
+// Buses share no pooled channels or timers, because a channel of one synctest bubble is
+// fatal in another.
 func TestBusesInDifferentBubblesShareNothing(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

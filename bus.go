@@ -1,6 +1,5 @@
-// Package eventbus publishes and subscribes to events through one small API, with
-// the broker chosen by configuration: in memory, Redis Streams, NATS JetStream,
-// or a backend of one's own.
+// Package eventbus publishes and subscribes to events through one small API. Configuration
+// chooses the broker: memory, Redis Streams, NATS JetStream, or a program's own backend.
 //
 // A [Bus] is a [Publisher] and a [Subscriber], and programs depend on these two
 // interfaces. A [Handler] that returns nil has handled its event. If it returns an error,
@@ -38,7 +37,7 @@ type Subscriber interface {
 
 // A ManualSubscriber feeds handlers of programs that settle events themselves.
 type ManualSubscriber interface {
-	// SubscribeManual is Subscribe for such a program.
+	// SubscribeManual is like Subscribe for such a program.
 	SubscribeManual(ctx context.Context, topic string, o SubscribeOptions, h ManualHandler) (*Subscription, error)
 }
 
@@ -50,7 +49,7 @@ func (f PublisherFunc) Publish(ctx context.Context, topic string, events ...*Eve
 	return f(ctx, topic, events...)
 }
 
-// Options of a [Bus]. Zero fields mean the default.
+// Options are the settings of a [Bus]. A zero field means its default.
 type Options struct {
 	// Service names the program. It is the Source of events that have none.
 	Service string
@@ -65,7 +64,7 @@ type Options struct {
 	// PublishMiddleware wraps Publish, the first outermost.
 	PublishMiddleware []PublishMiddleware
 
-	// PublishTimeout bounds a Publish, repeats included, as its context does.
+	// PublishTimeout bounds each Publish, retries included, in addition to its context.
 	// Default 30 s; negative: none.
 	PublishTimeout time.Duration
 
@@ -151,7 +150,7 @@ func (o Options) wrap(h Handler) (Handler, error) {
 	return h, nil
 }
 
-// Effective returns o as New takes it: zero fields have their default.
+// Effective returns o with the default in each zero field, as New uses it.
 func (o Options) Effective() Options {
 	if o.Observer.IsZero() {
 		o.Observer = observer.Slog(nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A dead letter says why it is there, and an ordinary event is none.
+// A dead letter states its reason; an ordinary event is not a dead letter.
 func TestDeadLetterOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})

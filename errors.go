@@ -34,24 +34,24 @@ var (
 	// ErrBackpressure: too many events wait to be published (Options.RejectWhenFull).
 	ErrBackpressure = engine.ErrBackpressure
 
-	// ErrLeaseLost: another member may have the event by now. It is the cause with
-	// which a handler's context is cancelled.
+	// ErrLeaseLost: another member may have the event by now. A handler's context then
+	// ends with this cause.
 	ErrLeaseLost = backend.ErrLeaseLost
 
 	// ErrSettled: the delivery was settled before.
 	ErrSettled = engine.ErrSettled
 
-	// ErrShutdown: the time of a drain is up. It is the cause with which a handler's
-	// context is cancelled.
+	// ErrShutdown: the time of a drain is up. A handler's context then ends with this
+	// cause.
 	ErrShutdown = engine.ErrShutdown
 )
 
-// Permanent marks err as not worth another attempt: the event goes to the
-// dead-letter topic now. It returns nil for nil.
+// Permanent marks err as permanent: the event goes to the dead-letter topic without a
+// retry. It returns nil for nil.
 func Permanent(err error) error { return engine.Permanent(err) }
 
-// RetryAfter asks for the next attempt after d, in place of the delay that
-// Retry says. The attempt counts.
+// RetryAfter asks for the next attempt after d, instead of the delay of Retry. The attempt
+// counts.
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
 // Snooze asks for redelivery after d. It spends no attempt if the backend can give events
@@ -64,8 +64,8 @@ func Drop(reason string) error { return engine.Drop(reason) }
 // A PanicError is the error of a handler that panicked.
 type PanicError = observer.PanicError
 
-// A TimeoutError is the cause with which the context of a handler is cancelled
-// that runs longer than SubscribeOptions.Timeout.
+// A TimeoutError is the cause of a handler's cancelled context after
+// SubscribeOptions.Timeout.
 type TimeoutError = observer.TimeoutError
 
 // An Error says which operation failed, and where.

@@ -60,8 +60,8 @@ const (
 	attributes = 5
 )
 
-// encode makes m, but for Once, the message that stores e. stamp is e.Time as text. Headers are
-// appended to room, whose capacity is enough.
+// encode makes m the message that stores e, except Once. stamp is e.Time as text. Headers
+// are appended to room, which has enough capacity.
 func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) Headers {
 	from := len(room)
 	room = append(room, e.Headers...)
@@ -110,7 +110,7 @@ func (e *Event) decode(m *backend.Message) {
 	}
 }
 
-// setAttribute fills in the attribute that h is, if it is one.
+// setAttribute stores h as an attribute, and reports whether h is one.
 func (e *Event) setAttribute(h *Header) bool {
 	if !isAttribute(h.Name) {
 		return false
@@ -125,7 +125,7 @@ func (e *Event) setAttribute(h *Header) bool {
 	case contentTypeName:
 		e.ContentType = h.Value
 	case timeName:
-		// A foreign time that cannot be read is no reason to lose an event.
+		// An unreadable time of another program must not lose the event.
 		e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
 	}
 	return true

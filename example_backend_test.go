@@ -9,9 +9,9 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A backend of one's own: the shelf and its seats have six methods together and no
-// optional verb. The bus does without: it counts attempts itself, and a retry comes
-// when the lease ends. As a shelf cannot extend leases, Timeout must be shorter.
+// A program's own backend: the shelf and its seats have six methods together and no
+// optional verb. Without verbs the bus counts attempts itself, and a retry runs when the
+// lease ends. A shelf cannot extend leases, so Timeout must be shorter than Lease.
 func Example_backend() {
 	ctx := context.Background()
 	bus, err := eventbus.New(newShelf(), eventbus.Options{})

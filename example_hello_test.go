@@ -20,7 +20,7 @@ func Example() {
 	_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "billing"},
 		func(_ context.Context, d *eventbus.Delivery) error {
 			handled <- fmt.Sprintf("%s from %s: %s", d.Type, d.Source, d.Payload)
-			return nil // an error would bring the event back after a while
+			return nil // after an error, the event is redelivered later
 		})
 	if err != nil {
 		log.Fatal(err)

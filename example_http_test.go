@@ -22,8 +22,8 @@ var orders = eventbus.Topic[Order]{
 	Name: "orders", Type: "order.placed", Key: func(o Order) string { return o.Customer },
 }
 
-// placeOrder depends on a Publisher and on no broker. Its response says whether
-// the order is stored; if the client goes away, Publish ends with its context.
+// placeOrder depends on a Publisher and on no broker. Its response says whether the order
+// is stored. If the client disconnects, the context ends and so does Publish.
 func placeOrder(p eventbus.Publisher) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var o Order

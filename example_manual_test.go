@@ -10,9 +10,9 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// Manual acknowledgement: the handler only hands events to a pool of the
-// program's own, which settles them. What is not settled keeps its lease and its
-// place among MaxInFlight, so the pool is never given more than that.
+// Manual acknowledgement: the handler passes events to the program's pool, which settles
+// them. An unsettled event keeps its lease and its place among MaxInFlight, so the pool
+// has at most that many.
 func ExampleBus_SubscribeManual() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
@@ -32,7 +32,7 @@ func ExampleBus_SubscribeManual() {
 					settled.Done()
 				}
 				if err != nil {
-					log.Print(err) // it comes again, to us or to another member
+					log.Print(err) // the event is redelivered, to this or another member
 				}
 			}
 		})
@@ -52,7 +52,7 @@ func ExampleBus_SubscribeManual() {
 		}
 	}
 	settled.Wait()
-	fmt.Println(bus.Shutdown(ctx)) // waits for what is not settled
+	fmt.Println(bus.Shutdown(ctx)) // waits for unsettled events
 	close(work)
 	pool.Wait()
 	// Output: <nil>

@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// onlyOf lets a handler see the events of one tenant.
+// onlyOf passes on the events of one tenant, and drops others.
 func onlyOf(tenant string) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
@@ -23,7 +23,7 @@ func onlyOf(tenant string) eventbus.Middleware {
 	}
 }
 
-// Middleware changes what happens, an observer sees it.
+// Middleware changes how events are handled; an observer only watches.
 func Example_middleware() {
 	ctx := context.Background()
 	correlate, stamp := middleware.Correlate()
@@ -38,7 +38,7 @@ func Example_middleware() {
 	}
 	_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "billing"},
 		func(ctx context.Context, _ *eventbus.Delivery) error {
-			return bus.Publish(ctx, "bills", &eventbus.Event{}) // says which order it comes from
+			return bus.Publish(ctx, "bills", &eventbus.Event{}) // Correlate adds the ID of the order
 		})
 	if err != nil {
 		log.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// The backend is chosen by a URL, among the drivers that the program lists.
+// A URL chooses the backend among the drivers that the program lists.
 func ExampleOpen() {
 	ctx := context.Background()
 	url := os.Getenv("EVENTBUS_URL")

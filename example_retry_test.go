@@ -10,8 +10,8 @@ import (
 
 var errBusy = errors.New("the payment service is busy")
 
-// The delay depends on the error: a busy service is asked again after a minute, and
-// after any other failure the delay grows by a second with each attempt.
+// The delay depends on the error. A busy service is asked again after a minute. After any
+// other failure the delay grows by a second with each attempt.
 func ExampleRetry() {
 	retry := eventbus.Retry{
 		Delay: func(d *eventbus.Delivery, err error) time.Duration {

@@ -15,7 +15,7 @@ type seat struct {
 	backend.Config
 }
 
-// Receive waits until something is due, and makes it due again a lease later.
+// Receive waits until a message is due, and makes it due again one lease later.
 func (s seat) Receive(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	for ; len(ds) == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		ds = s.take(limit)
@@ -38,7 +38,7 @@ func (s seat) take(limit int) (ds []backend.Delivery) {
 	return ds
 }
 
-// Ack makes deliveries due never again.
+// Ack removes deliveries from the group.
 func (s seat) Ack(_ context.Context, ds []*backend.Delivery) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

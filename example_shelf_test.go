@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A shelf is a backend of one's own: a log for each topic, and for each group the
-// moment from which a message is due again. Its groups begin with the earliest.
+// A shelf is a small backend: a log for each topic, and for each group the time from which
+// each message is due. Its groups begin with the earliest message.
 type shelf struct {
 	mu     sync.Mutex
 	topics map[string][][]byte
@@ -22,7 +22,7 @@ func newShelf() *shelf {
 	return &shelf{topics: map[string][][]byte{}, due: map[string]time.Time{}}
 }
 
-// Publish keeps copies: messages are lent.
+// Publish copies the messages, because they are lent.
 func (s *shelf) Publish(_ context.Context, msgs []*backend.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,5 +42,5 @@ func (s *shelf) Attach(_ context.Context, c backend.Config) (backend.Source, err
 	return seat{shelf: s, Config: c}, nil
 }
 
-// Close has nothing to free, neither of a shelf nor of a seat.
+// Close frees nothing; it closes shelves and seats.
 func (s *shelf) Close() error { return nil }

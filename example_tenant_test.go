@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A tenant is a backend of one's own on top of another: its topics are apart from
-// those of other tenants. Close is that of the backend below.
+// A tenant is a backend on top of another: a prefix separates its topics from other
+// tenants' topics. Close closes the backend below.
 type tenant struct {
 	backend.Backend
 	prefix string
@@ -20,7 +20,7 @@ type tenant struct {
 func (t tenant) Publish(ctx context.Context, msgs []*backend.Message) error {
 	for _, m := range msgs {
 		m.Topic = t.prefix + m.Topic
-		defer func() { m.Topic = m.Topic[len(t.prefix):] }() // it was lent
+		defer func() { m.Topic = m.Topic[len(t.prefix):] }() // the message is lent
 	}
 	return t.Backend.Publish(ctx, msgs)
 }
@@ -31,8 +31,8 @@ func (t tenant) Attach(ctx context.Context, c backend.Config) (backend.Source, e
 	return tenantSource{src, t.prefix}, err
 }
 
-// A tenantSource acknowledges and closes as the source below, whose optional
-// verbs the bus finds by Unwrap: it can delay and extend.
+// A tenantSource acknowledges and closes like the source below. The bus finds the optional
+// verbs of that source by Unwrap, so a tenant can delay and extend.
 type tenantSource struct {
 	backend.Source
 	prefix string

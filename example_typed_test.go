@@ -23,8 +23,8 @@ var invoices = eventbus.Topic[Invoice]{
 	Key: func(i Invoice) string { return i.Customer },
 }
 
-// Typed events under synctest: the retry of a minute, with the default policy,
-// takes no time. This is how an application tests its handlers.
+// Typed events under synctest: a retry after a minute takes no time. An application can
+// test its handlers in this way.
 func TestTypedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.New(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A service: 16 workers, ten seconds for each run, five attempts. SIGTERM ends it
-// when what is running has ended, within Options.DrainTimeout.
+// A service with 16 workers, ten seconds for each run, and five attempts. After SIGTERM it
+// waits for running handlers, within Options.DrainTimeout.
 func Example_worker() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -28,7 +28,7 @@ func Example_worker() {
 	var open sync.WaitGroup
 	charge := func(_ context.Context, d *eventbus.Delivery) error {
 		if d.Attempt == 1 {
-			return errors.New("the bank is busy") // comes again after a while
+			return errors.New("the bank is busy") // the event is redelivered later
 		}
 		open.Done()
 		return nil
@@ -43,7 +43,7 @@ func Example_worker() {
 		log.Fatal(err)
 	}
 	open.Add(100)
-	go func() { // the world
+	go func() { // another program
 		for range 100 {
 			if err := bus.Publish(ctx, "payments", &eventbus.Event{Type: "payment.due"}); err != nil {
 				log.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// What waits behind a retry must leave room for that retry to come back.
+// Events that wait behind a retry leave room for the retry to be redelivered.
 func TestRetriesComeBackToAFullHouse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := inmemory.New(inmemory.Options{})

@@ -14,8 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// FuzzPublish: an event is refused with an error that names the field, or
-// arrives as it was.
+// FuzzPublish: an event is refused with an error that names the field, or arrives
+// unchanged.
 func FuzzPublish(f *testing.F) {
 	f.Add("orders", "id", "type", "source", "subject", "text/plain", "key", "name", "value", []byte("payload"))
 	f.Add("a.b", "", "", "", "", "", "", "traceparent", " 00 ", []byte{0, 255})
@@ -36,7 +36,7 @@ func FuzzPublish(f *testing.F) {
 		}
 		require.NoError(t, backend.CheckName(topic))
 		if backend.CheckName(topic+".dlq") != nil {
-			return // as long as a topic can be
+			return // too long for a dead-letter topic
 		}
 		got := make(chan *eventbus.Delivery, 1)
 		_, err := bus.Subscribe(t.Context(), topic, eventbus.SubscribeOptions{Group: "g", DeadLetter: "dead"}, func(_ context.Context, d *eventbus.Delivery) error {
@@ -59,7 +59,7 @@ func FuzzPublish(f *testing.F) {
 	})
 }
 
-// FuzzOpen: whatever the URL, no error shows its password.
+// FuzzOpen: no error shows a URL's password.
 func FuzzOpen(f *testing.F) {
 	f.Add("redis", "user", "host:6379", "")
 	f.Add("mem", "", "h", "max_messages=x")
@@ -67,7 +67,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add("redis+x", "u", "[::1", "")
 	f.Add("a b", "u%", "h", "")
 	f.Add("", "", "", "")
-	f.Add("mem", "?", "0", "0") // a password with a '?' that is not escaped ends as a parameter
+	f.Add("mem", "?", "0", "0") // a password with an unescaped '?' continues as a parameter
 	const secret = "canary-f00d"
 	f.Fuzz(func(t *testing.T, scheme, user, host, query string) {
 		bus, err := eventbus.Open(t.Context(), scheme+"://"+user+":"+secret+"@"+host+"?"+query, eventbus.Options{}, inmemory.Driver{})

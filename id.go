@@ -9,18 +9,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// An idSource makes UUIDv7s as package uuid does, and allocates nothing for one:
-// it reads the random bytes of many at once. It is not safe for concurrent use.
+// An idSource makes UUIDv7s like package uuid, without an allocation for each: it reads
+// random bytes for many at once. It is not safe for concurrent use.
 type idSource struct {
 	random [512]byte
-	left   int // of random, at its end
+	left   int // unused bytes at the end of random
 }
 
 // lastID is the time of the last ID of the process, in 1/4096 ms.
 var lastID atomic.Int64
 
-// next returns the ID of something that happens now: later IDs of a process are
-// greater.
+// next returns an ID for now. Later IDs of a process are greater.
 func (s *idSource) next(now time.Time) (id uuid.UUID) {
 	if s.left == 0 {
 		_, _ = rand.Read(s.random[:]) // it never fails
@@ -33,7 +32,7 @@ func (s *idSource) next(now time.Time) (id uuid.UUID) {
 	return id
 }
 
-// stampID returns now, or the next moment after the last ID's.
+// stampID returns now in 1/4096 ms, or one more than the last ID's time if that is later.
 func stampID(now time.Time) int64 {
 	nanos := now.UnixNano()
 	ms := nanos / int64(time.Millisecond)

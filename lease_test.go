@@ -13,8 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A read that waited longer than a lease brings something whose lease has just
-// begun.
+// A read that waited longer than a lease returns an event whose lease has just begun.
 func TestWhatComesAfterAnIdleHourIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := inmemory.New(inmemory.Options{})

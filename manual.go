@@ -34,9 +34,8 @@ func (d *ManualDelivery) Ack(ctx context.Context) error { return d.hold.Ack(ctx)
 // the event is given back or dead-lettered, with the errors of Ack.
 func (d *ManualDelivery) Nack(ctx context.Context, cause error) error { return d.hold.Nack(ctx, cause) }
 
-// SubscribeManual is Subscribe for a program that settles events itself.
-// Middleware of the bus wraps the call of h. SubscribeOptions.Ack must not be
-// set.
+// SubscribeManual is like Subscribe for a program that settles events itself. Middleware
+// of the bus wraps the call of h. SubscribeOptions.Ack must be zero.
 func (b *Bus) SubscribeManual(ctx context.Context, topic string, o SubscribeOptions, h ManualHandler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}

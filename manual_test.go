@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// The context at hand where a delivery is settled is the delivery's own. It ends
-// with settlement, and must not end the call that settles.
+// A program may settle with the delivery's own context. Settlement ends that context, and
+// must not thereby fail itself.
 func TestSettlingWithTheDeliverysOwnContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
@@ -22,7 +22,7 @@ func TestSettlingWithTheDeliverysOwnContext(t *testing.T) {
 		_, err := bus.SubscribeManual(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"},
 			func(_ context.Context, d *eventbus.ManualDelivery) error { held <- d; return nil })
 		require.NoError(t, err)
-		for range 20 { // both outcomes of a select would come up
+		for range 20 { // often enough for both outcomes of a select
 			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
 			d := <-held
 			require.NoError(t, d.Nack(d.Context(), eventbus.RetryAfter(errors.New("once more"), 0)))

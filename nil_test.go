@@ -19,7 +19,7 @@ func succeed(context.Context, *eventbus.Delivery) error { return nil }
 
 func pass(h eventbus.Handler) eventbus.Handler { return h }
 
-// isOf expects that err is a *FieldError of that field.
+// isOf requires a *FieldError of that field.
 func isOf(t *testing.T, field string, err error) {
 	t.Helper()
 	var f *eventbus.FieldError
@@ -27,7 +27,7 @@ func isOf(t *testing.T, field string, err error) {
 	require.Equal(t, field, f.Field)
 }
 
-// What is nil and must not be is refused by name, where it is given.
+// A nil argument is refused by name at once.
 func TestNilIsRefusedByName(t *testing.T) {
 	type o = eventbus.Options
 	var none eventbus.Middleware
@@ -45,7 +45,7 @@ func TestNilIsRefusedByName(t *testing.T) {
 	}
 }
 
-// So is a middleware that makes nothing of what it is given.
+// A middleware that returns nil is refused too.
 func TestMiddlewareThatReturnsNilIsRefused(t *testing.T) {
 	nothing := func(eventbus.Handler) eventbus.Handler { return nil }
 	bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Middleware: []eventbus.Middleware{
@@ -74,7 +74,7 @@ func TestNilHandlersAreRefused(t *testing.T) {
 	require.NoError(t, bus.Shutdown(t.Context()))
 }
 
-// A careless driver opens nothing and says nothing.
+// A careless driver returns no backend and no error.
 type careless struct{}
 
 func (careless) Schemes() []string                                       { return []string{"none"} }
@@ -95,7 +95,7 @@ func TestRefusedOptionsLeaveTheBackend(t *testing.T) {
 	require.NoError(t, b.Ping(t.Context()))
 }
 
-// Run returns after a Shutdown by another goroutine: not before that has ended.
+// Run returns only after a Shutdown by another goroutine has ended.
 func TestRunEndsWithShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})

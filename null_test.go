@@ -16,12 +16,12 @@ import (
 	"github.com/seed41896749/eventbus/eventbustest"
 )
 
-// null is a backend that stores nothing and always has more to hand out: what is
-// left is the cost of the bus itself.
+// null is a backend that stores nothing and always has more messages. It shows the cost of
+// the bus itself.
 type null struct {
 	message   backend.Message
-	positions string             // one behind the other, of what is left
-	left      atomic.Int64       // to be handed out
+	positions string             // of the remaining messages, concatenated
+	left      atomic.Int64       // number of messages still to deliver
 	lent      []backend.Delivery // by Receive
 	done      chan struct{}
 	acked     atomic.Int64
@@ -35,7 +35,7 @@ const (
 	mostEvents    = 100_000
 )
 
-// positions are as many as there are events at most.
+// positions has the positions of as many events as any test needs.
 var positions = sync.OnceValue(func() string {
 	digits := make([]byte, 0, mostEvents*positionLen)
 	for i := range int64(mostEvents) {
@@ -88,8 +88,7 @@ func (n *null) Delay(context.Context, []backend.Delayed) error { return nil }
 
 func (n *null) Extend(context.Context, []*backend.Delivery) error { return nil }
 
-// consume lets a bus consume so many events and returns when all are
-// acknowledged.
+// consume makes a bus consume events events and returns when all are acknowledged.
 func consume(tb testing.TB, events int64, concurrency int) {
 	n := newNull(events)
 	bus := eventbustest.On(tb, n, eventbus.Options{})
@@ -146,17 +145,16 @@ func BenchmarkPublishNull(b *testing.B) {
 	})
 }
 
-// The bus itself costs one allocation for an event consumed, its Delivery of 224
-// bytes. Beside it are its Hold, 300 bytes, and the 40 of its context, which those of one
-// read share. For an event published it costs four, the
-// context that ends after PublishTimeout, and only a part of one where the backend waits
-// for nothing: IDs and times share memory.
+// Consuming an event costs the bus one allocation: its Delivery of 224 bytes. Its Hold
+// (300 bytes) and its context (40 bytes) share allocations with the others of the read.
+// Publishing an event costs four, with the context that ends after PublishTimeout. If the
+// backend waits for nothing it costs part of one, because IDs and times share memory.
 func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	const events = 20_000
-	positions() // which are not the bus's
+	positions() // allocated before the count
 	consumed, size := allocations(func() { consume(t, events, 4) })
 	t.Logf("%.2f allocations, %.0f bytes for an event consumed", consumed/events, size/events)
 	require.LessOrEqual(t, consumed/events, 1.2)
@@ -178,7 +176,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// allocations counts what f allocates in the whole process, and its bytes.
+// allocations counts the allocations of the process during f, and their bytes.
 func allocations(f func()) (n, size float64) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -14,8 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// While the answer to an acknowledgement is on its way the broker says to Extend
-// that the lease is lost: it has been acknowledged. The handler must run.
+// While the answer to an acknowledgement is in flight, the broker answers Extend with
+// ErrLeaseLost, because the event is acknowledged already. The handler must run.
 func TestOnReceiveASlowAcknowledgementIsNotALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := inmemory.New(inmemory.Options{})
@@ -32,7 +32,7 @@ func TestOnReceiveASlowAcknowledgementIsNotALostLease(t *testing.T) {
 	})
 }
 
-// slowAcks is a backend whose answers to Ack take 9 of a lease's 30 s.
+// slowAcks is a backend that answers an Ack after 9 s of a 30 s lease.
 type slowAcks struct{ backend.Backend }
 
 func (b slowAcks) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {

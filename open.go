@@ -13,9 +13,9 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// Open returns a bus on the backend that rawURL names, such as "mem:", opened by
-// the driver among drivers that serves its scheme. ctx bounds opening. No error
-// shows the URL, which may hold a password.
+// Open returns a bus on the backend that rawURL names, such as "mem:". Of drivers it uses
+// the one that serves the URL's scheme. ctx bounds opening. Errors do not show the URL,
+// because it may hold a password.
 func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driver) (*Bus, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -39,7 +39,7 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 	return bus, err
 }
 
-// parseReason is what url.Parse says without the URL in it.
+// parseReason returns the reason of an error of url.Parse, without the URL.
 func parseReason(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -52,7 +52,7 @@ func parseReason(err error) string {
 	return "not a URL"
 }
 
-// knownDrivers are the packages that serve the schemes of this project.
+// knownDrivers maps the schemes of this project to the packages of their drivers.
 var knownDrivers = map[string]string{
 	"mem":   "inmemory",
 	"redis": "redisstream", "rediss": "redisstream", "unix": "redisstream",

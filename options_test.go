@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// The defaults that the documentation states.
+// The documentation states these defaults.
 func TestDefaults(t *testing.T) {
 	o := Options{}.Effective()
 	require.Equal(t, 30*time.Second, o.PublishTimeout)

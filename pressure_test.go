@@ -15,8 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// Few keys, many retries, and a backlog larger than what may be held: the order
-// of each key holds.
+// The order of each key holds with few keys, many retries, and a backlog larger than
+// MaxInFlight.
 func TestOrderUnderPressure(t *testing.T) {
 	for _, inFlight := range []int{8, 64, 1024} {
 		t.Run(fmt.Sprint(inFlight), func(t *testing.T) {

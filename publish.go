@@ -49,7 +49,7 @@ func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error
 	return b.publish.Publish(ctx, topic, slices.Clone(events)...) // the caller's list may be on its stack
 }
 
-// store is Publish behind the middleware.
+// store is Publish without the middleware.
 func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
 	s := encoders.Get().(*encoder)
 	if err := s.check(topic, events); err != nil || len(events) == 0 {
@@ -180,7 +180,7 @@ func (e *Event) checkFields() error {
 }
 
 func checkAttribute(name, value string) error {
-	if value == "" { // most are
+	if value == "" { // like most attributes
 		return nil
 	}
 	return checkLength(name, value)

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// programs are the examples that the README shows, as programs.
+// programs are the examples that the README shows as programs.
 var programs = []string{"example_hello_test.go"}
 
-// Every Go block of the README is an example that is compiled and run here.
+// Every Go block of the README is an example that compiles and runs.
 func TestReadmeShowsCompiledCode(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -25,15 +25,15 @@ func TestReadmeShowsCompiledCode(t *testing.T) {
 	}
 }
 
-// asProgram makes a program of an example: another package, another name of the
-// function, and no expected output.
+// asProgram turns an example into a program: package main, func main, and no expected
+// output.
 func asProgram(example string) string {
 	example = strings.Replace(example, "package eventbus_test\n", "package main\n", 1)
 	example = strings.Replace(example, "func Example() {\n", "func main() {\n", 1)
 	return regexp.MustCompile(`\n\t// Output:(.|\n)*?\n}`).ReplaceAllString(example, "\n}")
 }
 
-// Every file that the README links to is there.
+// Every file that the README links to exists.
 func TestReadmeLinks(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)

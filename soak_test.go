@@ -17,8 +17,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// TestSoak passes EVENTBUS_SOAK events through one subscription: the heap stays
-// flat and no goroutine is left.
+// TestSoak passes EVENTBUS_SOAK events through one subscription. The heap stays flat, and
+// no goroutine is left.
 func TestSoak(t *testing.T) {
 	text := os.Getenv("EVENTBUS_SOAK")
 	if text == "" {

@@ -9,7 +9,7 @@ import (
 
 const (
 	uuidLen  = 36
-	textSize = 512 // an ID that is kept keeps no more than this alive
+	textSize = 512 // a kept ID keeps at most this much alive
 )
 
 // stamp returns Time as text, and fills an empty ID.
@@ -27,13 +27,13 @@ func (s *encoder) stamp(e *Event, now time.Time) string {
 	return both[from:]
 }
 
-// A second is the text of one, as many events have the same.
+// A second is a cached text of one second, because many events share it.
 type second struct {
 	unix int64
 	text [len(time.DateTime)]byte
 }
 
-// appendTime appends t in UTC as RFC 3339, with as many digits as it needs.
+// appendTime appends t in UTC as RFC 3339, with as many digits as needed.
 func (s *second) appendTime(to []byte, t time.Time) []byte {
 	if unix := t.Unix(); unix != s.unix || s.text[0] == 0 {
 		text := t.UTC().AppendFormat(nil, rfc3339Second)

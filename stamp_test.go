@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// IDs are what package uuid takes for version 7, have their time, and never come
-// twice, whoever makes them.
+// IDs are UUIDs of version 7 with the right time, and unique among all makers.
 func TestIDs(t *testing.T) {
 	const each, makers = 1000, 4
 	made := make([][]uuid.UUID, makers)
@@ -25,7 +24,7 @@ func TestIDs(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	after := time.Now().Add(time.Second) // many within a moment lead to later ones
+	after := time.Now().Add(time.Second) // many IDs within a moment get later times
 	seen, tails := map[uuid.UUID]bool{}, map[[8]byte]bool{}
 	for _, ids := range made {
 		last := ""
@@ -47,7 +46,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// A time is written as package time writes it.
+// A time has the same text as with package time.
 func TestTimesAsText(t *testing.T) {
 	var s second
 	for _, at := range []time.Time{

@@ -26,7 +26,7 @@ const (
 	AckOnReceive
 )
 
-// Order says which events wait for each other, within one member of a group.
+// Order says which events wait for others, within one member of a group.
 type Order uint8
 
 const (
@@ -43,25 +43,25 @@ const (
 	OrderTotal
 )
 
-// OnFailure says what becomes of the later events of a key when one of them has
-// failed for good and goes to the dead-letter topic.
+// OnFailure decides about the later events of a key when an event of the key has failed
+// for good and goes to the dead-letter topic.
 type OnFailure uint8
 
 const (
 	// Skip lets later events of the key go on.
 	Skip OnFailure = iota
 
-	// FailAll sends the later events of the key that come to this member to the
-	// dead-letter topic too, in order and without a run, until the program calls
-	// [Subscription.ReleaseKey] or the subscription ends. Each is counted and told
-	// as dead-lettered, with the reason "key-failed".
+	// FailAll sends the later events of the key that reach this member to the dead-letter
+	// topic too, in order and without a run. It ends when the program calls
+	// [Subscription.ReleaseKey] or the subscription ends. Each event is counted and
+	// reported as dead-lettered, with the reason "key-failed".
 	FailAll
 )
 
-// Start says where a new group begins; a group that exists goes on where it is.
+// Start says where a new group begins. An existing group continues at its position.
 type Start = backend.Start
 
-// Where a new group can begin, beside backend.StartAfter.
+// Constants of Start; backend.StartAfter is another start.
 const (
 	StartEarliest = backend.StartEarliest // with the oldest event kept
 	StartLatest   = backend.StartLatest   // with the first event published after Subscribe has returned
@@ -73,8 +73,8 @@ const DiscardDeadLetters = "(discard)"
 
 const deadLetterSuffix = ".dlq"
 
-// SubscribeOptions say how to consume. Group is required; zero fields otherwise
-// mean the default.
+// SubscribeOptions are the settings of a subscription. Group is required; any other zero
+// field means its default.
 type SubscribeOptions struct {
 	Group string  // members of one group share its events; each group gets all
 	Ack   AckMode // default AckOnSuccess
@@ -107,9 +107,9 @@ type SubscribeOptions struct {
 	// OnFailure is for events that have a key, or a total order. Default Skip.
 	OnFailure OnFailure
 
-	// DeadLetter is the topic for events that fail for good. Default: the name of the
-	// topic with ".dlq" appended; for a topic whose name ends so, DeadLetter must be
-	// given. See DiscardDeadLetters.
+	// DeadLetter is the topic for events that fail for good. Default: the topic's name
+	// with ".dlq" appended. If the topic's name ends with ".dlq", DeadLetter is required.
+	// See DiscardDeadLetters.
 	DeadLetter string
 }
 
@@ -221,7 +221,7 @@ func (o SubscribeOptions) check(topic string) error {
 	case o.OnFailure == FailAll && o.Order == Unordered:
 		return bad("OnFailure", "is FailAll, which needs an order")
 	case o.OnFailure == FailAll && o.Ack == AckOnReceive:
-		return bad("OnFailure", "is FailAll, but what fails after AckOnReceive is discarded")
+		return bad("OnFailure", "is FailAll, but events that fail after AckOnReceive are discarded")
 	case o.Start != StartEarliest && o.Start != StartLatest && !after:
 		return bad("Start", fmt.Sprintf("is %q, which is no Start", o.Start))
 	case o.Concurrency < 0:
@@ -238,7 +238,7 @@ func (o SubscribeOptions) check(topic string) error {
 	return o.Retry.check()
 }
 
-// minLease leaves time to keep a lease on any broker.
+// minLease leaves time to extend a lease on any broker.
 const minLease = 100 * time.Millisecond
 
 func (o SubscribeOptions) config(topic string, mode engine.Mode, handle func(context.Context, *engine.Hold) error) engine.Config {
@@ -270,13 +270,13 @@ func (o SubscribeOptions) config(topic string, mode engine.Mode, handle func(con
 // concurrent use.
 type Subscription struct{ s *engine.Subscription }
 
-// Topic returns the topic it consumes.
+// Topic returns the name of the subscription's topic.
 func (s *Subscription) Topic() string { return s.s.Topic }
 
-// Group returns the group it is a member of.
+// Group returns the name of the subscription's group.
 func (s *Subscription) Group() string { return s.s.Group }
 
-// Pause takes no new events until Resume. Events that are held are handled.
+// Pause takes no new events until Resume. Events already held are handled.
 func (s *Subscription) Pause() { s.s.Pause() }
 
 // Resume ends a Pause.
@@ -296,7 +296,8 @@ func (s *Subscription) State() (observer.State, error) { return s.s.State() }
 // Counts returns the totals since the start of the subscription.
 func (s *Subscription) Counts() Counts { return Counts(s.s.Tally()) }
 
-// Done is closed when the subscription has ended: it was drained, or has failed for good.
+// Done returns a channel that is closed when the subscription has ended: it was drained,
+// or has failed for good.
 func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
 
 // Err returns why the subscription has failed for good, such as ErrClosed because its
@@ -313,7 +314,7 @@ func (s *Subscription) Drain(ctx context.Context) error {
 	return drainError([]engine.Abandoned{left}, err)
 }
 
-// Counts of a [Subscription] since its start, in events.
+// Counts are totals of a [Subscription] since its start, in events.
 type Counts struct {
 	Received     int64 // redeliveries included
 	Acknowledged int64 // confirmed, discarded and dead-lettered ones included

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// The backend of the example keeps every law of a backend.
+// The example's backend passes the conformance suite.
 func TestTenantConformance(t *testing.T) {
 	conformance.Run(t, conformance.Suite{
 		Name: "tenant",

@@ -42,7 +42,7 @@ func (t Topic[T]) codec() Codec {
 	return t.Codec
 }
 
-// Event makes the event that carries v.
+// Event returns an event that carries v.
 func (t Topic[T]) Event(v T) (*Event, error) {
 	c := t.codec()
 	data, err := c.Marshal(v)
@@ -56,7 +56,7 @@ func (t Topic[T]) Event(v T) (*Event, error) {
 	return e, nil
 }
 
-// Publish publishes vs as one call; if one cannot be encoded, none is stored.
+// Publish publishes vs in one call. If one cannot be encoded, none is stored.
 func (t Topic[T]) Publish(ctx context.Context, p Publisher, vs ...T) error {
 	events := make([]*Event, len(vs))
 	for i, v := range vs {
@@ -85,7 +85,7 @@ func (t Topic[T]) Handler(h func(ctx context.Context, v T, d *Delivery) error) H
 	}
 }
 
-// ManualHandler is Handler for SubscribeManual.
+// ManualHandler is like Handler for SubscribeManual.
 func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelivery) error) ManualHandler {
 	if h == nil {
 		return nil

@@ -37,7 +37,7 @@ func (m *Message) Size() int {
 type Delivery struct {
 	Message
 
-	// Attempt is how often the message was handed out in this group, this delivery
+	// Attempt is how often the message was delivered in this group, this delivery
 	// included; 0 if the backend does not count.
 	Attempt int
 

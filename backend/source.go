@@ -12,12 +12,12 @@ import (
 // given are lent until it returns.
 type Source interface {
 	// Receive waits until a message is due and returns at most max deliveries. Of all
-	// due messages it hands out those with the lowest positions, in that order. So it
-	// hands out no new message while a redelivered one is due. It may return none. With
+	// due messages it delivers the lowest positions, in that order. So it
+	// delivers no new message while a redelivered one is due. It may return none. With
 	// a max of zero or less it returns none at once and takes nothing.
 	//
-	// A message that was delayed is handed out at most half a second after it is due,
-	// if a member waits in Receive. A message whose lease expired may be handed out
+	// A delayed message is delivered at most half a second after it is due, if a
+	// member waits in Receive. A message whose lease expired may be delivered
 	// later, and out of order.
 	//
 	// The deliveries count even if there is an error too. When Receive returns,
@@ -59,7 +59,7 @@ type Config struct {
 	Topic, Group string // checked by the bus, see [CheckName]
 
 	// Start says where the group begins if this Attach creates it. A group that exists
-	// goes on where it is.
+	// continues at its position.
 	Start Start
 
 	// Lease is how long a delivery stays with this member before it is due again,

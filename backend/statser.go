@@ -19,9 +19,9 @@ const Unknown = -1
 // lease or delay has passed counts where it was until a member takes it.
 type Stats struct {
 	Depth    int64 // messages that the topic keeps
-	Lag      int64 // messages that were never handed out to this group
+	Lag      int64 // messages that were never delivered to this group
 	InFlight int64 // messages held by a member
-	Delayed  int64 // messages that were handed out, are not due yet, and have no holder
+	Delayed  int64 // messages that were delivered, are not due yet, and have no holder
 	Members  int64 // members attached now
 
 	// Oldest is when the oldest unacknowledged message of this group was stored, held

@@ -7,32 +7,30 @@ import (
 	"time"
 )
 
-// A broker is a server process that all targets on it share in turn. It ends with
-// the suite.
+// A broker is a server process that its targets use in turn. It ends with the suite.
 type broker interface {
 	pid() int
-	connections(ctx context.Context) (int, error) // but for the suite's own
-	empty(ctx context.Context) error              // removes what a trial has left
+	connections(ctx context.Context) (int, error) // without the suite's own
+	empty(ctx context.Context) error              // removes the data of a trial
 	stop() error
 }
 
-// env is what a target is opened in: the brokers that targets of the plan need.
+// env has the brokers that the plan's targets need.
 type env struct {
 	redis *redisServer
 	nats  *natsServer
 
-	// payload is the size of the trial's events. Raw clients read fewer at once of
-	// large ones, as one who knows them would; the bus finds out by itself.
+	// payload is the size of the trial's events. Raw clients read fewer large events at
+	// once, as an expert would set them up; the bus adapts by itself.
 	payload int
 }
 
-// ahead is how many events of the trial's size are worth reading ahead, and no
-// more than most.
+// ahead returns how many events of the trial's size to read ahead, at most most.
 func (e env) ahead(most int) int { return min(max(aheadBytes/e.payload, 8), most) }
 
 const aheadBytes = 8 << 20
 
-// startBrokers starts those that the targets need.
+// startBrokers starts the brokers that the targets need.
 func startBrokers(ctx context.Context, ts []target) (e env, err error) {
 	for _, t := range ts {
 		switch {
@@ -48,7 +46,7 @@ func startBrokers(ctx context.Context, ts []target) (e env, err error) {
 	return e, nil
 }
 
-// broker returns that of a target, or nil.
+// broker returns the broker of a target, or nil.
 func (e env) broker(t target) broker {
 	switch {
 	case t.base == rawRedis && e.redis != nil:
@@ -59,7 +57,7 @@ func (e env) broker(t target) broker {
 	return nil
 }
 
-// meter reads what a target's broker uses up, too.
+// meter measures this process and the target's broker.
 func (e env) meter(t target, p *profile) meter {
 	if b := e.broker(t); b != nil {
 		return meter{b.pid(), p}
@@ -85,7 +83,7 @@ func freePort(ctx context.Context) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// until calls f until it has no error, for 2 s.
+// until calls f until it returns no error, for 2 s.
 func until(ctx context.Context, f func() error) (err error) {
 	for range 100 {
 		if err = f(); err == nil || ctx.Err() != nil {
@@ -96,7 +94,7 @@ func until(ctx context.Context, f func() error) (err error) {
 	return err
 }
 
-// wait waits, or until ctx is done.
+// wait waits for d, or until ctx is done.
 func wait(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

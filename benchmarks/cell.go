@@ -18,7 +18,7 @@ import (
 //	backlog/n  con/16 with exactly n events
 //	memory/m   a handler that waits, before a backlog of m MiB
 //
-// Behind an @ stands the size of a payload, if it is not the plan's: con/16@16K.
+// A payload size other than the plan's follows an @: con/16@16K.
 type cell struct {
 	op      string
 	n       int

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// A curve shows how what the bus costs grows with one thing.
+// A curve shows how the cost of the bus grows with one quantity.
 type curve struct {
 	title string
-	what  string // grows
+	what  string // the quantity that grows
 	op    string
-	// at are the values of what grows: the cell's number, or its payload.
+	// at has the values of the growing quantity: the cell's number, or its payload.
 	at      []int
 	payload bool
 	n       int // the cell's number if the payload grows
-	size    int // the cell's payload, if it is not the plan's
+	size    int // the cell's payload; 0: the plan's
 }
 
-// curves are what -curves measures. A payload ends at what the bus takes.
+// curves are the curves of -curves. Payloads end at the largest that the bus accepts.
 var curves = []curve{
 	{title: "Consuming, by handlers", what: "handlers", op: opConsume, at: []int{1, 2, 4, 8, 16, 32, 64, 128, 256}},
 	{title: "Consuming with 16 handlers, by payload", what: "bytes", op: opConsume, payload: true, n: 16, at: payloads},
@@ -45,7 +45,7 @@ func (c curve) cells() (cells []cell) {
 	return cells
 }
 
-// curveCells are the cells of all curves, as on the command line.
+// curveCells returns the cells of all curves in the form of the command line.
 func curveCells() string {
 	var cells []string
 	for _, c := range curves {
@@ -56,7 +56,7 @@ func curveCells() string {
 	return strings.Join(cells, ",")
 }
 
-// curveTargets are all but the peers.
+// curveTargets returns the names of all targets except the peers.
 func curveTargets() string {
 	var names []string
 	for _, t := range targets {
@@ -88,7 +88,7 @@ func (r report) writeCurves(w io.Writer) {
 	r.writeConditions(w)
 }
 
-// ourTargets are those of the report that are ours and have the cell.
+// ourTargets returns the targets of this project that have results of the cell.
 func (r report) ourTargets(c cell) (ts []target) {
 	for _, t := range targets {
 		if t.kind == ours && len(r.at(t.name, c)) > 0 {
@@ -98,7 +98,7 @@ func (r report) ourTargets(c cell) (ts []target) {
 	return ts
 }
 
-// curveTable has the median of the ratios, and the rate that it stands for.
+// curveTable writes the medians of the ratios, with their rates.
 func (r report) curveTable(w io.Writer, curve curve, cells []cell) {
 	ts := r.ourTargets(cells[0])
 	head, line := "| "+curve.what+" |", "|--:|"
@@ -117,7 +117,7 @@ func (r report) curveTable(w io.Writer, curve curve, cells []cell) {
 	}
 }
 
-// value is that of what grows.
+// value returns the growing quantity of a cell.
 func (c curve) value(cell cell) string {
 	if c.payload {
 		return sizeText(cell.payload)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// writeDocument puts what write writes into a file, between two comments:
+// writeDocument replaces the text between two comments of a file by write's output:
 //
 //	<!-- name -->
 //	<!-- end of name -->

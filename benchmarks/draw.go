@@ -48,8 +48,8 @@ var colors = map[string]string{
 	"wm-gochannel": "#d4a72c", "wm-redis": "#d4a72c", "wm-nats": "#d4a72c", "gocloud-mem": "#8250df", headedNATS: "#57606a", "asynq": "#bc4c00",
 }
 
-// drawRatios draws a row for each cell, and in it a dot for each target: how many
-// times the raw client it does.
+// drawRatios draws a row for each cell, with a dot for each target's ratio to the raw
+// client.
 func (r report) drawRatios(file string) error {
 	const left, right, rowHeight, width = 150, 30, 21, 760
 	d := &drawing{width: width}

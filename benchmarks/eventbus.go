@@ -49,7 +49,7 @@ func openEventbusNATS(ctx context.Context, e env) (bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.RawQuery = "max_bytes=2GiB" // the default, 256 MiB, has no room for the backlog of a memory cell
+	u.RawQuery = "max_bytes=2GiB" // the default, 256 MiB, is too small for the backlog of a memory cell
 	b, err := nats.Open(ctx, u)
 	if err != nil {
 		return nil, err
@@ -58,8 +58,8 @@ func openEventbusNATS(ctx context.Context, e env) (bus, error) {
 	return natsEventbusBus{on, e.nats}, err
 }
 
-// A natsEventbusBus asks the server what is unsettled: the backend cannot say how
-// many events are held.
+// A natsEventbusBus asks the server for unsettled events, because the backend cannot count
+// held ones.
 type natsEventbusBus struct {
 	*eventbusBus
 	server *natsServer
@@ -71,13 +71,13 @@ func (b natsEventbusBus) unsettled(ctx context.Context) (int64, error) {
 	return b.server.unsettled(ctx)
 }
 
-// lent is a backend that closes the client that it was lent.
+// lent is a backend that closes its client too.
 type lent struct {
 	backend.Backend
 	client *redis.Client
 }
 
-// Unwrap returns what it wraps.
+// Unwrap returns the wrapped backend.
 func (l lent) Unwrap() backend.Backend { return l.Backend }
 
 // Close implements [backend.Backend].

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// A goal is what one cell of one target must reach: a ratio to the raw client of
-// the same broker, as the median over the runs, and ratios to peers.
+// A goal is the required result of one cell of one target. It has the median of the ratios
+// to the raw client of the same broker, and ratios to peers.
 type goal struct {
 	what     string
 	target   string
 	cell     string
 	measure  measure
-	required float64 // 0: the ratio is told, and the floor is that to a peer
+	required float64 // 0: the ratio is only reported, and the floor is a ratio to a peer
 	aim      float64 // 0: none
 	peers    []peerGoal
-	allocs   float64 // at most; 0: no matter
+	allocs   float64 // upper bound; 0: none
 }
 
 type peerGoal struct {
@@ -24,7 +24,7 @@ type peerGoal struct {
 	required float64
 }
 
-// A measure is what a ratio is of.
+// A measure is the quantity of a ratio.
 type measure struct {
 	name  string
 	of    func(cost) float64
@@ -39,7 +39,7 @@ var (
 
 func rate(c cost) float64 { return c.PerSecond }
 
-// goals are those of the project.
+// goals are the goals of the project.
 var goals = []goal{
 	{"Redis publish, 1 goroutine", "eventbus-redis", "pub/1", byRate, 0.85, 1, []peerGoal{{"wm-redis", 0.9}}, 6},
 	{"Redis publish, 32 goroutines", "eventbus-redis", "pub/32", byRate, 1.3, 1.8, []peerGoal{{"wm-redis", 2}, {"asynq", 2.5}}, 6},
@@ -62,14 +62,14 @@ var goals = []goal{
 	{"NATS consume, 16 handlers", "eventbus-nats", "con/16", byCPU, 0, 0, []peerGoal{{headedNATS, 1.3}, {"wm-nats", 0.3}}, 0},
 }
 
-// A finding is what came of a goal.
+// A finding is the result of a goal.
 type finding struct {
 	What     string   `json:"what"`
 	Ratio    float64  `json:"ratio"`
 	Required float64  `json:"required"`
 	Aim      float64  `json:"aim,omitempty"`
 	Allocs   float64  `json:"allocs"`
-	Missed   []string `json:"missed"` // what is required and not reached
+	Missed   []string `json:"missed"` // requirements that were not reached
 	AimMet   bool     `json:"aim_reached"`
 
 	goal   goal
@@ -77,8 +77,8 @@ type finding struct {
 	peers  []string
 }
 
-// judge compares goals with what was measured; goals whose cells were not are left
-// out.
+// judge compares the goals with the results. It leaves out goals whose cells were not
+// measured.
 func (r report) judge() (found []finding) {
 	for _, g := range goals {
 		if f, ok := r.judgeOne(g); ok {
@@ -127,7 +127,7 @@ func (m measure) reaches(value, required float64) bool {
 	return value >= required
 }
 
-// bound says what is required.
+// bound formats a requirement.
 func (m measure) bound(required float64) string {
 	if required == 0 {
 		return "–"

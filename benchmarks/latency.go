@@ -14,11 +14,11 @@ import (
 
 const (
 	latencyHandlers = 16
-	leastPayload    = 8 // bytes: the time that an event was due
+	leastPayload    = 8 // bytes: the time at which an event was due
 )
 
-// latency publishes events at a rate, whatever becomes of those before, and
-// counts from when one is due to its handler.
+// latency publishes events at a fixed rate, however slow earlier ones are. It measures
+// from the time an event was due to its handler.
 func (t trial) latency(ctx context.Context, b bus) (o outcome, err error) {
 	times := make([]time.Duration, t.events)
 	var seen, bad atomic.Int64
@@ -40,7 +40,7 @@ func (t trial) latency(ctx context.Context, b bus) (o outcome, err error) {
 	if err != nil {
 		return o, err
 	}
-	wait(ctx, 20*time.Millisecond) // until it waits for events
+	wait(ctx, 20*time.Millisecond) // until the consumer waits for events
 	runtime.GC()
 	start := t.meter.begin()
 	err = t.paced(ctx, b, began)
@@ -62,8 +62,8 @@ func (t trial) latency(ctx context.Context, b bus) (o outcome, err error) {
 	return o, nil
 }
 
-// paced publishes one event after the other at the cell's rate. Goroutines enough
-// publish that none waits for another.
+// paced publishes events one after another at the cell's rate. It has enough goroutines
+// that no event waits for another.
 func (t trial) paced(ctx context.Context, b bus, began time.Time) error {
 	due := make(chan []byte, t.events)
 	failed := make(chan error, publishers)
@@ -92,7 +92,7 @@ func (t trial) paced(ctx context.Context, b bus, began time.Time) error {
 	return <-failed
 }
 
-// quantile returns milliseconds.
+// quantile returns a quantile in milliseconds.
 func quantile(sorted []time.Duration, q float64) float64 {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))].Seconds() * 1000
 }

@@ -8,10 +8,10 @@ import (
 
 const batchSize = 100
 
-// batchOf is how many large events go into a batch: no more than 4 MiB of them.
+// batchOf returns the number of events in a batch, with at most 4 MiB.
 func batchOf(payload int) int { return max(min(batchSize, 4<<20/payload), 1) }
 
-// A load is what is published in a trial.
+// A load publishes the events of a trial.
 type load struct {
 	bus     bus
 	payload []byte
@@ -25,7 +25,7 @@ func newPayload(size int) []byte {
 	return p
 }
 
-// single publishes n events, one per call, from so many goroutines.
+// single publishes n events, one per call, from goroutines goroutines.
 func (l load) single(ctx context.Context, goroutines, n int) error {
 	return share(goroutines, n, func(int) error { return l.bus.publish(ctx, l.payload) })
 }
@@ -42,8 +42,7 @@ func (l load) batches(ctx context.Context, goroutines, n int) error {
 	})
 }
 
-// share calls f with 0 to n-1, from so many goroutines, and returns the first
-// error.
+// share calls f with 0 to n-1 from goroutines goroutines, and returns the first error.
 func share(goroutines, n int, f func(i int) error) error {
 	var next atomic.Int64
 	var workers sync.WaitGroup

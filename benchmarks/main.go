@@ -1,5 +1,5 @@
-// Command benchmarks measures the bus, raw ceilings and peers side by side, in
-// one run. README.md says how, and what makes it fair.
+// Command benchmarks measures the bus, raw clients and peers in turn, in one run.
+// README.md describes the method.
 package main
 
 import (
@@ -44,18 +44,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return errors.Join(failed, r.publish(p, stdout))
 }
 
-// found runs the suite, or reads what it has found earlier.
+// found runs the suite, or reads the results of an earlier run.
 func found(ctx context.Context, p plan, progress io.Writer) (report, error) {
 	if p.from != "" {
 		return readReport(p.from)
 	}
-	slog.SetLogLoggerLevel(slog.LevelError) // the bus has its default observer, which warns of a server that keeps nothing
+	slog.SetLogLoggerLevel(slog.LevelError) // the default observer warns of a server without persistence
 	s := suite{plan: p, progress: progress, profile: newProfile(p.cpuProfile, p.allocProfile)}
 	failed := errors.Join(s.run(ctx), s.profile.failed)
 	return newReport(p, s.results, s.took), failed
 }
 
-// publish writes a report wherever the plan wants it.
+// publish writes a report to the places that the plan names.
 func (r report) publish(p plan, stdout io.Writer) error {
 	write, draw, name := r.markdown, r.drawRatios, "benchmarks"
 	if p.curves {

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	memoryLook  = 5 * time.Millisecond // how often
-	memoryStill = time.Second          // without more: then it is all that is held
+	memoryLook  = 5 * time.Millisecond // interval of looks
+	memoryStill = time.Second          // without growth for so long, all is held
 	memoryMore  = 1 << 20              // bytes
 )
 
-// memory looks at how much the process holds while a handler waits before what is
-// left of a backlog. It has handled a quarter at once, so that nobody takes it for a
-// slow one, of whose events few are worth holding.
+// memory measures how much the process holds while a handler blocks before the rest of a
+// backlog. The handler first handles a quarter at once; otherwise the bus would hold few
+// events for such a slow handler.
 func (t trial) memory(ctx context.Context, b bus) (o outcome, err error) {
 	runtime.GC()
 	before := heap()
@@ -44,7 +44,7 @@ func (t trial) memory(ctx context.Context, b bus) (o outcome, err error) {
 	return o, stop()
 }
 
-// heap returns the bytes of objects, dead ones that are not collected yet too.
+// heap returns the bytes of objects, including dead ones that are not collected yet.
 func heap() int64 {
 	m := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(m)

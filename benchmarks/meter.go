@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A reading is what the process has used up at one moment.
+// A reading is the resources used so far.
 type reading struct {
 	at      time.Time
 	cpu     time.Duration // user and system
@@ -21,13 +21,13 @@ type meter struct {
 	profile *profile
 }
 
-// begin reads where a trial begins to count.
+// begin reads at the beginning of the measured part of a trial.
 func (r meter) begin() reading {
 	r.profile.begin()
 	return r.read()
 }
 
-// end reads where it has counted.
+// end reads at its end.
 func (r meter) end() reading {
 	x := r.read()
 	r.profile.end()
@@ -41,7 +41,7 @@ func (r meter) read() reading {
 	}
 	metrics.Read(m)
 	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails only for what is no process
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails only for an invalid argument
 	return reading{
 		at:      time.Now(),
 		cpu:     time.Duration(u.Utime.Nano() + u.Stime.Nano()),
@@ -51,7 +51,7 @@ func (r meter) read() reading {
 	}
 }
 
-// A cost is what events took between two readings.
+// A cost is the resources used between two readings.
 type cost struct {
 	Events     int     `json:"events"`
 	PerSecond  float64 `json:"per_second"`
@@ -66,13 +66,12 @@ type cost struct {
 	footprint
 }
 
-// A footprint is what is there, not what is used up. Cells of topics and of memory
-// have one.
+// A footprint is the resources held at a moment. Cells of topics and of memory have one.
 type footprint struct {
 	Connections int   `json:"connections,omitempty"`
 	Goroutines  int   `json:"goroutines,omitempty"`
-	PeakBytes   int64 `json:"peak_bytes,omitempty"` // of the heap, what was there before left out
-	LiveBytes   int64 `json:"live_bytes,omitempty"` // after it was collected
+	PeakBytes   int64 `json:"peak_bytes,omitempty"` // of the heap, beyond its size before
+	LiveBytes   int64 `json:"live_bytes,omitempty"` // after a collection
 }
 
 func (r reading) until(end reading, events int) cost {

@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A natsServer is a nats-server with JetStream and files, in a folder that goes
-// with the suite.
+// A natsServer is a nats-server with JetStream on files, in a folder that is removed with
+// the suite.
 type natsServer struct {
 	url     string
 	monitor string // of its web page
@@ -32,7 +32,7 @@ var _ broker = (*natsServer)(nil)
 
 const natsBinary = "nats-server"
 
-// natsPath is what `make` has built, or else one that is installed.
+// natsPath returns the nats-server that `make` has built, or else an installed one.
 func natsPath() (string, error) {
 	built := filepath.Join("..", ".bin", natsBinary)
 	if _, err := os.Stat(built); err == nil {
@@ -69,7 +69,7 @@ func (s *natsServer) start(ctx context.Context) error {
 	}
 	s.url = "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	s.monitor = "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(page))
-	// The bus bounds its streams, and the server reserves what they are bounded by.
+	// The bus bounds its streams, and the server reserves storage up to the bound.
 	config := fmt.Sprintf("jetstream { store_dir: %q, max_file_store: 8TB }\n", filepath.Join(s.dir, "data"))
 	file := filepath.Join(s.dir, "config")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -120,7 +120,8 @@ func (s *natsServer) empty(ctx context.Context) error {
 	return errors.Join(append(errs, names.Err())...)
 }
 
-// unsettled asks the server what groups have not got, or not acknowledged.
+// unsettled asks the server how many messages the groups have not received or not
+// acknowledged.
 func (s *natsServer) unsettled(ctx context.Context) (n int64, err error) {
 	streams := s.js.ListStreams(ctx)
 	for info := range streams.Info() {
@@ -146,7 +147,7 @@ func (s *natsServer) stop() error {
 	var err error
 	if s.cmd != nil {
 		err = s.cmd.Process.Signal(syscall.SIGTERM)
-		_ = s.cmd.Wait() // what it has to say does not matter any more
+		_ = s.cmd.Wait() // its exit status does not matter
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))
 }

@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// A plan is what one run of the command is to measure.
+// A plan has the settings of one run of the command.
 type plan struct {
 	targets []target
 	cells   []cell
-	runs    int           // that count; one more before them warms up
+	runs    int           // without the first one, which warms up
 	budget  time.Duration // of one trial
 	least   int           // events in one trial
 	most    int
 	payload int // bytes
 
-	latency time.Duration // how long events are published in a lat cell
-	within  time.Duration // no run begins that would end later, but the first; 0: all begin
+	latency time.Duration // duration of publishing in a lat cell
+	within  time.Duration // no run begins that would end later, except the first; 0: no bound
 	curves  bool
 
 	list                     bool
 	jsonFile                 string
-	from                     string // a file of results: nothing is run
+	from                     string // read results from this file instead of running
 	doc                      string
 	svg                      string
 	cpuProfile, allocProfile string
@@ -35,8 +35,8 @@ type plan struct {
 const (
 	defaultCells = "pub/1,pub/32,batch/1,con/1,con/16,con/256,e2e/16,con/16@16K,lat/500"
 	quickCells   = "pub/1,pub/32,batch/1,con/1,con/16,e2e/16"
-	mostEvents   = 200_000   // what every target can hold
-	leastEvents  = 1000      // in a trial, but for quick ones
+	mostEvents   = 200_000   // every target can hold as many
+	leastEvents  = 1000      // in a trial, unless quick
 	mostBytes    = 192 << 20 // in a trial; a stream on NATS holds 256 MiB by default
 )
 
@@ -103,7 +103,7 @@ func given(f *flag.FlagSet, name string) (found bool) {
 	return found
 }
 
-// events is how many a trial of a cell has, from the rate of the last one.
+// events returns how many events a trial of a cell has, from the rate of the last trial.
 func (p plan) events(c cell, payload int, rate float64) int {
 	switch c.op {
 	case opLatency:
@@ -115,13 +115,13 @@ func (p plan) events(c cell, payload int, rate float64) int {
 	}
 	budget := p.budget
 	if c.op == opConsume && rate > 50_000 {
-		budget = max(2*budget, 120*time.Millisecond) // so that what is read ahead when the count begins matters little
+		budget = max(2*budget, 120*time.Millisecond) // so that events read ahead before the count matter little
 	}
 	n := min(max(int(rate*budget.Seconds()), p.least), p.most)
 	return max(min(n, mostBytes/payload), batchSize)
 }
 
-// chosenTargets returns those named, in the order of the list.
+// chosenTargets returns the named targets, in the order of the list.
 func chosenTargets(names string) ([]target, error) {
 	if names == "all" {
 		return targets, nil

@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// A profile is written of what is measured and nothing else: a file of CPU samples
-// for each trial, which pprof takes together, and two of allocations, from before
-// and after the last trial. Its zero value writes nothing.
+// A profile covers the measured parts only. It writes a file of CPU samples for each
+// trial, which pprof can merge, and two files of allocations, from before and after the
+// last trial. Its zero value writes nothing.
 type profile struct {
 	cpuFile, allocFile string
 
@@ -28,7 +28,7 @@ func newProfile(cpuFile, allocFile string) *profile {
 	return &profile{cpuFile: cpuFile, allocFile: allocFile}
 }
 
-// begin is called where a trial begins to count.
+// begin is called at the beginning of the measured part.
 func (p *profile) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +44,7 @@ func (p *profile) begin() {
 	p.failed = errors.Join(p.failed, err)
 }
 
-// end is called where it has counted.
+// end is called at its end.
 func (p *profile) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *profile) allocs(suffix string) {
 	if p.allocFile == "" {
 		return
 	}
-	runtime.GC() // or what was allocated last is not in it
+	runtime.GC() // the profile lags one collection behind
 	f, err := os.Create(p.allocFile + suffix)
 	if err != nil {
 		p.failed = errors.Join(p.failed, err)

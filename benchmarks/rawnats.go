@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A rawNATSBus is the ceiling on NATS: nats.go's jetstream package, with nothing
-// around the payload. Handlers take from a channel that Consume fills, and each
-// message is acknowledged one way.
+// A rawNATSBus is the ceiling on NATS: nats.go's jetstream package with the bare payload.
+// Handlers take messages from a channel that Consume fills. Acknowledgements are not
+// confirmed.
 type rawNATSBus struct {
 	server   *natsServer
 	conn     *natsgo.Conn
@@ -38,8 +38,8 @@ const (
 
 func openRawNATS(ctx context.Context, e env) (bus, error) { return openRawNATSBus(ctx, e, false) }
 
-// openHeadedNATS opens the raw client whose messages have the headers of an event: the
-// ID and the time, which the bus gives to each.
+// openHeadedNATS opens the raw client with an event's headers on each message: the ID and
+// the time, which the bus always sends.
 func openHeadedNATS(ctx context.Context, e env) (bus, error) { return openRawNATSBus(ctx, e, true) }
 
 func openRawNATSBus(ctx context.Context, e env, headed bool) (bus, error) {
@@ -139,7 +139,7 @@ func (b *rawNATSBus) attach(ctx context.Context, consumer jetstream.Consumer, co
 			mu.Unlock()
 		}
 	}
-	if b.headed { // as a program does that needs them
+	if b.headed { // like a program that needs them
 		plain := one
 		one = func(m jetstream.Msg) {
 			if m.Headers().Get("ce-id") == "" || m.Headers().Get("ce-time") == "" {
@@ -165,7 +165,7 @@ func (b *rawNATSBus) attach(ctx context.Context, consumer jetstream.Consumer, co
 	}, nil
 }
 
-// fanOut hands what it gets to workers.
+// fanOut passes messages on to workers.
 func fanOut(workers, ahead int, work func(jetstream.Msg)) (callback func(jetstream.Msg), leave func()) {
 	messages, ended := make(chan jetstream.Msg, ahead), make(chan struct{})
 	var group sync.WaitGroup

@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A rawRedisBus is the ceiling on Redis: go-redis as one who knows what round
-// trips cost would use it, with nothing around the payload.
+// A rawRedisBus is the ceiling on Redis: go-redis with the bare payload, used as an expert
+// would, to avoid round trips.
 //
-// It reads ahead of the handlers; workers share what one read brought, and it is
-// acknowledged by one XACK when the last handler has returned.
+// It reads ahead of the handlers. Workers share the messages of one read. One XACK
+// acknowledges them when the last handler has returned.
 type rawRedisBus struct {
 	client *redis.Client
 	count  int // messages of one read
-	topics int // besides the first
+	topics int // besides the first topic
 }
 
 var (
@@ -59,8 +59,8 @@ func (b *rawRedisBus) publishAll(ctx context.Context, stream string, payloads []
 	return err
 }
 
-// A rawRead is what one XREADGROUP brought. Each worker takes the next of it by
-// an atomic add.
+// A rawRead has the messages of one XREADGROUP. Each worker takes the next one by an
+// atomic add.
 type rawRead struct {
 	ids      []string
 	payloads []string
@@ -72,7 +72,7 @@ func (b *rawRedisBus) consume(ctx context.Context, concurrency int, handle func(
 	return b.attach(ctx, redisStream, concurrency, handle), nil
 }
 
-// attachAll reads each stream on a connection of its own, as programs do.
+// attachAll reads each stream on its own connection, as programs do.
 func (b *rawRedisBus) attachAll(ctx context.Context, n int, handle func([]byte)) (func() error, error) {
 	b.topics = n
 	return attachEach(n, func(topic int) (func() error, error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A redisServer is one process on loopback that all targets on Redis share in
-// turn. It keeps nothing on disk, and ends with the suite.
+// A redisServer is one process on the loopback that all targets on Redis use in turn. It
+// stores nothing on disk, and ends with the suite.
 type redisServer struct {
 	addr   string
 	cmd    *exec.Cmd
@@ -78,15 +78,15 @@ func (s *redisServer) stop() error {
 	}
 	if s.cmd != nil {
 		errs = append(errs, s.cmd.Process.Signal(syscall.SIGTERM))
-		_ = s.cmd.Wait() // what it has to say does not matter any more
+		_ = s.cmd.Wait() // its exit status does not matter
 	}
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
 
 func (s *redisServer) pid() int { return s.cmd.Process.Pid }
 
-// newRedisClient returns a client that asks for nothing but what it is told to,
-// and has connections enough for every goroutine.
+// newRedisClient returns a client that sends no commands of its own, with enough
+// connections for every goroutine.
 func newRedisClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, PoolSize: 2048, DisableIdentity: true,
@@ -99,12 +99,12 @@ const (
 	redisGroup  = "billing"
 )
 
-// makeGroup makes the stream too.
+// makeGroup creates the group, and the stream if it is missing.
 func makeGroup(ctx context.Context, c *redis.Client, stream string) error {
 	return c.XGroupCreateMkStream(ctx, stream, redisGroup, "0").Err()
 }
 
-// unsettledOf asks the server what a group has not read, or not acknowledged.
+// unsettledOf asks the server how many messages a group has not read or not acknowledged.
 func unsettledOf(ctx context.Context, c *redis.Client, stream string) (n int64, err error) {
 	groups, err := c.XInfoGroups(ctx, stream).Result()
 	for _, g := range groups {

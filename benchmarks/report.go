@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A report is what a suite has found.
+// A report has the results of a suite.
 type report struct {
 	Go         string    `json:"go"`
 	GOMAXPROCS int       `json:"gomaxprocs"`
@@ -28,7 +28,7 @@ func newReport(p plan, results []result, took time.Duration) report {
 		Took: took.Round(time.Second).String(), Ended: time.Now().UTC(), Results: results,
 	}
 	for _, x := range results {
-		r.Runs = min(p.runs, max(x.Run, 1)) // the last: there may have been no time for all
+		r.Runs = min(p.runs, max(x.Run, 1)) // the last run: there may have been no time for all
 	}
 	r.Goals = r.judge()
 	return r
@@ -50,7 +50,7 @@ func (r report) writeJSON(file string) error {
 	return os.WriteFile(file, append(data, '\n'), 0o600)
 }
 
-// markdown writes the tables: what was aimed at, and then everything.
+// markdown writes the tables: first the goals, then all results.
 func (r report) markdown(w io.Writer) {
 	r.writeGoals(w)
 	for _, base := range []string{rawChannel, rawRedis, rawNATS} {
@@ -69,14 +69,14 @@ func (r report) writeConditions(w io.Writer) {
 	fmt.Fprintf(w, "%d B payload, %d interleaved runs in %s, GOMAXPROCS %d, %s.\n", r.Payload, r.Runs, r.Took, r.GOMAXPROCS, r.Go)
 }
 
-// targets are those that have results, in the order of the list.
+// targets returns the targets with results, in the order of the list.
 func (r report) targets() []target {
 	return slices.DeleteFunc(slices.Clone(targets), func(t target) bool {
 		return !slices.ContainsFunc(r.Results, func(x result) bool { return x.Target == t.name })
 	})
 }
 
-// cells are those that have results, in the order of the run.
+// cells returns the cells with results, in the order of the run.
 func (r report) cells() (cells []cell) {
 	for _, x := range r.Results {
 		if !slices.Contains(cells, x.Cell) {
@@ -86,7 +86,7 @@ func (r report) cells() (cells []cell) {
 	return cells
 }
 
-// table writes what refers to one ceiling.
+// table writes the results that refer to one raw client.
 func (r report) table(w io.Writer, base string) {
 	of := slices.DeleteFunc(r.targets(), func(t target) bool { return t.base != base })
 	if len(of) == 0 {
@@ -137,7 +137,7 @@ func (r report) median(name string, c cell, of func(cost) float64) float64 {
 	return spreadOf(all).median
 }
 
-// ratio is that of one target to another, run by run.
+// ratio returns the ratios of one target to another, run by run.
 func (r report) ratio(name, to string, c cell, of func(cost) float64) (s spread, ok bool) {
 	var ratios []float64
 	base := r.at(to, c)
@@ -163,7 +163,7 @@ func (r report) at(name string, c cell) map[int]cost {
 	return costs
 }
 
-// A spread is a median, and the quartiles around it.
+// A spread is a median with its quartiles.
 type spread struct{ low, median, high float64 }
 
 func spreadOf(values []float64) spread {

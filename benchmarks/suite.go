@@ -19,13 +19,13 @@ type suite struct {
 	took     time.Duration
 }
 
-// A result is one trial that counts.
+// A result is one counted trial.
 type result struct {
 	Target    string `json:"target"`
 	Cell      cell   `json:"cell"`
 	Run       int    `json:"run"`
 	Payload   int    `json:"payload"`
-	Unsettled int64  `json:"unsettled"` // after consuming; -1: not asked, or the target cannot tell
+	Unsettled int64  `json:"unsettled"` // after consuming; -1: unknown
 	cost
 }
 
@@ -35,9 +35,9 @@ type place struct {
 	cell   cell
 }
 
-// run runs all targets of a cell in turn, all cells, as often as planned. Run 0
-// warms up and is thrown away. The error says which trials of ours failed; those of
-// others are told on the way. No failed one counts.
+// run runs each cell on all targets in turn, as often as planned. Run 0 warms up and is
+// discarded. The error names the failed trials of this project's targets; failures of
+// peers are only printed. A failed trial does not count.
 func (s *suite) run(ctx context.Context) (failure error) {
 	var err error
 	if s.env, err = startBrokers(ctx, s.plan.targets); err != nil {
@@ -70,7 +70,7 @@ func (s *suite) run(ctx context.Context) (failure error) {
 	return errors.Join(append(failed, ctx.Err())...)
 }
 
-// hasTime reports whether one more run fits into the plan, after so many.
+// hasTime reports whether one more run fits into the plan's time after runs runs.
 func (s *suite) hasTime(began time.Time, runs int) bool {
 	took := time.Since(began)
 	return s.plan.within == 0 || took+took/time.Duration(runs) < s.plan.within

@@ -25,13 +25,13 @@ func needBrokers(t *testing.T) {
 	t.Skip(err)
 }
 
-// Each target passes each cell, with every event handled once and settled, and the
-// results can be written in every form.
+// Each target passes each cell: every event is handled once and settled. The results can
+// be written in every form.
 func TestRun(t *testing.T) {
 	needBrokers(t)
 	file := filepath.Join(t.TempDir(), "results.json")
 	var table, progress strings.Builder
-	args := []string{"-quick", "-cells", defaultCells, "-runs", "2", "-n", "1000", "-json", file} // twice: a trial of another's may fail
+	args := []string{"-quick", "-cells", defaultCells, "-runs", "2", "-n", "1000", "-json", file} // twice, because a trial of a peer may fail
 	if err := run(t.Context(), args, &table, &progress); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestCurves(t *testing.T) {
 	written(t, file, "curves", "-curves")
 }
 
-// written tests that results make a drawing and their place in a document.
+// written checks that results can be drawn and put into a document.
 func written(t *testing.T, file, name string, more ...string) {
 	t.Helper()
 	svg, doc := filepath.Join(t.TempDir(), "a.svg"), filepath.Join(t.TempDir(), "a.md")
@@ -127,7 +127,7 @@ func written(t *testing.T, file, name string, more ...string) {
 	}
 }
 
-// A goal is judged by the median of the ratios of the same run.
+// A goal is judged by the median of the ratios within each run.
 func TestJudge(t *testing.T) {
 	kept := goals
 	t.Cleanup(func() { goals = kept })

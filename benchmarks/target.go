@@ -2,24 +2,24 @@ package main
 
 import "context"
 
-// A target is what is measured: a row of the table.
+// A target is a measured system: a row of the table.
 type target struct {
 	name string
 	kind string
-	base string // the ceiling that ratios refer to
+	base string // the raw client to which ratios refer
 	note string
 
-	// live: nothing is kept for a consumer that comes later, so one is attached
-	// while publishing, in each cell.
+	// live targets keep no events for a later consumer, so one is attached while
+	// publishing, in each cell.
 	live bool
 
 	open func(ctx context.Context, e env) (bus, error)
 }
 
-// does reports whether a cell means something for the target.
+// does reports whether a cell is meaningful for the target.
 func (t target) does(c cell) bool {
 	if c.payload > 0 && t.base == rawChannel {
-		return false // a channel passes on what it is given, whatever its size
+		return false // a channel passes a reference, whatever the size
 	}
 	switch c.op {
 	case opTopics:
@@ -45,7 +45,7 @@ const (
 	headedNATS = "raw-nats-h" // with headers
 )
 
-// targets are all there are. To add one: a file with its bus, and a line here.
+// targets lists all targets. To add one, add a file with its bus and an entry here.
 var targets = []target{
 	{
 		name: rawChannel, kind: ceiling, base: rawChannel, open: openChannel,
@@ -97,9 +97,9 @@ var targets = []target{
 	},
 }
 
-// A bus is a target that was opened for one trial, with one empty topic and, where
-// the target has groups, one group. It is closed after the trial, so that nothing
-// of it runs during the next.
+// A bus is a target opened for one trial. It has one empty topic and, if the target has
+// groups, one group. It is closed after the trial, so that no part of it runs during the
+// next one.
 type bus interface {
 	// publish returns when the event is stored.
 	publish(ctx context.Context, payload []byte) error
@@ -115,8 +115,8 @@ type bus interface {
 	close(ctx context.Context) error
 }
 
-// A checker is a bus that can be asked how much of what was published is not
-// settled. It is asked after each trial that consumes.
+// A checker is a bus that can count its published but unsettled events. The suite asks it
+// after each trial that consumes.
 type checker interface {
 	unsettled(ctx context.Context) (int64, error)
 }

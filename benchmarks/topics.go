@@ -13,7 +13,7 @@ import (
 type wide interface {
 	bus
 
-	// publishTo publishes to one of those that attachAll has made.
+	// publishTo publishes to a topic of attachAll.
 	publishTo(ctx context.Context, topic int, payloads [][]byte) error
 
 	// attachAll makes topics 0 to n-1 and attaches to each, with one handler.
@@ -23,8 +23,8 @@ type wide interface {
 // topicName is "orders-7".
 func topicName(topic int) string { return "orders-" + strconv.Itoa(topic) }
 
-// topics has a handler on each of many topics of one bus, and publishes to all of
-// them. It counts what being attached takes, too.
+// topics has a handler on each of many topics of one bus, and publishes to all of them. It
+// counts the resources of attaching too.
 func (t trial) topics(ctx context.Context, b bus, goroutines int) (outcome, error) {
 	w, ok := b.(wide)
 	if !ok {

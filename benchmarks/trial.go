@@ -12,14 +12,14 @@ import (
 const (
 	trialTimeout = 20 * time.Second
 
-	preloaders    = 8  // goroutines that publish what a con cell consumes
+	preloaders    = 8  // goroutines that publish the events of a con cell
 	publishers    = 32 // of an e2e cell
-	liveConsumers = 16 // handlers of a live target while it is published to
+	liveConsumers = 16 // handlers of a live target during publishing
 
 	backlogHandlers = 16
 )
 
-// A trial is one cell of one target, once.
+// A trial is one run of a cell on a target.
 type trial struct {
 	env     env
 	meter   meter
@@ -29,7 +29,7 @@ type trial struct {
 	payload int
 }
 
-// An outcome is what a trial has found.
+// An outcome is the result of a trial.
 type outcome struct {
 	cost
 	unsettled int64 // after consuming; -1: the target cannot tell
@@ -84,7 +84,7 @@ func (t trial) run(parent context.Context) (o outcome, err error) {
 	return t.consume(ctx, b, t.attach(b), func(*counter) error { return nil })
 }
 
-// timeout is longer where much is made, or published before.
+// timeout returns a longer time for cells that create or publish much beforehand.
 func (t trial) timeout() time.Duration {
 	switch t.cell.op {
 	case opTopics, opBacklog, opMemory:
@@ -93,7 +93,7 @@ func (t trial) timeout() time.Duration {
 	return trialTimeout
 }
 
-// handlers is how many handlers run at once.
+// handlers returns how many handlers run at once.
 func (t trial) handlers() int {
 	switch t.cell.op {
 	case opBacklog:
@@ -104,7 +104,7 @@ func (t trial) handlers() int {
 	return t.cell.n
 }
 
-// An attach is a consumer with a handler.
+// An attach attaches a consumer with a handler.
 type attach func(ctx context.Context, handle func([]byte)) (stop func() error, err error)
 
 func (t trial) attach(b bus) attach {
@@ -113,7 +113,7 @@ func (t trial) attach(b bus) attach {
 	}
 }
 
-// publish counts after each publisher has published two events.
+// publish begins to count when each publisher has published two events.
 func (t trial) publish(ctx context.Context, l load, publish func(context.Context, int, int) error) (outcome, error) {
 	stop := func() error { return nil }
 	if t.target.live {
@@ -132,8 +132,8 @@ func (t trial) publish(ctx context.Context, l load, publish func(context.Context
 	return outcome{cost, -1}, errors.Join(err, stop())
 }
 
-// consume counts from the event at a fifth, or the 5000th, to the last one
-// handled: so attaching and stopping are left out. feed runs beside it.
+// consume counts from the event at a fifth, or the 5000th, to the last one handled. So
+// attaching and stopping are left out. feed runs concurrently.
 func (t trial) consume(ctx context.Context, b bus, attach attach, feed func(*counter) error) (o outcome, err error) {
 	runtime.GC()
 	c := newCounter(t.meter, t.events, t.payload)
@@ -157,8 +157,8 @@ func (t trial) consume(ctx context.Context, b bus, attach attach, feed func(*cou
 	return o, errors.Join(err, c.verify())
 }
 
-// settled asks until nothing is left, for a second: some peers say that an
-// acknowledgement is made when it is on its way.
+// settled asks for a second until no events are unsettled, because some peers confirm
+// acknowledgements while they are still in flight.
 func settled(ctx context.Context, c checker) (left int64, err error) {
 	for range 100 {
 		if left, err = c.unsettled(ctx); left == 0 || err != nil {
@@ -173,7 +173,7 @@ func settled(ctx context.Context, c checker) (left int64, err error) {
 	return left, nil
 }
 
-// A counter is the handler.
+// A counter is the handler of a trial.
 type counter struct {
 	meter        meter
 	events, warm int64
@@ -200,7 +200,7 @@ func (c *counter) handle(payload []byte) {
 		c.start = c.meter.begin()
 		close(c.started)
 	} else if n > c.warm {
-		<-c.started // or the count could begin when much of what it counts is done
+		<-c.started // otherwise much of the counted work could be done before the count begins
 	}
 	if n == c.events {
 		c.end = c.meter.end()
@@ -208,11 +208,11 @@ func (c *counter) handle(payload []byte) {
 	}
 }
 
-// ahead is by how many events those who publish may be ahead of those who handle.
+// ahead bounds how many events publishers may be ahead of handlers.
 const ahead = 5000
 
-// keepUp waits until event i may be published: or those who publish faster than
-// they handle would have done much of the work before the count begins.
+// keepUp waits until event i may be published. Otherwise fast publishers would finish much
+// of their work before the count begins.
 func (c *counter) keepUp(ctx context.Context, i int) error {
 	for tries := 0; int64(i)-c.seen.Load() > ahead; tries++ {
 		if err := ctx.Err(); err != nil {
@@ -227,7 +227,8 @@ func (c *counter) keepUp(ctx context.Context, i int) error {
 	return nil
 }
 
-// verify returns what was wrong with the events, once they are all handled.
+// verify returns an error if the events were not handled correctly. It is called once all
+// are handled.
 func (c *counter) verify() error {
 	switch {
 	case c.bad.Load() > 0:

@@ -9,8 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 )
 
-// A watermillBus is Watermill's broker in memory. Each of its subscriptions gets
-// each message, so there is one, whatever the concurrency.
+// A watermillBus is Watermill's broker in memory. Each of its subscriptions gets every
+// message, so it has only one, whatever the concurrency.
 type watermillBus struct{ pubsub *gochannel.GoChannel }
 
 const watermillTopic = "orders"

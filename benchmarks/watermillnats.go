@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A watermillNATSBus is Watermill on JetStream, with its defaults: an
-// acknowledgement waits until the server has confirmed it. As on Redis, a
-// subscription has one message in flight, so there are as many as handlers.
+// A watermillNATSBus is Watermill on JetStream with its defaults: an acknowledgement waits
+// for the server's confirmation. As on Redis, a subscription has one message in flight, so
+// there is one subscription per handler.
 type watermillNATSBus struct {
 	server    *natsServer
 	conn      *natsgo.Conn
@@ -88,8 +88,8 @@ func (b *watermillNATSBus) consume(ctx context.Context, concurrency int, handle 
 	}, nil
 }
 
-// drained waits until the server has all acknowledgements: they are under way
-// after Ack has returned, and closing would cut them off.
+// drained waits until the server has all acknowledgements. They are still in flight when
+// Ack returns, and closing would lose them.
 func (b *watermillNATSBus) drained(ctx context.Context) error {
 	_, err := settled(ctx, b)
 	return err

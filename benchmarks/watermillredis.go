@@ -12,8 +12,8 @@ import (
 )
 
 // A watermillRedisBus is Watermill on Redis Streams. A subscription waits for an
-// acknowledgement before it hands out the next message, so there are as many
-// subscriptions as handlers, which is how its users scale.
+// acknowledgement before it delivers the next message. So there is one subscription per
+// handler, which is how its users scale.
 type watermillRedisBus struct {
 	env       env
 	client    *redis.Client
@@ -38,7 +38,7 @@ func (b *watermillRedisBus) publishBatch(_ context.Context, payloads [][]byte) e
 
 func (b *watermillRedisBus) consume(ctx context.Context, concurrency int, handle func([]byte)) (func() error, error) {
 	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
-		Client: newRedisClient(b.env.redis.addr), ConsumerGroup: redisGroup, DisableIndefiniteInitialBlock: true, // or it never ends
+		Client: newRedisClient(b.env.redis.addr), ConsumerGroup: redisGroup, DisableIndefiniteInitialBlock: true, // otherwise it never ends
 	}, watermill.NopLogger{})
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (b *watermillRedisBus) consume(ctx context.Context, concurrency int, handle
 			}
 		})
 	}
-	return func() error { // it sends what was acknowledged, and closes its client
+	return func() error { // Close sends the acknowledgements and closes its client
 		err := subscriber.Close()
 		workers.Wait()
 		return err

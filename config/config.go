@@ -1,4 +1,4 @@
-// Package config makes a running bus of one YAML file.
+// Package config opens a bus from one YAML file.
 //
 //	bus:
 //	  url: redis://redis:6379
@@ -6,15 +6,15 @@
 //	  subscriptions:
 //	    billing: {topic: shop.orders, group: billing, concurrency: 16, retry: {attempts: 8}}
 //
-// Every value may hold ${VARIABLE} of the environment; $$ is a dollar. A secret,
-// here url, may be in a file of its own: url_file. A variable EVENTBUS_BUS_…
-// takes the place of a key: its path in upper case, dots and dashes as
-// underscores, such as EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY. All keys,
-// with their defaults, are in docs/config.md.
+// A value may refer to environment variables as ${VARIABLE}; $$ is a dollar sign. A
+// secret, here url, may be in a separate file: url_file. A variable EVENTBUS_BUS_…
+// replaces the value of a key. Its name is the key's path in upper case, with underscores
+// for dots and dashes, such as EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY.
+// docs/config.md lists all keys with their defaults.
 //
-// What is not data stays in the program: handlers, the observer, middleware,
-// limiters. All errors of a file are reported together, each an [Error] with its
-// place; none shows a secret.
+// Handlers, the observer, middleware and limiters are not data; the program adds them. All
+// errors of a file are reported together, each an [Error] with its place. No error shows a
+// secret.
 package config
 
 import (
@@ -34,18 +34,18 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// A Config is what a file says. Its methods are safe for concurrent use.
+// A Config is a parsed file. Its methods are safe for concurrent use.
 type Config struct {
 	file   string
 	bus    bus
-	places map[string]place // of what is given, by path
+	places map[string]place // of each given key, by path
 
 	mu    sync.Mutex
-	asked map[string]bool // subscriptions, by name
+	asked map[string]bool // names of the subscriptions that the program has asked for
 }
 
-// Open opens the bus that file describes, as [Load] and [Config.Open] do. It
-// belongs at the start of a program:
+// Open loads file and opens the bus that it describes; see [Load] and [Config.Open]. A
+// program calls it at its start:
 //
 //	bus, cfg, err := config.Open(ctx, "eventbus.yaml", nil)
 //	…
@@ -62,7 +62,7 @@ func Open(ctx context.Context, file string, change func(*eventbus.Options), driv
 	return bus, c, nil
 }
 
-// Load reads file, with the environment of the process.
+// Load reads file and the environment of the process.
 func Load(file string) (*Config, error) {
 	data, err := readSome(file, maxFile)
 	if err != nil {
@@ -71,8 +71,8 @@ func Load(file string) (*Config, error) {
 	return Parse(file, []byte(data), os.Environ())
 }
 
-// Parse reads data as the file called name, beside which relative paths are
-// found. environ is the environment, in the form of os.Environ; nil is none.
+// Parse reads data as the content of the file name; relative paths begin in its folder.
+// environ has the form of os.Environ; nil means no environment.
 func Parse(name string, data []byte, environ []string) (*Config, error) {
 	p := &problems{file: name}
 	d := &decoder{problems: p, environment: environment(environ), places: map[string]place{}}
@@ -98,9 +98,8 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 
 func subscriptionPath(name string) string { return "bus.subscriptions." + name }
 
-// placed says where in the file an error of package eventbus comes from, as far
-// as that can be told: at path or, if it is a FieldError, at the key below path
-// that sets the field.
+// placed adds a place in the file to an error of package eventbus. The place is path or,
+// for a FieldError, the key below path that sets the field.
 func (c *Config) placed(path string, err error) *Error {
 	e := &Error{File: c.file, Path: path, Reason: err.Error(), Err: err}
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
@@ -119,11 +118,11 @@ func (c *Config) placed(path string, err error) *Error {
 	return e
 }
 
-// keyNames are for reasons that speak of other fields of package eventbus.
+// keyNames replaces names of fields by keys in the reasons of errors.
 var keyNames = strings.NewReplacer("Concurrency", "concurrency", "Lease", "lease", "Initial", "the first")
 
-// options say which key sets a field of package eventbus, from the bus or the
-// subscription downwards.
+// options lists the fields of package eventbus with their keys, relative to the bus or the
+// subscription.
 var options = slices.Concat(keysOf(reflect.TypeFor[bus](), ""), keysOf(reflect.TypeFor[subscription](), ""))
 
 // An option is a field of package eventbus and the path of its key.
@@ -141,22 +140,22 @@ func keysOf(t reflect.Type, path string) (list []option) {
 	return list
 }
 
-// String names the file and says how much is in it, nothing else.
+// String returns the file's name and the number of subscriptions, and no values.
 func (c *Config) String() string {
 	return fmt.Sprintf("config %s: %d subscriptions", filepath.Base(c.file), len(c.bus.Subscriptions))
 }
 
-// GoString is as String.
+// GoString is like String, so that %#v shows no secret.
 func (c *Config) GoString() string { return c.String() }
 
-// Options are those of the bus, as far as the file gives them.
+// Options returns the bus options that the file sets.
 func (c *Config) Options() eventbus.Options { return c.bus.options() }
 
-// Subscriptions are the names of the subscriptions, sorted.
+// Subscriptions returns the names of the subscriptions, sorted.
 func (c *Config) Subscriptions() []string { return slices.Sorted(maps.Keys(c.bus.Subscriptions)) }
 
-// Subscription returns the topic and the options of the subscription name, for
-// a program that adds to them, or calls SubscribeManual.
+// Subscription returns the topic and the options of a subscription. Use it to add options,
+// or to call SubscribeManual.
 func (c *Config) Subscription(name string) (topic string, o eventbus.SubscribeOptions, err error) {
 	s, ok := c.bus.Subscriptions[name]
 	if !ok {
@@ -173,7 +172,7 @@ func (c *Config) unknown(name string) error {
 	return &Error{File: c.file, Reason: fmt.Sprintf("has no subscription %q%s", name, nearest.Hint("%q", name, c.Subscriptions()))}
 }
 
-// Subscribe subscribes h as the file says under name.
+// Subscribe subscribes h with the topic and options of the subscription name.
 func (c *Config) Subscribe(ctx context.Context, s eventbus.Subscriber, name string, h eventbus.Handler) (*eventbus.Subscription, error) {
 	topic, o, err := c.Subscription(name)
 	if err != nil {
@@ -186,8 +185,8 @@ func (c *Config) Subscribe(ctx context.Context, s eventbus.Subscriber, name stri
 	return sub, nil
 }
 
-// Unused are the subscriptions that the program has not asked for, sorted: what
-// it should complain about when it has subscribed, as nobody handles them.
+// Unused returns the names of the subscriptions that the program has not asked for,
+// sorted. Call it after subscribing: a name in it means events without a handler.
 func (c *Config) Unused() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -90,7 +90,7 @@ func TestEveryOptionOfAFile(t *testing.T) {
 	}
 }
 
-// What can be written as options can be written as a file, and is read as it was.
+// Options written as a file and parsed again stay equal.
 func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -123,7 +123,7 @@ func TestUnknownSubscription(t *testing.T) {
 	require.EqualError(t, err, `eventbus.yaml: has no subscription "plane"; did you mean "plain"?`)
 }
 
-// A subscription that nobody asks for is one that nobody handles.
+// Unused reports subscriptions that the program has not asked for.
 func TestUnused(t *testing.T) {
 	file := write(t, "eventbus.yaml", whole)
 	bus, c, err := config.Open(t.Context(), file, nil)
@@ -140,7 +140,7 @@ func TestUnused(t *testing.T) {
 	require.ErrorContains(t, err, file+":12:5: bus.subscriptions.billing: handler is nil")
 }
 
-// What is not data is added in code, to what the file says.
+// change adds options in code to the options of the file.
 func TestChange(t *testing.T) {
 	published := make(chan string, 1)
 	bus, _, err := config.Open(t.Context(), write(t, "f", whole), func(o *eventbus.Options) {
@@ -160,7 +160,7 @@ func TestChange(t *testing.T) {
 	require.NoError(t, bus.Shutdown(t.Context()))
 }
 
-// A forgetful driver has a backend that remembers no IDs.
+// A forgetful driver's backend remembers no IDs.
 type forgetful struct{ inmemory.Driver }
 
 func (d forgetful) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
@@ -168,7 +168,7 @@ func (d forgetful) Open(ctx context.Context, u *url.URL) (backend.Backend, error
 	return struct{ backend.Backend }{b}, err
 }
 
-// What the backend does not offer is an error at the key that asks for it.
+// An option that the backend does not support is an error at its key.
 func TestOpenSaysWhichOption(t *testing.T) {
 	file := write(t, "eventbus.yaml", whole)
 	bus, c, err := config.Open(t.Context(), file, nil, forgetful{})
@@ -178,7 +178,7 @@ func TestOpenSaysWhichOption(t *testing.T) {
 	require.Nil(t, c)
 }
 
-// Where subscribing fails for a reason of the file, the error says where.
+// An error of subscribing that the file caused names its place.
 func TestSubscribeSaysWhere(t *testing.T) {
 	c, err := config.Parse("eventbus.yaml", []byte(whole), nil)
 	require.NoError(t, err)
@@ -193,7 +193,7 @@ func (refusing) Subscribe(context.Context, string, eventbus.SubscribeOptions, ev
 	return nil, &eventbus.FieldError{Field: "SubscribeOptions.Timeout", Reason: "must be less than Lease, 30s", Err: errors.ErrUnsupported}
 }
 
-// A driver that knows settings of topics.
+// A settingsDriver knows settings of topics.
 type settingsDriver struct {
 	inmemory.Driver
 	got *[]string

@@ -19,10 +19,10 @@ import (
 type decoder struct {
 	*problems
 	environment map[string]string
-	places      map[string]place // of every key that is given, by its path
+	places      map[string]place // of each given key, by path
 }
 
-// join is a path with one key more.
+// join appends a key to a path.
 func join(path, key string) string {
 	if path == "" {
 		return key
@@ -30,7 +30,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// value decodes n into v. at is the place of its key.
+// value decodes n into v. at is the place of the key.
 func (d *decoder) value(n *node, at place, path string, f *field, v reflect.Value) {
 	if path != "" {
 		d.places[path] = n.place
@@ -54,7 +54,7 @@ func (d *decoder) value(n *node, at place, path string, f *field, v reflect.Valu
 	}
 }
 
-// noun is what a node is.
+// noun names the kind of a node in errors.
 func (n *node) noun() string {
 	switch n.kind {
 	case list:
@@ -75,7 +75,7 @@ func (n *node) noun() string {
 	return "of a type of its own"
 }
 
-// keys decodes a mapping whose keys are known.
+// keys decodes a mapping with known keys into a struct.
 func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 	known := fields(v.Type())
 	var keys []string
@@ -114,7 +114,7 @@ func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 	}
 }
 
-// later is the place that a reader comes to last.
+// later returns the place that comes later in the file; the environment comes last.
 func later(a, b place) place {
 	if a.variable > b.variable || a.variable == b.variable && a.line > b.line {
 		return a
@@ -122,7 +122,7 @@ func later(a, b place) place {
 	return b
 }
 
-// names decodes a mapping whose keys are names.
+// names decodes a mapping from names to values.
 func (d *decoder) names(n *node, path string, f *field, v reflect.Value) {
 	v.Set(reflect.MakeMap(v.Type()))
 	for _, e := range n.entries {
@@ -147,7 +147,7 @@ func (d *decoder) leaf(n *node, path string, f *field, l leaf) {
 	}
 }
 
-// text returns what n says, and what of it an error may show.
+// text returns the text of n, and the part that an error may show.
 func (d *decoder) text(n *node, path string, f *field, l leaf) (text, shown string, ok bool) {
 	isSecret := f.typ == reflect.TypeFor[secret]()
 	if s, ok := show(n.text); ok && !isSecret {
@@ -188,7 +188,7 @@ func (d *decoder) text(n *node, path string, f *field, l leaf) (text, shown stri
 
 const maxSecret = 64 << 10
 
-// secretFile decodes a secret that is in a file of its own.
+// secretFile decodes the path of a file that holds a secret.
 func (d *decoder) secretFile(n *node, path string, f *field, v reflect.Value) {
 	d.places[path] = n.place
 	var t text
@@ -207,11 +207,11 @@ func (d *decoder) secretFile(n *node, path string, f *field, v reflect.Value) {
 	content = strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
 	l, _ := asLeaf(v)
 	if err := l.parse(content, f); err != nil {
-		d.add(n.place, path, shown+"what the file holds: "+err.Error())
+		d.add(n.place, path, shown+"the content of the file: "+err.Error())
 	}
 }
 
-// readSome reads a small file. Its errors do not name it.
+// readSome reads a file of at most most bytes. Its errors do not contain the name.
 func readSome(name string, most int64) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -228,7 +228,7 @@ func readSome(name string, most int64) (string, error) {
 	return string(content), nil
 }
 
-// unnamed is an error of a file without its name.
+// unnamed removes the file name from an error.
 func unnamed(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

@@ -9,18 +9,18 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// prefix begins every variable that stands for a key.
+// prefix begins the name of each variable that sets a key.
 const prefix = "EVENTBUS_BUS_"
 
 var toVariable = strings.NewReplacer(".", "_", "-", "_")
 
-// variable is what stands for a key: its path in upper case, dots and dashes as
-// underscores.
+// variable returns the name of the variable that sets a key: its path in upper case, with
+// underscores for dots and dashes.
 func variable(path []string) string {
 	return "EVENTBUS_" + strings.ToUpper(toVariable.Replace(strings.Join(path, "_")))
 }
 
-// environment are variables in the form of os.Environ.
+// environment parses variables in the form of os.Environ.
 func environment(list []string) map[string]string {
 	m := make(map[string]string, len(list))
 	for _, v := range list {
@@ -31,7 +31,7 @@ func environment(list []string) map[string]string {
 	return m
 }
 
-// override puts what the environment says in place of what the file says.
+// override replaces values of the file by values of the environment.
 func override(root *node, environment map[string]string, p *problems) {
 	keys := map[string][][]string{} // by variable
 	var names []string
@@ -62,8 +62,8 @@ func override(root *node, environment map[string]string, p *problems) {
 	}
 }
 
-// settable yields the path of every single value that t, with the names that n
-// has, may hold.
+// settable yields the path of every single value that t can hold, with the names of
+// subscriptions and topics in n.
 func settable(t reflect.Type, n *node, path []string, yield func(path []string)) {
 	if _, ok := asLeaf(reflect.New(t).Elem()); ok {
 		yield(slices.Clone(path))
@@ -91,8 +91,8 @@ func settable(t reflect.Type, n *node, path []string, yield func(path []string))
 	}
 }
 
-// set puts value at path, and makes mappings on the way. What is no mapping it
-// leaves, to be reported.
+// set puts value at path, and creates missing mappings. It leaves a value that is not a
+// mapping, which is reported later.
 func (n *node) set(path []string, value *node) {
 	if n.kind != mapping {
 		return
@@ -106,8 +106,8 @@ func (n *node) set(path []string, value *node) {
 		e.value.set(path[1:], value)
 		return
 	}
-	// A secret of the environment takes the place of one of the file, whichever
-	// way either is given.
+	// A secret in the environment replaces a secret in the file. Each may be given
+	// directly or as a file.
 	other := path[0] + "_file"
 	if of, ok := strings.CutSuffix(path[0], "_file"); ok {
 		other = of

@@ -10,12 +10,12 @@ import (
 	"unicode"
 )
 
-// An Error says what is wrong in a configuration, and where. [Parse] returns all
-// errors of a file joined, those of the environment last. None shows a secret.
+// An Error is a mistake in a configuration, with its place. [Parse] returns all errors of
+// a file joined, errors of the environment last. No error shows a secret.
 type Error struct {
 	File         string
-	Line, Column int    // from 1; 0 where nothing of the file is meant
-	Variable     string // of the environment, if what is wrong comes from it
+	Line, Column int    // from 1; 0 without a place in the file
+	Variable     string // the environment variable with the mistake, if any
 	Path         string // of the key, such as bus.subscriptions.billing.lease; may be empty
 	Reason       string
 	Err          error // the cause; may be nil
@@ -38,7 +38,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// A place is where something is given: in the file, or in the environment.
+// A place is the position of a value in the file, or its environment variable.
 type place struct {
 	line, column int
 	variable     string
@@ -54,14 +54,14 @@ func (p *problems) add(at place, path, reason string) {
 	p.list = append(p.list, &Error{File: p.file, Line: at.line, Column: at.column, Variable: at.variable, Path: path, Reason: reason})
 }
 
-// within reports whether anything is wrong at path or below.
+// within reports whether there is an error at path or below.
 func (p *problems) within(path string) bool {
 	return slices.ContainsFunc(p.list, func(e *Error) bool {
 		return e.Path == path || strings.HasPrefix(e.Path, path+".")
 	})
 }
 
-// err joins them in the order of the file.
+// err joins the errors in the order of the file.
 func (p *problems) err() error {
 	slices.SortStableFunc(p.list, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -73,8 +73,7 @@ func (p *problems) err() error {
 	return errors.Join(errs...)
 }
 
-// show quotes what was given, if it is harmless: no URL, nothing that could be
-// a piece of one, and short.
+// show quotes a given text if it is harmless: short, printable, and not part of a URL.
 func show(text string) (string, bool) {
 	harmful := func(r rune) bool { return r == '@' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }
 	if len(text) > 64 || strings.Contains(text, "://") || strings.IndexFunc(text, harmful) >= 0 {
@@ -83,7 +82,7 @@ func show(text string) (string, bool) {
 	return strconv.Quote(text), true
 }
 
-// quoted is prefix and text in quotes, or instead if text must not be shown.
+// quoted returns prefix and the quoted text, or instead if the text may be secret.
 func quoted(prefix, text, instead string) string {
 	if s, ok := show(text); ok {
 		return prefix + s
@@ -91,7 +90,7 @@ func quoted(prefix, text, instead string) string {
 	return instead + " that is not shown, as it may be part of a secret"
 }
 
-// String is the place for people.
+// String is the text for people.
 func (p place) String() string {
 	if p.variable != "" {
 		return p.variable

@@ -13,7 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/config"
 )
 
-// head is what the rows below begin with, unless they begin with a name.
+// head begins the files of most rows below.
 const head = "bus:\n  url: \"mem:\"\n"
 
 // sub is a file with one subscription, whose keys begin in line 5, column 7.
@@ -78,9 +78,9 @@ func TestErrors(t *testing.T) {
 		{sub("start: lates"), "f:7:14: " + s + `.start: "lates": not one of earliest, latest; did you mean latest? Or: after POSITION`},
 		{sub("start: 17"), "f:7:14: " + s + `.start: "17": is a number; it must be: earliest, latest, after POSITION (write it in quotes)`},
 
-		// The URL, of which nothing is shown.
+		// The URL, which no error shows.
 		{"bus:\n  url: hunter2", "f:2:8: bus.url: a URL has a scheme, such as mem: or redis://host:6379"},
-		{"bus:\n  url: redis://u:hunter2%@h", "f:2:8: bus.url: not a URL (what is special in a password is escaped, such as %40 for @)"},
+		{"bus:\n  url: redis://u:hunter2%@h", "f:2:8: bus.url: not a URL (special characters in a password are escaped, such as %40 for @)"},
 		{"bus:\n  url: ''", "f:2:8: bus.url: empty"},
 		{"bus:\n  url: 17", "f:2:8: bus.url: is a number; it must be: URL (write it in quotes)"},
 		{"bus:\n  url: {hunter2: x}", "f:2:8: bus.url: is a mapping; it must be: URL"},
@@ -137,7 +137,7 @@ func TestErrors(t *testing.T) {
 		{sub("max_bytes: 99999999999999999999B"), "f:7:18: " + s + `.max_bytes: "99999999999999999999B": more than 1024GiB`},
 		{head + "  max_pending_bytes: none", `f:3:22: bus.max_pending_bytes: "none": not a size, a whole number and a unit, such as 64MiB`},
 
-		// What contradicts itself, as the bus sees it.
+		// Contradictions that the bus detects.
 		{sub("max_in_flight: 4", "concurrency: 8"), "f:7:22: " + s + ".max_in_flight: is 4, less than concurrency, 8"},
 		{sub("order: total", "concurrency: 2"), "f:8:20: " + s + ".concurrency: is 2, but total order needs 1"},
 		{sub("dead_letter: t"), "f:7:20: " + s + ".dead_letter: is the topic itself"},
@@ -152,7 +152,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// All errors come together, in the order of the file, the environment's last.
+// All errors are reported together in the order of the file, errors of the environment
+// last.
 func TestErrorsComeTogether(t *testing.T) {
 	_, err := config.Parse("f", []byte("bus:\n  subscriptions:\n    s: {lease: 3, topic: t}\n  servce: x\n  max_pending: 0\n"),
 		[]string{"EVENTBUS_BUS_Z=1", "EVENTBUS_BUS_MAX_PENDING_BYTES=3"})
@@ -170,17 +171,17 @@ func TestErrorsComeTogether(t *testing.T) {
 	require.Equal(t, config.Error{File: "f", Line: 1, Column: 1, Path: "bus", Reason: "url, or url_file, is missing"}, *e)
 }
 
-// A secret is read from a file beside this one, without the line end that
-// editors add, and shown nowhere.
+// A secret is read from a file beside this one, without the newline that editors add. It
+// is never shown.
 func TestSecretFile(t *testing.T) {
 	dir := t.TempDir()
 	for content, want := range map[string]string{
 		"mem:":                       "",
 		"mem:\n":                     "",
 		"mem:\r\n":                   "",
-		"mem:\n\n":                   `"secret": what the file holds: not a URL`,
-		"hunter2":                    `"secret": what the file holds: a URL has a scheme`,
-		"":                           `"secret": what the file holds: empty`,
+		"mem:\n\n":                   `"secret": the content of the file: not a URL`,
+		"hunter2":                    `"secret": the content of the file: a URL has a scheme`,
+		"":                           `"secret": the content of the file: empty`,
 		string(make([]byte, 65<<10)): `"secret": larger than 65536 bytes`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "secret"), []byte(content), 0o600))
@@ -197,7 +198,7 @@ func TestSecretFile(t *testing.T) {
 	}
 }
 
-// A password that was taken for a URL is not shown as its scheme.
+// A password given as the URL is not shown as an unknown scheme.
 func TestNoSchemeIsShownThatMayBeASecret(t *testing.T) {
 	c, err := config.Parse("f", []byte("bus:\n  url: hunter2:x"), nil)
 	require.NoError(t, err)
@@ -206,7 +207,7 @@ func TestNoSchemeIsShownThatMayBeASecret(t *testing.T) {
 	require.ErrorIs(t, c.Check(t.Context()), errors.ErrUnsupported)
 }
 
-// A colon at the end needs quotes in YAML; this form does not.
+// In YAML a text with a final colon needs quotes; mem:// does not.
 func TestMemoryWithoutQuotes(t *testing.T) {
 	c, err := config.Parse("f", []byte("bus:\n  url: mem://"), nil)
 	require.NoError(t, err)
@@ -215,7 +216,7 @@ func TestMemoryWithoutQuotes(t *testing.T) {
 	require.NoError(t, bus.Shutdown(t.Context()))
 }
 
-// No way of printing shows the URL.
+// No form of printing shows the URL.
 func TestSecretIsNotPrinted(t *testing.T) {
 	c, err := config.Parse("dir/f.yaml", []byte("bus:\n  url: redis://u:${PW}@h\n  subscriptions: {s: {topic: t, group: g}}"), []string{"PW=hunter2"})
 	require.NoError(t, err)

@@ -11,8 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A program subscribes by the names of its file, and adds in code what is not
-// data.
+// A program subscribes by the names in its file, and adds the other options in code.
 func ExampleOpen() {
 	ctx := context.Background()
 	bus, cfg, err := config.Open(ctx, "testdata/eventbus.yaml", func(o *eventbus.Options) {
@@ -53,7 +52,7 @@ func ExampleOpen() {
 	// <nil>
 }
 
-// All errors come together, each with its place.
+// All errors are reported together, each with its place.
 func ExampleParse() {
 	_, err := config.Parse("eventbus.yaml", []byte(`
 bus:

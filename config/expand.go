@@ -8,8 +8,8 @@ import (
 
 var reference = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
-// expand replaces ${NAME} by the variable of the environment, and $$ by a
-// dollar. used reports whether there was a variable.
+// expand replaces ${NAME} by an environment variable, and $$ by a dollar sign. used
+// reports whether there was a variable.
 func expand(text string, environment map[string]string) (expanded string, used bool, err error) {
 	var b strings.Builder
 	for {

@@ -6,24 +6,24 @@ import (
 
 // A leaf is a single value of the model. Its zero value stands for the default.
 type leaf interface {
-	// parse sets it from a text. Its error says what is wrong, such as "missing
-	// unit", and does not show the text.
+	// parse sets the leaf from a text. Its error gives the reason, such as "missing unit",
+	// and does not show the text.
 	parse(text string, f *field) error
-	// noun is what it is, in errors and in the documentation.
+	// noun names the leaf in errors and in the documentation.
 	noun(f *field) string
-	// schema is its form in JSON Schema.
+	// schema returns the leaf's JSON Schema.
 	schema(f *field) schema
-	// form is what YAML must have taken it for.
+	// form returns the form that the leaf needs in YAML.
 	form() form
 }
 
-// A form is what YAML takes a scalar for.
+// A form is a rule for how a scalar is written in YAML.
 type form uint8
 
 const (
 	anyForm form = iota
-	words        // what is not quoted and looks like a number, a date or true is refused
-	plain        // what is quoted is refused
+	words        // refuses an unquoted number, date or boolean
+	plain        // refuses a quoted value
 )
 
 var (

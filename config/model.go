@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A model is what a file may hold. Its tags are the only description of the
-// keys: what reads the file, the schema and the documentation follow them.
+// A model holds the keys of a file. Its tags are the only description of the keys: the
+// decoder, the schema and the documentation read them.
 //
 //	key      the name in the file
 //	doc      what it means, a sentence
@@ -27,37 +27,37 @@ type model struct {
 
 type bus struct {
 	URL             secret                        `key:"url" required:"true" example:"redis://redis:6379" doc:"The backend. The scheme chooses the driver."`
-	Service         text                          `key:"service" option:"Options.Service" example:"shop" doc:"The name of the program: Source of events that have none."`
-	PublishTimeout  duration                      `key:"publish_timeout" default:"30s" min:"1ms" none:"none" option:"Options.PublishTimeout" doc:"Bounds a Publish, repeats included."`
+	Service         text                          `key:"service" option:"Options.Service" example:"shop" doc:"The name of the program: the Source of events without one."`
+	PublishTimeout  duration                      `key:"publish_timeout" default:"30s" min:"1ms" none:"none" option:"Options.PublishTimeout" doc:"Bounds each Publish, retries included."`
 	DrainTimeout    duration                      `key:"drain_timeout" default:"25s" min:"1ms" none:"none" option:"Options.DrainTimeout" doc:"Bounds the shutdown at the end of Run."`
-	Dedup           flag                          `key:"dedup" default:"false" option:"Options.Dedup" doc:"Stores an event only once while the backend remembers its ID, so that repeating a Publish is safe. Refused where the backend does not remember."`
+	Dedup           flag                          `key:"dedup" default:"false" option:"Options.Dedup" doc:"Stores an event only once while the backend remembers its ID, so that a repeated Publish is safe. Refused if the backend does not remember IDs."`
 	MaxPending      number                        `key:"max_pending" default:"10000" min:"1" option:"Options.MaxPending" doc:"How many events may wait to be published."`
-	MaxPendingBytes size                          `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"How large the events that wait to be published may be together."`
-	RejectWhenFull  flag                          `key:"reject_when_full" default:"false" option:"Options.RejectWhenFull" doc:"When too much waits, Publish returns ErrBackpressure; otherwise it waits."`
-	Topics          map[string]map[string]setting `key:"topics" doc:"Settings of single topics, as far as the driver has any. It refuses those that it does not know." each:"Settings of the topic of this name."`
-	Subscriptions   map[string]subscription       `key:"subscriptions" doc:"How the program consumes, by the name that it asks for." each:"How to consume one topic."`
+	MaxPendingBytes size                          `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"The most bytes of events that may wait to be published."`
+	RejectWhenFull  flag                          `key:"reject_when_full" default:"false" option:"Options.RejectWhenFull" doc:"If true, Publish returns ErrBackpressure when a bound is reached; otherwise it waits."`
+	Topics          map[string]map[string]setting `key:"topics" doc:"Settings of single topics, if the driver has any. The driver refuses unknown settings." each:"Settings of the topic of this name."`
+	Subscriptions   map[string]subscription       `key:"subscriptions" doc:"How the program consumes, by the name that it passes to Subscribe." each:"How to consume one topic."`
 }
 
 type subscription struct {
 	Topic       name       `key:"topic" required:"true" example:"shop.orders" doc:"The topic to consume."`
 	Group       name       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all."`
-	Ack         ack        `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: when the handler has succeeded (at least once), or before it runs (at most once; what fails is discarded)."`
-	Order       order      `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: those of a key, none, or all."`
-	Start       start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins; one that exists goes on where it is. Beside the words: after POSITION."`
+	Ack         ack        `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded)."`
+	Order       order      `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
+	Start       start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins. An existing group continues at its position."`
 	Concurrency number     `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
-	MaxInFlight number     `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. No less than concurrency, which is the default if it is more."`
-	MaxBytes    size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"How large what is held may be; one read may exceed it."`
-	Lease       duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a member that has gone silent before others get its events."`
+	MaxInFlight number     `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
+	MaxBytes    size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one read may exceed it."`
+	Lease       duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
 	Timeout     duration   `key:"timeout" default:"1m" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" doc:"Bounds one run of the handler."`
-	Retry       retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often a failing event is tried, and when."`
-	OnFailure   onFailure  `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"What becomes of later events of a key when one has failed for good: they go on, or they follow it to the dead-letter topic."`
-	DeadLetter  deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for what fails for good. If it is left out: the topic with .dlq. The word (discard) lets such events go."`
+	Retry       retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
+	OnFailure   onFailure  `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
+	DeadLetter  deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
 }
 
 type retry struct {
 	Attempts number `key:"attempts" default:"12" min:"1" none:"unlimited" option:"SubscribeOptions.Retry.MaxAttempts" doc:"How often a handler may fail before the event goes to the dead-letter topic."`
-	Backoff  span   `key:"backoff" default:"1s..10m" min:"1ms" option:"SubscribeOptions.Retry.Initial,SubscribeOptions.Retry.Max" doc:"The delay after the first failure, and the longest: each further one doubles it."`
-	Jitter   share  `key:"jitter" default:"0.2" option:"SubscribeOptions.Retry.Jitter" doc:"Spreads delays by up to this share either way; 0 is none."`
+	Backoff  span   `key:"backoff" default:"1s..10m" min:"1ms" option:"SubscribeOptions.Retry.Initial,SubscribeOptions.Retry.Max" doc:"The delay after the first failure, and the longest delay. Each further failure doubles the delay."`
+	Jitter   share  `key:"jitter" default:"0.2" option:"SubscribeOptions.Retry.Jitter" doc:"Spreads delays by up to this share either way; 0 means none."`
 }
 
 // A field is one key of the model.
@@ -69,7 +69,7 @@ type field struct {
 	typ                                            reflect.Type
 }
 
-// fields are the keys of a struct of the model.
+// fields returns the keys of a struct of the model.
 func fields(t reflect.Type) []*field {
 	list := make([]*field, t.NumField())
 	for i := range list {
@@ -91,12 +91,12 @@ func split(list string) []string {
 	return strings.Split(list, ",")
 }
 
-// file returns the key of a file with the value, of a field that is a secret.
+// file returns the key for the file with the value, if the field is a secret.
 func (f *field) file() (key string, ok bool) {
 	return f.key + "_file", f.typ == reflect.TypeFor[secret]()
 }
 
-// options are those of the bus that are data.
+// options returns the bus options that the file can set.
 func (b *bus) options() eventbus.Options {
 	return eventbus.Options{
 		Service:         string(b.Service),
@@ -109,7 +109,7 @@ func (b *bus) options() eventbus.Options {
 	}
 }
 
-// options are those of a subscription that are data.
+// options returns the subscription options that the file can set.
 func (s *subscription) options() eventbus.SubscribeOptions {
 	return eventbus.SubscribeOptions{
 		Group:       string(s.Group),

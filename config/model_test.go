@@ -17,13 +17,13 @@ import (
 
 var update = commandline.Bool("update", false, "write what is generated: testdata/schema.json and the tables of docs/config.md")
 
-// notData are the options that only a program can give.
+// notData lists the options that only a program can set.
 var notData = []string{
 	"Options.Observer", "Options.Middleware", "Options.PublishMiddleware",
 	"SubscribeOptions.Limiter", "SubscribeOptions.Retry.Delay",
 }
 
-// every calls f with each field that holds a value of its own.
+// every calls f with each field that holds a single value.
 func every(t reflect.Type, path string, v reflect.Value, f func(path string, v reflect.Value)) {
 	for i := range t.NumField() {
 		name := path + "." + t.Field(i).Name
@@ -35,13 +35,13 @@ func every(t reflect.Type, path string, v reflect.Value, f func(path string, v r
 	}
 }
 
-// A new option is a key of the file, or stated here not to be data.
+// Each option is a key of the file or listed in notData.
 func TestEveryOptionIsAKey(t *testing.T) {
 	keys := map[string]int{}
 	for _, o := range options {
 		keys[o.field]++
 	}
-	options := map[string]bool{"SubscribeOptions.Retry": true} // of which there are more below
+	options := map[string]bool{"SubscribeOptions.Retry": true} // the loop below adds its fields
 	check := func(path string, _ reflect.Value) {
 		options[path] = true
 		if slices.Contains(notData, path) {
@@ -61,7 +61,7 @@ func TestEveryOptionIsAKey(t *testing.T) {
 	}
 }
 
-// all are the keys of t and below, by their path.
+// all returns the keys of t and below by path.
 func all(t reflect.Type, path string) map[string]*field {
 	m := map[string]*field{}
 	for _, f := range fields(t) {
@@ -82,7 +82,7 @@ func all(t reflect.Type, path string) map[string]*field {
 	return m
 }
 
-// Each key is described, and each default that is stated is what the bus takes.
+// Each key has a description, and each stated default is the bus's default.
 func TestStatedDefaults(t *testing.T) {
 	var m model
 	m.Bus.Subscriptions = map[string]subscription{}
@@ -112,7 +112,7 @@ func TestStatedDefaults(t *testing.T) {
 	require.Equal(t, effective, s.options())
 }
 
-// plainOptions are without functions.
+// plainOptions removes the functions, so that options can be compared.
 func plainOptions(o eventbus.Options) eventbus.Options {
 	return eventbus.Options{
 		Service: o.Service, PublishTimeout: o.PublishTimeout, DrainTimeout: o.DrainTimeout, Dedup: o.Dedup,
@@ -120,14 +120,14 @@ func plainOptions(o eventbus.Options) eventbus.Options {
 	}
 }
 
-// samples are a value for each key that sets an option, none the default.
+// samples has a value other than the default for each key that sets an option.
 var samples = map[string]string{
 	"service": "x", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_pending": "7", "max_pending_bytes": "7MB", "reject_when_full": "true",
 	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
 	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
 }
 
-// Each key sets the option it is said to set, and no other.
+// Each key sets its option, and no other.
 func TestEachKeySetsItsOption(t *testing.T) {
 	for _, o := range options {
 		if o.path == "retry" {
@@ -184,7 +184,7 @@ func golden(t *testing.T, name, got string) {
 	require.Equal(t, string(want), got, "if this is meant: go test ./config -update")
 }
 
-// Every key is in the documentation, as the model describes it.
+// docs/config.md lists every key with the model's description.
 func TestDocs(t *testing.T) {
 	const name = "../docs/config.md"
 	text, err := os.ReadFile(name)
@@ -211,7 +211,7 @@ func TestDocs(t *testing.T) {
 	require.NotZero(t, files, "files that are shown")
 }
 
-// table is that of the keys of t.
+// table returns the table of the keys of t.
 func table(t reflect.Type, path string) string {
 	var b strings.Builder
 	if path == "" {
@@ -236,7 +236,7 @@ func table(t reflect.Type, path string) string {
 			fallback = "`" + f.fallback + "`"
 		}
 		doc := f.doc
-		if !slices.Contains([]string{"", "1", "1B", "1ms"}, f.least) { // which is only that zero is not the default
+		if !slices.Contains([]string{"", "1", "1B", "1ms"}, f.least) { // a least value that only excludes zero
 			doc += " At least " + f.least + "."
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", join(path, f.key), noun, fallback, doc)

@@ -27,7 +27,7 @@ func withURL(t *testing.T, url string) *config.Config {
 	return c
 }
 
-// What the file says of a topic its stream is made with.
+// A topic's stream gets the settings of the file.
 func TestTopicsOfNATS(t *testing.T) {
 	server := natstest.Start(t)
 	bus, err := withURL(t, server.URL()).Open(t.Context(), nil)
@@ -50,7 +50,7 @@ func TestTopicsOfNATS(t *testing.T) {
 	require.Equal(t, jetstream.FileStorage, bills.CachedInfo().Config.Storage)
 }
 
-// One line chooses the backend: what another does not know it refuses.
+// A backend refuses settings of topics that it does not know.
 func TestTopicsElsewhere(t *testing.T) {
 	require.NoError(t, withURL(t, "nats://nowhere.invalid:1").Check(t.Context()))
 	for _, u := range []string{"mem://", "redis://nowhere.invalid:1"} {

@@ -15,14 +15,14 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// ours are the drivers of this project.
+// ours lists the drivers of this project.
 func ours() []backend.Driver {
 	return []backend.Driver{inmemory.Driver{}, redisstream.Driver{}, nats.Driver{}}
 }
 
-// Open opens the bus. Change, if it is not nil, adds what is not data: it gets
-// what the file says, and what it leaves stands. Without drivers those of this
-// project are taken. ctx bounds opening.
+// Open opens the bus. change, if not nil, receives the options of the file and may change
+// them; it adds the observer and middleware. Without drivers, Open uses the drivers of
+// this project. ctx bounds opening.
 func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drivers ...backend.Driver) (*eventbus.Bus, error) {
 	d, err := c.driver(ctx, drivers)
 	if err != nil {
@@ -39,15 +39,15 @@ func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drive
 	return bus, nil
 }
 
-// Check says whether one of drivers, or of those of this project if none is
-// given, serves the URL, knows the settings of topics and, where it can tell
-// ([backend.URLChecker]), takes the parameters of the URL. It asks no broker.
+// Check reports whether a driver serves the URL, knows the settings of topics and, if it
+// implements [backend.URLChecker], accepts the URL's parameters. Without drivers, Check
+// uses the drivers of this project. It asks no broker.
 func (c *Config) Check(ctx context.Context, drivers ...backend.Driver) error {
 	_, err := c.driver(ctx, drivers)
 	return err
 }
 
-// opened places an error of opening: it concerns the URL if nothing else.
+// opened adds a place to an error of opening: the URL, unless the error names a field.
 func (c *Config) opened(err error) *Error {
 	e := c.placed("bus", err)
 	if e.Path != "bus" {
@@ -65,8 +65,8 @@ func (c *Config) opened(err error) *Error {
 	return e
 }
 
-// unserved says that no driver serves the URL. What is before the colon of a text
-// without "://" may be a password that was taken for a URL: it is not shown.
+// unserved reports that no driver serves the URL. The error does not show the scheme of a
+// text without "://", because it may be the start of a password.
 func (c *Config) unserved(err error, drivers []backend.Driver) *Error {
 	e := c.opened(err)
 	if errors.Is(err, errors.ErrUnsupported) && !strings.Contains(c.bus.URL.reveal(), "://") {
@@ -80,8 +80,8 @@ func (c *Config) unserved(err error, drivers []backend.Driver) *Error {
 	return e
 }
 
-// driver returns the driver that serves the URL, with the settings of topics, if
-// all of it is as far as can be told without a broker.
+// driver returns the driver that serves the URL, with the settings of topics. It checks
+// everything that needs no broker.
 func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.Driver, error) {
 	if len(drivers) == 0 {
 		drivers = ours()
@@ -89,7 +89,7 @@ func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.
 	var found finding
 	tried := make([]backend.Driver, len(drivers))
 	for i, d := range drivers {
-		if d != nil { // Open says which is
+		if d != nil { // eventbus.Open reports a nil driver
 			tried[i] = scout{Driver: d, found: &found}
 		}
 	}
@@ -137,13 +137,13 @@ type unsupportedError struct{ reason string }
 func (e *unsupportedError) Error() string { return e.reason }
 func (e *unsupportedError) Unwrap() error { return errors.ErrUnsupported }
 
-// A scout finds out which driver would open a URL, and opens nothing.
+// A scout records which driver would open a URL, and opens nothing.
 type scout struct {
 	backend.Driver
 	found *finding
 }
 
-// A finding is a driver and what it would open.
+// A finding is a driver and the URL that it would open.
 type finding struct {
 	driver backend.Driver
 	url    *url.URL

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Describe says in words what comes of the options of the bus, defaults included.
+// Describe explains the bus options in words, defaults included.
 func (c *Config) Describe() string {
 	o := c.Options().Effective()
 	full := "then Publish waits"
@@ -27,8 +27,8 @@ func (c *Config) Describe() string {
 	return strings.Join(append(parts, "the shutdown after Run "+within(o.DrainTimeout)), "; ")
 }
 
-// DescribeSubscription says in words what comes of the subscription name, defaults
-// included, and what it comes to at worst.
+// DescribeSubscription explains the options of a subscription in words, defaults included,
+// with their effects in the worst case.
 func (c *Config) DescribeSubscription(name string) (string, error) {
 	s, ok := c.bus.Subscriptions[name]
 	if !ok {
@@ -45,7 +45,7 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 		parts = append(parts, begins(o.Start))
 	}
 	if o.Ack == eventbus.AckOnReceive {
-		parts = append(parts, "acknowledged before it runs, so what fails is discarded", eachRun(o.Timeout))
+		parts = append(parts, "acknowledged before it runs, so failed events are discarded", eachRun(o.Timeout))
 	} else {
 		parts = append(parts, "acknowledged on success", eachRun(o.Timeout), failing(o))
 	}
@@ -59,7 +59,8 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	return strings.Join(append(parts, held+" held", "others get them when this member is silent for "+short(o.Lease)), "; "), nil
 }
 
-// sharedWith names the subscriptions that get a part of the same events.
+// sharedWith names the other subscriptions of the same topic and group, which share its
+// events.
 func (c *Config) sharedWith(name string) string {
 	s := c.bus.Subscriptions[name]
 	var others []string
@@ -94,7 +95,7 @@ func inOrder(o eventbus.Order) string {
 
 func begins(s eventbus.Start) string {
 	if s == eventbus.StartLatest {
-		return "a new group begins with what is published from then on"
+		return "a new group begins with the events published from then on"
 	}
 	return "a new group begins after the position given"
 }
@@ -106,14 +107,14 @@ func eachRun(timeout time.Duration) string {
 	return "each run at most " + short(timeout)
 }
 
-// failing says what becomes of an event that fails every time.
+// failing describes the fate of an event that fails every time.
 func failing(o eventbus.SubscribeOptions) string {
 	then, goes := "to "+o.DeadLetter, "goes to "+o.DeadLetter
 	if o.DeadLetter == eventbus.DiscardDeadLetters {
 		then, goes = "discarded", "is discarded"
 	}
 	if o.Retry.MaxAttempts < 0 {
-		return fmt.Sprintf("attempts without end, %s to %s apart; what fails for good %s",
+		return fmt.Sprintf("attempts without end, %s to %s apart; a permanent failure %s",
 			short(o.Retry.Initial), short(o.Retry.Max), goes)
 	}
 	if o.Retry.MaxAttempts == 1 {
@@ -129,8 +130,8 @@ func failing(o eventbus.SubscribeOptions) string {
 	return words + ", then " + then
 }
 
-// delays are the sum of the delays between all attempts, and the most that it is
-// with jitter. What an event waits for a free handler is not in it.
+// delays returns the sum of the delays between all attempts, without jitter and with the
+// most jitter. It leaves out waits for a free handler.
 func delays(r eventbus.Retry) (usual, worst time.Duration) {
 	d := r.Initial
 	for i := 1; i < r.MaxAttempts; i++ {
@@ -147,7 +148,7 @@ func delays(r eventbus.Retry) (usual, worst time.Duration) {
 	return usual, plus(usual, time.Duration(spread))
 }
 
-// plus and times stay at the longest duration there is.
+// plus and times return the longest duration instead of overflowing.
 func plus(a, b time.Duration) time.Duration {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -162,7 +163,7 @@ func times(d time.Duration, n int) time.Duration {
 	return d * time.Duration(n)
 }
 
-// short is a duration without what does not matter.
+// short rounds a duration for people.
 func short(d time.Duration) string {
 	if d > time.Minute {
 		d = d.Round(time.Second)
@@ -180,7 +181,7 @@ func short(d time.Duration) string {
 	return s
 }
 
-// byteCount is a size in the largest unit that needs no fraction.
+// byteCount writes a size in the largest unit that needs no fraction.
 func byteCount(n int64) string {
 	for _, u := range []struct {
 		name string

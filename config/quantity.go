@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/bytesize"
 )
 
-// orNone is a noun and the word that may stand in its place.
+// orNone adds the word for none to a noun, if the field has one.
 func orNone(noun string, f *field) string {
 	if f.none != "" {
 		return noun + " or " + f.none
@@ -20,7 +20,7 @@ func orNone(noun string, f *field) string {
 	return noun
 }
 
-// schemaOrNone adds the word that may stand in place of a value.
+// schemaOrNone adds the word for none to a schema, if the field has one.
 func schemaOrNone(s schema, f *field) schema {
 	if f.none == "" {
 		return s
@@ -28,7 +28,7 @@ func schemaOrNone(s schema, f *field) schema {
 	return schema{"anyOf": []schema{s, {"const": f.none}}}
 }
 
-// A number is a whole number; -1 is none.
+// A number is a whole number; -1 means none.
 type number int
 
 const maxNumber = math.MaxInt32
@@ -54,7 +54,7 @@ func (n *number) parse(s string, f *field) error {
 	return nil
 }
 
-// tooLittle names the least value, and the word for none.
+// tooLittle names the least value and the word for none.
 func tooLittle(f *field) error {
 	reason := "less than " + f.least
 	if f.none != "" {
@@ -77,7 +77,7 @@ func (*number) schema(f *field) schema {
 }
 func (*number) form() form { return plain }
 
-// A share is from 0 to 1; negative is 0, as zero is the default.
+// A share is from 0 to 1. 0 in the file becomes negative, because zero means the default.
 type share float64
 
 var decimal = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
@@ -100,7 +100,7 @@ func (*share) noun(*field) string   { return "number from 0 to 1" }
 func (*share) schema(*field) schema { return schema{"type": "number", "minimum": 0, "maximum": 1} }
 func (*share) form() form           { return plain }
 
-// A duration has units; negative is none.
+// A duration has a unit; negative means none.
 type duration time.Duration
 
 func (d *duration) value() time.Duration { return time.Duration(*d) }
@@ -141,7 +141,7 @@ func parseDuration(s string, f *field) (time.Duration, error) {
 	return v, nil
 }
 
-// notDuration says what is wrong with what has not the form of a duration.
+// notDuration explains why a text is not a duration.
 func notDuration(s string, f *field) error {
 	number, bad := strconv.ParseFloat(s, 64)
 	unit := withUnit.FindStringSubmatch(s)
@@ -162,7 +162,7 @@ func (*duration) schema(f *field) schema {
 }
 func (*duration) form() form { return anyForm }
 
-// A span is the first delay and the longest.
+// A span is the first and the longest delay.
 type span struct{ Initial, Max time.Duration }
 
 func (p *span) parse(s string, f *field) error {
@@ -191,7 +191,7 @@ func (*span) schema(*field) schema {
 }
 func (*span) form() form { return anyForm }
 
-// A size is a number of bytes with a unit; -1 is none.
+// A size is a number of bytes with a unit; -1 means none.
 type size int64
 
 func (b *size) parse(s string, f *field) error {

@@ -8,8 +8,8 @@ import (
 // A schema is an object of JSON Schema.
 type schema map[string]any
 
-// Schema returns the form of a file as JSON Schema, draft 2020-12, for editors
-// and for checks before a deployment.
+// Schema returns the JSON Schema (draft 2020-12) of files, for editors and for checks
+// before a deployment.
 func Schema() []byte {
 	root := object(reflect.TypeFor[model]())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -50,7 +50,7 @@ func object(t reflect.Type) schema {
 	return o
 }
 
-// fileDoc describes the key of a file with a secret.
+// fileDoc describes the key for the file of a secret.
 func fileDoc(f *field) string {
 	return "The path of a file that holds " + f.key + ", in its place. A relative one begins where this file is."
 }
@@ -59,7 +59,7 @@ func valueSchema(t reflect.Type, f *field) schema {
 	if l, ok := asLeaf(reflect.New(t).Elem()); ok {
 		s := l.schema(f)
 		if s["type"] == "string" && s["pattern"] == nil || t == reflect.TypeFor[setting]() {
-			return s // takes ${VARIABLE} anyway
+			return s // accepts ${VARIABLE} anyway
 		}
 		return schema{"anyOf": []schema{s, {"$ref": "#/$defs/filledIn"}}}
 	}
@@ -73,7 +73,7 @@ func valueSchema(t reflect.Type, f *field) schema {
 	return object(t)
 }
 
-// eachSchema is that of the entries of a mapping with names.
+// eachSchema returns the schema of the entries of a mapping from names.
 func eachSchema(t reflect.Type, f *field) schema {
 	s := valueSchema(t, f)
 	if f.each != "" && t.Kind() != reflect.String {
@@ -82,7 +82,7 @@ func eachSchema(t reflect.Type, f *field) schema {
 	return s
 }
 
-// described adds what people want to know.
+// described adds the field's documentation.
 func described(s schema, f *field) schema {
 	s["description"] = f.doc
 	if f.example != "" {

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The schema is what editors have been given.
+// The schema is equal to the published file.
 func TestSchemaIsTheGoldenFile(t *testing.T) {
 	golden(t, "testdata/schema.json", string(Schema()))
 }
 
-// What the schema accepts is what Parse accepts, in these rows.
+// The schema and Parse accept and refuse the same files in these rows.
 func TestSchemaAgreesWithParse(t *testing.T) {
 	var s map[string]any
 	require.NoError(t, json.Unmarshal(Schema(), &s))
@@ -82,7 +82,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 	}
 }
 
-// accepts is as much of JSON Schema as ours uses; more of it fails the test.
+// accepts evaluates the part of JSON Schema that ours uses; any other part fails the test.
 func accepts(t *testing.T, root, s map[string]any, v any) bool {
 	object, isObject := v.(map[string]any)
 	text, isText := v.(string)

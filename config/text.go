@@ -13,7 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// A text is any words on one line.
+// A text is any text on one line.
 type text string
 
 const maxText = 512
@@ -33,7 +33,7 @@ func (*text) noun(*field) string     { return "text" }
 func (*text) schema(f *field) schema { return schema{"type": "string", "maxLength": maxText} }
 func (*text) form() form             { return words }
 
-// A name is that of a topic or a group.
+// A name is a name of a topic or group.
 type name string
 
 const namePattern = `[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*`
@@ -54,7 +54,8 @@ func (*name) schema(*field) schema {
 }
 func (*name) form() form { return words }
 
-// A secret is a URL with a password. Nothing that prints values can print it.
+// A secret is a URL that may hold a password. It is a function, so that printing a value
+// cannot show it.
 type secret struct{ reveal func() string }
 
 func (s *secret) parse(text string, _ *field) error {
@@ -63,7 +64,7 @@ func (s *secret) parse(text string, _ *field) error {
 	case text == "":
 		return errors.New("empty")
 	case err != nil:
-		return errors.New("not a URL (what is special in a password is escaped, such as %40 for @)")
+		return errors.New("not a URL (special characters in a password are escaped, such as %40 for @)")
 	case u.Scheme == "":
 		return errors.New("a URL has a scheme, such as mem: or redis://host:6379")
 	}
@@ -75,7 +76,7 @@ func (*secret) noun(*field) string   { return "URL" }
 func (*secret) schema(*field) schema { return schema{"type": "string", "minLength": 1} }
 func (*secret) form() form           { return words }
 
-// A setting is the driver's to understand.
+// A setting is a text for the driver.
 type setting string
 
 func (s *setting) parse(text string, f *field) error {

@@ -10,14 +10,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// What a file may have at most. Aliases count as what they stand for.
+// Bounds of a file. An alias counts as a copy of its target.
 const (
 	maxFile  = 1 << 20 // bytes
 	maxNodes = 10_000
 	maxDepth = 20
 )
 
-// A kind is what a node is.
+// A kind is the kind of a node.
 type kind uint8
 
 const (
@@ -26,11 +26,11 @@ const (
 	list
 )
 
-// A node is a value of the file, aliases and merges resolved.
+// A node is a value of the file, with aliases and merges resolved.
 type node struct {
 	place
 	kind    kind
-	tag     string // of a scalar, such as "!!int"; empty: from the environment
+	tag     string // of a scalar, such as "!!int"; empty for the environment
 	text    string // of a scalar
 	entries []*entry
 }
@@ -52,13 +52,13 @@ func (n *node) entry(key string) *entry {
 	return nil
 }
 
-// remove takes away the entry of key.
+// remove deletes the entry of key.
 func (n *node) remove(key string) {
 	n.entries = slices.DeleteFunc(n.entries, func(e *entry) bool { return e.key == key })
 }
 
-// readTree reads YAML. It returns nil if the file has not the form of YAML, or
-// is no mapping; what is wrong is in p.
+// readTree reads YAML. It returns nil if the data is not a YAML mapping, and adds the
+// errors to p.
 func readTree(data []byte, p *problems) *node {
 	start := place{line: 1, column: 1}
 	if len(data) > maxFile {
@@ -105,7 +105,7 @@ func readTree(data []byte, p *problems) *node {
 	return root
 }
 
-// syntax says where a file is not YAML, and nothing of what stands there.
+// syntax returns the place of a YAML error, without any text of the file.
 func syntax(err error) (place, string, string) {
 	e, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
@@ -125,7 +125,7 @@ func syntax(err error) (place, string, string) {
 	return at, "", "not YAML in UTF-8"
 }
 
-// A reader makes nodes of YAML's.
+// A reader converts nodes of the YAML library.
 type reader struct {
 	problems *problems
 	nodes    int
@@ -179,7 +179,7 @@ func (r *reader) mapping(y *yaml.Node, depth int) *node {
 	return n
 }
 
-// merged are the mappings that "<<" names.
+// merged returns the mappings that "<<" names.
 func (r *reader) merged(y *yaml.Node, depth int) []*node {
 	from := []*yaml.Node{y}
 	if y.Kind == yaml.SequenceNode {

@@ -1,6 +1,6 @@
-// Package eventbustest is for the tests of applications: a bus in memory that
-// ends with its test, remembers what was published, and can be waited for. It
-// works inside testing/synctest, where retries of minutes take no time.
+// Package eventbustest has a bus for the tests of applications. It is in memory, ends with
+// its test, remembers published events, and can wait until all are settled. It works
+// inside testing/synctest, where retries of minutes take no time.
 package eventbustest
 
 import (
@@ -22,7 +22,7 @@ type Bus struct {
 	record *record
 }
 
-// drainTimeout is how long a test waits for its handlers at the end.
+// drainTimeout is how long the end of a test waits for its handlers.
 const drainTimeout = 5 * time.Second
 
 // New returns a bus with default options.
@@ -31,12 +31,12 @@ func New(t testing.TB) *Bus {
 	return NewWith(t, eventbus.Options{})
 }
 
-// NewWith returns a bus with the given options. If they have no Observer, what
-// goes wrong is logged with t.Log until the test has ended.
+// NewWith returns a bus with the given options. Without an Observer, it logs failures with
+// t.Log until the test ends.
 //
-// The bus is shut down when the test ends, within Options.DrainTimeout, 5 s by
-// default. A shutdown that leaves something behind fails the test, unless the
-// test has shut the bus down itself.
+// The bus is shut down when the test ends, within Options.DrainTimeout, 5 s by default. If
+// events are left behind, the test fails. A test may shut the bus down itself; then it
+// checks the error itself.
 func NewWith(t testing.TB, o eventbus.Options) *Bus {
 	t.Helper()
 	if o.DrainTimeout == 0 {
@@ -79,15 +79,14 @@ func (b *Bus) end(t testing.TB, timeout time.Duration) {
 	}
 }
 
-// Published returns what was stored in topic, in the order stored, dead letters
-// included. It is the caller's to change. Everything is kept until the test has
-// ended.
+// Published returns the events stored in topic, in order, for dead-letter topics too. The
+// caller may change them. All events are kept until the test ends.
 func (b *Bus) Published(topic string) []eventbus.Event { return b.record.published(topic) }
 
-// WaitIdle waits until there is a moment at which nothing is unsettled in any
-// group: every event is acknowledged, discarded or dead-lettered, and none waits
-// for a retry. If ctx ends first, the error says which groups have what left.
+// WaitIdle waits for a moment at which every group has settled every event: each is
+// acknowledged, discarded or dead-lettered, and none waits for a retry. If ctx ends first,
+// the error names the groups with unsettled events.
 //
-// With AckOnReceive an event is settled before its handler has run: there, in a
-// synctest bubble, follow with synctest.Wait.
+// With AckOnReceive an event is settled before its handler has run. In a synctest bubble,
+// call synctest.Wait after WaitIdle.
 func (b *Bus) WaitIdle(ctx context.Context) error { return b.record.waitIdle(ctx) }

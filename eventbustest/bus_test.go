@@ -112,7 +112,7 @@ func TestTheEndOfATest(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		handler eventbus.Handler
-		itself  bool // the test shuts the bus down
+		itself  bool // the test shuts the bus down itself
 		failure string
 		logged  string
 	}{
@@ -151,13 +151,13 @@ func TestTheEndOfATest(t *testing.T) {
 				}
 				require.Contains(t, strings.Join(inner.logs, "\n"), row.logged)
 				require.ErrorIs(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}), eventbus.ErrClosed)
-				time.Sleep(2 * time.Hour) // what is stuck returns, and must not log
+				time.Sleep(2 * time.Hour) // the stuck handler returns, and must not log
 			})
 		})
 	}
 }
 
-// A fakeTest is a test whose end is called for.
+// A fakeTest ends when its end method is called.
 type fakeTest struct {
 	testing.TB
 	cleanups     []func()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A testLog writes to a test's log until it is closed: after the end of a test
-// its Log panics.
+// A testLog writes to a test's log until it is closed, because t.Log panics after the end
+// of the test.
 type testLog struct {
 	tb testing.TB
 
@@ -16,7 +16,7 @@ type testLog struct {
 	closed bool
 }
 
-// handler returns a handler for records of what goes wrong.
+// handler returns a log handler for failures.
 func (l *testLog) handler() slog.Handler {
 	return slog.NewTextHandler(l, &slog.HandlerOptions{
 		Level: slog.LevelWarn,

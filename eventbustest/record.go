@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A record is the in-memory backend, and remembers what it has stored: the
-// backend itself forgets what every group has settled.
+// A record is the in-memory backend with a copy of every stored event. The backend itself
+// forgets events that every group has settled.
 type record struct {
 	*inmemory.Backend
 
@@ -31,8 +31,8 @@ func newRecord(b *inmemory.Backend) *record {
 // Unwrap lets backend.As find the in-memory backend.
 func (r *record) Unwrap() backend.Backend { return r.Backend }
 
-// Publish stores and remembers as one step, so that who has seen an event finds
-// it in the record.
+// Publish stores and copies events under one lock. So a handler that has an event finds it
+// in the record.
 func (r *record) Publish(ctx context.Context, msgs []*backend.Message) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +56,7 @@ func (r *record) published(topic string) []eventbus.Event {
 	return events
 }
 
-// event copies what m stores.
+// event copies the content of m.
 func event(m *backend.Message) eventbus.Event {
 	e := eventbus.EventOf(m)
 	e.Payload = bytes.Clone(e.Payload)
@@ -75,7 +75,7 @@ func (r *record) waitIdle(ctx context.Context) error {
 	return fmt.Errorf("eventbustest: wait until idle: %w; left: %s", err, strings.Join(left, "; "))
 }
 
-// unsettled describes the groups that have something to settle.
+// unsettled describes the groups with unsettled events.
 func (r *record) unsettled(ctx context.Context) (left []string) {
 	topics, _ := r.Topics(ctx)
 	for _, topic := range topics {

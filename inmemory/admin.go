@@ -38,9 +38,9 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []b
 	return ms, nil
 }
 
-// Stats implements [backend.Statser]. Every number is exact. A delivery whose lease
-// has passed counts as in flight, and one whose delay has passed as delayed, until
-// it is taken. Lag, InFlight and Delayed add up to what the group has to settle.
+// Stats implements [backend.Statser]. Every number is exact. Until a delivery is
+// redelivered, it counts as in flight even if its lease has expired, and as delayed even
+// if it is due. Lag, InFlight and Delayed add up to the group's unsettled messages.
 func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats, err error) {
 	err = b.visit("stats of", topic, name, func(g *group) error {
 		log := &g.topic.log

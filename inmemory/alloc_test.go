@@ -9,8 +9,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A message that is published, received and settled costs its record, and a share of
-// the memory that neighbours have together.
+// A message that is published, received and settled costs its record and a share of memory
+// that it has in common with its neighbours.
 func TestAllocations(t *testing.T) {
 	const messages = 256
 	b, s, msgs := rig(t, messages)
@@ -24,7 +24,7 @@ func TestAllocations(t *testing.T) {
 	require.LessOrEqual(t, allocs, 3.0*messages, "allocations for %d messages published, received and settled", messages)
 }
 
-// Messages that are published one by one share memory all the same.
+// Messages published one by one share memory too.
 func TestAllocationsOfSinglePublishes(t *testing.T) {
 	const messages = 256
 	b, s, msgs := rig(t, messages)
@@ -56,7 +56,7 @@ func rig(t *testing.T, messages int) (*Backend, backend.Source, []*backend.Messa
 	return b, s, msgs
 }
 
-// drain receives and settles so many messages.
+// drain receives and settles messages messages.
 func drain(t *testing.T, s backend.Source, messages int) {
 	for left := messages; left > 0; {
 		ds, err := s.Receive(t.Context(), messages)

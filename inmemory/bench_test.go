@@ -96,9 +96,8 @@ func BenchmarkReceiveAck(b *testing.B) {
 	}
 }
 
-// One operation is one message on its way through the store as a busy bus uses
-// it: many goroutines publish one message a call, one receives what there is,
-// another acknowledges by 256.
+// One operation is one message in a busy bus. Many goroutines publish one message per
+// call, one receives all ready messages, and another acknowledges 256 at a time.
 func BenchmarkManyPublishers(b *testing.B) {
 	const publishers, read, acked = 32, 512, 256
 	mem := open(b, inmemory.Options{})
@@ -128,7 +127,7 @@ func BenchmarkManyPublishers(b *testing.B) {
 				break
 			}
 			got += len(ds)
-			held <- slices.Clone(ds) // they are lent until the next Receive
+			held <- slices.Clone(ds) // Receive reuses their memory
 		}
 		close(held)
 	})

@@ -12,13 +12,13 @@ import (
 type directory struct {
 	closed chan struct{} // closed by close
 
-	mu     sync.Mutex        // guards all that follows; taken before a topic's lock
+	mu     sync.Mutex        // guards the fields below; taken before a topic's lock
 	topics map[string]*topic // nil after close
-	unused uint64            // a topic made again begins here, so no position is given twice
+	unused uint64            // first offset of a recreated topic, so that no position is used twice
 }
 
-// acquire returns a topic, locked. A topic that does not exist is made by b, or is
-// [backend.ErrGone] without b.
+// acquire returns a topic, locked. It creates a missing topic for b; without b it returns
+// [backend.ErrGone].
 func (d *directory) acquire(name string, b *Backend) (*topic, error) {
 	for {
 		d.mu.Lock()

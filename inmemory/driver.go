@@ -11,11 +11,10 @@ import (
 	"github.com/seed41896749/eventbus/internal/brokerurl"
 )
 
-// Options bound a [Backend]. The zero value of a field, or less, means the
-// default it names.
+// Options bound a [Backend]. Zero or less means the default that each field names.
 type Options struct {
-	MaxMessages int           // kept in all topics together; 1,048,576
-	MaxBytes    int64         // of their Message.Size; 1 GiB
+	MaxMessages int           // in all topics together; 1,048,576
+	MaxBytes    int64         // sum of Message.Size in all topics; 1 GiB
 	OnceWindow  time.Duration // how long Once remembers an ID; 2 minutes
 }
 
@@ -32,9 +31,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Driver opens backends by a URL such as "mem:?max_messages=1000". Each is new
-// and empty. The parameters are those of [Options]: max_messages, max_bytes, for
-// example "64MiB", and once_window, for example "90s".
+// A Driver opens backends by a URL such as "mem:?max_messages=1000". Each backend is new
+// and empty. The parameters are the fields of [Options]: max_messages, max_bytes (such as
+// "64MiB") and once_window (such as "90s").
 type Driver struct{}
 
 var (

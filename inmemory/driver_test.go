@@ -44,7 +44,7 @@ func TestDriver(t *testing.T) {
 	}
 }
 
-// A call that asks for the impossible is refused by class, as by any other broker.
+// Impossible calls fail with the class that other backends return.
 func TestRefused(t *testing.T) {
 	b := open(t, inmemory.Options{})
 	src := attach(t, b, "billing")

@@ -8,7 +8,7 @@ import (
 
 var errForeign = fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
 
-// failed says which call err is of. Without an error it returns none.
+// failed adds the call to an error.
 func failed(call string, err error) error {
 	if err == nil {
 		return nil
@@ -16,7 +16,7 @@ func failed(call string, err error) error {
 	return fmt.Errorf("inmemory: %s: %w", call, err)
 }
 
-// itemErrors are the errors of a batch. They are allocated with the first.
+// itemErrors are the errors of a batch, allocated with the first one.
 type itemErrors []error
 
 func (e *itemErrors) set(i, size int, err error) {

@@ -10,23 +10,23 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A group is what its members have to settle: the messages from the cursor on, which
-// were never handed out, and the entries. The topic's lock guards it.
+// A group has the unsettled messages: entries, which have been delivered, and the messages
+// from the cursor on, which have not. The topic's lock guards it.
 type group struct {
 	topic   *topic
 	path    string // topic/name, for errors
 	members map[*source]struct{}
 
-	floor    uint64   // the lowest offset that is not settled
+	floor    uint64   // the lowest unsettled offset
 	entries  []*entry // from floor to the cursor; nil: settled
-	open     int      // of entries, those that are not settled
-	due      []*entry // those that are due again, by offset
-	later    schedule // of the others
-	handouts uint64   // so far
+	open     int      // number of unsettled entries
+	due      []*entry // entries that are due, by offset
+	later    schedule // when the other entries are due
+	handouts uint64   // number of deliveries so far
 
-	waiting int           // members that wait in Receive
-	wake    chan struct{} // wakes one of them
-	timer   *time.Timer   // wakes one of them
+	waiting int           // members waiting in Receive
+	wake    chan struct{} // wakes one waiting member
+	timer   *time.Timer   // wakes one waiting member when an entry is due
 }
 
 // newGroup makes a group that begins at start.
@@ -45,15 +45,15 @@ func (t *topic) newGroup(name string, start backend.Start) (*group, error) {
 	return g, nil
 }
 
-// cursor is the lowest offset that was never handed out.
+// cursor is the lowest offset that was never delivered.
 func (g *group) cursor() uint64 { return g.floor + uint64(len(g.entries)) }
 
 func (g *group) lag() int       { return int(g.topic.log.next() - g.cursor()) }
 func (g *group) unsettled() int { return g.lag() + g.open }
 
-// take hands out up to limit messages until the end of a lease: the lowest offsets
-// of all that is due. Every entry has a lower offset than the cursor. So a message
-// that came back goes before a new one.
+// take delivers up to limit messages with a lease until until: the lowest offsets of all
+// due messages. Every entry has a lower offset than the cursor, so redeliveries go before
+// new messages.
 func (g *group) take(limit int, now, until time.Time) []receipt {
 	g.expire(now)
 	taken := make([]*entry, min(limit, len(g.due)+g.lag()))
@@ -80,7 +80,7 @@ func (g *group) take(limit int, now, until time.Time) []receipt {
 	return receipts
 }
 
-// expire makes the entries due whose term is over.
+// expire makes the entries of all terms up to now due.
 func (g *group) expire(now time.Time) {
 	before := len(g.due)
 	for len(g.later) > 0 && !g.later[0].due.After(now) {
@@ -99,7 +99,7 @@ func (g *group) expire(now time.Time) {
 
 func byOffset(e, f *entry) int { return cmp.Compare(e.offset, f.offset) }
 
-// postpone makes entries due at the moment given.
+// postpone makes entries due at due.
 func (g *group) postpone(due time.Time, entries ...*entry) {
 	t := &term{due: due, entries: entries, left: len(entries)}
 	for _, e := range entries {
@@ -109,7 +109,7 @@ func (g *group) postpone(due time.Time, entries ...*entry) {
 	heap.Push(&g.later, t)
 }
 
-// withdraw takes e out of its term, or of those that are due.
+// withdraw removes e from its term, or from the due entries.
 func (g *group) withdraw(e *entry) {
 	if t := e.term; t != nil {
 		e.term = nil
@@ -132,7 +132,7 @@ func (g *group) settle(e *entry) {
 	}
 }
 
-// reset lets the group begin anew at start. Receipts from before hold nothing.
+// reset makes the group begin anew at start. Earlier receipts become invalid.
 func (g *group) reset(start backend.Start) error {
 	cursor, err := g.topic.log.resolve(start)
 	if err != nil {
@@ -151,9 +151,9 @@ func (g *group) reset(start backend.Start) error {
 	return nil
 }
 
-// alert wakes one waiting member if something is due. Otherwise the timer wakes one
-// when something will be. Every call that may make something due earlier ends with
-// alert. So does every Receive, because it may have been woken in place of another.
+// alert wakes one waiting member if an entry or a new message is due. Otherwise it sets
+// the timer to the next due time. Every call that may make a message due earlier ends with
+// alert. So does every Receive, because it may have been woken in place of another one.
 func (g *group) alert(now time.Time) {
 	if g.waiting == 0 {
 		return
@@ -163,14 +163,15 @@ func (g *group) alert(now time.Time) {
 	case g.lag() > 0, len(g.due) > 0, next && !g.later[0].due.After(now):
 		select {
 		case g.wake <- struct{}{}:
-		default: // somebody will wake already, and alert the next
+		default: // a wake-up is pending, and that member alerts the next
 		}
 	case next:
 		g.timer.Reset(g.later[0].due.Sub(now))
 	}
 }
 
-// end makes every member fail with err from now on. The group owes nothing any more.
+// end makes every member fail with err from now on, and forgets the group's unsettled
+// messages.
 func (g *group) end(err error) {
 	for s := range g.members {
 		s.end(err)
@@ -178,23 +179,23 @@ func (g *group) end(err error) {
 	g.topic.backend.ledger.owe(-g.unsettled())
 }
 
-// An entry is a message that was handed out to a group and is not settled.
+// An entry is a delivered, unsettled message of a group.
 type entry struct {
 	group   *group
 	offset  uint64
-	attempt int    // hand-outs that count
-	handout uint64 // number of the last hand-out, among all of the group
-	held    bool   // by the member that the last hand-out went to
+	attempt int    // counted deliveries
+	handout uint64 // number of the last delivery among all of the group
+	held    bool   // by the member of the last delivery
 	settled bool
 	term    *term // nil: the entry is due, or settled
 }
 
-// A term is when entries will be due: all that one Receive handed out, or one that
-// was delayed or extended. So an Ack costs the heap nothing, but for the last of a term.
+// A term is when entries are due: all entries of one Receive, or one that was delayed or
+// extended. So an Ack does not change the heap, except for the last entry of a term.
 type term struct {
 	due     time.Time
 	entries []*entry
-	left    int // of entries, those that are still in the term
+	left    int // number of entries still in the term
 	index   int // in the heap
 }
 

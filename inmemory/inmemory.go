@@ -1,14 +1,14 @@
-// Package inmemory is a backend that lives and dies with the process. It is also
-// the contract of package backend as a program: an author of another backend can
-// read here what each verb means.
+// Package inmemory is a backend in the memory of the process. It is also the reference of
+// the contract in package backend: authors of other backends can read here how each verb
+// behaves.
 //
-// A topic is one lock, a log of messages, and groups. A group is a cursor into the
-// log and a heap. What the group was never handed, from the cursor on, has been due
-// since it was stored. The heap has the moments at which its other messages, handed
-// out and not settled, are due again. Of all that is due the lowest positions go first.
+// A topic has a lock, a log of messages, and groups. A group has a cursor into the log and
+// a heap. Messages from the cursor on were never delivered and are due at once. The heap
+// has the times at which delivered, unsettled messages are due again. Of all due messages
+// the lowest positions are delivered first.
 //
-// The log forgets a message once every group has settled it and all before it. So
-// a message with a long delay keeps those stored after it. A topic without groups
+// The log forgets a message once every group has settled it and all messages before it. So
+// a message with a long delay keeps all messages stored after it. A topic without groups
 // keeps everything, up to the bounds in [Options].
 package inmemory
 
@@ -19,8 +19,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Backend keeps topics in memory. At a bound of its [Options] Publish refuses
-// with [backend.ErrFull], one message at a time, and nothing is dropped.
+// A Backend keeps topics in memory. When a bound of its [Options] is reached, Publish
+// refuses messages with [backend.ErrFull], one by one. No stored message is dropped.
 type Backend struct {
 	options   Options
 	ledger    ledger
@@ -47,7 +47,7 @@ func New(o Options) *Backend {
 	}
 }
 
-// Close implements [backend.Backend]. What is stored is lost.
+// Close implements [backend.Backend]. All messages are lost.
 func (b *Backend) Close() error {
 	b.directory.close()
 	return nil
@@ -64,8 +64,8 @@ func (b *Backend) Limits() backend.Limits {
 	}
 }
 
-// WaitSettled waits until there is a moment at which no group of any topic has an
-// unsettled message: none never handed out, held or delayed. It is meant for tests.
+// WaitSettled waits for a moment at which no group of any topic has an unsettled message:
+// undelivered, held or delayed. It is meant for tests.
 func (b *Backend) WaitSettled(ctx context.Context) error {
 	var err error
 	select {

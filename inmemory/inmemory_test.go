@@ -45,7 +45,7 @@ func publish(t testing.TB, b backend.Backend, ids ...string) {
 	}
 }
 
-// receive copies what it is lent, and lets go of it, as the bus does.
+// receive copies the lent deliveries and clears them, as the bus does.
 func receive(t testing.TB, s backend.Source, n int) []backend.Delivery {
 	t.Helper()
 	ds, err := s.Receive(t.Context(), n)
@@ -64,8 +64,8 @@ func ids(ds []backend.Delivery) (ids []string) {
 	return ids
 }
 
-// At a bound each message that does not fit is refused, and only those; what
-// all groups have settled makes room at once.
+// At a bound only the messages that do not fit are refused. Messages settled by all groups
+// free room at once.
 func TestBounds(t *testing.T) {
 	b := open(t, inmemory.Options{MaxMessages: 3, MaxBytes: 100})
 	one, two := attach(t, b, "one"), attach(t, b, "two")
@@ -101,7 +101,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// wait calls WaitSettled in the background; waits expects that it goes on.
+// wait calls WaitSettled in the background; waits requires that it has not returned.
 func wait(t *testing.T, b *inmemory.Backend) (settled chan error, waits func(why string)) {
 	settled = make(chan error, 1)
 	go func() { settled <- b.WaitSettled(t.Context()) }()
@@ -114,8 +114,8 @@ func wait(t *testing.T, b *inmemory.Backend) (settled chan error, waits func(why
 	}
 }
 
-// WaitSettled returns when the last group settles the last message, and not
-// while anything is unhanded, held or delayed.
+// WaitSettled returns when the last group settles the last message, and not while a
+// message is undelivered, held or delayed.
 func TestWaitSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, inmemory.Options{})
@@ -140,7 +140,7 @@ func TestWaitSettled(t *testing.T) {
 	})
 }
 
-// What is deleted or skipped need not be settled.
+// WaitSettled does not wait for deleted or skipped messages.
 func TestWaitSettledForgets(t *testing.T) {
 	for name, forget := range map[string]func(ctx context.Context, b *inmemory.Backend) error{
 		"delete group": func(ctx context.Context, b *inmemory.Backend) error { return b.DeleteGroup(ctx, "orders", "one") },
@@ -185,8 +185,8 @@ func TestWaitSettledEnds(t *testing.T) {
 	})
 }
 
-// Several members that wait are woken one for each message, and the due moment
-// of what one abandons wakes another.
+// Each message wakes one waiting member. An abandoned delivery wakes another member when
+// it is due.
 func TestWaitersPassOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, inmemory.Options{})
@@ -211,7 +211,7 @@ func TestWaitersPassOn(t *testing.T) {
 	})
 }
 
-// A message kept by its receiver keeps no neighbours' space writable.
+// A receiver cannot change the memory of neighbouring messages.
 func TestReceivedMemoryIsApart(t *testing.T) {
 	b := open(t, inmemory.Options{})
 	src := attach(t, b, "billing")
@@ -231,7 +231,7 @@ func TestReceivedMemoryIsApart(t *testing.T) {
 	}
 }
 
-// The longest delay there is does not overflow into the past.
+// The longest possible delay does not overflow into the past.
 func TestEndlessDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, inmemory.Options{})
@@ -250,7 +250,7 @@ func TestEndlessDelay(t *testing.T) {
 	})
 }
 
-// An ID is remembered for its window, and anew when it is published again.
+// An ID is remembered for its window, and again after it is published once more.
 func TestOnceForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, inmemory.Options{OnceWindow: time.Minute})
@@ -282,7 +282,7 @@ func TestOnceForgets(t *testing.T) {
 	})
 }
 
-// A group that begins anew takes no word for a delivery from before.
+// A reset group refuses receipts from before the reset.
 func TestResetVoidsReceipts(t *testing.T) {
 	b := open(t, inmemory.Options{})
 	src := attach(t, b, "billing")
@@ -311,10 +311,10 @@ func TestResetVoidsReceipts(t *testing.T) {
 	settle("of this time", again)
 }
 
-// What is published while its topic is deleted is stored in a topic that exists, or
-// gone with one: it takes no room for good.
+// Messages published while their topic is deleted are stored in an existing topic, or
+// deleted with it. They never take up room for good.
 func TestPublishWhileDeleting(t *testing.T) {
-	const publishers, calls, batch = 8, 200, 100 // a batch holds the topic long enough for others to wait for it
+	const publishers, calls, batch = 8, 200, 100 // a batch holds the lock long enough for other calls to wait
 	const bound = publishers * calls * batch
 	b := open(t, inmemory.Options{MaxMessages: bound})
 	fill := func(n int) error {
@@ -351,8 +351,8 @@ func TestPublishWhileDeleting(t *testing.T) {
 	}
 }
 
-// What is read is what was stored, whatever its neighbours are and whether or not
-// its memory was used before.
+// Received content equals published content, whatever the neighbours are and whether or
+// not the memory was used before.
 func TestContentIsKept(t *testing.T) {
 	b := open(t, inmemory.Options{})
 	src := attach(t, b, "billing")

@@ -14,16 +14,16 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// inUse is the bytes of what is not garbage.
+// inUse returns the bytes of live memory.
 func inUse() int {
 	runtime.GC()
-	runtime.GC() // what a pool has is gone after two
+	runtime.GC() // a sync.Pool is empty after two collections
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)
 }
 
-// What is settled is not kept in memory, and neither is what is deleted.
+// Settled and deleted messages free their memory.
 func TestMemoryComesBack(t *testing.T) {
 	b := open(t, inmemory.Options{MaxBytes: 64 << 20})
 	src := attach(t, b, "billing")
@@ -63,7 +63,7 @@ func filled(t *testing.T, b *inmemory.Backend, topic string, messages int, paylo
 	return src
 }
 
-// keptAtMost holds what a topic keeps in memory against a bound.
+// keptAtMost compares a topic's memory with a bound.
 func keptAtMost(t *testing.T, most, bytes int) {
 	t.Helper()
 	if t.Logf("a topic keeps %d bytes", bytes); bytes > most {
@@ -71,7 +71,7 @@ func keptAtMost(t *testing.T, most, bytes int) {
 	}
 }
 
-// A topic that is idle keeps little for the next messages, once it was maintained.
+// An idle topic keeps little memory after Maintain.
 func TestIdleTopicsKeepLittle(t *testing.T) {
 	const topics, messages = 200, 64
 	b := open(t, inmemory.Options{})
@@ -85,7 +85,7 @@ func TestIdleTopicsKeepLittle(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := src.Receive(ctx, messages); !errors.Is(err, context.Canceled) { // takes back what was lent
+		if _, err := src.Receive(ctx, messages); !errors.Is(err, context.Canceled) { // takes back the lent memory
 			t.Fatal(err)
 		}
 		if _, err := b.Maintain(t.Context(), topic, "billing"); err != nil {
@@ -96,8 +96,7 @@ func TestIdleTopicsKeepLittle(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// A topic that has one message left keeps little of those that were settled, once it
-// was maintained.
+// A topic with one message left keeps little memory of the settled ones after Maintain.
 func TestWhatWasSettledKeepsLittle(t *testing.T) {
 	const topics, messages = 100, 120
 	b := open(t, inmemory.Options{})
@@ -120,7 +119,7 @@ func TestWhatWasSettledKeepsLittle(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// Topics in which little happens keep little, also beside one in which much does.
+// Topics with little traffic keep little memory, even beside a busy one.
 func TestSlowTopicsKeepLittle(t *testing.T) {
 	const topics, messages = 200, 128
 	b := open(t, inmemory.Options{})
@@ -145,7 +144,7 @@ func TestSlowTopicsKeepLittle(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// Who keeps a part of one message keeps no more than an arena of each kind alive.
+// A kept part of one message keeps at most an arena of each kind alive.
 func TestWhatIsKeptKeepsLittle(t *testing.T) {
 	const rounds, messages, size = 200, 128, 4 << 10
 	text := strings.Repeat("x", size)
@@ -188,8 +187,7 @@ func TestWhatIsKeptKeepsLittle(t *testing.T) {
 	}
 }
 
-// IDs of Once do not pile up, neither while messages are published without Maintain
-// nor with Maintain alone.
+// IDs of Once do not pile up, neither without Maintain nor without publishing.
 func TestOnceKeepsLittle(t *testing.T) {
 	for _, maintained := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -6,20 +6,19 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A ledger counts what all topics together hold.
+// A ledger counts the messages of all topics together.
 type ledger struct {
 	maxMessages int
 	maxBytes    int64
 
-	mu        sync.Mutex // taken after a topic's, and nothing is taken after it
+	mu        sync.Mutex // taken after a topic's lock; no lock is taken after it
 	messages  int
 	bytes     int64
-	unsettled int           // pairs of a group and a message it has to settle
-	settled   chan struct{} // closed when unsettled is zero; nil: nobody waits
+	unsettled int           // pairs of a group and an unsettled message
+	settled   chan struct{} // closed when unsettled is zero; nil without a waiting caller
 }
 
-// enter makes room for a message of size bytes that so many groups will have to
-// settle.
+// enter makes room for a message of size bytes that groups groups will settle.
 func (l *ledger) enter(size, groups int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +34,7 @@ func (l *ledger) enter(size, groups int) error {
 	return nil
 }
 
-// leave gives back the room of messages that are no longer kept.
+// leave frees the room of messages that are no longer kept.
 func (l *ledger) leave(messages int, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +42,7 @@ func (l *ledger) leave(messages int, bytes int64) {
 	l.bytes -= bytes
 }
 
-// owe counts messages that a group has to settle in addition, or no longer.
+// owe adds n to the unsettled count; n may be negative.
 func (l *ledger) owe(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +50,7 @@ func (l *ledger) owe(n int) {
 	l.announce()
 }
 
-// whenSettled returns a channel that is closed once nothing is unsettled.
+// whenSettled returns a channel that is closed once no message is unsettled.
 func (l *ledger) whenSettled() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

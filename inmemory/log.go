@@ -9,20 +9,20 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A log keeps messages by offset. Offsets begin with 1, so every position is
-// greater than zero's.
+// A log keeps messages by offset. Offsets begin with 1, so every position is greater than
+// the position of zero.
 type log struct {
 	first   uint64 // offset of the oldest
 	records []*record
 }
 
-// A record is a stored message. Nobody changes it, so it is read without the lock.
+// A record is a stored message. It never changes, so it is read without the lock.
 type record struct {
 	message backend.Message
 	stored  time.Time
 }
 
-// next is the offset of the next message to be stored.
+// next returns the offset of the next message to be stored.
 func (l *log) next() uint64 { return l.first + uint64(len(l.records)) }
 
 // at returns the message at an offset from first to next-1.
@@ -34,7 +34,7 @@ func (l *log) store(r *record) {
 	l.records = append(l.records, r)
 }
 
-// trim forgets the messages below offset, and says how many and how large they were.
+// trim forgets the messages below offset, and returns their number and size.
 func (l *log) trim(offset uint64) (messages int, bytes int64) {
 	for ; l.first < offset; l.first++ {
 		messages++
@@ -64,7 +64,7 @@ func (l *log) resolve(start backend.Start) (offset uint64, err error) {
 
 const zeros = "0000000000000000" // a position has as many hexadecimal digits
 
-// position returns the position of an offset. Positions compare as offsets do.
+// position returns the position of an offset. Positions sort like their offsets.
 func position(offset uint64) string {
 	digits := strconv.AppendUint(make([]byte, 0, len(zeros)), offset, 16)
 	return zeros[len(digits):] + string(digits)
@@ -78,7 +78,7 @@ func parsePosition(p string) (offset uint64, err error) {
 	return offset, nil
 }
 
-// own gives each of n messages a payload and headers of its own.
+// own gives each of n messages its own copy of payload and headers.
 func own(n int, message func(i int) *backend.Message) {
 	var s slab.Slab
 	for i := range n {

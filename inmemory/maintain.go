@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Maintain implements [backend.Maintainer]: it forgets the IDs whose Once window
-// has passed. The Ack that allows it forgets messages.
+// Maintain implements [backend.Maintainer]. It forgets the IDs whose Once window has
+// passed. It need not forget messages, because Ack does.
 func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
 	err = b.visit("maintain", topic, name, func(g *group) error {
 		next = g.topic.once.turn(time.Now())
@@ -15,12 +15,12 @@ func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Dur
 	return next, err
 }
 
-// A once remembers which IDs were published with Once, each for one window at least.
+// A once remembers the IDs published with Once, each for at least one window.
 type once struct {
 	window time.Duration
-	began  time.Time       // when young did
-	young  map[string]mark // made since then
-	old    map[string]mark // made before
+	began  time.Time       // when young began
+	young  map[string]mark // IDs added since then
+	old    map[string]mark // IDs added before
 }
 
 type mark struct {
@@ -28,7 +28,7 @@ type mark struct {
 	made     time.Time
 }
 
-// find returns where a message with this ID was stored within the window.
+// find returns the position of a message with this ID within the window.
 func (o *once) find(id string, now time.Time) (position string, ok bool) {
 	m, ok := o.young[id]
 	if !ok {
@@ -40,15 +40,14 @@ func (o *once) find(id string, now time.Time) (position string, ok bool) {
 	return m.position, true
 }
 
-// add remembers an ID. It turns too, so that marks do not pile up even if nobody
-// calls Maintain.
+// add remembers an ID. It calls turn, so that IDs do not pile up without Maintain.
 func (o *once) add(id, position string, now time.Time) {
 	o.turn(now)
 	o.young[id] = mark{position, now}
 }
 
-// turn forgets the old marks when the young ones are a window old. It returns when to
-// call it next.
+// turn forgets the old IDs when the young ones are a window old. It returns the time until
+// the next useful call.
 func (o *once) turn(now time.Time) (next time.Duration) {
 	if now.Sub(o.began) >= o.window {
 		o.began, o.old, o.young = now, o.young, map[string]mark{}

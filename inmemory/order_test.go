@@ -14,15 +14,15 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// Whatever is taken, delayed, extended and acknowledged while time goes on: Receive
-// hands out the lowest positions of all that is due, and nothing else.
+// After any mix of receiving, delaying, extending and acknowledging, Receive delivers
+// exactly the lowest positions of all due messages.
 func TestLowestOfAllThatIsDue(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			b := open(t, inmemory.Options{})
 			src := attach(t, b, "billing")
-			due := map[string]time.Time{}         // of all that is not settled, by position
+			due := map[string]time.Time{}         // of all unsettled messages, by position
 			last := map[string]backend.Delivery{} // receipts
 			now, cancelled := time.Now, func() context.Context {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)

@@ -27,7 +27,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// publish stores messages of one topic. Readers see all of them at once.
+// publish stores messages of one topic. Readers see either none or all of them.
 func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) {
 	now := time.Now()
 	records := make([]*record, 0, 8)
@@ -53,7 +53,7 @@ func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) 
 	}
 }
 
-// store stores r, a copy of m, unless m was stored before or there is no room.
+// store stores r, a copy of m, unless m is a duplicate or does not fit.
 func (t *topic) store(m *backend.Message, r *record) error {
 	m.Position, m.Duplicate = "", false
 	if m.Once {

@@ -7,16 +7,16 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A receipt is the Token of a delivery: an entry, and which hand-out of it.
+// A receipt is the Token of a delivery: an entry and the number of its delivery.
 type receipt struct {
 	entry   *entry
 	handout uint64
 	attempt int
-	record  *record // until Receive has copied it
+	record  *record // nil once Receive has copied it
 }
 
-// Receive implements [backend.Source]. Nothing is ever on its way: if ctx is done
-// it hands out nothing, even if something is due.
+// Receive implements [backend.Source]. No message is ever in flight, so if ctx is done it
+// delivers nothing, even if messages are due.
 func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
 	s.loan.Return()
 	receipts, err := s.await(ctx, limit)
@@ -33,7 +33,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	return ds, nil
 }
 
-// await returns as soon as something was taken.
+// await returns as soon as it has taken messages.
 func (s *source) await(ctx context.Context, limit int) (receipts []receipt, err error) {
 	g := s.group
 	g.topic.mu.Lock()
@@ -54,7 +54,7 @@ func (s *source) await(ctx context.Context, limit int) (receipts []receipt, err 
 	}
 }
 
-// wait gives up the lock until there may be something to take.
+// wait releases the lock until a message may be due.
 func (s *source) wait(ctx context.Context) {
 	g := s.group
 	g.waiting++

@@ -7,7 +7,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Ack implements [backend.Source]. With ConfirmAcks it is fenced, as Delay is.
+// Ack implements [backend.Source]. With ConfirmAcks it is fenced, like Delay.
 func (s *source) Ack(_ context.Context, ds []*backend.Delivery) error {
 	return s.each("ack", len(ds), func(i int, _ time.Time) error {
 		e, err := s.entry(ds[i], s.fence)
@@ -34,8 +34,8 @@ func (s *source) Delay(_ context.Context, ds []backend.Delayed) error {
 	})
 }
 
-// Extend implements [backend.Extender]. A lease that has passed can be extended
-// as long as nobody else took the delivery.
+// Extend implements [backend.Extender]. An expired lease can be extended until the message
+// is redelivered.
 func (s *source) Extend(_ context.Context, ds []*backend.Delivery) error {
 	return s.each("extend", len(ds), func(i int, now time.Time) error {
 		e, err := s.entry(ds[i], true)
@@ -67,7 +67,8 @@ func (s *source) each(op string, n int, one func(i int, now time.Time) error) er
 	return backend.AsBatchError(errs)
 }
 
-// entry returns what was delivered. If it is fenced, this receipt must still hold it.
+// entry returns the entry of a delivery. If fenced, it returns an error unless the member
+// still holds this delivery of the message.
 func (s *source) entry(d *backend.Delivery, fenced bool) (*entry, error) {
 	r, ok := d.Token.(*receipt)
 	if !ok || r.entry.group != s.group {

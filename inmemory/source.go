@@ -10,14 +10,14 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A source is one member of a group. The topic's lock guards it, but for the loan.
+// A source is one member of a group. The topic's lock guards it, except loan.
 type source struct {
 	group *group
 	lease time.Duration
-	fence bool          // it acknowledges only what it holds
+	fence bool          // Ack is fenced
 	err   error         // why it ended
 	ended chan struct{} // closed when it ended
-	loan  slab.Loan     // of what the last Receive returned
+	loan  slab.Loan     // memory of the last Receive's deliveries
 }
 
 var (
@@ -59,7 +59,7 @@ func (s *source) Close() error {
 	return nil
 }
 
-// end leaves the group. Of two reasons Close is the one that counts.
+// end leaves the group with a reason. ErrClosed replaces any other reason.
 func (s *source) end(err error) {
 	if s.err == nil {
 		delete(s.group.members, s)

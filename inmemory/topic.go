@@ -9,15 +9,14 @@ type topic struct {
 	backend *Backend
 	name    string
 
-	mu     sync.Mutex // guards all that follows, groups and their members included
+	mu     sync.Mutex // guards the fields below, with the groups and their members
 	log    log
 	once   once
 	groups map[string]*group
 	ended  bool
 }
 
-// trim forgets the messages that every group has settled. Without a group it
-// forgets none.
+// trim forgets the messages that every group has settled. Without groups it forgets none.
 func (t *topic) trim() {
 	if len(t.groups) == 0 {
 		return
@@ -29,8 +28,8 @@ func (t *topic) trim() {
 	t.backend.ledger.leave(t.log.trim(floor))
 }
 
-// end forgets everything and returns the first offset that was not used. Members
-// that are attached get err from now on.
+// end forgets all messages and returns the first unused offset. Attached members get err
+// from now on.
 func (t *topic) end(err error) (unused uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

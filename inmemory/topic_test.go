@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A member that goes to sleep while a message is stored wakes up for it.
+// A member that begins to wait while a message is stored wakes up for it.
 func TestNoMessageIsSleptThrough(t *testing.T) {
 	const messages = 50_000
 	b := open(t, inmemory.Options{})
@@ -32,7 +32,7 @@ func TestNoMessageIsSleptThrough(t *testing.T) {
 	for i := range int64(messages) {
 		publish(t, b, "1")
 		stored := time.Now()
-		for taken.Load() <= i { // busy, so that the next is stored just as the receiver goes to sleep
+		for taken.Load() <= i { // spins, so that the next message is stored just as the receiver begins to wait
 			if runtime.Gosched(); time.Since(stored) > 10*time.Second {
 				t.Fatal("a message is stored, and nobody takes it")
 			}
@@ -43,7 +43,7 @@ func TestNoMessageIsSleptThrough(t *testing.T) {
 	}
 }
 
-// Messages that are published together are seen together.
+// Messages published together become visible together.
 func TestPublishedAtOnce(t *testing.T) {
 	const batch, batches = 100, 500
 	b := open(t, inmemory.Options{})
@@ -63,7 +63,7 @@ func TestPublishedAtOnce(t *testing.T) {
 	publishing.Wait()
 }
 
-// What groups owe is right, however they come and go while messages are published.
+// The count of unsettled messages stays right while groups come and go during publishing.
 func TestGroupsComeAndGo(t *testing.T) {
 	b := open(t, inmemory.Options{MaxMessages: 3000})
 	publish(t, b, "1")

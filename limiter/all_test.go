@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// Of several limiters the one that grants least decides, and the others get back what
-// they granted beyond that.
+// Of several limiters the smallest grant counts. The other limiters get the rest of their
+// grants back.
 func TestAllGrantsTheLeast(t *testing.T) {
 	five, three := limiter.MaxInFlight(5), limiter.MaxInFlight(3)
 	l := limiter.All(five, three)
@@ -31,7 +31,7 @@ func TestAllGrantsTheLeast(t *testing.T) {
 	}
 }
 
-// It waits for each of them, and leaves nothing taken when its time is up.
+// All waits for each limiter, and keeps no places when ctx ends.
 func TestAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := limiter.MaxInFlight(4), limiter.MaxInFlight(1)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// none is done: with it Acquire does not wait.
+// none returns a context that is done, with which Acquire does not wait.
 func none() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -37,7 +37,7 @@ func TestMaxInFlight(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
-// Acquire wakes up when a place comes back, whoever waits.
+// Acquire wakes up when a place is given back.
 func TestAcquireWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter.MaxInFlight(1)
@@ -70,8 +70,8 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// MaxBytes asks for one message at first, and then for as many of the largest
-// seen as fit.
+// MaxBytes asks for one message at first, then for as many messages of the largest known
+// size as fit.
 func TestMaxBytes(t *testing.T) {
 	l := limiter.MaxBytes(1000)
 	n, _ := l.Acquire(none(), 50)
@@ -88,7 +88,7 @@ func TestMaxBytes(t *testing.T) {
 	l.Release(limiter.Released{Unused: 10})
 }
 
-// What is larger than the whole bound passes, alone.
+// A message larger than the whole bound passes, alone.
 func TestLargerThanTheBound(t *testing.T) {
 	l := limiter.Both(100, 1000)
 	n, _ := l.Acquire(none(), 50)
@@ -114,8 +114,8 @@ func TestRefused(t *testing.T) {
 	require.Panics(t, func() { limiter.MaxInFlight(1).Release(limiter.Released{Unused: 1}) })
 }
 
-// One that waits for its first message leaves others that share the limiter a
-// place: how large that will be is not known.
+// A subscription that waits for its first message leaves a place to others that share the
+// limiter, because no size is known yet.
 func TestBytesAreSharedBeforeAnySizeIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter.Both(10, 1000)
@@ -130,7 +130,7 @@ func TestBytesAreSharedBeforeAnySizeIsKnown(t *testing.T) {
 	})
 }
 
-// What turns out smaller than was feared makes room at once.
+// Messages smaller than assumed free room at once.
 func TestFillWakesThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter.MaxBytes(1000)

@@ -9,26 +9,24 @@ import (
 
 // The headers that [Correlate] sets.
 const (
-	CorrelationID = "correlation-id" // the ID of the event with which it all began
+	CorrelationID = "correlation-id" // the ID of the first event of the chain
 	CausationID   = "causation-id"   // the ID of the event whose handler published this one
 )
 
-// Correlate returns two wrappers, for Options.Middleware and
-// Options.PublishMiddleware of one bus, or of the two buses that a program
-// forwards between. An event published with the context of a handler then says
-// where it comes from: its header [CausationID] is the ID of the event being
-// handled, its header [CorrelationID] is that event's own, or its ID if it has
-// none.
+// Correlate returns two wrappers, for Options.Middleware and Options.PublishMiddleware of
+// one bus. A program that forwards between two buses gives one wrapper to each. An event
+// published with the context of a handler then names its origin. [CausationID] is the ID
+// of the event being handled. [CorrelationID] is copied from that event, or is its ID if
+// it has none.
 //
-// A header that the program has set stays. Where one is added, the Headers of the
-// event become a new slice, which stays with the event, so that publishing it
-// again says the same; the slice that was there is not written to, and may be
-// shared by many events.
+// A header that the program has set stays. To add one, Correlate replaces the event's
+// Headers by a new slice, because several events may share the old one. The event keeps
+// the new slice, so a second publish sends the same headers.
 func Correlate() (eventbus.Middleware, eventbus.PublishMiddleware) {
 	return rememberOrigin, stampOrigin
 }
 
-// An origin is what an event says about those that it leads to.
+// An origin holds the headers for the events that a handler publishes.
 type origin struct{ correlation, causation string }
 
 type originKey struct{}
@@ -56,7 +54,7 @@ func stampOrigin(next eventbus.Publisher) eventbus.Publisher {
 
 func (o origin) stamp(e *eventbus.Event) {
 	if e == nil {
-		return // Publish says so
+		return // Publish reports the nil event
 	}
 	for _, h := range [...]eventbus.Header{{Name: CorrelationID, Value: o.correlation}, {Name: CausationID, Value: o.causation}} {
 		if _, set := e.Headers.Lookup(h.Name); !set && h.Value != "" {

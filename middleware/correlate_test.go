@@ -20,7 +20,7 @@ func correlated(t *testing.T) *eventbustest.Bus {
 	})
 }
 
-// forward publishes, for each event of one topic, what make returns to another.
+// forward publishes the event that make returns to one topic for each event of another.
 func forward(t *testing.T, bus *eventbustest.Bus, from, to string, make func() *eventbus.Event) {
 	t.Helper()
 	_, err := bus.Subscribe(t.Context(), from, eventbus.SubscribeOptions{Group: "forward"},
@@ -62,7 +62,7 @@ func TestCorrelateKeepsWhatTheProgramSet(t *testing.T) {
 	})
 }
 
-// With the race detector this fails if the shared slice is written to.
+// The race detector reports a write to the shared slice.
 func TestCorrelateLeavesSharedHeadersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := correlated(t)

@@ -1,4 +1,3 @@
-// Package middleware has wrappers that many programs want around their handlers
-// and their publishing. They know nothing that a program of one's own could not:
-// each is an example of an eventbus.Middleware.
+// Package middleware has common wrappers for handlers and for publishing. Each uses only
+// the public API, so a program could write it too.
 package middleware

@@ -8,15 +8,14 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Logging writes one record for each run of a handler: with Debug where it
-// returned nil, with Warn where it returned an error, panicked or ended its
-// goroutine. Payloads and headers are not logged. A nil logger is slog.Default(),
-// looked up each time.
+// Logging writes one record for each run of a handler: at Debug after nil; at Warn after
+// an error, a panic or runtime.Goexit. It does not log payloads and headers. A nil logger
+// means slog.Default(), looked up for each record.
 func Logging(logger *slog.Logger) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
 			entry := entry{logger: logger, delivery: *d, start: time.Now()}
-			// A panic must pass through as it is, or its stack would be ours.
+			// The panic must pass through unrecovered, or its stack would be lost.
 			defer entry.write(ctx)
 			entry.err = next(ctx, d)
 			entry.returned = true
@@ -25,10 +24,10 @@ func Logging(logger *slog.Logger) eventbus.Middleware {
 	}
 }
 
-// An entry is what is known about one run.
+// An entry describes one run.
 type entry struct {
 	logger   *slog.Logger
-	delivery eventbus.Delivery // as it came: it is the handler's to change
+	delivery eventbus.Delivery // a copy, because the handler may change its own
 	start    time.Time
 	returned bool
 	err      error

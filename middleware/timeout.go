@@ -9,15 +9,14 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Timeout bounds the handling of events by their Type, below what
-// SubscribeOptions.Timeout allows to all. The context of the handler ends with
-// cause *eventbus.TimeoutError, and an error that the handler then returns is
-// wrapped in it; nil is success, however late. A type that is not listed, or
-// with zero or less, has no bound here.
+// Timeout bounds the handling of events by their Type, within SubscribeOptions.Timeout.
+// When the time is up, the handler's context ends with the cause *eventbus.TimeoutError,
+// and Timeout wraps the handler's error in it. A handler that returns nil has succeeded,
+// however late. A type that is missing, zero or negative has no bound here.
 //
-// It bounds the call of the handler: under SubscribeManual, not the time until
-// settlement, and the ctx given to the handler ends when it returns; what goes on
-// after that uses ManualDelivery.Context.
+// It bounds the call of the handler. Under SubscribeManual it does not bound the time
+// until settlement: the handler's ctx ends when the handler returns, and later work uses
+// ManualDelivery.Context.
 func Timeout(byType map[string]time.Duration) eventbus.Middleware {
 	byType = maps.Clone(byType)
 	return func(next eventbus.Handler) eventbus.Handler {
@@ -30,7 +29,7 @@ func Timeout(byType map[string]time.Duration) eventbus.Middleware {
 			ctx, cancel := context.WithTimeoutCause(ctx, after, cause)
 			defer cancel()
 			err := next(ctx, d)
-			if err != nil && context.Cause(ctx) == error(cause) { //nolint:errorlint // this run's, not one like it
+			if err != nil && context.Cause(ctx) == error(cause) { //nolint:errorlint // identity: the cause of this run
 				return fmt.Errorf("%w: %w", cause, err)
 			}
 			return err

@@ -12,8 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A message is stored as a NATS message that other programs can read: the payload
-// unchanged, the ID and the attributes of CloudEvents as ce-… headers, the key as
+// A message is stored as a NATS message that other programs can read. The payload is
+// unchanged. The ID and the attributes of CloudEvents are ce-… headers, and the key is
 // ce-partitionkey. Other headers get the prefix "h-", so that the server gives none of
 // them a meaning.
 //

@@ -5,10 +5,10 @@ import (
 	"runtime/debug"
 )
 
-// IsZero reports whether o watches nothing.
+// IsZero reports whether o has no hook.
 func (o Observer) IsZero() bool { return reflect.ValueOf(o).IsZero() }
 
-// Join returns an Observer that tells each of os, in that order.
+// Join returns an Observer that calls the hooks of each of os, in that order.
 func Join(os ...Observer) Observer {
 	var j Observer
 	for _, o := range os {
@@ -42,13 +42,13 @@ func both[E any](a, b func(E)) func(E) {
 	return func(e E) { a(e); b(e) }
 }
 
-// Safe returns an Observer that tells o and survives it: a hook that panics is
-// recovered from, and told to o.Failed.
+// Safe returns an Observer that calls o and recovers from hooks that panic. It reports a
+// panic to o.Failed.
 func Safe(o Observer) Observer {
 	return wrap(o, func(f func()) {
 		defer func() {
 			if v := recover(); v != nil && o.Failed != nil {
-				defer func() { _ = recover() }() // it may be Failed itself that panics
+				defer func() { _ = recover() }() // Failed itself may panic
 				o.Failed(Failed{Scope: Observe, Err: &PanicError{Value: v, Stack: debug.Stack()}})
 			}
 		}()
@@ -56,7 +56,7 @@ func Safe(o Observer) Observer {
 	})
 }
 
-// wrap returns an Observer whose hooks call those of o by way of call.
+// wrap returns an Observer whose hooks call the hooks of o through call.
 func wrap(o Observer, call func(func())) Observer {
 	return Observer{
 		Published:    wrapped(o.Published, call),

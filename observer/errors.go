@@ -6,22 +6,20 @@ import (
 	"time"
 )
 
-// A TimeoutError is the cause with which a handler is cancelled that ran too
-// long.
+// A TimeoutError is the cause of a handler's cancelled context after its timeout.
 type TimeoutError struct{ After time.Duration }
 
 func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("eventbus: handler ran longer than %v", e.After)
 }
 
-// Is makes it match context.DeadlineExceeded.
+// Is makes a TimeoutError match context.DeadlineExceeded.
 func (e *TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// Timeout marks it as one for package net's interface.
+// Timeout implements a part of net.Error.
 func (e *TimeoutError) Timeout() bool { return true }
 
-// A PanicError is what a handler that panicked, or ended its goroutine, is taken
-// to have returned.
+// A PanicError replaces the result of a handler that panicked or called runtime.Goexit.
 type PanicError struct {
 	Value any    // nil if the handler called runtime.Goexit
 	Stack []byte // of the handler
@@ -34,7 +32,7 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("eventbus: handler panicked: %v", e.Value)
 }
 
-// Unwrap returns the value if it is an error.
+// Unwrap returns the panic's value if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

@@ -24,7 +24,7 @@ type Observer struct {
 	StateChanged func(StateChanged) // a subscription changed its state
 	Maintained   func(Maintained)   // the backend was maintained
 	Noticed      func(Noticed)      // a driver gave a notice
-	Failed       func(Failed)       // a failure happened that no caller is told of
+	Failed       func(Failed)       // a failure that no call returns
 }
 
 // About says which message an occurrence concerns.

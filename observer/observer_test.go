@@ -18,7 +18,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// every returns an observer with each hook set: note is called with the info.
+// every returns an observer whose hooks all call note.
 func every(note func(any)) observer.Observer {
 	var o observer.Observer
 	v := reflect.ValueOf(&o).Elem()
@@ -32,7 +32,7 @@ func every(note func(any)) observer.Observer {
 	return o
 }
 
-// fire calls each hook of o that is set once, and returns how many are.
+// fire calls each hook of o once, and returns their number.
 func fire(o observer.Observer) (n int) {
 	v := reflect.ValueOf(o)
 	for i := range v.NumField() {
@@ -56,7 +56,7 @@ func TestJoinTellsEach(t *testing.T) {
 	require.False(t, j.IsZero())
 }
 
-// A hook that panics is survived and told, unless it is the one that is told.
+// A hook that panics is recovered from and reported, unless it is Failed itself.
 func TestSafe(t *testing.T) {
 	var told []observer.Failed
 	o := every(func(any) { panic("boom") })
@@ -82,7 +82,7 @@ func TestAsyncTellsInOrder(t *testing.T) {
 	})
 }
 
-// What is too much is dropped, counted, and told to Failed.
+// Occurrences beyond the queue's length are dropped, counted and reported to Failed.
 func TestAsyncDrops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failed []observer.Failed

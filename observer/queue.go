@@ -8,37 +8,36 @@ import (
 	"github.com/seed41896749/eventbus/internal/batch"
 )
 
-// A Queue tells an [Observer] from a goroutine of its own, which runs while
-// there is something to tell. What exceeds its length is not told but counted,
-// and the count told to Failed as soon as there is room. Its methods are safe
-// for concurrent use.
+// A Queue calls the hooks of an [Observer] on its own goroutine, which runs while
+// occurrences wait. Occurrences beyond its length are dropped and counted, and Failed gets
+// the count once there is room. Its methods are safe for concurrent use.
 type Queue struct {
 	o       Observer
 	length  int64
 	waiting atomic.Int64
 	dropped atomic.Int64
-	told    int64 // of dropped; only the queue's goroutine knows it
+	told    int64 // of dropped; used by the queue's goroutine only
 	queue   *batch.Group[func()]
 }
 
-// ErrDropped: the observer was too slow, so that events were not told.
+// ErrDropped means that occurrences were dropped because the observer was too slow.
 var ErrDropped = errors.New("eventbus: the observer is too slow: events were not told")
 
-// Async returns a Queue for at most length events. Its Observer is for hooks that
-// are slow, such as those that write to a network.
+// Async returns a Queue of at most length occurrences. Use it for slow hooks, such as
+// writes to a network.
 func Async(o Observer, length int) *Queue {
 	q := &Queue{o: Safe(o), length: int64(max(length, 1))}
 	q.queue = batch.New(int(q.length), 0, q.tell)
 	return q
 }
 
-// Observer is what to give to the bus.
+// Observer returns the Observer to pass to the bus.
 func (q *Queue) Observer() Observer { return wrap(q.o, q.add) }
 
-// Dropped is how many events were not told so far.
+// Dropped returns how many occurrences were dropped so far.
 func (q *Queue) Dropped() int64 { return q.dropped.Load() }
 
-// Wait returns when everything is told, or ctx is done.
+// Wait returns when the queue is empty, or ctx is done.
 func (q *Queue) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

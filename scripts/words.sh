@@ -11,7 +11,7 @@
 # a noun before it: "a user, who may publish".
 # It prints file:line and the line of each, and fails if there are more than LIMIT in
 # the tree. LIMIT only goes down; the goal is 60.
-LIMIT=9999
+LIMIT=386
 
 cd "$(dirname "$0")/.." || exit 1
 found=$(git ls-files -- "${@:-.}" | grep '\.go$' | xargs awk '
@@ -38,5 +38,5 @@ found=$(git ls-files -- "${@:-.}" | grep '\.go$' | xargs awk '
 ')
 count=$(printf '%s' "$found" | grep -c '')
 printf '%s\n' "$found"
-echo "$count sentences without a subject in comments; $LIMIT are allowed" >&2
+echo "$count sentences without a subject in comments; $LIMIT are allowed (scripts/words.sh lists them)" >&2
 test "$count" -le "$LIMIT"

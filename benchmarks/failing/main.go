@@ -1,8 +1,8 @@
-// Command failing measures what failing events cost the others, on one broker:
+// Command failing measures the cost of failing events for other events, on one broker:
 //
 //	go run ./failing -url redis://127.0.0.1:6379
 //
-// It prints a line for each story. Its topics are new each time.
+// It prints a line for each scenario. Each run uses new topics.
 package main
 
 import (
@@ -48,7 +48,7 @@ func run(ctx context.Context, broker string) error {
 	}
 	defer bus.Shutdown(ctx) //nolint:errcheck // the figures are printed
 	stories := []func(context.Context, *eventbus.Bus) error{twoMembers}
-	if refunds { // elsewhere events that wait hold places
+	if refunds { // on other backends waiting events hold places
 		stories = append(stories, hotKey, manyKeys)
 	}
 	for _, story := range stories {
@@ -82,7 +82,7 @@ type ledger struct {
 
 func newLedger() *ledger { return &ledger{took: map[string]time.Duration{}} }
 
-// runs notes a run, and reports whether it is the first of its event.
+// runs notes a run, and reports whether it is the event's first.
 func (l *ledger) runs(d *eventbus.Delivery) (first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,7 @@ func (l *ledger) count() int {
 	return len(l.took)
 }
 
-// quantile is how long the share q of the events took to their first run.
+// quantile returns how long the share q of the events took to their first run.
 func (l *ledger) quantile(q float64) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,8 +125,8 @@ func (l *ledger) await(ctx context.Context, n int) error {
 
 func name(story string) string { return story + strconv.FormatInt(time.Now().UnixNano(), 36) }
 
-// twoMembers publishes 450 events a second of 40 keys for ten seconds, of which 2 %
-// fail once and are tried again after 100 ms.
+// twoMembers publishes 450 events a second of 40 keys for ten seconds. 2 % of them fail
+// once and are retried after 100 ms.
 func twoMembers(ctx context.Context, bus *eventbus.Bus) error {
 	topic, l := name("two"), newLedger()
 	handle := func(_ context.Context, d *eventbus.Delivery) error {
@@ -158,8 +158,8 @@ func twoMembers(ctx context.Context, bus *eventbus.Bus) error {
 	return nil
 }
 
-// hotKey publishes 50,000 events of one key, the first of which fails each second, and
-// others beside them for ten seconds. Then the first succeeds.
+// hotKey publishes 50,000 events of one key. The first one fails each second, while other
+// events are published for ten seconds. Then the first one succeeds.
 func hotKey(ctx context.Context, bus *eventbus.Bus) error {
 	const hot, others = 50_000, 1000
 	topic, hots, l := name("hot"), newLedger(), newLedger()
@@ -212,8 +212,8 @@ func hotKey(ctx context.Context, bus *eventbus.Bus) error {
 	return nil
 }
 
-// manyKeys publishes one event of each of 10,000 keys, half of which fail each second,
-// and then three more of each of the others.
+// manyKeys publishes one event of each of 10,000 keys, half of which fail each second.
+// Then it publishes three more events of each other key.
 func manyKeys(ctx context.Context, bus *eventbus.Bus) error {
 	const keys, rounds = 10_000, 4
 	topic, l := name("many"), newLedger()

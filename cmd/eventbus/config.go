@@ -33,7 +33,7 @@ standard error, each a line with its place, and the exit code is 1.`
 func newConfigCheck(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return &cobra.Command{
 		Use:     "check FILE",
-		Short:   "Check a file, and say what comes of it",
+		Short:   "Check a file, and explain the resulting options",
 		Long:    checkHelp,
 		Example: "  eventbus config check eventbus.yaml",
 		Args: func(_ *cobra.Command, args []string) error {

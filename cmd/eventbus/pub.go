@@ -66,7 +66,7 @@ func newPub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	f.StringVar(&p.id, "id", "", "`id` of the event of --data (default: a new one)")
 	f.StringVar(&p.key, "key", "", "`key` of events that have none")
 	f.StringVar(&p.kind, "type", "", "`type` of events that have none")
-	f.StringVar(&p.contentType, "content-type", "", "content `type` of --data (default: that of JSON, if it is JSON, or of text)")
+	f.StringVar(&p.contentType, "content-type", "", "content `type` of --data (default: JSON if it is JSON, else text)")
 	f.BoolVar(&p.once, "once", false, "store each id only once")
 	return cmd
 }

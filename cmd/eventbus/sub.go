@@ -93,8 +93,8 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	f.IntVar(&s.options.Retry.MaxAttempts, "attempts", 12, "how often an event may fail; -1: no end")
 	f.DurationVar(&s.options.Retry.Initial, "backoff", time.Second, "wait before the second attempt; each further one doubles it")
 	f.DurationVar(&s.options.Retry.Max, "max-backoff", 10*time.Minute, "the longest of these waits")
-	f.StringVar(&s.options.DeadLetter, "dead-letter", "", "`topic` for what fails for good, or discard (default: TOPIC.dlq)")
-	f.DurationVar(&s.drainTime, "drain", 25*time.Second, "how long to wait, at the end, for what runs")
+	f.StringVar(&s.options.DeadLetter, "dead-letter", "", "`topic` for events that fail for good, or discard (default: TOPIC.dlq)")
+	f.DurationVar(&s.drainTime, "drain", 25*time.Second, "how long to wait, at the end, for running commands")
 	_ = cmd.MarkFlagRequired("group") // the flag exists
 	complete(cmd, "ack", ackModes)
 	complete(cmd, "order", orders)

@@ -21,7 +21,7 @@ type version struct {
 func newVersion(asJSON *bool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print what was built",
+		Short: "Print the version and the build",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			info, ok := debug.ReadBuildInfo()

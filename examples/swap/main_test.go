@@ -17,7 +17,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/redistest"
 )
 
-// One line of the file is the backend; what the program does is the same.
+// One line of the file chooses the backend, and the program behaves the same.
 func TestSwap(t *testing.T) {
 	for name, url := range map[string]func(t *testing.T) string{
 		"memory": func(*testing.T) string { return "mem:" },
@@ -38,7 +38,7 @@ func TestSwap(t *testing.T) {
 
 var urlLine = regexp.MustCompile(`(?m)^  url: .*$`)
 
-// withURL writes the file of the example with another URL: one line differs.
+// withURL writes the example's file with another URL.
 func withURL(t *testing.T, url string) string {
 	t.Helper()
 	text, err := os.ReadFile("eventbus.yaml")
@@ -58,7 +58,7 @@ func withURL(t *testing.T, url string) string {
 	return file
 }
 
-// What goes wrong ends the program with a reason.
+// An error ends the program with its reason.
 func TestSwapEnds(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), "nowhere.yaml", 1, nil), "nowhere.yaml: no such file or directory")
 

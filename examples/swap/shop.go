@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// An Order is what events carry.
+// An Order is the payload of events.
 type Order struct {
 	Number   int    `json:"number"`
 	Customer string `json:"customer"`
@@ -17,10 +17,10 @@ type Order struct {
 
 var order = eventbus.Topic[Order]{
 	Name: "shop.orders", Type: "order.placed",
-	Key: func(o Order) string { return o.Customer }, // those of a customer stay in order
+	Key: func(o Order) string { return o.Customer }, // orders of one customer stay in order
 }
 
-// A shop places orders and remembers what became of them.
+// A shop places orders and records their outcomes.
 type shop struct {
 	orders int
 	done   chan struct{} // closed when every order is billed or lost
@@ -52,7 +52,7 @@ func (s *shop) open(ctx context.Context, p eventbus.Publisher) error {
 	}
 }
 
-// bill fails the first time for every fifth order, and always for every 25th.
+// bill fails once for every fifth order, and always for every 25th.
 func (s *shop) bill(_ context.Context, o Order, d *eventbus.Delivery) error {
 	switch {
 	case o.Number%25 == 24:
@@ -66,7 +66,7 @@ func (s *shop) bill(_ context.Context, o Order, d *eventbus.Delivery) error {
 	return nil
 }
 
-// lose sees the dead letters of bill.
+// lose handles the dead letters of bill.
 func (s *shop) lose(_ context.Context, o Order, _ *eventbus.Delivery) error {
 	s.settle(s.lost, o)
 	return nil
@@ -81,7 +81,7 @@ func (s *shop) retry(d *eventbus.Delivery) {
 	}
 }
 
-// settle notes an order, which may come twice.
+// settle records an order's outcome; an order may arrive twice.
 func (s *shop) settle(as map[int]bool, o Order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *shop) settle(as map[int]bool, o Order) {
 	}
 }
 
-// account says what became of the orders.
+// account sums up the outcomes of the orders.
 func (s *shop) account() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

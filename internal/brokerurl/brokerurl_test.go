@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/testcerts"
 )
 
-// said is one of everything that can be said.
+// said has a field for each kind of parameter.
 type said struct {
 	name, path string
 	yes        bool
@@ -130,8 +130,8 @@ func TestTLSFiles(t *testing.T) {
 	}
 }
 
-// Whatever is given, what is taken is in its bounds, and no error shows what is
-// not taken, unless it was to be a name.
+// Each accepted value is within its bounds. An error shows a refused value only if it
+// should be a name.
 func FuzzTable(f *testing.F) {
 	for _, query := range []string{"count=1", "size=64MiB&size=1", "addr=h:1&addr=", "window=1h", "index=-1", "yes=1", "path=%00", "%zz", "cuont=1"} {
 		f.Add(query)

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/bytesize"
 )
 
-// Name takes a name as those of topics are. Its errors show it.
+// Name accepts a name in the form of a topic's. Its errors show it.
 func Name(to *string) Parameter {
 	return Parameter{Set: func(v string) error {
 		*to = v
@@ -18,7 +18,7 @@ func Name(to *string) Parameter {
 	}}
 }
 
-// Path takes the path of a file.
+// Path accepts the path of a file.
 func Path(to *string) Parameter {
 	return Parameter{Set: func(v string) error {
 		*to = v
@@ -29,7 +29,7 @@ func Path(to *string) Parameter {
 	}}
 }
 
-// Bool takes true or false.
+// Bool accepts true or false.
 func Bool(to *bool) Parameter {
 	return Parameter{Set: func(v string) (err error) {
 		if *to, err = strconv.ParseBool(v); err != nil {
@@ -39,7 +39,7 @@ func Bool(to *bool) Parameter {
 	}}
 }
 
-// Count takes a whole number of at least least.
+// Count accepts a whole number of at least least.
 func Count[N int | int64](to *N, least N) Parameter {
 	return Parameter{Set: func(v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
@@ -63,7 +63,7 @@ func atLeast[N int | int64 | time.Duration](n, least N) error {
 	return errors.New("must be positive")
 }
 
-// Duration takes a positive duration.
+// Duration accepts a positive duration.
 func Duration(to *time.Duration) Parameter {
 	return Parameter{Set: func(v string) (err error) {
 		if *to, err = time.ParseDuration(v); err != nil {
@@ -73,7 +73,7 @@ func Duration(to *time.Duration) Parameter {
 	}}
 }
 
-// Size takes a positive size, such as 64MiB, or a number of bytes.
+// Size accepts a positive size, such as 64MiB, or a number of bytes.
 func Size(to *int64) Parameter {
 	bytes := Count(to, 1)
 	return Parameter{Set: func(v string) (err error) {
@@ -87,7 +87,7 @@ func Size(to *int64) Parameter {
 	}}
 }
 
-// Addrs adds host:port to what is there, as often as it is given.
+// Addrs appends a host:port to the list; it may be repeated.
 func Addrs(to *[]string) Parameter {
 	return Parameter{Many: true, Set: func(v string) error {
 		if host, port, err := net.SplitHostPort(v); err != nil || host == "" || port == "" {

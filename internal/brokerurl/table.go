@@ -1,4 +1,4 @@
-// Package brokerurl reads what a broker's URL says, for the drivers.
+// Package brokerurl parses the URLs of brokers for the drivers.
 package brokerurl
 
 import (
@@ -11,22 +11,21 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// A Table has what can be said, in the parameters of a URL or in the settings of
-// a topic, by name.
+// A Table has the known parameters of a URL, or settings of a topic, by name.
 type Table map[string]Parameter
 
-// A Parameter is one thing that can be said.
+// A Parameter parses one parameter.
 type Parameter struct {
-	// Set takes a value. Its error says what is wrong with it behind the
-	// parameter's name, as in "is not a number", and does not show it.
+	// Set stores a value. Its error continues a sentence that begins with the parameter's
+	// name, such as "is not a number", and does not show the value.
 	Set func(value string) error
 
-	// Many says that it may be given more than once.
+	// Many allows the parameter more than once.
 	Many bool
 }
 
-// Parameters takes those of u, in the order of their names. Its errors name the
-// parameter that is wrong.
+// Parameters stores the parameters of u, in the order of their names. Its errors name the
+// wrong parameter.
 func (t Table) Parameters(u *url.URL) error {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -44,8 +43,8 @@ func (t Table) Parameters(u *url.URL) error {
 	return nil
 }
 
-// Settings takes those of a topic, in the order of their names. Its errors name
-// the setting that is wrong.
+// Settings stores the settings of a topic, in the order of their names. Its errors name
+// the wrong setting.
 func (t Table) Settings(settings map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		p, known := t[name]

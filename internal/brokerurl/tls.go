@@ -8,21 +8,21 @@ import (
 	"os"
 )
 
-// TLSFiles are the PEM files of a connection with TLS; "" is not given.
+// TLSFiles are the PEM files of a TLS connection; "" means none.
 type TLSFiles struct {
 	CA        string // replaces the system's authorities
 	Cert, Key string // the client's own
 }
 
-// Parameters are those that name the files.
+// Parameters returns the parameters that name the files.
 func (f *TLSFiles) Parameters() Table {
 	return Table{"ca_file": Path(&f.CA), "cert_file": Path(&f.Cert), "key_file": Path(&f.Key)}
 }
 
-// Given says whether there is any.
+// Given reports whether any file is named.
 func (f *TLSFiles) Given() bool { return *f != TLSFiles{} }
 
-// Config reads the files. Nothing can make it trust whoever answers.
+// Config reads the files. It always verifies the server's certificate.
 func (f *TLSFiles) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {

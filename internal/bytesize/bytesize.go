@@ -16,7 +16,7 @@ const Pattern = `[0-9]+(KiB|MiB|GiB|KB|MB|GB|B)`
 // Max is the largest size.
 const Max = 1 << 40
 
-// ErrForm: not a whole number and a unit.
+// ErrForm means that a text is not a whole number and a unit.
 var ErrForm = errors.New("not a size, a whole number and a unit, such as 64MiB")
 
 // units of sizes, the longest names first.
@@ -33,7 +33,7 @@ var units = []struct {
 	{"B", 1},
 }
 
-// Parse returns the bytes of a size. No error shows any of s.
+// Parse returns the bytes of a size. Its errors do not show s.
 func Parse(s string) (int64, error) {
 	end := strings.LastIndexFunc(s, func(r rune) bool { return '0' <= r && r <= '9' }) + 1
 	unit := s[end:]
@@ -53,7 +53,7 @@ func Parse(s string) (int64, error) {
 	return 0, fmt.Errorf("unknown unit; there are B, KB, MB, GB, KiB, MiB and GiB%s", hint(unit))
 }
 
-// hint names the unit that was probably meant, whatever the case of its letters.
+// hint names the unit that was probably meant, ignoring case.
 func hint(unit string) string {
 	names := make([]string, len(units))
 	for i, u := range units {

@@ -42,8 +42,8 @@ func TestWhatIsNoSize(t *testing.T) {
 	}
 }
 
-// What is taken has the form that is promised, and what has the form and is not
-// too large is taken. No error shows what was read.
+// Parse accepts exactly the texts that match Pattern and are not too large. Its errors do
+// not show the text.
 func FuzzParse(f *testing.F) {
 	form := regexp.MustCompile(`^` + bytesize.Pattern + `$`)
 	for _, s := range []string{"64MiB", "1025GiB", "-1B", "1 MiB", "x"} {

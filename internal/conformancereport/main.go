@@ -1,9 +1,8 @@
-// Command conformancereport turns the results of the conformance suite into a
-// table, law by backend: on standard output, and as a page for the
-// documentation.
+// Command conformancereport prints the results of the conformance suite as a table, law by
+// backend. It can also write a page for the documentation.
 //
-// Its input is a file of JSON lines, one per law and backend, which package
-// conformance appends to where EVENTBUS_CONFORMANCE_OUT says.
+// Its input is a file of JSON lines, one for each law and backend. Package conformance
+// appends them to the file that EVENTBUS_CONFORMANCE_OUT names.
 package main
 
 import (
@@ -18,7 +17,7 @@ import (
 	"strings"
 )
 
-// A result is what became of one law on one backend.
+// A result is the outcome of one law on one backend.
 type result struct {
 	Backend string `json:"backend"`
 	ID      string `json:"id"`
@@ -29,11 +28,11 @@ type result struct {
 	Some    bool   `json:"some"` // the suite ran some laws only
 }
 
-// What a law can come to; a later one hides an earlier one, so that of two runs
-// the worse counts.
+// outcomes lists the outcomes of a law. A later one of the list replaces an earlier one,
+// so "fail" in any run counts.
 var outcomes = []string{"not claimed", "weaker", "pass", "fail"}
 
-// A table is the laws, sorted, and what became of them.
+// A table has the laws, sorted, with their outcomes.
 type table struct {
 	backends []string
 	laws     []law
@@ -42,7 +41,7 @@ type table struct {
 type law struct {
 	id, name, promise string
 	results           map[string]string // by backend
-	why               map[string]string // by backend, where it is weaker, or passes with a reservation
+	why               map[string]string // by backend: the reason of a weaker result, or of a reservation
 }
 
 func main() {
@@ -55,8 +54,8 @@ func main() {
 	}
 }
 
-// run reports the results in file in. A law that failed is an error, after the
-// report.
+// run reports the results of file in. After the report it returns an error if a law
+// failed.
 func run(in, out, by string, stdout io.Writer) error {
 	f, err := os.Open(in)
 	if err != nil {
@@ -127,7 +126,7 @@ func newTable(results []result) *table {
 			t.laws[i].results[r.Backend], t.laws[i].why[r.Backend] = r.Result, r.Why
 		}
 	}
-	// Sorted, because the order of the lines is that of a parallel run.
+	// Sorted, because laws run in parallel and write lines in any order.
 	slices.Sort(t.backends)
 	slices.SortFunc(t.laws, func(a, b law) int {
 		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.name, b.name))
@@ -135,8 +134,7 @@ func newTable(results []result) *table {
 	return t
 }
 
-// of returns what became of a law on a backend; a law that did not run at all
-// there is shown as missing.
+// of returns the outcome of a law on a backend, or "missing" if it did not run there.
 func (l law) of(backend string) string { return cmp.Or(l.results[backend], "missing") }
 
 func (t *table) count(outcome string) int {
@@ -157,7 +155,7 @@ func (t *table) countOf(backend, outcome string) int {
 	return n
 }
 
-// summary is one line: what the backend passes, and what it does not.
+// summary counts the laws of a backend by outcome, in one line.
 func (t *table) summary(backend string) string {
 	s := fmt.Sprintf("%d laws: %d pass", len(t.laws), t.countOf(backend, "pass"))
 	for _, o := range []string{"fail", "weaker", "not claimed", "missing"} {
@@ -168,7 +166,7 @@ func (t *table) summary(backend string) string {
 	return s
 }
 
-// text is the table for a terminal.
+// text returns the table for a terminal.
 func (t *table) text() string {
 	if len(t.laws) == 0 {
 		return ""
@@ -196,7 +194,7 @@ func (t *table) text() string {
 	return b.String()
 }
 
-// page is the table for the documentation, with what is to be said about it.
+// page returns the table for the documentation, with the summaries and reasons.
 func (t *table) page() string {
 	var b strings.Builder
 	for _, name := range t.backends {
@@ -238,7 +236,7 @@ func (t *table) page() string {
 	return b.String()
 }
 
-// cell makes s fit between two bars.
+// cell escapes s for a cell of a Markdown table.
 func cell(s string) string {
 	return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s)
 }

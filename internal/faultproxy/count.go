@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// counts are what has passed since the proxy began.
+// counts holds the numbers since the proxy began.
 type counts struct {
 	roundTrips atomic.Int64
 
@@ -13,7 +13,7 @@ type counts struct {
 	commands map[string]*atomic.Int64
 }
 
-// command is the counter of a name.
+// command returns the counter of a command.
 func (c *counts) command(name string) *atomic.Int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -25,8 +25,8 @@ func (c *counts) command(name string) *atomic.Int64 {
 	return n
 }
 
-// Commands says how many Redis commands clients have sent, by upper-case name.
-// It is empty on a proxy without [RESP].
+// Commands returns how many Redis commands clients have sent, by upper-case name. It is
+// empty on a proxy without [RESP].
 func (p *Proxy) Commands() map[string]int64 {
 	p.counts.mu.Lock()
 	defer p.counts.mu.Unlock()
@@ -37,20 +37,19 @@ func (p *Proxy) Commands() map[string]int64 {
 	return m
 }
 
-// RoundTrips says how often a client began to send while it waited for nothing:
-// a pipeline counts once, however long it is. With [RESP] a client waits until it
-// has as many replies as it has sent commands; without, until the server has said
-// anything since.
+// RoundTrips returns how often a client began to send while it awaited no reply. A
+// pipeline counts once, however long it is. With [RESP] a client awaits as many replies as
+// it has sent commands. Without, it awaits the first bytes from the server.
 func (p *Proxy) RoundTrips() int64 { return p.counts.roundTrips.Load() }
 
-// Connections says how many connections are open.
+// Connections returns how many connections are open.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.links)
 }
 
-// Bytes says how many bytes have come from clients and from the server.
+// Bytes returns how many bytes clients have sent and received.
 func (p *Proxy) Bytes() (sent, received int64) {
 	return p.up.bytes.Load(), p.down.bytes.Load()
 }

@@ -5,31 +5,31 @@ import (
 	"strings"
 )
 
-// drop is one reply to be lost.
+// drop is one reply to lose.
 type drop struct {
-	chunk    func(request []byte) bool // matches what was read at once; nil matches names
+	chunk    func(request []byte) bool // matches the bytes of one read; nil matches names
 	commands []string                  // upper-case names, if chunk is nil
-	done     chan struct{}             // closed when it has happened
+	done     chan struct{}             // closed when the reply is lost
 
-	// The replies to lose, by their number on the connection, and whether numbers
-	// are known there. Guarded by the mutex of the link that has taken the drop.
+	// The replies to lose, by number on the connection, and whether replies are numbered
+	// there. Guarded by the mutex of the link that has taken the drop.
 	from, until int64
 	numbered    bool
 }
 
-// DropReply lets the next request for which match is true (nil: any) take effect
-// and loses its answer: the request goes to the server, the proxy waits for the
-// reply, drops it and cuts the connection. The channel is closed when that has
-// happened. If the connection ends before the reply is there, the next request
-// that matches is taken. Several calls wait in line, each for a request of its own.
+// DropReply loses the answer to the next request for which match is true (nil: any). The
+// request reaches the server and takes effect. The proxy waits for the reply, drops it,
+// cuts the connection, and closes the channel. If the connection ends before the reply,
+// the next matching request is taken. Several calls wait in line, each for its own
+// request.
 //
-// A request is what the proxy reads at once, at most 64 KiB: usually one flush of
-// the client, a whole pipeline or a part of a long one. On a proxy with [RESP] it
-// waits for the last reply to the commands that begin in it; earlier replies
-// reach the client. Without RESP the first bytes from the server are the reply,
-// so that match should choose a request sent while no other answer is due.
+// A request is the bytes of one read, at most 64 KiB: usually one flush of the client, a
+// whole pipeline or a part of a long one. With [RESP] the proxy drops the last reply to
+// the commands that begin in it; earlier replies reach the client. Without RESP the next
+// bytes from the server are the reply. So match should choose a request that is sent while
+// no other answer is due.
 //
-// match is called with bytes that it must not keep, and must not call the proxy.
+// match must not keep its bytes, and must not call the proxy.
 func (p *Proxy) DropReply(match func(request []byte) bool) <-chan struct{} {
 	if match == nil {
 		match = func([]byte) bool { return true }
@@ -37,10 +37,10 @@ func (p *Proxy) DropReply(match func(request []byte) bool) <-chan struct{} {
 	return p.arm(&drop{chunk: match})
 }
 
-// DropReplyTo is DropReply for the next Redis command of one of these names
-// (XADD, EVALSHA, …; in either case), wherever it stands in a pipeline: replies to
-// commands before it reach the client, its own and those of the commands that the
-// proxy has read with it are lost. It panics on a proxy without [RESP].
+// DropReplyTo is like DropReply for the next Redis command of one of these names (XADD,
+// EVALSHA, …; in either case), anywhere in a pipeline. Replies to earlier commands reach
+// the client. The reply to the command is lost, with the replies to all commands of the
+// same read. It panics on a proxy without [RESP].
 func (p *Proxy) DropReplyTo(command ...string) <-chan struct{} {
 	if !p.resp {
 		panic("faultproxy: DropReplyTo needs a proxy with RESP")
@@ -61,7 +61,7 @@ func (p *Proxy) arm(d *drop) <-chan struct{} {
 	return d.done
 }
 
-// rearm puts d back in front, because its connection ended too early.
+// rearm puts d back first in line, because its connection ended too early.
 func (p *Proxy) rearm(d *drop) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +69,7 @@ func (p *Proxy) rearm(d *drop) {
 	p.armed.Store(int32(len(p.drops)))
 }
 
-// take gives away the first drop that matches, nil if none does.
+// take removes and returns the first drop that matches, or nil.
 func (p *Proxy) take(match func(*drop) bool) *drop {
 	if p.armed.Load() == 0 {
 		return nil

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Cut breaks every connection, towards both ends, with a reset: what was on the
-// way is lost. New connections pass. All are broken when it returns.
+// Cut resets every connection at both ends, and bytes in flight are lost. All are broken
+// when Cut returns. New connections pass.
 func (p *Proxy) Cut() {
 	for _, l := range p.open() {
 		l.end(true)
 	}
 }
 
-// Refuse makes the server look down while it is on: connections are cut, and new
-// ones closed at once.
+// Refuse makes the server look down while on: it cuts all connections and closes new ones
+// at once.
 func (p *Proxy) Refuse(on bool) {
 	p.mu.Lock()
 	p.refusing = on
@@ -24,10 +24,10 @@ func (p *Proxy) Refuse(on bool) {
 	}
 }
 
-// Freeze stops the bytes of every connection in both directions, of new ones
-// too. Connections stay open and nothing is lost: all goes on when thaw is
-// called. What was already being written may still pass. Several may freeze; the
-// last thaw counts. Thawing twice does no harm.
+// Freeze stops the bytes of every connection, new ones too, in both directions until thaw
+// is called. Connections stay open and nothing is lost. A write in progress may still
+// pass. After several calls of Freeze the last thaw counts. A second call of thaw does
+// nothing.
 func (p *Proxy) Freeze() (thaw func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,10 +48,10 @@ func (p *Proxy) Freeze() (thaw func()) {
 	})
 }
 
-// Swallow makes the server a half-open peer: while it is on, what the server says
-// on any connection is discarded, even that it has gone; what clients send
-// arrives. Once it is off new connections are fine, and those that were open
-// meanwhile stay dead until an end closes them: a stream with a hole is of no use.
+// Swallow simulates a half-open peer while on: clients' bytes arrive, but all bytes from
+// the server are discarded, even its close. After that, new connections work. Connections
+// that were open meanwhile stay dead until an end closes them, because their stream has a
+// hole.
 func (p *Proxy) Swallow(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,22 +63,21 @@ func (p *Proxy) Swallow(on bool) {
 	}
 }
 
-// Delay lets bytes arrive d later, give or take jitter, in each direction: a
-// round trip takes two. It is latency, not a slow line: as many bytes arrive in
-// a second as before, in their order. Zero ends it.
+// Delay delays bytes by d ± jitter in each direction, so a round trip takes 2 d longer. It
+// is latency without a limit on throughput, and keeps the order. Zero ends it.
 func (p *Proxy) Delay(d, jitter time.Duration) {
 	p.jitter.Store(int64(jitter))
 	p.delay.Store(int64(d))
 }
 
-// Throttle makes the line slow: all connections together get bytesPerSecond in
-// each direction. Zero ends it.
+// Throttle limits all connections together to bytesPerSecond in each direction. Zero ends
+// it.
 func (p *Proxy) Throttle(bytesPerSecond int) {
 	p.up.rate.Store(int64(bytesPerSecond))
 	p.down.rate.Store(int64(bytesPerSecond))
 }
 
-// pass returns when nobody freezes; false if done was closed before.
+// pass waits until the proxy is not frozen; it returns false if done was closed first.
 func (p *Proxy) pass(done <-chan struct{}) bool {
 	for p.gated.Load() {
 		p.mu.Lock()

@@ -28,8 +28,8 @@ func TestRefuse(t *testing.T) {
 	healed(t, c)
 }
 
-// healed waits as long as go-redis needs, which hands out its last failed attempt
-// to connect for up to a second.
+// healed waits until go-redis has recovered: it returns its last connection error for up
+// to a second.
 func healed(t *testing.T, c *redis.Client) {
 	t.Helper()
 	require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() == nil }, 10*time.Second, 5*time.Millisecond)
@@ -83,7 +83,7 @@ func TestSwallow(t *testing.T) {
 	require.NoError(t, c.Ping(t.Context()).Err(), "a new connection after")
 	silent(t, raw, "PING\r\n")
 
-	// Not even that the server has gone is heard of.
+	// The client does not learn that the server has gone.
 	r.server.Kill()
 	silent(t, raw, "PING\r\n")
 	silent(t, raw, "PING\r\n")
@@ -92,7 +92,7 @@ func TestSwallow(t *testing.T) {
 	require.ErrorContains(t, err, "reset")
 }
 
-// say sends and wants this answer.
+// say sends text and requires the answer want.
 func say(t *testing.T, c net.Conn, text, want string) {
 	t.Helper()
 	_, err := io.WriteString(c, text)
@@ -104,7 +104,7 @@ func say(t *testing.T, c net.Conn, text, want string) {
 	require.Equal(t, want, string(b))
 }
 
-// silent sends and wants no answer and no end.
+// silent sends text and requires that no answer and no end comes.
 func silent(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	_, err := io.WriteString(c, text)
@@ -131,7 +131,7 @@ func TestDelayIsLatency(t *testing.T) {
 	defer raw.Close()
 	begin = time.Now()
 	want := ""
-	for i := range 50 { // chunks of their own
+	for i := range 50 { // one chunk each
 		_, err := fmt.Fprintf(raw, "ECHO %02d\r\n", i)
 		require.NoError(t, err)
 		want += fmt.Sprintf("$2\r\n%02d\r\n", i)
@@ -210,7 +210,8 @@ func TestUnixSocket(t *testing.T) {
 	require.NoError(t, c.Ping(t.Context()).Err())
 }
 
-// TestStorm cuts and drops all the time; what clients were told is true at the end.
+// TestStorm cuts and drops all the time. In the end, every answer that a client got is
+// true.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

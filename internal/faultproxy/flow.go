@@ -10,30 +10,30 @@ import (
 
 const (
 	chunkSize = 64 << 10
-	maxLate   = 4 << 20 // bytes that may be on a delayed way before its reader waits
+	maxLate   = 4 << 20 // delayed bytes after which the reader waits
 )
 
-// flow carries one direction of a connection. Without faults each read is one
-// write of the same bytes.
+// flow carries one direction of a connection. Without faults it writes each read
+// unchanged.
 type flow struct {
 	link     *link
 	from, to net.Conn
 	line     *line
-	deaf     func() bool // what arrives is discarded
+	deaf     func() bool // reports that arriving bytes are discarded
 
 	late      []late // delayed, in order
 	lateBytes int
 	hasLimit  bool // from has a read deadline
 }
 
-// late are bytes that are not to arrive before due.
+// late are bytes that must not arrive before due.
 type late struct {
 	bytes []byte
 	due   time.Time
 }
 
-// run carries bytes until an end fails. inspect sees each chunk before it passes
-// and says how much of it may; after it has said last, nothing more does.
+// run carries bytes until a read or write fails. inspect sees each chunk first and says
+// how many of its bytes pass. After inspect says last, no more bytes pass.
 func (f *flow) run(inspect func(chunk []byte) (pass int, last bool)) error {
 	buf := make([]byte, chunkSize)
 	for {
@@ -57,7 +57,7 @@ func (f *flow) run(inspect func(chunk []byte) (pass int, last bool)) error {
 	}
 }
 
-// read is Read, and writes what is due meanwhile.
+// read is Read, and meanwhile writes late bytes that are due.
 func (f *flow) read(buf []byte) (int, error) {
 	for len(f.late) > 0 {
 		if due := f.late[0].due; f.lateBytes < maxLate {
@@ -101,7 +101,7 @@ func (f *flow) send(chunk []byte) error {
 	return nil
 }
 
-// flush writes what is late, in time or at once.
+// flush writes the late bytes, each when due or all at once.
 func (f *flow) flush(inTime bool) error {
 	for len(f.late) > 0 {
 		if inTime && !wait(f.link.done, time.Until(f.late[0].due)) {
@@ -122,7 +122,7 @@ func (f *flow) writeLate() error {
 	return f.write(l.bytes)
 }
 
-// write waits while somebody freezes and as the line is slow.
+// write waits while the proxy is frozen, and at most at the line's rate.
 func (f *flow) write(chunk []byte) error {
 	for len(chunk) > 0 {
 		piece := chunk[:f.line.piece(len(chunk))]

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// line is one direction of all connections: what has passed, and how fast it may.
+// line is one direction of all connections: its counter and its rate limit.
 type line struct {
 	bytes atomic.Int64
 	rate  atomic.Int64 // bytes per second; 0 for no limit
@@ -15,7 +15,7 @@ type line struct {
 	free time.Time // when the line is free for the next bytes
 }
 
-// piece says how many of n bytes may go at once: a twentieth of a second's worth.
+// piece returns how many of n bytes to write at once: a twentieth of the rate per second.
 func (l *line) piece(n int) int {
 	if rate := l.rate.Load(); rate > 0 {
 		return min(n, max(1, int(rate/20)))
@@ -23,7 +23,7 @@ func (l *line) piece(n int) int {
 	return n
 }
 
-// reserve says how long to wait until n bytes have passed the line.
+// reserve returns how long n bytes must wait for the rate limit.
 func (l *line) reserve(n int) time.Duration {
 	rate := l.rate.Load()
 	if rate <= 0 {
@@ -39,7 +39,7 @@ func (l *line) reserve(n int) time.Duration {
 	return l.free.Sub(now)
 }
 
-// wait returns after d; false if done was closed before.
+// wait waits for d; it returns false if done was closed first.
 func wait(done <-chan struct{}, d time.Duration) bool {
 	if d <= 0 {
 		return true

@@ -9,22 +9,22 @@ import (
 	"sync/atomic"
 )
 
-// link is one connection of a client, and the one to the server behind it. It
-// runs two goroutines, up (requests) and down (replies).
+// link is a client's connection together with its connection to the server. It runs two
+// goroutines, up (requests) and down (replies).
 type link struct {
 	proxy  *Proxy
 	client net.Conn
 	done   chan struct{} // closed by end
-	dead   atomic.Bool   // swallowed: nothing from the server passes any more
-	gone   atomic.Bool   // the server takes nothing any more
+	dead   atomic.Bool   // swallowed: bytes from the server no longer pass
+	gone   atomic.Bool   // the server no longer accepts bytes
 
 	requests requests // owned by up
 	replies  replies  // owned by down
 	sent     atomic.Int64
 	replied  atomic.Int64
-	answered atomic.Bool // the server has spoken since the client began
+	answered atomic.Bool // the server has sent bytes since the client began its request
 	strange  atomic.Bool // replies are not RESP and cannot be numbered
-	taken    atomic.Bool // drop is not nil, to be read without the lock
+	taken    atomic.Bool // drop is not nil; readable without the lock
 
 	mu     sync.Mutex
 	ended  bool
@@ -64,7 +64,7 @@ func (l *link) connect(server net.Conn) bool {
 	return !l.ended
 }
 
-// end closes both connections; with a reset, what is on the way is lost.
+// end closes both connections; hard resets them, so bytes in flight are lost.
 func (l *link) end(hard bool) {
 	l.mu.Lock()
 	if l.ended {
@@ -79,7 +79,8 @@ func (l *link) end(hard bool) {
 		conns = append(conns, l.server)
 	}
 	l.mu.Unlock()
-	// Before the connection breaks: who sees that finds all else done.
+	// Rearm before the connection breaks, so that a client that sees the break finds the
+	// drop in line again.
 	if d != nil {
 		l.proxy.rearm(d)
 	}
@@ -101,8 +102,8 @@ func reset(c net.Conn) {
 	c.Close()
 }
 
-// up carries requests until the client closes. A server that takes nothing any
-// more may still have said something: down ends the link then.
+// up carries requests until the client closes. If the server accepts no more bytes, it may
+// still have sent a reply; down ends the link then.
 func (l *link) up() {
 	f := &flow{link: l, from: l.client, to: l.server, line: &l.proxy.up, deaf: l.gone.Load}
 	for {
@@ -126,13 +127,13 @@ func (l *link) up() {
 	}
 }
 
-// down carries replies until the server closes, of which a client of a half-open
-// peer hears nothing.
+// down carries replies until the server closes. A client of a half-open peer does not
+// learn of the close.
 func (l *link) down() {
 	f := &flow{link: l, from: l.server, to: l.client, line: &l.proxy.down, deaf: l.dead.Load}
 	err := f.run(l.reply)
 	switch {
-	case err == nil: // the reply to drop is here
+	case err == nil: // the reply to drop has arrived
 		l.mu.Lock()
 		d := l.drop
 		l.drop = nil
@@ -148,7 +149,7 @@ func (l *link) down() {
 	}
 }
 
-// request sees what the client sends.
+// request inspects a chunk from the client.
 func (l *link) request(chunk []byte) (pass int, last bool) {
 	p := l.proxy
 	numbered := p.resp && !l.requests.lost
@@ -174,7 +175,7 @@ func (l *link) request(chunk []byte) (pass int, last bool) {
 	return len(chunk), false
 }
 
-// idle says whether the client waited for nothing, and that it does now.
+// idle reports whether the client awaited no reply, and notes that it awaits one now.
 func (l *link) idle(numbered bool) bool {
 	answered := l.answered.Load()
 	if answered {
@@ -186,7 +187,7 @@ func (l *link) idle(numbered bool) bool {
 	return answered
 }
 
-// named is told of each command when its name has been read.
+// named handles the name of a command.
 func (l *link) named(name []byte) {
 	n := l.sent.Add(1)
 	if l.proxy.armed.Load() == 0 || l.taken.Load() {
@@ -198,7 +199,7 @@ func (l *link) named(name []byte) {
 	}
 }
 
-// accept makes d the drop of this link: of the replies from this number on.
+// accept makes d the drop of this link, for replies from this number on.
 func (l *link) accept(d *drop, from int64, numbered bool) {
 	l.mu.Lock()
 	if l.ended {
@@ -212,7 +213,7 @@ func (l *link) accept(d *drop, from int64, numbered bool) {
 	l.mu.Unlock()
 }
 
-// extend lets the drop that was just taken reach over all that was read with it.
+// extend makes the drop just taken cover all commands of the same read.
 func (l *link) extend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,8 +222,8 @@ func (l *link) extend() {
 	}
 }
 
-// reply sees what the server says. It passes all but what is to be dropped, and
-// is done with the link when that is complete.
+// reply inspects a chunk from the server. It holds back the bytes to drop, and says last
+// once they are complete.
 func (l *link) reply(chunk []byte) (pass int, last bool) {
 	if !l.answered.Load() {
 		l.answered.Store(true)

@@ -1,6 +1,6 @@
-// Package faultproxy puts a TCP proxy in front of a real server, which does to
-// connections what networks do: cut, refuse, freeze, swallow, delay, lose one
-// reply. It also counts what clients send. It is for tests.
+// Package faultproxy is a TCP proxy for tests, in front of a real server. It breaks
+// connections as networks do: cut, refuse, freeze, swallow, delay, lose one reply. It also
+// counts requests.
 package faultproxy
 
 import (
@@ -13,11 +13,9 @@ import (
 	"time"
 )
 
-// Proxy passes connections on to one server. Its methods may be called by many
-// goroutines at once, at any time.
+// Proxy passes connections on to one server. Its methods are safe for concurrent use.
 //
-// It runs one goroutine that accepts and two for each connection; Close waits
-// for them.
+// It runs one goroutine that accepts and two for each connection. Close waits for them.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -27,31 +25,29 @@ type Proxy struct {
 	delay, jitter atomic.Int64 // nanoseconds
 	up, down      line
 	counts        counts
-	armed         atomic.Int32 // len(drops), to be read without the lock
+	armed         atomic.Int32 // len(drops), readable without the lock
 
 	mu         sync.Mutex
 	links      map[*link]struct{}
 	closed     bool
 	refusing   bool
 	swallowing bool
-	frozen     int           // callers of Freeze that have not thawed
-	gate       chan struct{} // closed when nobody freezes any more; nil if nobody does
-	gated      atomic.Bool   // gate is not nil, to be read without the lock
-	drops      []*drop       // waiting for their request, in the order of the calls
+	frozen     int           // number of callers of Freeze that have not thawed
+	gate       chan struct{} // closed by the last thaw; nil if not frozen
+	gated      atomic.Bool   // gate is not nil; readable without the lock
+	drops      []*drop       // waiting for a matching request, in the order of the calls
 }
 
-// Option says what the proxy may assume of the traffic.
+// Option describes the traffic to the proxy.
 type Option func(*Proxy)
 
-// RESP makes the proxy read requests and replies as Redis speaks them:
-// [Proxy.Commands] counts, and [Proxy.DropReply] drops exactly the replies of
-// what it has matched. A connection on which something else is spoken passes
-// unharmed and is not counted from there on.
+// RESP makes the proxy parse requests and replies of Redis. [Proxy.Commands] then counts,
+// and [Proxy.DropReply] drops exactly the replies to the matched commands. Other traffic
+// passes unchanged and is no longer counted.
 func RESP(p *Proxy) { p.resp = true }
 
-// New starts a proxy on a free port of 127.0.0.1 in front of target, a host:port
-// or the path of a unix socket. Target need not be up. The proxy ends with the
-// test.
+// New starts a proxy on a free port of 127.0.0.1, which ends with the test. target is a
+// host:port or the path of a unix socket, and need not be up.
 func New(t testing.TB, target string, o ...Option) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,11 +64,11 @@ func New(t testing.TB, target string, o ...Option) *Proxy {
 	return p
 }
 
-// Addr is where clients connect to, host:port.
+// Addr returns the address for clients, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Close breaks every connection and returns when all that the proxy has started
-// has ended. New calls it at the end of the test.
+// Close breaks every connection and waits for all goroutines of the proxy. New calls it at
+// the end of the test.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -89,7 +85,7 @@ func (p *Proxy) accept() {
 			if p.isClosed() {
 				return
 			}
-			// Out of file descriptors, as after a storm of connections.
+			// File descriptors have run out, as after a storm of connections.
 			wait(nil, 10*time.Millisecond)
 			continue
 		}
@@ -108,7 +104,7 @@ func (p *Proxy) isClosed() bool {
 	return p.closed
 }
 
-// add lets l in, unless nobody is let in.
+// add registers l, unless the proxy refuses connections or is closed.
 func (p *Proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +122,7 @@ func (p *Proxy) remove(l *link) {
 	delete(p.links, l)
 }
 
-// open lists the connections of now.
+// open returns the current connections.
 func (p *Proxy) open() []*link {
 	p.mu.Lock()
 	defer p.mu.Unlock()

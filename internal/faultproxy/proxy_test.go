@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a server with a proxy before it: behind is a client that goes round it.
+// rig is a server with a proxy in front; behind is a client without the proxy.
 type rig struct {
 	proxy  *faultproxy.Proxy
 	server *redistest.Server
@@ -43,7 +43,7 @@ func newSocketRig(t *testing.T) *rig {
 	return &rig{proxy: faultproxy.New(t, s.Socket(), faultproxy.RESP), server: s}
 }
 
-// client is one that repeats nothing and says nothing of its own, on one
+// client returns a client that retries nothing and sends only the test's commands, on one
 // connection.
 func (r *rig) client(t *testing.T, change ...func(*redis.Options)) *redis.Client {
 	t.Helper()

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// The places in a stream of requests.
+// States of a request parser.
 const (
 	between = iota // commands
 	arrayLen
@@ -17,24 +17,23 @@ const (
 
 const maxName = 32
 
-// requests reads the commands of one client as they come, over the borders of
-// chunks, without copying more than names.
+// requests parses the commands of one client across chunks, and copies only names.
 type requests struct {
-	named    func(name []byte) // told of each name in upper case, which it must not keep
+	named    func(name []byte) // called with each name in upper case, which it must not keep
 	counters *counts
-	lost     bool // something else than RESP was read; nothing is from there on
+	lost     bool // the traffic is not RESP; parsing has ended
 
 	state int
-	args  int64 // still to come
-	rest  int64 // of the number or the argument being read
-	first bool  // the argument is the name
+	args  int64 // arguments still to come
+	rest  int64 // of the current number or argument
+	first bool  // the current argument is the name
 
 	name    [maxName]byte
 	nameLen int
 	known   map[string]*atomic.Int64
 }
 
-// feed reads the next bytes of the client.
+// feed parses the next bytes of the client.
 func (r *requests) feed(b []byte) {
 	for len(b) > 0 && !r.lost {
 		switch r.state {
@@ -54,12 +53,12 @@ func (r *requests) feed(b []byte) {
 	}
 }
 
-// unnamed says that the next name to be read is that of the next bytes' command.
+// unnamed reports whether the name of the current command is still to come.
 func (r *requests) unnamed() bool {
 	return r.state == between || r.state == arrayLen || r.first
 }
 
-// begin reads the first byte of a command.
+// begin parses the first byte of a command.
 func (r *requests) begin(b []byte) []byte {
 	r.nameLen = 0
 	switch c := b[0]; {
@@ -75,7 +74,7 @@ func (r *requests) begin(b []byte) []byte {
 	return b[1:]
 }
 
-// number reads digits up to the end of their line.
+// number parses digits up to the end of the line.
 func (r *requests) number(b []byte) []byte {
 	for i, c := range b {
 		switch {
@@ -93,7 +92,7 @@ func (r *requests) number(b []byte) []byte {
 	return nil
 }
 
-// numbered goes on after a number.
+// numbered continues after a number.
 func (r *requests) numbered() {
 	if r.state == argLen {
 		r.state = argument
@@ -127,7 +126,7 @@ func (r *requests) argument(b []byte) []byte {
 	return b[n:]
 }
 
-// inline reads a command as people type it.
+// inline parses a command in the form that people type.
 func (r *requests) inline(b []byte) []byte {
 	end := bytes.IndexByte(b, '\n')
 	line := b
@@ -152,7 +151,7 @@ func (r *requests) inline(b []byte) []byte {
 	return b[end+1:]
 }
 
-// keep appends to the name, in upper case.
+// keep appends to the name in upper case.
 func (r *requests) keep(b []byte) {
 	for _, c := range b {
 		if r.nameLen == maxName {
@@ -181,20 +180,20 @@ func (r *requests) count() {
 	r.named(name)
 }
 
-// replies finds the borders of replies in what a server says.
+// replies finds the ends of replies in a server's bytes.
 type replies struct {
 	lost    bool
-	pending int64 // values that the reply still needs; 0 between replies
-	push    bool  // not a reply: nobody has asked
+	pending int64 // values still to come in this reply; 0 between replies
+	push    bool  // a push message, not a reply
 
-	kind   byte // of the value being read; 0 between values
+	kind   byte // of the current value; 0 between values
 	number int64
 	minus  bool
-	skip   int64 // bytes of a bulk value still to come
+	skip   int64 // bytes of the bulk value still to come
 }
 
-// next reads up to the end of one reply: how many bytes, and whether it has ended
-// in them.
+// next parses up to the end of one reply. It returns the number of bytes, and whether the
+// reply has ended.
 func (r *replies) next(b []byte) (n int, ended bool) {
 	size := len(b)
 	if r.pending == 0 {
@@ -224,7 +223,7 @@ func (r *replies) next(b []byte) (n int, ended bool) {
 	return size - len(b), false
 }
 
-// line reads what follows the kind of a value, up to the end of the line.
+// line parses the rest of the line after the kind of a value.
 func (r *replies) line(b []byte) []byte {
 	switch r.kind {
 	case '$', '=', '!', '*', '~', '>', '%', '|':
@@ -254,7 +253,7 @@ func (r *replies) line(b []byte) []byte {
 	return nil
 }
 
-// sized goes on after the size of a value.
+// sized continues after the size of a value.
 func (r *replies) sized() {
 	if r.minus { // null
 		r.value(0)
@@ -265,14 +264,14 @@ func (r *replies) sized() {
 		r.skip = r.number + 2
 	case '%':
 		r.value(2 * r.number)
-	case '|': // attributes of a value that follows
+	case '|': // attributes of the next value
 		r.value(2*r.number + 1)
 	default:
 		r.value(r.number)
 	}
 }
 
-// value ends a value that has this many more in it.
+// value ends a value that contains more further values.
 func (r *replies) value(more int64) {
 	r.pending += more - 1
 	r.kind = 0

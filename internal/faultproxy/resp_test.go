@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// read feeds a stream in pieces of this size and says what was counted.
+// read feeds a stream in pieces of size bytes and returns the names.
 func read(stream string, size int) (names []string, r *requests) {
 	c := &counts{commands: map[string]*atomic.Int64{}}
 	r = &requests{counters: c, named: func(name []byte) { names = append(names, string(name)) }}

@@ -1,5 +1,4 @@
-// Package layers_test keeps the packages apart: what a program links when it
-// imports one of them.
+// Package layers_test checks which packages a program links when it imports one of ours.
 package layers_test
 
 import (
@@ -15,7 +14,7 @@ const module = "github.com/seed41896749/eventbus"
 
 var update = flag.Bool("update", false, "write testdata/root.deps")
 
-// What only some packages may link, by the beginning of its import path.
+// Packages that only some of ours may link, by the beginning of the import path.
 var (
 	redis     = "github.com/redis/"
 	nats      = "github.com/nats-io/"
@@ -26,7 +25,7 @@ var (
 	cobra     = "github.com/spf13/cobra"
 	otelSDK   = "go.opentelemetry.io/otel/sdk"
 
-	// For tests only: they start and harm servers.
+	// Test support, which starts and harms servers.
 	redistest  = module + "/internal/redistest"
 	natstest   = module + "/internal/natstest"
 	testproc   = module + "/internal/testproc"
@@ -36,7 +35,7 @@ var (
 
 var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, natstest, testproc, testcerts, faultproxy}
 
-// rows say what a package must not link. A package that does not exist fails.
+// rows lists the packages that a package must not link. A missing package fails.
 var rows = []struct {
 	pkg string // below the module; "" is the root
 	not []string
@@ -79,8 +78,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestRootDeps holds the list of what comes into a program with the bus: a new
-// line there is a decision (docs/decisions/001-dependencies.md), not an accident.
+// TestRootDeps compares the packages that the bus links with a list. A new line in the
+// list needs a decision (docs/decisions/001-dependencies.md).
 func TestRootDeps(t *testing.T) {
 	const golden = "testdata/root.deps"
 	got := strings.Join(deps(t, module), "\n") + "\n"
@@ -98,7 +97,7 @@ func TestRootDeps(t *testing.T) {
 	}
 }
 
-// deps lists what pkg links beyond the standard library, sorted.
+// deps lists the packages that pkg links beyond the standard library, sorted.
 func deps(t *testing.T, pkg string) []string {
 	t.Helper()
 	var stderr strings.Builder

@@ -14,8 +14,8 @@ import (
 // A Cluster is three servers that share their streams.
 type Cluster struct{ servers []*Server }
 
-// StartCluster starts a cluster, which ends with the test, and returns when it keeps
-// what is stored on all three.
+// StartCluster starts a cluster, which ends with the test. It returns when all three
+// servers replicate streams.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -34,13 +34,12 @@ func StartCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// steady is for how long a cluster has to store things before it is taken to be made.
+// steady is how long a new cluster must replicate without an error.
 const steady = time.Second
 
-// agree returns when the servers have shared streams for a while: those of a cluster
-// that was made just now may take seconds until they do, although each of them answers,
-// and a server that connects to another once more is not counted on again until it has
-// been heard of.
+// agree waits until the servers have replicated streams for a while. In a new cluster that
+// may take seconds, although each server answers already. A server that reconnects to
+// another is not counted on until it has been heard from.
 func (c *Cluster) agree(t testing.TB) {
 	t.Helper()
 	var since time.Time
@@ -56,7 +55,7 @@ func (c *Cluster) agree(t testing.TB) {
 	}
 }
 
-// share makes a stream of all three, and removes it.
+// share creates a stream with three replicas, and deletes it.
 func (c *Cluster) share(t testing.TB) error {
 	conn, err := natsgo.Connect(c.servers[0].URL(), Patient)
 	if err != nil {
@@ -79,10 +78,10 @@ func (c *Cluster) share(t testing.TB) error {
 	return js.DeleteStream(ctx, name)
 }
 
-// Servers are the three.
+// Servers returns the three servers.
 func (c *Cluster) Servers() []*Server { return c.servers }
 
-// Run starts those that do not run, and returns when JetStream answers on all.
+// Run starts the servers that do not run, and returns when JetStream answers on all.
 func (c *Cluster) Run() {
 	for _, s := range c.servers {
 		if !s.Runs() {

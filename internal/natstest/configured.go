@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// StartConfigured starts a server with the text of a configuration file, such as
-// users and TLS, which ends with the test. [Server.Configure] changes the text.
+// StartConfigured starts a server with the text of a configuration file, for users and
+// TLS. It ends with the test. [Server.Configure] changes the text.
 func StartConfigured(t testing.TB, text string) *Server {
 	t.Helper()
 	s := newServer(t)
@@ -22,9 +22,8 @@ func StartConfigured(t testing.TB, text string) *Server {
 	return s
 }
 
-// Configure starts a server, or starts it again, with the text of a
-// configuration file in place of the one it had, and returns when it serves
-// clients, whether or not they need to be known to it.
+// Configure restarts the server with another text of its configuration file. It returns
+// when the server accepts connections, even if it requires a login.
 func (s *Server) Configure(text string) {
 	s.t.Helper()
 	s.Kill()
@@ -37,8 +36,8 @@ func (s *Server) Configure(text string) {
 	}
 }
 
-// Reload lets a server that was started with [StartConfigured] go on with another
-// text. What changes and what does not is the server's to say.
+// Reload makes a running server of [StartConfigured] reload another text. The server
+// decides which settings a reload can change.
 func (s *Server) Reload(text string) {
 	s.t.Helper()
 	s.write(text)
@@ -49,7 +48,8 @@ func (s *Server) Reload(text string) {
 	}
 }
 
-// write writes the file. Its name stands there too, since no reload may change it.
+// write writes the configuration file, with the server's name, because no reload may
+// change the name.
 func (s *Server) write(text string) {
 	s.t.Helper()
 	text = "server_name: " + s.name + "\n" + text
@@ -58,8 +58,8 @@ func (s *Server) write(text string) {
 	}
 }
 
-// greets reports whether the server, and not another on its port, tells whoever
-// connects, before it asks who that is, that it has JetStream.
+// greets reports whether this server, not another one on its port, announces JetStream to
+// a new connection, before any login.
 func (s *Server) greets() bool {
 	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
 	if err != nil {

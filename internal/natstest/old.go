@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Old returns the path of a nats-server of another version than the one that
-// Start uses, such as "2.9": .bin/nats-server-2.9, or what the system has, if it
-// is of that version. Without one the test is skipped.
+// Old returns the path of a nats-server of another version, such as "2.9":
+// .bin/nats-server-2.9, or the system's nats-server if it has that version. Without one it
+// skips the test.
 func Old(t testing.TB, version string) string {
 	t.Helper()
 	candidates := []string{filepath.Join(filepath.Dir(binary(t)), "nats-server-"+version)}
@@ -30,7 +30,7 @@ func Old(t testing.TB, version string) string {
 	return ""
 }
 
-// StartOld is Start with the program at a path.
+// StartOld is like Start with the program at path.
 func StartOld(t testing.TB, path string, args ...string) *Server {
 	t.Helper()
 	s := newServer(t, args...)

@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// An Operator is who signs accounts, by whose users a server knows its clients,
-// as `nsc` makes them.
+// An Operator signs accounts, and accounts sign users, as with `nsc`. A server accepts the
+// users of accounts that its operator signed.
 type Operator struct {
 	t               testing.TB
 	self, app, root nkeys.KeyPair
@@ -35,7 +35,7 @@ func NewOperator(t testing.TB) *Operator {
 	return o
 }
 
-// Config is the text of a server's configuration.
+// Config returns the text of a server's configuration.
 func (o *Operator) Config() string {
 	o.t.Helper()
 	type fields = map[string]any
@@ -52,8 +52,8 @@ func (o *Operator) Config() string {
 		o.public(o.app), o.sign(o.self, o.app, fields{"type": "account", "version": 2, "limits": limits}))
 }
 
-// User makes a user, valid until then, and returns the path of its credentials
-// and what is secret in them.
+// User makes a user that is valid until until. It returns the path of the credentials
+// file, and the secret in it.
 func (o *Operator) User(until time.Time) (path, secret string) {
 	o.t.Helper()
 	user, err := nkeys.CreateUser()
@@ -72,7 +72,7 @@ func (o *Operator) sign(by, of nkeys.KeyPair, claims map[string]any) string {
 	return o.claim(by, of, claims, time.Now().Add(24*time.Hour))
 }
 
-// claim is a JSON web token as the server reads it.
+// claim returns a JSON web token.
 func (o *Operator) claim(by, of nkeys.KeyPair, claims map[string]any, until time.Time) string {
 	o.t.Helper()
 	body := map[string]any{"iat": time.Now().Unix(), "exp": until.Unix(), "iss": o.public(by), "sub": o.public(of), "name": "test", "nats": claims}
@@ -103,8 +103,8 @@ func (o *Operator) check(err error) {
 	}
 }
 
-// NewNkey makes a user that is known by a key: its name in a server's
-// configuration, the path of its seed, and the seed.
+// NewNkey makes a user with a key. It returns the name for a server's configuration, the
+// path of the seed, and the seed.
 func NewNkey(t testing.TB) (name, path, seed string) {
 	t.Helper()
 	user, err := nkeys.CreateUser()

@@ -1,5 +1,5 @@
-// Package natstest starts real nats-servers for tests, in processes of their own
-// that can be killed and frozen.
+// Package natstest starts real nats-servers for tests, as processes that can be killed and
+// frozen.
 package natstest
 
 import (
@@ -24,18 +24,17 @@ import (
 	"github.com/seed41896749/eventbus/internal/testproc"
 )
 
-// startLimit bounds how long a server may take until it answers, on a machine
-// that is busy with many others.
+// startLimit bounds the start of a server, on a busy machine.
 const startLimit = 30 * time.Second
 
-// Patient lets a client of a test connect to a server on such a machine: the client
-// library gives up after 2 seconds.
+// Patient gives a test's client as long to connect, instead of the client library's 2
+// seconds.
 var Patient = natsgo.Timeout(startLimit)
 
 // A Server is a nats-server with JetStream on a free port of the loopback.
 type Server struct {
 	t    testing.TB
-	name string // which no other server has
+	name string // unique
 	path string // of the program
 	port int
 	dir  string
@@ -43,11 +42,11 @@ type Server struct {
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has
+	ended chan struct{} // closed when the process has ended
 }
 
-// Start starts a server with data of its own, which ends with the test. Without
-// a nats-server the test is skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
+// Start starts a server with its own data, which ends with the test. Without a nats-server
+// the test is skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := newServer(t, args...)
@@ -77,7 +76,8 @@ func freePort(t testing.TB) int {
 	return port
 }
 
-// binary is what `make` has built.
+// binary returns the path of the nats-server that `make` has built. Without it the test is
+// skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
 func binary(t testing.TB) string {
 	t.Helper()
 	_, file, _, _ := runtime.Caller(0)
@@ -92,20 +92,19 @@ func binary(t testing.TB) string {
 	return ""
 }
 
-// Addr is host:port.
+// Addr returns host:port.
 func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 
-// URL is that of the server.
+// URL returns the server's URL.
 func (s *Server) URL() string { return "nats://" + s.Addr() }
 
-// Dir is where the server keeps its data.
+// Dir returns the folder of the server's data.
 func (s *Server) Dir() string { return s.dir }
 
-// Name is the server's, as it tells clients.
+// Name returns the name that the server tells clients.
 func (s *Server) Name() string { return s.name }
 
-// Run starts the server again on its data and its port, and returns when
-// JetStream answers.
+// Run restarts the server on its data and its port, and returns when JetStream answers.
 func (s *Server) Run() {
 	s.t.Helper()
 	s.start()
@@ -124,12 +123,12 @@ func (s *Server) start() {
 	ended := make(chan struct{})
 	s.cmd, s.ended = cmd, ended
 	go func() {
-		_ = cmd.Wait() // its exit status says which signal it was
+		_ = cmd.Wait() // its exit status only names the signal
 		close(ended)
 	}()
 }
 
-// await returns when JetStream answers.
+// await waits until JetStream answers.
 func (s *Server) await() {
 	s.t.Helper()
 	deadline := time.Now().Add(startLimit)
@@ -170,10 +169,10 @@ func (s *Server) answers() error {
 	return nil
 }
 
-// Kill ends the server without a warning and waits until it is gone.
+// Kill ends the server without warning and waits for its end.
 func (s *Server) Kill() { s.signal(syscall.SIGKILL) }
 
-// Stop lets the server end in good order and waits until it is gone.
+// Stop shuts the server down in good order and waits for its end.
 func (s *Server) Stop() { s.signal(syscall.SIGTERM) }
 
 func (s *Server) signal(sig syscall.Signal) {
@@ -186,7 +185,7 @@ func (s *Server) signal(sig syscall.Signal) {
 		s.t.Errorf("natstest: %v", err)
 	}
 	if sig != syscall.SIGKILL {
-		_ = s.cmd.Process.Signal(syscall.SIGCONT) // a frozen process hears nothing else
+		_ = s.cmd.Process.Signal(syscall.SIGCONT) // a frozen process handles no other signal
 		last := time.AfterFunc(startLimit, func() { _ = s.cmd.Process.Kill() })
 		defer last.Stop()
 	}
@@ -194,8 +193,8 @@ func (s *Server) signal(sig syscall.Signal) {
 	s.cmd = nil
 }
 
-// Freeze stops the process, its connections open, until thaw is called. Thawing
-// twice does no harm, nor does it after the process has ended.
+// Freeze stops the process until thaw is called; its connections stay open. A second call
+// of thaw does nothing, nor does one after the process has ended.
 func (s *Server) Freeze() (thaw func()) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -208,7 +207,7 @@ func (s *Server) Freeze() (thaw func()) {
 	return func() { _ = frozen.Signal(syscall.SIGCONT) }
 }
 
-// Runs reports whether the process is there.
+// Runs reports whether the process runs.
 func (s *Server) Runs() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +216,7 @@ func (s *Server) Runs() bool {
 
 func (s *Server) log() string { return filepath.Join(s.dir, "log") }
 
-// complaints are the lines of the log that are more than information.
+// complaints returns the warnings and errors in the log.
 func (s *Server) complaints() string {
 	var lines strings.Builder
 	for line := range strings.Lines(s.tail()) {
@@ -228,7 +227,7 @@ func (s *Server) complaints() string {
 	return lines.String()
 }
 
-// tail is the end of the log.
+// tail returns the end of the log.
 func (s *Server) tail() string {
 	f, err := os.Open(s.log())
 	if err != nil {

@@ -20,7 +20,7 @@ func stream(t *testing.T, url string) jetstream.JetStream {
 	return js
 }
 
-// What was stored is there when a server that was killed runs again.
+// Stored messages survive a kill and restart of the server.
 func TestKillAndRun(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)

@@ -1,4 +1,4 @@
-// Package nearest finds the known name that a mistyped one was meant to be.
+// Package nearest suggests a known name for a mistyped one.
 package nearest
 
 import (
@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Parameter says that a URL has an unknown parameter. It names it only if it
-// looks like a name: what follows a '?' in a password that is not escaped does
-// not, and must not be shown.
+// Parameter is the error of an unknown parameter of a URL. It shows the parameter only if
+// it looks like a name, because the text after a '?' in an unescaped password looks like a
+// parameter.
 func Parameter(name string, known []string) error {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" || len(name) > 32 {
 		return fmt.Errorf("an unknown parameter, not shown as it may be part of a password that is not escaped; known: %s",
@@ -21,8 +21,8 @@ func Parameter(name string, known []string) error {
 	return fmt.Errorf("unknown parameter %q%s", name, hint)
 }
 
-// Hint returns "; did you mean …?" with the known name that is nearest to name, in the
-// given format. It returns "" if none is near.
+// Hint returns "; did you mean …?" with the nearest known name in the given format, or ""
+// if none is near.
 func Hint(format, name string, known []string) string {
 	best := Of(name, known)
 	if best == "" {
@@ -31,8 +31,8 @@ func Hint(format, name string, known []string) string {
 	return fmt.Sprintf("; did you mean "+format+"?", best)
 }
 
-// Of returns the one of known that takes the fewest edits to become name. It returns ""
-// if none is near: more than half of name would change, and name is not a part of it.
+// Of returns the known name with the fewest edits to name. It returns "" if none is near:
+// more than half of name would change, and name is not a part of it.
 func Of(name string, known []string) string {
 	best, least := "", -1
 	for _, k := range known {
@@ -45,7 +45,7 @@ func Of(name string, known []string) string {
 	return best
 }
 
-// distance is that of Levenshtein, in bytes.
+// distance is the Levenshtein distance in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

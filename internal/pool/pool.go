@@ -1,4 +1,4 @@
-// Package pool lends what one call at a time can use, such as a connection.
+// Package pool shares objects that one call at a time can use, such as connections.
 package pool
 
 import (
@@ -9,27 +9,27 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Pool makes as many as are lent at the same time, up to its size. Its methods
-// are safe for concurrent use.
+// A Pool creates an object when none is idle, up to its size. Its methods are safe for
+// concurrent use.
 type Pool[T comparable] struct {
 	create func() (T, error)
 	free   func(T) error
 	places chan struct{}
 
 	mu     sync.Mutex
-	idle   []T // the one used last is last, and comes first
+	idle   []T // a stack: the object used last is reused first
 	lent   map[T]struct{}
 	closed bool
 	errs   []error // of free
 }
 
-// New returns a pool of at most so many.
+// New returns a pool of at most size objects.
 func New[T comparable](size int, create func() (T, error), free func(T) error) *Pool[T] {
 	return &Pool[T]{create: create, free: free, places: make(chan struct{}, size), lent: map[T]struct{}{}}
 }
 
-// Get waits for one until ctx is done. It is to be given back with Put. The error
-// is that of ctx or of making one, or [backend.ErrClosed].
+// Get waits for an object until ctx is done. The caller returns it with Put. The error is
+// ctx's, create's, or [backend.ErrClosed].
 func (p *Pool[T]) Get(ctx context.Context) (one T, err error) {
 	select {
 	case p.places <- struct{}{}:
@@ -54,7 +54,7 @@ func (p *Pool[T]) Get(ctx context.Context) (one T, err error) {
 	return one, nil
 }
 
-// Idle returns one that is here, if there is one. It waits for nothing.
+// Idle returns an idle object, if there is one, without waiting.
 func (p *Pool[T]) Idle() (one T, ok bool) {
 	select {
 	case p.places <- struct{}{}:
@@ -68,7 +68,7 @@ func (p *Pool[T]) Idle() (one T, ok bool) {
 	return one, ok
 }
 
-// take lends one that is here, if there is one.
+// take lends an idle object, if there is one.
 func (p *Pool[T]) take() (one T, ok bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,7 @@ func (p *Pool[T]) take() (one T, ok bool, err error) {
 	return one, true, nil
 }
 
-// lend notes that one was made.
+// lend registers a new object as lent.
 func (p *Pool[T]) lend(one T) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *Pool[T]) lend(one T) error {
 	return nil
 }
 
-// Put takes one back.
+// Put returns an object to the pool.
 func (p *Pool[T]) Put(one T) {
 	p.mu.Lock()
 	delete(p.lent, one)
@@ -109,10 +109,9 @@ func (p *Pool[T]) Put(one T) {
 	<-p.places
 }
 
-// Close lends no more, and frees those that are here; the others when they come
-// back. With cut it does not leave it at that: it calls that for each that is
-// lent, which ends what is done with it, and waits until all are back. It returns
-// the errors of freeing.
+// Close frees idle objects at once, and lent ones when Put returns them. Get fails from
+// now on. If cut is not nil, Close calls it for each lent object, to end its use, and
+// waits until all are returned. Close returns the errors of freeing.
 func (p *Pool[T]) Close(cut func(T)) error {
 	p.mu.Lock()
 	p.closed = true

@@ -19,7 +19,7 @@ type thing struct {
 	cut   chan struct{}
 }
 
-// things makes a pool that numbers what it makes.
+// things returns a pool of numbered objects.
 func things(size int) *pool.Pool[*thing] {
 	made := 0
 	return pool.New(size, func() (*thing, error) {
@@ -31,7 +31,7 @@ func things(size int) *pool.Pool[*thing] {
 	})
 }
 
-// It makes one only if none is idle, and the one used last comes first.
+// Get creates an object only if none is idle, and reuses the last one first.
 func TestReuse(t *testing.T) {
 	t.Parallel()
 	p := things(3)
@@ -47,7 +47,7 @@ func TestReuse(t *testing.T) {
 	require.Same(t, a, c)
 }
 
-// Who comes when all are lent waits for one, as long as its context lets it.
+// When all objects are lent, Get waits until its context ends.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// One that cannot be made leaves its place to another.
+// A failed create leaves its place free.
 func TestCreateFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -77,7 +77,7 @@ func TestCreateFails(t *testing.T) {
 	}
 }
 
-// What is lent when the pool is closed is freed when it comes back, once.
+// An object lent at Close is freed once, by Put.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	p := things(2)
@@ -97,8 +97,8 @@ func TestClose(t *testing.T) {
 	require.Equal(t, 1, idle.freed)
 }
 
-// With cut, Close ends what is lent and waits for it, and tells what freeing it
-// has said.
+// With cut, Close ends the lent objects, waits for them, and returns the errors of
+// freeing.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

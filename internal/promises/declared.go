@@ -10,17 +10,17 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// A family is a driver, and a backend of it that is connected to nothing: what it
-// declares can be asked for all the same.
+// A family is a driver with a backend that is not connected. Such a backend still declares
+// its limits and verbs.
 type family struct {
 	driver  backend.Driver
 	backend backend.Backend
 }
 
-// nowhere is an address where nobody listens.
+// nowhere is an address where no server listens.
 const nowhere = "127.0.0.1:1"
 
-// families are the drivers by the names of their backends in the suite's report.
+// families maps the names of backends in the suite's report to their drivers.
 func families() (map[string]family, error) {
 	client := redis.NewClient(&redis.Options{Addr: nowhere})
 	streams, err := redisstream.New(client, redisstream.Options{})
@@ -43,7 +43,7 @@ func families() (map[string]family, error) {
 	}, nil
 }
 
-// A declaration is a row about what drivers offer.
+// A declaration is a row with facts that drivers declare.
 type declaration struct {
 	what string
 	of   func(family) string

@@ -1,5 +1,5 @@
-// Command promises writes what each backend promises into README.md: as its laws
-// have come out, by docs/CONFORMANCE.md, and as the driver declares.
+// Command promises writes the table of promises into README.md. It takes the outcomes of
+// laws from docs/CONFORMANCE.md, and other facts from the drivers.
 //
 //	go run ./internal/promises
 package main

@@ -14,8 +14,7 @@ func file(t *testing.T, name string) string {
 	return string(text)
 }
 
-// The table of the README is that of the laws as they have come out, and of what
-// the drivers declare.
+// The table of the README matches the outcomes of the laws and the drivers' declarations.
 func TestReadmeIsUpToDate(t *testing.T) {
 	readme := file(t, readmeFile)
 	next, err := update(readme, file(t, conformanceFile))
@@ -27,7 +26,7 @@ func TestReadmeIsUpToDate(t *testing.T) {
 	require.Equal(t, is, was, "the README is stale: go run ./internal/promises")
 }
 
-// The cell of a promise is what the worst of its laws has come to.
+// The cell of a promise shows the worst outcome of its laws.
 func TestCells(t *testing.T) {
 	const head = "| law | promise | nats |\n|--|--|--|\n"
 	p := promise{"it holds", []string{"A1 a", "B2 b"}}

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// A report is what docs/CONFORMANCE.md says.
+// A report is the content of docs/CONFORMANCE.md.
 type report struct {
-	backends []string                     // of order: variants of them, of which there may be more, are no columns
+	backends []string                     // the ones in order; other variants of them have no column
 	laws     map[string]map[string]string // by "ID name" and backend: pass, weaker, fail, not claimed, missing
-	why      map[string]string            // by "ID name on backend", where it is weaker
+	why      map[string]string            // by "ID name on backend": the reason of a weaker outcome
 }
 
 var weakerLine = regexp.MustCompile(`^- (\S+ \S+ on \S+) is weaker: (.*)$`)
 
 func read(text string) (*report, error) {
 	r := &report{laws: map[string]map[string]string{}, why: map[string]string{}}
-	var columns, all []string // of the table that is read, and of each: suites of some of the laws have their own
+	var columns, all []string // of the current table, and of all: a suite of some laws has its own table
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if m := weakerLine.FindStringSubmatch(line); m != nil {
@@ -53,7 +53,7 @@ func read(text string) (*report, error) {
 	return r, nil
 }
 
-// cellsOf are those of a line of a table.
+// cellsOf returns the cells of a table's line.
 func cellsOf(line string) (cells []string) {
 	if !strings.HasPrefix(line, "|") {
 		return nil

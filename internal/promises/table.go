@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// order is that of the columns, and names is what they are called.
+// order lists the columns, and names their headings.
 var (
 	order = []string{"inmemory", "redis", "redis-cluster", "nats", "nats-cluster"}
 	names = map[string]string{
@@ -15,7 +15,7 @@ var (
 	}
 )
 
-// A promise is a row that laws show.
+// A promise is a row that laws test.
 type promise struct {
 	text string
 	laws []string
@@ -93,8 +93,8 @@ func table(r *report) (string, error) {
 	return b.String(), nil
 }
 
-// on is the cell of a promise on a backend: what the worst of its laws has come
-// to there, of those that the backend claims. Why has the reasons of the weaker.
+// on returns the cell of a promise on a backend: the worst outcome of the laws that the
+// backend claims. why has the reasons of weaker ones.
 func (p promise) on(r *report, backend string) (cell string, why []string, err error) {
 	cell = "–"
 	var weaker []string
@@ -122,7 +122,7 @@ func (p promise) on(r *report, backend string) (cell string, why []string, err e
 	return cell, why, nil
 }
 
-// ids are the IDs of laws.
+// ids returns the IDs of laws.
 func ids(laws []string) string {
 	var all []string
 	for _, law := range laws {
@@ -132,7 +132,7 @@ func ids(laws []string) string {
 	return strings.Join(all, " ")
 }
 
-// short is a duration without the zeros at its end.
+// short returns a duration without trailing zero units.
 func short(d time.Duration) string {
 	s := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {

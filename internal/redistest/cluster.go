@@ -16,8 +16,8 @@ type Cluster struct {
 	nodes []*Server
 }
 
-// StartCluster starts a cluster and returns when each node says that all slots are
-// served. Nodes count as gone after a second.
+// StartCluster starts a cluster and returns when each node reports that all slots are
+// served. A node counts as down after a second.
 func StartCluster(t testing.TB, o ...Option) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -62,13 +62,13 @@ func StartCluster(t testing.TB, o ...Option) *Cluster {
 // clustered makes the server a node of a cluster.
 func clustered(s *settings) { s.clustered = true }
 
-// Nodes are the three servers.
+// Nodes returns the three servers.
 func (c *Cluster) Nodes() []*Server { return c.nodes }
 
-// Addrs are the addresses of the nodes, host:port.
+// Addrs returns the addresses of the nodes, host:port.
 func (c *Cluster) Addrs() []string { return addrs(c.nodes) }
 
-// Client is a client of the whole cluster, closed when the test ends.
+// Client returns a client of the whole cluster, closed when the test ends.
 func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Protocol: 2, DisableIdentity: true})
 	t.Cleanup(func() { client.Close() })

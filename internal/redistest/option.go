@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// settings are how a server is started.
+// settings say how to start a server.
 type settings struct {
 	args      []string
-	lines     []string // of its configuration
+	lines     []string // of the configuration file
 	noAOF     bool
 	socket    bool
 	socketDir string
@@ -25,19 +25,19 @@ type settings struct {
 // Option changes how a server is started.
 type Option func(*settings)
 
-// Args adds arguments of the command line, as --maxmemory 10mb.
+// Args adds command-line arguments, such as --maxmemory 10mb.
 func Args(args ...string) Option {
 	return func(s *settings) { s.args = append(s.args, args...) }
 }
 
-// TLS lets the server speak TLS only, with certificates of its own, and asks
-// clients for theirs; see [Server.Certificates].
+// TLS makes the server accept TLS only. It has its own certificates and requires client
+// certificates; see [Server.Certificates].
 func TLS() Option {
 	return func(s *settings) { s.tls = true }
 }
 
-// TLSWith is TLS with one of these certificates for the server, as one that has
-// expired.
+// TLSWith is like TLS with one of these certificates for the server, such as an expired
+// one.
 func TLSWith(c *Certs, server Pair) Option {
 	return func(s *settings) { s.tls, s.certs, s.pair = true, c, server }
 }
@@ -47,18 +47,18 @@ func Socket() Option {
 	return func(s *settings) { s.socket = true }
 }
 
-// WithoutAOF lets the server keep nothing over a restart.
+// WithoutAOF makes the server lose its data at a restart.
 func WithoutAOF() Option {
 	return func(s *settings) { s.noAOF = true }
 }
 
-// lines adds to the configuration.
+// lines adds lines to the configuration.
 func lines(l ...string) Option {
 	return func(s *settings) { s.lines = append(s.lines, l...) }
 }
 
-// configure writes the configuration, and the accounts if there are none yet. It
-// is a file because sentinels and clusters change it.
+// configure writes the configuration, and the accounts if there are none yet. It is a file
+// because sentinels and clusters rewrite it.
 func (p *process) configure() error {
 	conf := []string{"bind 127.0.0.1", "protected-mode no", `dir "` + p.dir + `"`}
 	if p.tls {
@@ -74,9 +74,9 @@ func (p *process) configure() error {
 	if !p.sentinel {
 		conf = append(conf, `save ""`, "auto-aof-rewrite-percentage 0")
 		if !p.noAOF {
-			// What is answered is written before, so that a process that is killed loses
-			// nothing of it. With everysec Redis puts off writing, by up to two seconds,
-			// while the disk is behind.
+			// Redis writes before it answers, so a killed process loses nothing that it
+			// has confirmed. With everysec it delays writes for up to two seconds while
+			// the disk is behind.
 			conf = append(conf, "appendonly yes", "appendfsync no")
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ping says whether this process, not another on its port, answers and has loaded
-// its data.
+// ping checks that this process, not another one on its port, answers and has loaded its
+// data.
 func (p *process) ping() error {
 	conn, err := net.DialTimeout("tcp", p.addr(), time.Second)
 	if err != nil {
@@ -19,7 +19,7 @@ func (p *process) ping() error {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
 	if p.tls {
-		// The server's certificate may be a bad one, on purpose.
+		// A test may give the server a bad certificate on purpose.
 		config := p.certs.Config()
 		config.InsecureSkipVerify = true
 		conn = tls.Client(conn, config)

@@ -14,8 +14,8 @@ const (
 	watchers   = 3
 )
 
-// Sentinel is a master with one replica, watched by three sentinels of which two
-// decide: a master that is silent for a second is replaced within two or three.
+// Sentinel is a master with one replica and three sentinels, with a quorum of two. A
+// master that is silent for a second is replaced within two or three.
 type Sentinel struct {
 	t         testing.TB
 	servers   []*Server
@@ -23,8 +23,8 @@ type Sentinel struct {
 	clients   []*redis.SentinelClient
 }
 
-// StartSentinel starts all five, and returns when the replica is in sync and the
-// sentinels know it and each other. The options are those of master and replica.
+// StartSentinel starts all five. It returns when the replica is in sync and the sentinels
+// know it and each other. The options apply to master and replica.
 func StartSentinel(t testing.TB, o ...Option) *Sentinel {
 	t.Helper()
 	s := &Sentinel{t: t}
@@ -40,7 +40,7 @@ func StartSentinel(t testing.TB, o ...Option) *Sentinel {
 		))
 		client := redis.NewSentinelClient(&redis.Options{Addr: watcher.Addr(), Protocol: 2, DisableIdentity: true})
 		t.Cleanup(func() { client.Close() })
-		// Redis 7.0 lets them meet sooner than every two seconds.
+		// From Redis 7.0 on, this lets the sentinels meet faster than every two seconds.
 		_ = watcher.Client(t).Do(t.Context(), "SENTINEL", "DEBUG", "PUBLISH-PERIOD", 100, "INFO-PERIOD", 500)
 		s.sentinels = append(s.sentinels, watcher)
 		s.clients = append(s.clients, client)
@@ -54,7 +54,7 @@ func StartSentinel(t testing.TB, o ...Option) *Sentinel {
 // watches makes the server a sentinel.
 func watches(s *settings) { s.sentinel = true }
 
-// ready says whether a sentinel knows enough to replace the master.
+// ready returns an error until the sentinel knows enough to replace the master.
 func (s *Sentinel) ready(c *redis.SentinelClient) error {
 	quorum, err := c.CkQuorum(s.t.Context(), masterName).Result()
 	if err != nil {
@@ -73,20 +73,20 @@ func (s *Sentinel) ready(c *redis.SentinelClient) error {
 	return nil
 }
 
-// MasterName is the name that clients ask the sentinels for.
+// MasterName returns the master's name, for clients of the sentinels.
 func (s *Sentinel) MasterName() string { return masterName }
 
-// SentinelAddrs are the addresses of the sentinels, host:port.
+// SentinelAddrs returns the addresses of the sentinels, host:port.
 func (s *Sentinel) SentinelAddrs() []string { return addrs(s.sentinels) }
 
-// Sentinels are the sentinels, as processes to be harmed.
+// Sentinels returns the sentinels' processes.
 func (s *Sentinel) Sentinels() []*Server { return s.sentinels }
 
-// Servers are the two that have been started as master and as replica.
+// Servers returns the two servers that started as master and as replica.
 func (s *Sentinel) Servers() []*Server { return s.servers }
 
-// Master is the server that the sentinels name now, which may be one that has just
-// died. Of sentinels that name different ones, that with the latest news is right.
+// Master returns the server that the sentinels name now; it may just have died. If they
+// disagree, the sentinel with the latest epoch counts.
 func (s *Sentinel) Master() *Server {
 	s.t.Helper()
 	var named *Server
@@ -98,7 +98,7 @@ func (s *Sentinel) Master() *Server {
 			failed = err
 			continue
 		}
-		// This knows a new master sooner than the answer above, which has the epoch.
+		// This answer knows a new master sooner than the one above, which has the epoch.
 		addr, err := c.GetMasterAddrByName(s.t.Context(), masterName).Result()
 		if err != nil {
 			failed = err
@@ -120,8 +120,8 @@ func (s *Sentinel) Master() *Server {
 	return named
 }
 
-// KillMaster kills the master and returns it. The sentinels replace it; if it is
-// run again, they make it a replica.
+// KillMaster kills the master and returns it. The sentinels replace it. If it runs again,
+// they make it a replica.
 func (s *Sentinel) KillMaster() *Server {
 	s.t.Helper()
 	master := s.Master()

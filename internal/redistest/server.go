@@ -1,6 +1,6 @@
-// Package redistest starts real redis-servers for tests: alone, as a cluster, or
-// under sentinels, each a process that can be killed, frozen and started again.
-// They end with the test.
+// Package redistest starts real redis-servers for tests: single, as a cluster, or under
+// sentinels. Each is a process that can be killed, frozen and restarted. They end with the
+// test.
 package redistest
 
 import (
@@ -21,18 +21,17 @@ import (
 	"github.com/seed41896749/eventbus/internal/testproc"
 )
 
-// startLimit bounds how long a server may take until it answers, on a machine
-// that is busy with many others.
+// startLimit bounds the start of a server, on a busy machine.
 const startLimit = 30 * time.Second
 
-// Server is one redis-server on a free port of 127.0.0.1. Its methods may be
-// called by many goroutines; what fails ends the test that started it.
+// Server is one redis-server on a free port of 127.0.0.1. Its methods are safe for
+// concurrent use; a failure ends the test that started it.
 type Server struct {
 	t testing.TB
 	*process
 }
 
-// process is what servers have in common with the one that is shared.
+// process is the common part of a test's own server and the shared one.
 type process struct {
 	settings
 	binary string
@@ -42,12 +41,12 @@ type process struct {
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd // nil while it does not run
-	alive *os.File  // ends when the process does
+	alive *os.File  // a pipe that ends when the process does
 }
 
-// Start starts a redis-server of its own, which keeps all that it has answered when
-// it is killed, and returns when it answers. Without a redis-server on
-// the machine the test is skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
+// Start starts a test's own redis-server and returns when it answers. A kill loses nothing
+// that it has confirmed. Without a redis-server the test is skipped, or fails if
+// EVENTBUS_REQUIRE_BROKERS=1.
 func Start(t testing.TB, o ...Option) *Server {
 	t.Helper()
 	s := &Server{t: t, process: &process{binary: binary(t), dir: t.TempDir()}}
@@ -87,15 +86,16 @@ func binary(t testing.TB) string {
 	return ""
 }
 
-// create chooses a port and starts the server, on another if somebody was faster.
+// create starts the server on a free port. If another process takes the port first, it
+// tries another one.
 func (p *process) create() error {
 	var err error
 	if p.log, err = os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
 		return fmt.Errorf("redistest: %w", err)
 	}
 	if p.socket {
-		// A path of its own, because a test's folder is often longer than the 108
-		// bytes a socket may have.
+		// The socket has its own folder, because a test's folder is often longer than the
+		// 108 bytes of a socket path.
 		if p.socketDir, err = os.MkdirTemp("", "redistest"); err != nil {
 			return fmt.Errorf("redistest: %w", err)
 		}
@@ -114,7 +114,7 @@ func (p *process) create() error {
 	return err
 }
 
-// further is how much further up it listens too.
+// further returns the distances to further ports that the server listens on.
 func (p *process) further() []int {
 	if p.clustered {
 		return []int{10000} // for the other nodes
@@ -160,7 +160,7 @@ func (p *process) ready() error {
 		if time.Now().After(limit) {
 			return err
 		}
-		// This waits for the next attempt, and sees the process end.
+		// This read waits for the next attempt, and notices the end of the process.
 		_ = p.alive.SetReadDeadline(time.Now().Add(2 * time.Millisecond))
 		if _, ended := p.alive.Read(make([]byte, 1)); ended == io.EOF {
 			return fmt.Errorf("it has ended")
@@ -168,29 +168,29 @@ func (p *process) ready() error {
 	}
 }
 
-// end sends a signal and waits until the process is gone.
+// end sends a signal and waits for the end of the process.
 func (p *process) end(sig syscall.Signal) {
 	if p.cmd == nil {
 		return
 	}
 	_ = p.cmd.Process.Signal(sig)
 	if sig != syscall.SIGKILL {
-		// A frozen process hears nothing else.
+		// A frozen process handles no other signal.
 		_ = p.cmd.Process.Signal(syscall.SIGCONT)
 		last := time.AfterFunc(startLimit, func() { _ = p.cmd.Process.Kill() })
 		defer last.Stop()
 	}
-	_ = p.cmd.Wait() // its exit status says which signal it was
+	_ = p.cmd.Wait() // its exit status only names the signal
 	p.alive.Close()
 	p.cmd, p.alive = nil, nil
 }
 
-// Addr is where the server listens, host:port.
+// Addr returns the server's address, host:port.
 func (s *Server) Addr() string { return s.addr() }
 
 func (p *process) addr() string { return fmt.Sprintf("127.0.0.1:%d", p.port) }
 
-// URL is the address as a Redis URL, without a user.
+// URL returns the server's Redis URL, without a user.
 func (s *Server) URL() string {
 	if s.tls {
 		return "rediss://" + s.Addr()
@@ -198,8 +198,7 @@ func (s *Server) URL() string {
 	return "redis://" + s.Addr()
 }
 
-// Socket is the path of the unix socket that the server listens on too, if it was
-// started with [Socket].
+// Socket returns the path of the unix socket of a server started with [Socket].
 func (s *Server) Socket() string {
 	if !s.socket {
 		return ""
@@ -207,11 +206,10 @@ func (s *Server) Socket() string {
 	return filepath.Join(s.socketDir, "redis.sock")
 }
 
-// Certificates are those of a server started with [TLS] or [TLSWith].
+// Certificates returns the certificates of a server started with [TLS] or [TLSWith].
 func (s *Server) Certificates() *Certs { return s.certs }
 
-// Client is a client to prepare and to inspect the server with. It is closed when
-// the test ends.
+// Client returns a client to prepare and inspect the server, closed when the test ends.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	o := &redis.Options{Addr: s.Addr(), Protocol: 2, DisableIdentity: true, DialerRetries: 1, Password: s.password()}
 	if s.tls {
@@ -222,15 +220,14 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	return c
 }
 
-// Dir is where the server keeps its data.
+// Dir returns the folder of the server's data.
 func (s *Server) Dir() string { return s.dir }
 
-// Kill ends the server without a warning and waits until it is gone. It does
-// nothing if it does not run.
+// Kill ends the server without warning and waits for its end. On a stopped server it does
+// nothing.
 func (s *Server) Kill() { s.stop(syscall.SIGKILL) }
 
-// Stop lets the server end in good order, its data written, and waits until it is
-// gone.
+// Stop shuts the server down in good order, its data written, and waits for its end.
 func (s *Server) Stop() { s.stop(syscall.SIGTERM) }
 
 func (s *Server) stop(sig syscall.Signal) {
@@ -240,8 +237,8 @@ func (s *Server) stop(sig syscall.Signal) {
 	s.end(sig)
 }
 
-// Run starts the server again on its data and its port, and returns when it has
-// loaded them and answers.
+// Run restarts the server on its data and its port. It returns when the data is loaded and
+// the server answers.
 func (s *Server) Run() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -255,15 +252,15 @@ func (s *Server) Run() {
 		if err == nil {
 			return
 		}
-		// A connection may hold the port for a moment.
+		// An old connection may hold the port for a moment.
 		if !s.portTaken() || time.Now().After(limit) {
 			s.t.Fatal(err)
 		}
 	}
 }
 
-// Freeze stops the process, its connections open, until thaw is called. Thawing
-// twice does no harm, nor does it after the process has ended.
+// Freeze stops the process until thaw is called; its connections stay open. A second call
+// of thaw does nothing, nor does one after the process has ended.
 func (s *Server) Freeze() (thaw func()) {
 	s.own("freeze")
 	s.mu.Lock()
@@ -276,16 +273,15 @@ func (s *Server) Freeze() (thaw func()) {
 	return func() { _ = frozen.Signal(syscall.SIGCONT) }
 }
 
-// own panics for the server that all tests share.
+// own panics for the shared server, which a test must not harm.
 func (s *Server) own(verb string) {
 	if s.shared {
 		panic("redistest: a test must not " + verb + " the server that others share")
 	}
 }
 
-// User makes an account on the server with these ACL rules (~keys, &channels,
-// +commands), or replaces it: what an earlier one might do is gone. It survives a
-// restart.
+// User creates or replaces an account with these ACL rules (~keys, &channels, +commands).
+// Rules of an earlier account are gone. The account survives a restart.
 func (s *Server) User(t testing.TB, name, password string, rules ...string) {
 	t.Helper()
 	args := []any{"ACL", "SETUSER", name, "reset", "on", ">" + password}
@@ -310,7 +306,7 @@ func (s *Server) saveUsers(t testing.TB, c *redis.Client) {
 	}
 }
 
-// Revoke takes an account away; its connections are closed by the server.
+// Revoke deletes an account; the server closes its connections.
 func (s *Server) Revoke(name string) {
 	s.t.Helper()
 	c := s.Client(s.t)
@@ -320,10 +316,10 @@ func (s *Server) Revoke(name string) {
 	s.saveUsers(s.t, c)
 }
 
-// Log is the end of what the server has logged.
+// Log returns the end of the server's log.
 func (s *Server) Log() string { return s.tail(8000) }
 
-// tail is the end of the log, from the beginning of a line.
+// tail returns the end of the log, from the beginning of a line.
 func (p *process) tail(n int64) string {
 	size, err := p.log.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -338,7 +334,7 @@ func (p *process) tail(n int64) string {
 	return text
 }
 
-// logTail shows the log with a test that fails.
+// logTail shows the log if the test failed.
 func (s *Server) logTail(t testing.TB) {
 	if t.Failed() {
 		t.Logf("log of the redis-server on port %d:\n%s", s.port, s.tail(3000))
@@ -347,7 +343,7 @@ func (s *Server) logTail(t testing.TB) {
 
 func (p *process) portTaken() bool { return strings.Contains(p.tail(1000), "Address already in use") }
 
-// password is the one that all clients need, if Args sets one.
+// password returns the password that Args sets for all clients, if any.
 func (p *process) password() string {
 	if i := slices.Index(p.args, "--requirepass"); i >= 0 && i+1 < len(p.args) {
 		return p.args[i+1]

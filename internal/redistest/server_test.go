@@ -144,7 +144,7 @@ func TestUsers(t *testing.T) {
 	}, 5*time.Second, 5*time.Millisecond)
 }
 
-// as is a client of an account.
+// as returns a client with an account.
 func as(t *testing.T, s *redistest.Server, name, password string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: name, Password: password, Protocol: 2, DisableIdentity: true})

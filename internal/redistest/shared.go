@@ -8,12 +8,12 @@ import (
 
 var (
 	commonMu sync.Mutex
-	common   *process // the server of all tests of this process that ask for it
+	common   *process // the shared server, nil before the first Shared
 )
 
-// Shared returns the server that the tests of one process share, which is started
-// with the first that asks and ends with the process. Nobody empties it: tests use
-// names of their own, and must not kill or freeze it.
+// Shared returns the server that the tests of one process share. It starts at the first
+// call and ends with the process. It is never emptied: a test uses its own names, and must
+// not kill or freeze it.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	path := binary(t)
@@ -25,7 +25,8 @@ func Shared(t testing.TB) *Server {
 		if p.dir, err = os.MkdirTemp("", "redistest"); err != nil { //nolint:usetesting // it outlives the test
 			t.Fatalf("redistest: %v", err)
 		}
-		// Its files stay open, and there is nobody to remove them later.
+		// The server keeps its files open, and this removes their names, because nothing
+		// else would later.
 		defer func() { _ = os.RemoveAll(p.dir) }()
 		if err := p.create(); err != nil {
 			t.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// until calls ready every few milliseconds until it returns nil. The test fails if
-// that takes too long.
+// until calls ready every few milliseconds until it returns nil. The test fails after
+// startLimit.
 func until(t testing.TB, what string, ready func() error) {
 	t.Helper()
 	limit := time.After(startLimit)

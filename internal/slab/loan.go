@@ -7,17 +7,17 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Loan is the slice of deliveries that a source lends until its next read. All
-// loans have their memory from one pool, and a source that waits for its next read
-// has none: so idle ones keep nothing. Who was lent deliveries clears them, or what
-// they refer to is kept as long as the memory.
+// A Loan is the slice of deliveries that a source lends its caller until its next read.
+// All loans take their memory from one pool, and a waiting source has none, so idle
+// sources keep no memory. The caller must clear the deliveries, or their contents stay
+// alive with the memory.
 //
-// One goroutine at a time uses it. The zero value is ready to use.
+// A Loan has one user at a time. The zero value is ready to use.
 type Loan struct{ lent *[]backend.Delivery }
 
 var loans = sync.Pool{New: func() any { return new([]backend.Delivery) }}
 
-// Return takes the slice back.
+// Return gives the slice back to the pool.
 func (l *Loan) Return() {
 	if l.lent != nil {
 		loans.Put(l.lent)
@@ -25,8 +25,8 @@ func (l *Loan) Return() {
 	}
 }
 
-// Room returns ds with room for n more. Without ds it begins a loan; what is there in
-// its room is of others.
+// Room returns ds with room for n more. If ds is nil, it begins a loan. The room may
+// contain old deliveries of other loans.
 func (l *Loan) Room(ds []backend.Delivery, n int) []backend.Delivery {
 	if ds == nil {
 		l.Return()
@@ -36,7 +36,7 @@ func (l *Loan) Room(ds []backend.Delivery, n int) []backend.Delivery {
 	return l.Lend(slices.Grow(ds, n))
 }
 
-// Lend notes that the slice which was begun has become ds, and returns it.
+// Lend notes that the loan's slice has grown to ds, and returns ds.
 func (l *Loan) Lend(ds []backend.Delivery) []backend.Delivery {
 	*l.lent = ds
 	return ds

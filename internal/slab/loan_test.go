@@ -8,7 +8,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// What two have at the same time is never the same.
+// Two loans never share memory at the same time.
 func TestLoansAreApart(t *testing.T) {
 	t.Parallel()
 	var one, other slab.Loan
@@ -16,7 +16,7 @@ func TestLoansAreApart(t *testing.T) {
 		a, b := one.Lend(one.Room(nil, 3)[:3]), other.Lend(other.Room(nil, 2)[:2])
 		require.NotSame(t, &a[0], &b[0])
 		one.Return()
-		one.Return() // for nothing
+		one.Return() // a second Return does nothing
 		c := one.Room(nil, 1)[:1]
 		require.NotSame(t, &b[0], &c[0])
 		other.Return()

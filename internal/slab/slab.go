@@ -1,7 +1,7 @@
-// Package slab holds the memory of one read: a handful of allocations in place of
-// several for each message. What it gives out is its receiver's to keep and to
-// change: nothing is used twice, and a piece ends at its capacity, so that
-// appending to one does not reach the next.
+// Package slab allocates the memory of one read: a few allocations instead of several for
+// each message. The receiver may keep and change each piece. No memory is used twice. A
+// piece's capacity ends at its length, so that appending to it does not reach the next
+// piece.
 package slab
 
 import (
@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	arena = 64 << 10 // one message that its receiver keeps, keeps no more than this alive
-	large = 4 << 10  // larger payloads are allocated on their own
-	many  = 2 << 10  // headers, which are as large as an arena
+	arena = 64 << 10 // a kept message keeps at most this much alive
+	large = 4 << 10  // a larger payload has its own allocation
+	many  = 2 << 10  // headers of an arena
 )
 
-// A Slab first learns how much will be asked of it, from Expect for each
-// message, and then gives it out. The zero value is ready to use, once.
+// A Slab first learns the needed memory by Expect for each message, then hands it out. The
+// zero value is ready to use, once.
 type Slab struct {
 	expected, used need
 
@@ -28,10 +28,10 @@ type Slab struct {
 	names []backend.Header
 }
 
-// A need counts small payloads and texts in bytes, and headers.
+// A need counts the bytes of small payloads and texts, and headers.
 type need struct{ payload, text, headers int }
 
-// Expect announces a message with such a payload, so many headers and so many
+// Expect announces a message: the bytes of its payload, its number of headers, and its
 // bytes of text.
 func (s *Slab) Expect(payload, headers, text int) {
 	if payload <= large {
@@ -70,8 +70,9 @@ func (s *Slab) Headers(n int) backend.Headers {
 	return own
 }
 
-// Alike returns n empty headers for one of so many messages, probably alike, that
-// are still to come: nobody has looked for how many they have.
+// Alike returns n empty headers, for callers that have not counted the headers of all
+// messages. It assumes that each of the left messages still to come, this one included,
+// has as many.
 func (s *Slab) Alike(n, left int) backend.Headers {
 	if n > len(s.names) {
 		s.expected.headers = s.used.headers + n*left
@@ -94,8 +95,8 @@ func (s *Slab) Text(p []byte) string {
 	return all[len(all)-len(p):]
 }
 
-// Both returns a copy of p as text and as bytes, in the same memory: for what is
-// text in front and bytes behind it. Bytes that are text are not to be given away.
+// Both returns a copy of p as text and as bytes in the same memory, for data that begins
+// with text and ends with bytes. The caller must not pass on the bytes that are text.
 func (s *Slab) Both(p []byte) (text string, own []byte) {
 	if len(p) == 0 {
 		return "", nil

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// What is given out is apart from everything else, whatever was announced.
+// Pieces do not overlap, whatever Expect announced.
 func TestPiecesAreApart(t *testing.T) {
 	for _, announced := range []int{0, 10, 1 << 20} {
 		var s slab.Slab
@@ -50,8 +50,8 @@ func TestNothing(t *testing.T) {
 	require.Nil(t, own)
 }
 
-// Messages that are alike share memory for their headers; one that has more than
-// the others has its own, or begins anew.
+// Similar messages share memory for their headers. A message with more headers has its own
+// memory, or begins a new piece.
 func TestAlike(t *testing.T) {
 	allocations := testing.AllocsPerRun(10, func() {
 		var s slab.Slab
@@ -73,8 +73,8 @@ func TestAlike(t *testing.T) {
 	}
 }
 
-// Messages of a read cost a few allocations together, and one that is kept does
-// not keep a large neighbour.
+// The messages of a read cost a few allocations together. A kept message does not keep a
+// large neighbour alive.
 func TestAllocations(t *testing.T) {
 	small, large := bytes.Repeat([]byte("p"), 100), bytes.Repeat([]byte("l"), 5<<10)
 	allocations := testing.AllocsPerRun(10, func() {
@@ -93,7 +93,7 @@ func TestAllocations(t *testing.T) {
 	require.Equal(t, 4.0, allocations)
 }
 
-// Headers that are kept keep no more than an arena of others alive.
+// Kept headers keep at most an arena of other headers alive.
 func TestManyHeaders(t *testing.T) {
 	allocations := testing.AllocsPerRun(10, func() {
 		var s slab.Slab

@@ -17,15 +17,14 @@ import (
 	"time"
 )
 
-// Certs are certificates made for one test, as PEM files and as configurations of
-// a client.
+// Certs are the certificates of one test, as PEM files and as client configurations.
 type Certs struct {
-	CA        string // who has signed all of the pairs below but ForeignClient
-	ForeignCA string // who has signed ForeignClient only
+	CA        string // signed all pairs below except ForeignClient
+	ForeignCA string // signed ForeignClient only
 
 	Server        Pair // for 127.0.0.1 and localhost
-	Expired       Pair // a server's, valid until yesterday
-	WrongName     Pair // a server's, for other.example
+	Expired       Pair // for a server, valid until yesterday
+	WrongName     Pair // for a server, valid for other.example
 	Client        Pair
 	ForeignClient Pair
 
@@ -37,36 +36,36 @@ type Certs struct {
 // Pair are the PEM files of a certificate and its key.
 type Pair struct{ Cert, Key string }
 
-// Config is a client's configuration that [Certs.Server] accepts and that accepts
-// it.
+// Config returns a client's configuration for a server with [Certs.Server]; each accepts
+// the other.
 func (c *Certs) Config() *tls.Config {
 	return &tls.Config{RootCAs: c.roots, Certificates: []tls.Certificate{c.client}, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
 }
 
-// ForeignConfig trusts the foreign authority only: it refuses each server here.
+// ForeignConfig trusts only the foreign authority, so it refuses every server here.
 func (c *Certs) ForeignConfig() *tls.Config {
 	config := c.Config()
 	config.RootCAs = c.foreign
 	return config
 }
 
-// AnonymousConfig has no client certificate: a server refuses it.
+// AnonymousConfig has no client certificate, so a server refuses it.
 func (c *Certs) AnonymousConfig() *tls.Config {
 	config := c.Config()
 	config.Certificates = nil
 	return config
 }
 
-// StrangerConfig has a client certificate of the foreign authority: a server
-// refuses it.
+// StrangerConfig has a client certificate of the foreign authority, so a server refuses
+// it.
 func (c *Certs) StrangerConfig() *tls.Config {
 	config := c.Config()
 	config.Certificates = []tls.Certificate{c.foreignClient}
 	return config
 }
 
-// Make makes an authority, a foreign one, and their certificates, in files that
-// end with the test.
+// Make creates an authority, a foreign one, and their certificates, in files that end with
+// the test.
 func Make(t testing.TB) *Certs {
 	t.Helper()
 	m := &mint{t: t, dir: t.TempDir()}
@@ -117,7 +116,7 @@ func (m *mint) authority(name string) *identity {
 	})
 }
 
-// sign makes a certificate for these hosts; for none, it is a client's.
+// sign makes a server certificate for hosts; without hosts, a client certificate.
 func (m *mint) sign(by *identity, name string, until time.Time, hosts ...string) *identity {
 	m.t.Helper()
 	cert := &x509.Certificate{
@@ -137,7 +136,7 @@ func (m *mint) sign(by *identity, name string, until time.Time, hosts ...string)
 	return m.make(by, cert)
 }
 
-// make makes a certificate signed by another, or by itself.
+// make makes a certificate signed by another one, or by itself.
 func (m *mint) make(by *identity, template *x509.Certificate) *identity {
 	m.t.Helper()
 	m.serial++

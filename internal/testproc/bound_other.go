@@ -11,11 +11,11 @@ import (
 
 var (
 	heldMu sync.Mutex
-	held   []*os.File // the ends of the pipes that are here, kept open
+	held   []*os.File // this process's ends of the pipes, kept open
 )
 
-// Start starts a process, and a shell that kills it when this one ends,
-// however it does: the shell reads from a pipe whose other end is here only.
+// Start starts a process, and a shell that kills it when this process ends in any way. The
+// shell reads a pipe whose other end only this process has.
 func Start(cmd *exec.Cmd) error {
 	theirs, ours, err := os.Pipe()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package testproc has what processes of brokers that are started by tests need:
-// a port of their own, and an end.
+// Package testproc supports broker processes of tests: a free port, and an end with the
+// test.
 package testproc
 
 import (
@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Ports are chosen below those that systems give to outgoing connections, so that
-// no client takes the port of a server that is being restarted.
+// Ports are below the range of outgoing connections, so that no client takes the port of a
+// server that is restarting.
 const (
 	firstPort = 10000
 	lastPort  = 21999
@@ -22,13 +22,13 @@ var (
 	ports   = map[int]bool{} // given to a server of this process
 )
 
-// Port chooses a port of the loopback that nobody listens on, nor on those that
-// are so much further up. It is given out once. Another process may take it all
-// the same: a server that is asked must be known to be the one that was started.
+// Port returns a free port of the loopback, whose neighbours at the distances further are
+// free too. It returns each port once. Another process may still take the port, so a
+// caller must check that its own server answers.
 func Port(further ...int) (int, error) {
 	portsMu.Lock()
 	defer portsMu.Unlock()
-	// At random, so that processes which choose at the same time seldom meet.
+	// Random, so that processes choosing at the same time rarely collide.
 	for range 1000 {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)
 		ok := !ports[port] && free(port)
