@@ -12,7 +12,7 @@ type law struct {
 	name      string   // a few words joined by '-'; id and name are unique together
 	promise   string   // what holds, in words
 	needs     []need   // what the backend must claim for the law to apply
-	saboteurs []string // those in packages badbus and badengine that break it, at least one
+	saboteurs []string // those in packages badbackend and badbus that break it, at least one
 
 	again     bool // what was settled may come again here
 	uncounted bool // attempt numbers mean nothing here: a handler changes them, or time is turned back

@@ -13,35 +13,35 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/conformance/internal/badbus"
-	"github.com/seed41896749/eventbus/conformance/internal/harmable"
+	"github.com/seed41896749/eventbus/conformance/internal/badbackend"
+	"github.com/seed41896749/eventbus/conformance/internal/faultbroker"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
 // fake returns a suite on the fake clock, with faults, whose brokers and drivers
 // are wrapped.
-func fake(broker, driver func(harmable.Store) harmable.Store) Suite {
+func fake(broker, driver func(faultbroker.Store) faultbroker.Store) Suite {
 	return harmed(inmemory.Options{MaxBytes: 16 << 20}, broker, driver)
 }
 
 // harmed is fake with backends in memory that have these options.
-func harmed(o inmemory.Options, broker, driver func(harmable.Store) harmable.Store) Suite {
+func harmed(o inmemory.Options, broker, driver func(faultbroker.Store) faultbroker.Store) Suite {
 	var clients sync.Map // by the driver
-	client := func(t *testing.T, b *harmable.Broker) backend.Backend {
+	client := func(t *testing.T, b *faultbroker.Broker) backend.Backend {
 		c := b.Client()
 		d := driver(c)
 		clients.Store(d, c)
 		t.Cleanup(func() { d.Close(); clients.Delete(d) })
 		return d
 	}
-	of := func(b backend.Backend) *harmable.Client {
+	of := func(b backend.Backend) *faultbroker.Client {
 		c, _ := clients.Load(b)
-		return c.(*harmable.Client)
+		return c.(*faultbroker.Client)
 	}
 	open := func(t *testing.T, o inmemory.Options) backend.Backend {
 		b := inmemory.New(o)
 		t.Cleanup(func() { b.Close() })
-		return client(t, harmable.New(broker(b)))
+		return client(t, faultbroker.New(broker(b)))
 	}
 	return Suite{
 		Name:   "wrapped",
@@ -69,10 +69,10 @@ func harmed(o inmemory.Options, broker, driver func(harmable.Store) harmable.Sto
 }
 
 // good is a broker, or a driver, that is as it should be.
-func good(s harmable.Store) harmable.Store { return s }
+func good(s faultbroker.Store) faultbroker.Store { return s }
 
 // What saboteurs are built on keeps every law: it is they who break them.
-func TestHonest(t *testing.T) { Run(t, fake(badbus.Honest.Wrap, badbus.Honest.Wrap)) }
+func TestHonest(t *testing.T) { Run(t, fake(badbackend.Honest.Wrap, badbackend.Honest.Wrap)) }
 
 // A bare backend has the six methods and nothing else.
 type bare struct{ backend.Backend }

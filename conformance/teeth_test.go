@@ -15,8 +15,8 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/badbackend"
 	"github.com/seed41896749/eventbus/conformance/internal/badbus"
-	"github.com/seed41896749/eventbus/conformance/internal/badengine"
 )
 
 // saboteurEnv names the saboteur in the processes that TestTeeth starts.
@@ -54,10 +54,10 @@ const caught = "caught"
 
 // saboteurs lists those of the backend and those of the bus.
 func saboteurs() (names []string) {
-	for _, s := range badbus.All() {
+	for _, s := range badbackend.All() {
 		names = append(names, s.Name)
 	}
-	for _, s := range badengine.All() {
+	for _, s := range badbus.All() {
 		names = append(names, s.Name)
 	}
 	return names
@@ -65,13 +65,13 @@ func saboteurs() (names []string) {
 
 // saboteur returns a suite whose backend or bus is broken.
 func saboteur(name string) (Suite, bool) {
-	if s, ok := badbus.Find(name); ok {
+	if s, ok := badbackend.Find(name); ok {
 		if s.Driver() {
 			return fake(good, s.Wrap), true
 		}
 		return fake(s.Wrap, good), true
 	}
-	s, ok := badengine.Find(name)
+	s, ok := badbus.Find(name)
 	suite := fake(good, good)
 	suite.Bus = func(t *testing.T, b backend.Backend, o eventbus.Options) Bus { return s.New(t, b, o) }
 	return suite, ok

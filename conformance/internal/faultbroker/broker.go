@@ -1,7 +1,7 @@
-// Package harmable makes of a backend in memory a broker that can be harmed, and
-// clients of it with lines of their own, so that laws about faults can be tried
-// out under a fake clock.
-package harmable
+// Package faultbroker turns a backend in memory into a broker that tests can harm.
+// Each client of the broker has a line of its own. So the laws about faults run on
+// a fake clock.
+package faultbroker
 
 import (
 	"sync"

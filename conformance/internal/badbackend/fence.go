@@ -1,4 +1,4 @@
-package badbus
+package badbackend
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 
 // A holding remembers the latest receipt of each message in each group.
 type holding struct {
-	b      *bus
+	b      *breakable
 	latest map[string]backend.Delivery
 }
 
 // holdings lets a saboteur know who holds what, and breaks its members.
-func holdings(b *bus, sabotage func(*member, holding)) {
+func holdings(b *breakable, sabotage func(*member, holding)) {
 	h := holding{b, map[string]backend.Delivery{}}
 	b.joined = func(m *member) {
 		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
@@ -47,7 +47,7 @@ func (h holding) stale(m *member, d backend.Delivery) bool {
 }
 
 var fencing = []Saboteur{
-	{Name: "unfenced-acks", Breaks: "anyone acknowledges", sabotage: func(b *bus) {
+	{Name: "unfenced-acks", Breaks: "anyone acknowledges", sabotage: func(b *breakable) {
 		holdings(b, func(m *member, h holding) {
 			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
 				var current []backend.Delivery
@@ -62,7 +62,7 @@ var fencing = []Saboteur{
 			}
 		})
 	}},
-	{Name: "unfenced-delays", Breaks: "anyone gives back", sabotage: func(b *bus) {
+	{Name: "unfenced-delays", Breaks: "anyone gives back", sabotage: func(b *breakable) {
 		holdings(b, func(m *member, h holding) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				var current []backend.Delayed
@@ -73,7 +73,7 @@ var fencing = []Saboteur{
 			}
 		})
 	}},
-	{Name: "unfenced-extends", Breaks: "anyone extends", sabotage: func(b *bus) {
+	{Name: "unfenced-extends", Breaks: "anyone extends", sabotage: func(b *breakable) {
 		holdings(b, func(m *member, h holding) {
 			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
 				var current []backend.Delivery
@@ -84,7 +84,7 @@ var fencing = []Saboteur{
 			}
 		})
 	}},
-	{Name: "moves-lost-deliveries", Breaks: "who is told that a lease is lost has moved the delivery", sabotage: func(b *bus) {
+	{Name: "moves-lost-deliveries", Breaks: "who is told that a lease is lost has moved the delivery", sabotage: func(b *breakable) {
 		holdings(b, func(m *member, h holding) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				err := m.next.(backend.Delayer).Delay(ctx, ds)
@@ -107,7 +107,7 @@ var fencing = []Saboteur{
 			}
 		})
 	}},
-	{Name: "loses-leases-in-silence", Breaks: "a lease that is lost is nothing to worry about", sabotage: func(b *bus) {
+	{Name: "loses-leases-in-silence", Breaks: "a lease that is lost is nothing to worry about", sabotage: func(b *breakable) {
 		lost := func(err error) error {
 			if errors.Is(err, backend.ErrLeaseLost) {
 				return nil
@@ -123,7 +123,7 @@ var fencing = []Saboteur{
 			}
 		}
 	}},
-	{Name: "delays-revive", Breaks: "what is given back comes back", sabotage: func(b *bus) {
+	{Name: "delays-revive", Breaks: "what is given back comes back", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				err := m.next.(backend.Delayer).Delay(ctx, ds)
@@ -137,7 +137,7 @@ var fencing = []Saboteur{
 			}
 		}
 	}},
-	{Name: "blurs-lost-leases", Breaks: "a batch fails if one of its deliveries is lost", sabotage: func(b *bus) {
+	{Name: "blurs-lost-leases", Breaks: "a batch fails if one of its deliveries is lost", sabotage: func(b *breakable) {
 		blur := func(err error) error {
 			if errors.Is(err, backend.ErrLeaseLost) {
 				return fmt.Errorf("some: %w", backend.ErrLeaseLost)

@@ -1,4 +1,4 @@
-package harmable
+package faultbroker
 
 import (
 	"context"

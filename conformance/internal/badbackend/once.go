@@ -1,4 +1,4 @@
-package badbus
+package badbackend
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // one calls publish for each message of a batch.
-func one(b *bus, publish func(ctx context.Context, m *backend.Message) error) {
+func one(b *breakable, publish func(ctx context.Context, m *backend.Message) error) {
 	b.publish = func(ctx context.Context, ms []*backend.Message) error {
 		errs := make([]error, len(ms))
 		for i, m := range ms {
@@ -22,11 +22,11 @@ func one(b *bus, publish func(ctx context.Context, m *backend.Message) error) {
 
 // A set remembers texts; add says whether one is new.
 type set struct {
-	b    *bus
+	b    *breakable
 	seen map[string]bool
 }
 
-func newSet(b *bus) set { return set{b, map[string]bool{}} }
+func newSet(b *breakable) set { return set{b, map[string]bool{}} }
 
 func (s set) has(text string) bool {
 	s.b.mu.Lock()
@@ -43,7 +43,7 @@ func (s set) add(text string) bool {
 }
 
 // plain publishes m without Once, and then has it as it was.
-func (b *bus) plain(ctx context.Context, m *backend.Message) error {
+func (b *breakable) plain(ctx context.Context, m *backend.Message) error {
 	once := m.Once
 	m.Once = false
 	defer func() { m.Once = once }()
@@ -51,15 +51,15 @@ func (b *bus) plain(ctx context.Context, m *backend.Message) error {
 }
 
 var onces = []Saboteur{
-	{Name: "forgets-once", Breaks: "duplicates are the receiver's affair", sabotage: func(b *bus) { one(b, b.plain) }},
-	{Name: "duplicates-in-silence", Breaks: "a duplicate is not stored, and that is that", sabotage: func(b *bus) {
+	{Name: "forgets-once", Breaks: "duplicates are the receiver's affair", sabotage: func(b *breakable) { one(b, b.plain) }},
+	{Name: "duplicates-in-silence", Breaks: "a duplicate is not stored, and that is that", sabotage: func(b *breakable) {
 		one(b, func(ctx context.Context, m *backend.Message) error {
 			err := b.good.Publish(ctx, []*backend.Message{m})
 			m.Duplicate = false
 			return err
 		})
 	}},
-	{Name: "once-over-topics", Breaks: "an ID is unique in all topics", sabotage: func(b *bus) {
+	{Name: "once-over-topics", Breaks: "an ID is unique in all topics", sabotage: func(b *breakable) {
 		seen := newSet(b)
 		one(b, func(ctx context.Context, m *backend.Message) error {
 			if m.Once && !seen.add(m.ID) {
@@ -69,10 +69,10 @@ var onces = []Saboteur{
 			return b.plain(ctx, m)
 		})
 	}},
-	{Name: "once-unasked", Breaks: "an ID is stored once", sabotage: func(b *bus) {
+	{Name: "once-unasked", Breaks: "an ID is stored once", sabotage: func(b *breakable) {
 		published(b, func(m *backend.Message) { m.Once = true })
 	}},
-	{Name: "once-in-two-steps", Breaks: "an ID is looked up, and then stored", sabotage: func(b *bus) {
+	{Name: "once-in-two-steps", Breaks: "an ID is looked up, and then stored", sabotage: func(b *breakable) {
 		seen := newSet(b)
 		one(b, func(ctx context.Context, m *backend.Message) error {
 			if m.Once && seen.has(m.ID) {
@@ -84,7 +84,7 @@ var onces = []Saboteur{
 			return b.plain(ctx, m)
 		})
 	}},
-	{Name: "once-for-ever", Breaks: "an ID is never forgotten", sabotage: func(b *bus) {
+	{Name: "once-for-ever", Breaks: "an ID is never forgotten", sabotage: func(b *breakable) {
 		seen := newSet(b)
 		one(b, func(ctx context.Context, m *backend.Message) error {
 			if m.Once && !seen.add(m.Topic+" "+m.ID) {
@@ -94,7 +94,7 @@ var onces = []Saboteur{
 			return b.plain(ctx, m)
 		})
 	}},
-	{Name: "marks-before-storing", Breaks: "an ID is marked, and then stored", sabotage: func(b *bus) {
+	{Name: "marks-before-storing", Breaks: "an ID is marked, and then stored", sabotage: func(b *breakable) {
 		seen := newSet(b)
 		one(b, func(ctx context.Context, m *backend.Message) error {
 			if m.Once && !seen.add(m.Topic+" "+m.ID) {
@@ -107,7 +107,7 @@ var onces = []Saboteur{
 }
 
 var positions = []Saboteur{
-	{Name: "decimal-positions", Breaks: "positions are numbers", sabotage: func(b *bus) {
+	{Name: "decimal-positions", Breaks: "positions are numbers", sabotage: func(b *breakable) {
 		shown := func(position string) string {
 			n, _ := strconv.ParseUint(position, 16, 64)
 			return strconv.FormatUint(n, 10)
@@ -121,14 +121,14 @@ var positions = []Saboteur{
 		}
 		each(b, func(d *backend.Delivery) { d.Position = shown(d.Position) })
 	}},
-	{Name: "position-per-receipt", Breaks: "a position is that of a receipt", sabotage: func(b *bus) {
+	{Name: "position-per-receipt", Breaks: "a position is that of a receipt", sabotage: func(b *breakable) {
 		each(b, func(d *backend.Delivery) {
 			if d.Attempt > 1 {
 				d.Position += fmt.Sprintf("-%d", d.Attempt)
 			}
 		})
 	}},
-	{Name: "no-position", Breaks: "a position is known to receivers", sabotage: func(b *bus) {
+	{Name: "no-position", Breaks: "a position is known to receivers", sabotage: func(b *breakable) {
 		b.publish = func(ctx context.Context, ms []*backend.Message) error {
 			err := b.good.Publish(ctx, ms)
 			for _, m := range ms {

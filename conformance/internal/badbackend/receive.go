@@ -1,4 +1,4 @@
-package badbus
+package badbackend
 
 import (
 	"context"
@@ -11,20 +11,20 @@ import (
 )
 
 var receiving = []Saboteur{
-	{Name: "reverses-reads", Breaks: "the last message comes first", sabotage: func(b *bus) {
+	{Name: "reverses-reads", Breaks: "the last message comes first", sabotage: func(b *breakable) {
 		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
 			slices.Reverse(ds)
 			return ds
 		})
 	}},
-	{Name: "ignores-max", Breaks: "a read returns about as many as asked for", sabotage: func(b *bus) {
+	{Name: "ignores-max", Breaks: "a read returns about as many as asked for", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				return m.next.Receive(ctx, limit+1)
 			}
 		}
 	}},
-	{Name: "waits-for-none", driver: true, Breaks: "a read returns when there is something, be it for another", sabotage: func(b *bus) {
+	{Name: "waits-for-none", driver: true, Breaks: "a read returns when there is something, be it for another", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				if limit <= 0 {
@@ -35,16 +35,16 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{Name: "new-first", Breaks: "what is new goes before what comes back", sabotage: func(b *bus) {
+	{Name: "new-first", Breaks: "what is new goes before what comes back", sabotage: func(b *breakable) {
 		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
 			slices.SortStableFunc(ds, func(a, b backend.Delivery) int { return a.Attempt - b.Attempt })
 			return ds
 		})
 	}},
-	{Name: "stuck-attempt", Breaks: "the attempt says that there was one", sabotage: func(b *bus) {
+	{Name: "stuck-attempt", Breaks: "the attempt says that there was one", sabotage: func(b *breakable) {
 		each(b, func(d *backend.Delivery) { d.Attempt = 1 })
 	}},
-	{Name: "attempt-of-all-groups", Breaks: "the attempt counts receipts of a message", sabotage: func(b *bus) {
+	{Name: "attempt-of-all-groups", Breaks: "the attempt counts receipts of a message", sabotage: func(b *breakable) {
 		receipts := map[string]int{}
 		each(b, func(d *backend.Delivery) {
 			b.mu.Lock()
@@ -53,7 +53,7 @@ var receiving = []Saboteur{
 			d.Attempt = receipts[d.Topic+d.Position]
 		})
 	}},
-	{Name: "abandons-on-cancel", Breaks: "a read that is cancelled returns nothing", sabotage: func(b *bus) {
+	{Name: "abandons-on-cancel", Breaks: "a read that is cancelled returns nothing", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				ds, err := m.next.Receive(ctx, limit)
@@ -65,7 +65,7 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{Name: "leaves-reads-behind", driver: true, Breaks: "a read that is cancelled goes on unseen", sabotage: func(b *bus) {
+	{Name: "leaves-reads-behind", driver: true, Breaks: "a read that is cancelled goes on unseen", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				read := make(chan []backend.Delivery, 1)
@@ -82,7 +82,7 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{Name: "polls-seldom", driver: true, Breaks: "a message is received within some seconds", sabotage: func(b *bus) {
+	{Name: "polls-seldom", driver: true, Breaks: "a message is received within some seconds", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				for {
@@ -97,7 +97,7 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{Name: "one-reader-at-a-time", Breaks: "one member of a group waits, the others after it", sabotage: func(b *bus) {
+	{Name: "one-reader-at-a-time", Breaks: "one member of a group waits, the others after it", sabotage: func(b *breakable) {
 		turn := make(chan struct{}, 1)
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
@@ -111,15 +111,15 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{Name: "counts-twice", Breaks: "an attempt is a hand-out or a half", sabotage: func(b *bus) {
+	{Name: "counts-twice", Breaks: "an attempt is a hand-out or a half", sabotage: func(b *breakable) {
 		each(b, func(d *backend.Delivery) { d.Attempt *= 2 })
 	}},
-	{Name: "skips-gone", driver: true, Breaks: "a message without a body is none", sabotage: func(b *bus) {
+	{Name: "skips-gone", driver: true, Breaks: "a message without a body is none", sabotage: func(b *breakable) {
 		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
 			return slices.DeleteFunc(ds, func(d backend.Delivery) bool { return d.Err != nil })
 		})
 	}},
-	{Name: "waits-out-trouble", driver: true, Breaks: "a read returns when there is something, whatever happens in between", sabotage: func(b *bus) {
+	{Name: "waits-out-trouble", driver: true, Breaks: "a read returns when there is something, whatever happens in between", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				for {
@@ -132,7 +132,7 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{Name: "reads-restlessly", driver: true, Breaks: "a read looks for messages all the time", sabotage: func(b *bus) {
+	{Name: "reads-restlessly", driver: true, Breaks: "a read looks for messages all the time", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				look, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
@@ -145,7 +145,7 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{Name: "small-pool", driver: true, Breaks: "calls wait for one of eight connections", sabotage: func(b *bus) {
+	{Name: "small-pool", driver: true, Breaks: "calls wait for one of eight connections", sabotage: func(b *breakable) {
 		pool := make(chan struct{}, 8)
 		take := func(ctx context.Context) (put func()) {
 			select {
@@ -166,7 +166,7 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
-	{Name: "deaf-to-cancel", Breaks: "a read returns when there is something", sabotage: func(b *bus) {
+	{Name: "deaf-to-cancel", Breaks: "a read returns when there is something", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				deaf, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.config.Lease+2*time.Second)
@@ -190,10 +190,10 @@ func rest(ctx context.Context, d time.Duration) {
 }
 
 var sharing = []Saboteur{
-	{Name: "one-queue", Breaks: "groups share the work", sabotage: func(b *bus) {
+	{Name: "one-queue", Breaks: "groups share the work", sabotage: func(b *breakable) {
 		joining(b, func(c *backend.Config) { c.Group = "shared" })
 	}},
-	{Name: "broadcasts", Breaks: "each member gets every message", sabotage: func(b *bus) {
+	{Name: "broadcasts", Breaks: "each member gets every message", sabotage: func(b *breakable) {
 		n := 0
 		joining(b, func(c *backend.Config) {
 			b.mu.Lock()
@@ -202,38 +202,38 @@ var sharing = []Saboteur{
 			c.Group = fmt.Sprintf("%s-%d", c.Group, n)
 		})
 	}},
-	{Name: "no-lease", Breaks: "a message is due until it is acknowledged", sabotage: func(b *bus) {
+	{Name: "no-lease", Breaks: "a message is due until it is acknowledged", sabotage: func(b *breakable) {
 		joining(b, func(c *backend.Config) { c.Lease = time.Nanosecond })
 	}},
 }
 
 var starting = []Saboteur{
-	{Name: "always-latest", Breaks: "a group sees what comes after it", sabotage: func(b *bus) {
+	{Name: "always-latest", Breaks: "a group sees what comes after it", sabotage: func(b *breakable) {
 		joining(b, func(c *backend.Config) { c.Start = backend.StartLatest })
 	}},
-	{Name: "always-earliest", Breaks: "a group sees everything", sabotage: func(b *bus) {
+	{Name: "always-earliest", Breaks: "a group sees everything", sabotage: func(b *breakable) {
 		joining(b, func(c *backend.Config) { c.Start = backend.StartEarliest })
 	}},
-	{Name: "attaches-later", driver: true, Breaks: "a member is attached when it is first used", sabotage: func(b *bus) {
+	{Name: "attaches-later", driver: true, Breaks: "a member is attached when it is first used", sabotage: func(b *breakable) {
 		attachLate(b)
 		b.declare = func(context.Context, string) error { return nil }
 	}},
 	{Name: "creates-groups-late", Breaks: "a group exists when it is first read", sabotage: attachLate},
-	{Name: "starts-every-time", Breaks: "a member says where its group goes on", sabotage: func(b *bus) {
+	{Name: "starts-every-time", Breaks: "a member says where its group goes on", sabotage: func(b *breakable) {
 		attach := b.attach
 		b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
 			b.good.ResetGroup(ctx, c.Topic, c.Group, c.Start) //nolint:errcheck // it may not exist
 			return attach(ctx, c)
 		}
 	}},
-	{Name: "starts-anywhere", Breaks: "a group that cannot start where it should starts earliest", sabotage: func(b *bus) {
+	{Name: "starts-anywhere", Breaks: "a group that cannot start where it should starts earliest", sabotage: func(b *breakable) {
 		attach := b.attach
 		refusing(b, func(ctx context.Context, c backend.Config, _ error) (backend.Source, error) {
 			c.Start = backend.StartEarliest
 			return attach(ctx, c)
 		})
 	}},
-	{Name: "refuses-too-late", Breaks: "a group is made before its config is looked at", sabotage: func(b *bus) {
+	{Name: "refuses-too-late", Breaks: "a group is made before its config is looked at", sabotage: func(b *breakable) {
 		refusing(b, func(ctx context.Context, c backend.Config, err error) (backend.Source, error) {
 			c.Start, c.Lease = backend.StartLatest, time.Minute
 			if src, err := b.good.Attach(ctx, c); err == nil {
@@ -242,7 +242,7 @@ var starting = []Saboteur{
 			return nil, err
 		})
 	}},
-	{Name: "forgets-groups", Breaks: "a group lives as long as its members", sabotage: func(b *bus) {
+	{Name: "forgets-groups", Breaks: "a group lives as long as its members", sabotage: func(b *breakable) {
 		attach := b.attach
 		b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
 			if s, err := b.good.Stats(ctx, c.Topic, c.Group); err == nil && s.Members == 0 {
@@ -254,7 +254,7 @@ var starting = []Saboteur{
 }
 
 // refusing lets a saboteur change what becomes of an Attach that is refused.
-func refusing(b *bus, instead func(context.Context, backend.Config, error) (backend.Source, error)) {
+func refusing(b *breakable, instead func(context.Context, backend.Config, error) (backend.Source, error)) {
 	attach := b.attach
 	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
 		src, err := attach(ctx, c)
@@ -266,7 +266,7 @@ func refusing(b *bus, instead func(context.Context, backend.Config, error) (back
 }
 
 // attachLate lets members attach with their first read.
-func attachLate(b *bus) {
+func attachLate(b *breakable) {
 	attach := b.attach
 	b.attach = func(_ context.Context, c backend.Config) (backend.Source, error) {
 		m := &member{config: c, shut: func() error { return nil }}

@@ -1,4 +1,4 @@
-package badengine
+package badbus
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package badbus
+package badbackend
 
 import (
 	"context"
@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/conformance/internal/harmable"
+	"github.com/seed41896749/eventbus/conformance/internal/faultbroker"
 )
 
 var acking = []Saboteur{
-	{Name: "ignores-acks", Breaks: "an acknowledgement is a courtesy", sabotage: func(b *bus) {
+	{Name: "ignores-acks", Breaks: "an acknowledgement is a courtesy", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.ack = func(context.Context, []*backend.Delivery) error { return nil }
 		}
 	}},
-	{Name: "acks-all-it-holds", Breaks: "an acknowledgement is of everything received so far", sabotage: func(b *bus) {
+	{Name: "acks-all-it-holds", Breaks: "an acknowledgement is of everything received so far", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			var held []backend.Delivery
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
@@ -33,7 +33,7 @@ var acking = []Saboteur{
 			}
 		}
 	}},
-	{Name: "refuses-second-acks", Breaks: "a message is acknowledged once", sabotage: func(b *bus) {
+	{Name: "refuses-second-acks", Breaks: "a message is acknowledged once", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			acked := newSet(b)
 			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
@@ -46,19 +46,19 @@ var acking = []Saboteur{
 			}
 		}
 	}},
-	{Name: "fences-acks", Breaks: "only the holder acknowledges", sabotage: func(b *bus) {
+	{Name: "fences-acks", Breaks: "only the holder acknowledges", sabotage: func(b *breakable) {
 		holdings(b, func(m *member, h holding) {
 			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
 				return m.next.Ack(ctx, slices.DeleteFunc(slices.Clone(ds), func(d *backend.Delivery) bool { return h.stale(m, *d) }))
 			}
 		})
 	}},
-	{Name: "one-ack-at-a-time", Breaks: "a member has one caller", sabotage: func(b *bus) {
+	{Name: "one-ack-at-a-time", Breaks: "a member has one caller", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			var acked []*backend.Delivery
 			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
 				b.mu.Lock()
-				acked = harmable.Copied(ds)
+				acked = faultbroker.Copied(ds)
 				b.mu.Unlock()
 				time.Sleep(time.Millisecond)
 				b.mu.Lock()
@@ -67,17 +67,17 @@ var acking = []Saboteur{
 			}
 		}
 	}},
-	{Name: "drops-unconfirmed-acks", Breaks: "who wants to be sure asks for confirmation", sabotage: func(b *bus) {
+	{Name: "drops-unconfirmed-acks", Breaks: "who wants to be sure asks for confirmation", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			if !m.config.ConfirmAcks {
 				m.ack = func(context.Context, []*backend.Delivery) error { return nil }
 			}
 		}
 	}},
-	{Name: "acks-later", driver: true, Breaks: "an acknowledgement is sent soon", sabotage: func(b *bus) {
+	{Name: "acks-later", driver: true, Breaks: "an acknowledgement is sent soon", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
-				own := harmable.Copied(ds)
+				own := faultbroker.Copied(ds)
 				time.AfterFunc(20*time.Millisecond, func() {
 					m.next.Ack(context.WithoutCancel(ctx), own) //nolint:errcheck // nobody would know
 				})
@@ -85,7 +85,7 @@ var acking = []Saboteur{
 			}
 		}
 	}},
-	{Name: "keeps-lent-deliveries", driver: true, Breaks: "who acknowledges leaves the deliveries to the driver", sabotage: func(b *bus) {
+	{Name: "keeps-lent-deliveries", driver: true, Breaks: "who acknowledges leaves the deliveries to the driver", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			var kept []*backend.Delivery
 			m.ack = func(_ context.Context, ds []*backend.Delivery) error {
@@ -103,7 +103,7 @@ var acking = []Saboteur{
 			}
 		}
 	}},
-	{Name: "clears-lent-deliveries", driver: true, Breaks: "what is acknowledged nobody needs", sabotage: func(b *bus) {
+	{Name: "clears-lent-deliveries", driver: true, Breaks: "what is acknowledged nobody needs", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
 				err := m.next.Ack(ctx, ds)
@@ -114,7 +114,7 @@ var acking = []Saboteur{
 			}
 		}
 	}},
-	{Name: "acks-only-held", Breaks: "what was given back cannot be acknowledged", sabotage: func(b *bus) {
+	{Name: "acks-only-held", Breaks: "what was given back cannot be acknowledged", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			given := newSet(b)
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
@@ -131,20 +131,20 @@ var acking = []Saboteur{
 }
 
 var leasing = []Saboteur{
-	{Name: "short-leases", Breaks: "a lease is shorter than asked for", sabotage: func(b *bus) {
+	{Name: "short-leases", Breaks: "a lease is shorter than asked for", sabotage: func(b *breakable) {
 		joining(b, func(c *backend.Config) { c.Lease = c.Lease * 3 / 4 })
 	}},
-	{Name: "long-leases", Breaks: "a lease is longer than asked for", sabotage: func(b *bus) {
+	{Name: "long-leases", Breaks: "a lease is longer than asked for", sabotage: func(b *breakable) {
 		joining(b, func(c *backend.Config) { c.Lease *= 6 })
 	}},
-	{Name: "corrects-leases", Breaks: "a lease that makes no sense is a minute", sabotage: func(b *bus) {
+	{Name: "corrects-leases", Breaks: "a lease that makes no sense is a minute", sabotage: func(b *breakable) {
 		joining(b, func(c *backend.Config) {
 			if c.Lease <= 0 {
 				c.Lease = time.Minute
 			}
 		})
 	}},
-	{Name: "shortest-lease-counts", Breaks: "a group has the lease of its most impatient member", sabotage: func(b *bus) {
+	{Name: "shortest-lease-counts", Breaks: "a group has the lease of its most impatient member", sabotage: func(b *breakable) {
 		var shortest *member
 		b.joined = func(m *member) {
 			if shortest == nil || m.config.Lease < shortest.config.Lease {
@@ -156,12 +156,12 @@ var leasing = []Saboteur{
 			}
 		}
 	}},
-	{Name: "close-settles", Breaks: "what a member holds ends with it", sabotage: func(b *bus) {
+	{Name: "close-settles", Breaks: "what a member holds ends with it", sabotage: func(b *breakable) {
 		closingWith(b, func(m *member, held []backend.Delivery) error {
 			return m.next.Ack(context.Background(), backend.Lend(held)) //nolint:forbidigo // Close has none
 		})
 	}},
-	{Name: "close-releases", Breaks: "what a member holds is due when it leaves", sabotage: func(b *bus) {
+	{Name: "close-releases", Breaks: "what a member holds is due when it leaves", sabotage: func(b *breakable) {
 		closingWith(b, func(m *member, held []backend.Delivery) error {
 			var ds []backend.Delayed
 			for _, d := range held {
@@ -174,7 +174,7 @@ var leasing = []Saboteur{
 }
 
 // closingWith calls f with everything that a member received, before it closes.
-func closingWith(b *bus, f func(m *member, received []backend.Delivery) error) {
+func closingWith(b *breakable, f func(m *member, received []backend.Delivery) error) {
 	b.joined = func(m *member) {
 		var received []backend.Delivery
 		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
@@ -190,7 +190,7 @@ func closingWith(b *bus, f func(m *member, received []backend.Delivery) error) {
 }
 
 // delays lets a saboteur change what is delayed.
-func delays(b *bus, change func(m *member, d *backend.Delayed)) {
+func delays(b *breakable, change func(m *member, d *backend.Delayed)) {
 	b.joined = func(m *member) {
 		m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 			changed := slices.Clone(ds)
@@ -203,24 +203,24 @@ func delays(b *bus, change func(m *member, d *backend.Delayed)) {
 }
 
 var delaying = []Saboteur{
-	{Name: "delays-shorter", Breaks: "a delay is about as long as asked for", sabotage: func(b *bus) {
+	{Name: "delays-shorter", Breaks: "a delay is about as long as asked for", sabotage: func(b *breakable) {
 		delays(b, func(_ *member, d *backend.Delayed) { d.For = d.For * 9 / 10 })
 	}},
-	{Name: "delays-longer", Breaks: "a delay is at least as long as asked for", sabotage: func(b *bus) {
+	{Name: "delays-longer", Breaks: "a delay is at least as long as asked for", sabotage: func(b *breakable) {
 		delays(b, func(m *member, d *backend.Delayed) { d.For = max(d.For, 0) + 2*m.config.Lease })
 	}},
-	{Name: "ignores-delays", Breaks: "what is given back comes back with its lease", sabotage: func(b *bus) {
+	{Name: "ignores-delays", Breaks: "what is given back comes back with its lease", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.delay = func(context.Context, []backend.Delayed) error { return nil }
 		}
 	}},
-	{Name: "caps-delays", Breaks: "a delay is at most three leases", sabotage: func(b *bus) {
+	{Name: "caps-delays", Breaks: "a delay is at most three leases", sabotage: func(b *breakable) {
 		delays(b, func(m *member, d *backend.Delayed) { d.For = min(d.For, 3*m.config.Lease) })
 	}},
-	{Name: "delays-a-lease-at-least", Breaks: "a delay is at least a lease", sabotage: func(b *bus) {
+	{Name: "delays-a-lease-at-least", Breaks: "a delay is at least a lease", sabotage: func(b *breakable) {
 		delays(b, func(m *member, d *backend.Delayed) { d.For = max(d.For, m.config.Lease) })
 	}},
-	{Name: "reads-miss-delays", Breaks: "a read that waits learns of what is given back when it ends", sabotage: func(b *bus) {
+	{Name: "reads-miss-delays", Breaks: "a read that waits learns of what is given back when it ends", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			var reading atomic.Int64
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
@@ -239,7 +239,7 @@ var delaying = []Saboteur{
 			}
 		}
 	}},
-	{Name: "first-due-first", Breaks: "what was due first goes first", sabotage: func(b *bus) {
+	{Name: "first-due-first", Breaks: "what was due first goes first", sabotage: func(b *breakable) {
 		due := map[string]time.Time{} // by position
 		b.joined = func(m *member) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
@@ -259,7 +259,7 @@ var delaying = []Saboteur{
 			}
 		}
 	}},
-	{Name: "delays-by-publishing", Breaks: "what is given back is published again", sabotage: func(b *bus) {
+	{Name: "delays-by-publishing", Breaks: "what is given back is published again", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				for _, d := range ds {
@@ -273,7 +273,7 @@ var delaying = []Saboteur{
 			}
 		}
 	}},
-	{Name: "waits-for-delayed", Breaks: "a group goes on when what is delayed has come back", sabotage: func(b *bus) {
+	{Name: "waits-for-delayed", Breaks: "a group goes on when what is delayed has come back", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			var due time.Time
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
@@ -288,27 +288,27 @@ var delaying = []Saboteur{
 			}
 		}
 	}},
-	{Name: "delays-die-with-member", Breaks: "a member looks after what it delayed", sabotage: func(b *bus) {
+	{Name: "delays-die-with-member", Breaks: "a member looks after what it delayed", sabotage: func(b *breakable) {
 		joining(b, func(c *backend.Config) { c.ConfirmAcks = false }) // a fenced Ack settles only deliveries that the member holds
 		closingWith(b, func(m *member, received []backend.Delivery) error {
 			return m.next.Ack(context.Background(), backend.Lend(received)) //nolint:forbidigo // Close has none
 		})
 	}},
-	{Name: "refunds-unasked", Breaks: "an attempt is one that ended", sabotage: func(b *bus) {
+	{Name: "refunds-unasked", Breaks: "an attempt is one that ended", sabotage: func(b *breakable) {
 		delays(b, func(_ *member, d *backend.Delayed) { d.Refund = true })
 	}},
-	{Name: "ignores-refunds", Breaks: "every receipt counts", sabotage: func(b *bus) {
+	{Name: "ignores-refunds", Breaks: "every receipt counts", sabotage: func(b *breakable) {
 		delays(b, func(_ *member, d *backend.Delayed) { d.Refund = false })
 	}},
 }
 
 var extending = []Saboteur{
-	{Name: "ignores-extends", Breaks: "a lease cannot be extended", sabotage: func(b *bus) {
+	{Name: "ignores-extends", Breaks: "a lease cannot be extended", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.extend = func(context.Context, []*backend.Delivery) error { return nil }
 		}
 	}},
-	{Name: "extends-for-long", Breaks: "who extends needs much more time", sabotage: func(b *bus) {
+	{Name: "extends-for-long", Breaks: "who extends needs much more time", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
 				var delayed []backend.Delayed
@@ -319,7 +319,7 @@ var extending = []Saboteur{
 			}
 		}
 	}},
-	{Name: "counts-extends", Breaks: "every lease is an attempt", sabotage: func(b *bus) {
+	{Name: "counts-extends", Breaks: "every lease is an attempt", sabotage: func(b *breakable) {
 		extends := map[string]int{}
 		b.joined = func(m *member) {
 			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
