@@ -1,3 +1,5 @@
+// Package report collects the results of laws. It prints a short account, and appends
+// each result to a file for make conformance.
 package conformance
 
 import (
@@ -10,33 +12,37 @@ import (
 	"time"
 )
 
-// account collects the results of a run.
+// An account collects the results of the laws of a run.
 type account struct {
-	name string
-	laws int
+	backend string
+	laws    int
+	some    bool // the run leaves laws out
 
 	mu       sync.Mutex
-	results  map[string]int      // laws, by result
+	results  map[result]int      // laws, by result
 	failed   []string            // with the reason
 	missing  map[string][]string // laws that are not claimed, by what the backend lacks
 	slow     string
 	slowTook time.Duration
 }
 
-func (a *account) init(name string, laws int) {
-	a.name, a.laws = name, laws
-	a.results, a.missing = map[string]int{}, map[string][]string{}
+// newAccount returns the account of so many laws on a backend. some says that the suite
+// has other laws too.
+func newAccount(backend string, laws int, some bool) *account {
+	return &account{backend: backend, laws: laws, some: some, results: map[result]int{}, missing: map[string][]string{}}
 }
 
-func (a *account) add(l law, result, why string) {
+// add adds the result of a law. why is the text of a failure, or the reason of another
+// result.
+func (a *account) add(l law, r result, why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.results[result]++
-	switch result {
+	a.results[r]++
+	switch r {
 	case fail:
-		a.failed = append(a.failed, fmt.Sprintf("  FAILED %s: %s\n%s", l.subtest(), l.promise, indented(why)))
+		a.failed = append(a.failed, fmt.Sprintf("  FAILED %s: %s\n%s", l.Subtest(), l.Promise, indented(why)))
 	case notClaimed:
-		a.missing[why] = append(a.missing[why], l.id)
+		a.missing[why] = append(a.missing[why], l.ID)
 	}
 }
 
@@ -56,22 +62,25 @@ func indented(text string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-func (a *account) slowest(call string, took time.Duration) {
+// Slowest notes the slowest call so far.
+func (a *account) Slowest(call string, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.slow, a.slowTook = call, took
 }
 
-// print writes the account to the standard output, where go test shows it without -v
-// too.
-func (a *account) print(r *runner) {
-	lease, why := r.leaseNow(), r.stopped()
+// Print writes the account to the standard output, where go test shows it without -v
+// too. stopped says why the run stopped early, if it did.
+func (a *account) Print(lease time.Duration, stopped string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var s strings.Builder
-	fmt.Fprintf(&s, "conformance of %s:", a.name)
+	fmt.Fprintf(&s, "conformance of %s:", a.backend)
 	ran := 0
-	for _, r := range []struct{ result, said string }{{pass, "passed"}, {fail, "failed"}, {notClaimed, notClaimed}, {weaker, weaker}} {
+	for _, r := range []struct {
+		result result
+		said   string
+	}{{pass, "passed"}, {fail, "failed"}, {notClaimed, "not claimed"}, {weaker, "weaker"}} {
 		fmt.Fprintf(&s, " %d %s,", a.results[r.result], r.said)
 		ran += a.results[r.result]
 	}
@@ -94,23 +103,8 @@ func (a *account) print(r *runner) {
 	if a.slow != "" && a.slowTook > lease/2 {
 		fmt.Fprintf(&s, "  The lease is too short for this machine and broker: laws may fail for it. Set Suite.Lease to %v or more.\n", (4 * a.slowTook).Round(500*time.Millisecond))
 	}
-	if why != "" {
-		fmt.Fprintf(&s, "  STOPPED: %s\n", why)
+	if stopped != "" {
+		fmt.Fprintf(&s, "  STOPPED: %s\n", stopped)
 	}
 	fmt.Fprint(os.Stdout, s.String())
-}
-
-// giveUp ends the process, with an account, because a test cannot be ended.
-func (r *runner) giveUp(w *watch, why string) {
-	r.exit.Do(func() {
-		text := w.reason()
-		if text == "" {
-			text = w.hangs(why)
-			r.report(nil, w.law, fail, text)
-		}
-		r.stop(fmt.Sprintf("%s hangs: %s", w.law.subtest(), why))
-		fmt.Fprintf(os.Stdout, "law: %s %s: %s\n%s", w.law.id, w.law.name, w.law.promise, text)
-		r.account.print(r)
-		os.Exit(1)
-	})
 }

@@ -9,53 +9,53 @@ import (
 
 var adminLaws = []law{
 	{
-		id: "C39", name: "lists", promise: "Topics and Groups list what exists, sorted",
-		needs:     []need{needAdmin},
-		saboteurs: []string{"lists-unsorted", "lists-half"}, driver: lists,
+		ID: "C39", Name: "lists", Promise: "Topics and Groups list what exists, sorted",
+		Needs:     []need{needAdmin},
+		Saboteurs: []string{"lists-unsorted", "lists-half"}, Test: lists,
 	}, {
-		id: "C40", name: "delete-topic", promise: "a deleted topic is gone with its groups and messages, and members learn of it",
-		needs:     []need{needAdmin},
-		saboteurs: []string{"deletes-in-silence", "deletes-nothing"}, driver: deleteTopic,
+		ID: "C40", Name: "delete-topic", Promise: "a deleted topic is gone with its groups and messages, and members learn of it",
+		Needs:     []need{needAdmin},
+		Saboteurs: []string{"deletes-in-silence", "deletes-nothing"}, Test: deleteTopic,
 	}, {
-		id: "C41", name: "delete-group", promise: "a deleted group is gone, its members learn of it, and other groups do not notice",
-		needs:     []need{needAdmin},
-		saboteurs: []string{"deletes-in-silence", "deletes-nothing", "deletes-every-group"}, driver: deleteGroup,
+		ID: "C41", Name: "delete-group", Promise: "a deleted group is gone, its members learn of it, and other groups do not notice",
+		Needs:     []need{needAdmin},
+		Saboteurs: []string{"deletes-in-silence", "deletes-nothing", "deletes-every-group"}, Test: deleteGroup,
 	}, {
-		id: "C42", name: "reset-group", promise: "a group that is reset begins anew where it is told, and forgets what it held and delayed",
-		needs:     []need{needAdmin, needDelayer},
-		saboteurs: []string{"resets-nothing", "resets-to-latest"}, driver: resetGroup,
+		ID: "C42", Name: "reset-group", Promise: "a group that is reset begins anew where it is told, and forgets what it held and delayed",
+		Needs:     []need{needAdmin, needDelayer},
+		Saboteurs: []string{"resets-nothing", "resets-to-latest"}, Test: resetGroup,
 	}, {
-		id: "C61", name: "reset-stale", promise: "where acknowledgements are fenced, a delivery from before ResetGroup can be neither delayed nor extended nor acknowledged after it, and the group that begins anew does not notice",
-		needs:     []need{needAdmin, needDelayer, needFence},
-		saboteurs: []string{"unfenced-delays", "unfenced-extends", "unfenced-acks", "loses-leases-in-silence"}, driver: resetStale,
+		ID: "C61", Name: "reset-stale", Promise: "where acknowledgements are fenced, a delivery from before ResetGroup can be neither delayed nor extended nor acknowledged after it, and the group that begins anew does not notice",
+		Needs:     []need{needAdmin, needDelayer, needFence},
+		Saboteurs: []string{"unfenced-delays", "unfenced-extends", "unfenced-acks", "loses-leases-in-silence"}, Test: resetStale,
 	}, {
-		id: "C43", name: "admin-unknown", promise: "changing what does not exist is ErrGone",
-		needs:     []need{needAdmin},
-		saboteurs: []string{"shrugs"}, driver: adminUnknown,
+		ID: "C43", Name: "admin-unknown", Promise: "changing what does not exist is ErrGone",
+		Needs:     []need{needAdmin},
+		Saboteurs: []string{"shrugs"}, Test: adminUnknown,
 	},
 }
 
 func lists(e *driverEnv) {
 	for _, name := range []string{"b", "a.b", "a", "c"} {
-		e.publish(&backend.Message{Topic: name})
+		e.Publish(&backend.Message{Topic: name})
 	}
 	for _, name := range []string{"z", "x.y", "x"} {
-		e.attachAs(backend.Config{Topic: "b", Group: name})
+		e.AttachAs(backend.Config{Topic: "b", Group: name})
 	}
-	topics, err := e.verbs().Topics(e.Context())
-	e.verb(err)
+	topics, err := e.Verbs().Topics(e.Context())
+	e.Verb(err)
 	if want := []string{"a", "a.b", "b", "c"}; !slices.Equal(topics, want) {
-		e.failf("got topics %q, want %q", topics, want)
+		e.Failf("got topics %q, want %q", topics, want)
 	}
-	groups, err := e.verbs().Groups(e.Context(), "b")
-	e.verb(err)
+	groups, err := e.Verbs().Groups(e.Context(), "b")
+	e.Verb(err)
 	if want := []string{"x", "x.y", "z"}; !slices.Equal(groups, want) {
-		e.failf("got groups %q, want %q", groups, want)
+		e.Failf("got groups %q, want %q", groups, want)
 	}
-	groups, err = e.verbs().Groups(e.Context(), "a")
-	e.verb(err)
+	groups, err = e.Verbs().Groups(e.Context(), "a")
+	e.Verb(err)
 	if len(groups) != 0 {
-		e.failf("got groups %q, want none", groups)
+		e.Failf("got groups %q, want none", groups)
 	}
 }
 
@@ -65,86 +65,86 @@ func (e *driverEnv) learns(waiting <-chan received, src backend.Source) {
 	e.Helper()
 	deleted := time.Now()
 	r := <-waiting
-	e.is("Receive that was waiting", r.err, backend.ErrGone)
-	e.by(deleted, 0, "Receive returned")
-	r = <-e.background(e.bounded(), src, 1)
-	e.is("Receive after that", r.err, backend.ErrGone)
+	e.Is("Receive that was waiting", r.Err, backend.ErrGone)
+	e.By(deleted, 0, "Receive returned")
+	r = <-e.Background(e.Bounded(), src, 1)
+	e.Is("Receive after that", r.Err, backend.ErrGone)
 }
 
 func deleteTopic(e *driverEnv) {
-	waits, other := e.attach("g"), e.attach("g")
-	e.publishN(3)
-	e.receive(other, 3)
-	waiting := e.background(e.bounded(), waits, 1)
-	time.Sleep(e.lease / 4)
-	e.verb(e.verbs().DeleteTopic(e.Context(), topic))
+	waits, other := e.Attach("g"), e.Attach("g")
+	e.PublishN(3)
+	e.Receive(other, 3)
+	waiting := e.Background(e.Bounded(), waits, 1)
+	time.Sleep(e.Lease / 4)
+	e.Verb(e.Verbs().DeleteTopic(e.Context(), topic))
 	e.learns(waiting, other)
-	topics, err := e.verbs().Topics(e.Context())
-	e.verb(err)
+	topics, err := e.Verbs().Topics(e.Context())
+	e.Verb(err)
 	if slices.Contains(topics, topic) {
-		e.failf("got topics %q, want it gone", topics)
+		e.Failf("got topics %q, want it gone", topics)
 	}
-	again := e.attach("g")
-	e.publish(&backend.Message{ID: "anew"})
-	if d := e.one(again); d.ID != "anew" {
-		e.failf("got %q, want nothing from before", d.ID)
+	again := e.Attach("g")
+	e.Publish(&backend.Message{ID: "anew"})
+	if d := e.One(again); d.ID != "anew" {
+		e.Failf("got %q, want nothing from before", d.ID)
 	}
-	e.nothing(again, e.lease/4, "the rest was deleted")
+	e.Nothing(again, e.Lease/4, "the rest was deleted")
 }
 
 func deleteGroup(e *driverEnv) {
-	waits, other, stays := e.attach("g"), e.attach("g"), e.attach("stays")
-	want := idsOf(e.publishN(3))
-	e.receive(other, 3)
-	waiting := e.background(e.bounded(), waits, 1)
-	time.Sleep(e.lease / 4)
-	e.verb(e.verbs().DeleteGroup(e.Context(), topic, "g"))
+	waits, other, stays := e.Attach("g"), e.Attach("g"), e.Attach("stays")
+	want := idsOf(e.PublishN(3))
+	e.Receive(other, 3)
+	waiting := e.Background(e.Bounded(), waits, 1)
+	time.Sleep(e.Lease / 4)
+	e.Verb(e.Verbs().DeleteGroup(e.Context(), topic, "g"))
 	e.learns(waiting, other)
-	e.must(other.Close())
+	e.Must(other.Close())
 	e.closed(other, backend.Delivery{})
-	if got := ids(e.receive(stays, 3)); !slices.Equal(got, want) {
-		e.failf("another group got %v, want %v", got, want)
+	if got := ids(e.Receive(stays, 3)); !slices.Equal(got, want) {
+		e.Failf("another group got %v, want %v", got, want)
 	}
-	groups, err := e.verbs().Groups(e.Context(), topic)
-	e.verb(err)
+	groups, err := e.Verbs().Groups(e.Context(), topic)
+	e.Verb(err)
 	if want := []string{"stays"}; !slices.Equal(groups, want) {
-		e.failf("got groups %q, want %q", groups, want)
+		e.Failf("got groups %q, want %q", groups, want)
 	}
-	again := e.attach("g")
-	ds := e.receive(again, 3)
+	again := e.Attach("g")
+	ds := e.Receive(again, 3)
 	if got := ids(ds); !slices.Equal(got, want) {
-		e.failf("created again, the group got %v, want what the topic keeps: %v", got, want)
+		e.Failf("created again, the group got %v, want what the topic keeps: %v", got, want)
 	}
-	e.attempt(ds[0], 1)
+	e.Attempt(ds[0], 1)
 }
 
 func resetGroup(e *driverEnv) {
-	e.attachAs(backend.Config{Group: "keeps"})
-	src := e.attach("g")
-	ms := e.publishN(6)
-	ds := e.receive(src, 4)
-	e.ack(src, ds[0])
-	e.verb(e.delay(src, 2*e.lease, ds[1]))
+	e.AttachAs(backend.Config{Group: "keeps"})
+	src := e.Attach("g")
+	ms := e.PublishN(6)
+	ds := e.Receive(src, 4)
+	e.Ack(src, ds[0])
+	e.Verb(e.Delay(src, 2*e.Lease, ds[1]))
 	for _, c := range []struct {
 		start backend.Start
 		want  []*backend.Message
 	}{
 		{backend.StartEarliest, ms}, {backend.StartAfter(ms[3].Position), ms[4:]}, {backend.StartLatest, nil},
 	} {
-		e.verb(e.verbs().ResetGroup(e.Context(), topic, "g", c.start))
-		ds := e.receive(src, len(c.want))
+		e.Verb(e.Verbs().ResetGroup(e.Context(), topic, "g", c.start))
+		ds := e.Receive(src, len(c.want))
 		if got, want := ids(ds), idsOf(c.want); !slices.Equal(got, want) {
-			e.failf("reset to %q: got %v, want %v", c.start, got, want)
+			e.Failf("reset to %q: got %v, want %v", c.start, got, want)
 		}
 		for _, d := range ds {
-			e.attempt(d, 1)
+			e.Attempt(d, 1)
 		}
-		e.nothing(src, e.lease/4, "the group has no more")
+		e.Nothing(src, e.Lease/4, "the group has no more")
 	}
-	e.nothing(src, 3*e.lease, "what was held and delayed is forgotten")
-	e.publish(&backend.Message{ID: "later"})
-	if d := e.one(src); d.ID != "later" {
-		e.failf("got %q, want what was published after the reset", d.ID)
+	e.Nothing(src, 3*e.Lease, "what was held and delayed is forgotten")
+	e.Publish(&backend.Message{ID: "later"})
+	if d := e.One(src); d.ID != "later" {
+		e.Failf("got %q, want what was published after the reset", d.ID)
 	}
 }
 
@@ -153,47 +153,47 @@ func resetGroup(e *driverEnv) {
 // meanwhile: only the broker can know. A broker that knows holders by their clocks
 // alone states no FencedAcks.
 func resetStale(e *driverEnv) {
-	e.attachAs(backend.Config{Group: "keeps"})
-	long := backend.Config{Group: "g", Lease: 3 * e.lease}
-	one, two := e.attachAs(long), e.attachAs(long)
-	want := idsOf(e.publishN(4))
-	stale := e.receive(one, 4)
-	e.verb(e.verbs().ResetGroup(e.Context(), topic, "g", backend.StartEarliest))
+	e.AttachAs(backend.Config{Group: "keeps"})
+	long := backend.Config{Group: "g", Lease: 3 * e.Lease}
+	one, two := e.AttachAs(long), e.AttachAs(long)
+	want := idsOf(e.PublishN(4))
+	stale := e.Receive(one, 4)
+	e.Verb(e.Verbs().ResetGroup(e.Context(), topic, "g", backend.StartEarliest))
 	e.lost(one, "a delivery from before ResetGroup", stale)
-	held := e.receive(two, 4)
+	held := e.Receive(two, 4)
 	start := time.Now()
 	if got := ids(held); !slices.Equal(got, want) {
-		e.failf("got %v after ResetGroup, want %v", got, want)
+		e.Failf("got %v after ResetGroup, want %v", got, want)
 	}
 	for _, d := range held {
-		e.attempt(d, 1)
+		e.Attempt(d, 1)
 	}
 	e.lost(one, "a delivery from before ResetGroup that another holds now", stale)
-	e.nothing(one, e.lease/2, "another holds all")
-	e.ack(two, held[1:]...)
-	if d := e.one(one); d.ID != held[0].ID {
-		e.failf("got %q, want %q, which nobody has acknowledged", d.ID, held[0].ID)
+	e.Nothing(one, e.Lease/2, "another holds all")
+	e.Ack(two, held[1:]...)
+	if d := e.One(one); d.ID != held[0].ID {
+		e.Failf("got %q, want %q, which nobody has acknowledged", d.ID, held[0].ID)
 	}
-	e.notBefore(start, 3*e.lease-e.lease/2, "it was taken from its holder")
+	e.NotBefore(start, 3*e.Lease-e.Lease/2, "it was taken from its holder")
 }
 
 // lost expects that each settlement of four deliveries is told of a lost lease.
 func (e *driverEnv) lost(src backend.Source, what string, ds []backend.Delivery) {
 	e.Helper()
-	e.is("Delay of "+what, backend.ErrorAt(e.fenced(e.delay(src, 0, ds[0])), 0), backend.ErrLeaseLost)
+	e.Is("Delay of "+what, backend.ErrorAt(e.fenced(e.Delay(src, 0, ds[0])), 0), backend.ErrLeaseLost)
 	if _, ok := backend.As[backend.Extender](src); ok {
-		e.is("Extend of "+what, backend.ErrorAt(e.fenced(e.extend(src, ds[1])), 0), backend.ErrLeaseLost)
+		e.Is("Extend of "+what, backend.ErrorAt(e.fenced(e.Extend(src, ds[1])), 0), backend.ErrLeaseLost)
 	}
-	e.is("Ack of "+what, backend.ErrorAt(src.Ack(e.Context(), backend.Lend(ds[2:3])), 0), backend.ErrLeaseLost)
-	e.is("Delay of "+what, backend.ErrorAt(e.fenced(e.delay(src, 2*e.lease, ds[3])), 0), backend.ErrLeaseLost)
+	e.Is("Ack of "+what, backend.ErrorAt(src.Ack(e.Context(), backend.Lend(ds[2:3])), 0), backend.ErrLeaseLost)
+	e.Is("Delay of "+what, backend.ErrorAt(e.fenced(e.Delay(src, 2*e.Lease, ds[3])), 0), backend.ErrLeaseLost)
 }
 
 func adminUnknown(e *driverEnv) {
-	a, ctx := e.verbs(), e.Context()
-	e.attach("g")
+	a, ctx := e.Verbs(), e.Context()
+	e.Attach("g")
 	_, err := a.Groups(ctx, "unknown")
-	e.is("Groups of an unknown topic", e.fenced(err), backend.ErrGone)
-	e.is("DeleteTopic", e.fenced(a.DeleteTopic(ctx, "unknown")), backend.ErrGone)
-	e.is("DeleteGroup", e.fenced(a.DeleteGroup(ctx, topic, "unknown")), backend.ErrGone)
-	e.is("ResetGroup", e.fenced(a.ResetGroup(ctx, topic, "unknown", backend.StartEarliest)), backend.ErrGone)
+	e.Is("Groups of an unknown topic", e.fenced(err), backend.ErrGone)
+	e.Is("DeleteTopic", e.fenced(a.DeleteTopic(ctx, "unknown")), backend.ErrGone)
+	e.Is("DeleteGroup", e.fenced(a.DeleteGroup(ctx, topic, "unknown")), backend.ErrGone)
+	e.Is("ResetGroup", e.fenced(a.ResetGroup(ctx, topic, "unknown", backend.StartEarliest)), backend.ErrGone)
 }

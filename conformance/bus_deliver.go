@@ -15,152 +15,152 @@ import (
 // busDeliverLaws are about who gets an event, when, and how often.
 var busDeliverLaws = []law{
 	{
-		id: "B.D01", name: "at-least-once", promise: "what is published is handled to the end, through failures, panics and retries",
-		saboteurs: []string{"bus-gives-up-early"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("g", eventbus.SubscribeOptions{Concurrency: 16}, failing(func(d *eventbus.Delivery) bool {
+		ID: "B.D01", Name: "at-least-once", Promise: "what is published is handled to the end, through failures, panics and retries",
+		Saboteurs: []string{"bus-gives-up-early"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 16}, failing(func(d *eventbus.Delivery) bool {
 				return d.Attempt <= len(d.ID)%3 && strings.HasSuffix(d.ID, "7") || d.Attempt == 1 && strings.HasSuffix(d.ID, "3")
 			}))
 			keys := 49
-			if !e.extends { // what waits behind a retry may come again just as it is handled
+			if !e.Extends { // what waits behind a retry may come again just as it is handled
 				keys = 0
 			}
-			e.publishEvents(keyedEvents(1000, keys)...)
-			e.awaitDone(1000, "g")
-			e.checkHistory("g")
-			e.settled("g")
-		},
+			e.PublishEvents(keyedEvents(1000, keys)...)
+			e.AwaitDone(1000, "g")
+			e.CheckHistory("g")
+			e.Settled("g")
+		}),
 	},
 	{
-		id: "B.D02", name: "groups-independent", promise: "what one group does with an event changes nothing for another",
-		saboteurs: []string{"bus-shares-groups"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("a", eventbus.SubscribeOptions{Group: "a", Retry: eventbus.Retry{MaxAttempts: 2}}, failing(func(*eventbus.Delivery) bool { return true }))
-			e.member("b", eventbus.SubscribeOptions{Group: "b"}, succeed)
-			e.publishEvents(events(20)...)
-			e.awaitDone(20, "b")
+		ID: "B.D02", Name: "groups-independent", Promise: "what one group does with an event changes nothing for another",
+		Saboteurs: []string{"bus-shares-groups"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("a", eventbus.SubscribeOptions{Group: "a", Retry: eventbus.Retry{MaxAttempts: 2}}, failing(func(*eventbus.Delivery) bool { return true }))
+			e.Member("b", eventbus.SubscribeOptions{Group: "b"}, succeed)
+			e.PublishEvents(events(20)...)
+			e.AwaitDone(20, "b")
 			awaitTold[deadLettered](e, 20)
-			for _, h := range e.log.all("b") {
-				if h.delivery.Attempt > 1 {
-					e.failf("group b got %s as attempt %d, want 1", h.delivery.ID, h.delivery.Attempt)
+			for _, h := range e.Recorder.All("b") {
+				if h.Delivery.Attempt > 1 {
+					e.Failf("group b got %s as attempt %d, want 1", h.Delivery.ID, h.Delivery.Attempt)
 				}
 			}
-			e.settled("a", "b")
-		},
+			e.Settled("a", "b")
+		}),
 	},
 	{
-		id: "B.D03", name: "competing-once", promise: "members of a group share its events, each comes to one of them once",
-		saboteurs: []string{"bus-runs-twice"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.D03", Name: "competing-once", Promise: "members of a group share its events, each comes to one of them once",
+		Saboteurs: []string{"bus-runs-twice"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			for range 8 {
-				e.member("g", eventbus.SubscribeOptions{Concurrency: 2}, succeed)
+				e.Member("g", eventbus.SubscribeOptions{Concurrency: 2}, succeed)
 			}
-			e.publishEvents(events(800)...)
-			e.awaitDone(800, "g")
-			e.quiet(e.soon())
+			e.PublishEvents(events(800)...)
+			e.AwaitDone(800, "g")
+			e.Quiet(e.Soon())
 			e.once("g")
-		},
+		}),
 	},
 	{
-		id: "B.D04", name: "retry-stays-in-group", promise: "a retry comes to the group that failed, and to no other",
-		saboteurs: []string{"bus-republishes-retries"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("a", eventbus.SubscribeOptions{Group: "a"}, failing(func(d *eventbus.Delivery) bool { return d.Attempt < 4 }))
-			e.member("b", eventbus.SubscribeOptions{Group: "b"}, succeed)
-			e.publishEvents(events(10)...)
-			e.awaitDone(20, "a", "b")
-			e.quiet(e.lease + e.soon())
+		ID: "B.D04", Name: "retry-stays-in-group", Promise: "a retry comes to the group that failed, and to no other",
+		Saboteurs: []string{"bus-republishes-retries"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("a", eventbus.SubscribeOptions{Group: "a"}, failing(func(d *eventbus.Delivery) bool { return d.Attempt < 4 }))
+			e.Member("b", eventbus.SubscribeOptions{Group: "b"}, succeed)
+			e.PublishEvents(events(10)...)
+			e.AwaitDone(20, "a", "b")
+			e.Quiet(e.Lease + e.Soon())
 			e.once("b")
-			if n := len(e.log.all("a")); n != 40 {
-				e.failf("group a: got %d runs, want 40", n)
+			if n := len(e.Recorder.All("a")); n != 40 {
+				e.Failf("group a: got %d runs, want 40", n)
 			}
-		},
+		}),
 	},
 	{
-		id: "B.D05", name: "start-earliest", promise: "a new group gets the events that the topic keeps",
-		saboteurs: []string{"bus-starts-late"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.publishEvents(events(30)...)
-			e.member("late", eventbus.SubscribeOptions{Group: "late"}, succeed)
-			e.publishEvents(&eventbus.Event{ID: "new"})
-			e.awaitDone(31, "late")
-			e.settled("late")
-		},
+		ID: "B.D05", Name: "start-earliest", Promise: "a new group gets the events that the topic keeps",
+		Saboteurs: []string{"bus-starts-late"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.PublishEvents(events(30)...)
+			e.Member("late", eventbus.SubscribeOptions{Group: "late"}, succeed)
+			e.PublishEvents(&eventbus.Event{ID: "new"})
+			e.AwaitDone(31, "late")
+			e.Settled("late")
+		}),
 	},
 	{
-		id: "B.D06", name: "start-latest", promise: "with StartLatest a new group gets what is published after Subscribe has returned, and nothing from before",
-		saboteurs: []string{"bus-starts-early"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.publishEvents(events(30)...)
-			e.member("late", eventbus.SubscribeOptions{Group: "late", Start: eventbus.StartLatest}, succeed)
-			e.publishEvents(&eventbus.Event{ID: "new"})
-			e.awaitDone(1, "late")
-			e.quiet(e.soon())
-			if got := e.log.all("late")[0].delivery.ID; got != "new" {
-				e.failf("got %s, want new", got)
+		ID: "B.D06", Name: "start-latest", Promise: "with StartLatest a new group gets what is published after Subscribe has returned, and nothing from before",
+		Saboteurs: []string{"bus-starts-early"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.PublishEvents(events(30)...)
+			e.Member("late", eventbus.SubscribeOptions{Group: "late", Start: eventbus.StartLatest}, succeed)
+			e.PublishEvents(&eventbus.Event{ID: "new"})
+			e.AwaitDone(1, "late")
+			e.Quiet(e.Soon())
+			if got := e.Recorder.All("late")[0].Delivery.ID; got != "new" {
+				e.Failf("got %s, want new", got)
 			}
-		},
+		}),
 	},
 	{
-		id: "B.D07", name: "position-kept", promise: "a group goes on where it was when all its members are new",
-		saboteurs: []string{"bus-renames-groups"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.D07", Name: "position-kept", Promise: "a group goes on where it was when all its members are new",
+		Saboteurs: []string{"bus-renames-groups"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			for round := range 4 {
-				s := e.member("g", eventbus.SubscribeOptions{}, succeed)
+				s := e.Member("g", eventbus.SubscribeOptions{}, succeed)
 				es := events(10)
 				for i := range es {
 					es[i].ID = fmt.Sprintf("%d.%d", round, i)
 				}
-				e.publishEvents(es...)
-				e.awaitDone(10*(round+1), "g")
-				e.must(s.Drain(e.Context()))
+				e.PublishEvents(es...)
+				e.AwaitDone(10*(round+1), "g")
+				e.Must(s.Drain(e.Context()))
 			}
 			e.once("g")
-		},
+		}),
 	},
 	{
-		id: "B.D08", name: "attempt-sequence", promise: "attempts are numbered 1, 2, 3 through errors, panics, ended goroutines and timeouts",
-		saboteurs: []string{"bus-miscounts"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("g", eventbus.SubscribeOptions{Concurrency: 4, Timeout: e.lease / 2}, misbehave)
-			e.publishEvents(events(12)...)
-			e.awaitDone(12, "g")
-			e.checkHistory("g")
-			for _, h := range e.log.all("g") {
-				if h.ended.IsZero() || h.err == nil && h.delivery.Attempt != 5 {
-					e.failf("event %s: got success on attempt %d, want 5", h.delivery.ID, h.delivery.Attempt)
+		ID: "B.D08", Name: "attempt-sequence", Promise: "attempts are numbered 1, 2, 3 through errors, panics, ended goroutines and timeouts",
+		Saboteurs: []string{"bus-miscounts"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 4, Timeout: e.Lease / 2}, misbehave)
+			e.PublishEvents(events(12)...)
+			e.AwaitDone(12, "g")
+			e.CheckHistory("g")
+			for _, h := range e.Recorder.All("g") {
+				if h.Ended.IsZero() || h.Err == nil && h.Delivery.Attempt != 5 {
+					e.Failf("event %s: got success on attempt %d, want 5", h.Delivery.ID, h.Delivery.Attempt)
 				}
 			}
-		},
+		}),
 	},
 	{
-		id: "B.D10", name: "no-redelivery-after-ack", promise: "what was handled never comes back",
-		saboteurs: []string{"ignores-acks"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("g", eventbus.SubscribeOptions{Concurrency: 8}, succeed)
-			e.publishEvents(events(500)...)
-			e.awaitDone(500, "g")
-			e.quiet(3 * e.lease)
+		ID: "B.D10", Name: "no-redelivery-after-ack", Promise: "what was handled never comes back",
+		Saboteurs: []string{"ignores-acks"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 8}, succeed)
+			e.PublishEvents(events(500)...)
+			e.AwaitDone(500, "g")
+			e.Quiet(3 * e.Lease)
 			e.once("g")
-		},
+		}),
 	},
 	{
-		id: "B.D12", name: "stable-identity", promise: "every delivery of an event has the same ID, time, position, headers and bytes, whatever a handler made of the one before",
-		saboteurs: []string{"bus-shares-deliveries"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.D12", Name: "stable-identity", Promise: "every delivery of an event has the same ID, time, position, headers and bytes, whatever a handler made of the one before",
+		Saboteurs: []string{"bus-shares-deliveries"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			var mu sync.Mutex
 			var got []eventbus.Event
-			e.member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
+			e.Member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
 				mu.Lock()
 				defer mu.Unlock()
 				keep := d.Event
@@ -176,79 +176,79 @@ var busDeliverLaws = []law{
 				return nil
 			})
 			ev := &eventbus.Event{Subject: "s", Headers: eventbus.Headers{{Name: "h", Value: "v"}}, Payload: []byte("some bytes")}
-			e.publishEvents(ev)
-			e.awaitDone(1, "g")
+			e.PublishEvents(ev)
+			e.AwaitDone(1, "g")
 			for _, g := range got {
 				e.sameEvent(g, *ev)
 				if g.Position != ev.Position {
-					e.failf("got position %q, want %q as published", g.Position, ev.Position)
+					e.Failf("got position %q, want %q as published", g.Position, ev.Position)
 				}
 			}
-		},
+		}),
 	},
 	{
-		id: "B.D14", name: "big-among-small", promise: "an event larger than the whole byte budget passes, among small ones",
-		saboteurs: []string{"bus-drops-large"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("g", eventbus.SubscribeOptions{MaxBytes: 64 << 10, Concurrency: 2}, succeed)
+		ID: "B.D14", Name: "big-among-small", Promise: "an event larger than the whole byte budget passes, among small ones",
+		Saboteurs: []string{"bus-drops-large"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{MaxBytes: 64 << 10, Concurrency: 2}, succeed)
 			es := events(50)
 			es[20].Payload = make([]byte, 512<<10)
 			es[40].Payload = make([]byte, eventbus.MaxPayload)
-			e.publishEvents(es...)
-			e.awaitDone(50, "g")
-		},
+			e.PublishEvents(es...)
+			e.AwaitDone(50, "g")
+		}),
 	},
 	{
-		id: "B.D15", name: "slow-group-isolated", promise: "a slow group delays no other",
-		saboteurs: []string{"bus-serves-one-at-a-time"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.D15", Name: "slow-group-isolated", Promise: "a slow group delays no other",
+		Saboteurs: []string{"bus-serves-one-at-a-time"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			slow := make(chan struct{})
 			release := sync.OnceFunc(func() { close(slow) })
 			e.Cleanup(release)
-			e.member("slow", eventbus.SubscribeOptions{Group: "slow"}, func(context.Context, *eventbus.Delivery) error {
+			e.Member("slow", eventbus.SubscribeOptions{Group: "slow"}, func(context.Context, *eventbus.Delivery) error {
 				<-slow
 				return nil
 			})
-			e.member("fast", eventbus.SubscribeOptions{Group: "fast"}, succeed)
-			e.publishEvents(&eventbus.Event{})
-			e.awaitRuns(1, "slow")
+			e.Member("fast", eventbus.SubscribeOptions{Group: "fast"}, succeed)
+			e.PublishEvents(&eventbus.Event{})
+			e.AwaitRuns(1, "slow")
 			start := time.Now()
-			e.publishEvents(events(99)...)
-			e.awaitDone(100, "fast")
-			e.by(start, e.soon(), "the fast group was done")
+			e.PublishEvents(events(99)...)
+			e.AwaitDone(100, "fast")
+			e.By(start, e.Soon(), "the fast group was done")
 			release()
-			e.awaitDone(200, "slow", "fast")
-		},
+			e.AwaitDone(200, "slow", "fast")
+		}),
 	},
 	{
-		id: "B.D17", name: "wake-latency", promise: "an event published to an idle subscription is handled at once",
-		saboteurs: []string{"bus-polls"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("g", eventbus.SubscribeOptions{}, succeed)
+		ID: "B.D17", Name: "wake-latency", Promise: "an event published to an idle subscription is handled at once",
+		Saboteurs: []string{"bus-polls"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{}, succeed)
 			// On a machine that is busy with other things all of it takes longer; but not
 			// much longer than to wake a member without a bus.
-			other := e.attachAs(backend.Config{Topic: "other", Group: "g"})
+			other := e.AttachAs(backend.Config{Topic: "other", Group: "g"})
 			var bare, took []time.Duration
 			for i := range 5 {
-				woken := e.background(e.bounded(), other, 1)
-				time.Sleep(e.lease / 3)
+				woken := e.Background(e.Bounded(), other, 1)
+				time.Sleep(e.Lease / 3)
 				start := time.Now()
-				e.publishEvents(&eventbus.Event{})
-				e.awaitDone(i+1, "g")
-				took = append(took, e.log.all("g")[i].began.Sub(start))
+				e.PublishEvents(&eventbus.Event{})
+				e.AwaitDone(i+1, "g")
+				took = append(took, e.Recorder.All("g")[i].Began.Sub(start))
 				start = time.Now()
-				e.driverEnv.publish(&backend.Message{Topic: "other", ID: fmt.Sprint(i)})
+				e.driverEnv.Publish(&backend.Message{Topic: "other", ID: fmt.Sprint(i)})
 				r := <-woken
 				bare = append(bare, time.Since(start))
-				e.must(r.err)
-				e.ack(other, r.ds...)
+				e.Must(r.Err)
+				e.Ack(other, r.Deliveries...)
 			}
 			slices.Sort(bare)
-			e.mostly(took, max(100*time.Millisecond, 5*bare[len(bare)/2]), "handled")
-		},
+			e.Mostly(took, max(100*time.Millisecond, 5*bare[len(bare)/2]), "handled")
+		}),
 	},
 }
 
@@ -266,11 +266,11 @@ func failing(when func(*eventbus.Delivery) bool) eventbus.Handler {
 func (e *busEnv) once(name string) {
 	e.Helper()
 	seen := map[string]bool{}
-	for _, h := range e.log.all(name) {
-		if seen[h.delivery.ID] {
-			e.failf("%s came twice to %s, want once", h.delivery.ID, name)
+	for _, h := range e.Recorder.All(name) {
+		if seen[h.Delivery.ID] {
+			e.Failf("%s came twice to %s, want once", h.Delivery.ID, name)
 		}
-		seen[h.delivery.ID] = true
+		seen[h.Delivery.ID] = true
 	}
 }
 
@@ -279,10 +279,10 @@ func (e *busEnv) once(name string) {
 // say that it was acknowledged.
 func (e *busEnv) untilHandled(name string) []handling {
 	handled := map[string]bool{}
-	return slices.DeleteFunc(e.log.all(name), func(h handling) bool {
-		again := handled[h.delivery.ID]
-		handled[h.delivery.ID] = again || h.err == nil
-		return again && e.grace > 0
+	return slices.DeleteFunc(e.Recorder.All(name), func(h handling) bool {
+		again := handled[h.Delivery.ID]
+		handled[h.Delivery.ID] = again || h.Err == nil
+		return again && e.Grace > 0
 	})
 }
 
@@ -292,16 +292,16 @@ func (e *busEnv) inOrder(name string) {
 	e.Helper()
 	last := map[string]handling{}
 	for _, h := range e.untilHandled(name) {
-		d := h.delivery
+		d := h.Delivery
 		before, ok := last[d.Key]
-		if ok && d.Position < before.delivery.Position {
-			e.failf("key %q: %s was handled after %s, which was published later", d.Key, d.ID, before.delivery.ID)
+		if ok && d.Position < before.Delivery.Position {
+			e.Failf("key %q: %s was handled after %s, which was published later", d.Key, d.ID, before.Delivery.ID)
 		}
-		if ok && (before.ended.IsZero() || before.ended.After(h.began)) {
-			e.failf("key %q: %s began before %s had ended", d.Key, d.ID, before.delivery.ID)
+		if ok && (before.Ended.IsZero() || before.Ended.After(h.Began)) {
+			e.Failf("key %q: %s began before %s had ended", d.Key, d.ID, before.Delivery.ID)
 		}
-		if ok && d.Position > before.delivery.Position && before.err != nil && d.ID != before.delivery.ID {
-			e.failf("key %q: %s was handled though %s had failed", d.Key, d.ID, before.delivery.ID)
+		if ok && d.Position > before.Delivery.Position && before.Err != nil && d.ID != before.Delivery.ID {
+			e.Failf("key %q: %s was handled though %s had failed", d.Key, d.ID, before.Delivery.ID)
 		}
 		last[d.Key] = h
 	}

@@ -23,119 +23,119 @@ type (
 // busLeaseLaws are about keeping leases, and losing them.
 var busLeaseLaws = []law{
 	{
-		id: "B.L01", name: "long-handler", promise: "a handler may run for many leases: its event comes to nobody else",
-		needs: []need{needExtender}, saboteurs: []string{"ignores-extends"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.L01", Name: "long-handler", Promise: "a handler may run for many leases: its event comes to nobody else",
+		Needs: []need{needExtender}, Saboteurs: []string{"ignores-extends"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			long := func(context.Context, *eventbus.Delivery) error {
-				time.Sleep(3 * e.lease)
+				time.Sleep(3 * e.Lease)
 				return nil
 			}
 			for range 3 { // one has nothing to do, and would take what it can
-				e.member("g", eventbus.SubscribeOptions{}, long)
+				e.Member("g", eventbus.SubscribeOptions{}, long)
 			}
-			e.publishEvents(events(2)...)
-			e.awaitDone(2, "g")
-			e.quiet(e.lease + e.soon())
+			e.PublishEvents(events(2)...)
+			e.AwaitDone(2, "g")
+			e.Quiet(e.Lease + e.Soon())
 			e.once("g")
-		},
+		}),
 	},
 	{
-		id: "B.L02", name: "prefetch-ages", promise: "what waits for a busy handler comes to nobody else unnoticed: it keeps its lease, or goes back at no attempt's cost",
-		needs: []need{needExtender}, saboteurs: []string{"ignores-refunds"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.L02", Name: "prefetch-ages", Promise: "what waits for a busy handler comes to nobody else unnoticed: it keeps its lease, or goes back at no attempt's cost",
+		Needs: []need{needExtender}, Saboteurs: []string{"ignores-refunds"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			var slow atomic.Bool
 			for range 2 { // what one reads ahead and does not keep, the other takes
-				e.member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
+				e.Member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
 					if slow.Load() {
-						time.Sleep(e.lease / 4)
+						time.Sleep(e.Lease / 4)
 					}
-					if e.limits.Refund && d.Attempt != 1 {
-						e.failf("event %s is handled at attempt %d, want 1", d.ID, d.Attempt)
+					if e.Limits.Refund && d.Attempt != 1 {
+						e.Failf("event %s is handled at attempt %d, want 1", d.ID, d.Attempt)
 					}
 					return nil
 				})
 			}
-			e.publishEvents(events(500)...) // a quick past: much may be read ahead
-			e.awaitDone(500, "g")
+			e.PublishEvents(events(500)...) // a quick past: much may be read ahead
+			e.AwaitDone(500, "g")
 			slow.Store(true)
 			es := events(520)[500:]
-			e.publishEvents(es...)
-			e.awaitDone(520, "g")
+			e.PublishEvents(es...)
+			e.AwaitDone(520, "g")
 			e.once("g")
-		},
+		}),
 	},
 	{
-		id: "B.L11", name: "fair-share", promise: "ten events, two members of one handler each, in two processes if there can be, runs of just under half a lease: ten runs, shared by both",
-		needs: []need{needExtender}, saboteurs: []string{"bus-reads-ahead", "bus-takes-all"},
-		bus: func(e *busEnv) {
-			e.start()
-			two := e.bus
-			if e.suite.Peer != nil {
-				two = e.otherBus(e.peer())
+		ID: "B.L11", Name: "fair-share", Promise: "ten events, two members of one handler each, in two processes if there can be, runs of just under half a lease: ten runs, shared by both",
+		Needs: []need{needExtender}, Saboteurs: []string{"bus-reads-ahead", "bus-takes-all"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			two := e.Bus
+			if e.Claims(needPeer) {
+				two = e.OtherBus(e.Peer())
 			}
 			work := func(context.Context, *eventbus.Delivery) error {
-				time.Sleep(e.lease * 45 / 100)
+				time.Sleep(e.Lease * 45 / 100)
 				return nil
 			}
-			e.member("one", eventbus.SubscribeOptions{}, work)
-			e.memberOn(two, "two", eventbus.SubscribeOptions{}, work)
-			e.publishEvents(events(10)...)
-			e.awaitDone(10, "one", "two")
-			e.quiet(e.lease + e.soon())
-			e.checkHistory("g")
+			e.Member("one", eventbus.SubscribeOptions{}, work)
+			e.MemberOn(two, "two", eventbus.SubscribeOptions{}, work)
+			e.PublishEvents(events(10)...)
+			e.AwaitDone(10, "one", "two")
+			e.Quiet(e.Lease + e.Soon())
+			e.CheckHistory("g")
 			// One run may be a member's by chance. With two it came back for more, and
 			// the other had left it some. Five each is usual, but on a busy machine a
 			// member may come late.
-			if one, two := len(e.log.all("one")), len(e.log.all("two")); one+two != 10 || one < 2 || two < 2 {
-				e.failf("got %d and %d runs, want ten, at least two of them by each\nrecorded: %s", one, two, e.log.summary())
+			if one, two := len(e.Recorder.All("one")), len(e.Recorder.All("two")); one+two != 10 || one < 2 || two < 2 {
+				e.Failf("got %d and %d runs, want ten, at least two of them by each\nrecorded: %s", one, two, e.Recorder.Summary())
 			}
-		},
+		}),
 	},
 	{
-		id: "B.L08", name: "lease-lost-cancels", promise: "a handler whose lease cannot be kept is cancelled with cause ErrLeaseLost when it has passed, and its failure changes nothing for the next holder",
-		needs: []need{needExtender}, saboteurs: []string{"bus-hides-contexts"},
-		bus: func(e *busEnv) {
+		ID: "B.L08", Name: "lease-lost-cancels", Promise: "a handler whose lease cannot be kept is cancelled with cause ErrLeaseLost when it has passed, and its failure changes nothing for the next holder",
+		Needs: []need{needExtender}, Saboteurs: []string{"bus-hides-contexts"},
+		Test: onBus(func(e *busEnv) {
 			var broken atomic.Bool
 			broken.Store(true)
-			e.open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &unsettling{Backend: b, broken: &broken} })
-			e.member("g", eventbus.SubscribeOptions{}, func(ctx context.Context, d *eventbus.Delivery) error {
+			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &unsettling{Backend: b, broken: &broken} })
+			e.Member("g", eventbus.SubscribeOptions{}, func(ctx context.Context, d *eventbus.Delivery) error {
 				if d.Attempt > 1 {
 					return nil
 				}
 				select {
 				case <-ctx.Done():
-				case <-time.After(3 * e.lease):
+				case <-time.After(3 * e.Lease):
 				}
 				broken.Store(false)
 				return errBroken
 			})
 			start := time.Now()
-			e.publishEvents(&eventbus.Event{ID: "x"})
-			e.awaitDone(1, "g")
-			runs := e.log.all("g")
-			if cause := runs[0].cause; !errors.Is(cause, eventbus.ErrLeaseLost) {
-				e.failf("the handler's context had cause %v, want ErrLeaseLost", cause)
+			e.PublishEvents(&eventbus.Event{ID: "x"})
+			e.AwaitDone(1, "g")
+			runs := e.Recorder.All("g")
+			if cause := runs[0].Cause; !errors.Is(cause, eventbus.ErrLeaseLost) {
+				e.Failf("the handler's context had cause %v, want ErrLeaseLost", cause)
 			}
-			if took := runs[0].ended.Sub(start); took > e.lease+time.Second+hitch || took < e.lease/2 {
-				e.failf("cancelled after %v, want when the lease of %v had passed, at most a second later", took, e.lease)
+			if took := runs[0].Ended.Sub(start); took > e.Lease+time.Second+hitch || took < e.Lease/2 {
+				e.Failf("cancelled after %v, want when the lease of %v had passed, at most a second later", took, e.Lease)
 			}
 			if len(awaitTold[leaseLost](e, 1)) != 1 || len(toldOf[observer.Retried](e)) > 0 {
-				e.failf("want one lost lease told, and no retry: its failure is the next holder's")
+				e.Failf("want one lost lease told, and no retry: its failure is the next holder's")
 			}
-			e.settled("g")
-		},
+			e.Settled("g")
+		}),
 	},
 	{
-		id: "B.L09", name: "late-success", promise: "a handler that succeeds after its lease was lost still settles its event",
-		needs: []need{needExtender}, saboteurs: []string{"bus-fails-late-success"},
-		bus: func(e *busEnv) {
+		ID: "B.L09", Name: "late-success", Promise: "a handler that succeeds after its lease was lost still settles its event",
+		Needs: []need{needExtender}, Saboteurs: []string{"bus-fails-late-success"},
+		Test: onBus(func(e *busEnv) {
 			var broken atomic.Bool
 			broken.Store(true)
-			e.open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &unsettling{Backend: b, broken: &broken} })
+			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &unsettling{Backend: b, broken: &broken} })
 			began, release := make(chan struct{}), make(chan struct{})
-			e.member("g", eventbus.SubscribeOptions{Concurrency: 2}, func(ctx context.Context, d *eventbus.Delivery) error {
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 2}, func(ctx context.Context, d *eventbus.Delivery) error {
 				switch d.Attempt {
 				case 1: // loses its lease, goes on, and succeeds
 					<-ctx.Done()
@@ -147,44 +147,44 @@ var busLeaseLaws = []law{
 				<-release
 				return errBroken
 			})
-			e.publishEvents(&eventbus.Event{ID: "x"})
-			e.awaitDone(1, "g")
+			e.PublishEvents(&eventbus.Event{ID: "x"})
+			e.AwaitDone(1, "g")
 			broken.Store(false)
-			time.Sleep(e.soon())
+			time.Sleep(e.Soon())
 			close(release)
-			e.quiet(2*e.lease + e.soon())
-		},
+			e.Quiet(2*e.Lease + e.Soon())
+		}),
 	},
 	{
-		id: "B.T11", name: "timeout", promise: "a handler that runs longer than Timeout is cancelled then, with a *TimeoutError that is DeadlineExceeded, and has failed",
-		saboteurs: []string{"bus-hides-contexts"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("g", eventbus.SubscribeOptions{Timeout: e.lease / 2}, func(ctx context.Context, d *eventbus.Delivery) error {
+		ID: "B.T11", Name: "timeout", Promise: "a handler that runs longer than Timeout is cancelled then, with a *TimeoutError that is DeadlineExceeded, and has failed",
+		Saboteurs: []string{"bus-hides-contexts"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{Timeout: e.Lease / 2}, func(ctx context.Context, d *eventbus.Delivery) error {
 				if d.Attempt > 1 {
 					return nil
 				}
 				select {
 				case <-ctx.Done():
-				case <-time.After(4 * e.lease):
+				case <-time.After(4 * e.Lease):
 				}
 				return ctx.Err()
 			})
 			published := time.Now()
-			e.publishEvents(&eventbus.Event{})
-			e.awaitDone(1, "g")
-			first := e.log.all("g")[0]
-			if _, ok := errors.AsType[*eventbus.TimeoutError](first.cause); !ok || !errors.Is(first.err, context.DeadlineExceeded) {
-				e.failf("got cause %v and error %v, want a TimeoutError and DeadlineExceeded", first.cause, first.err)
+			e.PublishEvents(&eventbus.Event{})
+			e.AwaitDone(1, "g")
+			first := e.Recorder.All("g")[0]
+			if _, ok := errors.AsType[*eventbus.TimeoutError](first.Cause); !ok || !errors.Is(first.Err, context.DeadlineExceeded) {
+				e.Failf("got cause %v and error %v, want a TimeoutError and DeadlineExceeded", first.Cause, first.Err)
 			}
 			// A busy machine may let the handler begin later than its time.
-			if since := first.ended.Sub(published); since < e.lease/2-tick {
-				e.failf("cancelled %v after it was published, want not before %v", since, e.lease/2)
+			if since := first.Ended.Sub(published); since < e.Lease/2-tick {
+				e.Failf("cancelled %v after it was published, want not before %v", since, e.Lease/2)
 			}
-			if took := first.ended.Sub(first.began); took > e.lease/2+e.soon() {
-				e.failf("cancelled after %v, want after %v", took, e.lease/2)
+			if took := first.Ended.Sub(first.Began); took > e.Lease/2+e.Soon() {
+				e.Failf("cancelled after %v, want after %v", took, e.Lease/2)
 			}
-		},
+		}),
 	},
 }
 

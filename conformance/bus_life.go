@@ -16,232 +16,232 @@ import (
 // handlers that end in odd ways.
 var busLifeLaws = []law{
 	{
-		id: "B.S01", name: "drain-clean", promise: "a drain lets handlers finish, settles, and gives back what has not started: another member has it within a second",
-		needs: []need{needDelayer}, saboteurs: []string{"bus-keeps-on-drain"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.S01", Name: "drain-clean", Promise: "a drain lets handlers finish, settles, and gives back what has not started: another member has it within a second",
+		Needs: []need{needDelayer}, Saboteurs: []string{"bus-keeps-on-drain"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			s, stop := e.busyMember()
-			e.publishEvents(events(40)...)
-			e.awaitRuns(22, "busy") // 20 of a quick past, two that run now
-			e.member("other", eventbus.SubscribeOptions{}, succeed)
+			e.PublishEvents(events(40)...)
+			e.AwaitRuns(22, "busy") // 20 of a quick past, two that run now
+			e.Member("other", eventbus.SubscribeOptions{}, succeed)
 			e.Cleanup(stop)
-			time.AfterFunc(e.lease/4, stop)
+			time.AfterFunc(e.Lease/4, stop)
 			start := time.Now()
-			e.must(s.Drain(e.Context()))
-			e.awaitDone(38, "other")
-			for _, h := range e.log.all("other") {
-				if took := h.began.Sub(start); took > e.lease/4+time.Second+hitch {
-					e.failf("%s came to the other member after %v, want within a second", h.delivery.ID, took)
+			e.Must(s.Drain(e.Context()))
+			e.AwaitDone(38, "other")
+			for _, h := range e.Recorder.All("other") {
+				if took := h.Began.Sub(start); took > e.Lease/4+time.Second+hitch {
+					e.Failf("%s came to the other member after %v, want within a second", h.Delivery.ID, took)
 				}
 			}
-			e.settled("g")
+			e.Settled("g")
 			e.onceAcross()
-		},
+		}),
 	},
 	{
-		id: "B.S02", name: "drain-deadline", promise: "a Shutdown whose context ends cancels handlers with cause ErrShutdown, returns within a second, and says what it left behind",
-		needs: []need{needExtender}, saboteurs: []string{"bus-hides-contexts", "bus-reports-nothing"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.S02", Name: "drain-deadline", Promise: "a Shutdown whose context ends cancels handlers with cause ErrShutdown, returns within a second, and says what it left behind",
+		Needs: []need{needExtender}, Saboteurs: []string{"bus-hides-contexts", "bus-reports-nothing"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			release := make(chan struct{})
 			e.Cleanup(func() { close(release) })
-			e.member("polite", eventbus.SubscribeOptions{Group: "polite"}, func(ctx context.Context, _ *eventbus.Delivery) error {
+			e.Member("polite", eventbus.SubscribeOptions{Group: "polite"}, func(ctx context.Context, _ *eventbus.Delivery) error {
 				select {
 				case <-ctx.Done():
 				case <-release:
 				}
 				return context.Cause(ctx)
 			})
-			e.member("stuck", eventbus.SubscribeOptions{Group: "stuck"}, func(context.Context, *eventbus.Delivery) error {
+			e.Member("stuck", eventbus.SubscribeOptions{Group: "stuck"}, func(context.Context, *eventbus.Delivery) error {
 				<-release
 				return nil
 			})
-			e.publishEvents(&eventbus.Event{ID: "x"})
-			e.await("both run", func(r *recorder) bool { return r.started["polite"]+r.started["stuck"] == 2 })
-			ctx, cancel := context.WithTimeout(e.Context(), e.lease)
+			e.PublishEvents(&eventbus.Event{ID: "x"})
+			e.Await("both run", func(r *recorder) bool { return r.Started["polite"]+r.Started["stuck"] == 2 })
+			ctx, cancel := context.WithTimeout(e.Context(), e.Lease)
 			defer cancel()
 			start := time.Now()
-			err := e.bus.Shutdown(ctx)
-			if took := time.Since(start); took > e.lease+time.Second+e.soon()/2 || took < e.lease {
-				e.failf("returned after %v, want a second after %v", took, e.lease)
+			err := e.Bus.Shutdown(ctx)
+			if took := time.Since(start); took > e.Lease+time.Second+e.Soon()/2 || took < e.Lease {
+				e.Failf("returned after %v, want a second after %v", took, e.Lease)
 			}
 			drain, ok := errors.AsType[*eventbus.DrainError](err)
 			if !ok || len(drain.Abandoned) != 1 || drain.Abandoned[0].Group != "stuck" || drain.Abandoned[0].Handlers != 1 {
-				e.failf("got error %v, want a DrainError of one handler of the group stuck", err)
+				e.Failf("got error %v, want a DrainError of one handler of the group stuck", err)
 			}
-			if cause := e.log.all("polite")[0].cause; !errors.Is(cause, eventbus.ErrShutdown) {
-				e.failf("got cause %v, want ErrShutdown", cause)
+			if cause := e.Recorder.All("polite")[0].Cause; !errors.Is(cause, eventbus.ErrShutdown) {
+				e.Failf("got cause %v, want ErrShutdown", cause)
 			}
-		},
+		}),
 	},
 	{
-		id: "B.S03", name: "drain-no-attempt", promise: "what a drain gives back unstarted has not spent an attempt",
-		needs: []need{needDelayer, needRefund}, saboteurs: []string{"ignores-refunds"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.S03", Name: "drain-no-attempt", Promise: "what a drain gives back unstarted has not spent an attempt",
+		Needs: []need{needDelayer, needRefund}, Saboteurs: []string{"ignores-refunds"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			s, stop := e.busyMember()
-			e.publishEvents(events(40)...)
-			e.awaitRuns(22, "busy")
+			e.PublishEvents(events(40)...)
+			e.AwaitRuns(22, "busy")
 			e.Cleanup(stop)
-			time.AfterFunc(e.lease/4, stop)
-			e.must(s.Drain(e.Context()))
-			e.member("other", eventbus.SubscribeOptions{}, succeed)
-			e.awaitDone(38, "other")
-			for _, h := range e.log.all("other") {
-				if h.delivery.Attempt != 1 {
-					e.failf("%s: got attempt %d, want 1", h.delivery.ID, h.delivery.Attempt)
+			time.AfterFunc(e.Lease/4, stop)
+			e.Must(s.Drain(e.Context()))
+			e.Member("other", eventbus.SubscribeOptions{}, succeed)
+			e.AwaitDone(38, "other")
+			for _, h := range e.Recorder.All("other") {
+				if h.Delivery.Attempt != 1 {
+					e.Failf("%s: got attempt %d, want 1", h.Delivery.ID, h.Delivery.Attempt)
 				}
 			}
-		},
+		}),
 	},
 	{
-		id: "B.S04", name: "close-idempotent", promise: "Shutdown may be called often and at once; after it the bus is closed",
-		saboteurs: []string{"bus-never-closes"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("g", eventbus.SubscribeOptions{}, succeed)
-			e.publishEvents(events(50)...)
+		ID: "B.S04", Name: "close-idempotent", Promise: "Shutdown may be called often and at once; after it the bus is closed",
+		Saboteurs: []string{"bus-never-closes"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{}, succeed)
+			e.PublishEvents(events(50)...)
 			var wg sync.WaitGroup
 			for range 5 {
 				wg.Go(func() {
-					if err := e.bus.Shutdown(e.Context()); err != nil {
-						e.errorf("Shutdown: got error %v, want none", err)
+					if err := e.Bus.Shutdown(e.Context()); err != nil {
+						e.Errorf("Shutdown: got error %v, want none", err)
 					}
 				})
 			}
 			wg.Wait()
-			e.is("Publish after Shutdown", e.bus.Publish(e.Context(), topic, &eventbus.Event{}), eventbus.ErrClosed)
-			_, err := e.bus.Subscribe(e.Context(), topic, e.options(eventbus.SubscribeOptions{}), succeed)
-			e.is("Subscribe after Shutdown", err, eventbus.ErrClosed)
-		},
+			e.Is("Publish after Shutdown", e.Bus.Publish(e.Context(), topic, &eventbus.Event{}), eventbus.ErrClosed)
+			_, err := e.Bus.Subscribe(e.Context(), topic, e.Options(eventbus.SubscribeOptions{}), succeed)
+			e.Is("Subscribe after Shutdown", err, eventbus.ErrClosed)
+		}),
 	},
 	{
-		id: "B.S05", name: "come-and-go", promise: "members that come and go many times lose nothing and leave nothing behind",
-		saboteurs: []string{"bus-loses-one-in-ten"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.S05", Name: "come-and-go", Promise: "members that come and go many times lose nothing and leave nothing behind",
+		Saboteurs: []string{"bus-loses-one-in-ten"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			for i := range 30 {
-				s := e.member("g", eventbus.SubscribeOptions{Concurrency: 2}, succeed)
-				e.publishEvents(&eventbus.Event{})
+				s := e.Member("g", eventbus.SubscribeOptions{Concurrency: 2}, succeed)
+				e.PublishEvents(&eventbus.Event{})
 				if i%3 == 0 {
-					e.awaitDone(i, "g")
+					e.AwaitDone(i, "g")
 				}
-				e.must(s.Drain(e.Context()))
+				e.Must(s.Drain(e.Context()))
 			}
-			e.member("g", eventbus.SubscribeOptions{}, succeed)
-			e.awaitDone(30, "g")
-			e.settled("g")
-		},
+			e.Member("g", eventbus.SubscribeOptions{}, succeed)
+			e.AwaitDone(30, "g")
+			e.Settled("g")
+		}),
 	},
 	{
-		id: "B.S06", name: "cancel-fast", promise: "an idle subscription drains within a second",
-		saboteurs: []string{"deaf-to-cancel"},
-		bus: func(e *busEnv) {
-			e.start()
-			s := e.member("g", eventbus.SubscribeOptions{}, succeed)
-			time.Sleep(e.lease / 2)
+		ID: "B.S06", Name: "cancel-fast", Promise: "an idle subscription drains within a second",
+		Saboteurs: []string{"deaf-to-cancel"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			s := e.Member("g", eventbus.SubscribeOptions{}, succeed)
+			time.Sleep(e.Lease / 2)
 			start := time.Now()
-			e.must(s.Drain(e.Context()))
+			e.Must(s.Drain(e.Context()))
 			if took := time.Since(start); took > time.Second+hitch {
-				e.failf("took %v, want a second at most", took)
+				e.Failf("took %v, want a second at most", took)
 			}
-		},
+		}),
 	},
 	{
-		id: "B.S07", name: "panic", promise: "a handler that panics has failed, with value and stack; the process and the others go on",
-		saboteurs: []string{"bus-swallows-panics"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.deadLetters()
-			e.member("g", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: 2}}, func(_ context.Context, d *eventbus.Delivery) error {
+		ID: "B.S07", Name: "panic", Promise: "a handler that panics has failed, with value and stack; the process and the others go on",
+		Saboteurs: []string{"bus-swallows-panics"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.DeadLetters()
+			e.Member("g", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: 2}}, func(_ context.Context, d *eventbus.Delivery) error {
 				if d.ID == "00001" {
 					panic("boom")
 				}
 				return nil
 			})
-			e.publishEvents(events(3)...)
-			e.awaitDone(3, "g", "dead")
-			h := e.log.all("dead")[0].delivery.Headers
+			e.PublishEvents(events(3)...)
+			e.AwaitDone(3, "g", "dead")
+			h := e.Recorder.All("dead")[0].Delivery.Headers
 			if h.Get("eventbus-dead-error-class") != "panic" || !strings.Contains(h.Get("eventbus-dead-error"), "boom") || !strings.Contains(h.Get("eventbus-dead-stack"), "goroutine") {
-				e.failf("got headers %v, want class panic, the value and the stack", h)
+				e.Failf("got headers %v, want class panic, the value and the stack", h)
 			}
-			e.settled("g")
-		},
+			e.Settled("g")
+		}),
 	},
 	{
-		id: "B.S08", name: "goexit", promise: "a handler that ends its goroutine has failed, and its place is used again",
-		saboteurs: []string{"bus-swallows-goexit"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("g", eventbus.SubscribeOptions{}, exitOnce)
-			e.publishEvents(events(5)...)
-			e.awaitDone(5, "g")
-			if n := len(e.log.all("g")); n != 10 {
-				e.failf("got %d runs, want two of each of five", n)
+		ID: "B.S08", Name: "goexit", Promise: "a handler that ends its goroutine has failed, and its place is used again",
+		Saboteurs: []string{"bus-swallows-goexit"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{}, exitOnce)
+			e.PublishEvents(events(5)...)
+			e.AwaitDone(5, "g")
+			if n := len(e.Recorder.All("g")); n != 10 {
+				e.Failf("got %d runs, want two of each of five", n)
 			}
-		},
+		}),
 	},
 	{
-		id: "B.S12", name: "publish-while-draining", promise: "a handler can publish until the last handler has returned",
-		saboteurs: []string{"bus-closes-publishing-first"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.S12", Name: "publish-while-draining", Promise: "a handler can publish until the last handler has returned",
+		Saboteurs: []string{"bus-closes-publishing-first"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			var late error
 			began := make(chan struct{})
-			e.member("g", eventbus.SubscribeOptions{}, func(ctx context.Context, _ *eventbus.Delivery) error {
+			e.Member("g", eventbus.SubscribeOptions{}, func(ctx context.Context, _ *eventbus.Delivery) error {
 				close(began)
-				time.Sleep(e.lease / 2)
-				late = e.bus.Publish(ctx, "other", &eventbus.Event{ID: "late"})
+				time.Sleep(e.Lease / 2)
+				late = e.Bus.Publish(ctx, "other", &eventbus.Event{ID: "late"})
 				return nil
 			})
-			e.publishEvents(&eventbus.Event{})
+			e.PublishEvents(&eventbus.Event{})
 			wait(e, began, "a handler has begun")
-			e.end()
-			e.must(late)
-		},
+			e.End()
+			e.Must(late)
+		}),
 	},
 	{
-		id: "B.S13", name: "pause", promise: "a paused subscription takes nothing new until it is resumed, and is ready all the same",
-		saboteurs: []string{"bus-reads-on"},
-		bus: func(e *busEnv) {
-			e.start()
-			s := e.member("g", eventbus.SubscribeOptions{}, succeed)
-			e.publishEvents(events(3)...)
-			e.awaitDone(3, "g")
-			time.Sleep(e.soon()) // it waits for more
+		ID: "B.S13", Name: "pause", Promise: "a paused subscription takes nothing new until it is resumed, and is ready all the same",
+		Saboteurs: []string{"bus-reads-on"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			s := e.Member("g", eventbus.SubscribeOptions{}, succeed)
+			e.PublishEvents(events(3)...)
+			e.AwaitDone(3, "g")
+			time.Sleep(e.Soon()) // it waits for more
 			s.Pause()
 			s.Pause()
-			time.Sleep(e.soon())
+			time.Sleep(e.Soon())
 			received := s.Counts().Received
-			e.publishEvents(events(7)[3:]...)
-			e.still(3, e.lease+e.soon())
+			e.PublishEvents(events(7)[3:]...)
+			e.Still(3, e.Lease+e.Soon())
 			if got := s.Counts().Received - received; got > 0 {
-				e.failf("a paused subscription received %d events", got)
+				e.Failf("a paused subscription received %d events", got)
 			}
 			s.Resume()
-			e.awaitDone(7, "g")
+			e.AwaitDone(7, "g")
 			awaitTold[stateChanged](e, 2)
-		},
+		}),
 	},
 	{
-		id: "B.S14", name: "gone", promise: "a subscription whose group is deleted is attached anew, and says so",
-		needs: []need{needAdmin}, saboteurs: []string{"bus-ends-when-gone"}, again: true,
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("g", eventbus.SubscribeOptions{}, succeed)
-			e.publishEvents(events(3)...)
-			e.awaitDone(3, "g")
-			admin := e.verbs()
-			e.must(admin.DeleteGroup(e.Context(), topic, "g"))
-			e.await("it is running again", func(r *recorder) bool {
+		ID: "B.S14", Name: "gone", Promise: "a subscription whose group is deleted is attached anew, and says so",
+		Needs: []need{needAdmin}, Saboteurs: []string{"bus-ends-when-gone"}, Again: true,
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{}, succeed)
+			e.PublishEvents(events(3)...)
+			e.AwaitDone(3, "g")
+			admin := e.Verbs()
+			e.Must(admin.DeleteGroup(e.Context(), topic, "g"))
+			e.Await("it is running again", func(r *recorder) bool {
 				cs := told[stateChanged](r)
 				return len(cs) >= 3 && cs[len(cs)-1].To == "running" && slices.ContainsFunc(cs, func(c stateChanged) bool { return c.To == "degraded" })
 			})
-			e.publishEvents(&eventbus.Event{ID: "new"})
-			e.await("the new event", func(r *recorder) bool {
-				return slices.ContainsFunc(r.runsOf("g"), func(h handling) bool { return h.delivery.ID == "new" })
+			e.PublishEvents(&eventbus.Event{ID: "new"})
+			e.Await("the new event", func(r *recorder) bool {
+				return slices.ContainsFunc(r.RunsOf("g"), func(h handling) bool { return h.Delivery.ID == "new" })
 			})
-		},
+		}),
 	},
 }
 
@@ -251,7 +251,7 @@ func (e *busEnv) busyMember() (s *eventbus.Subscription, stop func()) {
 	e.Helper()
 	slow := make(chan struct{})
 	var quick atomic.Int64
-	s = e.member("busy", eventbus.SubscribeOptions{Concurrency: 2}, func(context.Context, *eventbus.Delivery) error {
+	s = e.Member("busy", eventbus.SubscribeOptions{Concurrency: 2}, func(context.Context, *eventbus.Delivery) error {
 		if quick.Add(1) > 20 {
 			<-slow
 		}
@@ -261,8 +261,8 @@ func (e *busEnv) busyMember() (s *eventbus.Subscription, stop func()) {
 	for i := range warm {
 		warm[i].ID = "warm" + warm[i].ID
 	}
-	e.publishEvents(warm...)
-	e.awaitDone(20, "busy")
+	e.PublishEvents(warm...)
+	e.AwaitDone(20, "busy")
 	return s, sync.OnceFunc(func() { close(slow) })
 }
 
@@ -270,10 +270,10 @@ func (e *busEnv) busyMember() (s *eventbus.Subscription, stop func()) {
 func (e *busEnv) onceAcross() {
 	e.Helper()
 	seen := map[string]string{}
-	for _, h := range e.log.all() {
-		if by, ok := seen[h.delivery.ID]; ok && h.err == nil {
-			e.failf("%s was handled by %s and by %s", h.delivery.ID, by, h.name)
+	for _, h := range e.Recorder.All() {
+		if by, ok := seen[h.Delivery.ID]; ok && h.Err == nil {
+			e.Failf("%s was handled by %s and by %s", h.Delivery.ID, by, h.Name)
 		}
-		seen[h.delivery.ID] = h.name
+		seen[h.Delivery.ID] = h.Name
 	}
 }

@@ -13,170 +13,170 @@ import (
 // busModeLaws are about when an event is acknowledged, and by whom.
 var busModeLaws = []law{
 	{
-		id: "B.A01", name: "ack-on-success", promise: "an event is settled only when its handler has succeeded",
-		saboteurs: []string{"bus-acks-on-receive"},
-		bus: func(e *busEnv) {
-			e.start()
-			e.member("g", eventbus.SubscribeOptions{}, failing(func(d *eventbus.Delivery) bool { return d.Attempt < 3 }))
-			e.publishEvents(events(10)...)
-			e.awaitDone(10, "g")
-			e.checkHistory("g")
-			e.settled("g")
-		},
+		ID: "B.A01", Name: "ack-on-success", Promise: "an event is settled only when its handler has succeeded",
+		Saboteurs: []string{"bus-acks-on-receive"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{}, failing(func(d *eventbus.Delivery) bool { return d.Attempt < 3 }))
+			e.PublishEvents(events(10)...)
+			e.AwaitDone(10, "g")
+			e.CheckHistory("g")
+			e.Settled("g")
+		}),
 	},
 	{
-		id: "B.A02", name: "ack-on-receive", promise: "with AckOnReceive an event is settled before its handler runs: a failure does not bring it back, and is told as a discard",
-		saboteurs: []string{"bus-acks-on-success"},
-		bus: func(e *busEnv) {
-			e.start()
-			s := e.member("g", eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive, Concurrency: 4}, failing(func(d *eventbus.Delivery) bool { return d.ID == "00003" || d.ID == "00007" }))
-			e.publishEvents(events(20)...)
-			e.awaitDone(18, "g")
+		ID: "B.A02", Name: "ack-on-receive", Promise: "with AckOnReceive an event is settled before its handler runs: a failure does not bring it back, and is told as a discard",
+		Saboteurs: []string{"bus-acks-on-success"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			s := e.Member("g", eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive, Concurrency: 4}, failing(func(d *eventbus.Delivery) bool { return d.ID == "00003" || d.ID == "00007" }))
+			e.PublishEvents(events(20)...)
+			e.AwaitDone(18, "g")
 			awaitTold[discarded](e, 2)
-			e.settled("g")
+			e.Settled("g")
 			e.once("g")
 			if c := s.Counts(); c.Discarded != 2 || c.Acknowledged != 20 {
-				e.failf("got counts %+v, want 20 acknowledged and 2 discarded", c)
+				e.Failf("got counts %+v, want 20 acknowledged and 2 discarded", c)
 			}
-		},
+		}),
 	},
 	{
-		id: "B.A03", name: "ack-on-receive-unconfirmed", promise: "with AckOnReceive a handler does not run unless the acknowledgement is confirmed within the lease; that is told as a discard",
-		saboteurs: []string{"bus-acks-on-success"},
-		bus: func(e *busEnv) {
+		ID: "B.A03", Name: "ack-on-receive-unconfirmed", Promise: "with AckOnReceive a handler does not run unless the acknowledgement is confirmed within the lease; that is told as a discard",
+		Saboteurs: []string{"bus-acks-on-success"},
+		Test: onBus(func(e *busEnv) {
 			var broken atomic.Bool
 			broken.Store(true)
-			e.open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &unsettling{Backend: b, broken: &broken, acks: true} })
-			e.member("g", eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive}, succeed)
-			e.publishEvents(&eventbus.Event{ID: "x"})
+			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &unsettling{Backend: b, broken: &broken, acks: true} })
+			e.Member("g", eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive}, succeed)
+			e.PublishEvents(&eventbus.Event{ID: "x"})
 			awaitTold[discarded](e, 1)
-			if n := e.log.count(); n > 0 {
-				e.failf("got %d runs, want none: the acknowledgement was not confirmed", n)
+			if n := e.Recorder.Count(); n > 0 {
+				e.Failf("got %d runs, want none: the acknowledgement was not confirmed", n)
 			}
 			broken.Store(false)
-			e.awaitDone(1, "g") // it was not settled: it comes again, and runs once
-			e.quiet(e.lease + e.soon())
-		},
+			e.AwaitDone(1, "g") // it was not settled: it comes again, and runs once
+			e.Quiet(e.Lease + e.Soon())
+		}),
 	},
 	{
-		id: "B.A09", name: "ack-on-receive-frozen", promise: "with AckOnReceive an event runs at most once, even if a member was frozen for longer than its lease while a read was answered, and even if its clock stood still",
-		needs: []need{needFence}, saboteurs: []string{"unfenced-acks"},
-		bus: (*busEnv).frozenOnReceive,
+		ID: "B.A09", Name: "ack-on-receive-frozen", Promise: "with AckOnReceive an event runs at most once, even if a member was frozen for longer than its lease while a read was answered, and even if its clock stood still",
+		Needs: []need{needFence}, Saboteurs: []string{"unfenced-acks"},
+		Test: onBus((*busEnv).frozenOnReceive),
 	},
 	{
-		id: "B.A04", name: "manual", promise: "with SubscribeManual an event is held until the program settles it; Ack returns when it is settled, Nack brings it back, a second settlement is ErrSettled",
-		needs: []need{needExtender}, saboteurs: []string{"bus-settles-manual"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.A04", Name: "manual", Promise: "with SubscribeManual an event is held until the program settles it; Ack returns when it is settled, Nack brings it back, a second settlement is ErrSettled",
+		Needs: []need{needExtender}, Saboteurs: []string{"bus-settles-manual"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			held := e.manual(eventbus.SubscribeOptions{})
-			e.publishEvents(&eventbus.Event{ID: "x"})
+			e.PublishEvents(&eventbus.Event{ID: "x"})
 			d := wait(e, held, "the program is handed an event")
-			time.Sleep(3 * e.lease) // long held: its lease is kept
-			e.must(d.Nack(e.Context(), errBroken))
-			e.is("Ack after Nack", d.Ack(e.Context()), eventbus.ErrSettled)
+			time.Sleep(3 * e.Lease) // long held: its lease is kept
+			e.Must(d.Nack(e.Context(), errBroken))
+			e.Is("Ack after Nack", d.Ack(e.Context()), eventbus.ErrSettled)
 			d = wait(e, held, "the program is handed an event")
 			if d.Attempt != 2 {
-				e.failf("got attempt %d after one Nack, want 2", d.Attempt)
+				e.Failf("got attempt %d after one Nack, want 2", d.Attempt)
 			}
-			e.must(d.Ack(e.Context()))
+			e.Must(d.Ack(e.Context()))
 			if d.Context().Err() == nil {
-				e.failf("the context of a settled event has not ended")
+				e.Failf("the context of a settled event has not ended")
 			}
-			e.is("a second Ack", d.Ack(e.Context()), eventbus.ErrSettled)
-			e.settled("g")
-		},
+			e.Is("a second Ack", d.Ack(e.Context()), eventbus.ErrSettled)
+			e.Settled("g")
+		}),
 	},
 	{
-		id: "B.A05", name: "manual-timeout", promise: "a held event whose Timeout passes has failed: its context ends, it comes again, and settling it is ErrLeaseLost",
-		saboteurs: []string{"bus-without-timeouts"},
-		bus: func(e *busEnv) {
-			e.start()
-			held := e.manual(eventbus.SubscribeOptions{Timeout: e.lease / 2})
-			e.publishEvents(&eventbus.Event{ID: "x"})
+		ID: "B.A05", Name: "manual-timeout", Promise: "a held event whose Timeout passes has failed: its context ends, it comes again, and settling it is ErrLeaseLost",
+		Saboteurs: []string{"bus-without-timeouts"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
+			held := e.manual(eventbus.SubscribeOptions{Timeout: e.Lease / 2})
+			e.PublishEvents(&eventbus.Event{ID: "x"})
 			d := wait(e, held, "the program is handed an event")
 			select {
 			case <-d.Context().Done():
-			case <-time.After(2 * e.lease):
+			case <-time.After(2 * e.Lease):
 			}
 			if _, ok := errors.AsType[*eventbus.TimeoutError](context.Cause(d.Context())); !ok {
-				e.failf("got cause %v, want a TimeoutError", context.Cause(d.Context()))
+				e.Failf("got cause %v, want a TimeoutError", context.Cause(d.Context()))
 			}
 			again := wait(e, held, "the program is handed an event")
-			e.is("Ack of the first", d.Ack(e.Context()), eventbus.ErrLeaseLost)
+			e.Is("Ack of the first", d.Ack(e.Context()), eventbus.ErrLeaseLost)
 			if again.Attempt != 2 {
-				e.failf("got attempt %d, want 2", again.Attempt)
+				e.Failf("got attempt %d, want 2", again.Attempt)
 			}
-			e.must(again.Ack(e.Context()))
-			e.settled("g")
-		},
+			e.Must(again.Ack(e.Context()))
+			e.Settled("g")
+		}),
 	},
 	{
-		id: "B.A06", name: "manual-order", promise: "later events of a key wait until the program has settled the one before",
-		needs: []need{needExtender}, saboteurs: []string{"bus-ignores-order"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.A06", Name: "manual-order", Promise: "later events of a key wait until the program has settled the one before",
+		Needs: []need{needExtender}, Saboteurs: []string{"bus-ignores-order"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			held := e.manual(eventbus.SubscribeOptions{Concurrency: 4})
-			e.publishEvents(keyedEvents(3, 1)...)
+			e.PublishEvents(keyedEvents(3, 1)...)
 			for _, want := range []string{"00000", "00001", "00002"} {
 				d := wait(e, held, "the program is handed an event")
 				select {
 				case other := <-held:
-					e.failf("got %s while %s is held", other.ID, d.ID)
-				case <-time.After(e.soon()):
+					e.Failf("got %s while %s is held", other.ID, d.ID)
+				case <-time.After(e.Soon()):
 				}
 				if d.ID != want {
-					e.failf("got %s, want %s", d.ID, want)
+					e.Failf("got %s, want %s", d.ID, want)
 				}
-				e.must(d.Ack(e.Context()))
+				e.Must(d.Ack(e.Context()))
 			}
-		},
+		}),
 	},
 	{
-		id: "B.A07", name: "manual-places", promise: "what the program holds counts against MaxInFlight",
-		needs: []need{needExtender}, saboteurs: []string{"bus-unbounded"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.A07", Name: "manual-places", Promise: "what the program holds counts against MaxInFlight",
+		Needs: []need{needExtender}, Saboteurs: []string{"bus-unbounded"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			held := e.manual(eventbus.SubscribeOptions{MaxInFlight: 3})
-			e.publishEvents(events(10)...)
+			e.PublishEvents(events(10)...)
 			var ds []*eventbus.ManualDelivery
 			for range 3 {
 				ds = append(ds, wait(e, held, "the program is handed an event"))
 			}
 			select {
 			case d := <-held:
-				e.failf("got %s as a fourth, want three at most", d.ID)
-			case <-time.After(e.lease + e.soon()):
+				e.Failf("got %s as a fourth, want three at most", d.ID)
+			case <-time.After(e.Lease + e.Soon()):
 			}
 			for len(ds) > 0 {
-				e.must(ds[0].Ack(e.Context()))
+				e.Must(ds[0].Ack(e.Context()))
 				ds = ds[1:]
-				if e.log.count() < 10 || len(held) > 0 {
+				if e.Recorder.Count() < 10 || len(held) > 0 {
 					ds = append(ds, wait(e, held, "the program is handed an event"))
 				}
 			}
-			e.settled("g")
-		},
+			e.Settled("g")
+		}),
 	},
 	{
-		id: "B.A08", name: "bounded", promise: "handlers running at once never exceed Concurrency, and what is held never exceeds MaxInFlight",
-		saboteurs: []string{"bus-unbounded"},
-		bus: func(e *busEnv) {
-			e.start()
+		ID: "B.A08", Name: "bounded", Promise: "handlers running at once never exceed Concurrency, and what is held never exceeds MaxInFlight",
+		Saboteurs: []string{"bus-unbounded"},
+		Test: onBus(func(e *busEnv) {
+			e.Start()
 			var now, most atomic.Int64
-			e.member("g", eventbus.SubscribeOptions{Concurrency: 5, MaxInFlight: 5}, func(context.Context, *eventbus.Delivery) error {
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 5, MaxInFlight: 5}, func(context.Context, *eventbus.Delivery) error {
 				if n := now.Add(1); n > most.Load() {
 					most.Store(n)
 				}
-				time.Sleep(e.lease / 16)
+				time.Sleep(e.Lease / 16)
 				now.Add(-1)
 				return nil
 			})
-			e.publishEvents(events(60)...)
-			e.awaitDone(60, "g")
+			e.PublishEvents(events(60)...)
+			e.AwaitDone(60, "g")
 			if most.Load() != 5 {
-				e.failf("got at most %d handlers at once, want 5", most.Load())
+				e.Failf("got at most %d handlers at once, want 5", most.Load())
 			}
-		},
+		}),
 	},
 }
 
@@ -185,22 +185,22 @@ var busModeLaws = []law{
 // long as by the broker's.
 func (e *busEnv) frozenOnReceive() {
 	const n = 5
-	for round, lease := range []time.Duration{e.lease, 4 * e.lease} {
-		frozen := &freezing{lease: e.lease, read: make(chan struct{}), thaw: make(chan struct{})}
-		e.open(eventbus.Options{}, func(b backend.Backend) backend.Backend {
+	for round, lease := range []time.Duration{e.Lease, 4 * e.Lease} {
+		frozen := &freezing{lease: e.Lease, read: make(chan struct{}), thaw: make(chan struct{})}
+		e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend {
 			frozen.Backend = b
 			return frozen
 		})
 		o := eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive, Lease: lease}
-		one := e.member("frozen", o, succeed)
-		e.publishEvents(events((round + 1) * n)[round*n:]...)
+		one := e.Member("frozen", o, succeed)
+		e.PublishEvents(events((round + 1) * n)[round*n:]...)
 		wait(e, frozen.read, "a read has brought something")
-		two := e.member("g", o, succeed)
-		e.awaitDone((round+1)*n, "g")
+		two := e.Member("g", o, succeed)
+		e.AwaitDone((round+1)*n, "g")
 		close(frozen.thaw)
-		e.quiet(e.lease + e.soon())
-		e.must(one.Drain(e.Context()))
-		e.must(two.Drain(e.Context()))
+		e.Quiet(e.Lease + e.Soon())
+		e.Must(one.Drain(e.Context()))
+		e.Must(two.Drain(e.Context()))
 	}
 }
 
@@ -208,11 +208,11 @@ func (e *busEnv) frozenOnReceive() {
 func (e *busEnv) manual(o eventbus.SubscribeOptions) <-chan *eventbus.ManualDelivery {
 	e.Helper()
 	held := make(chan *eventbus.ManualDelivery, 100)
-	_, err := e.bus.SubscribeManual(e.Context(), topic, e.options(o), func(_ context.Context, d *eventbus.ManualDelivery) error {
-		e.log.begin("manual", d.Delivery)
+	_, err := e.Bus.SubscribeManual(e.Context(), topic, e.Options(o), func(_ context.Context, d *eventbus.ManualDelivery) error {
+		e.Recorder.Begin("manual", d.Delivery)
 		held <- d
 		return nil
 	})
-	e.must(err)
+	e.Must(err)
 	return held
 }

@@ -19,104 +19,102 @@ import (
 // what handlers see and what the observer is told.
 type busEnv struct {
 	*driverEnv
-	bus     Bus
-	log     recorder
-	extends bool         // the backend can extend leases
-	unnamed atomic.Int64 // events
+	Bus      harnessBus
+	Recorder recorder
+	Extends  bool         // the backend can extend leases
+	unnamed  atomic.Int64 // events
 }
 
-// run tests l.
-func (l law) run(e *driverEnv) {
-	if l.driver != nil {
-		l.driver(e)
-		return
-	}
-	be := &busEnv{driverEnv: e, extends: needExtender.claimed(e)}
-	be.log.init(e.grace > 0)
-	l.bus(be)
-	if !l.again {
-		be.checkHistory()
+// onBus returns the test of a law of the bus. After f it checks the whole history.
+func onBus(f func(*busEnv)) func(*driverEnv) {
+	return func(e *driverEnv) {
+		be := &busEnv{driverEnv: e, Extends: e.Claims(needExtender)}
+		be.Recorder.init(e.Grace > 0)
+		f(be)
+		if !e.Law.Again {
+			be.CheckHistory()
+		}
 	}
 }
 
-// open makes the bus of the test. Most laws do with the zero Options; wrap, if
+// Open makes the bus of the test. Most laws do with the zero Options; wrap, if
 // set, stands between bus and backend.
-func (e *busEnv) open(o eventbus.Options, wrap func(backend.Backend) backend.Backend) Bus {
-	b := e.b
+func (e *busEnv) Open(o eventbus.Options, wrap func(backend.Backend) backend.Backend) harnessBus {
+	b := e.Backend
 	if wrap != nil {
 		b = wrap(b)
 	}
-	if e.grace > 0 { // what was stored without an answer is published again
-		o.Dedup = e.limits.OnceWindow > 0
+	if e.Grace > 0 { // what was stored without an answer is published again
+		o.Dedup = e.Limits.OnceWindow > 0
 	}
-	e.bus = e.newBus(b, o)
-	return e.bus
+	e.Bus = e.newBus(b, o)
+	return e.Bus
 }
 
-// otherBus returns a bus on p, a peer, as another process would have one.
-func (e *busEnv) otherBus(p backend.Backend) Bus { return e.newBus(p, eventbus.Options{}) }
+// OtherBus returns a bus on p, a peer, as another process would have one.
+func (e *busEnv) OtherBus(p backend.Backend) harnessBus { return e.newBus(p, eventbus.Options{}) }
 
-func (e *busEnv) newBus(b backend.Backend, o eventbus.Options) Bus {
-	o.Observer = observer.Join(o.Observer, e.log.observer())
-	bus := e.suite.newBus(e.T, b, o)
+func (e *busEnv) newBus(b backend.Backend, o eventbus.Options) harnessBus {
+	o.Observer = observer.Join(o.Observer, e.Recorder.observer())
+	bus := e.Harness.Bus(e.T, b, o)
 	e.Cleanup(func() {
 		// Handlers of a law that has failed may take their time.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), 40*e.lease)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), 40*e.Lease)
 		defer cancel()
 		_ = bus.Shutdown(ctx)
 	})
 	return bus
 }
 
-// start opens the bus as most laws want it.
-func (e *busEnv) start() Bus { return e.open(eventbus.Options{}, nil) }
+// Start opens the bus as most laws want it.
+func (e *busEnv) Start() harnessBus { return e.Open(eventbus.Options{}, nil) }
 
-// options fills in what a law leaves out: the group g, the lease of the suite,
+// Options fills in what a law leaves out: the group g, the lease of the suite,
 // quick retries.
-func (e *busEnv) options(o eventbus.SubscribeOptions) eventbus.SubscribeOptions {
+func (e *busEnv) Options(o eventbus.SubscribeOptions) eventbus.SubscribeOptions {
 	o.Group = cmp.Or(o.Group, "g")
-	o.Lease = cmp.Or(o.Lease, e.lease)
+	o.Lease = cmp.Or(o.Lease, e.Lease)
 	if o.Retry.Delay == nil && o.Retry.Initial == 0 {
-		o.Retry.Initial, o.Retry.Jitter = e.lease/4, -1
-		o.Retry.Max = cmp.Or(o.Retry.Max, 20*e.lease)
+		o.Retry.Initial, o.Retry.Jitter = e.Lease/4, -1
+		o.Retry.Max = cmp.Or(o.Retry.Max, 20*e.Lease)
 	}
 	if o.Timeout == 0 {
-		if o.Timeout = e.lease * 9 / 10; e.extends {
-			o.Timeout = 30 * e.lease
+		if o.Timeout = e.Lease * 9 / 10; e.Extends {
+			o.Timeout = 30 * e.Lease
 		}
 	}
 	return o
 }
 
-// member subscribes to the usual topic. What h sees is recorded under name.
-func (e *busEnv) member(name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
+// Member subscribes to the usual topic. What h sees is recorded under name.
+func (e *busEnv) Member(name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
-	return e.memberOf(topic, name, o, h)
+	return e.MemberOf(topic, name, o, h)
 }
 
-func (e *busEnv) memberOf(topic, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
+func (e *busEnv) MemberOf(topic, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
-	return e.subscribe(e.bus, topic, name, o, h)
+	return e.subscribe(e.Bus, topic, name, o, h)
 }
 
-// memberOn is member, on another bus than that of the test.
-func (e *busEnv) memberOn(b Bus, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
+// MemberOn is member, on another bus than that of the test.
+func (e *busEnv) MemberOn(b harnessBus, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
 	return e.subscribe(b, topic, name, o, h)
 }
 
-func (e *busEnv) subscribe(b Bus, topic, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
+func (e *busEnv) subscribe(b harnessBus, topic, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
-	o = e.options(o)
-	s, err := b.Subscribe(e.Context(), topic, o, e.log.handler(name, o.Group, h))
-	e.must(err)
+	o = e.Options(o)
+	s, err := b.Subscribe(e.Context(), topic, o, e.Recorder.Handler(name, o.Group, h))
+	e.Must(err)
 	return s
 }
 
-// deadLetters records what goes to the dead-letter topic, under the name "dead".
-func (e *busEnv) deadLetters() {
+// DeadLetters records what goes to the dead-letter topic, under the name "dead".
+func (e *busEnv) DeadLetters() {
 	e.Helper()
-	e.memberOf(topic+".dlq", "dead", eventbus.SubscribeOptions{Group: "dead", DeadLetter: eventbus.DiscardDeadLetters}, succeed)
+	e.MemberOf(topic+".dlq", "dead", eventbus.SubscribeOptions{Group: "dead", DeadLetter: eventbus.DiscardDeadLetters}, succeed)
 }
 
 func succeed(context.Context, *eventbus.Delivery) error { return nil }
@@ -138,55 +136,55 @@ func keyedEvents(n, keys int) []*eventbus.Event {
 	return es
 }
 
-// publish publishes es to the usual topic, gives an ID to those that have none,
+// Publish publishes es to the usual topic, gives an ID to those that have none,
 // and records what comes of it.
-func (e *busEnv) publish(ctx context.Context, es ...*eventbus.Event) error {
+func (e *busEnv) Publish(ctx context.Context, es ...*eventbus.Event) error {
 	for _, ev := range es {
 		ev.ID = cmp.Or(ev.ID, fmt.Sprintf("event %d", e.unnamed.Add(1)))
-		e.log.history.Record(history.Event{Kind: history.Tried, ID: ev.ID, Key: ev.Key})
+		e.Recorder.history.Record(history.Event{Kind: history.Tried, ID: ev.ID, Key: ev.Key})
 	}
-	err := e.bus.Publish(ctx, topic, es...)
+	err := e.Bus.Publish(ctx, topic, es...)
 	for i, ev := range es {
 		if p, ok := errors.AsType[*eventbus.PublishError](err); err == nil || ok && p.Errors[i] == nil {
-			e.log.history.Record(history.Event{Kind: history.Stored, ID: ev.ID})
+			e.Recorder.history.Record(history.Event{Kind: history.Stored, ID: ev.ID})
 		}
 	}
 	return err
 }
 
-// publishEvents is publish without an error.
-func (e *busEnv) publishEvents(es ...*eventbus.Event) []*eventbus.Event {
+// PublishEvents is publish without an error.
+func (e *busEnv) PublishEvents(es ...*eventbus.Event) []*eventbus.Event {
 	e.Helper()
 	for part := range slices.Chunk(es, 500) {
-		e.must(e.publish(e.Context(), part...))
+		e.Must(e.Publish(e.Context(), part...))
 	}
 	return es
 }
 
-// checkHistory looks at the whole history: that of the groups named is to be
+// CheckHistory looks at the whole history: that of the groups named is to be
 // complete, with every attempt seen by a handler, and each key in order.
-func (e *busEnv) checkHistory(groups ...string) {
+func (e *busEnv) CheckHistory(groups ...string) {
 	e.Helper()
-	expect := history.Expect{Groups: groups, Attempts: history.Growing, Ordered: len(groups) > 0 && e.extends}
+	expect := history.Expect{Groups: groups, Attempts: history.Growing, Ordered: len(groups) > 0 && e.Extends}
 	switch {
-	case e.law.uncounted, e.grace > 0: // a receipt that a broker forgot has a number that comes again
+	case e.Law.Uncounted, e.Grace > 0: // a receipt that a broker forgot has a number that comes again
 		expect.Attempts = history.Uncounted
-	case len(groups) > 0 && e.extends: // otherwise not every receipt reaches a handler
+	case len(groups) > 0 && e.Extends: // otherwise not every receipt reaches a handler
 		expect.Attempts = history.Exact
 	}
-	if e.grace > 0 && len(groups) > 0 { // what was handled may have to come again to be settled
-		e.stillAtLast()
+	if e.Grace > 0 && len(groups) > 0 { // what was handled may have to come again to be settled
+		e.StillAtLast()
 	}
-	for _, f := range e.log.history.Check(expect) {
-		e.failf("history: %v\nrecorded: %s", f, e.log.summary())
+	for _, f := range e.Recorder.history.Check(expect) {
+		e.Failf("history: %v\nrecorded: %s", f, e.Recorder.Summary())
 	}
 }
 
-// await waits until the record is as wanted.
-func (e *busEnv) await(what string, reached func(*recorder) bool) {
+// Await waits until the record is as wanted.
+func (e *busEnv) Await(what string, reached func(*recorder) bool) {
 	e.Helper()
-	if !e.log.await(e.patience()+20*e.lease, reached) {
-		e.failf("waited in vain until %s\nrecorded: %s", what, e.log.summary())
+	if !e.Recorder.await(e.Patience()+20*e.Lease, reached) {
+		e.Failf("waited in vain until %s\nrecorded: %s", what, e.Recorder.Summary())
 	}
 }
 
@@ -195,72 +193,72 @@ func wait[T any](e *busEnv, c <-chan T, what string) (v T) {
 	e.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(e.patience() + 20*e.lease):
-		e.failf("waited in vain until %s\nrecorded: %s", what, e.log.summary())
+	case <-time.After(e.Patience() + 20*e.Lease):
+		e.Failf("waited in vain until %s\nrecorded: %s", what, e.Recorder.Summary())
 	}
 	return v
 }
 
-// awaitDone waits until so many runs have succeeded under the names.
-func (e *busEnv) awaitDone(n int, names ...string) {
+// AwaitDone waits until so many runs have succeeded under the names.
+func (e *busEnv) AwaitDone(n int, names ...string) {
 	e.Helper()
-	e.await(fmt.Sprintf("%d runs of %v have succeeded", n, names), func(r *recorder) bool { return r.succeeded(names...) >= n })
+	e.Await(fmt.Sprintf("%d runs of %v have succeeded", n, names), func(r *recorder) bool { return r.Succeeded(names...) >= n })
 }
 
-// awaitRuns waits until so many runs have begun under the name.
-func (e *busEnv) awaitRuns(n int, name string) {
+// AwaitRuns waits until so many runs have begun under the name.
+func (e *busEnv) AwaitRuns(n int, name string) {
 	e.Helper()
-	e.await(fmt.Sprintf("%d runs of %s have begun", n, name), func(r *recorder) bool { return r.started[name] >= n })
+	e.Await(fmt.Sprintf("%d runs of %s have begun", n, name), func(r *recorder) bool { return r.Started[name] >= n })
 }
 
-// quiet expects that nothing more comes to any handler for a while.
-func (e *busEnv) quiet(d time.Duration) {
+// Quiet expects that nothing more comes to any handler for a while.
+func (e *busEnv) Quiet(d time.Duration) {
 	e.Helper()
-	e.still(e.log.count(), d)
+	e.Still(e.Recorder.Count(), d)
 }
 
-// still expects that there are so many runs, and no more after a while.
-func (e *busEnv) still(runs int, d time.Duration) {
+// Still expects that there are so many runs, and no more after a while.
+func (e *busEnv) Still(runs int, d time.Duration) {
 	e.Helper()
 	time.Sleep(d)
-	if after := e.log.count(); after != runs {
-		e.failf("got %d more runs within %v, want none\nrecorded: %s", after-runs, d, e.log.summary())
+	if after := e.Recorder.Count(); after != runs {
+		e.Failf("got %d more runs within %v, want none\nrecorded: %s", after-runs, d, e.Recorder.Summary())
 	}
 }
 
-// end shuts the bus down.
-func (e *busEnv) end() {
+// End shuts the bus down.
+func (e *busEnv) End() {
 	e.Helper()
-	ctx, cancel := context.WithTimeout(e.Context(), e.patience())
+	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
 	defer cancel()
-	if err := e.bus.Shutdown(ctx); err != nil {
-		e.failf("Shutdown: got error %v, want none", err)
+	if err := e.Bus.Shutdown(ctx); err != nil {
+		e.Failf("Shutdown: got error %v, want none", err)
 	}
 }
 
-// settled expects that every group named has nothing left and that nothing more
+// Settled expects that every group named has nothing left and that nothing more
 // comes to any handler. The backend must still be open.
-func (e *busEnv) settled(groups ...string) {
+func (e *busEnv) Settled(groups ...string) {
 	e.Helper()
-	if e.grace > 0 {
-		e.stillAtLast()
+	if e.Grace > 0 {
+		e.StillAtLast()
 	}
-	runs := e.log.count()
-	ctx, cancel := context.WithTimeout(e.Context(), e.lease+e.soon())
+	runs := e.Recorder.Count()
+	ctx, cancel := context.WithTimeout(e.Context(), e.Lease+e.Soon())
 	defer cancel()
 	found := make(chan string, len(groups))
 	for _, g := range groups {
-		src := e.attach(g)
-		e.reads.Go(func() {
+		src := e.Attach(g)
+		e.Go(func() {
 			for ctx.Err() == nil {
 				ds, err := src.Receive(ctx, 1)
 				if len(ds) > 0 {
 					found <- fmt.Sprintf("group %s got delivery %q, attempt %d, want none: it should have nothing left", g, ds[0].ID, ds[0].Attempt)
 				}
-				if err != nil && ctx.Err() == nil && !e.troubled {
+				if err != nil && ctx.Err() == nil && !e.Troubled {
 					found <- fmt.Sprintf("Receive: got error %v, want none", err)
 				}
-				if len(ds) > 0 || err != nil && !e.troubled {
+				if len(ds) > 0 || err != nil && !e.Troubled {
 					return
 				}
 				if err != nil {
@@ -271,10 +269,10 @@ func (e *busEnv) settled(groups ...string) {
 	}
 	select {
 	case what := <-found:
-		e.failf("%s", what)
+		e.Failf("%s", what)
 	case <-ctx.Done():
 	}
-	e.still(runs, 0)
+	e.Still(runs, 0)
 }
 
 // told lists the events of one type that the observer was told, with the lock
@@ -290,16 +288,16 @@ func told[E any](r *recorder) (es []E) {
 
 // toldOf is told, for a test that does not hold the lock.
 func toldOf[E any](e *busEnv) []E {
-	e.log.mu.Lock()
-	defer e.log.mu.Unlock()
-	return told[E](&e.log)
+	e.Recorder.mu.Lock()
+	defer e.Recorder.mu.Unlock()
+	return told[E](&e.Recorder)
 }
 
 // awaitTold waits until the observer was told of so many events of one type.
 func awaitTold[E any](e *busEnv, n int) []E {
 	e.Helper()
 	var es []E
-	e.await(fmt.Sprintf("the observer is told of %d %T", n, *new(E)), func(r *recorder) bool {
+	e.Await(fmt.Sprintf("the observer is told of %d %T", n, *new(E)), func(r *recorder) bool {
 		es = told[E](r)
 		return len(es) >= n
 	})

@@ -1,24 +1,21 @@
 package conformance
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/seed41896749/eventbus/backend"
 )
 
-// calls records which calls of the backend under test are under way, and the
-// slowest that has returned.
+// calls is a log of the calls of the backend under test. It knows which calls are under
+// way, and the slowest call that has returned.
 type calls struct {
 	mu      sync.Mutex
 	open    map[*call]bool
 	slowest *call
-	harmed  bool // calls may be slow from now on: the law did harm
+	harmed  bool // calls may be slow from now on, because the law did harm
 }
 
 // A call is one call of the backend under test.
@@ -30,7 +27,7 @@ type call struct {
 	ctx    context.Context
 	began  time.Time
 	ctxEnd time.Time // when the watchdog first saw that ctx was done
-	took   time.Duration
+	Took   time.Duration
 }
 
 // String names the call and its arguments in short.
@@ -49,9 +46,8 @@ func (c *call) String() string {
 	return s.String()
 }
 
-// begin records a call until the function that it returns is called, with the error of
-// the call. One that failed does not count as slow: it may have waited for something
-// that is gone.
+// begin records a call. The caller calls end when the call has returned, with its error.
+// A call that failed does not count as slow: it may have waited for something that is gone.
 func (cs *calls) begin(ctx context.Context, c *call) (end func(*error)) {
 	c.ctx, c.began = ctx, time.Now()
 	cs.mu.Lock()
@@ -65,8 +61,8 @@ func (cs *calls) begin(ctx context.Context, c *call) (end func(*error)) {
 		cs.mu.Lock()
 		defer cs.mu.Unlock()
 		delete(cs.open, c)
-		c.took, c.ctx = took, nil
-		if c.verb != "Receive" && *err == nil && !cs.harmed && (cs.slowest == nil || took > cs.slowest.took) {
+		c.Took, c.ctx = took, nil
+		if c.verb != "Receive" && *err == nil && !cs.harmed && (cs.slowest == nil || took > cs.slowest.Took) {
 			cs.slowest = c
 		}
 	}
@@ -77,18 +73,60 @@ func (cs *calls) record(ctx context.Context, verb, of string) (end func(*error))
 	return cs.begin(ctx, &call{verb: verb, of: of})
 }
 
-// harm says that calls may be slow from now on.
-func (cs *calls) harm() {
+// Harm notes that calls may be slow from now on.
+func (cs *calls) Harm() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.harmed = true
 }
 
-// slow returns the slowest call, or nil.
-func (cs *calls) slow() *call {
+// Slow returns the slowest call, or nil.
+func (cs *calls) Slow() *call {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.slowest
+}
+
+// Overdue reports whether a call should have returned by now. receive is how long a
+// Receive may take after its context is done, other is the same of every other call.
+func (cs *calls) Overdue(receive, other time.Duration) bool {
+	return slices.ContainsFunc(cs.underway(), func(c call) bool {
+		if c.verb == "Receive" {
+			return c.overdue(receive)
+		}
+		return c.overdue(other)
+	})
+}
+
+// maxCalls bounds the list of calls.
+const maxCalls = 6
+
+// List says which calls have not returned. It joins the same calls to one line.
+func (cs *calls) List() string {
+	all := cs.underway()
+	if len(all) == 0 {
+		return "No call of the backend is under way.\n"
+	}
+	var lines []string
+	count := map[string]int{}
+	for _, c := range all {
+		line := fmt.Sprintf("%v has not returned for %v", &c, time.Since(c.began).Round(100*time.Millisecond))
+		if !c.ctxEnd.IsZero() {
+			line += fmt.Sprintf("; its context was done %v ago", time.Since(c.ctxEnd).Round(100*time.Millisecond))
+		}
+		if count[line]++; count[line] == 1 {
+			lines = append(lines, line)
+		}
+	}
+	for i, line := range lines {
+		if lines[i] = line + ".\n"; count[line] > 1 {
+			lines[i] = fmt.Sprintf("%s (%d calls).\n", line, count[line])
+		}
+	}
+	if more := len(lines) - maxCalls; more > 0 {
+		lines = append(lines[:maxCalls], fmt.Sprintf("and %d other calls\n", more))
+	}
+	return strings.Join(lines, "")
 }
 
 // underway returns copies of the calls under way, the oldest first.
@@ -123,117 +161,4 @@ func (c *call) deadline() (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return c.ctx.Deadline()
-}
-
-// recorded is the backend under test with its calls recorded. The optional verbs of
-// the backend are found behind it; those that laws call are recorded by verb.
-type recorded struct {
-	backend.Backend
-	calls *calls
-}
-
-func (r *recorded) Unwrap() backend.Backend { return r.Backend }
-
-func (r *recorded) Publish(ctx context.Context, msgs []*backend.Message) (err error) {
-	c := &call{verb: "Publish", items: len(msgs)}
-	if len(msgs) > 0 {
-		c.of, c.first = msgs[0].Topic, msgs[0].ID
-	}
-	defer r.calls.begin(ctx, c)(&err)
-	return r.Backend.Publish(ctx, msgs)
-}
-
-func (r *recorded) Attach(ctx context.Context, c backend.Config) (src backend.Source, err error) {
-	defer r.calls.record(ctx, "Attach", c.Topic+"/"+c.Group)(&err)
-	src, err = r.Backend.Attach(ctx, c)
-	if err != nil || src == nil {
-		return src, err
-	}
-	s := &recordedSource{Source: src, calls: r.calls, of: c.Topic + "/" + c.Group}
-	_, delays := backend.As[backend.Delayer](src)
-	_, extends := backend.As[backend.Extender](src)
-	switch { // the recorded source has the verbs of its source, and no other
-	case delays && extends:
-		return struct {
-			*recordedSource
-			recordedDelay
-			recordedExtend
-		}{s, recordedDelay{s}, recordedExtend{s}}, nil
-	case delays:
-		return struct {
-			*recordedSource
-			recordedDelay
-		}{s, recordedDelay{s}}, nil
-	case extends:
-		return struct {
-			*recordedSource
-			recordedExtend
-		}{s, recordedExtend{s}}, nil
-	}
-	return s, nil
-}
-
-func (r *recorded) Close() (err error) {
-	defer r.calls.record(nil, "Close", "the backend")(&err) //nolint:staticcheck // Close has no context
-	return r.Backend.Close()
-}
-
-// recordedSource is a source with its calls recorded.
-type recordedSource struct {
-	backend.Source
-	calls *calls
-	of    string
-}
-
-func (s *recordedSource) Unwrap() backend.Source { return s.Source }
-
-// Receive makes a short pause if the source returned nothing at once. So a source
-// that never waits cannot keep a fake clock from moving on.
-func (s *recordedSource) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
-	c := &call{verb: "Receive", of: s.of, items: max}
-	end := s.calls.begin(ctx, c)
-	ds, err := s.Source.Receive(ctx, max)
-	end(&err)
-	if len(ds) == 0 && err == nil && c.took < time.Millisecond {
-		time.Sleep(time.Millisecond)
-	}
-	return ds, err
-}
-
-func (s *recordedSource) Ack(ctx context.Context, ds []*backend.Delivery) (err error) {
-	defer s.settle(ctx, "Ack", ds)(&err)
-	return s.Source.Ack(ctx, ds)
-}
-
-func (s *recordedSource) Close() (err error) {
-	defer s.calls.record(nil, "Close", s.of)(&err) //nolint:staticcheck // Close has no context
-	return s.Source.Close()
-}
-
-func (s *recordedSource) settle(ctx context.Context, verb string, ds []*backend.Delivery) (end func(*error)) {
-	c := &call{verb: verb, of: s.of, items: len(ds)}
-	if len(ds) > 0 {
-		c.first = cmp.Or(ds[0].ID, ds[0].Position)
-	}
-	return s.calls.begin(ctx, c)
-}
-
-type recordedDelay struct{ s *recordedSource }
-
-func (r recordedDelay) Delay(ctx context.Context, ds []backend.Delayed) (err error) {
-	c := &call{verb: "Delay", of: r.s.of, items: len(ds)}
-	if len(ds) > 0 {
-		c.first = cmp.Or(ds[0].ID, ds[0].Position)
-	}
-	defer r.s.calls.begin(ctx, c)(&err)
-	v, _ := backend.As[backend.Delayer](r.s.Source)
-	return v.Delay(ctx, ds)
-}
-
-type recordedExtend struct{ s *recordedSource }
-
-func (r recordedExtend) Extend(ctx context.Context, ds []*backend.Delivery) (err error) {
-	defer r.s.settle(ctx, "Extend", ds)(&err)
-	v, _ := backend.As[backend.Extender](r.s.Source)
-	return v.Extend(ctx, ds)
 }

@@ -14,23 +14,23 @@ import (
 // What a message carries.
 var contentLaws = []law{
 	{
-		id: "P18", name: "payload-round-trip", promise: "payloads arrive as published, byte by byte",
-		saboteurs: []string{"cuts-at-nul", "cuts-large"}, driver: payloadRoundTrip,
+		ID: "P18", Name: "payload-round-trip", Promise: "payloads arrive as published, byte by byte",
+		Saboteurs: []string{"cuts-at-nul", "cuts-large"}, Test: payloadRoundTrip,
 	}, {
-		id: "P17", name: "header-round-trip", promise: "header names and values arrive exactly as published",
-		saboteurs: []string{"trims-headers", "folds-headers"}, driver: headerRoundTrip,
+		ID: "P17", Name: "header-round-trip", Promise: "header names and values arrive exactly as published",
+		Saboteurs: []string{"trims-headers", "folds-headers"}, Test: headerRoundTrip,
 	}, {
-		id: "X07", name: "hostile-text", promise: "IDs, keys and header values are data, whatever they contain",
-		saboteurs: []string{"cleans-text"}, driver: hostileText,
+		ID: "X07", Name: "hostile-text", Promise: "IDs, keys and header values are data, whatever they contain",
+		Saboteurs: []string{"cleans-text"}, Test: hostileText,
 	}, {
-		id: "D12", name: "stable-identity", promise: "a message is the same on every receipt",
-		saboteurs: []string{"redelivers-bare"}, driver: stableIdentity,
+		ID: "D12", Name: "stable-identity", Promise: "a message is the same on every receipt",
+		Saboteurs: []string{"redelivers-bare"}, Test: stableIdentity,
 	}, {
-		id: "C02", name: "lent-until-return", promise: "what Publish was given may be changed once it has returned",
-		saboteurs: []string{"keeps-lent-memory"}, driver: lentUntilReturn,
+		ID: "C02", Name: "lent-until-return", Promise: "what Publish was given may be changed once it has returned",
+		Saboteurs: []string{"keeps-lent-memory"}, Test: lentUntilReturn,
 	}, {
-		id: "C03", name: "receivers-own", promise: "what Receive gives may be changed; no other receipt notices",
-		saboteurs: []string{"shares-memory"}, driver: receiversOwn,
+		ID: "C03", Name: "receivers-own", Promise: "what Receive gives may be changed; no other receipt notices",
+		Saboteurs: []string{"shares-memory"}, Test: receiversOwn,
 	},
 }
 
@@ -39,20 +39,20 @@ func (e *driverEnv) same(got *backend.Message, want *backend.Message) {
 	e.Helper()
 	switch {
 	case got.Topic != want.Topic:
-		e.failf("message %q: got topic %q, want %q", want.ID, got.Topic, want.Topic)
+		e.Failf("message %q: got topic %q, want %q", want.ID, got.Topic, want.Topic)
 	case got.ID != want.ID:
-		e.failf("got ID %q, want %q", got.ID, want.ID)
+		e.Failf("got ID %q, want %q", got.ID, want.ID)
 	case got.Key != want.Key:
-		e.failf("message %q: got key %q, want %q", want.ID, got.Key, want.Key)
+		e.Failf("message %q: got key %q, want %q", want.ID, got.Key, want.Key)
 	case got.Position != want.Position:
-		e.failf("message %q: got position %q, want %q", want.ID, got.Position, want.Position)
+		e.Failf("message %q: got position %q, want %q", want.ID, got.Position, want.Position)
 	case !bytes.Equal(got.Payload, want.Payload):
-		e.failf("message %q: got a payload of %d bytes %.40q, want %d bytes %.40q", want.ID,
+		e.Failf("message %q: got a payload of %d bytes %.40q, want %d bytes %.40q", want.ID,
 			len(got.Payload), got.Payload, len(want.Payload), want.Payload)
 	}
 	g, w := sorted(got.Headers), sorted(want.Headers)
 	if !slices.Equal(g, w) {
-		e.failf("message %q: got headers %q, want %q", want.ID, g, w)
+		e.Failf("message %q: got headers %q, want %q", want.ID, g, w)
 	}
 }
 
@@ -63,19 +63,19 @@ func sorted(h backend.Headers) backend.Headers {
 // roundTrip publishes ms and expects them back, one by one.
 func (e *driverEnv) roundTrip(ms ...*backend.Message) {
 	e.Helper()
-	src := e.attach("round-trip")
-	e.publish(ms...)
+	src := e.Attach("round-trip")
+	e.Publish(ms...)
 	for _, m := range ms {
-		d := e.one(src)
+		d := e.One(src)
 		e.same(&d.Message, m)
-		e.ack(src, d)
+		e.Ack(src, d)
 	}
 }
 
 func payloadRoundTrip(e *driverEnv) {
 	large := make([]byte, 1<<20-64<<10)
-	if e.limits.Payload > 0 {
-		large = large[:min(len(large), e.limits.Payload-100)]
+	if e.Limits.Payload > 0 {
+		large = large[:min(len(large), e.Limits.Payload-100)]
 	}
 	rand.NewChaCha8([32]byte{'p'}).Read(large) //nolint:errcheck // it never fails
 	every := make([]byte, 256)
@@ -126,7 +126,7 @@ func hostileText(e *driverEnv) {
 		"line\nbreak", "carriage\r\nreturn", "\r\n\r\n", "tab\tstop", "nul\x00byte", "\x7f", "*3\r\n$3\r\nDEL\r\n$1\r\na\r\n",
 		strings.Repeat("x", 512), strings.Repeat("é", 256),
 	} {
-		m := &backend.Message{ID: text, Key: text, Payload: []byte(text), Once: e.limits.OnceWindow > 0}
+		m := &backend.Message{ID: text, Key: text, Payload: []byte(text), Once: e.Limits.OnceWindow > 0}
 		m.Headers.Set("value", strings.Map(printable, text))
 		m.Headers.Set("'%s'`$x|~^*!#&+.-_", "name")
 		ms = append(ms, m)
@@ -142,38 +142,38 @@ func printable(r rune) rune {
 }
 
 func stableIdentity(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	m := &backend.Message{ID: "id", Key: "key", Headers: backend.Headers{{Name: "a", Value: "b"}, {Name: "c", Value: "d"}}, Payload: []byte("\x00payload")}
-	e.publish(m)
+	e.Publish(m)
 	for range 3 {
-		d := e.one(src)
+		d := e.One(src)
 		e.same(&d.Message, m)
 	}
 }
 
 func lentUntilReturn(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	for i, size := range []int{10, 100 << 10} {
 		m := &backend.Message{ID: fmt.Sprint(i), Payload: bytes.Repeat([]byte("a"), size), Headers: backend.Headers{{Name: "name", Value: "value"}}}
-		e.publish(m)
+		e.Publish(m)
 		want := *m
 		want.Payload, want.Headers = bytes.Clone(m.Payload), slices.Clone(m.Headers)
 		copy(m.Payload, bytes.Repeat([]byte("b"), size))
 		m.Headers[0] = backend.Header{Name: "other", Value: "other"}
 		m.ID, m.Key = "other", "other"
-		d := e.one(src)
+		d := e.One(src)
 		e.same(&d.Message, &want)
 	}
 }
 
 func receiversOwn(e *driverEnv) {
-	one, two := e.attach("one"), e.attach("two")
+	one, two := e.Attach("one"), e.Attach("two")
 	ms := numbered("", 5)
 	for _, m := range ms {
 		m.Headers = backend.Headers{{Name: "name", Value: m.ID}}
 	}
-	e.publish(ms...)
-	ds := e.receive(one, len(ms))
+	e.Publish(ms...)
+	ds := e.Receive(one, len(ms))
 	for i := range ds {
 		d := &ds[i]
 		e.same(&d.Message, ms[i]) // neighbours of the same read were changed before
@@ -185,7 +185,7 @@ func receiversOwn(e *driverEnv) {
 		d.Headers = append(d.Headers, backend.Header{Name: "more", Value: "more"})
 	}
 	for _, src := range []backend.Source{two, one} {
-		for i, d := range e.receive(src, len(ms)) {
+		for i, d := range e.Receive(src, len(ms)) {
 			e.same(&d.Message, ms[i])
 		}
 	}

@@ -13,29 +13,29 @@ import (
 // What a broker keeps when it ends and is started again.
 var crashLaws = []law{
 	{
-		id: "P02", name: "ack-means-stored", promise: "what Publish has said is stored survives a crash of the broker, and what it has said is not stored is not",
-		needs:     []need{needKill},
-		saboteurs: []string{"stores-later", "publishes-some-day"}, driver: ackMeansStored,
+		ID: "P02", Name: "ack-means-stored", Promise: "what Publish has said is stored survives a crash of the broker, and what it has said is not stored is not",
+		Needs:     []need{needKill},
+		Saboteurs: []string{"stores-later", "publishes-some-day"}, Test: ackMeansStored,
 	}, {
-		id: "P08", name: "once-after-crash", promise: "Once remembers over a crash of the broker",
-		needs:     []need{needKill, needOnce},
-		saboteurs: []string{"forgets-once"}, driver: onceAfterCrash,
+		ID: "P08", Name: "once-after-crash", Promise: "Once remembers over a crash of the broker",
+		Needs:     []need{needKill, needOnce},
+		Saboteurs: []string{"forgets-once"}, Test: onceAfterCrash,
 	}, {
-		id: "D09", name: "attempt-after-crash", promise: "after a crash of the broker an attempt is never higher than the number of receipts",
-		needs:     []need{needKill},
-		saboteurs: []string{"counts-twice"}, driver: attemptAfterCrash,
+		ID: "D09", Name: "attempt-after-crash", Promise: "after a crash of the broker an attempt is never higher than the number of receipts",
+		Needs:     []need{needKill},
+		Saboteurs: []string{"counts-twice"}, Test: attemptAfterCrash,
 	}, {
-		id: "D11", name: "ack-then-crash", promise: "what was acknowledged before a crash of the broker does not come back after it, and what was not does",
-		needs:     []need{needKill},
-		saboteurs: []string{"acks-later"}, driver: ackThenCrash,
+		ID: "D11", Name: "ack-then-crash", Promise: "what was acknowledged before a crash of the broker does not come back after it, and what was not does",
+		Needs:     []need{needKill},
+		Saboteurs: []string{"acks-later"}, Test: ackThenCrash,
 	}, {
-		id: "T05", name: "delay-over-restart", promise: "a delayed message comes when it is due though the broker ended in between: not before, and soon after",
-		needs:     []need{needRestart, needKill, needDelayer},
-		saboteurs: []string{"ignores-delays"}, driver: delayOverRestart,
+		ID: "T05", Name: "delay-over-restart", Promise: "a delayed message comes when it is due though the broker ended in between: not before, and soon after",
+		Needs:     []need{needRestart, needKill, needDelayer},
+		Saboteurs: []string{"ignores-delays"}, Test: delayOverRestart,
 	}, {
-		id: "D07", name: "position-outlives-process", promise: "a group goes on where it was when every process that used it has ended",
-		needs:     []need{needPeer},
-		saboteurs: []string{"forgets-groups", "starts-every-time"}, driver: positionOutlivesProcess,
+		ID: "D07", Name: "position-outlives-process", Promise: "a group goes on where it was when every process that used it has ended",
+		Needs:     []need{needPeer},
+		Saboteurs: []string{"forgets-groups", "starts-every-time"}, Test: positionOutlivesProcess,
 	},
 }
 
@@ -48,7 +48,7 @@ type published struct {
 // done.
 func (e *driverEnv) publishThrough(harm func()) published {
 	e.Helper()
-	e.trouble()
+	e.Trouble()
 	stop := make(chan struct{})
 	var p published
 	var wg sync.WaitGroup
@@ -60,8 +60,8 @@ func (e *driverEnv) publishThrough(harm func()) published {
 			case <-time.After(2 * time.Millisecond):
 			}
 			m := &backend.Message{Topic: topic, ID: fmt.Sprintf("%05d", i)}
-			ctx, cancel := context.WithTimeout(e.Context(), e.lease)
-			err := backend.ErrorAt(e.b.Publish(ctx, []*backend.Message{m}), 0)
+			ctx, cancel := context.WithTimeout(e.Context(), e.Lease)
+			err := backend.ErrorAt(e.Backend.Publish(ctx, []*backend.Message{m}), 0)
 			cancel()
 			switch {
 			case err == nil:
@@ -83,16 +83,16 @@ func (e *driverEnv) publishThrough(harm func()) published {
 // known, and nothing that was refused. It acknowledges all.
 func (e *driverEnv) arrived(src backend.Source, p published) {
 	e.Helper()
-	ctx, cancel := context.WithTimeout(e.Context(), e.patience())
+	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
 	defer cancel()
 	seen := map[string]bool{}
 	var got []string
 	for left := len(p.stored); left > 0 && ctx.Err() == nil; {
-		ds := e.take(ctx, src, 100)
-		e.ack(src, ds...)
+		ds := e.Take(ctx, src, 100)
+		e.Ack(src, ds...)
 		for _, d := range ds {
 			if seen[d.ID] || slices.Contains(p.refused, d.ID) {
-				e.failf("got message %s; seen before: %v; Publish said that it is not stored: %v", d.ID, seen[d.ID], !seen[d.ID])
+				e.Failf("got message %s; seen before: %v; Publish said that it is not stored: %v", d.ID, seen[d.ID], !seen[d.ID])
 			}
 			seen[d.ID] = true
 			if !slices.Contains(p.unknown, d.ID) {
@@ -102,7 +102,7 @@ func (e *driverEnv) arrived(src backend.Source, p published) {
 		}
 	}
 	if !slices.Equal(got, p.stored) {
-		e.failf("got %d messages, want the %d that are stored, in their order\ngot  %v\nwant %v", len(got), len(p.stored), got, p.stored)
+		e.Failf("got %d messages, want the %d that are stored, in their order\ngot  %v\nwant %v", len(got), len(p.stored), got, p.stored)
 	}
 }
 
@@ -110,86 +110,86 @@ func ackMeansStored(e *driverEnv) {
 	p := e.publishThrough(func() {
 		for range 2 {
 			time.Sleep(500 * time.Millisecond)
-			e.kill()
+			e.Kill()
 		}
 		time.Sleep(500 * time.Millisecond)
 	})
 	if len(p.stored) == 0 {
-		e.failf("nothing was stored, %d refused, %d unknown", len(p.refused), len(p.unknown))
+		e.Failf("nothing was stored, %d refused, %d unknown", len(p.refused), len(p.unknown))
 	}
-	src := e.attach("g")
+	src := e.Attach("g")
 	e.arrived(src, p)
-	for _, d := range e.receiveWithin(src, len(p.unknown), e.soon()) { // may come last
+	for _, d := range e.ReceiveWithin(src, len(p.unknown), e.Soon()) { // may come last
 		if !slices.Contains(p.unknown, d.ID) {
-			e.failf("got message %s once more, or though Publish said that it is not stored", d.ID)
+			e.Failf("got message %s once more, or though Publish said that it is not stored", d.ID)
 		}
 	}
 }
 
 func onceAfterCrash(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	first, again := onceMessage("a"), onceMessage("a")
-	e.publish(first)
-	e.kill()
-	e.publish(again)
+	e.Publish(first)
+	e.Kill()
+	e.Publish(again)
 	e.duplicate(again, first)
-	e.ack(src, e.one(src))
-	e.nothing(src, e.lease/2, "the second is a duplicate")
+	e.Ack(src, e.One(src))
+	e.Nothing(src, e.Lease/2, "the second is a duplicate")
 }
 
 func attemptAfterCrash(e *driverEnv) {
-	src := e.attach("g")
-	e.publishN(3)
+	src := e.Attach("g")
+	e.PublishN(3)
 	for receipts := 1; receipts <= 3; receipts++ {
-		for _, d := range e.receive(src, 3) {
+		for _, d := range e.Receive(src, 3) {
 			if d.Attempt > receipts {
-				e.failf("message %s: got attempt %d, want at most %d", d.ID, d.Attempt, receipts)
+				e.Failf("message %s: got attempt %d, want at most %d", d.ID, d.Attempt, receipts)
 			}
 		}
-		e.kill()
+		e.Kill()
 	}
 }
 
 func ackThenCrash(e *driverEnv) {
-	src := e.attach("g")
-	want := idsOf(e.publishN(20))[10:]
-	e.ack(src, e.receive(src, 20)[:10]...)
-	e.kill()
-	again := e.receive(src, 10)
+	src := e.Attach("g")
+	want := idsOf(e.PublishN(20))[10:]
+	e.Ack(src, e.Receive(src, 20)[:10]...)
+	e.Kill()
+	again := e.Receive(src, 10)
 	if got := ids(again); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
-		e.failf("got %v back, want what was not acknowledged: %v", got, want)
+		e.Failf("got %v back, want what was not acknowledged: %v", got, want)
 	}
-	e.ack(src, again...)
-	e.kill()
-	e.nothing(src, e.lease+e.soon(), "all are acknowledged")
+	e.Ack(src, again...)
+	e.Kill()
+	e.Nothing(src, e.Lease+e.Soon(), "all are acknowledged")
 }
 
 func delayOverRestart(e *driverEnv) {
-	src := e.attach("g")
-	for i, crash := range []func(){e.restart, e.kill} {
-		e.publish(numbered(fmt.Sprint(i), 1)...)
-		d := e.one(src)
+	src := e.Attach("g")
+	for i, crash := range []func(){e.Restart, e.Kill} {
+		e.Publish(numbered(fmt.Sprint(i), 1)...)
+		d := e.One(src)
 		start := time.Now()
-		e.verb(e.delay(src, 2*e.lease, d))
+		e.Verb(e.Delay(src, 2*e.Lease, d))
 		crash()
-		d = e.one(src)
-		e.notBefore(start, 2*e.lease, "it came back")
-		e.by(start, 2*e.lease, "it came back")
-		e.ack(src, d)
+		d = e.One(src)
+		e.NotBefore(start, 2*e.Lease, "it came back")
+		e.By(start, 2*e.Lease, "it came back")
+		e.Ack(src, d)
 	}
 }
 
 func positionOutlivesProcess(e *driverEnv) {
-	want := idsOf(e.publishN(6))
+	want := idsOf(e.PublishN(6))
 	for _, start := range []backend.Start{backend.StartEarliest, backend.StartLatest, backend.StartEarliest} {
-		p, src := e.attachPeer(backend.Config{Group: "g", Start: start})
-		ds := e.receive(src, 2)
+		p, src := e.AttachPeer(backend.Config{Group: "g", Start: start})
+		ds := e.Receive(src, 2)
 		if got := ids(ds); !slices.Equal(got, want[:2]) {
-			e.failf("got %v, want %v", got, want[:2])
+			e.Failf("got %v, want %v", got, want[:2])
 		}
-		e.ack(src, ds...)
-		e.must(p.Close())
+		e.Ack(src, ds...)
+		e.Must(p.Close())
 		want = want[2:]
 	}
-	e.nothing(e.attach("g"), e.lease/2, "all are acknowledged")
+	e.Nothing(e.Attach("g"), e.Lease/2, "all are acknowledged")
 }

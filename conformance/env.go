@@ -3,93 +3,51 @@ package conformance
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// driverEnv is one test of one law on one fresh backend.
+// A driverEnv is one test of one law on one fresh backend. A trial judges, steps call
+// the backend; the environment itself opens backends, and harms them.
 type driverEnv struct {
-	*testing.T
-	ctx       context.Context // ends with the law, or when it hangs
-	cancel    context.CancelFunc
-	suite     *Suite
-	watch     *watch
-	law       law
-	b         backend.Backend
-	limits    backend.Limits
-	lease     time.Duration
-	unclaimed string // what the law needs and the backend does not claim
-	reads     sync.WaitGroup
-	troubled  bool          // something was harmed: calls may fail that do not otherwise
-	grace     time.Duration // how much later things may be, because the broker has trouble of its own
-
-	cleanups struct {
-		sync.Mutex
-		all []func()
-	}
+	steps
+	Harness *harness
 }
 
-// topic is where a law publishes that does not care.
-const topic = "orders"
-
-// tick is what a lower bound on time leaves to brokers that count whole
-// milliseconds.
-const tick = 2 * time.Millisecond
-
-// hitch is how long a busy machine may hold up anything.
-const hitch = 400 * time.Millisecond
-
-func newDriverEnv(ctx context.Context, t *testing.T, w *watch) *driverEnv {
-	ctx, cancel := context.WithCancel(ctx)
-	e := &driverEnv{T: t, ctx: ctx, cancel: cancel, suite: &w.run.Suite, watch: w, law: w.law, lease: w.lease, grace: w.grace, troubled: w.grace > 0}
-	e.b = e.opened(e.suite.New(t))
-	e.limits = backend.LimitsOf(e.b)
+// newDriverEnv opens the backend of a law.
+func newDriverEnv(ctx context.Context, t *testing.T, w *watch, h *harness, l law) *driverEnv {
+	e := &driverEnv{steps: steps{trial: newTrial(ctx, t, w, l)}, Harness: h}
+	e.Backend = e.opened(h.New(t))
+	e.Limits = backend.LimitsOf(e.Backend)
 	e.Cleanup(e.reads.Wait) // the contexts and sources of the test have ended before
 	return e
 }
 
-// Context returns a context that ends before the cleanups of the law.
-func (e *driverEnv) Context() context.Context { return e.ctx }
-
-// Cleanup has f called on the goroutine of the law, so that the watchdog sees it hang.
-func (e *driverEnv) Cleanup(f func()) {
-	e.cleanups.Lock()
-	defer e.cleanups.Unlock()
-	e.cleanups.all = append(e.cleanups.all, f)
-}
-
-// cleanUp ends the context and calls the cleanups, the last first.
-func (e *driverEnv) cleanUp() {
-	e.cancel()
-	for {
-		e.cleanups.Lock()
-		n := len(e.cleanups.all)
-		if n == 0 {
-			e.cleanups.Unlock()
+// Try tests the law, unless the backend does not claim what the law needs.
+func (e *driverEnv) Try() {
+	defer e.cleanUp()
+	for _, n := range e.Law.Needs {
+		if !e.Claims(n) {
+			e.unclaimed = n.what
 			return
 		}
-		f := e.cleanups.all[n-1]
-		e.cleanups.all = e.cleanups.all[:n-1]
-		e.cleanups.Unlock()
-		f()
 	}
+	e.Law.Test(e)
 }
+
+// Claims reports whether the backend, or its suite, claims a verb or a fact.
+func (e *driverEnv) Claims(n need) bool { return n.claimed(e) }
 
 // opened returns b, which is new, with its calls recorded.
 func (e *driverEnv) opened(b backend.Backend) backend.Backend {
 	if b == nil {
-		e.failf("the suite made no backend")
+		e.Failf("the suite made no backend")
 	}
-	e.watch.opened(b)
-	return &recorded{Backend: b, calls: &e.watch.calls}
+	return e.watch.Opened(b)
 }
 
-// own returns the backend that New or Peer returned, for one of Faults.
+// own returns the backend that New or Peer returned, for a fault.
 func (e *driverEnv) own(b backend.Backend) backend.Backend {
 	if r, ok := b.(*recorded); ok {
 		return r.Backend
@@ -97,86 +55,73 @@ func (e *driverEnv) own(b backend.Backend) backend.Backend {
 	return b
 }
 
-// openBounded makes e.b a backend with room for so many messages.
-func (e *driverEnv) openBounded(messages int) { e.b = e.opened(e.suite.NewBounded(e.T, messages)) }
-
-// late says how much later than promised was in time, if anything was.
-func (e *driverEnv) late() string {
-	if e.grace == 0 {
-		return ""
-	}
-	return fmt.Sprintf("what comes up to %v later than promised is in time", e.grace)
+// OpenBounded replaces the backend by one with room for so many messages.
+func (e *driverEnv) OpenBounded(messages int) {
+	e.Backend = e.opened(e.Harness.NewBounded(e.T, messages))
 }
 
-// missing names what the law needs and the backend does not claim.
-func (e *driverEnv) missing() string {
-	for _, n := range e.law.needs {
-		if !n.claimed(e) {
-			return n.what
-		}
-	}
-	return ""
-}
-
-// failf ends the test. Its text should say what was got and what was wanted.
-func (e *driverEnv) failf(format string, args ...any) {
+// Peer returns another backend on the same broker.
+func (e *driverEnv) Peer() backend.Backend {
 	e.Helper()
-	e.watch.fails(e.T, fmt.Sprintf(format, args...))
-	runtime.Goexit()
+	return e.opened(e.Harness.Peer(e.T, e.own(e.Backend)))
 }
 
-// errorf is failf for other goroutines than the test's: the test goes on.
-func (e *driverEnv) errorf(format string, args ...any) {
-	e.watch.fails(e.T, fmt.Sprintf(format, args...))
-}
-
-// must expects no error.
-func (e *driverEnv) must(err error) {
+// AttachPeer attaches a member of a group in another process. It returns the backend of
+// that process too.
+func (e *driverEnv) AttachPeer(c backend.Config) (backend.Backend, backend.Source) {
 	e.Helper()
-	if err != nil {
-		e.failf("got error %v, want none", err)
-	}
+	p := e.Peer()
+	return p, e.AttachTo(p, e.Config(c))
 }
 
-// verb expects no error of an optional verb; one that matches
-// errors.ErrUnsupported means that it is not offered after all.
-func (e *driverEnv) verb(err error) {
-	e.Helper()
-	if errors.Is(err, errors.ErrUnsupported) {
-		e.unclaimed = err.Error()
-		runtime.Goexit()
-	}
-	e.must(err)
+// passing reports whether an error may come of a broker that was harmed.
+func passing(err error) bool {
+	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome)
 }
 
-// is expects an error that matches want.
-func (e *driverEnv) is(what string, got, want error) {
-	e.Helper()
-	if !errors.Is(got, want) {
-		e.failf("%s: got error %v, want one that matches %q", what, got, want)
-	}
+// Down makes the broker unreachable for b until up is called.
+func (e *driverEnv) Down(b backend.Backend) (up func()) {
+	return e.lasting(e.Harness.Faults.Down(e.T, e.own(b)))
 }
 
-// soon is how late something may be that is due: half a second by the contract,
-// and the slowest call to the backend, for which leases are chosen such that it
-// takes less than half of one.
-func (e *driverEnv) soon() time.Duration { return e.lease/2 + 500*time.Millisecond + e.grace }
-
-// patience is how long a test waits for what must come.
-func (e *driverEnv) patience() time.Duration { return e.watch.patience() }
-
-// notBefore expects that at least d passed since start.
-func (e *driverEnv) notBefore(start time.Time, d time.Duration, what string) {
-	e.Helper()
-	if got := time.Since(start); got < d-tick {
-		e.failf("%s after %v, want not before %v", what, got, d)
-	}
+// Freeze holds up all traffic of b until thaw is called.
+func (e *driverEnv) Freeze(b backend.Backend) (thaw func()) {
+	return e.lasting(e.Harness.Faults.Freeze(e.T, e.own(b)))
 }
 
-// by expects that not much more than d passed since start.
-func (e *driverEnv) by(start time.Time, d time.Duration, what string) {
-	e.Helper()
-	if got := time.Since(start); got > d+e.soon() {
-		e.failf("%s after %v, want by %v, or %v at the latest", what, got, d, d+e.soon())
-	}
+// Swallow loses all answers to b until end is called.
+func (e *driverEnv) Swallow(b backend.Backend) (end func()) {
+	return e.lasting(e.Harness.Faults.Swallow(e.T, e.own(b)))
 }
+
+// Cut breaks the connections of b.
+func (e *driverEnv) Cut(b backend.Backend) {
+	e.Trouble()
+	e.Harness.Faults.Cut(e.T, e.own(b))
+}
+
+// DropReply loses the answer to the next request of a kind.
+func (e *driverEnv) DropReply(kind request) {
+	e.Trouble()
+	e.Harness.Faults.DropReply(e.T, e.own(e.Backend), kind)
+}
+
+// Kill ends the broker without a warning and starts it again.
+func (e *driverEnv) Kill() {
+	e.Trouble()
+	e.Harness.Faults.Kill(e.T, e.own(e.Backend))
+}
+
+// Restart stops the broker in good order and starts it again.
+func (e *driverEnv) Restart() {
+	e.Trouble()
+	e.Harness.Faults.Restart(e.T, e.own(e.Backend))
+}
+
+// Lose removes a stored message from the broker. It is no trouble: calls go on as ever.
+func (e *driverEnv) Lose(topic, position string) {
+	e.Harness.Faults.Lose(e.T, e.own(e.Backend), topic, position)
+}
+
+// Commands counts the requests that the backend has sent so far.
+func (e *driverEnv) Commands() int64 { return e.Harness.Faults.Commands(e.T, e.own(e.Backend)) }

@@ -4,50 +4,50 @@ import "time"
 
 var extendLaws = []law{
 	{
-		id: "L01", name: "extend", promise: "an extended delivery goes to nobody else",
-		needs:     []need{needExtender},
-		saboteurs: []string{"ignores-extends"}, driver: extend,
+		ID: "L01", Name: "extend", Promise: "an extended delivery goes to nobody else",
+		Needs:     []need{needExtender},
+		Saboteurs: []string{"ignores-extends"}, Test: extend,
 	}, {
-		id: "C27", name: "extend-restarts", promise: "an extended delivery is due one lease after it was extended: not before, and soon after",
-		needs:     []need{needExtender},
-		saboteurs: []string{"ignores-extends", "extends-for-long"}, driver: extendRestarts,
+		ID: "C27", Name: "extend-restarts", Promise: "an extended delivery is due one lease after it was extended: not before, and soon after",
+		Needs:     []need{needExtender},
+		Saboteurs: []string{"ignores-extends", "extends-for-long"}, Test: extendRestarts,
 	}, {
-		id: "C28", name: "extend-counts-not", promise: "extending does not count as an attempt",
-		needs:     []need{needExtender},
-		saboteurs: []string{"counts-extends"}, driver: extendCountsNot,
+		ID: "C28", Name: "extend-counts-not", Promise: "extending does not count as an attempt",
+		Needs:     []need{needExtender},
+		Saboteurs: []string{"counts-extends"}, Test: extendCountsNot,
 	},
 }
 
 func extend(e *driverEnv) {
-	one, two := e.attach("g"), e.attach("g")
-	e.publishN(3)
-	ds := e.receive(one, 3)
+	one, two := e.Attach("g"), e.Attach("g")
+	e.PublishN(3)
+	ds := e.Receive(one, 3)
 	for range 4 {
-		e.nothing(two, e.lease/2, "all are extended")
-		e.verb(e.extend(one, ds...))
+		e.Nothing(two, e.Lease/2, "all are extended")
+		e.Verb(e.Extend(one, ds...))
 	}
-	e.ack(one, ds...)
-	e.nothing(two, 2*e.lease, "all are acknowledged")
+	e.Ack(one, ds...)
+	e.Nothing(two, 2*e.Lease, "all are acknowledged")
 }
 
 func extendRestarts(e *driverEnv) {
-	one, two := e.attach("g"), e.attach("g")
-	e.publishN(1)
-	d := e.one(one)
-	time.Sleep(e.lease / 2)
+	one, two := e.Attach("g"), e.Attach("g")
+	e.PublishN(1)
+	d := e.One(one)
+	time.Sleep(e.Lease / 2)
 	start := time.Now()
-	e.verb(e.extend(one, d))
-	e.one(two)
-	e.notBefore(start, e.lease, "it came back")
-	e.by(start, e.lease, "it came back")
+	e.Verb(e.Extend(one, d))
+	e.One(two)
+	e.NotBefore(start, e.Lease, "it came back")
+	e.By(start, e.Lease, "it came back")
 }
 
 func extendCountsNot(e *driverEnv) {
-	src := e.attach("g")
-	e.publishN(1)
-	d := e.one(src)
+	src := e.Attach("g")
+	e.PublishN(1)
+	d := e.One(src)
 	for range 3 {
-		e.verb(e.extend(src, d))
+		e.Verb(e.Extend(src, d))
 	}
-	e.attempt(e.one(src), 2)
+	e.Attempt(e.One(src), 2)
 }

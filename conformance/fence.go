@@ -11,33 +11,33 @@ import (
 // What a member may no longer do to a delivery that is not its own.
 var fenceLaws = []law{
 	{
-		id: "C29", name: "delay-fenced", promise: "a member whose delivery another has taken cannot give it back, and the other keeps it",
-		needs:     []need{needDelayer},
-		saboteurs: []string{"unfenced-delays", "moves-lost-deliveries", "loses-leases-in-silence"}, driver: delayFenced,
+		ID: "C29", Name: "delay-fenced", Promise: "a member whose delivery another has taken cannot give it back, and the other keeps it",
+		Needs:     []need{needDelayer},
+		Saboteurs: []string{"unfenced-delays", "moves-lost-deliveries", "loses-leases-in-silence"}, Test: delayFenced,
 	}, {
-		id: "L04", name: "extend-fenced", promise: "a member whose delivery another has taken cannot extend it, and the other keeps it",
-		needs:     []need{needExtender},
-		saboteurs: []string{"unfenced-extends", "moves-lost-deliveries", "loses-leases-in-silence"}, driver: extendFenced,
+		ID: "L04", Name: "extend-fenced", Promise: "a member whose delivery another has taken cannot extend it, and the other keeps it",
+		Needs:     []need{needExtender},
+		Saboteurs: []string{"unfenced-extends", "moves-lost-deliveries", "loses-leases-in-silence"}, Test: extendFenced,
 	}, {
-		id: "C30", name: "delay-settled", promise: "what is acknowledged cannot be delayed, and does not come back",
-		needs:     []need{needDelayer},
-		saboteurs: []string{"delays-revive", "loses-leases-in-silence"}, driver: delaySettled,
+		ID: "C30", Name: "delay-settled", Promise: "what is acknowledged cannot be delayed, and does not come back",
+		Needs:     []need{needDelayer},
+		Saboteurs: []string{"delays-revive", "loses-leases-in-silence"}, Test: delaySettled,
 	}, {
-		id: "C31", name: "extend-settled", promise: "what is acknowledged cannot be extended, and does not come back",
-		needs:     []need{needExtender},
-		saboteurs: []string{"loses-leases-in-silence"}, driver: extendSettled,
+		ID: "C31", Name: "extend-settled", Promise: "what is acknowledged cannot be extended, and does not come back",
+		Needs:     []need{needExtender},
+		Saboteurs: []string{"loses-leases-in-silence"}, Test: extendSettled,
 	}, {
-		id: "C58", name: "ack-fenced", promise: "a fenced Ack is told of a lost lease and removes nothing where another has taken the message, or where it was acknowledged before; an expired delivery that nobody took it acknowledges",
-		needs:     []need{needFence},
-		saboteurs: []string{"unfenced-acks"}, driver: ackFenced,
+		ID: "C58", Name: "ack-fenced", Promise: "a fenced Ack is told of a lost lease and removes nothing where another has taken the message, or where it was acknowledged before; an expired delivery that nobody took it acknowledges",
+		Needs:     []need{needFence},
+		Saboteurs: []string{"unfenced-acks"}, Test: ackFenced,
 	}, {
-		id: "C32", name: "delay-item-errors", promise: "a lost delivery does not keep the others of its batch from being delayed, and the errors say which",
-		needs:     []need{needDelayer},
-		saboteurs: []string{"blurs-lost-leases"}, driver: delayItemErrors,
+		ID: "C32", Name: "delay-item-errors", Promise: "a lost delivery does not keep the others of its batch from being delayed, and the errors say which",
+		Needs:     []need{needDelayer},
+		Saboteurs: []string{"blurs-lost-leases"}, Test: delayItemErrors,
 	}, {
-		id: "C33", name: "extend-item-errors", promise: "a lost delivery does not keep the others of its batch from being extended, and the errors say which",
-		needs:     []need{needExtender},
-		saboteurs: []string{"blurs-lost-leases"}, driver: extendItemErrors,
+		ID: "C33", Name: "extend-item-errors", Promise: "a lost delivery does not keep the others of its batch from being extended, and the errors say which",
+		Needs:     []need{needExtender},
+		Saboteurs: []string{"blurs-lost-leases"}, Test: extendItemErrors,
 	},
 }
 
@@ -45,108 +45,108 @@ var fenceLaws = []law{
 // at the earliest.
 func (e *driverEnv) taken(one, two backend.Source) (stale backend.Delivery, since time.Time) {
 	e.Helper()
-	e.publishN(1)
+	e.PublishN(1)
 	start := time.Now()
-	stale = e.one(one)
-	e.one(two)
-	return stale, start.Add(e.lease)
+	stale = e.One(one)
+	e.One(two)
+	return stale, start.Add(e.Lease)
 }
 
 func delayFenced(e *driverEnv) {
-	one, two := e.attach("g"), e.attachAs(backend.Config{Group: "g", Lease: 3 * e.lease})
+	one, two := e.Attach("g"), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
 	stale, since := e.taken(one, two)
-	e.is("Delay of a delivery that another holds", backend.ErrorAt(e.fenced(e.delay(one, 0, stale)), 0), backend.ErrLeaseLost)
-	e.one(one)
-	e.notBefore(since, 3*e.lease, "it was taken from its new holder")
+	e.Is("Delay of a delivery that another holds", backend.ErrorAt(e.fenced(e.Delay(one, 0, stale)), 0), backend.ErrLeaseLost)
+	e.One(one)
+	e.NotBefore(since, 3*e.Lease, "it was taken from its new holder")
 }
 
 func extendFenced(e *driverEnv) {
-	one, two := e.attachAs(backend.Config{Group: "g", Lease: e.lease}), e.attachAs(backend.Config{Group: "g", Lease: 3 * e.lease})
+	one, two := e.AttachAs(backend.Config{Group: "g", Lease: e.Lease}), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
 	stale, since := e.taken(one, two)
-	e.is("Extend of a delivery that another holds", backend.ErrorAt(e.fenced(e.extend(one, stale)), 0), backend.ErrLeaseLost)
-	e.one(one)
-	e.notBefore(since, 3*e.lease, "it was taken from its new holder")
+	e.Is("Extend of a delivery that another holds", backend.ErrorAt(e.fenced(e.Extend(one, stale)), 0), backend.ErrLeaseLost)
+	e.One(one)
+	e.NotBefore(since, 3*e.Lease, "it was taken from its new holder")
 }
 
 // fenced passes an error of a verb on, unless the verb is not offered.
 func (e *driverEnv) fenced(err error) error {
 	e.Helper()
 	if errors.Is(err, errors.ErrUnsupported) {
-		e.verb(err)
+		e.Verb(err)
 	}
 	return err
 }
 
 func delaySettled(e *driverEnv) {
-	src := e.attach("g")
-	e.publishN(1)
-	d := e.one(src)
-	e.ack(src, d)
-	e.is("Delay of what is acknowledged", backend.ErrorAt(e.fenced(e.delay(src, 0, d)), 0), backend.ErrLeaseLost)
-	e.nothing(src, e.lease+e.soon(), "it is acknowledged")
+	src := e.Attach("g")
+	e.PublishN(1)
+	d := e.One(src)
+	e.Ack(src, d)
+	e.Is("Delay of what is acknowledged", backend.ErrorAt(e.fenced(e.Delay(src, 0, d)), 0), backend.ErrLeaseLost)
+	e.Nothing(src, e.Lease+e.Soon(), "it is acknowledged")
 }
 
 func extendSettled(e *driverEnv) {
-	src := e.attach("g")
-	e.publishN(1)
-	d := e.one(src)
-	e.ack(src, d)
-	e.is("Extend of what is acknowledged", backend.ErrorAt(e.fenced(e.extend(src, d)), 0), backend.ErrLeaseLost)
-	e.nothing(src, e.lease+e.soon(), "it is acknowledged")
+	src := e.Attach("g")
+	e.PublishN(1)
+	d := e.One(src)
+	e.Ack(src, d)
+	e.Is("Extend of what is acknowledged", backend.ErrorAt(e.fenced(e.Extend(src, d)), 0), backend.ErrLeaseLost)
+	e.Nothing(src, e.Lease+e.Soon(), "it is acknowledged")
 }
 
 func ackFenced(e *driverEnv) {
-	one, two := e.attach("g"), e.attachAs(backend.Config{Group: "g", Lease: 3 * e.lease})
-	e.publishN(2)
-	stale := e.receive(one, 2)
+	one, two := e.Attach("g"), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
+	e.PublishN(2)
+	stale := e.Receive(one, 2)
 	start := time.Now()
-	held := e.receive(two, 2)
-	e.publish(&backend.Message{ID: "next"})
-	next := e.one(one)
+	held := e.Receive(two, 2)
+	e.Publish(&backend.Message{ID: "next"})
+	next := e.One(one)
 	err := one.Ack(e.Context(), []*backend.Delivery{&stale[0], &next, &stale[1]})
 	for i, want := range []error{backend.ErrLeaseLost, nil, backend.ErrLeaseLost} {
 		if got := backend.ErrorAt(err, i); !errors.Is(got, want) || (got != nil) != (want != nil) {
-			e.failf("Ack of what another holds and of what it does not, item %d: got error %v, want %v", i, got, want)
+			e.Failf("Ack of what another holds and of what it does not, item %d: got error %v, want %v", i, got, want)
 		}
 	}
-	e.ack(two, held[0])
-	e.is("a second Ack", two.Ack(e.Context(), backend.Lend(held[:1])), backend.ErrLeaseLost)
-	again := e.one(one)
+	e.Ack(two, held[0])
+	e.Is("a second Ack", two.Ack(e.Context(), backend.Lend(held[:1])), backend.ErrLeaseLost)
+	again := e.One(one)
 	if again.ID != held[1].ID {
-		e.failf("got message %s, want %s, which nobody has acknowledged", again.ID, held[1].ID)
+		e.Failf("got message %s, want %s, which nobody has acknowledged", again.ID, held[1].ID)
 	}
-	e.notBefore(start.Add(e.lease/2), 3*e.lease, "it was taken from its holder")
-	time.Sleep(e.lease + e.soon())
-	e.ack(one, again)
-	e.nothing(one, e.lease+e.soon(), "all are acknowledged")
+	e.NotBefore(start.Add(e.Lease/2), 3*e.Lease, "it was taken from its holder")
+	time.Sleep(e.Lease + e.Soon())
+	e.Ack(one, again)
+	e.Nothing(one, e.Lease+e.Soon(), "all are acknowledged")
 }
 
 func delayItemErrors(e *driverEnv) {
-	src := e.attach("g")
-	e.publishN(4)
-	ds := e.receive(src, 4)
-	e.ack(src, ds[1])
+	src := e.Attach("g")
+	e.PublishN(4)
+	ds := e.Receive(src, 4)
+	e.Ack(src, ds[1])
 	start := time.Now()
-	e.itemErrors(e.fenced(e.delay(src, 2*e.lease, ds...)))
-	got := slices.Sorted(slices.Values(ids(e.receive(src, 3)))) // their order is what C24 is about
-	e.notBefore(start, 2*e.lease, "what was delayed came back")
+	e.itemErrors(e.fenced(e.Delay(src, 2*e.Lease, ds...)))
+	got := slices.Sorted(slices.Values(ids(e.Receive(src, 3)))) // their order is what C24 is about
+	e.NotBefore(start, 2*e.Lease, "what was delayed came back")
 	if want := []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {
-		e.failf("got %v, want %v", got, want)
+		e.Failf("got %v, want %v", got, want)
 	}
 }
 
 func extendItemErrors(e *driverEnv) {
-	src := e.attach("g")
-	e.publishN(4)
-	ds := e.receive(src, 4)
-	e.ack(src, ds[1])
-	time.Sleep(e.lease / 2)
+	src := e.Attach("g")
+	e.PublishN(4)
+	ds := e.Receive(src, 4)
+	e.Ack(src, ds[1])
+	time.Sleep(e.Lease / 2)
 	start := time.Now()
-	e.itemErrors(e.fenced(e.extend(src, ds...)))
-	got := ids(e.receive(src, 3))
-	e.notBefore(start, e.lease, "what was extended came back")
+	e.itemErrors(e.fenced(e.Extend(src, ds...)))
+	got := ids(e.Receive(src, 3))
+	e.NotBefore(start, e.Lease, "what was extended came back")
 	if want := []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {
-		e.failf("got %v, want %v", got, want)
+		e.Failf("got %v, want %v", got, want)
 	}
 }
 
@@ -156,7 +156,7 @@ func (e *driverEnv) itemErrors(err error) {
 	for i := range 4 {
 		got, lost := backend.ErrorAt(err, i), i == 1
 		if errors.Is(got, backend.ErrLeaseLost) != lost || (got != nil) != lost {
-			e.failf("item %d: got error %v, want lost: %v", i, got, lost)
+			e.Failf("item %d: got error %v, want lost: %v", i, got, lost)
 		}
 	}
 }

@@ -12,35 +12,35 @@ import (
 // Groups and their members.
 var groupLaws = []law{
 	{
-		id: "D02", name: "groups-independent", promise: "what one group settles, holds or never reads changes nothing for another",
-		saboteurs: []string{"one-queue"}, driver: groupsIndependent,
+		ID: "D02", Name: "groups-independent", Promise: "what one group settles, holds or never reads changes nothing for another",
+		Saboteurs: []string{"one-queue"}, Test: groupsIndependent,
 	}, {
-		id: "D03", name: "competing-once", promise: "members share a group: each message goes to one of them, once",
-		saboteurs: []string{"broadcasts"}, driver: competingOnce,
+		ID: "D03", Name: "competing-once", Promise: "members share a group: each message goes to one of them, once",
+		Saboteurs: []string{"broadcasts"}, Test: competingOnce,
 	}, {
-		id: "C13", name: "one-holder", promise: "no two members hold a message at the same time",
-		saboteurs: []string{"broadcasts", "no-lease"}, driver: oneHolder,
+		ID: "C13", Name: "one-holder", Promise: "no two members hold a message at the same time",
+		Saboteurs: []string{"broadcasts", "no-lease"}, Test: oneHolder,
 	},
 }
 
 func groupsIndependent(e *driverEnv) {
-	settles, holds, late := e.attach("settles"), e.attach("holds"), e.attach("late")
-	want := idsOf(e.publishN(10))
-	ds := e.receive(settles, 10)
-	e.ack(settles, ds...)
-	e.receive(holds, 4)
-	e.nothing(settles, e.lease/4, "this group has settled all")
-	got := e.receive(late, 10)
+	settles, holds, late := e.Attach("settles"), e.Attach("holds"), e.Attach("late")
+	want := idsOf(e.PublishN(10))
+	ds := e.Receive(settles, 10)
+	e.Ack(settles, ds...)
+	e.Receive(holds, 4)
+	e.Nothing(settles, e.Lease/4, "this group has settled all")
+	got := e.Receive(late, 10)
 	if g := ids(got); !slices.Equal(g, want) {
-		e.failf("got %v, want %v", g, want)
+		e.Failf("got %v, want %v", g, want)
 	}
-	e.ack(late, got...)
-	again := e.receive(holds, 10)
-	e.ack(holds, again...)
+	e.Ack(late, got...)
+	again := e.Receive(holds, 10)
+	e.Ack(holds, again...)
 	g := ids(again)
 	slices.Sort(g)
 	if !slices.Equal(g, want) {
-		e.failf("the group that held some got %v, want each once: %v", g, want)
+		e.Failf("the group that held some got %v, want each once: %v", g, want)
 	}
 }
 
@@ -49,11 +49,11 @@ func competingOnce(e *driverEnv) {
 	var mu sync.Mutex
 	seen := map[string]int{}
 	total := 0
-	ctx, cancel := context.WithTimeout(e.Context(), e.patience())
+	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
 	defer cancel()
 	errs := make(chan error, members)
 	for range members {
-		src := e.attachAs(backend.Config{Group: "g", Lease: 20 * e.lease})
+		src := e.AttachAs(backend.Config{Group: "g", Lease: 20 * e.Lease})
 		go func() {
 			for ctx.Err() == nil {
 				ds, err := src.Receive(ctx, 5)
@@ -70,31 +70,31 @@ func competingOnce(e *driverEnv) {
 					total++
 				}
 				if total >= n {
-					time.AfterFunc(e.lease/2, cancel) // for what there should not be
+					time.AfterFunc(e.Lease/2, cancel) // for what there should not be
 				}
 				mu.Unlock()
 			}
 			errs <- nil
 		}()
 	}
-	e.publishN(n)
+	e.PublishN(n)
 	for range members {
-		e.must(<-errs)
+		e.Must(<-errs)
 	}
 	if len(seen) != n || total != n {
-		e.failf("%d members received %d different messages, %d in all, want %d and %d", members, len(seen), total, n, n)
+		e.Failf("%d members received %d different messages, %d in all, want %d and %d", members, len(seen), total, n, n)
 	}
 }
 
 func oneHolder(e *driverEnv) {
-	one, two := e.attach("g"), e.attach("g")
-	e.publishN(20)
-	got := ids(e.receive(one, 10))
-	got = append(got, ids(e.receive(two, 10))...)
+	one, two := e.Attach("g"), e.Attach("g")
+	e.PublishN(20)
+	got := ids(e.Receive(one, 10))
+	got = append(got, ids(e.Receive(two, 10))...)
 	slices.Sort(got)
 	if n := len(slices.Compact(got)); n != 20 {
-		e.failf("two members hold %d different messages, want 20", n)
+		e.Failf("two members hold %d different messages, want 20", n)
 	}
-	e.nothing(one, e.lease/4, "all are held")
-	e.nothing(two, e.lease/4, "all are held")
+	e.Nothing(one, e.Lease/4, "all are held")
+	e.Nothing(two, e.Lease/4, "all are held")
 }

@@ -13,26 +13,26 @@ import (
 
 var maintainLaws = []law{
 	{
-		id: "C44", name: "maintain-next", promise: "Maintain says when it wants to be called next, which is not at once",
-		needs:     []need{needMaintainer},
-		saboteurs: []string{"maintains-without-end"}, driver: maintainNext,
+		ID: "C44", Name: "maintain-next", Promise: "Maintain says when it wants to be called next, which is not at once",
+		Needs:     []need{needMaintainer},
+		Saboteurs: []string{"maintains-without-end"}, Test: maintainNext,
 	}, {
-		id: "M01", name: "safe-trim", promise: "nothing is removed that a group has not settled, whatever the order of calls",
-		saboteurs: []string{"trims-unread", "acks-all-it-holds", "loses-some"}, driver: safeTrim,
+		ID: "M01", Name: "safe-trim", Promise: "nothing is removed that a group has not settled, whatever the order of calls",
+		Saboteurs: []string{"trims-unread", "acks-all-it-holds", "loses-some"}, Test: safeTrim,
 	},
 }
 
 func maintainNext(e *driverEnv) {
-	v := e.verbs()
-	src := e.attach("g")
+	v := e.Verbs()
+	src := e.Attach("g")
 	for range 3 {
-		e.publishN(10)
+		e.PublishN(10)
 		next, err := v.Maintain(e.Context(), topic, "g")
-		e.verb(err)
+		e.Verb(err)
 		if next <= 0 {
-			e.failf("got %v, want more than 0", next)
+			e.Failf("got %v, want more than 0", next)
 		}
-		e.ack(src, e.receive(src, 10)...)
+		e.Ack(src, e.Receive(src, 10)...)
 	}
 }
 
@@ -87,11 +87,11 @@ func newModel(e *driverEnv, topic string) *model {
 // join makes a new member and forgets what the last one held.
 func (m *model) join(g *modelGroup) {
 	if g.src != nil {
-		m.must(g.src.Close())
+		m.Must(g.src.Close())
 	}
-	c := m.config(backend.Config{Topic: m.topic, Group: g.name})
-	c.ConfirmAcks = !m.limits.FencedAcks // a lease may pass on a busy machine
-	g.src, g.held = m.attachTo(m.b, c), nil
+	c := m.Config(backend.Config{Topic: m.topic, Group: g.name})
+	c.ConfirmAcks = !m.Limits.FencedAcks // a lease may pass on a busy machine
+	g.src, g.held = m.AttachTo(m.Backend, c), nil
 }
 
 // step does something at random.
@@ -102,24 +102,24 @@ func (m *model) step() {
 		m.publishSome(1 + m.random.IntN(5))
 	case 2, 3, 4:
 		if g.unread > 0 { // or else it might wait
-			m.got(g, m.receive(g.src, 1+m.random.IntN(g.unread)))
+			m.got(g, m.Receive(g.src, 1+m.random.IntN(g.unread)))
 		}
 	case 5, 6, 7:
 		for _, d := range m.pick(g) {
-			m.ack(g.src, d)
+			m.Ack(g.src, d)
 			delete(g.unsettled, d.ID)
 		}
 	case 8:
-		if needMaintainer.claimed(m.driverEnv) {
-			_, err := m.verbs().Maintain(m.Context(), m.topic, g.name)
-			m.must(err)
+		if m.Claims(needMaintainer) {
+			_, err := m.Verbs().Maintain(m.Context(), m.topic, g.name)
+			m.Must(err)
 		}
 	case 9:
 		if m.random.IntN(4) == 0 {
 			m.join(g)
 		} else if _, ok := backend.As[backend.Delayer](g.src); ok {
-			wait := time.Duration(m.random.Int64N(int64(m.lease)))
-			m.delay(g.src, wait, m.pick(g)...) //nolint:errcheck // its lease may have passed
+			wait := time.Duration(m.random.Int64N(int64(m.Lease)))
+			m.Delay(g.src, wait, m.pick(g)...) //nolint:errcheck // its lease may have passed
 		}
 	}
 }
@@ -128,7 +128,7 @@ func (m *model) publishSome(n int) {
 	for range n {
 		id := fmt.Sprint(m.published)
 		m.published++
-		m.publish(&backend.Message{Topic: m.topic, ID: id})
+		m.Publish(&backend.Message{Topic: m.topic, ID: id})
 		for _, g := range m.groups {
 			g.unsettled[id] = true
 			g.unread++
@@ -141,7 +141,7 @@ func (m *model) got(g *modelGroup, ds []backend.Delivery) {
 	m.Helper()
 	for _, d := range ds {
 		if !g.unsettled[d.ID] {
-			m.failf("group %s got %q, which it has settled or was never published (seed %d)", g.name, d.ID, m.seed)
+			m.Failf("group %s got %q, which it has settled or was never published (seed %d)", g.name, d.ID, m.seed)
 		}
 		if !g.received[d.ID] {
 			g.received[d.ID] = true
@@ -163,17 +163,17 @@ func (m *model) pick(g *modelGroup) []backend.Delivery {
 // drain settles what is left and expects that it was all there.
 func (m *model) drain(g *modelGroup) {
 	m.Helper()
-	ctx, cancel := context.WithTimeout(m.Context(), m.patience())
+	ctx, cancel := context.WithTimeout(m.Context(), m.Patience())
 	defer cancel()
 	for len(g.unsettled) > 0 && ctx.Err() == nil {
-		ds := m.take(ctx, g.src, 100)
+		ds := m.Take(ctx, g.src, 100)
 		m.got(g, ds)
-		m.ack(g.src, ds...)
+		m.Ack(g.src, ds...)
 		for _, d := range ds {
 			delete(g.unsettled, d.ID)
 		}
 	}
 	if len(g.unsettled) > 0 {
-		m.failf("group %s never got %v, which it has not settled (seed %d)", g.name, slices.Sorted(maps.Keys(g.unsettled)), m.seed)
+		m.Failf("group %s never got %v, which it has not settled (seed %d)", g.name, slices.Sorted(maps.Keys(g.unsettled)), m.seed)
 	}
 }

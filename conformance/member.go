@@ -19,9 +19,9 @@ type member struct {
 
 // A received is the outcome of one Receive, and how long it took.
 type received struct {
-	ds   []backend.Delivery
-	err  error
-	took time.Duration
+	Deliveries []backend.Delivery
+	Err        error
+	Took       time.Duration
 }
 
 func (m *member) Unwrap() backend.Source { return m.Source }
@@ -31,8 +31,8 @@ func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, erro
 	if m.read != nil {
 		r := <-m.read
 		m.read = nil
-		if len(r.ds) > 0 {
-			return r.ds, nil
+		if len(r.Deliveries) > 0 {
+			return r.Deliveries, nil
 		}
 	}
 	return m.Source.Receive(ctx, max)

@@ -13,69 +13,69 @@ import (
 // after.
 var outageLaws = []law{
 	{
-		id: "P15", name: "publish-while-down", promise: "a Publish while the broker is down fails in time, and what it says is not stored can be published again",
-		needs:     []need{needDown},
-		saboteurs: []string{"publishes-some-day"}, driver: publishWhileDown,
+		ID: "P15", Name: "publish-while-down", Promise: "a Publish while the broker is down fails in time, and what it says is not stored can be published again",
+		Needs:     []need{needDown},
+		Saboteurs: []string{"publishes-some-day"}, Test: publishWhileDown,
 	}, {
-		id: "S09", name: "attach-while-down", promise: "Attach fails while the broker is down, within its context, and works on the same backend when it is up",
-		needs:     []need{needDown},
-		saboteurs: []string{"attaches-later"}, driver: attachWhileDown,
+		ID: "S09", Name: "attach-while-down", Promise: "Attach fails while the broker is down, within its context, and works on the same backend when it is up",
+		Needs:     []need{needDown},
+		Saboteurs: []string{"attaches-later"}, Test: attachWhileDown,
 	}, {
-		id: "C53", name: "well-again", promise: "Receive returns an error soon after the broker went down, and the next one that it answers returns, if with none",
-		needs:     []need{needDown},
-		saboteurs: []string{"waits-out-trouble"}, driver: wellAgain,
+		ID: "C53", Name: "well-again", Promise: "Receive returns an error soon after the broker went down, and the next one that it answers returns, if with none",
+		Needs:     []need{needDown},
+		Saboteurs: []string{"waits-out-trouble"}, Test: wellAgain,
 	}, {
-		id: "P14", name: "publish-held-up", promise: "a Publish that is held up returns within 100 ms after its context is done, with an unknown outcome; one copy at most is stored",
-		needs:     []need{needFreeze},
-		saboteurs: []string{"ignores-publish-context"}, driver: publishHeldUp,
+		ID: "P14", Name: "publish-held-up", Promise: "a Publish that is held up returns within 100 ms after its context is done, with an unknown outcome; one copy at most is stored",
+		Needs:     []need{needFreeze},
+		Saboteurs: []string{"ignores-publish-context"}, Test: publishHeldUp,
 	}, {
-		id: "F04", name: "half-open", promise: "a broker whose answers get lost is found out in time, and everything goes on when it answers",
-		needs:     []need{needSwallow},
-		saboteurs: []string{"waits-out-trouble", "ignores-publish-context"}, driver: halfOpen,
+		ID: "F04", Name: "half-open", Promise: "a broker whose answers get lost is found out in time, and everything goes on when it answers",
+		Needs:     []need{needSwallow},
+		Saboteurs: []string{"waits-out-trouble", "ignores-publish-context"}, Test: halfOpen,
 	}, {
-		id: "S10", name: "not-starved", promise: "publishing and acknowledging stay quick while many members wait for messages",
-		saboteurs: []string{"small-pool"}, driver: notStarved,
+		ID: "S10", Name: "not-starved", Promise: "publishing and acknowledging stay quick while many members wait for messages",
+		Saboteurs: []string{"small-pool"}, Test: notStarved,
 	},
 }
 
 func publishWhileDown(e *driverEnv) {
-	src := e.attach("g")
-	up := e.down(e.b)
-	m := &backend.Message{Topic: topic, ID: "id", Once: e.limits.OnceWindow > 0}
+	src := e.Attach("g")
+	up := e.Down(e.Backend)
+	m := &backend.Message{Topic: topic, ID: "id", Once: e.Limits.OnceWindow > 0}
 	start := time.Now()
-	err := backend.ErrorAt(e.b.Publish(e.within(time.Second), []*backend.Message{m}), 0)
+	err := backend.ErrorAt(e.Backend.Publish(e.Within(time.Second), []*backend.Message{m}), 0)
 	if err == nil {
-		e.failf("Publish while the broker is down: got no error")
+		e.Failf("Publish while the broker is down: got no error")
 	}
-	e.by(start, time.Second, "Publish while the broker is down returned")
+	e.By(start, time.Second, "Publish while the broker is down returned")
 	if !passing(err) {
-		e.failf("Publish: got error %v, want one that matches %q or %q", err, backend.ErrUnavailable, backend.ErrUnknownOutcome)
+		e.Failf("Publish: got error %v, want one that matches %q or %q", err, backend.ErrUnavailable, backend.ErrUnknownOutcome)
 	}
 	up()
 	again := &backend.Message{ID: "id"}
-	e.publish(again) // with Once, as something was harmed
+	e.Publish(again) // with Once, as something was harmed
 	if backend.NotStored(err) && again.Duplicate {
-		e.failf("Publish said that nothing is stored (%v), but there is an earlier copy", err)
+		e.Failf("Publish said that nothing is stored (%v), but there is an earlier copy", err)
 	}
-	e.ack(src, e.one(src))
+	e.Ack(src, e.One(src))
 	if m.Once || backend.NotStored(err) {
-		e.nothing(src, e.lease/2, "it is stored once")
+		e.Nothing(src, e.Lease/2, "it is stored once")
 	}
 }
 
 func attachWhileDown(e *driverEnv) {
-	up := e.down(e.b)
+	up := e.Down(e.Backend)
 	start := time.Now()
-	_, err := e.b.Attach(e.within(time.Second), e.config(backend.Config{Group: "g"}))
+	_, err := e.Backend.Attach(e.Within(time.Second), e.Config(backend.Config{Group: "g"}))
 	if !passing(err) {
-		e.failf("Attach while the broker is down: got error %v, want one that matches %q", err, backend.ErrUnavailable)
+		e.Failf("Attach while the broker is down: got error %v, want one that matches %q", err, backend.ErrUnavailable)
 	}
-	e.by(start, time.Second, "Attach while the broker is down returned")
+	e.By(start, time.Second, "Attach while the broker is down returned")
 	up()
-	src := e.attach("g")
-	e.publish(&backend.Message{ID: "later"})
-	if d := e.one(src); d.ID != "later" {
-		e.failf("got %q, want what was published", d.ID)
+	src := e.Attach("g")
+	e.Publish(&backend.Message{ID: "later"})
+	if d := e.One(src); d.ID != "later" {
+		e.Failf("got %q, want what was published", d.ID)
 	}
 }
 
@@ -84,11 +84,11 @@ func (e *driverEnv) failing(waiting <-chan received) {
 	e.Helper()
 	start := time.Now()
 	r := <-waiting
-	if len(r.ds) > 0 || !passing(r.err) {
-		e.failf("Receive: got %d deliveries and error %v, want an error that matches %q", len(r.ds), r.err, backend.ErrUnavailable)
+	if len(r.Deliveries) > 0 || !passing(r.Err) {
+		e.Failf("Receive: got %d deliveries and error %v, want an error that matches %q", len(r.Deliveries), r.Err, backend.ErrUnavailable)
 	}
 	if took := time.Since(start); took > notice+hitch {
-		e.failf("Receive noticed after %v, want within %v", took, notice)
+		e.Failf("Receive noticed after %v, want within %v", took, notice)
 	}
 }
 
@@ -96,124 +96,124 @@ func (e *driverEnv) failing(waiting <-chan received) {
 func (e *driverEnv) answered(src backend.Source) {
 	e.Helper()
 	start := time.Now()
-	for ctx := e.bounded(); ; {
+	for ctx := e.Bounded(); ; {
 		_, err := src.Receive(ctx, 1)
 		took := time.Since(start)
 		if err == nil && took < notice+hitch {
 			return
 		}
 		if took > notice || !passing(err) {
-			e.failf("Receive after the broker is up: got error %v after %v, want none within %v", err, took, notice)
+			e.Failf("Receive after the broker is up: got error %v after %v, want none within %v", err, took, notice)
 		}
 		time.Sleep(pause)
 	}
 }
 
 func wellAgain(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	for range 2 {
-		waiting := e.background(e.bounded(), src, 1)
+		waiting := e.Background(e.Bounded(), src, 1)
 		time.Sleep(100 * time.Millisecond)
-		up := e.down(e.b)
+		up := e.Down(e.Backend)
 		e.failing(waiting)
 		time.Sleep(100 * time.Millisecond)
 		up()
 		e.answered(src)
 	}
-	e.publish(&backend.Message{ID: "later"})
-	e.ack(src, e.one(src))
+	e.Publish(&backend.Message{ID: "later"})
+	e.Ack(src, e.One(src))
 }
 
 func publishHeldUp(e *driverEnv) {
 	const wait, soon = 500 * time.Millisecond, 100*time.Millisecond + hitch
-	src := e.attach("g")
-	e.publish(&backend.Message{ID: "first"})
-	e.ack(src, e.one(src))
-	thaw := e.freeze(e.b)
+	src := e.Attach("g")
+	e.Publish(&backend.Message{ID: "first"})
+	e.Ack(src, e.One(src))
+	thaw := e.Freeze(e.Backend)
 	cancelled, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	for _, id := range []string{"deadline", "cancelled"} {
 		start, ctx := time.Now(), context.Context(cancelled)
 		if id == "deadline" {
-			ctx = e.within(wait)
+			ctx = e.Within(wait)
 		} else {
 			time.AfterFunc(wait, cancel)
 		}
-		err := backend.ErrorAt(e.b.Publish(ctx, []*backend.Message{{Topic: topic, ID: id}}), 0)
+		err := backend.ErrorAt(e.Backend.Publish(ctx, []*backend.Message{{Topic: topic, ID: id}}), 0)
 		if took := time.Since(start); took > wait+soon {
-			e.failf("Publish that is held up returned %v after its context was done, want within %v", took-wait, soon)
+			e.Failf("Publish that is held up returned %v after its context was done, want within %v", took-wait, soon)
 		}
 		if !passing(err) || !errors.Is(err, ctx.Err()) {
-			e.failf("Publish that is held up: got error %v, want one that matches %q, and %q", err, backend.ErrUnknownOutcome, ctx.Err())
+			e.Failf("Publish that is held up: got error %v, want one that matches %q, and %q", err, backend.ErrUnknownOutcome, ctx.Err())
 		}
 		if ctx.Err() == nil {
-			e.failf("Publish that is held up returned %v before its context was done", err)
+			e.Failf("Publish that is held up returned %v before its context was done", err)
 		}
 	}
 	thaw()
-	e.publish(&backend.Message{ID: "last"})
+	e.Publish(&backend.Message{ID: "last"})
 	seen := map[string]int{}
 	for seen["last"] == 0 {
-		ds := e.receive(src, 1)
-		e.ack(src, ds...)
+		ds := e.Receive(src, 1)
+		e.Ack(src, ds...)
 		for _, d := range ds {
 			seen[d.ID]++
 		}
 	}
-	for _, d := range e.receiveWithin(src, 10, e.soon()) {
+	for _, d := range e.ReceiveWithin(src, 10, e.Soon()) {
 		seen[d.ID]++
 	}
 	for id, n := range seen {
 		if n > 1 {
-			e.failf("got %d copies of %s, want one at most", n, id)
+			e.Failf("got %d copies of %s, want one at most", n, id)
 		}
 	}
 }
 
 func halfOpen(e *driverEnv) {
-	src := e.attach("g")
-	e.publish(&backend.Message{ID: "first"})
-	e.ack(src, e.one(src))
-	waiting := e.background(e.bounded(), src, 10)
+	src := e.Attach("g")
+	e.Publish(&backend.Message{ID: "first"})
+	e.Ack(src, e.One(src))
+	waiting := e.Background(e.Bounded(), src, 10)
 	time.Sleep(100 * time.Millisecond)
-	end := e.swallow(e.b)
+	end := e.Swallow(e.Backend)
 	start := time.Now()
-	err := backend.ErrorAt(e.b.Publish(e.within(time.Second), []*backend.Message{{Topic: topic, ID: "meanwhile"}}), 0)
+	err := backend.ErrorAt(e.Backend.Publish(e.Within(time.Second), []*backend.Message{{Topic: topic, ID: "meanwhile"}}), 0)
 	if took := time.Since(start); took > 2*time.Second {
-		e.failf("Publish without an answer returned after %v, want a second after its context was done, at most", took)
+		e.Failf("Publish without an answer returned after %v, want a second after its context was done, at most", took)
 	}
-	e.is("Publish without an answer", err, backend.ErrUnknownOutcome)
+	e.Is("Publish without an answer", err, backend.ErrUnknownOutcome)
 	e.failing(waiting)
 	end()
 	e.answered(src)
-	e.publish(&backend.Message{ID: "last"})
+	e.Publish(&backend.Message{ID: "last"})
 	seen := map[string]int{}
 	start = time.Now()
-	for time.Since(start) < e.lease+e.soon() { // what was taken and not seen comes back
-		ds := e.receiveWithin(src, 1, e.lease/4)
-		e.ack(src, ds...)
+	for time.Since(start) < e.Lease+e.Soon() { // what was taken and not seen comes back
+		ds := e.ReceiveWithin(src, 1, e.Lease/4)
+		e.Ack(src, ds...)
 		for _, d := range ds {
 			seen[d.ID]++
 		}
 	}
 	if seen["last"] != 1 || seen["meanwhile"] > 1 || len(seen) > 2 {
-		e.failf("got %v, want the last once, and the one whose outcome is unknown once at most", seen)
+		e.Failf("got %v, want the last once, and the one whose outcome is unknown once at most", seen)
 	}
 }
 
 func notStarved(e *driverEnv) {
 	const readers, turns, rounds = 50, 4, 5
-	src := e.attach("g")
+	src := e.Attach("g")
 	var idle []backend.Source
 	for range readers {
-		idle = append(idle, e.attachAs(backend.Config{Topic: "quiet", Group: "idle"}))
+		idle = append(idle, e.AttachAs(backend.Config{Topic: "quiet", Group: "idle"}))
 	}
 	measure := func(took []time.Duration) []time.Duration {
 		for range rounds {
 			start := time.Now()
-			e.publishN(1)
-			d := e.one(src)
-			e.ack(src, d)
+			e.PublishN(1)
+			d := e.One(src)
+			e.Ack(src, d)
 			took = append(took, time.Since(start))
 		}
 		return took
@@ -226,9 +226,9 @@ func notStarved(e *driverEnv) {
 		ctx, cancel := context.WithCancel(e.Context())
 		var waiting []<-chan received
 		for _, s := range idle {
-			waiting = append(waiting, e.background(ctx, s, 1))
+			waiting = append(waiting, e.Background(ctx, s, 1))
 		}
-		time.Sleep(e.lease / 8)
+		time.Sleep(e.Lease / 8)
 		among = measure(among)
 		cancel()
 		for _, w := range waiting {
@@ -236,5 +236,5 @@ func notStarved(e *driverEnv) {
 		}
 	}
 	slices.Sort(alone)
-	e.mostly(among, max(50*time.Millisecond, 3*alone[len(alone)/2]), "published, received and acknowledged")
+	e.Mostly(among, max(50*time.Millisecond, 3*alone[len(alone)/2]), "published, received and acknowledged")
 }

@@ -13,35 +13,35 @@ import (
 
 var publishLaws = []law{
 	{
-		id: "P01", name: "publish-deliver", promise: "every message of every publisher reaches every group, once",
-		saboteurs: []string{"loses-some", "publishes-twice"}, driver: publishDeliver,
+		ID: "P01", Name: "publish-deliver", Promise: "every message of every publisher reaches every group, once",
+		Saboteurs: []string{"loses-some", "publishes-twice"}, Test: publishDeliver,
 	}, {
-		id: "D01", name: "waves", promise: "a topic that fills and empties many times loses nothing and repeats nothing",
-		saboteurs: []string{"loses-some", "ignores-acks"}, driver: waves,
+		ID: "D01", Name: "waves", Promise: "a topic that fills and empties many times loses nothing and repeats nothing",
+		Saboteurs: []string{"loses-some", "ignores-acks"}, Test: waves,
 	}, {
-		id: "P12", name: "publisher-order", promise: "messages of one publisher are received in the order of publishing",
-		saboteurs: []string{"reverses-reads"}, driver: publisherOrder,
+		ID: "P12", Name: "publisher-order", Promise: "messages of one publisher are received in the order of publishing",
+		Saboteurs: []string{"reverses-reads"}, Test: publisherOrder,
 	}, {
-		id: "C01", name: "batch-of-topics", promise: "of a batch over several topics, each topic gets its own, in order",
-		saboteurs: []string{"first-topic-wins"}, driver: batchOfTopics,
+		ID: "C01", Name: "batch-of-topics", Promise: "of a batch over several topics, each topic gets its own, in order",
+		Saboteurs: []string{"first-topic-wins"}, Test: batchOfTopics,
 	}, {
-		id: "P16", name: "names", promise: "topics and groups whose names differ in anything are apart",
-		saboteurs: []string{"folds-topics", "folds-groups"}, driver: names,
+		ID: "P16", Name: "names", Promise: "topics and groups whose names differ in anything are apart",
+		Saboteurs: []string{"folds-topics", "folds-groups"}, Test: names,
 	}, {
-		id: "P11", name: "too-large", promise: "a message over the limit is refused as too large, one at the limit is not",
-		needs:     []need{needPayloadLimit},
-		saboteurs: []string{"blurs-errors", "cuts-large"}, driver: tooLarge,
+		ID: "P11", Name: "too-large", Promise: "a message over the limit is refused as too large, one at the limit is not",
+		Needs:     []need{needPayloadLimit},
+		Saboteurs: []string{"blurs-errors", "cuts-large"}, Test: tooLarge,
 	}, {
-		id: "P13", name: "batch-partial", promise: "one message that is refused does not keep the others of its batch from being stored, and the errors say which",
-		needs:     []need{needPayloadLimit},
-		saboteurs: []string{"blurs-batches", "hides-failures"}, driver: batchPartial,
+		ID: "P13", Name: "batch-partial", Promise: "one message that is refused does not keep the others of its batch from being stored, and the errors say which",
+		Needs:     []need{needPayloadLimit},
+		Saboteurs: []string{"blurs-batches", "hides-failures"}, Test: batchPartial,
 	}, {
-		id: "P14", name: "publish-done-context", promise: "a Publish whose context is done stores nothing and says so",
-		saboteurs: []string{"ignores-publish-context"}, driver: publishDoneContext,
+		ID: "P14", Name: "publish-done-context", Promise: "a Publish whose context is done stores nothing and says so",
+		Saboteurs: []string{"ignores-publish-context"}, Test: publishDoneContext,
 	}, {
-		id: "P10", name: "full-store", promise: "a full store refuses with ErrFull, keeps what it has, and takes more when there is room",
-		needs:     []need{needBound},
-		saboteurs: []string{"hides-failures", "drops-oldest"}, driver: fullStore,
+		ID: "P10", Name: "full-store", Promise: "a full store refuses with ErrFull, keeps what it has, and takes more when there is room",
+		Needs:     []need{needBound},
+		Saboteurs: []string{"hides-failures", "drops-oldest"}, Test: fullStore,
 	},
 }
 
@@ -50,54 +50,54 @@ func publishDeliver(e *driverEnv) {
 	groups := []string{"a", "b", "c"}
 	var sources []backend.Source
 	for _, g := range groups {
-		sources = append(sources, e.attach(g))
+		sources = append(sources, e.Attach(g))
 	}
 	errs := make([]error, publishers)
 	var wg sync.WaitGroup
 	for p := range publishers {
 		wg.Go(func() {
 			for _, m := range numbered(string(rune('a'+p)), each) {
-				errs[p] = errors.Join(errs[p], e.send(m))
+				errs[p] = errors.Join(errs[p], e.Send(m))
 			}
 		})
 	}
 	wg.Wait()
-	e.must(errors.Join(errs...))
+	e.Must(errors.Join(errs...))
 	for i, src := range sources {
-		ds := e.receive(src, publishers*each)
-		e.ack(src, ds...)
+		ds := e.Receive(src, publishers*each)
+		e.Ack(src, ds...)
 		got := ids(ds)
 		slices.Sort(got)
 		if n := len(slices.Compact(got)); n != publishers*each {
-			e.failf("group %s got %d different messages, want %d", groups[i], n, publishers*each)
+			e.Failf("group %s got %d different messages, want %d", groups[i], n, publishers*each)
 		}
-		e.nothing(src, e.lease/2, "group "+groups[i]+" got all that was published")
+		e.Nothing(src, e.Lease/2, "group "+groups[i]+" got all that was published")
 	}
 }
 
 func waves(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	for wave := range 30 {
-		want := idsOf(e.publish(numbered(fmt.Sprintf("%d-", wave), 20+wave)...))
-		ds := e.receive(src, len(want))
+		want := idsOf(e.Publish(numbered(fmt.Sprintf("%d-", wave), 20+wave)...))
+		ds := e.Receive(src, len(want))
 		if got := ids(ds); !slices.Equal(got, want) {
-			e.failf("wave %d: got %v, want %v", wave, got, want)
+			e.Failf("wave %d: got %v, want %v", wave, got, want)
 		}
-		e.ack(src, ds...)
+		e.Ack(src, ds...)
 	}
-	e.nothing(src, e.lease+e.soon(), "all is acknowledged")
+	e.Nothing(src, e.Lease+e.Soon(), "all is acknowledged")
 }
 
 func publisherOrder(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	var want []string
 	for _, n := range []int{1, 2, 7, 40, 1, 150} {
 		batch := numbered(string(rune('a'+len(want)%26)), n)
-		e.publish(batch...)
+		e.Publish(batch...)
 		want = append(want, idsOf(batch)...)
 	}
-	if got := ids(e.receive(src, len(want))); !slices.Equal(got, want) {
-		e.failf("got  %v\nwant %v", got, want)
+	if got := ids(e.Receive(src, len(want))); !slices.Equal(got, want) {
+		e.Failf("got  %v\nwant %v", got, want)
 	}
 }
 
@@ -105,17 +105,17 @@ func batchOfTopics(e *driverEnv) {
 	batch := []*backend.Message{
 		{Topic: "a", ID: "1"}, {Topic: "b", ID: "2"}, {Topic: "a", ID: "3"}, {Topic: "c", ID: "4"}, {Topic: "b", ID: "5"},
 	}
-	e.publish(batch...)
+	e.Publish(batch...)
 	for name, want := range map[string][]string{"a": {"1", "3"}, "b": {"2", "5"}, "c": {"4"}} {
-		src := e.attachAs(backend.Config{Topic: name, Group: "g"})
-		ds := e.receive(src, len(want))
+		src := e.AttachAs(backend.Config{Topic: name, Group: "g"})
+		ds := e.Receive(src, len(want))
 		for i, d := range ds {
 			if j := slices.IndexFunc(batch, func(m *backend.Message) bool { return m.ID == want[i] }); d.ID != want[i] ||
 				d.Topic != name || d.Position != batch[j].Position {
-				e.failf("topic %s, delivery %d: got topic %s, id %s, position %s, want %s and %s", name, i, d.Topic, d.ID, d.Position, want[i], batch[j].Position)
+				e.Failf("topic %s, delivery %d: got topic %s, id %s, position %s, want %s and %s", name, i, d.Topic, d.ID, d.Position, want[i], batch[j].Position)
 			}
 		}
-		e.nothing(src, e.lease/4, "topic "+name+" has no more")
+		e.Nothing(src, e.Lease/4, "topic "+name+" has no more")
 	}
 }
 
@@ -124,116 +124,116 @@ func names(e *driverEnv) {
 	all := []string{"a.b", "a-b", "a_b", "a.B", "ab", "A.b", "a.b.c", "0", "-", "_", long + "y", long + "z"}
 	var sources []backend.Source
 	for _, name := range all {
-		sources = append(sources, e.attach(name))
+		sources = append(sources, e.Attach(name))
 	}
-	e.publish(&backend.Message{ID: "to all groups"})
+	e.Publish(&backend.Message{ID: "to all groups"})
 	for i, src := range sources {
-		if ds := e.receiveWithin(src, 1, e.soon()); len(ds) != 1 {
-			e.failf("group %s got %d messages, want 1", all[i], len(ds))
+		if ds := e.ReceiveWithin(src, 1, e.Soon()); len(ds) != 1 {
+			e.Failf("group %s got %d messages, want 1", all[i], len(ds))
 		}
-		e.must(src.Close())
+		e.Must(src.Close())
 	}
 	for _, name := range all {
-		e.publish(&backend.Message{Topic: name, ID: name})
+		e.Publish(&backend.Message{Topic: name, ID: name})
 	}
 	for _, name := range all {
-		src := e.attachAs(backend.Config{Topic: name, Group: "g"})
-		d := e.one(src)
+		src := e.AttachAs(backend.Config{Topic: name, Group: "g"})
+		d := e.One(src)
 		if d.ID != name || d.Topic != name {
-			e.failf("topic %s: got message %s of topic %s", name, d.ID, d.Topic)
+			e.Failf("topic %s: got message %s of topic %s", name, d.ID, d.Topic)
 		}
-		e.ack(src, d)
-		e.nothing(src, e.lease/10, "topic "+name+" has one message")
-		e.must(src.Close())
+		e.Ack(src, d)
+		e.Nothing(src, e.Lease/10, "topic "+name+" has one message")
+		e.Must(src.Close())
 	}
 }
 
 func tooLarge(e *driverEnv) {
-	src := e.attach("g")
-	limit := e.limits.Payload
-	e.publish(&backend.Message{ID: "fits", Payload: make([]byte, limit-len("fits"))})
-	d := e.one(src)
+	src := e.Attach("g")
+	limit := e.Limits.Payload
+	e.Publish(&backend.Message{ID: "fits", Payload: make([]byte, limit-len("fits"))})
+	d := e.One(src)
 	if len(d.Payload) != limit-len("fits") {
-		e.failf("got a payload of %d bytes, want %d", len(d.Payload), limit-len("fits"))
+		e.Failf("got a payload of %d bytes, want %d", len(d.Payload), limit-len("fits"))
 	}
-	e.ack(src, d)
-	err := e.send(&backend.Message{ID: "large", Payload: make([]byte, limit)})
-	e.is("Publish of more than the limit", err, backend.ErrTooLarge)
+	e.Ack(src, d)
+	err := e.Send(&backend.Message{ID: "large", Payload: make([]byte, limit)})
+	e.Is("Publish of more than the limit", err, backend.ErrTooLarge)
 	if !backend.NotStored(backend.ErrorAt(err, 0)) {
-		e.failf("got %v, want an error that says that nothing is stored", err)
+		e.Failf("got %v, want an error that says that nothing is stored", err)
 	}
-	e.publish(&backend.Message{ID: "small"})
-	if d := e.one(src); d.ID != "small" {
-		e.failf("got %q, want the next message", d.ID)
+	e.Publish(&backend.Message{ID: "small"})
+	if d := e.One(src); d.ID != "small" {
+		e.Failf("got %q, want the next message", d.ID)
 	}
 }
 
 func batchPartial(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	batch := numbered("", 5)
-	batch[1].Payload = make([]byte, e.limits.Payload)
-	batch[4].Payload = make([]byte, e.limits.Payload)
-	err := e.send(batch...)
+	batch[1].Payload = make([]byte, e.Limits.Payload)
+	batch[4].Payload = make([]byte, e.Limits.Payload)
+	err := e.Send(batch...)
 	for i, m := range batch {
 		var want error
 		if i == 1 || i == 4 {
 			want = backend.ErrTooLarge
 		}
 		if got := backend.ErrorAt(err, i); !errors.Is(got, want) || (want == nil && got != nil) {
-			e.failf("message %d: got error %v, want %v", i, got, want)
+			e.Failf("message %d: got error %v, want %v", i, got, want)
 		}
 		if want == nil && m.Position == "" {
-			e.failf("message %d: got no position", i)
+			e.Failf("message %d: got no position", i)
 		}
 	}
-	if got, want := ids(e.receive(src, 3)), []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {
-		e.failf("got %v, want %v", got, want)
+	if got, want := ids(e.Receive(src, 3)), []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
 	}
-	e.nothing(src, e.lease/4, "the others were refused")
+	e.Nothing(src, e.Lease/4, "the others were refused")
 }
 
 func publishDoneContext(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	ctx, cancel := context.WithCancel(e.Context())
 	cancel()
 	ms := numbered("", 3)
 	for _, m := range ms {
 		m.Topic = topic
 	}
-	err := e.b.Publish(ctx, ms)
-	e.is("Publish", err, context.Canceled)
+	err := e.Backend.Publish(ctx, ms)
+	e.Is("Publish", err, context.Canceled)
 	for i := range ms {
 		if at := backend.ErrorAt(err, i); !backend.NotStored(at) && !errors.Is(at, backend.ErrUnknownOutcome) {
-			e.failf("message %d: got error %v, want one that says whether it may be stored", i, at)
+			e.Failf("message %d: got error %v, want one that says whether it may be stored", i, at)
 		}
 	}
-	e.nothing(src, e.lease/2, "the context was done before Publish")
+	e.Nothing(src, e.Lease/2, "the context was done before Publish")
 }
 
 func fullStore(e *driverEnv) {
 	const room = 8
-	e.openBounded(room)
-	src := e.attach("g")
+	e.OpenBounded(room)
+	src := e.Attach("g")
 	var stored []string
 	for _, m := range numbered("", 4*room) {
-		err := e.send(m)
+		err := e.Send(m)
 		if err == nil {
 			stored = append(stored, m.ID)
 			continue
 		}
-		e.is("Publish", err, backend.ErrFull)
+		e.Is("Publish", err, backend.ErrFull)
 	}
 	if len(stored) == 0 || len(stored) == 4*room {
-		e.failf("%d of %d were stored, want about %d", len(stored), 4*room, room)
+		e.Failf("%d of %d were stored, want about %d", len(stored), 4*room, room)
 	}
-	ds := e.receive(src, len(stored))
+	ds := e.Receive(src, len(stored))
 	if got := ids(ds); !slices.Equal(got, stored) {
-		e.failf("got %v, want what was stored: %v", got, stored)
+		e.Failf("got %v, want what was stored: %v", got, stored)
 	}
-	e.ack(src, ds...)
-	e.maintain("g")
-	e.publish(&backend.Message{ID: "later"})
-	if d := e.one(src); d.ID != "later" {
-		e.failf("got %q, want what was published when there was room", d.ID)
+	e.Ack(src, ds...)
+	e.Maintain("g")
+	e.Publish(&backend.Message{ID: "later"})
+	if d := e.One(src); d.ID != "later" {
+		e.Failf("got %q, want what was published when there was room", d.ID)
 	}
 }

@@ -12,51 +12,51 @@ import (
 
 var receiveLaws = []law{
 	{
-		id: "C08", name: "at-most-max", promise: "Receive returns at most max",
-		saboteurs: []string{"ignores-max"}, driver: atMostMax,
+		ID: "C08", Name: "at-most-max", Promise: "Receive returns at most max",
+		Saboteurs: []string{"ignores-max"}, Test: atMostMax,
 	}, {
-		id: "C64", name: "max-of-none", promise: "Receive of none, or of fewer, returns at once and takes nothing",
-		saboteurs: []string{"ignores-max", "waits-for-none"}, driver: maxOfNone,
+		ID: "C64", Name: "max-of-none", Promise: "Receive of none, or of fewer, returns at once and takes nothing",
+		Saboteurs: []string{"ignores-max", "waits-for-none"}, Test: maxOfNone,
 	}, {
-		id: "C09", name: "come-backs-first", promise: "what comes back is handed out before what is new",
-		saboteurs: []string{"new-first"}, driver: comeBacksFirst,
+		ID: "C09", Name: "come-backs-first", Promise: "what comes back is handed out before what is new",
+		Saboteurs: []string{"new-first"}, Test: comeBacksFirst,
 	}, {
-		id: "C10", name: "equal-due-by-position", promise: "of those that are due together when Receive begins the lower position goes first",
-		saboteurs: []string{"reverses-reads"}, driver: equalDueByPosition,
+		ID: "C10", Name: "equal-due-by-position", Promise: "of those that are due together when Receive begins the lower position goes first",
+		Saboteurs: []string{"reverses-reads"}, Test: equalDueByPosition,
 	}, {
-		id: "D08", name: "attempt-sequence", promise: "the attempt is 1, 2, 3, … in each group, where the backend counts",
-		saboteurs: []string{"stuck-attempt", "attempt-of-all-groups"}, driver: attemptSequence,
+		ID: "D08", Name: "attempt-sequence", Promise: "the attempt is 1, 2, 3, … in each group, where the backend counts",
+		Saboteurs: []string{"stuck-attempt", "attempt-of-all-groups"}, Test: attemptSequence,
 	}, {
-		id: "C11", name: "cancel-loses-nothing", promise: "no delivery is lost to a Receive that is cancelled",
-		saboteurs: []string{"abandons-on-cancel", "leaves-reads-behind"}, driver: cancelLosesNothing,
+		ID: "C11", Name: "cancel-loses-nothing", Promise: "no delivery is lost to a Receive that is cancelled",
+		Saboteurs: []string{"abandons-on-cancel", "leaves-reads-behind"}, Test: cancelLosesNothing,
 	},
 }
 
 func atMostMax(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	const n = 50
-	e.publishN(n)
+	e.PublishN(n)
 	var got []string
-	ctx, cancel := context.WithTimeout(e.Context(), e.patience())
+	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
 	defer cancel()
 	for i := 0; len(got) < n && ctx.Err() == nil; i++ {
-		got = append(got, ids(e.take(ctx, src, 1+i%7))...)
+		got = append(got, ids(e.Take(ctx, src, 1+i%7))...)
 	}
 	if want := idsOf(numbered("", n)); !slices.Equal(got, want) {
-		e.failf("got  %v\nwant %v", got, want)
+		e.Failf("got  %v\nwant %v", got, want)
 	}
 }
 
 func maxOfNone(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	e.takesNone(src)
-	want := idsOf(e.publishN(2))
+	want := idsOf(e.PublishN(2))
 	e.takesNone(src)
-	ds := e.receive(src, 2)
+	ds := e.Receive(src, 2)
 	if got := ids(ds); !slices.Equal(got, want) {
-		e.failf("got %v, want %v", got, want)
+		e.Failf("got %v, want %v", got, want)
 	}
-	e.attempt(ds[0], 1)
+	e.Attempt(ds[0], 1)
 }
 
 // takesNone expects that a Receive that may take nothing returns at once.
@@ -64,48 +64,48 @@ func (e *driverEnv) takesNone(src backend.Source) {
 	e.Helper()
 	for _, max := range []int{0, -1} {
 		start := time.Now()
-		ds, err := src.Receive(e.bounded(), max)
-		e.must(err)
-		e.by(start, 0, fmt.Sprintf("Receive of at most %d returned", max))
+		ds, err := src.Receive(e.Bounded(), max)
+		e.Must(err)
+		e.By(start, 0, fmt.Sprintf("Receive of at most %d returned", max))
 		if len(ds) > 0 {
-			e.failf("Receive of at most %d: got %v, want none", max, ids(ds))
+			e.Failf("Receive of at most %d: got %v, want none", max, ids(ds))
 		}
 	}
 }
 
 func comeBacksFirst(e *driverEnv) {
-	src := e.attach("g")
-	old := e.publish(numbered("old", 2)...)
-	e.receive(src, 2)
-	e.publish(numbered("new", 2)...)
-	time.Sleep(e.lease + e.soon())
-	got := ids(e.receive(src, 4))
+	src := e.Attach("g")
+	old := e.Publish(numbered("old", 2)...)
+	e.Receive(src, 2)
+	e.Publish(numbered("new", 2)...)
+	time.Sleep(e.Lease + e.Soon())
+	got := ids(e.Receive(src, 4))
 	if want := append(idsOf(old), idsOf(numbered("new", 2))...); !slices.Equal(got, want) {
-		e.failf("got %v, want %v", got, want)
+		e.Failf("got %v, want %v", got, want)
 	}
 }
 
 func equalDueByPosition(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	const n = 20
-	want := idsOf(e.publishN(n))
-	e.receive(src, n) // in one read if the broker likes, and then all are due together
-	time.Sleep(e.lease + e.soon())
-	if got := ids(e.receive(src, n)); !slices.Equal(got, want) {
-		e.failf("got  %v\nwant %v", got, want)
+	want := idsOf(e.PublishN(n))
+	e.Receive(src, n) // in one read if the broker likes, and then all are due together
+	time.Sleep(e.Lease + e.Soon())
+	if got := ids(e.Receive(src, n)); !slices.Equal(got, want) {
+		e.Failf("got  %v\nwant %v", got, want)
 	}
 }
 
 func attemptSequence(e *driverEnv) {
-	one, two := e.attach("one"), e.attach("two")
-	e.publishN(2)
+	one, two := e.Attach("one"), e.Attach("two")
+	e.PublishN(2)
 	for want := 1; want <= 3; want++ {
-		for _, d := range e.receive(one, 2) {
-			e.attempt(d, want)
+		for _, d := range e.Receive(one, 2) {
+			e.Attempt(d, want)
 		}
 	}
-	for _, d := range e.receive(two, 2) {
-		e.attempt(d, 1)
+	for _, d := range e.Receive(two, 2) {
+		e.Attempt(d, 1)
 	}
 }
 
@@ -113,19 +113,19 @@ func attemptSequence(e *driverEnv) {
 // took and did not return would come back one lease later.
 func cancelLosesNothing(e *driverEnv) {
 	const rounds, each = 25, 4
-	lease := 4 * e.lease
-	src := e.attachAs(backend.Config{Group: "g", Lease: lease})
+	lease := 4 * e.Lease
+	src := e.AttachAs(backend.Config{Group: "g", Lease: lease})
 	published, got := map[string]time.Time{}, 0
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	check := func(ds []backend.Delivery) {
 		for _, d := range ds {
 			if took := time.Since(published[d.ID]); took >= lease || d.Attempt > 1 {
-				e.failf("message %s was received after %v as attempt %d, want the first within the lease of %v (seed %d)", d.ID, took, d.Attempt, lease, seed)
+				e.Failf("message %s was received after %v as attempt %d, want the first within the lease of %v (seed %d)", d.ID, took, d.Attempt, lease, seed)
 			}
 			got++
 		}
-		e.ack(src, ds...)
+		e.Ack(src, ds...)
 	}
 	for round := range rounds {
 		batch := numbered(string(rune('a'+round)), each)
@@ -136,16 +136,16 @@ func cancelLosesNothing(e *driverEnv) {
 		errs := make(chan error, 1)
 		go func() {
 			time.Sleep(time.Millisecond)
-			errs <- e.send(batch...)
+			errs <- e.Send(batch...)
 		}()
-		ds := e.take(ctx, src, each*rounds)
+		ds := e.Take(ctx, src, each*rounds)
 		cancel()
-		e.must(<-errs)
+		e.Must(<-errs)
 		time.Sleep(time.Millisecond) // for what a read that was left behind may take
 		check(ds)
 	}
 	for got < rounds*each {
-		check(e.receive(src, 1))
+		check(e.Receive(src, 1))
 	}
-	e.nothing(src, e.lease/2, "all were received")
+	e.Nothing(src, e.Lease/2, "all were received")
 }

@@ -21,9 +21,9 @@ type recorder struct {
 
 	mu      sync.Mutex
 	runs    []*handling
-	started map[string]int  // runs, by name
+	Started map[string]int  // runs, by name
 	done    map[string]int  // runs that returned nil, by name
-	handled map[string]bool // name and ID of those
+	Handled map[string]bool // name and ID of those
 	members int
 	told    []any
 	changed chan struct{} // closed and replaced with each record
@@ -31,24 +31,24 @@ type recorder struct {
 
 // A handling is one run of a handler.
 type handling struct {
-	name     string
-	delivery eventbus.Delivery // a copy, of what the handler got
-	payload  string            // of the delivery when the run began
-	began    time.Time
-	ended    time.Time // zero while it runs
-	err      error
-	cause    error // with which its context had ended when it returned
+	Name     string
+	Delivery eventbus.Delivery // a copy, of what the handler got
+	Payload  string            // of the delivery when the run began
+	Began    time.Time
+	Ended    time.Time // zero while it runs
+	Err      error
+	Cause    error // with which its context had ended when it returned
 }
 
 func (r *recorder) init(again bool) {
 	r.again = again
 	r.changed = make(chan struct{})
-	r.started, r.done, r.handled = map[string]int{}, map[string]int{}, map[string]bool{}
+	r.Started, r.done, r.Handled = map[string]int{}, map[string]int{}, map[string]bool{}
 }
 
-// handler returns h with each run recorded under name, as that of a member of
+// Handler returns h with each run recorded under name, as that of a member of
 // its own.
-func (r *recorder) handler(name, group string, h eventbus.Handler) eventbus.Handler {
+func (r *recorder) Handler(name, group string, h eventbus.Handler) eventbus.Handler {
 	r.mu.Lock()
 	r.members++
 	member := fmt.Sprint(name, r.members)
@@ -59,7 +59,7 @@ func (r *recorder) handler(name, group string, h eventbus.Handler) eventbus.Hand
 		if ours {
 			r.history.Record(e)
 		}
-		run := r.begin(name, d)
+		run := r.Begin(name, d)
 		err = errNoReturn
 		defer func() {
 			if ours && err == nil {
@@ -76,21 +76,21 @@ func (r *recorder) handler(name, group string, h eventbus.Handler) eventbus.Hand
 // errNoReturn stands for a handler that panicked or ended its goroutine.
 var errNoReturn = fmt.Errorf("the handler did not return")
 
-func (r *recorder) begin(name string, d *eventbus.Delivery) *handling {
-	run := &handling{name: name, delivery: *d, payload: string(d.Payload), began: time.Now()}
+func (r *recorder) Begin(name string, d *eventbus.Delivery) *handling {
+	run := &handling{Name: name, Delivery: *d, Payload: string(d.Payload), Began: time.Now()}
 	r.record(func() {
 		r.runs = append(r.runs, run)
-		r.started[name]++
+		r.Started[name]++
 	})
 	return run
 }
 
 func (r *recorder) end(run *handling, err, cause error) {
 	r.record(func() {
-		run.ended, run.err, run.cause = time.Now(), err, cause
+		run.Ended, run.Err, run.Cause = time.Now(), err, cause
 		if err == nil {
-			r.done[run.name]++
-			r.handled[run.name+" "+run.delivery.ID] = true
+			r.done[run.Name]++
+			r.Handled[run.Name+" "+run.Delivery.ID] = true
 		}
 	})
 }
@@ -98,7 +98,7 @@ func (r *recorder) end(run *handling, err, cause error) {
 func (r *recorder) hasHandled(name, id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.handled[name+" "+id]
+	return r.Handled[name+" "+id]
 }
 
 func (r *recorder) record(f func()) {
@@ -150,46 +150,46 @@ func (r *recorder) await(d time.Duration, reached func(*recorder) bool) bool {
 	}
 }
 
-func (r *recorder) count() int {
+func (r *recorder) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.runs)
 }
 
-// all returns copies of the runs under the given names; of all if there is none.
-func (r *recorder) all(names ...string) []handling {
+// All returns copies of the runs under the given names; of all if there is none.
+func (r *recorder) All(names ...string) []handling {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.runsOf(names...)
+	return r.RunsOf(names...)
 }
 
-// runsOf is all with the lock held.
-func (r *recorder) runsOf(names ...string) (hs []handling) {
+// RunsOf is all with the lock held.
+func (r *recorder) RunsOf(names ...string) (hs []handling) {
 	for _, run := range r.runs {
-		if len(names) == 0 || slices.Contains(names, run.name) {
+		if len(names) == 0 || slices.Contains(names, run.Name) {
 			hs = append(hs, *run)
 		}
 	}
 	return hs
 }
 
-// succeeded counts the runs under names that have returned nil, with the lock
+// Succeeded counts the runs under names that have returned nil, with the lock
 // held.
-func (r *recorder) succeeded(names ...string) (n int) {
+func (r *recorder) Succeeded(names ...string) (n int) {
 	for _, name := range names {
 		n += r.done[name]
 	}
 	return n
 }
 
-// summary shows the last runs and what was told, for a failure.
-func (r *recorder) summary() string {
+// Summary shows the last runs and what was told, for a failure.
+func (r *recorder) Summary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var s strings.Builder
 	fmt.Fprintf(&s, "%d runs", len(r.runs))
 	for _, h := range r.runs[max(0, len(r.runs)-12):] {
-		fmt.Fprintf(&s, "\n  %s: %s attempt %d, error %v", h.name, h.delivery.ID, h.delivery.Attempt, h.err)
+		fmt.Fprintf(&s, "\n  %s: %s attempt %d, error %v", h.Name, h.Delivery.ID, h.Delivery.Attempt, h.Err)
 	}
 	for _, t := range r.told[max(0, len(r.told)-12):] {
 		fmt.Fprintf(&s, "\n  told %T %+v", t, t)

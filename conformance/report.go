@@ -6,22 +6,27 @@ import (
 	"testing"
 )
 
-// What a law can come to.
+// A result is the result of one law.
+type result string
+
+// The results. A law is not claimed if the backend lacks a verb or a fact, and weaker if
+// the suite says why the broker keeps less.
 const (
-	pass       = "pass"
-	fail       = "fail"
-	notClaimed = "not claimed"
-	weaker     = "weaker"
+	pass       result = "pass"
+	fail       result = "fail"
+	notClaimed result = "not claimed"
+	weaker     result = "weaker"
 )
 
 // outFile is the environment variable that names the file to which results are
 // appended, one JSON object in a line for each law.
 const outFile = "EVENTBUS_CONFORMANCE_OUT"
 
-// report notes what a law came to. Without a t the process is about to end.
-func (r *runner) report(t *testing.T, l law, result, why string) {
-	r.account.add(l, result, why)
-	if result == fail {
+// Note adds the result of a law to the account and to the file. t is nil if the process
+// is about to end.
+func (a *account) Note(t *testing.T, l law, r result, why string) {
+	a.add(l, r, why)
+	if r == fail {
 		why = "" // go test shows it
 	}
 	path := os.Getenv(outFile)
@@ -33,10 +38,10 @@ func (r *runner) report(t *testing.T, l law, result, why string) {
 		ID      string `json:"id"`
 		Name    string `json:"name"`
 		Promise string `json:"promise"`
-		Result  string `json:"result"`
+		Result  result `json:"result"`
 		Why     string `json:"why,omitempty"`
 		Some    bool   `json:"some,omitempty"` // the suite runs some laws only
-	}{r.Name, l.id, l.name, l.promise, result, why, r.Only != nil})
+	}{a.backend, l.ID, l.Name, l.Promise, r, why, a.some})
 	if err == nil {
 		err = appendLine(path, line)
 	}
@@ -45,8 +50,8 @@ func (r *runner) report(t *testing.T, l law, result, why string) {
 	}
 }
 
-// appendLine writes the line at once, so that packages tested at the same time
-// do not write into each other's.
+// appendLine writes the line at once. So packages tested at the same time do not mix
+// their lines.
 func appendLine(path string, line []byte) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -96,8 +96,8 @@ func (s *stack) add(function, at string) {
 	}
 }
 
-// plumbing are the functions that laws call the backend through.
-var plumbing = regexp.MustCompile(`conformance\.(\(\*(recorded|recordedSource|member|driverEnv)\)|recorded(Delay|Extend)|verbs)\.`)
+// plumbing matches the functions through which laws call the backend.
+var plumbing = regexp.MustCompile(`conformance\.(\(\*(recorded|recordedSource|member|trial|steps|driverEnv)\)|recorded(Delay|Extend)|verbs)\.`)
 
 // panicStack returns the frames below a panic that was recovered.
 func panicStack() string {

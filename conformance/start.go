@@ -10,31 +10,31 @@ import (
 
 var startLaws = []law{
 	{
-		id: "D05", name: "start-earliest", promise: "a new group that starts earliest sees what the topic keeps",
-		saboteurs: []string{"always-latest"}, driver: startEarliest,
+		ID: "D05", Name: "start-earliest", Promise: "a new group that starts earliest sees what the topic keeps",
+		Saboteurs: []string{"always-latest"}, Test: startEarliest,
 	}, {
-		id: "D06", name: "start-latest", promise: "a new group that starts latest sees what is published after Attach returned, and nothing from before",
-		saboteurs: []string{"always-earliest", "creates-groups-late"}, driver: startLatest,
+		ID: "D06", Name: "start-latest", Promise: "a new group that starts latest sees what is published after Attach returned, and nothing from before",
+		Saboteurs: []string{"always-earliest", "creates-groups-late"}, Test: startLatest,
 	}, {
-		id: "C14", name: "start-after", promise: "a new group that starts after a position sees what follows it",
-		saboteurs: []string{"always-earliest", "always-latest"}, driver: startAfter,
+		ID: "C14", Name: "start-after", Promise: "a new group that starts after a position sees what follows it",
+		Saboteurs: []string{"always-earliest", "always-latest"}, Test: startAfter,
 	}, {
-		id: "C15", name: "start-once", promise: "Start is used only when the group is created",
-		saboteurs: []string{"starts-every-time"}, driver: startOnce,
+		ID: "C15", Name: "start-once", Promise: "Start is used only when the group is created",
+		Saboteurs: []string{"starts-every-time"}, Test: startOnce,
 	}, {
-		id: "D07", name: "position-kept", promise: "a group goes on where it was after all its members have left",
-		saboteurs: []string{"forgets-groups", "starts-every-time"}, driver: positionKept,
+		ID: "D07", Name: "position-kept", Promise: "a group goes on where it was after all its members have left",
+		Saboteurs: []string{"forgets-groups", "starts-every-time"}, Test: positionKept,
 	}, {
-		id: "C59", name: "start-never-issued", promise: "a Start at a position that the backend cannot have issued is refused, makes no group and changes none",
-		saboteurs: []string{"starts-anywhere", "refuses-too-late"}, driver: startNeverIssued,
+		ID: "C59", Name: "start-never-issued", Promise: "a Start at a position that the backend cannot have issued is refused, makes no group and changes none",
+		Saboteurs: []string{"starts-anywhere", "refuses-too-late"}, Test: startNeverIssued,
 	},
 }
 
 func startEarliest(e *driverEnv) {
-	e.attachAs(backend.Config{Group: "keeps", Start: backend.StartLatest})
-	want := idsOf(e.publishN(5))
-	if got := ids(e.receive(e.attach("g"), 5)); !slices.Equal(got, want) {
-		e.failf("got %v, want %v", got, want)
+	e.AttachAs(backend.Config{Group: "keeps", Start: backend.StartLatest})
+	want := idsOf(e.PublishN(5))
+	if got := ids(e.Receive(e.Attach("g"), 5)); !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
 	}
 }
 
@@ -43,7 +43,7 @@ func startEarliest(e *driverEnv) {
 func startLatest(e *driverEnv) {
 	for round := range 3 {
 		group := string(rune('a' + round))
-		before := e.publish(numbered(group+"-before-", 5)...)
+		before := e.Publish(numbered(group+"-before-", 5)...)
 		stop, stopped := make(chan struct{}), make(chan error, 1)
 		go func() {
 			var err error
@@ -53,106 +53,106 @@ func startLatest(e *driverEnv) {
 					stopped <- nil
 					return
 				case <-time.After(100 * time.Microsecond):
-					err = e.send(&backend.Message{ID: group + "-meanwhile"})
+					err = e.Send(&backend.Message{ID: group + "-meanwhile"})
 				}
 			}
 			stopped <- err
 		}()
 		time.Sleep(time.Millisecond)
-		src := e.attachAs(backend.Config{Group: group, Start: backend.StartLatest})
-		after := idsOf(e.publish(numbered(group+"-after-", 5)...))
+		src := e.AttachAs(backend.Config{Group: group, Start: backend.StartLatest})
+		after := idsOf(e.Publish(numbered(group+"-after-", 5)...))
 		close(stop)
-		e.must(<-stopped)
+		e.Must(<-stopped)
 		var got []string
 		for len(got) < len(after) {
-			d := e.one(src)
-			e.ack(src, d)
+			d := e.One(src)
+			e.Ack(src, d)
 			if slices.Contains(idsOf(before), d.ID) {
-				e.failf("got %s, which was published before Attach", d.ID)
+				e.Failf("got %s, which was published before Attach", d.ID)
 			}
 			if slices.Contains(after, d.ID) {
 				got = append(got, d.ID)
 			}
 		}
 		if !slices.Equal(got, after) {
-			e.failf("got %v, want %v", got, after)
+			e.Failf("got %v, want %v", got, after)
 		}
 	}
 }
 
 func startAfter(e *driverEnv) {
-	e.attachAs(backend.Config{Group: "keeps", Start: backend.StartLatest})
-	ms := e.publishN(10)
+	e.AttachAs(backend.Config{Group: "keeps", Start: backend.StartLatest})
+	ms := e.PublishN(10)
 	for _, i := range []int{4, 0, 9} {
-		src := e.attachAs(backend.Config{Group: "after-" + ms[i].ID, Start: backend.StartAfter(ms[i].Position)})
+		src := e.AttachAs(backend.Config{Group: "after-" + ms[i].ID, Start: backend.StartAfter(ms[i].Position)})
 		want := idsOf(ms[i+1:])
-		if got := ids(e.receive(src, len(want))); !slices.Equal(got, want) {
-			e.failf("after %s: got %v, want %v", ms[i].ID, got, want)
+		if got := ids(e.Receive(src, len(want))); !slices.Equal(got, want) {
+			e.Failf("after %s: got %v, want %v", ms[i].ID, got, want)
 		}
-		e.nothing(src, e.lease/10, "there are no more after "+ms[i].ID)
+		e.Nothing(src, e.Lease/10, "there are no more after "+ms[i].ID)
 	}
 }
 
 func startOnce(e *driverEnv) {
-	first := e.attach("g")
-	want := idsOf(e.publishN(4))
-	e.ack(first, e.receive(first, 1)...)
-	late := e.attachAs(backend.Config{Group: "g", Start: backend.StartLatest})
-	if got := ids(e.receive(late, 3)); !slices.Equal(got, want[1:]) {
-		e.failf("got %v, want what the group has not been handed: %v", got, want[1:])
+	first := e.Attach("g")
+	want := idsOf(e.PublishN(4))
+	e.Ack(first, e.Receive(first, 1)...)
+	late := e.AttachAs(backend.Config{Group: "g", Start: backend.StartLatest})
+	if got := ids(e.Receive(late, 3)); !slices.Equal(got, want[1:]) {
+		e.Failf("got %v, want what the group has not been handed: %v", got, want[1:])
 	}
 }
 
 func positionKept(e *driverEnv) {
-	first := e.attach("g")
-	want := idsOf(e.publishN(6))
-	e.ack(first, e.receive(first, 2)...)
-	e.must(first.Close())
-	e.publish(&backend.Message{ID: "while nobody is there"})
+	first := e.Attach("g")
+	want := idsOf(e.PublishN(6))
+	e.Ack(first, e.Receive(first, 2)...)
+	e.Must(first.Close())
+	e.Publish(&backend.Message{ID: "while nobody is there"})
 	want = append(want, "while nobody is there")
 	for _, start := range []backend.Start{backend.StartLatest, backend.StartEarliest} {
-		src := e.attachAs(backend.Config{Group: "g", Start: start})
-		ds := e.receive(src, 2)
+		src := e.AttachAs(backend.Config{Group: "g", Start: start})
+		ds := e.Receive(src, 2)
 		if got := ids(ds); !slices.Equal(got, want[2:4]) {
-			e.failf("got %v, want %v", got, want[2:4])
+			e.Failf("got %v, want %v", got, want[2:4])
 		}
-		e.ack(src, ds...)
-		e.must(src.Close())
+		e.Ack(src, ds...)
+		e.Must(src.Close())
 		want = want[2:]
 	}
 }
 
 func startNeverIssued(e *driverEnv) {
-	e.attachAs(backend.Config{Group: "keeps"})
-	ms := e.publishN(3)
+	e.AttachAs(backend.Config{Group: "keeps"})
+	ms := e.PublishN(3)
 	never := []backend.Start{"sideways"}
 	for _, position := range []string{"no position", "-1", ms[1].Position + "x", " " + ms[1].Position} {
 		never = append(never, backend.StartAfter(position))
 	}
 	for _, start := range never {
-		e.refused(backend.Config{Group: "g", Start: start, Lease: e.lease}, fmt.Sprintf("Attach with Start %q", start))
+		e.refused(backend.Config{Group: "g", Start: start, Lease: e.Lease}, fmt.Sprintf("Attach with Start %q", start))
 	}
-	src := e.attach("g")
-	if got, want := ids(e.receive(src, 3)), idsOf(ms); !slices.Equal(got, want) {
-		e.failf("got %v, want all of a group that was not made before: %v", got, want)
+	src := e.Attach("g")
+	if got, want := ids(e.Receive(src, 3)), idsOf(ms); !slices.Equal(got, want) {
+		e.Failf("got %v, want all of a group that was not made before: %v", got, want)
 	}
-	if !needAdmin.claimed(e) {
+	if !e.Claims(needAdmin) {
 		return
 	}
-	v := e.verbs()
+	v := e.Verbs()
 	for _, start := range never {
-		e.is(fmt.Sprintf("ResetGroup to %q", start), e.fenced(v.ResetGroup(e.Context(), topic, "g", start)), backend.ErrRefused)
+		e.Is(fmt.Sprintf("ResetGroup to %q", start), e.fenced(v.ResetGroup(e.Context(), topic, "g", start)), backend.ErrRefused)
 	}
-	e.nothing(src, e.lease/4, "a reset that was refused changes nothing")
+	e.Nothing(src, e.Lease/4, "a reset that was refused changes nothing")
 }
 
 // refused expects that Attach refuses exactly this config, but for the topic.
 func (e *driverEnv) refused(c backend.Config, what string) {
 	e.Helper()
 	c.Topic, c.MaxInFlight, c.ConfirmAcks = topic, 1000, true
-	src, err := e.b.Attach(e.Context(), c)
+	src, err := e.Backend.Attach(e.Context(), c)
 	if err == nil {
 		e.Cleanup(func() { src.Close() })
 	}
-	e.is(what, err, backend.ErrRefused)
+	e.Is(what, err, backend.ErrRefused)
 }

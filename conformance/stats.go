@@ -8,33 +8,33 @@ import (
 
 var statsLaws = []law{
 	{
-		id: "M03", name: "stats-truth", promise: "each number of Stats is exact or unknown",
-		needs:     []need{needStatser, needDelayer},
-		saboteurs: []string{"lag-is-depth", "delayed-is-in-flight", "oldest-is-now"}, driver: statsTruth,
+		ID: "M03", Name: "stats-truth", Promise: "each number of Stats is exact or unknown",
+		Needs:     []need{needStatser, needDelayer},
+		Saboteurs: []string{"lag-is-depth", "delayed-is-in-flight", "oldest-is-now"}, Test: statsTruth,
 	}, {
-		id: "M03", name: "lag-truth", promise: "Lag is exact or unknown after any calls, and so is the sum of Lag, InFlight and Delayed",
-		needs:     []need{needStatser},
-		saboteurs: []string{"lag-is-depth", "trims-unread"}, driver: lagTruth,
+		ID: "M03", Name: "lag-truth", Promise: "Lag is exact or unknown after any calls, and so is the sum of Lag, InFlight and Delayed",
+		Needs:     []need{needStatser},
+		Saboteurs: []string{"lag-is-depth", "trims-unread"}, Test: lagTruth,
 	}, {
-		id: "C62", name: "stats-oldest", promise: "Oldest is when the oldest message was stored that the group has not settled, held or not, and zero if there is none",
-		needs:     []need{needStatser},
-		saboteurs: []string{"oldest-is-now", "oldest-never-moves", "oldest-is-unread"}, driver: statsOldest,
+		ID: "C62", Name: "stats-oldest", Promise: "Oldest is when the oldest message was stored that the group has not settled, held or not, and zero if there is none",
+		Needs:     []need{needStatser},
+		Saboteurs: []string{"oldest-is-now", "oldest-never-moves", "oldest-is-unread"}, Test: statsOldest,
 	}, {
-		id: "C37", name: "stats-members", promise: "Stats counts members until they are closed",
-		needs:     []need{needStatser},
-		saboteurs: []string{"members-never-leave"}, driver: statsMembers,
+		ID: "C37", Name: "stats-members", Promise: "Stats counts members until they are closed",
+		Needs:     []need{needStatser},
+		Saboteurs: []string{"members-never-leave"}, Test: statsMembers,
 	}, {
-		id: "C38", name: "stats-unknown", promise: "Stats of a topic or group that does not exist is ErrGone",
-		needs:     []need{needStatser},
-		saboteurs: []string{"shrugs"}, driver: statsUnknown,
+		ID: "C38", Name: "stats-unknown", Promise: "Stats of a topic or group that does not exist is ErrGone",
+		Needs:     []need{needStatser},
+		Saboteurs: []string{"shrugs"}, Test: statsUnknown,
 	},
 }
 
 func (e *driverEnv) stats() backend.Stats {
 	e.Helper()
-	v := e.verbs()
+	v := e.Verbs()
 	s, err := v.Stats(e.Context(), topic, "g")
-	e.verb(err)
+	e.Verb(err)
 	return s
 }
 
@@ -48,11 +48,11 @@ func (e *driverEnv) numbers(when string, s backend.Stats, lag, inFlight, delayed
 		{"Lag", s.Lag, lag}, {"InFlight", s.InFlight, inFlight}, {"Delayed", s.Delayed, delayed},
 	} {
 		if n.got != n.want && n.got != backend.Unknown {
-			e.failf("%s: got %s %d, want %d or unknown", when, n.name, n.got, n.want)
+			e.Failf("%s: got %s %d, want %d or unknown", when, n.name, n.got, n.want)
 		}
 	}
 	if unsettled := lag + inFlight + delayed; s.Depth < unsettled && s.Depth != backend.Unknown {
-		e.failf("%s: got Depth %d, want at least the %d that are not settled", when, s.Depth, unsettled)
+		e.Failf("%s: got Depth %d, want at least the %d that are not settled", when, s.Depth, unsettled)
 	}
 }
 
@@ -63,80 +63,80 @@ const skew = time.Second
 func (e *driverEnv) oldest(when string, s backend.Stats, from, to time.Time) {
 	e.Helper()
 	if s.Oldest.Before(from.Add(-skew)) || s.Oldest.After(to.Add(skew)) {
-		e.failf("%s: got Oldest %v, want from %v to %v", when, s.Oldest, from, to)
+		e.Failf("%s: got Oldest %v, want from %v to %v", when, s.Oldest, from, to)
 	}
 }
 
 func statsTruth(e *driverEnv) {
-	src := e.attach("g")
+	src := e.Attach("g")
 	e.numbers("at first", e.stats(), 0, 0, 0)
 	from := time.Now()
-	e.publishN(5)
+	e.PublishN(5)
 	to := time.Now()
 	e.numbers("after 5 publishes", e.stats(), 5, 0, 0)
-	ds := e.receive(src, 2)
+	ds := e.Receive(src, 2)
 	e.numbers("after 2 receipts", e.stats(), 3, 2, 0)
-	e.verb(e.delay(src, 3*e.lease, ds[0]))
+	e.Verb(e.Delay(src, 3*e.Lease, ds[0]))
 	e.numbers("after a delay", e.stats(), 3, 1, 1)
-	e.ack(src, ds[1])
+	e.Ack(src, ds[1])
 	e.numbers("after an acknowledgement", e.stats(), 3, 0, 1)
 	e.oldest("with the first message delayed", e.stats(), from, to)
-	e.ack(src, e.receive(src, 3)...)
+	e.Ack(src, e.Receive(src, 3)...)
 	e.numbers("with all but one settled", e.stats(), 0, 0, 1)
-	e.ack(src, e.one(src))
+	e.Ack(src, e.One(src))
 	s := e.stats()
 	e.numbers("with all settled", s, 0, 0, 0)
 	if !s.Oldest.IsZero() {
-		e.failf("with all settled: got Oldest %v, want none", s.Oldest)
+		e.Failf("with all settled: got Oldest %v, want none", s.Oldest)
 	}
 }
 
 // Messages are stored so far apart that a broker's clock that is a little off cannot
 // hide which of them is the oldest.
 func statsOldest(e *driverEnv) {
-	src := e.attachAs(backend.Config{Group: "g", Lease: 20 * e.lease})
+	src := e.AttachAs(backend.Config{Group: "g", Lease: 20 * e.Lease})
 	if s := e.stats(); !s.Oldest.IsZero() {
-		e.failf("of an empty topic: got Oldest %v, want none", s.Oldest)
+		e.Failf("of an empty topic: got Oldest %v, want none", s.Oldest)
 	}
 	var from, to [2]time.Time
 	for i := range from {
 		from[i] = time.Now()
-		e.publishN(1)
+		e.PublishN(1)
 		to[i] = time.Now()
 		if i == 0 {
 			time.Sleep(2*skew + tick)
 		}
 	}
 	e.oldest("with both unread", e.stats(), from[0], to[0])
-	ds := e.receive(src, 2)
+	ds := e.Receive(src, 2)
 	e.oldest("with both held", e.stats(), from[0], to[0])
-	e.ack(src, ds[1])
+	e.Ack(src, ds[1])
 	e.oldest("with the newer settled", e.stats(), from[0], to[0])
 	newer := time.Now()
-	e.publishN(1)
-	e.ack(src, ds[0])
+	e.PublishN(1)
+	e.Ack(src, ds[0])
 	e.oldest("with only the last unread", e.stats(), newer, time.Now())
-	e.ack(src, e.one(src))
+	e.Ack(src, e.One(src))
 	if s := e.stats(); !s.Oldest.IsZero() {
-		e.failf("with all settled: got Oldest %v, want none", s.Oldest)
+		e.Failf("with all settled: got Oldest %v, want none", s.Oldest)
 	}
 }
 
 // lagTruth plays random calls against a model and compares.
 func lagTruth(e *driverEnv) {
-	v := e.verbs()
+	v := e.Verbs()
 	m := newModel(e, topic)
 	for range 150 {
 		m.step()
 		g := m.groups[m.random.IntN(len(m.groups))]
 		s, err := v.Stats(e.Context(), m.topic, g.name)
-		e.verb(err)
+		e.Verb(err)
 		if s.Lag != int64(g.unread) && s.Lag != backend.Unknown {
-			e.failf("group %s: got Lag %d, want %d or unknown (seed %d)", g.name, s.Lag, g.unread, m.seed)
+			e.Failf("group %s: got Lag %d, want %d or unknown (seed %d)", g.name, s.Lag, g.unread, m.seed)
 		}
 		known := s.Lag != backend.Unknown && s.InFlight != backend.Unknown && s.Delayed != backend.Unknown
 		if sum, want := s.Lag+s.InFlight+s.Delayed, int64(len(g.unsettled)); known && sum != want {
-			e.failf("group %s: got %+v, of which %d are not settled, want %d (seed %d)", g.name, s, sum, want, m.seed)
+			e.Failf("group %s: got %+v, of which %d are not settled, want %d (seed %d)", g.name, s, sum, want, m.seed)
 		}
 	}
 }
@@ -144,21 +144,21 @@ func lagTruth(e *driverEnv) {
 func statsMembers(e *driverEnv) {
 	var members []backend.Source
 	for range 3 {
-		members = append(members, e.attach("g"))
+		members = append(members, e.Attach("g"))
 	}
 	for i, src := range members {
 		if got, want := e.stats().Members, int64(len(members)-i); got != want && got != backend.Unknown {
-			e.failf("got %d members, want %d or unknown", got, want)
+			e.Failf("got %d members, want %d or unknown", got, want)
 		}
-		e.must(src.Close())
+		e.Must(src.Close())
 	}
 }
 
 func statsUnknown(e *driverEnv) {
-	v := e.verbs()
+	v := e.Verbs()
 	_, err := v.Stats(e.Context(), "unknown", "g")
-	e.is("Stats of an unknown topic", e.fenced(err), backend.ErrGone)
-	e.attach("g")
+	e.Is("Stats of an unknown topic", e.fenced(err), backend.ErrGone)
+	e.Attach("g")
 	_, err = v.Stats(e.Context(), topic, "unknown")
-	e.is("Stats of an unknown group", e.fenced(err), backend.ErrGone)
+	e.Is("Stats of an unknown group", e.fenced(err), backend.ErrGone)
 }

@@ -6,88 +6,104 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// The steps that laws are made of.
-
-// attach makes a new member of a group of the usual topic.
-func (e *driverEnv) attach(group string) backend.Source {
-	e.Helper()
-	return e.attachAs(backend.Config{Group: group})
+// steps are the calls of a backend that laws are made of.
+type steps struct {
+	*trial
+	Backend backend.Backend
+	Limits  backend.Limits
+	reads   sync.WaitGroup
 }
 
-// attachAs attaches with a config whose missing fields are filled in.
-func (e *driverEnv) attachAs(c backend.Config) backend.Source {
+// topic is the topic of most laws.
+const topic = "orders"
+
+// Go runs f beside the law. The cleanup of the law waits until f has returned.
+func (e *steps) Go(f func()) { e.reads.Go(f) }
+
+// Verbs returns the optional verbs of the backend.
+func (e *steps) Verbs() verbs { return verbsOf(e.Backend) }
+
+// Attach makes a new member of a group of the usual topic.
+func (e *steps) Attach(group string) backend.Source {
 	e.Helper()
-	return e.attachTo(e.b, e.config(c))
+	return e.AttachAs(backend.Config{Group: group})
 }
 
-// unconfirmed attaches a member that does not ask for confirmation. The member may
+// AttachAs attaches with a config whose missing fields are filled in.
+func (e *steps) AttachAs(c backend.Config) backend.Source {
+	e.Helper()
+	return e.AttachTo(e.Backend, e.Config(c))
+}
+
+// Unconfirmed attaches a member that does not ask for confirmation. The member may
 // then acknowledge deliveries that it no longer holds.
-func (e *driverEnv) unconfirmed(group string) backend.Source {
+func (e *steps) Unconfirmed(group string) backend.Source {
 	e.Helper()
-	c := e.config(backend.Config{Group: group})
+	c := e.Config(backend.Config{Group: group})
 	c.ConfirmAcks = false
-	return e.attachTo(e.b, c)
+	return e.AttachTo(e.Backend, c)
 }
 
-// attachTo attaches with exactly this config.
-func (e *driverEnv) attachTo(b backend.Backend, c backend.Config) backend.Source {
+// AttachTo attaches with exactly this config.
+func (e *steps) AttachTo(b backend.Backend, c backend.Config) backend.Source {
 	e.Helper()
 	var src backend.Source
-	e.persist("Attach", func() (err error) {
+	e.Persist("Attach", func() (err error) {
 		src, err = b.Attach(e.Context(), c)
 		return err
 	})
 	if src == nil {
-		e.failf("Attach: got neither a Source nor an error")
+		e.Failf("Attach: got neither a Source nor an error")
 	}
 	e.Cleanup(func() { src.Close() })
 	return &member{Source: src, reads: &e.reads}
 }
 
-func (e *driverEnv) config(c backend.Config) backend.Config {
-	c.Topic, c.Lease = cmp.Or(c.Topic, topic), cmp.Or(c.Lease, e.lease)
+func (e *steps) Config(c backend.Config) backend.Config {
+	c.Topic, c.Lease = cmp.Or(c.Topic, topic), cmp.Or(c.Lease, e.Lease)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1000)
 	c.ConfirmAcks = true
 	return c
 }
 
-// publish stores ms, in batches that the backend takes.
-func (e *driverEnv) publish(ms ...*backend.Message) []*backend.Message {
+// Publish stores ms, in batches that the backend takes.
+func (e *steps) Publish(ms ...*backend.Message) []*backend.Message {
 	e.Helper()
-	batch := cmp.Or(e.limits.Batch, 500)
+	batch := cmp.Or(e.Limits.Batch, 500)
 	for i := 0; i < len(ms); i += batch {
 		e.publishPart(ms[i:min(i+batch, len(ms))])
 	}
 	return ms
 }
 
-func (e *driverEnv) publishPart(ms []*backend.Message) {
+func (e *steps) publishPart(ms []*backend.Message) {
 	e.Helper()
-	if e.troubled { // what may be repeated must not be stored twice
+	if e.Troubled { // what may be repeated must not be stored twice
 		for _, m := range ms {
-			m.Once = e.limits.OnceWindow > 0
+			m.Once = e.Limits.OnceWindow > 0
 		}
 	}
-	e.persist("Publish", func() error { return e.send(ms...) })
+	e.Persist("Publish", func() error { return e.Send(ms...) })
 }
 
-// send is one Publish, to the usual topic if a message names no other.
-func (e *driverEnv) send(ms ...*backend.Message) error {
+// Send is one Publish, to the usual topic if a message names no other.
+func (e *steps) Send(ms ...*backend.Message) error {
 	for _, m := range ms {
 		m.Topic = cmp.Or(m.Topic, topic)
 	}
-	return e.b.Publish(e.Context(), ms)
+	return e.Backend.Publish(e.Context(), ms)
 }
 
-// publishN publishes n messages whose IDs are numbers.
-func (e *driverEnv) publishN(n int) []*backend.Message {
+// PublishN publishes n messages whose IDs are numbers.
+func (e *steps) PublishN(n int) []*backend.Message {
 	e.Helper()
-	return e.publish(numbered("", n)...)
+	return e.Publish(numbered("", n)...)
 }
 
 // numbered returns n messages whose IDs are prefix and a number.
@@ -100,58 +116,73 @@ func numbered(prefix string, n int) []*backend.Message {
 	return ms
 }
 
-// take is one Receive. It expects what holds for each: at most max, and an error
+// Take is one Receive. It expects what holds for each: at most max, and an error
 // only if ctx is done.
-func (e *driverEnv) take(ctx context.Context, src backend.Source, max int) []backend.Delivery {
+func (e *steps) Take(ctx context.Context, src backend.Source, max int) []backend.Delivery {
 	e.Helper()
 	ds, err := src.Receive(ctx, max)
 	if len(ds) > max {
-		e.failf("Receive of at most %d: got %d", max, len(ds))
+		e.Failf("Receive of at most %d: got %d", max, len(ds))
 	}
 	if err != nil && ctx.Err() == nil {
-		if !e.troubled || !passing(err) {
-			e.failf("Receive: got error %v, want none", err)
+		if !e.Troubled || !passing(err) {
+			e.Failf("Receive: got error %v, want none", err)
 		}
 		time.Sleep(pause)
 	}
 	for i := range ds {
 		if ds[i].Err != nil {
-			e.failf("delivery %q: got error %v, want none", ds[i].ID, ds[i].Err)
+			e.Failf("delivery %q: got error %v, want none", ds[i].ID, ds[i].Err)
 		}
 	}
 	return slices.Clone(ds) // they are lent until the next Receive
 }
 
-// receive waits for exactly n deliveries.
-func (e *driverEnv) receive(src backend.Source, n int) []backend.Delivery {
+// Receive waits for exactly n deliveries.
+func (e *steps) Receive(src backend.Source, n int) []backend.Delivery {
 	e.Helper()
-	ds := e.receiveWithin(src, n, e.patience())
+	ds := e.ReceiveWithin(src, n, e.Patience())
 	if len(ds) < n {
-		e.failf("got %d deliveries %v within %v, want %d", len(ds), ids(ds), e.patience(), n)
+		e.Failf("got %d deliveries %v within %v, want %d", len(ds), ids(ds), e.Patience(), n)
 	}
 	return ds
 }
 
-// one waits for one delivery.
-func (e *driverEnv) one(src backend.Source) backend.Delivery {
+// One waits for one delivery.
+func (e *steps) One(src backend.Source) backend.Delivery {
 	e.Helper()
-	return e.receive(src, 1)[0]
+	return e.Receive(src, 1)[0]
 }
 
-// receiveWithin returns the deliveries of the next d, and at most n of them.
-func (e *driverEnv) receiveWithin(src backend.Source, n int, d time.Duration) (all []backend.Delivery) {
+// ReceiveWithin returns the deliveries of the next d, and at most n of them.
+func (e *steps) ReceiveWithin(src backend.Source, n int, d time.Duration) (all []backend.Delivery) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), d)
 	defer cancel()
 	for len(all) < n && ctx.Err() == nil {
-		all = append(all, e.take(ctx, src, n-len(all))...)
+		all = append(all, e.Take(ctx, src, n-len(all))...)
 	}
 	return all
 }
 
-// nothing expects no delivery within d, and takes no longer than d: a Receive
+// Background calls Receive beside the law until a call returns deliveries or an error.
+func (e *steps) Background(ctx context.Context, src backend.Source, max int) <-chan received {
+	c := make(chan received, 1)
+	start := time.Now()
+	e.Go(func() {
+		var ds []backend.Delivery
+		var err error
+		for len(ds) == 0 && err == nil && ctx.Err() == nil {
+			ds, err = src.Receive(ctx, max)
+		}
+		c <- received{ds, err, time.Since(start)}
+	})
+	return c
+}
+
+// Nothing expects no delivery within d, and takes no longer than d: a Receive
 // that does is waited for by the next one.
-func (e *driverEnv) nothing(src backend.Source, d time.Duration, why string) {
+func (e *steps) Nothing(src backend.Source, d time.Duration, why string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), d)
 	defer cancel()
@@ -161,11 +192,11 @@ func (e *driverEnv) nothing(src backend.Source, d time.Duration, why string) {
 		select {
 		case r := <-m.reading(ctx, 1):
 			m.read = nil
-			if len(r.ds) > 0 {
-				e.failf("got delivery %q, attempt %d, want none: %s", r.ds[0].ID, r.ds[0].Attempt, why)
+			if len(r.Deliveries) > 0 {
+				e.Failf("got delivery %q, attempt %d, want none: %s", r.Deliveries[0].ID, r.Deliveries[0].Attempt, why)
 			}
-			if r.err != nil && ctx.Err() == nil && !errors.Is(r.err, context.Canceled) && !errors.Is(r.err, context.DeadlineExceeded) {
-				e.failf("Receive: got error %v, want none", r.err)
+			if r.Err != nil && ctx.Err() == nil && !errors.Is(r.Err, context.Canceled) && !errors.Is(r.Err, context.DeadlineExceeded) {
+				e.Failf("Receive: got error %v, want none", r.Err)
 			}
 		case <-end:
 			return
@@ -173,14 +204,14 @@ func (e *driverEnv) nothing(src backend.Source, d time.Duration, why string) {
 	}
 }
 
-// ack acknowledges ds. A fenced Ack that is repeated after its answer was lost is
+// Ack acknowledges ds. A fenced Ack that is repeated after its answer was lost is
 // told of a lost lease, as the first may have acknowledged.
-func (e *driverEnv) ack(src backend.Source, ds ...backend.Delivery) {
+func (e *steps) Ack(src backend.Source, ds ...backend.Delivery) {
 	e.Helper()
 	open := false
-	e.persist("Ack", func() error {
+	e.Persist("Ack", func() error {
 		err := src.Ack(e.Context(), backend.Lend(ds))
-		if open && e.limits.FencedAcks && onlyLost(err) {
+		if open && e.Limits.FencedAcks && onlyLost(err) {
 			return nil
 		}
 		open = open || errors.Is(err, backend.ErrUnknownOutcome)
@@ -196,8 +227,8 @@ func onlyLost(err error) bool {
 	return errors.Is(err, backend.ErrLeaseLost)
 }
 
-// delay gives ds back and returns what the verb says.
-func (e *driverEnv) delay(src backend.Source, d time.Duration, ds ...backend.Delivery) error {
+// Delay gives ds back and returns what the verb says.
+func (e *steps) Delay(src backend.Source, d time.Duration, ds ...backend.Delivery) error {
 	delayed := make([]backend.Delayed, len(ds))
 	for i := range ds {
 		delayed[i] = backend.Delayed{Delivery: ds[i], For: d}
@@ -206,26 +237,26 @@ func (e *driverEnv) delay(src backend.Source, d time.Duration, ds ...backend.Del
 	return v.Delay(e.Context(), delayed)
 }
 
-// extend restarts the lease of ds and returns what the verb says.
-func (e *driverEnv) extend(src backend.Source, ds ...backend.Delivery) error {
+// Extend restarts the lease of ds and returns what the verb says.
+func (e *steps) Extend(src backend.Source, ds ...backend.Delivery) error {
 	v, _ := backend.As[backend.Extender](src)
 	return v.Extend(e.Context(), backend.Lend(ds))
 }
 
-// maintain calls Maintain of the backend, if it has one.
-func (e *driverEnv) maintain(group string) {
+// Maintain calls Maintain of the backend, if it has one.
+func (e *steps) Maintain(group string) {
 	e.Helper()
-	if needMaintainer.claimed(e) {
-		_, err := e.verbs().Maintain(e.Context(), topic, group)
-		e.must(err)
+	if _, ok := backend.As[backend.Maintainer](e.Backend); ok {
+		_, err := e.Verbs().Maintain(e.Context(), topic, group)
+		e.Must(err)
 	}
 }
 
-// attempt expects an attempt number, where the backend counts.
-func (e *driverEnv) attempt(d backend.Delivery, want int) {
+// Attempt expects an attempt number, where the backend counts.
+func (e *steps) Attempt(d backend.Delivery, want int) {
 	e.Helper()
 	if d.Attempt != want && d.Attempt != 0 {
-		e.failf("delivery %q: got attempt %d, want %d (or 0, not counted)", d.ID, d.Attempt, want)
+		e.Failf("delivery %q: got attempt %d, want %d (or 0, not counted)", d.ID, d.Attempt, want)
 	}
 }
 

@@ -31,19 +31,19 @@ func TestTeeth(t *testing.T) {
 	}
 	verdicts := map[string]string{} // by law and saboteur
 	for _, name := range saboteurs() {
-		victims := slices.DeleteFunc(laws(), func(l law) bool { return !slices.Contains(l.saboteurs, name) })
+		victims := slices.DeleteFunc(laws(), func(l law) bool { return !slices.Contains(l.Saboteurs, name) })
 		output := sabotaged(t, name, victims)
 		for _, l := range victims {
-			verdicts[l.subtest()+name] = verdict(output, l)
+			verdicts[l.Subtest()+name] = verdict(output, l)
 		}
 	}
 	var table strings.Builder
 	for _, l := range laws() {
-		for _, name := range l.saboteurs {
-			v := verdicts[l.subtest()+name]
-			fmt.Fprintf(&table, "%-28s %-26s %s\n", l.subtest(), name, v)
+		for _, name := range l.Saboteurs {
+			v := verdicts[l.Subtest()+name]
+			fmt.Fprintf(&table, "%-28s %-26s %s\n", l.Subtest(), name, v)
 			if v != caught {
-				t.Errorf("law %s, saboteur %s: %s", l.subtest(), name, v)
+				t.Errorf("law %s, saboteur %s: %s", l.Subtest(), name, v)
 			}
 		}
 	}
@@ -85,7 +85,7 @@ func sabotaged(t *testing.T, saboteur string, victims []law) string {
 	}
 	var names []string
 	for _, l := range victims {
-		names = append(names, regexp.QuoteMeta(l.subtest()))
+		names = append(names, regexp.QuoteMeta(l.Subtest()))
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -110,8 +110,8 @@ func isExit(err error) bool {
 
 // verdict says what became of a law.
 func verdict(output string, l law) string {
-	failed := strings.Contains(output, "--- FAIL: TestSabotaged/"+l.subtest()+" ")
-	asserted := strings.Contains(output, "law: "+l.id+" "+l.name+": ")
+	failed := strings.Contains(output, "--- FAIL: TestSabotaged/"+l.Subtest()+" ")
+	asserted := strings.Contains(output, "law: "+l.ID+" "+l.Name+": ")
 	for _, crash := range []string{"\npanic: ", "\nfatal error: ", "DATA RACE", "The law panicked: ", "The law hangs: ", "have not ended with the law"} {
 		if strings.Contains(output, crash) {
 			return "crashed:\n" + output
@@ -122,7 +122,7 @@ func verdict(output string, l law) string {
 		return caught
 	case failed:
 		return "failed, but not by its assertion:\n" + output
-	case strings.Contains(output, "--- PASS: TestSabotaged/"+l.subtest()+" "):
+	case strings.Contains(output, "--- PASS: TestSabotaged/"+l.Subtest()+" "):
 		return "NOT NOTICED"
 	}
 	return "did not run:\n" + output
@@ -139,9 +139,9 @@ func TestSabotaged(t *testing.T) {
 	if !ok {
 		t.Fatalf("no saboteur %q", name)
 	}
-	r := newRunner(s)
-	r.whole = true
-	r.run(t)
+	o := s.options()
+	o.Whole = true
+	runLaws(t, o, laws())
 }
 
 // Every law says what it promises and who breaks it, and every saboteur breaks
@@ -149,16 +149,16 @@ func TestSabotaged(t *testing.T) {
 func TestLaws(t *testing.T) {
 	all, named := map[string]bool{}, map[string]bool{}
 	for _, l := range laws() {
-		if all[l.subtest()] {
-			t.Errorf("two laws are called %s", l.subtest())
+		if all[l.Subtest()] {
+			t.Errorf("two laws are called %s", l.Subtest())
 		}
-		all[l.subtest()] = true
-		if l.promise == "" || (l.driver == nil) == (l.bus == nil) || len(l.saboteurs) == 0 {
-			t.Errorf("law %s lacks a promise, a test or a saboteur", l.subtest())
+		all[l.Subtest()] = true
+		if l.Promise == "" || l.Test == nil || len(l.Saboteurs) == 0 {
+			t.Errorf("law %s lacks a promise, a test or a saboteur", l.Subtest())
 		}
-		for _, name := range l.saboteurs {
+		for _, name := range l.Saboteurs {
 			if !slices.Contains(saboteurs(), name) {
-				t.Errorf("law %s: no saboteur %q", l.subtest(), name)
+				t.Errorf("law %s: no saboteur %q", l.Subtest(), name)
 			}
 			named[name] = true
 		}

@@ -20,7 +20,8 @@ var (
 	_ backend.Pinger     = verbs{}
 )
 
-func (e *driverEnv) verbs() verbs { return verbs{e.b.(*recorded)} }
+// verbsOf returns the verbs of b, a backend whose calls are recorded.
+func verbsOf(b backend.Backend) verbs { return verbs{b.(*recorded)} }
 
 // verb returns the verb T of the backend, and notes its call until end is called.
 func verb[T any](ctx context.Context, v verbs, name, of string) (t T, end func(*error)) {

@@ -17,18 +17,28 @@ import (
 // own. If it hangs, the watch says why, ends its context and closes its backends. If
 // it still does not return, the watch leaves it behind.
 type watch struct {
-	run   *runner
-	law   law
+	watched
 	name  string // of the test
-	lease time.Duration
-	grace time.Duration
-	calls calls
+	Calls calls
 
 	mu       sync.Mutex
 	text     string // of the first failure
 	phase    phase
 	began    time.Time
 	backends []backend.Backend
+}
+
+// A watched law is a law as a watch sees it.
+type watched struct {
+	Title     string        // ID, name and promise
+	Basic     bool          // it gets less time
+	FakeClock bool          // it may run on another clock than the machine's
+	Lease     time.Duration // in the law
+	Grace     time.Duration // how much longer everything may take
+
+	Around func(t *testing.T, f func(*testing.T)) // wraps the test, for example in a bubble of synctest
+	Hung   func()                                 // notes that the law hangs
+	GiveUp func(w *watch, why string)             // ends the process, because nothing else can end the test
 }
 
 // A phase is how far the test of a law is.
@@ -46,10 +56,10 @@ const freed = time.Second
 
 var errHangs = errors.New("the law hangs")
 
-func newWatch(t *testing.T, r *runner, l law) *watch {
-	w := &watch{run: r, law: l, name: t.Name(), lease: r.leaseNow(), grace: r.graceOf(l)}
-	if w.grace > 0 { // the broker has trouble
-		w.calls.harm()
+func newWatch(t *testing.T, l watched) *watch {
+	w := &watch{watched: l, name: t.Name()}
+	if w.Grace > 0 { // the broker has trouble
+		w.Calls.Harm()
 	}
 	deadline, _ := t.Deadline()
 	stop := make(chan struct{})
@@ -61,35 +71,35 @@ func newWatch(t *testing.T, r *runner, l law) *watch {
 // limits returns how long a Receive may take after its context is done, any other call
 // after its deadline or its begin, and the law.
 func (w *watch) limits() (receive, other, law time.Duration) {
-	if w.law.basic() {
-		return 4*time.Second + w.lease + w.grace, 10*time.Second + w.grace, time.Minute + w.grace
+	if w.Basic {
+		return 4*time.Second + w.Lease + w.Grace, 10*time.Second + w.Grace, time.Minute + w.Grace
 	}
-	p := w.patience()
-	law = 2*time.Minute + 40*w.lease + 4*w.grace
-	if w.run.fakeClock { // where waiting costs nothing
-		law = 100 * w.lease
+	p := w.Patience()
+	law = 2*time.Minute + 40*w.Lease + 4*w.Grace
+	if w.FakeClock { // where waiting costs nothing
+		law = 100 * w.Lease
 	}
 	return p, 2 * p, law
 }
 
-// patience is how long the law waits for what must come.
-func (w *watch) patience() time.Duration {
-	if w.law.basic() {
-		return 10*time.Second + w.grace
+// Patience is how long the law waits for what must come.
+func (w *watch) Patience() time.Duration {
+	if w.Basic {
+		return 10*time.Second + w.Grace
 	}
-	return 10*w.lease + 5*time.Second + w.grace
+	return 10*w.Lease + 5*time.Second + w.Grace
 }
 
-// around tests the law within Suite.Around. It returns when the test has ended or was
-// left behind.
-func (w *watch) around(t *testing.T, test func(context.Context, *testing.T)) {
+// Run runs the test of the law, wrapped in Around. It returns when the test has
+// ended or was left behind.
+func (w *watch) Run(t *testing.T, test func(context.Context, *testing.T)) {
 	defer func() {
 		if p := recover(); p != nil { // synctest found goroutines that wait for ever
 			_, driver := stacks(w.name, w.packages())
-			w.fails(t, fmt.Sprintf("goroutines have not ended with the law: %v\n%s", p, driver))
+			w.Fails(t, fmt.Sprintf("goroutines have not ended with the law: %v\n%s", p, driver))
 		}
 	}()
-	w.run.Around(t, func(t *testing.T) {
+	w.Around(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
 		done := make(chan struct{})
@@ -102,8 +112,8 @@ func (w *watch) around(t *testing.T, test func(context.Context, *testing.T)) {
 		if why == "" {
 			return
 		}
-		w.fails(t, w.hangs(why))
-		w.run.noteHung(w.law)
+		w.Fails(t, w.Hangs(why))
+		w.Hung()
 		cancel(errHangs)
 		w.closeAll()
 		select {
@@ -119,20 +129,22 @@ func (w *watch) test(ctx context.Context, t *testing.T, test func(context.Contex
 	labelled(ctx, w.name)
 	defer func() {
 		if p := recover(); p != nil {
-			w.fails(t, fmt.Sprintf("The law panicked: %v\n%s", p, panicStack()))
+			w.Fails(t, fmt.Sprintf("The law panicked: %v\n%s", p, panicStack()))
 		}
 	}()
 	test(ctx, t)
 }
 
-// opened notes a backend of the law. With the first the law begins.
-func (w *watch) opened(b backend.Backend) {
+// Opened notes a backend of the law and returns it with its calls recorded. The law
+// begins with its first backend.
+func (w *watch) Opened(b backend.Backend) backend.Backend {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.phase == opening {
 		w.phase, w.began = running, time.Now()
 	}
 	w.backends = append(w.backends, b)
+	return record(b, &w.Calls)
 }
 
 // enter moves on to a phase. A law that was left behind stays in that phase.
@@ -153,7 +165,7 @@ func (w *watch) at() (p phase, began time.Time) {
 
 // await waits until the law has returned, or returns why that is in vain.
 func (w *watch) await(done <-chan struct{}) (why string) {
-	tick := time.NewTicker(w.lease / 4)
+	tick := time.NewTicker(w.Lease / 4)
 	defer tick.Stop()
 	for {
 		select {
@@ -174,14 +186,8 @@ func (w *watch) stuck() string {
 		return ""
 	}
 	receive, other, whole := w.limits()
-	for _, c := range w.calls.underway() {
-		limit := other
-		if c.verb == "Receive" {
-			limit = receive
-		}
-		if c.overdue(limit) {
-			return "a call has not returned"
-		}
+	if w.Calls.Overdue(receive, other) {
+		return "a call has not returned"
 	}
 	if took := time.Since(began); took > whole {
 		return fmt.Sprintf("it has not returned after %v", took.Round(time.Second))
@@ -189,8 +195,8 @@ func (w *watch) stuck() string {
 	return ""
 }
 
-// hangs is the report of a law that hangs.
-func (w *watch) hangs(why string) string {
+// Hangs is the report of a law that hangs.
+func (w *watch) Hangs(why string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "The law hangs: %s.\n", why)
 	if p, _ := w.at(); p == opening {
@@ -200,38 +206,11 @@ func (w *watch) hangs(why string) string {
 	if waits != "" {
 		fmt.Fprintf(&s, "It waits in %s.\n", waits)
 	}
-	s.WriteString(open(w.calls.underway()))
+	s.WriteString(w.Calls.List())
 	if driver != "" {
 		fmt.Fprintf(&s, "Goroutines in %s:\n%s", strings.Join(w.packages(), ", "), driver)
 	}
 	return s.String()
-}
-
-// open says which calls have not returned, the same calls in one line.
-func open(all []call) string {
-	if len(all) == 0 {
-		return "No call of the backend is under way.\n"
-	}
-	var lines []string
-	count := map[string]int{}
-	for _, c := range all {
-		line := fmt.Sprintf("%v has not returned for %v", &c, time.Since(c.began).Round(100*time.Millisecond))
-		if !c.ctxEnd.IsZero() {
-			line += fmt.Sprintf("; its context was done %v ago", time.Since(c.ctxEnd).Round(100*time.Millisecond))
-		}
-		if count[line]++; count[line] == 1 {
-			lines = append(lines, line)
-		}
-	}
-	for i, line := range lines {
-		if lines[i] = line + ".\n"; count[line] > 1 {
-			lines[i] = fmt.Sprintf("%s (%d calls).\n", line, count[line])
-		}
-	}
-	if more := len(lines) - maxStacks; more > 0 {
-		lines = append(lines[:maxStacks], fmt.Sprintf("and %d other calls\n", more))
-	}
-	return strings.Join(lines, "")
 }
 
 func (w *watch) packages() (all []string) {
@@ -259,8 +238,8 @@ func (w *watch) closeAll() {
 	}
 }
 
-// fails fails the test, unless the law was left behind: its test has ended then.
-func (w *watch) fails(t *testing.T, text string) {
+// Fails fails the test, unless the law was left behind: its test has ended then.
+func (w *watch) Fails(t *testing.T, text string) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -270,11 +249,11 @@ func (w *watch) fails(t *testing.T, text string) {
 	if w.text == "" {
 		w.text = text
 	}
-	t.Errorf("law: %s %s: %s\n%s", w.law.id, w.law.name, w.law.promise, text)
+	t.Errorf("law: %s\n%s", w.Title, text)
 }
 
-// reason is the text of the first failure.
-func (w *watch) reason() string {
+// Reason is the text of the first failure.
+func (w *watch) Reason() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text
@@ -288,7 +267,7 @@ func (w *watch) guard(deadline time.Time, stop <-chan struct{}) {
 	defer tick.Stop()
 	_, _, whole := w.limits()
 	limits := map[phase]time.Duration{running: whole + time.Minute, cleaning: 2 * time.Minute, left: 5 * time.Second}
-	if w.run.fakeClock {
+	if w.FakeClock {
 		limits[running] = 5 * time.Minute
 	}
 	seen, since := opening, time.Now()
@@ -304,11 +283,11 @@ func (w *watch) guard(deadline time.Time, stop <-chan struct{}) {
 			const reserve = 3 * time.Second
 			switch limit, ok := limits[p]; {
 			case ok && p == running && now.Sub(since) > limit:
-				w.run.giveUp(w, fmt.Sprintf("it has not returned after %v", limit))
+				w.GiveUp(w, fmt.Sprintf("it has not returned after %v", limit))
 			case ok && now.Sub(since) > limit:
-				w.run.giveUp(w, fmt.Sprintf("its test has not ended %v after the law", limit))
+				w.GiveUp(w, fmt.Sprintf("its test has not ended %v after the law", limit))
 			case !deadline.IsZero() && time.Until(deadline) < reserve:
-				w.run.giveUp(w, "the time of go test -timeout is over")
+				w.GiveUp(w, "the time of go test -timeout is over")
 			}
 		}
 	}

@@ -1,0 +1,13 @@
+// Package contract has the laws of the backend contract.
+package conformance
+
+import "slices"
+
+// contractLaws returns the laws of the contract, in the order in which they are best read.
+func contractLaws() []law {
+	return slices.Concat(
+		publishLaws, contentLaws, onceLaws, positionLaws, receiveLaws, wakeLaws, groupLaws, startLaws,
+		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, readLaws, statsLaws, adminLaws,
+		declareLaws, maintainLaws, closeLaws, lostLaws, crashLaws, peerLaws, outageLaws,
+	)
+}
