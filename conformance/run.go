@@ -5,23 +5,26 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+	"github.com/seed41896749/eventbus/conformance/internal/laws"
+	"github.com/seed41896749/eventbus/conformance/internal/runner"
 )
 
 // Run tests every law, the basic ones first, and prints a short account of the
 // results. A law that hangs fails, with the calls that have not returned. Run stops
 // early if a basic law fails or if three laws hang.
-func Run(t *testing.T, s Suite) { runLaws(t, s.options(), laws()) }
+func Run(t *testing.T, s Suite) { runner.Run(t, s.options(), laws.All()) }
 
 // options returns the suite as the runner of laws takes it.
-func (s *Suite) options() runOptions {
-	return runOptions{
+func (s *Suite) options() runner.Options {
+	return runner.Options{
 		Name: s.Name, Lease: s.Lease, Around: s.Around, Parallel: s.Parallel, Weaker: s.Weaker, Grace: s.Grace, Only: s.Only,
-		Harness: &harness{New: s.New, NewBounded: s.NewBounded, Peer: s.Peer, Bus: s.newBus, Faults: s.Faults.harness()},
+		Harness: &law.Harness{New: s.New, NewBounded: s.NewBounded, Peer: s.Peer, Bus: s.newBus, Faults: s.Faults.harness()},
 	}
 }
 
 // newBus returns the bus that the laws run on.
-func (s *Suite) newBus(t *testing.T, b backend.Backend, o eventbus.Options) harnessBus {
+func (s *Suite) newBus(t *testing.T, b backend.Backend, o eventbus.Options) law.Bus {
 	if s.Bus != nil {
 		return s.Bus(t, b, o)
 	}
@@ -29,13 +32,13 @@ func (s *Suite) newBus(t *testing.T, b backend.Backend, o eventbus.Options) harn
 }
 
 // harness returns the faults as laws call them.
-func (f *Faults) harness() harnessFaults {
-	h := harnessFaults{
+func (f *Faults) harness() law.Faults {
+	h := law.Faults{
 		Down: f.Down, Freeze: f.Freeze, Swallow: f.Swallow, Cut: f.Cut,
 		Restart: f.Restart, Kill: f.Kill, Lose: f.Lose, Commands: f.Commands,
 	}
 	if f.DropReply != nil {
-		h.DropReply = func(t *testing.T, b backend.Backend, kind request) { f.DropReply(t, b, Request(kind)) }
+		h.DropReply = func(t *testing.T, b backend.Backend, kind law.Request) { f.DropReply(t, b, Request(kind)) }
 	}
 	return h
 }

@@ -77,8 +77,8 @@ func (s *slowSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 	return s.Source.(backend.Delayer).Delay(ctx, ds)
 }
 
-// What brokers take their time for breaks no law.
-func TestSlowBroker(t *testing.T) { Run(t, slowSuite()) }
+// A slow broker breaks no law.
+func TestSlowBrokerKeepsEveryLaw(t *testing.T) { Run(t, slowSuite()) }
 
 func slowSuite() Suite {
 	o := inmemory.Options{MaxBytes: 16 << 20, OnceWindow: 8 * time.Second}

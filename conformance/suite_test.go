@@ -15,6 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/badbackend"
 	"github.com/seed41896749/eventbus/conformance/internal/faultbroker"
+	"github.com/seed41896749/eventbus/conformance/internal/laws"
+	"github.com/seed41896749/eventbus/conformance/internal/report"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -68,11 +70,14 @@ func harmed(o inmemory.Options, broker, driver func(faultbroker.Store) faultbrok
 	}
 }
 
-// good is a broker, or a driver, that is as it should be.
+// good wraps a broker or a driver in nothing.
 func good(s faultbroker.Store) faultbroker.Store { return s }
 
-// What saboteurs are built on keeps every law: it is they who break them.
-func TestHonest(t *testing.T) { Run(t, fake(badbackend.Honest.Wrap, badbackend.Honest.Wrap)) }
+// The backend that saboteurs wrap keeps every law. So a law that fails fails because of
+// its saboteur.
+func TestHonestBackendKeepsEveryLaw(t *testing.T) {
+	Run(t, fake(badbackend.Honest.Wrap, badbackend.Honest.Wrap))
+}
 
 // A bare backend has the six methods and nothing else.
 type bare struct{ backend.Backend }
@@ -87,11 +92,11 @@ func (b bare) Attach(ctx context.Context, c backend.Config) (backend.Source, err
 
 type bareSource struct{ backend.Source }
 
-// A backend needs no optional verb to pass; laws about verbs are reported as not
-// claimed, once each.
-func TestBareBackend(t *testing.T) {
+// A backend needs no optional verb to pass. Laws about verbs are not claimed, and the
+// report says so once for each law.
+func TestBackendNeedsNoOptionalVerb(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
-	t.Setenv(outFile, out)
+	t.Setenv(report.OutFile, out)
 	t.Run("suite", func(t *testing.T) {
 		s := fake(good, good)
 		whole := s.New
@@ -104,11 +109,11 @@ func TestBareBackend(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	got := map[string]result{}
+	got := map[string]report.Result{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		var line struct {
 			Backend, ID, Name, Promise string
-			Result                     result
+			Result                     report.Result
 		}
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			t.Fatal(err)
@@ -119,10 +124,10 @@ func TestBareBackend(t *testing.T) {
 		}
 		got[name] = line.Result
 	}
-	for _, l := range laws() {
-		want := pass
+	for _, l := range laws.All() {
+		want := report.Pass
 		if len(l.Needs) > 0 {
-			want = notClaimed
+			want = report.NotClaimed
 		}
 		if got[l.Subtest()] != want {
 			t.Errorf("law %s: got %q, want %q", l.Subtest(), got[l.Subtest()], want)
@@ -130,11 +135,10 @@ func TestBareBackend(t *testing.T) {
 	}
 }
 
-// With Only the other laws do not run, and the report knows; what Grace asks for
-// breaks no law that is kept.
-func TestSomeLaws(t *testing.T) {
+// With Only the other laws do not run, and the report says so. Grace breaks no law.
+func TestOnlyRunsTheLawsItNames(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
-	t.Setenv(outFile, out)
+	t.Setenv(report.OutFile, out)
 	s := fake(good, good)
 	s.Only = []string{"B.D01", "B.O02-key-order-retry", "T05"}
 	s.Grace = map[string]time.Duration{"B.D01": time.Minute, "B.O02": time.Minute}

@@ -17,6 +17,10 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/badbackend"
 	"github.com/seed41896749/eventbus/conformance/internal/badbus"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+	"github.com/seed41896749/eventbus/conformance/internal/laws"
+	"github.com/seed41896749/eventbus/conformance/internal/report"
+	"github.com/seed41896749/eventbus/conformance/internal/runner"
 )
 
 // saboteurEnv names the saboteur in the processes that TestTeeth starts.
@@ -31,14 +35,14 @@ func TestTeeth(t *testing.T) {
 	}
 	verdicts := map[string]string{} // by law and saboteur
 	for _, name := range saboteurs() {
-		victims := slices.DeleteFunc(laws(), func(l law) bool { return !slices.Contains(l.Saboteurs, name) })
+		victims := slices.DeleteFunc(laws.All(), func(l law.Law) bool { return !slices.Contains(l.Saboteurs, name) })
 		output := sabotaged(t, name, victims)
 		for _, l := range victims {
 			verdicts[l.Subtest()+name] = verdict(output, l)
 		}
 	}
 	var table strings.Builder
-	for _, l := range laws() {
+	for _, l := range laws.All() {
 		for _, name := range l.Saboteurs {
 			v := verdicts[l.Subtest()+name]
 			fmt.Fprintf(&table, "%-28s %-26s %s\n", l.Subtest(), name, v)
@@ -52,7 +56,7 @@ func TestTeeth(t *testing.T) {
 
 const caught = "caught"
 
-// saboteurs lists those of the backend and those of the bus.
+// saboteurs lists the saboteurs of the backend and of the bus.
 func saboteurs() (names []string) {
 	for _, s := range badbackend.All() {
 		names = append(names, s.Name)
@@ -77,9 +81,8 @@ func saboteur(name string) (Suite, bool) {
 	return suite, ok
 }
 
-// sabotaged tests the laws on what a saboteur has broken and returns what that
-// printed.
-func sabotaged(t *testing.T, saboteur string, victims []law) string {
+// sabotaged tests the laws on a broken backend or bus and returns the output.
+func sabotaged(t *testing.T, saboteur string, victims []law.Law) string {
 	if len(victims) == 0 {
 		return ""
 	}
@@ -94,22 +97,19 @@ func sabotaged(t *testing.T, saboteur string, victims []law) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, self, "-test.v", "-test.run=^TestSabotaged$/^("+strings.Join(names, "|")+")$")
-	c.Env = append(os.Environ(), saboteurEnv+"="+saboteur, outFile+"=")
+	c.Env = append(os.Environ(), saboteurEnv+"="+saboteur, report.OutFile+"=")
 	var output bytes.Buffer
 	c.Stdout, c.Stderr = &output, &output
-	if err := c.Run(); err != nil && !isExit(err) {
-		t.Fatal(err)
+	if err := c.Run(); err != nil {
+		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
+			t.Fatal(err)
+		}
 	}
 	return output.String()
 }
 
-func isExit(err error) bool {
-	_, ok := errors.AsType[*exec.ExitError](err)
-	return ok
-}
-
-// verdict says what became of a law.
-func verdict(output string, l law) string {
+// verdict says whether a law caught its saboteur.
+func verdict(output string, l law.Law) string {
 	failed := strings.Contains(output, "--- FAIL: TestSabotaged/"+l.Subtest()+" ")
 	asserted := strings.Contains(output, "law: "+l.ID+" "+l.Name+": ")
 	for _, crash := range []string{"\npanic: ", "\nfatal error: ", "DATA RACE", "The law panicked: ", "The law hangs: ", "have not ended with the law"} {
@@ -141,14 +141,13 @@ func TestSabotaged(t *testing.T) {
 	}
 	o := s.options()
 	o.Whole = true
-	runLaws(t, o, laws())
+	runner.Run(t, o, laws.All())
 }
 
-// Every law says what it promises and who breaks it, and every saboteur breaks
-// something.
-func TestLaws(t *testing.T) {
+// Every law has a promise and a saboteur, and every saboteur breaks a law.
+func TestEveryLawHasPromiseAndSaboteur(t *testing.T) {
 	all, named := map[string]bool{}, map[string]bool{}
-	for _, l := range laws() {
+	for _, l := range laws.All() {
 		if all[l.Subtest()] {
 			t.Errorf("two laws are called %s", l.Subtest())
 		}

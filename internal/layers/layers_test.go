@@ -32,6 +32,17 @@ var (
 	testproc   = module + "/internal/testproc"
 	testcerts  = module + "/internal/testcerts"
 	faultproxy = module + "/internal/faultproxy"
+
+	// The parts of the conformance suite. The root imports all of them; a law knows its
+	// environment and no more.
+	suiteLaws     = module + "/conformance/internal/laws"
+	suiteBusLaws  = module + "/conformance/internal/laws/bus"
+	suiteBusLaw   = module + "/conformance/internal/buslaw"
+	suiteRunner   = module + "/conformance/internal/runner"
+	suiteReport   = module + "/conformance/internal/report"
+	suiteSaboteur = module + "/conformance/internal/bad"
+	suiteBroker   = module + "/conformance/internal/faultbroker"
+	engine        = module + "/internal/engine"
 )
 
 var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, natstest, testproc, testcerts, faultproxy}
@@ -59,7 +70,13 @@ var rows = []struct {
 	{"cenkalti", everything},
 	{"eventbustest", everything},
 	{"config", []string{testify, oldYAML, olderYAML, cobra, otelSDK, redistest, faultproxy}},
-	{"conformance", []string{redis, nats, yaml, cobra, otelSDK, redistest, faultproxy}},
+	{"conformance", []string{redis, nats, yaml, cobra, otelSDK, redistest, faultproxy, suiteSaboteur, suiteBroker}},
+	{"conformance/internal/watch", []string{engine}},
+	{"conformance/internal/law", []string{suiteLaws, suiteBusLaw, suiteRunner, suiteReport}},
+	{"conformance/internal/buslaw", []string{suiteLaws, suiteRunner, suiteReport}},
+	{"conformance/internal/laws/contract", []string{suiteBusLaws, suiteBusLaw, suiteRunner, suiteReport}},
+	{"conformance/internal/laws/bus", []string{suiteRunner, suiteReport}},
+	{"conformance/internal/runner", []string{suiteLaws, suiteBusLaw}},
 	{"internal/faultproxy", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest}},
 	{"internal/redistest", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, faultproxy}},
 }
