@@ -17,7 +17,7 @@ import (
 // backend, its options, its publishers or its handlers.
 type Saboteur struct {
 	Name   string // says what it does
-	Breaks string // the promise, as a bus that is broken so would state it
+	Breaks string // the promise, as a bus broken in this way would state it
 
 	options   func(*eventbus.Options)
 	backend   func(backend.Backend) backend.Backend
@@ -50,7 +50,7 @@ type Bus struct {
 	shut atomic.Bool
 }
 
-// New returns a bus that s has broken. It is shut down for good with the test.
+// New returns a bus that s has broken. The end of the test shuts it down.
 func (s Saboteur) New(t *testing.T, b backend.Backend, o eventbus.Options) *Bus {
 	if s.options != nil {
 		s.options(&o)
@@ -67,7 +67,7 @@ func (s Saboteur) New(t *testing.T, b backend.Backend, o eventbus.Options) *Bus 
 	return bad
 }
 
-// Publish publishes, or what the saboteur makes of it.
+// Publish calls the saboteur, if that breaks Publish, and else the good bus.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*eventbus.Event) error {
 	if b.s.publish != nil {
 		return b.s.publish(b, ctx, topic, events)
@@ -75,7 +75,7 @@ func (b *Bus) Publish(ctx context.Context, topic string, events ...*eventbus.Eve
 	return b.good.Publish(ctx, topic, events...)
 }
 
-// Subscribe subscribes, or what the saboteur makes of it.
+// Subscribe subscribes with the options and the handler that the saboteur breaks.
 func (b *Bus) Subscribe(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.Handler) (*eventbus.Subscription, error) {
 	if b.s.subscribe != nil {
 		b.s.subscribe(&o)
@@ -89,7 +89,7 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o eventbus.SubscribeO
 	return b.good.Subscribe(ctx, topic, o, h)
 }
 
-// SubscribeManual subscribes, or what the saboteur makes of it.
+// SubscribeManual subscribes with the options and the handler that the saboteur breaks.
 func (b *Bus) SubscribeManual(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.ManualHandler) (*eventbus.Subscription, error) {
 	if b.s.subscribe != nil {
 		b.s.subscribe(&o)
@@ -100,7 +100,7 @@ func (b *Bus) SubscribeManual(ctx context.Context, topic string, o eventbus.Subs
 	return b.good.SubscribeManual(ctx, topic, o, h)
 }
 
-// Ready says whether all is well, or what the saboteur makes of it.
+// Ready calls the saboteur, if that breaks Ready, and else the good bus.
 func (b *Bus) Ready(ctx context.Context) error {
 	if b.s.ready != nil {
 		return b.s.ready()
@@ -108,7 +108,7 @@ func (b *Bus) Ready(ctx context.Context) error {
 	return b.good.Ready(ctx)
 }
 
-// Shutdown shuts down, or what the saboteur makes of it.
+// Shutdown calls the saboteur, if that breaks Shutdown, and else the good bus.
 func (b *Bus) Shutdown(ctx context.Context) error {
 	if b.s.shutdown != nil {
 		return b.s.shutdown(b, ctx)

@@ -18,14 +18,14 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// An Env is one test of one law of the bus, on one fresh backend. It records
-// what handlers see and what the observer is told.
+// An Env is one test of one law of the bus, on one fresh backend. Its Recorder keeps the
+// runs of handlers and the events of the observer.
 type Env struct {
 	*law.Env
 	Bus      law.Bus
 	Recorder Recorder
 	Extends  bool         // the backend can extend leases
-	unnamed  atomic.Int64 // events
+	unnamed  atomic.Int64 // events that the law gave no ID
 }
 
 // On returns the test of a law of the bus. After f it checks the whole history.
@@ -47,14 +47,14 @@ func (e *Env) Open(o eventbus.Options, wrap func(backend.Backend) backend.Backen
 	if wrap != nil {
 		b = wrap(b)
 	}
-	if e.Grace > 0 { // what was stored without an answer is published again
+	if e.Grace > 0 { // the bus may publish again a message that was stored without an answer
 		o.Dedup = e.Limits.OnceWindow > 0
 	}
 	e.Bus = e.newBus(b, o)
 	return e.Bus
 }
 
-// OtherBus returns a bus on p, a peer, as another process would have one.
+// OtherBus returns a bus on a peer, as in another process.
 func (e *Env) OtherBus(p backend.Backend) law.Bus { return e.newBus(p, eventbus.Options{}) }
 
 func (e *Env) newBus(b backend.Backend, o eventbus.Options) law.Bus {
@@ -69,10 +69,10 @@ func (e *Env) newBus(b backend.Backend, o eventbus.Options) law.Bus {
 	return bus
 }
 
-// Start opens the bus as most laws want it.
+// Start opens the bus with the zero Options.
 func (e *Env) Start() law.Bus { return e.Open(eventbus.Options{}, nil) }
 
-// Options fills in what a law leaves out: the group g, the lease of the suite,
+// Options fills in the fields that a law leaves out: the group g, the lease of the suite,
 // quick retries.
 func (e *Env) Options(o eventbus.SubscribeOptions) eventbus.SubscribeOptions {
 	o.Group = cmp.Or(o.Group, "g")
@@ -89,7 +89,7 @@ func (e *Env) Options(o eventbus.SubscribeOptions) eventbus.SubscribeOptions {
 	return o
 }
 
-// Member subscribes to the usual topic. What h sees is recorded under name.
+// Member subscribes to the usual topic. The Recorder keeps the runs of h under name.
 func (e *Env) Member(name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
 	return e.MemberOf(law.Topic, name, o, h)
@@ -142,8 +142,8 @@ func KeyedEvents(n, keys int) []*eventbus.Event {
 	return es
 }
 
-// Publish publishes es to the usual topic, gives an ID to those that have none,
-// and records what comes of it.
+// Publish publishes es to the usual topic and records the outcome. An event without an ID
+// gets one.
 func (e *Env) Publish(ctx context.Context, es ...*eventbus.Event) error {
 	for _, ev := range es {
 		ev.ID = cmp.Or(ev.ID, fmt.Sprintf("event %d", e.unnamed.Add(1)))
@@ -167,18 +167,18 @@ func (e *Env) PublishEvents(es ...*eventbus.Event) []*eventbus.Event {
 	return es
 }
 
-// CheckHistory looks at the whole history: that of the groups named is to be
-// complete, with every attempt seen by a handler, and each key in order.
+// CheckHistory checks the whole history. The history of each group named must be
+// complete: a handler has seen every attempt, and each key is in order.
 func (e *Env) CheckHistory(groups ...string) {
 	e.Helper()
 	expect := history.Expect{Groups: groups, Attempts: history.Growing, Ordered: len(groups) > 0 && e.Extends}
 	switch {
-	case e.Law.Uncounted, e.Grace > 0: // a receipt that a broker forgot has a number that comes again
+	case e.Law.Uncounted, e.Grace > 0: // a broker may forget a receipt and use its number again
 		expect.Attempts = history.Uncounted
 	case len(groups) > 0 && e.Extends: // otherwise not every receipt reaches a handler
 		expect.Attempts = history.Exact
 	}
-	if e.Grace > 0 && len(groups) > 0 { // what was handled may have to come again to be settled
+	if e.Grace > 0 && len(groups) > 0 { // a handled event may come again before it is settled
 		e.StillAtLast()
 	}
 	for _, f := range e.Recorder.history.Check(expect) {
@@ -186,7 +186,7 @@ func (e *Env) CheckHistory(groups ...string) {
 	}
 }
 
-// Await waits until the record is as wanted.
+// Await waits until reached returns true.
 func (e *Env) Await(what string, reached func(*Recorder) bool) {
 	e.Helper()
 	if !e.Recorder.await(e.Patience()+20*e.Lease, reached) {
@@ -242,8 +242,8 @@ func (e *Env) End() {
 	}
 }
 
-// Settled expects that every group named has nothing left and that nothing more
-// comes to any handler. The backend must still be open.
+// Settled expects that no group named has an event left, and that no handler gets one
+// more. The backend must still be open.
 func (e *Env) Settled(groups ...string) {
 	e.Helper()
 	if e.Grace > 0 {
@@ -281,8 +281,7 @@ func (e *Env) Settled(groups ...string) {
 	e.Still(runs, 0)
 }
 
-// Told lists the events of one type that the observer was told, with the lock
-// held.
+// Told lists the events of one type that the observer got. The caller holds the lock.
 func Told[E any](r *Recorder) (es []E) {
 	for _, t := range r.told {
 		if e, ok := t.(E); ok {
@@ -292,14 +291,14 @@ func Told[E any](r *Recorder) (es []E) {
 	return es
 }
 
-// ToldOf is Told, for a test that does not hold the lock.
+// ToldOf is Told for a caller that does not hold the lock.
 func ToldOf[E any](e *Env) []E {
 	e.Recorder.mu.Lock()
 	defer e.Recorder.mu.Unlock()
 	return Told[E](&e.Recorder)
 }
 
-// AwaitTold waits until the observer was told of so many events of one type.
+// AwaitTold waits until the observer got so many events of one type.
 func AwaitTold[E any](e *Env, n int) []E {
 	e.Helper()
 	var es []E

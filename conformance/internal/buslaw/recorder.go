@@ -33,12 +33,12 @@ type Recorder struct {
 // A Handling is one run of a handler.
 type Handling struct {
 	Name     string
-	Delivery eventbus.Delivery // a copy, of what the handler got
+	Delivery eventbus.Delivery // a copy of the delivery that the handler got
 	Payload  string            // of the delivery when the run began
 	Began    time.Time
 	Ended    time.Time // zero while it runs
 	Err      error
-	Cause    error // with which its context had ended when it returned
+	Cause    error // of the end of its context, if that had ended when the handler returned
 }
 
 func (r *Recorder) init(again bool) {
@@ -113,7 +113,7 @@ func (r *Recorder) record(f func()) {
 
 func (r *Recorder) tell(e any) { r.record(func() { r.told = append(r.told, e) }) }
 
-// observer records what it is told.
+// observer returns an observer that records its events.
 func (r *Recorder) observer() observer.Observer {
 	return observer.Observer{
 		Handled: func(e observer.Handled) { r.tell(e) },
@@ -132,8 +132,8 @@ func (r *Recorder) observer() observer.Observer {
 	}
 }
 
-// await waits until reached, for at most d. reached is called with the lock
-// held.
+// await waits until reached returns true, for at most d. It holds the lock while it calls
+// reached.
 func (r *Recorder) await(d time.Duration, reached func(*Recorder) bool) bool {
 	timeout := time.NewTimer(d)
 	defer timeout.Stop()
@@ -159,7 +159,7 @@ func (r *Recorder) Count() int {
 	return len(r.runs)
 }
 
-// All returns copies of the runs under the given names; of all if there is none.
+// All returns copies of the runs under the given names. Without a name it returns all.
 func (r *Recorder) All(names ...string) []Handling {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +185,7 @@ func (r *Recorder) Succeeded(names ...string) (n int) {
 	return n
 }
 
-// Summary shows the last runs and what was told, for a failure.
+// Summary shows the last runs and observer events, for a failure.
 func (r *Recorder) Summary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

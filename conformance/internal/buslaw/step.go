@@ -8,10 +8,10 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// The steps that laws of the bus are made of, beside those of the recorder.
+// Steps of laws of the bus.
 
-// StillAtLast expects that nothing more comes, in the end: what nobody knows to
-// be acknowledged may come once more.
+// StillAtLast expects that events stop coming in the end. An event whose acknowledgement
+// has no answer may come once more.
 func (e *Env) StillAtLast() {
 	e.Helper()
 	for end := time.Now().Add(e.Patience()); ; {
@@ -55,8 +55,8 @@ func (e *Env) Gap(name string, i int, d time.Duration) {
 	}
 }
 
-// Crash takes n events of a group so many times without a verdict, as processes
-// do that are killed each time.
+// Crash takes n events of a group so many times without a verdict, as if each time the
+// process were killed.
 func (e *Env) Crash(group string, times, n int) {
 	e.Helper()
 	delays, lease := e.Claims(law.NeedDelayer), e.Lease
@@ -65,7 +65,7 @@ func (e *Env) Crash(group string, times, n int) {
 	}
 	src := e.AttachAs(backend.Config{Group: group, Lease: lease})
 	for range times {
-		if ds := e.Receive(src, n); delays { // sooner than when the lease has passed
+		if ds := e.Receive(src, n); delays { // they come back before the lease has passed
 			e.Verb(e.Delay(src, 0, ds...))
 		}
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Store is what a broker keeps its messages in: a backend with every optional
-// verb.
+// A Store keeps the messages of a broker. It is a backend with every optional verb.
 type Store interface {
 	backend.Backend
 	backend.Maintainer
@@ -22,7 +21,7 @@ type Store interface {
 	backend.Pinger
 }
 
-// A Broker is shared by its clients. It keeps what it has through every harm.
+// A Broker is shared by its clients. It keeps its messages through every harm.
 type Broker struct {
 	store Store
 
@@ -57,8 +56,7 @@ func (b *Broker) Kill() {
 	time.Sleep(restartTime)
 }
 
-// Lose removes a message. Groups that hold or delay it learn of it, others do
-// not.
+// Lose removes a message. Only groups that hold or delay the message learn of it.
 func (b *Broker) Lose(topic, position string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

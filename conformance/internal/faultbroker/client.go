@@ -13,7 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Client is one process' backend.
+// A Client is the backend of one process.
 type Client struct {
 	*line
 	broker *Broker
@@ -26,7 +26,7 @@ type Client struct {
 
 var _ Store = (*Client)(nil)
 
-// Broker returns what it is a client of.
+// Broker returns the broker of c.
 func (c *Client) Broker() *Broker { return c.broker }
 
 // call makes a request unless the client is closed.
@@ -53,7 +53,7 @@ func (c *Client) Publish(ctx context.Context, msgs []*backend.Message) error {
 	}
 	err := c.call(ctx, "publish", func() error { return c.broker.store.Publish(context.WithoutCancel(ctx), own) })
 	if errors.Is(err, backend.ErrUnknownOutcome) || errors.Is(err, backend.ErrUnavailable) {
-		return err // and it may still go on
+		return err // the request may still go on
 	}
 	for i, m := range msgs {
 		m.Position, m.Duplicate = own[i].Position, own[i].Duplicate
@@ -99,7 +99,7 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// ask is call for what returns a value.
+// ask is call for a verb that returns a value.
 func ask[T any](ctx context.Context, c *Client, do func() (T, error)) (T, error) {
 	answer := make(chan T, 1)
 	err := c.call(ctx, "", func() error {
@@ -183,7 +183,7 @@ type source struct {
 	next     backend.Source
 	closed   atomic.Bool
 	troubled atomic.Bool   // the last Receive had an error
-	reading  chan struct{} // full while one is: one that is held up may meet the next
+	reading  chan struct{} // full during a read, because a read that is held up may meet the next
 }
 
 var (
@@ -201,7 +201,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 		return s.next.Receive(ctx, limit)
 	}
 	wait := block
-	if s.troubled.Load() { // the next answer is good news, whatever it brings
+	if s.troubled.Load() { // the bus waits for the next answer, even an empty one
 		wait = time.Millisecond
 	}
 	ds, err := s.receive(ctx, limit, wait)
@@ -243,7 +243,7 @@ func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds
 	}
 	kind := "receive"
 	if len(ds) == 0 {
-		kind = "" // its answer is not worth losing
+		kind = "" // no law drops an empty answer
 	}
 	if err := l.answer(ctx, was, kind); err != nil {
 		return nil, err
@@ -251,7 +251,7 @@ func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds
 	return s.whole(ctx, ds), nil
 }
 
-// take is one read, and a copy of what it is lent.
+// take is one read. It returns a copy of the deliveries, which are lent.
 func (s *source) take(ctx context.Context, limit int) ([]backend.Delivery, error) {
 	s.reading <- struct{}{}
 	defer func() { <-s.reading }()
@@ -259,8 +259,8 @@ func (s *source) take(ctx context.Context, limit int) ([]backend.Delivery, error
 	return slices.Clone(ds), err
 }
 
-// heldUp is a read that arrives when the line thaws. What it takes gets lost if
-// nobody waits for it any more.
+// heldUp is a read that arrives when the line thaws. If the caller has given up, the
+// deliveries get lost.
 func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.Delivery, error) {
 	took := make(chan []backend.Delivery, 1)
 	done := make(chan error, 1)
@@ -285,8 +285,8 @@ func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.De
 	return s.whole(ctx, <-took), nil
 }
 
-// whole takes out what was lost. A message that comes back without a body is told
-// of; one that was never handed out has never been.
+// whole takes lost messages out of ds. A lost message that comes back has an error and no
+// body. A lost message that comes for the first time is left out.
 func (s *source) whole(ctx context.Context, ds []backend.Delivery) (rest []backend.Delivery) {
 	for _, d := range ds {
 		switch {
@@ -321,8 +321,7 @@ func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.settle(ctx, "extend", len(ds), func(ctx context.Context) error { return s.next.(backend.Extender).Extend(ctx, ds) })
 }
 
-// Copied copies what is lent to one call, for what may be done when that has
-// returned.
+// Copied copies deliveries that are lent to one call, for use when the call has returned.
 func Copied(ds []*backend.Delivery) []*backend.Delivery {
 	own := make([]backend.Delivery, len(ds))
 	for i, d := range ds {
@@ -331,7 +330,7 @@ func Copied(ds []*backend.Delivery) []*backend.Delivery {
 	return backend.Lend(own)
 }
 
-// settle makes one request, if there is anything to settle.
+// settle makes one request, unless there is nothing to settle.
 func (s *source) settle(ctx context.Context, kind string, n int, do func(context.Context) error) error {
 	switch {
 	case s.closed.Load():

@@ -16,7 +16,7 @@ const (
 	watchdog = 2 * time.Second        // how long a client waits for an answer that is due
 )
 
-// A line is what is between a client and its broker.
+// A line connects a client and its broker.
 type line struct {
 	requests atomic.Int64
 
@@ -25,7 +25,7 @@ type line struct {
 	swallowing int
 	frozen     chan struct{} // closed by the thaw; nil: not frozen
 	broken     chan struct{} // closed when connections break, and replaced
-	drops      []string      // the kinds of requests whose answers are to be lost
+	drops      []string      // the kinds of requests whose next answers get lost
 }
 
 func newLine() *line { return &line{broken: make(chan struct{})} }
@@ -43,7 +43,7 @@ func (l *line) Down() (up func()) {
 	})
 }
 
-// Cut breaks what is under way.
+// Cut breaks the requests that are under way.
 func (l *line) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,10 +89,10 @@ func (l *line) DropReply(kind string) {
 	l.drops = append(l.drops, kind)
 }
 
-// Requests counts what was sent.
+// Requests counts the requests sent.
 func (l *line) Requests() int64 { return l.requests.Load() }
 
-// dropped reports whether the answer to a request of a kind is to be lost.
+// dropped reports whether the answer to a request of a kind must get lost.
 func (l *line) dropped(kind string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,9 +115,9 @@ func (l *line) state() state {
 	return state{l.down > 0, l.swallowing > 0, l.frozen, l.broken}
 }
 
-// request does something at the broker, with an answer. A request that is held up
-// arrives in the end, even if nobody waits for its answer any more: do keeps to
-// itself what it uses.
+// request calls do at the broker and waits for the answer. A request that is held up
+// arrives in the end, even if the caller has given up. So do must not share memory with
+// the caller.
 func (l *line) request(ctx context.Context, kind string, do func() error) error {
 	l.requests.Add(1)
 	time.Sleep(travel)
@@ -145,8 +145,8 @@ func (l *line) request(ctx context.Context, kind string, do func() error) error 
 	return err
 }
 
-// answer lets the answer to a request arrive that was sent when the line was as
-// in was.
+// answer delivers the answer to a request. was is the state of the line when the request
+// was sent.
 func (l *line) answer(ctx context.Context, was state, kind string) error {
 	now := l.state()
 	done := make(chan error, 1)

@@ -8,7 +8,7 @@ type Need struct {
 	claimed func(*Env) bool
 }
 
-// What laws need.
+// Each Need has the name of the verb, the fact or the field of Suite.
 var (
 	NeedDelayer    = Need{"Delayer", sourceVerb[backend.Delayer]}
 	NeedExtender   = Need{"Extender", sourceVerb[backend.Extender]}
@@ -27,7 +27,7 @@ var (
 	NeedRefund = Need{"Limits.Refund", func(e *Env) bool { return e.Limits.Refund }}
 	NeedFence  = Need{"Limits.FencedAcks", func(e *Env) bool { return e.Limits.FencedAcks }}
 
-	// The window and the limit must be such that a test can go past them.
+	// A test must be able to go past the window and the limit.
 	NeedShortWindow = Need{"Limits.OnceWindow of at most 5 leases", func(e *Env) bool {
 		return e.Limits.OnceWindow > 0 && e.Limits.OnceWindow <= 5*e.Lease
 	}}

@@ -254,7 +254,7 @@ var deliverLaws = []law.Law{
 	},
 }
 
-// failing returns a handler that fails where when says so.
+// failing returns a handler that fails if when returns true.
 func failing(when func(*eventbus.Delivery) bool) eventbus.Handler {
 	return func(_ context.Context, d *eventbus.Delivery) error {
 		if when(d) {
@@ -276,9 +276,8 @@ func once(e *buslaw.Env, name string) {
 	}
 }
 
-// untilHandled returns the runs under name, but where the broker has trouble
-// without those of what was handled before: it came again because nobody could
-// say that it was acknowledged.
+// untilHandled returns the runs under name. Where the broker has trouble, it leaves out
+// runs of an event that was handled before: its acknowledgement may have had no answer.
 func untilHandled(e *buslaw.Env, name string) []buslaw.Handling {
 	handled := map[string]bool{}
 	return slices.DeleteFunc(e.Recorder.All(name), func(h buslaw.Handling) bool {
@@ -288,8 +287,8 @@ func untilHandled(e *buslaw.Env, name string) []buslaw.Handling {
 	})
 }
 
-// inOrder expects that runs under name were in order of position, key by key,
-// and one at a time.
+// inOrder expects that runs under name were in order of position for each key, and one
+// at a time.
 func inOrder(e *buslaw.Env, name string) {
 	e.Helper()
 	last := map[string]buslaw.Handling{}

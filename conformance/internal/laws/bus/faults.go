@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// faultLaws are about what the bus makes of a broker that is harmed.
+// faultLaws are about a bus whose broker is harmed.
 var faultLaws = []law.Law{
 	{
 		ID: "B.P03", Name: "lost-reply-with-id", Promise: "with Options.Dedup a Publish whose answer is lost is repeated, and succeeds with one copy",
@@ -231,8 +231,8 @@ func ready(e *buslaw.Env, when string, want bool) {
 	}
 }
 
-// underLoad lets events flow while harm is done, and expects that all that were
-// stored are handled, and, where the backend remembers IDs, stored once.
+// underLoad lets events flow while it calls harm. It expects that every stored event is
+// handled. If the backend remembers IDs, each event must be stored once.
 func underLoad(e *buslaw.Env, harm func()) {
 	e.Helper()
 	e.Trouble()
@@ -280,7 +280,7 @@ func underLoad(e *buslaw.Env, harm func()) {
 	e.NothingLost(dedup, "g")
 }
 
-// frozenBus lets a bus in another process be held up while it handles events.
+// frozenBus holds up a bus in another process while that handles events.
 func frozenBus(e *buslaw.Env) {
 	p := e.Peer()
 	other := e.OtherBus(p)

@@ -12,11 +12,11 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// What laws of the bus put between the bus and its backend, to see what the bus
-// makes of a fault. A saboteur breaks a promise; these are what brokers do.
+// Laws of the bus put these backends between the bus and the backend under test, to see
+// how the bus bears a fault. Real brokers have such faults. They are no saboteurs.
 
-// unsettling is a backend whose sources cannot extend, and where acks is set not
-// acknowledge either, while broken.
+// unsettling is a backend whose sources cannot extend while broken. If acks is set, they
+// cannot acknowledge either.
 type unsettling struct {
 	backend.Backend
 	broken *atomic.Bool
@@ -55,13 +55,13 @@ func (u *unsettlingSource) Extend(ctx context.Context, ds []*backend.Delivery) e
 	return v.Extend(ctx, ds)
 }
 
-// freezing is a backend whose first source is held up with what its first read has
-// brought. Leases are as they are here, whatever the bus asks for.
+// freezing is a backend that holds up the first read of its first source until the test
+// lets it return. Its lease replaces the lease that the bus asks for.
 type freezing struct {
 	backend.Backend
 	lease time.Duration
 	once  sync.Once
-	read  chan struct{} // closed when that has brought something
+	read  chan struct{} // closed when the first read has brought deliveries
 	thaw  chan struct{} // closed by the test
 }
 
@@ -95,7 +95,7 @@ func (s *frozenSource) Receive(ctx context.Context, max int) ([]backend.Delivery
 	return ds, err
 }
 
-// flaky is a backend that is unavailable for every so manieth Publish.
+// flaky is a backend that is unavailable for one Publish in so many.
 type flaky struct {
 	backend.Backend
 	every int64
@@ -129,7 +129,7 @@ func (r *refusing) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 func (r *refusing) Unwrap() backend.Backend { return r.Backend }
 
-// stalling is a backend whose Publish does not come to an end until released.
+// stalling is a backend whose Publish does not return until released.
 type stalling struct {
 	backend.Backend
 	once    sync.Once
@@ -151,7 +151,7 @@ func (s *stalling) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 func (s *stalling) Unwrap() backend.Backend { return s.Backend }
 
-// Limits are those of the wrapped backend, except that Publish waits.
+// Limits returns the limits of the wrapped backend, except that Publish waits.
 func (s *stalling) Limits() backend.Limits {
 	l := backend.LimitsOf(s.Backend)
 	l.Publishers = max(l.Publishers, 0)
@@ -160,7 +160,7 @@ func (s *stalling) Limits() backend.Limits {
 
 func (s *stalling) end() { s.once.Do(func() { close(s.release) }) }
 
-// waitFor reports whether the Publish of a message has begun, or does so soon.
+// waitFor reports whether the Publish of a message begins soon, or has begun.
 func (s *stalling) waitFor(id string, soon time.Duration) bool {
 	for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if _, ok := s.started.Load(id); ok {
@@ -170,7 +170,7 @@ func (s *stalling) waitFor(id string, soon time.Duration) bool {
 	return false
 }
 
-// garbling is a backend that cannot read some of what it stores.
+// garbling is a backend that cannot read some of its messages.
 type garbling struct{ backend.Backend }
 
 func (g *garbling) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Short names for what the observer is told.
+// Short names for events of the observer.
 type (
 	deadLettered = observer.DeadLettered
 	discarded    = observer.Discarded
@@ -22,7 +22,7 @@ type (
 	stateChanged = observer.StateChanged
 )
 
-// leaseLaws are about keeping leases, and losing them.
+// leaseLaws are about leases that the bus keeps, and leases that it loses.
 var leaseLaws = []law.Law{
 	{
 		ID: "B.L01", Name: "long-handler", Promise: "a handler may run for many leases: its event comes to nobody else",

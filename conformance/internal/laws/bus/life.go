@@ -247,8 +247,8 @@ var lifeLaws = []law.Law{
 	},
 }
 
-// busyMember joins the group g as "busy": it handles twenty events at once, so
-// that much is read ahead, and then two at a time until stopped.
+// busyMember joins the group g as "busy". It handles twenty events at once, so that the
+// bus reads far ahead, and then two at a time until stopped.
 func busyMember(e *buslaw.Env) (s *eventbus.Subscription, stop func()) {
 	e.Helper()
 	slow := make(chan struct{})
@@ -268,7 +268,7 @@ func busyMember(e *buslaw.Env) (s *eventbus.Subscription, stop func()) {
 	return s, sync.OnceFunc(func() { close(slow) })
 }
 
-// onceAcross expects that each event succeeded once, whoever had it.
+// onceAcross expects that each event succeeded once, in whichever member.
 func onceAcross(e *buslaw.Env) {
 	e.Helper()
 	seen := map[string]string{}

@@ -182,9 +182,9 @@ var modeLaws = []law.Law{
 	},
 }
 
-// frozenOnReceive holds up the answer to the first read of a member until another has
-// run everything. A clock that stood still is one by which the lease is four times as
-// long as by the broker's.
+// frozenOnReceive holds up the answer to the first read of a member until another member
+// has handled every event. The second round stands for a member whose clock stood still:
+// it believes in a lease four times as long as the broker's.
 func frozenOnReceive(e *buslaw.Env) {
 	const n = 5
 	for round, lease := range []time.Duration{e.Lease, 4 * e.Lease} {
@@ -206,7 +206,7 @@ func frozenOnReceive(e *buslaw.Env) {
 	}
 }
 
-// manual subscribes as the group g and passes on what it is handed.
+// manual subscribes as the group g and passes on its deliveries.
 func manual(e *buslaw.Env, o eventbus.SubscribeOptions) <-chan *eventbus.ManualDelivery {
 	e.Helper()
 	held := make(chan *eventbus.ManualDelivery, 100)

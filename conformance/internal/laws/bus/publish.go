@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// publishLaws are about what Publish of the bus promises.
+// publishLaws are about Publish of the bus.
 var publishLaws = []law.Law{
 	{
 		ID: "B.P01", Name: "publish-deliver", Promise: "every event published reaches every group",
@@ -287,7 +287,7 @@ func field(e *buslaw.Env, want string, err error) {
 	}
 }
 
-// sameEvent compares what matters of an event.
+// sameEvent expects the fields that the publisher set.
 func sameEvent(e *buslaw.Env, got, want eventbus.Event) {
 	e.Helper()
 	for _, f := range []struct{ name, got, want string }{

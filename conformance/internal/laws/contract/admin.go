@@ -60,8 +60,8 @@ func lists(e *law.Env) {
 	}
 }
 
-// learns expects that a member finds out: one that waits in Receive, and any
-// other at its next call.
+// learns expects that two members find out: one waits in Receive, the other finds out at
+// its next call.
 func learns(e *law.Env, waiting <-chan law.Received, src backend.Source) {
 	e.Helper()
 	deleted := time.Now()
@@ -178,7 +178,7 @@ func resetStale(e *law.Env) {
 	e.NotBefore(start, 3*e.Lease-e.Lease/2, "it was taken from its holder")
 }
 
-// lost expects that each settlement of four deliveries is told of a lost lease.
+// lost expects that each settlement of four deliveries returns a lost lease.
 func lost(e *law.Env, src backend.Source, what string, ds []backend.Delivery) {
 	e.Helper()
 	e.Is("Delay of "+what, backend.ErrorAt(fenced(e, e.Delay(src, 0, ds[0])), 0), backend.ErrLeaseLost)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// What a message carries.
+// contentLaws are about the content of messages.
 var contentLaws = []law.Law{
 	{
 		ID: "P18", Name: "payload-round-trip", Promise: "payloads arrive as published, byte by byte",
@@ -35,7 +35,7 @@ var contentLaws = []law.Law{
 	},
 }
 
-// same expects that a receipt carries what was published.
+// same expects that a receipt carries the published message.
 func same(e *law.Env, got *backend.Message, want *backend.Message) {
 	e.Helper()
 	switch {
@@ -103,7 +103,7 @@ func headerRoundTrip(e *law.Env) {
 	} {
 		h.Set(fmt.Sprintf("value-%d", i), v)
 	}
-	// Names that a driver may use itself, and such that differ in case only.
+	// A driver may use some of these names itself. Others differ in case only.
 	for _, name := range []string{"id", "ID", "Id", "key", "topic", "once", "payload", "time", "content-type", "Content-Type", "a.b_c-d", "0"} {
 		h.Set(name, "value of "+name)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// What a broker keeps when it ends and is started again.
+// crashLaws are about a broker that ends and is started again.
 var crashLaws = []law.Law{
 	{
 		ID: "P02", Name: "ack-means-stored", Promise: "what Publish has said is stored survives a crash of the broker, and what it has said is not stored is not",
@@ -40,13 +40,12 @@ var crashLaws = []law.Law{
 	},
 }
 
-// What became of messages that were published through harm.
+// published lists messages that were published through harm, by their outcomes.
 type published struct {
 	stored, refused, unknown []string
 }
 
-// publishThrough publishes one message after another, each once, while harm is
-// done.
+// publishThrough publishes one message after another, each once, while it calls harm.
 func publishThrough(e *law.Env, harm func()) published {
 	e.Helper()
 	e.Trouble()
@@ -80,8 +79,8 @@ func publishThrough(e *law.Env, harm func()) published {
 	return p
 }
 
-// arrived expects what was stored, each once and in order, perhaps what is not
-// known, and nothing that was refused. It acknowledges all.
+// arrived expects each stored message once and in order. A message of unknown outcome may
+// come, a refused message must not. It acknowledges all.
 func arrived(e *law.Env, src backend.Source, p published) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())

@@ -36,7 +36,7 @@ var delayLaws = []law.Law{
 	},
 }
 
-// Who gave a message back, and what that counts.
+// delayEndLaws are about the member that gave a message back, and about the attempt.
 var delayEndLaws = []law.Law{
 	{
 		ID: "T06", Name: "delay-outlives-member", Promise: "a delayed message comes back when it is due even if the member that delayed it is gone",
@@ -82,7 +82,7 @@ func longDelay(e *law.Env) {
 	e.By(start, wait, "it came back")
 }
 
-// longest returns d, or what the backend offers.
+// longest returns d, but no more than the longest delay that the backend offers.
 func longest(e *law.Env, d time.Duration) time.Duration {
 	if e.Limits.Delay > 0 {
 		return min(d, e.Limits.Delay)

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// What a member may no longer do to a delivery that is not its own.
+// fenceLaws are about a member that has lost its delivery to another.
 var fenceLaws = []law.Law{
 	{
 		ID: "C29", Name: "delay-fenced", Promise: "a member whose delivery another has taken cannot give it back, and the other keeps it",
@@ -42,8 +42,8 @@ var fenceLaws = []law.Law{
 	},
 }
 
-// taken returns a delivery of one that two has taken since, and when two did so
-// at the earliest.
+// taken returns a delivery of one that two has taken since. since is the earliest moment
+// at which two took it.
 func taken(e *law.Env, one, two backend.Source) (stale backend.Delivery, since time.Time) {
 	e.Helper()
 	e.PublishN(1)
@@ -151,7 +151,7 @@ func extendItemErrors(e *law.Env) {
 	}
 }
 
-// itemErrors expects that the second of four was lost, and no other.
+// itemErrors expects that the second of four deliveries was lost, and no other.
 func itemErrors(e *law.Env, err error) {
 	e.Helper()
 	for i := range 4 {

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// Groups and their members.
+// groupLaws are about groups and their members.
 var groupLaws = []law.Law{
 	{
 		ID: "D02", Name: "groups-independent", Promise: "what one group settles, holds or never reads changes nothing for another",

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// What becomes of messages when an answer of the broker, or a body, is lost.
+// lostLaws are about answers of the broker, and bodies of messages, that get lost.
 var lostLaws = []law.Law{
 	{
 		ID: "P04", Name: "lost-publish-reply", Promise: "a Publish whose answer is lost says that its outcome is unknown and was not repeated: one copy at most",

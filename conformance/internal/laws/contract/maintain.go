@@ -37,8 +37,8 @@ func maintainNext(e *law.Env) {
 	}
 }
 
-// safeTrim plays random calls against a model, which is what each group has not
-// settled, and then expects exactly that.
+// safeTrim plays random calls against a model, which knows the unsettled messages of each
+// group. In the end it expects exactly these messages.
 func safeTrim(e *law.Env) {
 	var models []*model
 	for round := range 5 {
@@ -55,7 +55,7 @@ func safeTrim(e *law.Env) {
 	}
 }
 
-// A model knows what the groups of one topic have not settled.
+// A model knows the unsettled messages of the groups of one topic.
 type model struct {
 	*law.Env
 	seed      uint64
@@ -85,7 +85,7 @@ func newModel(e *law.Env, topic string) *model {
 	return m
 }
 
-// join makes a new member and forgets what the last one held.
+// join makes a new member and forgets the deliveries of the last one.
 func (m *model) join(g *modelGroup) {
 	if g.src != nil {
 		m.Must(g.src.Close())
@@ -95,7 +95,7 @@ func (m *model) join(g *modelGroup) {
 	g.src, g.held = m.AttachTo(m.Backend, c), nil
 }
 
-// step does something at random.
+// step makes a random call.
 func (m *model) step() {
 	g := m.groups[m.random.IntN(len(m.groups))]
 	switch m.random.IntN(10) {
@@ -152,7 +152,7 @@ func (m *model) got(g *modelGroup, ds []backend.Delivery) {
 	g.held = append(g.held, ds...)
 }
 
-// pick takes some of what the group holds.
+// pick takes some of the deliveries that the group holds.
 func (m *model) pick(g *modelGroup) []backend.Delivery {
 	m.random.Shuffle(len(g.held), func(i, j int) { g.held[i], g.held[j] = g.held[j], g.held[i] })
 	n := m.random.IntN(len(g.held) + 1)
@@ -161,7 +161,7 @@ func (m *model) pick(g *modelGroup) []backend.Delivery {
 	return picked
 }
 
-// drain settles what is left and expects that it was all there.
+// drain settles the messages that are left and expects that none was missing.
 func (m *model) drain(g *modelGroup) {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.Context(), m.Patience())

@@ -44,7 +44,7 @@ func onceMessage(id string) *backend.Message {
 	return &backend.Message{ID: id, Payload: []byte(id), Once: true}
 }
 
-// duplicate expects what Publish said of a Once message.
+// duplicate expects that Publish called m a duplicate of another message, or none.
 func duplicate(e *law.Env, m *backend.Message, of *backend.Message) {
 	e.Helper()
 	if m.Duplicate != (of != nil) {

@@ -10,8 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// What a driver does while its broker cannot be reached or does not answer, and
-// after.
+// outageLaws are about a driver whose broker cannot be reached or does not answer.
 var outageLaws = []law.Law{
 	{
 		ID: "P15", Name: "publish-while-down", Promise: "a Publish while the broker is down fails in time, and what it says is not stored can be published again",

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// Members in other processes, some of which die or are held up.
+// peerLaws are about members in other processes. Some members die or are held up.
 var peerLaws = []law.Law{
 	{
 		ID: "L03", Name: "frozen-member", Promise: "what a member holds that is held up goes to another when its lease has passed, and what it says too late changes nothing, but for an acknowledgement",
@@ -152,7 +152,7 @@ func delayerDies(e *law.Env) {
 	e.By(start, 2*e.Lease, "it came back")
 }
 
-// identityChurn lets members settle what they take, leave without that, or die.
+// identityChurn lets members settle their deliveries, leave without a word, or die.
 func identityChurn(e *law.Env) {
 	const cycles, dying = 40, 10
 	left := map[string]bool{}

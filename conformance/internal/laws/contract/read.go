@@ -24,7 +24,7 @@ var readLaws = []law.Law{
 	},
 }
 
-// reads reads and expects these messages.
+// reads calls Read and expects these messages.
 func reads(e *law.Env, from string, max int, want []*backend.Message) {
 	e.Helper()
 	v := e.Verbs()

@@ -39,8 +39,8 @@ func startEarliest(e *law.Env) {
 	}
 }
 
-// A publisher is at work all the time; only what it began after Attach returned,
-// and what it ended before Attach began, is certain.
+// A publisher is at work all the time. Only messages are certain whose Publish began after
+// Attach had returned, or ended before Attach began.
 func startLatest(e *law.Env) {
 	for round := range 3 {
 		group := string(rune('a' + round))

@@ -60,7 +60,7 @@ func numbers(e *law.Env, when string, s backend.Stats, lag, inFlight, delayed in
 // skew is how far a broker's clock may be off.
 const skew = time.Second
 
-// oldest expects the moment at which something was published.
+// oldest expects that the oldest message was published between from and to.
 func oldest(e *law.Env, when string, s backend.Stats, from, to time.Time) {
 	e.Helper()
 	if s.Oldest.Before(from.Add(-skew)) || s.Oldest.After(to.Add(skew)) {

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// How a Receive that waits comes to return.
+// wakeLaws are about a Receive that waits: when it returns.
 var wakeLaws = []law.Law{
 	{
 		ID: "D17", Name: "wake-latency", Promise: "a message published to an idle group is received within half a second, mostly",
