@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance"
-	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/internal/testing/natstest"
 )
 
 // stopped is how long the leader does not answer: two servers elect another after

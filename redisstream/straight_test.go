@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/internal/testing/redistest"
 )
 
 // counted is a client of a server, and the number of its connections so far.

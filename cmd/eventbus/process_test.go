@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/internal/testing/natstest"
 )
 
 // process is the command as a process of its own.

@@ -27,11 +27,11 @@ var (
 	otelSDK   = "go.opentelemetry.io/otel/sdk"
 
 	// For tests only: they start and harm servers.
-	redistest  = module + "/internal/redistest"
-	natstest   = module + "/internal/natstest"
-	testproc   = module + "/internal/testproc"
-	testcerts  = module + "/internal/testcerts"
-	faultproxy = module + "/internal/faultproxy"
+	redistest  = module + "/internal/testing/redistest"
+	natstest   = module + "/internal/testing/natstest"
+	testproc   = module + "/internal/testing/testproc"
+	testcerts  = module + "/internal/testing/testcerts"
+	faultproxy = module + "/internal/testing/faultproxy"
 
 	// The parts of the conformance suite. The root imports all of them; a law knows its
 	// environment and no more.
@@ -77,8 +77,8 @@ var rows = []struct {
 	{"conformance/internal/laws/contract", []string{suiteBusLaws, suiteBusLaw, suiteRunner, suiteReport}},
 	{"conformance/internal/laws/bus", []string{suiteRunner, suiteReport}},
 	{"conformance/internal/runner", []string{suiteLaws, suiteBusLaw}},
-	{"internal/faultproxy", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest}},
-	{"internal/redistest", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, faultproxy}},
+	{"internal/testing/faultproxy", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest}},
+	{"internal/testing/redistest", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, faultproxy}},
 }
 
 func TestLayers(t *testing.T) {

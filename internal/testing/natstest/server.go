@@ -21,7 +21,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed41896749/eventbus/internal/testproc"
+	"github.com/seed41896749/eventbus/internal/testing/testproc"
 )
 
 // startLimit bounds how long a server may take until it answers, on a machine
@@ -81,7 +81,7 @@ func freePort(t testing.TB) int {
 func binary(t testing.TB) string {
 	t.Helper()
 	_, file, _, _ := runtime.Caller(0)
-	path := filepath.Join(filepath.Dir(file), "..", "..", ".bin", "nats-server")
+	path := filepath.Join(filepath.Dir(file), "..", "..", "..", ".bin", "nats-server")
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}

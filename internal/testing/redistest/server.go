@@ -18,7 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed41896749/eventbus/internal/testproc"
+	"github.com/seed41896749/eventbus/internal/testing/testproc"
 )
 
 // startLimit bounds how long a server may take until it answers, on a machine

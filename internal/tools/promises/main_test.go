@@ -9,7 +9,7 @@ import (
 )
 
 func file(t *testing.T, name string) string {
-	text, err := os.ReadFile("../../" + name)
+	text, err := os.ReadFile("../../../" + name)
 	require.NoError(t, err)
 	return string(text)
 }
@@ -24,7 +24,7 @@ func TestReadmeIsUpToDate(t *testing.T) {
 	was, _, _ = strings.Cut(was, end)
 	_, is, _ := strings.Cut(next, begin)
 	is, _, _ = strings.Cut(is, end)
-	require.Equal(t, is, was, "the README is stale: go run ./internal/promises")
+	require.Equal(t, is, was, "the README is stale: go run ./internal/tools/promises")
 }
 
 // The cell of a promise is what the worst of its laws has come to.

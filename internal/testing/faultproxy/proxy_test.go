@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/seed41896749/eventbus/internal/faultproxy"
-	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
+	"github.com/seed41896749/eventbus/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

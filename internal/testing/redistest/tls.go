@@ -3,7 +3,7 @@ package redistest
 import (
 	"testing"
 
-	"github.com/seed41896749/eventbus/internal/testcerts"
+	"github.com/seed41896749/eventbus/internal/testing/testcerts"
 )
 
 // Certs are the certificates of a server and its clients.

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed41896749/eventbus/internal/natstest"
+	"github.com/seed41896749/eventbus/internal/testing/natstest"
 )
 
 func stream(t *testing.T, url string) jetstream.JetStream {

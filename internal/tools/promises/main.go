@@ -1,7 +1,7 @@
 // Command promises writes what each backend promises into README.md: as its laws
 // have come out, by docs/CONFORMANCE.md, and as the driver declares.
 //
-//	go run ./internal/promises
+//	go run ./internal/tools/promises
 package main
 
 import (

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed41896749/eventbus/internal/faultproxy"
+	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 )
 
 func TestRefuse(t *testing.T) {
