@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/conformance/internal/harmable"
+	"github.com/seed41896749/eventbus/conformance/internal/faultbroker"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
@@ -17,7 +17,7 @@ import (
 // while. A read ends after half a second with nothing, notices a cancel late, and may
 // look late for messages that are due. Expired leases are late, so that new messages may go
 // before.
-type slow struct{ harmable.Store }
+type slow struct{ faultbroker.Store }
 
 // upTo waits for some time that is no more than d.
 func upTo(d time.Duration) time.Duration { return rand.N(d) + time.Microsecond }
@@ -77,12 +77,12 @@ func (s *slowSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 	return s.Source.(backend.Delayer).Delay(ctx, ds)
 }
 
-// What brokers take their time for breaks no law.
-func TestSlowBroker(t *testing.T) { Run(t, slowSuite()) }
+// A slow broker breaks no law.
+func TestSlowBrokerKeepsEveryLaw(t *testing.T) { Run(t, slowSuite()) }
 
 func slowSuite() Suite {
 	o := inmemory.Options{MaxBytes: 16 << 20, OnceWindow: 8 * time.Second}
-	s := harmed(o, good, func(s harmable.Store) harmable.Store { return slow{s} })
+	s := harmed(o, good, func(s faultbroker.Store) faultbroker.Store { return slow{s} })
 	s.Name, s.Lease = "slow", 2*time.Second
 	return s
 }

@@ -94,7 +94,7 @@ var stubs = []struct {
 		"receive-ignores-context", func() conformance.Suite { return stubbed(stub{ignoresCtx, closes, true}, true) },
 		[]string{
 			"FAILED P12-publisher-order", "FAILED S06-cancel-fast: Receive returns within a second after its context is done",
-			"The law hangs: a call has not returned.", "It waits in conformance.cancelFast wake.go:", "It waits in conformance.publisherOrder publish.go:",
+			"The law hangs: a call has not returned.", "It waits in contract.cancelFast wake.go:", "It waits in contract.publisherOrder publish.go:",
 			"Receive(at most 10) of orders/g has not returned for", "; its context was done", "conformance_test.ignoresCtx stub_test.go:",
 		},
 	},
@@ -124,7 +124,7 @@ var stubs = []struct {
 	},
 	{
 		"stats-hang", statsHang,
-		[]string{"FAILED C37-stats-members", "It waits in conformance.statsMembers stats.go:", "Stats of orders/g has not returned for 10m", "conformance_test.statsNever.Stats stub_test.go:"},
+		[]string{"FAILED C37-stats-members", "It waits in contract.statsMembers stats.go:", "Stats of orders/g has not returned for 10m", "conformance_test.statsNever.Stats stub_test.go:"},
 	},
 	{
 		"acks-hang", acksHang,

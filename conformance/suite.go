@@ -47,6 +47,7 @@
 package conformance
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -112,3 +113,15 @@ type Suite struct {
 	// apart from those that run all.
 	Only []string
 }
+
+// A Bus is what the laws of the bus run on: an [*eventbus.Bus], or something
+// around one.
+type Bus interface {
+	eventbus.Publisher
+	eventbus.Subscriber
+	SubscribeManual(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.ManualHandler) (*eventbus.Subscription, error)
+	Ready(ctx context.Context) error
+	Shutdown(ctx context.Context) error
+}
+
+var _ Bus = (*eventbus.Bus)(nil)

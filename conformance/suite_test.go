@@ -13,35 +13,37 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/conformance/internal/badbus"
-	"github.com/seed41896749/eventbus/conformance/internal/harmable"
+	"github.com/seed41896749/eventbus/conformance/internal/badbackend"
+	"github.com/seed41896749/eventbus/conformance/internal/faultbroker"
+	"github.com/seed41896749/eventbus/conformance/internal/laws"
+	"github.com/seed41896749/eventbus/conformance/internal/report"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
 // fake returns a suite on the fake clock, with faults, whose brokers and drivers
 // are wrapped.
-func fake(broker, driver func(harmable.Store) harmable.Store) Suite {
+func fake(broker, driver func(faultbroker.Store) faultbroker.Store) Suite {
 	return harmed(inmemory.Options{MaxBytes: 16 << 20}, broker, driver)
 }
 
 // harmed is fake with backends in memory that have these options.
-func harmed(o inmemory.Options, broker, driver func(harmable.Store) harmable.Store) Suite {
+func harmed(o inmemory.Options, broker, driver func(faultbroker.Store) faultbroker.Store) Suite {
 	var clients sync.Map // by the driver
-	client := func(t *testing.T, b *harmable.Broker) backend.Backend {
+	client := func(t *testing.T, b *faultbroker.Broker) backend.Backend {
 		c := b.Client()
 		d := driver(c)
 		clients.Store(d, c)
 		t.Cleanup(func() { d.Close(); clients.Delete(d) })
 		return d
 	}
-	of := func(b backend.Backend) *harmable.Client {
+	of := func(b backend.Backend) *faultbroker.Client {
 		c, _ := clients.Load(b)
-		return c.(*harmable.Client)
+		return c.(*faultbroker.Client)
 	}
 	open := func(t *testing.T, o inmemory.Options) backend.Backend {
 		b := inmemory.New(o)
 		t.Cleanup(func() { b.Close() })
-		return client(t, harmable.New(broker(b)))
+		return client(t, faultbroker.New(broker(b)))
 	}
 	return Suite{
 		Name:   "wrapped",
@@ -68,11 +70,14 @@ func harmed(o inmemory.Options, broker, driver func(harmable.Store) harmable.Sto
 	}
 }
 
-// good is a broker, or a driver, that is as it should be.
-func good(s harmable.Store) harmable.Store { return s }
+// good wraps a broker or a driver in nothing.
+func good(s faultbroker.Store) faultbroker.Store { return s }
 
-// What saboteurs are built on keeps every law: it is they who break them.
-func TestHonest(t *testing.T) { Run(t, fake(badbus.Honest.Wrap, badbus.Honest.Wrap)) }
+// The backend that saboteurs wrap keeps every law. So a law that fails fails because of
+// its saboteur.
+func TestHonestBackendKeepsEveryLaw(t *testing.T) {
+	Run(t, fake(badbackend.Honest.Wrap, badbackend.Honest.Wrap))
+}
 
 // A bare backend has the six methods and nothing else.
 type bare struct{ backend.Backend }
@@ -87,11 +92,11 @@ func (b bare) Attach(ctx context.Context, c backend.Config) (backend.Source, err
 
 type bareSource struct{ backend.Source }
 
-// A backend needs no optional verb to pass; laws about verbs are reported as not
-// claimed, once each.
-func TestBareBackend(t *testing.T) {
+// A backend needs no optional verb to pass. Laws about verbs are not claimed, and the
+// report says so once for each law.
+func TestBackendNeedsNoOptionalVerb(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
-	t.Setenv(outFile, out)
+	t.Setenv(report.OutFile, out)
 	t.Run("suite", func(t *testing.T) {
 		s := fake(good, good)
 		whole := s.New
@@ -104,9 +109,12 @@ func TestBareBackend(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	got := map[string]string{}
+	got := map[string]report.Result{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var line struct{ Backend, ID, Name, Promise, Result string }
+		var line struct {
+			Backend, ID, Name, Promise string
+			Result                     report.Result
+		}
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			t.Fatal(err)
 		}
@@ -116,22 +124,21 @@ func TestBareBackend(t *testing.T) {
 		}
 		got[name] = line.Result
 	}
-	for _, l := range laws() {
-		want := pass
-		if len(l.needs) > 0 {
-			want = notClaimed
+	for _, l := range laws.All() {
+		want := report.Pass
+		if len(l.Needs) > 0 {
+			want = report.NotClaimed
 		}
-		if got[l.subtest()] != want {
-			t.Errorf("law %s: got %q, want %q", l.subtest(), got[l.subtest()], want)
+		if got[l.Subtest()] != want {
+			t.Errorf("law %s: got %q, want %q", l.Subtest(), got[l.Subtest()], want)
 		}
 	}
 }
 
-// With Only the other laws do not run, and the report knows; what Grace asks for
-// breaks no law that is kept.
-func TestSomeLaws(t *testing.T) {
+// With Only the other laws do not run, and the report says so. Grace breaks no law.
+func TestOnlyRunsTheLawsItNames(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
-	t.Setenv(outFile, out)
+	t.Setenv(report.OutFile, out)
 	s := fake(good, good)
 	s.Only = []string{"B.D01", "B.O02-key-order-retry", "T05"}
 	s.Grace = map[string]time.Duration{"B.D01": time.Minute, "B.O02": time.Minute}
@@ -152,13 +159,4 @@ func TestSomeLaws(t *testing.T) {
 			t.Errorf("got %s, want the grace that it had told, if it had any", line)
 		}
 	}
-}
-
-// A law that was left behind may go on at any time, when its test has ended and bears
-// no more failures.
-func TestLeftBehind(t *testing.T) {
-	w := &watch{}
-	w.enter(left)
-	w.enter(cleaning) // it has returned after all
-	w.fails(t, "too late")
 }

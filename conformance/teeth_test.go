@@ -15,8 +15,12 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/badbackend"
 	"github.com/seed41896749/eventbus/conformance/internal/badbus"
-	"github.com/seed41896749/eventbus/conformance/internal/badengine"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+	"github.com/seed41896749/eventbus/conformance/internal/laws"
+	"github.com/seed41896749/eventbus/conformance/internal/report"
+	"github.com/seed41896749/eventbus/conformance/internal/runner"
 )
 
 // saboteurEnv names the saboteur in the processes that TestTeeth starts.
@@ -31,19 +35,19 @@ func TestTeeth(t *testing.T) {
 	}
 	verdicts := map[string]string{} // by law and saboteur
 	for _, name := range saboteurs() {
-		victims := slices.DeleteFunc(laws(), func(l law) bool { return !slices.Contains(l.saboteurs, name) })
+		victims := slices.DeleteFunc(laws.All(), func(l law.Law) bool { return !slices.Contains(l.Saboteurs, name) })
 		output := sabotaged(t, name, victims)
 		for _, l := range victims {
-			verdicts[l.subtest()+name] = verdict(output, l)
+			verdicts[l.Subtest()+name] = verdict(output, l)
 		}
 	}
 	var table strings.Builder
-	for _, l := range laws() {
-		for _, name := range l.saboteurs {
-			v := verdicts[l.subtest()+name]
-			fmt.Fprintf(&table, "%-28s %-26s %s\n", l.subtest(), name, v)
+	for _, l := range laws.All() {
+		for _, name := range l.Saboteurs {
+			v := verdicts[l.Subtest()+name]
+			fmt.Fprintf(&table, "%-28s %-26s %s\n", l.Subtest(), name, v)
 			if v != caught {
-				t.Errorf("law %s, saboteur %s: %s", l.subtest(), name, v)
+				t.Errorf("law %s, saboteur %s: %s", l.Subtest(), name, v)
 			}
 		}
 	}
@@ -52,12 +56,12 @@ func TestTeeth(t *testing.T) {
 
 const caught = "caught"
 
-// saboteurs lists those of the backend and those of the bus.
+// saboteurs lists the saboteurs of the backend and of the bus.
 func saboteurs() (names []string) {
-	for _, s := range badbus.All() {
+	for _, s := range badbackend.All() {
 		names = append(names, s.Name)
 	}
-	for _, s := range badengine.All() {
+	for _, s := range badbus.All() {
 		names = append(names, s.Name)
 	}
 	return names
@@ -65,27 +69,26 @@ func saboteurs() (names []string) {
 
 // saboteur returns a suite whose backend or bus is broken.
 func saboteur(name string) (Suite, bool) {
-	if s, ok := badbus.Find(name); ok {
+	if s, ok := badbackend.Find(name); ok {
 		if s.Driver() {
 			return fake(good, s.Wrap), true
 		}
 		return fake(s.Wrap, good), true
 	}
-	s, ok := badengine.Find(name)
+	s, ok := badbus.Find(name)
 	suite := fake(good, good)
 	suite.Bus = func(t *testing.T, b backend.Backend, o eventbus.Options) Bus { return s.New(t, b, o) }
 	return suite, ok
 }
 
-// sabotaged tests the laws on what a saboteur has broken and returns what that
-// printed.
-func sabotaged(t *testing.T, saboteur string, victims []law) string {
+// sabotaged tests the laws on a broken backend or bus and returns the output.
+func sabotaged(t *testing.T, saboteur string, victims []law.Law) string {
 	if len(victims) == 0 {
 		return ""
 	}
 	var names []string
 	for _, l := range victims {
-		names = append(names, regexp.QuoteMeta(l.subtest()))
+		names = append(names, regexp.QuoteMeta(l.Subtest()))
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -94,24 +97,21 @@ func sabotaged(t *testing.T, saboteur string, victims []law) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, self, "-test.v", "-test.run=^TestSabotaged$/^("+strings.Join(names, "|")+")$")
-	c.Env = append(os.Environ(), saboteurEnv+"="+saboteur, outFile+"=")
+	c.Env = append(os.Environ(), saboteurEnv+"="+saboteur, report.OutFile+"=")
 	var output bytes.Buffer
 	c.Stdout, c.Stderr = &output, &output
-	if err := c.Run(); err != nil && !isExit(err) {
-		t.Fatal(err)
+	if err := c.Run(); err != nil {
+		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
+			t.Fatal(err)
+		}
 	}
 	return output.String()
 }
 
-func isExit(err error) bool {
-	_, ok := errors.AsType[*exec.ExitError](err)
-	return ok
-}
-
-// verdict says what became of a law.
-func verdict(output string, l law) string {
-	failed := strings.Contains(output, "--- FAIL: TestSabotaged/"+l.subtest()+" ")
-	asserted := strings.Contains(output, "law: "+l.id+" "+l.name+": ")
+// verdict says whether a law caught its saboteur.
+func verdict(output string, l law.Law) string {
+	failed := strings.Contains(output, "--- FAIL: TestSabotaged/"+l.Subtest()+" ")
+	asserted := strings.Contains(output, "law: "+l.ID+" "+l.Name+": ")
 	for _, crash := range []string{"\npanic: ", "\nfatal error: ", "DATA RACE", "The law panicked: ", "The law hangs: ", "have not ended with the law"} {
 		if strings.Contains(output, crash) {
 			return "crashed:\n" + output
@@ -122,7 +122,7 @@ func verdict(output string, l law) string {
 		return caught
 	case failed:
 		return "failed, but not by its assertion:\n" + output
-	case strings.Contains(output, "--- PASS: TestSabotaged/"+l.subtest()+" "):
+	case strings.Contains(output, "--- PASS: TestSabotaged/"+l.Subtest()+" "):
 		return "NOT NOTICED"
 	}
 	return "did not run:\n" + output
@@ -139,26 +139,25 @@ func TestSabotaged(t *testing.T) {
 	if !ok {
 		t.Fatalf("no saboteur %q", name)
 	}
-	r := newRunner(s)
-	r.whole = true
-	r.run(t)
+	o := s.options()
+	o.Whole = true
+	runner.Run(t, o, laws.All())
 }
 
-// Every law says what it promises and who breaks it, and every saboteur breaks
-// something.
-func TestLaws(t *testing.T) {
+// Every law has a promise and a saboteur, and every saboteur breaks a law.
+func TestEveryLawHasPromiseAndSaboteur(t *testing.T) {
 	all, named := map[string]bool{}, map[string]bool{}
-	for _, l := range laws() {
-		if all[l.subtest()] {
-			t.Errorf("two laws are called %s", l.subtest())
+	for _, l := range laws.All() {
+		if all[l.Subtest()] {
+			t.Errorf("two laws are called %s", l.Subtest())
 		}
-		all[l.subtest()] = true
-		if l.promise == "" || (l.driver == nil) == (l.bus == nil) || len(l.saboteurs) == 0 {
-			t.Errorf("law %s lacks a promise, a test or a saboteur", l.subtest())
+		all[l.Subtest()] = true
+		if l.Promise == "" || l.Test == nil || len(l.Saboteurs) == 0 {
+			t.Errorf("law %s lacks a promise, a test or a saboteur", l.Subtest())
 		}
-		for _, name := range l.saboteurs {
+		for _, name := range l.Saboteurs {
 			if !slices.Contains(saboteurs(), name) {
-				t.Errorf("law %s: no saboteur %q", l.subtest(), name)
+				t.Errorf("law %s: no saboteur %q", l.Subtest(), name)
 			}
 			named[name] = true
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/natstest"
 	"github.com/seed41896749/eventbus/internal/slab"
+	"github.com/seed41896749/eventbus/internal/testing/natstest"
 )
 
 // roundTrip sends the headers of m through the client library's own codec.

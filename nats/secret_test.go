@@ -19,8 +19,8 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/natstest"
-	"github.com/seed41896749/eventbus/internal/testcerts"
+	"github.com/seed41896749/eventbus/internal/testing/natstest"
+	"github.com/seed41896749/eventbus/internal/testing/testcerts"
 	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/observer"
 )

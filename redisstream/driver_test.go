@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed41896749/eventbus/internal/redistest"
+	"github.com/seed41896749/eventbus/internal/testing/redistest"
 )
 
 func parsed(t testing.TB, raw string) (*address, error) {

@@ -55,5 +55,5 @@ for server in "$(dirname "$(command -v redis-server)")" "$servers"/*/; do
 	PATH=$server:$PATH EVENTBUS_REDIS_NAME=$version EVENTBUS_CONFORMANCE_OUT=$results EVENTBUS_REQUIRE_BROKERS=1 \
 		go test -count=1 -parallel 48 -run '^TestConformance$' ./redisstream || failed=1
 done
-go run ./internal/conformancereport -by "make versions" -out docs/VERSIONS.md "$results" || failed=1
+go run ./internal/tools/conformancereport -by "make versions" -out docs/VERSIONS.md "$results" || failed=1
 exit "$failed"

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/internal/brokerurl"
-	"github.com/seed41896749/eventbus/internal/testcerts"
+	"github.com/seed41896749/eventbus/internal/testing/testcerts"
 )
 
 // said has a field for each kind of parameter.

@@ -26,11 +26,22 @@ var (
 	otelSDK   = "go.opentelemetry.io/otel/sdk"
 
 	// Test support, which starts and harms servers.
-	redistest  = module + "/internal/redistest"
-	natstest   = module + "/internal/natstest"
-	testproc   = module + "/internal/testproc"
-	testcerts  = module + "/internal/testcerts"
-	faultproxy = module + "/internal/faultproxy"
+	redistest  = module + "/internal/testing/redistest"
+	natstest   = module + "/internal/testing/natstest"
+	testproc   = module + "/internal/testing/testproc"
+	testcerts  = module + "/internal/testing/testcerts"
+	faultproxy = module + "/internal/testing/faultproxy"
+
+	// The parts of the conformance suite. The root imports all of them; a law knows its
+	// environment and no more.
+	suiteLaws     = module + "/conformance/internal/laws"
+	suiteBusLaws  = module + "/conformance/internal/laws/bus"
+	suiteBusLaw   = module + "/conformance/internal/buslaw"
+	suiteRunner   = module + "/conformance/internal/runner"
+	suiteReport   = module + "/conformance/internal/report"
+	suiteSaboteur = module + "/conformance/internal/bad"
+	suiteBroker   = module + "/conformance/internal/faultbroker"
+	engine        = module + "/internal/engine"
 )
 
 var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, natstest, testproc, testcerts, faultproxy}
@@ -58,9 +69,15 @@ var rows = []struct {
 	{"cenkalti", everything},
 	{"eventbustest", everything},
 	{"config", []string{testify, oldYAML, olderYAML, cobra, otelSDK, redistest, faultproxy}},
-	{"conformance", []string{redis, nats, yaml, cobra, otelSDK, redistest, faultproxy}},
-	{"internal/faultproxy", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest}},
-	{"internal/redistest", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, faultproxy}},
+	{"conformance", []string{redis, nats, yaml, cobra, otelSDK, redistest, faultproxy, suiteSaboteur, suiteBroker}},
+	{"conformance/internal/watch", []string{engine}},
+	{"conformance/internal/law", []string{suiteLaws, suiteBusLaw, suiteRunner, suiteReport}},
+	{"conformance/internal/buslaw", []string{suiteLaws, suiteRunner, suiteReport}},
+	{"conformance/internal/laws/contract", []string{suiteBusLaws, suiteBusLaw, suiteRunner, suiteReport}},
+	{"conformance/internal/laws/bus", []string{suiteRunner, suiteReport}},
+	{"conformance/internal/runner", []string{suiteLaws, suiteBusLaw}},
+	{"internal/testing/faultproxy", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest}},
+	{"internal/testing/redistest", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, faultproxy}},
 }
 
 func TestLayers(t *testing.T) {

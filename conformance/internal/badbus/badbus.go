@@ -1,46 +1,36 @@
-// Package badbus breaks good backends: each saboteur breaks one promise, and the
+// Package badbus breaks a good bus: each saboteur breaks one promise, and the
 // suite must notice.
 package badbus
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"sync"
+	"sync/atomic"
+	"testing"
 	"time"
 
+	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/conformance/internal/harmable"
 )
 
-// A Saboteur breaks a backend in one way.
+// A Saboteur breaks a bus in one way: it stands between the bus and its
+// backend, its options, its publishers or its handlers.
 type Saboteur struct {
 	Name   string // says what it does
-	Breaks string // the promise, as a backend that is broken so would state it
+	Breaks string // the promise, as a bus broken in this way would state it
 
-	sabotage func(*bus)
-	driver   bool // it breaks what speaks to the broker, in each process, not the broker
+	options   func(*eventbus.Options)
+	backend   func(backend.Backend) backend.Backend
+	subscribe func(*eventbus.SubscribeOptions)
+	publish   func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error
+	handler   func(b *Bus, topic string, next eventbus.Handler) eventbus.Handler
+	manual    func(next eventbus.ManualHandler) eventbus.ManualHandler
+	shutdown  func(b *Bus, ctx context.Context) error
+	ready     func() error
 }
 
-// Driver reports whether it breaks the driver, and not what that speaks to.
-func (s Saboteur) Driver() bool { return s.driver }
-
-// Wrap returns next, broken.
-func (s Saboteur) Wrap(next harmable.Store) harmable.Store {
-	b := newBus(next)
-	s.sabotage(b)
-	return b
-}
-
-// All returns every saboteur, in the order of the families of laws.
-func All() []Saboteur {
-	return slices.Concat(
-		publishing, contents, onces, positions, receiving, sharing, starting, acking, leasing, delaying, extending, fencing, reading, telling, managing, declaring, closing,
-	)
-}
-
-// Honest breaks nothing: what a law finds wrong with it is wrong with a bus.
-var Honest = Saboteur{"honest", "nothing", func(*bus) {}, false}
+// All returns every saboteur.
+func All() []Saboteur { return slices.Concat(publishing, consuming, ending) }
 
 // Find returns the saboteur of that name.
 func Find(name string) (Saboteur, bool) {
@@ -52,162 +42,80 @@ func Find(name string) (Saboteur, bool) {
 	return all[i], true
 }
 
-// good is what a bus wraps.
-type good = harmable.Store
-
-// A bus is a backend of which each method that a saboteur breaks is a field.
-type bus struct {
-	good
-	publish  func(ctx context.Context, ms []*backend.Message) error
-	attach   func(ctx context.Context, c backend.Config) (backend.Source, error)
-	shut     func() error
-	maintain func(ctx context.Context, topic, group string) (time.Duration, error)
-	read     func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error)
-	stats    func(ctx context.Context, topic, group string) (backend.Stats, error)
-	ping     func(ctx context.Context) error
-	declare  func(ctx context.Context, topic string) error
-	admin    backend.Admin
-	joined   func(*member) // breaks each member that attaches
-
-	mu sync.Mutex // for what saboteurs remember
+// A Bus is an eventbus.Bus, broken.
+type Bus struct {
+	good *eventbus.Bus
+	s    Saboteur
+	turn chan struct{}
+	shut atomic.Bool
 }
 
-func newBus(next good) *bus {
-	b := &bus{
-		good: next, publish: next.Publish, shut: next.Close, maintain: next.Maintain, read: next.Read,
-		stats: next.Stats, ping: next.Ping, admin: next, joined: func(*member) {},
+// New returns a bus that s has broken. The end of the test shuts it down.
+func (s Saboteur) New(t *testing.T, b backend.Backend, o eventbus.Options) *Bus {
+	if s.options != nil {
+		s.options(&o)
 	}
-	b.declare = func(ctx context.Context, topic string) error {
-		if v, ok := next.(backend.Declarer); ok {
-			return v.Declare(ctx, topic)
-		}
-		return errors.ErrUnsupported
+	if s.backend != nil {
+		b = s.backend(b)
 	}
-	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
-		src, err := next.Attach(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		m := newMember(src, c)
-		b.joined(m)
-		return m, nil
+	good, err := eventbus.New(b, o)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return b
-}
-
-func (b *bus) Publish(ctx context.Context, ms []*backend.Message) error { return b.publish(ctx, ms) }
-
-func (b *bus) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	return b.attach(ctx, c)
-}
-
-func (b *bus) Close() error { return b.shut() }
-
-func (b *bus) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
-	return b.maintain(ctx, topic, group)
-}
-
-func (b *bus) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
-	return b.read(ctx, topic, from, limit)
-}
-
-func (b *bus) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
-	return b.stats(ctx, topic, group)
-}
-
-func (b *bus) Ping(ctx context.Context) error { return b.ping(ctx) }
-
-func (b *bus) Declare(ctx context.Context, topic string) error { return b.declare(ctx, topic) }
-
-func (b *bus) Topics(ctx context.Context) ([]string, error) { return b.admin.Topics(ctx) }
-
-func (b *bus) Groups(ctx context.Context, topic string) ([]string, error) {
-	return b.admin.Groups(ctx, topic)
-}
-
-func (b *bus) DeleteTopic(ctx context.Context, topic string) error {
-	return b.admin.DeleteTopic(ctx, topic)
-}
-
-func (b *bus) DeleteGroup(ctx context.Context, topic, group string) error {
-	return b.admin.DeleteGroup(ctx, topic, group)
-}
-
-func (b *bus) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
-	return b.admin.ResetGroup(ctx, topic, group, start)
-}
-
-// A member is a source of which each method is a field.
-type member struct {
-	config  backend.Config
-	next    backend.Source
-	receive func(ctx context.Context, max int) ([]backend.Delivery, error)
-	ack     func(ctx context.Context, ds []*backend.Delivery) error
-	delay   func(ctx context.Context, ds []backend.Delayed) error
-	extend  func(ctx context.Context, ds []*backend.Delivery) error
-	shut    func() error
-}
-
-func newMember(next backend.Source, c backend.Config) *member {
-	return &member{
-		config: c, next: next, receive: next.Receive, ack: next.Ack, shut: next.Close,
-		delay: next.(backend.Delayer).Delay, extend: next.(backend.Extender).Extend,
-	}
-}
-
-func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
-	return m.receive(ctx, max)
-}
-
-func (m *member) Ack(ctx context.Context, ds []*backend.Delivery) error { return m.ack(ctx, ds) }
-func (m *member) Delay(ctx context.Context, ds []backend.Delayed) error { return m.delay(ctx, ds) }
-
-func (m *member) Extend(ctx context.Context, ds []*backend.Delivery) error { return m.extend(ctx, ds) }
-func (m *member) Close() error                                             { return m.shut() }
-
-// published lets a saboteur change messages before they are stored; the caller's
-// stay as they are.
-func published(b *bus, change func(*backend.Message)) {
-	b.publish = func(ctx context.Context, ms []*backend.Message) error {
-		changed := make([]*backend.Message, len(ms))
-		for i := range ms {
-			m := *ms[i]
-			change(&m)
-			changed[i] = &m
-		}
-		err := b.good.Publish(ctx, changed)
-		for i := range ms {
-			ms[i].Position, ms[i].Duplicate = changed[i].Position, changed[i].Duplicate
-		}
-		return err
-	}
-}
-
-// delivered lets a saboteur change each read.
-func delivered(b *bus, change func(m *member, ds []backend.Delivery) []backend.Delivery) {
-	b.joined = func(m *member) {
-		m.receive = func(ctx context.Context, max int) ([]backend.Delivery, error) {
-			ds, err := m.next.Receive(ctx, max)
-			return change(m, ds), err
-		}
-	}
-}
-
-// each is delivered for one delivery at a time.
-func each(b *bus, change func(d *backend.Delivery)) {
-	delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
-		for i := range ds {
-			change(&ds[i])
-		}
-		return ds
+	bad := &Bus{good: good, s: s, turn: make(chan struct{}, 1)}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Hour)
+		defer cancel()
+		_ = bad.good.Shutdown(ctx)
 	})
+	return bad
 }
 
-// joining lets a saboteur change what members ask for.
-func joining(b *bus, change func(*backend.Config)) {
-	attach := b.attach
-	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
-		change(&c)
-		return attach(ctx, c)
+// Publish calls the saboteur, if that breaks Publish, and else the good bus.
+func (b *Bus) Publish(ctx context.Context, topic string, events ...*eventbus.Event) error {
+	if b.s.publish != nil {
+		return b.s.publish(b, ctx, topic, events)
 	}
+	return b.good.Publish(ctx, topic, events...)
+}
+
+// Subscribe subscribes with the options and the handler that the saboteur breaks.
+func (b *Bus) Subscribe(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.Handler) (*eventbus.Subscription, error) {
+	if b.s.subscribe != nil {
+		b.s.subscribe(&o)
+	}
+	if b.s.handler != nil {
+		h = b.s.handler(b, topic, h)
+	}
+	if b.s.Name == "bus-mends-names" {
+		topic, o.Group, o.DeadLetter = mend(topic), mend(o.Group), mend(o.DeadLetter)
+	}
+	return b.good.Subscribe(ctx, topic, o, h)
+}
+
+// SubscribeManual subscribes with the options and the handler that the saboteur breaks.
+func (b *Bus) SubscribeManual(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.ManualHandler) (*eventbus.Subscription, error) {
+	if b.s.subscribe != nil {
+		b.s.subscribe(&o)
+	}
+	if b.s.manual != nil {
+		h = b.s.manual(h)
+	}
+	return b.good.SubscribeManual(ctx, topic, o, h)
+}
+
+// Ready calls the saboteur, if that breaks Ready, and else the good bus.
+func (b *Bus) Ready(ctx context.Context) error {
+	if b.s.ready != nil {
+		return b.s.ready()
+	}
+	return b.good.Ready(ctx)
+}
+
+// Shutdown calls the saboteur, if that breaks Shutdown, and else the good bus.
+func (b *Bus) Shutdown(ctx context.Context) error {
+	if b.s.shutdown != nil {
+		return b.s.shutdown(b, ctx)
+	}
+	return b.good.Shutdown(ctx)
 }

@@ -1,0 +1,215 @@
+// Package badbackend breaks good backends: each saboteur breaks one promise, and the
+// suite must notice.
+package badbackend
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/faultbroker"
+)
+
+// A Saboteur breaks a backend in one way.
+type Saboteur struct {
+	Name   string // says what it does
+	Breaks string // the promise, as a backend broken in this way would state it
+
+	sabotage func(*breakable)
+	driver   bool // it breaks the driver in each process, not the broker
+}
+
+// Driver reports whether s breaks the driver and not the broker.
+func (s Saboteur) Driver() bool { return s.driver }
+
+// Wrap returns next, broken.
+func (s Saboteur) Wrap(next faultbroker.Store) faultbroker.Store {
+	b := newBreakable(next)
+	s.sabotage(b)
+	return b
+}
+
+// All returns every saboteur, in the order of the families of laws.
+func All() []Saboteur {
+	return slices.Concat(
+		publishing, contents, onces, positions, receiving, sharing, starting, acking, leasing, delaying, extending, fencing, reading, telling, managing, declaring, closing,
+	)
+}
+
+// Honest breaks nothing. A law that fails on it is wrong, or the breakable is.
+var Honest = Saboteur{"honest", "nothing", func(*breakable) {}, false}
+
+// Find returns the saboteur of that name.
+func Find(name string) (Saboteur, bool) {
+	all := All()
+	i := slices.IndexFunc(all, func(s Saboteur) bool { return s.Name == name })
+	if i < 0 {
+		return Saboteur{}, false
+	}
+	return all[i], true
+}
+
+// good is the backend that a breakable wraps.
+type good = faultbroker.Store
+
+// A breakable is a backend. Each method that a saboteur may break is a field.
+type breakable struct {
+	good
+	publish  func(ctx context.Context, ms []*backend.Message) error
+	attach   func(ctx context.Context, c backend.Config) (backend.Source, error)
+	shut     func() error
+	maintain func(ctx context.Context, topic, group string) (time.Duration, error)
+	read     func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error)
+	stats    func(ctx context.Context, topic, group string) (backend.Stats, error)
+	ping     func(ctx context.Context) error
+	declare  func(ctx context.Context, topic string) error
+	admin    backend.Admin
+	joined   func(*member) // breaks each member that attaches
+
+	mu sync.Mutex // for what saboteurs remember
+}
+
+func newBreakable(next good) *breakable {
+	b := &breakable{
+		good: next, publish: next.Publish, shut: next.Close, maintain: next.Maintain, read: next.Read,
+		stats: next.Stats, ping: next.Ping, admin: next, joined: func(*member) {},
+	}
+	b.declare = func(ctx context.Context, topic string) error {
+		if v, ok := next.(backend.Declarer); ok {
+			return v.Declare(ctx, topic)
+		}
+		return errors.ErrUnsupported
+	}
+	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
+		src, err := next.Attach(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		m := newMember(src, c)
+		b.joined(m)
+		return m, nil
+	}
+	return b
+}
+
+func (b *breakable) Publish(ctx context.Context, ms []*backend.Message) error {
+	return b.publish(ctx, ms)
+}
+
+func (b *breakable) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	return b.attach(ctx, c)
+}
+
+func (b *breakable) Close() error { return b.shut() }
+
+func (b *breakable) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
+	return b.maintain(ctx, topic, group)
+}
+
+func (b *breakable) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+	return b.read(ctx, topic, from, limit)
+}
+
+func (b *breakable) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	return b.stats(ctx, topic, group)
+}
+
+func (b *breakable) Ping(ctx context.Context) error { return b.ping(ctx) }
+
+func (b *breakable) Declare(ctx context.Context, topic string) error { return b.declare(ctx, topic) }
+
+func (b *breakable) Topics(ctx context.Context) ([]string, error) { return b.admin.Topics(ctx) }
+
+func (b *breakable) Groups(ctx context.Context, topic string) ([]string, error) {
+	return b.admin.Groups(ctx, topic)
+}
+
+func (b *breakable) DeleteTopic(ctx context.Context, topic string) error {
+	return b.admin.DeleteTopic(ctx, topic)
+}
+
+func (b *breakable) DeleteGroup(ctx context.Context, topic, group string) error {
+	return b.admin.DeleteGroup(ctx, topic, group)
+}
+
+func (b *breakable) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
+	return b.admin.ResetGroup(ctx, topic, group, start)
+}
+
+// A member is a source of which each method is a field.
+type member struct {
+	config  backend.Config
+	next    backend.Source
+	receive func(ctx context.Context, max int) ([]backend.Delivery, error)
+	ack     func(ctx context.Context, ds []*backend.Delivery) error
+	delay   func(ctx context.Context, ds []backend.Delayed) error
+	extend  func(ctx context.Context, ds []*backend.Delivery) error
+	shut    func() error
+}
+
+func newMember(next backend.Source, c backend.Config) *member {
+	return &member{
+		config: c, next: next, receive: next.Receive, ack: next.Ack, shut: next.Close,
+		delay: next.(backend.Delayer).Delay, extend: next.(backend.Extender).Extend,
+	}
+}
+
+func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+	return m.receive(ctx, max)
+}
+
+func (m *member) Ack(ctx context.Context, ds []*backend.Delivery) error { return m.ack(ctx, ds) }
+func (m *member) Delay(ctx context.Context, ds []backend.Delayed) error { return m.delay(ctx, ds) }
+
+func (m *member) Extend(ctx context.Context, ds []*backend.Delivery) error { return m.extend(ctx, ds) }
+func (m *member) Close() error                                             { return m.shut() }
+
+// published lets a saboteur change messages before they are stored; the caller's
+// stay as they are.
+func published(b *breakable, change func(*backend.Message)) {
+	b.publish = func(ctx context.Context, ms []*backend.Message) error {
+		changed := make([]*backend.Message, len(ms))
+		for i := range ms {
+			m := *ms[i]
+			change(&m)
+			changed[i] = &m
+		}
+		err := b.good.Publish(ctx, changed)
+		for i := range ms {
+			ms[i].Position, ms[i].Duplicate = changed[i].Position, changed[i].Duplicate
+		}
+		return err
+	}
+}
+
+// delivered lets a saboteur change each read.
+func delivered(b *breakable, change func(m *member, ds []backend.Delivery) []backend.Delivery) {
+	b.joined = func(m *member) {
+		m.receive = func(ctx context.Context, max int) ([]backend.Delivery, error) {
+			ds, err := m.next.Receive(ctx, max)
+			return change(m, ds), err
+		}
+	}
+}
+
+// each is delivered for one delivery at a time.
+func each(b *breakable, change func(d *backend.Delivery)) {
+	delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
+		for i := range ds {
+			change(&ds[i])
+		}
+		return ds
+	})
+}
+
+// joining lets a saboteur change what members ask for.
+func joining(b *breakable, change func(*backend.Config)) {
+	attach := b.attach
+	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
+		change(&c)
+		return attach(ctx, c)
+	}
+}

@@ -1,0 +1,140 @@
+package badbackend
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// one calls publish for each message of a batch.
+func one(b *breakable, publish func(ctx context.Context, m *backend.Message) error) {
+	b.publish = func(ctx context.Context, ms []*backend.Message) error {
+		errs := make([]error, len(ms))
+		for i, m := range ms {
+			errs[i] = publish(ctx, m)
+		}
+		return backend.AsBatchError(errs)
+	}
+}
+
+// A set remembers texts; add says whether one is new.
+type set struct {
+	b    *breakable
+	seen map[string]bool
+}
+
+func newSet(b *breakable) set { return set{b, map[string]bool{}} }
+
+func (s set) has(text string) bool {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	return s.seen[text]
+}
+
+func (s set) add(text string) bool {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	old := s.seen[text]
+	s.seen[text] = true
+	return !old
+}
+
+// plain publishes m without Once, and then has it as it was.
+func (b *breakable) plain(ctx context.Context, m *backend.Message) error {
+	once := m.Once
+	m.Once = false
+	defer func() { m.Once = once }()
+	return b.good.Publish(ctx, []*backend.Message{m})
+}
+
+var onces = []Saboteur{
+	{Name: "forgets-once", Breaks: "duplicates are the receiver's affair", sabotage: func(b *breakable) { one(b, b.plain) }},
+	{Name: "duplicates-in-silence", Breaks: "a duplicate is not stored, and that is that", sabotage: func(b *breakable) {
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			err := b.good.Publish(ctx, []*backend.Message{m})
+			m.Duplicate = false
+			return err
+		})
+	}},
+	{Name: "once-over-topics", Breaks: "an ID is unique in all topics", sabotage: func(b *breakable) {
+		seen := newSet(b)
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if m.Once && !seen.add(m.ID) {
+				m.Duplicate = true
+				return nil
+			}
+			return b.plain(ctx, m)
+		})
+	}},
+	{Name: "once-unasked", Breaks: "an ID is stored once", sabotage: func(b *breakable) {
+		published(b, func(m *backend.Message) { m.Once = true })
+	}},
+	{Name: "once-in-two-steps", Breaks: "an ID is looked up, and then stored", sabotage: func(b *breakable) {
+		seen := newSet(b)
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if m.Once && seen.has(m.ID) {
+				m.Duplicate = true
+				return nil
+			}
+			time.Sleep(time.Millisecond)
+			seen.add(m.ID)
+			return b.plain(ctx, m)
+		})
+	}},
+	{Name: "once-for-ever", Breaks: "an ID is never forgotten", sabotage: func(b *breakable) {
+		seen := newSet(b)
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if m.Once && !seen.add(m.Topic+" "+m.ID) {
+				m.Duplicate = true
+				return nil
+			}
+			return b.plain(ctx, m)
+		})
+	}},
+	{Name: "marks-before-storing", Breaks: "an ID is marked, and then stored", sabotage: func(b *breakable) {
+		seen := newSet(b)
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if m.Once && !seen.add(m.Topic+" "+m.ID) {
+				m.Duplicate = true
+				return nil
+			}
+			return b.good.Publish(ctx, []*backend.Message{m})
+		})
+	}},
+}
+
+var positions = []Saboteur{
+	{Name: "decimal-positions", Breaks: "positions are numbers", sabotage: func(b *breakable) {
+		shown := func(position string) string {
+			n, _ := strconv.ParseUint(position, 16, 64)
+			return strconv.FormatUint(n, 10)
+		}
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			err := b.good.Publish(ctx, ms)
+			for _, m := range ms {
+				m.Position = shown(m.Position)
+			}
+			return err
+		}
+		each(b, func(d *backend.Delivery) { d.Position = shown(d.Position) })
+	}},
+	{Name: "position-per-receipt", Breaks: "a position is that of a receipt", sabotage: func(b *breakable) {
+		each(b, func(d *backend.Delivery) {
+			if d.Attempt > 1 {
+				d.Position += fmt.Sprintf("-%d", d.Attempt)
+			}
+		})
+	}},
+	{Name: "no-position", Breaks: "a position is known to receivers", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			err := b.good.Publish(ctx, ms)
+			for _, m := range ms {
+				m.Position = ""
+			}
+			return err
+		}
+	}},
+}

@@ -1,0 +1,211 @@
+package badbackend
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var publishing = []Saboteur{
+	{Name: "loses-some", Breaks: "most messages are stored", sabotage: func(b *breakable) {
+		n := 0
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.good.Publish(ctx, slices.DeleteFunc(slices.Clone(ms), func(*backend.Message) bool {
+				n++
+				return n%29 == 0
+			}))
+		}
+	}},
+	{Name: "publishes-twice", Breaks: "a publish is repeated to be sure", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			return errors.Join(b.good.Publish(ctx, ms[:1]), b.good.Publish(ctx, ms))
+		}
+	}},
+	{Name: "first-topic-wins", Breaks: "a batch goes to the topic of its first message", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			for _, m := range ms {
+				m.Topic = ms[0].Topic
+			}
+			return b.good.Publish(ctx, ms)
+		}
+	}},
+	{Name: "folds-topics", Breaks: "topics are told apart by letters, whatever their case", sabotage: func(b *breakable) {
+		names := map[string]string{} // by folded name, the last that was used
+		fold := func(name string) string {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			folded := folded(name)
+			names[folded] = name
+			return folded
+		}
+		published(b, func(m *backend.Message) { m.Topic = fold(m.Topic) })
+		delivered(b, func(m *member, ds []backend.Delivery) []backend.Delivery {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for i := range ds {
+				ds[i].Topic = names[ds[i].Topic]
+			}
+			return ds
+		})
+		joining(b, func(c *backend.Config) { c.Topic = fold(c.Topic) })
+	}},
+	{Name: "folds-groups", Breaks: "groups are told apart by letters, whatever their case", sabotage: func(b *breakable) {
+		joining(b, func(c *backend.Config) { c.Group = folded(c.Group) })
+	}},
+	{Name: "blurs-errors", Breaks: "an error is an error", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			if err := b.good.Publish(ctx, ms); err != nil {
+				return fmt.Errorf("%w: %s", backend.ErrUnknownOutcome, err.Error())
+			}
+			return nil
+		}
+	}},
+	{Name: "cuts-large", Breaks: "messages of up to 32 KiB arrive whole", sabotage: func(b *breakable) {
+		published(b, func(m *backend.Message) { m.Payload = m.Payload[:min(len(m.Payload), 32<<10)] })
+	}},
+	{Name: "blurs-batches", Breaks: "a batch fails if one of its messages does", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			err := b.good.Publish(ctx, ms)
+			for i := range ms {
+				if at := backend.ErrorAt(err, i); at != nil {
+					return at
+				}
+			}
+			return nil
+		}
+	}},
+	{Name: "hides-failures", Breaks: "who publishes need not care about errors", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			b.good.Publish(ctx, ms) //nolint:errcheck // the point
+			return nil
+		}
+	}},
+	{Name: "ignores-publish-context", driver: true, Breaks: "a publish is always tried", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			err := b.good.Publish(context.WithoutCancel(ctx), ms)
+			if ctx.Err() != nil {
+				return fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
+			}
+			return err
+		}
+	}},
+	{Name: "stores-later", driver: true, Breaks: "a message is stored soon after Publish has returned", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			own := make([]*backend.Message, len(ms))
+			for i, m := range ms {
+				o := *m
+				own[i] = &o
+			}
+			time.AfterFunc(20*time.Millisecond, func() {
+				b.good.Publish(context.WithoutCancel(ctx), own) //nolint:errcheck // nobody would know
+			})
+			return nil
+		}
+	}},
+	{Name: "publishes-unknown-again", driver: true, Breaks: "a publish without an answer is repeated", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			err := b.good.Publish(ctx, ms)
+			for errors.Is(err, backend.ErrUnknownOutcome) && ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+				err = b.good.Publish(ctx, ms)
+			}
+			return err
+		}
+	}},
+	{Name: "publishes-some-day", driver: true, Breaks: "what cannot be published now is published later", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			if err := b.good.Publish(ctx, ms); !errors.Is(err, backend.ErrUnavailable) {
+				return err
+			}
+			return nil
+		}
+	}},
+	{Name: "drops-oldest", Breaks: "when there is no room the oldest messages make some", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			err := b.good.Publish(ctx, ms)
+			if errors.Is(err, backend.ErrFull) {
+				groups, _ := b.good.Groups(ctx, ms[0].Topic)
+				for _, g := range groups {
+					b.good.ResetGroup(ctx, ms[0].Topic, g, backend.StartLatest) //nolint:errcheck // it exists
+				}
+			}
+			return err
+		}
+	}},
+}
+
+func folded(name string) string {
+	return strings.ToLower(strings.NewReplacer(".", "_", "-", "_").Replace(name))
+}
+
+var contents = []Saboteur{
+	{Name: "cuts-at-nul", Breaks: "payloads are text", sabotage: func(b *breakable) {
+		each(b, func(d *backend.Delivery) { d.Payload, _, _ = bytes.Cut(d.Payload, []byte{0}) })
+	}},
+	{Name: "trims-headers", Breaks: "header values have no outer spaces", sabotage: func(b *breakable) {
+		each(b, func(d *backend.Delivery) {
+			for i := range d.Headers {
+				d.Headers[i].Value = strings.TrimSpace(d.Headers[i].Value)
+			}
+		})
+	}},
+	{Name: "folds-headers", Breaks: "header names are case-insensitive", sabotage: func(b *breakable) {
+		published(b, func(m *backend.Message) {
+			var folded backend.Headers
+			for _, h := range m.Headers {
+				folded.Set(strings.ToLower(h.Name), h.Value)
+			}
+			m.Headers = folded
+		})
+	}},
+	{Name: "cleans-text", Breaks: "IDs and keys are one line", sabotage: func(b *breakable) {
+		published(b, func(m *backend.Message) {
+			m.ID, m.Key = strings.Join(strings.Fields(m.ID), " "), strings.Join(strings.Fields(m.Key), " ")
+		})
+	}},
+	{Name: "redelivers-bare", Breaks: "what comes back is the payload", sabotage: func(b *breakable) {
+		each(b, func(d *backend.Delivery) {
+			if d.Attempt > 1 {
+				d.Key, d.Headers = "", nil
+			}
+		})
+	}},
+	{Name: "keeps-lent-memory", driver: true, Breaks: "who publishes does not touch a message again", sabotage: func(b *breakable) {
+		kept := map[string]*backend.Message{}
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			err := b.good.Publish(ctx, ms)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, m := range ms {
+				kept[m.Position] = &backend.Message{Payload: m.Payload, Headers: m.Headers}
+			}
+			return err
+		}
+		each(b, func(d *backend.Delivery) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			d.Payload, d.Headers = kept[d.Position].Payload, kept[d.Position].Headers
+		})
+	}},
+	{Name: "shares-memory", Breaks: "who receives does not change a message", sabotage: func(b *breakable) {
+		shared := map[string]backend.Message{}
+		each(b, func(d *backend.Delivery) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			m, ok := shared[d.Position]
+			if !ok {
+				shared[d.Position] = d.Message
+				return
+			}
+			d.Payload, d.Headers = m.Payload, m.Headers
+		})
+	}},
+}

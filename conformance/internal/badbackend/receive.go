@@ -1,0 +1,283 @@
+package badbackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var receiving = []Saboteur{
+	{Name: "reverses-reads", Breaks: "the last message comes first", sabotage: func(b *breakable) {
+		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
+			slices.Reverse(ds)
+			return ds
+		})
+	}},
+	{Name: "ignores-max", Breaks: "a read returns about as many as asked for", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				return m.next.Receive(ctx, limit+1)
+			}
+		}
+	}},
+	{Name: "waits-for-none", driver: true, Breaks: "a read returns when there is something, be it for another", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				if limit <= 0 {
+					<-ctx.Done()
+					return nil, nil
+				}
+				return m.next.Receive(ctx, limit)
+			}
+		}
+	}},
+	{Name: "new-first", Breaks: "what is new goes before what comes back", sabotage: func(b *breakable) {
+		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
+			slices.SortStableFunc(ds, func(a, b backend.Delivery) int { return a.Attempt - b.Attempt })
+			return ds
+		})
+	}},
+	{Name: "stuck-attempt", Breaks: "the attempt says that there was one", sabotage: func(b *breakable) {
+		each(b, func(d *backend.Delivery) { d.Attempt = 1 })
+	}},
+	{Name: "attempt-of-all-groups", Breaks: "the attempt counts receipts of a message", sabotage: func(b *breakable) {
+		receipts := map[string]int{}
+		each(b, func(d *backend.Delivery) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			receipts[d.Topic+d.Position]++
+			d.Attempt = receipts[d.Topic+d.Position]
+		})
+	}},
+	{Name: "abandons-on-cancel", Breaks: "a read that is cancelled returns nothing", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
+				time.Sleep(time.Millisecond)
+				if ctx.Err() != nil {
+					return nil, ctx.Err()
+				}
+				return ds, err
+			}
+		}
+	}},
+	{Name: "leaves-reads-behind", driver: true, Breaks: "a read that is cancelled goes on unseen", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				read := make(chan []backend.Delivery, 1)
+				go func() {
+					ds, _ := m.next.Receive(context.WithoutCancel(ctx), limit)
+					read <- ds
+				}()
+				select {
+				case ds := <-read:
+					return ds, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+		}
+	}},
+	{Name: "polls-seldom", driver: true, Breaks: "a message is received within some seconds", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				for {
+					look, cancel := context.WithTimeout(ctx, time.Millisecond)
+					ds, err := m.next.Receive(look, limit)
+					cancel()
+					if len(ds) > 0 || ctx.Err() != nil || look.Err() == nil {
+						return ds, err
+					}
+					rest(ctx, 3*time.Second)
+				}
+			}
+		}
+	}},
+	{Name: "one-reader-at-a-time", Breaks: "one member of a group waits, the others after it", sabotage: func(b *breakable) {
+		turn := make(chan struct{}, 1)
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				select {
+				case turn <- struct{}{}:
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+				time.AfterFunc(m.config.Lease/10, func() { <-turn })
+				return m.next.Receive(ctx, limit)
+			}
+		}
+	}},
+	{Name: "counts-twice", Breaks: "an attempt is a hand-out or a half", sabotage: func(b *breakable) {
+		each(b, func(d *backend.Delivery) { d.Attempt *= 2 })
+	}},
+	{Name: "skips-gone", driver: true, Breaks: "a message without a body is none", sabotage: func(b *breakable) {
+		delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
+			return slices.DeleteFunc(ds, func(d backend.Delivery) bool { return d.Err != nil })
+		})
+	}},
+	{Name: "waits-out-trouble", driver: true, Breaks: "a read returns when there is something, whatever happens in between", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				for {
+					ds, err := m.next.Receive(ctx, limit)
+					if len(ds) > 0 || ctx.Err() != nil {
+						return ds, err
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}
+		}
+	}},
+	{Name: "reads-restlessly", driver: true, Breaks: "a read looks for messages all the time", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				look, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+				defer cancel()
+				ds, err := m.next.Receive(look, limit)
+				if ctx.Err() == nil && look.Err() != nil {
+					err = nil
+				}
+				return ds, err
+			}
+		}
+	}},
+	{Name: "small-pool", driver: true, Breaks: "calls wait for one of eight connections", sabotage: func(b *breakable) {
+		pool := make(chan struct{}, 8)
+		take := func(ctx context.Context) (put func()) {
+			select {
+			case pool <- struct{}{}:
+				return func() { <-pool }
+			case <-ctx.Done():
+				return func() {}
+			}
+		}
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				defer take(ctx)()
+				return m.next.Receive(ctx, limit)
+			}
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				defer take(ctx)()
+				return m.next.Ack(ctx, ds)
+			}
+		}
+	}},
+	{Name: "deaf-to-cancel", Breaks: "a read returns when there is something", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				deaf, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.config.Lease+2*time.Second)
+				defer cancel()
+				ds, err := m.next.Receive(deaf, limit)
+				if len(ds) == 0 && ctx.Err() != nil {
+					return nil, ctx.Err()
+				}
+				return ds, err
+			}
+		}
+	}},
+}
+
+// rest waits for d, or until ctx is done.
+func rest(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+var sharing = []Saboteur{
+	{Name: "one-queue", Breaks: "groups share the work", sabotage: func(b *breakable) {
+		joining(b, func(c *backend.Config) { c.Group = "shared" })
+	}},
+	{Name: "broadcasts", Breaks: "each member gets every message", sabotage: func(b *breakable) {
+		n := 0
+		joining(b, func(c *backend.Config) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			n++
+			c.Group = fmt.Sprintf("%s-%d", c.Group, n)
+		})
+	}},
+	{Name: "no-lease", Breaks: "a message is due until it is acknowledged", sabotage: func(b *breakable) {
+		joining(b, func(c *backend.Config) { c.Lease = time.Nanosecond })
+	}},
+}
+
+var starting = []Saboteur{
+	{Name: "always-latest", Breaks: "a group sees what comes after it", sabotage: func(b *breakable) {
+		joining(b, func(c *backend.Config) { c.Start = backend.StartLatest })
+	}},
+	{Name: "always-earliest", Breaks: "a group sees everything", sabotage: func(b *breakable) {
+		joining(b, func(c *backend.Config) { c.Start = backend.StartEarliest })
+	}},
+	{Name: "attaches-later", driver: true, Breaks: "a member is attached when it is first used", sabotage: func(b *breakable) {
+		attachLate(b)
+		b.declare = func(context.Context, string) error { return nil }
+	}},
+	{Name: "creates-groups-late", Breaks: "a group exists when it is first read", sabotage: attachLate},
+	{Name: "starts-every-time", Breaks: "a member says where its group goes on", sabotage: func(b *breakable) {
+		attach := b.attach
+		b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
+			b.good.ResetGroup(ctx, c.Topic, c.Group, c.Start) //nolint:errcheck // it may not exist
+			return attach(ctx, c)
+		}
+	}},
+	{Name: "starts-anywhere", Breaks: "a group that cannot start where it should starts earliest", sabotage: func(b *breakable) {
+		attach := b.attach
+		refusing(b, func(ctx context.Context, c backend.Config, _ error) (backend.Source, error) {
+			c.Start = backend.StartEarliest
+			return attach(ctx, c)
+		})
+	}},
+	{Name: "refuses-too-late", Breaks: "a group is made before its config is looked at", sabotage: func(b *breakable) {
+		refusing(b, func(ctx context.Context, c backend.Config, err error) (backend.Source, error) {
+			c.Start, c.Lease = backend.StartLatest, time.Minute
+			if src, err := b.good.Attach(ctx, c); err == nil {
+				src.Close()
+			}
+			return nil, err
+		})
+	}},
+	{Name: "forgets-groups", Breaks: "a group lives as long as its members", sabotage: func(b *breakable) {
+		attach := b.attach
+		b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
+			if s, err := b.good.Stats(ctx, c.Topic, c.Group); err == nil && s.Members == 0 {
+				b.good.DeleteGroup(ctx, c.Topic, c.Group) //nolint:errcheck // it exists
+			}
+			return attach(ctx, c)
+		}
+	}},
+}
+
+// refusing lets a saboteur change what becomes of an Attach that is refused.
+func refusing(b *breakable, instead func(context.Context, backend.Config, error) (backend.Source, error)) {
+	attach := b.attach
+	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
+		src, err := attach(ctx, c)
+		if errors.Is(err, backend.ErrRefused) {
+			return instead(ctx, c, err)
+		}
+		return src, err
+	}
+}
+
+// attachLate lets members attach with their first read.
+func attachLate(b *breakable) {
+	attach := b.attach
+	b.attach = func(_ context.Context, c backend.Config) (backend.Source, error) {
+		m := &member{config: c, shut: func() error { return nil }}
+		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			src, err := attach(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			*m = *src.(*member)
+			return m.receive(ctx, limit)
+		}
+		return m, nil
+	}
+}

@@ -1,0 +1,309 @@
+package badbackend
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// reads lets a saboteur change what Read returns.
+func reads(b *breakable, change func([]backend.Message) []backend.Message) {
+	b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+		ms, err := b.good.Read(ctx, topic, from, limit)
+		return change(ms), err
+	}
+}
+
+var reading = []Saboteur{
+	{Name: "reads-from-included", Breaks: "a read begins with the position it is given", sabotage: func(b *breakable) {
+		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+			all, err := b.good.Read(ctx, topic, "", 1<<20)
+			i := slices.IndexFunc(all, func(m backend.Message) bool { return m.Position >= from })
+			if i < 0 {
+				return nil, err
+			}
+			return all[i:min(i+limit, len(all))], err
+		}
+	}},
+	{Name: "reads-settle", Breaks: "what is read is read for all", sabotage: func(b *breakable) {
+		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+			ms, err := b.good.Read(ctx, topic, from, limit)
+			settleAll(ctx, b, topic)
+			return ms, err
+		}
+	}},
+	{Name: "reads-backwards", Breaks: "the newest is read first", sabotage: func(b *breakable) {
+		reads(b, func(ms []backend.Message) []backend.Message {
+			slices.Reverse(ms)
+			return ms
+		})
+	}},
+	{Name: "reads-bare", Breaks: "a read is about payloads", sabotage: func(b *breakable) {
+		reads(b, func(ms []backend.Message) []backend.Message {
+			for i := range ms {
+				ms[i].Headers = nil
+			}
+			return ms
+		})
+	}},
+	{Name: "reads-share-memory", Breaks: "who reads does not change a message", sabotage: func(b *breakable) {
+		shared := map[string][]byte{}
+		reads(b, func(ms []backend.Message) []backend.Message {
+			for i := range ms {
+				if p, ok := shared[ms[i].Position]; ok {
+					ms[i].Payload = p
+				}
+				shared[ms[i].Position] = ms[i].Payload
+			}
+			return ms
+		})
+	}},
+	{Name: "reads-wait", Breaks: "a read returns when there is something", sabotage: func(b *breakable) {
+		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+			ms, err := b.good.Read(ctx, topic, from, limit)
+			if len(ms) == 0 {
+				rest(ctx, time.Minute)
+			}
+			return ms, err
+		}
+	}},
+	{Name: "shrugs", Breaks: "what does not exist is empty", sabotage: func(b *breakable) {
+		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+			ms, err := b.good.Read(ctx, topic, from, limit)
+			return ms, shrug(err)
+		}
+		b.stats = func(ctx context.Context, topic, group string) (backend.Stats, error) {
+			s, err := b.good.Stats(ctx, topic, group)
+			return s, shrug(err)
+		}
+		b.admin = shrugging{b.good}
+	}},
+}
+
+// settleAll lets every group of topic begin after what there is.
+func settleAll(ctx context.Context, b *breakable, topic string) {
+	groups, _ := b.good.Groups(ctx, topic)
+	for _, g := range groups {
+		b.good.ResetGroup(ctx, topic, g, backend.StartLatest) //nolint:errcheck // it exists
+	}
+}
+
+func shrug(err error) error {
+	if errors.Is(err, backend.ErrGone) {
+		return nil
+	}
+	return err
+}
+
+// shrugging is an Admin to whom everything exists.
+type shrugging struct{ backend.Admin }
+
+func (a shrugging) DeleteTopic(ctx context.Context, topic string) error {
+	return shrug(a.Admin.DeleteTopic(ctx, topic))
+}
+
+func (a shrugging) DeleteGroup(ctx context.Context, topic, group string) error {
+	return shrug(a.Admin.DeleteGroup(ctx, topic, group))
+}
+
+// tells lets a saboteur change Stats.
+func tells(b *breakable, change func(*backend.Stats)) {
+	b.stats = func(ctx context.Context, topic, group string) (backend.Stats, error) {
+		s, err := b.good.Stats(ctx, topic, group)
+		change(&s)
+		return s, err
+	}
+}
+
+var telling = []Saboteur{
+	{Name: "lag-is-depth", Breaks: "the lag is what the topic keeps", sabotage: func(b *breakable) {
+		tells(b, func(s *backend.Stats) { s.Lag = s.Depth })
+	}},
+	{Name: "delayed-is-in-flight", Breaks: "what is not settled is in flight", sabotage: func(b *breakable) {
+		tells(b, func(s *backend.Stats) { s.InFlight, s.Delayed = s.InFlight+s.Delayed, 0 })
+	}},
+	{Name: "oldest-is-now", Breaks: "there is always an oldest message", sabotage: func(b *breakable) {
+		tells(b, func(s *backend.Stats) { s.Oldest = time.Now() })
+	}},
+	{Name: "oldest-never-moves", Breaks: "the oldest message of a group is its first", sabotage: func(b *breakable) {
+		var first time.Time
+		tells(b, func(s *backend.Stats) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if first.IsZero() {
+				first = s.Oldest
+			}
+			if !s.Oldest.IsZero() {
+				s.Oldest = first
+			}
+		})
+	}},
+	{Name: "oldest-is-unread", Breaks: "what was read is not old", sabotage: func(b *breakable) {
+		tells(b, func(s *backend.Stats) {
+			if s.Lag == 0 {
+				s.Oldest = time.Time{}
+			}
+		})
+	}},
+	{Name: "members-never-leave", Breaks: "members are those that ever were", sabotage: func(b *breakable) {
+		ever := map[string]int64{}
+		b.joined = func(m *member) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			ever[m.config.Topic+" "+m.config.Group]++
+		}
+		b.stats = func(ctx context.Context, topic, group string) (backend.Stats, error) {
+			s, err := b.good.Stats(ctx, topic, group)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			s.Members = ever[topic+" "+group]
+			return s, err
+		}
+	}},
+}
+
+var managing = []Saboteur{
+	{Name: "lists-unsorted", Breaks: "lists are in the order of a map", sabotage: func(b *breakable) { b.admin = reversed{b.good} }},
+	{Name: "lists-half", Breaks: "a list is a page of it", sabotage: func(b *breakable) { b.admin = halved{b.good} }},
+	{Name: "deletes-in-silence", Breaks: "members find out by themselves", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
+				if errors.Is(err, backend.ErrGone) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return ds, err
+			}
+		}
+	}},
+	{Name: "deletes-nothing", Breaks: "what is deleted is hidden some day", sabotage: func(b *breakable) { b.admin = keeping{b.good} }},
+	{Name: "deletes-every-group", Breaks: "a group is deleted with its like", sabotage: func(b *breakable) { b.admin = sweeping{b.good} }},
+	{Name: "resets-nothing", Breaks: "a group goes on where it was", sabotage: func(b *breakable) { b.admin = resetting{b.good, nil} }},
+	{Name: "resets-to-latest", Breaks: "a group that is reset skips what there is", sabotage: func(b *breakable) {
+		latest := backend.StartLatest
+		b.admin = resetting{b.good, &latest}
+	}},
+	{Name: "maintains-without-end", Breaks: "there is always something to maintain", sabotage: func(b *breakable) {
+		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
+			_, err := b.good.Maintain(ctx, topic, group)
+			return 0, err
+		}
+	}},
+	{Name: "trims-unread", Breaks: "a topic keeps what is recent", sabotage: func(b *breakable) {
+		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
+			settleAll(ctx, b, topic)
+			return b.good.Maintain(ctx, topic, group)
+		}
+	}},
+}
+
+type reversed struct{ backend.Admin }
+
+func (a reversed) Topics(ctx context.Context) ([]string, error) {
+	names, err := a.Admin.Topics(ctx)
+	slices.Reverse(names)
+	return names, err
+}
+
+type halved struct{ backend.Admin }
+
+func (a halved) Groups(ctx context.Context, topic string) ([]string, error) {
+	names, err := a.Admin.Groups(ctx, topic)
+	return names[:len(names)/2], err
+}
+
+type keeping struct{ backend.Admin }
+
+func (keeping) DeleteTopic(context.Context, string) error         { return nil }
+func (keeping) DeleteGroup(context.Context, string, string) error { return nil }
+
+type sweeping struct{ backend.Admin }
+
+func (a sweeping) DeleteGroup(ctx context.Context, topic, _ string) error {
+	groups, err := a.Groups(ctx, topic)
+	for _, g := range groups {
+		err = errors.Join(err, a.Admin.DeleteGroup(ctx, topic, g))
+	}
+	return err
+}
+
+type resetting struct {
+	backend.Admin
+	start *backend.Start // nil: not at all
+}
+
+func (a resetting) ResetGroup(ctx context.Context, topic, group string, _ backend.Start) error {
+	if a.start == nil {
+		return nil
+	}
+	return a.Admin.ResetGroup(ctx, topic, group, *a.start)
+}
+
+var declaring = []Saboteur{
+	{Name: "declares-anew", driver: true, Breaks: "a topic that is declared is empty", sabotage: func(b *breakable) {
+		declare := b.declare
+		b.declare = func(ctx context.Context, topic string) error {
+			settleAll(ctx, b, topic)
+			return declare(ctx, topic)
+		}
+	}},
+	{Name: "declares-once", driver: true, Breaks: "a topic that exists cannot be declared", sabotage: func(b *breakable) {
+		declare, declared := b.declare, newSet(b)
+		b.declare = func(ctx context.Context, topic string) error {
+			if !declared.add(topic) {
+				return backend.ErrRefused
+			}
+			return declare(ctx, topic)
+		}
+	}},
+	{Name: "declares-for-ever", driver: true, Breaks: "a topic can always be declared", sabotage: func(b *breakable) {
+		declare := b.declare
+		b.declare = func(ctx context.Context, topic string) error {
+			if err := declare(ctx, topic); !errors.Is(err, backend.ErrClosed) {
+				return err
+			}
+			return nil
+		}
+	}},
+}
+
+var closing = []Saboteur{
+	{Name: "pings-for-ever", driver: true, Breaks: "a ping is always answered", sabotage: func(b *breakable) {
+		b.ping = func(context.Context) error { return nil }
+	}},
+	{Name: "closes-once", Breaks: "what is closed cannot be closed", sabotage: func(b *breakable) {
+		once := func(next func() error) func() error {
+			closed := newSet(b)
+			return func() error {
+				if !closed.add("") {
+					return backend.ErrClosed
+				}
+				return next()
+			}
+		}
+		b.shut = once(b.good.Close)
+		b.joined = func(m *member) { m.shut = once(m.next.Close) }
+	}},
+	{Name: "sources-never-close", Breaks: "a source lives as long as its backend", sabotage: func(b *breakable) {
+		b.joined = func(m *member) { m.shut = func() error { return nil } }
+	}},
+	{Name: "never-closes", driver: true, Breaks: "a backend lives as long as its process", sabotage: func(b *breakable) {
+		b.shut = func() error { return nil }
+	}},
+	{Name: "deaf-to-close", Breaks: "a read that waits goes on after Close", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
+				if errors.Is(err, backend.ErrClosed) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return ds, err
+			}
+		}
+	}},
+}

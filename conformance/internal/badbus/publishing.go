@@ -1,0 +1,114 @@
+package badbus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/seed41896749/eventbus"
+)
+
+var published atomic.Int64
+
+// publishing breaks what Publish promises.
+var publishing = []Saboteur{
+	{
+		Name: "bus-loses-one-in-ten", Breaks: "what is published is stored, mostly",
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+			kept := slices.DeleteFunc(slices.Clone(events), func(*eventbus.Event) bool { return published.Add(1)%10 == 0 })
+			return b.good.Publish(ctx, topic, kept...)
+		},
+	},
+	{
+		Name: "bus-without-dedup", Breaks: "Dedup is accepted, and ignored",
+		options: func(o *eventbus.Options) { o.Dedup = false },
+	},
+	{
+		Name: "bus-never-rejects", Breaks: "RejectWhenFull is accepted, and ignored",
+		options: func(o *eventbus.Options) { o.RejectWhenFull = false },
+	},
+	{
+		Name: "bus-cuts-payloads", Breaks: "a payload is stored up to the limit",
+		publish: eachEvent(func(e *eventbus.Event) { e.Payload = e.Payload[:min(len(e.Payload), eventbus.MaxPayload)] }),
+	},
+	{
+		Name: "bus-trims-payloads", Breaks: "a payload is stored without outer spaces",
+		publish: eachEvent(func(e *eventbus.Event) { e.Payload = bytes.TrimSpace(e.Payload) }),
+	},
+	{
+		Name: "bus-drops-attributes", Breaks: "most attributes arrive",
+		publish: eachEvent(func(e *eventbus.Event) { e.Subject = "" }),
+	},
+	{
+		Name: "bus-drops-large", Breaks: "small events arrive",
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+			small := slices.DeleteFunc(slices.Clone(events), func(e *eventbus.Event) bool { return len(e.Payload) > 64<<10 })
+			return b.good.Publish(ctx, topic, small...)
+		},
+	},
+	{
+		Name: "bus-reverses-keys", Breaks: "events of a call are stored in some order",
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+			reversed := slices.Clone(events)
+			slices.Reverse(reversed)
+			return b.good.Publish(ctx, topic, reversed...)
+		},
+	},
+	{
+		Name: "bus-blurs-errors", Breaks: "a Publish says that something failed",
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+			if err := b.good.Publish(ctx, topic, events...); err != nil {
+				return errors.New("something failed")
+			}
+			return nil
+		},
+	},
+	{
+		Name: "bus-ignores-contexts", Breaks: "a Publish returns when it is stored",
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+			return b.good.Publish(context.WithoutCancel(ctx), topic, events...)
+		},
+	},
+	{
+		Name: "bus-mends-names", Breaks: "every name is welcome",
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+			return b.good.Publish(ctx, mend(topic), events...)
+		},
+	},
+	{
+		Name: "bus-forgets-positions", Breaks: "Publish fills most fields",
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+			err := b.good.Publish(ctx, topic, events...)
+			for _, e := range events {
+				e.Position = ""
+			}
+			return err
+		},
+	},
+}
+
+// eachEvent changes a copy of each event on its way.
+func eachEvent(change func(*eventbus.Event)) func(*Bus, context.Context, string, []*eventbus.Event) error {
+	return func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+		changed := make([]*eventbus.Event, len(events))
+		for i, e := range events {
+			c := *e
+			change(&c)
+			changed[i] = &c
+		}
+		return b.good.Publish(ctx, topic, changed...)
+	}
+}
+
+// mend makes a name of anything.
+func mend(name string) string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return 'x'
+	}, name)[:min(len(name), 190)]+"x", ".")
+}

@@ -1,0 +1,310 @@
+// Package buslaw gives a law of the bus its environment: a bus on a fresh backend, a record
+// of handlers and observer, and the check of the whole history.
+package buslaw
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/history"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// An Env is one test of one law of the bus, on one fresh backend. Its Recorder keeps the
+// runs of handlers and the events of the observer.
+type Env struct {
+	*law.Env
+	Bus      law.Bus
+	Recorder Recorder
+	Extends  bool         // the backend can extend leases
+	unnamed  atomic.Int64 // events that the law gave no ID
+}
+
+// On returns the test of a law of the bus. After f it checks the whole history.
+func On(f func(*Env)) func(*law.Env) {
+	return func(e *law.Env) {
+		be := &Env{Env: e, Extends: e.Claims(law.NeedExtender)}
+		be.Recorder.init(e.Grace > 0)
+		f(be)
+		if !e.Law.Again {
+			be.CheckHistory()
+		}
+	}
+}
+
+// Open makes the bus of the test. Most laws do with the zero Options; wrap, if
+// set, stands between bus and backend.
+func (e *Env) Open(o eventbus.Options, wrap func(backend.Backend) backend.Backend) law.Bus {
+	b := e.Backend
+	if wrap != nil {
+		b = wrap(b)
+	}
+	if e.Grace > 0 { // the bus may publish again a message that was stored without an answer
+		o.Dedup = e.Limits.OnceWindow > 0
+	}
+	e.Bus = e.newBus(b, o)
+	return e.Bus
+}
+
+// OtherBus returns a bus on a peer, as in another process.
+func (e *Env) OtherBus(p backend.Backend) law.Bus { return e.newBus(p, eventbus.Options{}) }
+
+func (e *Env) newBus(b backend.Backend, o eventbus.Options) law.Bus {
+	o.Observer = observer.Join(o.Observer, e.Recorder.observer())
+	bus := e.Harness.Bus(e.T, b, o)
+	e.Cleanup(func() {
+		// Handlers of a law that has failed may take their time.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), 40*e.Lease)
+		defer cancel()
+		_ = bus.Shutdown(ctx)
+	})
+	return bus
+}
+
+// Start opens the bus with the zero Options.
+func (e *Env) Start() law.Bus { return e.Open(eventbus.Options{}, nil) }
+
+// Options fills in the fields that a law leaves out: the group g, the lease of the suite,
+// quick retries.
+func (e *Env) Options(o eventbus.SubscribeOptions) eventbus.SubscribeOptions {
+	o.Group = cmp.Or(o.Group, "g")
+	o.Lease = cmp.Or(o.Lease, e.Lease)
+	if o.Retry.Delay == nil && o.Retry.Initial == 0 {
+		o.Retry.Initial, o.Retry.Jitter = e.Lease/4, -1
+		o.Retry.Max = cmp.Or(o.Retry.Max, 20*e.Lease)
+	}
+	if o.Timeout == 0 {
+		if o.Timeout = e.Lease * 9 / 10; e.Extends {
+			o.Timeout = 30 * e.Lease
+		}
+	}
+	return o
+}
+
+// Member subscribes to the usual topic. The Recorder keeps the runs of h under name.
+func (e *Env) Member(name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
+	e.Helper()
+	return e.MemberOf(law.Topic, name, o, h)
+}
+
+// MemberOf is Member, of another topic.
+func (e *Env) MemberOf(topic, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
+	e.Helper()
+	return e.subscribe(e.Bus, topic, name, o, h)
+}
+
+// MemberOn is Member, on another bus.
+func (e *Env) MemberOn(b law.Bus, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
+	e.Helper()
+	return e.subscribe(b, law.Topic, name, o, h)
+}
+
+func (e *Env) subscribe(b law.Bus, topic, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
+	e.Helper()
+	o = e.Options(o)
+	s, err := b.Subscribe(e.Context(), topic, o, e.Recorder.Handler(name, o.Group, h))
+	e.Must(err)
+	return s
+}
+
+// DeadLetters records what goes to the dead-letter topic, under the name "dead".
+func (e *Env) DeadLetters() {
+	e.Helper()
+	e.MemberOf(law.Topic+".dlq", "dead", eventbus.SubscribeOptions{Group: "dead", DeadLetter: eventbus.DiscardDeadLetters}, Succeed)
+}
+
+// Succeed is a handler that succeeds.
+func Succeed(context.Context, *eventbus.Delivery) error { return nil }
+
+// ErrBroken is the error of handlers that fail.
+var ErrBroken = errors.New("broken")
+
+// Events returns n events whose IDs are numbers.
+func Events(n int) []*eventbus.Event { return KeyedEvents(n, 0) }
+
+// KeyedEvents returns n events whose keys repeat after so many; 0: no keys.
+func KeyedEvents(n, keys int) []*eventbus.Event {
+	es := make([]*eventbus.Event, n)
+	for i := range es {
+		es[i] = &eventbus.Event{ID: fmt.Sprintf("%05d", i), Payload: []byte(fmt.Sprintf("payload %d", i))}
+		if keys > 0 {
+			es[i].Key = fmt.Sprintf("key %d", i%keys)
+		}
+	}
+	return es
+}
+
+// Publish publishes es to the usual topic and records the outcome. An event without an ID
+// gets one.
+func (e *Env) Publish(ctx context.Context, es ...*eventbus.Event) error {
+	for _, ev := range es {
+		ev.ID = cmp.Or(ev.ID, fmt.Sprintf("event %d", e.unnamed.Add(1)))
+		e.Recorder.history.Record(history.Event{Kind: history.Tried, ID: ev.ID, Key: ev.Key})
+	}
+	err := e.Bus.Publish(ctx, law.Topic, es...)
+	for i, ev := range es {
+		if p, ok := errors.AsType[*eventbus.PublishError](err); err == nil || ok && p.Errors[i] == nil {
+			e.Recorder.history.Record(history.Event{Kind: history.Stored, ID: ev.ID})
+		}
+	}
+	return err
+}
+
+// PublishEvents is Publish, and expects no error.
+func (e *Env) PublishEvents(es ...*eventbus.Event) []*eventbus.Event {
+	e.Helper()
+	for part := range slices.Chunk(es, 500) {
+		e.Must(e.Publish(e.Context(), part...))
+	}
+	return es
+}
+
+// CheckHistory checks the whole history. The history of each group named must be
+// complete: a handler has seen every attempt, and each key is in order.
+func (e *Env) CheckHistory(groups ...string) {
+	e.Helper()
+	expect := history.Expect{Groups: groups, Attempts: history.Growing, Ordered: len(groups) > 0 && e.Extends}
+	switch {
+	case e.Law.Uncounted, e.Grace > 0: // a broker may forget a receipt and use its number again
+		expect.Attempts = history.Uncounted
+	case len(groups) > 0 && e.Extends: // otherwise not every receipt reaches a handler
+		expect.Attempts = history.Exact
+	}
+	if e.Grace > 0 && len(groups) > 0 { // a handled event may come again before it is settled
+		e.StillAtLast()
+	}
+	for _, f := range e.Recorder.history.Check(expect) {
+		e.Failf("history: %v\nrecorded: %s", f, e.Recorder.Summary())
+	}
+}
+
+// Await waits until reached returns true.
+func (e *Env) Await(what string, reached func(*Recorder) bool) {
+	e.Helper()
+	if !e.Recorder.await(e.Patience()+20*e.Lease, reached) {
+		e.Failf("waited in vain until %s\nrecorded: %s", what, e.Recorder.Summary())
+	}
+}
+
+// Wait receives from c, or fails the law.
+func Wait[T any](e *Env, c <-chan T, what string) (v T) {
+	e.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(e.Patience() + 20*e.Lease):
+		e.Failf("waited in vain until %s\nrecorded: %s", what, e.Recorder.Summary())
+	}
+	return v
+}
+
+// AwaitDone waits until so many runs have succeeded under the names.
+func (e *Env) AwaitDone(n int, names ...string) {
+	e.Helper()
+	e.Await(fmt.Sprintf("%d runs of %v have succeeded", n, names), func(r *Recorder) bool { return r.Succeeded(names...) >= n })
+}
+
+// AwaitRuns waits until so many runs have begun under the name.
+func (e *Env) AwaitRuns(n int, name string) {
+	e.Helper()
+	e.Await(fmt.Sprintf("%d runs of %s have begun", n, name), func(r *Recorder) bool { return r.Started[name] >= n })
+}
+
+// Quiet expects that nothing more comes to any handler for a while.
+func (e *Env) Quiet(d time.Duration) {
+	e.Helper()
+	e.Still(e.Recorder.Count(), d)
+}
+
+// Still expects that there are so many runs, and no more after a while.
+func (e *Env) Still(runs int, d time.Duration) {
+	e.Helper()
+	time.Sleep(d)
+	if after := e.Recorder.Count(); after != runs {
+		e.Failf("got %d more runs within %v, want none\nrecorded: %s", after-runs, d, e.Recorder.Summary())
+	}
+}
+
+// End shuts the bus down.
+func (e *Env) End() {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
+	defer cancel()
+	if err := e.Bus.Shutdown(ctx); err != nil {
+		e.Failf("Shutdown: got error %v, want none", err)
+	}
+}
+
+// Settled expects that no group named has an event left, and that no handler gets one
+// more. The backend must still be open.
+func (e *Env) Settled(groups ...string) {
+	e.Helper()
+	if e.Grace > 0 {
+		e.StillAtLast()
+	}
+	runs := e.Recorder.Count()
+	ctx, cancel := context.WithTimeout(e.Context(), e.Lease+e.Soon())
+	defer cancel()
+	found := make(chan string, len(groups))
+	for _, g := range groups {
+		src := e.Attach(g)
+		e.Go(func() {
+			for ctx.Err() == nil {
+				ds, err := src.Receive(ctx, 1)
+				if len(ds) > 0 {
+					found <- fmt.Sprintf("group %s got delivery %q, attempt %d, want none: it should have nothing left", g, ds[0].ID, ds[0].Attempt)
+				}
+				if err != nil && ctx.Err() == nil && !e.Troubled {
+					found <- fmt.Sprintf("Receive: got error %v, want none", err)
+				}
+				if len(ds) > 0 || err != nil && !e.Troubled {
+					return
+				}
+				if err != nil {
+					time.Sleep(law.Pause)
+				}
+			}
+		})
+	}
+	select {
+	case what := <-found:
+		e.Failf("%s", what)
+	case <-ctx.Done():
+	}
+	e.Still(runs, 0)
+}
+
+// Told lists the events of one type that the observer got. The caller holds the lock.
+func Told[E any](r *Recorder) (es []E) {
+	for _, t := range r.told {
+		if e, ok := t.(E); ok {
+			es = append(es, e)
+		}
+	}
+	return es
+}
+
+// ToldOf is Told for a caller that does not hold the lock.
+func ToldOf[E any](e *Env) []E {
+	e.Recorder.mu.Lock()
+	defer e.Recorder.mu.Unlock()
+	return Told[E](&e.Recorder)
+}
+
+// AwaitTold waits until the observer got so many events of one type.
+func AwaitTold[E any](e *Env, n int) []E {
+	e.Helper()
+	var es []E
+	e.Await(fmt.Sprintf("the observer is told of %d %T", n, *new(E)), func(r *Recorder) bool {
+		es = Told[E](r)
+		return len(es) >= n
+	})
+	return es
+}

@@ -1,0 +1,70 @@
+// Package faultbroker turns a backend in memory into a broker that tests can harm.
+// Each client of the broker has a line of its own. So the laws about faults run on
+// a fake clock.
+package faultbroker
+
+import (
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A Store keeps the messages of a broker. It is a backend with every optional verb.
+type Store interface {
+	backend.Backend
+	backend.Maintainer
+	backend.Reader
+	backend.Statser
+	backend.Admin
+	backend.Limited
+	backend.Pinger
+}
+
+// A Broker is shared by its clients. It keeps its messages through every harm.
+type Broker struct {
+	store Store
+
+	mu      sync.Mutex
+	clients []*Client
+	lost    map[[2]string]bool // by topic and position
+}
+
+// New returns a broker that keeps its messages in store.
+func New(store Store) *Broker { return &Broker{store: store, lost: map[[2]string]bool{}} }
+
+// Client returns a new client.
+func (b *Broker) Client() *Client {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := &Client{broker: b, line: newLine(), done: make(chan struct{})}
+	b.clients = append(b.clients, c)
+	return c
+}
+
+// restartTime is how long the broker is away when it is killed.
+const restartTime = 300 * time.Millisecond
+
+// Kill ends the broker for a while.
+func (b *Broker) Kill() {
+	b.mu.Lock()
+	clients := b.clients
+	b.mu.Unlock()
+	for _, c := range clients {
+		defer c.Down()()
+	}
+	time.Sleep(restartTime)
+}
+
+// Lose removes a message. Only groups that hold or delay the message learn of it.
+func (b *Broker) Lose(topic, position string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lost[[2]string{topic, position}] = true
+}
+
+func (b *Broker) isLost(m *backend.Message) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lost[[2]string{m.Topic, m.Position}]
+}

@@ -1,0 +1,186 @@
+package faultbroker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+const (
+	travel   = 100 * time.Microsecond // of a request, and of its answer
+	watchdog = 2 * time.Second        // how long a client waits for an answer that is due
+)
+
+// A line connects a client and its broker.
+type line struct {
+	requests atomic.Int64
+
+	mu         sync.Mutex
+	down       int
+	swallowing int
+	frozen     chan struct{} // closed by the thaw; nil: not frozen
+	broken     chan struct{} // closed when connections break, and replaced
+	drops      []string      // the kinds of requests whose next answers get lost
+}
+
+func newLine() *line { return &line{broken: make(chan struct{})} }
+
+// Down breaks the line until up is called.
+func (l *line) Down() (up func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down++
+	l.cut()
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.down--
+	})
+}
+
+// Cut breaks the requests that are under way.
+func (l *line) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut()
+}
+
+func (l *line) cut() {
+	close(l.broken)
+	l.broken = make(chan struct{})
+}
+
+// Freeze holds up everything until thaw is called.
+func (l *line) Freeze() (thaw func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.frozen == nil {
+		l.frozen = make(chan struct{})
+	}
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		close(l.frozen)
+		l.frozen = nil
+	})
+}
+
+// Swallow loses all answers until end is called.
+func (l *line) Swallow() (end func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.swallowing++
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.swallowing--
+	})
+}
+
+// DropReply loses the next answer to a request of a kind.
+func (l *line) DropReply(kind string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drops = append(l.drops, kind)
+}
+
+// Requests counts the requests sent.
+func (l *line) Requests() int64 { return l.requests.Load() }
+
+// dropped reports whether the answer to a request of a kind must get lost.
+func (l *line) dropped(kind string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.drops, kind)
+	if i >= 0 {
+		l.drops = slices.Delete(l.drops, i, i+1)
+	}
+	return i >= 0
+}
+
+// A state of the line, as one moment finds it.
+type state struct {
+	down, swallowing bool
+	frozen, broken   chan struct{}
+}
+
+func (l *line) state() state {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return state{l.down > 0, l.swallowing > 0, l.frozen, l.broken}
+}
+
+// request calls do at the broker and waits for the answer. A request that is held up
+// arrives in the end, even if the caller has given up. So do must not share memory with
+// the caller.
+func (l *line) request(ctx context.Context, kind string, do func() error) error {
+	l.requests.Add(1)
+	time.Sleep(travel)
+	s := l.state()
+	if s.down {
+		return fmt.Errorf("connection refused: %w", backend.ErrUnavailable)
+	}
+	if s.frozen != nil {
+		done := make(chan error, 1)
+		go func() {
+			select {
+			case <-s.frozen:
+				done <- do()
+			case <-s.broken:
+				done <- unknown("connection reset")
+			}
+		}()
+		return within(ctx, done)
+	}
+	err := do()
+	time.Sleep(travel)
+	if later := l.answer(ctx, s, kind); later != nil {
+		return later
+	}
+	return err
+}
+
+// answer delivers the answer to a request. was is the state of the line when the request
+// was sent.
+func (l *line) answer(ctx context.Context, was state, kind string) error {
+	now := l.state()
+	done := make(chan error, 1)
+	switch {
+	case now.broken != was.broken:
+		return unknown("connection reset")
+	case l.dropped(kind):
+		return unknown("connection reset")
+	case now.swallowing:
+		return within(ctx, done)
+	case now.frozen != nil:
+		go func() {
+			select {
+			case <-now.frozen:
+				done <- nil
+			case <-now.broken:
+				done <- unknown("connection reset")
+			}
+		}()
+		return within(ctx, done)
+	}
+	return nil
+}
+
+// within waits for an answer as long as a client does.
+func within(ctx context.Context, answer <-chan error) error {
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, ctx.Err())
+	case <-time.After(watchdog):
+		return unknown("no answer")
+	}
+}
+
+func unknown(why string) error { return fmt.Errorf("%s: %w", why, backend.ErrUnknownOutcome) }

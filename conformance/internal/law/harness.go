@@ -1,0 +1,51 @@
+package law
+
+import (
+	"context"
+	"testing"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A Harness makes the backends of a law, and harms them. Its fields are the fields of
+// Suite in package conformance, which documents them. All but New and Bus may be nil.
+type Harness struct {
+	New        func(t *testing.T) backend.Backend
+	NewBounded func(t *testing.T, messages int) backend.Backend
+	Peer       func(t *testing.T, b backend.Backend) backend.Backend
+	Bus        func(t *testing.T, b backend.Backend, o eventbus.Options) Bus
+	Faults     Faults
+}
+
+// A Bus is the interface of Bus in package conformance.
+type Bus interface {
+	eventbus.Publisher
+	eventbus.Subscriber
+	SubscribeManual(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.ManualHandler) (*eventbus.Subscription, error)
+	Ready(ctx context.Context) error
+	Shutdown(ctx context.Context) error
+}
+
+// Faults do harm. Faults in package conformance documents them.
+type Faults struct {
+	Down      func(t *testing.T, b backend.Backend) (up func())
+	Freeze    func(t *testing.T, b backend.Backend) (thaw func())
+	Swallow   func(t *testing.T, b backend.Backend) (end func())
+	Cut       func(t *testing.T, b backend.Backend)
+	DropReply func(t *testing.T, b backend.Backend, kind Request)
+	Restart   func(t *testing.T, b backend.Backend)
+	Kill      func(t *testing.T, b backend.Backend)
+	Lose      func(t *testing.T, b backend.Backend, topic, position string)
+	Commands  func(t *testing.T, b backend.Backend) int64
+}
+
+// A Request is a kind of request that a backend sends to its broker.
+type Request string
+
+// The kinds of requests whose answers laws drop.
+const (
+	RequestPublish Request = "publish"
+	RequestReceive Request = "receive"
+	RequestAck     Request = "ack"
+)

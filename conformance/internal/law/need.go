@@ -1,0 +1,64 @@
+package law
+
+import "github.com/seed41896749/eventbus/backend"
+
+// A Need is a verb or a fact that a backend may claim.
+type Need struct {
+	what    string
+	claimed func(*Env) bool
+}
+
+// Each Need has the name of the verb, the fact or the field of Suite.
+var (
+	NeedDelayer    = Need{"Delayer", sourceVerb[backend.Delayer]}
+	NeedExtender   = Need{"Extender", sourceVerb[backend.Extender]}
+	NeedMaintainer = Need{"Maintainer", backendVerb[backend.Maintainer]}
+	NeedReader     = Need{"Reader", backendVerb[backend.Reader]}
+	NeedStatser    = Need{"Statser", backendVerb[backend.Statser]}
+	NeedAdmin      = Need{"Admin", backendVerb[backend.Admin]}
+	NeedDeclarer   = Need{"Declarer", backendVerb[backend.Declarer]}
+	NeedPinger     = Need{"Pinger", backendVerb[backend.Pinger]}
+
+	NeedRest = Need{"Delayer or Extender", func(e *Env) bool {
+		return sourceVerb[backend.Delayer](e) || sourceVerb[backend.Extender](e)
+	}}
+
+	NeedOnce   = Need{"Limits.OnceWindow", func(e *Env) bool { return e.Limits.OnceWindow > 0 }}
+	NeedRefund = Need{"Limits.Refund", func(e *Env) bool { return e.Limits.Refund }}
+	NeedFence  = Need{"Limits.FencedAcks", func(e *Env) bool { return e.Limits.FencedAcks }}
+
+	// A test must be able to go past the window and the limit.
+	NeedShortWindow = Need{"Limits.OnceWindow of at most 5 leases", func(e *Env) bool {
+		return e.Limits.OnceWindow > 0 && e.Limits.OnceWindow <= 5*e.Lease
+	}}
+	NeedPayloadLimit = Need{"Limits.Payload of at most 16 MiB", func(e *Env) bool {
+		return e.Limits.Payload > 0 && e.Limits.Payload <= 16<<20
+	}}
+	NeedLongDelay = Need{"Limits.Delay of 20 leases", func(e *Env) bool {
+		return e.Limits.Delay == 0 || e.Limits.Delay >= 20*e.Lease
+	}}
+	NeedBound = Need{"Suite.NewBounded", func(e *Env) bool { return e.Harness.NewBounded != nil }}
+	NeedPeer  = Need{"Suite.Peer", func(e *Env) bool { return e.Harness.Peer != nil }}
+
+	NeedDown      = Need{"Faults.Down", func(e *Env) bool { return e.Harness.Faults.Down != nil }}
+	NeedFreeze    = Need{"Faults.Freeze", func(e *Env) bool { return e.Harness.Faults.Freeze != nil }}
+	NeedSwallow   = Need{"Faults.Swallow", func(e *Env) bool { return e.Harness.Faults.Swallow != nil }}
+	NeedCut       = Need{"Faults.Cut", func(e *Env) bool { return e.Harness.Faults.Cut != nil }}
+	NeedDropReply = Need{"Faults.DropReply", func(e *Env) bool { return e.Harness.Faults.DropReply != nil }}
+	NeedRestart   = Need{"Faults.Restart", func(e *Env) bool { return e.Harness.Faults.Restart != nil }}
+	NeedKill      = Need{"Faults.Kill", func(e *Env) bool { return e.Harness.Faults.Kill != nil }}
+	NeedLose      = Need{"Faults.Lose", func(e *Env) bool { return e.Harness.Faults.Lose != nil }}
+	NeedCommands  = Need{"Faults.Commands", func(e *Env) bool { return e.Harness.Faults.Commands != nil }}
+)
+
+func backendVerb[T any](e *Env) bool {
+	_, ok := backend.As[T](e.Backend)
+	return ok
+}
+
+func sourceVerb[T any](e *Env) bool {
+	src := e.AttachAs(backend.Config{Topic: "probe", Group: "probe"})
+	_, ok := backend.As[T](src)
+	e.Must(src.Close())
+	return ok
+}

@@ -1,0 +1,282 @@
+package law
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/calls"
+)
+
+// steps are the calls of the backend under test, as laws make them.
+type steps struct {
+	*trial
+	Backend backend.Backend
+	Limits  backend.Limits
+	reads   sync.WaitGroup
+}
+
+// Topic is the topic of most laws.
+const Topic = "orders"
+
+// Go runs f beside the law. The cleanup of the law waits until f has returned.
+func (e *steps) Go(f func()) { e.reads.Go(f) }
+
+// Verbs returns the optional verbs of the backend.
+func (e *steps) Verbs() calls.Verbs { return calls.VerbsOf(e.Backend) }
+
+// Attach makes a new member of a group of the usual topic.
+func (e *steps) Attach(group string) backend.Source {
+	e.Helper()
+	return e.AttachAs(backend.Config{Group: group})
+}
+
+// AttachAs attaches with a config whose missing fields are filled in.
+func (e *steps) AttachAs(c backend.Config) backend.Source {
+	e.Helper()
+	return e.AttachTo(e.Backend, e.Config(c))
+}
+
+// Unconfirmed attaches a member that does not ask for confirmation. The member may
+// then acknowledge deliveries that it no longer holds.
+func (e *steps) Unconfirmed(group string) backend.Source {
+	e.Helper()
+	c := e.Config(backend.Config{Group: group})
+	c.ConfirmAcks = false
+	return e.AttachTo(e.Backend, c)
+}
+
+// AttachTo attaches with exactly this config.
+func (e *steps) AttachTo(b backend.Backend, c backend.Config) backend.Source {
+	e.Helper()
+	var src backend.Source
+	e.Persist("Attach", func() (err error) {
+		src, err = b.Attach(e.Context(), c)
+		return err
+	})
+	if src == nil {
+		e.Failf("Attach: got neither a Source nor an error")
+	}
+	e.Cleanup(func() { src.Close() })
+	return &member{Source: src, reads: &e.reads}
+}
+
+// Config fills in the missing fields of a config.
+func (e *steps) Config(c backend.Config) backend.Config {
+	c.Topic, c.Lease = cmp.Or(c.Topic, Topic), cmp.Or(c.Lease, e.Lease)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1000)
+	c.ConfirmAcks = true
+	return c
+}
+
+// Publish stores ms, in batches that the backend takes.
+func (e *steps) Publish(ms ...*backend.Message) []*backend.Message {
+	e.Helper()
+	batch := cmp.Or(e.Limits.Batch, 500)
+	for i := 0; i < len(ms); i += batch {
+		e.publishPart(ms[i:min(i+batch, len(ms))])
+	}
+	return ms
+}
+
+// publishPart is a Publish of one batch.
+func (e *steps) publishPart(ms []*backend.Message) {
+	e.Helper()
+	if e.Troubled { // a repeated Publish must not store a message twice
+		for _, m := range ms {
+			m.Once = e.Limits.OnceWindow > 0
+		}
+	}
+	e.Persist("Publish", func() error { return e.Send(ms...) })
+}
+
+// Send is one Publish, to the usual topic if a message names no other.
+func (e *steps) Send(ms ...*backend.Message) error {
+	for _, m := range ms {
+		m.Topic = cmp.Or(m.Topic, Topic)
+	}
+	return e.Backend.Publish(e.Context(), ms)
+}
+
+// PublishN publishes n messages whose IDs are numbers.
+func (e *steps) PublishN(n int) []*backend.Message {
+	e.Helper()
+	return e.Publish(Numbered("", n)...)
+}
+
+// Numbered returns n messages whose IDs are prefix and a number.
+func Numbered(prefix string, n int) []*backend.Message {
+	ms := make([]*backend.Message, n)
+	for i := range ms {
+		id := fmt.Sprintf("%s%04d", prefix, i)
+		ms[i] = &backend.Message{ID: id, Payload: []byte("payload of " + id)}
+	}
+	return ms
+}
+
+// Take is one Receive. It expects at most max deliveries, and an error only if ctx is
+// done.
+func (e *steps) Take(ctx context.Context, src backend.Source, max int) []backend.Delivery {
+	e.Helper()
+	ds, err := src.Receive(ctx, max)
+	if len(ds) > max {
+		e.Failf("Receive of at most %d: got %d", max, len(ds))
+	}
+	if err != nil && ctx.Err() == nil {
+		if !e.Troubled || !Passing(err) {
+			e.Failf("Receive: got error %v, want none", err)
+		}
+		time.Sleep(Pause)
+	}
+	for i := range ds {
+		if ds[i].Err != nil {
+			e.Failf("delivery %q: got error %v, want none", ds[i].ID, ds[i].Err)
+		}
+	}
+	return slices.Clone(ds) // they are lent until the next Receive
+}
+
+// Receive waits for exactly n deliveries.
+func (e *steps) Receive(src backend.Source, n int) []backend.Delivery {
+	e.Helper()
+	ds := e.ReceiveWithin(src, n, e.Patience())
+	if len(ds) < n {
+		e.Failf("got %d deliveries %v within %v, want %d", len(ds), IDs(ds), e.Patience(), n)
+	}
+	return ds
+}
+
+// One waits for one delivery.
+func (e *steps) One(src backend.Source) backend.Delivery {
+	e.Helper()
+	return e.Receive(src, 1)[0]
+}
+
+// ReceiveWithin returns the deliveries of the next d, and at most n of them.
+func (e *steps) ReceiveWithin(src backend.Source, n int, d time.Duration) (all []backend.Delivery) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.Context(), d)
+	defer cancel()
+	for len(all) < n && ctx.Err() == nil {
+		all = append(all, e.Take(ctx, src, n-len(all))...)
+	}
+	return all
+}
+
+// Background calls Receive beside the law until a call returns deliveries or an error.
+func (e *steps) Background(ctx context.Context, src backend.Source, max int) <-chan Received {
+	c := make(chan Received, 1)
+	start := time.Now()
+	e.Go(func() {
+		var ds []backend.Delivery
+		var err error
+		for len(ds) == 0 && err == nil && ctx.Err() == nil {
+			ds, err = src.Receive(ctx, max)
+		}
+		c <- Received{ds, err, time.Since(start)}
+	})
+	return c
+}
+
+// Nothing expects no delivery within d, and returns after d. If its last Receive takes
+// longer, the next call waits for that Receive.
+func (e *steps) Nothing(src backend.Source, d time.Duration, why string) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.Context(), d)
+	defer cancel()
+	end := time.After(d)
+	m := src.(*member)
+	for ctx.Err() == nil {
+		select {
+		case r := <-m.reading(ctx, 1):
+			m.read = nil
+			if len(r.Deliveries) > 0 {
+				e.Failf("got delivery %q, attempt %d, want none: %s", r.Deliveries[0].ID, r.Deliveries[0].Attempt, why)
+			}
+			if r.Err != nil && ctx.Err() == nil && !errors.Is(r.Err, context.Canceled) && !errors.Is(r.Err, context.DeadlineExceeded) {
+				e.Failf("Receive: got error %v, want none", r.Err)
+			}
+		case <-end:
+			return
+		}
+	}
+}
+
+// Ack acknowledges ds. If the answer to a fenced Ack is lost, the repeated Ack may report
+// a lost lease, because the first Ack took effect.
+func (e *steps) Ack(src backend.Source, ds ...backend.Delivery) {
+	e.Helper()
+	open := false
+	e.Persist("Ack", func() error {
+		err := src.Ack(e.Context(), backend.Lend(ds))
+		if open && e.Limits.FencedAcks && OnlyLost(err) {
+			return nil
+		}
+		open = open || errors.Is(err, backend.ErrUnknownOutcome)
+		return err
+	})
+}
+
+// OnlyLost reports whether err is about lost leases and nothing else.
+func OnlyLost(err error) bool {
+	if all, ok := errors.AsType[backend.BatchError](err); ok {
+		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !OnlyLost(err) })
+	}
+	return errors.Is(err, backend.ErrLeaseLost)
+}
+
+// Delay gives ds back and returns the error of the verb.
+func (e *steps) Delay(src backend.Source, d time.Duration, ds ...backend.Delivery) error {
+	delayed := make([]backend.Delayed, len(ds))
+	for i := range ds {
+		delayed[i] = backend.Delayed{Delivery: ds[i], For: d}
+	}
+	v, _ := backend.As[backend.Delayer](src)
+	return v.Delay(e.Context(), delayed)
+}
+
+// Extend restarts the lease of ds and returns the error of the verb.
+func (e *steps) Extend(src backend.Source, ds ...backend.Delivery) error {
+	v, _ := backend.As[backend.Extender](src)
+	return v.Extend(e.Context(), backend.Lend(ds))
+}
+
+// Maintain calls Maintain of the backend, if it has one.
+func (e *steps) Maintain(group string) {
+	e.Helper()
+	if _, ok := backend.As[backend.Maintainer](e.Backend); ok {
+		_, err := e.Verbs().Maintain(e.Context(), Topic, group)
+		e.Must(err)
+	}
+}
+
+// Attempt expects an attempt number, where the backend counts.
+func (e *steps) Attempt(d backend.Delivery, want int) {
+	e.Helper()
+	if d.Attempt != want && d.Attempt != 0 {
+		e.Failf("delivery %q: got attempt %d, want %d (or 0, not counted)", d.ID, d.Attempt, want)
+	}
+}
+
+// IDs lists the IDs of deliveries.
+func IDs(ds []backend.Delivery) []string {
+	s := make([]string, len(ds))
+	for i := range ds {
+		s[i] = ds[i].ID
+	}
+	return s
+}
+
+// IDsOf lists the IDs of messages.
+func IDsOf(ms []*backend.Message) []string {
+	s := make([]string, len(ms))
+	for i := range ms {
+		s[i] = ms[i].ID
+	}
+	return s
+}

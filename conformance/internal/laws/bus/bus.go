@@ -1,0 +1,15 @@
+// Package bus has the laws of the bus. They run on a bus on the backend under test.
+package bus
+
+import (
+	"slices"
+
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// Laws returns the laws of the bus, in the order in which they are best read.
+func Laws() []law.Law {
+	return slices.Concat(
+		publishLaws, deliverLaws, leaseLaws, retryLaws, orderLaws, modeLaws, lifeLaws, faultLaws,
+	)
+}

@@ -1,0 +1,309 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// deliverLaws are about who gets an event, when, and how often.
+var deliverLaws = []law.Law{
+	{
+		ID: "B.D01", Name: "at-least-once", Promise: "what is published is handled to the end, through failures, panics and retries",
+		Saboteurs: []string{"bus-gives-up-early"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 16}, failing(func(d *eventbus.Delivery) bool {
+				return d.Attempt <= len(d.ID)%3 && strings.HasSuffix(d.ID, "7") || d.Attempt == 1 && strings.HasSuffix(d.ID, "3")
+			}))
+			keys := 49
+			if !e.Extends { // what waits behind a retry may come again just as it is handled
+				keys = 0
+			}
+			e.PublishEvents(buslaw.KeyedEvents(1000, keys)...)
+			e.AwaitDone(1000, "g")
+			e.CheckHistory("g")
+			e.Settled("g")
+		}),
+	},
+	{
+		ID: "B.D02", Name: "groups-independent", Promise: "what one group does with an event changes nothing for another",
+		Saboteurs: []string{"bus-shares-groups"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("a", eventbus.SubscribeOptions{Group: "a", Retry: eventbus.Retry{MaxAttempts: 2}}, failing(func(*eventbus.Delivery) bool { return true }))
+			e.Member("b", eventbus.SubscribeOptions{Group: "b"}, buslaw.Succeed)
+			e.PublishEvents(buslaw.Events(20)...)
+			e.AwaitDone(20, "b")
+			buslaw.AwaitTold[deadLettered](e, 20)
+			for _, h := range e.Recorder.All("b") {
+				if h.Delivery.Attempt > 1 {
+					e.Failf("group b got %s as attempt %d, want 1", h.Delivery.ID, h.Delivery.Attempt)
+				}
+			}
+			e.Settled("a", "b")
+		}),
+	},
+	{
+		ID: "B.D03", Name: "competing-once", Promise: "members of a group share its events, each comes to one of them once",
+		Saboteurs: []string{"bus-runs-twice"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			for range 8 {
+				e.Member("g", eventbus.SubscribeOptions{Concurrency: 2}, buslaw.Succeed)
+			}
+			e.PublishEvents(buslaw.Events(800)...)
+			e.AwaitDone(800, "g")
+			e.Quiet(e.Soon())
+			once(e, "g")
+		}),
+	},
+	{
+		ID: "B.D04", Name: "retry-stays-in-group", Promise: "a retry comes to the group that failed, and to no other",
+		Saboteurs: []string{"bus-republishes-retries"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("a", eventbus.SubscribeOptions{Group: "a"}, failing(func(d *eventbus.Delivery) bool { return d.Attempt < 4 }))
+			e.Member("b", eventbus.SubscribeOptions{Group: "b"}, buslaw.Succeed)
+			e.PublishEvents(buslaw.Events(10)...)
+			e.AwaitDone(20, "a", "b")
+			e.Quiet(e.Lease + e.Soon())
+			once(e, "b")
+			if n := len(e.Recorder.All("a")); n != 40 {
+				e.Failf("group a: got %d runs, want 40", n)
+			}
+		}),
+	},
+	{
+		ID: "B.D05", Name: "start-earliest", Promise: "a new group gets the events that the topic keeps",
+		Saboteurs: []string{"bus-starts-late"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.PublishEvents(buslaw.Events(30)...)
+			e.Member("late", eventbus.SubscribeOptions{Group: "late"}, buslaw.Succeed)
+			e.PublishEvents(&eventbus.Event{ID: "new"})
+			e.AwaitDone(31, "late")
+			e.Settled("late")
+		}),
+	},
+	{
+		ID: "B.D06", Name: "start-latest", Promise: "with StartLatest a new group gets what is published after Subscribe has returned, and nothing from before",
+		Saboteurs: []string{"bus-starts-early"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.PublishEvents(buslaw.Events(30)...)
+			e.Member("late", eventbus.SubscribeOptions{Group: "late", Start: eventbus.StartLatest}, buslaw.Succeed)
+			e.PublishEvents(&eventbus.Event{ID: "new"})
+			e.AwaitDone(1, "late")
+			e.Quiet(e.Soon())
+			if got := e.Recorder.All("late")[0].Delivery.ID; got != "new" {
+				e.Failf("got %s, want new", got)
+			}
+		}),
+	},
+	{
+		ID: "B.D07", Name: "position-kept", Promise: "a group goes on where it was when all its members are new",
+		Saboteurs: []string{"bus-renames-groups"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			for round := range 4 {
+				s := e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+				es := buslaw.Events(10)
+				for i := range es {
+					es[i].ID = fmt.Sprintf("%d.%d", round, i)
+				}
+				e.PublishEvents(es...)
+				e.AwaitDone(10*(round+1), "g")
+				e.Must(s.Drain(e.Context()))
+			}
+			once(e, "g")
+		}),
+	},
+	{
+		ID: "B.D08", Name: "attempt-sequence", Promise: "attempts are numbered 1, 2, 3 through errors, panics, ended goroutines and timeouts",
+		Saboteurs: []string{"bus-miscounts"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 4, Timeout: e.Lease / 2}, misbehave)
+			e.PublishEvents(buslaw.Events(12)...)
+			e.AwaitDone(12, "g")
+			e.CheckHistory("g")
+			for _, h := range e.Recorder.All("g") {
+				if h.Ended.IsZero() || h.Err == nil && h.Delivery.Attempt != 5 {
+					e.Failf("event %s: got success on attempt %d, want 5", h.Delivery.ID, h.Delivery.Attempt)
+				}
+			}
+		}),
+	},
+	{
+		ID: "B.D10", Name: "no-redelivery-after-ack", Promise: "what was handled never comes back",
+		Saboteurs: []string{"ignores-acks"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 8}, buslaw.Succeed)
+			e.PublishEvents(buslaw.Events(500)...)
+			e.AwaitDone(500, "g")
+			e.Quiet(3 * e.Lease)
+			once(e, "g")
+		}),
+	},
+	{
+		ID: "B.D12", Name: "stable-identity", Promise: "every delivery of an event has the same ID, time, position, headers and bytes, whatever a handler made of the one before",
+		Saboteurs: []string{"bus-shares-deliveries"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			var mu sync.Mutex
+			var got []eventbus.Event
+			e.Member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
+				mu.Lock()
+				defer mu.Unlock()
+				keep := d.Event
+				keep.Payload = slices.Clone(d.Payload)
+				keep.Headers = slices.Clone(d.Headers)
+				got = append(got, keep)
+				d.Payload = append(d.Payload[:4:4], "changed"...)
+				d.Headers.Set("h", "changed")
+				d.ID, d.Subject = "changed", "changed"
+				if len(got) < 4 {
+					return buslaw.ErrBroken
+				}
+				return nil
+			})
+			ev := &eventbus.Event{Subject: "s", Headers: eventbus.Headers{{Name: "h", Value: "v"}}, Payload: []byte("some bytes")}
+			e.PublishEvents(ev)
+			e.AwaitDone(1, "g")
+			for _, g := range got {
+				sameEvent(e, g, *ev)
+				if g.Position != ev.Position {
+					e.Failf("got position %q, want %q as published", g.Position, ev.Position)
+				}
+			}
+		}),
+	},
+	{
+		ID: "B.D14", Name: "big-among-small", Promise: "an event larger than the whole byte budget passes, among small ones",
+		Saboteurs: []string{"bus-drops-large"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{MaxBytes: 64 << 10, Concurrency: 2}, buslaw.Succeed)
+			es := buslaw.Events(50)
+			es[20].Payload = make([]byte, 512<<10)
+			es[40].Payload = make([]byte, eventbus.MaxPayload)
+			e.PublishEvents(es...)
+			e.AwaitDone(50, "g")
+		}),
+	},
+	{
+		ID: "B.D15", Name: "slow-group-isolated", Promise: "a slow group delays no other",
+		Saboteurs: []string{"bus-serves-one-at-a-time"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			slow := make(chan struct{})
+			release := sync.OnceFunc(func() { close(slow) })
+			e.Cleanup(release)
+			e.Member("slow", eventbus.SubscribeOptions{Group: "slow"}, func(context.Context, *eventbus.Delivery) error {
+				<-slow
+				return nil
+			})
+			e.Member("fast", eventbus.SubscribeOptions{Group: "fast"}, buslaw.Succeed)
+			e.PublishEvents(&eventbus.Event{})
+			e.AwaitRuns(1, "slow")
+			start := time.Now()
+			e.PublishEvents(buslaw.Events(99)...)
+			e.AwaitDone(100, "fast")
+			e.By(start, e.Soon(), "the fast group was done")
+			release()
+			e.AwaitDone(200, "slow", "fast")
+		}),
+	},
+	{
+		ID: "B.D17", Name: "wake-latency", Promise: "an event published to an idle subscription is handled at once",
+		Saboteurs: []string{"bus-polls"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+			// On a machine that is busy with other things all of it takes longer; but not
+			// much longer than to wake a member without a bus.
+			other := e.AttachAs(backend.Config{Topic: "other", Group: "g"})
+			var bare, took []time.Duration
+			for i := range 5 {
+				woken := e.Background(e.Bounded(), other, 1)
+				time.Sleep(e.Lease / 3)
+				start := time.Now()
+				e.PublishEvents(&eventbus.Event{})
+				e.AwaitDone(i+1, "g")
+				took = append(took, e.Recorder.All("g")[i].Began.Sub(start))
+				start = time.Now()
+				e.Env.Publish(&backend.Message{Topic: "other", ID: fmt.Sprint(i)})
+				r := <-woken
+				bare = append(bare, time.Since(start))
+				e.Must(r.Err)
+				e.Ack(other, r.Deliveries...)
+			}
+			slices.Sort(bare)
+			e.Mostly(took, max(100*time.Millisecond, 5*bare[len(bare)/2]), "handled")
+		}),
+	},
+}
+
+// failing returns a handler that fails if when returns true.
+func failing(when func(*eventbus.Delivery) bool) eventbus.Handler {
+	return func(_ context.Context, d *eventbus.Delivery) error {
+		if when(d) {
+			return buslaw.ErrBroken
+		}
+		return nil
+	}
+}
+
+// once expects that each event came once under name.
+func once(e *buslaw.Env, name string) {
+	e.Helper()
+	seen := map[string]bool{}
+	for _, h := range e.Recorder.All(name) {
+		if seen[h.Delivery.ID] {
+			e.Failf("%s came twice to %s, want once", h.Delivery.ID, name)
+		}
+		seen[h.Delivery.ID] = true
+	}
+}
+
+// untilHandled returns the runs under name. Where the broker has trouble, it leaves out
+// runs of an event that was handled before: its acknowledgement may have had no answer.
+func untilHandled(e *buslaw.Env, name string) []buslaw.Handling {
+	handled := map[string]bool{}
+	return slices.DeleteFunc(e.Recorder.All(name), func(h buslaw.Handling) bool {
+		again := handled[h.Delivery.ID]
+		handled[h.Delivery.ID] = again || h.Err == nil
+		return again && e.Grace > 0
+	})
+}
+
+// inOrder expects that runs under name were in order of position for each key, and one
+// at a time.
+func inOrder(e *buslaw.Env, name string) {
+	e.Helper()
+	last := map[string]buslaw.Handling{}
+	for _, h := range untilHandled(e, name) {
+		d := h.Delivery
+		before, ok := last[d.Key]
+		if ok && d.Position < before.Delivery.Position {
+			e.Failf("key %q: %s was handled after %s, which was published later", d.Key, d.ID, before.Delivery.ID)
+		}
+		if ok && (before.Ended.IsZero() || before.Ended.After(h.Began)) {
+			e.Failf("key %q: %s began before %s had ended", d.Key, d.ID, before.Delivery.ID)
+		}
+		if ok && d.Position > before.Delivery.Position && before.Err != nil && d.ID != before.Delivery.ID {
+			e.Failf("key %q: %s was handled though %s had failed", d.Key, d.ID, before.Delivery.ID)
+		}
+		last[d.Key] = h
+	}
+}

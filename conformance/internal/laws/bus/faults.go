@@ -1,0 +1,319 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// faultLaws are about a bus whose broker is harmed.
+var faultLaws = []law.Law{
+	{
+		ID: "B.P03", Name: "lost-reply-with-id", Promise: "with Options.Dedup a Publish whose answer is lost is repeated, and succeeds with one copy",
+		Needs: []law.Need{law.NeedDropReply, law.NeedOnce}, Saboteurs: []string{"bus-without-dedup"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Open(eventbus.Options{Dedup: true}, nil)
+			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+			e.DropReply(law.RequestPublish)
+			e.PublishEvents(&eventbus.Event{ID: "one"})
+			e.DropReply(law.RequestPublish)
+			e.PublishEvents(buslaw.Events(10)...)
+			e.AwaitDone(11, "g")
+			e.Settled("g")
+		}),
+	},
+	{
+		ID: "B.L06", Name: "lost-read-reply", Promise: "events of a read whose answer is lost are handled all the same, each once",
+		Needs: []law.Need{law.NeedDropReply, law.NeedOnce}, Saboteurs: []string{"bus-gives-up-on-brokers"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Open(eventbus.Options{Dedup: true}, nil) // a Publish on the same connection loses its answer too
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 4}, buslaw.Succeed)
+			for i := range 3 {
+				e.DropReply(law.RequestReceive)
+				e.PublishEvents(buslaw.Events(10 * (i + 1))[10*i:]...)
+			}
+			e.AwaitDone(30, "g")
+			e.Settled("g")
+			once(e, "g")
+		}),
+	},
+	{
+		ID: "B.L03", Name: "frozen-member", Promise: "events of a bus that is held up go to another one; when it goes on, every event is settled, once",
+		Needs: []law.Need{law.NeedPeer, law.NeedFreeze, law.NeedExtender}, Saboteurs: []string{"long-leases"}, Again: true,
+		Test: buslaw.On(frozenBus),
+	},
+	{
+		ID: "B.D13", Name: "deleted-while-pending", Promise: "an event that the broker has lost is not handled but told as a discard, and the others go on",
+		Needs: []law.Need{law.NeedLose, law.NeedDelayer}, Saboteurs: []string{"bus-drops-unreadable"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			s := e.Member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
+				if d.Attempt == 1 {
+					return eventbus.RetryAfter(buslaw.ErrBroken, e.Lease)
+				}
+				return nil
+			})
+			es := e.PublishEvents(buslaw.Events(3)...)
+			e.AwaitRuns(3, "g")
+			time.Sleep(e.Lease / 4) // all are delayed now
+			e.Lose(law.Topic, es[1].Position)
+			e.AwaitDone(2, "g")
+			told := buslaw.AwaitTold[discarded](e, 1)
+			if told[0].Reason != "gone" || told[0].Position != es[1].Position {
+				e.Failf("got %+v, want a discard of position %s, which is gone", told[0], es[1].Position)
+			}
+			e.PublishEvents(&eventbus.Event{ID: "next"})
+			e.AwaitDone(3, "g")
+			if c := s.Counts(); c.Discarded != 1 {
+				e.Failf("got counts %+v, want one discarded", c)
+			}
+			e.Settled("g")
+		}),
+	},
+	{
+		ID: "B.D16", Name: "idle-quiet", Promise: "an idle subscription sends its broker fewer than five requests a second",
+		Needs: []law.Need{law.NeedCommands}, Saboteurs: []string{"reads-restlessly"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+			e.PublishEvents(buslaw.Events(20)...)
+			e.AwaitDone(20, "g")
+			time.Sleep(time.Second) // what had to be done after that is done
+			const watched = 4
+			before := e.Commands()
+			time.Sleep(watched * time.Second)
+			if n := e.Commands() - before; n >= 5*watched {
+				e.Failf("got %d requests in %d s, want fewer than five a second", n, watched)
+			}
+		}),
+	},
+	{
+		ID: "B.S09", Name: "start-while-down", Promise: "Subscribe fails within its context while the broker is down, and works on the same bus when it is up",
+		Needs: []law.Need{law.NeedDown}, Saboteurs: []string{"attaches-later"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			up := e.Down(e.Backend)
+			start := time.Now()
+			_, err := e.Bus.Subscribe(e.Within(time.Second), law.Topic, e.Options(eventbus.SubscribeOptions{}), buslaw.Succeed)
+			if err == nil {
+				e.Failf("Subscribe while the broker is down: got no error")
+			}
+			e.By(start, time.Second, "Subscribe while the broker is down returned")
+			up()
+			e.Persist("Subscribe", func() error {
+				o := e.Options(eventbus.SubscribeOptions{})
+				_, err := e.Bus.Subscribe(e.Context(), law.Topic, o, e.Recorder.Handler("g", o.Group, buslaw.Succeed))
+				return err
+			})
+			e.PublishEvents(buslaw.Events(5)...)
+			e.AwaitDone(5, "g")
+			e.Settled("g")
+		}),
+	},
+	{
+		ID: "B.S11", Name: "health-truth", Promise: "Ready says within seconds that the broker does not answer, and soon after it answers that all is well",
+		Needs: []law.Need{law.NeedDown}, Saboteurs: []string{"bus-always-ready", "bus-never-ready"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			// A connection that lost something is dead even afterwards, which only its
+			// next use shows.
+			e.Open(eventbus.Options{Dedup: e.Limits.OnceWindow > 0}, nil)
+			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+			ready(e, "at first", true)
+			for _, f := range []struct {
+				name string
+				need law.Need
+				harm func(backend.Backend) (end func())
+			}{{"Down", law.NeedDown, e.Down}, {"Freeze", law.NeedFreeze, e.Freeze}, {"Swallow", law.NeedSwallow, e.Swallow}} {
+				if e.Claims(f.need) {
+					end := f.harm(e.Backend)
+					ready(e, "during "+f.name, false)
+					end()
+					ready(e, "after "+f.name, true)
+				}
+			}
+			e.Await("it was degraded and runs again", func(r *buslaw.Recorder) bool {
+				cs := buslaw.Told[stateChanged](r)
+				return len(cs) >= 3 && cs[len(cs)-1].To == "running" && slices.ContainsFunc(cs, func(c stateChanged) bool { return c.To == "degraded" })
+			})
+			e.PublishEvents(buslaw.Events(5)...)
+			e.AwaitDone(5, "g")
+		}),
+	},
+	{
+		ID: "B.F01", Name: "kill-loop", Promise: "a broker that crashes again and again under load loses nothing that was published",
+		Needs: []law.Need{law.NeedKill}, Saboteurs: []string{"bus-loses-one-in-ten", "bus-gives-up-on-brokers"}, Again: true,
+		Test: buslaw.On(func(e *buslaw.Env) {
+			underLoad(e, func() {
+				for range 3 {
+					time.Sleep(500 * time.Millisecond)
+					e.Kill()
+				}
+			})
+		}),
+	},
+	{
+		ID: "B.F02", Name: "freeze", Promise: "a broker that does not answer for a while under load loses nothing that was published",
+		Needs: []law.Need{law.NeedFreeze}, Saboteurs: []string{"bus-loses-one-in-ten"}, Again: true,
+		Test: buslaw.On(func(e *buslaw.Env) {
+			underLoad(e, func() {
+				thaw := e.Freeze(e.Backend)
+				time.Sleep(2 * e.Lease)
+				thaw()
+			})
+		}),
+	},
+	{
+		ID: "B.F03", Name: "reset-storm", Promise: "connections that break five times a second under load lose nothing that was published",
+		Needs: []law.Need{law.NeedCut}, Saboteurs: []string{"bus-loses-one-in-ten", "bus-gives-up-on-brokers"}, Again: true,
+		Test: buslaw.On(func(e *buslaw.Env) {
+			underLoad(e, func() {
+				for range 15 {
+					time.Sleep(200 * time.Millisecond)
+					e.Cut(e.Backend)
+				}
+			})
+		}),
+	},
+	{
+		ID: "B.F04", Name: "half-open", Promise: "a broker whose answers get lost for a while under load loses nothing that was published",
+		Needs: []law.Need{law.NeedSwallow}, Saboteurs: []string{"bus-loses-one-in-ten"}, Again: true,
+		Test: buslaw.On(func(e *buslaw.Env) {
+			underLoad(e, func() {
+				end := e.Swallow(e.Backend)
+				time.Sleep(law.Notice)
+				end()
+			})
+		}),
+	},
+	{
+		ID: "B.F10", Name: "topic-deleted", Promise: "a subscription whose topic is deleted is attached anew, and says so",
+		Needs: []law.Need{law.NeedAdmin}, Saboteurs: []string{"bus-ends-when-gone"}, Again: true,
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+			e.PublishEvents(buslaw.Events(3)...)
+			e.AwaitDone(3, "g")
+			admin := e.Verbs()
+			e.Must(admin.DeleteTopic(e.Context(), law.Topic))
+			e.Await("it is running again", func(r *buslaw.Recorder) bool {
+				cs := buslaw.Told[stateChanged](r)
+				return len(cs) >= 3 && cs[len(cs)-1].To == "running" && slices.ContainsFunc(cs, func(c stateChanged) bool { return c.To == "degraded" })
+			})
+			e.PublishEvents(&eventbus.Event{ID: "new"})
+			e.AwaitDone(4, "g")
+		}),
+	},
+}
+
+// ready expects Ready to tell the truth within some seconds.
+func ready(e *buslaw.Env, when string, want bool) {
+	e.Helper()
+	limit := law.Notice + e.Soon()
+	if want { // the bus asks again after a pause that has grown with the trouble
+		limit += law.Notice
+	}
+	for start := time.Now(); ; time.Sleep(law.Pause) {
+		err := e.Bus.Ready(e.Within(time.Second))
+		switch {
+		case (err == nil) == want:
+			return
+		case time.Since(start) > limit:
+			e.Failf("%s: Ready still says %v after %v, want ready %v", when, err, limit, want)
+		}
+	}
+}
+
+// underLoad lets events flow while it calls harm. It expects that every stored event is
+// handled. If the backend remembers IDs, each event must be stored once.
+func underLoad(e *buslaw.Env, harm func()) {
+	e.Helper()
+	e.Trouble()
+	dedup := e.Limits.OnceWindow > 0
+	e.Open(eventbus.Options{Dedup: dedup}, nil)
+	for range 2 {
+		e.Member("g", eventbus.SubscribeOptions{Concurrency: 4}, failing(func(d *eventbus.Delivery) bool { return d.ID[len(d.ID)-1] == '7' && d.Attempt == 1 }))
+	}
+	stop := make(chan struct{})
+	var stored []string
+	flows := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			id := fmt.Sprintf("%05d", i)
+			ctx, cancel := context.WithTimeout(e.Context(), 2*e.Lease)
+			if e.Publish(ctx, &eventbus.Event{ID: id}) == nil {
+				if stored = append(stored, id); len(stored) == 10 {
+					close(flows)
+				}
+			}
+			cancel()
+		}
+	})
+	select {
+	case <-flows:
+		harm()
+		time.Sleep(200 * time.Millisecond)
+	case <-e.Bounded().Done():
+		e.Errorf("no 10 events could be published before the harm")
+	}
+	close(stop)
+	wg.Wait()
+	e.Await(fmt.Sprintf("%d events are handled", len(stored)), func(r *buslaw.Recorder) bool {
+		for ; len(stored) > 0 && r.Handled["g "+stored[0]]; stored = stored[1:] {
+		}
+		return len(stored) == 0
+	})
+	e.StillAtLast()
+	e.NothingLost(dedup, "g")
+}
+
+// frozenBus holds up a bus in another process while that handles events.
+func frozenBus(e *buslaw.Env) {
+	p := e.Peer()
+	other := e.OtherBus(p)
+	release := make(chan struct{})
+	free := sync.OnceFunc(func() { close(release) })
+	e.Cleanup(free)
+	o := e.Options(eventbus.SubscribeOptions{Concurrency: 4})
+	e.MemberOn(other, "frozen", o, func(ctx context.Context, _ *eventbus.Delivery) error {
+		<-release
+		select {
+		case <-ctx.Done():
+		case <-time.After(e.Soon()): // the other bus may be quicker than the word that the lease is lost
+		}
+		if errors.Is(context.Cause(ctx), eventbus.ErrLeaseLost) {
+			return nil // it is late, but it is done
+		}
+		return buslaw.ErrBroken
+	})
+	e.Start()
+	e.PublishEvents(buslaw.Events(4)...)
+	e.AwaitRuns(4, "frozen")
+	thaw := e.Freeze(p)
+	start := time.Now()
+	e.Member("g", o, buslaw.Succeed)
+	e.AwaitDone(4, "g")
+	e.By(start, e.Lease, "another bus took over")
+	free()
+	e.AwaitDone(4, "frozen")
+	thaw()
+	e.StillAtLast()
+	if n := e.Recorder.Count(); n != 8 {
+		e.Failf("got %d runs, want two of each of four events\nrecorded: %s", n, e.Recorder.Summary())
+	}
+	e.PublishEvents(&eventbus.Event{ID: "next"})
+	e.Await("the next event is handled", func(r *buslaw.Recorder) bool { return r.Handled["g next"] || r.Started["frozen"] > 4 })
+}

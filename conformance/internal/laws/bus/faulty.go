@@ -1,0 +1,204 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Laws of the bus put these backends between the bus and the backend under test, to see
+// how the bus bears a fault. Real brokers have such faults. They are no saboteurs.
+
+// unsettling is a backend whose sources cannot extend while broken. If acks is set, they
+// cannot acknowledge either.
+type unsettling struct {
+	backend.Backend
+	broken *atomic.Bool
+	acks   bool
+}
+
+func (u *unsettling) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	src, err := u.Backend.Attach(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &unsettlingSource{Source: src, way: u}, nil
+}
+
+func (u *unsettling) Unwrap() backend.Backend { return u.Backend }
+
+type unsettlingSource struct {
+	backend.Source
+	way *unsettling
+}
+
+func (u *unsettlingSource) Unwrap() backend.Source { return u.Source }
+
+func (u *unsettlingSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
+	if u.way.acks && u.way.broken.Load() {
+		return backend.ErrUnavailable
+	}
+	return u.Source.Ack(ctx, ds)
+}
+
+func (u *unsettlingSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
+	v, ok := backend.As[backend.Extender](u.Source)
+	if !ok || u.way.broken.Load() {
+		return backend.ErrUnavailable
+	}
+	return v.Extend(ctx, ds)
+}
+
+// freezing is a backend that holds up the first read of its first source until the test
+// lets it return. Its lease replaces the lease that the bus asks for.
+type freezing struct {
+	backend.Backend
+	lease time.Duration
+	once  sync.Once
+	read  chan struct{} // closed when the first read has brought deliveries
+	thaw  chan struct{} // closed by the test
+}
+
+func (f *freezing) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	c.Lease = f.lease
+	src, err := f.Backend.Attach(ctx, c)
+	if err == nil {
+		f.once.Do(func() { src = &frozenSource{Source: src, way: f} })
+	}
+	return src, err
+}
+
+func (f *freezing) Unwrap() backend.Backend { return f.Backend }
+
+type frozenSource struct {
+	backend.Source
+	way  *freezing
+	once sync.Once
+}
+
+func (s *frozenSource) Unwrap() backend.Source { return s.Source }
+
+func (s *frozenSource) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+	ds, err := s.Source.Receive(ctx, max)
+	if len(ds) > 0 {
+		s.once.Do(func() {
+			close(s.way.read)
+			<-s.way.thaw
+		})
+	}
+	return ds, err
+}
+
+// flaky is a backend that is unavailable for one Publish in so many.
+type flaky struct {
+	backend.Backend
+	every int64
+	calls atomic.Int64
+}
+
+func (f *flaky) Publish(ctx context.Context, msgs []*backend.Message) error {
+	if f.calls.Add(1)%f.every == 0 {
+		return fmt.Errorf("flaky: %w", backend.ErrUnavailable)
+	}
+	return f.Backend.Publish(ctx, msgs)
+}
+
+func (f *flaky) Unwrap() backend.Backend { return f.Backend }
+
+// refusing is a backend that refuses some messages.
+type refusing struct {
+	backend.Backend
+	refuse func(*backend.Message) error
+}
+
+func (r *refusing) Publish(ctx context.Context, msgs []*backend.Message) error {
+	errs := make([]error, len(msgs))
+	for i, m := range msgs {
+		if errs[i] = r.refuse(m); errs[i] == nil {
+			errs[i] = backend.ErrorAt(r.Backend.Publish(ctx, []*backend.Message{m}), 0)
+		}
+	}
+	return backend.AsBatchError(errs)
+}
+
+func (r *refusing) Unwrap() backend.Backend { return r.Backend }
+
+// stalling is a backend whose Publish does not return until released.
+type stalling struct {
+	backend.Backend
+	once    sync.Once
+	release chan struct{}
+	started sync.Map // by ID
+}
+
+func (s *stalling) Publish(ctx context.Context, msgs []*backend.Message) error {
+	for _, m := range msgs {
+		s.started.Store(m.ID, true)
+	}
+	select {
+	case <-s.release:
+		return s.Backend.Publish(ctx, msgs)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, ctx.Err())
+	}
+}
+
+func (s *stalling) Unwrap() backend.Backend { return s.Backend }
+
+// Limits returns the limits of the wrapped backend, except that Publish waits.
+func (s *stalling) Limits() backend.Limits {
+	l := backend.LimitsOf(s.Backend)
+	l.Publishers = max(l.Publishers, 0)
+	return l
+}
+
+func (s *stalling) end() { s.once.Do(func() { close(s.release) }) }
+
+// waitFor reports whether the Publish of a message begins soon, or has begun.
+func (s *stalling) waitFor(id string, soon time.Duration) bool {
+	for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if _, ok := s.started.Load(id); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// garbling is a backend that cannot read some of its messages.
+type garbling struct{ backend.Backend }
+
+func (g *garbling) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	src, err := g.Backend.Attach(ctx, c)
+	if err != nil || strings.HasSuffix(c.Topic, ".dlq") {
+		return src, err
+	}
+	return &garblingSource{src}, nil
+}
+
+func (g *garbling) Unwrap() backend.Backend { return g.Backend }
+
+type garblingSource struct{ backend.Source }
+
+func (g *garblingSource) Unwrap() backend.Source { return g.Source }
+
+func (g *garblingSource) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+	ds, err := g.Source.Receive(ctx, max)
+	for i := range ds {
+		switch ds[i].ID {
+		case "unreadable":
+			ds[i].Err = errors.New("garbled")
+		case "gone":
+			ds[i].Err = fmt.Errorf("garbled: %w", backend.ErrGone)
+		default:
+			continue
+		}
+		ds[i].ID, ds[i].Headers = "", nil
+	}
+	return ds, err
+}

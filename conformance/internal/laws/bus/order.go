@@ -1,0 +1,165 @@
+package bus
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// orderLaws are about which events wait for each other.
+var orderLaws = []law.Law{
+	{
+		ID: "B.O01", Name: "key-order", Promise: "events of one key are handled one after another in the order of publishing, whatever the concurrency",
+		Saboteurs: []string{"bus-ignores-order"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 16}, func(_ context.Context, d *eventbus.Delivery) error {
+				time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
+				return nil
+			})
+			e.PublishEvents(buslaw.KeyedEvents(1000, 10)...)
+			e.AwaitDone(1000, "g")
+			inOrder(e, "g")
+		}),
+	},
+	{
+		ID: "B.O02", Name: "key-order-retry", Promise: "while an event waits for its retry, later ones of its key wait too",
+		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-order"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 16}, failing(func(d *eventbus.Delivery) bool {
+				return strings.HasSuffix(d.ID, "3") && d.Attempt < 3 || strings.HasSuffix(d.ID, "8") && d.Attempt < 2
+			}))
+			e.PublishEvents(buslaw.KeyedEvents(100, 4)...) // 25 of each key: more than are held behind one
+			e.AwaitDone(100, "g")
+			inOrder(e, "g")
+			e.Settled("g")
+		}),
+	},
+	{
+		ID: "B.O06", Name: "other-keys-move", Promise: "events of other keys do not wait for one that is retried, however many of its key do",
+		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Saboteurs: []string{"bus-orders-all"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 2, MaxInFlight: 40}, func(_ context.Context, d *eventbus.Delivery) error {
+				if d.ID == "00000" && d.Attempt == 1 {
+					return eventbus.RetryAfter(buslaw.ErrBroken, 3*e.Lease)
+				}
+				return nil
+			})
+			e.PublishEvents(buslaw.KeyedEvents(100, 1)...)
+			e.AwaitRuns(1, "g")
+			start := time.Now()
+			e.PublishEvents(&eventbus.Event{ID: "other", Key: "other"}, &eventbus.Event{ID: "none"})
+			e.AwaitDone(2, "g")
+			if took := time.Since(start); took > 2*e.Soon() {
+				e.Failf("the other key was handled after %v, want at once", took)
+			}
+			e.AwaitDone(102, "g")
+			inOrder(e, "g")
+		}),
+	},
+	{
+		ID: "B.O07", Name: "total-order", Promise: "with OrderTotal events are handled one after another in the order of publishing, retries included",
+		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-order"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{Order: eventbus.OrderTotal}, failing(func(d *eventbus.Delivery) bool {
+				return strings.HasSuffix(d.ID, "5") && d.Attempt == 1
+			}))
+			es := buslaw.KeyedEvents(60, 7)
+			e.PublishEvents(es...)
+			e.AwaitDone(60, "g")
+			last := ""
+			for _, h := range untilHandled(e, "g") {
+				if h.Err != nil {
+					continue
+				}
+				if h.Delivery.ID < last {
+					e.Failf("%s succeeded after %s", h.Delivery.ID, last)
+				}
+				last = h.Delivery.ID
+			}
+		}),
+	},
+	{
+		ID: "B.O09", Name: "absent-head", Promise: "events of a key go on in one member after another member took the one that had failed",
+		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Saboteurs: []string{"bus-waits-for-ever"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			s := e.Member("one", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
+				if d.ID == "00000" {
+					return eventbus.RetryAfter(buslaw.ErrBroken, 2*e.Lease)
+				}
+				return nil
+			})
+			e.PublishEvents(buslaw.KeyedEvents(4, 1)...)
+			e.AwaitRuns(1, "one")
+			time.Sleep(e.Soon())
+			// Another member is there first when the head is due.
+			other := e.Attach("g")
+			var head []backend.Delivery
+			s.Pause()
+			for deadline := time.Now().Add(e.Patience() + 20*e.Lease); len(head) == 0; {
+				if time.Now().After(deadline) {
+					e.Failf("no other member got the event that had failed")
+				}
+				head = e.ReceiveWithin(other, 1, e.Lease)
+			}
+			s.Resume()
+			if head[0].ID != "00000" {
+				e.Failf("the other member got %s, want the head", head[0].ID)
+			}
+			e.Ack(other, head...)
+			e.AwaitDone(3, "one")
+			for i, h := range e.Recorder.All("one")[1:] {
+				if want := buslaw.Events(4)[i+1].ID; h.Delivery.ID != want {
+					e.Failf("run %d was of %s, want %s", i+2, h.Delivery.ID, want)
+				}
+			}
+		}),
+	},
+	{
+		ID: "B.O11", Name: "full-house", Promise: "what waits behind a retry makes room for it to come back",
+		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-waits-for-ever"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			o := eventbus.SubscribeOptions{MaxInFlight: 4, Concurrency: 2, Lease: 10 * e.Lease} // none runs out, however busy the machine
+			e.Member("g", o, failing(func(d *eventbus.Delivery) bool {
+				return d.ID < "00004" && d.Attempt < 3
+			}))
+			e.PublishEvents(buslaw.KeyedEvents(60, 4)...)
+			e.AwaitDone(60, "g")
+			e.CheckHistory("g")
+			e.Settled("g")
+		}),
+	},
+	{
+		ID: "B.O10", Name: "unordered", Promise: "with Unordered nothing waits for an event of its key",
+		Saboteurs: []string{"bus-orders-all"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			var now, most atomic.Int64
+			e.Member("g", eventbus.SubscribeOptions{Order: eventbus.Unordered, Concurrency: 4}, func(context.Context, *eventbus.Delivery) error {
+				if n := now.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				time.Sleep(e.Lease / 8)
+				now.Add(-1)
+				return nil
+			})
+			e.PublishEvents(buslaw.KeyedEvents(16, 1)...)
+			e.AwaitDone(16, "g")
+			if most.Load() < 2 {
+				e.Failf("got at most %d at a time, want several of one key", most.Load())
+			}
+		}),
+	},
+}

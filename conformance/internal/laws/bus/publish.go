@@ -1,0 +1,313 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// publishLaws are about Publish of the bus.
+var publishLaws = []law.Law{
+	{
+		ID: "B.P01", Name: "publish-deliver", Promise: "every event published reaches every group",
+		Saboteurs: []string{"bus-loses-one-in-ten"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			for _, g := range []string{"g1", "g2", "g3"} {
+				e.Member(g, eventbus.SubscribeOptions{Group: g, Concurrency: 4}, buslaw.Succeed)
+			}
+			e.PublishEvents(buslaw.KeyedEvents(300, 7)...)
+			e.AwaitDone(900, "g1", "g2", "g3")
+			e.Settled("g1", "g2", "g3")
+		}),
+	},
+	{
+		ID: "B.P05", Name: "dedup", Promise: "with Options.Dedup an event published again is stored once, at its first position",
+		Needs: []law.Need{law.NeedOnce}, Saboteurs: []string{"bus-without-dedup"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Open(eventbus.Options{Dedup: true}, nil)
+			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+			first := e.PublishEvents(buslaw.Events(5)...)
+			again := e.PublishEvents(buslaw.Events(6)...)
+			for i := range first {
+				if again[i].Position != first[i].Position && again[i].Position != "" {
+					e.Failf("event %s: got position %q the second time, want %q", again[i].ID, again[i].Position, first[i].Position)
+				}
+			}
+			e.AwaitDone(6, "g")
+			e.Quiet(e.Lease + e.Soon())
+		}),
+	},
+	{
+		ID: "B.P11", Name: "too-large", Promise: "an event that is too large is refused with an error that names the field, before anything is stored",
+		Saboteurs: []string{"bus-cuts-payloads"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+			big := make([]byte, eventbus.MaxPayload+1)
+			err := e.Bus.Publish(e.Context(), law.Topic, &eventbus.Event{ID: "fits"}, &eventbus.Event{ID: "big", Payload: big})
+			e.Is("Publish of a large payload", err, eventbus.ErrTooLarge)
+			if f, ok := errors.AsType[*eventbus.FieldError](err); !ok || f.Field != "events[1].Payload" {
+				e.Failf("got error %v, want a FieldError of events[1].Payload", err)
+			}
+			e.PublishEvents(&eventbus.Event{ID: "after", Payload: big[1:]})
+			e.AwaitDone(1, "g")
+			e.Quiet(e.Soon())
+		}),
+	},
+	{
+		ID: "B.P12", Name: "producer-order", Promise: "events of one key are stored in the order of publishing, though the backend is unavailable now and then",
+		Saboteurs: []string{"bus-reverses-keys"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &flaky{Backend: b, every: 20} })
+			e.Member("g", eventbus.SubscribeOptions{Concurrency: 4}, buslaw.Succeed)
+			const keys, each = 20, 50
+			var wg sync.WaitGroup
+			for k := range keys {
+				wg.Go(func() {
+					for i := 0; i < each; i += 2 {
+						a := &eventbus.Event{ID: fmt.Sprintf("%d.%02d", k, i), Key: fmt.Sprint(k)}
+						b := &eventbus.Event{ID: fmt.Sprintf("%d.%02d", k, i+1), Key: fmt.Sprint(k)}
+						if err := e.Publish(e.Context(), a, b); err != nil {
+							e.Errorf("Publish: got error %v, want none", err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			e.AwaitDone(keys*each, "g")
+			last := map[string]string{}
+			for _, h := range e.Recorder.All("g") {
+				if d := h.Delivery; d.ID < last[d.Key] {
+					e.Failf("%s was handled after %s", d.ID, last[d.Key])
+				}
+				last[h.Delivery.Key] = h.Delivery.ID
+			}
+		}),
+	},
+	{
+		ID: "B.P13", Name: "batch-partial", Promise: "a Publish that stores only some events says which, in the order of its arguments",
+		Saboteurs: []string{"bus-blurs-errors"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend {
+				return &refusing{Backend: b, refuse: func(m *backend.Message) error {
+					if m.ID == "bad" {
+						return backend.ErrFull
+					}
+					return nil
+				}}
+			})
+			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+			es := []*eventbus.Event{{ID: "a"}, {ID: "bad"}, {ID: "c"}}
+			err := e.Publish(e.Context(), es...)
+			p, ok := errors.AsType[*eventbus.PublishError](err)
+			if !ok || len(p.Errors) != 3 || p.Errors[0] != nil || p.Errors[2] != nil {
+				e.Failf("got error %v, want a PublishError of the second of three", err)
+			}
+			e.Is("the second", p.Errors[1], eventbus.ErrFull)
+			if es[0].Position == "" || es[1].Position != "" || es[2].Position == "" {
+				e.Failf("got positions %q %q %q, want one for the first and the third", es[0].Position, es[1].Position, es[2].Position)
+			}
+			e.AwaitDone(2, "g")
+			e.Quiet(e.Soon())
+		}),
+	},
+	{
+		ID: "B.P14", Name: "publish-cancel", Promise: "a Publish whose context ends while it is stored returns within 100 ms: outcome unknown; one that was not sent is certainly not stored",
+		Saboteurs: []string{"bus-ignores-contexts"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			stalled := &stalling{release: make(chan struct{})}
+			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend { stalled.Backend = b; return stalled })
+			wait := e.Lease/2 + law.Hitch
+			ctx, cancel := context.WithTimeout(e.Context(), wait)
+			defer cancel()
+			time.AfterFunc(wait+3*e.Lease, stalled.end)
+			start := time.Now()
+			errs := make([]error, 10)
+			calls := 0
+			var wg sync.WaitGroup
+			for queued := false; !queued; {
+				i := calls
+				if calls++; calls > len(errs) {
+					e.Failf("%d calls are stored at once, want the last to wait", i)
+				}
+				wg.Go(func() { errs[i] = e.Publish(ctx, &eventbus.Event{ID: fmt.Sprint(i)}) })
+				queued = !stalled.waitFor(fmt.Sprint(i), law.Hitch)
+			}
+			wg.Wait()
+			if took := time.Since(start); took > wait+100*time.Millisecond+law.Hitch {
+				e.Failf("returned after %v, want by %v", took, wait+100*time.Millisecond)
+			}
+			sent, queued := errs[:calls-1], errs[calls-1]
+			if len(sent) == 0 {
+				e.Failf("nothing was sent")
+			}
+			for _, err := range sent {
+				e.Is("what was sent", err, eventbus.ErrUnknownOutcome)
+				e.Is("what was sent", err, context.DeadlineExceeded)
+			}
+			e.Is("what was queued", queued, eventbus.ErrUnavailable)
+			e.Is("what was queued", queued, context.DeadlineExceeded)
+			if errors.Is(queued, eventbus.ErrUnknownOutcome) {
+				e.Failf("what was queued: got %v, want it certainly not stored", queued)
+			}
+		}),
+	},
+	{
+		ID: "B.P16", Name: "names", Promise: "names that not every backend can bear are refused with an error that names the field",
+		Saboteurs: []string{"bus-mends-names"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			for _, name := range []string{"", "a b", "a*", "a.>", "a..b", ".a", "a.", "a{b}", "a}b", "a\r\nb", "ä", "a/b", "a:b", strings.Repeat("x", 201)} {
+				field(e, "topic", e.Bus.Publish(e.Context(), name, &eventbus.Event{}))
+				_, err := e.Bus.Subscribe(e.Context(), name, eventbus.SubscribeOptions{Group: "g", DeadLetter: "dead"}, buslaw.Succeed)
+				field(e, "topic", err)
+				_, err = e.Bus.Subscribe(e.Context(), law.Topic, eventbus.SubscribeOptions{Group: name}, buslaw.Succeed)
+				field(e, "SubscribeOptions.Group", err)
+				if name != "" {
+					_, err = e.Bus.Subscribe(e.Context(), law.Topic, eventbus.SubscribeOptions{Group: "g", DeadLetter: name}, buslaw.Succeed)
+					field(e, "SubscribeOptions.DeadLetter", err)
+				}
+			}
+			for _, name := range []string{"a", "a.b-c_d.E9", strings.Repeat("x", 196)} {
+				e.Must(e.Bus.Publish(e.Context(), name, &eventbus.Event{}))
+			}
+		}),
+	},
+	{
+		ID: "B.P17", Name: "header-roundtrip", Promise: "attributes and headers arrive as they were published; reserved and malformed ones are refused",
+		Saboteurs: []string{"bus-drops-attributes"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+			want := eventbus.Event{
+				ID: "id with spaces, 'quotes' and *.>", Type: "order.placed", Source: "//shop/ünïcode", Subject: " subject ",
+				ContentType: "application/json; charset=utf-8", Key: "key\"é", Time: time.Date(2026, 2, 3, 4, 5, 6, 789, time.UTC),
+				Headers: eventbus.Headers{{Name: "traceparent", Value: "00-ab-cd-01"}, {Name: "X-Empty", Value: ""}, {Name: "x~!#", Value: " ünï = %20: "}},
+			}
+			sent := want
+			e.PublishEvents(&sent)
+			e.AwaitDone(1, "g")
+			got := e.Recorder.All("g")[0].Delivery
+			sameEvent(e, got.Event, want)
+			for _, bad := range []eventbus.Headers{
+				{{Name: "ce-type", Value: "x"}},
+				{{Name: "Nats-Msg-Id", Value: "x"}},
+				{{Name: "eventbus-dead-reason", Value: "x"}},
+				{{Name: "a b", Value: "x"}},
+				{{Name: "", Value: "x"}},
+				{{Name: "a", Value: "x\r\ny"}},
+				{{Name: "a", Value: "\xff"}},
+				{{Name: "a", Value: "1"}, {Name: "a", Value: "2"}},
+			} {
+				err := e.Bus.Publish(e.Context(), law.Topic, &eventbus.Event{Headers: bad})
+				if _, ok := errors.AsType[*eventbus.FieldError](err); !ok {
+					e.Failf("headers %q: got error %v, want a FieldError", bad, err)
+				}
+			}
+		}),
+	},
+	{
+		ID: "B.P18", Name: "payload-roundtrip", Promise: "payloads arrive byte for byte, up to the largest allowed, and may be changed as soon as Publish has returned",
+		Saboteurs: []string{"bus-trims-payloads"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+			for i, p := range []string{"", "\x00", "\x00\xff\xfe text \r\n ", strings.Repeat("\x01\x02\x03é", 1000), strings.Repeat("z", eventbus.MaxPayload)} {
+				payload := []byte(p)
+				e.PublishEvents(&eventbus.Event{Payload: payload})
+				clear(payload)
+				e.AwaitDone(i+1, "g")
+				if got := e.Recorder.All("g")[i].Payload; got != p {
+					e.Failf("payload %d: got %d bytes, want the %d bytes published", i, len(got), len(p))
+				}
+			}
+		}),
+	},
+	{
+		ID: "B.P19", Name: "publish-fills", Promise: "Publish fills ID, Source, Time and Position, and positions grow",
+		Saboteurs: []string{"bus-forgets-positions"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Open(eventbus.Options{Service: "shop"}, nil)
+			last := ""
+			for range 20 {
+				ev := &eventbus.Event{}
+				e.PublishEvents(ev)
+				if ev.ID == "" || ev.Source != "shop" || ev.Time.IsZero() || ev.Position <= last {
+					e.Failf("got ID %q, Source %q, Time %v, Position %q after %q", ev.ID, ev.Source, ev.Time, ev.Position, last)
+				}
+				last = ev.Position
+			}
+		}),
+	},
+	{
+		ID: "B.P20", Name: "back-pressure", Promise: "with RejectWhenFull a Publish beyond MaxPending is refused and certainly not stored; without, it waits",
+		Saboteurs: []string{"bus-never-rejects"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			stalled := &stalling{release: make(chan struct{})}
+			e.Open(eventbus.Options{MaxPending: 2, RejectWhenFull: true}, func(b backend.Backend) backend.Backend { stalled.Backend = b; return stalled })
+			e.Cleanup(stalled.end)
+			var wg sync.WaitGroup
+			for i := range 2 {
+				wg.Go(func() {
+					if err := e.Publish(e.Context(), &eventbus.Event{ID: fmt.Sprint(i)}); err != nil {
+						e.Errorf("Publish within the bound: got error %v, want none", err)
+					}
+				})
+			}
+			for i := range 2 {
+				stalled.waitFor(fmt.Sprint(i), e.Soon()) // it may wait behind the other
+			}
+			ctx, cancel := context.WithTimeout(e.Context(), e.Lease)
+			defer cancel()
+			err := e.Publish(ctx, &eventbus.Event{ID: "third"})
+			stalled.end()
+			wg.Wait()
+			e.Is("Publish beyond the bound", err, eventbus.ErrBackpressure)
+			if errors.Is(err, eventbus.ErrUnknownOutcome) {
+				e.Failf("got %v, want it certainly not stored", err)
+			}
+		}),
+	},
+}
+
+// field expects a FieldError of one field.
+func field(e *buslaw.Env, want string, err error) {
+	e.Helper()
+	if f, ok := errors.AsType[*eventbus.FieldError](err); !ok || f.Field != want {
+		e.Failf("got error %v, want a FieldError of %s", err, want)
+	}
+}
+
+// sameEvent expects the fields that the publisher set.
+func sameEvent(e *buslaw.Env, got, want eventbus.Event) {
+	e.Helper()
+	for _, f := range []struct{ name, got, want string }{
+		{"ID", got.ID, want.ID},
+		{"Type", got.Type, want.Type},
+		{"Source", got.Source, want.Source},
+		{"Subject", got.Subject, want.Subject},
+		{"ContentType", got.ContentType, want.ContentType},
+		{"Key", got.Key, want.Key},
+		{"Time", got.Time.UTC().String(), want.Time.UTC().String()},
+		{"Payload", string(got.Payload), string(want.Payload)},
+		{"Headers", fmt.Sprint(len(got.Headers)), fmt.Sprint(len(want.Headers))},
+	} {
+		if f.got != f.want {
+			e.Failf("%s: got %q, want %q", f.name, f.got, f.want)
+		}
+	}
+	for _, h := range want.Headers {
+		if v, ok := got.Headers.Lookup(h.Name); !ok || v != h.Value {
+			e.Failf("header %s: got %q, want %q", h.Name, v, h.Value)
+		}
+	}
+}

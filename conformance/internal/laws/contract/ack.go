@@ -1,0 +1,130 @@
+package contract
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+var ackLaws = []law.Law{
+	{
+		ID: "D10", Name: "ack-is-forever", Promise: "an acknowledged message never comes back, and no other is acknowledged with it",
+		Saboteurs: []string{"ignores-acks", "acks-all-it-holds"}, Test: ackIsForever,
+	}, {
+		ID: "C16", Name: "ack-twice", Promise: "without ConfirmAcks acknowledging twice is not an error",
+		Saboteurs: []string{"refuses-second-acks"}, Test: ackTwice,
+	}, {
+		ID: "C17", Name: "ack-late", Promise: "without ConfirmAcks an acknowledgement after the lease has passed removes, even if another member holds the message",
+		Saboteurs: []string{"fences-acks"}, Test: ackLate,
+	}, {
+		ID: "C51", Name: "many-callers", Promise: "while one caller receives, others settle through the same source",
+		Saboteurs: []string{"one-ack-at-a-time"}, Test: manyCallers,
+	}, {
+		ID: "C54", Name: "lent-to-settle", Promise: "what Ack and Extend are given stays as it is, and may be changed once they have returned",
+		Saboteurs: []string{"keeps-lent-deliveries", "clears-lent-deliveries"}, Test: lentToSettle,
+	}, {
+		ID: "C18", Name: "ack-unconfirmed", Promise: "a member that does not ask for confirmation acknowledges for good all the same",
+		Saboteurs: []string{"drops-unconfirmed-acks"}, Test: ackUnconfirmed,
+	}, {
+		ID: "C19", Name: "ack-after-delay", Promise: "without ConfirmAcks what was given back can still be acknowledged",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"acks-only-held"}, Test: ackAfterDelay,
+	},
+}
+
+func ackIsForever(e *law.Env) {
+	src := e.Attach("g")
+	want := law.IDsOf(e.PublishN(5))[3:]
+	ds := e.Receive(src, 5)
+	e.Ack(src, ds[:3]...)
+	again := e.Receive(src, 2)
+	if got := law.IDs(again); !slices.Equal(got, want) {
+		e.Failf("got %v back, want what was not acknowledged: %v", got, want)
+	}
+	e.Ack(src, again...)
+	e.Nothing(src, 3*e.Lease, "all are acknowledged")
+}
+
+func ackTwice(e *law.Env) {
+	src := e.Unconfirmed("g")
+	e.PublishN(2)
+	ds := e.Receive(src, 2)
+	e.Ack(src, ds[0])
+	e.Ack(src, ds[0])
+	e.Ack(src, ds...)
+	e.Ack(src)
+	e.Nothing(src, e.Lease+e.Soon(), "both are acknowledged")
+}
+
+func ackLate(e *law.Env) {
+	one, two := e.Unconfirmed("g"), e.Attach("g")
+	e.PublishN(1)
+	late := e.One(one)
+	e.One(two) // the same, one lease later
+	e.Ack(one, late)
+	e.Nothing(two, 3*e.Lease, "it is acknowledged")
+}
+
+func manyCallers(e *law.Env) {
+	src := e.Unconfirmed("g") // the law acknowledges deliveries that it gave back
+	const n = 100
+	e.PublishN(n)
+	_, delays := backend.As[backend.Delayer](src)
+	_, extends := backend.As[backend.Extender](src)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i, d := range e.Receive(src, n) {
+		wg.Go(func() {
+			switch {
+			case i%3 == 0 && extends:
+				errs[i] = e.Extend(src, d)
+			case i%3 == 1 && delays:
+				errs[i] = e.Delay(src, 0, d)
+			}
+			errs[i] = errors.Join(errs[i], src.Ack(e.Context(), []*backend.Delivery{&d}))
+		})
+	}
+	e.ReceiveWithin(src, n, 10*time.Millisecond) // of what is delayed, whatever comes
+	wg.Wait()
+	e.Verb(errors.Join(errs...))
+	e.Nothing(src, e.Lease+e.Soon(), "all are acknowledged")
+}
+
+func lentToSettle(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(4)
+	ds := e.Receive(src, 4)
+	lent := slices.Clone(ds)
+	if v, ok := backend.As[backend.Extender](src); ok {
+		e.Verb(v.Extend(e.Context(), backend.Lend(lent[:1])))
+	}
+	e.Persist("Ack", func() error { return src.Ack(e.Context(), backend.Lend(lent)) })
+	for i := range ds {
+		same(e, &lent[i].Message, &ds[i].Message)
+		if lent[i].Attempt != ds[i].Attempt || lent[i].Token != ds[i].Token {
+			e.Failf("got %v, want what was lent as it was: %v", lent[i], ds[i])
+		}
+	}
+	clear(lent)
+	e.Nothing(src, e.Lease+e.Soon(), "all are acknowledged")
+}
+
+func ackUnconfirmed(e *law.Env) {
+	src := e.Unconfirmed("g")
+	e.PublishN(20)
+	e.Ack(src, e.Receive(src, 20)...)
+	e.Nothing(src, 2*e.Lease, "all are acknowledged")
+}
+
+func ackAfterDelay(e *law.Env) {
+	src := e.Unconfirmed("g")
+	e.PublishN(1)
+	d := e.One(src)
+	e.Verb(e.Delay(src, e.Lease, d))
+	e.Ack(src, d)
+	e.Nothing(src, 2*e.Lease+e.Soon(), "it is acknowledged")
+}

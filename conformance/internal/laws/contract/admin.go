@@ -1,0 +1,200 @@
+package contract
+
+import (
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+var adminLaws = []law.Law{
+	{
+		ID: "C39", Name: "lists", Promise: "Topics and Groups list what exists, sorted",
+		Needs:     []law.Need{law.NeedAdmin},
+		Saboteurs: []string{"lists-unsorted", "lists-half"}, Test: lists,
+	}, {
+		ID: "C40", Name: "delete-topic", Promise: "a deleted topic is gone with its groups and messages, and members learn of it",
+		Needs:     []law.Need{law.NeedAdmin},
+		Saboteurs: []string{"deletes-in-silence", "deletes-nothing"}, Test: deleteTopic,
+	}, {
+		ID: "C41", Name: "delete-group", Promise: "a deleted group is gone, its members learn of it, and other groups do not notice",
+		Needs:     []law.Need{law.NeedAdmin},
+		Saboteurs: []string{"deletes-in-silence", "deletes-nothing", "deletes-every-group"}, Test: deleteGroup,
+	}, {
+		ID: "C42", Name: "reset-group", Promise: "a group that is reset begins anew where it is told, and forgets what it held and delayed",
+		Needs:     []law.Need{law.NeedAdmin, law.NeedDelayer},
+		Saboteurs: []string{"resets-nothing", "resets-to-latest"}, Test: resetGroup,
+	}, {
+		ID: "C61", Name: "reset-stale", Promise: "where acknowledgements are fenced, a delivery from before ResetGroup can be neither delayed nor extended nor acknowledged after it, and the group that begins anew does not notice",
+		Needs:     []law.Need{law.NeedAdmin, law.NeedDelayer, law.NeedFence},
+		Saboteurs: []string{"unfenced-delays", "unfenced-extends", "unfenced-acks", "loses-leases-in-silence"}, Test: resetStale,
+	}, {
+		ID: "C43", Name: "admin-unknown", Promise: "changing what does not exist is ErrGone",
+		Needs:     []law.Need{law.NeedAdmin},
+		Saboteurs: []string{"shrugs"}, Test: adminUnknown,
+	},
+}
+
+func lists(e *law.Env) {
+	for _, name := range []string{"b", "a.b", "a", "c"} {
+		e.Publish(&backend.Message{Topic: name})
+	}
+	for _, name := range []string{"z", "x.y", "x"} {
+		e.AttachAs(backend.Config{Topic: "b", Group: name})
+	}
+	topics, err := e.Verbs().Topics(e.Context())
+	e.Verb(err)
+	if want := []string{"a", "a.b", "b", "c"}; !slices.Equal(topics, want) {
+		e.Failf("got topics %q, want %q", topics, want)
+	}
+	groups, err := e.Verbs().Groups(e.Context(), "b")
+	e.Verb(err)
+	if want := []string{"x", "x.y", "z"}; !slices.Equal(groups, want) {
+		e.Failf("got groups %q, want %q", groups, want)
+	}
+	groups, err = e.Verbs().Groups(e.Context(), "a")
+	e.Verb(err)
+	if len(groups) != 0 {
+		e.Failf("got groups %q, want none", groups)
+	}
+}
+
+// learns expects that two members find out: one waits in Receive, the other finds out at
+// its next call.
+func learns(e *law.Env, waiting <-chan law.Received, src backend.Source) {
+	e.Helper()
+	deleted := time.Now()
+	r := <-waiting
+	e.Is("Receive that was waiting", r.Err, backend.ErrGone)
+	e.By(deleted, 0, "Receive returned")
+	r = <-e.Background(e.Bounded(), src, 1)
+	e.Is("Receive after that", r.Err, backend.ErrGone)
+}
+
+func deleteTopic(e *law.Env) {
+	waits, other := e.Attach("g"), e.Attach("g")
+	e.PublishN(3)
+	e.Receive(other, 3)
+	waiting := e.Background(e.Bounded(), waits, 1)
+	time.Sleep(e.Lease / 4)
+	e.Verb(e.Verbs().DeleteTopic(e.Context(), law.Topic))
+	learns(e, waiting, other)
+	topics, err := e.Verbs().Topics(e.Context())
+	e.Verb(err)
+	if slices.Contains(topics, law.Topic) {
+		e.Failf("got topics %q, want it gone", topics)
+	}
+	again := e.Attach("g")
+	e.Publish(&backend.Message{ID: "anew"})
+	if d := e.One(again); d.ID != "anew" {
+		e.Failf("got %q, want nothing from before", d.ID)
+	}
+	e.Nothing(again, e.Lease/4, "the rest was deleted")
+}
+
+func deleteGroup(e *law.Env) {
+	waits, other, stays := e.Attach("g"), e.Attach("g"), e.Attach("stays")
+	want := law.IDsOf(e.PublishN(3))
+	e.Receive(other, 3)
+	waiting := e.Background(e.Bounded(), waits, 1)
+	time.Sleep(e.Lease / 4)
+	e.Verb(e.Verbs().DeleteGroup(e.Context(), law.Topic, "g"))
+	learns(e, waiting, other)
+	e.Must(other.Close())
+	closed(e, other, backend.Delivery{})
+	if got := law.IDs(e.Receive(stays, 3)); !slices.Equal(got, want) {
+		e.Failf("another group got %v, want %v", got, want)
+	}
+	groups, err := e.Verbs().Groups(e.Context(), law.Topic)
+	e.Verb(err)
+	if want := []string{"stays"}; !slices.Equal(groups, want) {
+		e.Failf("got groups %q, want %q", groups, want)
+	}
+	again := e.Attach("g")
+	ds := e.Receive(again, 3)
+	if got := law.IDs(ds); !slices.Equal(got, want) {
+		e.Failf("created again, the group got %v, want what the topic keeps: %v", got, want)
+	}
+	e.Attempt(ds[0], 1)
+}
+
+func resetGroup(e *law.Env) {
+	e.AttachAs(backend.Config{Group: "keeps"})
+	src := e.Attach("g")
+	ms := e.PublishN(6)
+	ds := e.Receive(src, 4)
+	e.Ack(src, ds[0])
+	e.Verb(e.Delay(src, 2*e.Lease, ds[1]))
+	for _, c := range []struct {
+		start backend.Start
+		want  []*backend.Message
+	}{
+		{backend.StartEarliest, ms}, {backend.StartAfter(ms[3].Position), ms[4:]}, {backend.StartLatest, nil},
+	} {
+		e.Verb(e.Verbs().ResetGroup(e.Context(), law.Topic, "g", c.start))
+		ds := e.Receive(src, len(c.want))
+		if got, want := law.IDs(ds), law.IDsOf(c.want); !slices.Equal(got, want) {
+			e.Failf("reset to %q: got %v, want %v", c.start, got, want)
+		}
+		for _, d := range ds {
+			e.Attempt(d, 1)
+		}
+		e.Nothing(src, e.Lease/4, "the group has no more")
+	}
+	e.Nothing(src, 3*e.Lease, "what was held and delayed is forgotten")
+	e.Publish(&backend.Message{ID: "later"})
+	if d := e.One(src); d.ID != "later" {
+		e.Failf("got %q, want what was published after the reset", d.ID)
+	}
+}
+
+// The stale deliveries are at first of messages that nobody has taken since, and then
+// of messages that another member holds. The member that lost them does not receive
+// meanwhile: only the broker can know. A broker that knows holders by their clocks
+// alone states no FencedAcks.
+func resetStale(e *law.Env) {
+	e.AttachAs(backend.Config{Group: "keeps"})
+	long := backend.Config{Group: "g", Lease: 3 * e.Lease}
+	one, two := e.AttachAs(long), e.AttachAs(long)
+	want := law.IDsOf(e.PublishN(4))
+	stale := e.Receive(one, 4)
+	e.Verb(e.Verbs().ResetGroup(e.Context(), law.Topic, "g", backend.StartEarliest))
+	lost(e, one, "a delivery from before ResetGroup", stale)
+	held := e.Receive(two, 4)
+	start := time.Now()
+	if got := law.IDs(held); !slices.Equal(got, want) {
+		e.Failf("got %v after ResetGroup, want %v", got, want)
+	}
+	for _, d := range held {
+		e.Attempt(d, 1)
+	}
+	lost(e, one, "a delivery from before ResetGroup that another holds now", stale)
+	e.Nothing(one, e.Lease/2, "another holds all")
+	e.Ack(two, held[1:]...)
+	if d := e.One(one); d.ID != held[0].ID {
+		e.Failf("got %q, want %q, which nobody has acknowledged", d.ID, held[0].ID)
+	}
+	e.NotBefore(start, 3*e.Lease-e.Lease/2, "it was taken from its holder")
+}
+
+// lost expects that each settlement of four deliveries returns a lost lease.
+func lost(e *law.Env, src backend.Source, what string, ds []backend.Delivery) {
+	e.Helper()
+	e.Is("Delay of "+what, backend.ErrorAt(fenced(e, e.Delay(src, 0, ds[0])), 0), backend.ErrLeaseLost)
+	if _, ok := backend.As[backend.Extender](src); ok {
+		e.Is("Extend of "+what, backend.ErrorAt(fenced(e, e.Extend(src, ds[1])), 0), backend.ErrLeaseLost)
+	}
+	e.Is("Ack of "+what, backend.ErrorAt(src.Ack(e.Context(), backend.Lend(ds[2:3])), 0), backend.ErrLeaseLost)
+	e.Is("Delay of "+what, backend.ErrorAt(fenced(e, e.Delay(src, 2*e.Lease, ds[3])), 0), backend.ErrLeaseLost)
+}
+
+func adminUnknown(e *law.Env) {
+	a, ctx := e.Verbs(), e.Context()
+	e.Attach("g")
+	_, err := a.Groups(ctx, "unknown")
+	e.Is("Groups of an unknown topic", fenced(e, err), backend.ErrGone)
+	e.Is("DeleteTopic", fenced(e, a.DeleteTopic(ctx, "unknown")), backend.ErrGone)
+	e.Is("DeleteGroup", fenced(e, a.DeleteGroup(ctx, law.Topic, "unknown")), backend.ErrGone)
+	e.Is("ResetGroup", fenced(e, a.ResetGroup(ctx, law.Topic, "unknown", backend.StartEarliest)), backend.ErrGone)
+}

@@ -1,0 +1,120 @@
+package contract
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+var closeLaws = []law.Law{
+	{
+		ID: "C45", Name: "ping", Promise: "Ping is nil while the backend is open and ErrClosed after",
+		Needs:     []law.Need{law.NeedPinger},
+		Saboteurs: []string{"pings-for-ever"}, Test: ping,
+	}, {
+		ID: "S04", Name: "close-idempotent", Promise: "closing again, also at the same time, is not an error",
+		Saboteurs: []string{"closes-once"}, Test: closeIdempotent,
+	}, {
+		ID: "C46", Name: "closed-source", Promise: "a closed source answers ErrClosed, and its group goes on",
+		Saboteurs: []string{"sources-never-close"}, Test: closedSource,
+	}, {
+		ID: "C47", Name: "closed-backend", Promise: "a closed backend and its sources answer ErrClosed",
+		Saboteurs: []string{"never-closes"}, Test: closedBackend,
+	}, {
+		ID: "C48", Name: "close-ends-receive", Promise: "a Receive that waits returns ErrClosed when its source or its backend is closed",
+		Saboteurs: []string{"deaf-to-close"}, Test: closeEndsReceive,
+	},
+}
+
+func ping(e *law.Env) {
+	e.Verb(e.Verbs().Ping(e.Context()))
+	e.Must(e.Backend.Close())
+	e.Is("Ping after Close", e.Verbs().Ping(e.Context()), backend.ErrClosed)
+}
+
+func closeIdempotent(e *law.Env) {
+	src := e.Attach("g")
+	for _, closer := range []func() error{src.Close, e.Backend.Close, src.Close} {
+		errs := make([]error, 8)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() { errs[i] = closer() })
+		}
+		wg.Wait()
+		e.Must(errors.Join(errs...))
+		e.Must(closer())
+	}
+}
+
+// closed expects that a source refuses every call.
+func closed(e *law.Env, src backend.Source, d backend.Delivery) {
+	e.Helper()
+	_, err := src.Receive(e.Bounded(), 1)
+	e.Is("Receive", err, backend.ErrClosed)
+	e.Is("Ack", src.Ack(e.Context(), []*backend.Delivery{&d}), backend.ErrClosed)
+	if _, ok := backend.As[backend.Delayer](src); ok {
+		e.Is("Delay", e.Delay(src, 0, d), backend.ErrClosed)
+	}
+	if _, ok := backend.As[backend.Extender](src); ok {
+		e.Is("Extend", e.Extend(src, d), backend.ErrClosed)
+	}
+}
+
+func closedSource(e *law.Env) {
+	src, other := e.Attach("g"), e.Attach("g")
+	e.PublishN(1)
+	d := e.One(src)
+	e.Must(src.Close())
+	closed(e, src, d)
+	e.Publish(&backend.Message{ID: "next"})
+	if got := e.One(other); got.ID != "next" {
+		e.Failf("another member got %q, want what was published next", got.ID)
+	}
+}
+
+func closedBackend(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(1)
+	d := e.One(src)
+	e.Must(e.Backend.Close())
+	closed(e, src, d)
+	err := e.Send(law.Numbered("", 1)...)
+	e.Is("Publish", err, backend.ErrClosed)
+	if !backend.NotStored(backend.ErrorAt(err, 0)) {
+		e.Failf("Publish: got %v, want an error that says that nothing is stored", err)
+	}
+	_, err = e.Backend.Attach(e.Context(), e.Config(backend.Config{Group: "g"}))
+	e.Is("Attach", err, backend.ErrClosed)
+	if e.Claims(law.NeedReader) {
+		_, err = e.Verbs().Read(e.Context(), law.Topic, "", 1)
+		e.Is("Read", err, backend.ErrClosed)
+	}
+	if e.Claims(law.NeedStatser) {
+		_, err = e.Verbs().Stats(e.Context(), law.Topic, "g")
+		e.Is("Stats", err, backend.ErrClosed)
+	}
+	if e.Claims(law.NeedAdmin) {
+		_, err = e.Verbs().Topics(e.Context())
+		e.Is("Topics", err, backend.ErrClosed)
+		e.Is("DeleteTopic", e.Verbs().DeleteTopic(e.Context(), law.Topic), backend.ErrClosed)
+	}
+}
+
+func closeEndsReceive(e *law.Env) {
+	one, two := e.Attach("g"), e.Attach("g")
+	for _, c := range []struct {
+		src   backend.Source
+		close func() error
+	}{{one, one.Close}, {two, e.Backend.Close}} {
+		waiting := e.Background(e.Bounded(), c.src, 1)
+		time.Sleep(e.Lease / 4)
+		start := time.Now()
+		e.Must(c.close())
+		r := <-waiting
+		e.Is("Receive", r.Err, backend.ErrClosed)
+		e.By(start, 0, "Receive returned")
+	}
+}

@@ -1,0 +1,17 @@
+// Package contract has the laws of the backend contract.
+package contract
+
+import (
+	"slices"
+
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// Laws returns the laws of the contract, in the order in which they are best read.
+func Laws() []law.Law {
+	return slices.Concat(
+		publishLaws, contentLaws, onceLaws, positionLaws, receiveLaws, wakeLaws, groupLaws, startLaws,
+		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, readLaws, statsLaws, adminLaws,
+		declareLaws, maintainLaws, closeLaws, lostLaws, crashLaws, peerLaws, outageLaws,
+	)
+}

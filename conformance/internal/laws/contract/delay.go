@@ -1,0 +1,201 @@
+package contract
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+var delayLaws = []law.Law{
+	{
+		ID: "T01", Name: "delay", Promise: "a delayed message is due after the delay: never earlier, and soon after",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"delays-shorter", "delays-longer", "ignores-delays"}, Test: delay,
+	}, {
+		ID: "T03", Name: "long-delay", Promise: "a delay may be many leases long",
+		Needs:     []law.Need{law.NeedDelayer, law.NeedLongDelay},
+		Saboteurs: []string{"caps-delays"}, Test: longDelay,
+	}, {
+		ID: "D04", Name: "delay-in-the-group", Promise: "a delay in one group is not seen by another",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"delays-by-publishing"}, Test: delayInTheGroup,
+	}, {
+		ID: "T04", Name: "delay-blocks-nobody", Promise: "others flow while messages are delayed",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"waits-for-delayed"}, Test: delayBlocksNobody,
+	}, {
+		ID: "C24", Name: "delay-order", Promise: "of all that is due the lowest positions are received first, in order, whatever their delays were, and nothing new in between",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"first-due-first", "new-first"}, Test: delayOrder,
+	},
+}
+
+// delayEndLaws are about the member that gave a message back, and about the attempt.
+var delayEndLaws = []law.Law{
+	{
+		ID: "T06", Name: "delay-outlives-member", Promise: "a delayed message comes back when it is due even if the member that delayed it is gone",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"delays-die-with-member"}, Test: delayOutlivesMember,
+	}, {
+		ID: "C25", Name: "delay-counts", Promise: "a delay counts as an attempt, where the backend counts",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"refunds-unasked"}, Test: delayCounts,
+	}, {
+		ID: "C26", Name: "delay-refund", Promise: "a delay with Refund does not count as an attempt",
+		Needs:     []law.Need{law.NeedDelayer, law.NeedRefund},
+		Saboteurs: []string{"ignores-refunds"}, Test: delayRefund,
+	},
+}
+
+func delay(e *law.Env) {
+	one, two := e.Attach("g"), e.Attach("g")
+	e.PublishN(1)
+	for _, wait := range []time.Duration{0, e.Lease / 2, 3 * e.Lease, -time.Second} {
+		d := e.One(one)
+		start := time.Now()
+		e.Verb(e.Delay(one, wait, d))
+		d = e.One(two) // which waits already when it is due
+		e.NotBefore(start, wait, fmt.Sprintf("delayed for %v, it came back", wait))
+		e.By(start, max(wait, 0), fmt.Sprintf("delayed for %v, it came back", wait))
+		e.Verb(e.Delay(two, 0, d))
+	}
+}
+
+func longDelay(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(1)
+	d := e.One(src)
+	start := time.Now()
+	wait := 5 * e.Lease
+	e.Verb(e.Delay(src, wait, d))
+	e.Publish(&backend.Message{ID: "next year"})
+	e.Verb(e.Delay(src, longest(e, 365*24*time.Hour), e.One(src)))
+	e.Nothing(src, wait-e.Lease, "both are delayed")
+	e.One(src)
+	e.NotBefore(start, wait, "it came back")
+	e.By(start, wait, "it came back")
+}
+
+// longest returns d, but no more than the longest delay that the backend offers.
+func longest(e *law.Env, d time.Duration) time.Duration {
+	if e.Limits.Delay > 0 {
+		return min(d, e.Limits.Delay)
+	}
+	return d
+}
+
+func delayInTheGroup(e *law.Env) {
+	one, two := e.Attach("one"), e.Attach("two")
+	e.PublishN(2)
+	ds := e.Receive(one, 2)
+	e.Verb(e.Delay(one, e.Lease, ds...))
+	got := e.Receive(two, 2)
+	for _, d := range got {
+		e.Attempt(d, 1)
+	}
+	e.Ack(two, got...)
+	e.Ack(one, e.Receive(one, 2)...)
+	e.Nothing(two, e.Lease, "this group has settled both")
+	e.Nothing(one, e.Lease/4, "this group has settled both")
+}
+
+func delayBlocksNobody(e *law.Env) {
+	src := e.Attach("g")
+	const delayed, wait = 20, 3
+	e.Publish(law.Numbered("delayed", delayed)...)
+	start := time.Now()
+	e.Verb(e.Delay(src, wait*e.Lease, e.Receive(src, delayed)...))
+	want := law.IDsOf(e.Publish(law.Numbered("next", 5)...))
+	published := time.Now()
+	ds := e.Receive(src, 5)
+	if got := law.IDs(ds); !slices.Equal(got, want) {
+		e.Failf("got %v, want what is not delayed: %v", got, want)
+	}
+	e.By(published, 0, "what was published next was received")
+	e.Ack(src, ds...)
+	e.Receive(src, delayed)
+	e.NotBefore(start, wait*e.Lease, "what was delayed came back")
+}
+
+// Many messages are due, more than a driver may ask its broker for at once. The law
+// acknowledges a third of the delayed messages before they are due, so that the backend
+// has to remove them from the middle of its order. A few messages are due much later.
+func delayOrder(e *law.Env) {
+	const n, later = 600, 20
+	src := e.Unconfirmed("g") // the law acknowledges deliveries that it gave back
+	v, _ := backend.As[backend.Delayer](src)
+	e.PublishN(n)
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	var ds []backend.Delayed
+	for _, d := range e.Receive(src, n) {
+		ds = append(ds, backend.Delayed{Delivery: d, For: time.Duration(random.IntN(20)) * e.Lease / 10, Refund: random.IntN(2) == 0})
+	}
+	random.Shuffle(n, func(i, j int) { ds[i], ds[j] = ds[j], ds[i] })
+	for i := range later {
+		ds[i].For = longest(e, 20*e.Lease)
+	}
+	for some := range slices.Chunk(ds, cmp.Or(e.Limits.Batch, n)) {
+		e.Verb(v.Delay(e.Context(), some))
+	}
+	var want []string
+	for i, d := range ds[later:] {
+		if i%3 == 0 {
+			e.Ack(src, d.Delivery)
+		} else {
+			want = append(want, d.ID)
+		}
+	}
+	slices.Sort(want)
+	want = append(want, law.IDsOf(e.Publish(law.Numbered("new", 5)...))...)
+	time.Sleep(2*e.Lease + e.Soon())
+	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
+	defer cancel()
+	var got []string
+	for len(got) < len(want) && ctx.Err() == nil {
+		got = append(got, law.IDs(e.Take(ctx, src, min(1+random.IntN(100), len(want)-len(got))))...)
+	}
+	for i := range want {
+		if i >= len(got) || got[i] != want[i] {
+			e.Failf("from delivery %d on (seed %d)\ngot  %v\nwant %v", i, seed, got[i:min(i+20, len(got))], want[i:min(i+20, len(want))])
+		}
+	}
+}
+
+func delayOutlivesMember(e *law.Env) {
+	gone, other := e.Attach("g"), e.Attach("g")
+	e.PublishN(1)
+	start := time.Now()
+	e.Verb(e.Delay(gone, 2*e.Lease, e.One(gone)))
+	e.Must(gone.Close())
+	e.One(other)
+	e.NotBefore(start, 2*e.Lease, "it came back")
+	e.By(start, 2*e.Lease, "it came back")
+}
+
+func delayCounts(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(1)
+	for want := 1; want <= 4; want++ {
+		d := e.One(src)
+		e.Attempt(d, want)
+		e.Verb(e.Delay(src, 0, d))
+	}
+}
+
+func delayRefund(e *law.Env) {
+	src := e.Attach("g")
+	v, _ := backend.As[backend.Delayer](src)
+	e.PublishN(1)
+	for i, want := range []int{1, 1, 1, 2, 2} {
+		d := e.One(src)
+		e.Attempt(d, want)
+		e.Verb(v.Delay(e.Context(), []backend.Delayed{{Delivery: d, Refund: i != 2}}))
+	}
+}

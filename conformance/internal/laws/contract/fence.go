@@ -1,0 +1,163 @@
+package contract
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// fenceLaws are about a member that has lost its delivery to another.
+var fenceLaws = []law.Law{
+	{
+		ID: "C29", Name: "delay-fenced", Promise: "a member whose delivery another has taken cannot give it back, and the other keeps it",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"unfenced-delays", "moves-lost-deliveries", "loses-leases-in-silence"}, Test: delayFenced,
+	}, {
+		ID: "L04", Name: "extend-fenced", Promise: "a member whose delivery another has taken cannot extend it, and the other keeps it",
+		Needs:     []law.Need{law.NeedExtender},
+		Saboteurs: []string{"unfenced-extends", "moves-lost-deliveries", "loses-leases-in-silence"}, Test: extendFenced,
+	}, {
+		ID: "C30", Name: "delay-settled", Promise: "what is acknowledged cannot be delayed, and does not come back",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"delays-revive", "loses-leases-in-silence"}, Test: delaySettled,
+	}, {
+		ID: "C31", Name: "extend-settled", Promise: "what is acknowledged cannot be extended, and does not come back",
+		Needs:     []law.Need{law.NeedExtender},
+		Saboteurs: []string{"loses-leases-in-silence"}, Test: extendSettled,
+	}, {
+		ID: "C58", Name: "ack-fenced", Promise: "a fenced Ack is told of a lost lease and removes nothing where another has taken the message, or where it was acknowledged before; an expired delivery that nobody took it acknowledges",
+		Needs:     []law.Need{law.NeedFence},
+		Saboteurs: []string{"unfenced-acks"}, Test: ackFenced,
+	}, {
+		ID: "C32", Name: "delay-item-errors", Promise: "a lost delivery does not keep the others of its batch from being delayed, and the errors say which",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"blurs-lost-leases"}, Test: delayItemErrors,
+	}, {
+		ID: "C33", Name: "extend-item-errors", Promise: "a lost delivery does not keep the others of its batch from being extended, and the errors say which",
+		Needs:     []law.Need{law.NeedExtender},
+		Saboteurs: []string{"blurs-lost-leases"}, Test: extendItemErrors,
+	},
+}
+
+// taken returns a delivery of one that two has taken since. since is the earliest moment
+// at which two took it.
+func taken(e *law.Env, one, two backend.Source) (stale backend.Delivery, since time.Time) {
+	e.Helper()
+	e.PublishN(1)
+	start := time.Now()
+	stale = e.One(one)
+	e.One(two)
+	return stale, start.Add(e.Lease)
+}
+
+func delayFenced(e *law.Env) {
+	one, two := e.Attach("g"), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
+	stale, since := taken(e, one, two)
+	e.Is("Delay of a delivery that another holds", backend.ErrorAt(fenced(e, e.Delay(one, 0, stale)), 0), backend.ErrLeaseLost)
+	e.One(one)
+	e.NotBefore(since, 3*e.Lease, "it was taken from its new holder")
+}
+
+func extendFenced(e *law.Env) {
+	one, two := e.AttachAs(backend.Config{Group: "g", Lease: e.Lease}), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
+	stale, since := taken(e, one, two)
+	e.Is("Extend of a delivery that another holds", backend.ErrorAt(fenced(e, e.Extend(one, stale)), 0), backend.ErrLeaseLost)
+	e.One(one)
+	e.NotBefore(since, 3*e.Lease, "it was taken from its new holder")
+}
+
+// fenced passes an error of a verb on, unless the verb is not offered.
+func fenced(e *law.Env, err error) error {
+	e.Helper()
+	if errors.Is(err, errors.ErrUnsupported) {
+		e.Verb(err)
+	}
+	return err
+}
+
+func delaySettled(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(1)
+	d := e.One(src)
+	e.Ack(src, d)
+	e.Is("Delay of what is acknowledged", backend.ErrorAt(fenced(e, e.Delay(src, 0, d)), 0), backend.ErrLeaseLost)
+	e.Nothing(src, e.Lease+e.Soon(), "it is acknowledged")
+}
+
+func extendSettled(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(1)
+	d := e.One(src)
+	e.Ack(src, d)
+	e.Is("Extend of what is acknowledged", backend.ErrorAt(fenced(e, e.Extend(src, d)), 0), backend.ErrLeaseLost)
+	e.Nothing(src, e.Lease+e.Soon(), "it is acknowledged")
+}
+
+func ackFenced(e *law.Env) {
+	one, two := e.Attach("g"), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
+	e.PublishN(2)
+	stale := e.Receive(one, 2)
+	start := time.Now()
+	held := e.Receive(two, 2)
+	e.Publish(&backend.Message{ID: "next"})
+	next := e.One(one)
+	err := one.Ack(e.Context(), []*backend.Delivery{&stale[0], &next, &stale[1]})
+	for i, want := range []error{backend.ErrLeaseLost, nil, backend.ErrLeaseLost} {
+		if got := backend.ErrorAt(err, i); !errors.Is(got, want) || (got != nil) != (want != nil) {
+			e.Failf("Ack of what another holds and of what it does not, item %d: got error %v, want %v", i, got, want)
+		}
+	}
+	e.Ack(two, held[0])
+	e.Is("a second Ack", two.Ack(e.Context(), backend.Lend(held[:1])), backend.ErrLeaseLost)
+	again := e.One(one)
+	if again.ID != held[1].ID {
+		e.Failf("got message %s, want %s, which nobody has acknowledged", again.ID, held[1].ID)
+	}
+	e.NotBefore(start.Add(e.Lease/2), 3*e.Lease, "it was taken from its holder")
+	time.Sleep(e.Lease + e.Soon())
+	e.Ack(one, again)
+	e.Nothing(one, e.Lease+e.Soon(), "all are acknowledged")
+}
+
+func delayItemErrors(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(4)
+	ds := e.Receive(src, 4)
+	e.Ack(src, ds[1])
+	start := time.Now()
+	itemErrors(e, fenced(e, e.Delay(src, 2*e.Lease, ds...)))
+	got := slices.Sorted(slices.Values(law.IDs(e.Receive(src, 3)))) // their order is what C24 is about
+	e.NotBefore(start, 2*e.Lease, "what was delayed came back")
+	if want := []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+}
+
+func extendItemErrors(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(4)
+	ds := e.Receive(src, 4)
+	e.Ack(src, ds[1])
+	time.Sleep(e.Lease / 2)
+	start := time.Now()
+	itemErrors(e, fenced(e, e.Extend(src, ds...)))
+	got := law.IDs(e.Receive(src, 3))
+	e.NotBefore(start, e.Lease, "what was extended came back")
+	if want := []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+}
+
+// itemErrors expects that the second of four deliveries was lost, and no other.
+func itemErrors(e *law.Env, err error) {
+	e.Helper()
+	for i := range 4 {
+		got, lost := backend.ErrorAt(err, i), i == 1
+		if errors.Is(got, backend.ErrLeaseLost) != lost || (got != nil) != lost {
+			e.Failf("item %d: got error %v, want lost: %v", i, got, lost)
+		}
+	}
+}

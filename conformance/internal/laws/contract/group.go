@@ -1,0 +1,101 @@
+package contract
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// groupLaws are about groups and their members.
+var groupLaws = []law.Law{
+	{
+		ID: "D02", Name: "groups-independent", Promise: "what one group settles, holds or never reads changes nothing for another",
+		Saboteurs: []string{"one-queue"}, Test: groupsIndependent,
+	}, {
+		ID: "D03", Name: "competing-once", Promise: "members share a group: each message goes to one of them, once",
+		Saboteurs: []string{"broadcasts"}, Test: competingOnce,
+	}, {
+		ID: "C13", Name: "one-holder", Promise: "no two members hold a message at the same time",
+		Saboteurs: []string{"broadcasts", "no-lease"}, Test: oneHolder,
+	},
+}
+
+func groupsIndependent(e *law.Env) {
+	settles, holds, late := e.Attach("settles"), e.Attach("holds"), e.Attach("late")
+	want := law.IDsOf(e.PublishN(10))
+	ds := e.Receive(settles, 10)
+	e.Ack(settles, ds...)
+	e.Receive(holds, 4)
+	e.Nothing(settles, e.Lease/4, "this group has settled all")
+	got := e.Receive(late, 10)
+	if g := law.IDs(got); !slices.Equal(g, want) {
+		e.Failf("got %v, want %v", g, want)
+	}
+	e.Ack(late, got...)
+	again := e.Receive(holds, 10)
+	e.Ack(holds, again...)
+	g := law.IDs(again)
+	slices.Sort(g)
+	if !slices.Equal(g, want) {
+		e.Failf("the group that held some got %v, want each once: %v", g, want)
+	}
+}
+
+func competingOnce(e *law.Env) {
+	const members, n = 8, 200
+	var mu sync.Mutex
+	seen := map[string]int{}
+	total := 0
+	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
+	defer cancel()
+	errs := make(chan error, members)
+	for range members {
+		src := e.AttachAs(backend.Config{Group: "g", Lease: 20 * e.Lease})
+		go func() {
+			for ctx.Err() == nil {
+				ds, err := src.Receive(ctx, 5)
+				if err == nil {
+					err = src.Ack(context.WithoutCancel(ctx), backend.Lend(ds))
+				}
+				if err != nil && ctx.Err() == nil {
+					errs <- err
+					return
+				}
+				mu.Lock()
+				for _, d := range ds {
+					seen[d.ID]++
+					total++
+				}
+				if total >= n {
+					time.AfterFunc(e.Lease/2, cancel) // for what there should not be
+				}
+				mu.Unlock()
+			}
+			errs <- nil
+		}()
+	}
+	e.PublishN(n)
+	for range members {
+		e.Must(<-errs)
+	}
+	if len(seen) != n || total != n {
+		e.Failf("%d members received %d different messages, %d in all, want %d and %d", members, len(seen), total, n, n)
+	}
+}
+
+func oneHolder(e *law.Env) {
+	one, two := e.Attach("g"), e.Attach("g")
+	e.PublishN(20)
+	got := law.IDs(e.Receive(one, 10))
+	got = append(got, law.IDs(e.Receive(two, 10))...)
+	slices.Sort(got)
+	if n := len(slices.Compact(got)); n != 20 {
+		e.Failf("two members hold %d different messages, want 20", n)
+	}
+	e.Nothing(one, e.Lease/4, "all are held")
+	e.Nothing(two, e.Lease/4, "all are held")
+}

@@ -1,0 +1,180 @@
+package contract
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+var maintainLaws = []law.Law{
+	{
+		ID: "C44", Name: "maintain-next", Promise: "Maintain says when it wants to be called next, which is not at once",
+		Needs:     []law.Need{law.NeedMaintainer},
+		Saboteurs: []string{"maintains-without-end"}, Test: maintainNext,
+	}, {
+		ID: "M01", Name: "safe-trim", Promise: "nothing is removed that a group has not settled, whatever the order of calls",
+		Saboteurs: []string{"trims-unread", "acks-all-it-holds", "loses-some"}, Test: safeTrim,
+	},
+}
+
+func maintainNext(e *law.Env) {
+	v := e.Verbs()
+	src := e.Attach("g")
+	for range 3 {
+		e.PublishN(10)
+		next, err := v.Maintain(e.Context(), law.Topic, "g")
+		e.Verb(err)
+		if next <= 0 {
+			e.Failf("got %v, want more than 0", next)
+		}
+		e.Ack(src, e.Receive(src, 10)...)
+	}
+}
+
+// safeTrim plays random calls against a model, which knows the unsettled messages of each
+// group. In the end it expects exactly these messages.
+func safeTrim(e *law.Env) {
+	var models []*model
+	for round := range 5 {
+		m := newModel(e, fmt.Sprintf("round-%d", round))
+		models = append(models, m)
+		for range 80 {
+			m.step()
+		}
+	}
+	for _, m := range models { // what was abandoned comes back at about the same time
+		for _, g := range m.groups {
+			m.drain(g)
+		}
+	}
+}
+
+// A model knows the unsettled messages of the groups of one topic.
+type model struct {
+	*law.Env
+	seed      uint64
+	random    *rand.Rand
+	topic     string
+	groups    []*modelGroup
+	published int
+}
+
+type modelGroup struct {
+	name      string
+	src       backend.Source
+	unsettled map[string]bool
+	unread    int // of them were never received
+	received  map[string]bool
+	held      []backend.Delivery
+}
+
+func newModel(e *law.Env, topic string) *model {
+	m := &model{Env: e, seed: rand.Uint64(), topic: topic}
+	m.random = rand.New(rand.NewPCG(m.seed, 0))
+	for _, name := range []string{"a", "b", "c"} {
+		g := &modelGroup{name: name, unsettled: map[string]bool{}, received: map[string]bool{}}
+		m.join(g)
+		m.groups = append(m.groups, g)
+	}
+	return m
+}
+
+// join makes a new member and forgets the deliveries of the last one.
+func (m *model) join(g *modelGroup) {
+	if g.src != nil {
+		m.Must(g.src.Close())
+	}
+	c := m.Config(backend.Config{Topic: m.topic, Group: g.name})
+	c.ConfirmAcks = !m.Limits.FencedAcks // a lease may pass on a busy machine
+	g.src, g.held = m.AttachTo(m.Backend, c), nil
+}
+
+// step makes a random call.
+func (m *model) step() {
+	g := m.groups[m.random.IntN(len(m.groups))]
+	switch m.random.IntN(10) {
+	case 0, 1:
+		m.publishSome(1 + m.random.IntN(5))
+	case 2, 3, 4:
+		if g.unread > 0 { // or else it might wait
+			m.got(g, m.Receive(g.src, 1+m.random.IntN(g.unread)))
+		}
+	case 5, 6, 7:
+		for _, d := range m.pick(g) {
+			m.Ack(g.src, d)
+			delete(g.unsettled, d.ID)
+		}
+	case 8:
+		if m.Claims(law.NeedMaintainer) {
+			_, err := m.Verbs().Maintain(m.Context(), m.topic, g.name)
+			m.Must(err)
+		}
+	case 9:
+		if m.random.IntN(4) == 0 {
+			m.join(g)
+		} else if _, ok := backend.As[backend.Delayer](g.src); ok {
+			wait := time.Duration(m.random.Int64N(int64(m.Lease)))
+			m.Delay(g.src, wait, m.pick(g)...) //nolint:errcheck // its lease may have passed
+		}
+	}
+}
+
+func (m *model) publishSome(n int) {
+	for range n {
+		id := fmt.Sprint(m.published)
+		m.published++
+		m.Publish(&backend.Message{Topic: m.topic, ID: id})
+		for _, g := range m.groups {
+			g.unsettled[id] = true
+			g.unread++
+		}
+	}
+}
+
+// got takes note of deliveries.
+func (m *model) got(g *modelGroup, ds []backend.Delivery) {
+	m.Helper()
+	for _, d := range ds {
+		if !g.unsettled[d.ID] {
+			m.Failf("group %s got %q, which it has settled or was never published (seed %d)", g.name, d.ID, m.seed)
+		}
+		if !g.received[d.ID] {
+			g.received[d.ID] = true
+			g.unread--
+		}
+	}
+	g.held = append(g.held, ds...)
+}
+
+// pick takes some of the deliveries that the group holds.
+func (m *model) pick(g *modelGroup) []backend.Delivery {
+	m.random.Shuffle(len(g.held), func(i, j int) { g.held[i], g.held[j] = g.held[j], g.held[i] })
+	n := m.random.IntN(len(g.held) + 1)
+	picked := g.held[:n:n]
+	g.held = g.held[n:]
+	return picked
+}
+
+// drain settles the messages that are left and expects that none was missing.
+func (m *model) drain(g *modelGroup) {
+	m.Helper()
+	ctx, cancel := context.WithTimeout(m.Context(), m.Patience())
+	defer cancel()
+	for len(g.unsettled) > 0 && ctx.Err() == nil {
+		ds := m.Take(ctx, g.src, 100)
+		m.got(g, ds)
+		m.Ack(g.src, ds...)
+		for _, d := range ds {
+			delete(g.unsettled, d.ID)
+		}
+	}
+	if len(g.unsettled) > 0 {
+		m.Failf("group %s never got %v, which it has not settled (seed %d)", g.name, slices.Sorted(maps.Keys(g.unsettled)), m.seed)
+	}
+}

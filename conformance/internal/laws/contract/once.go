@@ -1,0 +1,201 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+var onceLaws = []law.Law{
+	{
+		ID: "P05", Name: "once", Promise: "a second Once publish of an ID within the window is a duplicate of the first and is not stored",
+		Needs:     []law.Need{law.NeedOnce},
+		Saboteurs: []string{"forgets-once", "duplicates-in-silence"}, Test: once,
+	}, {
+		ID: "P07", Name: "once-scope", Promise: "Once is about one topic",
+		Needs:     []law.Need{law.NeedOnce},
+		Saboteurs: []string{"once-over-topics"}, Test: onceScope,
+	}, {
+		ID: "C04", Name: "once-if-asked", Promise: "without Once an ID may be stored twice",
+		Saboteurs: []string{"once-unasked"}, Test: onceIfAsked,
+	}, {
+		ID: "C05", Name: "once-race", Promise: "of many Once publishes of an ID at the same time one is stored",
+		Needs:     []law.Need{law.NeedOnce},
+		Saboteurs: []string{"once-in-two-steps"}, Test: onceRace,
+	}, {
+		ID: "P06", Name: "once-expiry", Promise: "Once forgets an ID after the window",
+		Needs:     []law.Need{law.NeedShortWindow},
+		Saboteurs: []string{"once-for-ever"}, Test: onceExpiry,
+	}, {
+		ID: "P09", Name: "failed-publish-no-mark", Promise: "a Once publish that was refused leaves the ID free",
+		Needs:     []law.Need{law.NeedOnce},
+		Saboteurs: []string{"marks-before-storing"}, Test: failedPublishNoMark,
+	},
+}
+
+// onceMessage returns a message with that ID to be stored once.
+func onceMessage(id string) *backend.Message {
+	return &backend.Message{ID: id, Payload: []byte(id), Once: true}
+}
+
+// duplicate expects that Publish called m a duplicate of another message, or none.
+func duplicate(e *law.Env, m *backend.Message, of *backend.Message) {
+	e.Helper()
+	if m.Duplicate != (of != nil) {
+		e.Failf("message %q: got Duplicate %v, want %v", m.ID, m.Duplicate, of != nil)
+	}
+	if of != nil && m.Position != of.Position && m.Position != "" {
+		e.Failf("message %q: got position %q, want that of the first, %q", m.ID, m.Position, of.Position)
+	}
+}
+
+func once(e *law.Env) {
+	src := e.Attach("g")
+	first, second := onceMessage("a"), onceMessage("a")
+	second.Payload = []byte("another")
+	e.Publish(first)
+	e.Publish(second)
+	duplicate(e, first, nil)
+	duplicate(e, second, first)
+	batch := e.Publish(onceMessage("b"), onceMessage("a"), onceMessage("b"), onceMessage("c"))
+	for i, of := range []*backend.Message{nil, first, batch[0], nil} {
+		duplicate(e, batch[i], of)
+	}
+	ds := e.Receive(src, 3)
+	if got, want := law.IDs(ds), []string{"a", "b", "c"}; !slices.Equal(got, want) || string(ds[0].Payload) != "a" {
+		e.Failf("got %v with payload %q, want %v with the first payload", got, ds[0].Payload, want)
+	}
+	e.Ack(src, ds...)
+	settled := onceMessage("a")
+	e.Publish(settled)
+	duplicate(e, settled, first)
+	e.Nothing(src, e.Lease/2, "the others are duplicates")
+}
+
+func onceScope(e *law.Env) {
+	for _, name := range []string{"a", "b"} {
+		src := e.AttachAs(backend.Config{Topic: name, Group: "g"})
+		m := onceMessage("id")
+		m.Topic = name
+		e.Publish(m)
+		duplicate(e, m, nil)
+		e.One(src)
+	}
+}
+
+func onceIfAsked(e *law.Env) {
+	src := e.Attach("g")
+	first, second := &backend.Message{ID: "id"}, &backend.Message{ID: "id"}
+	e.Publish(first, &backend.Message{ID: "id"})
+	e.Publish(second)
+	if second.Duplicate || second.Position == first.Position {
+		e.Failf("got Duplicate %v and position %q after %q, want a message of its own", second.Duplicate, second.Position, first.Position)
+	}
+	e.Receive(src, 3)
+}
+
+func onceRace(e *law.Env) {
+	src := e.Attach("g")
+	ms := make([]*backend.Message, 8)
+	errs := make([]error, len(ms))
+	var wg sync.WaitGroup
+	for i := range ms {
+		ms[i] = onceMessage("id")
+		wg.Go(func() { errs[i] = e.Send(ms[i]) })
+	}
+	wg.Wait()
+	e.Must(errors.Join(errs...))
+	stored := slices.DeleteFunc(ms, func(m *backend.Message) bool { return m.Duplicate })
+	if len(stored) != 1 {
+		e.Failf("%d publishes say that they stored the message, want 1", len(stored))
+	}
+	e.Ack(src, e.One(src))
+	e.Nothing(src, e.Lease/2, "the others are duplicates")
+}
+
+func onceExpiry(e *law.Env) {
+	src := e.Attach("g")
+	all := []string{"a", "b", "c", "d", "e", "f"}
+	for _, id := range all {
+		e.Publish(onceMessage(id))
+	}
+	e.Ack(src, e.Receive(src, len(all))...)
+	time.Sleep(e.Limits.OnceWindow + e.Soon())
+	slices.Reverse(all)
+	for _, id := range all {
+		again, third := onceMessage(id), onceMessage(id)
+		e.Publish(again)
+		duplicate(e, again, nil)
+		e.Publish(third)
+		duplicate(e, third, again)
+	}
+	if got := law.IDs(e.Receive(src, len(all))); !slices.Equal(got, all) {
+		e.Failf("got %v, want each once more: %v", got, all)
+	}
+	again := onceMessage(all[0])
+	e.Publish(again)
+	if !again.Duplicate {
+		e.Failf("an ID that was stored again is forgotten with its first mark")
+	}
+}
+
+func failedPublishNoMark(e *law.Env) {
+	src := e.Attach("g")
+	ctx, cancel := context.WithCancel(e.Context())
+	cancel()
+	m := onceMessage("cancelled")
+	m.Topic = law.Topic
+	if err := e.Backend.Publish(ctx, []*backend.Message{m}); err == nil {
+		e.Failf("Publish with a context that is done: got no error")
+	}
+	retry := onceMessage("cancelled")
+	e.Publish(retry)
+	duplicate(e, retry, nil)
+	e.One(src)
+	if e.Claims(law.NeedPayloadLimit) {
+		noMarkOfTooLarge(e, src)
+	}
+	if e.Claims(law.NeedBound) {
+		e.OpenBounded(4)
+		noMarkOfFull(e, e.Attach("g"))
+	}
+}
+
+func noMarkOfTooLarge(e *law.Env, src backend.Source) {
+	e.Helper()
+	large := onceMessage("large")
+	large.Payload = make([]byte, e.Limits.Payload)
+	e.Is("Publish of more than the limit", e.Send(large), backend.ErrTooLarge)
+	retry := onceMessage("large")
+	e.Publish(retry)
+	duplicate(e, retry, nil)
+	e.One(src)
+}
+
+func noMarkOfFull(e *law.Env, src backend.Source) {
+	e.Helper()
+	var refused []string
+	stored := 0
+	for len(refused) == 0 && stored < 1000 {
+		m := onceMessage(fmt.Sprint("filling-", stored))
+		if err := e.Send(m); err != nil {
+			e.Is("Publish", err, backend.ErrFull)
+			refused = append(refused, m.ID)
+		} else {
+			stored++
+		}
+	}
+	e.Ack(src, e.Receive(src, stored)...)
+	e.Maintain("g")
+	for _, id := range refused {
+		retry := onceMessage(id)
+		e.Publish(retry)
+		duplicate(e, retry, nil)
+	}
+}

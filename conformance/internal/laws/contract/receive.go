@@ -1,0 +1,152 @@
+package contract
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+var receiveLaws = []law.Law{
+	{
+		ID: "C08", Name: "at-most-max", Promise: "Receive returns at most max",
+		Saboteurs: []string{"ignores-max"}, Test: atMostMax,
+	}, {
+		ID: "C64", Name: "max-of-none", Promise: "Receive of none, or of fewer, returns at once and takes nothing",
+		Saboteurs: []string{"ignores-max", "waits-for-none"}, Test: maxOfNone,
+	}, {
+		ID: "C09", Name: "come-backs-first", Promise: "what comes back is handed out before what is new",
+		Saboteurs: []string{"new-first"}, Test: comeBacksFirst,
+	}, {
+		ID: "C10", Name: "equal-due-by-position", Promise: "of those that are due together when Receive begins the lower position goes first",
+		Saboteurs: []string{"reverses-reads"}, Test: equalDueByPosition,
+	}, {
+		ID: "D08", Name: "attempt-sequence", Promise: "the attempt is 1, 2, 3, … in each group, where the backend counts",
+		Saboteurs: []string{"stuck-attempt", "attempt-of-all-groups"}, Test: attemptSequence,
+	}, {
+		ID: "C11", Name: "cancel-loses-nothing", Promise: "no delivery is lost to a Receive that is cancelled",
+		Saboteurs: []string{"abandons-on-cancel", "leaves-reads-behind"}, Test: cancelLosesNothing,
+	},
+}
+
+func atMostMax(e *law.Env) {
+	src := e.Attach("g")
+	const n = 50
+	e.PublishN(n)
+	var got []string
+	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
+	defer cancel()
+	for i := 0; len(got) < n && ctx.Err() == nil; i++ {
+		got = append(got, law.IDs(e.Take(ctx, src, 1+i%7))...)
+	}
+	if want := law.IDsOf(law.Numbered("", n)); !slices.Equal(got, want) {
+		e.Failf("got  %v\nwant %v", got, want)
+	}
+}
+
+func maxOfNone(e *law.Env) {
+	src := e.Attach("g")
+	takesNone(e, src)
+	want := law.IDsOf(e.PublishN(2))
+	takesNone(e, src)
+	ds := e.Receive(src, 2)
+	if got := law.IDs(ds); !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+	e.Attempt(ds[0], 1)
+}
+
+// takesNone expects that a Receive that may take nothing returns at once.
+func takesNone(e *law.Env, src backend.Source) {
+	e.Helper()
+	for _, max := range []int{0, -1} {
+		start := time.Now()
+		ds, err := src.Receive(e.Bounded(), max)
+		e.Must(err)
+		e.By(start, 0, fmt.Sprintf("Receive of at most %d returned", max))
+		if len(ds) > 0 {
+			e.Failf("Receive of at most %d: got %v, want none", max, law.IDs(ds))
+		}
+	}
+}
+
+func comeBacksFirst(e *law.Env) {
+	src := e.Attach("g")
+	old := e.Publish(law.Numbered("old", 2)...)
+	e.Receive(src, 2)
+	e.Publish(law.Numbered("new", 2)...)
+	time.Sleep(e.Lease + e.Soon())
+	got := law.IDs(e.Receive(src, 4))
+	if want := append(law.IDsOf(old), law.IDsOf(law.Numbered("new", 2))...); !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+}
+
+func equalDueByPosition(e *law.Env) {
+	src := e.Attach("g")
+	const n = 20
+	want := law.IDsOf(e.PublishN(n))
+	e.Receive(src, n) // in one read if the broker likes, and then all are due together
+	time.Sleep(e.Lease + e.Soon())
+	if got := law.IDs(e.Receive(src, n)); !slices.Equal(got, want) {
+		e.Failf("got  %v\nwant %v", got, want)
+	}
+}
+
+func attemptSequence(e *law.Env) {
+	one, two := e.Attach("one"), e.Attach("two")
+	e.PublishN(2)
+	for want := 1; want <= 3; want++ {
+		for _, d := range e.Receive(one, 2) {
+			e.Attempt(d, want)
+		}
+	}
+	for _, d := range e.Receive(two, 2) {
+		e.Attempt(d, 1)
+	}
+}
+
+// Each round publishes while a Receive is being cancelled. What such a Receive
+// took and did not return would come back one lease later.
+func cancelLosesNothing(e *law.Env) {
+	const rounds, each = 25, 4
+	lease := 4 * e.Lease
+	src := e.AttachAs(backend.Config{Group: "g", Lease: lease})
+	published, got := map[string]time.Time{}, 0
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	check := func(ds []backend.Delivery) {
+		for _, d := range ds {
+			if took := time.Since(published[d.ID]); took >= lease || d.Attempt > 1 {
+				e.Failf("message %s was received after %v as attempt %d, want the first within the lease of %v (seed %d)", d.ID, took, d.Attempt, lease, seed)
+			}
+			got++
+		}
+		e.Ack(src, ds...)
+	}
+	for round := range rounds {
+		batch := law.Numbered(string(rune('a'+round)), each)
+		for _, m := range batch {
+			published[m.ID] = time.Now()
+		}
+		ctx, cancel := context.WithTimeout(e.Context(), time.Duration(random.Int64N(int64(3*time.Millisecond))))
+		errs := make(chan error, 1)
+		go func() {
+			time.Sleep(time.Millisecond)
+			errs <- e.Send(batch...)
+		}()
+		ds := e.Take(ctx, src, each*rounds)
+		cancel()
+		e.Must(<-errs)
+		time.Sleep(time.Millisecond) // for what a read that was left behind may take
+		check(ds)
+	}
+	for got < rounds*each {
+		check(e.Receive(src, 1))
+	}
+	e.Nothing(src, e.Lease/2, "all were received")
+}

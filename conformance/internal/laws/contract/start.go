@@ -1,0 +1,159 @@
+package contract
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+var startLaws = []law.Law{
+	{
+		ID: "D05", Name: "start-earliest", Promise: "a new group that starts earliest sees what the topic keeps",
+		Saboteurs: []string{"always-latest"}, Test: startEarliest,
+	}, {
+		ID: "D06", Name: "start-latest", Promise: "a new group that starts latest sees what is published after Attach returned, and nothing from before",
+		Saboteurs: []string{"always-earliest", "creates-groups-late"}, Test: startLatest,
+	}, {
+		ID: "C14", Name: "start-after", Promise: "a new group that starts after a position sees what follows it",
+		Saboteurs: []string{"always-earliest", "always-latest"}, Test: startAfter,
+	}, {
+		ID: "C15", Name: "start-once", Promise: "Start is used only when the group is created",
+		Saboteurs: []string{"starts-every-time"}, Test: startOnce,
+	}, {
+		ID: "D07", Name: "position-kept", Promise: "a group goes on where it was after all its members have left",
+		Saboteurs: []string{"forgets-groups", "starts-every-time"}, Test: positionKept,
+	}, {
+		ID: "C59", Name: "start-never-issued", Promise: "a Start at a position that the backend cannot have issued is refused, makes no group and changes none",
+		Saboteurs: []string{"starts-anywhere", "refuses-too-late"}, Test: startNeverIssued,
+	},
+}
+
+func startEarliest(e *law.Env) {
+	e.AttachAs(backend.Config{Group: "keeps", Start: backend.StartLatest})
+	want := law.IDsOf(e.PublishN(5))
+	if got := law.IDs(e.Receive(e.Attach("g"), 5)); !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+}
+
+// A publisher is at work all the time. Only messages are certain whose Publish began after
+// Attach had returned, or ended before Attach began.
+func startLatest(e *law.Env) {
+	for round := range 3 {
+		group := string(rune('a' + round))
+		before := e.Publish(law.Numbered(group+"-before-", 5)...)
+		stop, stopped := make(chan struct{}), make(chan error, 1)
+		go func() {
+			var err error
+			for i := 0; err == nil; i++ {
+				select {
+				case <-stop:
+					stopped <- nil
+					return
+				case <-time.After(100 * time.Microsecond):
+					err = e.Send(&backend.Message{ID: group + "-meanwhile"})
+				}
+			}
+			stopped <- err
+		}()
+		time.Sleep(time.Millisecond)
+		src := e.AttachAs(backend.Config{Group: group, Start: backend.StartLatest})
+		after := law.IDsOf(e.Publish(law.Numbered(group+"-after-", 5)...))
+		close(stop)
+		e.Must(<-stopped)
+		var got []string
+		for len(got) < len(after) {
+			d := e.One(src)
+			e.Ack(src, d)
+			if slices.Contains(law.IDsOf(before), d.ID) {
+				e.Failf("got %s, which was published before Attach", d.ID)
+			}
+			if slices.Contains(after, d.ID) {
+				got = append(got, d.ID)
+			}
+		}
+		if !slices.Equal(got, after) {
+			e.Failf("got %v, want %v", got, after)
+		}
+	}
+}
+
+func startAfter(e *law.Env) {
+	e.AttachAs(backend.Config{Group: "keeps", Start: backend.StartLatest})
+	ms := e.PublishN(10)
+	for _, i := range []int{4, 0, 9} {
+		src := e.AttachAs(backend.Config{Group: "after-" + ms[i].ID, Start: backend.StartAfter(ms[i].Position)})
+		want := law.IDsOf(ms[i+1:])
+		if got := law.IDs(e.Receive(src, len(want))); !slices.Equal(got, want) {
+			e.Failf("after %s: got %v, want %v", ms[i].ID, got, want)
+		}
+		e.Nothing(src, e.Lease/10, "there are no more after "+ms[i].ID)
+	}
+}
+
+func startOnce(e *law.Env) {
+	first := e.Attach("g")
+	want := law.IDsOf(e.PublishN(4))
+	e.Ack(first, e.Receive(first, 1)...)
+	late := e.AttachAs(backend.Config{Group: "g", Start: backend.StartLatest})
+	if got := law.IDs(e.Receive(late, 3)); !slices.Equal(got, want[1:]) {
+		e.Failf("got %v, want what the group has not been handed: %v", got, want[1:])
+	}
+}
+
+func positionKept(e *law.Env) {
+	first := e.Attach("g")
+	want := law.IDsOf(e.PublishN(6))
+	e.Ack(first, e.Receive(first, 2)...)
+	e.Must(first.Close())
+	e.Publish(&backend.Message{ID: "while nobody is there"})
+	want = append(want, "while nobody is there")
+	for _, start := range []backend.Start{backend.StartLatest, backend.StartEarliest} {
+		src := e.AttachAs(backend.Config{Group: "g", Start: start})
+		ds := e.Receive(src, 2)
+		if got := law.IDs(ds); !slices.Equal(got, want[2:4]) {
+			e.Failf("got %v, want %v", got, want[2:4])
+		}
+		e.Ack(src, ds...)
+		e.Must(src.Close())
+		want = want[2:]
+	}
+}
+
+func startNeverIssued(e *law.Env) {
+	e.AttachAs(backend.Config{Group: "keeps"})
+	ms := e.PublishN(3)
+	never := []backend.Start{"sideways"}
+	for _, position := range []string{"no position", "-1", ms[1].Position + "x", " " + ms[1].Position} {
+		never = append(never, backend.StartAfter(position))
+	}
+	for _, start := range never {
+		refused(e, backend.Config{Group: "g", Start: start, Lease: e.Lease}, fmt.Sprintf("Attach with Start %q", start))
+	}
+	src := e.Attach("g")
+	if got, want := law.IDs(e.Receive(src, 3)), law.IDsOf(ms); !slices.Equal(got, want) {
+		e.Failf("got %v, want all of a group that was not made before: %v", got, want)
+	}
+	if !e.Claims(law.NeedAdmin) {
+		return
+	}
+	v := e.Verbs()
+	for _, start := range never {
+		e.Is(fmt.Sprintf("ResetGroup to %q", start), fenced(e, v.ResetGroup(e.Context(), law.Topic, "g", start)), backend.ErrRefused)
+	}
+	e.Nothing(src, e.Lease/4, "a reset that was refused changes nothing")
+}
+
+// refused expects that Attach refuses exactly this config, but for the topic.
+func refused(e *law.Env, c backend.Config, what string) {
+	e.Helper()
+	c.Topic, c.MaxInFlight, c.ConfirmAcks = law.Topic, 1000, true
+	src, err := e.Backend.Attach(e.Context(), c)
+	if err == nil {
+		e.Cleanup(func() { src.Close() })
+	}
+	e.Is(what, err, backend.ErrRefused)
+}

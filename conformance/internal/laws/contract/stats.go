@@ -1,0 +1,165 @@
+package contract
+
+import (
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+var statsLaws = []law.Law{
+	{
+		ID: "M03", Name: "stats-truth", Promise: "each number of Stats is exact or unknown",
+		Needs:     []law.Need{law.NeedStatser, law.NeedDelayer},
+		Saboteurs: []string{"lag-is-depth", "delayed-is-in-flight", "oldest-is-now"}, Test: statsTruth,
+	}, {
+		ID: "M03", Name: "lag-truth", Promise: "Lag is exact or unknown after any calls, and so is the sum of Lag, InFlight and Delayed",
+		Needs:     []law.Need{law.NeedStatser},
+		Saboteurs: []string{"lag-is-depth", "trims-unread"}, Test: lagTruth,
+	}, {
+		ID: "C62", Name: "stats-oldest", Promise: "Oldest is when the oldest message was stored that the group has not settled, held or not, and zero if there is none",
+		Needs:     []law.Need{law.NeedStatser},
+		Saboteurs: []string{"oldest-is-now", "oldest-never-moves", "oldest-is-unread"}, Test: statsOldest,
+	}, {
+		ID: "C37", Name: "stats-members", Promise: "Stats counts members until they are closed",
+		Needs:     []law.Need{law.NeedStatser},
+		Saboteurs: []string{"members-never-leave"}, Test: statsMembers,
+	}, {
+		ID: "C38", Name: "stats-unknown", Promise: "Stats of a topic or group that does not exist is ErrGone",
+		Needs:     []law.Need{law.NeedStatser},
+		Saboteurs: []string{"shrugs"}, Test: statsUnknown,
+	},
+}
+
+func stats(e *law.Env) backend.Stats {
+	e.Helper()
+	v := e.Verbs()
+	s, err := v.Stats(e.Context(), law.Topic, "g")
+	e.Verb(err)
+	return s
+}
+
+// numbers expects each number of Stats, if it is known.
+func numbers(e *law.Env, when string, s backend.Stats, lag, inFlight, delayed int64) {
+	e.Helper()
+	for _, n := range []struct {
+		name      string
+		got, want int64
+	}{
+		{"Lag", s.Lag, lag}, {"InFlight", s.InFlight, inFlight}, {"Delayed", s.Delayed, delayed},
+	} {
+		if n.got != n.want && n.got != backend.Unknown {
+			e.Failf("%s: got %s %d, want %d or unknown", when, n.name, n.got, n.want)
+		}
+	}
+	if unsettled := lag + inFlight + delayed; s.Depth < unsettled && s.Depth != backend.Unknown {
+		e.Failf("%s: got Depth %d, want at least the %d that are not settled", when, s.Depth, unsettled)
+	}
+}
+
+// skew is how far a broker's clock may be off.
+const skew = time.Second
+
+// oldest expects that the oldest message was published between from and to.
+func oldest(e *law.Env, when string, s backend.Stats, from, to time.Time) {
+	e.Helper()
+	if s.Oldest.Before(from.Add(-skew)) || s.Oldest.After(to.Add(skew)) {
+		e.Failf("%s: got Oldest %v, want from %v to %v", when, s.Oldest, from, to)
+	}
+}
+
+func statsTruth(e *law.Env) {
+	src := e.Attach("g")
+	numbers(e, "at first", stats(e), 0, 0, 0)
+	from := time.Now()
+	e.PublishN(5)
+	to := time.Now()
+	numbers(e, "after 5 publishes", stats(e), 5, 0, 0)
+	ds := e.Receive(src, 2)
+	numbers(e, "after 2 receipts", stats(e), 3, 2, 0)
+	e.Verb(e.Delay(src, 3*e.Lease, ds[0]))
+	numbers(e, "after a delay", stats(e), 3, 1, 1)
+	e.Ack(src, ds[1])
+	numbers(e, "after an acknowledgement", stats(e), 3, 0, 1)
+	oldest(e, "with the first message delayed", stats(e), from, to)
+	e.Ack(src, e.Receive(src, 3)...)
+	numbers(e, "with all but one settled", stats(e), 0, 0, 1)
+	e.Ack(src, e.One(src))
+	s := stats(e)
+	numbers(e, "with all settled", s, 0, 0, 0)
+	if !s.Oldest.IsZero() {
+		e.Failf("with all settled: got Oldest %v, want none", s.Oldest)
+	}
+}
+
+// Messages are stored so far apart that a broker's clock that is a little off cannot
+// hide which of them is the oldest.
+func statsOldest(e *law.Env) {
+	src := e.AttachAs(backend.Config{Group: "g", Lease: 20 * e.Lease})
+	if s := stats(e); !s.Oldest.IsZero() {
+		e.Failf("of an empty topic: got Oldest %v, want none", s.Oldest)
+	}
+	var from, to [2]time.Time
+	for i := range from {
+		from[i] = time.Now()
+		e.PublishN(1)
+		to[i] = time.Now()
+		if i == 0 {
+			time.Sleep(2*skew + law.Tick)
+		}
+	}
+	oldest(e, "with both unread", stats(e), from[0], to[0])
+	ds := e.Receive(src, 2)
+	oldest(e, "with both held", stats(e), from[0], to[0])
+	e.Ack(src, ds[1])
+	oldest(e, "with the newer settled", stats(e), from[0], to[0])
+	newer := time.Now()
+	e.PublishN(1)
+	e.Ack(src, ds[0])
+	oldest(e, "with only the last unread", stats(e), newer, time.Now())
+	e.Ack(src, e.One(src))
+	if s := stats(e); !s.Oldest.IsZero() {
+		e.Failf("with all settled: got Oldest %v, want none", s.Oldest)
+	}
+}
+
+// lagTruth plays random calls against a model and compares.
+func lagTruth(e *law.Env) {
+	v := e.Verbs()
+	m := newModel(e, law.Topic)
+	for range 150 {
+		m.step()
+		g := m.groups[m.random.IntN(len(m.groups))]
+		s, err := v.Stats(e.Context(), m.topic, g.name)
+		e.Verb(err)
+		if s.Lag != int64(g.unread) && s.Lag != backend.Unknown {
+			e.Failf("group %s: got Lag %d, want %d or unknown (seed %d)", g.name, s.Lag, g.unread, m.seed)
+		}
+		known := s.Lag != backend.Unknown && s.InFlight != backend.Unknown && s.Delayed != backend.Unknown
+		if sum, want := s.Lag+s.InFlight+s.Delayed, int64(len(g.unsettled)); known && sum != want {
+			e.Failf("group %s: got %+v, of which %d are not settled, want %d (seed %d)", g.name, s, sum, want, m.seed)
+		}
+	}
+}
+
+func statsMembers(e *law.Env) {
+	var members []backend.Source
+	for range 3 {
+		members = append(members, e.Attach("g"))
+	}
+	for i, src := range members {
+		if got, want := stats(e).Members, int64(len(members)-i); got != want && got != backend.Unknown {
+			e.Failf("got %d members, want %d or unknown", got, want)
+		}
+		e.Must(src.Close())
+	}
+}
+
+func statsUnknown(e *law.Env) {
+	v := e.Verbs()
+	_, err := v.Stats(e.Context(), "unknown", "g")
+	e.Is("Stats of an unknown topic", fenced(e, err), backend.ErrGone)
+	e.Attach("g")
+	_, err = v.Stats(e.Context(), law.Topic, "unknown")
+	e.Is("Stats of an unknown group", fenced(e, err), backend.ErrGone)
+}

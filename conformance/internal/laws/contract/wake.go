@@ -1,0 +1,165 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// wakeLaws are about a Receive that waits: when it returns.
+var wakeLaws = []law.Law{
+	{
+		ID: "D17", Name: "wake-latency", Promise: "a message published to an idle group is received within half a second, mostly",
+		Saboteurs: []string{"polls-seldom"}, Test: wakeLatency,
+	}, {
+		ID: "C12", Name: "wakes-each", Promise: "if one member takes only a part, another that waits gets the rest",
+		Saboteurs: []string{"one-reader-at-a-time"}, Test: wakesEach,
+	}, {
+		ID: "C49", Name: "wakes-for-delays", Promise: "a member that waits receives what another gives back when it is due, even if it expected nothing so soon",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"delays-a-lease-at-least"}, Test: wakesForDelays,
+	}, {
+		ID: "C57", Name: "delay-meets-receive", Promise: "what a member gives back while its own Receive begins is received at most half a second after it is due",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"reads-miss-delays"}, Test: delayMeetsReceive,
+	}, {
+		ID: "C50", Name: "cancel-passes-on", Promise: "a message whose arrival woke a member that is just cancelled goes to another that waits",
+		Saboteurs: []string{"leaves-reads-behind"}, Test: cancelPassesOn,
+	}, {
+		ID: "S06", Name: "cancel-fast", Promise: "Receive returns within a second after its context is done",
+		Saboteurs: []string{"deaf-to-cancel"}, Test: cancelFast,
+	},
+}
+
+func wakeLatency(e *law.Env) {
+	src := e.Attach("g")
+	var took []time.Duration
+	for range 5 {
+		c := e.Background(e.Bounded(), src, 10)
+		time.Sleep(e.Lease / 3)
+		start := time.Now()
+		e.PublishN(1)
+		r := <-c
+		took = append(took, time.Since(start))
+		e.Must(r.Err)
+		e.Ack(src, r.Deliveries...)
+	}
+	e.Mostly(took, 500*time.Millisecond, "received")
+}
+
+func wakesEach(e *law.Env) {
+	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
+	defer cancel()
+	const members = 4
+	var waiting []<-chan law.Received
+	for range members {
+		src := e.AttachAs(backend.Config{Group: "g", Lease: 20 * e.Lease})
+		waiting = append(waiting, e.Background(ctx, src, 1))
+	}
+	time.Sleep(e.Lease / 3)
+	start := time.Now()
+	e.PublishN(members)
+	var got []string
+	for _, c := range waiting {
+		r := <-c
+		e.Must(r.Err)
+		got = append(got, law.IDs(r.Deliveries)...)
+	}
+	e.By(start, 0, "the last member received its message")
+	slices.Sort(got)
+	if want := law.IDsOf(law.Numbered("", members)); !slices.Equal(got, want) {
+		e.Failf("got %v, want %v, one for each member", got, want)
+	}
+}
+
+func wakesForDelays(e *law.Env) {
+	one, two := e.AttachAs(backend.Config{Group: "g", Lease: 5 * e.Lease}), e.Attach("g")
+	e.PublishN(1)
+	d := e.One(one)
+	waiting := e.Background(e.Bounded(), two, 1)
+	time.Sleep(e.Lease / 4)
+	start := time.Now()
+	e.Verb(e.Delay(one, e.Lease/2, d))
+	r := <-waiting
+	e.Must(r.Err)
+	e.NotBefore(start, e.Lease/2, "it came back")
+	e.By(start, e.Lease/2, "it came back")
+}
+
+// A wake-up that is lost in this race is made up for by the next Receive. So the delay
+// is short, and the bound is that of the contract. One late round may be the machine's.
+func delayMeetsReceive(e *law.Env) {
+	const rounds, limit = 30, 500 * time.Millisecond
+	src := e.AttachAs(backend.Config{Group: "g", Lease: 5 * e.Lease})
+	e.PublishN(1)
+	d := e.One(src)
+	wait := min(e.Lease/3, 2*time.Millisecond)
+	var late []time.Duration
+	for round := range rounds {
+		waiting := e.Background(e.Bounded(), src, 1)
+		time.Sleep(time.Duration(round%5) * 100 * time.Microsecond) // before the read arrives, or just after
+		e.Verb(e.Delay(src, wait, d))
+		due := time.Now().Add(wait)
+		r := <-waiting
+		e.Must(r.Err)
+		if took := time.Since(due); took > limit+e.Grace {
+			late = append(late, took)
+		}
+		d = r.Deliveries[0]
+	}
+	if len(late) > 1 {
+		e.Failf("%d of %d came later than %v after they were due: %v", len(late), rounds, limit, late)
+	}
+}
+
+func cancelPassesOn(e *law.Env) {
+	long := 20 * e.Lease
+	one, two := e.AttachAs(backend.Config{Group: "g", Lease: long}), e.AttachAs(backend.Config{Group: "g", Lease: long})
+	for round := range 10 {
+		ctx, cancel := context.WithCancel(e.Context())
+		cancelled := e.Background(ctx, one, 1)
+		time.Sleep(5 * time.Millisecond) // so that it is the first to wait
+		waiting := e.Background(e.Bounded(), two, 1)
+		time.Sleep(5 * time.Millisecond)
+		start := time.Now()
+		errs := make(chan error, 1)
+		go func() { errs <- e.Send(law.Numbered("", 1)...) }()
+		time.Sleep(time.Duration(round) * 100 * time.Microsecond) // before the message arrives, or just after
+		cancel()
+		first := <-cancelled
+		e.Must(<-errs)
+		e.Ack(one, first.Deliveries...)
+		if len(first.Deliveries) > 0 {
+			e.PublishN(1) // to end the other's wait
+		}
+		second := <-waiting
+		e.Must(second.Err)
+		e.By(start, time.Second, "another received it")
+		e.Ack(two, second.Deliveries...)
+	}
+}
+
+func cancelFast(e *law.Env) {
+	src := e.Attach("g")
+	for range 3 {
+		ctx, cancel := context.WithCancel(e.Context())
+		c := e.Background(ctx, src, 10)
+		time.Sleep(e.Lease / 5)
+		start := time.Now()
+		cancel()
+		r := <-c
+		if len(r.Deliveries) == 0 && r.Took < e.Lease/5-law.Tick {
+			continue // it returned none before it was cancelled
+		}
+		if took := time.Since(start); took > 1500*time.Millisecond {
+			e.Failf("Receive returned %v after its context was done, want within a second or so", took)
+		}
+		if len(r.Deliveries) != 0 || (r.Err != nil && !errors.Is(r.Err, context.Canceled)) {
+			e.Failf("got %d deliveries and error %v, want none and nil or %v", len(r.Deliveries), r.Err, context.Canceled)
+		}
+	}
+}

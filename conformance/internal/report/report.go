@@ -1,0 +1,67 @@
+package report
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// A Result is the result of one law.
+type Result string
+
+// The results. A law is not claimed if the backend lacks a verb or a fact, and weaker if
+// the suite says why the broker keeps less.
+const (
+	Pass       Result = "pass"
+	Fail       Result = "fail"
+	NotClaimed Result = "not claimed"
+	Weaker     Result = "weaker"
+)
+
+// OutFile is the environment variable that names the file to which results are
+// appended, one JSON object in a line for each law.
+const OutFile = "EVENTBUS_CONFORMANCE_OUT"
+
+// Note adds the result of a law to the account and to the file. t is nil if the process
+// is about to end.
+func (a *Account) Note(t *testing.T, l law.Law, r Result, why string) {
+	a.add(l, r, why)
+	if r == Fail {
+		why = "" // go test shows it
+	}
+	path := os.Getenv(OutFile)
+	if path == "" {
+		return
+	}
+	line, err := json.Marshal(struct {
+		Backend string `json:"backend"`
+		ID      string `json:"id"`
+		Name    string `json:"name"`
+		Promise string `json:"promise"`
+		Result  Result `json:"result"`
+		Why     string `json:"why,omitempty"`
+		Some    bool   `json:"some,omitempty"` // the suite runs some laws only
+	}{a.backend, l.ID, l.Name, l.Promise, r, why, a.some})
+	if err == nil {
+		err = appendLine(path, line)
+	}
+	if err != nil && t != nil {
+		t.Errorf("report: %v", err)
+	}
+}
+
+// appendLine writes the line at once. So packages tested at the same time do not mix
+// their lines.
+func appendLine(path string, line []byte) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(append(line, '\n')); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

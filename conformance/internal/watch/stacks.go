@@ -1,0 +1,159 @@
+package watch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path"
+	"reflect"
+	"regexp"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// The profile of goroutines groups those with the same stack, and says by a label to
+// which law a goroutine belongs.
+const lawLabel = "conformance-law"
+
+// labelled marks this goroutine, and the goroutines that it starts, as a law's.
+func labelled(ctx context.Context, law string) {
+	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels(lawLabel, law)))
+}
+
+// Bounds of a dump, in groups of goroutines and in frames.
+const (
+	maxStacks = 6
+	maxFrames = 10
+)
+
+// stacks returns where a law waits, and the goroutines of that law whose stacks go
+// through the packages.
+func stacks(law string, packages []string) (waits, driver string) {
+	var profile bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)  // a buffer takes everything
+	_, groups, _ := strings.Cut(profile.String(), "\n") // without the total
+	var found []string
+	for _, group := range strings.Split(groups, "\n\n") {
+		if !strings.Contains(group, fmt.Sprintf("%q:%q", lawLabel, law)) {
+			continue
+		}
+		text, of, at := readStack(group, packages)
+		if at != "" {
+			waits = at
+		}
+		if of {
+			found = append(found, text)
+		}
+	}
+	if more := len(found) - maxStacks; more > 0 {
+		found = append(found[:maxStacks], fmt.Sprintf("  and %d other stacks\n", more))
+	}
+	return waits, strings.Join(found, "")
+}
+
+// readStack shortens one group of a profile. It reports whether the stack goes
+// through the packages and, if it is the law's own, where the law waits.
+func readStack(group string, packages []string) (text string, through bool, waits string) {
+	lines := strings.Split(group, "\n")
+	count, _, _ := strings.Cut(lines[0], " ")
+	own, below := false, stack{}
+	for _, line := range lines[1:] {
+		fields := strings.Fields(line)
+		if len(fields) < 4 || fields[0] != "#" { // a label, or the end
+			continue
+		}
+		function, at := frame(fields[2]), path.Base(fields[len(fields)-1])
+		below.add(function, at)
+		through = through || inPackage(function, packages)
+		own = own || strings.HasSuffix(function, lawFunction)
+		if strings.Contains(function, lawPackages) { // the last is the law, the others its helpers
+			waits = path.Base(function) + " " + at
+		}
+	}
+	if !own {
+		waits = ""
+	}
+	return fmt.Sprintf("  goroutines: %s\n%s", count, &below), through, waits
+}
+
+// A stack is a short text of frames, down to the call of the backend.
+type stack struct {
+	strings.Builder
+	frames int
+	called bool
+}
+
+func (s *stack) add(function, at string) {
+	if s.called {
+		return
+	}
+	s.called = plumbing.MatchString(function)
+	if s.frames++; s.frames <= maxFrames {
+		fmt.Fprintf(s, "    %s %s\n", path.Base(function), at)
+	}
+}
+
+// lawPackages is part of the name of each function of a law.
+const lawPackages = "/conformance/internal/laws/"
+
+// plumbing matches the functions through which laws call the backend.
+var plumbing = regexp.MustCompile(`/conformance/internal/(calls|law|buslaw)\.`)
+
+// panicStack returns the frames below a panic that was recovered.
+func panicStack() string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+	var s stack
+	for below := false; ; {
+		f, more := frames.Next()
+		if below && !strings.HasPrefix(f.Function, "runtime.") {
+			s.add(f.Function, fmt.Sprintf("%s:%d", path.Base(f.File), f.Line))
+		}
+		below = below || f.Function == "runtime.gopanic"
+		if !more {
+			return s.String()
+		}
+	}
+}
+
+// lawFunction is below everything that a law does on its own goroutine.
+const lawFunction = "/conformance/internal/watch.(*Watch).test"
+
+// frame returns the function of a frame, without the offset.
+func frame(s string) string {
+	if i := strings.LastIndexByte(s, '+'); i >= 0 {
+		s = s[:i]
+	}
+	return strings.ReplaceAll(s, "%2e", ".")
+}
+
+func inPackage(function string, packages []string) bool {
+	for _, p := range packages {
+		if strings.HasPrefix(function, p+".") || strings.HasPrefix(function, p+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// packagesOf returns the packages of a backend and of each backend that it wraps.
+func packagesOf(b backend.Backend) (packages []string) {
+	for b != nil {
+		t := reflect.TypeOf(b)
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.PkgPath() != "" {
+			packages = append(packages, t.PkgPath())
+		}
+		w, ok := b.(interface{ Unwrap() backend.Backend })
+		if !ok {
+			return packages
+		}
+		b = w.Unwrap()
+	}
+	return packages
+}

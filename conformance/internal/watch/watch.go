@@ -1,0 +1,298 @@
+// Package watch sees to it that the test of a law ends. It says which call of the backend
+// has not returned, and where.
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/calls"
+)
+
+// A Watch sees to it that the test of a law ends. The law runs on a goroutine of its
+// own. If it hangs, the watch says why, ends its context and closes its backends. If
+// it still does not return, the watch leaves it behind.
+type Watch struct {
+	Law
+	name  string // of the test
+	Calls calls.Log
+
+	mu       sync.Mutex
+	text     string // of the first failure
+	phase    phase
+	began    time.Time
+	backends []backend.Backend
+}
+
+// A Law is a law as its watch sees it.
+type Law struct {
+	Title     string        // ID, name and promise
+	Basic     bool          // it gets less time
+	FakeClock bool          // it may run on another clock than the machine's
+	Lease     time.Duration // in the law
+	Grace     time.Duration // how much longer everything may take
+
+	Around func(t *testing.T, f func(*testing.T)) // wraps the test, for example in a bubble of synctest
+	Hung   func()                                 // notes that the law hangs
+	GiveUp func(w *Watch, why string)             // ends the process, because nothing else can end the test
+}
+
+// A phase is how far the test of a law is.
+type phase int
+
+const (
+	opening  phase = iota // New has not returned
+	running               // the law runs
+	cleaning              // the law has returned
+	left                  // the law was left behind, and may say nothing more
+)
+
+// freed is how long a law may take to return when its backends are closed.
+const freed = time.Second
+
+var errHangs = errors.New("the law hangs")
+
+// New returns the watch over a law, whose test begins now. The watch ends with the test.
+func New(t *testing.T, l Law) *Watch {
+	w := &Watch{Law: l, name: t.Name()}
+	if w.Grace > 0 { // the broker has trouble
+		w.Calls.Harm()
+	}
+	deadline, _ := t.Deadline()
+	stop := make(chan struct{})
+	go w.guard(deadline, stop)
+	t.Cleanup(func() { close(stop) }) // the last cleanup of the test
+	return w
+}
+
+// limits returns how long a Receive may take after its context is done, any other call
+// after its deadline or its begin, and the law.
+func (w *Watch) limits() (receive, other, law time.Duration) {
+	if w.Basic {
+		return 4*time.Second + w.Lease + w.Grace, 10*time.Second + w.Grace, time.Minute + w.Grace
+	}
+	p := w.Patience()
+	law = 2*time.Minute + 40*w.Lease + 4*w.Grace
+	if w.FakeClock { // where waiting costs nothing
+		law = 100 * w.Lease
+	}
+	return p, 2 * p, law
+}
+
+// Patience is how long the law waits for an event that must come.
+func (w *Watch) Patience() time.Duration {
+	if w.Basic {
+		return 10*time.Second + w.Grace
+	}
+	return 10*w.Lease + 5*time.Second + w.Grace
+}
+
+// Run runs the test of the law, wrapped in Around. It returns when the test has
+// ended or was left behind.
+func (w *Watch) Run(t *testing.T, test func(context.Context, *testing.T)) {
+	defer func() {
+		if p := recover(); p != nil { // synctest found goroutines that wait for ever
+			_, driver := stacks(w.name, w.packages())
+			w.Fails(t, fmt.Sprintf("goroutines have not ended with the law: %v\n%s", p, driver))
+		}
+	}()
+	w.Around(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer w.enter(cleaning)
+			w.test(ctx, t, test)
+		}()
+		why := w.await(done)
+		if why == "" {
+			return
+		}
+		w.Fails(t, w.Hangs(why))
+		w.Hung()
+		cancel(errHangs)
+		w.closeAll()
+		select {
+		case <-done:
+		case <-time.After(freed):
+			w.enter(left)
+		}
+	})
+}
+
+// test is the law's own goroutine. A panic fails the law.
+func (w *Watch) test(ctx context.Context, t *testing.T, test func(context.Context, *testing.T)) {
+	labelled(ctx, w.name)
+	defer func() {
+		if p := recover(); p != nil {
+			w.Fails(t, fmt.Sprintf("The law panicked: %v\n%s", p, panicStack()))
+		}
+	}()
+	test(ctx, t)
+}
+
+// Opened notes a backend of the law and returns it with its calls recorded. The law
+// begins with its first backend.
+func (w *Watch) Opened(b backend.Backend) backend.Backend {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.phase == opening {
+		w.phase, w.began = running, time.Now()
+	}
+	w.backends = append(w.backends, b)
+	return calls.Record(b, &w.Calls)
+}
+
+// enter moves on to a phase. A law that was left behind stays in that phase.
+func (w *Watch) enter(p phase) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.phase = max(w.phase, p)
+	if w.began.IsZero() { // New has failed
+		w.began = time.Now()
+	}
+}
+
+func (w *Watch) at() (p phase, began time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.phase, w.began
+}
+
+// await waits until the law has returned, or returns why that is in vain.
+func (w *Watch) await(done <-chan struct{}) (why string) {
+	tick := time.NewTicker(w.Lease / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return ""
+		case <-tick.C:
+			if why := w.stuck(); why != "" {
+				return why
+			}
+		}
+	}
+}
+
+// stuck says why the law will not return.
+func (w *Watch) stuck() string {
+	p, began := w.at()
+	if p == opening {
+		return ""
+	}
+	receive, other, whole := w.limits()
+	if w.Calls.Overdue(receive, other) {
+		return "a call has not returned"
+	}
+	if took := time.Since(began); took > whole {
+		return fmt.Sprintf("it has not returned after %v", took.Round(time.Second))
+	}
+	return ""
+}
+
+// Hangs is the report of a law that hangs.
+func (w *Watch) Hangs(why string) string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "The law hangs: %s.\n", why)
+	if p, _ := w.at(); p == opening {
+		s.WriteString("New has not returned.\n")
+	}
+	waits, driver := stacks(w.name, w.packages())
+	if waits != "" {
+		fmt.Fprintf(&s, "It waits in %s.\n", waits)
+	}
+	s.WriteString(w.Calls.List())
+	if driver != "" {
+		fmt.Fprintf(&s, "Goroutines in %s:\n%s", strings.Join(w.packages(), ", "), driver)
+	}
+	return s.String()
+}
+
+func (w *Watch) packages() (all []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range w.backends {
+		for _, p := range packagesOf(b) {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// closeAll closes the backends, so that their calls return.
+func (w *Watch) closeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range w.backends {
+		go func() {
+			defer func() { _ = recover() }() // the law has failed already
+			_ = b.Close()
+		}()
+	}
+}
+
+// Fails fails the test, unless the law was left behind: its test has ended then.
+func (w *Watch) Fails(t *testing.T, text string) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.phase == left {
+		return
+	}
+	if w.text == "" {
+		w.text = text
+	}
+	t.Errorf("law: %s\n%s", w.Title, text)
+}
+
+// Reason is the text of the first failure.
+func (w *Watch) Reason() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text
+}
+
+// guard stops the run if a test does not end although the law has, or was left
+// behind; if a fake clock stands still; and shortly before go test would. It runs
+// on the clock of the machine.
+func (w *Watch) guard(deadline time.Time, stop <-chan struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	_, _, whole := w.limits()
+	limits := map[phase]time.Duration{running: whole + time.Minute, cleaning: 2 * time.Minute, left: 5 * time.Second}
+	if w.FakeClock {
+		limits[running] = 5 * time.Minute
+	}
+	seen, since := opening, time.Now()
+	for {
+		select {
+		case <-stop:
+			return
+		case now := <-tick.C:
+			p, _ := w.at()
+			if p != seen {
+				seen, since = p, now
+			}
+			const reserve = 3 * time.Second
+			switch limit, ok := limits[p]; {
+			case ok && p == running && now.Sub(since) > limit:
+				w.GiveUp(w, fmt.Sprintf("it has not returned after %v", limit))
+			case ok && now.Sub(since) > limit:
+				w.GiveUp(w, fmt.Sprintf("its test has not ended %v after the law", limit))
+			case !deadline.IsZero() && time.Until(deadline) < reserve:
+				w.GiveUp(w, "the time of go test -timeout is over")
+			}
+		}
+	}
+}

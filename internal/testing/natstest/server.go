@@ -1,0 +1,246 @@
+// Package natstest starts real nats-servers for tests, as processes that can be killed and
+// frozen.
+package natstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed41896749/eventbus/internal/testing/testproc"
+)
+
+// startLimit bounds the start of a server, on a busy machine.
+const startLimit = 30 * time.Second
+
+// Patient gives a test's client as long to connect, instead of the client library's 2
+// seconds.
+var Patient = natsgo.Timeout(startLimit)
+
+// A Server is a nats-server with JetStream on a free port of the loopback.
+type Server struct {
+	t    testing.TB
+	name string // unique
+	path string // of the program
+	port int
+	dir  string
+	args []string
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process has ended
+}
+
+// Start starts a server with its own data, which ends with the test. Without a nats-server
+// the test is skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s := newServer(t, args...)
+	s.Run()
+	return s
+}
+
+func newServer(t testing.TB, args ...string) *Server {
+	t.Helper()
+	port := freePort(t)
+	s := &Server{t: t, name: fmt.Sprintf("s%d-%d", port, os.Getpid()), path: binary(t), port: port, dir: t.TempDir(), args: args}
+	t.Cleanup(func() {
+		s.signal(syscall.SIGKILL)
+		if complaints := s.complaints(); t.Failed() && complaints != "" {
+			t.Logf("the nats-server on port %d complained:\n%s", s.port, complaints)
+		}
+	})
+	return s
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	port, err := testproc.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// binary returns the path of the nats-server that `make` has built. Without it the test is
+// skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
+func binary(t testing.TB) string {
+	t.Helper()
+	_, file, _, _ := runtime.Caller(0)
+	path := filepath.Join(filepath.Dir(file), "..", "..", "..", ".bin", "nats-server")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if os.Getenv("EVENTBUS_REQUIRE_BROKERS") == "1" {
+		t.Fatalf("natstest: %s is missing: make .bin/nats-server", path)
+	}
+	t.Skipf("%s is missing: make .bin/nats-server", path)
+	return ""
+}
+
+// Addr returns host:port.
+func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+
+// URL returns the server's URL.
+func (s *Server) URL() string { return "nats://" + s.Addr() }
+
+// Dir returns the folder of the server's data.
+func (s *Server) Dir() string { return s.dir }
+
+// Name returns the name that the server tells clients.
+func (s *Server) Name() string { return s.name }
+
+// Run restarts the server on its data and its port, and returns when JetStream answers.
+func (s *Server) Run() {
+	s.t.Helper()
+	s.start()
+	s.await()
+}
+
+func (s *Server) start() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	args := append([]string{"-a", "127.0.0.1", "-p", strconv.Itoa(s.port), "-js", "-sd", s.dir, "-l", s.log(), "--server_name", s.name}, s.args...)
+	cmd := exec.Command(s.path, args...)
+	if err := testproc.Start(cmd); err != nil {
+		s.t.Fatalf("natstest: %v", err)
+	}
+	ended := make(chan struct{})
+	s.cmd, s.ended = cmd, ended
+	go func() {
+		_ = cmd.Wait() // its exit status only names the signal
+		close(ended)
+	}()
+}
+
+// await waits until JetStream answers.
+func (s *Server) await() {
+	s.t.Helper()
+	deadline := time.Now().Add(startLimit)
+	for {
+		err := s.answers()
+		if err == nil {
+			return
+		}
+		select {
+		case <-s.ended:
+			s.t.Fatalf("natstest: the server on port %d has ended; its log:\n%s", s.port, s.tail())
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("natstest: %s does not answer: %v; its log:\n%s", s.Addr(), err, s.tail())
+		}
+	}
+}
+
+func (s *Server) answers() error {
+	conn, err := natsgo.Connect(s.URL(), natsgo.Timeout(time.Second), natsgo.NoReconnect(), natsgo.IgnoreDiscoveredServers())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if name := conn.ConnectedServerName(); name != s.name {
+		return fmt.Errorf("another server answers: %s", name)
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+	defer cancel()
+	if _, err = js.AccountInfo(ctx); err != nil {
+		return fmt.Errorf("JetStream: %w", err)
+	}
+	return nil
+}
+
+// Kill ends the server without warning and waits for its end.
+func (s *Server) Kill() { s.signal(syscall.SIGKILL) }
+
+// Stop shuts the server down in good order and waits for its end.
+func (s *Server) Stop() { s.signal(syscall.SIGTERM) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return
+	}
+	if err := s.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		s.t.Errorf("natstest: %v", err)
+	}
+	if sig != syscall.SIGKILL {
+		_ = s.cmd.Process.Signal(syscall.SIGCONT) // a frozen process handles no other signal
+		last := time.AfterFunc(startLimit, func() { _ = s.cmd.Process.Kill() })
+		defer last.Stop()
+	}
+	<-s.ended
+	s.cmd = nil
+}
+
+// Freeze stops the process until thaw is called; its connections stay open. A second call
+// of thaw does nothing, nor does one after the process has ended.
+func (s *Server) Freeze() (thaw func()) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		s.t.Fatalf("natstest: %s does not run and cannot be frozen", s.Addr())
+	}
+	frozen := s.cmd.Process
+	_ = frozen.Signal(syscall.SIGSTOP)
+	return func() { _ = frozen.Signal(syscall.SIGCONT) }
+}
+
+// Runs reports whether the process runs.
+func (s *Server) Runs() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cmd != nil
+}
+
+func (s *Server) log() string { return filepath.Join(s.dir, "log") }
+
+// complaints returns the warnings and errors in the log.
+func (s *Server) complaints() string {
+	var lines strings.Builder
+	for line := range strings.Lines(s.tail()) {
+		if strings.Contains(line, " [") && !strings.Contains(line, " [INF] ") {
+			lines.WriteString(line)
+		}
+	}
+	return lines.String()
+}
+
+// tail returns the end of the log.
+func (s *Server) tail() string {
+	f, err := os.Open(s.log())
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	const n = 3000
+	if size, err := f.Seek(0, io.SeekEnd); err == nil {
+		_, _ = f.Seek(max(size-n, 0), io.SeekStart)
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

@@ -1,0 +1,352 @@
+// Package redistest starts real redis-servers for tests: single, as a cluster, or under
+// sentinels. Each is a process that can be killed, frozen and restarted. They end with the
+// test.
+package redistest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/internal/testing/testproc"
+)
+
+// startLimit bounds the start of a server, on a busy machine.
+const startLimit = 30 * time.Second
+
+// Server is one redis-server on a free port of 127.0.0.1. Its methods are safe for
+// concurrent use; a failure ends the test that started it.
+type Server struct {
+	t testing.TB
+	*process
+}
+
+// process is the common part of a test's own server and the shared one.
+type process struct {
+	settings
+	binary string
+	port   int
+	dir    string
+	log    *os.File
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd // nil while it does not run
+	alive *os.File  // a pipe that ends when the process does
+}
+
+// Start starts a test's own redis-server and returns when it answers. A kill loses nothing
+// that it has confirmed. Without a redis-server the test is skipped, or fails if
+// EVENTBUS_REQUIRE_BROKERS=1.
+func Start(t testing.TB, o ...Option) *Server {
+	t.Helper()
+	s := &Server{t: t, process: &process{binary: binary(t), dir: t.TempDir()}}
+	for _, f := range o {
+		f(&s.settings)
+	}
+	if s.tls && s.certs == nil {
+		s.certs = Certificates(t)
+		s.pair = s.certs.Server
+	}
+	if err := s.create(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.logTail(t)
+		s.Kill()
+		s.log.Close()
+		if s.socketDir != "" {
+			_ = os.RemoveAll(s.socketDir)
+		}
+	})
+	return s
+}
+
+// binary finds redis-server.
+func binary(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err == nil {
+		return path
+	}
+	const missing = "redistest: redis-server is not installed; scripts/brokers.sh installs it"
+	if os.Getenv("EVENTBUS_REQUIRE_BROKERS") == "1" {
+		t.Fatal(missing)
+	}
+	t.Skip(missing)
+	return ""
+}
+
+// create starts the server on a free port. If another process takes the port first, it
+// tries another one.
+func (p *process) create() error {
+	var err error
+	if p.log, err = os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
+		return fmt.Errorf("redistest: %w", err)
+	}
+	if p.socket {
+		// The socket has its own folder, because a test's folder is often longer than the
+		// 108 bytes of a socket path.
+		if p.socketDir, err = os.MkdirTemp("", "redistest"); err != nil {
+			return fmt.Errorf("redistest: %w", err)
+		}
+	}
+	for range 20 {
+		if p.port, err = testproc.Port(p.further()...); err != nil {
+			return err
+		}
+		if err = p.configure(); err != nil {
+			return err
+		}
+		if err = p.run(); err == nil || !p.portTaken() {
+			return err
+		}
+	}
+	return err
+}
+
+// further returns the distances to further ports that the server listens on.
+func (p *process) further() []int {
+	if p.clustered {
+		return []int{10000} // for the other nodes
+	}
+	return nil
+}
+
+// run starts the process and waits until it answers.
+func (p *process) run() error {
+	alive, theirs, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("redistest: %w", err)
+	}
+	defer theirs.Close()
+	args := []string{filepath.Join(p.dir, "redis.conf")}
+	if p.sentinel {
+		args = append(args, "--sentinel")
+	}
+	cmd := exec.Command(p.binary, append(args, p.args...)...)
+	cmd.Dir = p.dir
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	cmd.ExtraFiles = []*os.File{theirs}
+	if err := testproc.Start(cmd); err != nil {
+		alive.Close()
+		return fmt.Errorf("redistest: start: %w", err)
+	}
+	p.cmd, p.alive = cmd, alive
+	if err := p.ready(); err != nil {
+		p.end(syscall.SIGKILL)
+		return fmt.Errorf("redistest: %s does not answer on port %d: %w; its log:\n%s", p.binary, p.port, err, p.tail(2000))
+	}
+	return nil
+}
+
+// ready waits until the process answers.
+func (p *process) ready() error {
+	limit := time.Now().Add(startLimit)
+	for {
+		err := p.ping()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(limit) {
+			return err
+		}
+		// This read waits for the next attempt, and notices the end of the process.
+		_ = p.alive.SetReadDeadline(time.Now().Add(2 * time.Millisecond))
+		if _, ended := p.alive.Read(make([]byte, 1)); ended == io.EOF {
+			return fmt.Errorf("it has ended")
+		}
+	}
+}
+
+// end sends a signal and waits for the end of the process.
+func (p *process) end(sig syscall.Signal) {
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(sig)
+	if sig != syscall.SIGKILL {
+		// A frozen process handles no other signal.
+		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+		last := time.AfterFunc(startLimit, func() { _ = p.cmd.Process.Kill() })
+		defer last.Stop()
+	}
+	_ = p.cmd.Wait() // its exit status only names the signal
+	p.alive.Close()
+	p.cmd, p.alive = nil, nil
+}
+
+// Addr returns the server's address, host:port.
+func (s *Server) Addr() string { return s.addr() }
+
+func (p *process) addr() string { return fmt.Sprintf("127.0.0.1:%d", p.port) }
+
+// URL returns the server's Redis URL, without a user.
+func (s *Server) URL() string {
+	if s.tls {
+		return "rediss://" + s.Addr()
+	}
+	return "redis://" + s.Addr()
+}
+
+// Socket returns the path of the unix socket of a server started with [Socket].
+func (s *Server) Socket() string {
+	if !s.socket {
+		return ""
+	}
+	return filepath.Join(s.socketDir, "redis.sock")
+}
+
+// Certificates returns the certificates of a server started with [TLS] or [TLSWith].
+func (s *Server) Certificates() *Certs { return s.certs }
+
+// Client returns a client to prepare and inspect the server, closed when the test ends.
+func (s *Server) Client(t testing.TB) *redis.Client {
+	o := &redis.Options{Addr: s.Addr(), Protocol: 2, DisableIdentity: true, DialerRetries: 1, Password: s.password()}
+	if s.tls {
+		o.TLSConfig = s.certs.Config()
+	}
+	c := redis.NewClient(o)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// Dir returns the folder of the server's data.
+func (s *Server) Dir() string { return s.dir }
+
+// Kill ends the server without warning and waits for its end. On a stopped server it does
+// nothing.
+func (s *Server) Kill() { s.stop(syscall.SIGKILL) }
+
+// Stop shuts the server down in good order, its data written, and waits for its end.
+func (s *Server) Stop() { s.stop(syscall.SIGTERM) }
+
+func (s *Server) stop(sig syscall.Signal) {
+	s.own("end")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end(sig)
+}
+
+// Run restarts the server on its data and its port. It returns when the data is loaded and
+// the server answers.
+func (s *Server) Run() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd != nil {
+		s.t.Fatalf("redistest: %s runs already", s.Addr())
+	}
+	limit := time.Now().Add(startLimit)
+	for {
+		err := s.run()
+		if err == nil {
+			return
+		}
+		// An old connection may hold the port for a moment.
+		if !s.portTaken() || time.Now().After(limit) {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// Freeze stops the process until thaw is called; its connections stay open. A second call
+// of thaw does nothing, nor does one after the process has ended.
+func (s *Server) Freeze() (thaw func()) {
+	s.own("freeze")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		s.t.Fatalf("redistest: %s does not run and cannot be frozen", s.Addr())
+	}
+	frozen := s.cmd.Process
+	_ = frozen.Signal(syscall.SIGSTOP)
+	return func() { _ = frozen.Signal(syscall.SIGCONT) }
+}
+
+// own panics for the shared server, which a test must not harm.
+func (s *Server) own(verb string) {
+	if s.shared {
+		panic("redistest: a test must not " + verb + " the server that others share")
+	}
+}
+
+// User creates or replaces an account with these ACL rules (~keys, &channels, +commands).
+// Rules of an earlier account are gone. The account survives a restart.
+func (s *Server) User(t testing.TB, name, password string, rules ...string) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", name, "reset", "on", ">" + password}
+	for _, r := range rules {
+		args = append(args, r)
+	}
+	c := s.Client(t)
+	if err := c.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("redistest: user %s: %v", name, err)
+	}
+	s.saveUsers(t, c)
+}
+
+// saveUsers writes the accounts to their file.
+func (s *Server) saveUsers(t testing.TB, c *redis.Client) {
+	t.Helper()
+	if s.password() != "" || s.shared {
+		return
+	}
+	if err := c.Do(t.Context(), "ACL", "SAVE").Err(); err != nil {
+		t.Fatalf("redistest: save users: %v", err)
+	}
+}
+
+// Revoke deletes an account; the server closes its connections.
+func (s *Server) Revoke(name string) {
+	s.t.Helper()
+	c := s.Client(s.t)
+	if err := c.Do(s.t.Context(), "ACL", "DELUSER", name).Err(); err != nil {
+		s.t.Fatalf("redistest: revoke %s: %v", name, err)
+	}
+	s.saveUsers(s.t, c)
+}
+
+// Log returns the end of the server's log.
+func (s *Server) Log() string { return s.tail(8000) }
+
+// tail returns the end of the log, from the beginning of a line.
+func (p *process) tail(n int64) string {
+	size, err := p.log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err.Error()
+	}
+	b := make([]byte, min(n, size))
+	read, _ := p.log.ReadAt(b, size-int64(len(b)))
+	text := string(b[:read])
+	if size > n {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	return text
+}
+
+// logTail shows the log if the test failed.
+func (s *Server) logTail(t testing.TB) {
+	if t.Failed() {
+		t.Logf("log of the redis-server on port %d:\n%s", s.port, s.tail(3000))
+	}
+}
+
+func (p *process) portTaken() bool { return strings.Contains(p.tail(1000), "Address already in use") }
+
+// password returns the password that Args sets for all clients, if any.
+func (p *process) password() string {
+	if i := slices.Index(p.args, "--requirepass"); i >= 0 && i+1 < len(p.args) {
+		return p.args[i+1]
+	}
+	return ""
+}
