@@ -23,7 +23,7 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms [
 	return ms, err
 }
 
-func (b *Backend) read(ctx context.Context, p *place, from string, limit int) ([]backend.Message, error) {
+func (b *broker) read(ctx context.Context, p *place, from string, limit int) ([]backend.Message, error) {
 	seq := uint64(0)
 	if from != "" {
 		var err error
@@ -108,7 +108,7 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Sta
 	return s, err
 }
 
-func (b *Backend) stats(ctx context.Context, p *place, group string) (s backend.Stats, err error) {
+func (b *broker) stats(ctx context.Context, p *place, group string) (s backend.Stats, err error) {
 	state, err := b.state(ctx, p)
 	if err != nil {
 		return s, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -92,4 +93,12 @@ func (p *process) configure() error {
 		return fmt.Errorf("redistest: %w", err)
 	}
 	return nil
+}
+
+// password returns the password that Args sets for all clients, if any.
+func (p *process) password() string {
+	if i := slices.Index(p.args, "--requirepass"); i >= 0 && i+1 < len(p.args) {
+		return p.args[i+1]
+	}
+	return ""
 }

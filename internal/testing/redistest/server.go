@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -342,11 +341,3 @@ func (s *Server) logTail(t testing.TB) {
 }
 
 func (p *process) portTaken() bool { return strings.Contains(p.tail(1000), "Address already in use") }
-
-// password returns the password that Args sets for all clients, if any.
-func (p *process) password() string {
-	if i := slices.Index(p.args, "--requirepass"); i >= 0 && i+1 < len(p.args) {
-		return p.args[i+1]
-	}
-	return ""
-}
