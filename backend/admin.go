@@ -21,6 +21,7 @@ type Admin interface {
 	// ResetGroup lets a group begin again at start. The group forgets which messages it
 	// held and delayed. A delivery from before is no longer its member's: Delay and
 	// Extend return [ErrLeaseLost], and so does Ack if it is fenced. Without
-	// [Limits].FencedAcks a backend may notice only when the lease has expired.
+	// [Limits].FencedAcks a backend may notice only when the lease has expired. Members
+	// stay attached, and a Receive that waits delivers the messages that are due now.
 	ResetGroup(ctx context.Context, topic, group string, start Start) error
 }

@@ -14,8 +14,15 @@
 // verb that turns out to be missing only at run time returns an error that matches
 // [errors.ErrUnsupported].
 //
-// A driver starts no goroutines, repeats no call by itself and logs nothing. It tells an
-// operator of events through [Config].Notify.
+// A driver repeats no call by itself and logs nothing. It tells an operator of events
+// through [Config].Notify. It starts no goroutines, with one exception: if its client
+// library knows no contexts, a goroutine of the Backend may call the library, so that a
+// call can leave when its context is done. Close waits for that goroutine.
+//
+// For the contexts of all methods but Publish and Receive this holds: a call that needs no
+// waiting may ignore ctx. Otherwise it returns soon after ctx is done, with an error that
+// matches ctx.Err(). The error matches [ErrUnavailable] too if the call certainly had no
+// effect, and [ErrUnknownOutcome] if it may have had one.
 package backend
 
 import "context"

@@ -26,9 +26,9 @@ type Limits struct {
 
 	// Publishers is how many calls of Publish the bus makes at the same time, because
 	// more would not be faster. 0 means 4. Less than 0 means any number: Publish then
-	// waits for nothing, concurrent calls have no round trip to share, and
-	// Options.PublishTimeout of the bus does not bound it. A wrapper whose Publish
-	// waits states 0.
+	// waits for nothing, and concurrent calls have no round trip to share. A store with
+	// one writer states 1. If it is less than 0, Options.PublishTimeout of the bus does
+	// not bound Publish. A wrapper whose Publish waits states 0.
 	Publishers int
 }
 

@@ -7,7 +7,8 @@ type Reader interface {
 	// Read returns at most max messages of topic that are stored after the position
 	// from, oldest first. If from is "" it begins with the oldest message kept. The
 	// messages are the caller's, to keep and to change. Read does not wait: at the end
-	// of the topic it returns none. A topic that does not exist is [ErrGone].
+	// of the topic it returns none. A topic that does not exist is [ErrGone]. A message
+	// whose body is lost is left out. The Payload of an unreadable one is its raw body.
 	Read(ctx context.Context, topic, from string, max int) ([]Message, error)
 }
 

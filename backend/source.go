@@ -23,8 +23,9 @@ type Source interface {
 	// The deliveries count even if there is an error too. When Receive returns,
 	// nothing more is on its way: a driver that has asked its broker for messages waits
 	// for them, or withdraws the request. Receive returns within a second after ctx is
-	// done, with the deliveries that have arrived, and with err nil or ctx.Err(). Such an
-	// error matches none of this package: the bus takes [ErrUnavailable] for a failure.
+	// done, with the deliveries that have arrived, and with err nil or ctx.Err(). That
+	// error matches no error class of this package, because the bus takes
+	// [ErrUnavailable] for a failure of the broker.
 	// No delivery is ever abandoned.
 	//
 	// After an error, the next call that the broker answers returns, even with no
@@ -44,6 +45,8 @@ type Source interface {
 	// [Delayer].Delay is. A nil error then means that this member held the message and
 	// has removed it. The lease may have expired, if nobody else has taken the message.
 	// A second Ack of the same delivery is then ErrLeaseLost.
+	//
+	// A Token of another group or backend is [ErrRefused].
 	//
 	// The deliveries are lent until Ack returns, and only to be read: a call of Extend
 	// may have the same ones at that moment.
@@ -94,7 +97,7 @@ const (
 const startAfter = "after "
 
 // StartAfter begins with the first message stored after position. A backend refuses a
-// position of another form with [ErrRefused], and then makes no group. It may refuse a
+// position of another form, or an unknown Start, with [ErrRefused], and then makes no group. It may refuse a
 // position that the topic has not reached yet.
 func StartAfter(position string) Start { return Start(startAfter + position) }
 
