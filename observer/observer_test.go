@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,11 +114,35 @@ func TestAsyncWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// A lockedBuffer is written to and read by several goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *lockedBuffer) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
+}
+
 // Of a storm of equal failures Slog writes three lines at once, and one at the end with the
 // number of the others. Failures of single events are all written.
 func TestSlogStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log lockedBuffer
 		o := observer.Slog(slog.New(slog.NewTextHandler(&log, nil)))
 		about := observer.About{Topic: "orders", Group: "billing"}
 		const many = 110

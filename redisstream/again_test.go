@@ -127,24 +127,29 @@ func TestLostAckIsConfirmedWithinTheLease(t *testing.T) {
 	proxy := faultproxy.New(t, server.Addr(), faultproxy.RESP)
 	loaded(t, server)
 	b := open(t, dial(t, proxy.Addr()), redisstream.Options{})
-	c := config()
-	c.ConfirmAcks = true
-	s := attach(t, b, c)
-	other := attach(t, open(t, dial(t, server.Addr()), redisstream.Options{}), c)
-	lose := func(id string) []*backend.Delivery {
+	lose := func(s member, id string) []*backend.Delivery {
 		publish(t, b, batch(id, 1))
 		ds := backend.Lend(receive(t, s, 1))
 		d := *ds[0] // the slice is lent
 		proxy.DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, []byte(redisstream.AckDigest)) })
-		require.ErrorIs(t, backend.ErrorAt(s.Ack(t.Context(), ds), 0), backend.ErrUnknownOutcome)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, backend.ErrorAt(s.Ack(ctx, ds), 0), backend.ErrUnknownOutcome)
 		return []*backend.Delivery{&d}
 	}
-	d := lose("a")
+	c := config()
+	c.Group, c.Lease, c.ConfirmAcks = "long", time.Minute, true
+	s := attach(t, b, c)
+	d := lose(s, "a")
 	require.NoError(t, s.Ack(t.Context(), d))
 	require.ErrorIs(t, backend.ErrorAt(s.Ack(t.Context(), d), 0), backend.ErrLeaseLost, "it was confirmed before")
 
-	d = lose("b")
-	pause(lease)
-	require.ErrorIs(t, backend.ErrorAt(s.Ack(t.Context(), d), 0), backend.ErrLeaseLost, "its lease has passed")
+	c = config()
+	c.Group, c.Start, c.ConfirmAcks = "short", backend.StartLatest, true
+	s = attach(t, b, c)
+	other := attach(t, open(t, dial(t, server.Addr()), redisstream.Options{}), c)
+	d = lose(s, "b")
+	pause(c.Lease)
+	require.ErrorIs(t, backend.ErrorAt(s.Ack(t.Context(), d), 0), backend.ErrLeaseLost, "its lease has expired")
 	nothing(t, other, 600*time.Millisecond)
 }
