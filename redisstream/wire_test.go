@@ -281,7 +281,7 @@ func (b talkative) wrap(of backend.Backend) backend.Backend {
 	return b
 }
 
-// Unwrap returns what it wraps.
+// Unwrap returns the wrapped value.
 func (b talkative) Unwrap() backend.Backend { return b.Backend }
 
 // Attach implements [backend.Backend].
@@ -295,7 +295,7 @@ type talkativeSource struct {
 	of talkative
 }
 
-// Unwrap returns what it wraps.
+// Unwrap returns the wrapped value.
 func (s talkativeSource) Unwrap() backend.Source { return s.Source }
 
 // Receive implements [backend.Source].
