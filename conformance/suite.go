@@ -100,8 +100,8 @@ type Suite struct {
 	// as weaker, with the reason. An ID that no law has fails.
 	Weaker map[string]string
 
-	// Grace says, by the IDs of laws, how much later than promised things may be, because
-	// the broker has trouble while the laws run: it elects a leader, for example. The
+	// Grace says, by the IDs of laws, how much later than promised things may be. It is
+	// for brokers with trouble while the laws run, such as the election of a leader. The
 	// suite also tolerates other effects of such trouble. Calls may fail and are repeated,
 	// and receipts may get lost or not be counted. A message may be redelivered if its
 	// acknowledgement was not answered. No message may be lost or invented, and no events

@@ -72,9 +72,9 @@ func refused(err error) error {
 }
 
 // Stats implements [backend.Statser]. The lag is [backend.Unknown] where Redis does not
-// know it for certain: after others have deleted or trimmed entries, or for a group that
-// began in the middle and has not reached the end since. A member that ended without
-// leaving counts for one more lease.
+// know it for certain. It does not after others have deleted or trimmed entries, nor for a
+// group that began in the middle and has not reached the end since. A member that ended
+// without leaving counts for one more lease.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
 	return verb(b, "stats", topic+"/"+group, func() (s backend.Stats, err error) {
 		stream := b.streamKey(topic)

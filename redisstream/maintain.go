@@ -20,8 +20,8 @@ const (
 // Maintain implements [backend.Maintainer]. It trims the messages that every group has
 // settled, removes members that are gone and hold nothing, and mends delayed messages that
 // would never be due. It trims nothing while the stream is young or lacks a group that
-// this process is attached to, because a stream that was lost has lost its groups too, and
-// they return one after another.
+// this process is attached to. The reason is that a lost stream has lost its groups too,
+// and they return one after another.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	next, err := verb(b, "maintain", topic+"/"+group, func() (time.Duration, error) { return b.maintain(ctx, topic, group) })
 	return max(next, trimAgain), err // 0 once it is closed

@@ -54,8 +54,8 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 var errBroke = errors.New("a call before it has failed")
 
 // tripLen is how many of msgs go into one trip. No trip has two calls of the script for
-// one topic, because a server that is loading its data may refuse the first and carry out
-// the second.
+// one topic. A server that is loading its data may refuse the first and carry out the
+// second.
 func (b *Backend) tripLen(msgs []*backend.Message) int {
 	size, most := 0, maxPipeline
 	for i, m := range msgs {

@@ -12,8 +12,8 @@ import (
 
 // A reply has the bytes of the server's answer to one command, and a parser reads them in
 // place. go-redis writes it, and takes an error reply for data. Here it becomes the error
-// that go-redis would have made of it, so that the client follows MOVED and ASK, and
-// leaves a server that has become read-only.
+// that go-redis would have made of it. So the client follows MOVED and ASK, and leaves a
+// server that has become read-only.
 type reply struct{ raw []byte }
 
 const (

@@ -176,8 +176,8 @@ func resp(v any) string {
 var absurd = regexp.MustCompile(`[*$%~>=!|][+-]?\d{6,}`)
 
 // The source reads the same entries as go-redis from any answer, or both refuse it. The
-// source may also refuse forms that Redis never writes: types of RESP3, a number or an
-// error in place of a string, a string that does not end with its line, an array of
+// source may also refuse forms that Redis never writes. These are types of RESP3, a number
+// or an error in place of a string, a string that does not end with its line, an array of
 // another shape. It must read every answer of the right shape that is written as Redis
 // writes it.
 func FuzzReply(f *testing.F) {

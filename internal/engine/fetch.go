@@ -147,7 +147,7 @@ func (s *Subscription) Resume() {
 var errPaused = errors.New("eventbus: paused")
 
 // order waits until there is room and the limiter grants it, and returns how many messages
-// to read;
+// to read. It returns 0 when ctx is done.
 func (f *fetcher) order(ctx context.Context) int {
 	n := f.sub.sched.awaitRoom(ctx)
 	if n == 0 {
@@ -298,5 +298,3 @@ func (s *Subscription) fail(err error) {
 func (s *Subscription) about() observer.About {
 	return observer.About{Topic: s.Topic, Group: s.Group}
 }
-
-// when ctx is done.

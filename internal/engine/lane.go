@@ -8,7 +8,7 @@ import (
 // A lane keeps the order of one key. One Hold of the key runs at a time, the lane's
 // head; the other Holds of the key queue behind it by position.
 //
-// When the head fails, the lane steps back as a whole: the head and all Holds behind it
+// When the head fails, the lane steps back as a whole. The head and all Holds behind it
 // are given back to the backend, due at the same moment. The lane remembers that moment. A
 // Receive that was called before it may bring an event of the key while an earlier one is
 // not due. Such an event must step back as well. A later Receive brings the earlier events

@@ -52,7 +52,7 @@ type oracle struct {
 
 // A doubt is a run before an earlier event of the key. It breaks the order, with two
 // exceptions. The lease of the earlier event was lost just then, and the observer is told
-// later. Or the broker delivered the earlier event to another member at that moment: the
+// later. Or the broker delivered the earlier event to another member at that moment. The
 // oracle learns of a delivery when Receive returns, so it may learn of two at one moment
 // in either order.
 type doubt struct {

@@ -37,10 +37,10 @@ func (p *prefetch) measure(took time.Duration) {
 	p.average += (took - p.average) / 8
 }
 
-// wanted is how many messages the fetcher may ask for: one for each free handler and, once
-// a run was measured, as many as the handlers can start in 100 ms. While many are ready it
-// returns 0, so that reads are large. It also returns 0 while early events are given back,
-// because the next Receive then brings them late enough to run.
+// wanted is how many messages the fetcher may ask for. It is one for each free handler
+// and, once a run was measured, as many more as handlers can start in 100 ms. While many
+// are ready it returns 0, so that reads are large. It also returns 0 while early events
+// are given back, because the next Receive then brings them late enough to run.
 func (p *prefetch) wanted() int {
 	if p.ledger.closed || p.chasing > 0 {
 		return 0

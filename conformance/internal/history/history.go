@@ -30,8 +30,8 @@ type Event struct {
 
 // A History has events in the order in which they were recorded. Its methods are safe for
 // concurrent use. Record an event before the call that lets others continue, and after the
-// call that it waited for: Tried before Publish is called, Stored after it has returned,
-// Delivered first in a handler.
+// call that it waited for. So record Tried before Publish is called, Stored after it has
+// returned, Delivered first in a handler.
 type History struct {
 	mu     sync.Mutex
 	events []Event
