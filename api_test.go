@@ -44,7 +44,7 @@ func TestOpenErrors(t *testing.T) {
 	require.Error(t, err)
 }
 
-// An error says once what was called, and where.
+// An error names the call and the place once.
 func TestErrorSaysPlaceOnce(t *testing.T) {
 	bus := eventbustest.On(t, inmemory.New(inmemory.Options{MaxMessages: 1}), eventbus.Options{})
 	defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()

@@ -86,7 +86,7 @@ func (e *Error) Error() string {
 	return errorText(e.Op+where, e.Err)
 }
 
-// errorText says once what was called, which a driver says as well.
+// errorText names the call once, although the driver names it too.
 func errorText(call string, err error) string {
 	cause := strings.TrimPrefix(err.Error(), "eventbus: ")
 	return "eventbus: " + call + ": " + strings.ReplaceAll(cause, ": "+call+": ", ": ")

@@ -10,8 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// All that the author of a backend writes: a function, in a test of the backend's
-// package.
+// The author of a backend writes only this function, in a test of the backend's package.
 func ExampleRun() {
 	TestConformance := func(t *testing.T) {
 		conformance.Run(t, conformance.Suite{

@@ -13,13 +13,13 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A slow backend does what the contract allows and brokers do. Every call takes a
-// while. A read ends after half a second with nothing, notices a cancel late, and may
-// look late for messages that are due. Expired leases are late, so that new messages may go
-// before.
+// A slow backend is as slow as the contract allows and brokers are. Every call takes a
+// while. A read ends after half a second without messages, notices a cancel late, and may
+// notice late that messages are due. Expired leases are late, so that new messages may go
+// first.
 type slow struct{ faultbroker.Store }
 
-// upTo waits for some time that is no more than d.
+// upTo waits for a random time of at most d.
 func upTo(d time.Duration) time.Duration { return rand.N(d) + time.Microsecond }
 
 func dawdle() { time.Sleep(time.Millisecond + upTo(4*time.Millisecond)) }
@@ -90,8 +90,8 @@ func slowSuite() Suite {
 // realClock is the environment variable that asks for TestRealClock.
 const realClock = "EVENTBUS_REAL_CLOCK"
 
-// TestRealClock is what a broker's run of the suite looks like: how long the
-// laws take, and whether they bear a machine that is busy.
+// TestRealClock runs the suite as a broker would. It shows how long the laws take, and
+// whether they pass on a busy machine.
 func TestRealClock(t *testing.T) {
 	if os.Getenv(realClock) == "" {
 		t.Skip("it takes a minute: set " + realClock)

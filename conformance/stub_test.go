@@ -17,7 +17,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A stub is a backend whose author has only begun.
+// A stub is an unfinished backend.
 type stub struct {
 	receive func(context.Context) ([]backend.Delivery, error)
 	close   func() error
@@ -56,7 +56,7 @@ func stubbed(s stub, parallel bool) conformance.Suite {
 	}}
 }
 
-// What the account of a stub says. Each suite ends by itself.
+// The stubs, with the expected texts of their accounts. Each suite ends by itself.
 var stubs = []struct {
 	name  string
 	suite func() conformance.Suite

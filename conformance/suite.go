@@ -5,10 +5,10 @@
 //		conformance.Run(t, conformance.Suite{Name: "mine", New: func(t *testing.T) backend.Backend { … }})
 //	}
 //
-// The laws of the driver run on the backend itself; those of the bus on a bus on
-// it, and end with a look at the whole history. Each law is a subtest. A law about
-// a verb or a fact that the backend does not claim is skipped and reported as not
-// claimed; what it claims must hold.
+// The laws of the driver run on the backend itself. The laws of the bus run on a bus on
+// it, and end with a check of the whole history. Each law is a subtest. A law about a verb
+// or a fact that the backend does not claim is skipped and reported as not claimed. Each
+// claim must hold.
 //
 // Basic laws run first. If one fails the others do not run. A law that hangs fails with
 // the call that has not returned, its arguments in short, and the goroutines of the
@@ -57,65 +57,63 @@ import (
 
 // A Suite says how to test one backend.
 type Suite struct {
-	// Name is the backend's, for reports.
+	// Name is the name of the backend in reports.
 	Name string
 
-	// New returns a backend that shares nothing with earlier ones, and has it
-	// closed by t.Cleanup. It is called once for each law.
+	// New returns a backend that shares nothing with earlier ones. It has t.Cleanup close
+	// the backend. It is called once for each law.
 	New func(t *testing.T) backend.Backend
 
-	// NewBounded, if set, is like New, but the backend has room for so many
-	// messages of a few bytes and refuses more with [backend.ErrFull]. What is
-	// settled and maintained makes room again.
+	// NewBounded, if set, is like New, but the backend has room for so many messages of a
+	// few bytes and refuses more with [backend.ErrFull]. Settled messages make room after
+	// maintenance.
 	NewBounded func(t *testing.T, messages int) backend.Backend
 
-	// Lease is what a lease is in the tests. The slowest call to the backend should
-	// take less than half of it; if one takes longer, the account says so. If zero, the
-	// suite chooses: four times the slowest call so far, at least one second, two if
-	// Parallel is set, and at most ten.
+	// Lease is the lease in the tests. The slowest call to the backend should take less
+	// than half of it; if one takes longer, the account says so. If zero, the suite
+	// chooses: four times the slowest call so far, at least one second, two if Parallel is
+	// set, and at most ten.
 	Lease time.Duration
 
 	// Around, if set, wraps every law, for example in synctest.Test.
 	Around func(t *testing.T, f func(*testing.T))
 
-	// Parallel lets laws run at the same time, as many as go test -parallel
-	// allows: on a real clock they mostly wait.
+	// Parallel lets laws run at the same time, as many as go test -parallel allows. On a
+	// real clock they mostly wait.
 	Parallel bool
 
-	// Bus, if set, returns what the laws of the bus run on, in place of
-	// eventbus.New: for buses that are wrapped, or broken.
+	// Bus, if set, returns the bus that the laws run on, in place of eventbus.New: for
+	// buses that are wrapped, or broken.
 	Bus func(t *testing.T, b backend.Backend, o eventbus.Options) Bus
 
-	// Peer, if set, returns another backend on b's broker, with connections of
-	// its own, as another process would have one, and has it closed by
-	// t.Cleanup. Laws about members that die or are held up need it. For a store in
-	// this process see above.
+	// Peer, if set, returns another backend on b's broker, with connections of its own, as
+	// in another process. It has t.Cleanup close the backend. Laws about members that die
+	// or are held up need it. For a store in this process see above.
 	Peer func(t *testing.T, b backend.Backend) backend.Backend
 
-	// Faults are the harm that the suite can do; what is not set is not tried.
+	// Faults are the harm that the suite can do. A law whose fault is not set does not
+	// run.
 	Faults Faults
 
-	// Weaker says, by the IDs of laws, or IDs and names such as "M03-lag-truth",
-	// why the broker keeps less than they promise. Those laws do not run; the
-	// report shows them as weaker, with the reason. An ID that no law has fails.
+	// Weaker says why the broker keeps less than a law promises, by the law's ID, or by ID
+	// and name such as "M03-lag-truth". Such a law does not run, and the report shows it
+	// as weaker, with the reason. An ID that no law has fails.
 	Weaker map[string]string
 
-	// Grace says, by the IDs of laws, how much later than they promise things may
-	// be, because the broker has trouble of its own while they run: it elects a
-	// leader, say. What else trouble brings is borne with: calls fail and are
-	// repeated, receipts get lost on their way or are not counted, and what was
-	// acknowledged without an answer comes once more. That something is lost or
-	// invented is not, nor that events of a key change places. The report says
-	// which laws passed so.
+	// Grace says, by the IDs of laws, how much later than promised things may be. It is
+	// for brokers with trouble while the laws run, such as the election of a leader. The
+	// suite also tolerates other effects of such trouble. Calls may fail and are repeated,
+	// and receipts may get lost or not be counted. A message may be redelivered if its
+	// acknowledgement was not answered. No message may be lost or invented, and no events
+	// of a key may change places. The report says which laws passed in this way.
 	Grace map[string]time.Duration
 
-	// Only, if set, are the IDs of the laws to run. The report shows such a suite
-	// apart from those that run all.
+	// Only, if set, are the IDs of the laws to run. The report shows such a suite apart
+	// from suites that run all laws.
 	Only []string
 }
 
-// A Bus is what the laws of the bus run on: an [*eventbus.Bus], or something
-// around one.
+// A Bus is the bus of the laws: an [*eventbus.Bus], or a wrapper of one.
 type Bus interface {
 	eventbus.Publisher
 	eventbus.Subscriber

@@ -67,7 +67,7 @@ func saboteurs() (names []string) {
 	return names
 }
 
-// saboteur returns a suite whose backend or bus is broken.
+// saboteur returns a suite with a broken backend or bus.
 func saboteur(name string) (Suite, bool) {
 	if s, ok := badbackend.Find(name); ok {
 		if s.Driver() {

@@ -138,8 +138,8 @@ func (l *lockedBuffer) Reset() {
 	l.b.Reset()
 }
 
-// Of a storm of equal failures Slog writes three lines at once, and one at the end with the
-// number of the others. Failures of single events are all written.
+// Slog writes the first three of a storm of equal failures at once, and one line at the
+// end with the number of the others. It writes all failures of single events.
 func TestSlogStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer
@@ -171,7 +171,7 @@ func TestSlogStorm(t *testing.T) {
 	})
 }
 
-// Slog logs what an operator should see, and leaves out what is empty.
+// Slog logs the occurrences that an operator should see, and leaves out empty fields.
 func TestSlog(t *testing.T) {
 	var out bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Slog returns an Observer that logs what an operator should see: failures,
-// dead letters, discards, lost leases, stuck handlers, changes of state, and
+// Slog returns an Observer that logs the occurrences that an operator should see:
+// failures, dead letters, discards, lost leases, stuck handlers, changes of state, and
 // notices of drivers. A panic is logged with its stack. A nil logger is slog.Default(),
 // looked up each time. Payloads and header values are not logged.
 //
 // Failures that are not of one event, and subscriptions that degrade and recover, are
-// logged three times in 10 s for each topic and group. The others of that time are one
+// logged three times in 10 s for each topic and group. The others of that time become one
 // line at its end, with their number as "repeated".
 func Slog(logger *slog.Logger) Observer {
 	l := &logging{logger: logger}
@@ -58,7 +58,7 @@ func Slog(logger *slog.Logger) Observer {
 	}
 }
 
-// logging writes one event as one record, leaving out what is empty.
+// logging writes one occurrence as one record, without empty fields.
 type logging struct {
 	logger *slog.Logger
 	storms stormLog
@@ -70,7 +70,7 @@ func (l *logging) log(level slog.Level, message string, a About, pairs ...any) {
 	l.write(record(level, message, a, pairs))
 }
 
-// oneOfMany logs an event of a kind that may come in storms.
+// oneOfMany logs an occurrence of a kind that may come in storms.
 func (l *logging) oneOfMany(kind string) logFunc {
 	return func(level slog.Level, message string, a About, pairs ...any) {
 		l.storms.add(stormKind{kind, a.Topic, a.Group}, record(level, message, a, pairs), l.write)

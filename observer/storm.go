@@ -7,15 +7,15 @@ import (
 )
 
 // A storm log keeps equal records from flooding the log. It writes the first three of a
-// kind at once. Of the others that come within 10 s it writes the last at the end, with the
-// number of those it stands for.
+// kind at once. If more come within 10 s, it writes the last of them at the end, with
+// their number.
 type stormLog struct {
 	mu    sync.Mutex
 	kinds map[stormKind]*storm
 }
 
-// A stormKind has what equal records have in common. Their error texts may differ, because
-// addresses in them do.
+// A stormKind has the common fields of equal records. Their error texts may differ,
+// because addresses in them do.
 type stormKind struct{ message, topic, group string }
 
 type storm struct {

@@ -27,8 +27,8 @@ import (
 // rulesFile has the rules of each role; docs/redis.md quotes it.
 const rulesFile = "testdata/acl.txt"
 
-// rules are the ACL rules of each role, without and, as "role optional", with what
-// it can do without.
+// rules returns the ACL rules of each role and, under "role optional", the rules that it
+// can do without.
 func rules(t testing.TB) map[string][]string {
 	text, err := os.ReadFile(rulesFile)
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestDocumentationHasTheRules(t *testing.T) {
 	}
 }
 
-// A flow is all that a role does, on a topic of its own.
+// A flow makes every call of a role, on a topic of its own.
 type flow func(ctx context.Context, b *redisstream.Backend, topic string) error
 
 var flows = map[string]flow{
@@ -91,15 +91,14 @@ var flows = map[string]flow{
 }
 
 func duplicate(m *backend.Message) error {
-	if !m.Duplicate { // that a mark was not allowed shows here only
+	if !m.Duplicate { // only this shows that a mark was not allowed
 		return fmt.Errorf("%w: not a duplicate", backend.ErrDenied)
 	}
 	return nil
 }
 
-// consume attaches, takes, settles in each way, takes over, publishes to the
-// dead-letter topic and maintains. Errors of the one-time kind are collected, so
-// that each verb is tried.
+// consume attaches, receives, settles in each way, takes over, publishes to the
+// dead-letter topic and maintains. It collects the errors, so that each verb is tried.
 func consume(ctx context.Context, b *redisstream.Backend, topic string) error {
 	c := backend.Config{Topic: topic, Group: workers, Lease: 50 * time.Millisecond}
 	first, err := b.Attach(ctx, c)
@@ -128,7 +127,7 @@ func consume(ctx context.Context, b *redisstream.Backend, topic string) error {
 	if err != nil {
 		return err
 	}
-	taken, err := took(second, 3) // over, when the lease has passed
+	taken, err := took(second, 3) // over, after the lease has expired
 	if err != nil {
 		return err
 	}
@@ -154,14 +153,14 @@ func consume(ctx context.Context, b *redisstream.Backend, topic string) error {
 	return err
 }
 
-// bury publishes as the bus does with a dead letter, twice.
+// bury publishes twice, in the way the bus publishes a dead letter.
 func bury(ctx context.Context, b *redisstream.Backend, topic string) error {
 	first, second := backend.Message{Topic: topic, ID: "a", Once: true}, backend.Message{Topic: topic, ID: "a", Once: true}
 	return errors.Join(b.Publish(ctx, []*backend.Message{&first}), b.Publish(ctx, []*backend.Message{&second}), duplicate(&second))
 }
 
-// X02: what the rules of a role allow is enough for all that it does, and each of
-// them is needed, but for those that are marked.
+// X02: the rules of a role allow every call that it makes. Each rule is needed, except the
+// optional ones.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -188,7 +187,7 @@ func TestLeastPrivilege(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		done := flows[role](ctx, b, topic)
-		if role == "consumer" && done == nil { // Close cannot say so
+		if role == "consumer" && done == nil { // Close cannot return this error
 			done = left(ctx, owner, topic)
 		}
 		return done
@@ -208,7 +207,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// left says whether members that have left are still there.
+// left returns an error if members that have left are still there.
 func left(ctx context.Context, b *redisstream.Backend, topic string) error {
 	s, err := b.Stats(ctx, topic, workers)
 	if err == nil && s.Members > 0 {
@@ -217,7 +216,7 @@ func left(ctx context.Context, b *redisstream.Backend, topic string) error {
 	return err
 }
 
-// What a role is not there for it is denied.
+// A role is denied every call that is not its own.
 func TestRolesAreDeniedTheRest(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -291,7 +290,7 @@ type modest struct {
 	backend.Limited
 }
 
-// The whole suite passes for a user who may consume and look.
+// The whole suite passes for a user with the roles of consumer, publisher and monitor.
 func TestConformanceLeastPrivilege(t *testing.T) {
 	if os.Getenv("EVENTBUS_ACL_SUITE") == "" {
 		t.Skip("set EVENTBUS_ACL_SUITE to run every law as a user of least privilege")
@@ -330,8 +329,8 @@ func TestConformanceLeastPrivilege(t *testing.T) {
 	})
 }
 
-// F14: an account that is taken away while it is used is told so, without a hot
-// loop, and all goes on when it is back.
+// F14: an account that is removed while it is used gets an error, without a hot loop.
+// Everything continues when the account is back.
 func TestRevokedAccountIsDeniedAndHeals(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

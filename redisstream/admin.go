@@ -18,8 +18,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 	return b.verb("ping", "", func() error { return b.command(ctx, "ping") })
 }
 
-// Declare implements [backend.Declarer]. A stream appears with its first message
-// or group; what is tried here is the permission, by an id that no stream takes.
+// Declare implements [backend.Declarer]. A stream appears with its first message or group,
+// so this only tries the permission, by an id that no stream accepts.
 func (b *Backend) Declare(ctx context.Context, topic string) error {
 	return b.verb("declare", topic, func() error {
 		err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "")
@@ -30,8 +30,8 @@ func (b *Backend) Declare(ctx context.Context, topic string) error {
 	})
 }
 
-// Read implements [backend.Reader]. What cannot be read as a message has its raw
-// bytes as Payload.
+// Read implements [backend.Reader]. An entry that is no message has its raw bytes as
+// Payload.
 func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 	return verb(b, "read", topic, func() (ms []backend.Message, err error) {
 		start := "-"
@@ -56,14 +56,14 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]ba
 		mem.Expect(0, 0, len(p.rest))
 		ms = make([]backend.Message, max(p.array(), 0))
 		for i := range ms {
-			_, _ = readEntry(&p, &mem, &ms[i], topic, false, len(ms)-i) // what is no message has the raw bytes
+			_, _ = readEntry(&p, &mem, &ms[i], topic, false, len(ms)-i) // an entry that is no message has its raw bytes
 		}
 		return ms, refused(p.end())
 	})
 }
 
-// refused is the class of an error of a call that changes nothing, such as a reply that
-// cannot be read.
+// refused gives an error the class ErrRefused, for calls that change nothing, such as
+// after a reply that cannot be read.
 func refused(err error) error {
 	if err == nil {
 		return nil
@@ -71,10 +71,10 @@ func refused(err error) error {
 	return fmt.Errorf("%w: %w", backend.ErrRefused, err)
 }
 
-// Stats implements [backend.Statser]. The lag is [backend.Unknown] where Redis
-// does not know it for certain: after entries were deleted or trimmed by others,
-// or for a group that began in the middle and has not been at the end since. A
-// member that ended without leaving counts for a lease longer.
+// Stats implements [backend.Statser]. The lag is [backend.Unknown] where Redis does not
+// know it for certain. It does not after others have deleted or trimmed entries, nor for a
+// group that began in the middle and has not reached the end since. A member that ended
+// without leaving counts for one more lease.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
 	return verb(b, "stats", topic+"/"+group, func() (s backend.Stats, err error) {
 		stream := b.streamKey(topic)
@@ -84,7 +84,7 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats
 		}
 		p.arrayOf(6)
 		s.Depth, s.Lag, s.InFlight, s.Delayed = int64(p.integer()), int64(p.integer()), int64(p.integer()), int64(p.integer())
-		s.InFlight -= s.Delayed // what is pending is either
+		s.InFlight -= s.Delayed // a pending entry is one or the other
 		s.Members = int64(p.integer())
 		if oldest := p.bulk(); len(oldest) > 0 {
 			ms, _, _ := bytes.Cut(oldest, []byte("-"))
@@ -94,8 +94,8 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats
 	})
 }
 
-// Topics implements [backend.Admin]. It walks through all keys of the server, in
-// small steps.
+// Topics implements [backend.Admin]. It walks through all keys of the server, in small
+// steps.
 func (b *Backend) Topics(ctx context.Context) ([]string, error) {
 	return verb(b, "topics", "", func() (topics []string, err error) {
 		keys, err := b.walk(ctx, b.options.Namespace+":{*}", "stream")
@@ -111,8 +111,8 @@ func (b *Backend) Topics(ctx context.Context) ([]string, error) {
 
 const walkStep = 1000
 
-// walk returns the keys that match a pattern and have a type, "" for any, on every
-// server.
+// walk returns the keys of every server that match a pattern and have a type; "": any
+// type.
 func (b *Backend) walk(ctx context.Context, pattern, kind string) (all []string, err error) {
 	err = b.with(ctx, func(w *wire) error {
 		err := w.do(ctx, 0, func(ctx context.Context) error {
@@ -167,8 +167,8 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 		if err := b.command(ctx, keys...); err != nil {
 			return err
 		}
-		// The marks of Once would expire by themselves, but what comes anew is not
-		// a duplicate of what is gone.
+		// The marks of Once would expire by themselves, but until then a new message could
+		// count as a duplicate of a deleted one.
 		marks, err := b.walk(ctx, stream+":once:*", "")
 		for part := range slices.Chunk(marks, walkStep) {
 			keys = []any{"unlink"}

@@ -14,9 +14,9 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// These tests are about a member that goes on after a call without an answer, such as
-// one that a server that was killed had under way. Its lease is long, so that what
-// comes at all comes because the member knows what to ask for.
+// These tests are about a member that continues after a call without an answer, such as a
+// call under way when its server was killed. The lease is long. So a message is
+// redelivered only because the member knows what to ask for.
 
 func interrupted(t *testing.T) (*redisstream.Backend, member, *faultproxy.Proxy) {
 	server := redistest.Start(t)
@@ -28,7 +28,7 @@ func interrupted(t *testing.T) (*redisstream.Backend, member, *faultproxy.Proxy)
 	return b, attach(t, b, c), proxy
 }
 
-// loseReply loses the answer of the next Receive that sends such a request.
+// loseReply loses the answer of the next Receive that sends the given request.
 func loseReply(t *testing.T, s member, proxy *faultproxy.Proxy, request string) {
 	t.Helper()
 	proxy.DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, []byte(request)) })
@@ -54,8 +54,8 @@ func attempts(ds []backend.Delivery) (all []attempt) {
 	return all
 }
 
-// What a read had whose answer is lost comes next, before what is newer and behind what
-// is older, and at the same attempt. What the member holds does not come again.
+// The messages of a read whose answer is lost are delivered next, in the order of
+// positions and at the same attempt. Messages that the member holds are not redelivered.
 func TestLostReadComesAgainNext(t *testing.T) {
 	t.Parallel()
 	b, s, proxy := interrupted(t)
@@ -63,7 +63,7 @@ func TestLostReadComesAgainNext(t *testing.T) {
 	held := receive(t, s, 3)
 	old := []backend.Delayed{{Delivery: held[2], For: time.Second, Refund: true}}
 	held = held[:2]
-	publish(t, b, batch("lost", 150)) // more than one run of the script brings
+	publish(t, b, batch("lost", 150)) // more than one run of the script delivers
 	require.NoError(t, s.Delay(t.Context(), old))
 	loseReply(t, s, proxy, "\r\nxreadgroup\r\n")
 	pause(time.Second)
@@ -78,7 +78,7 @@ func TestLostReadComesAgainNext(t *testing.T) {
 	require.NoError(t, s.Extend(t.Context(), backend.Lend(append(held, ds...))), "the member holds all of it")
 }
 
-// The same of what came back, also if its answer is lost a second time.
+// The same holds for redelivered messages, also if the answer is lost a second time.
 func TestLostTakeComesAgainNext(t *testing.T) {
 	t.Parallel()
 	b, s, proxy := interrupted(t)
@@ -99,8 +99,8 @@ func TestLostTakeComesAgainNext(t *testing.T) {
 	require.NoError(t, s.Ack(t.Context(), backend.Lend(held)))
 }
 
-// A Delay that was not carried out can be repeated, with a Refund too: nothing else
-// that the member was handed since is taken for it.
+// A Delay that was not carried out can be repeated, with a Refund too. It settles no other
+// delivery that the member has received since.
 func TestRefundThatWasNotCarriedOutIsRepeated(t *testing.T) {
 	t.Parallel()
 	b, s, proxy := interrupted(t)
@@ -119,8 +119,8 @@ func TestRefundThatWasNotCarriedOutIsRepeated(t *testing.T) {
 	require.Equal(t, []attempt{{"a-0", 1}, {"new-0", 1}}, attempts(receive(t, s, 2)))
 }
 
-// An Ack that is repeated because its answer was lost says that the message is
-// acknowledged. It does not say so of one that another member may have acknowledged.
+// An Ack that is repeated after its answer was lost returns nil. It does not for a message
+// that another member may have acknowledged.
 func TestLostAckIsConfirmedWithinTheLease(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

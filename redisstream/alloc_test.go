@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 )
 
-// typical is a message as the bus makes them.
+// typical returns a message as the bus makes them.
 func typical() *backend.Message {
 	return &backend.Message{
 		Topic: "orders", ID: "019c2f6e-8a54-7d1e-9a39-6f3f1a7f3f10", Key: "customer-7",
@@ -27,7 +27,7 @@ func typical() *backend.Message {
 	}
 }
 
-// typicalReply is what XREADGROUP answers with so many typical messages.
+// typicalReply is the reply of XREADGROUP with so many typical messages.
 func typicalReply(n int) reply {
 	var r reply
 	value := appendEntry(nil, typical())
@@ -47,8 +47,8 @@ func read(b *batch, s *source, r reply) ([]backend.Delivery, error) {
 	return ds, p.end()
 }
 
-// What a read allocates does not depend on how many events it brings, but for the
-// arenas that their bytes lie in, of 64 KiB each.
+// The number of allocations of a read does not depend on its number of events, except for
+// the arenas of 64 KiB each that hold their bytes.
 func TestReadingAllocatesPerReadNotPerEvent(t *testing.T) {
 	const events = 512
 	s := &source{config: backend.Config{Topic: "orders"}}
@@ -66,7 +66,7 @@ func TestReadingAllocatesPerReadNotPerEvent(t *testing.T) {
 	require.LessOrEqual(t, allocs, 8.0, "allocations for a read of %d events", events)
 }
 
-// What a publish allocates here does not depend on how many messages it has.
+// The number of allocations of a publish does not depend on its number of messages.
 func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	const messages = 100
 	b := &Backend{options: Options{Namespace: "bus"}}
@@ -95,8 +95,8 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	require.LessOrEqual(t, allocs, 1.0, "allocations for %d messages: their positions", messages)
 }
 
-// What a call allocates on its way to the server and back is bounded, also where its
-// context can end: for a publish of one event, and for each event of a read.
+// The allocations of a call on its way to the server and back are bounded, for a publish
+// of one event and for each event of a read. The context of the call may have an end.
 func TestCallAllocations(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
 	b, err := New(client, Options{})

@@ -9,29 +9,29 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A receipt is what a delivery's Token points to.
+// A receipt is the target of a delivery's Token.
 type receipt struct {
 	*handOut
-	count   int         // the server's, by which scripts know the delivery, beside the holder
-	settled bool        // the script that handed it out found no body, and has removed it
+	count   int         // the server's count, by which scripts recognize the delivery, beside the holder
+	settled bool        // the script that delivered it found no body, and has removed it
 	unsure  atomic.Bool // an Ack had no answer
 }
 
-// A handOut is what the receipts of one read share.
+// A handOut has the common parts of the receipts of one read.
 type handOut struct {
 	source *source
-	until  time.Time // nobody else is handed the deliveries before
+	until  time.Time // before this moment no other member receives the deliveries
 }
 
-// countBase is where the attempt ends in a count of the server (lua/with/count.lua).
+// countBase: below it, a count of the server is the attempt (lua/with/count.lua).
 const countBase = 1_000_000
 
-// A batch is what one read brings. Its memory is used again, that of the deliveries too,
-// but for what they refer to.
+// A batch has the memory of one read, which the next read uses again. The texts of the
+// deliveries are not part of it.
 type batch struct {
 	reply  reply
-	weight int       // of an entry in a reply, in bytes: the mean of the last read that brought any
-	loan   slab.Loan // to who receives
+	weight int       // of an entry in a reply, in bytes: the mean of the last read that was not empty
+	loan   slab.Loan // to the caller of Receive
 }
 
 var errBodyGone = fmt.Errorf("%w: the stream entry was deleted or trimmed", backend.ErrGone)
@@ -71,8 +71,9 @@ func (b *batch) deliveries(p *parser, s *source, counted bool) []backend.Deliver
 	return ds
 }
 
-// readEntry reads {id, fields} or {id, count, fields} into m. So many entries, this
-// the first of them, are still to be read. What is no message is the payload of m.
+// readEntry reads {id, fields} or {id, count, fields} into m. left is the number of
+// entries that are still to be read, this one included. If the entry is no message, its
+// raw bytes become the payload of m.
 func readEntry(p *parser, mem *slab.Slab, m *backend.Message, topic string, counted bool, left int) (count int, err error) {
 	if count = 1; counted {
 		p.arrayOf(3)
@@ -88,8 +89,8 @@ func readEntry(p *parser, mem *slab.Slab, m *backend.Message, topic string, coun
 	return count, readValue(mem, m, value, err, left)
 }
 
-// readFields reads the fields of an entry, and returns the value of ours. Where they are
-// others it returns lines of name=value.
+// readFields reads the fields of an entry, and returns the value of the bus's field. Of
+// other fields it returns lines of name=value.
 func readFields(p *parser) (value []byte, err error) {
 	n := p.array()
 	if n < 0 {
@@ -108,8 +109,8 @@ func readFields(p *parser) (value []byte, err error) {
 	return value, errUnreadable
 }
 
-// readValue reads the value of an entry into m, unless there was an error before. Head and
-// payload are copied together.
+// readValue reads the value of an entry into m, unless err is set. Head and payload are
+// copied together.
 func readValue(mem *slab.Slab, m *backend.Message, value []byte, err error, left int) error {
 	text, own := mem.Both(value)
 	head := 0
@@ -124,12 +125,12 @@ func readValue(mem *slab.Slab, m *backend.Message, value []byte, err error, left
 }
 
 const (
-	replyBytes = 512 << 10 // what new entries of one reply are to have
-	leastRead  = 8         // entries of it, however large
+	replyBytes = 512 << 10 // bytes of the new entries in one reply, as a target
+	leastRead  = 8         // entries of one reply, however large
 )
 
-// enough is how many new entries to ask for: redis-server makes a reply as a whole before it
-// sends any of it, and serves nobody meanwhile.
+// enough is how many new entries to ask for. redis-server makes a whole reply before it
+// sends any of it, and serves no other client meanwhile.
 func (b *batch) enough(limit int) int {
 	return min(limit, max(leastRead, replyBytes/max(b.weight, 1)))
 }

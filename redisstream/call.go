@@ -12,12 +12,12 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A call is one command and what came of it. Its reply may come with memory.
+// A call is one command and its result. Its reply may have memory to use.
 //
-// The command is a RawWriteToCmd, and so one that go-redis never repeats, whatever the
-// options of the lent client: go-redis repeats a publish whose reply was lost, and a
-// read, which then returns the messages that come after those it has lost. It does
-// follow MOVED and ASK, with which a server says that it has not carried out a command.
+// The command is a RawWriteToCmd, because go-redis never repeats such a command, whatever
+// the options of the lent client. It would repeat a publish whose reply was lost. It would
+// repeat a read too, which then returns the messages after the lost ones. It does follow
+// MOVED and ASK, because a server that answers so has not carried out the command.
 type call struct {
 	args   []any
 	script *script // if args call one by its digest
@@ -34,13 +34,13 @@ func (c *call) command(ctx context.Context) *redis.RawWriteToCmd {
 	return cmd
 }
 
-// send makes calls in one round trip, or in more where the server did not know a
-// script. Each has its own error afterwards.
+// send makes calls in one round trip, or in more if the server did not know a script.
+// Afterwards each call has its own error.
 func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 	err := w.do(ctx, grace, func(ctx context.Context) error {
 		w.roundTrip(ctx, calls)
 		for i, c := range calls {
-			// Neither was carried out. In Cluster a pipeline is not redirected.
+			// Neither was carried out. In Cluster go-redis does not redirect a pipeline.
 			unknown := c.script != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT")
 			if unknown {
 				c.inFull()
@@ -52,7 +52,7 @@ func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 		}
 		return nil
 	})
-	// A node that the client of a Cluster knew before may have no detour.
+	// A node that the client of a Cluster knew before it was lent may have no detour.
 	sent := err == nil && (w.sent.Load() || !w.took.Load())
 	for _, c := range calls {
 		if failed := cmp.Or(err, c.err); failed != nil {
@@ -88,7 +88,7 @@ func (b *Backend) with(ctx context.Context, use func(*wire) error) error {
 	return use(w)
 }
 
-// send makes calls on a wire of the pool. Its error is that there was none.
+// send makes calls on a wire of the pool. It returns an error if there was none.
 func (b *Backend) send(ctx context.Context, calls ...*call) error {
 	if len(calls) == 0 {
 		return nil
@@ -116,7 +116,7 @@ func (b *Backend) command(ctx context.Context, args ...any) error {
 	return err
 }
 
-// verb returns what f returns, unless the backend is closed. Its error says where it
+// verb returns the result of f, unless the backend is closed. Its error says where it
 // happened.
 func verb[T any](b *Backend, op, topic string, f func() (T, error)) (v T, err error) {
 	if err = b.unusable(); err == nil {
@@ -125,14 +125,14 @@ func verb[T any](b *Backend, op, topic string, f func() (T, error)) (v T, err er
 	return v, b.failure(op, topic, err)
 }
 
-// verb is verb where there is nothing but an error.
+// verb is verb for an f that returns only an error.
 func (b *Backend) verb(op, topic string, f func() error) error {
 	_, err := verb(b, op, topic, func() (struct{}, error) { return struct{}{}, f() })
 	return err
 }
 
-// failure is err with the place where it happened; after Close it is ErrClosed,
-// beside which an unknown outcome stays visible: Close may have cut off the call.
+// failure is err with the place where it happened. After Close it is ErrClosed, beside
+// which an unknown outcome stays visible, because Close may have cut off the call.
 func (b *Backend) failure(op, topic string, err error) error {
 	if err == nil {
 		return nil

@@ -11,16 +11,15 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A serverCheck looks, once, whether the server is one that messages can be left
-// with.
+// A serverCheck checks once whether the server keeps messages safely.
 type serverCheck struct {
-	turn     chan struct{} // of whom looks; the others wait as long as they like
+	turn     chan struct{} // of the caller that checks; others wait until their contexts end
 	done     atomic.Bool
 	warnings []string // complete once it is done
 }
 
-// check refuses a server that loses messages as a matter of course. What it may
-// not find out is a warning.
+// check refuses a server that loses messages by its settings. If it may not see the
+// settings, it adds a warning.
 func (s *serverCheck) check(ctx context.Context, b *Backend, w *wire) error {
 	if s.done.Load() {
 		return nil
@@ -54,7 +53,7 @@ func (s *serverCheck) check(ctx context.Context, b *Backend, w *wire) error {
 func (s *serverCheck) node(ctx context.Context, b *Backend, node *redis.Client) error {
 	info, err := node.InfoMap(ctx).Result()
 	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
-		// Were it SELECT that is not permitted, nothing would be.
+		// If SELECT were the denied command, nothing else would be allowed either.
 		s.warnings = append(s.warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked")
 		return nil
 	}
@@ -73,15 +72,15 @@ func (s *serverCheck) node(ctx context.Context, b *Backend, node *redis.Client) 
 	return nil
 }
 
-// older reports whether version is before major.minor. One that cannot be read
-// is not.
+// older reports whether version is before major.minor. It returns false for a version that
+// it cannot read.
 func older(version string, major, minor int) bool {
 	var m, n int
 	_, err := fmt.Sscanf(version, "%d.%d", &m, &n)
 	return err == nil && (m < major || m == major && n < minor)
 }
 
-// tell passes the warnings on, once it is done.
+// tell sends the warnings as notices.
 func (s *serverCheck) tell(c backend.Config) {
 	if c.Notify == nil {
 		return

@@ -19,8 +19,8 @@ import (
 
 const onceWindow = 8 * time.Second // so that a law can go past it
 
-// Each law has a server of its own, so that it may kill it. EVENTBUS_REDIS_NAME is what the
-// report calls the server that scripts/versions.sh has put first on the path.
+// Each law has a server of its own, so that it may kill it. EVENTBUS_REDIS_NAME is the
+// server's name in the report. scripts/versions.sh has put that server first on the path.
 func TestConformance(t *testing.T) {
 	var r rig
 	conformance.Run(t, conformance.Suite{
@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The laws share a cluster, each in a namespace of its own; those that crash it
+// The laws share a cluster, each in a namespace of its own. Laws that crash their cluster
 // have one of their own.
 func TestConformanceCluster(t *testing.T) {
 	var r rig
@@ -74,7 +74,7 @@ func TestConformanceCluster(t *testing.T) {
 	})
 }
 
-// crashing are the laws that end their broker.
+// crashing has the laws that end their broker.
 var crashing = []string{"P02", "P08", "D09", "D11", "T05", "B.F01"}
 
 func crashes(test string) bool {

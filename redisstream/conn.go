@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A conn is a connection that its wire can close at any moment: go-redis looks at
-// deadlines only, and only at the beginning of a call.
+// A conn is a connection that its wire can close at any moment. go-redis itself checks
+// only deadlines, and only at the beginning of a call.
 type conn struct {
 	net.Conn
 	wire   *wire
-	ready  atomic.Bool // greeting and authentication are done: what is written now is commands
-	id     int64       // by which the server knows it, 0 if not known; set before ready
+	ready  atomic.Bool // greeting and authentication are done, so later writes are commands
+	id     int64       // its id at the server, 0 if not known; set before ready
 	closed atomic.Bool
 }
 
-// Read implements [net.Conn]. The time that an answer may take begins anew with
-// each piece of it: a slow line is not a server that hangs.
+// Read implements [net.Conn]. The time for an answer begins again with each piece of it,
+// because a slow line is not a server that hangs.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && err == nil {
@@ -28,7 +28,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-const maxWrite = 256 << 10 // bytes of one write, so that each has its time
+const maxWrite = 256 << 10 // bytes of one write, because each write has its own time
 
 // Write implements [net.Conn].
 func (c *conn) Write(p []byte) (n int, err error) {
@@ -49,8 +49,8 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Close implements [net.Conn]. Closing twice is no error: the wire and go-redis
-// both may.
+// Close implements [net.Conn]. Closing twice is no error, because the wire and go-redis
+// may both close it.
 func (c *conn) Close() error {
 	c.wire.line.CompareAndSwap(c, nil)
 	c.wire.mu.Lock()
@@ -62,8 +62,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// SyscallConn implements [syscall.Conn]: by it go-redis finds out that a
-// connection was closed before it writes to it.
+// SyscallConn implements [syscall.Conn]. By it go-redis finds out that a connection was
+// closed before it writes to it.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	if c.closed.Load() {
 		return nil, net.ErrClosed
@@ -71,8 +71,8 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	return system(c.Conn)
 }
 
-// system returns what the system knows of a connection. Under TLS that is the
-// connection below, on which a server says nothing unasked but that it ends.
+// system returns the raw connection of the operating system. Under TLS that is the
+// connection below, on which a server sends nothing unasked but its end.
 func system(inner net.Conn) (syscall.RawConn, error) {
 	const maxLayers = 4
 	for range maxLayers {
@@ -88,7 +88,7 @@ func system(inner net.Conn) (syscall.RawConn, error) {
 	return noSyscalls{}, nil
 }
 
-// noSyscalls is a connection of which nothing can be said.
+// noSyscalls is a connection about which nothing is known.
 type noSyscalls struct{}
 
 func (noSyscalls) Control(func(uintptr)) error    { return errors.ErrUnsupported }

@@ -13,7 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// A history is what publishers were told, by id.
+// A history has the results that publishers were told, by id.
 type history struct {
 	mu                   sync.Mutex
 	stored, not, unknown map[string]bool
@@ -39,8 +39,9 @@ func (h *history) tell(ms []*backend.Message, err error) {
 	}
 }
 
-// require compares with what there is: what was said to be stored is there, once
-// and at its place; what was said not to be is not; the rest at most once.
+// require compares the history with the topic. A message reported as stored is there once,
+// at its position. A message reported as not stored is not there. All others are there at
+// most once.
 func (h *history) require(t *testing.T, all []backend.Message) {
 	t.Helper()
 	copies := map[string]int{}
@@ -61,7 +62,7 @@ func (h *history) require(t *testing.T, all []backend.Message) {
 	}
 }
 
-// Whatever a publisher is told while the server is killed is true.
+// Every result that a publisher gets while the server is killed is true.
 func TestPublishersAreToldTheTruthOverKills(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -101,7 +102,7 @@ func TestPublishersAreToldTheTruthOverKills(t *testing.T) {
 	pause(250 * time.Millisecond)
 	close(end)
 	publishers.Wait()
-	// The client tries a server that refused it again only after a second.
+	// After a refusal the client tries the server again only a second later.
 	require.Eventually(t, func() bool {
 		_, err := b.Read(within(t, 5*time.Second), topic, "", 1)
 		return err == nil

@@ -10,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// wireKey is under what a context has the wire that its call is to take.
+// wireKey is the key of a context's value that has the wire for a call.
 type wireKey struct{}
 
-// A detour is the innermost hook of a lent client, or of the client of a Cluster's
-// node. Calls of a wire leave there for the wire's own client; others pass.
+// A detour is the innermost hook of a lent client, or of the client of a Cluster's node.
+// It passes calls of a wire to the wire's own client, and lets others through.
 type detour struct {
 	backend *Backend
 	node    *redis.Client
@@ -45,15 +45,15 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		_ = pipe.BatchProcess(ctx, cmds...) // it only queues
 		_, err := pipe.Exec(ctx)
 		if d.backend.cluster != nil {
-			return nil // the client of a Cluster would take it for that of the commands that succeeded
+			return nil // the client of a Cluster would take it for the error of the commands that succeeded
 		}
 		return err
 	}
 }
 
 // DialHook implements [redis.Hook]. When Sentinel names another master, go-redis closes
-// the connections of the client that was made for Sentinel, but knows nothing of the
-// wires. One connection of that client therefore stands for the wires.
+// the connections of the client that was made for Sentinel, but not the wires' connections.
+// So the end of one connection of that client ends the wires' connections too.
 func (d detour) DialHook(next redis.DialHook) redis.DialHook {
 	if d.node.Options().Addr != underSentinel {
 		return next
@@ -71,8 +71,8 @@ func (d detour) DialHook(next redis.DialHook) redis.DialHook {
 // underSentinel is the address that go-redis gives a client made for Sentinel.
 const underSentinel = "FailoverClient"
 
-// A watchman is a connection of a client made for Sentinel. Closing it, for whatever
-// reason, makes all wires dial anew.
+// A watchman is a connection of a client made for Sentinel. When it is closed, for any
+// reason, all wires dial again.
 type watchman struct {
 	net.Conn
 	backend *Backend
@@ -91,8 +91,8 @@ func (m *watchman) Close() error {
 // SyscallConn implements [syscall.Conn], for go-redis.
 func (m *watchman) SyscallConn() (syscall.RawConn, error) { return system(m.Conn) }
 
-// watchMaster makes sure that the client has a connection by which it is told that the
-// master was replaced. Without Sentinel there is nothing to watch.
+// watchMaster makes sure that the client has a connection whose end shows that the master
+// was replaced. Without Sentinel it does nothing.
 func (b *Backend) watchMaster(ctx context.Context) error {
 	if !b.sentinel || b.watching.Load() > 0 {
 		return nil

@@ -27,7 +27,7 @@ import (
 //	redis+sentinel://user:password@host:26379/master   host is a Sentinel's
 //	redis+cluster://user:password@host:6379            host is any node's
 //
-// docs/redis.md lists the parameters. Whatever else a client can be told, [New] takes one.
+// docs/redis.md lists the parameters. [New] takes a client, for every other setting.
 type Driver struct{}
 
 var (
@@ -40,7 +40,7 @@ func (Driver) Schemes() []string {
 	return []string{"redis", "rediss", "unix", "redis+sentinel", "redis+cluster"}
 }
 
-// Open implements [backend.Driver]. It asks the server whether it can be used.
+// Open implements [backend.Driver]. It checks the server.
 func (Driver) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	b, err := Open(ctx, u)
 	if err != nil {
@@ -57,8 +57,7 @@ func (Driver) CheckURL(u *url.URL) error {
 	return nil
 }
 
-// Open opens the Redis that a URL names, as [Driver] describes it, and asks it
-// whether it can be used.
+// Open opens the Redis that a URL names, as [Driver] describes it, and checks the server.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	a, err := parse(u)
 	if err != nil {
@@ -77,8 +76,9 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	return b, nil
 }
 
-// hint asks the server whether the URL is wrong about TLS: a server without waits for
-// more, and one with hangs up, and neither says why.
+// hint checks whether the URL is wrong about TLS. A server with TLS closes the connection
+// of a client without, and a server without TLS waits for more bytes. Neither gives the
+// reason.
 func (a *address) hint(ctx context.Context) string {
 	const patience = time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -110,7 +110,7 @@ func (a *address) hint(ctx context.Context) string {
 	return ""
 }
 
-// An address is what a URL says.
+// An address has the parts of a URL.
 type address struct {
 	scheme         string
 	options        Options
@@ -123,7 +123,7 @@ type address struct {
 	config         *tls.Config
 }
 
-// parameters are those of a URL with a's scheme.
+// parameters returns the parameters of a URL with a's scheme.
 func (a *address) parameters() brokerurl.Table {
 	t := a.files.Parameters()
 	t["namespace"] = brokerurl.Name(&a.options.Namespace)
@@ -138,7 +138,7 @@ func (a *address) parameters() brokerurl.Table {
 	return t
 }
 
-// only refuses a parameter, for a reason, with schemes other than these.
+// only refuses a parameter, with a reason, for all other schemes.
 func (a *address) only(p brokerurl.Parameter, schemes []string, reason string) brokerurl.Parameter {
 	if !slices.Contains(schemes, a.scheme) {
 		p.Set = func(string) error { return errors.New(reason) }
@@ -146,7 +146,7 @@ func (a *address) only(p brokerurl.Parameter, schemes []string, reason string) b
 	return p
 }
 
-// parse reads a URL. No error shows more of it than a parameter that is wrong.
+// parse reads a URL. An error shows no other part of it than a wrong parameter.
 func parse(u *url.URL) (*address, error) {
 	a := &address{scheme: u.Scheme, user: u.User.Username(), tls: u.Scheme == "rediss"}
 	a.password, _ = u.User.Password()
@@ -165,7 +165,7 @@ func parse(u *url.URL) (*address, error) {
 	return a, a.secure()
 }
 
-// place reads what is before the parameters.
+// place reads the part before the parameters.
 func (a *address) place(u *url.URL) error {
 	path := strings.TrimPrefix(u.Path, "/")
 	if a.scheme == "unix" {
@@ -220,7 +220,7 @@ func (a *address) secure() (err error) {
 	return nil
 }
 
-// client returns a client that has connected to nothing.
+// client returns a client without a connection.
 func (a *address) client() redis.UniversalClient {
 	switch a.scheme {
 	case "redis+cluster":

@@ -154,8 +154,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	require.ErrorContains(t, err, "must be a *redis.Client or a *redis.ClusterClient")
 }
 
-// Whatever a URL is made of, reading it does not panic and no error shows the
-// password.
+// Reading any URL does not panic, and no error shows the password.
 func FuzzURL(f *testing.F) {
 	for _, raw := range []string{
 		"redis://h:1/2?namespace=a", "rediss://h?ca_file=/a&cert_file=b&key_file=c", "unix:///a?db=1", "redis+sentinel://h/m?addr=a:1&tls=true",

@@ -18,8 +18,8 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// The first look at a server that hangs is one caller's: the others wait no
-// longer than their own contexts.
+// The first check of a server that hangs delays one caller. The others wait no longer than
+// their own contexts.
 func TestCheckThatHangsHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.New(t, redistest.Start(t).Addr(), faultproxy.RESP)
@@ -39,8 +39,8 @@ func TestCheckThatHangsHoldsUpNobodyElse(t *testing.T) {
 	require.NoError(t, <-first)
 }
 
-// A message is certainly not stored only if it is not: also where the script that
-// stores it fails at the next one.
+// A message is reported as certainly not stored only if that is true, also if the script
+// fails at the next message.
 func TestScriptThatFailsHalfwaySaysWhatIsStored(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -57,7 +57,7 @@ func TestScriptThatFailsHalfwaySaysWhatIsStored(t *testing.T) {
 	require.Len(t, stored(t, b), 1)
 }
 
-// addRaw adds n entries by the server's own means.
+// addRaw adds n entries without the driver.
 func addRaw(t testing.TB, client *redis.Client, n int, value string) {
 	pipe := client.Pipeline()
 	for range n {
@@ -71,8 +71,8 @@ func addRaw(t testing.TB, client *redis.Client, n int, value string) {
 	require.NoError(t, err)
 }
 
-// However the server lays entries out, one Maintain removes about as many as it
-// may, and the next ones the rest.
+// One Maintain removes about as many entries as it may, however the server lays them out.
+// The next ones remove the rest.
 func TestMaintainIsBounded(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -125,8 +125,8 @@ func TestLargeSerialsAreNotTrimmedUnread(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A group that is reset to a position that nobody has issued would be given
-// nothing, without a word.
+// A group that is reset to a position after the end of the stream would get no messages
+// and no error.
 func TestResetBeyondTheEndIsRefused(t *testing.T) {
 	t.Parallel()
 	b := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
@@ -142,7 +142,7 @@ func TestResetBeyondTheEndIsRefused(t *testing.T) {
 	receive(t, s, 1)
 }
 
-// The longest time there is is no time that has passed.
+// The longest possible delay does not count as over.
 func TestDelayForEver(t *testing.T) {
 	t.Parallel()
 	b := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
@@ -153,7 +153,7 @@ func TestDelayForEver(t *testing.T) {
 	nothing(t, s, time.Second)
 }
 
-// Once all that waits is where it belongs Maintain has nothing to look on for.
+// Once every delayed message is due at some time, Maintain has nothing to continue.
 func TestMendingEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -176,8 +176,8 @@ func TestMendingEnds(t *testing.T) {
 	require.Equal(t, 5*time.Second, next)
 }
 
-// A slow line is not a server that hangs: what is on its way arrives, however
-// long it takes.
+// A slow line is not a server that hangs. An answer on its way arrives, however long it
+// takes.
 func TestSlowLine(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -199,8 +199,8 @@ func TestSlowLine(t *testing.T) {
 	publish(t, b, ms[:1])
 }
 
-// Members look for what others have left behind, but not each of many at each of
-// many: that would keep the server busy.
+// Members look for messages that others have left behind. But if there are many members,
+// not each of them looks at all others, because that would keep the server busy.
 func TestManyMembersShareTheSweep(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -248,8 +248,8 @@ func TestManyMembersShareTheSweep(t *testing.T) {
 	require.Less(t, time.Since(held), 4*time.Second)
 }
 
-// A connection that the server has closed while nobody used it is not written to,
-// with TLS as without: what is written there may be stored, or not.
+// The driver does not write to a connection that the server has closed while it was idle,
+// with or without TLS. A message that is written there may be stored, or not.
 func TestConnectionsClosedWhenIdle(t *testing.T) {
 	t.Parallel()
 	for _, o := range [][]redistest.Option{nil, {redistest.TLS()}} {
@@ -278,8 +278,8 @@ func TestConnectionsClosedWhenIdle(t *testing.T) {
 	}
 }
 
-// Close cuts off a Publish whose message is stored already: that it is closed says
-// nothing of the message.
+// Close cuts off a Publish whose message is stored already. ErrClosed then does not mean
+// that the message was not stored.
 func TestCloseDuringPublishIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -299,7 +299,7 @@ func TestCloseDuringPublishIsNoAnswer(t *testing.T) {
 	require.False(t, backend.NotStored(err))
 }
 
-// A connection on which nobody answers the greeting carries no message.
+// A connection whose greeting is not answered carries no message.
 func TestGreetingIsNoMessage(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.New(t, redistest.Start(t).Addr(), faultproxy.RESP)
@@ -311,7 +311,7 @@ func TestGreetingIsNoMessage(t *testing.T) {
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	proxy.Swallow(false)
-	proxy.Cut() // a connection that was made too late for its call is kept for the next one
+	proxy.Cut() // a connection that was dialed too late for its call is kept for the next one
 	publish(t, b, batch("c", 1))
 	require.Len(t, stored(t, b), 2)
 	proxy.Swallow(true)

@@ -8,7 +8,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A stream entry has one field. Its value is the message as a person can read it
+// A stream entry has one field. Its value is the message in a form that a person can read
 // in redis-cli: a line for each attribute, an empty line, the payload.
 //
 //	:id: 019c2f6e-8a54-7d1e-9a39-6f3f1a7f3f10
@@ -17,9 +17,9 @@ import (
 //
 //	{"order":"o-1","cents":1290}
 //
-// Names that begin with a colon are the message's own, the others are headers. A
-// backslash, carriage return or line feed is written \\, \r, \n, in names a colon
-// as \: and nothing at all as \0. Another format would have another field.
+// Names that begin with a colon are the message's own, and the others are headers. A
+// backslash, carriage return or line feed is written \\, \r, \n, in names a colon as \:
+// and an empty name as \0. Another format would have another field.
 const field = "event"
 
 const (
@@ -33,7 +33,7 @@ var (
 	unescaper   = strings.NewReplacer(`\\`, `\`, `\r`, "\r", `\n`, "\n", `\:`, ":", `\0`, "")
 )
 
-// appendHead appends the entry of m, but for the payload.
+// appendHead appends the entry of m without the payload.
 func appendHead(to []byte, m *backend.Message) []byte {
 	if m.ID != "" {
 		to = appendLine(to, idName, m.ID)
@@ -68,11 +68,11 @@ func special(s string) bool {
 
 var errUnreadable = errors.New("not an entry of the bus")
 
-// usual is how many headers a message has at most, nearly always.
+// usual is the number of headers that nearly every message stays within.
 const usual = 8
 
-// readHead reads attribute lines into m, up to the empty line, and returns where
-// that ends. So many messages, m the first of them, are still to be read.
+// readHead reads attribute lines into m, up to the empty line, and returns the end of
+// that. left is the number of messages that are still to be read, m included.
 func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end int, err error) {
 	var room [usual]backend.Header
 	headers, at := room[:0], 0
@@ -107,8 +107,8 @@ func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end in
 	return at, nil
 }
 
-// endOfName returns where the colon behind the name of a line is, or -1. One in front
-// belongs to the name, and one that is escaped too.
+// endOfName returns the index of the colon after the name of a line, or -1. A colon at the
+// front belongs to the name, and so does an escaped one.
 func endOfName(line string) int {
 	for at := 1; ; at++ {
 		n := strings.IndexByte(line[at:], ':')

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// encoded is the entry of m.
+// encoded returns the entry of m.
 func encoded(t testing.TB, m *backend.Message) string {
 	t.Helper()
 	return string(appendEntry(nil, m))
@@ -24,8 +24,8 @@ func decoded(value []byte) (m backend.Message, err error) {
 	return m, err
 }
 
-// Whatever an attribute contains, it is read as it was written; and of any bytes
-// the reader says that they are no entry, or reads what can be written again.
+// Any attribute is read as it was written. For any other bytes the reader returns an
+// error, or a message that can be written again.
 func FuzzEntry(f *testing.F) {
 	f.Add("019c2f6e", "customer-7", "ce-type", "order.placed", "x", "y", []byte(`{"order":"o-1"}`))
 	f.Add("", "", "", "", "", "", []byte{})
@@ -68,7 +68,7 @@ func requireSame(t *testing.T, want, got backend.Message) {
 	require.Equal(t, string(want.Payload), string(got.Payload))
 }
 
-// An entry is written as its documentation shows it, for people with redis-cli.
+// An entry is written as its documentation shows it, for a reader with redis-cli.
 func TestEntryIsReadable(t *testing.T) {
 	t.Parallel()
 	m := backend.Message{
@@ -82,8 +82,8 @@ func appendEntry(to []byte, m *backend.Message) []byte {
 	return append(appendHead(to, m), m.Payload...)
 }
 
-// Whoever changes a payload changes nothing else, and an attribute nothing of a
-// payload.
+// A program that changes a payload changes nothing else, and a change of an attribute does
+// not change a payload.
 func TestPayloadIsApart(t *testing.T) {
 	t.Parallel()
 	const events = 500

@@ -12,27 +12,27 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// classes says what an answer of the server means that begins with one of the codes. An
-// answer that is in none of them is ErrRefused: nothing happened.
+// classes has the classes of the server's error replies, by the code that a reply begins
+// with. All others are ErrRefused: nothing happened.
 var classes = []struct {
 	err   error
 	codes []string
 }{
 	{backend.ErrGone, []string{"NOGROUP", "UNBLOCKED", "ERR no such key", "ERR The XGROUP subcommand requires the key to exist"}},
-	{backend.ErrFull, []string{"FULL", "OOM"}}, // FULL is of publish.lua
+	{backend.ErrFull, []string{"FULL", "OOM"}}, // FULL comes from publish.lua
 	{backend.ErrDenied, []string{
 		"NOPERM", "NOAUTH", "WRONGPASS", "ERR invalid password",
 		"ERR The user executing the script can't", "ERR ACL failure in script", // up to Redis 7.0, and since 7.2
 	}},
 	{backend.ErrUnavailable, []string{
 		"LOADING", "BUSY ", "READONLY", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "ERR max number of clients",
-		"TRYAGAIN",     // while a slot moves, to a script of whose keys some exist
+		"TRYAGAIN",     // from a script while a slot moves, if only some of its keys exist
 		"MOVED", "ASK", // after as many redirections as the client follows
 	}},
 }
 
-// classOf returns the class of an error, sent saying whether anything was
-// written to the server. The error of a context stays visible beside it.
+// classOf returns the class of an error; sent says whether anything was written to the
+// server. The error of a context stays visible beside it.
 func classOf(ctx context.Context, err error, sent bool) error {
 	for _, known := range []error{backend.ErrClosed, backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrTooLarge, backend.ErrRefused, backend.ErrGone} {
 		if errors.Is(err, known) {
@@ -66,14 +66,14 @@ func classOfReply(text string) error {
 	return fmt.Errorf("%w: %w", backend.ErrRefused, reply)
 }
 
-// isAnswer reports whether an error, or none, is what the server answered.
+// isAnswer reports whether err is nil or an error reply of the server.
 func isAnswer(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok || err == nil
 }
 
-// plain is the text of an error reply without what a script adds to it: Redis 7 and
-// later behind it, and 6.2 in front,
+// plain is the text of an error reply without the text that a script adds. Redis 7
+// and later add it after the text, and 6.2 before:
 //
 //	ERR Error running script (call to f_0123): @user_script:14: @user_script: 14: -READONLY You can't …
 //	@user_script: 14: -READONLY You can't …
@@ -97,8 +97,8 @@ func plain(text string) string {
 	return said
 }
 
-// isMoved reports whether a server of a Cluster said that another has the key, and so
-// has done nothing.
+// isMoved reports whether a server of a Cluster answered that another one has the key, and
+// so has done nothing.
 func isMoved(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
 }

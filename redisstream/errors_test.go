@@ -69,7 +69,7 @@ func TestClassesOfReplies(t *testing.T) {
 		"ERR ACL failure in script: User app has no permissions to run the 'xgroup|destroy' command":                                                                                         backend.ErrDenied,
 		"ERR Error running script (call to f_0123): @user_script:4: @user_script: 4: The user executing the script can't access at least one of the keys mentioned in the command arguments": backend.ErrDenied,
 
-		// What a script of Redis 6.2 adds in front, and one of Redis 7 behind.
+		// Redis 6.2 adds text in front of the error of a script, and Redis 7 after it.
 		"ERR Error running script (call to f_0123): @user_script:12: -NOGROUP No such key 'a' or consumer group 'b'":           backend.ErrGone,
 		"ERR Error running script (call to f_0123): @user_script:12: @user_script: 12: -ERR no such key":                       backend.ErrGone,
 		"ERR Error running script (call to f_0123): @user_script:12: -OOM command not allowed when used memory > 'maxmemory'.": backend.ErrFull,
@@ -80,7 +80,7 @@ func TestClassesOfReplies(t *testing.T) {
 		"ERR Error running script (call to f_0123): @user_script:4: -WRONGTYPE Operation against a key":                        backend.ErrRefused,
 		"ERR Error running script (call to f_0123): @user_script:4: @user_script: 4: attempt to index a nil value":             backend.ErrRefused,
 		"ERR Error compiling script (new function): user_script:1: unexpected symbol":                                          backend.ErrRefused,
-		// What redis.pcall of Redis 6.2 hands over.
+		// redis.pcall of Redis 6.2 returns these.
 		"@user_script: 14: -READONLY You can't write against a read only replica.":                                                             backend.ErrUnavailable,
 		"@user_script: 14: -OOM command not allowed when used memory > 'maxmemory'.":                                                           backend.ErrFull,
 		"@user_script: 14: -NOPERM this user has no permissions to run the 'xadd' command":                                                     backend.ErrDenied,
@@ -102,7 +102,7 @@ func TestClassesOfReplies(t *testing.T) {
 			require.ErrorContains(t, err, plain(text))
 		}
 	}
-	// By this go-redis leaves a server that has become a replica.
+	// go-redis recognizes by it a server that has become a replica.
 	for _, text := range []string{
 		"READONLY You can't write. script: 0123, on @user_script:4.", "@user_script: 14: -READONLY You can't write.",
 		"ERR Error running script (call to f_0123): @user_script:14: @user_script: 14: -READONLY You can't write.",
@@ -124,7 +124,7 @@ func TestClassesOfBrokenConnections(t *testing.T) {
 		want error
 	}{
 		{dial, false, backend.ErrUnavailable},
-		{dial, true, backend.ErrUnavailable}, // to where MOVED had led
+		{dial, true, backend.ErrUnavailable}, // to a server named by MOVED
 		{fmt.Errorf("redis: %w", dial), true, backend.ErrUnavailable},
 		{read, true, backend.ErrUnknownOutcome},
 		{read, false, backend.ErrUnavailable},

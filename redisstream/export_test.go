@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// PublishDigest is what a server calls the script that stores messages.
+// PublishDigest is the digest of the script that stores messages.
 var PublishDigest = publishScript.digest
 
-// ScriptTexts are all scripts.
+// ScriptTexts returns the texts of all scripts.
 func ScriptTexts() (texts []string) {
 	for _, s := range []*script{
 		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, statsScript, groupsScript,
@@ -20,8 +20,7 @@ func ScriptTexts() (texts []string) {
 	return texts
 }
 
-// ScriptName is the name of the script that a server calls by a digest, or whose
-// text it is.
+// ScriptName is the name of the script with a digest or a text.
 func ScriptName(digest string) string {
 	for _, text := range ScriptTexts() {
 		sum := sha1.Sum([]byte(text))
@@ -33,14 +32,14 @@ func ScriptName(digest string) string {
 	return digest
 }
 
-// AckDigest is what a server calls the script that acknowledges.
+// AckDigest is the digest of the script that acknowledges.
 var AckDigest = ackScript.digest
 
-// TakeDigest is what a server calls the script that takes what comes back.
+// TakeDigest is the digest of the script that takes redelivered messages.
 var TakeDigest = takeScript.digest
 
-// DelayDigest is what a server calls the script that delays.
+// DelayDigest is the digest of the script that delays.
 var DelayDigest = delayScript.digest
 
-// SetYouth says how long a stream is young.
+// SetYouth sets how long a stream is young.
 func (b *Backend) SetYouth(d time.Duration) { b.youth = d }

@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// A confirmed Ack says that this member held the message and has removed it.
+// A confirmed Ack means that this member held the message and has removed it.
 func TestConfirmedAckIsTheHoldersOwn(t *testing.T) {
 	t.Parallel()
 	b := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
@@ -44,8 +44,8 @@ func TestConfirmedAckIsTheHoldersOwn(t *testing.T) {
 	require.Zero(t, stats.Lag+stats.InFlight+stats.Delayed)
 }
 
-// The same member may hold a later delivery of the message: an earlier one does not
-// settle it. What is confirmed for one delivery says nothing of the others in the call.
+// The same member may hold a later delivery of the message, which an earlier one does not
+// settle. The result for one delivery does not depend on the others in the call.
 func TestConfirmedAckIsOfThisDelivery(t *testing.T) {
 	t.Parallel()
 	b := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
@@ -67,8 +67,7 @@ func TestConfirmedAckIsOfThisDelivery(t *testing.T) {
 	require.NoError(t, s.Ack(t.Context(), backend.Lend(again)))
 }
 
-// What was found without a body is removed when it is handed out: to acknowledge it
-// is no error.
+// A message without a body is removed when it is delivered. To acknowledge it is no error.
 func TestConfirmedAckOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -32,8 +32,8 @@ func flush(t *testing.T, server *redistest.Server, every time.Duration) (stop fu
 	return func() { cancel(); flusher.Wait() }
 }
 
-// F09: a server that forgets its scripts again and again harms nobody: nothing
-// fails, nothing is lost, nothing is stored or handled twice.
+// F09: a server that forgets its scripts again and again does no harm. No call fails,
+// nothing is lost, and nothing is stored or handled twice.
 func TestForgottenScriptsHarmNobody(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -95,8 +95,8 @@ func TestForgottenScriptsHarmNobody(t *testing.T) {
 	require.LessOrEqual(t, length, int64(events), "nothing is stored twice")
 }
 
-// Several hundred Once messages in one call take several calls of the script: that
-// it is forgotten in between changes neither order nor outcome.
+// Several hundred Once messages in one call take several calls of the script. If the
+// server forgets it between them, neither order nor outcome changes.
 func TestLargeOnceBatchKeepsItsOrderOverForgottenScripts(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

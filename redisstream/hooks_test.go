@@ -50,14 +50,14 @@ func TestHooksSeeEveryCommand(t *testing.T) {
 	everyVerb(t, b)
 	said := int64(0)
 	for name, n := range proxy.Commands() {
-		if name != "HELLO" && name != "CLIENT" { // a connection is greeted, and a member's asked for its id
+		if name != "HELLO" && name != "CLIENT" { // go-redis greets each connection, and asks for the id of a member's
 			said += n
 		}
 	}
 	require.Equal(t, said, seen.Load(), "commands: %v", proxy.Commands())
 }
 
-// So do hooks of the nodes of a Cluster, as instrumentation adds them, and its own.
+// Hooks of the nodes of a Cluster see every command too, and so do hooks of the client.
 func TestHooksOfClusterSeeEveryCommand(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // The keys of one topic, as docs/redis.md lists them. They share a hash tag, so that a
-// script may use them together in Cluster. A topic name has no braces in it.
+// script can use them together in Cluster. A topic name has no braces.
 
 func (b *Backend) streamKey(topic string) string { return b.options.Namespace + ":{" + topic + "}" }
 
@@ -22,7 +22,7 @@ func sweptKey(delayed string) string         { return delayed + ":swept" }
 func trimmedKey(stream string) string        { return stream + ":trimmed" }
 func youngKey(stream string) string          { return stream + ":young" }
 
-// neverKey is where a mark would be, and never is one.
+// neverKey returns the key of a mark that never exists.
 func neverKey(stream string) string { return stream + ":once:-" }
 
 func onceKey(stream, id string) string {
@@ -39,20 +39,20 @@ func (b *Backend) topicOf(key string) (topic string, ok bool) {
 	return strings.CutSuffix(rest, "}")
 }
 
-// memberName is what a member is called among the consumers of its group. Its
-// lease is part of it: whoever takes what it has left behind reads there how long
-// it must have been left (lua/with/lease.lua). The consumer "parked" is no member: it
-// owns what is delayed, which so stays pending in its group and is trimmed by nothing.
+// memberName returns a new name for a consumer. The name has the lease in it, because a
+// member that takes over its messages must know how long to wait (lua/with/lease.lua). The
+// consumer "parked" is no member. It owns the delayed messages, which so stay pending in
+// their group and are not trimmed.
 func memberName(lease time.Duration) string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s-%d-%s-%d", host, os.Getpid(), strings.ToLower(rand.Text()[:8]), millis(lease))
 }
 
-// millis is d in milliseconds, rounded up: nothing is due too early.
+// millis is d in milliseconds, rounded up, so that nothing is due too early.
 func millis(d time.Duration) int64 { return ceil(d, time.Millisecond) }
 
-// ceil is d in a unit, rounded up. A delay is in microseconds: rounded to milliseconds,
-// a message would be due up to one later than the bus counts on.
+// ceil is d in a unit, rounded up. Delays are in microseconds: rounded up to milliseconds,
+// a message would be due up to one millisecond later than the bus expects.
 func ceil(d, unit time.Duration) int64 {
 	n := int64(d / unit)
 	if d%unit > 0 {
@@ -62,13 +62,13 @@ func ceil(d, unit time.Duration) int64 {
 }
 
 // A position is the id of a stream entry with leading zeros, such as
-// 01795243593723-00000000000000000000: Redis takes it wherever it takes an id,
-// and positions compare as strings.
+// 01795243593723-00000000000000000000. Redis accepts it in place of an id, and positions
+// compare as strings.
 const (
 	milliDigits  = 14
 	serialDigits = 20
 	positionLen  = milliDigits + 1 + serialDigits
-	noPosition   = "0-0" // is before all
+	noPosition   = "0-0" // before all others
 )
 
 // appendPosition appends the position of an id as Redis writes it.

@@ -16,16 +16,15 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// connections counts those of a user at the server.
+// connections counts the connections of a user at the server.
 func connections(t *testing.T, admin *redis.Client, user string) int {
 	list, err := admin.ClientList(t.Context()).Result()
 	require.NoError(t, err)
 	return strings.Count(list, " user="+user+" ")
 }
 
-// However much is going on, a backend has at most eight connections and one for
-// each member, and none when it is closed, though the client that it was lent has
-// a pool of hundreds.
+// A backend has at most eight connections and one for each member, however many calls are
+// under way. Once closed it has none, though its lent client has a pool of hundreds.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// proxied are servers, each behind a proxy, and a client that takes their
-// addresses for those of the proxies.
+// proxied has servers, each behind a proxy, and a client that dials the proxies in place
+// of the servers.
 type proxied struct {
 	servers []*redistest.Server
 	proxies []*faultproxy.Proxy
@@ -59,7 +59,7 @@ func (p *proxied) commands(names ...string) (n int64) {
 	return n
 }
 
-// lines are the ways to a server; every client that is lent repeats what fails.
+// lines has the ways to a server. Every client that is lent repeats failed commands.
 var lines = map[string]func(t *testing.T, p *proxied){
 	"one server": func(t *testing.T, p *proxied) {
 		p.behind(t, redistest.Start(t))
@@ -79,8 +79,8 @@ var lines = map[string]func(t *testing.T, p *proxied){
 	},
 }
 
-// What was sent and not answered is not sent again, by nobody: neither by this
-// package nor by the client library, however that was told to repeat.
+// A command that was sent and not answered is not sent again, neither by this package nor
+// by the client library, whatever its options say about repeats.
 func TestWhatIsNotAnsweredIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for name, line := range lines {
@@ -97,7 +97,7 @@ func TestWhatIsNotAnsweredIsNotRepeated(t *testing.T) {
 			t.Run("XADD", func(t *testing.T) { p.lose(t, b, batch("one", 1), 1, "XADD") })
 			t.Run("pipeline", func(t *testing.T) { p.lose(t, b, batch("many", 20), 20, "XADD") })
 			t.Run("script", func(t *testing.T) { p.lose(t, b, once(batch("once", 5)), 1, "EVALSHA") })
-			t.Run("scripts", func(t *testing.T) { p.lose(t, b, once(batch("onces", 250)), 1, "EVALSHA") }) // and no other
+			t.Run("scripts", func(t *testing.T) { p.lose(t, b, once(batch("onces", 250)), 1, "EVALSHA") }) // and no other command
 
 			all := receive(t, s, 276)
 			require.NoError(t, s.Ack(t.Context(), backend.Lend(all)))
@@ -106,7 +106,7 @@ func TestWhatIsNotAnsweredIsNotRepeated(t *testing.T) {
 	}
 }
 
-// lose publishes ms, whose answer gets lost, with so many commands of a name.
+// lose publishes ms and loses the answer. It expects so many commands of the given name.
 func (p *proxied) lose(t *testing.T, b *redisstream.Backend, ms []*backend.Message, commands int64, name string) {
 	before := p.commands(name)
 	p.drop(name)
@@ -135,8 +135,8 @@ func (p *proxied) lose(t *testing.T, b *redisstream.Backend, ms []*backend.Messa
 	}
 }
 
-// loseRead loses the answer of a read: it is nobody's until the lease has passed,
-// and what is read next is what comes after it.
+// loseRead loses the answer of a read. Other members get its messages only when the lease
+// has expired. The next read returns the messages after them.
 func (p *proxied) loseRead(t *testing.T, b *redisstream.Backend, s member) {
 	other := attach(t, b, config())
 	publish(t, b, batch("read", 3))
@@ -161,9 +161,8 @@ func (p *proxied) loseRead(t *testing.T, b *redisstream.Backend, s member) {
 	nothing(t, s, 600*time.Millisecond)
 }
 
-// A Delay with a Refund whose answer is lost is not carried out a second time:
-// the member has received the message again by then, with the same attempt, and
-// holds it.
+// A Delay with a Refund whose answer is lost is not carried out a second time. By then the
+// member has received the message again, with the same attempt, and holds it.
 func TestLostRefundIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	var p proxied
@@ -197,8 +196,8 @@ func TestLostRefundIsNotRepeated(t *testing.T) {
 	require.NoError(t, src.(backend.Extender).Extend(t.Context(), []*backend.Delivery{&second}), "it is still held")
 }
 
-// A reader whose connection dies before its first read says so, as one that dies
-// during a read does.
+// A member whose connection breaks before its first read returns an error, as after a
+// break during a read.
 func TestDeadReaderIsTold(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.New(t, redistest.Start(t).Addr(), faultproxy.RESP)

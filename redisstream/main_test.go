@@ -15,20 +15,20 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// TestMain lets the test binary be a member in a process of its own, and looks in
-// the end whether a goroutine has stayed.
+// TestMain runs the test binary as a member in a process of its own, if it is asked to. In
+// the end it checks that no goroutine is left.
 func TestMain(m *testing.M) {
 	var log canaryLog
-	redis.SetLogger(&log) // of failed dials, of which there are many here
+	redis.SetLogger(&log) // go-redis logs failed dials, and there are many here
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(play(role))
 	}
-	// After a failed dial go-redis looks every second whether the server is back,
-	// and up to a second after Close finds that it need not any more.
+	// After a failed dial go-redis checks every second whether the server is back. It
+	// notices up to a second after Close that it can stop.
 	goleak.VerifyTestMain(tests{m, &log}, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// tests are those of the package. They fail if a password was logged.
+// tests runs the tests of the package. It fails if a password was logged.
 type tests struct {
 	*testing.M
 	log *canaryLog
@@ -105,7 +105,7 @@ func publish(t testing.TB, b backend.Backend, ms []*backend.Message) {
 	require.NoError(t, b.Publish(t.Context(), ms))
 }
 
-// receive receives n deliveries, errors on the way included in the time.
+// receive receives n deliveries. It ignores errors as long as there is time.
 func receive(t testing.TB, s backend.Source, n int) (ds []backend.Delivery) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -123,7 +123,7 @@ func receive(t testing.TB, s backend.Source, n int) (ds []backend.Delivery) {
 	return ds
 }
 
-// nothing requires that for so long nothing is due.
+// nothing requires that no message is due for so long.
 func nothing(t testing.TB, s backend.Source, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -144,7 +144,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// name8 is the part of a member's name by which members differ.
+// name8 is the random part of a member's name.
 func name8(i int) string {
 	return fmt.Sprintf("aaaa%c%c%c%c", 'a'+i/17576%26, 'a'+i/676%26, 'a'+i/26%26, 'a'+i%26)
 }

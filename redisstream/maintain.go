@@ -6,22 +6,22 @@ import (
 )
 
 const (
-	maxTrim      = 10_000                // entries of one run: others wait for as long as it takes
+	maxTrim      = 10_000                // entries of one run, because other clients wait while it runs
 	trimAgain    = 20 * time.Millisecond // when there were more
 	trimBusy     = time.Second           // when there were many
 	trimIdle     = 5 * time.Second       // when there were few
 	unknownLease = 10 * time.Minute      // of a consumer that was not made by this package
 	busy         = 1000
 
-	youth    = time.Minute // how long a stream is young that appeared with a group, unless it grows
-	maxYoung = 100_000     // beyond so many entries: they take memory
+	youth    = time.Minute // how long a stream that appeared with a group is young, unless it grows
+	maxYoung = 100_000     // entries: a longer stream is not young, because it takes memory
 )
 
-// Maintain implements [backend.Maintainer]: it trims what every group has
-// settled, removes members that are gone and hold nothing, and finds what was
-// put aside and would not be found again. It trims nothing while the stream is
-// young or lacks a group that this process is attached to: a stream that was lost
-// has lost its groups too, and they come back one after another.
+// Maintain implements [backend.Maintainer]. It trims the messages that every group has
+// settled, removes members that are gone and hold nothing, and mends delayed messages that
+// would never be due. It trims nothing while the stream is young or lacks a group that
+// this process is attached to. The reason is that a lost stream has lost its groups too,
+// and they return one after another.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	next, err := verb(b, "maintain", topic+"/"+group, func() (time.Duration, error) { return b.maintain(ctx, topic, group) })
 	return max(next, trimAgain), err // 0 once it is closed

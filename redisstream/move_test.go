@@ -55,7 +55,8 @@ func (m *mover) set(c *redis.Client, args ...any) {
 	require.NoError(m.t, c.Do(m.t.Context(), append([]any{"cluster", "setslot", m.slot}, args...)...).Err())
 }
 
-// begin lets the slot move: keys that are missing are asked for elsewhere.
+// begin starts the move of the slot. From then on a client asks the other server for
+// missing keys.
 func (m *mover) begin() {
 	m.set(m.to, "importing", m.id(m.from))
 	m.set(m.from, "migrating", m.id(m.to))
@@ -84,9 +85,10 @@ func (m *mover) end() {
 	}
 }
 
-// A slot that moves under load loses no event, and none comes out of order: neither
-// while its keys are still where they were (scripts of whose keys some do not exist are
-// refused), nor when they have moved (ASK), nor afterwards (MOVED).
+// A slot that moves under load loses no event, and no event is out of order. There are
+// three phases. At first the keys are still in the old place, and scripts are refused if
+// some of their keys do not exist. Then the keys have moved (ASK). At last the slot has
+// moved too (MOVED).
 func TestSlotThatMovesLosesNothing(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)

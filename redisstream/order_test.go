@@ -15,8 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// Messages that fell due in the reverse order come back in the order of their
-// positions, and before anything new.
+// Messages that became due in reverse order are redelivered in the order of their
+// positions, before any new message.
 func TestWhatIsDueComesByPosition(t *testing.T) {
 	t.Parallel()
 	const n = 1500
@@ -50,8 +50,8 @@ func TestWhatIsDueComesByPosition(t *testing.T) {
 	require.Equal(t, "new-0", receive(t, s, 1)[0].ID)
 }
 
-// A message is due when its delay has passed, not up to a millisecond later: a
-// Receive that is asked for then hands out nothing new.
+// A message is due when its delay is over, not up to a millisecond later. A Receive that
+// is called then delivers no new message first.
 func TestNothingNewOnceTheDelayHasPassed(t *testing.T) {
 	t.Parallel()
 	b := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
@@ -72,7 +72,8 @@ func TestNothingNewOnceTheDelayHasPassed(t *testing.T) {
 	}
 }
 
-// However much falls due at once, no run of the script holds up the server.
+// However many messages become due at once, no run of the script blocks the server for
+// long.
 func TestMuchDueAtOnceHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	n := 20_000
@@ -94,7 +95,7 @@ func TestMuchDueAtOnceHoldsUpNobody(t *testing.T) {
 		require.NoError(t, s.Delay(t.Context(), later))
 		left -= len(later)
 	}
-	// Half of a moment of today is long ago: all of it is due at once.
+	// Half of a present timestamp is long ago, so all messages become due at once.
 	delayed := stream + ":delayed:" + workers
 	require.NoError(t, admin.ZUnionStore(t.Context(), delayed, &redis.ZStore{Keys: []string{delayed}, Weights: []float64{0.5}}).Err())
 	require.NoError(t, admin.ConfigSet(t.Context(), "slowlog-log-slower-than", fmt.Sprint(slow.Microseconds())).Err())

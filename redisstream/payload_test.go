@@ -12,8 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// Payloads of any size arrive as they were, one by one and together, and belong to
-// whom they are given.
+// Payloads of any size arrive unchanged, alone and together, and each belongs to its
+// receiver.
 func TestPayloadsOfAnySize(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string][]redistest.Option{"plain": nil, "TLS": {redistest.TLS()}} {
@@ -46,8 +46,8 @@ func TestPayloadsOfAnySize(t *testing.T) {
 	}
 }
 
-// Of large events a read asks for few, once it knows them: redis-server makes a reply
-// as a whole, and serves nobody meanwhile.
+// Once a member knows that events are large, a read asks for few. redis-server makes a
+// whole reply before it sends it, and serves no other client meanwhile.
 func TestLargeEventsAreReadByFew(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t).Client(t), redisstream.Options{})

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	slow      = 5 * time.Millisecond // nobody may hold up the others for so long
+	slow      = 5 * time.Millisecond // no command may delay other clients for so long
 	delayed   = 10_000
-	slowShare = 4 // one call of so many may be slow: the machine is not ours alone
+	slowShare = 4 // one call of so many may be slow, because other programs run on the machine
 )
 
-// L10: however much is pending, no command of ours holds up the server, and what
-// the dead have left is taken over and settled completely.
+// L10: however many messages are pending, no command of the driver blocks the server for
+// long. Messages of dead members are taken over and settled completely.
 func TestHugePendingListsHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	pending := 100_000
@@ -75,8 +75,7 @@ func fill(t *testing.T, client *redis.Client, n int) {
 	}
 }
 
-// leave fills the topic with entries that are held by dead members, of a lease
-// that has passed.
+// leave fills the topic with entries that dead members hold, with an expired lease.
 func leave(t *testing.T, client *redis.Client, entries, dead int) {
 	fill(t, client, entries)
 	for i := range dead {
@@ -90,7 +89,7 @@ func leave(t *testing.T, client *redis.Client, entries, dead int) {
 	}
 }
 
-// survivors are members that take over what dead ones have left, and settle it in
+// survivors are members that take over the messages of dead members, and settle them in
 // every way.
 type survivors struct {
 	b       *redisstream.Backend
@@ -99,7 +98,7 @@ type survivors struct {
 	settled atomic.Int64
 }
 
-// putAside delays the next n entries: one half for an hour, the other until now.
+// putAside delays the next n entries: one half for an hour, the other half until now.
 func (w *survivors) putAside(t *testing.T, s member, n int) {
 	for n > 0 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -180,20 +179,20 @@ func (w *survivors) work(t *testing.T, ctx context.Context, done func(), s membe
 	}
 }
 
-// stats returns what is neither settled nor put aside for an hour.
+// stats returns the number of messages that are neither settled nor delayed for an hour.
 func (w *survivors) stats(t *testing.T) int64 {
 	s, err := w.b.Stats(t.Context(), topic, workers)
 	require.NoError(t, err)
 	return s.Lag + s.InFlight + s.Delayed - delayed/2
 }
 
-// requireQuick requires that commands were quick: each on average, and most of them
-// by themselves. On an idle machine all are; beside other tests it only tells.
+// requireQuick requires that each command was quick on average, and that most commands
+// were. If other tests run on the machine, it only logs.
 func requireQuick(t *testing.T, admin *redis.Client) {
 	t.Helper()
 	info, err := admin.Info(t.Context(), "commandstats").Result()
 	require.NoError(t, err)
-	alone := os.Getenv("EVENTBUS_ALONE") == "1" // nothing else runs
+	alone := os.Getenv("EVENTBUS_ALONE") == "1" // no other test runs
 	calls := 0
 	for line := range strings.Lines(info) {
 		name, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "cmdstat_"), ":calls=")

@@ -39,7 +39,7 @@ func TestWhatIsNoPositionIsRefused(t *testing.T) {
 	require.Less(t, len(checkPosition(strings.Repeat("x", 1<<20)).Error()), 200, "an error does not show all of it")
 }
 
-// Positions compare as strings as their ids compare as numbers.
+// Positions compare as strings in the same order as their ids compare as numbers.
 func TestPositionsAreOrderedAsTheirIDs(t *testing.T) {
 	t.Parallel()
 	millis := func() uint64 { return rand.Uint64N(100_000_000_000_000) >> rand.IntN(47) }

@@ -29,8 +29,8 @@ const (
 	addrVariable = "EVENTBUS_TEST_REDIS"
 )
 
-// A child is such a process. It tells what it does line by line, and does what
-// it is told.
+// A child is such a process. It reports each step in a line, and obeys lines from the
+// test.
 type child struct {
 	cmd   *exec.Cmd
 	lines chan string
@@ -65,7 +65,7 @@ func start(t *testing.T, role string, server *redistest.Server) *child {
 	return c
 }
 
-// expect waits for a line that begins so and returns the rest of it.
+// expect waits for a line that begins with word and returns the rest of it.
 func (c *child) expect(t *testing.T, word string) string {
 	t.Helper()
 	select {
@@ -88,7 +88,7 @@ func (c *child) signal(t *testing.T, s syscall.Signal) {
 	require.NoError(t, c.cmd.Process.Signal(s))
 }
 
-// play is what a child does. It returns the status it exits with.
+// play runs a child and returns its exit status.
 func play(role string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -128,7 +128,7 @@ func holder(ctx context.Context, client *redis.Client) (member, []backend.Delive
 	return s.(member), held, nil
 }
 
-// hold takes three, and when it is told to gives one back, extends one and
+// hold receives three deliveries. When it is told to, it gives one back, extends one and
 // acknowledges one.
 func hold(ctx context.Context, client *redis.Client, told *bufio.Scanner) error {
 	s, held, err := holder(ctx, client)
@@ -146,7 +146,7 @@ func hold(ctx context.Context, client *redis.Client, told *bufio.Scanner) error 
 	return nil
 }
 
-// delay takes three, gives them back for two seconds and waits for its end.
+// delay receives three deliveries, gives them back for two seconds and waits for its end.
 func delay(ctx context.Context, client *redis.Client, told *bufio.Scanner) error {
 	s, held, err := holder(ctx, client)
 	if err != nil {
@@ -164,9 +164,9 @@ func delay(ctx context.Context, client *redis.Client, told *bufio.Scanner) error
 	return nil
 }
 
-// cycle opens and closes backends and looks what has stayed.
+// cycle opens and closes backends and checks that nothing is left.
 func cycle(ctx context.Context, client *redis.Client, _ *bufio.Scanner) error {
-	late := 0 // members that the server may not have answered when they left, for which they have a second
+	late := 0 // members whose leave the server may not have answered within a second
 	for i := range 100 {
 		b, err := redisstream.New(client, redisstream.Options{})
 		if err != nil {
@@ -215,8 +215,8 @@ func cycle(ctx context.Context, client *redis.Client, _ *bufio.Scanner) error {
 	return nil
 }
 
-// L05: what a process held that was killed goes to others when its lease has
-// passed: not before, and soon after.
+// L05: the messages of a killed process are redelivered to others when its lease expires,
+// not before, and soon after.
 func TestKilledProcessIsTakenOverFrom(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -239,8 +239,8 @@ func TestKilledProcessIsTakenOverFrom(t *testing.T) {
 	nothing(t, s, lease/4)
 }
 
-// L03: a process that stood still for three leases finds that what it held is
-// another's: what it says too late is refused, or changes nothing.
+// L03: a process stood still for three leases. Its messages then belong to another member,
+// and its late calls are refused, or change nothing.
 func TestFrozenProcessIsTakenOverFromAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -261,7 +261,7 @@ func TestFrozenProcessIsTakenOverFromAndChangesNothing(t *testing.T) {
 	c.tell(t)
 	require.Contains(t, c.expect(t, "result"), "true", "a late Delay is refused")
 	require.Contains(t, c.expect(t, "result"), "true", "a late Extend is refused")
-	c.expect(t, "result <nil>") // a late Ack is not
+	c.expect(t, "result <nil>") // a late Ack is not refused
 	require.NoError(t, s.Extend(t.Context(), backend.Lend(ds[:2])), "they are the new holder's")
 	require.ErrorIs(t, s.Extend(t.Context(), backend.Lend(ds[2:])), backend.ErrLeaseLost, "settled is settled")
 	require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))
@@ -272,7 +272,7 @@ func TestFrozenProcessIsTakenOverFromAndChangesNothing(t *testing.T) {
 	c.tell(t)
 }
 
-// T06: what a process has delayed comes back on time though it is killed.
+// T06: messages that a process has delayed are redelivered on time, though it is killed.
 func TestDelaysOfKilledProcessComeBackOnTime(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -291,8 +291,8 @@ func TestDelaysOfKilledProcessComeBackOnTime(t *testing.T) {
 	require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))
 }
 
-// S05: cycles of opening, attaching and closing leave neither connections nor
-// goroutines. It is a process of its own, where nobody else has any.
+// S05: cycles of opening, attaching and closing leave neither connections nor goroutines.
+// They run in a process of their own, where nothing else has any.
 func TestClosedBackendLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -314,8 +314,8 @@ func TestClosedBackendLeavesNothing(t *testing.T) {
 	require.LessOrEqual(t, stayed, late, "who holds nothing has left")
 }
 
-// L07: 500 members that come and go, many without a word, leave few traces, and
-// nothing is lost.
+// L07: 500 members join and end, many without leaving. They leave few traces, and nothing
+// is lost.
 func TestMembersThatComeAndGoLeaveFewTraces(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -13,7 +13,7 @@ import (
 
 const (
 	maxPipeline = 1000    // messages of one round trip
-	maxScripted = 100     // of them, in one call of a script: others wait for as long as it runs
+	maxScripted = 100     // of them, in one call of a script, because other clients wait while it runs
 	maxTrip     = 4 << 20 // bytes of one round trip, or one message
 )
 
@@ -53,8 +53,9 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 var errBroke = errors.New("a call before it has failed")
 
-// tripLen is how many of msgs go out together. No trip has two calls of the script for one
-// topic: a server that is loading its data may refuse the first and carry out the second.
+// tripLen is how many of msgs go into one trip. No trip has two calls of the script for
+// one topic. A server that is loading its data may refuse the first and carry out the
+// second.
 func (b *Backend) tripLen(msgs []*backend.Message) int {
 	size, most := 0, maxPipeline
 	for i, m := range msgs {
@@ -68,8 +69,8 @@ func (b *Backend) tripLen(msgs []*backend.Message) int {
 	return len(msgs)
 }
 
-// trip publishes msgs in one round trip. It reports whether the next trip may not follow,
-// because the connection broke, or the server does not answer for its data yet.
+// trip publishes msgs in one round trip. It reports whether the next trip must not follow,
+// because the connection broke, or the server is still loading its data.
 func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, fail func(int, error)) (broken bool) {
 	t := &w.trip
 	t.begin(b, msgs, fail)
@@ -82,25 +83,23 @@ func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, fa
 	return slices.ContainsFunc(t.calls, func(c *call) bool { return !isAnswer(c.err) || errors.Is(c.err, backend.ErrUnavailable) })
 }
 
-// A trip is the commands for some messages: an XADD for each or, of a topic that
-// has a bound or a Once message, a script for many. It belongs to a wire, and its
-// memory is used again by the wire's next trip: but for the positions, nothing of
-// it is needed once the answers have been read.
+// A trip has the commands for some messages: an XADD for each or, for a topic with a bound
+// or a Once message, a script for many. It belongs to a wire, whose next trip uses the
+// memory again. Only the positions are needed once the answers have been read.
 type trip struct {
 	backend *Backend
 	msgs    []*backend.Message
 	text    []byte // of all entries
 	entries []value
 	calls   []*call
-	of      [][]int // by call: which messages it stores
+	of      [][]int // by call: the indexes of its messages
 	ids     strings.Builder
 	adds    []add
 	topic   string // of the last XADD
 	key     any    // of its stream
 }
 
-// A value is the value of an entry. It is an argument by a pointer, which needs no
-// memory.
+// A value is the value of an entry. It is passed as a pointer, which needs no allocation.
 type value []byte
 
 // MarshalBinary implements [encoding.BinaryMarshaler], for go-redis.
@@ -145,7 +144,7 @@ func (t *trip) begin(b *Backend, msgs []*backend.Message, fail func(int, error))
 	}
 }
 
-// end lets go what is not the trip's own.
+// end releases everything but the trip's own memory.
 func (t *trip) end() {
 	t.backend, t.msgs, t.ids = nil, nil, strings.Builder{}
 	clear(t.adds)
@@ -164,7 +163,7 @@ func (t *trip) encode(fail func(int, error)) {
 	size := 0
 	for _, m := range t.msgs {
 		if n := m.Size(); n <= maxPayload {
-			size += n + 64 // what is around it; most need no more
+			size += n + 64 // for the attributes; most messages need no more
 		}
 	}
 	t.text = slices.Grow(t.text[:0], size)
@@ -175,13 +174,13 @@ func (t *trip) encode(fail func(int, error)) {
 			continue
 		}
 		start := len(t.text)
-		t.text = append(appendHead(t.text, m), m.Payload...) // what is moved when it grows stays where it was for those before
+		t.text = append(appendHead(t.text, m), m.Payload...) // if it grows, earlier entries keep the old memory
 		t.entries[i] = t.text[start:len(t.text):len(t.text)]
 	}
 }
 
-// scripted returns which messages need a script, by topic: all of a topic, for
-// their order.
+// scripted returns the messages that need a script, by topic. If one message of a topic
+// needs it, all do, because of their order.
 func (t *trip) scripted() (parts map[string][]int) {
 	for _, m := range t.msgs {
 		if m.Once || t.backend.options.MaxMessages > 0 {
@@ -247,7 +246,7 @@ func (t *trip) read(fail func(int, error)) {
 	}
 }
 
-// stored reads where a message was stored.
+// stored reads the position of a stored message.
 func (t *trip) stored(m *backend.Message, p *parser, scripted bool) error {
 	if scripted {
 		p.arrayOf(2)

@@ -18,8 +18,8 @@ import (
 
 const lag = 20 * time.Millisecond
 
-// A lagging connection is slow for what Receive sends: the request arrives late, and
-// the answer too.
+// A lagging connection is slow for each Receive: the request arrives late, and the answer
+// too.
 type lagging struct {
 	net.Conn
 	late bool
@@ -42,8 +42,9 @@ func (c *lagging) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A Delay that races the start of a Receive is handed out on time, wherever the
-// Receive is: sending the script, reading its answer, or sending a read that waits.
+// A delayed message is redelivered on time, even if the Delay races the start of a
+// Receive. The Receive may be sending the script, reading its answer, or sending a read
+// that waits.
 func TestDelayThatRacesReceiveIsOnTime(t *testing.T) {
 	server := redistest.Start(t)
 	dialer := func(ctx context.Context, network, addr string) (net.Conn, error) {

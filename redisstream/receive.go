@@ -11,8 +11,8 @@ import (
 
 const (
 	sweepEvery = 500 * time.Millisecond
-	maxSweep   = 100                    // deliveries of one run of the script: others wait for as long as it runs
-	grace      = 900 * time.Millisecond // what a read has to bring what is on its way, when its context is done
+	maxSweep   = 100                    // deliveries of one run of the script, because other clients wait while it runs
+	grace      = 900 * time.Millisecond // how long a read waits for the server's answer after its context is done
 )
 
 // Receive implements [backend.Source].
@@ -33,9 +33,9 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	return ds, s.failure("receive", err)
 }
 
-// note remembers the highest position received and that a reply was lost. What a lost
-// reply had would otherwise come again only when its lease has passed, behind what is
-// newer.
+// note remembers the highest position received, and that a reply was lost. The messages of
+// a lost reply would otherwise be redelivered only when their lease expires, behind newer
+// ones.
 func (s *source) note(ds []backend.Delivery, err error) {
 	for i := range ds {
 		if ds[i].Position > string(s.high) {
@@ -60,14 +60,14 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	}
 	ds, err := s.takeNew(ctx, limit, !s.failed)
 	if errors.Is(err, backend.ErrGone) && !s.closed.Load() {
-		// What was waited on was destroyed; it may have been created again.
+		// The stream or group was destroyed during the wait; it may exist again.
 		ds, err = s.takeNew(ctx, limit, false)
 	}
 	return ds, err
 }
 
-// takeBack takes what one run of the script hands out. A run that had too much to put in
-// order hands out nothing and is followed by another.
+// takeBack takes the messages that one run of the script delivers. A run that had too many
+// ids to sort delivers nothing and is followed by another.
 func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	for more := true; more && len(ds) == 0 && ctx.Err() == nil; {
 		if ds, more, err = s.runTake(ctx, min(limit, maxSweep)); err != nil {
@@ -77,7 +77,8 @@ func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery
 	return ds, err
 }
 
-// runTake runs the script once, returns what it hands out, and reports whether more is due.
+// runTake runs the script once. It returns its deliveries, and reports whether more
+// messages are due.
 func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, more bool, err error) {
 	start := time.Now()
 	c := takeScript.call([]string{s.stream, s.delayed, sweptKey(s.delayed)},
@@ -105,7 +106,7 @@ func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, 
 	return ds, wait == 0, nil
 }
 
-// takeNew takes what is new, and waits for it until the script is to be run.
+// takeNew takes new messages, and waits for them until the next run of the script.
 func (s *source) takeNew(ctx context.Context, limit int, wait bool) (ds []backend.Delivery, err error) {
 	args := append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
 	if wait {

@@ -1,14 +1,14 @@
 // Package redisstream is the backend on Redis Streams, for Redis 6.2 and later:
 // a single server, Sentinel or Cluster, with TLS and ACL.
 //
-// A topic is a stream, a group is a consumer group, a member one of its
-// consumers. What a group has not acknowledged stays pending there and nothing
-// trims it. What a lease, a delay and an attempt are, is counted by the server:
-// its clock, its delivery count. docs/redis.md describes the keys and how to look
-// at them, which settings the server needs, and what each promise rests on.
+// A topic is a stream, a group is a consumer group, and a member is one of its consumers.
+// Messages that a group has not acknowledged stay pending there, and nothing trims them.
+// The server measures leases and delays by its clock, and counts attempts by its delivery
+// count. docs/redis.md describes the keys, how to look at them, the settings that the
+// server needs, and the basis of each promise.
 //
-// go-redis reports failed dials to a logger of the whole process, which is the
-// program's to set: [redis.SetLogger].
+// go-redis reports failed dials to a logger of the whole process. The program sets it by
+// [redis.SetLogger].
 package redisstream
 
 import (
@@ -24,23 +24,23 @@ import (
 	"github.com/seed41896749/eventbus/internal/pool"
 )
 
-// Options are what a backend may be told. The zero value is a good choice.
+// Options of a backend. The zero value is a good choice.
 type Options struct {
 	// Namespace begins every key: "<namespace>:{<topic>}…". The default is
 	// "bus". Buses that share a server and a namespace share topics.
 	Namespace string
 
-	// OnceWindow is how long Once remembers an ID, by the server's clock; 2
-	// minutes if zero. An ID takes some 150 bytes for as long.
+	// OnceWindow is how long Once remembers an ID, by the server's clock; 2 minutes if
+	// zero. Each ID takes some 150 bytes for that time.
 	OnceWindow time.Duration
 
-	// MaxMessages bounds each topic: more are refused with [backend.ErrFull]
-	// until what every group has settled is trimmed. Zero is no bound but the
-	// server's memory.
+	// MaxMessages bounds each topic. More messages are refused with [backend.ErrFull]
+	// until messages that every group has settled are trimmed. Zero: only the server's
+	// memory is the bound.
 	MaxMessages int
 
-	// AllowEviction accepts a server that may evict keys when its memory is full:
-	// whole topics with their groups, without an error.
+	// AllowEviction accepts a server that may evict keys when its memory is full. It
+	// evicts whole topics with their groups, without an error.
 	AllowEviction bool
 }
 
@@ -64,10 +64,10 @@ func (o Options) withDefaults() (Options, error) {
 
 const (
 	wires      = 8                      // calls that run at the same time, besides reads
-	answer     = 5 * time.Second        // how long a call waits for an answer, if its context does not end before
-	block      = 500 * time.Millisecond // how long a read waits for something new
-	patience   = 2 * time.Second        // how much longer a read waits for an answer
-	maxPayload = 16 << 20               // one server thread serves everybody: a larger message holds up all others
+	answer     = 5 * time.Second        // how long a call waits for an answer, unless its context ends before
+	block      = 500 * time.Millisecond // how long a read waits for new messages
+	patience   = 2 * time.Second        // how much longer a read waits for its answer
+	maxPayload = 16 << 20               // the server has one thread, so a larger message delays every other client
 )
 
 // A Backend is a bus on one Redis.
@@ -76,18 +76,18 @@ type Backend struct {
 	lent     redis.UniversalClient
 	cluster  *redis.ClusterClient // lent, if it is one
 	owned    bool
-	detours  sync.Map // by lent client: those that have one
+	detours  sync.Map // by lent client, if it has one
 	sentinel bool     // the client was made for Sentinel
 	wires    *pool.Pool[*wire]
 	server   serverCheck
 	youth    time.Duration // of a stream
 
-	masters  atomic.Int64 // counts those that Sentinel has replaced, at least
-	watching atomic.Int64 // connections of the lent client by which that is learned
+	masters  atomic.Int64 // counts the masters that Sentinel has replaced, or more
+	watching atomic.Int64 // connections of the lent client whose end shows that the master was replaced
 	closed   atomic.Bool
 	mu       sync.Mutex
 	sources  map[*source]struct{}
-	mending  map[string]string // by delayed key: where Maintain looks on
+	mending  map[string]string // by delayed key: the id after which Maintain continues
 }
 
 var (
@@ -101,11 +101,12 @@ var (
 	_ backend.Limited    = (*Backend)(nil)
 )
 
-// New returns a backend that speaks to Redis through client, a [*redis.Client], also of
-// redis.NewFailoverClient, or a [*redis.ClusterClient]. The client is lent and stays open
-// until the backend is closed. Hooks that were added to it before see every command. Its
-// routing, addresses, credentials, TLS settings and dialer are used, but its connections
-// are not: the backend has at most 8, and one for each member, to each server.
+// New returns a backend that uses Redis through client, a [*redis.Client], also of
+// redis.NewFailoverClient, or a [*redis.ClusterClient]. The client is lent and must stay
+// open until the backend is closed. Hooks that were added to it before see every command.
+// The backend uses the client's routing, addresses, credentials, TLS settings and dialer,
+// but not its connections. To each server it has at most 8 connections of its own, and one
+// for each member.
 func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	o, err := o.withDefaults()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// F13: a server whose memory is full takes nothing new, but everything can be
-// settled, also by members that come only then; and it heals.
+// F13: a server whose memory is full refuses new messages. Every message can be settled,
+// also by members that attach only then, and the server recovers.
 func TestFullMemoryRefusesPublishesOnly(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -38,7 +38,7 @@ func TestFullMemoryRefusesPublishesOnly(t *testing.T) {
 	require.NoError(t, s.Ack(t.Context(), backend.Lend(held[:2])))
 	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: held[2]}, {Delivery: held[3], For: time.Millisecond, Refund: true}}))
 	require.NoError(t, s.Extend(t.Context(), backend.Lend(held[4:])))
-	pause(10 * time.Millisecond) // until both are due, and before what is new
+	pause(10 * time.Millisecond) // until both are due, and before new messages
 	again := receive(t, s, 2)
 	require.ElementsMatch(t, []string{held[2].ID, held[3].ID}, []string{again[0].ID, again[1].ID}, "what is delayed comes back")
 	late := attach(t, b, config())
@@ -68,8 +68,8 @@ func TestKeyOfAnotherTypeIsRefused(t *testing.T) {
 	require.Equal(t, "a string", server.Client(t).Get(t.Context(), stream).Val(), "it is left alone")
 }
 
-// requireEach requires that publishing and attaching fail with a class, that
-// nothing of it was stored, and that the outcome is certain.
+// requireEach requires that publishing and attaching fail with a class, that nothing was
+// stored, and that the outcome is certain.
 func requireEach(t *testing.T, b *redisstream.Backend, class error) {
 	t.Helper()
 	err := b.Publish(t.Context(), append(batch("plain", 2), once(batch("once", 2))...))

@@ -10,19 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A reply is what the server answered to one command, byte by byte, for a parser
-// to read where it lies. go-redis writes it, and takes an error reply for data; here
-// it becomes the error that go-redis would have made of it, so that the client
-// follows MOVED and ASK, and leaves a server that has become read-only.
+// A reply has the bytes of the server's answer to one command, and a parser reads them in
+// place. go-redis writes it, and takes an error reply for data. Here it becomes the error
+// that go-redis would have made of it. So the client follows MOVED and ASK, and leaves a
+// server that has become read-only.
 type reply struct{ raw []byte }
 
 const (
-	trust     = 1 << 20 // how much memory is made ready because a length says so
+	trust     = 1 << 20 // how much memory is allocated for an announced length, before the bytes arrive
 	keepReply = 1 << 20 // the largest memory that is kept for the next reply
-	keepIdle  = 4 << 10 // the same, after a reply that was small
+	keepIdle  = 4 << 10 // the same, after a small reply
 )
 
-// next returns an empty reply, with the memory of the last one unless that is large.
+// next returns an empty reply, with the memory of the last one unless it is too large.
 func (r *reply) next() reply {
 	if size := cap(r.raw); size > keepReply || size > keepIdle && len(r.raw) < size/8 {
 		return reply{}
@@ -39,8 +39,8 @@ func (r *reply) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom implements [io.ReaderFrom], by which go-redis hands over a string and
-// the end of its line, without a copy in between.
+// ReadFrom implements [io.ReaderFrom]. By it go-redis passes on a string and the end of
+// its line without a copy in between.
 func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
 	l, ok := src.(*io.LimitedReader)
 	if !ok {
@@ -59,14 +59,14 @@ func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
 	return n, err
 }
 
-// serverError is an error reply as the type that go-redis gives it. That type is in a
-// package of its own that others cannot name, but it can be inferred.
+// serverError is an error reply as the type that go-redis gives it. That type is in an
+// internal package and cannot be named elsewhere, but it can be inferred.
 func serverError(text string) error { return like(redis.ErrNoScript, plain(text)) }
 
 func like[T ~string](_ T, text string) T { return T(text) }
 
-// A parser reads a reply of RESP2 from front to back. What it returns lies in the
-// reply. Once something was not as expected, everything is empty, and err says so.
+// A parser reads a reply of RESP2 from front to back. The bytes it returns lie in the
+// reply. After an unexpected byte it returns empty values, and err says why.
 type parser struct {
 	rest []byte
 	err  error
@@ -96,7 +96,7 @@ func (p *parser) line(kinds string) (kind byte, text []byte) {
 	return 0, nil
 }
 
-// number parses what a length or an integer has.
+// number parses the text of a length or an integer.
 func (p *parser) number(text []byte) (n int) {
 	digits := text
 	if len(text) > 0 && text[0] == '-' {
@@ -117,8 +117,8 @@ func (p *parser) number(text []byte) (n int) {
 	return n
 }
 
-// array returns the length of an array whose elements come next. It is -1 for
-// nil, also for what Lua's false becomes.
+// array returns the length of an array whose elements come next. It is -1 for nil, which
+// is also the reply to Lua's false.
 func (p *parser) array() int {
 	kind, text := p.line("*$")
 	if p.err != nil || kind == '$' && string(text) == "-1" {
@@ -132,7 +132,7 @@ func (p *parser) array() int {
 	return max(n, -1)
 }
 
-// arrayOf is array where any other length than n is an error.
+// arrayOf is array for a given length; any other is an error.
 func (p *parser) arrayOf(n int) {
 	if p.array() != n {
 		p.fail("an array of another length")
@@ -167,8 +167,8 @@ func (p *parser) integer() int {
 	return p.number(text)
 }
 
-// nested returns the error that a script has put in the place of an element, or
-// nil if the element is no error and still to be read.
+// nested returns the error that a script has put in place of an element. It returns nil if
+// the next element is no error and still to be read.
 func (p *parser) nested() error {
 	if len(p.rest) == 0 || p.rest[0] != '-' {
 		return nil
@@ -177,7 +177,7 @@ func (p *parser) nested() error {
 	return serverError(string(text))
 }
 
-// end expects that nothing is left.
+// end requires that nothing is left.
 func (p *parser) end() error {
 	if len(p.rest) > 0 {
 		p.fail("more than was expected")

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A speech is a server in memory that answers XREADGROUP with the same bytes
-// each time, and then hangs up.
+// A speech is a server in memory that answers each XREADGROUP with the same bytes, and
+// then closes the connection.
 type speech struct {
 	text    []byte
 	pending bytes.Buffer
@@ -55,13 +55,13 @@ func speaker(t testing.TB, text []byte) *redis.Client {
 	return c
 }
 
-// An entry is what of a reply becomes a message.
+// An entry is the part of a reply that becomes a message.
 type entry struct {
 	id, value []byte
 	err       error
 }
 
-// ours reads a reply of XREADGROUP as a source does: through a wire.
+// ours reads a reply of XREADGROUP through a wire, as a source does.
 func ours(t testing.TB, text []byte) (entries []entry, err error) {
 	b, err := New(speaker(t, text), Options{})
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func ours(t testing.TB, text []byte) (entries []entry, err error) {
 			entries = append(entries, e)
 		}
 	}
-	// A source makes as many deliveries of it.
+	// A source makes the same number of deliveries from it.
 	again := parser{rest: c.reply.raw}
 	ds := new(batch).read(&again, &source{})
 	require.Equal(t, p.err == nil, again.err == nil)
@@ -96,20 +96,19 @@ func ours(t testing.TB, text []byte) (entries []entry, err error) {
 	return entries, nil
 }
 
-// theirs reads it as go-redis reads a command of which it knows nothing.
+// theirs reads it as go-redis reads a command that it does not know.
 func theirs(t testing.TB, text []byte) (any, error) {
 	return speaker(t, text).Do(t.Context(), "xreadgroup", "group", "g", "c", "streams", "s", ">").Result()
 }
 
-// A row is an entry as the value of go-redis tells it.
+// A row is an entry in a value of go-redis.
 type row struct {
 	id     string
 	gone   bool
 	fields []string
 }
 
-// rows returns the entries of a value that has the shape of a reply of
-// XREADGROUP.
+// rows returns the entries of a value with the shape of a reply of XREADGROUP.
 func rows(v any) (list []row, ok bool) {
 	streams, ok := v.([]any)
 	if !ok || len(streams) > 1 {
@@ -157,7 +156,7 @@ func text(v any) string {
 	return s
 }
 
-// resp is a value as Redis writes it.
+// resp returns v as Redis writes it.
 func resp(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -176,11 +175,11 @@ func resp(v any) string {
 
 var absurd = regexp.MustCompile(`[*$%~>=!|][+-]?\d{6,}`)
 
-// Of any answer the source reads the entries that go-redis reads in it, or
-// neither reads it. Permitted is that ours refuses what Redis never writes: types
-// of RESP3, a number or an error in the place of a string, a string that does not
-// end with its line, an array of another shape. What has the right shape and is
-// written as Redis writes it, ours must read.
+// The source reads the same entries as go-redis from any answer, or both refuse it. The
+// source may also refuse forms that Redis never writes. These are types of RESP3, a number
+// or an error in place of a string, a string that does not end with its line, an array of
+// another shape. It must read every answer of the right shape that is written as Redis
+// writes it.
 func FuzzReply(f *testing.F) {
 	entry := func(id string, fields ...any) any { return []any{id, fields} }
 	reply := func(entries ...any) []byte { return []byte(resp([]any{[]any{"bus:{a}", entries}})) }
@@ -244,8 +243,8 @@ func requireEntry(t *testing.T, want row, got entry) {
 	require.Equal(t, lines, string(got.value))
 }
 
-// A parser reads arbitrary bytes without a panic, and makes no more of them than
-// there are.
+// A parser reads arbitrary bytes without a panic, and returns no more bytes than there
+// are.
 func FuzzParser(f *testing.F) {
 	f.Add([]byte("*4\r\n:-1\r\n:0\r\n$0\r\n\r\n*1\r\n*3\r\n$3\r\n1-0\r\n:2\r\n*2\r\n$5\r\nevent\r\n$1\r\n\n\r\n"))
 	f.Add([]byte("*999999999999999999\r\n*999999999999999999\r\n"))
@@ -277,7 +276,7 @@ func FuzzParser(f *testing.F) {
 	})
 }
 
-// A length that lies costs no memory and ends in an error.
+// A wrong length costs no memory and causes an error.
 func TestLyingLengthsAreHarmless(t *testing.T) {
 	for _, text := range []string{
 		"$1000000000\r\nabc", "$9223372036854775807\r\nabc", "$9223372036854775805\r\nabc", "$4611686018427387904\r\n",
@@ -293,7 +292,7 @@ func TestLyingLengthsAreHarmless(t *testing.T) {
 	}
 }
 
-// A reply that go-redis hands over is kept whole however its bytes arrive.
+// A reply is kept whole, however its bytes arrive from go-redis.
 func TestReplyIsTheBytes(t *testing.T) {
 	t.Parallel()
 	var r reply

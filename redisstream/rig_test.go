@@ -19,14 +19,14 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// A rig makes backends on real servers, each behind proxies of its own, and
-// knows what is behind which.
+// A rig makes backends on real servers, each behind proxies of its own, and knows the line
+// of each backend.
 type rig struct {
 	mu    sync.Mutex
 	lines map[backend.Backend]*line
 }
 
-// A line is what is between a backend and its server, or its servers.
+// A line has the servers of a backend, and the proxies and client between them.
 type line struct {
 	servers []*redistest.Server
 	proxies []*faultproxy.Proxy // one for each server
@@ -34,7 +34,7 @@ type line struct {
 	options redisstream.Options
 }
 
-// open makes a backend on servers. Of several it expects a cluster.
+// open makes a backend on servers. Several servers must be a cluster.
 func (r *rig) open(t *testing.T, o redisstream.Options, servers ...*redistest.Server) backend.Backend {
 	l := &line{servers: servers, options: o}
 	for _, s := range servers {
@@ -48,7 +48,7 @@ func (r *rig) open(t *testing.T, o redisstream.Options, servers ...*redistest.Se
 	t.Cleanup(func() { require.NoError(t, l.client.Close()) })
 	b, err := redisstream.New(l.client, o)
 	require.NoError(t, err)
-	b.SetYouth(0) // what is trimmed is to be seen soon
+	b.SetYouth(0) // so that the suite sees trimming soon
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +59,7 @@ func (r *rig) open(t *testing.T, o redisstream.Options, servers ...*redistest.Se
 	return b
 }
 
-// dial leads to the proxy of a node: the nodes tell their own addresses.
+// dial leads to the proxy of a node, because the nodes announce their own addresses.
 func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	for i, s := range l.servers {
 		if s.Addr() == addr {
@@ -81,8 +81,8 @@ func (r *rig) peer(t *testing.T, b backend.Backend) backend.Backend {
 	return r.open(t, l.options, l.servers...)
 }
 
-// loaded makes sure that servers know the scripts: an answer that is dropped
-// would else be that they do not.
+// loaded makes sure that servers know the scripts. Otherwise a dropped answer might be
+// that a server does not know one.
 func loaded(t *testing.T, servers ...*redistest.Server) {
 	for _, s := range servers {
 		for _, text := range redisstream.ScriptTexts() {
@@ -98,7 +98,7 @@ func (r *rig) each(b backend.Backend, f func(*faultproxy.Proxy)) {
 	}
 }
 
-// connectionFaults are those that harm one backend only.
+// connectionFaults returns the faults that harm one backend only.
 func (r *rig) connectionFaults() conformance.Faults {
 	return conformance.Faults{
 		Down: func(_ *testing.T, b backend.Backend) func() {
@@ -144,7 +144,8 @@ func (r *rig) connectionFaults() conformance.Faults {
 	}
 }
 
-// faults are those of connections, and those of a server that is nobody else's.
+// faults returns the faults of connections, and the faults of a server that no other test
+// uses.
 func (r *rig) faults() conformance.Faults {
 	f := r.connectionFaults()
 	f.Restart = func(t *testing.T, b backend.Backend) {
@@ -162,7 +163,7 @@ func (r *rig) faults() conformance.Faults {
 	return f
 }
 
-// run starts the servers of b again, and waits until they agree that all is well.
+// run starts the servers of b again, and waits until a cluster is whole.
 func (r *rig) run(t *testing.T, b backend.Backend) {
 	servers := r.line(b).servers
 	for _, s := range servers {
@@ -180,7 +181,7 @@ func (r *rig) run(t *testing.T, b backend.Backend) {
 	}
 }
 
-// request returns what a request of a kind has in it.
+// request returns a function that recognizes requests of a kind.
 func request(kind conformance.Request) func([]byte) bool {
 	marks := map[conformance.Request][]string{
 		conformance.RequestPublish: {"\r\nxadd\r\n", redisstream.PublishDigest, "-- publish"},

@@ -1,18 +1,18 @@
 package redisstream
 
 import (
-	"crypto/sha1" //nolint:gosec // it is what Redis names scripts by
+	"crypto/sha1" //nolint:gosec // Redis names scripts by it
 	"embed"
 	"encoding/hex"
 	"strings"
 )
 
-// A script runs in the server, alone. Its text is constant and begins with its
-// name and version; all that varies are keys and arguments.
+// A script runs in the server, and no other command runs meanwhile. Its text is constant
+// and begins with its name and version. Only keys and arguments vary.
 //
-// It is called by its digest. A server that does not know it (it was restarted,
-// or its scripts were flushed) certainly has not run it: the call is made again
-// with the text, by which the server learns it.
+// It is called by its digest. A server that does not know the digest, after a restart or a
+// flush of its scripts, certainly has not run it. The call is then made again with the
+// text, which the server remembers.
 type script struct{ text, digest string }
 
 //go:embed lua
@@ -32,8 +32,8 @@ var (
 	groupsScript   = newScript("groups")
 )
 
-// newScript returns a script by its name. Where its text says so, functions that
-// several have are put in.
+// newScript returns a script by its name. It replaces each line "-- with …" of the text by
+// functions that several scripts have.
 func newScript(name string) *script {
 	text := textOf(name)
 	for _, part := range []string{"ids", "lease", "count"} {

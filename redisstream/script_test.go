@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The first line of a script names it and its version, for whoever finds it in
-// SLOWLOG or MONITOR.
+// The first line of a script has its name and version, so that an operator can recognize
+// it in SLOWLOG or MONITOR.
 func TestScriptsBeginWithNameAndVersion(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("lua/*.lua")
@@ -29,8 +29,8 @@ func TestScriptsBeginWithNameAndVersion(t *testing.T) {
 	require.Len(t, digests, len(files))
 }
 
-// A script takes the values that vary as keys and arguments only: its text is
-// constant, so that nothing in a name can become code.
+// The text of a script is constant. Values that vary are keys and arguments, so that no
+// name can become code.
 func TestScriptsLoadNoCode(t *testing.T) {
 	t.Parallel()
 	for _, text := range ScriptTexts() {

@@ -23,7 +23,7 @@ import (
 
 const canary = "CANARY-p4ssw0rd"
 
-// A canaryLog is where go-redis logs to: it keeps what shows a password.
+// go-redis logs to a canaryLog, which keeps lines that show a password.
 type canaryLog struct {
 	mu    sync.Mutex
 	shown []string
@@ -37,7 +37,7 @@ func (l *canaryLog) Printf(_ context.Context, format string, args ...any) {
 	}
 }
 
-// requireHidden requires that nothing of a value shows the password.
+// requireHidden requires that no value shows the password.
 func requireHidden(t *testing.T, values ...any) {
 	t.Helper()
 	for _, v := range values {
@@ -50,8 +50,8 @@ func requireHidden(t *testing.T, values ...any) {
 	}
 }
 
-// X01: no error shows the password of a URL, however the URL or the way to the
-// server is wrong.
+// X01: no error shows the password of a URL, whatever is wrong with the URL or the
+// connection.
 func TestErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -91,7 +91,7 @@ func TestErrorsHideThePassword(t *testing.T) {
 	}
 }
 
-// X01: nor does anything that a backend is, says or lets be logged.
+// X01: a backend, its errors and its log lines do not show the password either.
 func TestBackendsHideThePassword(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithoutAOF())
@@ -145,7 +145,7 @@ func TestBackendsHideThePassword(t *testing.T) {
 	}
 }
 
-// locked is a writer for several.
+// locked is a writer for several goroutines.
 type locked struct {
 	mu *sync.Mutex
 	b  *bytes.Buffer

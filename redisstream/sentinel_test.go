@@ -20,8 +20,8 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// F07: a bus whose master is killed loses nothing that it said was stored; what
-// failed is tried again and in the end a dead letter; Ready tells the truth.
+// F07: a bus whose master is killed loses no event that it reported as stored. A failed
+// event is tried again and in the end becomes a dead letter. Ready tells the truth.
 func TestBusOutlivesItsMaster(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
@@ -59,7 +59,8 @@ func TestBusOutlivesItsMaster(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, bus.Ready(t.Context()))
 
-	// What the replica has not received is lost, as documented: it is in time.
+	// Messages that the replica has not received are lost, as documented. So the test
+	// waits for the replica.
 	inStep := func() {
 		conn := sentinel.Master().Client(t).Conn()
 		defer conn.Close()
@@ -126,9 +127,10 @@ func eventually(t *testing.T, what string, is func() bool) {
 	require.Eventually(t, is, time.Minute, 20*time.Millisecond, what)
 }
 
-// A master that was replaced, which clients still reach and which has not heard of it, is
-// left at once: what is published later is stored by the new one, and nothing is written
-// to the old one any more. Only what the old one confirmed before may be lost.
+// A master that was replaced may still be reachable, and may not know that it was
+// replaced. The backend leaves it at once. Later messages are stored by the new master,
+// and nothing more is written to the old one. Only messages that the old one confirmed
+// before may be lost.
 func TestReplacedMasterIsLeft(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)

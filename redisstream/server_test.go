@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// openURL opens a backend by its URL, to be closed when the test ends.
+// openURL opens a backend by its URL. It is closed when the test ends.
 func openURL(t testing.TB, raw string) (*redisstream.Backend, error) {
 	u, err := url.Parse(raw)
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func openURL(t testing.TB, raw string) (*redisstream.Backend, error) {
 	return b, err
 }
 
-// notices are what a driver has said.
+// notices collects the notices of a driver.
 type notices struct {
 	mu   sync.Mutex
 	list []backend.Notice
@@ -38,8 +38,8 @@ func (n *notices) notify(notice backend.Notice) {
 	n.list = append(n.list, notice)
 }
 
-// F16: a server that may throw topics away is refused when it is opened or first
-// used, unless that is allowed; nothing is stored there before.
+// F16: a server that may evict topics is refused when it is opened or first used, unless
+// that is allowed. Nothing is stored there before.
 func TestServerThatEvictsIsRefused(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Args("--maxmemory-policy", "allkeys-lru"))
@@ -109,7 +109,7 @@ func TestServerThatSaysNothingOfItselfIsNoticed(t *testing.T) {
 	publish(t, b, batch("a", 1))
 }
 
-// That SELECT is not permitted is no matter of INFO.
+// A denied SELECT is not taken for a denied INFO.
 func TestServerWhoseDatabaseIsDeniedFailsOpen(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -130,7 +130,7 @@ func dialAs(t testing.TB, addr, user, password string) *redis.Client {
 	return c
 }
 
-// A server that cannot be reached fails Open, by the end of its context.
+// If the server cannot be reached, Open fails by the end of its context.
 func TestServerThatIsDownFailsOpen(t *testing.T) {
 	t.Parallel()
 	p := faultproxy.New(t, redistest.Start(t).Addr(), faultproxy.RESP)
@@ -163,7 +163,7 @@ func TestUnixSocketWorks(t *testing.T) {
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 }
 
-// Entries that others have written are handed out as they are, with an error.
+// Entries of other programs are delivered unchanged, with an error.
 func TestForeignEntriesAreHandedOutRaw(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -192,7 +192,7 @@ func TestForeignEntriesAreHandedOutRaw(t *testing.T) {
 	}
 	require.NoError(t, ds[len(want)].Err)
 
-	// They come back as anything does, and can be read and settled.
+	// They are redelivered as any message, and can be read and settled.
 	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: ds[1]}}))
 	again := receive(t, s, 1)
 	require.Error(t, again[0].Err)

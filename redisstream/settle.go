@@ -12,12 +12,12 @@ import (
 
 const (
 	maxAck   = 1000 // ids of one XACK
-	maxFence = 100  // deliveries of one call of a script: others wait for as long as it runs
+	maxFence = 100  // deliveries of one call of a script, because other clients wait while it runs
 )
 
-// Ack implements [backend.Source]. XACK looks neither at the holder nor at the
-// lease, and forgets what was settled before. A script looks at the holder where
-// acknowledgements are to be confirmed.
+// Ack implements [backend.Source]. XACK checks neither the holder nor the lease, and
+// ignores messages that were settled before. If acknowledgements are to be confirmed, a
+// script checks the holder.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if s.config.ConfirmAcks {
 		return s.fenced(ctx, "ack", ackScript, ds)
@@ -69,13 +69,13 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 		return delayScript.call([]string{s.stream, s.delayed}, args...)
 	})
 	if soonest >= 0 {
-		s.dueIn(soonest) //nolint:contextcheck // what it wakes is not of this call
+		s.dueIn(soonest) //nolint:contextcheck // it wakes a read that is not of this call
 	}
 	return err
 }
 
-// settle makes calls for the deliveries of this group, so many in one, all in one round
-// trip.
+// settle makes calls for the deliveries of this group, at most so many in one call, and
+// all calls in one round trip.
 func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, most int, made func(part []int) *call) error {
 	if err := s.unusable(); err != nil || len(ds) == 0 {
 		return s.failure(op, err)
@@ -118,9 +118,9 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 
 var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
 
-// settled reads what became of the next delivery of the call. XACK returns how many
-// there were, which does not matter. A delivery that is nobody's was acknowledged: by an
-// earlier call that had no answer, if nobody else can have been handed it yet.
+// settled reads the result for the next delivery of the call. The reply of XACK is a
+// number that does not matter. A delivery without a holder was acknowledged by an earlier
+// call that had no answer, if no other member can have received it yet.
 func (c *call) settled(p *parser, r *receipt) error {
 	if c.err != nil || c.script == nil {
 		return c.err

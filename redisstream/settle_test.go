@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Nothing to settle is no error, and waits for nobody who uses the connections.
+// Nothing to settle is no error, and waits for no connection.
 func TestNothingToSettle(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

@@ -11,12 +11,11 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A source is one member of a group: a consumer, and a connection of its own to
-// wait on.
+// A source is one member of a group: a consumer, with a connection of its own to wait on.
 //
-// Receive takes what is new by XREADGROUP. What comes back (delays that are due,
-// leases that have passed) it takes by a script, when a delay is due as far as it
-// knows, and otherwise every half second.
+// Receive takes new messages by XREADGROUP. It takes redelivered ones, after a delay or an
+// expired lease, by a script. It runs the script when a delay is due, as far as it knows,
+// and otherwise every half second.
 type source struct {
 	backend *Backend
 	config  backend.Config
@@ -30,16 +29,16 @@ type source struct {
 	reading sync.Mutex // held during Receive
 	batch   batch
 	asked   time.Time // when the last Receive was called
-	failed  bool      // the last Receive did
-	turn    int       // where the script looks next
+	failed  bool      // the last Receive failed
+	turn    int       // the owner that the script looks at next
 	after   string
-	number  int    // of the next run of the script; one whose reply was lost keeps its number
-	lost    int    // the number when a reply was lost, until what it had is given back; or 0
+	number  int    // of the next run of the script; a run whose reply was lost keeps its number
+	lost    int    // the number when a reply was lost, until its messages are given back; or 0
 	high    []byte // the highest position received
 
 	mu    sync.Mutex
 	sweep time.Time // when to run the script next
-	waits bool      // a read is waiting, until sweep
+	waits bool      // a read waits, until sweep at most
 }
 
 var (
@@ -85,7 +84,7 @@ func (b *Backend) checkServer(ctx context.Context) error {
 	return b.with(ctx, func(w *wire) error { return b.server.check(ctx, b, w) })
 }
 
-// startID is where a group begins, in the words of XGROUP CREATE.
+// startID returns the start of a group in the words of XGROUP CREATE.
 func startID(start backend.Start) (string, error) {
 	switch start {
 	case backend.StartEarliest:
@@ -107,8 +106,7 @@ func (s *source) unusable() error {
 	return s.backend.unusable()
 }
 
-// failure is err with the place where it happened; of a closed source it is
-// ErrClosed.
+// failure is err with the place where it happened; of a closed source it is ErrClosed.
 func (s *source) failure(op string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrUnavailable) {
 		return err
@@ -136,20 +134,20 @@ func (s *source) close() error {
 	s.backend.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Close has none
 	defer cancel()
-	// Leaving is a courtesy: a member that could not is removed by Maintain.
+	// An error does not matter, because Maintain removes a member that could not leave.
 	_, _ = s.backend.run(ctx, leaveScript, []string{s.stream}, s.config.Group, s.name)
 	return s.reader.close()
 }
 
-// isDue reports whether the script is to be run.
+// isDue reports whether the script is to be run now.
 func (s *source) isDue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !time.Now().Before(s.sweep)
 }
 
-// setWaits begins or ends a wait. It returns for how long to wait, in milliseconds. Zero
-// would be for ever.
+// setWaits begins or ends a wait. It returns how long to wait, in milliseconds. It is
+// never zero, which would mean for ever.
 func (s *source) setWaits(waits bool) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,16 +155,16 @@ func (s *source) setWaits(waits bool) int64 {
 	return min(max(millis(time.Until(s.sweep)), 1), millis(block))
 }
 
-// sweepFrom begins a run of the script, and says when to run the next one at the
-// latest. A Delay that the run may not see moves that moment by dueIn meanwhile.
+// sweepFrom begins a run of the script, and sets the latest moment of the next one. A
+// Delay that the run may not see makes it earlier, by dueIn.
 func (s *source) sweepFrom(next time.Time) {
 	s.mu.Lock()
 	s.sweep = next
 	s.mu.Unlock()
 }
 
-// sweepBy makes the script run at a moment, if it would have run later. It reports
-// whether a read waits for longer than that.
+// sweepBy makes the script run at the given moment, if it would have run later. It reports
+// whether a read waits longer than that.
 func (s *source) sweepBy(at time.Time) (waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,15 +175,15 @@ func (s *source) sweepBy(at time.Time) (waits bool) {
 	return s.waits
 }
 
-// dueIn makes the script run when something falls due.
+// dueIn makes the script run when a delay of d is over.
 func (s *source) dueIn(d time.Duration) {
 	if s.sweepBy(time.Now().Add(d)) {
 		s.unblock()
 	}
 }
 
-// waiting returns the id of the connection on which a read waits, or 0 if none does
-// or the id is not known.
+// waiting returns the id of the connection on which a read waits. It is 0 if none waits,
+// or if the id is not known.
 func (s *source) waiting() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,16 +193,16 @@ func (s *source) waiting() int64 {
 	return 0
 }
 
-const unblockAgain = time.Millisecond // after the server said that nobody waits
+const unblockAgain = time.Millisecond // after the server answered that no read waits
 
-// unblock ends the wait of a read that is under way, if it can. The server may get
-// the request to do so before it gets the read itself: it answers that nobody waits,
-// and is asked again until the read has ended. At worst the read ends a little later.
+// unblock ends the wait of a read that is under way, if it can. The server may get this
+// request before the read itself. It then answers that no read waits, and is asked again
+// until the read has ended. At worst the read ends a little later.
 func (s *source) unblock() {
 	if s.waiting() == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), block) //nolint:forbidigo // it is sent when the read's context is done
+	ctx, cancel := context.WithTimeout(context.Background(), block) //nolint:forbidigo // it is sent although the read's context is done
 	defer cancel()
 	_ = s.backend.with(ctx, func(w *wire) error {
 		return w.do(ctx, 0, func(ctx context.Context) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// What comes back comes in portions of bytes too: the server holds up everybody while it
-// puts a reply together.
+// Redelivered messages come in portions of bytes too, because the server blocks all other
+// clients while it makes a reply.
 func TestTakingBackIsBoundedByBytes(t *testing.T) {
 	t.Parallel()
 	const events, size = 40, 128 << 10
@@ -50,8 +50,8 @@ func TestTakingBackIsBoundedByBytes(t *testing.T) {
 	nothing(t, s, 600*time.Millisecond)
 }
 
-// The name of a consumer that is nobody's of ours tells no lease, also if it ends in a
-// number: what it holds is not taken from it at once.
+// The name of another program's consumer has no lease, even if it ends in a number. Its
+// messages are not taken from it at once.
 func TestForeignConsumersKeepTheirEntries(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -75,7 +75,7 @@ func TestForeignConsumersKeepTheirEntries(t *testing.T) {
 	require.Equal(t, "worker-1", held[0].Consumer)
 }
 
-// Maintenance brings no bodies into Lua: XINFO STREAM would bring the first and the last.
+// Maintenance brings no bodies into Lua. XINFO STREAM would bring the first and the last.
 func TestMaintenanceReadsNoBodies(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

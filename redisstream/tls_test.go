@@ -48,8 +48,8 @@ func TestTLSWithClientCertificates(t *testing.T) {
 	require.NoError(t, <-published)
 }
 
-// X03: what is wrong with the certificates fails soon and says why, and nothing
-// turns that off.
+// X03: a fault of the certificates fails soon with the reason, and no setting turns that
+// off.
 func TestTLSFailuresAreClear(t *testing.T) {
 	t.Parallel()
 	certs := redistest.Certificates(t)
@@ -62,8 +62,8 @@ func TestTLSFailuresAreClear(t *testing.T) {
 		"another name":           {tlsURL(named.Addr(), certs.CA, certs.Client), "cannot validate certificate for 127.0.0.1"},
 		"an expired certificate": {tlsURL(expired.Addr(), certs.CA, certs.Client), "expired"},
 		"no client certificate":  {tlsURL(good.Addr(), certs.CA, redistest.Pair{}), ""},
-		// With TLS 1.3 the server refuses when the client takes the handshake for
-		// done: its alert may get lost behind the reset.
+		// With TLS 1.3 the server refuses after the client has ended the handshake. Its
+		// alert may get lost behind the reset.
 		"a foreign client":           {tlsURL(good.Addr(), certs.CA, certs.ForeignClient), ""},
 		"the system's authorities":   {"rediss://" + good.Addr(), "unknown authority"},
 		"no TLS to a port with TLS":  {"redis://" + good.Addr(), "the server speaks TLS: use rediss:"},

@@ -12,19 +12,19 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A wire is the connections of one call at a time: one, or in Cluster one to each
-// node. Being the call's alone, they can be cut when the call's context ends, and it is
+// A wire has the connections of one call at a time: one, or in Cluster one to each node.
+// No other call uses them, so they can be cut when the call's context ends, and it is
 // known whether anything was sent.
 //
-// A call goes through the lent client: its hooks and, in Cluster, its routing. The
-// innermost hook, a detour, hands it to a client of the wire's own.
+// A call goes through the lent client, with its hooks and, in Cluster, its routing. The
+// innermost hook, a detour, passes it to a client of the wire's own.
 type wire struct {
 	backend *Backend
-	wait    time.Duration        // for an answer, or more of one
+	wait    time.Duration        // for an answer, or for the next piece of it
 	onDone  func()               // called when a call's context is done; only a member's wire has it
-	sent    atomic.Bool          // since the call began a command was written
-	took    atomic.Bool          // since the call began it came to a detour
-	line    atomic.Pointer[conn] // where a command was written last, while it is open
+	sent    atomic.Bool          // a command was written since the call began
+	took    atomic.Bool          // the call came to a detour
+	line    atomic.Pointer[conn] // the connection that a command was written to last, while it is open
 
 	trip trip // memory for publishing
 
@@ -42,13 +42,13 @@ func newWire(b *Backend, wait time.Duration) *wire {
 }
 
 const (
-	// poolRoom is how many connections a client of a wire has room for, of which it uses
-	// one: after as many failed dials go-redis does not dial for up to a second.
+	// poolRoom is the number of connections that a client of a wire may have, though it
+	// uses one. After so many failed dials go-redis does not dial for up to a second.
 	poolRoom    = 64
-	smallBuffer = 4 << 10 // for what a member writes: a read, or a call of a script
+	smallBuffer = 4 << 10 // for the commands of a member: a read, or a call of a script
 )
 
-// client returns the wire's own client of the server that node leads to.
+// client returns the wire's own client for the server of node.
 func (w *wire) client(node *redis.Client) *redis.Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,7 +59,7 @@ func (w *wire) client(node *redis.Client) *redis.Client {
 	o.Dialer, o.OnConnect = w.dialer(o.Dialer), w.greeted(o.OnConnect)
 	o.Protocol, o.MaxRetries, o.DialerRetries = 2, -1, 1
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials, o.PipelinePoolSize = poolRoom, 0, 1, 0, 0, -1
-	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = w.wait, w.wait, false // the wire looks after the context
+	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = w.wait, w.wait, false // the wire checks the context
 	if w.onDone != nil {
 		o.WriteBufferSize = smallBuffer
 	}
@@ -72,7 +72,7 @@ func (w *wire) client(node *redis.Client) *redis.Client {
 
 var errNoCall = &net.OpError{Op: "dial", Err: errors.New("the call has ended, or the master was replaced")}
 
-// dialer makes connections of the wire with dial.
+// dialer returns a dialer for connections of the wire, which uses dial.
 func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		master := w.backend.masters.Load()
@@ -83,7 +83,7 @@ func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, erro
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.cut || w.ended || master != w.backend.masters.Load() {
-			_ = inner.Close() // there is nothing to lose
+			_ = inner.Close() // nothing was sent on it
 			return nil, errNoCall
 		}
 		c := &conn{Conn: inner, wire: w}
@@ -92,9 +92,10 @@ func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, erro
 	}
 }
 
-// greeted makes the hook that go-redis calls when a connection has been greeted. It
-// may be another's: then more counts as sent than was. A member's wire learns by which
-// id the server knows the connection. Without an id, a read is not woken.
+// greeted returns the hook that go-redis calls after it has greeted a connection. It marks
+// all connections of the wire as ready. If another one is still being greeted, its
+// greeting counts as sent. A member's wire learns the id of the connection at the server.
+// Without an id, a read is not woken.
 func (w *wire) greeted(hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, c *redis.Conn) (err error) {
 		if hook != nil {
@@ -119,8 +120,8 @@ func (w *wire) greeted(hook func(context.Context, *redis.Conn) error) func(conte
 	}
 }
 
-// do makes one call, by a context that leads to the wire. When ctx is done the
-// connections are cut, grace later.
+// do makes one call, with a context that leads to the wire. When ctx is done, the
+// connections are cut after grace.
 func (w *wire) do(ctx context.Context, grace time.Duration, call func(context.Context) error) error {
 	number, err := w.begin(ctx)
 	if err != nil {
@@ -137,7 +138,7 @@ func (w *wire) do(ctx context.Context, grace time.Duration, call func(context.Co
 	return call(context.WithValue(ctx, wireKey{}, w))
 }
 
-// begin begins a call. After the master was replaced, it begins with no connection.
+// begin begins a call. If the master was replaced, the call begins without a connection.
 func (w *wire) begin(ctx context.Context) (number uint64, err error) {
 	w.sent.Store(false)
 	w.took.Store(w.backend.cluster == nil)
@@ -153,12 +154,12 @@ func (w *wire) begin(ctx context.Context) (number uint64, err error) {
 	return w.call, err
 }
 
-// hangUp closes the connections. go-redis finds them closed, and connects anew. The
-// caller holds mu.
+// hangUp closes the connections. go-redis finds them closed and dials again. The caller
+// holds mu.
 func (w *wire) hangUp() {
 	for c := range w.conns {
 		c.closed.Store(true)
-		_ = c.Conn.Close() // whoever waits on it is told
+		_ = c.Conn.Close() // a read or write on it returns
 	}
 	clear(w.conns)
 	w.line.Store(nil)
@@ -174,7 +175,7 @@ func (w *wire) cutOff(number uint64) {
 	}
 }
 
-// end cuts off what is under way, and whatever comes after it.
+// end cuts off the call under way, and all later ones.
 func (w *wire) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

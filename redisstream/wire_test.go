@@ -23,19 +23,19 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// What the bus may say to the server, with default options. Everything counts
-// that is said from the first handler on, sweeps and upkeep too; what is said
-// while a bus connects and subscribes does not.
+// The bounds on commands of the bus, with default options. All commands count after the
+// first handler began, also of sweeps and upkeep. Commands of connecting and subscribing
+// do not count.
 const (
-	mostConsuming  = 12 // commands for 1,000 events, of handlers that take no time
-	mostWorking    = 40 // of handlers that take 50 µs
+	mostConsuming  = 12 // commands for 1,000 events, with handlers that take no time
+	mostWorking    = 40 // with handlers that take 50 µs
 	mostPublishing = 10 // round trips for 1,000 events, published by 100
-	mostIdle       = 5  // commands in a second: fewer
+	mostIdle       = 5  // commands in a second, exclusive
 )
 
 const manyEvents = 100_000
 
-// A talk is what is said while events are consumed that were published before.
+// A talk is a consumer of events that were published before, with a bound on its commands.
 type talk struct {
 	work        time.Duration // of a handler
 	concurrency int
@@ -58,9 +58,8 @@ func groupsOf(talks []talk) (groups []string) {
 	return groups
 }
 
-// The clock stands still but while every handler works and nothing is being said:
-// what is counted does not depend on how fast the machine is, nor on what else it
-// does.
+// The clock stands still except while every handler works and no command is under way. So
+// the counts depend neither on the speed of the machine nor on other programs.
 func TestWireConsume(t *testing.T) {
 	t.Parallel()
 	events := manyEvents
@@ -78,8 +77,8 @@ func TestWireConsume(t *testing.T) {
 	}
 }
 
-// The same by the machine's clock, which says how much is said in reality: less,
-// as events that end while something is being said share what is said next.
+// The same by the machine's clock, which shows the real number of commands. It is lower,
+// because events that end while a command is under way share the next one.
 func TestWireConsumeSpinning(t *testing.T) {
 	if os.Getenv("EVENTBUS_WIRE") == "" {
 		t.Skip("set EVENTBUS_WIRE=1, without the race detector")
@@ -96,7 +95,7 @@ func TestWireConsumeSpinning(t *testing.T) {
 	}
 }
 
-// The counts notice what they are there to notice.
+// The counts notice a bus that sends too many commands.
 func TestWireConsumeNotices(t *testing.T) {
 	t.Parallel()
 	rows := []struct {
@@ -138,8 +137,8 @@ func TestWirePublish(t *testing.T) {
 	require.LessOrEqual(t, per, float64(mostPublishing), "round trips for 1,000 events, published by 100: %v", p.Commands())
 }
 
-// A subscription with nothing to do asks for something new twice a second, and as
-// often for what comes back.
+// A subscription without events asks for new ones twice a second, and as often for
+// redelivered ones.
 func TestWireIdle(t *testing.T) {
 	t.Parallel()
 	p := faultproxy.New(t, redistest.Shared(t).Addr(), faultproxy.RESP)
@@ -168,10 +167,10 @@ func newSpeech(t *testing.T, events int, groups ...string) *speech {
 	bus, _ := wireBus(t, s.server.Addr(), direct)
 	client := s.server.Client(t)
 	t.Cleanup(func() { client.Unlink(context.WithoutCancel(t.Context()), s.key()) })
-	// There are always more: what is said at the end is not what this is about.
+	// There are always more events, because the commands at the end are not tested here.
 	publishWarm(t, bus, s.topic, s.events+4000)
-	// All groups are there from the beginning: otherwise what is settled would be
-	// trimmed before the last comes.
+	// All groups exist from the beginning. Otherwise settled messages would be trimmed
+	// before the last group attaches.
 	for _, g := range groups {
 		require.NoError(t, client.XGroupCreate(t.Context(), s.key(), g, "0").Err())
 	}
@@ -184,8 +183,7 @@ func (s *speech) proxy(t *testing.T) *faultproxy.Proxy {
 	return faultproxy.New(t, s.server.Addr(), faultproxy.RESP)
 }
 
-// consume returns what is said from the start of the first handler to the end of
-// the last.
+// consume returns the commands from the start of the first handler to the end of the last.
 func (s *speech) consume(t *testing.T, group string, w talk, p *faultproxy.Proxy, spend func(time.Duration), spoil func(backend.Backend) backend.Backend) (all said) {
 	bus, end := wireBus(t, p.Addr(), spoil)
 	var begun, ended atomic.Int64
@@ -215,7 +213,7 @@ func (s *speech) require(t *testing.T, w talk, all said) {
 	require.LessOrEqual(t, all.per1000(), w.most, "commands for 1,000 events, handlers of %v, %d at once: %v", w.work, w.concurrency, all)
 }
 
-// said are commands by name.
+// said has the numbers of commands, by name.
 type said struct {
 	commands map[string]int64
 	total    int64
@@ -245,8 +243,8 @@ func (s said) String() string {
 
 func direct(b backend.Backend) backend.Backend { return b }
 
-// wireBus returns a bus with default options on the server at addr. It ends with
-// the test, or before.
+// wireBus returns a bus with default options on the server at addr. It ends with the test,
+// or by end.
 func wireBus(t *testing.T, addr string, spoil func(backend.Backend) backend.Backend) (bus *eventbus.Bus, end func()) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	b, err := redisstream.New(client, redisstream.Options{})
@@ -254,7 +252,7 @@ func wireBus(t *testing.T, addr string, spoil func(backend.Backend) backend.Back
 	bus = eventbustest.On(t, spoil(b), eventbus.Options{})
 	end = func() {
 		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
-		_ = client.Close() // a second time says that it was closed
+		_ = client.Close() // a second time returns ErrClosed
 	}
 	t.Cleanup(end)
 	return bus, end
@@ -272,8 +270,7 @@ func publishWarm(t *testing.T, bus *eventbus.Bus, topic string, events int) {
 	}
 }
 
-// A talkative backend reads and acknowledges in small portions. Zero is as its
-// Backend does.
+// A talkative backend reads and acknowledges in small portions. Zero: as its Backend does.
 type talkative struct {
 	backend.Backend
 	acks, reads int
@@ -284,7 +281,7 @@ func (b talkative) wrap(of backend.Backend) backend.Backend {
 	return b
 }
 
-// Unwrap returns what it wraps.
+// Unwrap returns the wrapped value.
 func (b talkative) Unwrap() backend.Backend { return b.Backend }
 
 // Attach implements [backend.Backend].
@@ -298,7 +295,7 @@ type talkativeSource struct {
 	of talkative
 }
 
-// Unwrap returns what it wraps.
+// Unwrap returns the wrapped value.
 func (s talkativeSource) Unwrap() backend.Source { return s.Source }
 
 // Receive implements [backend.Source].

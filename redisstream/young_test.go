@@ -18,8 +18,9 @@ var losses = map[string]func(t *testing.T, c *redis.Client) error{
 	"key":    func(t *testing.T, c *redis.Client) error { return c.Del(t.Context(), stream).Err() },
 }
 
-// After a stream was lost, Maintain of the group that is back first trims nothing that
-// the other group has not seen, whether that is attached in this process or in another.
+// After a stream was lost, the Maintain of the first group that is back trims no message
+// that the other group has not received. The other group may be attached in this process
+// or in another.
 func TestLostStreamIsNotTrimmedBeforeItsGroupsAreBack(t *testing.T) {
 	t.Parallel()
 	for name, lose := range losses {
@@ -76,7 +77,7 @@ func TestYoungStreamIsTrimmedInTheEnd(t *testing.T) {
 	left := client.PTTL(t.Context(), stream+":young").Val()
 	require.Positive(t, left)
 	require.LessOrEqual(t, left, time.Minute)
-	require.Equal(t, int64(1), client.Del(t.Context(), stream+":young").Val()) // as the server will
+	require.Equal(t, int64(1), client.Del(t.Context(), stream+":young").Val()) // the server would delete it later
 	require.Zero(t, settled(b, 1), "it is not any more")
 	require.Zero(t, settled(b, 1), "nor young again")
 

@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Maintain implements [backend.Maintainer]: it forgets messages that every group has
-// settled, and IDs whose window has passed, a thousand of each at most.
+// Maintain implements [backend.Maintainer]. It removes messages that every group has
+// settled, and IDs whose window is over, a thousand of each at most.
 func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.Duration, err error) {
 	const most = 1000
 	next = time.Minute
@@ -121,7 +121,7 @@ func list(b *bolt.Bucket) (names []string, err error) {
 
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(ctx context.Context, name string) error {
-	defer b.store.wake(name) // members that wait find the topic gone
+	defer b.store.wake(name) // waiting members find that the topic is gone
 	return b.update(ctx, "delete "+name, func(t *txn) error {
 		_, err := t.topic(name)
 		if err == nil {

@@ -43,8 +43,8 @@ func (b *Backend) Limits() backend.Limits {
 	}
 }
 
-// Publish implements [backend.Backend]: one transaction, and one write to the disk, for
-// all messages. A message that is refused does not keep the others from being stored.
+// Publish implements [backend.Backend]. It is one transaction, and one write to the disk,
+// for all messages. A message that is refused does not keep the others from being stored.
 func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	errs := make([]error, len(msgs))
 	err := b.update(ctx, "publish", func(t *txn) error {
@@ -150,7 +150,7 @@ func (b *Backend) run(ctx context.Context, writable bool, f func(*txn) error) er
 	return b.store.run(ctx, writable, f)
 }
 
-// failed says which call err is of. Without an error it returns none.
+// failed adds to err the call that it is of. It returns nil for nil.
 func failed(op string, err error) error {
 	if err == nil {
 		return nil

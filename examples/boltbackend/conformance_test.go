@@ -65,7 +65,7 @@ func reopenClosed(t *testing.T, old *bolt.DB) *bolt.DB {
 }
 
 // reopenCopy ends the broker without a warning: it opens a copy of the file as it is.
-// What the old handle had in memory is not in the copy.
+// The copy does not have data that the old handle had only in memory.
 func reopenCopy(t *testing.T, old *bolt.DB) *bolt.DB {
 	content, err := os.ReadFile(old.Path())
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func openDB(t *testing.T, path string) *bolt.DB {
 	return db
 }
 
-// lose deletes a stored body behind everybody's back.
+// lose deletes a stored body without the knowledge of members.
 func lose(t *testing.T, b backend.Backend, name, position string) {
 	require.NoError(t, b.(*Backend).store.run(t.Context(), true, func(tx *txn) error {
 		topic, err := tx.topic(name)

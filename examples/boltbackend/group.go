@@ -76,8 +76,8 @@ func (g *group) settle(e entry) {
 	g.remove(g.entries, pack(e.offset))
 }
 
-// expire gives every entry whose moment has passed the moment 0. So the schedule begins
-// with all that is due, by offset.
+// expire gives each due entry the moment 0. So the schedule begins with all due entries,
+// by offset.
 func (g *group) expire(now time.Time) {
 	var passed []uint64
 	c := g.schedule.Cursor()
@@ -89,9 +89,9 @@ func (g *group) expire(now time.Time) {
 	}
 }
 
-// take hands out up to limit messages until a lease has passed. It takes the lowest
-// offsets of all that is due. Every entry is below the cursor, so what comes back goes
-// first.
+// take hands out up to limit messages for a lease. It takes the due messages with the
+// lowest offsets. Every entry is below the cursor, so a redelivered message goes before a
+// new one.
 func (g *group) take(limit int, now time.Time, lease time.Duration) (ds []backend.Delivery) {
 	g.expire(now)
 	var offsets []uint64
@@ -116,7 +116,7 @@ func (g *group) take(limit int, now time.Time, lease time.Duration) (ds []backen
 	return ds
 }
 
-// wait returns how long it is until an entry is due, or an hour if there is none.
+// wait returns the time until an entry is due, or an hour if there is none.
 func (g *group) wait(now time.Time) time.Duration {
 	k, _ := g.schedule.Cursor().First()
 	if k == nil {

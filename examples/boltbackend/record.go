@@ -10,7 +10,7 @@ import (
 
 var errUnreadable = errors.New("the stored body is unreadable")
 
-// encode writes what a topic keeps of m: the moment it was stored, then each text with
+// encode returns the record of m in a topic: the moment it was stored, then each text with
 // its length before it. JSON would make payloads a third longer.
 func encode(m *backend.Message, stored time.Time) []byte {
 	b := make([]byte, 0, m.Size()+8*(len(m.Headers)+4))
@@ -29,8 +29,8 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// decode reads what encode wrote. The message has memory of its own, because a file's
-// pages are the transaction's.
+// decode reads a record of encode. The message has memory of its own, because the
+// transaction owns the pages of the file.
 func decode(b []byte) (m backend.Message, stored time.Time, err error) {
 	if len(b) < 8 {
 		return m, stored, errUnreadable

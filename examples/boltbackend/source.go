@@ -22,7 +22,7 @@ var (
 	_ backend.Extender = (*source)(nil)
 )
 
-// op says what a call was about, for errors.
+// op names a call in its errors.
 func (s *source) op(verb string) string { return verb + " " + s.config.Topic + "/" + s.config.Group }
 
 // Receive implements [backend.Source]. A member that waits looks again at every wake of
@@ -47,7 +47,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	}
 }
 
-// take hands out what is due. If there is nothing, it says how long to wait. A context
+// take hands out due messages. If there are none, it returns how long to wait. A context
 // that is done is not a failure of the store, so the transaction does not see it.
 func (s *source) take(ctx context.Context, limit int) (ds []backend.Delivery, wait time.Duration, err error) {
 	err = s.update(context.WithoutCancel(ctx), "receive", func(g *group) {
@@ -58,7 +58,7 @@ func (s *source) take(ctx context.Context, limit int) (ds []backend.Delivery, wa
 		wait = g.wait(now)
 	})
 	if err != nil {
-		return nil, 0, err // what a failed commit took comes again after its lease
+		return nil, 0, err // messages of a failed commit are redelivered when their lease expires
 	}
 	return ds, wait, nil
 }
@@ -74,8 +74,8 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	})
 }
 
-// Extend implements [backend.Extender]. A lease that has passed can be extended as long
-// as nobody else took the delivery.
+// Extend implements [backend.Extender]. An expired lease can be extended as long as no
+// other member took the message.
 func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.each(ctx, "extend", len(ds), func(g *group, i int) error {
 		e, err := g.claim(ds[i], true)
@@ -118,8 +118,8 @@ func (s *source) each(ctx context.Context, verb string, n int, f func(g *group, 
 	return backend.AsBatchError(errs)
 }
 
-// update runs f with the group, in a transaction that may write. A source that is
-// closed says so before it looks at anything else.
+// update runs f with the group, in a transaction that may write. A closed source returns
+// ErrClosed first.
 func (s *source) update(ctx context.Context, verb string, f func(*group)) error {
 	select {
 	case <-s.closed:
@@ -139,8 +139,8 @@ func (s *source) update(ctx context.Context, verb string, f func(*group)) error 
 	})
 }
 
-// Close implements [backend.Source]. What the member holds is due when its lease has
-// passed.
+// Close implements [backend.Source]. Messages that the member holds are due when their
+// leases expire.
 func (s *source) Close() error {
 	s.backend.mu.Lock()
 	defer s.backend.mu.Unlock()

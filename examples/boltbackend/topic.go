@@ -81,7 +81,7 @@ func (t *topic) store(m *backend.Message, o Options) error {
 	return nil
 }
 
-// message returns what is stored at an offset.
+// message returns the message stored at an offset.
 func (t *topic) message(offset uint64) (m backend.Message, stored time.Time, err error) {
 	if body := t.log.Get(pack(offset)); body != nil {
 		m, stored, err = decode(body)

@@ -62,7 +62,7 @@ func pack(numbers ...uint64) []byte {
 	return b
 }
 
-// number returns number i of what pack wrote.
+// number returns number i of a packed text.
 func number(b []byte, i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
 
 // moment returns t as the file has it: microseconds, so that no delay overflows.

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// A Group gathers items and flushes them together: when there are max of them, or a
-// while after the first, or when it is told to. One flush is under way at a time. The
-// next batch gathers meanwhile, so a busy Group with no wait at all still shares its
-// flushes. Its methods are safe for concurrent use, and only Wait blocks.
+// A Group gathers items and flushes them together: when there are max of them, a while
+// after the first, or when Flush is called. One flush is under way at a time. The next
+// batch gathers meanwhile, so a busy Group without a wait still shares its flushes. Its
+// methods are safe for concurrent use, and only Wait blocks.
 //
 // It has one goroutine, while there is something to flush.
 type Group[T any] struct {
@@ -21,7 +21,7 @@ type Group[T any] struct {
 
 	mu      sync.Mutex
 	items   []T
-	spare   []T         // the memory of the batch before
+	spare   []T         // the memory of the previous batch
 	due     bool        // the gathered items wait no longer
 	timer   *time.Timer // ends the wait of the gathered items
 	later   []*delayed[T]
@@ -80,7 +80,7 @@ func (g *Group[T]) arrive(d *delayed[T]) {
 	}
 }
 
-// Hurry adds at once the items that Later would add after a while.
+// Hurry adds at once the items that were given to Later.
 func (g *Group[T]) Hurry() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -111,7 +111,7 @@ func (g *Group[T]) Wait() {
 	}
 }
 
-// start sees to it that the gathered items are flushed.
+// start starts the goroutine if there are gathered items and it does not run.
 func (g *Group[T]) start() {
 	g.due = len(g.items) > 0
 	if g.due && !g.running {
@@ -150,7 +150,7 @@ func (g *Group[T]) take() (batch []T) {
 	n := min(len(g.items), g.max)
 	batch, rest := g.items[:n], g.items[n:]
 	g.items, g.spare = append(g.spare, rest...), nil
-	clear(rest) // its memory is that of the batch, which would keep it
+	clear(rest) // the batch has the same memory and would keep the rest
 	g.due = len(g.items) > 0 && (g.wait == 0 || len(g.items) >= g.max)
 	if len(g.items) > 0 && !g.due {
 		g.timer.Reset(g.wait)

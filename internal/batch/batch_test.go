@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/batch"
 )
 
-// recorder keeps what was flushed and when.
+// recorder keeps the flushed items and the times.
 type recorder struct {
 	mu    sync.Mutex
 	sizes []int
@@ -29,7 +29,7 @@ func (r *recorder) flush(items []int) {
 	time.Sleep(r.hold)
 }
 
-// seen returns what was flushed so far.
+// seen returns the items flushed so far.
 func (r *recorder) seen() (sizes, items []int, at []time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,8 +134,8 @@ func TestManyAdd(t *testing.T) {
 	require.Len(t, r.items, 8000)
 }
 
-// What is to come later is flushed when its time has come, in the order of these times,
-// and holds up nothing meanwhile.
+// Items of Later are flushed when they are due, in the order of these times, and delay
+// nothing meanwhile.
 func TestLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
@@ -153,7 +153,7 @@ func TestLater(t *testing.T) {
 	})
 }
 
-// A flush may put back what failed.
+// A flush may call Later for the items that failed.
 func TestLaterOfAFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g *batch.Group[int]
@@ -172,7 +172,7 @@ func TestLaterOfAFlush(t *testing.T) {
 	})
 }
 
-// Hurry ends the waits that there are, and only these.
+// Hurry ends the present waits, and no later ones.
 func TestHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
@@ -193,7 +193,7 @@ func TestHurry(t *testing.T) {
 	})
 }
 
-// Nothing is lost, whoever adds it and however.
+// Nothing is lost when many goroutines add items in every way.
 func TestManyLater(t *testing.T) {
 	var r recorder
 	g := batch.New(7, 0, r.flush)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/batch"
 )
 
-// Nothing that was flushed is kept, wherever what had gathered was divided.
+// A Group keeps no item that was flushed, wherever the gathered items were divided.
 func TestNothingIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := batch.New(6, 0, func([]*[64]byte) { time.Sleep(time.Second) })

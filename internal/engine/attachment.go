@@ -7,9 +7,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// An attachment is a source with what it can do. A subscription gets a new one
-// when its group was lost. A driver that panics in a call has not answered it: the
-// panic becomes an error, and the outcome is unknown.
+// An attachment is a source and its optional verbs. A subscription gets a new one when its
+// group was lost. A panic of the driver in a call becomes an error with an unknown
+// outcome.
 type attachment struct {
 	source   backend.Source
 	delayer  backend.Delayer  // nil if it cannot

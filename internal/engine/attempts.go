@@ -7,20 +7,20 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// attempts counts for a backend that does not: attempts, or the receipts that do not
-// count as attempts. It keeps 65,536 positions of each kind and then forgets some. An
-// event whose attempts it forgets is tried more often. An event whose spared receipts it
-// forgets is tried less often.
+// attempts counts for a backend that does not count itself: attempts, or the receipts that
+// are not attempts. It keeps 65,536 positions of each kind and then forgets some. An event
+// whose attempts it forgets is tried more often. An event whose spared receipts it forgets
+// is tried less often.
 type attempts struct {
 	mu     sync.Mutex
-	failed map[string]int // by position: attempts that came to nothing
+	failed map[string]int // by position: attempts that failed
 	spared map[string]int // by position: receipts that do not count
 	some   atomic.Bool    // something was spared
 }
 
 const maxCounted = 1 << 16
 
-// of returns which attempt a delivery is.
+// of returns the number of the attempt that d is.
 func (a *attempts) of(d *backend.Delivery) int {
 	if d.Attempt > 0 && !a.some.Load() {
 		return d.Attempt
@@ -33,7 +33,7 @@ func (a *attempts) of(d *backend.Delivery) int {
 	return a.failed[d.Position] + 1
 }
 
-// note remembers that an attempt came to nothing.
+// note remembers that an attempt failed.
 func (a *attempts) note(d *backend.Delivery, attempt int) {
 	if d.Attempt > 0 {
 		return
@@ -43,7 +43,8 @@ func (a *attempts) note(d *backend.Delivery, attempt int) {
 	remember(&a.failed, d.Position, attempt)
 }
 
-// spare remembers a receipt that is not to count, of a backend that counts all.
+// spare remembers a receipt that is not an attempt, for a backend that counts every
+// receipt.
 func (a *attempts) spare(d *backend.Delivery) {
 	if d.Attempt == 0 {
 		return

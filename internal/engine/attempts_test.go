@@ -13,7 +13,8 @@ func delivery(position string, attempt int) *backend.Delivery {
 	return &backend.Delivery{Message: backend.Message{Position: position}, Attempt: attempt}
 }
 
-// What was given back without a run does not count, where the backend counts it.
+// A delivery that was given back without a run does not count, where the backend counts
+// it.
 func TestSparedReceiptsDoNotCount(t *testing.T) {
 	var a attempts
 	require.Equal(t, 3, a.of(delivery("1", 3)))
@@ -26,7 +27,7 @@ func TestSparedReceiptsDoNotCount(t *testing.T) {
 	require.Equal(t, 1, a.of(delivery("1", 1)))
 }
 
-// A backend that counts nothing has its attempts counted here.
+// The bus counts attempts for a backend that counts none.
 func TestFailedAttemptsAreCounted(t *testing.T) {
 	var a attempts
 	require.Equal(t, 1, a.of(delivery("1", 0)))
@@ -38,7 +39,7 @@ func TestFailedAttemptsAreCounted(t *testing.T) {
 	require.Equal(t, 1, a.of(delivery("1", 0)))
 }
 
-// Memory is bounded, whatever never comes back.
+// Memory is bounded, even if no counted event is redelivered.
 func TestCountedAttemptsAreBounded(t *testing.T) {
 	var a attempts
 	for i := range maxCounted + 100 {

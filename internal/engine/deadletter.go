@@ -42,7 +42,7 @@ type burial struct {
 	err    error
 }
 
-// setAside deals with a delivery that has no message to handle.
+// setAside settles a delivery that has no message to handle.
 func (t *settler) setAside(h *Hold) {
 	err := h.delivery.Err
 	t.sub.notifier.failed(observer.Decode, h.about(), 1, err)
@@ -60,7 +60,7 @@ func (t *settler) settleAside(h *Hold) {
 	t.acks.Add(h)
 }
 
-// aside notes that h is being acknowledged and holds up its key no longer.
+// aside notes that h is being acknowledged and delays its key no longer.
 func (h *Hold) aside() {
 	d := &h.read.sub.sched
 	d.mu.Lock()
@@ -110,8 +110,8 @@ func (t *settler) buried(h *Hold) {
 	t.settleAside(h)
 }
 
-// deadLetter makes the message that keeps b: the original's payload and headers,
-// and why it is there.
+// deadLetter makes the dead letter of b: the original's payload and headers, and the
+// reason.
 func (t *settler) deadLetter(b burial) *backend.Message {
 	d := &b.hold.delivery
 	m := &backend.Message{
@@ -162,8 +162,8 @@ func errorClass(err error) string {
 	}
 }
 
-// headerText makes s fit for a header: one line of valid UTF-8, at most so many
-// bytes, line ends shown as bars.
+// headerText makes s fit for a header: one line of valid UTF-8, at most so many bytes,
+// with bars in place of line ends.
 func headerText(s string, most int) string {
 	s = strings.ToValidUTF8(strings.ReplaceAll(strings.TrimSpace(s), "\n", " | "), "�")
 	s = strings.Map(func(r rune) rune {

@@ -13,9 +13,9 @@ type Policy struct {
 	Backoff     func(h *Hold, err error) time.Duration // before the next attempt of h, whose run ended with err
 }
 
-// maxDeliveries is how often a message may be handed out before it is put aside
-// without being run: it has never come to a verdict, so it, or a neighbour, ends
-// the process. 0: no limit.
+// maxDeliveries is how often a message may be delivered before it is put aside without a
+// run. No run of such a message has ever ended, so it, or another event, ends the process.
+// 0: no limit.
 func (p Policy) maxDeliveries() int {
 	if p.MaxAttempts == 0 {
 		return 0
@@ -23,8 +23,7 @@ func (p Policy) maxDeliveries() int {
 	return max(3*p.MaxAttempts, p.MaxAttempts+16)
 }
 
-// suspect reports whether a message has come back more often than failures
-// explain.
+// suspect reports whether a message was delivered more often than failures explain.
 func (p Policy) suspect(attempt int) bool { return p.MaxAttempts > 0 && attempt > p.MaxAttempts }
 
 // spent reports whether a message is to be put aside without another run.
@@ -38,9 +37,9 @@ type run struct {
 	hold        *Hold
 	err         error // the handler's result
 	lost        bool  // the lease
-	manual      bool  // the program settles it: to return nil does not
-	interrupted bool  // cancelled by a drain that ran out of patience
-	settled     bool  // acknowledged before it ran: it cannot come again
+	manual      bool  // the program settles it; a nil result does not
+	interrupted bool  // a drain that ran out of time cancelled it
+	settled     bool  // acknowledged before it ran, so it is not redelivered
 }
 
 // A verdict says how the event is settled after a run.
@@ -54,9 +53,9 @@ type verdict struct {
 const (
 	ReasonPermanent  = "permanent"   // the handler said so
 	ReasonExhausted  = "exhausted"   // every attempt failed
-	ReasonKeyFailed  = "key-failed"  // an earlier event of its key has failed for good (FailAll)
+	ReasonKeyFailed  = "key-failed"  // an earlier event of its key failed for good (FailAll)
 	ReasonUnreadable = "unreadable"  // the stored body cannot be decoded
-	ReasonNoVerdict  = "no-verdict"  // handed out too often without a result
+	ReasonNoVerdict  = "no-verdict"  // delivered too often without a result
 	ReasonDropped    = "dropped"     // the handler said so
 	ReasonGone       = "gone"        // the stored body is lost
 	ReasonOnReceive  = "on-receive"  // failed after it was acknowledged

@@ -46,8 +46,8 @@ func (s *Subscription) hurry(ctx context.Context) (stop func() bool) {
 	})
 }
 
-// awaitQuiet waits until no handler runs and the program has settled what it was
-// entrusted with, or the drain gives up. It returns how many handlers still run.
+// awaitQuiet waits until no handler runs and, in manual mode, the program has settled its
+// deliveries, or until the drain gives up. It returns how many handlers still run.
 func (s *Subscription) awaitQuiet() int {
 	select {
 	case <-s.sched.quiet:

@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// The patience of each caller of Drain counts.
+// A later caller of Drain with less time ends the drain sooner.
 func TestDrainIsHastenedByALaterCaller(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(ctx context.Context, _ *Hold) error {
@@ -38,7 +38,7 @@ func TestDrainIsHastenedByALaterCaller(t *testing.T) {
 	})
 }
 
-// hung is a backend whose sources answer nothing after a while.
+// hung is a backend whose calls are not answered once on is set.
 type hung struct {
 	backend.Backend
 	on atomic.Bool
@@ -86,7 +86,7 @@ func (s *hungSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.Source.(backend.Extender).Extend(ctx, ds)
 }
 
-// However much there is to settle, a drain from a broker that hangs ends.
+// A drain from a broker that hangs ends, however many events there are to settle.
 func TestDrainFromAHungBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &hung{Backend: inmemory.New(inmemory.Options{})}

@@ -161,8 +161,8 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 	return left, errors.Join(errs...)
 }
 
-// join starts s and counts it in, so that Shutdown drains it. Both happen under one
-// lock: a refused Subscription has never run, and none starts during a Shutdown.
+// join starts s and registers it, so that Shutdown drains it. Both happen under one lock,
+// so a refused Subscription has never run, and none starts during a Shutdown.
 func (e *Engine) join(s *Subscription) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

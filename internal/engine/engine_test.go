@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A Subscribe that meets a Shutdown is refused or drained, and nothing of it is
-// left. (What this finds, the race detector finds.)
+// A Subscribe during a Shutdown is refused or drained, and nothing of it is left. (The
+// race detector finds the faults.)
 func TestSubscribeMeetsShutdown(t *testing.T) {
 	for range 300 {
 		e := New(inmemory.New(inmemory.Options{}), Options{})
@@ -40,8 +40,8 @@ func TestSubscribeMeetsShutdown(t *testing.T) {
 	}
 }
 
-// What a broker has forgotten to have handed out is let go at the first word of
-// it: it comes again, and repeating the acknowledgement would not help.
+// The bus releases a delivery that the broker has forgotten at the first refusal. The
+// event is redelivered, and another acknowledgement would not help.
 func TestForgottenByTheBroker(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var attempts []int

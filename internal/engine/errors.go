@@ -11,15 +11,13 @@ import (
 // ErrSettled: the delivery was settled before.
 var ErrSettled = errors.New("eventbus: already settled")
 
-// ErrShutdown is the cause with which a drain that ran out of patience cancels
-// handlers.
+// ErrShutdown is the cause with which a drain that ran out of time cancels handlers.
 var ErrShutdown = errors.New("eventbus: shutting down")
 
 // ErrBackpressure: too much waits to be published.
 var ErrBackpressure = publish.ErrBackpressure
 
-// errLeaseLost is the cause with which a handler is cancelled whose lease was
-// lost.
+// errLeaseLost is the cause with which a handler is cancelled after its lease was lost.
 func errLeaseLost(why error) error {
 	if why == nil || errors.Is(why, backend.ErrLeaseLost) {
 		return fmt.Errorf("eventbus: %w", backend.ErrLeaseLost)
@@ -30,14 +28,14 @@ func errLeaseLost(why error) error {
 // Abandoned says how many events a drain left behind.
 type Abandoned struct {
 	Topic, Group string
-	Handlers     int // still running; their leases run out
+	Handlers     int // still running; their leases expire
 	Unsettled    int // held, but neither acknowledged nor given back
 }
 
-// errNack is the cause of a Nack that gives none.
+// errNack is the cause of a Nack without a cause.
 var errNack = errors.New("eventbus: not acknowledged")
 
-// errNoVerdict is why an event is put aside that was handed out too often.
+// errNoVerdict is why an event that was delivered too often is put aside.
 var errNoVerdict = errors.New("without a verdict")
 
 func errTooOften(h *Hold) error {

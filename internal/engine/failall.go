@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// An OnFailure says what becomes of the later events of a key when one of them has
-// failed for good.
+// An OnFailure decides how the later events of a key are handled after one has failed for
+// good.
 type OnFailure uint8
 
 // The choices.
 const (
-	Skip    OnFailure = iota // they go on
+	Skip    OnFailure = iota // they are handled
 	FailAll                  // they follow it to the dead-letter topic
 )
 

@@ -24,7 +24,7 @@ type fetcher struct {
 	stop  context.CancelCauseFunc
 	ended chan struct{} // closed when the goroutine has ended
 
-	last string // the highest position that came
+	last string // the highest position received
 	anew bool   // the group was made anew, and no Receive has succeeded since
 
 	mu      sync.Mutex
@@ -66,7 +66,7 @@ func (f *fetcher) fetch() {
 	}
 }
 
-// isOnlyEnd reports whether err says no more than that ctx, of a Receive, has ended.
+// isOnlyEnd reports whether err says only that ctx, of a Receive, has ended.
 func isOnlyEnd(ctx context.Context, err error) bool {
 	if ctx.Err() == nil {
 		return false
@@ -75,11 +75,10 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 	return ended && !backend.NotStored(err) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrGone)
 }
 
-// session returns the context of the reads until the next Pause. It also ends a third
-// of a lease after it was made, at the latest, because leases are counted from when a
-// Receive was called: an event that arrives has most of its lease before it. An
-// answer that was under way for longer, or that a frozen process has not read, is too
-// late to be run.
+// session returns the context of the reads until the next Pause. The context ends after a
+// third of a lease at the latest. Leases are counted from the call of Receive, so an event
+// that arrives has most of its lease left. An answer that took longer, or that a frozen
+// process read late, is too late to be run.
 func (f *fetcher) session() (ctx context.Context, paused bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +117,7 @@ func (f *fetcher) awaitResume() {
 	}
 }
 
-// Pause takes no new messages until Resume. The Holds that there are go on.
+// Pause takes no new messages until Resume. Held events are still handled.
 func (s *Subscription) Pause() {
 	f := s.fetcher
 	f.mu.Lock()
@@ -147,8 +146,8 @@ func (s *Subscription) Resume() {
 
 var errPaused = errors.New("eventbus: paused")
 
-// order waits until something may be read and the limiter grants it, and returns
-// how much; 0 when ctx is done.
+// order waits until there is room and the limiter grants it, and returns how many messages
+// to read. It returns 0 when ctx is done.
 func (f *fetcher) order(ctx context.Context) int {
 	n := f.sub.sched.awaitRoom(ctx)
 	if n == 0 {
@@ -182,8 +181,8 @@ func (f *fetcher) receive(ctx context.Context, n int) error {
 	case len(ds) > 0:
 		f.accept(a, ds, asked, turn)
 	case err == nil && ctx.Err() == nil:
-		// It may bring nothing, but a driver that does so at once, and again, is
-		// not to keep a processor busy.
+		// A driver may return nothing. If it does so again and again at once, this sleep
+		// keeps the processor free.
 		if early := time.Until(asked.Add(emptyRead)); early > 0 {
 			sleep(ctx, early)
 		}
@@ -218,9 +217,9 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, asked time.Time, 
 	}
 }
 
-// heal deals with an error of Receive and reports whether to go on. It attaches to a
-// lost group at once, because the group may miss the events that are published until
-// then. If no Receive has succeeded since it did so last, it waits a while before.
+// heal deals with an error of Receive and reports whether to continue. It attaches to a
+// lost group at once, because the group may miss the events that are published until then.
+// If no Receive has succeeded since the last such attach, it sleeps first.
 func (f *fetcher) heal(err error, again *backoff.ExponentialBackOff) bool {
 	for {
 		f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, err)

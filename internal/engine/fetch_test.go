@@ -29,7 +29,7 @@ func (l *brokenLimiter) Acquire(ctx context.Context, n int) (int, error) {
 	return l.Limiter.Acquire(ctx, n)
 }
 
-// A limiter that fails is not asked in a hot loop, whatever is away.
+// A limiter that fails is not asked in a hot loop.
 func TestBrokenLimiterIsNotAskedInAHotLoop(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		l := &brokenLimiter{Limiter: limiter.MaxInFlight(10)}
@@ -42,7 +42,7 @@ func TestBrokenLimiterIsNotAskedInAHotLoop(t *testing.T) {
 	})
 }
 
-// A driver that brings nothing at once, for ever, is not asked in a hot loop.
+// A driver that always returns nothing at once is not called in a hot loop.
 func TestEmptyReadsArePaced(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.empty.Store(true)
@@ -56,7 +56,7 @@ func TestEmptyReadsArePaced(t *testing.T) {
 	})
 }
 
-// What was lent is copied and let go of at once, or a member that waits, or is
+// The lent deliveries are copied and cleared at once. Otherwise a member that waits, or is
 // paused, would keep the payloads of its last read.
 func TestReceivedSliceIsCleared(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {

@@ -17,11 +17,11 @@ type giveBack struct {
 	counted *Hold  // the one that has spent an attempt; nil: none
 	early   bool   // they arrived too early
 	chases  bool   // and the fetcher waits for the first answer
-	until   moment // when the Holds that went back are due, at the latest
+	until   moment // when the given back Holds are due, at the latest
 }
 
-// retry lets h come again after a while: from the backend, if it can wait there
-// with all of its key, and otherwise from here.
+// retry delays h: in the backend, if h can wait there with all of its key, and otherwise
+// here.
 func (t *settler) retry(h *Hold, v verdict, err error) {
 	after := v.after
 	if m := t.sub.engine.limits.Delay; m > 0 {
@@ -50,7 +50,7 @@ func (d *scheduler) retry(h *Hold, due moment, outcome observer.Outcome) {
 	case a.extender != nil && d.rest(h, due, counts):
 	case d.closed:
 		d.free([]*Hold{h}, ErrShutdown)
-	default: // it comes again when its lease has passed
+	default: // it is redelivered when its lease has expired
 		d.free([]*Hold{h}, nil)
 	}
 }
@@ -128,12 +128,12 @@ func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 		case errors.Is(e, backend.ErrLeaseLost):
 			t.sub.tellLost(h, false, e)
 			t.sub.sched.release([]*Hold{h}, lostAfter(h, e))
-		case t.sub.live.Err() != nil: // it stays held: the drain says how many there are
+		case t.sub.live.Err() != nil: // it stays held, so that the drain counts it
 			failed++
 		case t.hopeless(h, e, 0):
 			failed++
 			if due = h.leaseEnd(); g.early {
-				due = 0 // or it would be early again, each time that its lease has passed
+				due = 0 // or it would be early again, each time that its lease expires
 			}
 			t.giveUpDelay(h, e)
 		default:

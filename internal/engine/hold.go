@@ -11,8 +11,8 @@ import (
 // A Hold is a delivery that is this member's until it is settled or its lease is
 // lost. Its lease is kept from receipt on, whether its handler runs or not.
 //
-// There is one for every event, so it is kept small. Its context is not part of
-// it, because a handler may keep that for ever.
+// There is one for every event, so a Hold is small. Its context is not part of it, because
+// a handler may keep the context for ever.
 type Hold struct {
 	read     *read // the Receive that brought it
 	delivery backend.Delivery
@@ -37,7 +37,7 @@ type Hold struct {
 	wait    *wait // of a caller, for the settlement
 }
 
-// A state says where a Hold is on its way.
+// A state is the stage of a Hold between receipt and settlement.
 type state uint8
 
 const (
@@ -52,7 +52,7 @@ const (
 	released                // no longer held
 )
 
-// A timing says how a run stands to its Timeout.
+// A timing compares a run with its Timeout.
 type timing uint8
 
 const (
@@ -78,11 +78,11 @@ func (w *wait) end(err error) {
 	}
 }
 
-// Delivery returns the delivery, until the handler has returned; in manual mode
-// until settlement.
+// Delivery returns the delivery. It is valid until the handler has returned, or in manual
+// mode until settlement.
 func (h *Hold) Delivery() *backend.Delivery { return &h.delivery }
 
-// Attempt is which attempt this is, counting from 1.
+// Attempt is the number of the attempt, counted from 1.
 func (h *Hold) Attempt() int { return h.attempt }
 
 // Subscription returns the Subscription that holds it.
@@ -98,12 +98,12 @@ func (h *Hold) about() observer.About {
 	}
 }
 
-// leaseless reports whether h was acknowledged before its run, so that it has no
-// lease any more.
+// leaseless reports whether h was acknowledged before its run and so has no lease any
+// more.
 func (h *Hold) leaseless() bool { return h.state == running && h.read.sub.Mode == OnReceive }
 
-// leaseEnd is when h is due again at the latest, if nobody extends its lease: the
-// broker began the lease up to a moment later than this member counts.
+// leaseEnd is when h is due again at the latest, if nobody extends its lease. The broker
+// began the lease up to a moment later than this member counts.
 func (h *Hold) leaseEnd() moment {
 	lease := h.read.sub.Lease
 	return h.until.plus(min(lease/3, time.Second))

@@ -14,8 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A handler of manual mode that returns nil has settled nothing, also if the lease was
-// lost meanwhile: the event comes again.
+// A handler of manual mode that returns nil has settled nothing, even if the lease was
+// lost meanwhile. The event is redelivered.
 func TestManualRunThatLostItsLeaseIsNotAcknowledged(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("extend", errDown)
@@ -32,8 +32,8 @@ func TestManualRunThatLostItsLeaseIsNotAcknowledged(t *testing.T) {
 	})
 }
 
-// An event that failed for good keeps its own reason when the dead-letter topic takes
-// it only later, and its followers keep theirs.
+// The dead-letter topic accepts a failed event only later. The event keeps its own reason,
+// and the later events of its key keep theirs.
 func TestFailAllKeepsReasonsWhileTheDeadLetterTopicFails(t *testing.T) {
 	var mu sync.Mutex
 	var dead []string
@@ -54,8 +54,8 @@ func TestFailAllKeepsReasonsWhileTheDeadLetterTopicFails(t *testing.T) {
 	})
 }
 
-// What is put aside because it was handed out too often has failed for good too: the
-// later events of its key follow it, in order.
+// An event that is put aside because it was delivered too often has failed for good too.
+// The later events of its key follow it, in order.
 func TestFailAllFollowsWhatCameTooOften(t *testing.T) {
 	var mu sync.Mutex
 	var dead []string
@@ -86,11 +86,11 @@ func TestFailAllFollowsWhatCameTooOften(t *testing.T) {
 	})
 }
 
-// A driver whose calls end with an error of a context, though the context of Receive
-// has not ended, is called again after a while, and the observer is told.
+// A driver returns an error of a context, though the context of Receive has not ended. It
+// is called again after a wait, and the observer is told.
 func TestReceiveThatTimesOutBacksOff(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		r.wire.delay("receive", time.Millisecond) // or what is broken would never let time pass
+		r.wire.delay("receive", time.Millisecond) // or time would never pass in the bubble
 		r.wire.fail("receive", context.DeadlineExceeded)
 		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
 		r.pass(time.Minute)
@@ -101,7 +101,7 @@ func TestReceiveThatTimesOutBacksOff(t *testing.T) {
 	})
 }
 
-// A group that is lost again and again is made anew after longer and longer waits.
+// If a group is lost again and again, the wait before each new attach grows.
 func TestAttachingAgainBacksOff(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.delay("receive", time.Millisecond)
@@ -116,7 +116,7 @@ func TestAttachingAgainBacksOff(t *testing.T) {
 	})
 }
 
-// A driver that panics in Attach when its group is made anew ends nothing.
+// A panic of the driver in a later Attach ends nothing.
 func TestPanicOfAttachIsContained(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
@@ -135,7 +135,7 @@ func TestPanicOfAttachIsContained(t *testing.T) {
 	})
 }
 
-// A Delay is not repeated when the lease has passed.
+// A Delay is not repeated after the lease has expired.
 func TestDelayIsNotRepeatedAfterTheLease(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var failed sync.Map
@@ -157,8 +157,8 @@ func TestDelayIsNotRepeatedAfterTheLease(t *testing.T) {
 	})
 }
 
-// An event that is acknowledged on receipt and then not run is told as discarded: it
-// does not come again.
+// An event that was acknowledged on receipt but did not run is reported as discarded,
+// because it is not redelivered.
 func TestAcknowledgedTooLateIsDiscarded(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{Mode: OnReceive}, func(context.Context, *Hold) error { return nil })
@@ -186,7 +186,7 @@ func TestEndlessSnoozeKeepsOrder(t *testing.T) {
 	})
 }
 
-// Nack of what cannot wait here, nor with the backend, says nothing of a shutdown.
+// Nack of an event that can be delayed neither here nor in the backend returns no error.
 func TestNackWithoutExtender(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noExtend = true
@@ -199,7 +199,7 @@ func TestNackWithoutExtender(t *testing.T) {
 	})
 }
 
-// The observer is told of a handler of manual mode that does not return, too.
+// The observer is also told of a stuck handler of manual mode.
 func TestStuckHandlerOfManualModeIsTold(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.sub(Config{Mode: Manual, Timeout: 5 * time.Second, Policy: Policy{Backoff: func(*Hold, error) time.Duration { return time.Hour }}}, func(context.Context, *Hold) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A retry that waits here is started when it is due, though the watch was going
-// to sleep for longer.
+// A retry that waits here starts when it is due, though the watch was going to sleep
+// longer.
 func TestRetryInPlaceIsStartedWhenDue(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
@@ -49,8 +49,8 @@ func TestRetryInPlaceHasItsOwnTimeout(t *testing.T) {
 	})
 }
 
-// Nack returns when the retry waits, be it here, and the drain does not count
-// the event twice.
+// Nack returns as soon as the retry waits here, and the drain does not count the event
+// twice.
 func TestNackInPlace(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
@@ -74,8 +74,7 @@ func TestNackInPlace(t *testing.T) {
 	})
 }
 
-// A manual run that times out while its handler is stuck is tried again as a run
-// of its own.
+// A manual run times out while its handler is stuck. The retry is a run of its own.
 func TestTimeoutInPlaceOfStuckHandler(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true

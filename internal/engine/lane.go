@@ -8,21 +8,19 @@ import (
 // A lane keeps the order of one key. One Hold of the key runs at a time, the lane's
 // head; the other Holds of the key queue behind it by position.
 //
-// When the head fails, the lane steps back as a whole: the head and all that queue
-// behind it go back to the backend, due at the same moment. The lane remembers that
-// moment. An event of the key that a Receive brings must step back as well if the
-// Receive was called before that moment, because the backend may have handed the
-// event out while an earlier one was not due. A Receive that is called later
-// brings the earlier events first, as [backend.Source] promises, or another
-// member has them.
+// When the head fails, the lane steps back as a whole. The head and all Holds behind it
+// are given back to the backend, due at the same moment. The lane remembers that moment. A
+// Receive that was called before it may bring an event of the key while an earlier one is
+// not due. Such an event must step back as well. A later Receive brings the earlier events
+// first, as [backend.Source] promises, or another member has them.
 type lane struct {
 	key   string
 	head  *Hold   // ready, running, resting or being settled; nil: none
 	queue []*Hold // by position: queued, or resting
 
 	steps int    // calls under way that give Holds of this lane back
-	until moment // when all that stepped back is due, at the latest; zero: nothing did
-	turn  int64  // of the last answer: a Receive of an earlier turn was called before it
+	until moment // when all events that stepped back are due, at the latest; zero: none did
+	turn  int64  // number of the last answer: a Receive with a lower number was called before it
 	first string // the lowest position that stepped back: it may always run
 
 	retry   moment // when the head that stepped back last is due; zero: it has succeeded
@@ -30,8 +28,8 @@ type lane struct {
 	touched bool   // by the read that is being sorted
 }
 
-// may reports whether h may be the head: nothing of its key that goes before it is
-// with the backend.
+// may reports whether h may be the head. It may not if an earlier event of its key is with
+// the backend.
 func (l *lane) may(h *Hold) bool {
 	if l.steps > 0 {
 		return h.delivery.Position <= l.first
@@ -52,14 +50,14 @@ func (l *lane) remove(h *Hold) {
 	l.queue = slices.DeleteFunc(l.queue, func(q *Hold) bool { return q == h })
 }
 
-// early reports whether h must step back, as an event of its key may come after it
-// that goes before it.
+// early reports whether h must step back, because an earlier event of its key may arrive
+// after it.
 func (l *lane) early(h *Hold) bool {
 	r := h.read
 	return l.until != 0 && (r.asked < l.until || r.turn < l.turn) && h.delivery.Position > l.first
 }
 
-// stepping notes that Holds step back, of which position is the lowest.
+// stepping notes that Holds step back; position is the lowest of them.
 func (l *lane) stepping(position string) {
 	if l.first == "" || position < l.first {
 		l.first = position
@@ -92,13 +90,13 @@ func (l *lane) settleQueue() {
 	l.settle(asked, turn)
 }
 
-// idle reports whether there is nothing to remember.
+// idle reports whether the lane can be forgotten.
 func (l *lane) idle() bool {
 	return l.head == nil && len(l.queue) == 0 && l.steps == 0 && l.until == 0 && !l.failed
 }
 
-// advance lets the next Hold of l run, if it may. Holds that have arrived too early, or
-// find no room behind a head that rests, step back.
+// advance lets the next Hold of l run, if it may. Holds that arrived too early step back,
+// and so do Holds without room behind a head that rests.
 func (d *ledger) advance(l *lane) {
 	if d.closed {
 		return
@@ -195,7 +193,7 @@ func (ls *lanes) drop(l *lane) {
 	}
 }
 
-// settle forgets lanes of which all that stepped back was due when a Receive was
+// settle forgets lanes whose events that stepped back were all due when a Receive was
 // called.
 func (ls *lanes) settle(asked moment, turn int64) {
 	if asked < ls.sweep {

@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A keeper restarts the lease of everything held, in one call each third of a lease.
-// After a failure it does so in a quarter of that, because there is not much time.
+// A keeper extends the lease of everything held, in one call each third of a lease. After
+// a failure it waits a quarter of that, because little time is left.
 type keeper struct {
 	*recurring
 	sub *Subscription
@@ -67,7 +67,7 @@ func (k *keeper) extendSome(ctx context.Context, a *attachment, hs []*Hold, ds [
 		case errors.Is(e, backend.ErrLeaseLost):
 			k.sub.sched.refused(h, e)
 		default:
-			troubled++ // the watch sees whether the lease runs out
+			troubled++ // the watch notices if the lease expires
 		}
 	}
 	if troubled > 0 {

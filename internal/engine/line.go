@@ -6,7 +6,8 @@ import (
 )
 
 // A line has the Holds that a worker may start, in the order of receipt. Suspects, which
-// were handed out more often than failures explain, are apart: one of them runs at a time.
+// were delivered more often than failures explain, are kept apart. One of them runs at a
+// time.
 type line struct {
 	queue
 	suspects []*Hold

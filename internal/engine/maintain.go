@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// upkeep maintains each topic and group that somebody in this bus is subscribed to, once for
-// all who are.
+// upkeep maintains each topic and group with a subscription in this bus. Subscriptions to
+// the same group share one job.
 type upkeep struct {
 	engine     *Engine
 	maintainer backend.Maintainer // nil if the backend needs none
@@ -76,7 +76,7 @@ const (
 	maintenanceTimeout = 30 * time.Second
 )
 
-// run maintains once, and returns after how long to do so again.
+// run maintains once, and returns the time until the next maintenance.
 func (u *upkeep) run(ctx context.Context, again *backoff.ExponentialBackOff, topic, group string) time.Duration {
 	start := time.Now()
 	next, err := u.maintain(ctx, topic, group)
@@ -93,7 +93,7 @@ func (u *upkeep) run(ctx context.Context, again *backoff.ExponentialBackOff, top
 	return next
 }
 
-// maintain makes one call. A driver that panics in it takes nothing with it.
+// maintain makes one call. A panic of the driver becomes an error.
 func (u *upkeep) maintain(ctx context.Context, topic, group string) (next time.Duration, err error) {
 	defer recovered(&err)
 	ctx, cancel := context.WithTimeout(ctx, maintenanceTimeout)

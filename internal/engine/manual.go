@@ -2,7 +2,7 @@ package engine
 
 import "context"
 
-// Ack acknowledges h and returns when the broker has confirmed. Manual mode
+// Ack acknowledges h and returns when the broker has confirmed. It is for manual mode
 // only.
 func (h *Hold) Ack(ctx context.Context) error {
 	s := h.read.sub
@@ -15,8 +15,8 @@ func (h *Hold) Ack(ctx context.Context) error {
 	return h.await(ctx, w)
 }
 
-// Nack settles h as a failed run with the given cause, and returns when it is
-// given back or put aside. Manual mode only.
+// Nack settles h as a failed run with the given cause. It returns when h is given back or
+// put aside. It is for manual mode only.
 func (h *Hold) Nack(ctx context.Context, cause error) error {
 	if cause == nil {
 		cause = errNack
@@ -30,7 +30,7 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 	return h.await(ctx, w)
 }
 
-// claimed gives the caller the right to settle h, as failed or not.
+// claimed gives the caller the right to settle h; failed says how.
 func (h *Hold) claimed(failed bool) (*wait, error) {
 	d := &h.read.sub.sched
 	d.mu.Lock()
@@ -65,6 +65,6 @@ func (h *Hold) await(ctx context.Context, w *wait) error {
 			return unknown(ctx.Err())
 		}
 	}
-	h.ctx.finish() // here too: it has ended when this returns
+	h.ctx.finish() // here too, because the context must have ended when this returns
 	return w.result
 }

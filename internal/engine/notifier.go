@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A notifier speaks to the observer. It tells events of leases, reads and acknowledgements
-// later, by a goroutine of the queue.
+// A notifier tells events to the observer. It tells events of leases, reads and
+// acknowledgements later, by a goroutine of the queue.
 type notifier struct {
 	now   observer.Observer
 	later observer.Observer

@@ -19,10 +19,10 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Brokers freeze, answers get lost, calls fail, leases are lost, members come, pause
-// and go, handlers fail and take their time. Within a member, while its leases hold,
-// no event of a key runs before all before it have succeeded, nor two at once; and
-// everything succeeds in the end. EVENTBUS_LIVES sets how many random lives there are.
+// Brokers freeze, answers get lost, calls fail, leases are lost. Members join, pause and
+// leave; handlers fail or are slow. Within a member, while its leases hold, an event runs
+// only after all earlier events of its key succeeded. No two events of a key run at once,
+// and every event succeeds in the end. EVENTBUS_LIVES sets the number of random lives.
 func TestKeyOrderInRandomLives(t *testing.T) {
 	lives := uint64(20)
 	if n, err := strconv.ParseUint(os.Getenv("EVENTBUS_LIVES"), 10, 64); err == nil {
@@ -50,11 +50,11 @@ type oracle struct {
 	broken  []string
 }
 
-// A doubt is a run before an earlier event of the key. It breaks the order unless the
-// lease of the earlier one was lost just then, which the observer is told later, or
-// unless the broker handed the earlier one to another member at that moment. The oracle
-// hears of a hand-out when Receive returns, so it may hear of two at one moment in
-// either order.
+// A doubt is a run before an earlier event of the key. It breaks the order, with two
+// exceptions. The lease of the earlier event was lost just then, and the observer is told
+// later. Or the broker delivered the earlier event to another member at that moment. The
+// oracle learns of a delivery when Receive returns, so it may learn of two at one moment
+// in either order.
 type doubt struct {
 	member int
 	before *oracleEvent
@@ -63,7 +63,7 @@ type doubt struct {
 	text   string
 }
 
-// judge returns what broke the order.
+// judge returns the runs that broke the order.
 func (o *oracle) judge() (broken []string) {
 	for _, d := range o.doubts {
 		lost := slices.ContainsFunc(d.before.lostAt, func(at time.Duration) bool { return d.since <= at && at <= d.at })
@@ -75,21 +75,21 @@ func (o *oracle) judge() (broken []string) {
 	return append(broken, o.broken...)
 }
 
-// An oracleEvent is one event. It belongs to the member that it came to last, until
-// that loses its lease.
+// An oracleEvent is one event. It belongs to the member that received it last, until that
+// member loses its lease.
 type oracleEvent struct {
 	id       string
 	owner    int // 0: nobody's
 	since    time.Duration
 	lostAt   []time.Duration
-	leftAt   time.Duration // when the broker handed it out last
+	leftAt   time.Duration // when the broker delivered it last
 	handouts []handout
 	done     bool
 	runs     int
 	number   int // in its key
 }
 
-// A handout is when the broker handed an event to a member.
+// A handout is a delivery of an event to a member by the broker.
 type handout struct {
 	member int
 	at     time.Duration
@@ -128,7 +128,7 @@ func (o *oracle) lost(id string) {
 	}
 }
 
-// starts checks what a member starts to run.
+// starts checks an event that a member starts to run.
 func (o *oracle) starts(at time.Duration, member int, key, id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Events that cannot be given back come again when their leases have passed.
+// Events that cannot be given back are redelivered when their leases expire.
 func TestFailingDelayLeavesEventsToTheirLeases(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("delay", backend.ErrUnavailable)
@@ -31,7 +31,7 @@ func TestFailingDelayLeavesEventsToTheirLeases(t *testing.T) {
 	})
 }
 
-// What was away in a group that is gone holds nobody up.
+// An event that was given back to a group that is gone delays no other.
 func TestGoneForgetsWhatIsAway(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var ran []string
@@ -46,15 +46,15 @@ func TestGoneForgetsWhatIsAway(t *testing.T) {
 		r.pass(time.Second)
 		admin, _ := backend.As[backend.Admin](r.wire)
 		require.NoError(r, admin.DeleteTopic(r.Context(), "t"))
-		r.publish("free") // it takes the position of the old one
+		r.publish("free") // the event takes the position of the old one
 		require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", ID: "new", Key: "k"}}))
 		r.pass(time.Minute)
 		require.Equal(r, []string{"old", "free", "new"}, ran)
 	})
 }
 
-// The next of a key does not wait until the one before is confirmed to be
-// acknowledged.
+// The next event of a key does not wait until the acknowledgement of the one before is
+// confirmed.
 func TestNextOfAKeyRunsBeforeTheAck(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.delay("ack", 5*time.Second)

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Pause and Resume at the same moment leave the state that is true.
+// Pause and Resume at the same moment leave the right state.
 func TestPauseAndResumeRaceLeavesTheStateRight(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })

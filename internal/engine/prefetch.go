@@ -11,7 +11,7 @@ const (
 	hoardTime    = time.Second            // after which unstarted work is given back
 )
 
-// prefetch says how much is read ahead of the handlers.
+// prefetch decides how many messages are read ahead of the handlers.
 type prefetch struct {
 	ledger       *ledger
 	room         chan struct{} // for the fetcher, when it may read
@@ -37,11 +37,10 @@ func (p *prefetch) measure(took time.Duration) {
 	p.average += (took - p.average) / 8
 }
 
-// wanted is how many messages the fetcher may ask for: for the handlers that are
-// free and, once a run was measured, as many as they can start in 100 ms. While
-// plenty is ready it waits, so that reads are large. It also waits while something
-// that arrived too early is given back: what the next Receive brings is then late
-// enough to run.
+// wanted is how many messages the fetcher may ask for. It is one for each free handler
+// and, once a run was measured, as many more as handlers can start in 100 ms. While many
+// are ready it returns 0, so that reads are large. It also returns 0 while early events
+// are given back, because the next Receive then brings them late enough to run.
 func (p *prefetch) wanted() int {
 	if p.ledger.closed || p.chasing > 0 {
 		return 0

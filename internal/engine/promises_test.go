@@ -62,8 +62,8 @@ func TestRetryKeepsKeyOrderThroughAFreeze(t *testing.T) {
 	}
 }
 
-// Events of other keys do not wait for those behind a failing head, however many there
-// are; and these are handled soon after it is.
+// Events of other keys do not wait for events behind a failing head, however many there
+// are. The events behind it are handled soon after the head is.
 func TestOtherKeysMoveBesideAHotKey(t *testing.T) {
 	const hot = 50_000
 	inBubble(t, Options{}, func(r *rig) {
@@ -131,8 +131,8 @@ func TestOtherKeysMoveBesideManyFailingKeys(t *testing.T) {
 	})
 }
 
-// A second member does not make single failures expensive: nothing waits for a retry
-// that went to the other.
+// A second member does not make single failures expensive: nothing waits for a retry that
+// was delivered to the other member.
 func TestSecondMemberMakesRetriesNoSlower(t *testing.T) {
 	for _, refund := range []bool{true, false} {
 		t.Run(fmt.Sprintf("refund=%v", refund), func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestSecondMemberMakesRetriesNoSlower(t *testing.T) {
 	}
 }
 
-// A handler does not start for an event whose lease has passed while it waited.
+// A handler does not start for an event whose lease expired while it waited.
 func TestExpiredLeaseIsNotStarted(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{Lease: 3 * time.Second}, func(context.Context, *Hold) error {
@@ -182,7 +182,7 @@ func TestExpiredLeaseIsNotStarted(t *testing.T) {
 			return nil
 		})
 		d := &s.sched
-		d.mu.Lock() // so that the watch does not find out first
+		d.mu.Lock() // so that the watch does not notice first
 		lapsed := s.fetcher.hold(s.attachment.Load(), []backend.Delivery{{Attempt: 1}}, s.turns.Add(1), time.Now().Add(-3*time.Second))
 		d.reads.add(lapsed)
 		d.admit(&lapsed.holds[0])
@@ -199,7 +199,7 @@ func TestExpiredLeaseIsNotStarted(t *testing.T) {
 	})
 }
 
-// What a member has read ahead and cannot start goes to one that is idle.
+// An event that a member has read ahead and cannot start is redelivered to an idle member.
 func TestReadAheadGoesToAnIdleMember(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var slow atomic.Bool
@@ -230,7 +230,7 @@ func TestReadAheadGoesToAnIdleMember(t *testing.T) {
 	})
 }
 
-// Where giving back counts as an attempt an event is never put aside unrun.
+// Where giving back counts as an attempt, an event is never put aside before a run.
 func TestSnoozedIsNeverPutAsideUnrun(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noRefund = true
@@ -243,7 +243,7 @@ func TestSnoozedIsNeverPutAsideUnrun(t *testing.T) {
 			return nil
 		}
 		r.publish("1")
-		for range 6 { // what one member knows of snoozes is lost with it
+		for range 6 { // a member's memory of snoozes is lost with it
 			s := r.sub(Config{DeadLetter: "dead", Policy: Policy{MaxAttempts: 12, Backoff: func(*Hold, error) time.Duration { return time.Second }}}, handle)
 			r.pass(11 * time.Second)
 			_, err := s.Drain(r.Context())
@@ -254,8 +254,8 @@ func TestSnoozedIsNeverPutAsideUnrun(t *testing.T) {
 	})
 }
 
-// Where giving back counts as an attempt, what queues behind a failing event takes no
-// more than its share of the places.
+// Where giving back counts as an attempt, events that queue behind a failing one take no
+// more than their share of the places.
 func TestHotKeyTakesItsShareOfPlaces(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noRefund = true
@@ -276,7 +276,7 @@ func TestHotKeyTakesItsShareOfPlaces(t *testing.T) {
 	})
 }
 
-// An acknowledgement that fails again and again holds up no other.
+// An acknowledgement that fails again and again delays no other.
 func TestFailingAckHoldsUpNoOther(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
@@ -355,7 +355,7 @@ func TestDeadLetterIsOnceWhereThatIsOffered(t *testing.T) {
 	}
 }
 
-// Nack says that the lease was lost.
+// Nack reports that the lease was lost.
 func TestNackOfALostLease(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		taken := make(chan *Hold, 1)
@@ -367,8 +367,8 @@ func TestNackOfALostLease(t *testing.T) {
 	})
 }
 
-// A drain that runs out of time while the broker is frozen ends soon after, and
-// counts what it leaves.
+// A drain that runs out of time while the broker is frozen ends soon after, and counts the
+// events that it leaves.
 func TestDrainEndsWhileTheBrokerIsFrozen(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{Concurrency: 2}, func(context.Context, *Hold) error { return nil })
@@ -386,7 +386,8 @@ func TestDrainEndsWhileTheBrokerIsFrozen(t *testing.T) {
 	})
 }
 
-// A group that was deleted goes on after what it has seen, and says that it was lost.
+// A group that was deleted continues after the last event that it received, and the loss
+// is reported.
 func TestDeletedGroupGoesOnWhereItWas(t *testing.T) {
 	var notices []observer.Noticed
 	o := observer.Observer{Noticed: func(n observer.Noticed) { notices = append(notices, n) }}

@@ -19,8 +19,8 @@ func newPublisher(b backend.Backend, o Options) *publish.Publisher {
 	})
 }
 
-// newBackoff is how the bus waits for a broker: 100 ms doubling to 5 s, each
-// between half and one and a half of that.
+// newBackoff is how long the bus waits for a broker: 100 ms doubling to 5 s, each
+// multiplied by a random factor between 0.5 and 1.5.
 func newBackoff() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(100*time.Millisecond),

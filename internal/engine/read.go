@@ -11,7 +11,7 @@ type read struct {
 	sub        *Subscription
 	attachment *attachment
 	asked      moment // when its Receive was called
-	turn       int64  // which of all Receives and answers to a Delay that call was
+	turn       int64  // the number of that call among all Receives and answers to a Delay
 	arrived    moment
 	holds      []Hold
 	left       int // not released
@@ -28,8 +28,8 @@ func newRead(s *Subscription, a *attachment, n int) *read {
 	return r
 }
 
-// hold takes the deliveries of one Receive, which are lent. Their leases are
-// counted from when it was called.
+// hold takes the deliveries of one Receive, which are lent. Their leases are counted from
+// its call.
 func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked time.Time) *read {
 	r := newRead(f.sub, a, len(ds))
 	r.turn, r.asked, r.arrived = turn, f.sub.moment(asked), f.sub.moment(time.Now())
@@ -44,7 +44,7 @@ func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked t
 	return r
 }
 
-// reads lists the reads of which something is held.
+// reads lists the reads with a Hold that is not released.
 type reads struct {
 	list []*read
 	held int // Holds that are not released

@@ -14,7 +14,7 @@ type recurring struct {
 	turn  chan struct{} // holds one value, which a run has while it lasts
 }
 
-// recur runs f after first, and then after what f returns.
+// recur runs f after first, and then each time after the duration that f returns.
 func recur(first time.Duration, f func(context.Context) (next time.Duration)) *recurring {
 	r := &recurring{turn: make(chan struct{}, 1)}
 	r.ctx, r.stop = context.WithCancel(context.Background())

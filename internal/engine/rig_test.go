@@ -19,8 +19,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A rig is an engine on a real backend in memory whose calls are counted and can
-// be made to fail, in a synctest bubble.
+// A rig is an engine on a real backend in memory, in a synctest bubble. The calls of the
+// backend are counted and can be made to fail.
 type rig struct {
 	*testing.T
 	*Engine
@@ -57,7 +57,7 @@ func (r *rig) tell(e any) {
 	r.told = append(r.told, e)
 }
 
-// heard lists the events of one type that were told.
+// heard lists the events of one type that the observer was told.
 func heard[E any](r *rig) (es []E) {
 	synctest.Wait()
 	r.mu.Lock()
@@ -70,7 +70,7 @@ func heard[E any](r *rig) (es []E) {
 	return es
 }
 
-// sub subscribes with what c leaves out filled in.
+// sub subscribes and fills in the fields that c leaves out.
 func (r *rig) sub(c Config, h func(ctx context.Context, h *Hold) error) *Subscription {
 	r.Helper()
 	c.Topic, c.Group = "t", "g"
@@ -113,7 +113,7 @@ func (r *rig) publishKeyed(key string, ids ...string) {
 	require.NoError(r, r.Publish(r.Context(), msgs))
 }
 
-// pass lets time pass, and everything settle that it brings.
+// pass sleeps for d and waits until every goroutine is blocked.
 func (r *rig) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -131,12 +131,12 @@ type wire struct {
 	failing  map[string]error         // by verb; nil: no failure
 	slow     map[string]time.Duration // how long a call takes before the broker has it
 	late     map[string]time.Duration // how long its answer takes
-	noDelay  bool                     // what it attaches cannot Delay
-	noExtend bool                     // what it attaches can neither Delay nor Extend
-	noRefund bool                     // its attempts count although nothing was tried
-	deaf     atomic.Bool              // Extend says that it did, and does nothing
-	mute     atomic.Int64             // so many answers get lost: the call has its effect and fails
-	empty    atomic.Bool              // Receive brings nothing, at once
+	noDelay  bool                     // its sources cannot Delay
+	noExtend bool                     // its sources can neither Delay nor Extend
+	noRefund bool                     // a delivery counts as an attempt even without a run
+	deaf     atomic.Bool              // Extend returns nil and does nothing
+	mute     atomic.Int64             // so many answers get lost: the call takes effect and fails
+	empty    atomic.Bool              // Receive returns nothing, at once
 	kept     atomic.Int64             // deliveries that were lent and not cleared
 	hang     atomic.Bool              // acknowledgements wait for their context
 	refuse   string                   // the ID of an event that cannot be acknowledged
@@ -161,7 +161,7 @@ func (w *wire) Limits() backend.Limits {
 	return l
 }
 
-// cross notes a call and says whether it fails.
+// cross notes a call and returns its error.
 func (w *wire) cross(verb string, items int) error {
 	w.mu.Lock()
 	w.calls = append(w.calls, crossing{verb, items, time.Now()})
@@ -174,7 +174,7 @@ func (w *wire) cross(verb string, items int) error {
 	return err
 }
 
-// answer lets the answer to a call come late, or get lost.
+// answer delays the answer to a call, or loses it.
 func (w *wire) answer(verb string, err error) error {
 	w.mu.Lock()
 	wait := w.late[verb]
@@ -215,7 +215,7 @@ func (w *wire) panics(verb string, yes bool) {
 	}
 }
 
-// refuses lets the event with this ID not be acknowledged; "": none.
+// refuses makes acknowledgements of the event with this ID fail; "": none.
 func (w *wire) refuses(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -290,8 +290,8 @@ func (s withoutDelay) Extend(ctx context.Context, ds []*backend.Delivery) error 
 }
 func (s withoutDelay) Close() error { return s.source.Close() }
 
-// A wireSource lends what it brings until the next Receive, as it may: what is
-// looked at later is nonsense.
+// A wireSource lends its deliveries until the next Receive and then overwrites them. So a
+// later look at them finds nonsense.
 type wireSource struct {
 	backend.Source
 	w      *wire
@@ -313,7 +313,7 @@ func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, er
 	}
 	ds, err := s.Source.Receive(ctx, n)
 	s.lent = append(s.lent[:0], ds...)
-	s.handOut(0) // nobody's, as long as the answer is under way
+	s.handOut(0) // nobody's, while the answer is under way
 	err = s.w.answer("receive", err)
 	if errors.Is(err, backend.ErrUnknownOutcome) {
 		s.lent = s.lent[:0]

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A runCtx is the context of one run of a handler. It costs little until somebody asks
-// for Done: it then makes a context of package context, which ends with it, and from
-// which other contexts derive without a goroutine.
+// A runCtx is the context of one run of a handler. It costs little until somebody asks for
+// Done. Then it makes a context of package context, which ends with it. Other contexts
+// derive from that one without a goroutine.
 type runCtx struct {
 	ground   *ground
 	deadline moment // zero: none
 
 	mu    sync.Mutex
-	cause error           // why the run has ended; nil: it is on, or inner knows
+	cause error           // why the run has ended; nil: it has not, or inner knows
 	inner context.Context // nil until somebody needs it
 	end   context.CancelCauseFunc
 }

@@ -43,8 +43,8 @@ func TestRunCtxCancelled(t *testing.T) {
 	}
 }
 
-// A run that takes too long ends with DeadlineExceeded, and so does what derives from
-// its context.
+// A run that takes too long ends with DeadlineExceeded, and so do contexts derived from
+// its own.
 func TestRunCtxTimeout(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestRunCtxFinished(t *testing.T) {
 	require.True(t, isClosed(c.Done()))
 }
 
-// Who asks for Done as the run ends, or is cancelled, learns of it all the same.
+// A caller that asks for Done as the run ends, or is cancelled, sees the channel closed.
 func TestRunCtxAskedAsItEnds(t *testing.T) {
 	for i := range 2000 {
 		c := newRunCtx(time.Time{})

@@ -63,8 +63,8 @@ func (r *runner) turn(h *Hold) *Hold {
 	return r.sub.sched.take()
 }
 
-// next acknowledges h, which was run, and returns next or waits for a Hold to run. If
-// none is ready the acknowledgement goes out at once.
+// next acknowledges h, which was run, and returns next or waits for a Hold to run. If none
+// is ready, the acknowledgement is sent at once.
 func (r *runner) next(h, next *Hold) *Hold {
 	r.sub.settler.acks.Add(h)
 	if next == nil {
@@ -74,9 +74,8 @@ func (r *runner) next(h, next *Hold) *Hold {
 	return next
 }
 
-// invoke runs the handler. It is the only place that does. A panic becomes an
-// error; a handler that ends its goroutine takes the worker with it, whose
-// deferred calls then settle the message.
+// invoke runs the handler; nothing else does. A panic becomes an error. A handler that
+// ends its goroutine ends the worker too, whose deferred calls then settle the message.
 func (r *runner) invoke(h *Hold) (err error) {
 	if err := r.notRun(h); err != nil {
 		return err
@@ -92,8 +91,8 @@ func recovered(err *error) {
 	}
 }
 
-// confirm acknowledges h before it runs. If that is not confirmed within the
-// lease it must not run: it may come to another member.
+// confirm acknowledges h before it runs. If the acknowledgement is not confirmed within
+// the lease, h must not run, because it may be redelivered to another member.
 func (r *runner) confirm(h *Hold) bool {
 	r.sub.settler.acks.Add(h)
 	<-h.wait.ended
@@ -119,7 +118,7 @@ func (d *scheduler) confirmed(h *Hold) {
 	d.begin(h, time.Now())
 }
 
-// unrun notes that h, taken to be run, will not be.
+// unrun notes that h was taken to be run, but will not run.
 func (d *scheduler) unrun(h *Hold) {
 	d.mu.Lock()
 	defer d.unlock()

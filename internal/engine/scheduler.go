@@ -7,8 +7,8 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A ledger has everything that a subscription holds. Its methods are called with the
-// scheduler's lock held.
+// A ledger has everything that a subscription holds. The caller of a method has the
+// scheduler's lock.
 type ledger struct {
 	sub *Subscription
 
@@ -32,9 +32,9 @@ type ledger struct {
 	nudge         chan struct{} // for the watcher, when there is a new moment to watch for
 }
 
-// A scheduler has everything that a subscription holds and hands it to workers: in
-// the order of receipt, one Hold of each key at a time, one suspect at a time. It is the
-// ledger behind a lock, which only its methods take, and those of Hold and giveBack.
+// A scheduler has everything that a subscription holds and gives it to workers in the
+// order of receipt. One Hold of each key runs at a time, and one suspect. A scheduler is
+// the ledger behind a lock. Only methods of scheduler, Hold and giveBack take the lock.
 //
 // Workers are started one after another when there is work for them, and stay.
 type scheduler struct {
@@ -50,10 +50,9 @@ func (d *scheduler) init(s *Subscription) {
 	d.prefetch.init(&d.ledger)
 }
 
-// put takes the Holds of a Receive. It returns the Holds that are not to be run, in
-// state settling: they have no message to handle, or were handed out too often. With
-// FailAll a Hold that was handed out too often keeps its place in its lane, and invoke
-// puts it aside.
+// put takes the Holds of a Receive. It returns the Holds that are not to be run, in state
+// settling: they have no message to handle, or were delivered too often. With FailAll a
+// Hold that was delivered too often keeps its place in its lane, and invoke puts it aside.
 func (d *scheduler) put(r *read) (aside []*Hold) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -104,7 +103,7 @@ func (d *ledger) rouse() {
 	}
 }
 
-// take waits for a Hold to run. It returns nil when there will be none.
+// take waits for a Hold to run. It returns nil once the scheduler is closed.
 func (d *scheduler) take() *Hold {
 	d.mu.Lock()
 	defer d.unlock()
@@ -142,9 +141,8 @@ func (d *ledger) next(now time.Time) *Hold {
 	return nil
 }
 
-// succeeded notes that the run of h has ended well and that h is being
-// acknowledged, and takes another Hold to run, if there is one. It refuses if
-// something else was decided for h.
+// succeeded notes that the run of h succeeded and that h is being acknowledged. It returns
+// the next Hold to run, if there is one. It refuses if h was already settled otherwise.
 func (d *scheduler) succeeded(h *Hold, now time.Time) (next *Hold, ok bool) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -164,7 +162,7 @@ func (d *scheduler) succeeded(h *Hold, now time.Time) (next *Hold, ok bool) {
 	return next, true
 }
 
-// A finding is how things stand when a handler returns.
+// A finding has the state of a Hold when its handler returns.
 type finding struct {
 	lost        bool // the lease
 	late        bool // the timeout has passed
@@ -172,8 +170,7 @@ type finding struct {
 	interrupted bool // a drain has cancelled the handlers
 }
 
-// returned notes that the handler of h has returned after so long, and reports how
-// things stand.
+// returned notes that the handler of h has returned, and reports the state of h.
 func (d *scheduler) returned(h *Hold, took time.Duration, err error) finding {
 	d.mu.Lock()
 	defer d.unlock()
@@ -210,8 +207,8 @@ func (d *scheduler) release(hs []*Hold, err error) {
 	d.free(hs, err)
 }
 
-// unlock ends each method that takes the lock. It tells the limiter which places are
-// free, which must not happen under the lock.
+// unlock ends each method that takes the lock. After the lock it tells the limiter how
+// many places are free.
 func (d *scheduler) unlock() {
 	freed := d.freed
 	d.freed = limiter.Released{}
@@ -221,8 +218,7 @@ func (d *scheduler) unlock() {
 	}
 }
 
-// nudgeWatch sees to it that the watch looks at the given moment, if it was
-// going to look only later.
+// nudgeWatch wakes the watch if it would sleep past the given moment.
 func (d *ledger) nudgeWatch(at time.Time) {
 	if !d.watchWakes.IsZero() && !at.Before(d.watchWakes) {
 		return
@@ -256,8 +252,8 @@ func (s *Subscription) canRefund(a *attachment) bool {
 	return s.engine.limits.Refund && a.delayer != nil
 }
 
-// spent reports whether an event was handed out too often to be run once more.
-// Where giving back counts as an attempt, that proves nothing.
+// spent reports whether an event was delivered too often to be run once more. Where giving
+// back counts as an attempt, a high count proves nothing.
 func (s *Subscription) spent(attempt int) bool {
 	return s.engine.limits.Refund && s.Policy.spent(attempt)
 }

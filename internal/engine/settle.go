@@ -13,9 +13,9 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Settlements go through three queues: acknowledgements, Delays and dead letters.
-// A queue makes one call at a time for the Holds that have gathered. A Hold whose call
-// fails comes into its queue again by a timer of its own, so that it holds up no other.
+// Settlements go through three queues: acknowledgements, Delays and dead letters. A queue
+// makes one call at a time for the Holds that have gathered. A Hold whose call fails waits
+// for its repetition by a timer of its own, so that it delays no other.
 
 // A settler has the queues of settlements.
 type settler struct {
@@ -56,7 +56,7 @@ func (t *settler) wait() {
 	t.acks.Wait()
 }
 
-// hurry lets each Hold that waits to be tried again be tried at once.
+// hurry repeats at once the calls that wait to be repeated.
 func (t *settler) hurry() {
 	t.burials.Hurry()
 	t.delays.Hurry()
@@ -79,7 +79,7 @@ func retryWait(hs ...*Hold) time.Duration {
 	return wait/2 + rand.N(wait)
 }
 
-// hopeless reports whether trying to settle h again cannot help.
+// hopeless reports whether another call to settle h cannot help.
 func (t *settler) hopeless(h *Hold, err error, wait time.Duration) bool {
 	return errors.Is(err, backend.ErrClosed) || errors.Is(err, backend.ErrLeaseLost) ||
 		errors.Is(err, errors.ErrUnsupported) || h.leaseEnds(time.Now().Add(wait))
@@ -110,7 +110,7 @@ func (t *settler) carryOut(h *Hold, v verdict, err error) {
 	}
 }
 
-// ack acknowledges h with the next batch: at once if nothing is left to start.
+// ack acknowledges h with the next batch, or at once if no Hold is left to start.
 func (t *settler) ack(h *Hold) {
 	if t.sub.Mode == OnReceive {
 		t.sub.sched.release([]*Hold{h}, nil)
@@ -172,7 +172,7 @@ func (t *settler) notAcked(h *Hold, err error) {
 	case t.hopeless(h, err, wait):
 		t.sub.sched.unacked(h, notConfirmed(h, err))
 	case t.sub.live.Err() != nil:
-		// It stays held: the drain says how many there are.
+		// It stays held, so that the drain counts it.
 		h.endWait(err)
 	default:
 		t.acks.Later(h, wait)
@@ -216,8 +216,8 @@ func (d *scheduler) acknowledged(hs []*Hold) {
 	}
 }
 
-// unacked gives h up, which cannot be acknowledged. If it was not to run before
-// that, its worker releases it.
+// unacked gives up on h, which cannot be acknowledged. If h was to be acknowledged on
+// receipt, its worker releases it.
 func (d *scheduler) unacked(h *Hold, err error) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -229,7 +229,7 @@ func (d *scheduler) unacked(h *Hold, err error) {
 	d.free([]*Hold{h}, err)
 }
 
-// endWait tells the caller that waits for the settlement of h that it will not come.
+// endWait tells the caller that waits for the settlement of h that h will not be settled.
 func (h *Hold) endWait(err error) {
 	d := &h.read.sub.sched
 	d.mu.Lock()
@@ -239,8 +239,8 @@ func (h *Hold) endWait(err error) {
 	}
 }
 
-// settleContext is alive even when a drain has given up: a cancelled context
-// never carries a settlement.
+// settleContext is alive even when a drain has given up, because a settlement never uses a
+// cancelled context.
 func (t *settler) settleContext() (context.Context, context.CancelFunc) {
 	if t.sub.live.Err() == nil {
 		return context.WithTimeout(t.sub.live, settleTimeout)

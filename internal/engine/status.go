@@ -6,7 +6,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// status is the state of a subscription, and why it is in it.
+// status has the state of a subscription, and the reason for it.
 type status struct {
 	sub *Subscription
 
@@ -17,8 +17,8 @@ type status struct {
 
 func (t *status) init(s *Subscription) { t.sub, t.state = s, observer.Starting }
 
-// set changes the state and tells. Nothing comes after Closed, and only Closed
-// after Draining. Trouble does not end a pause.
+// set changes the state and tells the observer. Closed is final, and after Draining only
+// Closed follows. Degraded does not end a pause.
 func (t *status) set(to observer.State, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,7 +42,7 @@ func (t *status) change(to observer.State, err error) {
 	})
 }
 
-// recovered ends a Degraded.
+// recovered ends the state Degraded.
 func (t *status) recovered() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// Members join, pause and drain, handlers fail, wait and settle by hand, calls
-// fail: in the end nothing of the group is left unsettled, and every place came
-// back. More seeds find more; six take a few seconds.
+// Members join, pause and drain. Handlers fail, wait and settle by hand, and calls fail.
+// In the end nothing of the group is left unsettled, and every place is free again. More
+// seeds find more faults; six take a few seconds.
 func TestNothingIsLostWhateverHappens(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -111,7 +111,7 @@ func (x *stress) send(n int) {
 		}
 		msgs = append(msgs, &backend.Message{Topic: "t", ID: id, Key: key, Once: true})
 	}
-	_ = x.Publish(x.Context(), msgs) // what fails may be there or not
+	_ = x.Publish(x.Context(), msgs) // messages whose publish failed may be stored or not
 	x.sent += n
 }
 

@@ -52,9 +52,10 @@ type Config struct {
 
 // A Subscription feeds a handler from a group.
 //
-// Its goroutines are those of the fetcher and the watcher, from start to the end of the
-// drain; up to Concurrency workers, hired when there is work; one to extend leases, while
-// it does; and while there is something to settle, one each for acks, delays and burials.
+// It has these goroutines. The fetcher and the watcher run from start to the end of the
+// drain. Up to Concurrency workers are started when there is work. Another one extends
+// leases, but only for the time of the calls. Acks, delays and burials have one goroutine
+// each while there are any.
 type Subscription struct {
 	Config
 	engine   *Engine

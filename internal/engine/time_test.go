@@ -16,8 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Everything held is extended in one call each third of a lease, buffered or
-// running.
+// All held events, buffered or running, are extended in one call each third of a lease.
 func TestExtendsAllHeldInOneCall(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.sub(Config{Concurrency: 4}, func(context.Context, *Hold) error {
@@ -35,7 +34,7 @@ func TestExtendsAllHeldInOneCall(t *testing.T) {
 	})
 }
 
-// A lease that no Extend has renewed is lost when it has passed, not before.
+// A lease that was not extended is lost when it expires, not before.
 func TestLeaseIsLostWhenItHasPassed(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("extend", errDown)
@@ -76,8 +75,8 @@ func TestLeaseOutlivesFailedExtends(t *testing.T) {
 	})
 }
 
-// A run is cancelled at its timeout to the nanosecond, and told to be stuck five
-// seconds later, once.
+// A run is cancelled at its timeout to the nanosecond. Five seconds later it is reported
+// as stuck, once.
 func TestTimeoutAndStuck(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var cancelled []time.Duration
@@ -107,8 +106,8 @@ func TestTimeoutAndStuck(t *testing.T) {
 	})
 }
 
-// Acknowledgements are flushed when nothing is left to start, and otherwise two
-// milliseconds after the first or by 256.
+// Acknowledgements are flushed when no event is left to start. Otherwise they are flushed
+// two milliseconds after the first, or when there are 256.
 func TestAckFlushes(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var work time.Duration
@@ -136,8 +135,8 @@ func TestAckFlushes(t *testing.T) {
 	})
 }
 
-// What is held unstarted never exceeds what handlers can start in 100 ms, and
-// nothing is read ahead before a run was measured.
+// A member never holds more unstarted events than handlers can start in 100 ms. Before a
+// run was measured it reads nothing ahead.
 func TestReadsAheadForATenthOfASecond(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.publish(numbered(200)...)
@@ -159,7 +158,7 @@ func TestReadsAheadForATenthOfASecond(t *testing.T) {
 	})
 }
 
-// Slow handlers read nothing ahead: a new member gets its share.
+// A member with slow handlers reads nothing ahead, so a new member gets its share.
 func TestSlowHandlersReadNothingAhead(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.publish(numbered(10)...)
@@ -169,7 +168,7 @@ func TestSlowHandlersReadNothingAhead(t *testing.T) {
 	})
 }
 
-// What was certainly not stored is tried again, as long as there is time.
+// A message that was certainly not stored is tried again, as long as there is time.
 func TestPublishRepeats(t *testing.T) {
 	inBubble(t, Options{PublishTimeout: 30 * time.Second}, func(r *rig) {
 		r.wire.fail("publish", fmt.Errorf("x: %w", backend.ErrUnavailable))
@@ -187,7 +186,8 @@ func TestPublishRepeats(t *testing.T) {
 	})
 }
 
-// An unknown outcome is repeated with Once, and told without.
+// After an unknown outcome a message with Once is repeated; without Once the error is
+// returned.
 func TestPublishUnknownOutcome(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("publish", errors.New("connection lost"))
@@ -199,7 +199,7 @@ func TestPublishUnknownOutcome(t *testing.T) {
 	})
 }
 
-// Acknowledgements that fail are tried again until the lease is lost.
+// Failed acknowledgements are repeated until the lease is lost.
 func TestAckIsTriedUntilTheLeaseIsLost(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("ack", errDown)
@@ -214,8 +214,8 @@ func TestAckIsTriedUntilTheLeaseIsLost(t *testing.T) {
 	})
 }
 
-// While a broker is down the fetcher waits longer and longer, up to 7.5 s, and
-// says so; it goes on as soon as it is back.
+// While a broker is down the fetcher waits longer and longer, up to 7.5 s, and reports
+// each failure. It continues as soon as the broker answers.
 func TestFetchBacksOff(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("receive", errDown)
@@ -238,8 +238,8 @@ func TestFetchBacksOff(t *testing.T) {
 	})
 }
 
-// A drain waits for handlers as long as its context, cancels them, waits a
-// second more, and counts the rest.
+// A drain waits for handlers as long as its context, cancels them, waits one second more,
+// and counts the rest.
 func TestDrainDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inside := func(r *rig) {
@@ -271,8 +271,8 @@ func TestDrainDeadline(t *testing.T) {
 	})
 }
 
-// Maintenance runs for each topic and group once, however many are subscribed,
-// at the driver's own pace, and ends with the last of them.
+// Maintenance runs once for each topic and group, however many are subscribed, as often as
+// the driver asks. It ends with the last subscription.
 func TestMaintenance(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		nothing := func(context.Context, *Hold) error { return nil }
@@ -294,7 +294,7 @@ func TestMaintenance(t *testing.T) {
 	})
 }
 
-// A group that is lost is attached to again; what was held is lost, not settled.
+// A bus attaches again to a group that is lost. Its held events are lost, not settled.
 func TestGoneIsAttachedAgain(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var causes []error

@@ -44,8 +44,7 @@ func (d *ledger) admit(h *Hold) {
 	d.ready.add(h, d.sub.Policy.suspect(h.attempt))
 }
 
-// yield lets an earlier event, which has come since, go before a head that has not
-// started.
+// yield lets an earlier event that arrived later go before a head that has not started.
 func (d *ledger) yield(l *lane) {
 	h := l.head
 	if h == nil || len(l.queue) == 0 || l.queue[0].delivery.Position >= h.delivery.Position || h.state != ready && h.state != resting {
@@ -59,8 +58,8 @@ func (d *ledger) yield(l *lane) {
 	l.insert(h)
 }
 
-// stepBack gives h back, to be due then, and with it all that queues behind it.
-// Only h has spent an attempt, if it counts.
+// stepBack gives h back, to be due at the given moment, together with all Holds that queue
+// behind it. If counts is set, h has spent an attempt; the others have not.
 func (d *ledger) stepBack(h *Hold, due moment, counts bool) {
 	g := &giveBack{lane: h.lane, holds: []*Hold{h}, due: due}
 	if counts {
@@ -78,9 +77,10 @@ func (d *ledger) stepBack(h *Hold, due moment, counts bool) {
 	d.giveBack(g)
 }
 
-// soon is so little time that an early event waits for it here. The event then goes back
-// to be due at once, and the next Receive is late enough to bring it to run. If the event
-// went back with so short a delay, the next Receive would be too early again.
+// soon bounds the delays that pass here: an early event that is due so soon waits here,
+// and is then given back to be due at once. The next Receive is then late enough to bring
+// it to run. If it were given back with so short a delay, the next Receive would be too
+// early again.
 const soon = 2 * time.Millisecond
 
 // giveBack hands g to the queue of Delays.
@@ -148,7 +148,7 @@ func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 	}
 }
 
-// trust counts h as one that the program settles, or was to settle.
+// trust counts h as a Hold that the program settles, or was to settle.
 func (d *ledger) trust(h *Hold, to state) {
 	h.state = to
 	if !h.trusted {
@@ -170,8 +170,8 @@ func (d *ledger) claim(h *Hold) (*wait, error) {
 	return h.wait, nil
 }
 
-// expire takes h back from the program, which has had its time, and reports
-// whether there was something to take back.
+// expire takes h back from the program after its timeout. It reports whether h was still
+// unsettled.
 func (d *ledger) expire(h *Hold) bool {
 	if h.lost || h.state != running && h.state != entrusted {
 		return false
@@ -184,15 +184,15 @@ func (d *ledger) expire(h *Hold) bool {
 	return true
 }
 
-// decided notes that h is not to run (again). It keeps its place in its lane.
+// decided notes that h is not to run, or not again. It keeps its place in its lane.
 func (h *Hold) decided() {
 	if h.state != released {
 		h.state = settling
 	}
 }
 
-// settle notes that h is being acknowledged. In manual mode the next of its key
-// waits until that is confirmed.
+// settle notes that h is being acknowledged. In manual mode the next Hold of its key waits
+// until the acknowledgement is confirmed.
 func (d *ledger) settle(h *Hold) {
 	h.decided()
 	if d.sub.Mode != Manual {

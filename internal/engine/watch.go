@@ -51,11 +51,11 @@ func (w *watcher) watch(ctx context.Context) {
 	}
 }
 
-// stuckAfter is how long after its timeout a handler that does not return is
-// told to be stuck.
+// stuckAfter is how long after its timeout a handler that does not return is reported as
+// stuck.
 const stuckAfter = 5 * time.Second
 
-// A sighting lists what the watch has to act on.
+// A sighting lists the Holds that the watch must act on.
 type sighting struct {
 	late    []*Hold // runs past their timeout
 	expired []*Hold // entrusted, past their timeout
@@ -64,15 +64,14 @@ type sighting struct {
 	next    moment // when to look again; zero: not known
 }
 
-// by asks for another look at the moment m, unless that is zero.
+// by asks for another look at the moment m, unless m is zero.
 func (v *sighting) by(m moment) {
 	if m != 0 && (v.next == 0 || m < v.next) {
 		v.next = m
 	}
 }
 
-// look finds what is due at the moment now, and when to look next; zero: when
-// nudged.
+// look finds the Holds to act on now. It returns when to look next; zero: when nudged.
 func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -106,7 +105,7 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 func (d *ledger) lookAt(h *Hold, now moment, seen *sighting) {
 	switch {
 	case h.lost || h.leaseless() || h.state >= settling:
-		// Its lease matters no more, or is minded by the queue that settles it.
+		// Its lease no longer matters, or the queue that settles it checks the lease.
 	case h.until <= now:
 		d.lose(h, nil)
 	default:
@@ -147,7 +146,7 @@ func (w *watcher) act(seen sighting) {
 		w.sub.runner.failed(h, w.sub.timeout)
 	}
 	if seen.hoards {
-		w.sub.fetcher.endRead() // or it would bring the same again
+		w.sub.fetcher.endRead() // or it would bring the same events again
 		w.sub.sched.giveBackUnstarted()
 	}
 	for _, st := range seen.stuck {

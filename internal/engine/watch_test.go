@@ -35,7 +35,7 @@ func TestSlowStuckHookDelaysNothing(t *testing.T) {
 	})
 }
 
-// What is lost cannot be taken back for its timeout any more.
+// A Hold that is lost cannot expire any more.
 func TestLostIsNotExpired(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		taken := make(chan *Hold, 1)
@@ -71,7 +71,7 @@ func TestWatchSleepsOn(t *testing.T) {
 	})
 }
 
-// What an observer takes between two runs is neither's.
+// The time that an observer's hook takes between two runs belongs to neither.
 func TestSlowHandledHookTakesNoRunsTime(t *testing.T) {
 	slow := observer.Observer{Handled: func(observer.Handled) { time.Sleep(2 * time.Second) }}
 	inBubble(t, Options{Observer: slow}, func(r *rig) {
@@ -88,7 +88,7 @@ func TestSlowHandledHookTakesNoRunsTime(t *testing.T) {
 	})
 }
 
-// A timeout that is as good as none has a deadline far ahead.
+// A timeout that is practically endless has a deadline far ahead.
 func TestEndlessTimeout(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		done := make(chan time.Duration, 1)

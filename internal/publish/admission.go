@@ -11,9 +11,8 @@ import (
 // ErrBackpressure: too much waits to be published.
 var ErrBackpressure = errors.New("eventbus: too many events wait to be published")
 
-// admission bounds the messages and the bytes of all calls together. Calls that have
-// to wait come in first come, first served, so that many small ones do not starve a
-// large one.
+// admission bounds the messages and the bytes of all calls together. Waiting calls come in
+// first come, first served, so that many small ones do not starve a large one.
 type admission struct {
 	maxMessages, maxBytes int // 0: no bound
 	reject                bool
@@ -43,7 +42,7 @@ type entrant struct {
 	in chan struct{} // closed when it is in
 }
 
-// ask lets a call in, or returns it as one that waits.
+// ask lets a call in, or returns an entrant that waits.
 func (a *admission) ask(s size) (*entrant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A large call comes in although small ones never end: who came first is served first.
+// Waiting calls are served in order, so a large one comes in although small ones never
+// end.
 func TestLargeIsNotStarved(t *testing.T) {
 	for _, o := range []Options{{MaxPending: 10}, {MaxPendingBytes: 100}} {
 		inBubble(t, -1, o, func(r *rig) {
@@ -60,7 +61,7 @@ func TestLargerThanTheBound(t *testing.T) {
 	})
 }
 
-// What gives up its place in the line lets in those behind it.
+// A call that gives up its place in the line lets in the calls behind it.
 func TestGivingUpLetsOthersIn(t *testing.T) {
 	inBubble(t, -1, Options{MaxPending: 5}, func(r *rig) {
 		r.broker.take(time.Minute)
@@ -80,13 +81,13 @@ func TestGivingUpLetsOthersIn(t *testing.T) {
 	})
 }
 
-// With RejectWhenFull, and when the time is up, the error says what was in the way, and
-// nothing is sent.
+// With RejectWhenFull, or after the timeout, the error names the reason, and nothing is
+// sent.
 func TestBackpressure(t *testing.T) {
 	for _, reject := range []bool{true, false} {
 		t.Run(fmt.Sprintf("reject=%v", reject), func(t *testing.T) {
 			inBubble(t, -1, Options{MaxPending: 1, RejectWhenFull: reject, Timeout: 2 * time.Second}, func(r *rig) {
-				r.broker.take(3 * time.Second) // longer than the timeout, as it is no concern of this backend
+				r.broker.take(3 * time.Second) // longer than the timeout, which this backend ignores
 				go func() { require.NoError(r, r.Publish(r.Context(), one("a"))) }()
 				synctest.Wait()
 				start := time.Now()
@@ -101,7 +102,7 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// Close lets in what waits for room, as it came before.
+// Close lets in the calls that wait for room, in their order.
 func TestCloseServesTheLine(t *testing.T) {
 	inBubble(t, -1, Options{MaxPending: 1}, func(r *rig) {
 		r.broker.take(time.Second)

@@ -39,7 +39,7 @@ func (o *outcome) waiting() (msgs []*backend.Message) {
 	return msgs
 }
 
-// note takes in the error of a try, and reports whether to try again.
+// note stores the error of a try, and reports whether to try again.
 func (o *outcome) note(err error) (again bool) {
 	n := 0
 	for i, m := range o.msgs {
@@ -73,8 +73,9 @@ func (o *outcome) error() error {
 	return backend.AsBatchError(errs)
 }
 
-// keepsOrder reports whether another try cannot put a message behind a later one
-// of the same key: one that is stored or, if it is not itself by that try, may be.
+// keepsOrder reports whether another try keeps the order of each key. It does not if a
+// later message of the key is stored. Nor does it if the last try may have stored the
+// later message, and certainly not the earlier one.
 func (o *outcome) keepsOrder() bool {
 	there, perhaps := map[string]bool{}, map[string]bool{} // of the keys of later ones
 	for i := len(o.msgs) - 1; i >= 0; i-- {
@@ -94,8 +95,8 @@ func (o *outcome) keepsOrder() bool {
 	return true
 }
 
-// errorAfter is the error of a message after another try. A message that an earlier
-// try may have stored may still be there, however certainly a later one failed.
+// errorAfter is the error of a message after another try. A message that an earlier try
+// may have stored may still be there, even if a later try certainly did not store it.
 func errorAfter(before, err error) error {
 	if err == nil || before == nil || backend.NotStored(before) || !backend.NotStored(err) {
 		return err
@@ -113,7 +114,7 @@ func repeatable(err error, once bool) bool {
 	return once && !panicked
 }
 
-// cutOff adds to the error of a message why its call ended.
+// cutOff adds the reason why the call ended to the error of a message.
 func cutOff(err, reason error) error {
 	switch {
 	case err == nil || errors.Is(err, reason):

@@ -49,9 +49,9 @@ func New(b backend.Backend, o Options) *Publisher {
 	return p
 }
 
-// Publish stores msgs. The error is nil or a BatchError as long as msgs. After
-// Publish has returned nothing uses msgs any more, with one exception: where an error
-// of a message matches ErrUnknownOutcome, its headers may still be read.
+// Publish stores msgs. The error is nil or a BatchError as long as msgs. After Publish has
+// returned nothing uses msgs any more, with one exception: if the error of a message
+// matches ErrUnknownOutcome, its headers may still be read.
 func (p *Publisher) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if len(msgs) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (p *Publisher) enter(ctx context.Context, until time.Time, s size) error {
 	return notSent(err)
 }
 
-// wait returns when ready does, or why the wait ended before that.
+// wait returns nil when ready does, or the reason why the wait ended before.
 func (p *Publisher) wait(ctx context.Context, until time.Time, ready <-chan struct{}) error {
 	var late <-chan time.Time
 	if !until.IsZero() {
@@ -113,7 +113,7 @@ func (p *Publisher) wait(ctx context.Context, until time.Time, ready <-chan stru
 	}
 }
 
-// store tries to store msgs until there is nothing left that another try may store.
+// store tries to store msgs until no message is left that another try may store.
 func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until time.Time) error {
 	err := p.try(ctx, msgs, until)
 	if err == nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // A queue has the slots, and the calls that wait because no slot was free. While its
-// goroutine is there every call goes through the queue. So writes are few and large,
-// and a caller does not overtake an earlier call that it has left under way.
+// goroutine runs, every call goes through the queue. So writes are few and large, and the
+// next call of a caller does not overtake an earlier one that it has left under way.
 type queue struct {
 	publisher *Publisher
 	serving   sync.WaitGroup // the goroutine
@@ -23,13 +23,13 @@ type queue struct {
 	served  bool // the goroutine is there
 }
 
-// A call is one that waits in the queue, whose lock guards the state.
+// A call waits in the queue, whose lock guards the state.
 type call struct {
 	ctx     context.Context // of the caller
-	until   time.Time       // the caller waits no longer; zero: no matter
+	until   time.Time       // the caller waits no longer; zero: no bound
 	msgs    []*backend.Message
 	state   state
-	written chan struct{} // has something when it is, and err set
+	written chan struct{} // has a value once the call is written and err is set
 	err     error
 }
 
@@ -48,7 +48,7 @@ func (c *call) end(err error) {
 	c.written <- struct{}{}
 }
 
-// defaultSlots is how many writes there are at once where the backend says nothing.
+// defaultSlots is the number of concurrent writes if the backend states none.
 const defaultSlots = 4
 
 func (q *queue) init(p *Publisher) {

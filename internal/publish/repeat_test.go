@@ -17,8 +17,8 @@ import (
 
 var errDown = fmt.Errorf("%w: the door is shut", backend.ErrUnavailable)
 
-// What was certainly not stored is tried again, wherever it was written, in the time
-// that the call has.
+// A message that was certainly not stored is tried again within the time of the call,
+// whether the caller or the queue wrote it.
 func TestRepeats(t *testing.T) {
 	for _, slots := range []int{-1, 1} {
 		inBubble(t, slots, Options{Timeout: time.Minute}, func(r *rig) {
@@ -53,7 +53,8 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// A call of one's own ends by the timeout, and without one it may take its time.
+// A write by the caller itself ends at the timeout; without a timeout it may take its
+// time.
 func TestOwnWriteEndsInTime(t *testing.T) {
 	for _, timeout := range []time.Duration{0, 8 * time.Second} {
 		inBubble(t, 1, Options{Timeout: timeout}, func(r *rig) {
@@ -71,8 +72,8 @@ func TestOwnWriteEndsInTime(t *testing.T) {
 	}
 }
 
-// Once Close has ended, nothing that a caller has left is tried: the bubble would tell
-// of a goroutine.
+// Once Close has ended, no call that its caller left is tried. The bubble would report a
+// goroutine.
 func TestNothingIsTriedAfterTheEnd(t *testing.T) {
 	inBubble(t, 1, Options{}, func(r *rig) {
 		r.broker.fail(errDown)
@@ -86,7 +87,7 @@ func TestNothingIsTriedAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A first try of unknown outcome is not forgotten over later ones.
+// A first try of unknown outcome is not forgotten after later ones.
 func TestUnknownOutcomeIsNotForgotten(t *testing.T) {
 	for _, later := range []error{backend.ErrUnavailable, backend.ErrDenied} {
 		inBubble(t, 0, Options{Timeout: 10 * time.Second}, func(r *rig) {
@@ -99,8 +100,8 @@ func TestUnknownOutcomeIsNotForgotten(t *testing.T) {
 	}
 }
 
-// A panic of the driver is an error of unknown outcome with its stack, in the caller's
-// goroutine as in that of the queue. It is not provoked again.
+// A panic of the driver becomes an error of unknown outcome with its stack, in the
+// caller's goroutine and in the queue's. The call is not repeated.
 func TestPanicOfTheDriver(t *testing.T) {
 	inBubble(t, 1, Options{Timeout: time.Minute}, func(r *rig) {
 		r.broker.set(func(b *broker) { b.panics, b.takes = "broken", time.Second })
@@ -126,7 +127,8 @@ func TestPanicOfTheDriver(t *testing.T) {
 	})
 }
 
-// What is not stored is tried again unless a later one of its key is, or may be.
+// A message that was not stored is tried again, unless a later one of its key is stored,
+// or may be.
 func TestRepeatsKeepOrder(t *testing.T) {
 	const no, perhaps = "no", "perhaps"
 	outcomes := map[string]error{no: backend.ErrUnavailable, perhaps: backend.ErrUnknownOutcome, "yes": nil}
@@ -158,8 +160,8 @@ func TestRepeatsKeepOrder(t *testing.T) {
 	}
 }
 
-// What was perhaps stored by a try before may not be: it is not tried again behind a
-// later one of its key that this try may have stored alone.
+// A message whose first try had an unknown outcome may not be stored. It is not tried
+// again behind a later one of its key that the last try alone may have stored.
 func TestRepeatsKeepOrderOverSeveralTries(t *testing.T) {
 	for _, c := range []struct {
 		second error // of the later one, while the first is certainly not stored
@@ -176,8 +178,8 @@ func TestRepeatsKeepOrderOverSeveralTries(t *testing.T) {
 	}
 }
 
-// Of a call that takes several calls to the backend nothing is stored before what goes
-// before it and is tried again.
+// If a call takes several calls to the backend, no message is stored before an earlier one
+// that is tried again.
 func TestSeveralPortionsKeepOrder(t *testing.T) {
 	for _, perhaps := range []error{backend.ErrUnknownOutcome, errors.New("something")} {
 		inBubble(t, 0, Options{Timeout: 10 * time.Second}, func(r *rig) {

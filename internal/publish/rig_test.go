@@ -71,8 +71,8 @@ func many(n int) (msgs []*backend.Message) {
 	return msgs
 }
 
-// A broker is a backend whose Publish takes a while, can be made to fail, and returns
-// as soon as its context is done.
+// A broker is a backend whose Publish takes a while, can be made to fail, and returns as
+// soon as its context is done.
 type broker struct {
 	*inmemory.Backend
 	slots int
@@ -136,7 +136,7 @@ func (b *broker) end() {
 	b.now--
 }
 
-// set changes what the broker does from now on.
+// set changes the behaviour of the broker from now on.
 func (b *broker) set(change func(b *broker)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A share is several calls that are written together. Its memory is used again by the
-// next.
+// A share has several calls that are written together. The next share uses its memory
+// again.
 type share struct {
 	calls    []*call
 	messages []backend.Message
@@ -67,9 +67,9 @@ func (q *queue) gather(s *share, slot int) bool {
 	return true
 }
 
-// copy copies the messages, because a backend fills them in, and their payloads, because
-// a caller may leave and change them. Until then, with the queue's lock held, no caller
-// leaves.
+// copy copies the messages, because a backend fills them in. It copies their payloads too,
+// because a caller may leave and change them. No caller leaves before that, because the
+// queue's lock is held.
 func (s *share) copy() {
 	bytes := 0
 	for _, c := range s.calls {
@@ -87,7 +87,7 @@ func (s *share) copy() {
 	}
 }
 
-// tell gives the callers that still wait their results.
+// tell gives the results to the callers that still wait.
 func (q *queue) tell(s *share, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

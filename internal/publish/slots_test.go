@@ -14,8 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A caller that finds a free slot writes itself, so its payload is not copied. Callers
-// that find none share one write, on copies.
+// A caller that finds a free slot writes itself, so its payload is not copied. Other
+// callers share one write, on copies.
 func TestSlotsThenQueue(t *testing.T) {
 	inBubble(t, 2, Options{Timeout: time.Minute}, func(r *rig) {
 		r.broker.take(time.Second)
@@ -41,8 +41,8 @@ func TestSlotsThenQueue(t *testing.T) {
 	})
 }
 
-// No more writes are under way than there are slots, whoever makes them, and every
-// message is stored once.
+// There are never more writes under way than slots, by callers and the queue together, and
+// every message is stored once.
 func TestNeverMoreThanSlots(t *testing.T) {
 	for _, slots := range []int{0, 1, 3} {
 		inBubble(t, slots, Options{}, func(r *rig) {
@@ -80,7 +80,8 @@ func TestAnyNumberOfPublishers(t *testing.T) {
 	})
 }
 
-// What one write may have: a thousand messages, eight MiB, or what the backend says.
+// One write has at most a thousand messages, eight MiB, or the batch size that the backend
+// states.
 func TestWritesAreBounded(t *testing.T) {
 	inBubble(t, 1, Options{}, func(r *rig) {
 		r.broker.take(time.Second)
@@ -103,8 +104,9 @@ func TestWritesAreBounded(t *testing.T) {
 	})
 }
 
-// A caller leaves when its context ends, by a deadline or a cancel. What is under way
-// has an unknown outcome; what waits in the queue is certainly not sent, and never is.
+// A caller leaves when its context ends, by a deadline or a cancel. A write under way then
+// has an unknown outcome. A call that waits in the queue is certainly not sent, and never
+// will be.
 func TestCallersLeave(t *testing.T) {
 	for _, want := range []error{context.DeadlineExceeded, context.Canceled} {
 		inBubble(t, 1, Options{Timeout: time.Minute}, func(r *rig) {
@@ -138,7 +140,7 @@ func TestCallersLeave(t *testing.T) {
 	}
 }
 
-// Calls that end at the same moment as what they wait for are certainly not sent.
+// A call that ends at the moment when its slot becomes free is certainly not sent.
 func TestLeavesAtTheSameMoment(t *testing.T) {
 	for i := range 100 {
 		timeouts := [][2]time.Duration{{time.Second, time.Minute}, {time.Minute, time.Second}}[i%2]
@@ -200,8 +202,8 @@ func TestWhatIsLeftIsCopied(t *testing.T) {
 	})
 }
 
-// What a caller publishes next is not stored before what it has left under way, though
-// slots are free.
+// The next call of a caller is not stored before the call that it has left under way,
+// though slots are free.
 func TestLeavesInOrder(t *testing.T) {
 	inBubble(t, 2, Options{}, func(r *rig) {
 		r.broker.take(10 * time.Second)
@@ -220,8 +222,8 @@ func TestLeavesInOrder(t *testing.T) {
 	})
 }
 
-// Each caller waits for as long as Timeout allows, the time before there was room
-// included, whoever else waits.
+// Each caller waits as long as Timeout allows, however many others wait. The time before
+// there was room counts.
 func TestCallersLeaveInTime(t *testing.T) {
 	for _, slots := range []int{1, 4} {
 		inBubble(t, slots, Options{Timeout: 10 * time.Second, MaxPending: 4}, func(r *rig) {
@@ -248,8 +250,8 @@ func TestCallersLeaveInTime(t *testing.T) {
 	}
 }
 
-// Close waits for every caller as long as its context lets it, and then ends them,
-// wherever they are.
+// Close waits for every caller as long as its context allows, and then ends them wherever
+// they wait.
 func TestCloseWhileManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2, Options{MaxPending: 5})
@@ -273,8 +275,8 @@ func TestCloseWhileManyWait(t *testing.T) {
 	})
 }
 
-// A caller that is told that its message is stored is told where, even if it was about
-// to leave.
+// A caller that learns that its message is stored also learns the position, even if it was
+// about to leave.
 func TestWhatIsStoredHasAPosition(t *testing.T) {
 	inBubble(t, 2, Options{}, func(r *rig) {
 		r.broker.take(100 * time.Microsecond)

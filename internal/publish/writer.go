@@ -16,7 +16,7 @@ type writer struct {
 	backend backend.Backend
 	limits  backend.Limits
 	most    int             // messages in one call
-	late    error           // why a call ends by the timeout
+	late    error           // the error of a call that ends by the timeout
 	done    context.Context // ends all calls
 	stop    context.CancelCauseFunc
 }
@@ -80,8 +80,8 @@ func (w *writer) portion(msgs []*backend.Message) int {
 	return len(msgs)
 }
 
-// call makes one call to the backend. A panic of the driver becomes an error. The
-// error of a call that was cut off says why.
+// call makes one call to the backend. A panic of the driver becomes an error. The error of
+// a call that was cut off has the reason.
 func (w *writer) call(ctx context.Context, msgs []*backend.Message) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -69,7 +69,7 @@ type breakable struct {
 	admin    backend.Admin
 	joined   func(*member) // breaks each member that attaches
 
-	mu sync.Mutex // for what saboteurs remember
+	mu sync.Mutex // guards the memory of saboteurs
 }
 
 func newBreakable(next good) *breakable {
@@ -139,7 +139,7 @@ func (b *breakable) ResetGroup(ctx context.Context, topic, group string, start b
 	return b.admin.ResetGroup(ctx, topic, group, start)
 }
 
-// A member is a source of which each method is a field.
+// A member is a source; each of its methods is a field.
 type member struct {
 	config  backend.Config
 	next    backend.Source
@@ -167,8 +167,8 @@ func (m *member) Delay(ctx context.Context, ds []backend.Delayed) error { return
 func (m *member) Extend(ctx context.Context, ds []*backend.Delivery) error { return m.extend(ctx, ds) }
 func (m *member) Close() error                                             { return m.shut() }
 
-// published lets a saboteur change messages before they are stored; the caller's
-// stay as they are.
+// published lets a saboteur change messages before they are stored. The caller's messages
+// do not change.
 func published(b *breakable, change func(*backend.Message)) {
 	b.publish = func(ctx context.Context, ms []*backend.Message) error {
 		changed := make([]*backend.Message, len(ms))
@@ -205,7 +205,7 @@ func each(b *breakable, change func(d *backend.Delivery)) {
 	})
 }
 
-// joining lets a saboteur change what members ask for.
+// joining lets a saboteur change the config of each member.
 func joining(b *breakable, change func(*backend.Config)) {
 	attach := b.attach
 	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {

@@ -14,7 +14,7 @@ type holding struct {
 	latest map[string]backend.Delivery
 }
 
-// holdings lets a saboteur know who holds what, and breaks its members.
+// holdings tells a saboteur the latest receipt of each message, and breaks its members.
 func holdings(b *breakable, sabotage func(*member, holding)) {
 	h := holding{b, map[string]backend.Delivery{}}
 	b.joined = func(m *member) {
@@ -41,7 +41,7 @@ func (h holding) of(m *member, d backend.Delivery) backend.Delivery {
 	return h.latest[h.key(m, d)]
 }
 
-// stale reports whether d was handed out again since.
+// stale reports whether d was redelivered since.
 func (h holding) stale(m *member, d backend.Delivery) bool {
 	return h.of(m, d).Attempt != d.Attempt
 }

@@ -42,7 +42,7 @@ func (s set) add(text string) bool {
 	return !old
 }
 
-// plain publishes m without Once, and then has it as it was.
+// plain publishes m without Once, and then restores m.
 func (b *breakable) plain(ctx context.Context, m *backend.Message) error {
 	once := m.Once
 	m.Once = false

@@ -253,7 +253,7 @@ var starting = []Saboteur{
 	}},
 }
 
-// refusing lets a saboteur change what becomes of an Attach that is refused.
+// refusing lets a saboteur replace the result of an Attach that is refused.
 func refusing(b *breakable, instead func(context.Context, backend.Config, error) (backend.Source, error)) {
 	attach := b.attach
 	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {

@@ -189,7 +189,7 @@ func closingWith(b *breakable, f func(m *member, received []backend.Delivery) er
 	}
 }
 
-// delays lets a saboteur change what is delayed.
+// delays lets a saboteur change each Delayed.
 func delays(b *breakable, change func(m *member, d *backend.Delayed)) {
 	b.joined = func(m *member) {
 		m.delay = func(ctx context.Context, ds []backend.Delayed) error {

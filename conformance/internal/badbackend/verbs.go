@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// reads lets a saboteur change what Read returns.
+// reads lets a saboteur change the result of Read.
 func reads(b *breakable, change func([]backend.Message) []backend.Message) {
 	b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 		ms, err := b.good.Read(ctx, topic, from, limit)
@@ -83,7 +83,7 @@ var reading = []Saboteur{
 	}},
 }
 
-// settleAll lets every group of topic begin after what there is.
+// settleAll resets every group of topic to the end.
 func settleAll(ctx context.Context, b *breakable, topic string) {
 	groups, _ := b.good.Groups(ctx, topic)
 	for _, g := range groups {
@@ -98,7 +98,7 @@ func shrug(err error) error {
 	return err
 }
 
-// shrugging is an Admin to whom everything exists.
+// shrugging is an Admin that reports no missing topic or group.
 type shrugging struct{ backend.Admin }
 
 func (a shrugging) DeleteTopic(ctx context.Context, topic string) error {

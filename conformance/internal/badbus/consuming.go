@@ -15,7 +15,7 @@ import (
 
 var subscribed atomic.Int64
 
-// consuming breaks what subscriptions promise.
+// consuming breaks the promises of subscriptions.
 var consuming = []Saboteur{
 	{
 		Name: "bus-gives-up-early", Breaks: "a failed event is done",
@@ -238,7 +238,7 @@ var consuming = []Saboteur{
 	},
 }
 
-// wrapped makes of each error another.
+// wrapped replaces each error of a handler.
 func wrapped(change func(error) error) func(*Bus, string, eventbus.Handler) eventbus.Handler {
 	return func(_ *Bus, topic string, next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
@@ -267,7 +267,7 @@ func (s *sourced) Attach(ctx context.Context, c backend.Config) (backend.Source,
 	return s.source(src), nil
 }
 
-// skipping acknowledges what cannot be read, without a word.
+// skipping acknowledges unreadable messages silently.
 type skipping struct{ backend.Source }
 
 func (s *skipping) Unwrap() backend.Source { return s.Source }
@@ -284,9 +284,9 @@ func (s *skipping) Receive(ctx context.Context, max int) (kept []backend.Deliver
 	return kept, err
 }
 
-// hoarding reads a hundred at a time, whatever it is asked for, and hands them out
-// one after another. Unless it keeps them, the leases of what waits with it run
-// out, as with a client library that reads ahead.
+// hoarding reads a hundred messages at a time, whatever it is asked for, and returns as
+// many as were asked for. If it does not extend the leases of the others, they expire, as
+// in a client library that reads ahead.
 type hoarding struct {
 	backend.Source
 	keeps bool
@@ -305,7 +305,7 @@ func (h *hoarding) Receive(ctx context.Context, max int) (ds []backend.Delivery,
 	return ds, err
 }
 
-// hand adds what was read to the hoard, and takes some out.
+// hand adds read to the hoard, and takes at most max deliveries out.
 func (h *hoarding) hand(max int, read []backend.Delivery) (ds []backend.Delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

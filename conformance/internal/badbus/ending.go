@@ -12,8 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// ending breaks what is promised about the end of runs, subscriptions and the
-// bus.
+// ending breaks the promises about the end of runs, subscriptions and the bus.
 var ending = []Saboteur{
 	{
 		Name: "bus-swallows-panics", Breaks: "a handler that panics is done",
@@ -111,14 +110,14 @@ func (l *leaving) Receive(ctx context.Context, max int) ([]backend.Delivery, err
 	return ds, err
 }
 
-// keeping does not give anything back, without a word.
+// keeping silently gives nothing back.
 type keeping struct{ backend.Source }
 
 func (k *keeping) Unwrap() backend.Source { return k.Source }
 
 func (k *keeping) Delay(context.Context, []backend.Delayed) error { return nil }
 
-// lasting reads on for five minutes after it was told to stop.
+// lasting reads on for five minutes after its context is done.
 type lasting struct{ backend.Source }
 
 func (l *lasting) Unwrap() backend.Source { return l.Source }

@@ -13,7 +13,7 @@ import (
 
 var published atomic.Int64
 
-// publishing breaks what Publish promises.
+// publishing breaks the promises of Publish.
 var publishing = []Saboteur{
 	{
 		Name: "bus-loses-one-in-ten", Breaks: "what is published is stored, mostly",
@@ -103,7 +103,7 @@ func eachEvent(change func(*eventbus.Event)) func(*Bus, context.Context, string,
 	}
 }
 
-// mend makes a name of anything.
+// mend makes a valid name of any text.
 func mend(name string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' {

@@ -40,8 +40,8 @@ func On(f func(*Env)) func(*law.Env) {
 	}
 }
 
-// Open makes the bus of the test. Most laws do with the zero Options; wrap, if
-// set, stands between bus and backend.
+// Open makes the bus of the test. Most laws use the zero Options. If wrap is set, its
+// backend is between the bus and the backend.
 func (e *Env) Open(o eventbus.Options, wrap func(backend.Backend) backend.Backend) law.Bus {
 	b := e.Backend
 	if wrap != nil {
@@ -115,7 +115,7 @@ func (e *Env) subscribe(b law.Bus, topic, name string, o eventbus.SubscribeOptio
 	return s
 }
 
-// DeadLetters records what goes to the dead-letter topic, under the name "dead".
+// DeadLetters records the events of the dead-letter topic, under the name "dead".
 func (e *Env) DeadLetters() {
 	e.Helper()
 	e.MemberOf(law.Topic+".dlq", "dead", eventbus.SubscribeOptions{Group: "dead", DeadLetter: eventbus.DiscardDeadLetters}, Succeed)
@@ -217,7 +217,7 @@ func (e *Env) AwaitRuns(n int, name string) {
 	e.Await(fmt.Sprintf("%d runs of %s have begun", n, name), func(r *Recorder) bool { return r.Started[name] >= n })
 }
 
-// Quiet expects that nothing more comes to any handler for a while.
+// Quiet expects that no handler gets an event for a while.
 func (e *Env) Quiet(d time.Duration) {
 	e.Helper()
 	e.Still(e.Recorder.Count(), d)

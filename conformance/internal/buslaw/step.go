@@ -45,8 +45,7 @@ func (e *Env) NothingLost(once bool, group string) {
 	}
 }
 
-// Gap expects that the run after run i under name began once d had passed, and
-// not much later.
+// Gap expects that the run after run i under name began after d, and not much later.
 func (e *Env) Gap(name string, i int, d time.Duration) {
 	e.Helper()
 	runs := e.Recorder.All(name)
@@ -65,7 +64,7 @@ func (e *Env) Crash(group string, times, n int) {
 	}
 	src := e.AttachAs(backend.Config{Group: group, Lease: lease})
 	for range times {
-		if ds := e.Receive(src, n); delays { // they come back before the lease has passed
+		if ds := e.Receive(src, n); delays { // they are redelivered before the lease expires
 			e.Verb(e.Delay(src, 0, ds...))
 		}
 	}

@@ -285,8 +285,8 @@ func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.De
 	return s.whole(ctx, <-took), nil
 }
 
-// whole takes lost messages out of ds. A lost message that comes back has an error and no
-// body. A lost message that comes for the first time is left out.
+// whole takes lost messages out of ds. A lost message that is redelivered has an error and
+// no body. A lost message that was never delivered before is left out.
 func (s *source) whole(ctx context.Context, ds []backend.Delivery) (rest []backend.Delivery) {
 	for _, d := range ds {
 		switch {

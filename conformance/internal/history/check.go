@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// Attempts says what is expected of attempt numbers.
+// Attempts is a rule for attempt numbers.
 type Attempts uint8
 
-// What attempt numbers may be.
+// The rules for attempt numbers.
 const (
 	Exact     Attempts = iota // the nth delivery of a message in a group has attempt n
-	Growing                   // each has a greater one than the last: not every receipt reaches a handler
+	Growing                   // each is greater than the last: not every receipt reaches a handler
 	Uncounted                 // anything
 )
 
-// Expect says what a history is checked against.
+// Expect has the expectations of a check.
 type Expect struct {
 	Groups   []string // each must have settled every message that was stored
 	Attempts Attempts
 
-	// Ordered expects that, within a member, messages of a key are first handled
-	// in the order in which they were tried, and each only when the one before
-	// was handled, acknowledged or buried. A key must have one publisher.
+	// Ordered expects that, within a member, messages of a key are first handled in the
+	// order in which they were tried. Each must wait until the one before was handled,
+	// acknowledged or buried. A key must have one publisher.
 	Ordered bool
 }
 
-// A Rule is what a history must keep.
+// A Rule is a rule that a history must keep.
 type Rule string
 
 // The rules.
@@ -46,17 +46,17 @@ type Finding struct {
 	Rule  Rule
 	Group string
 	ID    string
-	Text  string // what was found
+	Text  string // a description of the breach
 }
 
 func (f Finding) String() string {
 	return fmt.Sprintf("%s: group %s, message %s: %s", f.Rule, f.Group, f.ID, f.Text)
 }
 
-// mostFindings bounds what is said about one rule.
+// mostFindings bounds the findings of one rule.
 const mostFindings = 10
 
-// Check returns what breaks the rules, at most some of each. It takes time in
+// Check returns the breaches of the rules, at most some of each. It takes time in
 // proportion to the events.
 func (h *History) Check(expect Expect) []Finding {
 	h.mu.Lock()
@@ -92,20 +92,20 @@ type message struct {
 
 type inGroup struct{ group, id string }
 
-// receipts is what a group did with a message.
+// receipts has the record of a message in a group.
 type receipts struct {
 	delivered int
 	attempt   int // the last
 	buried    int
 	settled   bool
-	member    string // that had it first
+	member    string // the first member that had it
 }
 
 type inLane struct{ group, member, key string }
 
-// A lane is what a member did with a key.
+// A lane has the record of a key in a member.
 type lane struct {
-	first int    // the number of the last message that was first handled here
+	first int    // the number of the last message that this member was the first to handle
 	open  string // the message that is not done yet
 }
 
@@ -160,8 +160,8 @@ func (c *checker) delivered(e Event) {
 	}
 }
 
-// ordered looks at messages that a member is the first to have: what comes to it
-// from another has no place in its order.
+// ordered checks messages that a member is the first to have. A message that another
+// member had before has no place in its order.
 func (c *checker) ordered(e Event, r *receipts, m *message) {
 	if r.delivered == 1 {
 		r.member = e.Member
@@ -187,7 +187,7 @@ func (c *checker) ordered(e Event, r *receipts, m *message) {
 	l.open = e.ID
 }
 
-// done lets the next of a key begin.
+// done lets the next message of a key begin.
 func (c *checker) done(e Event) {
 	m := c.messages[e.ID]
 	if m == nil {
@@ -198,7 +198,7 @@ func (c *checker) done(e Event) {
 	}
 }
 
-// of returns what e's group did with e's message.
+// of returns the record of e's message in e's group.
 func (c *checker) of(e Event) *receipts {
 	at := inGroup{e.Group, e.ID}
 	r := c.receipts[at]
@@ -209,7 +209,7 @@ func (c *checker) of(e Event) *receipts {
 	return r
 }
 
-// end looks for what should have happened by now.
+// end checks the events that must have happened by now.
 func (c *checker) end() {
 	for _, id := range c.order {
 		for _, group := range c.expect.Groups {

@@ -1,25 +1,25 @@
-// Package history records what happened on a bus and finds in it, in one pass,
-// what should not have.
+// Package history records the events on a bus and finds in them, in one pass, breaches of
+// rules.
 package history
 
 import "sync"
 
-// A Kind says what happened.
+// A Kind is a kind of event.
 type Kind uint8
 
-// What can happen to a message, in about this order.
+// The kinds, in about the order in which they happen to a message.
 const (
 	Tried     Kind = iota // its publish begins
 	Stored                // its publish returned: it is stored
 	Refused               // its publish returned: it is certainly not stored
 	Delivered             // a handler begins with it
-	Handled               // the handler ended well: the next of its key may begin
-	Returned              // it was given back, and will come again
+	Handled               // the handler succeeded: the next of its key may begin
+	Returned              // it was given back, and will be redelivered
 	Acked                 // its acknowledgement is confirmed
 	Buried                // it was found among the dead letters of its group
 )
 
-// An Event is one thing that happened to one message.
+// An Event is one event of one message.
 type Event struct {
 	Kind          Kind
 	ID            string
@@ -28,10 +28,10 @@ type Event struct {
 	Attempt       int    // of Delivered
 }
 
-// A History is events in the order in which they were recorded. Its methods are
-// safe for concurrent use. Record before what lets others go on, and after what
-// was waited for: Tried before Publish is called, Stored after it has returned,
-// Delivered first in a handler.
+// A History has events in the order in which they were recorded. Its methods are safe for
+// concurrent use. Record an event before the call that lets others continue, and after the
+// call that it waited for. So record Tried before Publish is called, Stored after it has
+// returned, Delivered first in a handler.
 type History struct {
 	mu     sync.Mutex
 	events []Event
@@ -44,9 +44,9 @@ func (h *History) Record(e Event) {
 	h.events = append(h.events, e)
 }
 
-// Publish records around publish, which it calls, what comes of a message:
-// Stored if the error is nil, Refused if notStored says so, and otherwise that
-// nobody knows.
+// Publish calls publish, and records Tried before and the outcome after it: Stored if the
+// error is nil, and Refused if notStored returns true for it. Otherwise the outcome is not
+// known, and nothing is recorded.
 func (h *History) Publish(id, key string, publish func() error, notStored func(error) bool) error {
 	h.Record(Event{Kind: Tried, ID: id, Key: key})
 	err := publish()

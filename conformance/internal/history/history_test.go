@@ -65,7 +65,7 @@ func (s *simulation) publish(id string) {
 	}
 }
 
-// pick returns a message whose key nobody waits for.
+// pick returns one of the first messages, but none behind another of its key.
 func (s *simulation) pick(q []*queued) int {
 	i := s.random.IntN(min(len(q), 8))
 	for j := range i {
@@ -115,7 +115,8 @@ func (s *simulation) deliver(group string) {
 	}
 }
 
-// Each fault is found by the rule that it breaks and, but for order, by no other.
+// Each fault is found by the rule that it breaks. Except for order, no other rule finds
+// it.
 func TestFaultsAreFound(t *testing.T) {
 	for fault, rules := range map[string][]Rule{
 		"":             nil,
@@ -172,7 +173,7 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// What a member gets back from another has no place in its order.
+// A message that another member had before has no place in a member's order.
 func TestOrderIsWithinAMember(t *testing.T) {
 	var h History
 	for _, id := range []string{"1", "2"} {

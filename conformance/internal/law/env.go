@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/watch"
 )
 
-// A Env is one test of one law on one fresh backend. A trial judges, steps call
-// the backend; the environment itself opens backends, and harms them.
+// A Env is one test of one law on one fresh backend. A trial judges, and steps call the
+// backend. The environment itself opens backends and harms them.
 type Env struct {
 	steps
 	Harness *Harness
@@ -26,7 +26,7 @@ func NewEnv(ctx context.Context, t *testing.T, w *watch.Watch, h *Harness, l Law
 	return e
 }
 
-// Try tests the law, unless the backend does not claim what the law needs.
+// Try tests the law, unless the backend lacks a claim that the law needs.
 func (e *Env) Try() {
 	defer e.cleanUp()
 	for _, n := range e.Law.Needs {
@@ -74,7 +74,7 @@ func (e *Env) AttachPeer(c backend.Config) (backend.Backend, backend.Source) {
 	return p, e.AttachTo(p, e.Config(c))
 }
 
-// Passing reports whether an error may come of a broker that was harmed.
+// Passing reports whether an error may be the effect of a harmed broker.
 func Passing(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome)
 }
@@ -118,7 +118,8 @@ func (e *Env) Restart() {
 	e.Harness.Faults.Restart(e.T, e.own(e.Backend))
 }
 
-// Lose removes a stored message from the broker. It is no trouble: calls go on as ever.
+// Lose removes a stored message from the broker. It is no trouble, because calls still
+// work.
 func (e *Env) Lose(topic, position string) {
 	e.Harness.Faults.Lose(e.T, e.own(e.Backend), topic, position)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A member is a source as laws use it. A Receive may go on for a second after its context
-// is done. A test that need not wait leaves such a Receive behind. The next Receive of
-// this member then begins with its deliveries.
+// A member is a source as laws use it. A Receive may continue for a second after its
+// context is done. A test that need not wait leaves such a Receive behind. The next
+// Receive of this member then begins with its deliveries.
 type member struct {
 	backend.Source
 	reads *sync.WaitGroup // of all members

@@ -21,8 +21,8 @@ type trial struct {
 	watch     *watch.Watch
 	Law       Law
 	Lease     time.Duration
-	Grace     time.Duration // how much later things may be, because the broker has trouble of its own
-	Troubled  bool          // the law has done harm: calls may fail that do not otherwise
+	Grace     time.Duration // how much later things may be, because the broker has trouble
+	Troubled  bool          // the law has done harm, so that more calls may fail
 	unclaimed string        // a verb or fact that the law needs and the backend does not claim
 
 	cleanups struct {
@@ -35,7 +35,7 @@ type trial struct {
 // milliseconds.
 const Tick = 2 * time.Millisecond
 
-// Hitch is how long a busy machine may hold up anything.
+// Hitch is how long a busy machine may delay anything.
 const Hitch = 400 * time.Millisecond
 
 // Pause is how long a test waits before it repeats a failed call.
@@ -80,7 +80,7 @@ func (t *trial) cleanUp() {
 // Lacks names the verb or fact that the law needs and the backend does not claim.
 func (t *trial) Lacks() string { return t.unclaimed }
 
-// Late says how much later than promised was in time, if anything was.
+// Late says how much later than promised was accepted, if anything was.
 func (t *trial) Late() string {
 	if t.Grace == 0 {
 		return ""
@@ -88,14 +88,14 @@ func (t *trial) Late() string {
 	return fmt.Sprintf("what comes up to %v later than promised is in time", t.Grace)
 }
 
-// Failf ends the test. Its text should say what the law got and what it wanted.
+// Failf ends the test. Its text should have the result and the expected result.
 func (t *trial) Failf(format string, args ...any) {
 	t.Helper()
 	t.watch.Fails(t.T, fmt.Sprintf(format, args...))
 	runtime.Goexit()
 }
 
-// Errorf is Failf for other goroutines than the test's: the test goes on.
+// Errorf is Failf for other goroutines than the test's. The test continues.
 func (t *trial) Errorf(format string, args ...any) {
 	t.watch.Fails(t.T, fmt.Sprintf(format, args...))
 }
@@ -144,8 +144,8 @@ func (t *trial) Persist(what string, f func() error) {
 	}
 }
 
-// Soon is how late a message may be that is due. The contract allows half a second.
-// The slowest call to the backend takes less than the other half of a lease.
+// Soon is how late a due message may be. The contract allows half a second. The slowest
+// call to the backend takes less than the other half of a lease.
 func (t *trial) Soon() time.Duration { return t.Lease/2 + 500*time.Millisecond + t.Grace }
 
 // Patience is how long a test waits for an event that must come.

@@ -23,7 +23,7 @@ type Account struct {
 	mu       sync.Mutex
 	results  map[Result]int      // laws, by result
 	failed   []string            // with the reason
-	missing  map[string][]string // laws that are not claimed, by what the backend lacks
+	missing  map[string][]string // laws that are not claimed, by the missing claim
 	slow     string
 	slowTook time.Duration
 }

@@ -51,7 +51,7 @@ func Run(t *testing.T, o Options, all []law.Law) {
 // A runner is one run of a suite.
 type runner struct {
 	Options
-	fakeClock bool // laws may run on another clock than that of the machine
+	fakeClock bool // laws may run on a clock that is not the machine's
 	account   *report.Account
 
 	mu      sync.Mutex
@@ -128,7 +128,7 @@ func (r *runner) runBasics(t *testing.T, first []law.Law) bool {
 	return !t.Failed()
 }
 
-// graceOf returns how much later things may be in a law.
+// graceOf returns how much later than promised things may be in a law.
 func (r *runner) graceOf(l law.Law) time.Duration { return cmp.Or(r.Grace[l.Subtest()], r.Grace[l.ID]) }
 
 // stop lets no further law begin.
@@ -190,8 +190,8 @@ func (r *runner) newWatch(t *testing.T, l law.Law) *watch.Watch {
 	})
 }
 
-// leaseNow returns the lease of a law that begins now: that of the suite, or four
-// times the slowest call so far.
+// leaseNow returns the lease of a law that begins now: the suite's lease, or four times
+// the slowest call so far.
 func (r *runner) leaseNow() time.Duration {
 	if r.Lease > 0 {
 		return r.Lease

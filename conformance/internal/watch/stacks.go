@@ -14,8 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// The profile of goroutines groups those with the same stack, and says by a label to
-// which law a goroutine belongs.
+// The profile of goroutines has one group for each stack. A label says to which law a
+// goroutine belongs.
 const lawLabel = "conformance-law"
 
 // labelled marks this goroutine, and the goroutines that it starts, as a law's.
@@ -29,8 +29,8 @@ const (
 	maxFrames = 10
 )
 
-// stacks returns where a law waits, and the goroutines of that law whose stacks go
-// through the packages.
+// stacks returns the place where a law waits, and the goroutines of that law whose stacks
+// go through the packages.
 func stacks(law string, packages []string) (waits, driver string) {
 	var profile bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)  // a buffer takes everything
@@ -54,8 +54,8 @@ func stacks(law string, packages []string) (waits, driver string) {
 	return waits, strings.Join(found, "")
 }
 
-// readStack shortens one group of a profile. It reports whether the stack goes
-// through the packages and, if it is the law's own, where the law waits.
+// readStack shortens one group of a profile. It reports whether the stack goes through the
+// packages and, for the law's own stack, the place where the law waits.
 func readStack(group string, packages []string) (text string, through bool, waits string) {
 	lines := strings.Split(group, "\n")
 	count, _, _ := strings.Cut(lines[0], " ")
@@ -69,7 +69,7 @@ func readStack(group string, packages []string) (text string, through bool, wait
 		below.add(function, at)
 		through = through || inPackage(function, packages)
 		own = own || strings.HasSuffix(function, lawFunction)
-		if strings.Contains(function, lawPackages) { // the last is the law, the others its helpers
+		if strings.Contains(function, lawPackages) { // the last one is the law, the others are its helpers
 			waits = path.Base(function) + " " + at
 		}
 	}

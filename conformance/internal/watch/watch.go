@@ -1,4 +1,4 @@
-// Package watch sees to it that the test of a law ends. It says which call of the backend
+// Package watch makes sure that the test of a law ends. It says which call of the backend
 // has not returned, and where.
 package watch
 
@@ -16,8 +16,8 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/calls"
 )
 
-// A Watch sees to it that the test of a law ends. The law runs on a goroutine of its
-// own. If it hangs, the watch says why, ends its context and closes its backends. If
+// A Watch makes sure that the test of a law ends. The law runs on a goroutine of its own.
+// If it hangs, the watch reports the reason, ends its context and closes its backends. If
 // it still does not return, the watch leaves it behind.
 type Watch struct {
 	Law
@@ -51,7 +51,7 @@ const (
 	opening  phase = iota // New has not returned
 	running               // the law runs
 	cleaning              // the law has returned
-	left                  // the law was left behind, and may say nothing more
+	left                  // the law was left behind, and reports nothing more
 )
 
 // freed is how long a law may take to return when its backends are closed.
@@ -167,7 +167,7 @@ func (w *Watch) at() (p phase, began time.Time) {
 	return w.phase, w.began
 }
 
-// await waits until the law has returned, or returns why that is in vain.
+// await waits until the law has returned, or returns why it will not.
 func (w *Watch) await(done <-chan struct{}) (why string) {
 	tick := time.NewTicker(w.Lease / 4)
 	defer tick.Stop()
@@ -263,9 +263,9 @@ func (w *Watch) Reason() string {
 	return w.text
 }
 
-// guard stops the run if a test does not end although the law has, or was left
-// behind; if a fake clock stands still; and shortly before go test would. It runs
-// on the clock of the machine.
+// guard stops the run in three cases. A test does not end although its law has ended or
+// was left behind. A fake clock stands still. Or go test would soon end the run. It uses
+// the machine's clock.
 func (w *Watch) guard(deadline time.Time, stop <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// deliverLaws are about who gets an event, when, and how often.
+// deliverLaws are about the delivery of events: to which member, when, and how often.
 var deliverLaws = []law.Law{
 	{
 		ID: "B.D01", Name: "at-least-once", Promise: "what is published is handled to the end, through failures, panics and retries",
@@ -25,7 +25,7 @@ var deliverLaws = []law.Law{
 				return d.Attempt <= len(d.ID)%3 && strings.HasSuffix(d.ID, "7") || d.Attempt == 1 && strings.HasSuffix(d.ID, "3")
 			}))
 			keys := 49
-			if !e.Extends { // what waits behind a retry may come again just as it is handled
+			if !e.Extends { // an event behind a retry may be redelivered just as it is handled
 				keys = 0
 			}
 			e.PublishEvents(buslaw.KeyedEvents(1000, keys)...)
@@ -230,8 +230,8 @@ var deliverLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
-			// On a machine that is busy with other things all of it takes longer; but not
-			// much longer than to wake a member without a bus.
+			// On a busy machine all calls take longer. But an event should not take much
+			// longer than the wake-up of a member without a bus.
 			other := e.AttachAs(backend.Config{Topic: "other", Group: "g"})
 			var bare, took []time.Duration
 			for i := range 5 {
@@ -277,7 +277,8 @@ func once(e *buslaw.Env, name string) {
 }
 
 // untilHandled returns the runs under name. Where the broker has trouble, it leaves out
-// runs of an event that was handled before: its acknowledgement may have had no answer.
+// runs of an event that was handled before, because its acknowledgement may have had no
+// answer.
 func untilHandled(e *buslaw.Env, name string) []buslaw.Handling {
 	handled := map[string]bool{}
 	return slices.DeleteFunc(e.Recorder.All(name), func(h buslaw.Handling) bool {
@@ -287,8 +288,8 @@ func untilHandled(e *buslaw.Env, name string) []buslaw.Handling {
 	})
 }
 
-// inOrder expects that runs under name were in order of position for each key, and one
-// at a time.
+// inOrder expects that runs under name were in order of position for each key, and one at
+// a time.
 func inOrder(e *buslaw.Env, name string) {
 	e.Helper()
 	last := map[string]buslaw.Handling{}

@@ -86,7 +86,7 @@ var faultLaws = []law.Law{
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 			e.PublishEvents(buslaw.Events(20)...)
 			e.AwaitDone(20, "g")
-			time.Sleep(time.Second) // what had to be done after that is done
+			time.Sleep(time.Second) // until the work after the events is done
 			const watched = 4
 			before := e.Commands()
 			time.Sleep(watched * time.Second)
@@ -122,8 +122,8 @@ var faultLaws = []law.Law{
 		ID: "B.S11", Name: "health-truth", Promise: "Ready says within seconds that the broker does not answer, and soon after it answers that all is well",
 		Needs: []law.Need{law.NeedDown}, Saboteurs: []string{"bus-always-ready", "bus-never-ready"},
 		Test: buslaw.On(func(e *buslaw.Env) {
-			// A connection that lost something is dead even afterwards, which only its
-			// next use shows.
+			// A connection that lost an answer is dead even afterwards, and only its next
+			// use shows that.
 			e.Open(eventbus.Options{Dedup: e.Limits.OnceWindow > 0}, nil)
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 			ready(e, "at first", true)
@@ -213,11 +213,11 @@ var faultLaws = []law.Law{
 	},
 }
 
-// ready expects Ready to tell the truth within some seconds.
+// ready waits until Ready tells the truth, for some seconds at most.
 func ready(e *buslaw.Env, when string, want bool) {
 	e.Helper()
 	limit := law.Notice + e.Soon()
-	if want { // the bus asks again after a pause that has grown with the trouble
+	if want { // the pauses between the bus's tries have grown
 		limit += law.Notice
 	}
 	for start := time.Now(); ; time.Sleep(law.Pause) {
@@ -280,7 +280,7 @@ func underLoad(e *buslaw.Env, harm func()) {
 	e.NothingLost(dedup, "g")
 }
 
-// frozenBus holds up a bus in another process while that handles events.
+// frozenBus freezes a bus in another process while it handles events.
 func frozenBus(e *buslaw.Env) {
 	p := e.Peer()
 	other := e.OtherBus(p)
@@ -292,7 +292,7 @@ func frozenBus(e *buslaw.Env) {
 		<-release
 		select {
 		case <-ctx.Done():
-		case <-time.After(e.Soon()): // the other bus may be quicker than the word that the lease is lost
+		case <-time.After(e.Soon()): // the other bus may be quicker than the report of the lost lease
 		}
 		if errors.Is(context.Cause(ctx), eventbus.ErrLeaseLost) {
 			return nil // it is late, but it is done

@@ -33,7 +33,7 @@ var leaseLaws = []law.Law{
 				time.Sleep(3 * e.Lease)
 				return nil
 			}
-			for range 3 { // one has nothing to do, and would take what it can
+			for range 3 { // the third has nothing to do, and would take any event
 				e.Member("g", eventbus.SubscribeOptions{}, long)
 			}
 			e.PublishEvents(buslaw.Events(2)...)
@@ -48,7 +48,7 @@ var leaseLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var slow atomic.Bool
-			for range 2 { // what one reads ahead and does not keep, the other takes
+			for range 2 { // if one reads ahead and loses the leases, the other takes the events
 				e.Member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
 					if slow.Load() {
 						time.Sleep(e.Lease / 4)
@@ -59,7 +59,7 @@ var leaseLaws = []law.Law{
 					return nil
 				})
 			}
-			e.PublishEvents(buslaw.Events(500)...) // a quick past: much may be read ahead
+			e.PublishEvents(buslaw.Events(500)...) // quick at first, so much may be read ahead
 			e.AwaitDone(500, "g")
 			slow.Store(true)
 			es := buslaw.Events(520)[500:]
@@ -87,9 +87,9 @@ var leaseLaws = []law.Law{
 			e.AwaitDone(10, "one", "two")
 			e.Quiet(e.Lease + e.Soon())
 			e.CheckHistory("g")
-			// One run may be a member's by chance. With two it came back for more, and
-			// the other had left it some. Five each is usual, but on a busy machine a
-			// member may come late.
+			// One run may be a member's by chance. A member with two runs has fetched
+			// again, and the other had left it events. Five each is usual, but on a busy
+			// machine a member may be late.
 			if one, two := len(e.Recorder.All("one")), len(e.Recorder.All("two")); one+two != 10 || one < 2 || two < 2 {
 				e.Failf("got %d and %d runs, want ten, at least two of them by each\nrecorded: %s", one, two, e.Recorder.Summary())
 			}
@@ -179,7 +179,7 @@ var leaseLaws = []law.Law{
 			if _, ok := errors.AsType[*eventbus.TimeoutError](first.Cause); !ok || !errors.Is(first.Err, context.DeadlineExceeded) {
 				e.Failf("got cause %v and error %v, want a TimeoutError and DeadlineExceeded", first.Cause, first.Err)
 			}
-			// A busy machine may let the handler begin later than its time.
+			// On a busy machine the handler may begin late.
 			if since := first.Ended.Sub(published); since < e.Lease/2-law.Tick {
 				e.Failf("cancelled %v after it was published, want not before %v", since, e.Lease/2)
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// retryLaws are about when a failed event comes again, and about dead letters.
+// retryLaws are about the time of a retry, and about dead letters.
 var retryLaws = []law.Law{
 	{
 		ID: "B.T01", Name: "retry-not-early", Promise: "a failed event comes again after its delay, not before, and soon after",
@@ -306,7 +306,7 @@ var retryLaws = []law.Law{
 			e.DeadLetters()
 			o := eventbus.SubscribeOptions{OnFailure: eventbus.FailAll, Retry: eventbus.Retry{MaxAttempts: 2}, Concurrency: 4}
 			s := e.Member("g", o, failing(func(d *eventbus.Delivery) bool { return d.ID == "00004" }))
-			e.PublishEvents(buslaw.KeyedEvents(10, 2)...) // those of key 0: 0 2 4 6 8
+			e.PublishEvents(buslaw.KeyedEvents(10, 2)...) // key 0 has 0 2 4 6 8
 			e.AwaitDone(10, "dead", "g")
 			var dead []string
 			for _, h := range e.Recorder.All("dead") {

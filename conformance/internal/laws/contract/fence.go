@@ -42,8 +42,8 @@ var fenceLaws = []law.Law{
 	},
 }
 
-// taken returns a delivery of one that two has taken since. since is the earliest moment
-// at which two took it.
+// taken returns a delivery of one whose message two has received since. since is the
+// earliest moment at which two received it.
 func taken(e *law.Env, one, two backend.Source) (stale backend.Delivery, since time.Time) {
 	e.Helper()
 	e.PublishN(1)
@@ -69,7 +69,7 @@ func extendFenced(e *law.Env) {
 	e.NotBefore(since, 3*e.Lease, "it was taken from its new holder")
 }
 
-// fenced passes an error of a verb on, unless the verb is not offered.
+// fenced returns the error of a verb, unless the backend does not offer the verb.
 func fenced(e *law.Env, err error) error {
 	e.Helper()
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -129,7 +129,7 @@ func delayItemErrors(e *law.Env) {
 	e.Ack(src, ds[1])
 	start := time.Now()
 	itemErrors(e, fenced(e, e.Delay(src, 2*e.Lease, ds...)))
-	got := slices.Sorted(slices.Values(law.IDs(e.Receive(src, 3)))) // their order is what C24 is about
+	got := slices.Sorted(slices.Values(law.IDs(e.Receive(src, 3)))) // law C24 is about their order
 	e.NotBefore(start, 2*e.Lease, "what was delayed came back")
 	if want := []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {
 		e.Failf("got %v, want %v", got, want)

@@ -71,7 +71,7 @@ func competingOnce(e *law.Env) {
 					total++
 				}
 				if total >= n {
-					time.AfterFunc(e.Lease/2, cancel) // for what there should not be
+					time.AfterFunc(e.Lease/2, cancel) // time for deliveries that must not happen
 				}
 				mu.Unlock()
 			}

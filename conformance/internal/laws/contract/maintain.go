@@ -48,7 +48,7 @@ func safeTrim(e *law.Env) {
 			m.step()
 		}
 	}
-	for _, m := range models { // what was abandoned comes back at about the same time
+	for _, m := range models { // abandoned messages are redelivered at about the same time
 		for _, g := range m.groups {
 			m.drain(g)
 		}
@@ -91,7 +91,7 @@ func (m *model) join(g *modelGroup) {
 		m.Must(g.src.Close())
 	}
 	c := m.Config(backend.Config{Topic: m.topic, Group: g.name})
-	c.ConfirmAcks = !m.Limits.FencedAcks // a lease may pass on a busy machine
+	c.ConfirmAcks = !m.Limits.FencedAcks // a lease may expire on a busy machine
 	g.src, g.held = m.AttachTo(m.Backend, c), nil
 }
 
@@ -120,7 +120,7 @@ func (m *model) step() {
 			m.join(g)
 		} else if _, ok := backend.As[backend.Delayer](g.src); ok {
 			wait := time.Duration(m.random.Int64N(int64(m.Lease)))
-			m.Delay(g.src, wait, m.pick(g)...) //nolint:errcheck // its lease may have passed
+			m.Delay(g.src, wait, m.pick(g)...) //nolint:errcheck // its lease may have expired
 		}
 	}
 }
@@ -137,7 +137,7 @@ func (m *model) publishSome(n int) {
 	}
 }
 
-// got takes note of deliveries.
+// got remembers deliveries.
 func (m *model) got(g *modelGroup, ds []backend.Delivery) {
 	m.Helper()
 	for _, d := range ds {

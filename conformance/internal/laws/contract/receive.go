@@ -60,7 +60,7 @@ func maxOfNone(e *law.Env) {
 	e.Attempt(ds[0], 1)
 }
 
-// takesNone expects that a Receive that may take nothing returns at once.
+// takesNone expects that a Receive with a limit of 0 or less returns at once.
 func takesNone(e *law.Env, src backend.Source) {
 	e.Helper()
 	for _, max := range []int{0, -1} {
@@ -90,7 +90,7 @@ func equalDueByPosition(e *law.Env) {
 	src := e.Attach("g")
 	const n = 20
 	want := law.IDsOf(e.PublishN(n))
-	e.Receive(src, n) // in one read if the broker likes, and then all are due together
+	e.Receive(src, n) // in one read if the broker can, and then all are due together
 	time.Sleep(e.Lease + e.Soon())
 	if got := law.IDs(e.Receive(src, n)); !slices.Equal(got, want) {
 		e.Failf("got  %v\nwant %v", got, want)
@@ -110,8 +110,8 @@ func attemptSequence(e *law.Env) {
 	}
 }
 
-// Each round publishes while a Receive is being cancelled. What such a Receive
-// took and did not return would come back one lease later.
+// Each round publishes while a Receive is being cancelled. If such a Receive took messages
+// and did not return them, they would be redelivered one lease later.
 func cancelLosesNothing(e *law.Env) {
 	const rounds, each = 25, 4
 	lease := 4 * e.Lease
@@ -142,7 +142,7 @@ func cancelLosesNothing(e *law.Env) {
 		ds := e.Take(ctx, src, each*rounds)
 		cancel()
 		e.Must(<-errs)
-		time.Sleep(time.Millisecond) // for what a read that was left behind may take
+		time.Sleep(time.Millisecond) // a read that was left behind may take messages
 		check(ds)
 	}
 	for got < rounds*each {

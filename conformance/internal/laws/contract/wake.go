@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// wakeLaws are about a Receive that waits: when it returns.
+// wakeLaws are about the return of a Receive that waits.
 var wakeLaws = []law.Law{
 	{
 		ID: "D17", Name: "wake-latency", Promise: "a message published to an idle group is received within half a second, mostly",
@@ -90,8 +90,8 @@ func wakesForDelays(e *law.Env) {
 	e.By(start, e.Lease/2, "it came back")
 }
 
-// A wake-up that is lost in this race is made up for by the next Receive. So the delay
-// is short, and the bound is that of the contract. One late round may be the machine's.
+// The next Receive repairs a wake-up that is lost in this race. So the delay is short, and
+// the bound is the contract's. One late round may be caused by the machine.
 func delayMeetsReceive(e *law.Env) {
 	const rounds, limit = 30, 500 * time.Millisecond
 	src := e.AttachAs(backend.Config{Group: "g", Lease: 5 * e.Lease})
