@@ -113,7 +113,7 @@ const walkStep = 1000
 
 // walk returns the keys of every server that match a pattern and have a type; "": any
 // type.
-func (b *Backend) walk(ctx context.Context, pattern, kind string) (all []string, err error) {
+func (b *broker) walk(ctx context.Context, pattern, kind string) (all []string, err error) {
 	err = b.with(ctx, func(w *wire) error {
 		err := w.do(ctx, 0, func(ctx context.Context) error {
 			nodes, err := b.masterNodes(ctx)

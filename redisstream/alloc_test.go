@@ -113,7 +113,7 @@ func TestCallAllocations(t *testing.T) {
 	t.Logf("%.0f allocations for a publish", allocs)
 	require.LessOrEqual(t, allocs, 12.0, "allocations for a publish")
 
-	w := newWire(b, time.Second)
+	w := newWire(&b.broker, time.Second)
 	defer func() { require.NoError(t, w.close()) }()
 	browse := &call{args: []any{"xrange", b.streamKey("orders"), "-", "+", "count", 512}}
 	read := func() { browse.reply = browse.reply.next(); w.send(ctx, 0, browse) }

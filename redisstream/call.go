@@ -79,7 +79,7 @@ func (w *wire) roundTrip(ctx context.Context, calls []*call) {
 }
 
 // with calls use with a wire of the pool.
-func (b *Backend) with(ctx context.Context, use func(*wire) error) error {
+func (b *broker) with(ctx context.Context, use func(*wire) error) error {
 	w, err := b.wires.Get(ctx)
 	if err != nil {
 		return classOf(ctx, err, false)
@@ -89,7 +89,7 @@ func (b *Backend) with(ctx context.Context, use func(*wire) error) error {
 }
 
 // send makes calls on a wire of the pool. It returns an error if there was none.
-func (b *Backend) send(ctx context.Context, calls ...*call) error {
+func (b *broker) send(ctx context.Context, calls ...*call) error {
 	if len(calls) == 0 {
 		return nil
 	}
@@ -100,18 +100,18 @@ func (b *Backend) send(ctx context.Context, calls ...*call) error {
 }
 
 // ask makes one call and returns a parser of its reply.
-func (b *Backend) ask(ctx context.Context, c *call) (parser, error) {
+func (b *broker) ask(ctx context.Context, c *call) (parser, error) {
 	err := b.send(ctx, c)
 	return parser{rest: c.reply.raw}, cmp.Or(err, c.err)
 }
 
 // run runs a script and returns a parser of its reply.
-func (b *Backend) run(ctx context.Context, s *script, keys []string, args ...any) (parser, error) {
+func (b *broker) run(ctx context.Context, s *script, keys []string, args ...any) (parser, error) {
 	return b.ask(ctx, s.call(keys, args...))
 }
 
 // command sends one command whose reply does not matter.
-func (b *Backend) command(ctx context.Context, args ...any) error {
+func (b *broker) command(ctx context.Context, args ...any) error {
 	_, err := b.ask(ctx, &call{args: args})
 	return err
 }

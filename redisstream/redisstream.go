@@ -72,22 +72,16 @@ const (
 
 // A Backend is a bus on one Redis.
 type Backend struct {
-	options  Options
-	lent     redis.UniversalClient
-	cluster  *redis.ClusterClient // lent, if it is one
-	owned    bool
-	detours  sync.Map // by lent client, if it has one
-	sentinel bool     // the client was made for Sentinel
-	wires    *pool.Pool[*wire]
-	server   serverCheck
-	youth    time.Duration // of a stream
+	broker
+	options Options
+	owned   bool // the lent client
+	server  serverCheck
+	youth   time.Duration // of a stream
 
-	masters  atomic.Int64 // counts the masters that Sentinel has replaced, or more
-	watching atomic.Int64 // connections of the lent client whose end shows that the master was replaced
-	closed   atomic.Bool
-	mu       sync.Mutex
-	sources  map[*source]struct{}
-	mending  map[string]string // by delayed key: the id after which Maintain continues
+	closed  atomic.Bool
+	mu      sync.Mutex
+	sources map[*source]struct{}
+	mending map[string]string // by delayed key: the id after which Maintain continues
 }
 
 var (
@@ -113,10 +107,11 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("redisstream: new: %w", err)
 	}
 	b := &Backend{
-		options: o, lent: client, server: serverCheck{turn: make(chan struct{}, 1)}, youth: youth,
+		options: o, server: serverCheck{turn: make(chan struct{}, 1)}, youth: youth,
 		sources: map[*source]struct{}{}, mending: map[string]string{},
 	}
-	b.wires = pool.New(wires, func() (*wire, error) { return newWire(b, answer), nil }, (*wire).close)
+	b.lent = client
+	b.wires = pool.New(wires, func() (*wire, error) { return newWire(&b.broker, answer), nil }, (*wire).close)
 	switch client := client.(type) {
 	case *redis.Client:
 		b.sentinel = client.Options().Addr == underSentinel

@@ -65,7 +65,7 @@ type entry struct {
 func ours(t testing.TB, text []byte) (entries []entry, err error) {
 	b, err := New(speaker(t, text), Options{})
 	require.NoError(t, err)
-	w := newWire(b, time.Second)
+	w := newWire(&b.broker, time.Second)
 	defer func() { require.NoError(t, w.close()) }()
 	c := &call{args: []any{"xreadgroup", "group", "g", "c", "streams", "s", ">"}}
 	w.send(t.Context(), 0, c)

@@ -68,7 +68,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (backend.Source,
 	if _, err := b.run(ctx, attachScript, []string{s.stream, trimmedKey(s.stream), youngKey(s.stream)}, c.Group, s.name, start, millis(b.youth)); err != nil {
 		return nil, err
 	}
-	s.reader = newWire(b, block+patience)
+	s.reader = newWire(&b.broker, block+patience)
 	s.reader.onDone = s.unblock
 	b.mu.Lock()
 	b.sources[s] = struct{}{}

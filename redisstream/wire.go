@@ -19,7 +19,7 @@ import (
 // A call goes through the lent client, with its hooks and, in Cluster, its routing. The
 // innermost hook, a detour, passes it to a client of the wire's own.
 type wire struct {
-	backend *Backend
+	backend *broker
 	wait    time.Duration        // for an answer, or for the next piece of it
 	onDone  func()               // called when a call's context is done; only a member's wire has it
 	sent    atomic.Bool          // a command was written since the call began
@@ -37,7 +37,7 @@ type wire struct {
 	ended   bool   // no more calls
 }
 
-func newWire(b *Backend, wait time.Duration) *wire {
+func newWire(b *broker, wait time.Duration) *wire {
 	return &wire{backend: b, wait: wait, clients: map[*redis.Client]*redis.Client{}, conns: map[*conn]struct{}{}}
 }
 

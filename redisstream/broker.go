@@ -8,7 +8,21 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/internal/pool"
 )
+
+// A broker is the lent client, and the wires by which calls reach its servers.
+type broker struct {
+	lent     redis.UniversalClient
+	cluster  *redis.ClusterClient // lent, if it is one
+	detours  sync.Map             // by lent client, if it has one
+	sentinel bool                 // the client was made for Sentinel
+	wires    *pool.Pool[*wire]
+
+	masters  atomic.Int64 // counts the masters that Sentinel has replaced, or more
+	watching atomic.Int64 // connections of the lent client whose end shows that the master was replaced
+}
 
 // wireKey is the key of a context's value that has the wire for a call.
 type wireKey struct{}
@@ -16,8 +30,8 @@ type wireKey struct{}
 // A detour is the innermost hook of a lent client, or of the client of a Cluster's node.
 // It passes calls of a wire to the wire's own client, and lets others through.
 type detour struct {
-	backend *Backend
-	node    *redis.Client
+	broker *broker
+	node   *redis.Client
 }
 
 var _ redis.Hook = detour{}
@@ -44,7 +58,7 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		pipe := w.client(d.node).Pipeline()
 		_ = pipe.BatchProcess(ctx, cmds...) // it only queues
 		_, err := pipe.Exec(ctx)
-		if d.backend.cluster != nil {
+		if d.broker.cluster != nil {
 			return nil // the client of a Cluster would take it for the error of the commands that succeeded
 		}
 		return err
@@ -63,8 +77,8 @@ func (d detour) DialHook(next redis.DialHook) redis.DialHook {
 		if err != nil {
 			return nil, err
 		}
-		d.backend.watching.Add(1)
-		return &watchman{Conn: c, backend: d.backend}, nil
+		d.broker.watching.Add(1)
+		return &watchman{Conn: c, broker: d.broker}, nil
 	}
 }
 
@@ -75,15 +89,15 @@ const underSentinel = "FailoverClient"
 // reason, all wires dial again.
 type watchman struct {
 	net.Conn
-	backend *Backend
-	closed  atomic.Bool
+	broker *broker
+	closed atomic.Bool
 }
 
 // Close implements [net.Conn].
 func (m *watchman) Close() error {
 	if !m.closed.Swap(true) {
-		m.backend.masters.Add(1)
-		m.backend.watching.Add(-1)
+		m.broker.masters.Add(1)
+		m.broker.watching.Add(-1)
 	}
 	return m.Conn.Close()
 }
@@ -93,7 +107,7 @@ func (m *watchman) SyscallConn() (syscall.RawConn, error) { return system(m.Conn
 
 // watchMaster makes sure that the client has a connection whose end shows that the master
 // was replaced. Without Sentinel it does nothing.
-func (b *Backend) watchMaster(ctx context.Context) error {
+func (b *broker) watchMaster(ctx context.Context) error {
 	if !b.sentinel || b.watching.Load() > 0 {
 		return nil
 	}
@@ -101,7 +115,7 @@ func (b *Backend) watchMaster(ctx context.Context) error {
 }
 
 // node returns the lent client of the server that has a key.
-func (b *Backend) node(ctx context.Context, key string) (*redis.Client, error) {
+func (b *broker) node(ctx context.Context, key string) (*redis.Client, error) {
 	if b.cluster != nil {
 		return b.cluster.MasterForKey(ctx, key)
 	}
@@ -110,7 +124,7 @@ func (b *Backend) node(ctx context.Context, key string) (*redis.Client, error) {
 
 // masterNodes returns the lent clients of all masters. In Cluster it adds the detour to
 // nodes that the client knew before it was lent.
-func (b *Backend) masterNodes(ctx context.Context) (nodes []*redis.Client, err error) {
+func (b *broker) masterNodes(ctx context.Context) (nodes []*redis.Client, err error) {
 	if b.cluster == nil {
 		return []*redis.Client{b.lent.(*redis.Client)}, nil
 	}
@@ -132,7 +146,7 @@ func (b *Backend) masterNodes(ctx context.Context) (nodes []*redis.Client, err e
 }
 
 // detour adds a detour to a lent client, once.
-func (b *Backend) detour(node *redis.Client) {
+func (b *broker) detour(node *redis.Client) {
 	if _, has := b.detours.LoadOrStore(node, true); !has {
 		node.AddHook(detour{b, node})
 	}
