@@ -51,7 +51,8 @@ var (
 func Permanent(err error) error { return engine.Permanent(err) }
 
 // RetryAfter asks for the next attempt after d, instead of the delay of Retry. The attempt
-// counts.
+// counts. errors.Is and errors.As find err in the result. If err is nil the result is an
+// error all the same, so a handler that has succeeded returns nil itself.
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
 // Snooze asks for redelivery after d. It spends no attempt if the backend can give events

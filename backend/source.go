@@ -23,13 +23,13 @@ type Source interface {
 	// The deliveries count even if there is an error too. When Receive returns,
 	// nothing more is on its way: a driver that has asked its broker for messages waits
 	// for them, or withdraws the request. Receive returns within a second after ctx is
-	// done, with the deliveries that have arrived, and with err nil or ctx.Err(). That
-	// error matches no error class of this package, because the bus takes
-	// [ErrUnavailable] for a failure of the broker.
+	// done, with the deliveries that have arrived, and with err nil or ctx.Err(). An
+	// error that says only that ctx is done matches no error class of this package,
+	// because the bus takes [ErrUnavailable] for a failure of the broker.
 	// No delivery is ever abandoned.
 	//
-	// After an error, the next call that the broker answers returns, even with no
-	// deliveries. The bus detects recovery by it.
+	// After a Receive has failed, the next Receive returns as soon as the broker answers,
+	// even with no deliveries. By its return the bus detects that the broker is back.
 	//
 	// The slice is lent until the next Receive, and the caller may change and clear it.
 	// Headers, payloads and everything else that a delivery refers to are the caller's,

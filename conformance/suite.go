@@ -31,19 +31,22 @@
 // An embedded store has no connections and no broker to start. It still shows most laws:
 //
 //   - Peer returns a second Backend on the same open store, as another process would have
-//     it. The two share the handle of the store and nothing else. So leases, attempts and
-//     members must be in the store: a field of the first Backend is unknown to the second.
-//     Closing one Backend leaves the store open for the other.
+//     it. The two share one value of yours: the open store, a signal that wakes waiting
+//     members, and the list of members. Leases, attempts and positions are in the store,
+//     because a field of the first Backend is unknown to the second. Closing one Backend
+//     leaves the store open for the other.
 //   - Restart closes the store in good order and opens its files again. Kill does so
-//     without closing: copy the files as they are and open the copy. After both, the
-//     Backend that New returned must work again, and so must its sources. Keep the handle
-//     behind a pointer with a lock, and let the fault replace it. Calls meanwhile fail
-//     with [backend.ErrUnavailable].
+//     without closing: lock the store, copy its files as they are, and open the copy.
+//     Without the lock, a commit during the copy would be confirmed and lost. After both,
+//     the Backend that New returned must work again, and so must its sources. Keep the
+//     handle behind a pointer with a lock, and let the fault replace it. Calls meanwhile
+//     wait, or fail with [backend.ErrUnavailable].
 //   - Lose deletes the stored body. Down, Freeze, Swallow, Cut, DropReply and Commands are
 //     about connections. Leave them unset: their laws are then not claimed.
 //
-// If the store waits only on channels and on time, set Around to synctest.Test and Lease
-// to 30 seconds. The laws then take a second.
+// If the store waits only on channels, mutexes, disks and time, set Around to
+// synctest.Test and Lease to 30 seconds. The laws then take seconds, because their clock
+// passes while nothing runs.
 package conformance
 
 import (
@@ -82,8 +85,8 @@ type Suite struct {
 	// real clock they mostly wait.
 	Parallel bool
 
-	// Bus, if set, returns the bus that the laws run on, in place of eventbus.New: for
-	// buses that are wrapped, or broken.
+	// Bus, if set, makes the bus under test, in place of eventbus.New. It tests a wrapped
+	// bus.
 	Bus func(t *testing.T, b backend.Backend, o eventbus.Options) Bus
 
 	// Peer, if set, returns another backend on b's broker, with connections of its own, as

@@ -11,17 +11,18 @@ import (
 
 // A Limiter grants places. The bus asks for a place before it reads a message, and gives
 // the place back when the message is settled. A Limiter is safe for concurrent use.
-// Subscriptions that are given the same Limiter share its places.
+// Subscriptions that are given the same Limiter share its places. A limiter may keep the
+// places of settled messages, as one of rate does; unused places return at once.
 type Limiter interface {
 	// Acquire waits until there is a place. It grants at least one place and at most
 	// max. When ctx is done it waits no longer: it grants the places that are free, and
-	// fails if there are none.
+	// if there are none it fails with context.Cause(ctx).
 	Acquire(ctx context.Context, max int) (int, error)
 
 	// Fill reports that n granted places now hold messages of so many bytes.
 	Fill(n int, bytes int64)
 
-	// Release gives places back.
+	// Release gives places back, never more than were granted.
 	Release(Released)
 }
 
