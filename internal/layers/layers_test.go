@@ -95,6 +95,42 @@ func TestLayers(t *testing.T) {
 	}
 }
 
+// In the picture of README.md each package stands above every drawn package that it
+// imports, and every drawn package exists.
+func TestPicture(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, picture, _ := strings.Cut(string(readme), "<!-- layers -->\n```\n")
+	picture, _, ok := strings.Cut(picture, "```")
+	if !ok {
+		t.Fatal("README.md has no picture behind <!-- layers -->")
+	}
+	line := map[string]int{}
+	for i, text := range strings.Split(strings.TrimSpace(picture), "\n") {
+		packages, _, _ := strings.Cut(text, "|")
+		for _, name := range strings.Fields(packages) {
+			pkg := module + "/" + name
+			if name == "eventbus" {
+				pkg = module
+			}
+			line[pkg] = i
+		}
+	}
+	for pkg, own := range line {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, pkg).Output()
+		if err != nil {
+			t.Errorf("%s is drawn and cannot be listed: %v", pkg, err)
+		}
+		for _, imported := range strings.Fields(string(out)) {
+			if its, drawn := line[imported]; drawn && its <= own {
+				t.Errorf("%s imports %s, which does not stand below it", pkg, imported)
+			}
+		}
+	}
+}
+
 // TestRootDeps compares the packages that the bus links with a list. A new line in the
 // list needs a decision (docs/decisions/001-dependencies.md).
 func TestRootDeps(t *testing.T) {
