@@ -297,13 +297,13 @@ func inOrder(e *buslaw.Env, name string) {
 		d := h.Delivery
 		before, ok := last[d.Key]
 		if ok && d.Position < before.Delivery.Position {
-			e.Failf("key %q: %s was handled after %s, which was published later", d.Key, d.ID, before.Delivery.ID)
+			e.Failf("key %q: %s was handled after %s, which was published later\nrecorded: %s", d.Key, d.ID, before.Delivery.ID, e.Recorder.Summary())
 		}
 		if ok && (before.Ended.IsZero() || before.Ended.After(h.Began)) {
-			e.Failf("key %q: %s began before %s had ended", d.Key, d.ID, before.Delivery.ID)
+			e.Failf("key %q: %s began before %s had ended\nrecorded: %s", d.Key, d.ID, before.Delivery.ID, e.Recorder.Summary())
 		}
 		if ok && d.Position > before.Delivery.Position && before.Err != nil && d.ID != before.Delivery.ID {
-			e.Failf("key %q: %s was handled though %s had failed", d.Key, d.ID, before.Delivery.ID)
+			e.Failf("key %q: %s was handled though %s had failed\nrecorded: %s", d.Key, d.ID, before.Delivery.ID, e.Recorder.Summary())
 		}
 		last[d.Key] = h
 	}
