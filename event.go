@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
 )
 
 // An Event is something that happened. Its attributes have the names and the
@@ -124,6 +125,8 @@ func (e *Event) setAttribute(h *Header) bool {
 		e.Subject = h.Value
 	case contentTypeName:
 		e.ContentType = h.Value
+	case letter.RedriveID:
+		e.ID = h.Value
 	case timeName:
 		// An unreadable time of another program must not lose the event.
 		e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)

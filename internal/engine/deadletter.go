@@ -3,36 +3,12 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/observer"
-)
-
-// The headers of a dead letter. The reason is one of the Reason constants.
-const (
-	DeadReason      = ReservedPrefix + "dead-reason"
-	DeadError       = ReservedPrefix + "dead-error"
-	DeadErrorClass  = ReservedPrefix + "dead-error-class"
-	DeadStack       = ReservedPrefix + "dead-stack"
-	DeadAttempts    = ReservedPrefix + "dead-attempts"
-	DeadTopic       = ReservedPrefix + "dead-topic"
-	DeadGroup       = ReservedPrefix + "dead-group"
-	DeadID          = ReservedPrefix + "dead-id"
-	DeadPosition    = ReservedPrefix + "dead-position"
-	DeadLastAttempt = ReservedPrefix + "dead-last-attempt"
-)
-
-// ReservedPrefix begins the names of headers that only the bus sets.
-const ReservedPrefix = "eventbus-"
-
-const (
-	maxErrorText = 4 << 10
-	maxStack     = 8 << 10
 )
 
 // A burial is a Hold on its way to the dead-letter topic.
@@ -42,9 +18,16 @@ type burial struct {
 	err    error
 }
 
+// errElsewhere is the Err of a redriven message that is for another group.
+var errElsewhere = errors.New("eventbus: the event was sent again for another group")
+
 // setAside settles a delivery that has no message to handle.
 func (t *settler) setAside(h *Hold) {
 	err := h.delivery.Err
+	if errors.Is(err, errElsewhere) {
+		t.settleAside(h)
+		return
+	}
 	t.sub.notifier.failed(observer.Decode, h.about(), 1, err)
 	if errors.Is(err, backend.ErrGone) {
 		t.sub.discarded(h, ReasonGone, err)
@@ -117,27 +100,24 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 	m := &backend.Message{
 		// Not by d.ID: events that share one would share a dead letter.
 		Topic: t.sub.DeadLetter, ID: t.sub.Group + "/" + t.sub.Topic + "/" + d.Position, Key: d.Key,
-		Headers: slices.Clone(d.Headers), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
+		Headers: letter.Original(&d.Message), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
 	}
-	set := func(name, value string, most int) {
-		if value != "" {
-			m.Headers.Set(name, headerText(value, most))
-		}
-	}
-	set(DeadReason, b.reason, maxErrorText)
-	set(DeadError, b.err.Error(), maxErrorText)
-	set(DeadErrorClass, errorClass(b.err), maxErrorText)
+	letter.Set(m, letter.Reason, b.reason)
+	letter.Set(m, letter.Error, b.err.Error())
+	letter.Set(m, letter.ErrorClass, errorClass(b.err))
 	if p, ok := errors.AsType[*observer.PanicError](b.err); ok {
-		set(DeadStack, string(p.Stack), maxStack)
+		letter.Set(m, letter.Stack, string(p.Stack))
 	}
-	set(DeadAttempts, strconv.Itoa(b.hold.attempt), maxErrorText)
-	set(DeadTopic, t.sub.Topic, maxErrorText)
-	set(DeadGroup, t.sub.Group, maxErrorText)
-	set(DeadID, d.ID, maxErrorText)
-	set(DeadPosition, d.Position, maxErrorText)
+	letter.Set(m, letter.Attempts, strconv.Itoa(b.hold.attempt))
+	letter.Set(m, letter.Topic, t.sub.Topic)
+	letter.Set(m, letter.Group, t.sub.Group)
+	letter.Set(m, letter.ID, d.ID)
+	letter.Set(m, letter.Position, d.Position)
+	letter.Set(m, letter.Redriven, letter.RedriveCount(&d.Message))
 	if b.hold.began != 0 {
 		now := time.Now() // by the wall's clock, which may have been set since the subscription began
-		set(DeadLastAttempt, now.Add(-time.Duration(t.sub.moment(now)-b.hold.began)).UTC().Format(time.RFC3339Nano), maxErrorText)
+		began := now.Add(-time.Duration(t.sub.moment(now) - b.hold.began))
+		letter.Set(m, letter.LastAttempt, began.UTC().Format(time.RFC3339Nano))
 	}
 	return m
 }
@@ -160,20 +140,4 @@ func errorClass(err error) string {
 		}
 		err = next
 	}
-}
-
-// headerText makes s fit for a header: one line of valid UTF-8, at most so many bytes,
-// with bars in place of line ends.
-func headerText(s string, most int) string {
-	s = strings.ToValidUTF8(strings.ReplaceAll(strings.TrimSpace(s), "\n", " | "), "�")
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "")
-	}
-	return s
 }

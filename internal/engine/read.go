@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
 )
 
 // A read has the Holds of one Receive, which are allocated together.
@@ -37,6 +38,9 @@ func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked t
 	for i := range ds {
 		h := &r.holds[i]
 		h.delivery, h.until = ds[i], until
+		if group := letter.Open(&h.delivery.Message); group != "" && group != f.sub.Group {
+			h.delivery.Err = errElsewhere
+		}
 		h.size = int64(ds[i].Size())
 		h.attempt = f.sub.attempts.of(&ds[i])
 	}
