@@ -175,16 +175,13 @@ func (r *redriving) step(ctx context.Context) error {
 // that the broker does not take, and returns an error for which Redrive ends.
 func (r *redriving) sort(places []string, err error) (stored []string, failed error) {
 	for i, place := range places {
-		e := backend.ErrorAt(err, i)
-		switch backend.Class(e) {
-		case backend.ErrRefused, backend.ErrTooLarge:
+		switch e := backend.ErrorAt(err, i); {
+		case e == nil:
+			stored = append(stored, place)
+		case errors.Is(e, backend.ErrRefused), errors.Is(e, backend.ErrTooLarge):
 			r.refused(place, e)
 		default:
-			if e != nil {
-				failed = r.topic.failed("redrive", e)
-			} else {
-				stored = append(stored, place)
-			}
+			failed = r.topic.failed("redrive", e)
 		}
 	}
 	return stored, failed

@@ -69,9 +69,9 @@ func newLetter(m *backend.Message) (*Letter, bool) {
 type Filter struct {
 	Group, Topic       string // the group that failed, and the topic of its event
 	Reason, ErrorClass string
-	Type               string // of the event
-	ID, Key            string // of the event
-	Place              string // of the letter
+	Type               string    // of the event
+	ID, Key            string    // of the event
+	Place              string    // of the letter
 	Since, Before      time.Time // bounds of LastAttempt: not before Since, and before Before
 	Match              func(*Letter) bool
 }

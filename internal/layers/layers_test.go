@@ -67,6 +67,8 @@ var rows = []struct {
 	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"middleware", everything},
 	{"cenkalti", everything},
+	{"deadletter", everything},
+	{"internal/letter", everything},
 	{"eventbustest", everything},
 	{"config", []string{testify, oldYAML, olderYAML, cobra, otelSDK, redistest, faultproxy}},
 	{"conformance", []string{redis, nats, yaml, cobra, otelSDK, redistest, faultproxy, suiteSaboteur, suiteBroker}},
