@@ -41,11 +41,11 @@ type Redrive struct {
 
 // A Report counts letters.
 type Report struct {
-	Redriven int   // sent again, and removed; with DryRun: would be
-	Looping  int   // skipped, because of MaxRedrives
-	NoGroup  int   // skipped, because the topic or the group does not exist any more
-	Refused  int   // skipped, because Edit or the broker refused the message
-	Err      error // why, of one of Refused
+	Redriven int   `json:"redriven"` // sent again, and removed; with DryRun: would be
+	Looping  int   `json:"looping"`  // skipped, because of MaxRedrives
+	NoGroup  int   `json:"no_group"` // skipped, because the topic or the group does not exist any more
+	Refused  int   `json:"refused"`  // skipped, because Edit or the broker refused the message
+	Err      error `json:"-"`        // why, of one of Refused
 }
 
 // Redrive sends the events of letters again, each to the one group that could not handle

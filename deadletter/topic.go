@@ -117,11 +117,15 @@ func (t *Topic) after(ctx context.Context, from string, f Filter) iter.Seq2[*Let
 
 // A Class is a kind of letters, and how many there are.
 type Class struct {
-	Topic, Group, Reason, ErrorClass, Type string
-
-	Letters        int
-	Oldest, Newest time.Time // of LastAttempt
-	Error          string    // of one of them
+	Topic      string    `json:"topic"`
+	Group      string    `json:"group"`
+	Reason     string    `json:"reason"`
+	ErrorClass string    `json:"error_class"`
+	Type       string    `json:"type"` // of the event
+	Letters    int       `json:"letters"`
+	Oldest     time.Time `json:"oldest,omitzero"` // LastAttempt
+	Newest     time.Time `json:"newest,omitzero"` // LastAttempt
+	Error      string    `json:"error"`           // of one of them
 }
 
 // Classes counts the letters of a filter by class, the largest class first.

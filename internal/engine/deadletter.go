@@ -103,7 +103,7 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 		Headers: letter.Original(&d.Message), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
 	}
 	letter.Set(m, letter.Reason, b.reason)
-	letter.Set(m, letter.Error, b.err.Error())
+	letter.Set(m, letter.Error, textOf(b.err))
 	letter.Set(m, letter.ErrorClass, errorClass(b.err))
 	if p, ok := errors.AsType[*observer.PanicError](b.err); ok {
 		letter.Set(m, letter.Stack, string(p.Stack))
@@ -120,6 +120,16 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 		letter.Set(m, letter.LastAttempt, began.UTC().Format(time.RFC3339Nano))
 	}
 	return m
+}
+
+// textOf returns the text of an error of the program, whose method may panic.
+func textOf(err error) (text string) {
+	defer func() {
+		if v := recover(); v != nil {
+			text = fmt.Sprintf("%T, whose Error panics: %v", err, v)
+		}
+	}()
+	return err.Error()
 }
 
 // errorClass names the kind of the innermost error of err.
