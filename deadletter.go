@@ -32,6 +32,8 @@ const (
 	ReasonKeyFailed   = engine.ReasonKeyFailed  // an earlier event of its key failed for good (FailAll)
 	ReasonUnreadable  = engine.ReasonUnreadable // the stored body cannot be decoded
 	ReasonNoVerdict   = engine.ReasonNoVerdict  // delivered too often without a result: it may end its process
+	ReasonExpired     = engine.ReasonExpired    // it came later than its TTL allows
+	ReasonTooLarge    = engine.ReasonTooLarge   // it is larger than SubscribeOptions.MaxReceive
 	ReasonDropped     = engine.ReasonDropped    // discarded: the handler returned Drop
 	ReasonGone        = engine.ReasonGone       // discarded: the stored body is lost
 	ReasonOnReceive   = engine.ReasonOnReceive  // discarded: failed after AckOnReceive had acknowledged it

@@ -49,8 +49,8 @@ type Report struct {
 }
 
 // Redrive sends the events of letters again, each to the one group that could not handle
-// it. The event has its first ID, key, headers and payload, and its attempts begin with 1.
-// It comes after the newer events of its key. Handlers of other groups do not get it. Its
+// it. The event has its first ID, key, headers and payload, its attempts begin with 1, and
+// it does not expire. It comes after the newer events of its key. Handlers of other groups do not get it. Its
 // letter is removed once it is stored.
 //
 // A Redrive may be killed at any moment and called again, also twice at once. No event is

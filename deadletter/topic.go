@@ -58,11 +58,7 @@ func newLetter(m *backend.Message) (*Letter, bool) {
 	if !ok {
 		return nil, false
 	}
-	l := &Letter{DeadLetter: why, Place: m.Position, message: m}
-	l.Event = eventbus.EventOf(&backend.Message{
-		ID: why.ID, Key: m.Key, Payload: m.Payload, Position: why.Position, Headers: letter.Original(m),
-	})
-	return l, true
+	return &Letter{DeadLetter: why, Event: eventbus.EventOf(letter.Event(m)), Place: m.Position, message: m}, true
 }
 
 // A Filter chooses letters. A zero field chooses all.

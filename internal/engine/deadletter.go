@@ -24,17 +24,19 @@ var errElsewhere = errors.New("eventbus: the event was sent again for another gr
 // setAside settles a delivery that has no message to handle.
 func (t *settler) setAside(h *Hold) {
 	err := h.delivery.Err
-	if errors.Is(err, errElsewhere) {
+	switch {
+	case errors.Is(err, errElsewhere):
 		t.settleAside(h)
-		return
-	}
-	t.sub.notifier.failed(observer.Decode, h.about(), 1, err)
-	if errors.Is(err, backend.ErrGone) {
+	case errors.Is(err, backend.ErrTooLarge):
+		t.bury(h, ReasonTooLarge, err)
+	case errors.Is(err, backend.ErrGone):
+		t.sub.notifier.failed(observer.Decode, h.about(), 1, err)
 		t.sub.discarded(h, ReasonGone, err)
 		t.settleAside(h)
-		return
+	default:
+		t.sub.notifier.failed(observer.Decode, h.about(), 1, err)
+		t.bury(h, ReasonUnreadable, err)
 	}
-	t.bury(h, ReasonUnreadable, err)
 }
 
 // settleAside acknowledges an event that does not run, in every mode.
@@ -54,12 +56,23 @@ func (h *Hold) aside() {
 
 // bury puts h into the dead-letter topic, and then acknowledges it.
 func (t *settler) bury(h *Hold, reason string, err error) {
-	if t.sub.DeadLetter == "" {
-		t.sub.discarded(h, reason, err)
-		t.buried(h)
+	b := burial{hold: h, reason: reason, err: err}
+	if t.sub.DeadLetter != "" {
+		t.burials.Add(b)
 		return
 	}
-	t.burials.Add(burial{hold: h, reason: reason, err: err})
+	t.sub.discarded(h, reason, err)
+	if t.sub.Buried != nil {
+		t.sub.tellBuried(t.deadLetter(b))
+	}
+	t.buried(h)
+}
+
+// tellBuried tells the program of an event that has failed for good. It does not wait.
+func (s *Subscription) tellBuried(dead *backend.Message) {
+	if s.Buried != nil {
+		s.notifier.call("OnDeadLetter", s.about(), func() { s.Buried(dead) })
+	}
 }
 
 // flushBurials stores the dead letters first and then acknowledges the originals. A
@@ -74,13 +87,14 @@ func (t *settler) flushBurials(batch []burial) {
 	for i, b := range batch {
 		if e := backend.ErrorAt(err, i); e != nil {
 			t.sub.notifier.failed(observer.DeadLettering, b.hold.about(), 1, e)
-			t.retry(b.hold, verdict{outcome: observer.Snooze, after: t.sub.Policy.Backoff(b.hold, e)}, e)
+			t.retry(b.hold, verdict{outcome: observer.Snooze, after: t.sub.Policy.Plan(b.hold, e).After}, e)
 			continue
 		}
 		t.sub.counts.deadLettered.Add(1)
 		tell(t.sub.notifier.later.DeadLettered, observer.DeadLettered{
 			About: b.hold.about(), DeadLetter: t.sub.DeadLetter, Reason: b.reason, Err: b.err,
 		})
+		t.sub.tellBuried(msgs[i])
 		t.buried(b.hold)
 	}
 }
@@ -104,7 +118,7 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 	}
 	letter.Set(m, letter.Reason, b.reason)
 	letter.Set(m, letter.Error, textOf(b.err))
-	letter.Set(m, letter.ErrorClass, errorClass(b.err))
+	letter.Set(m, letter.ErrorClass, t.sub.class(b.err))
 	if p, ok := errors.AsType[*observer.PanicError](b.err); ok {
 		letter.Set(m, letter.Stack, string(p.Stack))
 	}
@@ -132,8 +146,16 @@ func textOf(err error) (text string) {
 	return err.Error()
 }
 
-// errorClass names the kind of the innermost error of err.
-func errorClass(err error) string {
+// class names an error of the program, as its dead letter does.
+func (s *Subscription) class(err error) (name string) {
+	if s.Policy.Class == nil || guarded(func() error { name = s.Policy.Class(err); return nil }) != nil {
+		return ErrorClass(err)
+	}
+	return name
+}
+
+// ErrorClass names the kind of the innermost error of err.
+func ErrorClass(err error) string {
 	for {
 		switch err.(type) { //nolint:errorlint // this walks the chain itself
 		case *observer.PanicError:

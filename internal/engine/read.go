@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -42,6 +43,9 @@ func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked t
 			h.delivery.Err = errElsewhere
 		}
 		h.size = int64(ds[i].Size())
+		if most := f.sub.MaxReceive; most > 0 && h.size > most && h.delivery.Err == nil {
+			h.delivery.Err = fmt.Errorf("%w: %d bytes, more than MaxReceive, %d", backend.ErrTooLarge, h.size, most)
+		}
 		h.attempt = f.sub.attempts.of(&ds[i])
 	}
 	clear(ds) // or the lent slice would keep payloads until the next Receive

@@ -19,12 +19,17 @@ const (
 
 const redrivePrefix = "redrive/"
 
+// Expiry is the header that says when an event expires.
+const Expiry = "ce-expirytime"
+
 // Redrive returns the message that stores the event of a dead letter again. Once is set.
+// The event does not expire any more, because somebody wants it to be handled.
 func Redrive(dead *backend.Message) *backend.Message {
 	m := &backend.Message{
 		Topic: dead.Headers.Get(Topic), ID: redrivePrefix + dead.Topic + "/" + dead.Position, Key: dead.Key,
 		Headers: Original(dead), Payload: dead.Payload, Once: true,
 	}
+	m.Headers.Del(Expiry)
 	m.Headers = append(m.Headers,
 		backend.Header{Name: RedriveID, Value: dead.Headers.Get(ID)},
 		backend.Header{Name: redriveGroup, Value: dead.Headers.Get(Group)},
@@ -39,7 +44,15 @@ func Redrives(dead *backend.Message) int {
 	return n
 }
 
-// Original returns the headers of the event of a dead letter, as it was first published.
+// Event returns the message of the event of a dead letter, as it was first published.
+func Event(dead *backend.Message) *backend.Message {
+	return &backend.Message{
+		Topic: dead.Headers.Get(Topic), ID: dead.Headers.Get(ID), Key: dead.Key, Headers: Original(dead),
+		Payload: dead.Payload, Position: dead.Headers.Get(Position),
+	}
+}
+
+// Original returns the headers of a message as it was first published.
 func Original(dead *backend.Message) backend.Headers {
 	headers := make(backend.Headers, 0, len(dead.Headers))
 	for _, h := range dead.Headers {
