@@ -1,0 +1,289 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
+	"github.com/seed41896749/eventbus/middleware"
+)
+
+var (
+	aesKey     = middleware.NewKey(bytes.Repeat([]byte{7}, 32))
+	signingKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
+)
+
+// steps returns options with the steps whose bits are set in combination, 0 to 15.
+func steps(t *testing.T, combination int) (o middleware.EnvelopeOptions) {
+	if combination&1 != 0 {
+		o.Compress = &middleware.Compress{MinSize: 100}
+	}
+	if combination&2 != 0 {
+		o.Encrypt = &middleware.Encrypt{Key: "2026", Keys: map[string]middleware.Key{"2026": aesKey}}
+	}
+	if combination&4 != 0 {
+		o.ClaimCheck = &middleware.ClaimCheck{Store: fileStore(t), MinSize: 1000}
+	}
+	if combination&8 != 0 {
+		o.Sign = &middleware.Sign{Key: "till", Private: middleware.NewKey(signingKey)}
+	}
+	return o
+}
+
+func fileStore(t *testing.T) *middleware.FileStore {
+	t.Helper()
+	s, err := middleware.OpenFileStore(t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func envelope(t *testing.T, o middleware.EnvelopeOptions) *middleware.Envelope {
+	t.Helper()
+	v, err := middleware.NewEnvelope(o)
+	require.NoError(t, err)
+	return v
+}
+
+// sealing returns a bus with v.
+func sealing(t *testing.T, v *middleware.Envelope) *eventbustest.Bus {
+	t.Helper()
+	o := eventbus.Options{Service: "shop"}
+	v.Install(&o)
+	return eventbustest.NewWith(t, o)
+}
+
+// handle subscribes to topic, and returns the list of the events that its handler gets.
+// The handler fails for good with failure, unless that is nil.
+func handle(t *testing.T, bus *eventbustest.Bus, topic, deadLetter string, failure error) *[]eventbus.Event {
+	t.Helper()
+	got := &[]eventbus.Event{}
+	_, err := bus.Subscribe(t.Context(), topic, eventbus.SubscribeOptions{Group: "g", DeadLetter: deadLetter},
+		func(_ context.Context, d *eventbus.Delivery) error {
+			*got = append(*got, d.Event)
+			return eventbus.Permanent(failure)
+		})
+	require.NoError(t, err)
+	return got
+}
+
+// published are events of all kinds.
+func published() []*eventbus.Event {
+	noise := make([]byte, 5000)
+	random := rand.NewChaCha8([32]byte{})
+	_, _ = random.Read(noise)
+	return []*eventbus.Event{
+		{},
+		{Payload: []byte("secret")},
+		{Payload: bytes.Repeat([]byte("secret "), 10_000), Headers: eventbus.Headers{{Name: "tenant", Value: "blue"}}},
+		{Payload: noise},
+		{
+			ID: "an ID", Type: "order.placed", Source: "till", Subject: "o-1", ContentType: "text/plain", Key: "k",
+			Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600)), Payload: []byte("secret"),
+		},
+		{Payload: bytes.Repeat([]byte("secret "), 200), Headers: eventbus.Headers{{Name: "content-encoding", Value: "identity"}}},
+	}
+}
+
+// requireSame compares events without their positions.
+func requireSame(t *testing.T, want *eventbus.Event, got eventbus.Event) {
+	t.Helper()
+	w := *want
+	w.Position, got.Position = "", ""
+	require.WithinDuration(t, w.Time, got.Time, 0)
+	w.Time, got.Time = time.Time{}, time.Time{}
+	if len(w.Headers) == 0 {
+		w.Headers, got.Headers = nil, got.Headers[:len(got.Headers):len(got.Headers)]
+		require.Empty(t, got.Headers, "only the headers of the program")
+		got.Headers = nil
+	}
+	if len(w.Payload) == 0 {
+		w.Payload = nil
+		require.Empty(t, got.Payload)
+		got.Payload = nil
+	}
+	require.Equal(t, w, got)
+}
+
+func TestEnvelopeRoundTripsInEveryCombination(t *testing.T) {
+	for combination := range 16 {
+		t.Run(fmt.Sprintf("%04b", combination), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := envelope(t, steps(t, combination))
+				bus := sealing(t, v)
+				handled := handle(t, bus, "orders", "", nil)
+				events, before := published(), published()
+				require.NoError(t, bus.Publish(t.Context(), "orders", events...))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+
+				require.Len(t, *handled, len(events))
+				byID := map[string]eventbus.Event{}
+				for _, e := range *handled {
+					byID[e.ID] = e
+				}
+				for i, e := range events {
+					require.Equal(t, before[i].Payload, e.Payload, "the caller's event keeps its payload")
+					require.Equal(t, before[i].Headers, e.Headers, "the caller's event keeps its headers")
+					require.NotEmpty(t, e.ID)
+					require.NotEmpty(t, e.Source)
+					require.NotEmpty(t, e.Position)
+					requireSame(t, e, byID[e.ID])
+
+					stored := bus.Published("orders")[i]
+					if combination&2 != 0 && len(e.Payload) > 0 {
+						require.NotContains(t, string(stored.Payload), "secret", "encrypted")
+					}
+					if combination&4 != 0 {
+						require.LessOrEqual(t, len(stored.Payload), 1000, "large payloads are in the store")
+					}
+					require.NoError(t, v.Open(t.Context(), &stored))
+					requireSame(t, e, stored)
+				}
+			})
+		})
+	}
+}
+
+func TestEnvelopeCompressesAndChecksLargePayloads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := steps(t, 15)
+		bus := sealing(t, envelope(t, o))
+		handled := handle(t, bus, "orders", "", nil)
+		large := make([]byte, 10<<20) // beyond eventbus.MaxPayload
+		_, _ = rand.NewChaCha8([32]byte{}).Read(large)
+		require.NoError(t, bus.Publish(t.Context(), "orders",
+			&eventbus.Event{Payload: large}, &eventbus.Event{Payload: bytes.Repeat([]byte("a"), 10<<20)}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, large, (*handled)[0].Payload)
+		require.Len(t, (*handled)[1].Payload, 10<<20)
+
+		stored := bus.Published("orders")
+		require.Empty(t, stored[0].Payload)
+		require.NotEmpty(t, stored[0].Headers.Get("envelope-claim"))
+		require.Equal(t, "zstd", stored[1].Headers.Get("content-encoding"))
+
+		err := bus.Publish(t.Context(), "orders", &eventbus.Event{}, &eventbus.Event{Payload: make([]byte, 16<<20+1)})
+		require.ErrorIs(t, err, eventbus.ErrTooLarge)
+		require.EqualError(t, err, "eventbus: events[1].Payload has 16777217 bytes, more than EnvelopeOptions.MaxPayload, 16777216")
+		require.Len(t, bus.Published("orders"), 2, "nothing was stored")
+	})
+}
+
+// A dead letter has another ID and topic than its original, and so does a dead letter of
+// a dead letter. A redriven dead letter has its own ID again.
+func TestEnvelopeOpensDeadLettersAndRedrivenEvents(t *testing.T) {
+	for combination := range 16 {
+		t.Run(fmt.Sprintf("%04b", combination), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bus := sealing(t, envelope(t, steps(t, combination)))
+				first := handle(t, bus, "orders", "", fmt.Errorf("no"))
+				second := handle(t, bus, "orders.dlq", "hopeless", fmt.Errorf("no again"))
+				third := handle(t, bus, "hopeless", eventbus.DiscardDeadLetters, nil)
+				e := published()[2]
+				require.NoError(t, bus.Publish(t.Context(), "orders", e))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+
+				require.Len(t, *first, 1)
+				for topic, got := range map[string][]eventbus.Event{"orders.dlq": *second, "hopeless": *third} {
+					require.Len(t, got, 1, topic)
+					require.Equal(t, e.Payload, got[0].Payload, topic)
+					require.Equal(t, "blue", got[0].Headers.Get("tenant"), topic)
+					_, dead := eventbus.DeadLetterOf(&got[0])
+					require.True(t, dead, topic)
+					if combination&2 != 0 {
+						require.NotContains(t, string(bus.Published(topic)[0].Payload), "secret", "%s: sealed as it was", topic)
+					}
+				}
+
+				redriven := bus.Published("orders.dlq")[0]
+				letter, _ := eventbus.DeadLetterOf(&redriven)
+				redriven.ID = letter.ID
+				var headers eventbus.Headers
+				for _, h := range redriven.Headers {
+					if !strings.HasPrefix(h.Name, "eventbus-") {
+						headers = append(headers, h)
+					}
+				}
+				redriven.Headers = headers
+				again := handle(t, bus, "again", "", nil)
+				require.NoError(t, bus.Publish(t.Context(), "again", &redriven))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+				require.Len(t, *again, 1)
+				requireSame(t, e, (*again)[0])
+			})
+		})
+	}
+}
+
+func TestEnvelopeForwardsOpenedEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := sealing(t, envelope(t, steps(t, 15)))
+		_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "forward"},
+			func(ctx context.Context, d *eventbus.Delivery) error { return bus.Publish(ctx, "copies", &d.Event) })
+		require.NoError(t, err)
+		copies := handle(t, bus, "copies", "", nil)
+		e := published()[2]
+		require.NoError(t, bus.Publish(t.Context(), "orders", e))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Len(t, *copies, 1)
+		requireSame(t, e, (*copies)[0])
+	})
+}
+
+// Install puts the envelope nearest to the backend, so other middleware sees open events.
+func TestEnvelopeIsInTheRightPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		correlate, stamp := middleware.Correlate()
+		checked := 0
+		o := eventbus.Options{
+			Middleware: []eventbus.Middleware{correlate, middleware.Validate(nil, func(e *eventbus.Event) error {
+				if checked++; string(e.Payload) != "secret" {
+					return fmt.Errorf("not open")
+				}
+				return nil
+			})},
+			PublishMiddleware: []eventbus.PublishMiddleware{stamp},
+		}
+		options := steps(t, 15)
+		options.Headers = []string{middleware.CausationID, middleware.CorrelationID}
+		envelope(t, options).Install(&o)
+		bus := eventbustest.NewWith(t, o)
+		_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"},
+			func(ctx context.Context, _ *eventbus.Delivery) error {
+				return bus.Publish(ctx, "bills", &eventbus.Event{Payload: []byte("secret")})
+			})
+		require.NoError(t, err)
+		bills := handle(t, bus, "bills", "", nil)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "o", Payload: []byte("secret")}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, 2, checked)
+		require.Len(t, *bills, 1)
+		require.Equal(t, "o", (*bills)[0].Headers.Get(middleware.CausationID))
+	})
+}
+
+func TestEnvelopeLeavesNilEventsToPublish(t *testing.T) {
+	bus := sealing(t, envelope(t, steps(t, 15)))
+	require.EqualError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}, nil), "eventbus: events[1] is nil")
+}
+
+// An event with a header of the envelope, which is not sealed, must not be stored
+// unprotected.
+func TestEnvelopeRefusesItsHeaders(t *testing.T) {
+	for _, combination := range []int{2, 8} {
+		bus := sealing(t, envelope(t, steps(t, combination)))
+		err := bus.Publish(t.Context(), "orders", &eventbus.Event{Headers: eventbus.Headers{{Name: "envelope-id", Value: "x"}}})
+		require.EqualError(t, err, "eventbus: events[0].Headers[envelope-id] is reserved for middleware.Envelope")
+		require.Empty(t, bus.Published("orders"))
+	}
+}
