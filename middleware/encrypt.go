@@ -17,7 +17,7 @@ import (
 // remove the old key when no stored event or dead letter needs it. One key is good for
 // 2^32 events. The payload grows by 28 bytes.
 //
-// An attacker who can write to the broker can store an old event again, or present it as a
+// With access to the broker, an attacker can store an old event again, or present it as a
 // dead letter of another topic.
 type Encrypt struct {
 	Key  string         // ID of the key that encrypts; empty: this program only decrypts

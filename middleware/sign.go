@@ -22,8 +22,8 @@ import (
 // keys: add the new public key to all programs, then let publishers sign with the new
 // private key. Remove the old public key when no stored event or dead letter needs it.
 //
-// A good signature says who published the event, and not that it is new: whoever can write
-// to the broker can store it again. [Dedupe] discards an event with the same ID.
+// A good signature does not show that the event is new. With access to the broker, an
+// attacker can store it again. [Dedupe] discards an event with the same ID.
 type Sign struct {
 	Key     string                       // ID of the key that signs; empty: this program only verifies
 	Private Key                          // NewKey of the ed25519.PrivateKey that signs
