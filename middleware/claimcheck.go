@@ -107,14 +107,19 @@ func (c *ClaimCheck) fetch(ctx context.Context, name string, size int) ([]byte, 
 // parseClaim reads a reference, which anybody may have written.
 func parseClaim(value string) (name string, size int, digest string, ok bool) {
 	parts := strings.Split(value, " ")
-	if len(parts) != 3 || len(parts[0]) != blobNameLen || len(parts[2]) != hex.EncodedLen(sha256.Size) {
+	if len(parts) != 3 || !isBlobName(parts[0]) || len(parts[2]) != hex.EncodedLen(sha256.Size) {
 		return "", 0, "", false
-	}
-	for _, c := range []byte(parts[0]) {
-		if !('A' <= c && c <= 'Z' || '2' <= c && c <= '7') { // the alphabet of rand.Text
-			return "", 0, "", false
-		}
 	}
 	size, err := strconv.Atoi(parts[1])
 	return parts[0], size, parts[2], err == nil && size >= 0
+}
+
+// isBlobName reports whether name may be from rand.Text.
+func isBlobName(name string) bool {
+	for _, c := range []byte(name) {
+		if !('A' <= c && c <= 'Z' || '2' <= c && c <= '7') {
+			return false
+		}
+	}
+	return len(name) == blobNameLen
 }

@@ -76,7 +76,6 @@ func (c *compressor) open(e *eventbus.Event) error {
 		return permanent("decompress: %w: more than %d bytes", eventbus.ErrTooLarge, c.max)
 	}
 	e.Payload = payload
-	e.Headers = append(eventbus.Headers(nil), e.Headers...)
 	e.Headers.Del(encodingHeader)
 	return nil
 }

@@ -408,7 +408,10 @@ func TestAFailingAuditFailsNoEvent(t *testing.T) {
 			})
 		})
 		start := time.Now()
-		s := subscribe(t, bus, func(context.Context, *eventbus.Delivery) error { return nil })
+		s := subscribe(t, bus, func(_ context.Context, d *eventbus.Delivery) error {
+			d.ID = "changed by the handler"
+			return nil
+		})
 		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "1"}))
 		require.NoError(t, bus.WaitIdle(t.Context()))
 		require.Equal(t, 5*time.Second, time.Since(start).Round(time.Second))

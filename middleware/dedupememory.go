@@ -54,9 +54,6 @@ func (m *DedupeMemory) Handled(_ context.Context, key string) (bool, error) {
 func (m *DedupeMemory) Mark(_ context.Context, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
-	m.marked.put(key, now)
-	for m.marked.removeOldest(func(at time.Time) bool { return now.Sub(at) >= m.age }) {
-	}
+	m.marked.put(key, time.Now())
 	return nil
 }

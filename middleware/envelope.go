@@ -55,8 +55,8 @@ type EnvelopeOptions struct {
 // [BlobStore], is a failure that is retried, because a new key may be on its way.
 //
 // An event stays sealed in its topic and as a dead letter. A handler of the dead-letter
-// topic on a bus with the envelope sees the opened event. Programs that read a topic
-// without a group call Open. A sealed event that is published again, such as a dead letter
+// topic on a bus with the envelope sees the opened event. Retry.Delay and observers get
+// the sealed event. Programs that read a topic without a group call Open. A sealed event that is published again, such as a dead letter
 // that is redriven under its own ID, is stored as it is. Its methods are safe for
 // concurrent use.
 type Envelope struct {
@@ -197,10 +197,11 @@ func (v *Envelope) seal(ctx context.Context, e *eventbus.Event, service string) 
 // eventbus.Permanent. Errors do not contain keys, payloads or header values.
 func (v *Envelope) Open(ctx context.Context, e *eventbus.Event) error {
 	opened := *e
+	opened.Headers = slices.Clone(e.Headers)
 	if err := v.open(ctx, &opened); err != nil {
 		return fmt.Errorf("eventbus: envelope: open event %q: %w", e.ID, err)
 	}
-	opened.Headers = slices.DeleteFunc(slices.Clone(opened.Headers), isEnvelopes)
+	opened.Headers = slices.DeleteFunc(opened.Headers, isEnvelopes)
 	*e = opened
 	return nil
 }

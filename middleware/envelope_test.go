@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -95,6 +96,35 @@ func published() []*eventbus.Event {
 	}
 }
 
+// arbitrary returns n events with random attributes, headers and payloads.
+func arbitrary(seed uint64, n int) (events []*eventbus.Event) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	text := func() string {
+		letters := []rune("abc /=%\"';:,äß語🙂")
+		runes := make([]rune, random.IntN(20))
+		for i := range runes {
+			runes[i] = letters[random.IntN(len(letters))]
+		}
+		return string(runes)
+	}
+	for range n {
+		e := &eventbus.Event{
+			ID: text(), Type: text(), Source: text(), Subject: text(), ContentType: text(), Key: text(),
+			Time: time.Unix(random.Int64N(4e9), random.Int64N(1e9)), Payload: make([]byte, random.IntN(3000)),
+		}
+		e.ID += fmt.Sprint(len(events)) // the test finds events by ID
+		alphabet := 1 + random.IntN(256)
+		for i := range e.Payload {
+			e.Payload[i] = byte(random.IntN(alphabet))
+		}
+		for i := range random.IntN(4) {
+			e.Headers = append(e.Headers, eventbus.Header{Name: fmt.Sprint("h", i), Value: text()})
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
 // requireSame compares events without their positions.
 func requireSame(t *testing.T, want *eventbus.Event, got eventbus.Event) {
 	t.Helper()
@@ -122,7 +152,8 @@ func TestEnvelopeRoundTripsInEveryCombination(t *testing.T) {
 				v := envelope(t, steps(t, combination))
 				bus := sealing(t, v)
 				handled := handle(t, bus, "orders", "", nil)
-				events, before := published(), published()
+				events := append(published(), arbitrary(uint64(combination), 30)...)
+				before := append(published(), arbitrary(uint64(combination), 30)...)
 				require.NoError(t, bus.Publish(t.Context(), "orders", events...))
 				require.NoError(t, bus.WaitIdle(t.Context()))
 
@@ -143,11 +174,21 @@ func TestEnvelopeRoundTripsInEveryCombination(t *testing.T) {
 					if combination&2 != 0 && len(e.Payload) > 0 {
 						require.NotContains(t, string(stored.Payload), "secret", "encrypted")
 					}
+					if combination == 1 {
+						require.LessOrEqual(t, len(stored.Payload), len(e.Payload), "only payloads that get smaller")
+						require.True(t, i != 2 || len(stored.Payload) < len(e.Payload), "this one gets smaller")
+					}
+					if combination == 4 && len(e.Payload) < 1000 {
+						require.Equal(t, string(e.Payload), string(stored.Payload), "small payloads are in the event")
+					}
 					if combination&4 != 0 {
 						require.LessOrEqual(t, len(stored.Payload), 1000, "large payloads are in the store")
 					}
-					require.NoError(t, v.Open(t.Context(), &stored))
-					requireSame(t, e, stored)
+					headers := slices.Clone(stored.Headers)
+					opened := stored
+					require.NoError(t, v.Open(t.Context(), &opened))
+					requireSame(t, e, opened)
+					require.Equal(t, headers, stored.Headers, "other copies of the event keep their headers")
 				}
 			})
 		})
@@ -270,6 +311,14 @@ func TestEnvelopeIsInTheRightPlace(t *testing.T) {
 		require.Len(t, *bills, 1)
 		require.Equal(t, "o", (*bills)[0].Headers.Get(middleware.CausationID))
 	})
+}
+
+func TestEnvelopeLeavesSharedHeadersAlone(t *testing.T) {
+	bus := sealing(t, envelope(t, steps(t, 15)))
+	shared := make(eventbus.Headers, 1, 8)
+	shared[0] = eventbus.Header{Name: "tenant", Value: "blue"}
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Headers: shared}, &eventbus.Event{Headers: shared}))
+	require.Equal(t, make(eventbus.Headers, 7), shared[:8][1:], "behind the slice's end")
 }
 
 func TestEnvelopeLeavesNilEventsToPublish(t *testing.T) {

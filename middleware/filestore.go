@@ -7,11 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 )
 
 // A FileStore is a [BlobStore] in a folder: a file for each payload. Programs on several
-// machines need a shared folder.
+// machines need a shared folder. Its methods are safe for concurrent use.
 type FileStore struct{ root *os.Root }
 
 var _ BlobStore = (*FileStore)(nil)
@@ -28,10 +29,13 @@ func OpenFileStore(folder string) (*FileStore, error) {
 // Close closes the folder.
 func (s *FileStore) Close() error { return s.root.Close() }
 
+// partial ends the name of a file that is being written.
+const partial = ".part"
+
 // Put writes data to a file under another name, syncs it, and renames it to name. So a
 // crash leaves no half of a payload.
 func (s *FileStore) Put(_ context.Context, name string, data []byte) (err error) {
-	part := name + ".part"
+	part := name + partial
 	f, err := s.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -61,7 +65,8 @@ func (s *FileStore) Get(_ context.Context, name string) (io.ReadCloser, error) {
 }
 
 // DeleteOlder deletes the payloads that were stored longer ago than age, and returns how
-// many. [ClaimCheck] says how great age must be. Call it from one program, now and then.
+// many. Other files stay. [ClaimCheck] says how great age must be. Call it from one
+// program, now and then.
 func (s *FileStore) DeleteOlder(ctx context.Context, age time.Duration) (deleted int, err error) {
 	files, err := fs.ReadDir(s.root.FS(), ".")
 	if err != nil {
@@ -72,8 +77,11 @@ func (s *FileStore) DeleteOlder(ctx context.Context, age time.Duration) (deleted
 		if err := ctx.Err(); err != nil {
 			return deleted, err
 		}
+		if !isBlobName(strings.TrimSuffix(f.Name(), partial)) {
+			continue
+		}
 		info, err := f.Info()
-		if errors.Is(err, fs.ErrNotExist) || err == nil && (info.IsDir() || !info.ModTime().Before(before)) {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.ModTime().Before(before) {
 			continue
 		}
 		if err == nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -160,25 +161,34 @@ func TestFileStoreKeepsAndDeletes(t *testing.T) {
 	s, err := middleware.OpenFileStore(folder)
 	require.NoError(t, err)
 	defer s.Close()
-	require.NoError(t, s.Put(t.Context(), "OLD", []byte("old")))
-	require.NoError(t, s.Put(t.Context(), "NEW", nil))
+	old, young := strings.Repeat("A", 26), strings.Repeat("B", 26)
+	require.NoError(t, s.Put(t.Context(), old, []byte("old")))
+	require.NoError(t, s.Put(t.Context(), young, nil))
 	require.Error(t, s.Put(t.Context(), "../OUT", nil), "no file outside of the folder")
 	_, err = s.Get(t.Context(), "../OUT")
 	require.Error(t, err)
+	crashed, foreign := old+".part", "README"
 	past := time.Now().Add(-time.Hour)
-	require.NoError(t, os.Chtimes(filepath.Join(folder, "OLD"), past, past))
+	for _, name := range []string{crashed, foreign} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), nil, 0o600))
+	}
+	for _, name := range []string{old, crashed, foreign} {
+		require.NoError(t, os.Chtimes(filepath.Join(folder, name), past, past))
+	}
 
 	n, err := s.DeleteOlder(t.Context(), 2*time.Hour)
 	require.NoError(t, err)
 	require.Zero(t, n)
 	n, err = s.DeleteOlder(t.Context(), time.Minute)
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	_, err = s.Get(t.Context(), "OLD")
+	require.Equal(t, 2, n, "the payload, and the rest of a crash")
+	_, err = s.Get(t.Context(), old)
 	require.ErrorIs(t, err, os.ErrNotExist)
-	r, err := s.Get(t.Context(), "NEW")
-	require.NoError(t, err)
-	require.NoError(t, r.Close())
+	for _, name := range []string{young, foreign} {
+		r, err := s.Get(t.Context(), name)
+		require.NoError(t, err, name)
+		require.NoError(t, r.Close())
+	}
 	_, err = middleware.OpenFileStore(filepath.Join(folder, "missing"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -76,6 +76,10 @@ func TestChangedEventsAreNotHandled(t *testing.T) {
 			{"a named header", func(e *eventbus.Event) { e.Headers.Set("tenant", "red") }, false},
 			{"a named header removed", func(e *eventbus.Event) { e.Headers.Del("tenant") }, false},
 			{"a named header added", func(e *eventbus.Event) { e.Headers.Set("absent", "") }, false},
+			{"a named header renamed", func(e *eventbus.Event) {
+				e.Headers.Del("tenant")
+				e.Headers.Set("absent", "blue")
+			}, false},
 			{"content-encoding", func(e *eventbus.Event) { e.Headers.Set("content-encoding", "zstd") }, false},
 			{"unprotected", func(e *eventbus.Event) {
 				e.Headers.Del("envelope-key")
@@ -113,6 +117,19 @@ func TestPayloadsCannotBeMoved(t *testing.T) {
 		one := sealed(t, v, eventbus.Event{ID: "1", Payload: []byte("pay 1")})
 		two := sealed(t, v, eventbus.Event{ID: "2", Payload: []byte("pay 1000")})
 		one.Payload = two.Payload
+		handled, letter := receive(t, v, one)
+		require.Empty(t, handled)
+		require.Equal(t, eventbus.ReasonPermanent, letter.Reason)
+	})
+}
+
+// A signed reference to a payload is not accepted in another event.
+func TestReferencesCannotBeMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := envelope(t, steps(t, 12))
+		one := sealed(t, v, eventbus.Event{ID: "1", Payload: make([]byte, 1000)})
+		two := sealed(t, v, eventbus.Event{ID: "2", Payload: make([]byte, 2000)})
+		one.Headers.Set("envelope-claim", two.Headers.Get("envelope-claim"))
 		handled, letter := receive(t, v, one)
 		require.Empty(t, handled)
 		require.Equal(t, eventbus.ReasonPermanent, letter.Reason)
@@ -216,6 +233,14 @@ func TestNewEnvelopeRefuses(t *testing.T) {
 		require.True(t, ok, "%s: got %v, want a FieldError", want, err)
 		require.ErrorContains(t, err, "eventbus: EnvelopeOptions."+want)
 	}
+}
+
+func TestNewKeyCopies(t *testing.T) {
+	secret := bytes.Repeat([]byte{7}, 32)
+	o := middleware.EnvelopeOptions{Encrypt: &middleware.Encrypt{Key: "2026", Keys: map[string]middleware.Key{"2026": middleware.NewKey(secret)}}}
+	clear(secret) // as a careful program does
+	e := sealed(t, envelope(t, o), eventbus.Event{ID: "1", Payload: []byte("pay 1")})
+	require.NoError(t, envelope(t, steps(t, 2)).Open(t.Context(), &e))
 }
 
 func TestKeysAreHidden(t *testing.T) {

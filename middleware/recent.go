@@ -34,17 +34,6 @@ func (r *recent[V]) put(key string, v V) {
 	}
 	r.byKey[key] = r.newest.PushFront(kept[V]{key, v})
 	if len(r.byKey) > r.max {
-		r.removeOldest(func(V) bool { return true })
+		delete(r.byKey, r.newest.Remove(r.newest.Back()).(kept[V]).key)
 	}
-}
-
-// removeOldest removes the value that was put first, if old says so. It reports whether
-// it did.
-func (r *recent[V]) removeOldest(old func(V) bool) bool {
-	el := r.newest.Back()
-	if el == nil || !old(el.Value.(kept[V]).value) {
-		return false
-	}
-	delete(r.byKey, r.newest.Remove(el).(kept[V]).key)
-	return true
 }

@@ -28,8 +28,11 @@ type Store struct {
 var _ middleware.DedupeStore = (*Store)(nil)
 
 // New returns a store on a client, which stays with the caller. The client may be of one
-// server, of Sentinel or of a cluster.
+// server, of Sentinel or of a cluster. New panics if Age is negative.
 func New(client redis.Cmdable, o Options) *Store {
+	if o.Age < 0 { // go-redis would mean "for ever"
+		panic("eventbus: redisdedupe: Age is negative")
+	}
 	o.Prefix = cmp.Or(o.Prefix, "eventbus:dedupe:")
 	o.Age = cmp.Or(o.Age, 24*time.Hour)
 	return &Store{client: client, o: o}

@@ -58,6 +58,10 @@ func TestTheDefaults(t *testing.T) {
 	require.InDelta(t, 24*time.Hour, ttl, float64(time.Minute))
 }
 
+func TestANegativeAgePanics(t *testing.T) {
+	require.Panics(t, func() { redisdedupe.New(nil, redisdedupe.Options{Age: -1}) })
+}
+
 func TestErrorsAreReturned(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
