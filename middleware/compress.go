@@ -44,6 +44,7 @@ func newCompressor(o *Compress, most int) (c *compressor, err error) {
 	if c.encoder, err = zstd.NewWriter(nil); err != nil {
 		return nil, fmt.Errorf("eventbus: envelope: %w", err)
 	}
+	c.encoder.EncodeAll(nil, nil) // it makes a channel now, which all synctest bubbles may then use
 	c.decoder, err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(max(most, windowSize))), zstd.WithDecoderConcurrency(0))
 	if err != nil {
 		return nil, fmt.Errorf("eventbus: envelope: %w", err)

@@ -46,6 +46,41 @@ func receive(t *testing.T, v *middleware.Envelope, e eventbus.Event) ([]eventbus
 	return *handled, letter
 }
 
+// changes are refused by Encrypt and by Sign.
+var changes = []struct {
+	name   string
+	change func(e *eventbus.Event)
+}{
+	{"payload", func(e *eventbus.Event) { e.Payload = append(bytes.Clone(e.Payload[:len(e.Payload)-1]), 'x') }},
+	{"no payload", func(e *eventbus.Event) { e.Payload = nil }},
+	{"ID", func(e *eventbus.Event) { e.ID = "2" }},
+	{"ID in both places", func(e *eventbus.Event) { e.ID = "2"; e.Headers.Set("envelope-id", "2") }},
+	{"no ID", func(e *eventbus.Event) { e.Headers.Del("envelope-id") }},
+	{"Type", func(e *eventbus.Event) { e.Type = "u" }},
+	{"Source", func(e *eventbus.Event) { e.Source = "u" }},
+	{"Subject", func(e *eventbus.Event) { e.Subject = "" }},
+	{"ContentType", func(e *eventbus.Event) { e.ContentType = "u" }},
+	{"Key", func(e *eventbus.Event) { e.Key = "u" }},
+	{"Key and Type moved", func(e *eventbus.Event) { e.Key, e.Type = e.Key+e.Type, "" }},
+	{"Time", func(e *eventbus.Event) { e.Time = time.Unix(1, 3) }},
+	{"a named header", func(e *eventbus.Event) { e.Headers.Set("tenant", "red") }},
+	{"a named header removed", func(e *eventbus.Event) { e.Headers.Del("tenant") }},
+	{"a named header added", func(e *eventbus.Event) { e.Headers.Set("absent", "") }},
+	{"a named header renamed", func(e *eventbus.Event) {
+		e.Headers.Del("tenant")
+		e.Headers.Set("absent", "blue")
+	}},
+	{"content-encoding", func(e *eventbus.Event) { e.Headers.Set("content-encoding", "zstd") }},
+	{"unprotected", func(e *eventbus.Event) {
+		e.Headers.Del("envelope-key")
+		e.Headers.Del("envelope-signature")
+	}},
+	{"no signature text", func(e *eventbus.Event) {
+		e.Headers.Del("envelope-key")
+		e.Headers.Set("envelope-signature", "till ???")
+	}},
+}
+
 func TestChangedEventsAreNotHandled(t *testing.T) {
 	original := eventbus.Event{
 		ID: "1", Type: "t", Source: "s", Subject: "u", ContentType: "c", Key: "k", Time: time.Unix(1, 2),
@@ -54,59 +89,27 @@ func TestChangedEventsAreNotHandled(t *testing.T) {
 	for step, combination := range map[string]int{"Encrypt": 2, "Sign": 8} {
 		o := steps(t, combination)
 		o.Headers = []string{"tenant", "absent"}
-		for _, row := range []struct {
-			name    string
-			change  func(e *eventbus.Event)
-			allowed bool
-		}{
-			{"nothing", func(*eventbus.Event) {}, true},
-			{"a header that is not named", func(e *eventbus.Event) { e.Headers.Set("other", "2") }, true},
-			{"payload", func(e *eventbus.Event) { e.Payload = append(bytes.Clone(e.Payload[:len(e.Payload)-1]), 'x') }, false},
-			{"no payload", func(e *eventbus.Event) { e.Payload = nil }, false},
-			{"ID", func(e *eventbus.Event) { e.ID = "2" }, false},
-			{"ID in both places", func(e *eventbus.Event) { e.ID = "2"; e.Headers.Set("envelope-id", "2") }, false},
-			{"no ID", func(e *eventbus.Event) { e.Headers.Del("envelope-id") }, false},
-			{"Type", func(e *eventbus.Event) { e.Type = "u" }, false},
-			{"Source", func(e *eventbus.Event) { e.Source = "u" }, false},
-			{"Subject", func(e *eventbus.Event) { e.Subject = "" }, false},
-			{"ContentType", func(e *eventbus.Event) { e.ContentType = "u" }, false},
-			{"Key", func(e *eventbus.Event) { e.Key = "u" }, false},
-			{"Key and Type moved", func(e *eventbus.Event) { e.Key, e.Type = e.Key+e.Type, "" }, false},
-			{"Time", func(e *eventbus.Event) { e.Time = time.Unix(1, 3) }, false},
-			{"a named header", func(e *eventbus.Event) { e.Headers.Set("tenant", "red") }, false},
-			{"a named header removed", func(e *eventbus.Event) { e.Headers.Del("tenant") }, false},
-			{"a named header added", func(e *eventbus.Event) { e.Headers.Set("absent", "") }, false},
-			{"a named header renamed", func(e *eventbus.Event) {
-				e.Headers.Del("tenant")
-				e.Headers.Set("absent", "blue")
-			}, false},
-			{"content-encoding", func(e *eventbus.Event) { e.Headers.Set("content-encoding", "zstd") }, false},
-			{"unprotected", func(e *eventbus.Event) {
-				e.Headers.Del("envelope-key")
-				e.Headers.Del("envelope-signature")
-			}, false},
-			{"no signature text", func(e *eventbus.Event) {
-				e.Headers.Del("envelope-key")
-				e.Headers.Set("envelope-signature", "till ???")
-			}, false},
-		} {
+		v := envelope(t, o)
+		for _, row := range changes {
 			t.Run(step+"/"+row.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					v := envelope(t, o)
 					e := sealed(t, v, original)
 					row.change(&e)
 					handled, letter := receive(t, v, e)
-					if row.allowed {
-						require.Len(t, handled, 1)
-						require.Empty(t, letter.Reason)
-						return
-					}
 					require.Empty(t, handled, "the handler must not see a changed event")
 					require.Equal(t, eventbus.ReasonPermanent, letter.Reason)
 					require.NotContains(t, letter.Error, "pay 1")
 				})
 			})
 		}
+		t.Run(step+"/a header that is not named may change", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := sealed(t, v, original)
+				e.Headers.Set("other", "2")
+				handled, _ := receive(t, v, e)
+				require.Len(t, handled, 1)
+			})
+		})
 	}
 }
 
