@@ -1,8 +1,10 @@
 package middleware_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -92,6 +94,19 @@ func TestDedupeWithABrokenStore(t *testing.T) {
 		require.Len(t, told, 1)
 		require.EqualError(t, told[0], `2: eventbus: dedupe: mark "orders/g/2": broken`)
 	})
+}
+
+func TestWithoutOnErrorAWarningIsLogged(t *testing.T) {
+	var out bytes.Buffer
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	slog.SetDefault(textLogger(&out))
+	h := middleware.Dedupe(&brokenDedupe{mark: errBroken}, middleware.DedupeOptions{})(
+		func(context.Context, *eventbus.Delivery) error { return nil })
+	d := &eventbus.Delivery{Topic: "orders", Group: "g", Attempt: 2, Event: eventbus.Event{ID: "1", Payload: []byte("secret")}}
+	require.NoError(t, h(t.Context(), d))
+	require.Equal(t, `level=WARN msg="eventbus: middleware failed" topic=orders group=g id=1 attempt=2 `+
+		`error="eventbus: dedupe: mark \"orders/g/1\": broken"`+"\n", out.String())
 }
 
 // A ManualHandler returns before its event is handled.

@@ -26,7 +26,7 @@ func TestIgnoreErrors(t *testing.T) {
 			}
 			return results[d.ID]
 		})
-		for _, id := range []string{"Is", "permanent", "As", "other", "panic"} {
+		for _, id := range []string{"success", "Is", "permanent", "As", "other", "panic"} {
 			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: id}))
 		}
 		require.NoError(t, bus.WaitIdle(t.Context()))
