@@ -27,17 +27,19 @@ type BlobStore interface {
 }
 
 // ClaimCheck is a step of an [Envelope]: payloads of at least MinSize go to a store, and
-// the event carries a reference to it, with its size and SHA-256. So a payload may be
-// larger than eventbus.MaxPayload. MinSize counts after compression and encryption.
+// the event carries a reference, with size and SHA-256. So a payload may be larger than
+// eventbus.MaxPayload. MinSize counts after compression and encryption.
 //
-// A payload is stored before its event is published, so each event that a handler gets has
-// its payload. A Publish that fails, or an event that is deduplicated, leaves a payload
-// that no event refers to. No payload is deleted when its event is handled, because other
-// groups and dead letters may still need it. The store must delete payloads by age. The
-// age must exceed the time for which the topic, its dead-letter topic, and redrives need
-// them; [FileStore.DeleteOlder] is an example. A payload that is gone, damaged or larger
-// than EnvelopeOptions.MaxPayload is a permanent failure of its event. Other errors of the
-// store are retried.
+// A payload is stored before its event is published, so no handler gets an event too
+// early. A Publish that fails, or an event that is deduplicated, leaves a payload without
+// an event.
+//
+// No payload is deleted when its event is handled, because other groups and dead letters
+// may still need it. The store must delete payloads by age, after the time for which the
+// topic, its dead-letter topic and redrives need them: see [FileStore.DeleteOlder].
+//
+// A payload that is gone, damaged or larger than EnvelopeOptions.MaxPayload is a permanent
+// failure of its event. Other errors of the store are retried.
 type ClaimCheck struct {
 	Store   BlobStore
 	MinSize int // bytes; default 256 KiB

@@ -73,14 +73,14 @@ func (c *encrypter) seal(e *eventbus.Event, headers []string) error {
 	return nil
 }
 
-func (c *encrypter) open(e *eventbus.Event, headers []string) error {
+func (c *encrypter) open(e *eventbus.Event, headers []string, strict bool) error {
 	id, encrypted := e.Headers.Lookup(keyHeader)
 	switch {
 	case c == nil && encrypted:
 		return fmt.Errorf("the payload is encrypted, but EnvelopeOptions.Encrypt is nil")
 	case c == nil:
 		return nil
-	case !encrypted && c.acceptPlain:
+	case !encrypted && (c.acceptPlain || !strict):
 		return nil
 	case !encrypted:
 		return permanent("the payload is not encrypted")

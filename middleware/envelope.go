@@ -32,6 +32,12 @@ type EnvelopeOptions struct {
 	ClaimCheck *ClaimCheck
 	Sign       *Sign
 
+	// Topics reports whether the events of a topic are sealed. Events of other topics are
+	// published as they are. A received one is opened if it is sealed, such as a dead
+	// letter. Default: the events of all topics are sealed. It is called from several
+	// goroutines.
+	Topics func(topic string) bool
+
 	// MaxPayload bounds the payloads of published events, and of received ones after
 	// decompression, in bytes. A handler and its envelope together use up to three times
 	// as much. Default: eventbus.MaxPayload; with ClaimCheck 16 MiB.
@@ -44,21 +50,22 @@ type EnvelopeOptions struct {
 }
 
 // An Envelope seals events when they are published, and opens them before they are handled.
-// The options say how. Every combination of steps is valid, and their order is fixed:
-// compressed data can be encrypted, but encrypted data cannot be compressed; the store
-// of a ClaimCheck gets encrypted data; the signature is checked before anything else is
-// read.
+// The options say how. Every combination of steps is valid, and their order is fixed.
+// Data is compressed before it is encrypted, because encrypted data cannot be compressed.
+// The store of a ClaimCheck gets encrypted data. The signature is checked before any
+// other part is read.
 //
-// All programs of a topic need the same steps; steps that protect accept unprotected
+// All programs of a topic need the same steps. Steps that protect accept unprotected
 // events only on request. An event that cannot be opened does not reach the handler. It
-// goes to the dead-letter topic, sealed as it is. An unknown key ID, and an error of a
-// [BlobStore], is a failure that is retried, because a new key may be on its way.
+// goes to the dead-letter topic, sealed as it is. An unknown key ID is retried, because
+// the key may be on its way, and so is an error of a [BlobStore].
 //
 // An event stays sealed in its topic and as a dead letter. A handler of the dead-letter
-// topic on a bus with the envelope sees the opened event. Retry.Delay and observers get
-// the sealed event. Programs that read a topic without a group call Open. A sealed event that is published again, such as a dead letter
-// that is redriven under its own ID, is stored as it is. Its methods are safe for
-// concurrent use.
+// topic on a bus with the envelope sees the opened event. Retry.Delay gets the sealed
+// event. Programs that read a topic without a group call Open. A sealed event that is
+// published again is stored as it is, so a dead letter can be redriven under its own ID.
+//
+// The methods of an Envelope are safe for concurrent use.
 type Envelope struct {
 	o        EnvelopeOptions
 	compress *compressor
@@ -110,10 +117,12 @@ func (v *Envelope) Install(o *eventbus.Options) {
 	o.PublishMiddleware = append(slices.Clone(o.PublishMiddleware), sealing)
 }
 
+func (v *Envelope) covers(topic string) bool { return v.o.Topics == nil || v.o.Topics(topic) }
+
 func (v *Envelope) opening(next eventbus.Handler) eventbus.Handler {
 	return func(ctx context.Context, d *eventbus.Delivery) error {
 		opened := *d
-		if err := v.Open(ctx, &opened.Event); err != nil {
+		if err := v.openWith(ctx, &opened.Event, v.covers(d.Topic)); err != nil {
 			return err
 		}
 		return next(ctx, &opened)
@@ -123,6 +132,9 @@ func (v *Envelope) opening(next eventbus.Handler) eventbus.Handler {
 // sealing publishes sealed copies of events, and fills the events as Publish does.
 func (v *Envelope) sealing(next eventbus.Publisher, service string) eventbus.Publisher {
 	return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+		if !v.covers(topic) {
+			return next.Publish(ctx, topic, events...)
+		}
 		sealed := make([]*eventbus.Event, len(events))
 		for i, e := range events {
 			if e == nil {
@@ -196,9 +208,14 @@ func (v *Envelope) seal(ctx context.Context, e *eventbus.Event, service string) 
 // an error the event is unchanged. An error that no retry can heal is marked by
 // eventbus.Permanent. Errors do not contain keys, payloads or header values.
 func (v *Envelope) Open(ctx context.Context, e *eventbus.Event) error {
+	return v.openWith(ctx, e, true)
+}
+
+// openWith is Open. If strict is false, e need not be protected.
+func (v *Envelope) openWith(ctx context.Context, e *eventbus.Event, strict bool) error {
 	opened := *e
 	opened.Headers = slices.Clone(e.Headers)
-	if err := v.open(ctx, &opened); err != nil {
+	if err := v.open(ctx, &opened, strict); err != nil {
 		return fmt.Errorf("eventbus: envelope: open event %q: %w", e.ID, err)
 	}
 	opened.Headers = slices.DeleteFunc(opened.Headers, isEnvelopes)
@@ -206,14 +223,14 @@ func (v *Envelope) Open(ctx context.Context, e *eventbus.Event) error {
 	return nil
 }
 
-func (v *Envelope) open(ctx context.Context, e *eventbus.Event) error {
-	if err := v.sign.open(e, v.o.Headers); err != nil {
+func (v *Envelope) open(ctx context.Context, e *eventbus.Event, strict bool) error {
+	if err := v.sign.open(e, v.o.Headers, strict); err != nil {
 		return err
 	}
 	if err := v.o.ClaimCheck.open(ctx, e, v.o.MaxPayload); err != nil {
 		return err
 	}
-	if err := v.encrypt.open(e, v.o.Headers); err != nil {
+	if err := v.encrypt.open(e, v.o.Headers, strict); err != nil {
 		return err
 	}
 	return v.compress.open(e)

@@ -184,6 +184,35 @@ func TestUnprotectedEventsAreAcceptedOnRequest(t *testing.T) {
 	})
 }
 
+// A bus may have sealed topics and others.
+func TestEnvelopeOfSomeTopics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := steps(t, 11)
+		o.Topics = func(topic string) bool { return topic == "orders" }
+		v := envelope(t, o)
+		bus := sealing(t, v)
+		e := published()[2]
+		require.NoError(t, bus.Publish(t.Context(), "plain", published()[2]))
+		require.Equal(t, string(e.Payload), string(bus.Published("plain")[0].Payload), "published as it is")
+
+		plain := handle(t, bus, "plain", "", nil)
+		orders := handle(t, bus, "orders", "", errBroken)
+		dead := handle(t, bus, "orders.dlq", "hopeless", nil)
+		require.NoError(t, bus.Publish(t.Context(), "plain", published()[2]))
+		require.NoError(t, bus.Publish(t.Context(), "orders", published()[2]))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.NotContains(t, string(bus.Published("orders")[0].Payload), "secret")
+		for topic, got := range map[string][]eventbus.Event{"plain": *plain, "orders": *orders, "orders.dlq": *dead} {
+			require.NotEmpty(t, got, topic)
+			require.Equal(t, string(e.Payload), string(got[0].Payload), topic)
+		}
+
+		handled, letter := receive(t, v, *e)
+		require.Empty(t, handled, "events of a sealed topic must be sealed")
+		require.Equal(t, eventbus.ReasonPermanent, letter.Reason)
+	})
+}
+
 // A program without a step must not hand sealed data to its handlers.
 func TestSealedDataIsNotHandled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
