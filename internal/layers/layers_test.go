@@ -66,6 +66,7 @@ var rows = []struct {
 	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"middleware", everything},
+	{"middleware/redisdedupe", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"cenkalti", everything},
 	{"deadletter", everything},
 	{"internal/letter", everything},

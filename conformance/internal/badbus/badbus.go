@@ -30,7 +30,9 @@ type Saboteur struct {
 }
 
 // All returns every saboteur.
-func All() []Saboteur { return slices.Concat(publishing, consuming, redriving, ending) }
+func All() []Saboteur {
+	return slices.Concat(publishing, consuming, redriving, ending, wrapping)
+}
 
 // Find returns the saboteur of that name.
 func Find(name string) (Saboteur, bool) {

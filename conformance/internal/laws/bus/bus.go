@@ -11,5 +11,6 @@ import (
 func Laws() []law.Law {
 	return slices.Concat(
 		publishLaws, deliverLaws, leaseLaws, retryLaws, redriveLaws, orderLaws, modeLaws, lifeLaws, faultLaws,
+		middlewareLaws,
 	)
 }
