@@ -25,7 +25,8 @@ type Event struct {
 	Time time.Time // when it happened; Publish fills a zero one with now
 
 	// TTL is how long after Time handlers may get the event; zero: for ever. An event that
-	// comes later has expired: see SubscribeOptions.DeadLetterExpired.
+	// comes later has expired: see SubscribeOptions.DeadLetterExpired. A dead letter does not
+	// expire, nor does an event that is redriven.
 	TTL time.Duration
 
 	// Retry changes the retries of this event, in every group. It travels with the event.

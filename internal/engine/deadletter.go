@@ -116,6 +116,7 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 		Topic: t.sub.DeadLetter, ID: t.sub.Group + "/" + t.sub.Topic + "/" + d.Position, Key: d.Key,
 		Headers: letter.Original(&d.Message), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
 	}
+	m.Headers.Del(letter.Expiry)
 	letter.Set(m, letter.Reason, b.reason)
 	letter.Set(m, letter.Error, textOf(b.err))
 	letter.Set(m, letter.ErrorClass, t.sub.class(b.err))

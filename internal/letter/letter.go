@@ -29,6 +29,10 @@ const (
 	Redriven    = deadPrefix + "redriven"
 )
 
+// Expiry is the header that says when an event expires. A dead letter has none, so that
+// handlers of dead letters get it, and the event can be redriven.
+const Expiry = "ce-expirytime"
+
 const maxText = 4 << 10
 
 // Set gives m a header of a dead letter, unless value is "". It cuts the value to 4 KiB, or

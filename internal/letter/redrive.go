@@ -19,17 +19,12 @@ const (
 
 const redrivePrefix = "redrive/"
 
-// Expiry is the header that says when an event expires.
-const Expiry = "ce-expirytime"
-
 // Redrive returns the message that stores the event of a dead letter again. Once is set.
-// The event does not expire any more, because somebody wants it to be handled.
 func Redrive(dead *backend.Message) *backend.Message {
 	m := &backend.Message{
 		Topic: dead.Headers.Get(Topic), ID: redrivePrefix + dead.Topic + "/" + dead.Position, Key: dead.Key,
 		Headers: Original(dead), Payload: dead.Payload, Once: true,
 	}
-	m.Headers.Del(Expiry)
 	m.Headers = append(m.Headers,
 		backend.Header{Name: RedriveID, Value: dead.Headers.Get(ID)},
 		backend.Header{Name: redriveGroup, Value: dead.Headers.Get(Group)},
