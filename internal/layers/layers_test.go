@@ -66,6 +66,7 @@ var rows = []struct {
 	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"middleware", everything},
+	{"observer/telemetry", everything},
 	{"cenkalti", everything},
 	{"eventbustest", everything},
 	{"config", []string{testify, oldYAML, olderYAML, cobra, otelSDK, redistest, faultproxy}},

@@ -1,0 +1,82 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// A run is the tag of a handler's run. It lets the hooks of the observer find the span.
+type run struct {
+	span      trace.SpanContext // of the processing span; invalid: none
+	eventType string            // for metrics
+}
+
+// Middleware is for Options.Middleware. It makes a span for each run of a handler, and
+// measures it. Set it first, so that it sees the result of the middleware behind it.
+func (t *Telemetry) Middleware(next eventbus.Handler) eventbus.Handler {
+	return func(ctx context.Context, d *eventbus.Delivery) error {
+		p := processing{t: t, began: time.Now(), err: errPanicked}
+		p.labels = labels{topic: d.Topic, group: d.Group, eventType: t.types.of(d.Type)}
+		ctx = p.start(ctx, d)
+		defer p.end(ctx)
+		p.err = next(ctx, d)
+		return p.err
+	}
+}
+
+// A processing is a run of a handler under way, with its span.
+type processing struct {
+	t      *Telemetry
+	labels labels
+	began  time.Time
+	span   trace.Span // nil: no traces
+	err    error
+}
+
+// start starts the span, and tags the run. It returns the context for the handler.
+func (p *processing) start(ctx context.Context, d *eventbus.Delivery) context.Context {
+	t, r := p.t, &run{eventType: p.labels.eventType}
+	if d.Attempt == 1 && !d.Time.IsZero() {
+		waited := max(p.began.Sub(d.Time), 0) // clocks differ
+		t.queueTime.Record(ctx, waited.Seconds(), t.labels.of(p.labels).record...)
+	}
+	eventbus.Tag(ctx, r)
+	if !t.traces {
+		return ctx
+	}
+	if trace.SpanContextFromContext(ctx).IsValid() { // of the call of Subscribe, which has ended long since
+		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	}
+	ctx, created := t.extract(ctx, d.Headers)
+	options := []trace.SpanStartOption{trace.WithAttributes(
+		semconv.MessagingConsumerGroupName(d.Group), semconv.MessagingMessageID(d.ID), attemptKey.Int(d.Attempt),
+	)}
+	if d.Type != "" {
+		options = append(options, trace.WithAttributes(eventTypeKey.String(d.Type)))
+	}
+	if created.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: created}))
+	}
+	if !t.options.ContinueTrace {
+		options = append(options, trace.WithNewRoot())
+	}
+	ctx, p.span = t.start(ctx, process, d.Topic, trace.SpanKindConsumer, options...)
+	r.span = p.span.SpanContext()
+	return ctx
+}
+
+// end ends the span and measures the run. A handler that panics leaves errPanicked: the
+// bus recovers, and needs the stack.
+func (p *processing) end(ctx context.Context) {
+	l := p.labels
+	l.operation, l.errorType = process, errorType(p.err)
+	p.t.processes.Record(ctx, time.Since(p.began).Seconds(), p.t.labels.of(l).record...)
+	if p.span != nil {
+		endSpan(p.span, p.err)
+	}
+}
