@@ -39,7 +39,9 @@ type processing struct {
 }
 
 // start starts the span, and tags the run. It returns the context for the handler.
-func (p *processing) start(ctx context.Context, d *eventbus.Delivery) context.Context {
+func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler context.Context) {
+	handler = ctx
+	defer contain()
 	t, r := p.t, &run{eventType: p.labels.eventType}
 	if d.Attempt == 1 && !d.Time.IsZero() {
 		waited := max(p.began.Sub(d.Time), 0) // clocks differ
@@ -65,14 +67,15 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) context.Co
 	if !t.options.ContinueTrace {
 		options = append(options, trace.WithNewRoot())
 	}
-	ctx, p.span = t.start(ctx, process, d.Topic, trace.SpanKindConsumer, options...)
+	handler, p.span = t.start(ctx, process, d.Topic, trace.SpanKindConsumer, options...)
 	r.span = p.span.SpanContext()
-	return ctx
+	return handler
 }
 
 // end ends the span and measures the run. A handler that panics leaves errPanicked: the
 // bus recovers, and needs the stack.
 func (p *processing) end(ctx context.Context) {
+	defer contain()
 	l := p.labels
 	l.operation, l.errorType = process, errorType(p.err)
 	p.t.processes.Record(ctx, time.Since(p.began).Seconds(), p.t.labels.of(l).record...)

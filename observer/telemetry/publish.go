@@ -23,101 +23,112 @@ func (t *Telemetry) PublishMiddleware(next eventbus.Publisher) eventbus.Publishe
 		if len(events) == 0 {
 			return next.Publish(ctx, topic, events...)
 		}
-		began := time.Now()
-		if !t.traces {
-			err := next.Publish(ctx, topic, events...)
-			t.sent(ctx, topic, len(events), err, time.Since(began))
-			return err
+		s := sending{t: t, topic: topic, events: events, began: time.Now(), err: errPanicked}
+		if t.traces {
+			s.own = ownHeaders(events)
+			ctx = s.start(ctx)
 		}
-		ctx, s := t.startSending(ctx, topic, events)
-		defer s.end()
+		defer s.end(ctx)
 		s.err = next.Publish(ctx, topic, events...)
-		t.sent(ctx, topic, len(events), s.err, time.Since(began))
 		return s.err
 	})
 }
 
 // A sending is a Publish under way, with its span.
 type sending struct {
-	span   trace.Span
+	t      *Telemetry
+	topic  string
 	events []*eventbus.Event
-	own    []eventbus.Headers // of the events, without a context
+	own    []eventbus.Headers // of the events, without a context; nil: they have no other
+	began  time.Time
+	span   trace.Span // nil: none
 	err    error
 }
 
-func (t *Telemetry) startSending(ctx context.Context, topic string, events []*eventbus.Event) (context.Context, *sending) {
-	s := &sending{events: events, own: make([]eventbus.Headers, len(events)), err: errPanicked}
-	if len(events) == 1 && !t.isCreated(events[0]) {
-		ctx, s.span = t.start(ctx, publish, topic, trace.SpanKindProducer)
-		s.carry(t, ctx, 0, s.span)
-		return ctx, s
-	}
-	links := make([]trace.Link, 0, len(events))
+func ownHeaders(events []*eventbus.Event) []eventbus.Headers {
+	own := make([]eventbus.Headers, len(events))
 	for i, e := range events {
-		if created := t.create(ctx, topic, s, i, e); created.IsValid() {
-			links = append(links, trace.Link{SpanContext: created})
+		if e != nil { // otherwise Publish refuses it
+			own[i] = e.Headers
 		}
 	}
-	ctx, s.span = t.start(ctx, publish, topic, trace.SpanKindClient, trace.WithLinks(links...))
-	if len(events) > 1 {
-		s.span.SetAttributes(semconv.MessagingBatchMessageCount(len(events)))
+	return own
+}
+
+// start starts the span. The span of a single event is the one that creates the event.
+func (s *sending) start(ctx context.Context) (sent context.Context) {
+	sent = ctx
+	defer contain()
+	if len(s.events) == 1 && s.events[0] != nil && !s.t.creator(s.events[0]).IsValid() {
+		sent, s.span = s.t.start(ctx, publish, s.topic, trace.SpanKindProducer)
+		s.t.carry(sent, s.span, s.events[0])
+		return sent
 	}
-	return ctx, s
+	links := make([]trace.Link, 0, len(s.events))
+	for _, e := range s.events {
+		if e == nil {
+			continue
+		}
+		created := s.t.creator(e)
+		if !created.IsValid() {
+			created = s.t.create(ctx, s.topic, e)
+		}
+		links = append(links, trace.Link{SpanContext: created})
+	}
+	sent, s.span = s.t.start(ctx, publish, s.topic, trace.SpanKindClient, trace.WithLinks(links...))
+	if len(s.events) > 1 {
+		s.span.SetAttributes(semconv.MessagingBatchMessageCount(len(s.events)))
+	}
+	return sent
+}
+
+// creator returns the context of the span that created e; invalid: the headers have none.
+func (t *Telemetry) creator(e *eventbus.Event) trace.SpanContext {
+	_, created := t.extract(context.Background(), e.Headers)
+	return created
+}
+
+// create makes the span that creates one of several events.
+func (t *Telemetry) create(ctx context.Context, topic string, e *eventbus.Event) trace.SpanContext {
+	ctx, span := t.start(ctx, create, topic, trace.SpanKindProducer)
+	defer span.End()
+	if e.ID != "" {
+		span.SetAttributes(semconv.MessagingMessageID(e.ID))
+	}
+	t.carry(ctx, span, e)
+	return span.SpanContext()
+}
+
+// carry puts the context of span, which is in ctx, into the headers of e.
+func (t *Telemetry) carry(ctx context.Context, span trace.Span, e *eventbus.Event) {
+	headers, fits := t.inject(ctx, e.Headers)
+	if !fits {
+		span.SetAttributes(omittedKey.Bool(true))
+		return
+	}
+	e.Headers = headers
+}
+
+// end gives the events their own headers again, ends the span, and measures the call.
+func (s *sending) end(ctx context.Context) {
+	for i, own := range s.own {
+		if e := s.events[i]; e != nil {
+			e.Headers = own
+		}
+	}
+	defer contain()
+	s.t.sent(ctx, s.topic, len(s.events), s.err, time.Since(s.began))
+	if s.span == nil {
+		return
+	}
+	if e := s.events[0]; len(s.events) == 1 && e != nil && e.ID != "" {
+		s.span.SetAttributes(semconv.MessagingMessageID(e.ID))
+	}
+	endSpan(s.span, s.err)
 }
 
 // errPanicked stands for the error of a call that does not return.
 var errPanicked error = &eventbus.PanicError{}
-
-// isCreated reports whether the headers of e have the context of a span that created it.
-func (t *Telemetry) isCreated(e *eventbus.Event) bool {
-	if e == nil {
-		return true // Publish refuses it
-	}
-	_, sc := t.extract(context.Background(), e.Headers)
-	return sc.IsValid()
-}
-
-// create returns the context of the span that created e, and makes that span if there is
-// none yet.
-func (t *Telemetry) create(ctx context.Context, topic string, s *sending, i int, e *eventbus.Event) trace.SpanContext {
-	if e == nil {
-		return trace.SpanContext{}
-	}
-	if _, sc := t.extract(context.Background(), e.Headers); sc.IsValid() {
-		s.own[i] = e.Headers
-		return sc
-	}
-	ctx, span := t.start(ctx, create, topic, trace.SpanKindProducer)
-	if e.ID != "" {
-		span.SetAttributes(semconv.MessagingMessageID(e.ID))
-	}
-	s.carry(t, ctx, i, span)
-	span.End()
-	return span.SpanContext()
-}
-
-// carry puts the context of span, which is in ctx, into the headers of an event.
-func (s *sending) carry(t *Telemetry, ctx context.Context, i int, span trace.Span) {
-	e := s.events[i]
-	s.own[i] = e.Headers
-	var fits bool
-	if e.Headers, fits = t.inject(ctx, e.Headers); !fits {
-		span.SetAttributes(omittedKey.Bool(true))
-	}
-}
-
-// end gives the events their own headers again, and ends the span.
-func (s *sending) end() {
-	for i := len(s.events) - 1; i >= 0; i-- { // backwards, as an event may be there twice
-		if e := s.events[i]; e != nil {
-			e.Headers = s.own[i]
-		}
-	}
-	if len(s.events) == 1 && s.events[0] != nil && s.events[0].ID != "" {
-		s.span.SetAttributes(semconv.MessagingMessageID(s.events[0].ID))
-	}
-	endSpan(s.span, s.err)
-}
 
 // start starts the span of an operation on topic.
 func (t *Telemetry) start(ctx context.Context, operation, topic string, kind trace.SpanKind, o ...trace.SpanStartOption) (context.Context, trace.Span) {

@@ -16,8 +16,10 @@
 package telemetry
 
 import (
+	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
@@ -99,4 +101,12 @@ func New(tracers trace.TracerProvider, meters metric.MeterProvider, o Options) (
 	var err error
 	t.instruments, err = newInstruments(t.meter)
 	return t, err
+}
+
+// contain keeps a panic of the SDK, such as one of the program's span processors, away from
+// handlers and publishers. OpenTelemetry's error handler is told. It is to be deferred.
+func contain() {
+	if v := recover(); v != nil {
+		otel.Handle(fmt.Errorf("eventbus: telemetry panicked: %v", v))
+	}
 }
