@@ -21,5 +21,5 @@ func (s *sub) serve(ctx context.Context, stderr io.Writer, o *eventbus.Options) 
 	}
 	server.Measure(o)
 	fmt.Fprintf(stderr, "metrics at %s\n", server.URL())
-	return server.Watch, func() { _ = server.Close() }, nil // a connection that was cut off has nothing to say
+	return server.Watch, func() { _ = server.Close(context.WithoutCancel(ctx)) }, nil // a connection that was cut off has nothing to say
 }

@@ -101,7 +101,7 @@ func describe(s sdktrace.ReadOnlySpan, byID map[trace.SpanID]sdktrace.ReadOnlySp
 		switch a.Key {
 		case "messaging.system", "messaging.operation.name", "messaging.operation.type", "messaging.destination.name":
 		default:
-			text += fmt.Sprintf(" %s=%s", a.Key, a.Value.Emit())
+			text += fmt.Sprintf(" %s=%s", a.Key, a.Value.String())
 		}
 	}
 	if s.Status().Code == codes.Error {
@@ -143,7 +143,7 @@ func (r *recorder) lines() string {
 				switch a.Key {
 				case "messaging.system", "messaging.operation.type":
 				default:
-					labels = append(labels, fmt.Sprintf("%s=%s", short.Replace(string(a.Key)), a.Value.Emit()))
+					labels = append(labels, fmt.Sprintf("%s=%s", short.Replace(string(a.Key)), a.Value.String()))
 				}
 			}
 			lines = append(lines, fmt.Sprintf("%s{%s} %v", name, strings.Join(labels, ","), p.value))
@@ -187,7 +187,9 @@ func points(m metricdata.Metrics) (ps []point) {
 	default:
 		panic(fmt.Sprintf("%s has data of type %T", m.Name, data))
 	}
-	slices.SortFunc(ps, func(a, b point) int { return cmp.Compare(a.set.Encoded(attribute.DefaultEncoder()), b.set.Encoded(attribute.DefaultEncoder())) })
+	slices.SortFunc(ps, func(a, b point) int {
+		return cmp.Compare(a.set.Encoded(attribute.DefaultEncoder()), b.set.Encoded(attribute.DefaultEncoder()))
+	})
 	return ps
 }
 

@@ -293,7 +293,8 @@ func TestASinkThatPanics(t *testing.T) {
 type panicking struct{ sdktrace.SpanProcessor }
 
 func (panicking) OnStart(context.Context, sdktrace.ReadWriteSpan) { panic("the exporter is broken") }
-func (panicking) OnEnd(sdktrace.ReadOnlySpan)                     { panic("the exporter is broken") }
+
+func (panicking) OnEnd(sdktrace.ReadOnlySpan) { panic("the exporter is broken") }
 
 // Beyond the given number event types are "_OTHER".
 func TestEventTypesAreBounded(t *testing.T) {

@@ -70,8 +70,8 @@ func (s *Server) Watch(bus *eventbus.Bus) (err error) {
 }
 
 // Close ends the server. Answers under way have a second.
-func (s *Server) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // the command's context has ended
+func (s *Server) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	err := errors.Join(s.http.Shutdown(ctx), s.http.Close())
 	<-s.served
