@@ -64,18 +64,14 @@ func (t *Telemetry) settled(e observer.Settled) {
 		return
 	}
 	ctx, now := context.Background(), time.Now()
-	options := []trace.SpanStartOption{trace.WithTimestamp(now.Add(-e.Took)), groupOf(e.Group)}
+	options := []trace.SpanStartOption{trace.WithTimestamp(now.Add(-e.Took))}
 	if e.Events == 1 {
 		ctx = trace.ContextWithSpanContext(ctx, links[0].SpanContext)
 	} else {
 		options = append(options, trace.WithLinks(links...), trace.WithAttributes(semconv.MessagingBatchMessageCount(e.Events)))
 	}
-	_, span := t.start(ctx, acknowledge, e.Topic, trace.SpanKindClient, options...)
+	_, span := t.start(ctx, labels{operation: acknowledge, topic: e.Topic, group: e.Group}, options...)
 	span.End(trace.WithTimestamp(now))
-}
-
-func groupOf(group string) trace.SpanStartEventOption {
-	return trace.WithAttributes(semconv.MessagingConsumerGroupName(group))
 }
 
 func (t *Telemetry) retried(e observer.Retried) {
@@ -110,7 +106,7 @@ func (t *Telemetry) settle(operation string, about observer.About, attributes ..
 	if about.ID != "" {
 		attributes = append(attributes, semconv.MessagingMessageID(about.ID))
 	}
-	_, span := t.start(ctx, operation, about.Topic, trace.SpanKindClient, groupOf(about.Group), trace.WithAttributes(attributes...))
+	_, span := t.start(ctx, labels{operation: operation, topic: about.Topic, group: about.Group}, trace.WithAttributes(attributes...))
 	span.End()
 }
 

@@ -6,6 +6,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Attributes that the conventions lack.
@@ -74,12 +75,35 @@ func (l labels) attributes(system string) attribute.Set {
 	return attribute.NewSet(list...)
 }
 
-// A labelSet has attributes in the form that instruments take, so that a measurement
-// allocates nothing.
+// kindOf returns the kind of the span of an operation.
+func kindOf(operation string) trace.SpanKind {
+	switch operation {
+	case create, publish:
+		return trace.SpanKindProducer
+	case process:
+		return trace.SpanKindConsumer
+	}
+	return trace.SpanKindClient
+}
+
+// A labelSet has attributes in the forms that instruments and tracers take, so that a
+// measurement allocates nothing, and a span little.
 type labelSet struct {
 	add     []metric.AddOption
 	record  []metric.RecordOption
 	observe []metric.ObserveOption
+	span    []trace.SpanStartOption
+	name    string // of the span
+}
+
+func newLabelSet(l labels, system string) *labelSet {
+	all := l.attributes(system)
+	option := metric.WithAttributeSet(all)
+	return &labelSet{
+		add: []metric.AddOption{option}, record: []metric.RecordOption{option}, observe: []metric.ObserveOption{option},
+		span: []trace.SpanStartOption{trace.WithSpanKind(kindOf(l.operation)), trace.WithAttributes(all.ToSlice()...)},
+		name: l.operation + " " + l.topic,
+	}
 }
 
 // labelSets keeps a labelSet for each value of labels in use.
@@ -101,8 +125,7 @@ func (s *labelSets) of(l labels) *labelSet {
 	if set != nil {
 		return set
 	}
-	option := metric.WithAttributeSet(l.attributes(s.system))
-	set = &labelSet{[]metric.AddOption{option}, []metric.RecordOption{option}, []metric.ObserveOption{option}}
+	set = newLabelSet(l, s.system)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.known) < maxLabelSets {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
@@ -55,19 +56,20 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	}
 	ctx, created := t.extract(ctx, d.Headers)
-	options := []trace.SpanStartOption{trace.WithAttributes(
-		semconv.MessagingConsumerGroupName(d.Group), semconv.MessagingMessageID(d.ID), attemptKey.Int(d.Attempt),
-	)}
+	attributes := make([]attribute.KeyValue, 0, 3)
+	attributes = append(attributes, semconv.MessagingMessageID(d.ID), attemptKey.Int(d.Attempt))
 	if d.Type != "" {
-		options = append(options, trace.WithAttributes(eventTypeKey.String(d.Type)))
+		attributes = append(attributes, eventTypeKey.String(d.Type))
 	}
+	options := make([]trace.SpanStartOption, 0, 3)
+	options = append(options, trace.WithAttributes(attributes...))
 	if created.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: created}))
 	}
 	if !t.options.ContinueTrace {
 		options = append(options, trace.WithNewRoot())
 	}
-	handler, p.span = t.start(ctx, process, d.Topic, trace.SpanKindConsumer, options...)
+	handler, p.span = t.start(ctx, labels{operation: process, topic: d.Topic, group: d.Group}, options...)
 	r.span = p.span.SpanContext()
 	return handler
 }

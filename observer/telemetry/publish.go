@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -60,7 +61,7 @@ func (s *sending) start(ctx context.Context) (sent context.Context) {
 	sent = ctx
 	defer contain()
 	if len(s.events) == 1 && s.events[0] != nil && !s.t.creator(s.events[0]).IsValid() {
-		sent, s.span = s.t.start(ctx, publish, s.topic, trace.SpanKindProducer)
+		sent, s.span = s.t.start(ctx, labels{operation: publish, topic: s.topic})
 		s.t.carry(sent, s.span, s.events[0])
 		return sent
 	}
@@ -75,7 +76,7 @@ func (s *sending) start(ctx context.Context) (sent context.Context) {
 		}
 		links = append(links, trace.Link{SpanContext: created})
 	}
-	sent, s.span = s.t.start(ctx, publish, s.topic, trace.SpanKindClient, trace.WithLinks(links...))
+	sent, s.span = s.t.start(ctx, labels{operation: publish, topic: s.topic}, trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...))
 	if len(s.events) > 1 {
 		s.span.SetAttributes(semconv.MessagingBatchMessageCount(len(s.events)))
 	}
@@ -90,7 +91,7 @@ func (t *Telemetry) creator(e *eventbus.Event) trace.SpanContext {
 
 // create makes the span that creates one of several events.
 func (t *Telemetry) create(ctx context.Context, topic string, e *eventbus.Event) trace.SpanContext {
-	ctx, span := t.start(ctx, create, topic, trace.SpanKindProducer)
+	ctx, span := t.start(ctx, labels{operation: create, topic: topic})
 	defer span.End()
 	if e.ID != "" {
 		span.SetAttributes(semconv.MessagingMessageID(e.ID))
@@ -130,12 +131,10 @@ func (s *sending) end(ctx context.Context) {
 // errPanicked stands for the error of a call that does not return.
 var errPanicked error = &eventbus.PanicError{}
 
-// start starts the span of an operation on topic.
-func (t *Telemetry) start(ctx context.Context, operation, topic string, kind trace.SpanKind, o ...trace.SpanStartOption) (context.Context, trace.Span) {
-	return t.tracer.Start(ctx, operation+" "+topic, append(o, trace.WithSpanKind(kind), trace.WithAttributes(
-		semconv.MessagingOperationName(operation), operationType(operation),
-		semconv.MessagingSystemKey.String(t.options.System), semconv.MessagingDestinationName(topic),
-	))...)
+// start starts the span of an operation.
+func (t *Telemetry) start(ctx context.Context, l labels, o ...trace.SpanStartOption) (context.Context, trace.Span) {
+	set := t.labels.of(l)
+	return t.tracer.Start(ctx, set.name, slices.Concat(set.span, o)...)
 }
 
 // endSpan ends span with the status of err.
