@@ -22,7 +22,7 @@ const (
 	charge    = 100 * time.Millisecond
 )
 
-// A second has what the metrics say of one second.
+// A second has the metrics of one second.
 type second struct {
 	handled, failed, dead float64 // events in this second
 	backlog               float64 // events at its end: never delivered, or waiting for a retry

@@ -66,6 +66,33 @@ process orders [consumer] messaging.consumer.group.name=billing messaging.messag
 	})
 }
 
+// An event without a context, such as one of another program, has no link. The span of the
+// context given to Subscribe does not stand in for its creator.
+func TestAnEventWithoutAContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder(t, telemetry.Options{ContinueTrace: true})
+		o := r.options()
+		o.PublishMiddleware = nil
+		bus, err := eventbus.New(inmemory.New(inmemory.Options{}), o)
+		require.NoError(t, err)
+		ctx, span := r.tracers.Tracer("shop").Start(t.Context(), "startup")
+		_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "billing"}, succeed)
+		require.NoError(t, err)
+		for _, h := range []eventbus.Headers{nil, {{Name: "tenant", Value: "blue"}}, {{Name: "traceparent", Value: "nonsense"}}} {
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Headers: h}))
+		}
+		for settled := 0; settled < 3; {
+			settled += <-r.settled
+		}
+		span.End()
+		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
+		for i := range 3 {
+			require.Empty(t, r.run(i).Links())
+			require.False(t, r.run(i).Parent().IsValid())
+		}
+	})
+}
+
 // Each event of a call has a span of its own, to which its runs link. A handler's Publish is
 // below its run. The acknowledgement of several events links to their runs.
 func TestSeveralEventsOfOneCall(t *testing.T) {

@@ -18,8 +18,8 @@ type gauges struct {
 	age                             metric.Float64ObservableGauge
 }
 
-// Watch adds the gauges of bus: the load and the state of its subscriptions, and what its
-// backend says of their groups. The backend is asked at most every Options.SampleEvery. A
+// Watch adds the gauges of bus: the load and the state of its subscriptions, and the numbers
+// that its backend knows of their groups. The backend is asked at most every Options.SampleEvery. A
 // collection waits for its answer for a quarter of a second, and otherwise shows the answer
 // before. stop ends it, and returns when no call to the backend is under way.
 func (t *Telemetry) Watch(bus *eventbus.Bus) (stop func(), err error) {
