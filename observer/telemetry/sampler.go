@@ -78,16 +78,17 @@ func (s *sampler) begin() <-chan struct{} {
 	return s.ended
 }
 
-// ask asks about one group after another.
+// ask asks about one group after another, once about each.
 func (s *sampler) ask() {
 	ctx, cancel := context.WithTimeout(s.ctx, askTimeout)
 	defer cancel()
-	answers := map[place]eventbus.Stats{}
-	for _, sub := range s.bus.Subscriptions() {
+	answers, last := map[place]eventbus.Stats{}, place{}
+	for _, sub := range s.bus.Subscriptions() { // members of one group follow one another
 		at := place{sub.Topic(), sub.Group()}
-		if _, ok := answers[at]; ok {
+		if at == last {
 			continue
 		}
+		last = at
 		stats, err := sub.Stats(ctx)
 		switch {
 		case err == nil:

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/inmemory"
@@ -141,6 +142,11 @@ func TestACarriedContextStays(t *testing.T) {
 			{ID: "o-1", Headers: eventbus.Headers{{Name: "traceparent", Value: carried}}},
 			{ID: "o-2", Headers: shared},
 		}
+		require.NoError(t, bus.Publish(t.Context(), "orders", events[0]))
+		require.Equal(t, carried, (<-got).Headers.Get("traceparent"), "a single event")
+		sent := r.spans.Ended()[0]
+		require.Equal(t, trace.SpanKindClient, sent.SpanKind(), "it creates nothing")
+		require.Equal(t, "b7ad6b7169203331", sent.Links()[0].SpanContext.SpanID().String())
 		require.NoError(t, bus.Publish(t.Context(), "orders", events...))
 		first, second := <-got, <-got
 		require.Equal(t, carried, first.Headers.Get("traceparent"))

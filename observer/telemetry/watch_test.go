@@ -33,7 +33,7 @@ func (s *statser) Stats(ctx context.Context, _, _ string) (backend.Stats, error)
 	return s.stats(ctx)
 }
 
-// watched runs f with a bus on a statser that has one subscription.
+// watched runs f with a bus on a statser that has two members of one group.
 func watched(t *testing.T, stats func(context.Context) (backend.Stats, error), f func(r *recorder, s *statser, stop func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -42,6 +42,7 @@ func watched(t *testing.T, stats func(context.Context) (backend.Stats, error), f
 		bus, err := eventbus.New(s, r.options())
 		require.NoError(t, err)
 		defer func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) }()
+		subscribe(t, bus, succeed)
 		subscribe(t, bus, succeed)
 		stop, err := r.telemetry.Watch(bus)
 		require.NoError(t, err)
