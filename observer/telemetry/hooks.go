@@ -52,6 +52,7 @@ func (t *Telemetry) handled(e observer.Handled) {
 // settled measures a call that acknowledged events, and makes its span. The span is a child
 // of the processing span of one event, and links to the processing spans of several.
 func (t *Telemetry) settled(e observer.Settled) {
+	defer contain()
 	set := t.labels.of(labels{operation: acknowledge, topic: e.Topic, group: e.Group})
 	t.operations.Record(context.Background(), e.Took.Seconds(), set.record...)
 	var links []trace.Link
@@ -98,6 +99,7 @@ func (t *Telemetry) settle(operation string, about observer.About, attributes ..
 	if !t.traces {
 		return
 	}
+	defer contain()
 	ctx := context.Background()
 	if r, ok := about.Tag.(*run); ok && r.span.IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, r.span)

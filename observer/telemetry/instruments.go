@@ -75,6 +75,7 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 
 // count adds n to a counter.
 func (t *Telemetry) count(c metric.Int64Counter, n int, l labels) {
+	defer contain()
 	if n > 0 {
 		c.Add(context.Background(), int64(n), t.labels.of(l).add...)
 	}

@@ -66,6 +66,21 @@ func (r *recorder) bus(b backend.Backend) *eventbus.Bus {
 	return bus
 }
 
+// span returns a span of an operation, in the order of their ends.
+func (r *recorder) span(operation string, i int) sdktrace.ReadOnlySpan {
+	r.t.Helper()
+	for _, s := range r.spans.Ended() {
+		if strings.HasPrefix(s.Name(), operation+" ") {
+			if i == 0 {
+				return s
+			}
+			i--
+		}
+	}
+	require.Fail(r.t, "no such span", r.tree())
+	return nil
+}
+
 // tree draws all spans that have ended: children below their parent, with kind,
 // attributes, status, and the names of linked spans. Attributes that every span has, and
 // texts that differ from run to run, are left out.

@@ -104,7 +104,8 @@ func New(tracers trace.TracerProvider, meters metric.MeterProvider, o Options) (
 }
 
 // contain keeps a panic of the SDK, such as one of the program's span processors, away from
-// handlers and publishers. OpenTelemetry's error handler is told. It is to be deferred.
+// handlers, publishers and other observers. OpenTelemetry's error handler is told. It is to
+// be deferred.
 func contain() {
 	if v := recover(); v != nil {
 		otel.Handle(fmt.Errorf("eventbus: telemetry panicked: %v", v))

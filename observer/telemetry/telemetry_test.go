@@ -2,17 +2,14 @@ package telemetry_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -88,8 +85,8 @@ func TestAnEventWithoutAContext(t *testing.T) {
 		span.End()
 		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
 		for i := range 3 {
-			require.Empty(t, r.run(i).Links())
-			require.False(t, r.run(i).Parent().IsValid())
+			require.Empty(t, r.span("process", i).Links())
+			require.False(t, r.span("process", i).Parent().IsValid())
 		}
 	})
 }
@@ -144,7 +141,7 @@ func TestACarriedContextStays(t *testing.T) {
 		}
 		require.NoError(t, bus.Publish(t.Context(), "orders", events[0]))
 		require.Equal(t, carried, (<-got).Headers.Get("traceparent"), "a single event")
-		sent := r.spans.Ended()[0]
+		sent := r.span("publish", 0)
 		require.Equal(t, trace.SpanKindClient, sent.SpanKind(), "it creates nothing")
 		require.Equal(t, "b7ad6b7169203331", sent.Links()[0].SpanContext.SpanID().String())
 		require.NoError(t, bus.Publish(t.Context(), "orders", events...))
@@ -213,121 +210,6 @@ func TestNoProviders(t *testing.T) {
 		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
 	})
 }
-
-// A coded error names its own type.
-type codedError struct{}
-
-func (codedError) Error() string     { return "the card is refused" }
-func (codedError) ErrorType() string { return "card_refused" }
-
-// error.type has few values. Snooze and Drop are no errors.
-func TestErrorTypes(t *testing.T) {
-	for _, row := range []struct {
-		name      string
-		handle    func(ctx context.Context) error
-		errorType string // of the span and of the metric
-		outcome   observer.Outcome
-	}{
-		{"success", func(context.Context) error { return nil }, "", observer.Acknowledge},
-		{"error", func(context.Context) error { return errors.New("order 4711") }, "_OTHER", observer.Retry},
-		{"own", func(context.Context) error { return fmt.Errorf("pay: %w", codedError{}) }, "card_refused", observer.Retry},
-		{"permanent", func(context.Context) error { return eventbus.Permanent(codedError{}) }, "card_refused", observer.DeadLetter},
-		{"later", func(context.Context) error { return eventbus.RetryAfter(io.EOF, time.Hour) }, "_OTHER", observer.Retry},
-		{"snooze", func(context.Context) error { return eventbus.Snooze(time.Hour) }, "", observer.Snooze},
-		{"drop", func(context.Context) error { return eventbus.Drop("of another tenant") }, "", observer.Discard},
-		{"panic", func(context.Context) error { panic("boom") }, "panic", observer.Retry},
-		{"goexit", func(context.Context) error { runtime.Goexit(); return nil }, "panic", observer.Retry},
-		{"timeout", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "timeout", observer.Retry},
-		{"full", func(context.Context) error { return eventbus.ErrFull }, "full", observer.Retry},
-		{"field", func(context.Context) error { return &eventbus.FieldError{Field: "x"} }, "invalid", observer.Retry},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			inBubble(t, telemetry.Options{}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
-				subscribe(t, bus, func(ctx context.Context, d *eventbus.Delivery) error {
-					if d.Attempt > 1 {
-						return nil
-					}
-					return row.handle(ctx)
-				})
-				require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
-				time.Sleep(2 * time.Minute) // the timeout is a minute
-				synctest.Wait()
-				got := attribute.NewSet(r.run(0).Attributes()...)
-				value, _ := got.Value("error.type")
-				require.Equal(t, row.errorType, value.AsString())
-				labels := []attribute.KeyValue{attribute.String("eventbus.outcome", string(row.outcome))}
-				if row.errorType != "" {
-					labels = append(labels, attribute.String("error.type", row.errorType))
-				}
-				require.EqualValues(t, 1, r.value("eventbus.attempts", labels...))
-			})
-		})
-	}
-}
-
-// run returns the span of a run, in the order of their ends.
-func (r *recorder) run(i int) sdktrace.ReadOnlySpan {
-	r.t.Helper()
-	for _, s := range r.spans.Ended() {
-		if strings.HasPrefix(s.Name(), "process ") {
-			if i == 0 {
-				return s
-			}
-			i--
-		}
-	}
-	require.Fail(r.t, "no such run", r.tree())
-	return nil
-}
-
-// The bus finds the panic of a handler, with its stack, behind the middleware.
-func TestAPanicKeepsItsStack(t *testing.T) {
-	inBubble(t, telemetry.Options{}, func(t *testing.T, r *recorder, _ *eventbus.Bus) {
-		o := r.options()
-		failed := make(chan observer.Failed, 1)
-		o.Observer = observer.Join(o.Observer, observer.Observer{Failed: func(f observer.Failed) { failed <- f }})
-		bus, err := eventbus.New(inmemory.New(inmemory.Options{}), o)
-		require.NoError(t, err)
-		subscribe(t, bus, boom)
-		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
-		p, ok := errors.AsType[*eventbus.PanicError]((<-failed).Err)
-		require.True(t, ok)
-		require.Equal(t, "boom", p.Value)
-		require.Contains(t, string(p.Stack), "telemetry_test.boom")
-		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
-	})
-}
-
-func boom(context.Context, *eventbus.Delivery) error { panic("boom") }
-
-// A span processor of the program that panics harms neither publishers nor handlers.
-func TestASinkThatPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(panicking{}))
-		tel, err := telemetry.New(tracers, nil, telemetry.Options{})
-		require.NoError(t, err)
-		var told []error
-		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { told = append(told, err) }))
-		defer otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { t.Log(err) }))
-		r := recorder{t: t, telemetry: tel, settled: make(chan int, 1)}
-		bus := r.bus(inmemory.New(inmemory.Options{}))
-		attempts := 0
-		subscribe(t, bus, func(context.Context, *eventbus.Delivery) error { attempts++; return nil })
-		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
-		require.Equal(t, 1, <-r.settled)
-		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
-		require.Equal(t, 1, attempts)
-		require.Len(t, told, 2, "the starts of two spans")
-		require.EqualError(t, told[0], "eventbus: telemetry panicked: the exporter is broken")
-	})
-}
-
-// panicking is a span processor that panics.
-type panicking struct{ sdktrace.SpanProcessor }
-
-func (panicking) OnStart(context.Context, sdktrace.ReadWriteSpan) { panic("the exporter is broken") }
-
-func (panicking) OnEnd(sdktrace.ReadOnlySpan) { panic("the exporter is broken") }
 
 // Beyond the given number event types are "_OTHER".
 func TestEventTypesAreBounded(t *testing.T) {
