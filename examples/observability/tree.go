@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,10 +25,9 @@ var shown = []struct {
 	{"error.type", "error"},
 }
 
-// printTree prints the spans that have ended: children below their parent, by time.
+// printTree prints the spans, in the order of their ends: children below their parent.
 func (i *instruments) printTree(out io.Writer) {
 	spans := i.spans.GetSpans()
-	slices.SortStableFunc(spans, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
 	known := map[trace.SpanID]bool{}
 	for _, s := range spans {
 		known[s.SpanContext.SpanID()] = true

@@ -81,12 +81,11 @@ func (r *recorder) span(operation string, i int) sdktrace.ReadOnlySpan {
 	return nil
 }
 
-// tree draws all spans that have ended: children below their parent, with kind,
+// tree draws all spans, in the order of their ends: children below their parent, with kind,
 // attributes, status, and the names of linked spans. Attributes that every span has, and
 // texts that differ from run to run, are left out.
 func (r *recorder) tree() string {
 	ended := r.spans.Ended()
-	slices.SortStableFunc(ended, func(a, b sdktrace.ReadOnlySpan) int { return a.StartTime().Compare(b.StartTime()) })
 	byID, children := map[trace.SpanID]sdktrace.ReadOnlySpan{}, map[trace.SpanID][]sdktrace.ReadOnlySpan{}
 	for _, s := range ended {
 		byID[s.SpanContext().SpanID()] = s
