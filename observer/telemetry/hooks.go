@@ -35,7 +35,9 @@ func (t *Telemetry) Observer() observer.Observer {
 // received counts the messages of a read. A read has no span: it waits for messages in the
 // background, belongs to no trace, and its time says only how long there was nothing to do.
 func (t *Telemetry) received(e observer.Received) {
+	defer contain()
 	l := labels{topic: e.Topic, group: e.Group}
+	t.reads.Record(context.Background(), int64(e.Events), t.labels.of(l).record...)
 	t.count(t.redelivered, e.Redelivered, l)
 	l.operation = receive
 	t.count(t.consumed, e.Events, l)

@@ -17,6 +17,7 @@ type instruments struct {
 
 	queueTime   metric.Float64Histogram
 	batches     metric.Int64Histogram
+	reads       metric.Int64Histogram
 	attempts    metric.Int64Counter
 	redelivered metric.Int64Counter
 	deadLetters metric.Int64Counter
@@ -60,6 +61,9 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 	errs = append(errs, err)
 	i.batches, err = m.Int64Histogram("eventbus.publish.batch.size", metric.WithUnit("{message}"), sizes,
 		metric.WithDescription("Events of one call of Publish."))
+	errs = append(errs, err)
+	i.reads, err = m.Int64Histogram("eventbus.receive.batch.size", metric.WithUnit("{message}"), sizes,
+		metric.WithDescription("Events of one read."))
 	errs = append(errs, err)
 	i.attempts = counter("eventbus.attempts", "{attempt}", "Runs of handlers, by outcome.")
 	i.redelivered = counter("eventbus.redelivered.messages", "{message}", "Deliveries after the first, of all members of the group.")

@@ -15,6 +15,7 @@ import (
 type gauges struct {
 	held, bytes, running, degraded  metric.Int64ObservableGauge
 	lag, inFlight, delayed, members metric.Int64ObservableGauge
+	depth                           metric.Int64ObservableGauge
 	age                             metric.Float64ObservableGauge
 }
 
@@ -57,6 +58,7 @@ func (t *Telemetry) newGauges() (g gauges, all []metric.Observable, err error) {
 	add(&g.inFlight, "eventbus.group.in_flight", "{message}", "Events held by a member of the group.")
 	add(&g.delayed, "eventbus.group.delayed", "{message}", "Events of the group that wait for a retry.")
 	add(&g.members, "eventbus.group.members", "{member}", "Members of the group.")
+	add(&g.depth, "eventbus.topic.depth", "{message}", "Events that the topic keeps.")
 	g.age, err = t.meter.Float64ObservableGauge("eventbus.group.oldest.age", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest event that the group has not settled; 0 if there is none."))
 	return g, append(all, g.age), errors.Join(append(errs, err)...)
@@ -94,14 +96,16 @@ func (t *Telemetry) observeLoads(o metric.Observer, g *gauges, subscriptions []*
 func (t *Telemetry) observeGroups(o metric.Observer, g *gauges, groups map[place]eventbus.Stats) {
 	for at, now := range groups {
 		set := t.labels.of(labels{topic: at.topic, group: at.group}).observe
-		for _, n := range []struct {
-			gauge metric.Int64ObservableGauge
-			value int64
-		}{{g.lag, now.Lag}, {g.inFlight, now.InFlight}, {g.delayed, now.Delayed}, {g.members, now.Members}} {
-			if n.value >= 0 { // otherwise the backend does not know it
-				o.ObserveInt64(n.gauge, n.value, set...)
+		known := func(gauge metric.Int64ObservableGauge, value int64, set []metric.ObserveOption) {
+			if value >= 0 { // otherwise the backend does not know it
+				o.ObserveInt64(gauge, value, set...)
 			}
 		}
+		known(g.lag, now.Lag, set)
+		known(g.inFlight, now.InFlight, set)
+		known(g.delayed, now.Delayed, set)
+		known(g.members, now.Members, set)
+		known(g.depth, now.Depth, t.labels.of(labels{topic: at.topic}).observe)
 		age := 0.0
 		if !now.Oldest.IsZero() {
 			age = max(time.Since(now.Oldest), 0).Seconds() // clocks differ

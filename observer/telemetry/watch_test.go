@@ -55,12 +55,13 @@ func watched(t *testing.T, stats func(context.Context) (backend.Stats, error), f
 // Unknown numbers are left out.
 func TestGroupsAreSampled(t *testing.T) {
 	stats := func(context.Context) (backend.Stats, error) {
-		return backend.Stats{Lag: 7, InFlight: backend.Unknown, Delayed: 2, Members: 3, Oldest: time.Now().Add(-time.Minute)}, nil
+		return backend.Stats{Depth: 9, Lag: 7, InFlight: backend.Unknown, Delayed: 2, Members: 3, Oldest: time.Now().Add(-time.Minute)}, nil
 	}
 	watched(t, stats, func(r *recorder, s *statser, stop func()) {
 		require.EqualValues(t, 7, r.value("eventbus.group.lag"))
 		require.EqualValues(t, 2, r.value("eventbus.group.delayed"))
 		require.EqualValues(t, 3, r.value("eventbus.group.members"))
+		require.EqualValues(t, 9, r.value("eventbus.topic.depth"))
 		require.NotContains(t, r.lines(), "eventbus.group.in_flight")
 		for range 9 {
 			time.Sleep(time.Second)
@@ -163,6 +164,7 @@ eventbus.handlers.stuck{group=billing,topic=orders} 1
 eventbus.leases.extended{group=billing,topic=orders} 6
 eventbus.leases.lost{group=billing,topic=orders} 1
 eventbus.observer.dropped{} 8
+eventbus.receive.batch.size{group=billing,topic=orders} 1
 eventbus.redelivered.messages{group=billing,topic=orders} 2
 messaging.client.consumed.messages{group=billing,topic=orders,operation=receive} 5
 messaging.client.operation.duration{group=billing,topic=orders,operation=acknowledge} 1
