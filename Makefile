@@ -21,11 +21,13 @@ build: ## compile every package, its tests and the command (.bin/eventbus)
 test: brokers ## run every test with the race detector, in random order, on real brokers
 	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 1 -parallel 48 ./...
 	cd examples/boltbackend && go test -race -shuffle=on -parallel 16 ./...
+	cd examples/observability && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on ./...
 
 lint: $(LINT) ## run the linters of .golangci.yml and scripts/words.sh; go.mod must be tidy
 	$(LINT) run ./...
 	go mod tidy -diff
 	cd examples/boltbackend && ../../$(LINT) run ./... && go mod tidy -diff
+	cd examples/observability && ../../$(LINT) run ./... && go mod tidy -diff
 	@scripts/words.sh >/dev/null
 
 fmt: $(LINT) ## format the code
@@ -51,7 +53,7 @@ wire: brokers ## count what is said to the broker for each 1,000 events; it must
 	EVENTBUS_ALONE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -parallel 1 -run '^TestHugePendingLists' -v ./redisstream
 
 allocs: ## count what is allocated for each event; it must stay little
-	go test -count=1 -run 'Alloc' -v . ./inmemory ./redisstream ./nats ./internal/slab
+	go test -count=1 -run 'Alloc' -v . ./inmemory ./redisstream ./nats ./internal/slab ./observer/telemetry
 
 bench: $(NATS) ## the bus beside raw clients and peers, about 10 minutes: tables, benchmarks/results.json
 	cd benchmarks && go run . -json results.json

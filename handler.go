@@ -19,6 +19,12 @@ type Handler func(ctx context.Context, d *Delivery) error
 // A Middleware wraps a [Handler].
 type Middleware func(Handler) Handler
 
+// Tag gives the run of a handler a tag. The observer gets it as About.Tag with all that it
+// is told of this run and of the settlement of its event, and among Settled.Tags. So a
+// middleware can tell an observer of its span. ctx is the handler's, or derives from it; in
+// another context Tag does nothing. The last tag of a run replaces the others.
+func Tag(ctx context.Context, tag any) { engine.Tag(ctx, tag) }
+
 // delivery makes the Delivery of a Hold, without MaxAttempts.
 func delivery(h *engine.Hold) *Delivery {
 	m := h.Delivery()

@@ -32,6 +32,7 @@ type About struct {
 	Topic, Group string
 	ID, Position string
 	Attempt      int
+	Tag          any // of the run, see eventbus.Tag; nil if there was no run, or no tag
 }
 
 // Published tells how a call of Publish ended.
@@ -81,6 +82,7 @@ type Settled struct {
 	Topic, Group string
 	Events       int
 	Took         time.Duration // of the call to the backend
+	Tags         []any         // of the runs of these events that have one, see eventbus.Tag
 }
 
 // Retried tells when a message is to be redelivered.

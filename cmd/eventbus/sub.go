@@ -60,6 +60,7 @@ type sub struct {
 	exec                string
 	count               int
 	idleExit, drainTime time.Duration
+	metrics             string
 }
 
 func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
@@ -95,6 +96,7 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	f.DurationVar(&s.options.Retry.Max, "max-backoff", 10*time.Minute, "the longest of these waits")
 	f.StringVar(&s.options.DeadLetter, "dead-letter", "", "`topic` for events that fail for good, or discard (default: TOPIC.dlq)")
 	f.DurationVar(&s.drainTime, "drain", 25*time.Second, "how long to wait, at the end, for running commands")
+	f.StringVar(&s.metrics, "metrics", "", "`address`, such as :9090, to serve metrics on for Prometheus, at /metrics (default: none)")
 	_ = cmd.MarkFlagRequired("group") // the flag exists
 	complete(cmd, "ack", ackModes)
 	complete(cmd, "order", orders)
@@ -178,10 +180,18 @@ func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	bus, err := s.open(ctx, eventbus.Options{
-		Service: "eventbus", Observer: unexpected(w.stderr), DrainTimeout: s.drainTime,
-	})
+	o := eventbus.Options{Service: "eventbus", Observer: unexpected(w.stderr), DrainTimeout: s.drainTime}
+	watch, closeMetrics, err := s.serve(ctx, w.stderr, &o)
 	if err != nil {
+		return err
+	}
+	defer closeMetrics()
+	bus, err := s.open(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := watch(bus); err != nil {
+		s.close(ctx, bus)
 		return err
 	}
 	var subscription *eventbus.Subscription

@@ -13,6 +13,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,13 +87,7 @@ func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 // Ready returns nil if the backend answers and every subscription runs or is
 // paused.
 func (e *Engine) Ready(ctx context.Context) error {
-	e.mu.Lock()
-	closing := e.closing
-	subs := make([]*Subscription, 0, len(e.subs))
-	for s := range e.subs {
-		subs = append(subs, s)
-	}
-	e.mu.Unlock()
+	subs, closing := e.subscriptions()
 	if closing {
 		return backend.ErrClosed
 	}
@@ -107,6 +103,18 @@ func (e *Engine) Ready(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Subscriptions lists the subscriptions that are not drained.
+func (e *Engine) Subscriptions() []*Subscription {
+	subs, _ := e.subscriptions()
+	return subs
+}
+
+func (e *Engine) subscriptions() (subs []*Subscription, closing bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Keys(e.subs)), e.closing
 }
 
 var errNotRunning = errors.New("not running")

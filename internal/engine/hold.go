@@ -94,7 +94,7 @@ func (h *Hold) Context() context.Context { return h.ctx }
 func (h *Hold) about() observer.About {
 	return observer.About{
 		Topic: h.read.sub.Topic, Group: h.read.sub.Group,
-		ID: h.delivery.ID, Position: h.delivery.Position, Attempt: h.attempt,
+		ID: h.delivery.ID, Position: h.delivery.Position, Attempt: h.attempt, Tag: h.ctx.tagged(),
 	}
 }
 

@@ -17,6 +17,7 @@ type runCtx struct {
 	cause error           // why the run has ended; nil: it has not, or inner knows
 	inner context.Context // nil until somebody needs it
 	end   context.CancelCauseFunc
+	tag   any // for the observer; see Tag
 }
 
 // A ground has the parts that the contexts of all runs of a subscription share.
@@ -32,7 +33,7 @@ func (c *runCtx) begin(on *ground, deadline moment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ground, c.deadline = on, deadline
-	c.cause, c.inner, c.end = nil, nil, nil
+	c.cause, c.inner, c.end, c.tag = nil, nil, nil, nil
 }
 
 func (c *runCtx) Deadline() (time.Time, bool) {
@@ -61,6 +62,9 @@ func (c *runCtx) Err() error {
 
 // Value finds the values of the Subscribe context and, once the run has ended, the cause.
 func (c *runCtx) Value(key any) any {
+	if key == (runKey{}) {
+		return c
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inner == nil && c.cause == nil {
@@ -102,3 +106,25 @@ func (c *runCtx) cancel(cause error) {
 
 // finish ends the context of a run that is over.
 func (c *runCtx) finish() { c.cancel(context.Canceled) }
+
+// runKey finds the runCtx below the contexts that a handler derives from it.
+type runKey struct{}
+
+// Tag gives the run of a handler a tag, which the observer gets with all that it is told
+// of the run and of its settlement. Without a run in ctx it does nothing.
+func Tag(ctx context.Context, tag any) {
+	c, ok := ctx.Value(runKey{}).(*runCtx)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tag = tag
+}
+
+// tagged returns the tag of the run; nil: none.
+func (c *runCtx) tagged() any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tag
+}

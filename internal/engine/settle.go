@@ -201,9 +201,23 @@ func (t *settler) acked(batch []*Hold, took time.Duration) {
 	for _, h := range batch {
 		t.sub.attempts.forget(&h.delivery)
 	}
+	tags := t.tags(batch)
 	t.sub.sched.acknowledged(batch)
 	tell(t.sub.notifier.later.Settled,
-		observer.Settled{Topic: t.sub.Topic, Group: t.sub.Group, Events: len(batch), Took: took})
+		observer.Settled{Topic: t.sub.Topic, Group: t.sub.Group, Events: len(batch), Took: took, Tags: tags})
+}
+
+// tags lists the tags of the runs of a batch, for a hook that is told of them.
+func (t *settler) tags(batch []*Hold) (tags []any) {
+	if t.sub.notifier.later.Settled == nil {
+		return nil
+	}
+	for _, h := range batch {
+		if tag := h.ctx.tagged(); tag != nil {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
 }
 
 // acknowledged releases acknowledged Holds. A Hold that was acknowledged on receipt runs

@@ -24,6 +24,8 @@ var (
 	olderYAML = "go.yaml.in/yaml/v3"
 	cobra     = "github.com/spf13/cobra"
 	otelSDK   = "go.opentelemetry.io/otel/sdk"
+	otel      = "go.opentelemetry.io/"
+	prom      = "github.com/prometheus/"
 
 	// Test support, which starts and harms servers.
 	redistest  = module + "/internal/testing/redistest"
@@ -44,7 +46,10 @@ var (
 	engine        = module + "/internal/engine"
 )
 
-var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, natstest, testproc, testcerts, faultproxy}
+var (
+	everything = append([]string{otel}, telemetry...)
+	telemetry  = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, prom, redistest, natstest, testproc, testcerts, faultproxy}
+)
 
 // rows lists the packages that a package must not link. A missing package fails.
 var rows = []struct {
@@ -63,24 +68,25 @@ var rows = []struct {
 	{"internal/brokerurl", everything},
 	{"internal/bytesize", everything},
 	{"internal/slab", everything},
-	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
-	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
+	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts}},
+	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"middleware", everything},
-	{"middleware/redisdedupe", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
+	{"middleware/redisdedupe", []string{nats, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts}},
+	{"observer/telemetry", telemetry},
 	{"cenkalti", everything},
 	{"deadletter", everything},
 	{"internal/letter", everything},
 	{"eventbustest", everything},
-	{"config", []string{testify, oldYAML, olderYAML, cobra, otelSDK, redistest, faultproxy}},
-	{"conformance", []string{redis, nats, yaml, cobra, otelSDK, redistest, faultproxy, suiteSaboteur, suiteBroker}},
+	{"config", []string{testify, oldYAML, olderYAML, cobra, otel, prom, redistest, faultproxy}},
+	{"conformance", []string{redis, nats, yaml, cobra, otel, prom, redistest, faultproxy, suiteSaboteur, suiteBroker}},
 	{"conformance/internal/watch", []string{engine}},
 	{"conformance/internal/law", []string{suiteLaws, suiteBusLaw, suiteRunner, suiteReport}},
 	{"conformance/internal/buslaw", []string{suiteLaws, suiteRunner, suiteReport}},
 	{"conformance/internal/laws/contract", []string{suiteBusLaws, suiteBusLaw, suiteRunner, suiteReport}},
 	{"conformance/internal/laws/bus", []string{suiteRunner, suiteReport}},
 	{"conformance/internal/runner", []string{suiteLaws, suiteBusLaw}},
-	{"internal/testing/faultproxy", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest}},
-	{"internal/testing/redistest", []string{nats, testify, yaml, oldYAML, cobra, otelSDK, faultproxy}},
+	{"internal/testing/faultproxy", []string{redis, nats, testify, yaml, oldYAML, cobra, otel, prom, redistest}},
+	{"internal/testing/redistest", []string{nats, testify, yaml, oldYAML, cobra, otel, prom, faultproxy}},
 }
 
 func TestLayers(t *testing.T) {

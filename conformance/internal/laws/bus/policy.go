@@ -85,11 +85,12 @@ func rulesByError(e *buslaw.Env) {
 
 func retryOfEvent(e *buslaw.Env) {
 	e.Start()
+	e.DeadLetters()
 	for _, g := range []string{"one", "two"} {
 		e.Member(g, eventbus.SubscribeOptions{Group: g, Retry: eventbus.Retry{MaxAttempts: 3, Initial: 20 * e.Lease}}, failing(func(*eventbus.Delivery) bool { return true }))
 	}
 	e.PublishEvents(&eventbus.Event{ID: "x", Retry: &eventbus.RetryRule{MaxAttempts: 2, Initial: e.Lease / 4, Max: e.Lease / 4}})
-	awaitLetters(e, 2)
+	e.AwaitDone(2, "dead")
 	for _, g := range []string{"one", "two"} {
 		if n := len(e.Recorder.All(g)); n != 2 {
 			e.Failf("group %s ran the event %d times, want the two that it asks for", g, n)
@@ -146,6 +147,7 @@ func maxReceive(e *buslaw.Env) {
 
 func onDeadLetter(e *buslaw.Env) {
 	e.Start()
+	e.DeadLetters()
 	type call struct {
 		event eventbus.Event
 		why   eventbus.DeadLetter
@@ -163,7 +165,7 @@ func onDeadLetter(e *buslaw.Env) {
 		e.Failf("OnDeadLetter got %+v for %+v, want the event as published", ev, got.why)
 	}
 	e.PublishEvents(&eventbus.Event{ID: "y"})
-	awaitLetters(e, 2) // though the first call has not returned
+	e.AwaitDone(2, "dead") // though the first call has not returned
 }
 
 func leaveTimeouts(e *buslaw.Env) {

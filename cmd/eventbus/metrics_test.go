@@ -1,0 +1,59 @@
+//go:build unix
+
+package main
+
+import (
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sub serves the metrics of its subscription while it runs.
+func TestSubServesMetrics(t *testing.T) {
+	b := newBench(t)
+	b.ok(numbered(3), "pub", "orders")
+	r := b.start("sub", "orders", "--group", "g", "--metrics", "127.0.0.1:0", "--backoff", "5ms", "--attempts", "2",
+		"--exec", `case $EVENTBUS_ID in e-0) exit 65;; e-1) [ $EVENTBUS_ATTEMPT -gt 1 ];; esac`)
+	await(t, "the group is there", func() bool { return len(b.groups("orders")) == 1 })
+	b.settled("orders")
+	address := regexp.MustCompile(`(?m)^metrics at (http://127\.0\.0\.1:\d+/metrics)$`).FindStringSubmatch(r.errs.String())
+	require.Len(t, address, 2, r.errs.String())
+	const labels = `messaging_consumer_group_name="g",messaging_destination_name="orders",messaging_system="eventbus"`
+	for _, line := range []string{
+		`eventbus_attempts_total{error_type="_OTHER",eventbus_event_type="t",eventbus_outcome="dead-letter",` + labels + `} 1`,
+		`eventbus_attempts_total{error_type="_OTHER",eventbus_event_type="t",eventbus_outcome="retry",` + labels + `} 1`,
+		`eventbus_attempts_total{eventbus_event_type="t",eventbus_outcome="acknowledge",` + labels + `} 2`,
+		`eventbus_dead_letters_total{eventbus_reason="permanent",` + labels + `} 1`,
+		`eventbus_queue_time_seconds_count{eventbus_event_type="t",` + labels + `} 3`,
+		`eventbus_group_lag{` + labels + `} 0`,
+		`eventbus_held_messages{` + labels + `} 0`,
+	} {
+		await(t, line, func() bool { return strings.Contains(scrape(t, address[1]), line+"\n") })
+	}
+	require.Zero(t, r.end().code)
+	_, err := http.Get(address[1])
+	require.Error(t, err, "nothing listens after the end")
+}
+
+func scrape(t *testing.T, url string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	answer, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	return string(text)
+}
+
+func TestSubRefusesAWrongMetricsAddress(t *testing.T) {
+	r := newBench(t).run("", "sub", "orders", "--group", "g", "--metrics", "nowhere")
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.stderr, "eventbus: sub: --metrics: listen tcp: address nowhere: missing port in address")
+}

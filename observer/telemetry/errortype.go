@@ -1,0 +1,83 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// other is the conventions' value of error.type, and of a bounded attribute, beyond the
+// known values.
+const other = "_OTHER"
+
+// kinds are the values of error.type. The first that matches counts.
+var kinds = []struct {
+	err  error
+	name string
+}{
+	{eventbus.ErrLeaseLost, "lease_lost"},
+	{eventbus.ErrShutdown, "shutdown"},
+	{eventbus.ErrUnknownOutcome, "unknown_outcome"},
+	{eventbus.ErrBackpressure, "backpressure"},
+	{eventbus.ErrUnavailable, "unavailable"},
+	{eventbus.ErrDenied, "denied"},
+	{eventbus.ErrFull, "full"},
+	{eventbus.ErrTooLarge, "too_large"},
+	{eventbus.ErrClosed, "closed"},
+	{errors.ErrUnsupported, "unsupported"},
+	{context.DeadlineExceeded, "timeout"},
+	{context.Canceled, "canceled"},
+}
+
+// panicked is the error.type of a handler that panics or ends its goroutine.
+const panicked = "panic"
+
+// errorType returns the attribute error.type of err; "" for no error, and for a handler
+// that snoozes or drops its event. An error of the program names its type by a method
+// ErrorType() string, which should have few values.
+func errorType(err error) string {
+	if err == nil {
+		return ""
+	}
+	if _, ok := errors.AsType[*eventbus.PanicError](err); ok {
+		return panicked
+	}
+	switch named := ownType(err); named {
+	case "":
+	case snooze, drop:
+		return ""
+	default:
+		return named
+	}
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return k.name
+		}
+	}
+	if _, ok := errors.AsType[*eventbus.FieldError](err); ok {
+		return "invalid"
+	}
+	return other
+}
+
+// drop is the ErrorType of the error that eventbus.Drop returns.
+const drop = "drop"
+
+// ownType returns the first type that an error in the chain of err names itself.
+func ownType(err error) string {
+	for err != nil {
+		named, ok := errors.AsType[interface {
+			error
+			ErrorType() string
+		}](err)
+		if !ok {
+			return ""
+		}
+		if name := named.ErrorType(); name != "" {
+			return name
+		}
+		err = errors.Unwrap(named)
+	}
+	return ""
+}

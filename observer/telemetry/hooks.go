@@ -1,0 +1,123 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// Observer returns the hooks that measure reads, outcomes, settlements and failures, and
+// that make the spans of settlements. Join it with the program's other observers; a nil
+// Options.Observer of a bus would log, and this one does not.
+func (t *Telemetry) Observer() observer.Observer {
+	return observer.Observer{
+		Received:     t.received,
+		Handled:      t.handled,
+		Settled:      t.settled,
+		Retried:      t.retried,
+		DeadLettered: t.deadLettered,
+		Discarded:    t.discarded,
+		Extended: func(e observer.Extended) {
+			t.count(t.extended, e.Events, labels{topic: e.Topic, group: e.Group})
+		},
+		LeaseLost: func(e observer.LeaseLost) { t.count(t.lost, 1, labels{topic: e.Topic, group: e.Group}) },
+		Stuck:     func(e observer.Stuck) { t.count(t.stuck, 1, labels{topic: e.Topic, group: e.Group}) },
+		Failed:    t.failed,
+	}
+}
+
+// received counts the messages of a read. A read has no span: it waits for messages in the
+// background, belongs to no trace, and its time says only how long there was nothing to do.
+func (t *Telemetry) received(e observer.Received) {
+	defer contain()
+	l := labels{topic: e.Topic, group: e.Group}
+	t.reads.Record(context.Background(), int64(e.Events), t.labels.of(l).record...)
+	t.count(t.redelivered, e.Redelivered, l)
+	l.operation = receive
+	t.count(t.consumed, e.Events, l)
+}
+
+func (t *Telemetry) handled(e observer.Handled) {
+	l := labels{topic: e.Topic, group: e.Group, outcome: string(e.Outcome), errorType: errorType(e.Err)}
+	if r, ok := e.Tag.(*run); ok {
+		l.eventType = r.eventType
+	}
+	t.count(t.attempts, 1, l)
+}
+
+// settled measures a call that acknowledged events, and makes its span. The span is a child
+// of the processing span of one event, and links to the processing spans of several.
+func (t *Telemetry) settled(e observer.Settled) {
+	defer contain()
+	set := t.labels.of(labels{operation: acknowledge, topic: e.Topic, group: e.Group})
+	t.operations.Record(context.Background(), e.Took.Seconds(), set.record...)
+	var links []trace.Link
+	for _, tag := range e.Tags {
+		if r, ok := tag.(*run); ok && r.span.IsSampled() {
+			links = append(links, trace.Link{SpanContext: r.span})
+		}
+	}
+	if len(links) == 0 {
+		return
+	}
+	ctx, now := context.Background(), time.Now()
+	options := []trace.SpanStartOption{trace.WithTimestamp(now.Add(-e.Took))}
+	if e.Events == 1 {
+		ctx = trace.ContextWithSpanContext(ctx, links[0].SpanContext)
+	} else {
+		options = append(options, trace.WithLinks(links...), trace.WithAttributes(semconv.MessagingBatchMessageCount(e.Events)))
+	}
+	_, span := t.start(ctx, labels{operation: acknowledge, topic: e.Topic, group: e.Group}, options...)
+	span.End(trace.WithTimestamp(now))
+}
+
+func (t *Telemetry) retried(e observer.Retried) {
+	operation := retry
+	if ownType(e.Err) == snooze {
+		operation = snooze
+	}
+	t.settle(operation, e.About, delayKey.Float64(e.After.Seconds()))
+}
+
+func (t *Telemetry) deadLettered(e observer.DeadLettered) {
+	t.count(t.deadLetters, 1, labels{topic: e.Topic, group: e.Group, reason: e.Reason})
+	t.settle(deadLetter, e.About, reasonKey.String(e.Reason), deadLetterKey.String(e.DeadLetter))
+}
+
+func (t *Telemetry) discarded(e observer.Discarded) {
+	t.count(t.discards, 1, labels{topic: e.Topic, group: e.Group, reason: e.Reason})
+	t.settle(discard, e.About, reasonKey.String(e.Reason))
+}
+
+// settle makes the span of a decision about one event, below its processing span. It has no
+// duration: the bus makes the call to the backend for many events together.
+func (t *Telemetry) settle(operation string, about observer.About, attributes ...attribute.KeyValue) {
+	if !t.traces {
+		return
+	}
+	defer contain()
+	ctx := context.Background()
+	if r, ok := about.Tag.(*run); ok && r.span.IsValid() {
+		ctx = trace.ContextWithSpanContext(ctx, r.span)
+	}
+	attributes = append(attributes, attemptKey.Int(about.Attempt))
+	if about.ID != "" {
+		attributes = append(attributes, semconv.MessagingMessageID(about.ID))
+	}
+	_, span := t.start(ctx, labels{operation: operation, topic: about.Topic, group: about.Group}, trace.WithAttributes(attributes...))
+	span.End()
+}
+
+func (t *Telemetry) failed(e observer.Failed) {
+	if errors.Is(e.Err, observer.ErrDropped) {
+		t.count(t.untold, e.Events, labels{})
+		return
+	}
+	t.count(t.failures, 1, labels{topic: e.Topic, group: e.Group, scope: string(e.Scope), errorType: errorType(e.Err)})
+}

@@ -1,0 +1,172 @@
+package telemetry
+
+import (
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Attributes that the conventions lack.
+const (
+	attemptKey    = attribute.Key("eventbus.attempt")
+	outcomeKey    = attribute.Key("eventbus.outcome")
+	reasonKey     = attribute.Key("eventbus.reason")
+	scopeKey      = attribute.Key("eventbus.scope")
+	eventTypeKey  = attribute.Key("eventbus.event.type")
+	delayKey      = attribute.Key("eventbus.retry.delay")
+	deadLetterKey = attribute.Key("eventbus.dead_letter.topic")
+	omittedKey    = attribute.Key("eventbus.context.omitted")
+)
+
+// The operations of a bus, by the conventions' operation types.
+const (
+	create      = "create"
+	publish     = "publish" // type send
+	receive     = "receive"
+	process     = "process"
+	acknowledge = "acknowledge" // type settle, as the following ones
+	retry       = "retry"
+	snooze      = "snooze"
+	deadLetter  = "dead-letter"
+	discard     = "discard"
+)
+
+// operationType returns the attribute messaging.operation.type.
+func operationType(operation string) attribute.KeyValue {
+	switch operation {
+	case create:
+		return semconv.MessagingOperationTypeCreate
+	case publish:
+		return semconv.MessagingOperationTypeSend
+	case receive:
+		return semconv.MessagingOperationTypeReceive
+	case process:
+		return semconv.MessagingOperationTypeProcess
+	}
+	return semconv.MessagingOperationTypeSettle
+}
+
+// labels are the attributes of a measurement. Each has few values. An empty one is left out.
+type labels struct {
+	operation, topic, group, outcome, reason, scope, errorType, eventType string
+}
+
+func (l labels) attributes(system string) attribute.Set {
+	list := make([]attribute.KeyValue, 0, 10)
+	add := func(key attribute.Key, value string) {
+		if value != "" {
+			list = append(list, key.String(value))
+		}
+	}
+	if l.operation != "" {
+		list = append(list, semconv.MessagingOperationName(l.operation), operationType(l.operation))
+	}
+	add(semconv.MessagingSystemKey, system)
+	add(semconv.MessagingDestinationNameKey, l.topic)
+	add(semconv.MessagingConsumerGroupNameKey, l.group)
+	add(outcomeKey, l.outcome)
+	add(reasonKey, l.reason)
+	add(scopeKey, l.scope)
+	add(semconv.ErrorTypeKey, l.errorType)
+	add(eventTypeKey, l.eventType)
+	return attribute.NewSet(list...)
+}
+
+// kindOf returns the kind of the span of an operation.
+func kindOf(operation string) trace.SpanKind {
+	switch operation {
+	case create, publish:
+		return trace.SpanKindProducer
+	case process:
+		return trace.SpanKindConsumer
+	}
+	return trace.SpanKindClient
+}
+
+// A labelSet has attributes in the forms that instruments and tracers take, so that a
+// measurement allocates nothing, and a span little.
+type labelSet struct {
+	add     []metric.AddOption
+	record  []metric.RecordOption
+	observe []metric.ObserveOption
+	span    []trace.SpanStartOption
+	name    string // of the span
+}
+
+func newLabelSet(l labels, system string) *labelSet {
+	all := l.attributes(system)
+	option := metric.WithAttributeSet(all)
+	return &labelSet{
+		add: []metric.AddOption{option}, record: []metric.RecordOption{option}, observe: []metric.ObserveOption{option},
+		span: []trace.SpanStartOption{trace.WithSpanKind(kindOf(l.operation)), trace.WithAttributes(all.ToSlice()...)},
+		name: l.operation + " " + l.topic,
+	}
+}
+
+// labelSets keeps a labelSet for each value of labels in use.
+type labelSets struct {
+	system string
+
+	mu    sync.RWMutex
+	known map[labels]*labelSet
+}
+
+// maxLabelSets bounds the memory of a program that publishes to ever new topics. Further
+// sets are made for each measurement.
+const maxLabelSets = 4096
+
+func (s *labelSets) of(l labels) *labelSet {
+	s.mu.RLock()
+	set := s.known[l]
+	s.mu.RUnlock()
+	if set != nil {
+		return set
+	}
+	set = newLabelSet(l, s.system)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) < maxLabelSets {
+		if s.known == nil {
+			s.known = map[labels]*labelSet{}
+		}
+		s.known[l] = set
+	}
+	return set
+}
+
+// bounded lets the first texts pass, and turns further ones into "_OTHER".
+type bounded struct {
+	most int
+
+	mu    sync.RWMutex
+	known map[string]struct{}
+}
+
+func (b *bounded) of(text string) string {
+	if text == "" || b.most < 0 {
+		return ""
+	}
+	b.mu.RLock()
+	_, ok := b.known[text]
+	full := len(b.known) >= b.most
+	b.mu.RUnlock()
+	switch {
+	case ok:
+		return text
+	case full:
+		return other
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.known) >= b.most {
+		return other
+	}
+	if b.known == nil {
+		b.known = map[string]struct{}{}
+	}
+	b.known[text] = struct{}{}
+	return text
+}

@@ -1,0 +1,87 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// A run is the tag of a handler's run. It lets the hooks of the observer find the span.
+type run struct {
+	span      trace.SpanContext // of the processing span; invalid: none
+	eventType string            // for metrics
+}
+
+// Middleware is for Options.Middleware. It makes a span for each run of a handler, and
+// measures it. Set it first, so that it sees the result of the middleware behind it.
+func (t *Telemetry) Middleware(next eventbus.Handler) eventbus.Handler {
+	return func(ctx context.Context, d *eventbus.Delivery) error {
+		p := processing{t: t, began: time.Now(), err: errPanicked}
+		p.labels = labels{topic: d.Topic, group: d.Group, eventType: t.types.of(d.Type)}
+		ctx = p.start(ctx, d)
+		defer p.end(ctx)
+		p.err = next(ctx, d)
+		return p.err
+	}
+}
+
+// A processing is a run of a handler under way, with its span.
+type processing struct {
+	t      *Telemetry
+	labels labels
+	began  time.Time
+	span   trace.Span // nil: no traces
+	err    error
+}
+
+// start starts the span, and tags the run. It returns the context for the handler.
+func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler context.Context) {
+	handler = ctx
+	defer contain()
+	t, r := p.t, &run{eventType: p.labels.eventType}
+	if d.Attempt == 1 && !d.Time.IsZero() {
+		waited := max(p.began.Sub(d.Time), 0) // clocks differ
+		t.queueTime.Record(ctx, waited.Seconds(), t.labels.of(p.labels).record...)
+	}
+	eventbus.Tag(ctx, r)
+	if !t.traces {
+		return ctx
+	}
+	if trace.SpanContextFromContext(ctx).IsValid() { // of the call of Subscribe, which has ended long since
+		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	}
+	ctx, created := t.extract(ctx, d.Headers)
+	attributes := make([]attribute.KeyValue, 0, 3)
+	attributes = append(attributes, semconv.MessagingMessageID(d.ID), attemptKey.Int(d.Attempt))
+	if d.Type != "" {
+		attributes = append(attributes, eventTypeKey.String(d.Type))
+	}
+	options := make([]trace.SpanStartOption, 0, 3)
+	options = append(options, trace.WithAttributes(attributes...))
+	if created.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: created}))
+	}
+	if !t.options.ContinueTrace {
+		options = append(options, trace.WithNewRoot())
+	}
+	handler, p.span = t.start(ctx, labels{operation: process, topic: d.Topic, group: d.Group}, options...)
+	r.span = p.span.SpanContext()
+	return handler
+}
+
+// end ends the span and measures the run. A handler that panics leaves errPanicked: the
+// bus recovers, and needs the stack.
+func (p *processing) end(ctx context.Context) {
+	defer contain()
+	l := p.labels
+	l.operation, l.errorType = process, errorType(p.err)
+	p.t.processes.Record(ctx, time.Since(p.began).Seconds(), p.t.labels.of(l).record...)
+	if p.span != nil {
+		endSpan(p.span, p.err)
+	}
+}

@@ -1,0 +1,166 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// PublishMiddleware is for Options.PublishMiddleware. It makes a span for each Publish, and
+// for each event if there are several. The event's headers carry the span's context while
+// next runs; then the event has its own headers again. If headers have a context already,
+// it stays, and the span of Publish links to it. If an event has no room for more headers,
+// it is published without a context.
+func (t *Telemetry) PublishMiddleware(next eventbus.Publisher) eventbus.Publisher {
+	return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+		if len(events) == 0 {
+			return next.Publish(ctx, topic, events...)
+		}
+		s := sending{t: t, topic: topic, events: events, began: time.Now(), err: errPanicked}
+		if t.traces {
+			s.own = ownHeaders(events)
+			ctx = s.start(ctx)
+		}
+		defer s.end(ctx)
+		s.err = next.Publish(ctx, topic, events...)
+		return s.err
+	})
+}
+
+// A sending is a Publish under way, with its span.
+type sending struct {
+	t      *Telemetry
+	topic  string
+	events []*eventbus.Event
+	own    []eventbus.Headers // of the events, without a context; nil: they have no other
+	began  time.Time
+	span   trace.Span // nil: none
+	err    error
+}
+
+func ownHeaders(events []*eventbus.Event) []eventbus.Headers {
+	own := make([]eventbus.Headers, len(events))
+	for i, e := range events {
+		if e != nil { // otherwise Publish refuses it
+			own[i] = e.Headers
+		}
+	}
+	return own
+}
+
+// start starts the span. The span of a single event is the one that creates the event.
+func (s *sending) start(ctx context.Context) (sent context.Context) {
+	sent = ctx
+	defer contain()
+	if len(s.events) == 1 && s.events[0] != nil && !s.t.creator(s.events[0]).IsValid() {
+		sent, s.span = s.t.start(ctx, labels{operation: publish, topic: s.topic})
+		s.t.carry(sent, s.span, s.events[0])
+		return sent
+	}
+	links := make([]trace.Link, 0, len(s.events))
+	for _, e := range s.events {
+		if e == nil {
+			continue
+		}
+		created := s.t.creator(e)
+		if !created.IsValid() {
+			created = s.t.create(ctx, s.topic, e)
+		}
+		links = append(links, trace.Link{SpanContext: created})
+	}
+	sent, s.span = s.t.start(ctx, labels{operation: publish, topic: s.topic}, trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...))
+	if len(s.events) > 1 {
+		s.span.SetAttributes(semconv.MessagingBatchMessageCount(len(s.events)))
+	}
+	return sent
+}
+
+// creator returns the context of the span that created e; invalid: the headers have none.
+func (t *Telemetry) creator(e *eventbus.Event) trace.SpanContext {
+	_, created := t.extract(context.Background(), e.Headers)
+	return created
+}
+
+// create makes the span that creates one of several events.
+func (t *Telemetry) create(ctx context.Context, topic string, e *eventbus.Event) trace.SpanContext {
+	ctx, span := t.start(ctx, labels{operation: create, topic: topic})
+	defer span.End()
+	if e.ID != "" {
+		span.SetAttributes(semconv.MessagingMessageID(e.ID))
+	}
+	t.carry(ctx, span, e)
+	return span.SpanContext()
+}
+
+// carry puts the context of span, which is in ctx, into the headers of e.
+func (t *Telemetry) carry(ctx context.Context, span trace.Span, e *eventbus.Event) {
+	headers, fits := t.inject(ctx, e.Headers)
+	if !fits {
+		span.SetAttributes(omittedKey.Bool(true))
+		return
+	}
+	e.Headers = headers
+}
+
+// end gives the events their own headers again, ends the span, and measures the call.
+func (s *sending) end(ctx context.Context) {
+	for i, own := range s.own {
+		if e := s.events[i]; e != nil {
+			e.Headers = own
+		}
+	}
+	defer contain()
+	s.t.sent(ctx, s.topic, len(s.events), s.err, time.Since(s.began))
+	if s.span == nil {
+		return
+	}
+	if e := s.events[0]; len(s.events) == 1 && e != nil && e.ID != "" {
+		s.span.SetAttributes(semconv.MessagingMessageID(e.ID))
+	}
+	endSpan(s.span, s.err)
+}
+
+// errPanicked stands for the error of a call that does not return.
+var errPanicked error = &eventbus.PanicError{}
+
+// start starts the span of an operation.
+func (t *Telemetry) start(ctx context.Context, l labels, o ...trace.SpanStartOption) (context.Context, trace.Span) {
+	set := t.labels.of(l)
+	return t.tracer.Start(ctx, set.name, slices.Concat(set.span, o)...)
+}
+
+// endSpan ends span with the status of err.
+func endSpan(span trace.Span, err error, attributes ...attribute.KeyValue) {
+	if kind := errorType(err); kind != "" {
+		span.SetStatus(codes.Error, err.Error())
+		attributes = append(attributes, semconv.ErrorTypeKey.String(kind))
+	}
+	span.SetAttributes(attributes...)
+	span.End()
+}
+
+// sent measures a call of Publish that has ended.
+func (t *Telemetry) sent(ctx context.Context, topic string, events int, err error, took time.Duration) {
+	l := labels{operation: publish, topic: topic, errorType: errorType(err)}
+	t.operations.Record(ctx, took.Seconds(), t.labels.of(l).record...)
+	l.errorType = ""
+	t.batches.Record(ctx, int64(events), t.labels.of(labels{topic: topic}).record...)
+	failed, _ := errors.AsType[*eventbus.PublishError](err)
+	if err == nil || failed == nil || len(failed.Errors) != events {
+		l.errorType = errorType(err)
+		t.sentMessages.Add(ctx, int64(events), t.labels.of(l).add...)
+		return
+	}
+	for _, e := range failed.Errors {
+		l.errorType = errorType(e)
+		t.sentMessages.Add(ctx, 1, t.labels.of(l).add...)
+	}
+}

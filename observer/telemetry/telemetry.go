@@ -1,0 +1,113 @@
+// Package telemetry shows a bus to OpenTelemetry: spans for the life of an event, by the
+// semantic conventions for messaging, and metrics. It uses the API only. The program
+// chooses the SDK and the exporters.
+//
+// Set all three parts in the options of a bus, and Watch the bus for its gauges:
+//
+//	t, err := telemetry.New(tracers, meters, telemetry.Options{})
+//	bus, err := eventbus.New(b, eventbus.Options{
+//		Observer:          observer.Join(t.Observer(), observer.Slog(nil)),
+//		Middleware:        []eventbus.Middleware{t.Middleware},
+//		PublishMiddleware: []eventbus.PublishMiddleware{t.PublishMiddleware},
+//	})
+//	stop, err := t.Watch(bus)
+//
+// docs/telemetry.md has the table of spans and metrics, and the cost.
+package telemetry
+
+import (
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+)
+
+// scope names this package to the SDK.
+const scope = "github.com/seed41896749/eventbus/observer/telemetry"
+
+// Options are the settings of a Telemetry. A zero field means its default.
+type Options struct {
+	// System is the attribute messaging.system, such as "redis" or "nats".
+	// Default "eventbus".
+	System string
+
+	// ContinueTrace makes the span that created an event the parent of the spans that
+	// process it, so that an event has one trace. Default: a processing span begins a
+	// trace of its own. It always links to the creating span.
+	ContinueTrace bool
+
+	// Propagator carries the context of a span in the headers of an event. Header names
+	// are in lower case. Default: W3C trace context and baggage.
+	Propagator propagation.TextMapPropagator
+
+	// EventTypes is how many event types the metrics tell apart. Further types are
+	// "_OTHER". Default 50; negative: no metric has the type.
+	EventTypes int
+
+	// SampleEvery is how long the answers of the backend about a group are used: its lag
+	// and the age of its oldest event. Default 10 s.
+	SampleEvery time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.System == "" {
+		o.System = "eventbus"
+	}
+	if o.Propagator == nil {
+		o.Propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+	}
+	if o.EventTypes == 0 {
+		o.EventTypes = 50
+	}
+	if o.SampleEvery <= 0 {
+		o.SampleEvery = 10 * time.Second
+	}
+	return o
+}
+
+// A Telemetry tells of one bus. Its methods are safe for concurrent use.
+type Telemetry struct {
+	options Options
+	traces  bool // there is a TracerProvider
+	tracer  trace.Tracer
+	meter   metric.Meter
+	instruments
+	labels labelSets
+	types  bounded
+}
+
+// New returns a Telemetry that makes spans with tracers and metrics with meters. If tracers
+// is nil there are no spans, and headers of events are neither written nor read. If meters
+// is nil there are no metrics. The global providers are otel.GetTracerProvider() and
+// otel.GetMeterProvider(). The error is the meter's, which refuses an instrument.
+func New(tracers trace.TracerProvider, meters metric.MeterProvider, o Options) (*Telemetry, error) {
+	t := &Telemetry{options: o.withDefaults(), traces: tracers != nil}
+	if tracers == nil {
+		tracers = tracenoop.NewTracerProvider()
+	}
+	if meters == nil {
+		meters = metricnoop.NewMeterProvider()
+	}
+	t.types.most = t.options.EventTypes
+	t.labels.system = t.options.System
+	t.tracer = tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))
+	t.meter = meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
+	var err error
+	t.instruments, err = newInstruments(t.meter)
+	return t, err
+}
+
+// contain keeps a panic of the SDK, such as one of the program's span processors, away from
+// handlers, publishers and other observers. OpenTelemetry's error handler is told. It is to
+// be deferred.
+func contain() {
+	if v := recover(); v != nil {
+		otel.Handle(fmt.Errorf("eventbus: telemetry panicked: %v", v))
+	}
+}

@@ -1,0 +1,115 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// gauges are the metrics that are observed when metrics are collected.
+type gauges struct {
+	held, bytes, running, degraded  metric.Int64ObservableGauge
+	lag, inFlight, delayed, members metric.Int64ObservableGauge
+	depth                           metric.Int64ObservableGauge
+	age                             metric.Float64ObservableGauge
+}
+
+// Watch adds the gauges of bus: the load and the state of its subscriptions, and the numbers
+// that its backend knows of their groups. The backend is asked at most every Options.SampleEvery. A
+// collection waits for its answer for a quarter of a second, and otherwise shows the answer
+// before. stop ends it, and returns when no call to the backend is under way.
+func (t *Telemetry) Watch(bus *eventbus.Bus) (stop func(), err error) {
+	g, all, err := t.newGauges()
+	if err != nil {
+		return nil, err
+	}
+	s := newSampler(t, bus)
+	registration, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		t.observeLoads(o, &g, bus.Subscriptions())
+		t.observeGroups(o, &g, s.sample())
+		return nil
+	}, all...)
+	if err != nil {
+		s.stop()
+		return nil, err
+	}
+	return func() {
+		_ = registration.Unregister() // it only fails for a registration of another SDK
+		s.stop()
+	}, nil
+}
+
+func (t *Telemetry) newGauges() (g gauges, all []metric.Observable, err error) {
+	var errs []error
+	add := func(to *metric.Int64ObservableGauge, name, unit, description string) {
+		i, err := t.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+		*to, all, errs = i, append(all, i), append(errs, err)
+	}
+	add(&g.held, "eventbus.held.messages", "{message}", "Events that this program holds.")
+	add(&g.bytes, "eventbus.held.size", "By", "Size of the events that this program holds.")
+	add(&g.running, "eventbus.handlers.running", "{handler}", "Handlers that run.")
+	add(&g.degraded, "eventbus.subscription.degraded", "{subscription}", "Subscriptions that cannot reach their backend.")
+	add(&g.lag, "eventbus.group.lag", "{message}", "Events that were never delivered to the group.")
+	add(&g.inFlight, "eventbus.group.in_flight", "{message}", "Events held by a member of the group.")
+	add(&g.delayed, "eventbus.group.delayed", "{message}", "Events of the group that wait for a retry.")
+	add(&g.members, "eventbus.group.members", "{member}", "Members of the group.")
+	add(&g.depth, "eventbus.topic.depth", "{message}", "Events that the topic keeps.")
+	g.age, err = t.meter.Float64ObservableGauge("eventbus.group.oldest.age", metric.WithUnit("s"),
+		metric.WithDescription("Age of the oldest event that the group has not settled; 0 if there is none."))
+	return g, append(all, g.age), errors.Join(append(errs, err)...)
+}
+
+// A place is a group of a topic.
+type place struct{ topic, group string }
+
+// observeLoads adds up the loads of the subscriptions of each group.
+func (t *Telemetry) observeLoads(o metric.Observer, g *gauges, subscriptions []*eventbus.Subscription) {
+	type sum struct {
+		eventbus.Load
+		degraded int64
+	}
+	sums := map[place]sum{}
+	for _, s := range subscriptions {
+		at := place{s.Topic(), s.Group()}
+		load, all := s.Load(), sums[at]
+		all.Events, all.Bytes, all.Running = all.Events+load.Events, all.Bytes+load.Bytes, all.Running+load.Running
+		if state, _ := s.State(); state == observer.Degraded {
+			all.degraded++
+		}
+		sums[at] = all
+	}
+	for at, sum := range sums {
+		set := t.labels.of(labels{topic: at.topic, group: at.group}).observe
+		o.ObserveInt64(g.held, int64(sum.Events), set...)
+		o.ObserveInt64(g.bytes, sum.Bytes, set...)
+		o.ObserveInt64(g.running, int64(sum.Running), set...)
+		o.ObserveInt64(g.degraded, sum.degraded, set...)
+	}
+}
+
+// observeGroups shows the numbers that the backend knows.
+func (t *Telemetry) observeGroups(o metric.Observer, g *gauges, groups map[place]eventbus.Stats) {
+	for at, now := range groups {
+		set := t.labels.of(labels{topic: at.topic, group: at.group}).observe
+		known := func(gauge metric.Int64ObservableGauge, value int64, set []metric.ObserveOption) {
+			if value >= 0 { // otherwise the backend does not know it
+				o.ObserveInt64(gauge, value, set...)
+			}
+		}
+		known(g.lag, now.Lag, set)
+		known(g.inFlight, now.InFlight, set)
+		known(g.delayed, now.Delayed, set)
+		known(g.members, now.Members, set)
+		known(g.depth, now.Depth, t.labels.of(labels{topic: at.topic}).observe)
+		age := 0.0
+		if !now.Oldest.IsZero() {
+			age = max(time.Since(now.Oldest), 0).Seconds() // clocks differ
+		}
+		o.ObserveFloat64(g.age, age, set...)
+	}
+}
