@@ -226,8 +226,8 @@ func (b *Bus) Shutdown(ctx context.Context) error {
 	return drainError(b.engine.Shutdown(ctx))
 }
 
-// Ready returns nil if the backend answers and every subscription is running or paused.
-// Readiness probes call it.
+// Ready returns nil if the backend answers and every subscription is running, limited or
+// paused. Readiness probes call it.
 func (b *Bus) Ready(ctx context.Context) error {
 	if err := b.engine.Ready(ctx); err != nil {
 		return &Error{Op: "ready", Err: err}

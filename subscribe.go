@@ -86,12 +86,14 @@ type SubscribeOptions struct {
 
 	// MaxInFlight bounds the events that are held: running, waiting to run, or waiting
 	// to be settled. Default 1,024. MaxBytes bounds their size; one read may exceed it.
-	// Default 64 MiB; negative: no bound. Limiter replaces both bounds. Subscriptions
-	// that are given the same Limiter share its places. Each keeps a place for every
-	// free handler, so a shared Limiter needs more places than there are handlers.
+	// Default 64 MiB; negative: no bound.
 	MaxInFlight int
 	MaxBytes    int64
-	Limiter     limiter.Limiter
+
+	// Limiter is asked before each read, besides these bounds. Subscriptions that are
+	// given the same Limiter share its places. Each keeps a place for every free handler,
+	// so a shared limiter.MaxInFlight needs more places than there are handlers.
+	Limiter limiter.Limiter
 
 	// Lease is how long the backend waits for a silent member before it redelivers the
 	// member's events. The bus extends the leases of all events that it holds.
@@ -244,7 +246,7 @@ const minLease = 100 * time.Millisecond
 func (o SubscribeOptions) config(topic string, mode engine.Mode, handle func(context.Context, *engine.Hold) error) engine.Config {
 	c := engine.Config{
 		Topic: topic, Group: o.Group, Mode: mode, Start: o.Start,
-		Concurrency: o.Concurrency, MaxInFlight: o.MaxInFlight, Limiter: o.Limiter,
+		Concurrency: o.Concurrency, MaxInFlight: o.MaxInFlight, Limiter: limiter.Both(o.MaxInFlight, o.MaxBytes),
 		Lease: o.Lease, Timeout: max(o.Timeout, 0),
 		Policy:    engine.Policy{MaxAttempts: max(o.Retry.MaxAttempts, 0), Backoff: o.Retry.after},
 		OnFailure: engine.OnFailure(o.OnFailure), Handle: handle,
@@ -260,8 +262,8 @@ func (o SubscribeOptions) config(topic string, mode engine.Mode, handle func(con
 	if o.DeadLetter != DiscardDeadLetters {
 		c.DeadLetter = o.DeadLetter
 	}
-	if c.Limiter == nil {
-		c.Limiter = limiter.Both(o.MaxInFlight, o.MaxBytes)
+	if o.Limiter != nil {
+		c.Limiter = limiter.All(c.Limiter, o.Limiter)
 	}
 	return c
 }

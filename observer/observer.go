@@ -134,6 +134,7 @@ const (
 	Starting State = "starting"
 	Running  State = "running"
 	Degraded State = "degraded" // the backend cannot be reached or refuses; the bus tries again
+	Limited  State = "limited"  // its limiter grants nothing for a while, such as an open breaker
 	Paused   State = "paused"
 	Draining State = "draining"
 	Closed   State = "closed"

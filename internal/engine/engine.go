@@ -82,7 +82,7 @@ func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return err
 }
 
-// Ready returns nil if the backend answers and every subscription runs or is
+// Ready returns nil if the backend answers and every subscription runs, is limited or is
 // paused.
 func (e *Engine) Ready(ctx context.Context) error {
 	e.mu.Lock()
@@ -101,7 +101,7 @@ func (e *Engine) Ready(ctx context.Context) error {
 	}
 	for _, s := range subs {
 		switch st, err := s.State(); st {
-		case observer.Running, observer.Paused:
+		case observer.Running, observer.Limited, observer.Paused:
 		default:
 			errs = append(errs, fmt.Errorf("%s/%s is %s: %w", s.Topic, s.Group, st, errOr(err, errNotRunning)))
 		}

@@ -208,12 +208,12 @@ func (d *scheduler) release(hs []*Hold, err error) {
 }
 
 // unlock ends each method that takes the lock. After the lock it tells the limiter how
-// many places are free.
+// many places are free, and how runs have ended.
 func (d *scheduler) unlock() {
 	freed := d.freed
 	d.freed = limiter.Released{}
 	d.mu.Unlock()
-	if freed.Settled > 0 {
+	if freed.Settled > 0 || freed.Runs > 0 {
 		d.sub.Limiter.Release(freed)
 	}
 }

@@ -137,7 +137,7 @@ func (d *ledger) begin(h *Hold, now time.Time) {
 // ran notes that no handler runs for h any more.
 func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 	h.working = false
-	h.took, h.failed = h.took+took, err != nil
+	h.took, h.failed = took, err != nil
 	d.working--
 	if d.sub.Mode != Manual || err != nil {
 		d.measure(took)
@@ -226,7 +226,6 @@ func (d *ledger) rest(h *Hold, due moment, counts bool) bool {
 	r.asked, r.turn, r.arrived = h.read.asked, h.read.turn, h.read.arrived
 	next := &r.holds[0]
 	next.delivery, next.attempt, next.size, next.until = h.delivery, h.attempt, h.size, h.until
-	next.took, next.failed = h.took, h.failed
 	if counts {
 		next.attempt++
 	}
@@ -238,7 +237,7 @@ func (d *ledger) rest(h *Hold, due moment, counts bool) bool {
 	d.resting = append(d.resting, next)
 	freed := d.freed
 	d.free([]*Hold{h}, nil)
-	d.freed = freed // the limiter is not told: the place is taken over
+	d.freed.Settled, d.freed.Bytes = freed.Settled, freed.Bytes // the place is taken over
 	if next.lane != nil {
 		d.advance(next.lane)
 	}
@@ -301,15 +300,19 @@ func (d *ledger) free(hs []*Hold, err error) {
 		if h.trusted {
 			h.trusted = false
 			d.trusted--
-			d.measure(time.Duration(d.sub.moment(time.Now()) - h.began))
+			h.took = time.Duration(d.sub.moment(time.Now()) - h.began)
+			d.measure(h.took)
 		}
 		h.state = released
 		d.leave(h)
 		f.Settled++
 		f.Bytes += h.size
-		f.Took += h.took
-		if h.failed {
-			f.Failed++
+		if h.began != 0 {
+			f.Runs++
+			f.Took += h.took
+			if h.failed {
+				f.Failed++
+			}
 		}
 		if h.wait != nil {
 			h.wait.end(err)
