@@ -22,6 +22,7 @@ type ledger struct {
 	lanes       lanes
 	reads       reads
 	freed       limiter.Released // not told to the limiter yet
+	turnstile   turnstile
 
 	prefetch
 	workers, idle int
@@ -47,6 +48,7 @@ func (d *scheduler) init(s *Subscription) {
 	d.work = sync.NewCond(&d.mu)
 	d.quiet = make(chan struct{})
 	d.nudge = make(chan struct{}, 1)
+	d.turnstile.average = prefetchTime // until a run was measured
 	d.prefetch.init(&d.ledger)
 }
 
@@ -130,6 +132,12 @@ func (d *ledger) next(now time.Time) *Hold {
 		if h.until <= d.sub.moment(now) {
 			d.ready.ended(h)
 			d.lose(h, nil)
+			continue
+		}
+		if d.full(h) {
+			d.ready.ended(h)
+			d.postpone(h, d.turn(d.sub.moment(now)), false)
+			d.tellRoom()
 			continue
 		}
 		d.start(h, now)

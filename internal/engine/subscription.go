@@ -35,19 +35,20 @@ const (
 
 // Config of a Subscription. Every field is set, and zero means none.
 type Config struct {
-	Topic, Group string
-	Mode         Mode
-	Order        Order
-	Start        backend.Start
-	Concurrency  int
-	MaxInFlight  int
-	Limiter      limiter.Limiter
-	Lease        time.Duration
-	Timeout      time.Duration // of one run
-	Policy       Policy
-	OnFailure    OnFailure
-	DeadLetter   string // topic; empty: discard
-	Handle       func(ctx context.Context, h *Hold) error
+	Topic, Group   string
+	Mode           Mode
+	Order          Order
+	Start          backend.Start
+	Concurrency    int
+	MaxRedelivered int // of Concurrency
+	MaxInFlight    int
+	Limiter        limiter.Limiter
+	Lease          time.Duration
+	Timeout        time.Duration // of one run
+	Policy         Policy
+	OnFailure      OnFailure
+	DeadLetter     string // topic; empty: discard
+	Handle         func(ctx context.Context, h *Hold) error
 }
 
 // A Subscription feeds a handler from a group.

@@ -114,6 +114,7 @@ func (d *ledger) gaveBack(g *giveBack) {
 func (d *ledger) start(h *Hold, now time.Time) {
 	h.state, h.working, h.began = running, true, 0
 	d.working++
+	d.turnstile.enter(h)
 	if d.sub.Mode == OnReceive {
 		h.state, h.wait = confirming, newWait()
 		return
@@ -139,6 +140,7 @@ func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 	h.working = false
 	h.took, h.failed = took, err != nil
 	d.working--
+	d.turnstile.leave(h, took)
 	if d.sub.Mode != Manual || err != nil {
 		d.measure(took)
 	}

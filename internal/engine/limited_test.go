@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A breaker that opens stops the reads and not the retries, the observer and the state say
+// why, the engine is ready all the same, and the breaker closes when the trial succeeds. No
+// event is lost. That holds where events step back, where retries rest in the member, and
+// for manual settlement.
+func TestBreakerLimitsTheSubscription(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		noDelay bool
+		keyed   bool
+		mode    Mode
+	}{{name: "by key", keyed: true}, {name: "without keys"}, {name: "retries in the member", noDelay: true, keyed: true}, {name: "manual", mode: Manual}} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, Options{}, func(r *rig) {
+				r.wire.noDelay = c.noDelay
+				b := limiter.NewBreaker(limiter.BreakerOptions{Runs: 5, Pause: time.Minute})
+				broken := true
+				s := r.sub(Config{
+					Limiter: limiter.All(limiter.MaxInFlight(1024), b), Mode: c.mode, Timeout: time.Minute,
+					Policy: Policy{MaxAttempts: 100, Backoff: func(*Hold, error) time.Duration { return time.Second }},
+				}, func(ctx context.Context, h *Hold) error {
+					if broken {
+						return errors.New("down")
+					}
+					if c.mode == Manual {
+						go func() { require.NoError(r, h.Ack(context.Background())) }()
+					}
+					return nil
+				})
+				for i := range 50 {
+					key := "k"
+					if !c.keyed {
+						key = ""
+					}
+					r.publishKeyed(key, fmt.Sprint(i))
+				}
+				r.pass(10 * time.Second)
+				require.Equal(r, limiter.Open, b.State())
+				state, err := s.State()
+				require.Equal(r, observer.Limited, state)
+				require.ErrorContains(r, err, "the breaker is open for 1m0s: 5 of 5 runs failed within 10s")
+				require.NoError(r, r.Ready(r.Context()))
+				changes := heard[observer.StateChanged](r)
+				require.Equal(r, observer.Limited, changes[len(changes)-1].To)
+				require.Equal(r, err, changes[len(changes)-1].Err)
+				require.Empty(r, heard[observer.Failed](r))
+
+				reads := len(r.wire.of("receive"))
+				r.pass(40 * time.Second)
+				require.Len(r, r.wire.of("receive"), reads, "nothing is read")
+
+				s.Pause()
+				r.pass(5 * time.Minute)
+				state, _ = s.State()
+				require.Equal(r, observer.Paused, state, "a pause ends by Resume only")
+				s.Resume()
+				r.pass(time.Second)
+				broken = false
+				r.pass(2 * time.Minute)
+				r.publish("the trial, if the member held all the others")
+				r.pass(time.Second)
+				require.Equal(r, limiter.Closed, b.State())
+				state, err = s.State()
+				require.Equal(r, observer.Running, state)
+				require.NoError(r, err)
+				require.Equal(r, int64(51), s.Tally().Acknowledged)
+			})
+		})
+	}
+}
+
+// An adaptive limiter is told the runs of handlers, and neither the events that step back
+// with a failed one nor the time that a retry waits.
+func TestLimiterIsToldRuns(t *testing.T) {
+	for _, noDelay := range []bool{false, true} {
+		inBubble(t, Options{}, func(r *rig) {
+			r.wire.noDelay = noDelay
+			l := &runLog{Limiter: limiter.MaxInFlight(100)}
+			failures := 7
+			s := r.sub(Config{
+				Limiter: l, Timeout: time.Minute,
+				Policy: Policy{MaxAttempts: 100, Backoff: func(*Hold, error) time.Duration { return time.Minute }},
+			}, func(context.Context, *Hold) error {
+				time.Sleep(time.Second)
+				if failures > 0 {
+					failures--
+					return errors.New("not yet")
+				}
+				return nil
+			})
+			for i := range 20 {
+				r.publishKeyed("k", fmt.Sprint(i))
+			}
+			r.pass(time.Hour)
+			require.Equal(r, int64(20), s.Tally().Acknowledged)
+			require.Equal(r, 27, l.sum.Runs)
+			require.Equal(r, 7, l.sum.Failed)
+			require.Equal(r, 27*time.Second, l.sum.Took)
+		})
+	}
+}
+
+// runLog adds up the runs that a limiter is told.
+type runLog struct {
+	limiter.Limiter
+	sum limiter.Released
+}
+
+func (l *runLog) Release(r limiter.Released) {
+	l.sum.Runs += r.Runs
+	l.sum.Failed += r.Failed
+	l.sum.Took += r.Took
+	l.Limiter.Release(r)
+}
