@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -117,12 +118,15 @@ func TestLimiterIsToldRuns(t *testing.T) {
 // runLog adds up the runs that a limiter is told.
 type runLog struct {
 	limiter.Limiter
+	mu  sync.Mutex
 	sum limiter.Released
 }
 
 func (l *runLog) Release(r limiter.Released) {
+	l.mu.Lock()
 	l.sum.Runs += r.Runs
 	l.sum.Failed += r.Failed
 	l.sum.Took += r.Took
+	l.mu.Unlock()
 	l.Limiter.Release(r)
 }
