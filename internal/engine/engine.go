@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -27,7 +28,7 @@ type Options struct {
 	PublishTimeout  time.Duration
 	MaxPending      int
 	MaxPendingBytes int
-	RejectWhenFull  bool
+	WhenFull        WhenFull
 }
 
 // An Engine runs one backend.
@@ -36,6 +37,7 @@ type Engine struct {
 	limits    backend.Limits
 	notifier  *notifier
 	publisher *publish.Publisher
+	dropped   atomic.Int64
 	upkeep    upkeep
 	failed    chan error // the first subscription that failed for good
 
@@ -73,14 +75,22 @@ func (e *Engine) Failed() <-chan error { return e.failed }
 
 // Publish stores msgs; see package publish.
 func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
-	if e.notifier.now.Published == nil {
-		return e.publisher.Publish(ctx, msgs)
+	var start time.Time
+	if e.notifier.now.Published != nil {
+		start = time.Now()
 	}
-	start := time.Now()
 	err := e.publisher.Publish(ctx, msgs)
-	e.notifier.published(msgs, time.Since(start), err)
+	if err != nil && errors.Is(err, ErrDropped) {
+		e.dropped.Add(int64(e.notifier.dropped(msgs, err)))
+	}
+	if e.notifier.now.Published != nil {
+		e.notifier.published(msgs, time.Since(start), err)
+	}
 	return err
 }
+
+// Dropped is how many messages Publish has dropped.
+func (e *Engine) Dropped() int64 { return e.dropped.Load() }
 
 // Ready returns nil if the backend answers and every subscription runs, is limited or is
 // paused.

@@ -28,6 +28,7 @@ type call struct {
 	ctx     context.Context // of the caller
 	until   time.Time       // the caller waits no longer; zero: no bound
 	msgs    []*backend.Message
+	ticket  *ticket // DropOldest
 	state   state
 	written chan struct{} // has a value once the call is written and err is set
 	err     error

@@ -28,7 +28,7 @@ var publishing = []Saboteur{
 	},
 	{
 		Name: "bus-never-rejects", Breaks: "RejectWhenFull is accepted, and ignored",
-		options: func(o *eventbus.Options) { o.RejectWhenFull = false },
+		options: func(o *eventbus.Options) { o.WhenFull = eventbus.WaitWhenFull },
 	},
 	{
 		Name: "bus-cuts-payloads", Breaks: "a payload is stored up to the limit",
