@@ -27,7 +27,8 @@ type BreakerOptions struct {
 	Trials int
 }
 
-func (o BreakerOptions) withDefaults() BreakerOptions {
+// Effective returns o with the default in each zero field, as NewBreaker uses it.
+func (o BreakerOptions) Effective() BreakerOptions {
 	if o.Failures == 0 {
 		o.Failures = 0.5
 	}
@@ -94,7 +95,7 @@ func NewBreaker(o BreakerOptions) *Breaker {
 	if o.Failures < 0 || o.Failures > 1 || o.Window < 0 || o.Runs < 0 || o.Pause < 0 || o.Trials < 0 {
 		panic("limiter: NewBreaker needs options that are not negative, and Failures of at most 1")
 	}
-	return &Breaker{options: o.withDefaults(), state: Closed, changed: make(chan struct{})}
+	return &Breaker{options: o.Effective(), state: Closed, changed: make(chan struct{})}
 }
 
 // State returns the state. A breaker whose pause is over is open until a subscription asks

@@ -8,13 +8,13 @@ import (
 )
 
 // Slog returns an Observer that logs the occurrences that an operator should see:
-// failures, drops, dead letters, discards, lost leases, stuck handlers, changes of state, and
-// notices of drivers. A panic is logged with its stack. A nil logger is slog.Default(),
-// looked up each time. Payloads and header values are not logged.
+// failures, drops, dead letters, discards, lost leases, stuck handlers, changes of state,
+// and notices of drivers. A panic is logged with its stack. A nil logger is
+// slog.Default(), looked up each time. Payloads and header values are not logged.
 //
-// Failures that are not of one event, drops, and subscriptions that degrade, are limited and recover, are
-// logged three times in 10 s for each topic and group. The others of that time become one
-// line at its end, with their number as "repeated".
+// Failures that are not of one event, drops, and subscriptions that degrade, are limited
+// or recover, are logged three times in 10 s for each topic and group. The others of that
+// time become one line at its end, with their number as "repeated".
 func Slog(logger *slog.Logger) Observer {
 	l := &logging{logger: logger}
 	return Observer{

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/limiter"
@@ -29,17 +31,24 @@ func TestBreakerLimitsTheSubscription(t *testing.T) {
 			inBubble(t, Options{}, func(r *rig) {
 				r.wire.noDelay = c.noDelay
 				b := limiter.NewBreaker(limiter.BreakerOptions{Runs: 5, Pause: time.Minute})
-				broken := true
+				var broken atomic.Bool
+				broken.Store(true)
 				s := r.sub(Config{
 					Limiter: limiter.All(limiter.MaxInFlight(1024), b), Mode: c.mode, Timeout: time.Minute,
 					Policy: Policy{MaxAttempts: 100, Backoff: func(*Hold, error) time.Duration { return time.Second }},
-				}, func(ctx context.Context, h *Hold) error {
-					if broken {
-						return errors.New("down")
+				}, func(_ context.Context, h *Hold) error {
+					var err error
+					if broken.Load() {
+						err = errors.New("down")
 					}
-					if c.mode == Manual {
-						go func() { require.NoError(r, h.Ack(context.Background())) }()
+					if c.mode != Manual {
+						return err
 					}
+					settle := h.Ack
+					if broken.Load() {
+						settle = func(ctx context.Context) error { return h.Nack(ctx, err) }
+					}
+					go func() { assert.NoError(r, settle(context.Background())) }()
 					return nil
 				})
 				for i := range 50 {
@@ -70,7 +79,7 @@ func TestBreakerLimitsTheSubscription(t *testing.T) {
 				require.Equal(r, observer.Paused, state, "a pause ends by Resume only")
 				s.Resume()
 				r.pass(time.Second)
-				broken = false
+				broken.Store(false)
 				r.pass(2 * time.Minute)
 				r.publish("the trial, if the member held all the others")
 				r.pass(time.Second)

@@ -216,14 +216,17 @@ func (d *scheduler) release(hs []*Hold, err error) {
 }
 
 // unlock ends each method that takes the lock. After the lock it tells the limiter how
-// many places are free, and how runs have ended.
+// many places are free, and how runs have ended. Runs that succeeded are told with the
+// next place, because one call for each of them would cost more.
 func (d *scheduler) unlock() {
 	freed := d.freed
+	if freed.Settled == 0 && freed.Failed == 0 {
+		d.mu.Unlock()
+		return
+	}
 	d.freed = limiter.Released{}
 	d.mu.Unlock()
-	if freed.Settled > 0 || freed.Runs > 0 {
-		d.sub.Limiter.Release(freed)
-	}
+	d.sub.Limiter.Release(freed)
 }
 
 // nudgeWatch wakes the watch if it would sleep past the given moment.

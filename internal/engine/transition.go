@@ -138,15 +138,27 @@ func (d *ledger) begin(h *Hold, now time.Time) {
 // ran notes that no handler runs for h any more.
 func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 	h.working = false
-	h.took, h.failed = took, err != nil
 	d.working--
 	d.turnstile.leave(h, took)
-	if d.sub.Mode != Manual || err != nil {
-		d.measure(took)
+	if d.sub.Mode != Manual || err != nil && !h.trusted {
+		d.ended(h, took, err != nil)
 	}
 	if d.ready.suspect == h {
 		d.ready.ended(h)
 		d.rouse()
+	}
+}
+
+// ended notes how long a run took, or in manual mode the time until settlement.
+func (d *ledger) ended(h *Hold, took time.Duration, failed bool) {
+	d.measure(took)
+	if h.began == 0 { // it was not acknowledged on receipt, and did not run
+		return
+	}
+	d.freed.Runs++
+	d.freed.Took += took
+	if failed {
+		d.freed.Failed++
 	}
 }
 
@@ -302,20 +314,12 @@ func (d *ledger) free(hs []*Hold, err error) {
 		if h.trusted {
 			h.trusted = false
 			d.trusted--
-			h.took = time.Duration(d.sub.moment(time.Now()) - h.began)
-			d.measure(h.took)
+			d.ended(h, time.Duration(d.sub.moment(time.Now())-h.began), h.failed)
 		}
 		h.state = released
 		d.leave(h)
 		f.Settled++
 		f.Bytes += h.size
-		if h.began != 0 {
-			f.Runs++
-			f.Took += h.took
-			if h.failed {
-				f.Failed++
-			}
-		}
 		if h.wait != nil {
 			h.wait.end(err)
 			h.ctx.finish() // last: the caller may wait with this very context
