@@ -30,7 +30,7 @@ type Saboteur struct {
 }
 
 // All returns every saboteur.
-func All() []Saboteur { return slices.Concat(publishing, consuming, ending) }
+func All() []Saboteur { return slices.Concat(publishing, consuming, limiting, ending) }
 
 // Find returns the saboteur of that name.
 func Find(name string) (Saboteur, bool) {

@@ -27,7 +27,7 @@ var publishing = []Saboteur{
 		options: func(o *eventbus.Options) { o.Dedup = false },
 	},
 	{
-		Name: "bus-never-rejects", Breaks: "RejectWhenFull is accepted, and ignored",
+		Name: "bus-never-rejects", Breaks: "WhenFull is accepted, and ignored",
 		options: func(o *eventbus.Options) { o.WhenFull = eventbus.WaitWhenFull },
 	},
 	{
