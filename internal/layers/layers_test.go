@@ -57,6 +57,7 @@ var rows = []struct {
 	{"internal/publish", everything},
 	{"internal/engine", everything},
 	{"limiter", everything},
+	{"limiter/rate", everything},
 	{"observer", everything},
 	{"inmemory", everything},
 	{"internal/pool", everything},
