@@ -55,12 +55,12 @@ func TestAdaptiveFindsTheCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter.NewAdaptive(1, 1000)
 		require.Equal(t, limiter.AdaptiveState{Limit: 1}, l.State())
-		s := &service{atOnce: 50, takes: 100 * time.Millisecond}
-		for _, atOnce := range []int{50, 10, 200} {
+		s := &service{atOnce: 20, takes: 100 * time.Millisecond}
+		for _, atOnce := range []int{20, 5, 50} {
 			s.atOnce = atOnce
-			feed(t, l, s, time.Minute)
+			feed(t, l, s, 30*time.Second)
 			for range 10 {
-				feed(t, l, s, 3*time.Second)
+				feed(t, l, s, time.Second)
 				got := l.State()
 				require.LessOrEqual(t, got.Limit, 3*atOnce, "%+v", got)
 				require.GreaterOrEqual(t, got.Limit, atOnce/4, "%+v", got)

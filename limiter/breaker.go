@@ -59,8 +59,8 @@ const (
 
 // A Breaker is a limiter that opens when too large a share of runs has failed. While it is
 // open the subscription reads nothing, and has the state Limited with the reason, which the
-// observer is told. Held events are still handled, and a read that is under way may still
-// bring events. No event is lost: events wait in the backend. After the pause a few trials
+// observer is told. Held events are still handled, as many as MaxInFlight of them. No event
+// is lost: events wait in the backend. After the pause a few trials
 // are read. If they succeed, the breaker closes. If a run fails meanwhile, it opens again.
 //
 // Every run that returns an error counts as failed, also one that asks for a Snooze. Its

@@ -18,14 +18,14 @@ import (
 func Slog(logger *slog.Logger) Observer {
 	l := &logging{logger: logger}
 	return Observer{
-		Dropped: func(e Dropped) {
-			l.oneOfMany("dropped")(slog.LevelError, "events dropped", About{Topic: e.Topic}, "events", e.Events, "error", text(e.Err))
-		},
 		DeadLettered: func(e DeadLettered) {
 			l.log(slog.LevelError, "event dead-lettered", e.About, "reason", e.Reason, "dead_letter", e.DeadLetter, "error", text(e.Err))
 		},
 		Discarded: func(e Discarded) {
 			l.log(slog.LevelWarn, "event discarded", e.About, "reason", e.Reason, "error", text(e.Err))
+		},
+		Dropped: func(e Dropped) {
+			l.oneOfMany("dropped")(slog.LevelError, "events dropped", About{Topic: e.Topic}, "events", e.Events, "error", text(e.Err))
 		},
 		LeaseLost: func(e LeaseLost) {
 			l.log(slog.LevelWarn, "lease lost", e.About, "running", e.Running, "held", e.Held, "error", text(e.Err))

@@ -13,7 +13,7 @@ import (
 // is tried less often.
 type attempts struct {
 	mu     sync.Mutex
-	failed map[string]int // by position: attempts that failed
+	failed map[string]int    // by position: attempts that failed
 	spared map[string]spared // by position
 	some   atomic.Bool       // something was spared
 }

@@ -48,7 +48,7 @@ func TestBreakerLimitsTheSubscription(t *testing.T) {
 					if broken.Load() {
 						settle = func(ctx context.Context) error { return h.Nack(ctx, err) }
 					}
-					go func() { assert.NoError(r, settle(context.Background())) }()
+					go func() { assert.NoError(r, settle(context.WithoutCancel(r.Context()))) }()
 					return nil
 				})
 				for i := range 50 {
