@@ -115,6 +115,42 @@ func TestAdaptiveHeedsFailures(t *testing.T) {
 	})
 }
 
+// A queue is not taken for the base, even if the base was unknown when it grew.
+func TestAdaptiveDoesNotTakeAQueueForTheBase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter.NewAdaptive(1, 100)
+		reaches(t, l, &service{atOnce: 1000, takes: time.Second}, 100)
+		s := &service{atOnce: 5, takes: 100 * time.Millisecond}
+		feed(t, l, s, 12*time.Minute)
+		require.LessOrEqual(t, l.State().Limit, 15, "%+v", l.State())
+	})
+}
+
+// Runs that began before the number of places has changed do not change it again.
+func TestAdaptiveWaitsForItsEffect(t *testing.T) {
+	l := limiter.NewAdaptive(1, 64)
+	reaches(t, l, &service{atOnce: 100, takes: time.Millisecond}, 64)
+	n, err := l.Acquire(t.Context(), 64)
+	require.NoError(t, err)
+	require.Equal(t, 64, n)
+	l.Fill(64, 64)
+	failed := limiter.Released{Settled: 1, Bytes: 1, Runs: 1, Failed: 1, Took: time.Millisecond}
+	for l.State().Limit == 64 {
+		l.Release(failed)
+		if l.State().Limit == 64 {
+			_, err = l.Acquire(t.Context(), 1)
+			require.NoError(t, err)
+			l.Fill(1, 1)
+		}
+	}
+	limit := l.State().Limit
+	require.Less(t, limit, 64, "most runs of a round have failed")
+	for range 40 { // of the 64 at that time, at least
+		l.Release(failed)
+	}
+	require.Equal(t, limit, l.State().Limit)
+}
+
 // While few messages come, the number of places does not grow.
 func TestAdaptiveGrowsOnlyInUse(t *testing.T) {
 	l := limiter.NewAdaptive(4, 64)

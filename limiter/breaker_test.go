@@ -82,15 +82,28 @@ func TestBreaker(t *testing.T) {
 func TestBreakerForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter.NewBreaker(limiter.BreakerOptions{})
-		for range 1000 {
+		for i := range 1000 {
 			run(t, l, 9, 9)
-			time.Sleep(10 * time.Second)
+			time.Sleep(time.Duration(10+i%17) * time.Second)
 		}
 		require.Equal(t, limiter.Closed, l.State())
 		run(t, l, 5, 5)
 		time.Sleep(8 * time.Second)
 		run(t, l, 5, 5)
 		require.Equal(t, limiter.Open, l.State())
+	})
+}
+
+// A breaker that closes within the window has forgotten the failures that opened it.
+func TestBreakerClosesWithinTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter.NewBreaker(limiter.BreakerOptions{Pause: time.Second})
+		run(t, l, 10, 10)
+		isOpen(t, l, time.Second)
+		time.Sleep(time.Second)
+		run(t, l, 1, 0)
+		run(t, l, 9, 4)
+		require.Equal(t, limiter.Closed, l.State())
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -124,6 +125,33 @@ func TestLimiterIsToldRuns(t *testing.T) {
 	}
 }
 
+// A run in manual mode is told once, though its handler settles the event and fails too.
+// An event whose acknowledgement on receipt is not confirmed has no run.
+func TestLimiterIsToldRunsOfOtherModes(t *testing.T) {
+	for _, mode := range []Mode{Manual, OnReceive} {
+		inBubble(t, Options{}, func(r *rig) {
+			l := &runLog{Limiter: limiter.MaxInFlight(100)}
+			if mode == OnReceive {
+				r.wire.fail("ack", backend.ErrLeaseLost)
+			}
+			r.sub(Config{Limiter: l, Mode: mode, Timeout: time.Minute}, func(ctx context.Context, h *Hold) error {
+				if h.Attempt() == 1 {
+					_ = h.Nack(ctx, errDown)
+					return errDown
+				}
+				return h.Ack(ctx)
+			})
+			r.publish("1")
+			r.pass(10 * time.Second)
+			want := limiter.Released{Settled: 2, Runs: 2, Failed: 1}
+			if mode == OnReceive {
+				want = limiter.Released{Settled: 1}
+			}
+			require.Equal(r, want, limiter.Released{Settled: l.sum.Settled, Runs: l.sum.Runs, Failed: l.sum.Failed})
+		})
+	}
+}
+
 // runLog adds up the runs that a limiter is told.
 type runLog struct {
 	limiter.Limiter
@@ -133,6 +161,7 @@ type runLog struct {
 
 func (l *runLog) Release(r limiter.Released) {
 	l.mu.Lock()
+	l.sum.Settled += r.Settled
 	l.sum.Runs += r.Runs
 	l.sum.Failed += r.Failed
 	l.sum.Took += r.Took

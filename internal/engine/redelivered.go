@@ -33,11 +33,14 @@ func (t *turnstile) leave(h *Hold, took time.Duration) {
 	}
 }
 
+// maxTurn is between two postponed Holds, at most. It bounds the harm of one slow run.
+const maxTurn = moment(time.Second)
+
 // turn returns when a postponed Hold is due. Postponed Holds return as fast as they can
 // run, and within ten seconds, so that each is read a few times and not all the time.
 func (d *ledger) turn(now moment) moment {
 	t := &d.turnstile
 	wait := max(moment(t.average/time.Duration(d.sub.MaxRedelivered)), perEvent)
-	t.next = min(max(t.next, now)+wait, now+maxSpread)
+	t.next = min(max(t.next, now)+min(wait, maxTurn), now+maxSpread)
 	return t.next
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,53 @@ func (c *recovery) handle(_ context.Context, h *Hold) error {
 	c.mu.Lock()
 	c.now--
 	return nil
+}
+
+// One slow run does not hold up the redelivered events that come after it.
+func TestSlowRunDoesNotPostponeOthers(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		s := r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(_ context.Context, h *Hold) error {
+			switch {
+			case h.Attempt() == 1:
+				return errors.New("not yet")
+			case h.Delivery().ID == "slow":
+				time.Sleep(5 * time.Minute)
+			}
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		})
+		r.publish("slow")
+		r.pass(6 * time.Minute)
+		for i := range 50 {
+			r.publish(fmt.Sprint(i))
+		}
+		r.pass(time.Minute)
+		require.Equal(t, int64(51), s.Tally().Acknowledged)
+	})
+}
+
+// When redelivered events run fast again, postponed ones return soon.
+func TestPostponedReturnSoon(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var fast atomic.Bool
+		s := r.sub(Config{Concurrency: 2, MaxRedelivered: 1}, func(_ context.Context, h *Hold) error {
+			switch {
+			case h.Attempt() == 1:
+				return errors.New("not yet")
+			case !fast.Load():
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		for i := range 300 {
+			r.publish(fmt.Sprint(i))
+		}
+		r.pass(time.Minute)
+		require.Less(t, s.Tally().Acknowledged, int64(100))
+		fast.Store(true)
+		r.pass(30 * time.Second)
+		require.Equal(t, int64(300), s.Tally().Acknowledged)
+	})
 }
 
 // While many events are redelivered, at most MaxRedelivered of them run at once, fresh

@@ -111,6 +111,15 @@ func TestDropOldestWithoutRoom(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(c, c.Publish(c.Context(), many(10)), "alone")
 	})
+	withCalls(t, 1, Options{MaxPendingBytes: 120, WhenFull: DropOldest}, func(c *calls) {
+		for _, id := range []string{"forty bytes of payload, and more of them", "b"} {
+			c.publish(id)
+		}
+		m := one("c")
+		m[0].Payload = make([]byte, 50)
+		require.ErrorIs(c, c.Publish(c.Context(), m), ErrDropped)
+		c.dropped()
+	})
 }
 
 // A call that waits for another try can be dropped if no try may have stored it.

@@ -79,6 +79,16 @@ func TestIdleSubscriptionTakesNothing(t *testing.T) {
 	})
 }
 
+// Places that wait for messages are not granted twice.
+func TestGrantedPlacesCount(t *testing.T) {
+	l := rate.New(0.001, 10)
+	for _, want := range []int{7, 3} {
+		n, err := l.Acquire(t.Context(), 7)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+}
+
 // Several subscriptions share the rate.
 func TestShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
