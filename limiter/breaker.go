@@ -23,7 +23,8 @@ type BreakerOptions struct {
 	Pause time.Duration
 
 	// Trials is the number of places after a pause, and of successful runs that close the
-	// breaker. Default 1.
+	// breaker. Default 1. Subscriptions that share a breaker need one each, because one
+	// with an empty topic keeps a place.
 	Trials int
 }
 

@@ -140,7 +140,7 @@ func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 	h.working = false
 	d.working--
 	d.turnstile.leave(h, took)
-	if d.sub.Mode != Manual || err != nil && h.state == running { // or free tells it
+	if d.sub.Mode != Manual || err != nil && h.state == running { // free notes a run that the program has settled
 		d.ended(h, took, err != nil)
 	}
 	if d.ready.suspect == h {
