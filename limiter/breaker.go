@@ -73,7 +73,8 @@ type Breaker struct {
 	state   BreakerState
 	reason  string    // Open: why
 	until   time.Time // Open: the end of the pause
-	out     int       // HalfOpen: trials that are not settled
+	held    int       // places granted, and neither unused nor settled
+	old     int       // HalfOpen: of held, from before the pause
 	good    int       // HalfOpen: runs that succeeded
 	counts  [windowParts]windowPart
 	changed chan struct{} // closed and replaced when a caller that waits may look again
@@ -130,12 +131,12 @@ func (b *Breaker) take(max int) (int, <-chan struct{}, error) {
 		if time.Now().Before(b.until) {
 			return 0, nil, &WaitError{Until: b.until, Reason: b.reason}
 		}
-		b.state, b.out, b.good = HalfOpen, 0, 0
+		b.state, b.old, b.good = HalfOpen, b.held, 0
 	}
 	if b.state == HalfOpen {
-		max = min(max, b.options.Trials-b.out)
-		b.out += max
+		max = min(max, b.options.Trials-(b.held-b.old))
 	}
+	b.held += max
 	return max, b.changed, nil
 }
 
@@ -147,17 +148,20 @@ func (b *Breaker) Release(r Released) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
+	b.held -= r.Unused + r.Settled
 	switch b.state {
 	case Closed:
 		if runs, failed := b.count(now, r); runs >= b.options.Runs && float64(failed) >= b.options.Failures*float64(runs) {
 			b.open(now, fmt.Sprintf("the breaker is open for %v: %d of %d runs failed within %v", b.options.Pause, failed, runs, b.options.Window))
 		}
 	case HalfOpen:
-		b.out = max(b.out-r.Unused-r.Settled, 0) // places of before the pause may be among them
+		// No place says whether it is a trial. The settled ones are taken for old ones, so
+		// that there are never too many trials.
+		b.old = min(max(b.old-r.Settled, 0), b.held)
 		b.good += r.Runs - r.Failed
 		switch {
 		case r.Failed > 0:
-			b.open(now, fmt.Sprintf("the breaker is open for %v more: a trial failed", b.options.Pause))
+			b.open(now, fmt.Sprintf("the breaker is open for %v more: a run failed after the pause", b.options.Pause))
 		case b.good >= b.options.Trials:
 			b.state = Closed
 		}

@@ -107,6 +107,29 @@ func TestBreakerClosesWithinTheWindow(t *testing.T) {
 	})
 }
 
+// Messages of before the pause that are settled after it make no room for more trials.
+func TestBreakerCountsTrialsOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter.NewBreaker(limiter.BreakerOptions{})
+		old, err := l.Acquire(t.Context(), 3)
+		require.NoError(t, err)
+		require.Equal(t, 3, old)
+		run(t, l, 10, 10)
+		time.Sleep(30 * time.Second)
+		for _, r := range []limiter.Released{{}, {Settled: 2}, {Settled: 1}} {
+			l.Release(r)
+			n, _ := l.Acquire(none(), 5)
+			require.Equal(t, r == limiter.Released{}, n == 1, "%d trials after %+v", n, r)
+		}
+		l.Release(limiter.Released{Settled: 1})
+		n, err := l.Acquire(t.Context(), 5)
+		require.NoError(t, err)
+		require.Equal(t, 1, n, "the trial was not run")
+		l.Release(limiter.Released{Settled: 1, Runs: 1})
+		require.Equal(t, limiter.Closed, l.State())
+	})
+}
+
 // A caller that waits for the trials goes on when they have succeeded, and when they come
 // back unused.
 func TestBreakerWakes(t *testing.T) {

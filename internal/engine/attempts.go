@@ -35,7 +35,7 @@ func (a *attempts) of(d *backend.Delivery) int {
 	defer a.mu.Unlock()
 	if d.Attempt > 0 {
 		s := a.spared[d.Position]
-		if d.Attempt <= s.last { // the backend has not counted it, and does not say so in its Limits
+		if s.receipts > 0 && d.Attempt <= s.last { // the backend has not counted it, and does not say so in its Limits
 			s = spared{s.receipts - 1, d.Attempt - 1}
 			a.spared[d.Position] = s
 		}
