@@ -22,7 +22,7 @@ type ledger struct {
 	lanes       lanes
 	reads       reads
 	freed       limiter.Released // not told to the limiter yet
-	turnstile   turnstile
+	redelivered redelivered
 
 	prefetch
 	workers, idle int
@@ -48,7 +48,7 @@ func (d *scheduler) init(s *Subscription) {
 	d.work = sync.NewCond(&d.mu)
 	d.quiet = make(chan struct{})
 	d.nudge = make(chan struct{}, 1)
-	d.turnstile.average = prefetchTime // until a run was measured
+	d.redelivered.average = prefetchTime // until a run was measured
 	d.prefetch.init(&d.ledger)
 }
 

@@ -114,7 +114,7 @@ func (d *ledger) gaveBack(g *giveBack) {
 func (d *ledger) start(h *Hold, now time.Time) {
 	h.state, h.working, h.began = running, true, 0
 	d.working++
-	d.turnstile.enter(h)
+	d.redelivered.begins(h)
 	if d.sub.Mode == OnReceive {
 		h.state, h.wait = confirming, newWait()
 		return
@@ -139,7 +139,7 @@ func (d *ledger) begin(h *Hold, now time.Time) {
 func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 	h.working = false
 	d.working--
-	d.turnstile.leave(h, took)
+	d.redelivered.ends(h, took)
 	if d.sub.Mode != Manual || err != nil && h.state == running { // free notes a run that the program has settled
 		d.ended(h, took, err != nil)
 	}

@@ -31,10 +31,10 @@ type admission struct {
 	maxMessages, maxBytes int // 0: no bound
 	whenFull              WhenFull
 
-	mu      sync.Mutex
-	in      size // of the calls that are in
-	line    []*entrant
-	tickets tickets // DropOldest
+	mu         sync.Mutex
+	in         size // of the calls that are in
+	line       []*entrant
+	droppables droppables // DropOldest
 
 	closed bool
 	idle   chan struct{} // closed when no call is left; nil before close, and then
@@ -65,9 +65,9 @@ type entrant struct {
 	in chan struct{} // closed when it is in
 }
 
-// ask lets a call in, or returns an entrant that waits. With DropOldest a call that is in
-// has a ticket.
-func (a *admission) ask(s size) (*entrant, *ticket, error) {
+// ask lets a call in, or returns an entrant that waits. With DropOldest a call that is in is
+// a droppable.
+func (a *admission) ask(s size) (*entrant, *droppable, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -85,7 +85,7 @@ func (a *admission) ask(s size) (*entrant, *ticket, error) {
 	}
 	a.in = a.in.plus(s)
 	if a.whenFull == DropOldest {
-		return nil, a.tickets.issue(s), nil
+		return nil, a.droppables.add(s), nil
 	}
 	return nil, nil, nil
 }
@@ -100,11 +100,11 @@ func (a *admission) fits(in, s size) bool {
 
 // makeRoom drops the oldest calls that wait, if room for s can be made in this way.
 func (a *admission) makeRoom(s size) bool {
-	if !a.fits(a.in.minus(a.tickets.waiting), s) {
+	if !a.fits(a.in.minus(a.droppables.waiting), s) {
 		return false
 	}
 	for !a.fits(a.in, s) {
-		a.in = a.in.minus(a.tickets.dropOldest())
+		a.in = a.in.minus(a.droppables.dropOldest())
 	}
 	return true
 }
@@ -123,10 +123,10 @@ func (a *admission) giveUp(e *entrant) bool {
 }
 
 // leave ends a call that is in.
-func (a *admission) leave(s size, t *ticket) {
+func (a *admission) leave(s size, t *droppable) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if t == nil || a.tickets.withdraw(t) {
+	if t == nil || a.droppables.withdraw(t) {
 		a.in = a.in.minus(s)
 		a.next()
 	}
@@ -134,21 +134,21 @@ func (a *admission) leave(s size, t *ticket) {
 
 // begin notes that a call is about to be sent, so that it cannot be dropped. It returns
 // false if the call was dropped.
-func (a *admission) begin(t *ticket) bool {
+func (a *admission) begin(t *droppable) bool {
 	if t == nil {
 		return true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.tickets.withdraw(t)
+	return a.droppables.withdraw(t)
 }
 
 // again notes that a call, of which the rest is certainly not stored, waits for another
 // try, so that it can be dropped.
-func (a *admission) again(t *ticket) {
+func (a *admission) again(t *droppable) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.tickets.resume(t)
+	a.droppables.resume(t)
 }
 
 // next lets in the first of the line, as many as there is room for.

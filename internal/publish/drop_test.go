@@ -58,7 +58,7 @@ func withCalls(t *testing.T, slots int, o Options, f func(c *calls)) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, size{}, r.admission.in, "all calls have left")
-		require.Equal(t, size{}, r.admission.tickets.waiting)
+		require.Equal(t, size{}, r.admission.droppables.waiting)
 	})
 }
 
@@ -195,7 +195,7 @@ func TestDroppingInRandomLives(t *testing.T) {
 			r.broker.fail(nil)
 			wg.Wait()
 			require.Equal(t, size{}, r.admission.in)
-			require.Equal(t, size{}, r.admission.tickets.waiting)
+			require.Equal(t, size{}, r.admission.droppables.waiting)
 			there, drops := map[string]int{}, 0
 			for _, id := range r.topic() {
 				there[id]++

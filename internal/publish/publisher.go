@@ -77,7 +77,7 @@ func (p *Publisher) deadline() (until time.Time) {
 }
 
 // enter waits until the admission has room.
-func (p *Publisher) enter(ctx context.Context, until time.Time, s size) (*ticket, error) {
+func (p *Publisher) enter(ctx context.Context, until time.Time, s size) (*droppable, error) {
 	e, t, err := p.admission.ask(s)
 	if e == nil {
 		return t, err
@@ -117,7 +117,7 @@ func (p *Publisher) wait(ctx context.Context, until time.Time, ready, dropped <-
 }
 
 // store tries to store msgs until no message is left that another try may store.
-func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until time.Time, t *ticket) error {
+func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
 	err := p.try(ctx, msgs, until, t)
 	if err == nil {
 		return nil
@@ -141,7 +141,7 @@ func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until ti
 }
 
 // try stores msgs once: here, if a slot is free, or by way of the queue.
-func (p *Publisher) try(ctx context.Context, msgs []*backend.Message, until time.Time, t *ticket) error {
+func (p *Publisher) try(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
 	if p.limits.Publishers < 0 {
 		return p.begin(ctx, msgs, t)
 	}
@@ -156,7 +156,7 @@ func (p *Publisher) try(ctx context.Context, msgs []*backend.Message, until time
 }
 
 // begin writes msgs, unless they were dropped.
-func (p *Publisher) begin(ctx context.Context, msgs []*backend.Message, t *ticket) error {
+func (p *Publisher) begin(ctx context.Context, msgs []*backend.Message, t *droppable) error {
 	if !p.admission.begin(t) {
 		return notSent(ErrDropped)
 	}
@@ -164,15 +164,15 @@ func (p *Publisher) begin(ctx context.Context, msgs []*backend.Message, t *ticke
 }
 
 // share stores msgs by way of the queue.
-func (p *Publisher) share(ctx context.Context, msgs []*backend.Message, until time.Time, t *ticket) error {
+func (p *Publisher) share(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
 	c := p.calls.Get().(*call)
-	c.ctx, c.until, c.msgs, c.ticket, c.state = ctx, until, msgs, t, queued
+	c.ctx, c.until, c.msgs, c.droppable, c.state = ctx, until, msgs, t, queued
 	p.queue.join(c)
 	if reason := p.wait(ctx, until, c.written, t.lost()); reason != nil {
 		return p.queue.leave(c, reason)
 	}
 	err := c.err
-	c.ctx, c.msgs, c.ticket, c.err = nil, nil, nil, nil
+	c.ctx, c.msgs, c.droppable, c.err = nil, nil, nil, nil
 	p.calls.Put(c)
 	return err
 }

@@ -69,7 +69,7 @@ func (q *queue) pick(s *share) {
 			break
 		}
 		picked++
-		if !q.publisher.admission.begin(c.ticket) {
+		if !q.publisher.admission.begin(c.droppable) {
 			sum = sum.minus(sizeOf(c.msgs))
 			c.end(notSent(ErrDropped))
 			continue

@@ -2,38 +2,38 @@ package publish
 
 import "container/list"
 
-// A ticket is the right of a call to be stored, with DropOldest. The call loses it if it is
-// dropped. The lock of the admission guards all but the channel.
-type ticket struct {
+// A droppable is a call that may be dropped while it waits, with DropOldest. The lock of the
+// admission guards all but the channel.
+type droppable struct {
 	size
 	dropped chan struct{} // closed when the call is dropped
 	place   *list.Element // in the list of calls that may be dropped; nil: it may not
 }
 
-// lost returns a channel that is closed when the call is dropped; nil without a ticket.
-func (t *ticket) lost() <-chan struct{} {
+// lost returns a channel that is closed when the call is dropped; nil if it cannot be.
+func (t *droppable) lost() <-chan struct{} {
 	if t == nil {
 		return nil
 	}
 	return t.dropped
 }
 
-// tickets lists the calls that wait and are certainly not stored, the oldest first.
-type tickets struct {
+// droppables lists the calls that wait and are certainly not stored, the oldest first.
+type droppables struct {
 	list    list.List
 	waiting size // of the list
 }
 
-// issue returns the ticket of a call that has come in.
-func (ts *tickets) issue(s size) *ticket {
-	t := &ticket{size: s, dropped: make(chan struct{})}
+// add lists a call that has come in.
+func (ts *droppables) add(s size) *droppable {
+	t := &droppable{size: s, dropped: make(chan struct{})}
 	t.place = ts.list.PushBack(t)
 	ts.waiting = ts.waiting.plus(s)
 	return t
 }
 
 // withdraw takes the call off the list. It returns false if the call was dropped.
-func (ts *tickets) withdraw(t *ticket) bool {
+func (ts *droppables) withdraw(t *droppable) bool {
 	if t.place != nil {
 		ts.list.Remove(t.place)
 		t.place, ts.waiting = nil, ts.waiting.minus(t.size)
@@ -41,7 +41,7 @@ func (ts *tickets) withdraw(t *ticket) bool {
 	return !t.isDropped()
 }
 
-func (t *ticket) isDropped() bool {
+func (t *droppable) isDropped() bool {
 	select {
 	case <-t.dropped:
 		return true
@@ -51,7 +51,7 @@ func (t *ticket) isDropped() bool {
 }
 
 // resume puts a call that was tried back on the list, before the calls that were not.
-func (ts *tickets) resume(t *ticket) {
+func (ts *droppables) resume(t *droppable) {
 	if t.place != nil || t.isDropped() {
 		return
 	}
@@ -60,8 +60,8 @@ func (ts *tickets) resume(t *ticket) {
 }
 
 // dropOldest drops the first call of the list, and returns its size.
-func (ts *tickets) dropOldest() size {
-	t := ts.list.Front().Value.(*ticket)
+func (ts *droppables) dropOldest() size {
+	t := ts.list.Front().Value.(*droppable)
 	ts.withdraw(t)
 	close(t.dropped)
 	return t.size
