@@ -85,12 +85,33 @@ type Options struct {
 	Dedup bool
 
 	// MaxPending and MaxPendingBytes bound the events that wait to be published.
-	// Defaults 10,000 events and 64 MiB. When a bound is reached Publish waits. With
-	// RejectWhenFull it returns ErrBackpressure instead.
+	// Defaults 10,000 events and 64 MiB.
 	MaxPending      int
 	MaxPendingBytes int
-	RejectWhenFull  bool
+
+	// WhenFull says how Publish behaves when a bound is reached. Default WaitWhenFull.
+	WhenFull WhenFull
 }
+
+// WhenFull says how Publish behaves when a bound on the events that wait is reached.
+type WhenFull uint8
+
+const (
+	// WaitWhenFull waits until there is room, in order of the calls.
+	WaitWhenFull WhenFull = iota
+
+	// RejectWhenFull returns ErrBackpressure at once.
+	RejectWhenFull
+
+	// DropNewest drops the events of this call: it returns ErrDropped at once.
+	DropNewest
+
+	// DropOldest drops the events of the calls that have waited longest: these calls
+	// return ErrDropped. Only events that are certainly not stored are dropped. If too
+	// few of them wait, the events of this call are dropped. Nothing is written for
+	// dropped events; each is counted (Bus.Dropped) and told to the observer (Dropped).
+	DropOldest
+)
 
 // A Bus publishes and subscribes through one backend. Its methods are safe for
 // concurrent use. It has no goroutines of its own while there is no subscription and no
@@ -132,7 +153,7 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 		PublishTimeout:  max(o.PublishTimeout, 0),
 		MaxPending:      o.MaxPending,
 		MaxPendingBytes: o.MaxPendingBytes,
-		RejectWhenFull:  o.RejectWhenFull,
+		WhenFull:        engine.WhenFull(o.WhenFull),
 	})
 	return bus, nil
 }
@@ -174,6 +195,8 @@ func (o Options) check(l backend.Limits) error {
 	switch {
 	case o.MaxPending < 0:
 		return &FieldError{Field: "Options.MaxPending", Reason: "is negative"}
+	case o.WhenFull > DropOldest:
+		return &FieldError{Field: "Options.WhenFull", Reason: fmt.Sprintf("is %d, which is no WhenFull", o.WhenFull)}
 	case o.MaxPendingBytes < 0:
 		return &FieldError{Field: "Options.MaxPendingBytes", Reason: "is negative"}
 	case o.Dedup && l.OnceWindow == 0:
@@ -237,14 +260,18 @@ func (b *Bus) Shutdown(ctx context.Context) error {
 	return drainError(b.engine.Shutdown(ctx))
 }
 
-// Ready returns nil if the backend answers and every subscription is running or paused.
-// Readiness probes call it.
+// Ready returns nil if the backend answers and every subscription is running, limited or
+// paused. Readiness probes call it.
 func (b *Bus) Ready(ctx context.Context) error {
 	if err := b.engine.Ready(ctx); err != nil {
 		return &Error{Op: "ready", Err: err}
 	}
 	return nil
 }
+
+// Dropped returns how many events Publish has dropped since the start of the bus; see
+// Options.WhenFull.
+func (b *Bus) Dropped() int64 { return b.engine.Dropped() }
 
 // Backend returns the backend, for backend.As.
 func (b *Bus) Backend() backend.Backend { return b.engine.Backend() }

@@ -31,8 +31,13 @@ var (
 	// ErrDenied: the backend does not permit it.
 	ErrDenied = backend.ErrDenied
 
-	// ErrBackpressure: too many events wait to be published (Options.RejectWhenFull).
+	// ErrBackpressure: too many events wait to be published; nothing was stored.
+	// RejectWhenFull returns it at once, WaitWhenFull after Options.PublishTimeout.
 	ErrBackpressure = engine.ErrBackpressure
+
+	// ErrDropped: the event was dropped because too many events wait to be published;
+	// it is not stored (DropNewest, DropOldest).
+	ErrDropped = engine.ErrDropped
 
 	// ErrLeaseLost: another member may have the event by now. A handler's context then
 	// ends with this cause.

@@ -43,7 +43,7 @@ func placeOrder(p eventbus.Publisher) http.HandlerFunc {
 }
 
 func Example_http() {
-	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{RejectWhenFull: true})
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{WhenFull: eventbus.RejectWhenFull})
 	if err != nil {
 		panic(err)
 	}

@@ -102,6 +102,7 @@ func TestRefusedBusOptions(t *testing.T) {
 	for field, o := range map[string]Options{
 		"Options.MaxPending":      {MaxPending: -1},
 		"Options.MaxPendingBytes": {MaxPendingBytes: -1},
+		"Options.WhenFull":        {WhenFull: DropOldest + 1},
 		"Options.Dedup":           {Dedup: true},
 		"Options.Service":         {Service: "a\nb"},
 	} {

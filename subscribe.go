@@ -85,14 +85,22 @@ type SubscribeOptions struct {
 	// Concurrency is how many handlers run at once. Default 1.
 	Concurrency int
 
+	// MaxRedelivered bounds the handlers that run redelivered events at once, so that many
+	// retries, or the events of a member that has died, leave handlers to fresh events. It
+	// must be less than Concurrency. A further redelivered event, with the later events of
+	// its key, waits for up to ten seconds more, at no attempt's cost. Default: no bound.
+	MaxRedelivered int
+
 	// MaxInFlight bounds the events that are held: running, waiting to run, or waiting
 	// to be settled. Default 1,024. MaxBytes bounds their size; one read may exceed it.
-	// Default 64 MiB; negative: no bound. Limiter replaces both bounds. Subscriptions
-	// that are given the same Limiter share its places. Each keeps a place for every
-	// free handler, so a shared Limiter needs more places than there are handlers.
+	// Default 64 MiB; negative: no bound.
 	MaxInFlight int
 	MaxBytes    int64
-	Limiter     limiter.Limiter
+
+	// Limiter is asked before each read, besides these bounds. Subscriptions that are
+	// given the same Limiter share its places. Each keeps a place for every free handler,
+	// so a shared limiter.MaxInFlight needs more places than there are handlers.
+	Limiter limiter.Limiter
 
 	// Lease is how long the backend waits for a silent member before it redelivers the
 	// member's events. The bus extends the leases of all events that it holds.
@@ -262,6 +270,10 @@ func (o SubscribeOptions) check(topic string) error {
 		return bad("Concurrency", "is negative")
 	case o.Order == OrderTotal && o.Concurrency > 1:
 		return bad("Concurrency", fmt.Sprintf("is %d, but total order needs 1", o.Concurrency))
+	case o.MaxRedelivered < 0:
+		return bad("MaxRedelivered", "is negative")
+	case o.MaxRedelivered >= max(o.Concurrency, 1):
+		return bad("MaxRedelivered", fmt.Sprintf("is %d, which is not less than Concurrency, %d", o.MaxRedelivered, o.Concurrency))
 	case o.MaxInFlight < 0:
 		return bad("MaxInFlight", "is negative")
 	case o.MaxInFlight < o.Concurrency:
@@ -280,7 +292,7 @@ const minLease = 100 * time.Millisecond
 func (o SubscribeOptions) config(topic string, mode engine.Mode, classes []ErrorClass, handle func(context.Context, *engine.Hold) error) engine.Config {
 	c := engine.Config{
 		Topic: topic, Group: o.Group, Mode: mode, Start: o.Start,
-		Concurrency: o.Concurrency, MaxInFlight: o.MaxInFlight, Limiter: o.Limiter,
+		Concurrency: o.Concurrency, MaxRedelivered: o.MaxRedelivered, MaxInFlight: o.MaxInFlight, Limiter: limiter.Both(o.MaxInFlight, o.MaxBytes),
 		Lease: o.Lease, Timeout: max(o.Timeout, 0),
 		Policy: o.Retry.policy(classes), MaxReceive: o.MaxReceive,
 		OnFailure: engine.OnFailure(o.OnFailure), Handle: handle,
@@ -305,8 +317,8 @@ func (o SubscribeOptions) config(topic string, mode engine.Mode, classes []Error
 			o.OnDeadLetter(&e, why)
 		}
 	}
-	if c.Limiter == nil {
-		c.Limiter = limiter.Both(o.MaxInFlight, o.MaxBytes)
+	if o.Limiter != nil {
+		c.Limiter = limiter.All(c.Limiter, o.Limiter)
 	}
 	return c
 }

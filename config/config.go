@@ -12,7 +12,8 @@
 // for dots and dashes, such as EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY.
 // docs/config.md lists all keys with their defaults.
 //
-// Handlers, the observer, middleware and limiters are not data; the program adds them. All
+// Handlers, the observer, middleware and limiters that subscriptions share are not data;
+// the program adds them. All
 // errors of a file are reported together, each an [Error] with its place. No error shows a
 // secret.
 package config
@@ -85,6 +86,11 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 	for _, s := range c.Subscriptions() {
 		if path := subscriptionPath(s); !p.within(path) {
 			o := c.bus.Subscriptions[s]
+			if key, reason := o.Limits.mistake(); key != "" {
+				path = join(path, "limits."+key)
+				p.add(c.places[path], path, reason)
+				continue
+			}
 			if _, err := o.options().Effective(string(o.Topic)); err != nil {
 				p.list = append(p.list, c.placed(path, err))
 			}

@@ -37,7 +37,7 @@ bus:
   dedup: true
   max_pending: 500
   max_pending_bytes: 10MB
-  reject_when_full: true
+  when_full: drop-oldest
   subscriptions:
     billing: &usual
       topic: shop.orders
@@ -68,7 +68,7 @@ func TestEveryOptionOfAFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, eventbus.Options{
 		Service: "shop", PublishTimeout: 10 * time.Second, DrainTimeout: -1, Dedup: true,
-		MaxPending: 500, MaxPendingBytes: 10_000_000, RejectWhenFull: true,
+		MaxPending: 500, MaxPendingBytes: 10_000_000, WhenFull: eventbus.DropOldest,
 	}, c.Options())
 	require.Equal(t, []string{"audit", "billing", "plain"}, c.Subscriptions())
 

@@ -36,7 +36,7 @@ type bus struct {
 	Dedup           flag                          `key:"dedup" default:"false" option:"Options.Dedup" doc:"Stores an event only once while the backend remembers its ID, so that a repeated Publish is safe. Refused if the backend does not remember IDs."`
 	MaxPending      number                        `key:"max_pending" default:"10000" min:"1" option:"Options.MaxPending" doc:"How many events may wait to be published."`
 	MaxPendingBytes size                          `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"The most bytes of events that may wait to be published."`
-	RejectWhenFull  flag                          `key:"reject_when_full" default:"false" option:"Options.RejectWhenFull" doc:"If true, Publish returns ErrBackpressure when a bound is reached; otherwise it waits."`
+	WhenFull        whenFull                      `key:"when_full" default:"wait" oneof:"wait,reject,drop-newest,drop-oldest" option:"Options.WhenFull" doc:"How Publish behaves when a bound is reached. It waits, or returns ErrBackpressure, or its events are dropped, or the events that have waited longest are. A call whose events are dropped returns ErrDropped."`
 	Topics          map[string]map[string]setting `key:"topics" doc:"Settings of single topics, if the driver has any. The driver refuses unknown settings." each:"Settings of the topic of this name."`
 	Subscriptions   map[string]subscription       `key:"subscriptions" doc:"How the program consumes, by the name that it passes to Subscribe." each:"How to consume one topic."`
 }
@@ -55,6 +55,7 @@ type subscription struct {
 	LeaveTimeouts     flag       `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
 	MaxReceive        size       `key:"max_receive" min:"1B" option:"SubscribeOptions.MaxReceive" example:"256KiB" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic. Default: no bound."`
 	DeadLetterExpired flag       `key:"dead_letter_expired" default:"false" option:"SubscribeOptions.DeadLetterExpired" doc:"Sends expired events to the dead-letter topic; otherwise they are discarded."`
+	Limits            limits     `key:"limits" doc:"Further limits, which the program may also set as a limiter."`
 	Retry             retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
 	OnFailure         onFailure  `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
 	DeadLetter        deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
@@ -119,7 +120,7 @@ func (b *bus) options() eventbus.Options {
 		Dedup:           bool(b.Dedup),
 		MaxPending:      int(b.MaxPending),
 		MaxPendingBytes: int(min(b.MaxPendingBytes, math.MaxInt)),
-		RejectWhenFull:  bool(b.RejectWhenFull),
+		WhenFull:        eventbus.WhenFull(b.WhenFull),
 	}
 }
 
@@ -134,8 +135,12 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 		Concurrency: int(s.Concurrency),
 		MaxInFlight: int(s.MaxInFlight),
 		MaxBytes:    int64(s.MaxBytes),
-		Lease:       s.Lease.value(),
-		Timeout:     s.Timeout.value(),
+
+		MaxRedelivered: int(s.Limits.Redelivered),
+		Limiter:        s.Limits.limiter(),
+
+		Lease:   s.Lease.value(),
+		Timeout: s.Timeout.value(),
 		Retry: eventbus.Retry{
 			MaxAttempts: int(s.Retry.Attempts),
 			Initial:     s.Retry.Backoff.Initial,

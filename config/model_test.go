@@ -82,6 +82,20 @@ func all(t reflect.Type, path string) map[string]*field {
 	return m
 }
 
+// at returns the value at a path below v.
+func at(v reflect.Value, path string) reflect.Value {
+	key, rest, nested := strings.Cut(path, ".")
+	for _, f := range fields(v.Type()) {
+		switch {
+		case f.key == key && nested:
+			return at(v.Field(f.index), rest)
+		case f.key == key:
+			return v.Field(f.index)
+		}
+	}
+	return reflect.Value{}
+}
+
 // Each key has a description, and each stated default is the bus's default.
 func TestStatedDefaults(t *testing.T) {
 	var m model
@@ -92,14 +106,11 @@ func TestStatedDefaults(t *testing.T) {
 		if f.fallback == "" {
 			continue
 		}
-		v := reflect.ValueOf(&m.Bus).Elem()
-		if strings.HasPrefix(path, "bus.subscriptions.") {
-			v = reflect.ValueOf(&s).Elem()
+		v, below := reflect.ValueOf(&m.Bus).Elem(), strings.TrimPrefix(path, "bus.")
+		if rest, ok := strings.CutPrefix(below, "subscriptions.NAME."); ok {
+			v, below = reflect.ValueOf(&s).Elem(), rest
 		}
-		if strings.Contains(path, ".retry.") {
-			v = reflect.ValueOf(&s.Retry).Elem()
-		}
-		l, ok := asLeaf(v.Field(f.index))
+		l, ok := asLeaf(at(v, below))
 		require.True(t, ok, path)
 		require.NoError(t, l.parse(f.fallback, f), path)
 	}
@@ -116,16 +127,17 @@ func TestStatedDefaults(t *testing.T) {
 func plainOptions(o eventbus.Options) eventbus.Options {
 	return eventbus.Options{
 		Service: o.Service, Timeout: o.Timeout, PublishTimeout: o.PublishTimeout, DrainTimeout: o.DrainTimeout, Dedup: o.Dedup,
-		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes, RejectWhenFull: o.RejectWhenFull,
+		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes, WhenFull: o.WhenFull,
 	}
 }
 
 // samples has a value other than the default for each key that sets an option.
 var samples = map[string]string{
-	"service": "x", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_pending": "7", "max_pending_bytes": "7MB", "reject_when_full": "true",
+	"service": "x", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_pending": "7", "max_pending_bytes": "7MB", "when_full": "reject",
 	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
 	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
 	"leave_timeouts": "true", "max_receive": "7MB", "dead_letter_expired": "true", "retry.rules": "{x: {attempts: 7}}",
+	"limits.redelivered": "3",
 }
 
 // Each key sets its option, and no other.
@@ -139,7 +151,7 @@ func TestEachKeySetsItsOption(t *testing.T) {
 		text := sample
 		if name, rest, nested := strings.Cut(o.path, "."); nested {
 			text = "{" + rest + ": " + sample + "}"
-			require.Equal(t, "retry", name)
+			require.Contains(t, []string{"retry", "limits"}, name)
 		}
 		key, _, _ := strings.Cut(o.path, ".")
 		var file string
@@ -147,8 +159,11 @@ func TestEachKeySetsItsOption(t *testing.T) {
 			file = fmt.Sprintf("bus: {url: 'mem:', %s: %s, subscriptions: {s: {topic: t, group: g}}}", key, text)
 		} else {
 			group := ", group: g"
-			if key == "group" {
+			switch key {
+			case "group":
 				group = ""
+			case "limits":
+				group += ", concurrency: 7" // redelivered is less
 			}
 			file = fmt.Sprintf("bus: {url: 'mem:', subscriptions: {s: {topic: t%s, %s: %s}}}", group, key, text)
 		}
@@ -158,6 +173,9 @@ func TestEachKeySetsItsOption(t *testing.T) {
 		require.NoError(t, err)
 		if key != "group" {
 			so.Group = ""
+		}
+		if key == "limits" {
+			so.Concurrency = 0
 		}
 		var set []string
 		note := func(path string, v reflect.Value) {

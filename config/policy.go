@@ -13,10 +13,10 @@ import (
 // Describe explains the bus options in words, defaults included.
 func (c *Config) Describe() string {
 	o := c.Options().Effective()
-	full := "then Publish waits"
-	if o.RejectWhenFull {
-		full = "then Publish is refused"
-	}
+	full := map[eventbus.WhenFull]string{
+		eventbus.WaitWhenFull: "then Publish waits", eventbus.RejectWhenFull: "then Publish is refused",
+		eventbus.DropNewest: "then new events are dropped", eventbus.DropOldest: "then the events that have waited longest are dropped",
+	}[o.WhenFull]
 	parts := []string{
 		"each Publish " + within(o.PublishTimeout),
 		fmt.Sprintf("at most %s events or %s wait to be published, %s", thousands(o.MaxPending), byteCount(int64(o.MaxPendingBytes)), full),
@@ -59,6 +59,7 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	if o.OnFailure == eventbus.FailAll {
 		parts = append(parts, "later events of its key follow it there")
 	}
+	parts = append(parts, s.Limits.describe()...)
 	held := "at most " + thousands(o.MaxInFlight) + " events"
 	if o.MaxBytes > 0 {
 		held += " or " + byteCount(o.MaxBytes)

@@ -130,6 +130,19 @@ func (*ack) noun(f *field) string   { return strings.Join(f.words, ", ") }
 func (*ack) schema(f *field) schema { return oneOf(f) }
 func (*ack) form() form             { return words }
 
+// A whenFull is an eventbus.WhenFull.
+type whenFull eventbus.WhenFull
+
+func (w *whenFull) parse(s string, f *field) error {
+	i, err := choose(s, f)
+	*w = whenFull([]eventbus.WhenFull{eventbus.WaitWhenFull, eventbus.RejectWhenFull, eventbus.DropNewest, eventbus.DropOldest}[i])
+	return err
+}
+
+func (*whenFull) noun(f *field) string   { return strings.Join(f.words, ", ") }
+func (*whenFull) schema(f *field) schema { return oneOf(f) }
+func (*whenFull) form() form             { return words }
+
 // An order is an eventbus.Order.
 type order eventbus.Order
 

@@ -1,11 +1,19 @@
 // Package limiter decides how many messages a subscription may take from its backend. It
-// is back-pressure: the bus asks a Limiter before it reads.
+// is back-pressure: the bus asks a [Limiter] before it reads, so that messages wait in the
+// backend, and no message is lost.
+//
+//   - [MaxInFlight], [MaxBytes] and [Both] bound the messages that are held.
+//   - [Adaptive] finds the number of places by the time and the failures of runs.
+//   - [Breaker] lets a subscription read nothing for a while after many runs have failed.
+//   - Package limiter/rate bounds the messages of a second.
+//
+// [All] joins them. A subscription has its bounds on held messages besides a Limiter that it
+// is given. Subscriptions that are given the same Limiter share it, for example one rate for
+// all calls to one service.
 package limiter
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"time"
 )
 
@@ -16,7 +24,9 @@ import (
 type Limiter interface {
 	// Acquire waits until there is a place. It grants at least one place and at most
 	// max. When ctx is done it waits no longer: it grants the places that are free, and
-	// if there are none it fails with context.Cause(ctx).
+	// if there are none it fails with context.Cause(ctx). A limiter that grants nothing
+	// for a while may fail at once with a *WaitError. The subscription then has the state
+	// Limited, and asks again when that time is over.
 	Acquire(ctx context.Context, max int) (int, error)
 
 	// Fill reports that n granted places now hold messages of so many bytes.
@@ -26,16 +36,27 @@ type Limiter interface {
 	Release(Released)
 }
 
-// Released says which places are given back, and how they were used. An adaptive limiter
-// learns from it.
+// Released says which places are given back, and how runs have ended since the last call.
+// Adaptive and Breaker learn from the runs. A message may be settled without a run, and a
+// message that waits for its retry in the member keeps its place between two runs.
 type Released struct {
 	Unused int // granted, but no message came
 
-	Settled int           // held a message
-	Bytes   int64         // of those messages, as told to Fill
-	Failed  int           // of Settled: the handler failed
-	Took    time.Duration // of Settled: handler time, added up
+	Settled int   // held a message
+	Bytes   int64 // of those messages, as told to Fill
+
+	Runs   int           // of handlers, that have ended
+	Failed int           // of Runs: the handler returned an error or panicked
+	Took   time.Duration // of Runs, added up; for SubscribeManual until settlement
 }
+
+// A WaitError says that a limiter grants nothing until a moment, and why.
+type WaitError struct {
+	Until  time.Time
+	Reason string
+}
+
+func (e *WaitError) Error() string { return "limiter: " + e.Reason }
 
 // MaxInFlight returns a limiter of n places. n must be positive.
 func MaxInFlight(n int) Limiter {
@@ -62,113 +83,4 @@ func Both(messages int, bytes int64) Limiter {
 		panic("limiter: Both needs a positive number of messages")
 	}
 	return newPool(messages, max(bytes, 0))
-}
-
-var _ Limiter = (*pool)(nil)
-
-// pool counts places and bytes. A bound of 0 means none.
-type pool struct {
-	places int
-	bytes  int64
-
-	mu      sync.Mutex
-	granted int           // places given out
-	empty   int           // of granted: not filled yet
-	held    int64         // bytes of the filled ones
-	largest int64         // message seen
-	free    chan struct{} // closed and replaced when a place is given back while a caller waits
-	waiting int
-}
-
-func newPool(places int, bytes int64) *pool {
-	return &pool{places: places, bytes: bytes, free: make(chan struct{})}
-}
-
-func (p *pool) Acquire(ctx context.Context, max int) (int, error) {
-	for {
-		n, free := p.take(max)
-		if n > 0 {
-			return n, nil
-		}
-		select {
-		case <-free:
-		case <-ctx.Done():
-		}
-		p.mu.Lock()
-		p.waiting--
-		p.mu.Unlock()
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-	}
-}
-
-// take grants up to max, or returns a channel to wait for.
-func (p *pool) take(max int) (int, <-chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := min(max, p.room())
-	if n <= 0 {
-		p.waiting++
-		return 0, p.free
-	}
-	p.granted += n
-	p.empty += n
-	return n, nil
-}
-
-// room is how many places may be granted now.
-func (p *pool) room() int {
-	n := int(^uint(0) >> 1)
-	if p.places > 0 {
-		n = p.places - p.granted
-	}
-	if p.bytes == 0 {
-		return n
-	}
-	if p.largest == 0 && p.held == 0 { // each caller gets one, and none waits for the first message of another
-		return min(n, 1)
-	}
-	// Places that are granted and empty will hold messages too.
-	size := max(p.largest, 1)
-	left := p.bytes - p.held - int64(p.empty)*size
-	if left <= 0 {
-		if p.held == 0 && p.empty == 0 {
-			return min(n, 1)
-		}
-		return 0
-	}
-	return int(min(int64(n), max(left/size, 1)))
-}
-
-func (p *pool) Fill(n int, bytes int64) {
-	if n <= 0 {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.empty -= n
-	p.held += bytes
-	p.largest = max(p.largest, (bytes+int64(n)-1)/int64(n))
-	p.wake() // the messages may be smaller than the largest
-}
-
-func (p *pool) Release(r Released) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.granted -= r.Unused + r.Settled
-	p.empty -= r.Unused
-	p.held -= r.Bytes
-	if p.granted < 0 || p.empty < 0 || p.held < 0 {
-		panic(errors.New("limiter: more released than granted"))
-	}
-	p.wake()
-}
-
-// wake lets waiting callers look again.
-func (p *pool) wake() {
-	if p.waiting > 0 {
-		close(p.free)
-		p.free = make(chan struct{})
-	}
 }

@@ -14,6 +14,7 @@ func Join(os ...Observer) Observer {
 	for _, o := range os {
 		j = Observer{
 			Published:    both(j.Published, o.Published),
+			Dropped:      both(j.Dropped, o.Dropped),
 			Received:     both(j.Received, o.Received),
 			Handled:      both(j.Handled, o.Handled),
 			Settled:      both(j.Settled, o.Settled),
@@ -60,6 +61,7 @@ func Safe(o Observer) Observer {
 func wrap(o Observer, call func(func())) Observer {
 	return Observer{
 		Published:    wrapped(o.Published, call),
+		Dropped:      wrapped(o.Dropped, call),
 		Received:     wrapped(o.Received, call),
 		Handled:      wrapped(o.Handled, call),
 		Settled:      wrapped(o.Settled, call),

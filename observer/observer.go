@@ -12,6 +12,7 @@ import "time"
 // recovers from a hook that panics, and reports it to Failed.
 type Observer struct {
 	Published    func(Published)    // a call of Publish ended
+	Dropped      func(Dropped)      // a call of Publish was dropped, as Options.WhenFull says
 	Received     func(Received)     // one read brought messages
 	Handled      func(Handled)      // a handler returned
 	Settled      func(Settled)      // acknowledgements were confirmed
@@ -44,6 +45,15 @@ type Published struct {
 	Duplicates int // of Stored: found to be stored before
 	Took       time.Duration
 	Err        error // nil if all are stored
+}
+
+// Dropped tells of events that were dropped because too many waited to be published. They
+// are certainly not stored, and their call of Publish has failed.
+type Dropped struct {
+	Topic  string
+	Events int
+	Bytes  int
+	Err    error
 }
 
 // Received tells of the messages of one read.
@@ -136,6 +146,7 @@ const (
 	Starting State = "starting"
 	Running  State = "running"
 	Degraded State = "degraded" // the backend cannot be reached or refuses; the bus tries again
+	Limited  State = "limited"  // its limiter grants nothing for a while, such as an open breaker
 	Paused   State = "paused"
 	Draining State = "draining"
 	Closed   State = "closed"

@@ -193,5 +193,5 @@ level=ERROR msg="eventbus: panic" events=1 error="eventbus: handler panicked: oh
 level=WARN msg="eventbus: subscription degraded" topic=t group=g from=running
 level=INFO msg="eventbus: subscription running" topic=t group=g from=starting
 `, out.String())
-	require.Equal(t, 7, fire(o), "failures, dead letters, discards, losses, stuck handlers, states, notices")
+	require.Equal(t, 8, fire(o), "failures, drops, dead letters, discards, losses, stuck handlers, states, notices")
 }

@@ -8,13 +8,13 @@ import (
 )
 
 // Slog returns an Observer that logs the occurrences that an operator should see:
-// failures, dead letters, discards, lost leases, stuck handlers, changes of state, and
-// notices of drivers. A panic is logged with its stack. A nil logger is slog.Default(),
-// looked up each time. Payloads and header values are not logged.
+// failures, drops, dead letters, discards, lost leases, stuck handlers, changes of state,
+// and notices of drivers. A panic is logged with its stack. A nil logger is
+// slog.Default(), looked up each time. Payloads and header values are not logged.
 //
-// Failures that are not of one event, and subscriptions that degrade and recover, are
-// logged three times in 10 s for each topic and group. The others of that time become one
-// line at its end, with their number as "repeated".
+// Failures that are not of one event, drops, and subscriptions that degrade, are limited
+// or recover, are logged three times in 10 s for each topic and group. The others of that
+// time become one line at its end, with their number as "repeated".
 func Slog(logger *slog.Logger) Observer {
 	l := &logging{logger: logger}
 	return Observer{
@@ -23,6 +23,9 @@ func Slog(logger *slog.Logger) Observer {
 		},
 		Discarded: func(e Discarded) {
 			l.log(slog.LevelWarn, "event discarded", e.About, "reason", e.Reason, "error", text(e.Err))
+		},
+		Dropped: func(e Dropped) {
+			l.oneOfMany("dropped")(slog.LevelError, "events dropped", About{Topic: e.Topic}, "events", e.Events, "error", text(e.Err))
 		},
 		LeaseLost: func(e LeaseLost) {
 			l.log(slog.LevelWarn, "lease lost", e.About, "running", e.Running, "held", e.Held, "error", text(e.Err))
@@ -36,8 +39,10 @@ func Slog(logger *slog.Logger) Observer {
 				level = slog.LevelWarn
 			}
 			log := l.log
-			if e.To == Degraded || e.From == Degraded {
-				log = l.oneOfMany("degraded")
+			for _, s := range []State{Degraded, Limited} {
+				if e.To == s || e.From == s {
+					log = l.oneOfMany(string(s))
+				}
 			}
 			log(level, "subscription "+string(e.To), About{Topic: e.Topic, Group: e.Group}, "from", string(e.From), "error", text(e.Err))
 		},

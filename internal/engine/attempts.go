@@ -13,9 +13,15 @@ import (
 // is tried less often.
 type attempts struct {
 	mu     sync.Mutex
-	failed map[string]int // by position: attempts that failed
-	spared map[string]int // by position: receipts that do not count
-	some   atomic.Bool    // something was spared
+	failed map[string]int    // by position: attempts that failed
+	spared map[string]spared // by position
+	some   atomic.Bool       // something was spared
+}
+
+// spared counts the receipts of a message that do not count.
+type spared struct {
+	receipts int
+	last     int // the attempt of the last one, as the backend counts
 }
 
 const maxCounted = 1 << 16
@@ -28,7 +34,12 @@ func (a *attempts) of(d *backend.Delivery) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if d.Attempt > 0 {
-		return max(d.Attempt-a.spared[d.Position], 1)
+		s := a.spared[d.Position]
+		if s.receipts > 0 && d.Attempt <= s.last { // the backend has not counted it, and does not say so in its Limits
+			s = spared{s.receipts - 1, d.Attempt - 1}
+			a.spared[d.Position] = s
+		}
+		return max(d.Attempt-s.receipts, 1)
 	}
 	return a.failed[d.Position] + 1
 }
@@ -51,13 +62,13 @@ func (a *attempts) spare(d *backend.Delivery) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	remember(&a.spared, d.Position, a.spared[d.Position]+1)
+	remember(&a.spared, d.Position, spared{a.spared[d.Position].receipts + 1, d.Attempt})
 	a.some.Store(true)
 }
 
-func remember(counts *map[string]int, position string, n int) {
+func remember[N any](counts *map[string]N, position string, n N) {
 	if *counts == nil {
-		*counts = map[string]int{}
+		*counts = map[string]N{}
 	}
 	for p := range *counts {
 		if len(*counts) < maxCounted {

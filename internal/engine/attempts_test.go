@@ -27,6 +27,20 @@ func TestSparedReceiptsDoNotCount(t *testing.T) {
 	require.Equal(t, 1, a.of(delivery("1", 1)))
 }
 
+// A backend may give attempts back without saying so, as one in a wrapper that hides its
+// Limits does. Then nothing is subtracted.
+func TestSparedReceiptsThatTheBackendSparesToo(t *testing.T) {
+	var a attempts
+	require.Equal(t, 2, a.of(delivery("1", 2)))
+	for range 5 {
+		a.spare(delivery("1", 2))
+		require.Equal(t, 2, a.of(delivery("1", 2)))
+	}
+	require.Equal(t, 3, a.of(delivery("1", 3)))
+	a.spare(delivery("1", 3))
+	require.Equal(t, 3, a.of(delivery("1", 4)), "it counted this one")
+}
+
 // The bus counts attempts for a backend that counts none.
 func TestFailedAttemptsAreCounted(t *testing.T) {
 	var a attempts

@@ -16,6 +16,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -29,7 +30,7 @@ type Options struct {
 	PublishTimeout  time.Duration
 	MaxPending      int
 	MaxPendingBytes int
-	RejectWhenFull  bool
+	WhenFull        WhenFull
 }
 
 // An Engine runs one backend.
@@ -38,6 +39,7 @@ type Engine struct {
 	limits    backend.Limits
 	notifier  *notifier
 	publisher *publish.Publisher
+	dropped   atomic.Int64
 	upkeep    upkeep
 	failed    chan error // the first subscription that failed for good
 
@@ -75,16 +77,24 @@ func (e *Engine) Failed() <-chan error { return e.failed }
 
 // Publish stores msgs; see package publish.
 func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
-	if e.notifier.now.Published == nil {
-		return e.publisher.Publish(ctx, msgs)
+	var start time.Time
+	if e.notifier.now.Published != nil {
+		start = time.Now()
 	}
-	start := time.Now()
 	err := e.publisher.Publish(ctx, msgs)
-	e.notifier.published(msgs, time.Since(start), err)
+	if err != nil && errors.Is(err, ErrDropped) {
+		e.dropped.Add(int64(e.notifier.dropped(msgs, err)))
+	}
+	if e.notifier.now.Published != nil {
+		e.notifier.published(msgs, time.Since(start), err)
+	}
 	return err
 }
 
-// Ready returns nil if the backend answers and every subscription runs or is
+// Dropped is how many messages Publish has dropped.
+func (e *Engine) Dropped() int64 { return e.dropped.Load() }
+
+// Ready returns nil if the backend answers and every subscription runs, is limited or is
 // paused.
 func (e *Engine) Ready(ctx context.Context) error {
 	subs, closing := e.subscriptions()
@@ -97,7 +107,7 @@ func (e *Engine) Ready(ctx context.Context) error {
 	}
 	for _, s := range subs {
 		switch st, err := s.State(); st {
-		case observer.Running, observer.Paused:
+		case observer.Running, observer.Limited, observer.Paused:
 		default:
 			errs = append(errs, fmt.Errorf("%s/%s is %s: %w", s.Topic, s.Group, st, errOr(err, errNotRunning)))
 		}

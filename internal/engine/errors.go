@@ -17,6 +17,9 @@ var ErrShutdown = errors.New("eventbus: shutting down")
 // ErrBackpressure: too much waits to be published.
 var ErrBackpressure = publish.ErrBackpressure
 
+// ErrDropped: the message was dropped because too much waits to be published.
+var ErrDropped = publish.ErrDropped
+
 // errLeaseLost is the cause with which a handler is cancelled after its lease was lost.
 func errLeaseLost(why error) error {
 	if why == nil || errors.Is(why, backend.ErrLeaseLost) {

@@ -154,10 +154,16 @@ func (f *fetcher) order(ctx context.Context) int {
 		return 0
 	}
 	granted, err := f.sub.Limiter.Acquire(ctx, n)
-	if err != nil && ctx.Err() == nil {
-		f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, fmt.Errorf("limiter: %w", err))
-		sleep(ctx, time.Second)
+	if err == nil || ctx.Err() != nil {
+		return granted
 	}
+	if w, ok := errors.AsType[*limiter.WaitError](err); ok {
+		f.sub.status.set(observer.Limited, err)
+		sleep(ctx, max(time.Until(w.Until), emptyRead))
+		return granted
+	}
+	f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, fmt.Errorf("limiter: %w", err))
+	sleep(ctx, time.Second)
 	return granted
 }
 

@@ -41,10 +41,18 @@ func (t *settler) retry(h *Hold, v verdict, err error) {
 func (d *scheduler) retry(h *Hold, due moment, outcome observer.Outcome) {
 	d.mu.Lock()
 	defer d.unlock()
-	a, counts := h.read.attachment, outcome == observer.Retry
-	switch {
-	case h.state == released || h.lost:
+	if h.state == released || h.lost {
 		d.free([]*Hold{h}, errLeaseLost(nil))
+		return
+	}
+	d.postpone(h, due, outcome == observer.Retry)
+}
+
+// postpone gives h back, or lets it rest here, or releases it. If counts is set, h has
+// spent an attempt.
+func (d *ledger) postpone(h *Hold, due moment, counts bool) {
+	a := h.read.attachment
+	switch {
 	case d.sub.canRefund(a), d.closed && a.delayer != nil, a.delayer != nil && h.lane == nil:
 		d.stepBack(h, due, counts)
 	case a.extender != nil && d.rest(h, due, counts):

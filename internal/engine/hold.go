@@ -28,13 +28,12 @@ type Hold struct {
 	working bool  // its handler is running
 	trusted bool  // the scheduler counts it in trusted
 	lost    bool  // its lease
-	failed  bool  // its run
+	failed  bool  // manual mode: its settlement
 	timing  timing
 	until   moment // its lease runs to here
 	began   moment // its run
 	due     moment // of a retry that waits here
-	took    time.Duration
-	wait    *wait // of a caller, for the settlement
+	wait    *wait  // of a caller, for the settlement
 }
 
 // A state is the stage of a Hold between receipt and settlement.

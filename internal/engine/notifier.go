@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -68,6 +69,19 @@ func (n *notifier) published(msgs []*backend.Message, took time.Duration, err er
 		}
 	}
 	tell(n.now.Published, p)
+}
+
+// dropped tells which of msgs were dropped, and returns their number.
+func (n *notifier) dropped(msgs []*backend.Message, err error) int {
+	d := observer.Dropped{Topic: msgs[0].Topic, Err: ErrDropped}
+	for i, m := range msgs {
+		if errors.Is(backend.ErrorAt(err, i), ErrDropped) {
+			d.Events++
+			d.Bytes += m.Size()
+		}
+	}
+	tell(n.later.Dropped, d)
+	return d.Events
 }
 
 func (n *notifier) noticed(b backend.Notice) {

@@ -216,6 +216,7 @@ func (x *life) join() {
 		Concurrency: 1 + x.dice.IntN(6), MaxInFlight: []int{6, 20, 200}[x.dice.IntN(3)],
 		Policy: policy(0, func(*Hold, error) time.Duration { return backoff }),
 	}
+	c.MaxRedelivered = (c.Concurrency - 1) / 2
 	x.subs = append(x.subs, x.sub(c, func(ctx context.Context, h *Hold) error { return x.handle(ctx, member, h) }))
 }
 

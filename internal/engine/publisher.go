@@ -9,12 +9,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/publish"
 )
 
+// A WhenFull says how a Publish that finds no room is treated; see package publish.
+type WhenFull = publish.WhenFull
+
 func newPublisher(b backend.Backend, o Options) *publish.Publisher {
 	return publish.New(b, publish.Options{
 		Timeout:         o.PublishTimeout,
 		MaxPending:      o.MaxPending,
 		MaxPendingBytes: o.MaxPendingBytes,
-		RejectWhenFull:  o.RejectWhenFull,
+		WhenFull:        o.WhenFull,
 		NewBackoff:      newBackoff,
 	})
 }

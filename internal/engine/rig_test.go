@@ -374,6 +374,7 @@ func (s *wireSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 		return err
 	}
 	v, _ := backend.As[backend.Delayer](s.Source)
+	ds = slices.Clone(ds) // the engine's own
 	for i := range ds {
 		ds[i].Refund = ds[i].Refund && !s.w.noRefund
 	}

@@ -22,6 +22,7 @@ type ledger struct {
 	lanes       lanes
 	reads       reads
 	freed       limiter.Released // not told to the limiter yet
+	redelivered redelivered
 
 	prefetch
 	workers, idle int
@@ -47,6 +48,7 @@ func (d *scheduler) init(s *Subscription) {
 	d.work = sync.NewCond(&d.mu)
 	d.quiet = make(chan struct{})
 	d.nudge = make(chan struct{}, 1)
+	d.redelivered.average = prefetchTime // until a run was measured
 	d.prefetch.init(&d.ledger)
 }
 
@@ -132,6 +134,12 @@ func (d *ledger) next(now time.Time) *Hold {
 			d.lose(h, nil)
 			continue
 		}
+		if d.full(h) {
+			d.ready.ended(h)
+			d.postpone(h, d.turn(d.sub.moment(now)), false)
+			d.tellRoom()
+			continue
+		}
 		d.start(h, now)
 		d.rouse()
 		d.tellRoom()
@@ -208,14 +216,17 @@ func (d *scheduler) release(hs []*Hold, err error) {
 }
 
 // unlock ends each method that takes the lock. After the lock it tells the limiter how
-// many places are free.
+// many places are free, and how runs have ended. Runs that succeeded are told with the
+// next place, because one call for each of them would cost more.
 func (d *scheduler) unlock() {
 	freed := d.freed
+	if freed.Settled == 0 && freed.Failed == 0 {
+		d.mu.Unlock()
+		return
+	}
 	d.freed = limiter.Released{}
 	d.mu.Unlock()
-	if freed.Settled > 0 {
-		d.sub.Limiter.Release(freed)
-	}
+	d.sub.Limiter.Release(freed)
 }
 
 // nudgeWatch wakes the watch if it would sleep past the given moment.

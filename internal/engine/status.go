@@ -18,7 +18,7 @@ type status struct {
 func (t *status) init(s *Subscription) { t.sub, t.state = s, observer.Starting }
 
 // set changes the state and tells the observer. Closed is final, and after Draining only
-// Closed follows. Degraded does not end a pause.
+// Closed follows. Degraded and Limited do not end a pause.
 func (t *status) set(to observer.State, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -30,7 +30,7 @@ func (t *status) change(to observer.State, err error) {
 	switch {
 	case from == to, from == observer.Closed, from == observer.Draining && to != observer.Closed:
 		return
-	case from == observer.Paused && to == observer.Degraded:
+	case from == observer.Paused && (to == observer.Degraded || to == observer.Limited):
 		return
 	}
 	t.state = to
@@ -42,11 +42,11 @@ func (t *status) change(to observer.State, err error) {
 	})
 }
 
-// recovered ends the state Degraded.
+// recovered ends the states Degraded and Limited.
 func (t *status) recovered() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state == observer.Degraded {
+	if t.state == observer.Degraded || t.state == observer.Limited {
 		t.change(observer.Running, nil)
 	}
 }

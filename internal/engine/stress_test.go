@@ -125,6 +125,7 @@ func (x *stress) join() {
 	if c.Order == Total {
 		c.Concurrency = 1
 	}
+	c.MaxRedelivered = (c.Concurrency - 1) / 2
 	c.Handle = func(ctx context.Context, h *Hold) error { return x.handle(ctx, h, c.Mode) }
 	x.wire.fail("attach", nil)
 	s, err := x.Subscribe(x.Context(), c)

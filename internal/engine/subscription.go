@@ -35,21 +35,22 @@ const (
 
 // Config of a Subscription. Every field is set, and zero means none.
 type Config struct {
-	Topic, Group string
-	Mode         Mode
-	Order        Order
-	Start        backend.Start
-	Concurrency  int
-	MaxInFlight  int
-	Limiter      limiter.Limiter
-	Lease        time.Duration
-	Timeout      time.Duration // of one run
-	Policy       Policy
-	OnFailure    OnFailure
-	DeadLetter   string                      // topic; empty: discard
-	MaxReceive   int64                       // size of a message that is run
-	Buried       func(dead *backend.Message) // is told of events that failed for good; may be nil
-	Handle       func(ctx context.Context, h *Hold) error
+	Topic, Group   string
+	Mode           Mode
+	Order          Order
+	Start          backend.Start
+	Concurrency    int
+	MaxRedelivered int // of Concurrency
+	MaxInFlight    int
+	Limiter        limiter.Limiter
+	Lease          time.Duration
+	Timeout        time.Duration // of one run
+	Policy         Policy
+	OnFailure      OnFailure
+	DeadLetter     string                      // topic; empty: discard
+	MaxReceive     int64                       // size of a message that is run
+	Buried         func(dead *backend.Message) // is told of events that failed for good; may be nil
+	Handle         func(ctx context.Context, h *Hold) error
 }
 
 // A Subscription feeds a handler from a group.

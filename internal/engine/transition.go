@@ -114,6 +114,7 @@ func (d *ledger) gaveBack(g *giveBack) {
 func (d *ledger) start(h *Hold, now time.Time) {
 	h.state, h.working, h.began = running, true, 0
 	d.working++
+	d.redelivered.begins(h)
 	if d.sub.Mode == OnReceive {
 		h.state, h.wait = confirming, newWait()
 		return
@@ -137,14 +138,27 @@ func (d *ledger) begin(h *Hold, now time.Time) {
 // ran notes that no handler runs for h any more.
 func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 	h.working = false
-	h.took, h.failed = h.took+took, err != nil
 	d.working--
-	if d.sub.Mode != Manual || err != nil {
-		d.measure(took)
+	d.redelivered.ends(h, took)
+	if d.sub.Mode != Manual || err != nil && h.state == running { // free notes a run that the program has settled
+		d.ended(h, took, err != nil)
 	}
 	if d.ready.suspect == h {
 		d.ready.ended(h)
 		d.rouse()
+	}
+}
+
+// ended notes how long a run took, or in manual mode the time until settlement.
+func (d *ledger) ended(h *Hold, took time.Duration, failed bool) {
+	d.measure(took)
+	if h.began == 0 { // it was not acknowledged on receipt, and did not run
+		return
+	}
+	d.freed.Runs++
+	d.freed.Took += took
+	if failed {
+		d.freed.Failed++
 	}
 }
 
@@ -226,7 +240,6 @@ func (d *ledger) rest(h *Hold, due moment, counts bool) bool {
 	r.asked, r.turn, r.arrived = h.read.asked, h.read.turn, h.read.arrived
 	next := &r.holds[0]
 	next.delivery, next.attempt, next.size, next.until = h.delivery, h.attempt, h.size, h.until
-	next.took, next.failed = h.took, h.failed
 	if counts {
 		next.attempt++
 	}
@@ -238,7 +251,7 @@ func (d *ledger) rest(h *Hold, due moment, counts bool) bool {
 	d.resting = append(d.resting, next)
 	freed := d.freed
 	d.free([]*Hold{h}, nil)
-	d.freed = freed // the limiter is not told: the place is taken over
+	d.freed.Settled, d.freed.Bytes = freed.Settled, freed.Bytes // the place is taken over
 	if next.lane != nil {
 		d.advance(next.lane)
 	}
@@ -301,16 +314,12 @@ func (d *ledger) free(hs []*Hold, err error) {
 		if h.trusted {
 			h.trusted = false
 			d.trusted--
-			d.measure(time.Duration(d.sub.moment(time.Now()) - h.began))
+			d.ended(h, time.Duration(d.sub.moment(time.Now())-h.began), h.failed)
 		}
 		h.state = released
 		d.leave(h)
 		f.Settled++
 		f.Bytes += h.size
-		f.Took += h.took
-		if h.failed {
-			f.Failed++
-		}
 		if h.wait != nil {
 			h.wait.end(err)
 			h.ctx.finish() // last: the caller may wait with this very context

@@ -62,6 +62,7 @@ var rows = []struct {
 	{"internal/publish", everything},
 	{"internal/engine", everything},
 	{"limiter", everything},
+	{"limiter/rate", everything},
 	{"observer", everything},
 	{"inmemory", everything},
 	{"internal/pool", everything},

@@ -81,12 +81,13 @@ func TestGivingUpLetsOthersIn(t *testing.T) {
 	})
 }
 
-// With RejectWhenFull, or after the timeout, the error names the reason, and nothing is
+// With Reject, or after the timeout, the error names the reason, and nothing is
 // sent.
 func TestBackpressure(t *testing.T) {
-	for _, reject := range []bool{true, false} {
+	for _, whenFull := range []WhenFull{Reject, Wait} {
+		reject := whenFull == Reject
 		t.Run(fmt.Sprintf("reject=%v", reject), func(t *testing.T) {
-			inBubble(t, -1, Options{MaxPending: 1, RejectWhenFull: reject, Timeout: 2 * time.Second}, func(r *rig) {
+			inBubble(t, -1, Options{MaxPending: 1, WhenFull: whenFull, Timeout: 2 * time.Second}, func(r *rig) {
 				r.broker.take(3 * time.Second) // longer than the timeout, which this backend ignores
 				go func() { require.NoError(r, r.Publish(r.Context(), one("a"))) }()
 				synctest.Wait()

@@ -3,6 +3,7 @@ package publish
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/observer"
@@ -54,6 +55,11 @@ func (o *outcome) note(err error) (again bool) {
 		again = again || f.waiting
 	}
 	return again && o.keepsOrder()
+}
+
+// certain reports whether the messages that wait for another try are certainly not stored.
+func (o *outcome) certain() bool {
+	return !slices.ContainsFunc(o.fates, func(f fate) bool { return f.waiting && !backend.NotStored(f.err) })
 }
 
 // cutOff gives up the messages that wait for another try.

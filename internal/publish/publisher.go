@@ -17,7 +17,7 @@ type Options struct {
 	Timeout         time.Duration // of one call, repeats included; 0: none
 	MaxPending      int           // messages; 0: no bound
 	MaxPendingBytes int           // 0: no bound
-	RejectWhenFull  bool          // with ErrBackpressure, in place of waiting
+	WhenFull        WhenFull
 
 	// NewBackoff returns the waits between the tries of one call.
 	NewBackoff func() *backoff.ExponentialBackOff
@@ -42,7 +42,7 @@ type Publisher struct {
 func New(b backend.Backend, o Options) *Publisher {
 	p := &Publisher{timeout: o.Timeout, newBackoff: o.NewBackoff}
 	p.writer = newWriter(b, o.Timeout)
-	p.admission = admission{maxMessages: o.MaxPending, maxBytes: o.MaxPendingBytes, reject: o.RejectWhenFull}
+	p.admission = admission{maxMessages: o.MaxPending, maxBytes: o.MaxPendingBytes, whenFull: o.WhenFull}
 	p.queue.init(p)
 	p.calls.New = func() any { return &call{written: make(chan struct{}, 1)} }
 	p.timers.New = func() any { return time.NewTimer(time.Hour) }
@@ -60,11 +60,12 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*backend.Message) error 
 		return all(len(msgs), notSent(err))
 	}
 	until, size := p.deadline(), sizeOf(msgs)
-	if err := p.enter(ctx, until, size); err != nil {
+	t, err := p.enter(ctx, until, size)
+	if err != nil {
 		return all(len(msgs), err)
 	}
-	defer p.admission.leave(size)
-	return p.store(ctx, msgs, until)
+	defer p.admission.leave(size, t)
+	return p.store(ctx, msgs, until, t)
 }
 
 // deadline is when a call that begins now ends; zero: never.
@@ -76,23 +77,23 @@ func (p *Publisher) deadline() (until time.Time) {
 }
 
 // enter waits until the admission has room.
-func (p *Publisher) enter(ctx context.Context, until time.Time, s size) error {
-	e, err := p.admission.ask(s)
+func (p *Publisher) enter(ctx context.Context, until time.Time, s size) (*droppable, error) {
+	e, t, err := p.admission.ask(s)
 	if e == nil {
-		return err
+		return t, err
 	}
-	err = p.wait(ctx, until, e.in)
+	err = p.wait(ctx, until, e.in, nil)
 	switch {
 	case err == nil, !p.admission.giveUp(e): // or it came in at that moment
-		return nil
+		return nil, nil
 	case err == p.late: //nolint:errorlint // this one
-		return notSent(fmt.Errorf("%w %w", ErrBackpressure, err))
+		return nil, notSent(fmt.Errorf("%w %w", ErrBackpressure, err))
 	}
-	return notSent(err)
+	return nil, notSent(err)
 }
 
 // wait returns nil when ready does, or the reason why the wait ended before.
-func (p *Publisher) wait(ctx context.Context, until time.Time, ready <-chan struct{}) error {
+func (p *Publisher) wait(ctx context.Context, until time.Time, ready, dropped <-chan struct{}) error {
 	var late <-chan time.Time
 	if !until.IsZero() {
 		t := p.timers.Get().(*time.Timer)
@@ -104,6 +105,8 @@ func (p *Publisher) wait(ctx context.Context, until time.Time, ready <-chan stru
 	select {
 	case <-ready:
 		return nil
+	case <-dropped:
+		return ErrDropped
 	case <-late:
 		return p.late
 	case <-ctx.Done():
@@ -114,8 +117,8 @@ func (p *Publisher) wait(ctx context.Context, until time.Time, ready <-chan stru
 }
 
 // store tries to store msgs until no message is left that another try may store.
-func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until time.Time) error {
-	err := p.try(ctx, msgs, until)
+func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
+	err := p.try(ctx, msgs, until, t)
 	if err == nil {
 		return nil
 	}
@@ -125,40 +128,51 @@ func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until ti
 		if !until.IsZero() && next.After(until) {
 			break
 		}
-		if reason := p.wait(ctx, next, nil); reason != p.late { //nolint:errorlint // this one
+		if t != nil && o.certain() {
+			p.admission.again(t)
+		}
+		if reason := p.wait(ctx, next, nil, t.lost()); reason != p.late { //nolint:errorlint // this one
 			o.cutOff(reason)
 			break
 		}
-		err = p.try(ctx, o.waiting(), until)
+		err = p.try(ctx, o.waiting(), until, t)
 	}
 	return o.error()
 }
 
 // try stores msgs once: here, if a slot is free, or by way of the queue.
-func (p *Publisher) try(ctx context.Context, msgs []*backend.Message, until time.Time) error {
+func (p *Publisher) try(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
 	if p.limits.Publishers < 0 {
-		return p.write(ctx, msgs)
+		return p.begin(ctx, msgs, t)
 	}
 	slot, free := p.queue.take()
 	if !free {
-		return p.share(ctx, msgs, until)
+		return p.share(ctx, msgs, until, t)
 	}
 	own, cancel := p.bound(ctx, until)
 	defer p.queue.release(slot, cancel)
 	p.queue.hold(slot, cancel)
-	return p.write(own, msgs)
+	return p.begin(own, msgs, t)
+}
+
+// begin writes msgs, unless they were dropped.
+func (p *Publisher) begin(ctx context.Context, msgs []*backend.Message, t *droppable) error {
+	if !p.admission.begin(t) {
+		return notSent(ErrDropped)
+	}
+	return p.write(ctx, msgs)
 }
 
 // share stores msgs by way of the queue.
-func (p *Publisher) share(ctx context.Context, msgs []*backend.Message, until time.Time) error {
+func (p *Publisher) share(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
 	c := p.calls.Get().(*call)
-	c.ctx, c.until, c.msgs, c.state = ctx, until, msgs, queued
+	c.ctx, c.until, c.msgs, c.droppable, c.state = ctx, until, msgs, t, queued
 	p.queue.join(c)
-	if reason := p.wait(ctx, until, c.written); reason != nil {
+	if reason := p.wait(ctx, until, c.written, t.lost()); reason != nil {
 		return p.queue.leave(c, reason)
 	}
 	err := c.err
-	c.ctx, c.msgs, c.err = nil, nil, nil
+	c.ctx, c.msgs, c.droppable, c.err = nil, nil, nil, nil
 	p.calls.Put(c)
 	return err
 }

@@ -25,12 +25,13 @@ type queue struct {
 
 // A call waits in the queue, whose lock guards the state.
 type call struct {
-	ctx     context.Context // of the caller
-	until   time.Time       // the caller waits no longer; zero: no bound
-	msgs    []*backend.Message
-	state   state
-	written chan struct{} // has a value once the call is written and err is set
-	err     error
+	ctx       context.Context // of the caller
+	until     time.Time       // the caller waits no longer; zero: no bound
+	msgs      []*backend.Message
+	droppable *droppable // DropOldest
+	state     state
+	written   chan struct{} // has a value once the call is written and err is set
+	err       error
 }
 
 type state uint8

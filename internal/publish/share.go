@@ -47,24 +47,37 @@ func (q *queue) gather(s *share, slot int) bool {
 		}
 		return over != nil
 	})
-	if len(q.waiting) == 0 || q.publisher.done.Err() != nil {
-		q.served = false
-		q.free = append(q.free, slot)
-		return false
+	for len(s.calls) == 0 {
+		if len(q.waiting) == 0 || q.publisher.done.Err() != nil {
+			q.served = false
+			q.free = append(q.free, slot)
+			return false
+		}
+		q.pick(s)
 	}
+	s.copy()
+	return true
+}
+
+// pick takes the first calls that fit into one write. A call that was dropped ends.
+func (q *queue) pick(s *share) {
 	var sum size
+	picked := 0
 	for _, c := range q.waiting {
-		more := sizeOf(c.msgs)
-		if sum.messages += more.messages; len(s.calls) > 0 && (sum.messages > q.publisher.most || sum.bytes+more.bytes > bytesPerWrite) {
+		sum = sum.plus(sizeOf(c.msgs))
+		if len(s.calls) > 0 && (sum.messages > q.publisher.most || sum.bytes > bytesPerWrite) {
 			break
 		}
-		sum.bytes += more.bytes
+		picked++
+		if !q.publisher.admission.begin(c.droppable) {
+			sum = sum.minus(sizeOf(c.msgs))
+			c.end(notSent(ErrDropped))
+			continue
+		}
 		c.state = underWay
 		s.calls = append(s.calls, c)
 	}
-	q.waiting = slices.Delete(q.waiting, 0, len(s.calls))
-	s.copy()
-	return true
+	q.waiting = slices.Delete(q.waiting, 0, picked)
 }
 
 // copy copies the messages, because a backend fills them in. It copies their payloads too,

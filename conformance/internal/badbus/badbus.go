@@ -31,7 +31,7 @@ type Saboteur struct {
 
 // All returns every saboteur.
 func All() []Saboteur {
-	return slices.Concat(publishing, consuming, deciding, redriving, ending, wrapping)
+	return slices.Concat(publishing, consuming, deciding, redriving, limiting, ending, wrapping)
 }
 
 // Find returns the saboteur of that name.

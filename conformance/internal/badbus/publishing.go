@@ -27,8 +27,8 @@ var publishing = []Saboteur{
 		options: func(o *eventbus.Options) { o.Dedup = false },
 	},
 	{
-		Name: "bus-never-rejects", Breaks: "RejectWhenFull is accepted, and ignored",
-		options: func(o *eventbus.Options) { o.RejectWhenFull = false },
+		Name: "bus-never-rejects", Breaks: "WhenFull is accepted, and ignored",
+		options: func(o *eventbus.Options) { o.WhenFull = eventbus.WaitWhenFull },
 	},
 	{
 		Name: "bus-cuts-payloads", Breaks: "a payload is stored up to the limit",

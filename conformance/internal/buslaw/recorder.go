@@ -116,6 +116,7 @@ func (r *Recorder) tell(e any) { r.record(func() { r.told = append(r.told, e) })
 // observer returns an observer that records its events.
 func (r *Recorder) observer() observer.Observer {
 	return observer.Observer{
+		Dropped: func(e observer.Dropped) { r.tell(e) },
 		Handled: func(e observer.Handled) { r.tell(e) },
 		Retried: func(e observer.Retried) { r.tell(e) },
 		DeadLettered: func(e observer.DeadLettered) {

@@ -170,6 +170,17 @@ func (s *stalling) waitFor(id string, soon time.Duration) bool {
 	return false
 }
 
+// oneSlot makes one call of Publish at a time.
+type oneSlot struct{ *stalling }
+
+func (o *oneSlot) Unwrap() backend.Backend { return o.stalling }
+
+func (o *oneSlot) Limits() backend.Limits {
+	l := o.stalling.Limits()
+	l.Publishers = 1
+	return l
+}
+
 // garbling is a backend that cannot read some of its messages.
 type garbling struct{ backend.Backend }
 

@@ -253,7 +253,7 @@ var publishLaws = []law.Law{
 		Saboteurs: []string{"bus-never-rejects"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			stalled := &stalling{release: make(chan struct{})}
-			e.Open(eventbus.Options{MaxPending: 2, RejectWhenFull: true}, func(b backend.Backend) backend.Backend { stalled.Backend = b; return stalled })
+			e.Open(eventbus.Options{MaxPending: 2, WhenFull: eventbus.RejectWhenFull}, func(b backend.Backend) backend.Backend { stalled.Backend = b; return stalled })
 			e.Cleanup(stalled.end)
 			var wg sync.WaitGroup
 			for i := range 2 {

@@ -1,0 +1,144 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/limiter/rate"
+)
+
+// limits are the keys of a subscription that slow it down. Each may be left out.
+type limits struct {
+	Rate        frequency `key:"rate" example:"100/s" doc:"How many events may be read in a time."`
+	Burst       number    `key:"burst" min:"1" example:"20" doc:"How many of them may come at once. Default: the events of a second, at least 1."`
+	Redelivered number    `key:"redelivered" min:"1" option:"SubscribeOptions.MaxRedelivered" example:"4" doc:"How many handlers may run redelivered events at once, so that they leave handlers to fresh events. Less than concurrency. Default: no bound."`
+	Adaptive    adaptive  `key:"adaptive" doc:"Bounds the held events by the time and the failures of handlers."`
+	Breaker     breaker   `key:"breaker" doc:"Reads nothing for a while after many handlers have failed."`
+}
+
+type adaptive struct {
+	Min number `key:"min" default:"1" min:"1" doc:"The least number of events that may be held."`
+	Max number `key:"max" required:"true" min:"1" example:"64" doc:"The greatest number of events that may be held. Useful with as many handlers: concurrency."`
+}
+
+type breaker struct {
+	Failures percent  `key:"failures" required:"true" example:"50%" doc:"The share of failed runs that opens the breaker."`
+	Window   duration `key:"window" default:"10s" min:"1ms" doc:"The time over which runs are counted."`
+	Runs     number   `key:"runs" default:"10" min:"1" doc:"The least number of runs in the window that opens the breaker."`
+	Pause    duration `key:"pause" default:"30s" min:"1ms" doc:"How long an open breaker reads nothing."`
+	Trials   number   `key:"trials" default:"1" min:"1" doc:"How many events are read after a pause, and must succeed, before the breaker closes."`
+}
+
+// limiter returns the limiters that are given, as one; nil: none is.
+func (l *limits) limiter() limiter.Limiter {
+	var given []limiter.Limiter
+	if l.Breaker.Failures > 0 {
+		given = append(given, limiter.NewBreaker(limiter.BreakerOptions{
+			Failures: float64(l.Breaker.Failures), Window: l.Breaker.Window.value(), Runs: int(l.Breaker.Runs),
+			Pause: l.Breaker.Pause.value(), Trials: int(l.Breaker.Trials),
+		}))
+	}
+	if l.Adaptive.Max > 0 {
+		given = append(given, limiter.NewAdaptive(l.Adaptive.least(), int(l.Adaptive.Max)))
+	}
+	if l.Rate > 0 {
+		given = append(given, rate.New(float64(l.Rate), l.burst()))
+	}
+	if given == nil {
+		return nil
+	}
+	return limiter.All(given...)
+}
+
+func (l *limits) burst() int {
+	if l.Burst > 0 {
+		return int(l.Burst)
+	}
+	return int(max(math.Ceil(float64(l.Rate)), 1))
+}
+
+func (a adaptive) least() int { return max(int(a.Min), 1) }
+
+// mistake returns the key of a limit that contradicts another, and the reason.
+func (l *limits) mistake() (key, reason string) {
+	switch {
+	case l.Burst > 0 && l.Rate == 0:
+		return "burst", "is given without a rate"
+	case l.Adaptive.Max > 0 && l.Adaptive.Max < l.Adaptive.Min:
+		return "adaptive.max", "is less than min"
+	}
+	return "", ""
+}
+
+// describe explains the limits in words.
+func (l *limits) describe() (parts []string) {
+	if l.Rate > 0 {
+		parts = append(parts, fmt.Sprintf("at most %v events a second are read, %s at once", float64(l.Rate), thousands(l.burst())))
+	}
+	if l.Redelivered > 0 {
+		parts = append(parts, fmt.Sprintf("at most %s redelivered at a time", thousands(int(l.Redelivered))))
+	}
+	if l.Adaptive.Max > 0 {
+		parts = append(parts, fmt.Sprintf("%s to %s events held, fewer while runs fail or take longer", thousands(l.Adaptive.least()), thousands(int(l.Adaptive.Max))))
+	}
+	if l.Breaker.Failures > 0 {
+		o := limiter.BreakerOptions{Window: l.Breaker.Window.value(), Runs: int(l.Breaker.Runs), Pause: l.Breaker.Pause.value()}.Effective()
+		parts = append(parts, fmt.Sprintf("nothing is read for %s when %v%% of at least %s runs within %s fail",
+			short(o.Pause), 100*float64(l.Breaker.Failures), thousands(o.Runs), short(o.Window)))
+	}
+	return parts
+}
+
+// A frequency is a number of events a second.
+type frequency float64
+
+var frequencyForm = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?/[smh]$`)
+
+func (q *frequency) parse(s string, _ *field) error {
+	number, unit, _ := strings.Cut(s, "/")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || !frequencyForm.MatchString(s) {
+		return errors.New("not a number of events in a time, such as 100/s, 30/m or 5/h")
+	}
+	v /= map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit].Seconds()
+	if v <= 0 || v > maxNumber {
+		return fmt.Errorf("not above 0 and at most %d/s", maxNumber)
+	}
+	*q = frequency(v)
+	return nil
+}
+
+func (*frequency) noun(*field) string { return "number of events in a time" }
+func (*frequency) schema(*field) schema {
+	return schema{"type": "string", "pattern": frequencyForm.String()}
+}
+func (*frequency) form() form { return anyForm }
+
+// A percent is above 0 and at most 1, and is written as 50%.
+type percent float64
+
+var percentForm = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?%$`)
+
+func (p *percent) parse(s string, _ *field) error {
+	v, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
+	switch {
+	case err != nil || !percentForm.MatchString(s):
+		return errors.New("not a percentage, such as 50%")
+	case v <= 0 || v > 100:
+		return errors.New("not above 0% and at most 100%")
+	}
+	*p = percent(v / 100)
+	return nil
+}
+
+func (*percent) noun(*field) string { return "percentage" }
+func (*percent) schema(*field) schema {
+	return schema{"type": "string", "pattern": percentForm.String()}
+}
+func (*percent) form() form { return anyForm }

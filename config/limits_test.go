@@ -1,0 +1,102 @@
+package config_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/config"
+	"github.com/seed41896749/eventbus/eventbustest"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// limited returns the configuration of a subscription with these limits.
+func limited(limits string) string {
+	return fmt.Sprintf("bus:\n  url: 'mem:'\n  subscriptions:\n    s: {topic: t, group: g, concurrency: 16, limits: %s}\n", limits)
+}
+
+// The limits of a file limit a subscription: the rate, the places of an adaptive limiter,
+// and a breaker, which the state of the subscription shows.
+func TestLimitsOfAFile(t *testing.T) {
+	for _, c := range []struct {
+		limits string
+		fails  bool
+		least  int64 // runs within ten seconds, of handlers that take one
+		most   int64
+		state  observer.State
+	}{
+		{"{}", false, 160, 160, observer.Running},
+		{"{rate: 60/m, burst: 5}", false, 14, 15, observer.Running},
+		{"{rate: 2/s}", false, 20, 22, observer.Running},
+		{"{adaptive: {max: 1}}", false, 9, 10, observer.Running},
+		{"{breaker: {failures: 10%, runs: 16, pause: 1h}}", true, 16, 40, observer.Limited},
+	} {
+		t.Run(c.limits, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg, err := config.Parse("f", []byte(limited(c.limits)), nil)
+				require.NoError(t, err)
+				bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
+				for range 200 {
+					require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{}))
+				}
+				var runs atomic.Int64
+				s, err := cfg.Subscribe(t.Context(), bus, "s", func(ctx context.Context, _ *eventbus.Delivery) error {
+					runs.Add(1)
+					time.Sleep(time.Second)
+					if c.fails {
+						return eventbus.Permanent(fmt.Errorf("down"))
+					}
+					return nil
+				})
+				require.NoError(t, err)
+				time.Sleep(10*time.Second - time.Millisecond)
+				synctest.Wait()
+				state, err := s.State()
+				require.Equal(t, c.state, state, err)
+				require.GreaterOrEqual(t, runs.Load(), c.least, "runs")
+				require.LessOrEqual(t, runs.Load(), c.most, "runs")
+				require.NoError(t, s.Drain(t.Context()))
+			})
+		})
+	}
+}
+
+// Mistakes in limits name their place and the reason.
+func TestMistakesInLimits(t *testing.T) {
+	for limits, want := range map[string]string{
+		"{rate: 100}":                                "limits.rate: \"100\": not a number of events in a time, such as 100/s, 30/m or 5/h",
+		"{rate: 0/s}":                                "limits.rate: \"0/s\": not above 0 and at most 2147483647/s",
+		"{rate: 1/d}":                                "limits.rate: \"1/d\": not a number of events in a time, such as 100/s, 30/m or 5/h",
+		"{burst: 5}":                                 "limits.burst: is given without a rate",
+		"{adaptive: {min: 3}}":                       "limits.adaptive: max is missing",
+		"{adaptive: {min: 3, max: 2}}":               "limits.adaptive.max: is less than min",
+		"{breaker: {pause: 1s}}":                     "limits.breaker: failures is missing",
+		"{breaker: {failures: 0.5}}":                 "limits.breaker.failures: \"0.5\": not a percentage, such as 50%",
+		"{breaker: {failures: 101%}}":                "limits.breaker.failures: \"101%\": not above 0% and at most 100%",
+		"{breaker: {failures: 50%, pauze: 1s}}":      "limits.breaker: unknown key \"pauze\"; did you mean pause?",
+		"{redelivered: 16}":                          "limits.redelivered: is 16, which is not less than concurrency, 16",
+		"{breaker: {failures: 50%}, adaptive: fast}": "limits.adaptive: is a text; it must have keys below it",
+	} {
+		_, err := config.Parse("f", []byte(limited(limits)), nil)
+		require.ErrorContains(t, err, "f:4:", limits)
+		require.ErrorContains(t, err, want, limits)
+	}
+}
+
+// The limits are explained in words.
+func TestLimitsInWords(t *testing.T) {
+	cfg, err := config.Parse("f", []byte(limited("{rate: 90/m, redelivered: 4, adaptive: {max: 64}, breaker: {failures: 50%, pause: 1m}}")), nil)
+	require.NoError(t, err)
+	got, err := cfg.DescribeSubscription("s")
+	require.NoError(t, err)
+	require.Contains(t, got, "; at most 1.5 events a second are read, 2 at once; at most 4 redelivered at a time; "+
+		"1 to 64 events held, fewer while runs fail or take longer; "+
+		"nothing is read for 1m when 50% of at least 10 runs within 10s fail; at most 1,024 events")
+}

@@ -1,0 +1,345 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/limiter/rate"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// limitLaws are about rates and limits.
+var limitLaws = []law.Law{
+	{
+		ID: "B.R01", Name: "rate", Promise: "subscriptions that share a limiter of rate together handle no more events than its rate and its burst allow, and all in the end",
+		Saboteurs: []string{"bus-ignores-limiters"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			const perSecond, burst, groups = 100, 5, 2
+			l := rate.New(perSecond, burst)
+			start := time.Now()
+			for _, g := range []string{"g1", "g2"} {
+				e.Member(g, eventbus.SubscribeOptions{Group: g, Concurrency: 4, Limiter: l}, buslaw.Succeed)
+			}
+			e.PublishEvents(buslaw.Events(25)...)
+			e.AwaitDone(50, "g1", "g2")
+			if took, least := time.Since(start), time.Second*(50-burst-groups)/perSecond; took < least {
+				e.Failf("50 events took %v at %d a second and a burst of %d, want at least %v", took, perSecond, burst, least)
+			}
+		}),
+	},
+	{
+		ID: "B.R02", Name: "shared-places", Promise: "subscriptions that share a limiter never hold more events together than it has places, and each goes on",
+		Saboteurs: []string{"bus-ignores-limiters"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			l, most := limiter.MaxInFlight(5), newGauge(nil)
+			for _, g := range []string{"g1", "g2"} {
+				e.Member(g, eventbus.SubscribeOptions{Group: g, Concurrency: 4, Limiter: l}, most.handler(func(context.Context, *eventbus.Delivery) error {
+					time.Sleep(e.Lease / 50)
+					return nil
+				}))
+			}
+			e.PublishEvents(buslaw.Events(20)...)
+			e.AwaitDone(40, "g1", "g2")
+			if n := most.load(); n > 5 {
+				e.Failf("%d events ran at once, want 5 at most", n)
+			}
+		}),
+	},
+	{
+		ID: "B.R03", Name: "breaker", Promise: "a breaker that opens stops the reads, the subscription says why and is ready, and after the pause all events are handled",
+		Saboteurs: []string{"bus-ignores-limiters", "bus-gives-up-early"},
+		Test:      buslaw.On(breaks),
+	},
+	{
+		ID: "B.R04", Name: "breaker-trials", Promise: "after its pause a breaker lets only the trials through, and opens again if one fails",
+		Saboteurs: []string{"bus-overruns-limiters"},
+		Test:      buslaw.On(triesAgain),
+	},
+	{
+		ID: "B.R05", Name: "adaptive", Promise: "an adaptive limiter holds no more events than its places, gains places while runs succeed and loses them while runs fail",
+		Saboteurs: []string{"bus-ignores-limiters", "bus-hides-failures"},
+		Test:      buslaw.On(adapts),
+	},
+	{
+		ID: "B.R06", Name: "drop-newest", Promise: "with DropNewest a Publish that finds no room returns ErrDropped, the observer is told, and its event is never stored",
+		Saboteurs: []string{"bus-never-rejects", "bus-hides-drops"},
+		Test:      buslaw.On(func(e *buslaw.Env) { drops(e, eventbus.DropNewest, true) }),
+	},
+	{
+		ID: "B.R07", Name: "drop-oldest", Promise: "with DropOldest the calls that have waited longest return ErrDropped, the observer is told, and their events are never stored; the newest is",
+		Saboteurs: []string{"bus-drops-the-newest", "bus-hides-drops"},
+		Test:      buslaw.On(func(e *buslaw.Env) { drops(e, eventbus.DropOldest, false) }),
+	},
+	{
+		ID: "B.R08", Name: "redelivered", Promise: "no more than MaxRedelivered handlers run redelivered events, fresh events are handled meanwhile, and no attempt is spent",
+		Needs: []law.Need{law.NeedDelayer}, Saboteurs: []string{"bus-forgets-max-redelivered"},
+		Test: buslaw.On(leavesHandlers),
+	},
+}
+
+// breaks is the law B.R03.
+func breaks(e *buslaw.Env) {
+	e.Start()
+	pause := e.Lease / 2
+	b := limiter.NewBreaker(limiter.BreakerOptions{Runs: 4, Pause: pause})
+	var healed atomic.Bool
+	s := e.Member("g", eventbus.SubscribeOptions{Concurrency: 2, Limiter: b}, func(context.Context, *eventbus.Delivery) error {
+		if healed.Load() {
+			return nil
+		}
+		return buslaw.ErrBroken
+	})
+	e.PublishEvents(buslaw.KeyedEvents(20, 5)...)
+	var limited stateChanged
+	e.Await("the subscription is limited", func(r *buslaw.Recorder) bool {
+		all := buslaw.Told[stateChanged](r)
+		i := slices.IndexFunc(all, func(c stateChanged) bool { return c.To == observer.Limited })
+		if i >= 0 {
+			limited = all[i]
+		}
+		return i >= 0
+	})
+	if limited.Err == nil || !strings.Contains(limited.Err.Error(), "breaker") {
+		e.Failf("got limited with error %v, want the reason", limited.Err)
+	}
+	e.Must(e.Bus.Ready(e.Context()))
+	healed.Store(true)
+	received := s.Counts().Received
+	time.Sleep(pause / 4)
+	if after := s.Counts().Received; after > received && b.State() == limiter.Open { // still, as no trial has failed
+		e.Failf("an open breaker let %d events through", after-received)
+	}
+	e.AwaitDone(20, "g")
+	e.PublishEvents(&eventbus.Event{ID: "trial"}) // or all were held while the breaker was open
+	e.AwaitDone(21, "g")
+	for end := time.Now().Add(e.Patience()); b.State() != limiter.Closed; time.Sleep(law.Tick) {
+		if time.Now().After(end) {
+			e.Failf("got a breaker that is %s after all events succeeded, want closed", b.State())
+		}
+	}
+	e.CheckHistory("g")
+}
+
+// triesAgain is the law B.R04.
+func triesAgain(e *buslaw.Env) {
+	var mu sync.Mutex
+	var opened []opening
+	const opens, trials = 3, 2
+	pause, done := e.Lease/8, make(chan struct{})
+	e.Open(eventbus.Options{Observer: observer.Observer{
+		Received: func(r observer.Received) {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(opened) > 0 {
+				opened[len(opened)-1].received += r.Events
+			}
+		},
+		StateChanged: func(c observer.StateChanged) {
+			mu.Lock()
+			defer mu.Unlock()
+			if w, ok := errors.AsType[*limiter.WaitError](c.Err); ok {
+				if opened = append(opened, opening{until: w.Until}); len(opened) == opens {
+					close(done)
+				}
+			}
+		},
+	}}, nil)
+	b := limiter.NewBreaker(limiter.BreakerOptions{Runs: 4, Pause: pause, Trials: trials})
+	e.Member("g", eventbus.SubscribeOptions{
+		Concurrency: 4, MaxInFlight: 4, Limiter: b, Retry: eventbus.Retry{Initial: time.Hour, Max: time.Hour},
+	}, func(context.Context, *eventbus.Delivery) error { return buslaw.ErrBroken })
+	e.PublishEvents(buslaw.Events(200)...)
+	buslaw.Wait(e, done, "the breaker has opened three times")
+	mu.Lock()
+	defer mu.Unlock()
+	for i, o := range opened[:opens-1] {
+		// On a busy machine a whole pause may pass before the subscription asks again.
+		once := opened[i+1].until.Sub(o.until) < 2*pause
+		if o.received < 1 || once && o.received > trials {
+			e.Failf("got %d events after pause %d, want 1 to %d", o.received, i+1, trials)
+		}
+	}
+}
+
+// An opening is one time that a breaker opens.
+type opening struct {
+	until    time.Time
+	received int // events, until it opens again
+}
+
+// adapts is the law B.R05.
+func adapts(e *buslaw.Env) {
+	e.Start()
+	const places = 6
+	l := limiter.NewAdaptive(1, places)
+	var failing, grown, shrunk atomic.Bool
+	var failures atomic.Int64
+	most := newGauge(nil)
+	e.Member("g", eventbus.SubscribeOptions{
+		Concurrency: 10, Limiter: l, Retry: eventbus.Retry{MaxAttempts: -1, Initial: time.Millisecond, Max: time.Millisecond},
+	}, most.handler(func(context.Context, *eventbus.Delivery) error {
+		time.Sleep(law.Tick)
+		if l.State().Limit > 1 {
+			grown.Store(true)
+		}
+		if !grown.Load() || !failing.Load() || failures.Add(1) > 500 { // then it never shrinks
+			return nil
+		}
+		if s := l.State(); s.Limit == 1 && s.Gradient == 0.5 {
+			shrunk.Store(true)
+			failing.Store(false)
+			return nil
+		}
+		return buslaw.ErrBroken
+	}))
+	e.PublishEvents(buslaw.Events(60)...)
+	e.AwaitDone(60, "g")
+	failing.Store(true)
+	e.PublishEvents(buslaw.Events(80)[60:]...)
+	e.AwaitDone(80, "g")
+	if !grown.Load() || !shrunk.Load() {
+		e.Failf("the limit has grown: %v, and shrunk: %v, want both; now %+v", grown.Load(), shrunk.Load(), l.State())
+	}
+	if n := most.load(); n > places {
+		e.Failf("%d events ran at once, want %d at most", n, places)
+	}
+}
+
+// drops is the law of a policy that drops. It lets eight calls wait, and then makes four
+// more. newest says whether the last call is dropped or stored.
+func drops(e *buslaw.Env, policy eventbus.WhenFull, newest bool) {
+	stalled := &stalling{release: make(chan struct{})}
+	e.Open(eventbus.Options{MaxPending: 8, WhenFull: policy}, func(b backend.Backend) backend.Backend {
+		stalled.Backend = b
+		return &oneSlot{stalled}
+	})
+	e.Cleanup(stalled.end)
+	var wg sync.WaitGroup
+	errs := make([]error, 12)
+	for i := range errs {
+		id := fmt.Sprint(i)
+		wg.Go(func() { errs[i] = e.Publish(e.Context(), &eventbus.Event{ID: id}) })
+		switch i {
+		case 0:
+			stalled.waitFor(id, e.Soon())
+		case 10, 11:
+			awaitDropped(e, i-7)
+		}
+	}
+	stalled.end()
+	wg.Wait()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	e.AwaitDone(8, "g")
+	e.Quiet(e.Lease / 4)
+	dropped := 0
+	for i, err := range errs {
+		handled := slices.ContainsFunc(e.Recorder.All("g"), func(h buslaw.Handling) bool { return h.Delivery.ID == fmt.Sprint(i) })
+		if errors.Is(err, eventbus.ErrDropped) {
+			dropped++
+			if handled || errors.Is(err, eventbus.ErrUnknownOutcome) {
+				e.Failf("event %d: got error %v, stored: %v; want a dropped event certainly not stored", i, err, handled)
+			}
+		} else if err != nil || !handled {
+			e.Failf("event %d: got error %v, stored: %v; want it stored or dropped", i, err, handled)
+		}
+	}
+	if dropped != 4 || errors.Is(errs[0], eventbus.ErrDropped) {
+		e.Failf("got errors %v, want 4 calls dropped, and not the first, which was under way", errs)
+	}
+	if lost := errors.Is(errs[11], eventbus.ErrDropped); lost != newest {
+		e.Failf("the newest call: dropped: %v, want %v", lost, newest)
+	}
+}
+
+// awaitDropped waits until the observer is told of n dropped events.
+func awaitDropped(e *buslaw.Env, n int) {
+	e.Helper()
+	e.Await(fmt.Sprintf("the observer is told of %d dropped events", n), func(r *buslaw.Recorder) bool {
+		told := 0
+		for _, d := range buslaw.Told[observer.Dropped](r) {
+			told += d.Events
+		}
+		return told >= n
+	})
+}
+
+// leavesHandlers is the law B.R08.
+func leavesHandlers(e *buslaw.Env) {
+	e.Start()
+	release := make(chan struct{})
+	end := sync.OnceFunc(func() { close(release) })
+	e.Cleanup(end)
+	most := newGauge(func(d *eventbus.Delivery) bool { return d.Attempt > 1 })
+	e.Member("g", eventbus.SubscribeOptions{
+		Concurrency: 4, MaxRedelivered: 1, Retry: eventbus.Retry{Initial: time.Millisecond, Max: time.Millisecond},
+	}, most.handler(func(_ context.Context, d *eventbus.Delivery) error {
+		switch {
+		case d.Type == "fresh":
+			return nil
+		case d.Attempt == 1:
+			return buslaw.ErrBroken
+		case d.Attempt > 2:
+			return errors.New("an attempt was spent")
+		case d.ID == "00000":
+			<-release
+		}
+		return nil
+	}))
+	old := buslaw.Events(5)
+	e.PublishEvents(old[0])
+	e.AwaitRuns(2, "g") // its second run waits
+	e.PublishEvents(old[1:]...)
+	e.AwaitRuns(6, "g")
+	fresh := buslaw.Events(15)[5:]
+	for _, ev := range fresh {
+		ev.Type = "fresh"
+	}
+	e.PublishEvents(fresh...)
+	e.AwaitDone(10, "g")
+	time.Sleep(e.Lease / 8) // the retries are due
+	if done := e.Recorder.All("g"); len(done) != 16 {
+		e.Failf("got %d runs while one redelivered event runs, want 16: 10 of fresh events and 5 first attempts besides", len(done))
+	}
+	end()
+	e.AwaitDone(15, "g")
+	if n := most.load(); n != 1 {
+		e.Failf("%d redelivered events ran at once, want 1", n)
+	}
+}
+
+// A gauge counts the handlers that run at once.
+type gauge struct {
+	counts    func(*eventbus.Delivery) bool // nil: all
+	now, most atomic.Int64
+}
+
+// newGauge returns a gauge of the runs that counts selects.
+func newGauge(counts func(*eventbus.Delivery) bool) *gauge { return &gauge{counts: counts} }
+
+func (g *gauge) load() int64 { return g.most.Load() }
+
+// handler returns h with its runs counted.
+func (g *gauge) handler(h eventbus.Handler) eventbus.Handler {
+	return func(ctx context.Context, d *eventbus.Delivery) error {
+		if g.counts == nil || g.counts(d) {
+			n := g.now.Add(1)
+			defer g.now.Add(-1)
+			for most := g.most.Load(); n > most && !g.most.CompareAndSwap(most, n); most = g.most.Load() {
+			}
+		}
+		return h(ctx, d)
+	}
+}

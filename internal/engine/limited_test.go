@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A breaker that opens stops the reads and not the retries, the observer and the state say
+// why, the engine is ready all the same, and the breaker closes when the trial succeeds. No
+// event is lost. That holds where events step back, where retries rest in the member, and
+// for manual settlement.
+func TestBreakerLimitsTheSubscription(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		noDelay bool
+		keyed   bool
+		mode    Mode
+	}{{name: "by key", keyed: true}, {name: "without keys"}, {name: "retries in the member", noDelay: true, keyed: true}, {name: "manual", mode: Manual}} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, Options{}, func(r *rig) {
+				r.wire.noDelay = c.noDelay
+				b := limiter.NewBreaker(limiter.BreakerOptions{Runs: 5, Pause: time.Minute})
+				var broken atomic.Bool
+				broken.Store(true)
+				s := r.sub(Config{
+					Limiter: limiter.All(limiter.MaxInFlight(1024), b), Mode: c.mode, Timeout: time.Minute,
+					Policy: policy(100, func(*Hold, error) time.Duration { return time.Second }),
+				}, func(_ context.Context, h *Hold) error {
+					var err error
+					if broken.Load() {
+						err = errors.New("down")
+					}
+					if c.mode != Manual {
+						return err
+					}
+					settle := h.Ack
+					if broken.Load() {
+						settle = func(ctx context.Context) error { return h.Nack(ctx, err) }
+					}
+					go func() { assert.NoError(r, settle(context.WithoutCancel(r.Context()))) }()
+					return nil
+				})
+				for i := range 50 {
+					key := "k"
+					if !c.keyed {
+						key = ""
+					}
+					r.publishKeyed(key, fmt.Sprint(i))
+				}
+				r.pass(10 * time.Second)
+				require.Equal(r, limiter.Open, b.State())
+				state, err := s.State()
+				require.Equal(r, observer.Limited, state)
+				require.ErrorContains(r, err, "the breaker is open for 1m0s: 5 of 5 runs failed within 10s")
+				require.NoError(r, r.Ready(r.Context()))
+				changes := heard[observer.StateChanged](r)
+				require.Equal(r, observer.Limited, changes[len(changes)-1].To)
+				require.Equal(r, err, changes[len(changes)-1].Err)
+				require.Empty(r, heard[observer.Failed](r))
+
+				reads := len(r.wire.of("receive"))
+				r.pass(40 * time.Second)
+				require.Len(r, r.wire.of("receive"), reads, "nothing is read")
+
+				s.Pause()
+				r.pass(5 * time.Minute)
+				state, _ = s.State()
+				require.Equal(r, observer.Paused, state, "a pause ends by Resume only")
+				s.Resume()
+				r.pass(time.Second)
+				broken.Store(false)
+				r.pass(2 * time.Minute)
+				r.publish("the trial, if the member held all the others")
+				r.pass(time.Second)
+				require.Equal(r, limiter.Closed, b.State())
+				state, err = s.State()
+				require.Equal(r, observer.Running, state)
+				require.NoError(r, err)
+				require.Equal(r, int64(51), s.Tally().Acknowledged)
+			})
+		})
+	}
+}
+
+// An adaptive limiter is told the runs of handlers, and neither the events that step back
+// with a failed one nor the time that a retry waits.
+func TestLimiterIsToldRuns(t *testing.T) {
+	for _, noDelay := range []bool{false, true} {
+		inBubble(t, Options{}, func(r *rig) {
+			r.wire.noDelay = noDelay
+			l := &runLog{Limiter: limiter.MaxInFlight(100)}
+			failures := 7
+			s := r.sub(Config{
+				Limiter: l, Timeout: time.Minute,
+				Policy: policy(100, func(*Hold, error) time.Duration { return time.Minute }),
+			}, func(context.Context, *Hold) error {
+				time.Sleep(time.Second)
+				if failures > 0 {
+					failures--
+					return errors.New("not yet")
+				}
+				return nil
+			})
+			for i := range 20 {
+				r.publishKeyed("k", fmt.Sprint(i))
+			}
+			r.pass(time.Hour)
+			require.Equal(r, int64(20), s.Tally().Acknowledged)
+			require.Equal(r, 27, l.sum.Runs)
+			require.Equal(r, 7, l.sum.Failed)
+			require.Equal(r, 27*time.Second, l.sum.Took)
+		})
+	}
+}
+
+// A run in manual mode is told once, though its handler settles the event and fails too.
+// An event whose acknowledgement on receipt is not confirmed has no run.
+func TestLimiterIsToldRunsOfOtherModes(t *testing.T) {
+	for _, mode := range []Mode{Manual, OnReceive} {
+		inBubble(t, Options{}, func(r *rig) {
+			l := &runLog{Limiter: limiter.MaxInFlight(100)}
+			if mode == OnReceive {
+				r.wire.fail("ack", backend.ErrLeaseLost)
+			}
+			r.sub(Config{Limiter: l, Mode: mode, Timeout: time.Minute}, func(ctx context.Context, h *Hold) error {
+				if h.Attempt() == 1 {
+					_ = h.Nack(ctx, errDown)
+					return errDown
+				}
+				return h.Ack(ctx)
+			})
+			r.publish("1")
+			r.pass(10 * time.Second)
+			want := limiter.Released{Settled: 2, Runs: 2, Failed: 1}
+			if mode == OnReceive {
+				want = limiter.Released{Settled: 1}
+			}
+			require.Equal(r, want, limiter.Released{Settled: l.sum.Settled, Runs: l.sum.Runs, Failed: l.sum.Failed})
+		})
+	}
+}
+
+// runLog adds up the runs that a limiter is told.
+type runLog struct {
+	limiter.Limiter
+	mu  sync.Mutex
+	sum limiter.Released
+}
+
+func (l *runLog) Release(r limiter.Released) {
+	l.mu.Lock()
+	l.sum.Settled += r.Settled
+	l.sum.Runs += r.Runs
+	l.sum.Failed += r.Failed
+	l.sum.Took += r.Took
+	l.mu.Unlock()
+	l.Limiter.Release(r)
+}

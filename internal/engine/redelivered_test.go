@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A recovery has runs of many redelivered events, and notes fresh ones.
+type recovery struct {
+	mu      sync.Mutex
+	now     int // redelivered events that run
+	most    int
+	runs    map[string]int
+	attempt map[string]int // the highest
+	fresh   map[string]time.Time
+	waited  time.Duration // of the fresh event that waited longest
+}
+
+// handle fails each first attempt, but of fresh events. A second attempt takes a second.
+func (c *recovery) handle(_ context.Context, h *Hold) error {
+	id := h.Delivery().ID
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.runs[id]++
+	c.attempt[id] = max(c.attempt[id], h.Attempt())
+	if id[0] == 'f' {
+		c.waited = max(c.waited, time.Since(c.fresh[id]))
+		return nil
+	}
+	if h.Attempt() == 1 {
+		return errors.New("not yet")
+	}
+	c.now++
+	c.most = max(c.most, c.now)
+	c.mu.Unlock()
+	time.Sleep(time.Second)
+	c.mu.Lock()
+	c.now--
+	return nil
+}
+
+// One slow run does not hold up the redelivered events that come after it.
+func TestSlowRunDoesNotPostponeOthers(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		s := r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(_ context.Context, h *Hold) error {
+			switch {
+			case h.Attempt() == 1:
+				return errors.New("not yet")
+			case h.Delivery().ID == "slow":
+				time.Sleep(5 * time.Minute)
+			}
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		})
+		r.publish("slow")
+		r.pass(6 * time.Minute)
+		for i := range 50 {
+			r.publish(fmt.Sprint(i))
+		}
+		r.pass(time.Minute)
+		require.Equal(t, int64(51), s.Tally().Acknowledged)
+	})
+}
+
+// When redelivered events run fast again, postponed ones return soon.
+func TestPostponedReturnSoon(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var fast atomic.Bool
+		s := r.sub(Config{Concurrency: 2, MaxRedelivered: 1}, func(_ context.Context, h *Hold) error {
+			switch {
+			case h.Attempt() == 1:
+				return errors.New("not yet")
+			case !fast.Load():
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		for i := range 300 {
+			r.publish(fmt.Sprint(i))
+		}
+		r.pass(time.Minute)
+		require.Less(t, s.Tally().Acknowledged, int64(100))
+		fast.Store(true)
+		r.pass(30 * time.Second)
+		require.Equal(t, int64(300), s.Tally().Acknowledged)
+	})
+}
+
+// While many events are redelivered, at most MaxRedelivered of them run at once, fresh
+// events run at once, and each redelivered event runs without another attempt spent. That
+// holds for a backend that gives back for free, one that does not, and one that keeps
+// retries in the member; with keys and without.
+func TestRedeliveredLeaveHandlersToFresh(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		noDelay, noRefund bool
+		keyed             bool
+	}{{name: "refund"}, {name: "refund, keys", keyed: true}, {name: "no refund", noRefund: true}, {name: "no refund, keys", noRefund: true, keyed: true}, {name: "no delay", noDelay: true}} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, Options{}, func(r *rig) {
+				r.wire.noDelay, r.wire.noRefund = c.noDelay, c.noRefund
+				r.limits = r.wire.Limits()
+				rec := &recovery{runs: map[string]int{}, attempt: map[string]int{}, fresh: map[string]time.Time{}}
+				s := r.sub(Config{Concurrency: 4, MaxRedelivered: 2}, rec.handle)
+				const events = 300
+				for i := range events {
+					key := ""
+					if c.keyed {
+						key = fmt.Sprint(i % 100)
+					}
+					r.publishKeyed(key, fmt.Sprintf("%03d", i))
+				}
+				for i := range 100 {
+					r.pass(time.Second)
+					id := fmt.Sprintf("f%03d", i)
+					rec.mu.Lock()
+					rec.fresh[id] = time.Now()
+					rec.mu.Unlock()
+					r.publish(id)
+				}
+				r.pass(3 * time.Minute)
+				rec.mu.Lock()
+				defer rec.mu.Unlock()
+				require.Equal(t, 2, rec.most, "redelivered events at once")
+				require.Less(t, rec.waited, 100*time.Millisecond, "fresh events")
+				require.Len(t, rec.runs, events+100)
+				for id, n := range rec.runs {
+					require.LessOrEqual(t, n, 2, "runs of %s", id)
+					require.LessOrEqual(t, rec.attempt[id], 2, "attempts of %s", id)
+				}
+				require.Equal(t, int64(events+100), s.Tally().Acknowledged)
+				require.LessOrEqual(t, len(r.wire.of("delay")), 15*events, "each event is read about every ten seconds, for 150 seconds")
+			})
+		})
+	}
+}

@@ -1,0 +1,68 @@
+package publish
+
+import "container/list"
+
+// A droppable is a call that may be dropped while it waits, with DropOldest. The lock of the
+// admission guards all but the channel.
+type droppable struct {
+	size
+	dropped chan struct{} // closed when the call is dropped
+	place   *list.Element // in the list of calls that may be dropped; nil: it may not
+}
+
+// lost returns a channel that is closed when the call is dropped; nil if it cannot be.
+func (t *droppable) lost() <-chan struct{} {
+	if t == nil {
+		return nil
+	}
+	return t.dropped
+}
+
+// droppables lists the calls that wait and are certainly not stored, the oldest first.
+type droppables struct {
+	list    list.List
+	waiting size // of the list
+}
+
+// add lists a call that has come in.
+func (ts *droppables) add(s size) *droppable {
+	t := &droppable{size: s, dropped: make(chan struct{})}
+	t.place = ts.list.PushBack(t)
+	ts.waiting = ts.waiting.plus(s)
+	return t
+}
+
+// withdraw takes the call off the list. It returns false if the call was dropped.
+func (ts *droppables) withdraw(t *droppable) bool {
+	if t.place != nil {
+		ts.list.Remove(t.place)
+		t.place, ts.waiting = nil, ts.waiting.minus(t.size)
+	}
+	return !t.isDropped()
+}
+
+func (t *droppable) isDropped() bool {
+	select {
+	case <-t.dropped:
+		return true
+	default:
+		return false
+	}
+}
+
+// resume puts a call that was tried back on the list, before the calls that were not.
+func (ts *droppables) resume(t *droppable) {
+	if t.place != nil || t.isDropped() {
+		return
+	}
+	t.place = ts.list.PushFront(t)
+	ts.waiting = ts.waiting.plus(t.size)
+}
+
+// dropOldest drops the first call of the list, and returns its size.
+func (ts *droppables) dropOldest() size {
+	t := ts.list.Front().Value.(*droppable)
+	ts.withdraw(t)
+	close(t.dropped)
+	return t.size
+}

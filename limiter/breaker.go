@@ -1,0 +1,198 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// BreakerOptions are the settings of a Breaker. A zero field means its default.
+type BreakerOptions struct {
+	// Failures is the share of failed runs, above 0 and at most 1, that opens the breaker.
+	// Default 0.5.
+	Failures float64
+
+	// Window is the time over which runs are counted. Default 10 s.
+	Window time.Duration
+
+	// Runs is the least number of runs in the window that opens the breaker. Default 10.
+	Runs int
+
+	// Pause is how long an open breaker grants nothing. Default 30 s.
+	Pause time.Duration
+
+	// Trials is the number of places after a pause, and of successful runs that close the
+	// breaker. Default 1. Subscriptions that share a breaker need one each, because one
+	// with an empty topic keeps a place.
+	Trials int
+}
+
+// Effective returns o with the default in each zero field, as NewBreaker uses it.
+func (o BreakerOptions) Effective() BreakerOptions {
+	if o.Failures == 0 {
+		o.Failures = 0.5
+	}
+	if o.Window == 0 {
+		o.Window = 10 * time.Second
+	}
+	if o.Runs == 0 {
+		o.Runs = 10
+	}
+	if o.Pause == 0 {
+		o.Pause = 30 * time.Second
+	}
+	if o.Trials == 0 {
+		o.Trials = 1
+	}
+	return o
+}
+
+// A BreakerState says how many places a Breaker grants.
+type BreakerState string
+
+// The states of a Breaker.
+const (
+	Closed   BreakerState = "closed"    // as many as are asked for
+	Open     BreakerState = "open"      // none
+	HalfOpen BreakerState = "half-open" // a few: the trials
+)
+
+// A Breaker is a limiter that opens when too large a share of runs has failed. While it is
+// open the subscription reads nothing, and has the state Limited with the reason, which the
+// observer is told. Held events are still handled, as many as MaxInFlight of them. No event
+// is lost: events wait in the backend. After the pause a few trials
+// are read. If they succeed, the breaker closes. If a run fails meanwhile, it opens again.
+//
+// Every run that returns an error counts as failed, also one that asks for a Snooze. Its
+// methods are safe for concurrent use.
+type Breaker struct {
+	options BreakerOptions
+
+	mu      sync.Mutex
+	state   BreakerState
+	reason  string    // Open: why
+	until   time.Time // Open: the end of the pause
+	held    int       // places granted, and neither unused nor settled
+	old     int       // HalfOpen: of held, from before the pause
+	good    int       // HalfOpen: runs that succeeded
+	counts  [windowParts]windowPart
+	changed chan struct{} // closed and replaced when a caller that waits may look again
+}
+
+var _ Limiter = (*Breaker)(nil)
+
+// The window moves on by one part at a time.
+const windowParts = 10
+
+// A windowPart counts the runs of one part of the window.
+type windowPart struct {
+	turn         int64 // the number of the part since the epoch
+	runs, failed int
+}
+
+// NewBreaker returns a closed breaker. It panics if a field of o is negative, or Failures
+// is more than 1.
+func NewBreaker(o BreakerOptions) *Breaker {
+	if o.Failures < 0 || o.Failures > 1 || o.Window < 0 || o.Runs < 0 || o.Pause < 0 || o.Trials < 0 {
+		panic("limiter: NewBreaker needs options that are not negative, and Failures of at most 1")
+	}
+	return &Breaker{options: o.Effective(), state: Closed, changed: make(chan struct{})}
+}
+
+// State returns the state. A breaker whose pause is over is open until a subscription asks
+// for places.
+func (b *Breaker) State() BreakerState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state
+}
+
+// Acquire implements [Limiter]. While the breaker is open it fails with a *WaitError.
+func (b *Breaker) Acquire(ctx context.Context, max int) (int, error) {
+	for {
+		n, changed, err := b.take(max)
+		if n > 0 || err != nil {
+			return n, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// take grants up to max, or returns a channel to wait for.
+func (b *Breaker) take(max int) (int, <-chan struct{}, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state == Open {
+		if time.Now().Before(b.until) {
+			return 0, nil, &WaitError{Until: b.until, Reason: b.reason}
+		}
+		b.state, b.old, b.good = HalfOpen, b.held, 0
+	}
+	if b.state == HalfOpen {
+		max = min(max, b.options.Trials-(b.held-b.old))
+	}
+	b.held += max
+	return max, b.changed, nil
+}
+
+// Fill implements [Limiter].
+func (b *Breaker) Fill(int, int64) {}
+
+// Release implements [Limiter].
+func (b *Breaker) Release(r Released) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.held -= r.Unused + r.Settled
+	switch b.state {
+	case Closed:
+		if runs, failed := b.count(now, r); runs >= b.options.Runs && float64(failed) >= b.options.Failures*float64(runs) {
+			b.open(now, fmt.Sprintf("the breaker is open for %v: %d of %d runs failed within %v", b.options.Pause, failed, runs, b.options.Window))
+		}
+	case HalfOpen:
+		// No place says whether it is a trial. The settled ones are taken for old ones, so
+		// that there are never too many trials.
+		b.old = min(max(b.old-r.Settled, 0), b.held)
+		b.good += r.Runs - r.Failed
+		switch {
+		case r.Failed > 0:
+			b.open(now, fmt.Sprintf("the breaker is open for %v more: a run failed after the pause", b.options.Pause))
+		case b.good >= b.options.Trials:
+			b.state = Closed
+		}
+		b.wake()
+	}
+}
+
+// count adds runs to the window, and returns its sums.
+func (b *Breaker) count(now time.Time, r Released) (runs, failed int) {
+	turn := now.UnixNano() / max(int64(b.options.Window)/windowParts, 1)
+	part := &b.counts[turn%windowParts]
+	if part.turn != turn {
+		*part = windowPart{turn: turn}
+	}
+	part.runs += r.Runs
+	part.failed += r.Failed
+	for _, p := range b.counts {
+		if turn-p.turn < windowParts {
+			runs, failed = runs+p.runs, failed+p.failed
+		}
+	}
+	return runs, failed
+}
+
+func (b *Breaker) open(now time.Time, reason string) {
+	b.state, b.reason, b.until = Open, reason, now.Add(b.options.Pause)
+	b.counts = [windowParts]windowPart{}
+}
+
+// wake lets waiting callers look again.
+func (b *Breaker) wake() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}

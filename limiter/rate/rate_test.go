@@ -1,0 +1,134 @@
+package rate_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/limiter/rate"
+)
+
+// take reads up to max messages, each of which has come at once, and settles them.
+func take(t *testing.T, l limiter.Limiter, max int) int {
+	n, err := l.Acquire(t.Context(), max)
+	require.NoError(t, err)
+	l.Fill(n, int64(n))
+	l.Release(limiter.Released{Settled: n, Bytes: int64(n)})
+	return n
+}
+
+// In any window no more messages come than the burst and the rate allow, and a reader that
+// never pauses gets all of them.
+func TestHoldsTheRate(t *testing.T) {
+	for _, c := range []struct {
+		perSecond float64
+		burst     int
+	}{{100, 20}, {100, 1}, {0.2, 1}, {3.7, 2}, {50_000, 1000}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := rate.New(c.perSecond, c.burst)
+			time.Sleep(time.Hour) // the burst does not grow
+			start, got := time.Now(), 0
+			for got < 20*c.burst {
+				got += take(t, l, 7)
+				most := float64(c.burst) + time.Since(start).Seconds()*c.perSecond
+				require.LessOrEqual(t, float64(got), most+1e-6, "messages after %v at %v/s, burst %d", time.Since(start), c.perSecond, c.burst)
+			}
+			want := float64(20*c.burst-c.burst) / c.perSecond
+			require.InDelta(t, want, time.Since(start).Seconds(), want/20+8/c.perSecond)
+		})
+	}
+}
+
+// A read that brings nothing costs no part of the rate, however often it is repeated.
+func TestUnusedPlacesReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := rate.New(1, 10)
+		for range 100 {
+			n, err := l.Acquire(t.Context(), 50)
+			require.NoError(t, err)
+			require.Equal(t, 10, n)
+			l.Fill(0, 0)
+			l.Release(limiter.Released{Unused: n})
+		}
+		require.Equal(t, 10, take(t, l, 50))
+	})
+}
+
+// A subscription that waits for messages of an empty topic takes nothing from another one
+// that shares the rate. Together they stay within the rate, but for one message.
+func TestIdleSubscriptionTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := rate.New(10, 1)
+		idle, err := l.Acquire(t.Context(), 5)
+		require.NoError(t, err)
+		start := time.Now()
+		for range 101 {
+			take(t, l, 5)
+		}
+		require.InDelta(t, 10, time.Since(start).Seconds(), 0.01)
+		l.Fill(idle, 1) // one ahead of the rate
+		l.Release(limiter.Released{Settled: 1, Bytes: 1})
+		start = time.Now()
+		take(t, l, 5)
+		require.InDelta(t, 0.2, time.Since(start).Seconds(), 0.01, "for which the next one waits")
+	})
+}
+
+// Places that wait for messages are not granted twice.
+func TestGrantedPlacesCount(t *testing.T) {
+	l := rate.New(0.001, 10)
+	for _, want := range []int{7, 3} {
+		n, err := l.Acquire(t.Context(), 7)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+}
+
+// Several subscriptions share the rate.
+func TestShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := rate.New(100, 10)
+		var wg sync.WaitGroup
+		var got [4]int
+		for i := range got {
+			wg.Go(func() {
+				for start := time.Now(); time.Since(start) < time.Minute; {
+					got[i] += take(t, l, 3)
+				}
+			})
+		}
+		wg.Wait()
+		sum := 0
+		for _, n := range got {
+			require.Greater(t, n, 500, "each gets its share")
+			sum += n
+		}
+		require.InDelta(t, 6000, sum, 20)
+	})
+}
+
+// Acquire ends with its context.
+func TestAcquireEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := rate.New(0.001, 1)
+		take(t, l, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		n, err := l.Acquire(ctx, 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Zero(t, n)
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+func TestRefused(t *testing.T) {
+	require.Panics(t, func() { rate.New(0, 1) })
+	require.Panics(t, func() { rate.New(1, 0) })
+	require.Panics(t, func() { rate.New(1, 1).Release(limiter.Released{Unused: 1}) })
+}
