@@ -99,6 +99,37 @@ func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelive
 	}
 }
 
+// BatchHandler is like Handler for SubscribeBatch. h gets the values that can be decoded,
+// with their deliveries, and returns a result for each of them. h is not called for none.
+func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Delivery) []error) BatchHandler {
+	if h == nil {
+		return nil
+	}
+	return func(ctx context.Context, ds []*Delivery) []error {
+		errs := make([]error, len(ds))
+		vs, read := make([]T, 0, len(ds)), make([]*Delivery, 0, len(ds))
+		for i, d := range ds {
+			v, err := t.Decode(&d.Event)
+			if err != nil {
+				errs[i] = Permanent(err)
+				continue
+			}
+			vs, read = append(vs, v), append(read, d)
+		}
+		if len(vs) == 0 {
+			return errs
+		}
+		n := len(vs)
+		results := resultsOf(n, h(ctx, vs, read))
+		for i := range errs {
+			if errs[i] == nil {
+				errs[i], results = results[0], results[1:]
+			}
+		}
+		return errs
+	}
+}
+
 // Decode returns the value that e carries. It fails if e has another Type.
 func (t Topic[T]) Decode(e *Event) (v T, err error) {
 	if t.Type != "" && e.Type != t.Type {

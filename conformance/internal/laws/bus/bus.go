@@ -10,6 +10,6 @@ import (
 // Laws returns the laws of the bus, in the order in which they are best read.
 func Laws() []law.Law {
 	return slices.Concat(
-		publishLaws, deliverLaws, leaseLaws, retryLaws, orderLaws, modeLaws, lifeLaws, faultLaws,
+		publishLaws, deliverLaws, leaseLaws, retryLaws, orderLaws, modeLaws, batchLaws, lifeLaws, faultLaws,
 	)
 }
