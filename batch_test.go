@@ -347,6 +347,62 @@ func TestWaitingForABatchCostsNoAttempt(t *testing.T) {
 	})
 }
 
+// If the context of one event ends, it leaves a batch that has not begun. The context of a
+// call ends with the context of its last event.
+func TestOneEventDoesNotEndABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("gone")
+		ends := func(next eventbus.Handler) eventbus.Handler {
+			return func(ctx context.Context, d *eventbus.Delivery) error {
+				if after, err := time.ParseDuration(d.Subject); err == nil {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeoutCause(ctx, after, gone)
+					defer cancel()
+				}
+				return next(ctx, d)
+			}
+		}
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Middleware: []eventbus.Middleware{ends}})
+		var b batches
+		var ended time.Duration
+		_, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", DeadLetter: "dead", Retry: eventbus.Retry{MaxAttempts: 1}},
+			eventbus.Batch{MaxWait: 10 * time.Second}, b.of(func(ctx context.Context, ds []*eventbus.Delivery) []error {
+				<-ctx.Done()
+				ended = time.Since(b.start)
+				return slices.Repeat([]error{context.Cause(ctx)}, len(ds))
+			}))
+		require.NoError(t, err)
+		es := numbered(4)
+		for i, after := range []string{"5s", "15s", "20s", "25s"} {
+			es[i].Subject = after
+		}
+		require.NoError(t, bus.Publish(t.Context(), "orders", es...))
+		time.Sleep(time.Hour)
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Equal(t, []batchCall{{10 * time.Second, []string{"001", "002", "003"}}}, b.calls)
+		require.Equal(t, 25*time.Second, ended)
+	})
+}
+
+// A call that does not return is told.
+func TestAStuckBatchIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan observer.Stuck, 9)
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Observer: observer.Observer{Stuck: func(s observer.Stuck) { stuck <- s }}})
+		_, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Timeout: time.Minute}, eventbus.Batch{},
+			func(context.Context, []*eventbus.Delivery) []error {
+				time.Sleep(time.Hour)
+				return nil
+			})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", numbered(2)...))
+		time.Sleep(2*time.Minute + 6*time.Second)
+		require.Len(t, stuck, 2)
+		time.Sleep(time.Hour)
+		require.NoError(t, bus.Shutdown(t.Context()))
+	})
+}
+
 // A drain handles events that wait for a batch at once, and loses none.
 func TestDrainDoesNotWaitForABatch(t *testing.T) {
 	on(t, func(t *testing.T, bus *eventbustest.Bus) {

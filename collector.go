@@ -56,7 +56,7 @@ func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHa
 
 // handle is the handler of one event.
 func (c *collector) handle(ctx context.Context, d *Delivery) error {
-	m := &member{ctx: ctx, Delivery: d}
+	m, came := &member{ctx: ctx, Delivery: d}, time.Now()
 	joined := c.join(m)
 	select {
 	case <-joined.done:
@@ -68,8 +68,8 @@ func (c *collector) handle(ctx context.Context, d *Delivery) error {
 		return m.err
 	}
 	cause := context.Cause(ctx)
-	if _, late := errors.AsType[*TimeoutError](cause); late {
-		return Snooze(0) // no handler has failed
+	if _, late := errors.AsType[*TimeoutError](cause); late && time.Since(came) > c.timeout {
+		return Snooze(0) // it waited for other calls, and no handler has failed
 	}
 	return cause
 }

@@ -50,7 +50,7 @@ func TestEveryOptionIsAKey(t *testing.T) {
 		}
 		require.Equal(t, 1, keys[path], "%s is set by one key of config's model, or is listed as no data", path)
 	}
-	for _, o := range []any{eventbus.Options{}, eventbus.SubscribeOptions{}} {
+	for _, o := range []any{eventbus.Options{}, eventbus.SubscribeOptions{}, eventbus.Batch{}} {
 		every(reflect.TypeOf(o), reflect.TypeOf(o).Name(), reflect.ValueOf(o), check)
 	}
 	for field := range keys {
@@ -99,6 +99,9 @@ func TestStatedDefaults(t *testing.T) {
 		if strings.Contains(path, ".retry.") {
 			v = reflect.ValueOf(&s.Retry).Elem()
 		}
+		if strings.Contains(path, ".batch.") {
+			v = reflect.ValueOf(&s.Batch).Elem()
+		}
 		l, ok := asLeaf(v.Field(f.index))
 		require.True(t, ok, path)
 		require.NoError(t, l.parse(f.fallback, f), path)
@@ -110,6 +113,9 @@ func TestStatedDefaults(t *testing.T) {
 	require.NoError(t, err)
 	effective.DeadLetter = ""
 	require.Equal(t, effective, s.options())
+	batches, err := eventbus.Batch{}.Effective()
+	require.NoError(t, err)
+	require.Equal(t, batches, s.Batch.options())
 }
 
 // plainOptions removes the functions, so that options can be compared.
@@ -125,6 +131,7 @@ var samples = map[string]string{
 	"service": "x", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_pending": "7", "max_pending_bytes": "7MB", "reject_when_full": "true",
 	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
 	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
+	"batch.size": "7", "batch.bytes": "7MB", "batch.wait": "7s",
 }
 
 // Each key sets its option, and no other.
@@ -138,7 +145,7 @@ func TestEachKeySetsItsOption(t *testing.T) {
 		text := sample
 		if name, rest, nested := strings.Cut(o.path, "."); nested {
 			text = "{" + rest + ": " + sample + "}"
-			require.Equal(t, "retry", name)
+			require.Contains(t, []string{"retry", "batch"}, name)
 		}
 		key, _, _ := strings.Cut(o.path, ".")
 		var file string
@@ -166,6 +173,7 @@ func TestEachKeySetsItsOption(t *testing.T) {
 		}
 		every(reflect.TypeFor[eventbus.Options](), "Options", reflect.ValueOf(c.Options()), note)
 		every(reflect.TypeFor[eventbus.SubscribeOptions](), "SubscribeOptions", reflect.ValueOf(so), note)
+		every(reflect.TypeFor[eventbus.Batch](), "Batch", reflect.ValueOf(c.batch("s")), note)
 		require.Contains(t, set, o.field)
 		for _, other := range set {
 			require.Contains(t, options, option{other, o.path})
