@@ -24,6 +24,8 @@ var (
 	olderYAML = "go.yaml.in/yaml/v3"
 	cobra     = "github.com/spf13/cobra"
 	otelSDK   = "go.opentelemetry.io/otel/sdk"
+	protobuf  = "google.golang.org/protobuf"
+	cbor      = "github.com/fxamacker/cbor"
 
 	// Test support, which starts and harms servers.
 	redistest  = module + "/internal/testing/redistest"
@@ -44,7 +46,7 @@ var (
 	engine        = module + "/internal/engine"
 )
 
-var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, redistest, natstest, testproc, testcerts, faultproxy}
+var everything = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, protobuf, cbor, redistest, natstest, testproc, testcerts, faultproxy}
 
 // rows lists the packages that a package must not link. A missing package fails.
 var rows = []struct {
@@ -67,6 +69,9 @@ var rows = []struct {
 	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otelSDK, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"middleware", everything},
 	{"cenkalti", everything},
+	{"codec", everything},
+	{"codec/cbor", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, protobuf}},
+	{"codec/protobuf", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, cbor}},
 	{"eventbustest", everything},
 	{"config", []string{testify, oldYAML, olderYAML, cobra, otelSDK, redistest, faultproxy}},
 	{"conformance", []string{redis, nats, yaml, cobra, otelSDK, redistest, faultproxy, suiteSaboteur, suiteBroker}},
