@@ -57,7 +57,7 @@ func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHa
 // handle is the handler of one event.
 func (c *collector) handle(ctx context.Context, d *Delivery) error {
 	m, came := &member{ctx: ctx, Delivery: d}, time.Now()
-	joined := c.join(m)
+	joined := c.join(m) //nolint:contextcheck // a call has a context of its own
 	select {
 	case <-joined.done:
 		return m.err
@@ -175,7 +175,7 @@ func (c *collector) run(r *call) {
 				m.err = fmt.Errorf("%w: %w", timeout, m.err)
 			}
 		}
-		c.ended(r)
+		c.ended(r) //nolint:contextcheck // another call has a context of its own
 	}()
 	errs = resultsOf(len(ds), c.handler(ctx, ds))
 	returned = true

@@ -18,7 +18,7 @@ type order struct {
 	Cents    int    `json:"cents"`
 }
 
-// event returns what a topic with the codec publishes for v.
+// event returns the event that a topic with the codec makes of v.
 func event[T any](t *testing.T, c eventbus.Codec, v T) *eventbus.Event {
 	t.Helper()
 	e, err := eventbus.Topic[T]{Name: "orders", Codec: c}.Event(v)
