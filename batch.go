@@ -66,8 +66,9 @@ func (b Batch) Effective() (Batch, error) {
 //
 //   - Concurrency is how many calls of h run at once. While they run the next batches fill.
 //   - Timeout bounds a call. An event that has waited for its call longer than MaxWait and
-//     twice Timeout is given back as by [Snooze], and discarded after AckOnReceive. On a backend that cannot extend leases,
-//     this time must be less than Lease.
+//     twice Timeout is given back as by [Snooze], and discarded after AckOnReceive. That
+//     needs slow calls and a MaxBytes that divides the waiting events into several. On a
+//     backend that cannot extend leases, this time must be less than Lease.
 //   - MaxInFlight must be at least Concurrency times MaxSize, which is its default if that is
 //     more than 1,024. A shared Limiter needs more places than that.
 //   - With OrderByKey a batch has at most one event of each key, because an event runs
