@@ -10,6 +10,28 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
+// A typed handler of batches gets values. An event that cannot be decoded is dead-lettered
+// for itself, and the handler does not see it.
+func ExampleTopic_BatchHandler() {
+	type order struct{ Cents int }
+	orders := eventbus.Topic[order]{Name: "orders"}
+	h := orders.BatchHandler(func(_ context.Context, os []order, _ []*eventbus.Delivery) []error {
+		fmt.Println(os)
+		return nil // all are handled
+	})
+	results := h(context.Background(), []*eventbus.Delivery{
+		{Event: eventbus.Event{Payload: []byte(`{"Cents":12}`)}},
+		{Event: eventbus.Event{Payload: []byte(`?`)}},
+		{Event: eventbus.Event{Payload: []byte(`{"Cents":13}`)}},
+	})
+	fmt.Println(results[0], results[2])
+	fmt.Println(results[1])
+	// Output:
+	// [{12} {13}]
+	// <nil> <nil>
+	// eventbus: decode from orders: invalid character '?' looking for beginning of value
+}
+
 // A handler of batches writes a hundred rows with one statement. Each event has its own
 // result: a row that the database refuses is dead-lettered, and the others are done.
 func ExampleBus_SubscribeBatch() {

@@ -51,6 +51,12 @@ var batching = []Saboteur{
 		},
 	},
 	{
+		Name: "bus-hides-batch-contexts", Breaks: "a call takes its time",
+		batch: func(_ eventbus.Batch, next eventbus.BatchHandler) eventbus.BatchHandler {
+			return func(ctx context.Context, ds []*eventbus.Delivery) []error { return next(context.WithoutCancel(ctx), ds) }
+		},
+	},
+	{
 		Name: "bus-overfills-batches", Breaks: "bounds of a batch are a hint",
 		bounds: func(b *eventbus.Batch) { b.MaxSize, b.MaxBytes = 2*b.MaxSize, 0 },
 	},

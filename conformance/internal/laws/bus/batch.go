@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -145,6 +146,75 @@ var batchLaws = []law.Law{
 			if most.Load() > 2 {
 				e.Failf("got %d calls at once, want at most 2", most.Load())
 			}
+		}),
+	},
+	{
+		ID: "B.B07", Name: "batch-timeout", Promise: "when Timeout has passed, the context of a call ends with a TimeoutError, and its failed events come again",
+		Saboteurs: []string{"bus-without-timeouts", "bus-hides-batch-contexts"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			o := eventbus.SubscribeOptions{Timeout: e.Lease / 8}
+			e.BatchMember("g", o, eventbus.Batch{MaxWait: e.Lease / 40}, func(ctx context.Context, ds []*eventbus.Delivery) []error {
+				if ds[0].Attempt > 1 {
+					return nil
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(e.Lease):
+				}
+				return slices.Repeat([]error{buslaw.ErrBroken}, len(ds))
+			})
+			e.PublishEvents(&eventbus.Event{ID: "x"})
+			e.AwaitDone(1, "g")
+			first := e.Recorder.All("g")[0]
+			if _, ok := errors.AsType[*eventbus.TimeoutError](first.Cause); !ok {
+				e.Failf("got cause %v, want a TimeoutError", first.Cause)
+			}
+		}),
+	},
+	{
+		ID: "B.B08", Name: "batch-deadline", Promise: "when the time of a drain is up, the contexts of calls end with cause ErrShutdown, and failed events come again",
+		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-hides-batch-contexts"}, Uncounted: true,
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			running, release := make(chan int, 100), make(chan struct{})
+			e.Cleanup(func() { close(release) })
+			s := e.BatchMember("g", eventbus.SubscribeOptions{}, eventbus.Batch{MaxSize: 5}, func(ctx context.Context, ds []*eventbus.Delivery) []error {
+				running <- len(ds)
+				select {
+				case <-ctx.Done():
+				case <-release:
+				}
+				return slices.Repeat([]error{buslaw.ErrBroken}, len(ds))
+			})
+			e.PublishEvents(buslaw.Events(12)...)
+			n := buslaw.Wait(e, running, "a call runs")
+			ctx, cancel := context.WithTimeout(e.Context(), e.Lease/20)
+			defer cancel()
+			_ = s.Drain(ctx) // it may have left events whose settlement takes long
+			runs := e.Recorder.All("g")
+			for _, h := range runs[:min(n, len(runs))] {
+				if !errors.Is(h.Cause, eventbus.ErrShutdown) {
+					e.Failf("got cause %v of %s, want ErrShutdown", h.Cause, h.Delivery.ID)
+				}
+			}
+			e.BatchMember("other", eventbus.SubscribeOptions{}, eventbus.Batch{}, results(nil))
+			e.AwaitDone(12, "other")
+		}),
+	},
+	{
+		ID: "B.B09", Name: "batch-on-receive", Promise: "with AckOnReceive each event of a batch is settled before the call: a failed one does not come again, and is told as a discard",
+		Saboteurs: []string{"bus-acks-on-success"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			fails := func(d *eventbus.Delivery) bool { return d.ID == "00003" || d.ID == "00007" }
+			e.BatchMember("g", eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive}, eventbus.Batch{MaxWait: e.Lease / 40}, results(fails))
+			e.PublishEvents(buslaw.Events(20)...)
+			e.AwaitDone(18, "g")
+			if ds := buslaw.AwaitTold[discarded](e, 2); !fails(&eventbus.Delivery{Event: eventbus.Event{ID: ds[0].ID}}) {
+				e.Failf("%s was discarded, want 00003 and 00007 only", ds[0].ID)
+			}
+			once(e, "g")
 		}),
 	},
 }
