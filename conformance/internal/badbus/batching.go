@@ -53,7 +53,9 @@ var batching = []Saboteur{
 	{
 		Name: "bus-hides-batch-contexts", Breaks: "a call takes its time",
 		batch: func(_ eventbus.Batch, next eventbus.BatchHandler) eventbus.BatchHandler {
-			return func(ctx context.Context, ds []*eventbus.Delivery) []error { return next(context.WithoutCancel(ctx), ds) }
+			return func(ctx context.Context, ds []*eventbus.Delivery) []error {
+				return next(context.WithoutCancel(ctx), ds)
+			}
 		},
 	},
 	{
