@@ -36,13 +36,13 @@ func TestFlatEntries(t *testing.T) {
 	b := open(t, server.Client(t), flat)
 	s := attach(t, b, config())
 	ids := []string{
-		addFlat(t, client, "customer", "ada", "amount", "12", "amount", "13"),
+		addFlat(t, client, "customer", "ada", "customer", "ben", "amount", "12"),
 		addFlat(t, client, "event", "not an entry of the bus"),
 		addFlat(t, client, "b", "\x00\xff&=%+ \r\n", "", "", "ä", "名"),
 	}
 	publish(t, b, []*backend.Message{{Topic: topic, ID: "own", Payload: []byte("payload")}})
 	want := []backend.Message{
-		{ID: ids[0], Key: "ada", Payload: []byte("customer=ada&amount=12&amount=13")},
+		{ID: ids[0], Key: "ada", Payload: []byte("customer=ada&customer=ben&amount=12")},
 		{ID: ids[1], Payload: []byte("event=not+an+entry+of+the+bus")},
 		{ID: ids[2], Payload: []byte("b=%00%FF%26%3D%25%2B+%0D%0A&=&%C3%A4=%E5%90%8D")},
 		{ID: "own", Payload: []byte("payload")},
