@@ -18,8 +18,8 @@ type TopicOptions struct {
 	// package codec reads it.
 	Flat bool
 
-	// FlatKey is the field of such an entry whose value is the key of the message. Default:
-	// no key, and so no order.
+	// FlatKey is the field of such an entry whose value is the key of the message; if there
+	// are several, the first. Default: no key, and so no order.
 	FlatKey string
 }
 
