@@ -14,8 +14,9 @@ import (
 // are handled. A slice of any other length than ds, or a panic, fails every event of the
 // call.
 //
-// No event stays poisoned by its company: on its last attempt (Retry.MaxAttempts, if that
-// is not 1) an event is handled in a batch of its own.
+// No event is dead-lettered because of its company: on its last attempt, if that is not its
+// first, an event is handled in a batch of its own. Rules of Retry for panics and timeouts
+// count for that too.
 //
 // ctx carries the values of the context given to SubscribeBatch. It ends when
 // SubscribeOptions.Timeout has passed since the call (cause *TimeoutError), when the
@@ -90,6 +91,7 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptio
 	if batch, err = batch.Effective(); err != nil {
 		return nil, err
 	}
+	setDefault(&o.Timeout, b.options.Timeout)
 	each, err := batch.perEvent(topic, o)
 	if err != nil {
 		return nil, err

@@ -51,6 +51,61 @@ func TestPoisonDoesNotSpreadInABatch(t *testing.T) {
 	}
 }
 
+// A rule that gives panics or timeouts fewer attempts, and the wish of an event, decide
+// which attempt is the last.
+func TestTheLastAttemptInABatch(t *testing.T) {
+	for name, c := range map[string]struct {
+		retry eventbus.Retry
+		own   *eventbus.RetryRule
+	}{
+		"of the subscription": {retry: eventbus.Retry{MaxAttempts: 3}},
+		"of a rule":           {retry: eventbus.Retry{Rules: []eventbus.RetryRule{{Class: "timeout", MaxAttempts: 5}, {Class: "panic", MaxAttempts: 3}}}},
+		"of the event":        {own: &eventbus.RetryRule{MaxAttempts: 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(t *testing.T, bus *eventbustest.Bus) {
+				c.retry.Jitter = -1
+				var b batches
+				_, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Retry: c.retry}, eventbus.Batch{},
+					b.of(func(_ context.Context, ds []*eventbus.Delivery) []error {
+						if slices.ContainsFunc(ds, func(d *eventbus.Delivery) bool { return d.ID == "001" }) {
+							panic("poison")
+						}
+						return nil
+					}))
+				require.NoError(t, err)
+				es := numbered(3)
+				for _, e := range es {
+					e.Retry = c.own
+				}
+				require.NoError(t, bus.Publish(t.Context(), "orders", es...))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+				require.Equal(t, []int{3, 3, 1, 1, 1}, b.sizes())
+				require.Len(t, bus.Published("orders.dlq"), 1)
+			})
+		})
+	}
+}
+
+// The timeout of the bus is the default of a call's.
+func TestABatchHasTheTimeoutOfTheBus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Timeout: 7 * time.Second})
+		var left time.Duration
+		_, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, eventbus.Batch{},
+			func(ctx context.Context, _ []*eventbus.Delivery) []error {
+				deadline, _ := ctx.Deadline()
+				left = time.Until(deadline)
+				return nil
+			})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+		time.Sleep(time.Minute)
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Equal(t, 7*time.Second, left)
+	})
+}
+
 // A panic is a PanicError of each event, with the handler's stack.
 func TestAPanicOfABatchIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -64,6 +64,13 @@ type Options struct {
 	// PublishMiddleware wraps Publish, the first outermost.
 	PublishMiddleware []PublishMiddleware
 
+	// ErrorClasses name errors of handlers, for Retry.Rules and for dead letters. An error
+	// is of the first class that matches it.
+	ErrorClasses []ErrorClass
+
+	// Timeout is the default of SubscribeOptions.Timeout. Default 1 minute; negative: none.
+	Timeout time.Duration
+
 	// PublishTimeout bounds each Publish, retries included, in addition to its context.
 	// Default 30 s; negative: none.
 	PublishTimeout time.Duration
@@ -155,6 +162,7 @@ func (o Options) Effective() Options {
 	if o.Observer.IsZero() {
 		o.Observer = observer.Slog(nil)
 	}
+	setDefault(&o.Timeout, time.Minute)
 	setDefault(&o.PublishTimeout, 30*time.Second)
 	setDefault(&o.DrainTimeout, 25*time.Second)
 	setDefault(&o.MaxPending, 10_000)
@@ -185,6 +193,9 @@ func (o Options) check(l backend.Limits) error {
 		if m == nil {
 			return &FieldError{Field: fmt.Sprintf("Options.PublishMiddleware[%d]", i), Reason: "is nil"}
 		}
+	}
+	if err := checkClasses(o.ErrorClasses); err != nil {
+		return err
 	}
 	return checkText("Options.Service", o.Service)
 }

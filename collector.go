@@ -19,7 +19,7 @@ type collector struct {
 	handler BatchHandler
 	calls   int             // at once
 	timeout time.Duration   // of a call; negative: none
-	last    int             // the attempt from which an event is handled alone; 0: none is
+	last    int             // attempt after a panic or timeout, by their rules; 0: they have none
 	values  context.Context // for calls
 
 	mu       sync.Mutex
@@ -48,10 +48,18 @@ type member struct {
 
 func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHandler) *collector {
 	c := &collector{Batch: b, handler: h, calls: o.Concurrency, timeout: o.Timeout, values: values}
-	if o.Retry.MaxAttempts > 1 {
-		c.last = o.Retry.MaxAttempts
+	for _, r := range o.Retry.Rules {
+		if slices.Contains(knownClasses, r.Class) && r.MaxAttempts > 1 && (c.last == 0 || r.MaxAttempts < c.last) {
+			c.last = r.MaxAttempts
+		}
 	}
 	return c
+}
+
+// alone reports whether d is to be handled in a batch of its own, because a panic or a
+// timeout may be its last failure.
+func (c *collector) alone(d *Delivery) bool {
+	return d.MaxAttempts > 1 && d.LastAttempt() || c.last > 0 && d.Attempt >= c.last
 }
 
 // handle is the handler of one event.
@@ -78,7 +86,7 @@ func (c *collector) handle(ctx context.Context, d *Delivery) error {
 func (c *collector) join(m *member) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	alone, size := c.last > 0 && m.Attempt >= c.last, int64(len(m.Payload))
+	alone, size := c.alone(m.Delivery), int64(len(m.Payload))
 	if c.open != nil && (alone || c.MaxBytes > 0 && c.open.bytes+size > c.MaxBytes) {
 		c.close()
 	}

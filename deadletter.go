@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/internal/engine"
+	"github.com/seed41896749/eventbus/internal/letter"
 )
 
 // A DeadLetter says why an event is in a dead-letter topic. The event is stored there
@@ -21,6 +22,7 @@ type DeadLetter struct {
 	ID          string    // eventbus-dead-id: of the event; the dead letter has an ID of its own
 	Position    string    // eventbus-dead-position: of the event in Topic
 	LastAttempt time.Time // eventbus-dead-last-attempt: when the last run began; zero if there was none
+	Redriven    int       // eventbus-dead-redriven: how often package deadletter had sent the event again before
 }
 
 // The reasons of dead letters and discards, as an observer and DeadLetter.Reason give them.
@@ -30,6 +32,8 @@ const (
 	ReasonKeyFailed   = engine.ReasonKeyFailed  // an earlier event of its key failed for good (FailAll)
 	ReasonUnreadable  = engine.ReasonUnreadable // the stored body cannot be decoded
 	ReasonNoVerdict   = engine.ReasonNoVerdict  // delivered too often without a result: it may end its process
+	ReasonExpired     = engine.ReasonExpired    // it came later than its TTL allows
+	ReasonTooLarge    = engine.ReasonTooLarge   // it is larger than SubscribeOptions.MaxReceive
 	ReasonDropped     = engine.ReasonDropped    // discarded: the handler returned Drop
 	ReasonGone        = engine.ReasonGone       // discarded: the stored body is lost
 	ReasonOnReceive   = engine.ReasonOnReceive  // discarded: failed after AckOnReceive had acknowledged it
@@ -41,11 +45,12 @@ const (
 func DeadLetterOf(e *Event) (DeadLetter, bool) {
 	h := e.Headers
 	l := DeadLetter{
-		Reason: h.Get(engine.DeadReason), Error: h.Get(engine.DeadError), ErrorClass: h.Get(engine.DeadErrorClass),
-		Stack: h.Get(engine.DeadStack), Topic: h.Get(engine.DeadTopic), Group: h.Get(engine.DeadGroup),
-		ID: h.Get(engine.DeadID), Position: h.Get(engine.DeadPosition),
+		Reason: h.Get(letter.Reason), Error: h.Get(letter.Error), ErrorClass: h.Get(letter.ErrorClass),
+		Stack: h.Get(letter.Stack), Topic: h.Get(letter.Topic), Group: h.Get(letter.Group),
+		ID: h.Get(letter.ID), Position: h.Get(letter.Position),
 	}
-	l.Attempts, _ = strconv.Atoi(h.Get(engine.DeadAttempts))
-	l.LastAttempt, _ = time.Parse(time.RFC3339Nano, h.Get(engine.DeadLastAttempt))
+	l.Attempts, _ = strconv.Atoi(h.Get(letter.Attempts))
+	l.LastAttempt, _ = time.Parse(time.RFC3339Nano, h.Get(letter.LastAttempt))
+	l.Redriven, _ = strconv.Atoi(h.Get(letter.Redriven))
 	return l, l.Reason != ""
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
 )
 
 // An Event is something that happened. Its attributes have the names and the
@@ -21,8 +22,17 @@ type Event struct {
 	// after another. Empty: no order. At most 512 bytes.
 	Key string
 
-	Time    time.Time // when it happened; Publish fills a zero one with now
-	Headers Headers   // a few small texts of the program's own
+	Time time.Time // when it happened; Publish fills a zero one with now
+
+	// TTL is how long after Time handlers may get the event; zero: for ever. An event that
+	// comes later has expired: see SubscribeOptions.DeadLetterExpired. A dead letter does not
+	// expire, nor does an event that is redriven.
+	TTL time.Duration
+
+	// Retry changes the retries of this event, in every group. It travels with the event.
+	Retry *RetryRule
+
+	Headers Headers // a few small texts of the program's own
 	Payload []byte
 
 	// Position says where the event is stored in its topic. It is filled by
@@ -46,7 +56,11 @@ type Delivery struct {
 	Event
 	Topic, Group string
 	Attempt      int // 1 the first time; exact if the backend counts receipts
+	MaxAttempts  int // after so many the event has failed for good, unless a rule for its error differs; 0: no limit
 }
+
+// LastAttempt reports whether the event fails for good if this attempt fails.
+func (d *Delivery) LastAttempt() bool { return d.MaxAttempts > 0 && d.Attempt >= d.MaxAttempts }
 
 // The names under which attributes are stored among the headers of a message.
 const (
@@ -56,8 +70,10 @@ const (
 	subjectName     = attributePrefix + "subject"
 	timeName        = attributePrefix + "time"
 	contentTypeName = attributePrefix + "datacontenttype"
+	expiresName     = letter.Expiry
+	retryName       = attributePrefix + "retry"
 
-	attributes = 5
+	attributes = 7
 )
 
 // encode makes m the message that stores e, except Once. stamp is e.Time as text. Headers
@@ -75,6 +91,12 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 	set(subjectName, e.Subject)
 	set(contentTypeName, e.ContentType)
 	set(timeName, stamp)
+	if e.TTL > 0 {
+		set(expiresName, e.Time.Add(e.TTL).UTC().Format(time.RFC3339Nano))
+	}
+	if e.Retry != nil {
+		set(retryName, e.Retry.text())
+	}
 	m.Topic, m.ID, m.Key, m.Payload = topic, e.ID, e.Key, e.Payload
 	m.Headers = room[from:len(room):len(room)]
 	m.Position, m.Duplicate = "", false
@@ -99,6 +121,9 @@ func (e *Event) decode(m *backend.Message) {
 			headers++
 		}
 	}
+	if e.TTL > 0 {
+		e.TTL = ttl(m, e.Time)
+	}
 	if headers == 0 {
 		return
 	}
@@ -108,6 +133,24 @@ func (e *Event) decode(m *backend.Message) {
 			e.Headers = append(e.Headers, m.Headers[i])
 		}
 	}
+}
+
+// expiry returns when the event of m expires. It is zero if m does not say so.
+func expiry(m *backend.Message) time.Time {
+	t, _ := time.Parse(time.RFC3339Nano, m.Headers.Get(expiresName))
+	return t
+}
+
+// ttl returns the TTL of the event of m, which happened at a time.
+func ttl(m *backend.Message, at time.Time) time.Duration {
+	end := expiry(m)
+	switch {
+	case end.IsZero():
+		return 0
+	case at.IsZero(): // of a program that stores no time
+		at = time.Now()
+	}
+	return max(end.Sub(at), 1)
 }
 
 // setAttribute stores h as an attribute, and reports whether h is one.
@@ -124,6 +167,12 @@ func (e *Event) setAttribute(h *Header) bool {
 		e.Subject = h.Value
 	case contentTypeName:
 		e.ContentType = h.Value
+	case expiresName:
+		e.TTL = 1 // until Time is known
+	case retryName:
+		e.Retry = readRule(h.Value)
+	case letter.RedriveID:
+		e.ID = h.Value
 	case timeName:
 		// An unreadable time of another program must not lose the event.
 		e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)

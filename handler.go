@@ -19,7 +19,7 @@ type Handler func(ctx context.Context, d *Delivery) error
 // A Middleware wraps a [Handler].
 type Middleware func(Handler) Handler
 
-// delivery makes the Delivery of a Hold.
+// delivery makes the Delivery of a Hold, without MaxAttempts.
 func delivery(h *engine.Hold) *Delivery {
 	m := h.Delivery()
 	d := &Delivery{Topic: m.Topic, Group: h.Subscription().Group, Attempt: h.Attempt()}

@@ -176,7 +176,16 @@ func (e *Event) checkFields() error {
 		checkAttribute("Subject", e.Subject),
 		checkAttribute("ContentType", e.ContentType),
 		checkHeaders(e.Headers),
+		e.checkTTL(),
+		e.Retry.checkOwn(),
 	)
+}
+
+func (e *Event) checkTTL() error {
+	if e.TTL < 0 {
+		return &FieldError{Field: "TTL", Reason: "is negative"}
+	}
+	return nil
 }
 
 func checkAttribute(name, value string) error {

@@ -1,9 +1,11 @@
 package eventbus
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/seed41896749/eventbus/internal/engine"
@@ -29,6 +31,9 @@ type Retry struct {
 	// and Jitter: d.Attempt of d has failed with err. It is called from several
 	// goroutines. If it panics the delay is one second.
 	Delay func(d *Delivery, err error) time.Duration
+
+	// Rules change the retry after errors of a class. At most one for each class.
+	Rules []RetryRule
 }
 
 func (r Retry) withDefaults() Retry {
@@ -50,15 +55,77 @@ func (r Retry) check() error {
 	case r.Jitter > 1:
 		return &FieldError{Field: "SubscribeOptions.Retry.Jitter", Reason: "is more than 1"}
 	}
+	for i, rule := range r.Rules {
+		field := fmt.Sprintf("SubscribeOptions.Retry.Rules[%d]", i)
+		if rule.Class == "" {
+			return &FieldError{Field: field + ".Class", Reason: "is empty"}
+		}
+		if slices.ContainsFunc(r.Rules[:i], func(other RetryRule) bool { return other.Class == rule.Class }) {
+			return &FieldError{Field: field + ".Class", Reason: "is " + rule.Class + ", which has a rule already"}
+		}
+		if err := rule.check(field); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// after is the delay after the attempt h has failed with err.
-func (r Retry) after(h *engine.Hold, err error) time.Duration {
-	if r.Delay != nil {
-		return max(r.Delay(delivery(h), err), 0)
+// under returns r as the rule changes it.
+func (r Retry) under(rule RetryRule) Retry {
+	if rule.MaxAttempts != 0 {
+		r.MaxAttempts = rule.MaxAttempts
 	}
-	return r.exponential(h.Attempt())
+	if rule.Initial > 0 || rule.Max > 0 {
+		r.Delay = nil
+		r.Initial, r.Max = cmp.Or(rule.Initial, min(r.Initial, rule.Max)), cmp.Or(rule.Max, max(r.Max, rule.Initial))
+	}
+	return r
+}
+
+// policy returns the policy of the engine.
+func (r Retry) policy(classes []ErrorClass) engine.Policy {
+	p := engine.Policy{
+		MaxAttempts: max(r.MaxAttempts, 0),
+		Class:       func(err error) string { return classOf(err, classes) },
+		Asked: func(h *engine.Hold) (int, bool) {
+			own := delivery(h).Retry
+			return max(r.under(orNone(own)).MaxAttempts, 0), own != nil
+		},
+	}
+	for _, rule := range r.Rules {
+		if most := r.under(rule).MaxAttempts; most < 0 {
+			p.MaxAttempts = 0
+		} else if p.MaxAttempts > 0 {
+			p.MaxAttempts = max(p.MaxAttempts, most)
+		}
+	}
+	p.Plan = func(h *engine.Hold, err error) engine.Plan {
+		d := delivery(h)
+		own, rule := orNone(d.Retry), RetryRule{}
+		if class := p.Class(err); len(r.Rules) > 0 {
+			if i := slices.IndexFunc(r.Rules, func(rule RetryRule) bool { return rule.Class == class }); i >= 0 {
+				rule = r.Rules[i]
+			}
+		}
+		now := r.under(own).under(rule)
+		return engine.Plan{MaxAttempts: max(now.MaxAttempts, 0), After: now.after(d, err), Discard: own.Discard || rule.Discard}
+	}
+	return p
+}
+
+func orNone(r *RetryRule) RetryRule {
+	if r == nil {
+		return RetryRule{}
+	}
+	return *r
+}
+
+// after is the delay after the attempt d has failed with err.
+func (r Retry) after(d *Delivery, err error) time.Duration {
+	if r.Delay != nil {
+		return max(r.Delay(d, err), 0)
+	}
+	return r.exponential(d.Attempt)
 }
 
 // exponential is the delay after the given attempt without a Delay.

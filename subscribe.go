@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/engine"
+	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -99,10 +100,23 @@ type SubscribeOptions struct {
 	Lease time.Duration
 
 	// Timeout bounds one run of the handler; for SubscribeManual, the time until
-	// settlement. Default 1 minute; negative: none.
+	// settlement. Default Options.Timeout, a minute; negative: none.
 	Timeout time.Duration
 
+	// LeaveTimeouts leaves an event whose run timed out to its lease: it is redelivered when
+	// the lease has expired, and later events of its key go on. By default a timeout is a
+	// failure like another.
+	LeaveTimeouts bool
+
 	Retry Retry
+
+	// MaxReceive is the size in bytes (payload, key and headers) of the largest event that
+	// is handled. A larger one goes to the dead-letter topic without a run. Default: no bound.
+	MaxReceive int64
+
+	// DeadLetterExpired sends expired events (Event.TTL) to the dead-letter
+	// topic. By default they are discarded. No handler gets them in either case.
+	DeadLetterExpired bool
 
 	// OnFailure is for events that have a key, or a total order. Default Skip.
 	OnFailure OnFailure
@@ -111,6 +125,11 @@ type SubscribeOptions struct {
 	// with ".dlq" appended. If the topic's name ends with ".dlq", DeadLetter is required.
 	// See DiscardDeadLetters.
 	DeadLetter string
+
+	// OnDeadLetter is told of each event that has failed for good, after it was stored in
+	// DeadLetter or discarded by DiscardDeadLetters. Settlement does not wait for it: it is
+	// called like a hook of an observer, so calls are dropped and counted if it is too slow.
+	OnDeadLetter func(e *Event, why DeadLetter)
 }
 
 // Subscribe makes h a member of a group. Each event of topic comes to one member of each
@@ -146,18 +165,33 @@ func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, m
 	if err := checkTopic(topic); err != nil {
 		return nil, err
 	}
+	setDefault(&o.Timeout, b.options.Timeout)
 	o, err := o.Effective(topic)
+	if err == nil {
+		err = o.Retry.checkRules(b.options.ErrorClasses)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if h, err = b.options.wrap(h); err != nil {
 		return nil, err
 	}
-	s, err := b.engine.Subscribe(ctx, o.config(topic, mode, func(ctx context.Context, hold *engine.Hold) error {
+	attempts := max(o.Retry.MaxAttempts, 0)
+	s, err := b.engine.Subscribe(ctx, o.config(topic, mode, b.options.ErrorClasses, func(ctx context.Context, hold *engine.Hold) error {
 		if mode == engine.Manual {
 			ctx = context.WithValue(ctx, manualKey{}, hold)
 		}
-		return h(ctx, delivery(hold))
+		d := delivery(hold)
+		if d.TTL > 0 {
+			if at := expiry(&hold.Delivery().Message); time.Now().After(at) {
+				return engine.Expired(at, o.DeadLetterExpired)
+			}
+		}
+		d.MaxAttempts = attempts
+		if d.Retry != nil && d.Retry.MaxAttempts != 0 {
+			d.MaxAttempts = max(d.Retry.MaxAttempts, 0)
+		}
+		return h(ctx, d)
 	}))
 	if errors.Is(err, engine.ErrNeedsExtender) {
 		return nil, &FieldError{
@@ -239,6 +273,8 @@ func (o SubscribeOptions) check(topic string) error {
 		return bad("MaxInFlight", "is negative")
 	case o.MaxInFlight < o.Concurrency:
 		return bad("MaxInFlight", fmt.Sprintf("is %d, less than Concurrency, %d", o.MaxInFlight, o.Concurrency))
+	case o.MaxReceive < 0:
+		return bad("MaxReceive", "is negative")
 	case o.Lease < minLease:
 		return bad("Lease", fmt.Sprintf("is %v, less than %v", o.Lease, minLease))
 	}
@@ -248,12 +284,12 @@ func (o SubscribeOptions) check(topic string) error {
 // minLease leaves time to extend a lease on any broker.
 const minLease = 100 * time.Millisecond
 
-func (o SubscribeOptions) config(topic string, mode engine.Mode, handle func(context.Context, *engine.Hold) error) engine.Config {
+func (o SubscribeOptions) config(topic string, mode engine.Mode, classes []ErrorClass, handle func(context.Context, *engine.Hold) error) engine.Config {
 	c := engine.Config{
 		Topic: topic, Group: o.Group, Mode: mode, Start: o.Start,
 		Concurrency: o.Concurrency, MaxInFlight: o.MaxInFlight, Limiter: o.Limiter,
 		Lease: o.Lease, Timeout: max(o.Timeout, 0),
-		Policy:    engine.Policy{MaxAttempts: max(o.Retry.MaxAttempts, 0), Backoff: o.Retry.after},
+		Policy: o.Retry.policy(classes), MaxReceive: o.MaxReceive,
 		OnFailure: engine.OnFailure(o.OnFailure), Handle: handle,
 	}
 	switch o.Order {
@@ -266,6 +302,15 @@ func (o SubscribeOptions) config(topic string, mode engine.Mode, handle func(con
 	}
 	if o.DeadLetter != DiscardDeadLetters {
 		c.DeadLetter = o.DeadLetter
+	}
+	c.Policy.LeaveTimeouts = o.LeaveTimeouts
+	if o.OnDeadLetter != nil {
+		c.Buried = func(dead *backend.Message) {
+			stored := EventOf(dead)
+			why, _ := DeadLetterOf(&stored)
+			e := EventOf(letter.Event(dead))
+			o.OnDeadLetter(&e, why)
+		}
 	}
 	if c.Limiter == nil {
 		c.Limiter = limiter.Both(o.MaxInFlight, o.MaxBytes)

@@ -10,7 +10,7 @@
 //
 // A driver implements [Backend] and [Source], six methods. It says what else its broker
 // can do by implementing an optional verb ([Delayer], [Extender], [Declarer],
-// [Maintainer], [Reader], [Statser], [Admin], [Pinger]) and states facts by [Limited]. A
+// [Maintainer], [Reader], [Remover], [Statser], [Admin], [Pinger]) and states facts by [Limited]. A
 // verb that turns out to be missing only at run time returns an error that matches
 // [errors.ErrUnsupported].
 //

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/seed41896749/eventbus"
@@ -28,6 +30,7 @@ type model struct {
 type bus struct {
 	URL             secret                        `key:"url" required:"true" example:"redis://redis:6379" doc:"The backend. The scheme chooses the driver."`
 	Service         text                          `key:"service" option:"Options.Service" example:"shop" doc:"The name of the program: the Source of events without one."`
+	Timeout         duration                      `key:"timeout" default:"1m" min:"1ms" none:"none" option:"Options.Timeout" doc:"Bounds one run of the handler of each subscription that has no timeout of its own."`
 	PublishTimeout  duration                      `key:"publish_timeout" default:"30s" min:"1ms" none:"none" option:"Options.PublishTimeout" doc:"Bounds each Publish, retries included."`
 	DrainTimeout    duration                      `key:"drain_timeout" default:"25s" min:"1ms" none:"none" option:"Options.DrainTimeout" doc:"Bounds the shutdown at the end of Run."`
 	Dedup           flag                          `key:"dedup" default:"false" option:"Options.Dedup" doc:"Stores an event only once while the backend remembers its ID, so that a repeated Publish is safe. Refused if the backend does not remember IDs."`
@@ -39,20 +42,23 @@ type bus struct {
 }
 
 type subscription struct {
-	Topic       name       `key:"topic" required:"true" example:"shop.orders" doc:"The topic to consume."`
-	Group       name       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all."`
-	Ack         ack        `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded)."`
-	Order       order      `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
-	Start       start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins. An existing group continues at its position."`
-	Concurrency number     `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
-	MaxInFlight number     `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
-	MaxBytes    size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one read may exceed it."`
-	Lease       duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
-	Timeout     duration   `key:"timeout" default:"1m" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" doc:"Bounds one run of the handler."`
-	Retry       retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
-	OnFailure   onFailure  `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
-	DeadLetter  deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
-	Batch       batch      `key:"batch" doc:"The batches of a handler that takes several events in one call. Then concurrency counts calls."`
+	Topic             name       `key:"topic" required:"true" example:"shop.orders" doc:"The topic to consume."`
+	Group             name       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all."`
+	Ack               ack        `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded)."`
+	Order             order      `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
+	Start             start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins. An existing group continues at its position."`
+	Concurrency       number     `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
+	MaxInFlight       number     `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
+	MaxBytes          size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one read may exceed it."`
+	Lease             duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
+	Timeout           duration   `key:"timeout" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" example:"10s" doc:"Bounds one run of the handler. Default: the timeout of the bus."`
+	LeaveTimeouts     flag       `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
+	MaxReceive        size       `key:"max_receive" min:"1B" option:"SubscribeOptions.MaxReceive" example:"256KiB" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic. Default: no bound."`
+	DeadLetterExpired flag       `key:"dead_letter_expired" default:"false" option:"SubscribeOptions.DeadLetterExpired" doc:"Sends expired events to the dead-letter topic; otherwise they are discarded."`
+	Retry             retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
+	OnFailure         onFailure  `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
+	DeadLetter        deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
+	Batch             batch      `key:"batch" doc:"The batches of a handler that takes several events in one call. Then concurrency counts calls."`
 }
 
 type batch struct {
@@ -62,9 +68,16 @@ type batch struct {
 }
 
 type retry struct {
-	Attempts number `key:"attempts" default:"12" min:"1" none:"unlimited" option:"SubscribeOptions.Retry.MaxAttempts" doc:"How often a handler may fail before the event goes to the dead-letter topic."`
-	Backoff  span   `key:"backoff" default:"1s..10m" min:"1ms" option:"SubscribeOptions.Retry.Initial,SubscribeOptions.Retry.Max" doc:"The delay after the first failure, and the longest delay. Each further failure doubles the delay."`
-	Jitter   share  `key:"jitter" default:"0.2" option:"SubscribeOptions.Retry.Jitter" doc:"Spreads delays by up to this share either way; 0 means none."`
+	Attempts number          `key:"attempts" default:"12" min:"1" none:"unlimited" option:"SubscribeOptions.Retry.MaxAttempts" doc:"How often a handler may fail before the event goes to the dead-letter topic."`
+	Backoff  span            `key:"backoff" default:"1s..10m" min:"1ms" option:"SubscribeOptions.Retry.Initial,SubscribeOptions.Retry.Max" doc:"The delay after the first failure, and the longest delay. Each further failure doubles the delay."`
+	Jitter   share           `key:"jitter" default:"0.2" option:"SubscribeOptions.Retry.Jitter" doc:"Spreads delays by up to this share either way; 0 means none."`
+	Rules    map[string]rule `key:"rules" option:"SubscribeOptions.Retry.Rules" doc:"Other retries after errors of a class, by the name of the class. The program names the classes (Options.ErrorClasses); panic and timeout are always there." each:"Retries after errors of the class of this name. A key that is left out changes nothing."`
+}
+
+type rule struct {
+	Attempts number `key:"attempts" min:"1" none:"unlimited" example:"1" doc:"How often a handler may fail before the event goes to the dead-letter topic."`
+	Backoff  span   `key:"backoff" min:"1ms" example:"1m..1h" doc:"The delay after the first failure, and the longest delay."`
+	Discard  flag   `key:"discard" doc:"Discards the event after its last attempt, without a dead letter."`
 }
 
 // A field is one key of the model.
@@ -107,6 +120,7 @@ func (f *field) file() (key string, ok bool) {
 func (b *bus) options() eventbus.Options {
 	return eventbus.Options{
 		Service:         string(b.Service),
+		Timeout:         b.Timeout.value(),
 		PublishTimeout:  b.PublishTimeout.value(),
 		DrainTimeout:    b.DrainTimeout.value(),
 		Dedup:           bool(b.Dedup),
@@ -134,12 +148,27 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 			Initial:     s.Retry.Backoff.Initial,
 			Max:         s.Retry.Backoff.Max,
 			Jitter:      float64(s.Retry.Jitter),
+			Rules:       s.Retry.rules(),
 		},
-		DeadLetter: string(s.DeadLetter),
+		LeaveTimeouts:     bool(s.LeaveTimeouts),
+		MaxReceive:        int64(s.MaxReceive),
+		DeadLetterExpired: bool(s.DeadLetterExpired),
+		DeadLetter:        string(s.DeadLetter),
 	}
 }
 
 // options returns the batch options that the file can set.
 func (b *batch) options() eventbus.Batch {
 	return eventbus.Batch{MaxSize: int(b.Size), MaxBytes: int64(b.Bytes), MaxWait: b.Wait.value()}
+}
+
+// rules returns the rules of a retry, by the name of their class.
+func (r *retry) rules() (rules []eventbus.RetryRule) {
+	for _, class := range slices.Sorted(maps.Keys(r.Rules)) {
+		rule := r.Rules[class]
+		rules = append(rules, eventbus.RetryRule{
+			Class: class, MaxAttempts: int(rule.Attempts), Initial: rule.Backoff.Initial, Max: rule.Backoff.Max, Discard: bool(rule.Discard),
+		})
+	}
+	return rules
 }

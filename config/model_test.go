@@ -19,8 +19,8 @@ var update = commandline.Bool("update", false, "write what is generated: testdat
 
 // notData lists the options that only a program can set.
 var notData = []string{
-	"Options.Observer", "Options.Middleware", "Options.PublishMiddleware",
-	"SubscribeOptions.Limiter", "SubscribeOptions.Retry.Delay",
+	"Options.Observer", "Options.Middleware", "Options.PublishMiddleware", "Options.ErrorClasses",
+	"SubscribeOptions.Limiter", "SubscribeOptions.Retry.Delay", "SubscribeOptions.OnDeadLetter",
 }
 
 // every calls f with each field that holds a single value.
@@ -111,7 +111,7 @@ func TestStatedDefaults(t *testing.T) {
 	s.Group = "g"
 	effective, err := eventbus.SubscribeOptions{Group: "g"}.Effective("t")
 	require.NoError(t, err)
-	effective.DeadLetter = ""
+	effective.DeadLetter, effective.Timeout = "", 0 // the topic and the bus decide
 	require.Equal(t, effective, s.options())
 	batches, err := eventbus.Batch{}.Effective()
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestStatedDefaults(t *testing.T) {
 // plainOptions removes the functions, so that options can be compared.
 func plainOptions(o eventbus.Options) eventbus.Options {
 	return eventbus.Options{
-		Service: o.Service, PublishTimeout: o.PublishTimeout, DrainTimeout: o.DrainTimeout, Dedup: o.Dedup,
+		Service: o.Service, Timeout: o.Timeout, PublishTimeout: o.PublishTimeout, DrainTimeout: o.DrainTimeout, Dedup: o.Dedup,
 		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes, RejectWhenFull: o.RejectWhenFull,
 	}
 }
@@ -131,6 +131,7 @@ var samples = map[string]string{
 	"service": "x", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_pending": "7", "max_pending_bytes": "7MB", "reject_when_full": "true",
 	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
 	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
+	"leave_timeouts": "true", "max_receive": "7MB", "dead_letter_expired": "true", "retry.rules": "{x: {attempts: 7}}",
 	"batch.size": "7", "batch.bytes": "7MB", "batch.wait": "7s",
 }
 

@@ -34,7 +34,11 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	if !ok {
 		return "", c.unknown(name)
 	}
-	o, err := s.options().Effective(string(s.Topic))
+	o := s.options()
+	if o.Timeout == 0 {
+		o.Timeout = c.bus.Timeout.value()
+	}
+	o, err := o.Effective(string(s.Topic))
 	if err != nil {
 		return "", c.placed(subscriptionPath(name), err)
 	}
@@ -51,6 +55,9 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 		parts = append(parts, "acknowledged before it runs, so failed events are discarded", eachRun(o.Timeout))
 	} else {
 		parts = append(parts, "acknowledged on success", eachRun(o.Timeout), failing(o))
+		for _, r := range o.Retry.Rules {
+			parts = append(parts, ruled(r))
+		}
 	}
 	if o.OnFailure == eventbus.FailAll {
 		parts = append(parts, "later events of its key follow it there")
@@ -146,6 +153,26 @@ func failing(o eventbus.SubscribeOptions) string {
 		words += fmt.Sprintf(" (at worst %s, and the time of the runs, which has no bound)", short(worst))
 	}
 	return words + ", then " + then
+}
+
+// ruled describes a rule for a class of errors.
+func ruled(r eventbus.RetryRule) string {
+	var does []string
+	switch {
+	case r.MaxAttempts < 0:
+		does = append(does, "attempts without end")
+	case r.MaxAttempts == 1:
+		does = append(does, "one attempt")
+	case r.MaxAttempts > 1:
+		does = append(does, "up to "+thousands(r.MaxAttempts)+" attempts")
+	}
+	if r.Initial > 0 {
+		does = append(does, short(r.Initial)+" to "+short(max(r.Max, r.Initial))+" apart")
+	}
+	if r.Discard {
+		does = append(does, "then discarded")
+	}
+	return "after errors of class " + r.Class + ": " + strings.Join(does, ", ")
 }
 
 // delays returns the sum of the delays between all attempts, without jitter and with the

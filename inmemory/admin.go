@@ -30,12 +30,35 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []b
 		}
 		first = max(first, min(offset, t.log.next()-1)+1)
 	}
-	ms = make([]backend.Message, min(uint64(max(limit, 0)), t.log.next()-first))
-	for i := range ms {
-		ms[i] = t.log.at(first + uint64(i)).message
+	for ; len(ms) < limit && first < t.log.next(); first++ {
+		if r := t.log.at(first); !r.removed {
+			ms = append(ms, r.message)
+		}
 	}
 	own(len(ms), func(i int) *backend.Message { return &ms[i] })
 	return ms, nil
+}
+
+// Remove implements [backend.Remover]. A group that has not settled a removed message gets
+// a delivery with ErrGone in its place.
+func (b *Backend) Remove(_ context.Context, topic string, positions []string) (err error) {
+	defer func() { err = failed("remove from "+topic, err) }()
+	offsets := make([]uint64, len(positions))
+	for i, p := range positions {
+		if offsets[i], err = parsePosition(p); err != nil {
+			return err
+		}
+	}
+	t, err := b.directory.acquire(topic, nil)
+	if err != nil {
+		return err
+	}
+	defer t.mu.Unlock()
+	for _, offset := range offsets {
+		t.backend.ledger.leave(t.log.remove(offset))
+	}
+	t.trimRemoved()
+	return nil
 }
 
 // Stats implements [backend.Statser]. Every number is exact. Until a delivery is
@@ -44,7 +67,7 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []b
 func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats, err error) {
 	err = b.visit("stats of", topic, name, func(g *group) error {
 		log := &g.topic.log
-		s = backend.Stats{Depth: int64(len(log.records)), Lag: int64(g.lag()), Members: int64(len(g.members))}
+		s = backend.Stats{Depth: int64(log.kept()), Lag: int64(g.lag()), Members: int64(len(g.members))}
 		for _, e := range g.entries {
 			switch {
 			case e == nil: // settled

@@ -6,7 +6,10 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-var errForeign = fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
+var (
+	errForeign = fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
+	errRemoved = fmt.Errorf("%w: the message was removed", backend.ErrGone)
+)
 
 // failed adds the call to an error.
 func failed(call string, err error) error {

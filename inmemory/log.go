@@ -14,12 +14,15 @@ import (
 type log struct {
 	first   uint64 // offset of the oldest
 	records []*record
+	removed int // of records
 }
 
-// A record is a stored message. It never changes, so it is read without the lock.
+// A record is a stored message. It never changes, so it is read without the lock. A
+// record of its own replaces a removed one.
 type record struct {
 	message backend.Message
 	stored  time.Time
+	removed bool // of the message only the position is left
 }
 
 // next returns the offset of the next message to be stored.
@@ -37,12 +40,33 @@ func (l *log) store(r *record) {
 // trim forgets the messages below offset, and returns their number and size.
 func (l *log) trim(offset uint64) (messages int, bytes int64) {
 	for ; l.first < offset; l.first++ {
-		messages++
-		bytes += int64(l.records[0].message.Size())
+		if r := l.records[0]; r.removed {
+			l.removed--
+		} else {
+			messages++
+			bytes += int64(r.message.Size())
+		}
 		l.records[0], l.records = nil, l.records[1:]
 	}
 	return messages, bytes
 }
+
+// remove forgets the message at an offset, if it is kept, and returns their number and
+// size.
+func (l *log) remove(offset uint64) (messages int, bytes int64) {
+	if offset < l.first || offset >= l.next() || l.at(offset).removed {
+		return 0, 0
+	}
+	r := l.at(offset)
+	l.records[offset-l.first] = &record{
+		message: backend.Message{Topic: r.message.Topic, Position: r.message.Position}, stored: r.stored, removed: true,
+	}
+	l.removed++
+	return 1, int64(r.message.Size())
+}
+
+// kept is how many messages the log has.
+func (l *log) kept() int { return len(l.records) - l.removed }
 
 // resolve returns the offset at which start begins.
 func (l *log) resolve(start backend.Start) (offset uint64, err error) {

@@ -32,7 +32,7 @@ func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) 
 	now := time.Now()
 	records := make([]*record, 0, 8)
 	for _, m := range msgs {
-		records = append(records, &record{*m, now})
+		records = append(records, &record{message: *m, stored: now})
 	}
 	own(len(msgs), func(i int) *backend.Message { return &records[i].message }) // without the lock
 	t, err := b.directory.acquire(msgs[0].Topic, b)

@@ -27,6 +27,9 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	for i := range receipts {
 		r := &receipts[i]
 		ds[i] = backend.Delivery{Message: r.record.message, Attempt: r.attempt, Token: r}
+		if r.record.removed {
+			ds[i].Err = errRemoved
+		}
 		r.record = nil
 	}
 	own(len(ds), func(i int) *backend.Message { return &ds[i].Message }) // without the lock

@@ -28,6 +28,19 @@ func (t *topic) trim() {
 	t.backend.ledger.leave(t.log.trim(floor))
 }
 
+// trimRemoved forgets the removed records at the front of the log that every group has
+// settled.
+func (t *topic) trimRemoved() {
+	first := t.log.first
+	for first < t.log.next() && t.log.at(first).removed {
+		first++
+	}
+	for _, g := range t.groups {
+		first = min(first, g.floor)
+	}
+	t.log.trim(first)
+}
+
 // end forgets all messages and returns the first unused offset. Attached members get err
 // from now on.
 func (t *topic) end(err error) (unused uint64) {

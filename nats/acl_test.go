@@ -94,7 +94,7 @@ var flows = map[string]flow{
 		if !slices.Contains(topics, topic) || len(groups) != 1 || len(ms) != 3 || stats.Lag != 2 || stats.Oldest.IsZero() {
 			return fmt.Errorf("wrong: %v %v %v %+v", topics, groups, ms, stats)
 		}
-		return errors.Join(b.ResetGroup(ctx, topic, group, backend.StartLatest), b.DeleteGroup(ctx, topic, group), b.DeleteTopic(ctx, topic))
+		return errors.Join(b.Remove(ctx, topic, []string{ms[0].Position}), b.ResetGroup(ctx, topic, group, backend.StartLatest), b.DeleteGroup(ctx, topic, group), b.DeleteTopic(ctx, topic))
 	},
 }
 

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -119,6 +120,51 @@ func (b *broker) consumerNames(ctx context.Context, stream string) (names []stri
 	})
 	return names, err
 }
+
+// Remove implements [backend.Remover]. It makes one request for each message.
+func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
+	return b.call(ctx, "remove", topic, func(ctx context.Context) error {
+		p := b.place(topic)
+		if len(positions) == 0 {
+			_, err := b.state(ctx, p)
+			return err
+		}
+		for _, position := range positions {
+			seq, err := parsePosition(position)
+			if err == nil {
+				err = b.remove(ctx, p, seq)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (b *broker) remove(ctx context.Context, p *place, seq uint64) error {
+	if p.shared() { // the sequence number may be of another topic
+		m, err := b.readOne(ctx, p, seq)
+		if isCode(err, jetstream.JSErrCodeMessageNotFound) || err == nil && m.Sequence != seq {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	err := b.ask(ctx, "STREAM.MSG.DELETE."+p.stream, map[string]any{"seq": seq, "no_erase": true}, nil)
+	if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.ErrorCode == deleteFailed && e.Description == noMessage {
+		return nil // it is removed already
+	}
+	return err
+}
+
+// The server's answer to the removal of a message that it does not have. The code is that
+// of every failed removal.
+const (
+	deleteFailed = 10057
+	noMessage    = "no message found"
+)
 
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {

@@ -34,6 +34,9 @@ func Async(o Observer, length int) *Queue {
 // Observer returns the Observer to pass to the bus.
 func (q *Queue) Observer() Observer { return wrap(q.o, q.add) }
 
+// Call calls f like a hook. It does not contain a panic of f.
+func (q *Queue) Call(f func()) { q.add(f) }
+
 // Dropped returns how many occurrences were dropped so far.
 func (q *Queue) Dropped() int64 { return q.dropped.Load() }
 

@@ -84,7 +84,7 @@ var flows = map[string]flow{
 	"admin": func(ctx context.Context, b *redisstream.Backend, topic string) error {
 		_, err := b.Topics(ctx)
 		_, err2 := b.Groups(ctx, topic)
-		return errors.Join(err, err2, b.ResetGroup(ctx, topic, workers, backend.StartLatest),
+		return errors.Join(err, err2, b.Remove(ctx, topic, []string{"00000000000000-00000000000000000001"}), b.ResetGroup(ctx, topic, workers, backend.StartLatest),
 			b.ResetGroup(ctx, topic, workers, backend.StartAfter("00000000000000-00000000000000000001")),
 			b.DeleteGroup(ctx, topic, workers), b.DeleteTopic(ctx, topic))
 	},

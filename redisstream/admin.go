@@ -2,6 +2,7 @@ package redisstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,29 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]ba
 			_, _ = entries.read(&p, &mem, &ms[i], false, len(ms)-i) // an entry that is no message has its raw bytes
 		}
 		return ms, refused(p.end())
+	})
+}
+
+// Remove implements [backend.Remover].
+func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
+	return b.verb("remove", topic, func() error {
+		key := b.streamKey(topic)
+		p, err := b.ask(ctx, &call{args: []any{"exists", key}})
+		if err == nil && p.integer() == 0 {
+			err = fmt.Errorf("%w: no such topic", backend.ErrGone)
+		}
+		for part := range slices.Chunk(positions, walkStep) {
+			xdel := []any{"xdel", key}
+			for _, position := range part {
+				err = cmp.Or(err, refused(checkPosition(position)))
+				xdel = append(xdel, position)
+			}
+			if err != nil {
+				return err
+			}
+			err = b.command(ctx, xdel...)
+		}
+		return err
 	})
 }
 

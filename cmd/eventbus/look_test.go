@@ -36,11 +36,11 @@ func TestTopicsAndGroups(t *testing.T) {
 
 	require.Equal(t, ""+
 		"TOPIC       GROUPS  DEPTH\n"+
-		"logs        0       unknown\n"+
+		"logs        0       1\n"+
 		"orders      2       3\n"+
-		"orders.dlq  0       unknown\n", b.ok("", "topics").stdout)
-	require.JSONEq(t, `[{"topic":"logs","groups":0,"depth":null},{"topic":"orders","groups":2,"depth":3},
-		{"topic":"orders.dlq","groups":0,"depth":null}]`, b.ok("", "topics", "--json").stdout)
+		"orders.dlq  0       1\n", b.ok("", "topics").stdout)
+	require.JSONEq(t, `[{"topic":"logs","groups":0,"depth":1},{"topic":"orders","groups":2,"depth":3},
+		{"topic":"orders.dlq","groups":0,"depth":1}]`, b.ok("", "topics", "--json").stdout)
 
 	require.Equal(t, ""+
 		"TOPIC   GROUP    DEPTH  LAG  IN FLIGHT  DELAYED  OLDEST  DEAD  MEMBERS\n"+

@@ -3,36 +3,12 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/observer"
-)
-
-// The headers of a dead letter. The reason is one of the Reason constants.
-const (
-	DeadReason      = ReservedPrefix + "dead-reason"
-	DeadError       = ReservedPrefix + "dead-error"
-	DeadErrorClass  = ReservedPrefix + "dead-error-class"
-	DeadStack       = ReservedPrefix + "dead-stack"
-	DeadAttempts    = ReservedPrefix + "dead-attempts"
-	DeadTopic       = ReservedPrefix + "dead-topic"
-	DeadGroup       = ReservedPrefix + "dead-group"
-	DeadID          = ReservedPrefix + "dead-id"
-	DeadPosition    = ReservedPrefix + "dead-position"
-	DeadLastAttempt = ReservedPrefix + "dead-last-attempt"
-)
-
-// ReservedPrefix begins the names of headers that only the bus sets.
-const ReservedPrefix = "eventbus-"
-
-const (
-	maxErrorText = 4 << 10
-	maxStack     = 8 << 10
 )
 
 // A burial is a Hold on its way to the dead-letter topic.
@@ -42,16 +18,25 @@ type burial struct {
 	err    error
 }
 
+// errElsewhere is the Err of a redriven message that is for another group.
+var errElsewhere = errors.New("eventbus: the event was sent again for another group")
+
 // setAside settles a delivery that has no message to handle.
 func (t *settler) setAside(h *Hold) {
 	err := h.delivery.Err
-	t.sub.notifier.failed(observer.Decode, h.about(), 1, err)
-	if errors.Is(err, backend.ErrGone) {
+	switch {
+	case errors.Is(err, errElsewhere):
+		t.settleAside(h)
+	case errors.Is(err, backend.ErrTooLarge):
+		t.bury(h, ReasonTooLarge, err)
+	case errors.Is(err, backend.ErrGone):
+		t.sub.notifier.failed(observer.Decode, h.about(), 1, err)
 		t.sub.discarded(h, ReasonGone, err)
 		t.settleAside(h)
-		return
+	default:
+		t.sub.notifier.failed(observer.Decode, h.about(), 1, err)
+		t.bury(h, ReasonUnreadable, err)
 	}
-	t.bury(h, ReasonUnreadable, err)
 }
 
 // settleAside acknowledges an event that does not run, in every mode.
@@ -71,12 +56,23 @@ func (h *Hold) aside() {
 
 // bury puts h into the dead-letter topic, and then acknowledges it.
 func (t *settler) bury(h *Hold, reason string, err error) {
-	if t.sub.DeadLetter == "" {
-		t.sub.discarded(h, reason, err)
-		t.buried(h)
+	b := burial{hold: h, reason: reason, err: err}
+	if t.sub.DeadLetter != "" {
+		t.burials.Add(b)
 		return
 	}
-	t.burials.Add(burial{hold: h, reason: reason, err: err})
+	t.sub.discarded(h, reason, err)
+	if t.sub.Buried != nil {
+		t.sub.tellBuried(t.deadLetter(b))
+	}
+	t.buried(h)
+}
+
+// tellBuried tells the program of an event that has failed for good. It does not wait.
+func (s *Subscription) tellBuried(dead *backend.Message) {
+	if s.Buried != nil {
+		s.notifier.call("OnDeadLetter", s.about(), func() { s.Buried(dead) })
+	}
 }
 
 // flushBurials stores the dead letters first and then acknowledges the originals. A
@@ -91,13 +87,14 @@ func (t *settler) flushBurials(batch []burial) {
 	for i, b := range batch {
 		if e := backend.ErrorAt(err, i); e != nil {
 			t.sub.notifier.failed(observer.DeadLettering, b.hold.about(), 1, e)
-			t.retry(b.hold, verdict{outcome: observer.Snooze, after: t.sub.Policy.Backoff(b.hold, e)}, e)
+			t.retry(b.hold, verdict{outcome: observer.Snooze, after: t.sub.Policy.Plan(b.hold, e).After}, e)
 			continue
 		}
 		t.sub.counts.deadLettered.Add(1)
 		tell(t.sub.notifier.later.DeadLettered, observer.DeadLettered{
 			About: b.hold.about(), DeadLetter: t.sub.DeadLetter, Reason: b.reason, Err: b.err,
 		})
+		t.sub.tellBuried(msgs[i])
 		t.buried(b.hold)
 	}
 }
@@ -117,33 +114,49 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 	m := &backend.Message{
 		// Not by d.ID: events that share one would share a dead letter.
 		Topic: t.sub.DeadLetter, ID: t.sub.Group + "/" + t.sub.Topic + "/" + d.Position, Key: d.Key,
-		Headers: slices.Clone(d.Headers), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
+		Headers: letter.Original(&d.Message), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
 	}
-	set := func(name, value string, most int) {
-		if value != "" {
-			m.Headers.Set(name, headerText(value, most))
-		}
-	}
-	set(DeadReason, b.reason, maxErrorText)
-	set(DeadError, b.err.Error(), maxErrorText)
-	set(DeadErrorClass, errorClass(b.err), maxErrorText)
+	m.Headers.Del(letter.Expiry)
+	letter.Set(m, letter.Reason, b.reason)
+	letter.Set(m, letter.Error, textOf(b.err))
+	letter.Set(m, letter.ErrorClass, t.sub.class(b.err))
 	if p, ok := errors.AsType[*observer.PanicError](b.err); ok {
-		set(DeadStack, string(p.Stack), maxStack)
+		letter.Set(m, letter.Stack, string(p.Stack))
 	}
-	set(DeadAttempts, strconv.Itoa(b.hold.attempt), maxErrorText)
-	set(DeadTopic, t.sub.Topic, maxErrorText)
-	set(DeadGroup, t.sub.Group, maxErrorText)
-	set(DeadID, d.ID, maxErrorText)
-	set(DeadPosition, d.Position, maxErrorText)
+	letter.Set(m, letter.Attempts, strconv.Itoa(b.hold.attempt))
+	letter.Set(m, letter.Topic, t.sub.Topic)
+	letter.Set(m, letter.Group, t.sub.Group)
+	letter.Set(m, letter.ID, d.ID)
+	letter.Set(m, letter.Position, d.Position)
+	letter.Set(m, letter.Redriven, letter.RedriveCount(&d.Message))
 	if b.hold.began != 0 {
 		now := time.Now() // by the wall's clock, which may have been set since the subscription began
-		set(DeadLastAttempt, now.Add(-time.Duration(t.sub.moment(now)-b.hold.began)).UTC().Format(time.RFC3339Nano), maxErrorText)
+		began := now.Add(-time.Duration(t.sub.moment(now) - b.hold.began))
+		letter.Set(m, letter.LastAttempt, began.UTC().Format(time.RFC3339Nano))
 	}
 	return m
 }
 
-// errorClass names the kind of the innermost error of err.
-func errorClass(err error) string {
+// textOf returns the text of an error of the program, whose method may panic.
+func textOf(err error) (text string) {
+	defer func() {
+		if v := recover(); v != nil {
+			text = fmt.Sprintf("%T, whose Error panics: %v", err, v)
+		}
+	}()
+	return err.Error()
+}
+
+// class names an error of the program, as its dead letter does.
+func (s *Subscription) class(err error) (name string) {
+	if s.Policy.Class == nil || guarded(func() error { name = s.Policy.Class(err); return nil }) != nil {
+		return ErrorClass(err)
+	}
+	return name
+}
+
+// ErrorClass names the kind of the innermost error of err.
+func ErrorClass(err error) string {
 	for {
 		switch err.(type) { //nolint:errorlint // this walks the chain itself
 		case *observer.PanicError:
@@ -160,20 +173,4 @@ func errorClass(err error) string {
 		}
 		err = next
 	}
-}
-
-// headerText makes s fit for a header: one line of valid UTF-8, at most so many bytes,
-// with bars in place of line ends.
-func headerText(s string, most int) string {
-	s = strings.ToValidUTF8(strings.ReplaceAll(strings.TrimSpace(s), "\n", " | "), "�")
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "")
-	}
-	return s
 }

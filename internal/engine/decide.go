@@ -2,34 +2,57 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Policy says how often a message is tried, and when it is put aside.
+// Policy says what follows a failed run.
 type Policy struct {
-	MaxAttempts int                                    // 0: no limit
-	Backoff     func(h *Hold, err error) time.Duration // before the next attempt of h, whose run ended with err
+	MaxAttempts int // the most that a Plan says, unless the event asks for more; 0: no limit
+
+	// Plan is for h, whose run ended with err.
+	Plan func(h *Hold, err error) Plan
+
+	// Asked returns how many attempts h asks for itself; 0: no limit. It may be nil.
+	Asked func(h *Hold) (attempts int, ok bool)
+
+	// Class names err in a dead letter. If it is nil, ErrorClass does.
+	Class func(err error) string
+
+	LeaveTimeouts bool // an event whose run timed out is left to its lease
 }
 
-// maxDeliveries is how often a message may be delivered before it is put aside without a
-// run. No run of such a message has ever ended, so it, or another event, ends the process.
-// 0: no limit.
-func (p Policy) maxDeliveries() int {
-	if p.MaxAttempts == 0 {
-		return 0
+// A Plan says what follows a failed attempt.
+type Plan struct {
+	MaxAttempts int           // 0: no limit
+	After       time.Duration // before the next attempt
+	Discard     bool          // after the last attempt, in place of a dead letter
+}
+
+// limit is how many attempts h may have.
+func (p Policy) limit(h *Hold) int {
+	if p.Asked == nil || h.attempt <= p.MaxAttempts {
+		return p.MaxAttempts
 	}
-	return max(3*p.MaxAttempts, p.MaxAttempts+16)
+	if n, ok := p.Asked(h); ok && (n == 0 || n > p.MaxAttempts) {
+		return n
+	}
+	return p.MaxAttempts
 }
 
 // suspect reports whether a message was delivered more often than failures explain.
-func (p Policy) suspect(attempt int) bool { return p.MaxAttempts > 0 && attempt > p.MaxAttempts }
+func (p Policy) suspect(h *Hold) bool {
+	most := p.limit(h)
+	return most > 0 && h.attempt > most
+}
 
-// spent reports whether a message is to be put aside without another run.
-func (p Policy) spent(attempt int) bool {
-	m := p.maxDeliveries()
-	return m > 0 && attempt > m
+// spent reports whether a message is to be put aside without another run. It was delivered
+// so often that it, or another event, ends the process before its runs end.
+func (p Policy) spent(h *Hold) bool {
+	most := p.limit(h)
+	return most > 0 && h.attempt > max(3*most, most+16)
 }
 
 // A run has the facts about a run whose handler has returned.
@@ -46,8 +69,10 @@ type run struct {
 type verdict struct {
 	outcome observer.Outcome
 	after   time.Duration // Retry, Snooze
-	reason  string        // DeadLetter, Discard
+	reason  string        // DeadLetter, Discard; leftToLease
 }
+
+const leftToLease = "left to its lease"
 
 // The reasons for a dead letter or a discard.
 const (
@@ -60,6 +85,8 @@ const (
 	ReasonGone       = "gone"        // the stored body is lost
 	ReasonOnReceive  = "on-receive"  // failed after it was acknowledged
 	ReasonUnacked    = "unconfirmed" // its acknowledgement on receipt was not confirmed in time
+	ReasonExpired    = "expired"     // it came too late
+	ReasonTooLarge   = "too-large"   // it is larger than MaxReceive
 )
 
 // decide returns the verdict of a run. It is a pure function.
@@ -79,26 +106,35 @@ func (p Policy) decide(r run) verdict {
 	case errors.Is(r.err, errNoVerdict):
 		return verdict{outcome: observer.DeadLetter, reason: ReasonNoVerdict}
 	case marked && s.kind == permanent:
-		return verdict{outcome: observer.DeadLetter, reason: ReasonPermanent}
+		return verdict{outcome: observer.DeadLetter, reason: s.reason}
 	case marked && s.kind == drop:
-		return verdict{outcome: observer.Discard, reason: ReasonDropped}
+		return verdict{outcome: observer.Discard, reason: s.reason}
 	case marked && s.kind == snooze:
 		return verdict{outcome: observer.Snooze, after: s.after}
 	case r.interrupted:
 		return verdict{outcome: observer.Return}
-	case p.MaxAttempts > 0 && r.hold.attempt >= p.MaxAttempts:
+	case p.LeaveTimeouts && isTimeout(r.err):
+		return verdict{outcome: observer.Forget, reason: leftToLease}
+	}
+	plan := p.Plan(r.hold, r.err)
+	switch {
+	case plan.MaxAttempts > 0 && r.hold.attempt >= plan.MaxAttempts:
+		if plan.Discard {
+			return verdict{outcome: observer.Discard, reason: ReasonExhausted}
+		}
 		return verdict{outcome: observer.DeadLetter, reason: ReasonExhausted}
 	case marked && s.kind == retryAfter:
 		return verdict{outcome: observer.Retry, after: s.after}
 	}
-	return verdict{outcome: observer.Retry, after: p.Backoff(r.hold, r.err)}
+	return verdict{outcome: observer.Retry, after: plan.After}
 }
 
 // A signal is an error by which a handler chooses the verdict.
 type signal struct {
-	kind  signalKind
-	after time.Duration
-	err   error
+	kind   signalKind
+	after  time.Duration
+	reason string // of permanent and drop
+	err    error
 }
 
 type signalKind int
@@ -118,7 +154,7 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &signal{kind: permanent, err: err}
+	return &signal{kind: permanent, reason: ReasonPermanent, err: err}
 }
 
 // RetryAfter asks for the next attempt after d in place of the policy's delay.
@@ -135,4 +171,15 @@ func Snooze(d time.Duration) error {
 }
 
 // Drop asks for the message to be let go.
-func Drop(reason string) error { return &signal{kind: drop, err: errors.New("dropped: " + reason)} }
+func Drop(reason string) error {
+	return &signal{kind: drop, reason: ReasonDropped, err: errors.New("dropped: " + reason)}
+}
+
+// Expired settles an event that came too late, without a run.
+func Expired(at time.Time, bury bool) error {
+	s := &signal{kind: drop, reason: ReasonExpired, err: fmt.Errorf("eventbus: expired at %v", at.UTC().Format(time.RFC3339Nano))}
+	if bury {
+		s.kind = permanent
+	}
+	return s
+}

@@ -14,8 +14,11 @@ import (
 
 func TestDecide(t *testing.T) {
 	broken := errors.New("broken")
-	p := Policy{MaxAttempts: 3, Backoff: func(h *Hold, _ error) time.Duration { return time.Duration(h.attempt) * time.Second }}
-	endless := Policy{Backoff: p.Backoff}
+	p := policy(3, func(h *Hold, _ error) time.Duration { return time.Duration(h.attempt) * time.Second })
+	endless := policy(0, func(h *Hold, _ error) time.Duration { return time.Duration(h.attempt) * time.Second })
+	leaves, discards := p, p
+	leaves.LeaveTimeouts = true
+	discards.Plan = func(*Hold, error) Plan { return Plan{MaxAttempts: 3, Discard: true} }
 	for _, c := range []struct {
 		name   string
 		policy Policy
@@ -35,6 +38,11 @@ func TestDecide(t *testing.T) {
 		{"retry after", p, run{err: RetryAfter(broken, time.Hour), hold: &Hold{attempt: 1}}, verdict{outcome: observer.Retry, after: time.Hour}},
 		{"retry after, at the end", p, run{err: RetryAfter(broken, time.Hour), hold: &Hold{attempt: 3}}, verdict{outcome: observer.DeadLetter, reason: ReasonExhausted}},
 		{"snooze", p, run{err: Snooze(time.Hour), hold: &Hold{attempt: 3}}, verdict{outcome: observer.Snooze, after: time.Hour}},
+		{"expired", p, run{err: Expired(time.Unix(0, 0), false), hold: &Hold{attempt: 1}}, verdict{outcome: observer.Discard, reason: ReasonExpired}},
+		{"expired, kept", p, run{err: Expired(time.Unix(0, 0), true), hold: &Hold{attempt: 1}}, verdict{outcome: observer.DeadLetter, reason: ReasonExpired}},
+		{"timeout", p, run{err: &observer.TimeoutError{}, hold: &Hold{attempt: 1}}, verdict{outcome: observer.Retry, after: time.Second}},
+		{"timeout, left", leaves, run{err: &observer.TimeoutError{}, hold: &Hold{attempt: 9}}, verdict{outcome: observer.Forget, reason: leftToLease}},
+		{"last failure, discarded", discards, run{err: broken, hold: &Hold{attempt: 3}}, verdict{outcome: observer.Discard, reason: ReasonExhausted}},
 		{"drop", p, run{err: Drop("old"), hold: &Hold{attempt: 1}}, verdict{outcome: observer.Discard, reason: ReasonDropped}},
 		{"interrupted", p, run{err: context.Canceled, hold: &Hold{attempt: 3}, interrupted: true}, verdict{outcome: observer.Return}},
 		{"failure after the lease", p, run{err: broken, hold: &Hold{attempt: 3}, lost: true}, verdict{outcome: observer.Forget}},
@@ -48,11 +56,28 @@ func TestDecide(t *testing.T) {
 func TestSuspects(t *testing.T) {
 	for _, c := range []struct{ max, deliveries int }{{12, 36}, {1, 17}, {8, 24}, {3, 19}, {0, 0}} {
 		p := Policy{MaxAttempts: c.max}
-		require.Equal(t, c.deliveries, p.maxDeliveries(), "of %d attempts", c.max)
-		require.False(t, p.suspect(c.max))
-		require.Equal(t, c.max > 0, p.suspect(c.max+1))
-		require.False(t, p.spent(c.deliveries))
-		require.Equal(t, c.max > 0, p.spent(c.deliveries+1))
+		require.False(t, p.suspect(&Hold{attempt: c.max}))
+		require.Equal(t, c.max > 0, p.suspect(&Hold{attempt: c.max + 1}))
+		require.False(t, p.spent(&Hold{attempt: c.deliveries}))
+		require.Equal(t, c.max > 0, p.spent(&Hold{attempt: c.deliveries + 1}))
+	}
+}
+
+// An event that asks for more attempts is neither suspect nor spent before them.
+func TestSuspectsThatAskForMore(t *testing.T) {
+	asks := func(n int) Policy {
+		return Policy{MaxAttempts: 3, Asked: func(*Hold) (int, bool) { return n, n >= 0 }}
+	}
+	for _, c := range []struct {
+		asked, attempt int
+		suspect, spent bool
+	}{
+		{-1, 4, true, false}, {-1, 20, true, true}, {100, 100, false, false}, {100, 101, true, false}, {100, 301, true, true},
+		{2, 3, false, false}, {2, 20, true, true}, {0, 1000, false, false},
+	} {
+		h := &Hold{attempt: c.attempt}
+		require.Equal(t, c.suspect, asks(c.asked).suspect(h), "asked for %d, attempt %d", c.asked, c.attempt)
+		require.Equal(t, c.spent, asks(c.asked).spent(h), "asked for %d, attempt %d", c.asked, c.attempt)
 	}
 }
 

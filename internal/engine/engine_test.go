@@ -24,7 +24,7 @@ func TestSubscribeMeetsShutdown(t *testing.T) {
 				s, err := e.Subscribe(t.Context(), Config{
 					Topic: "t", Group: "g", Concurrency: 1, MaxInFlight: 1, Lease: time.Second,
 					Limiter: limiter.MaxInFlight(1),
-					Policy:  Policy{Backoff: func(*Hold, error) time.Duration { return 0 }},
+					Policy:  policy(0, func(*Hold, error) time.Duration { return 0 }),
 					Handle:  func(context.Context, *Hold) error { return nil },
 				})
 				if err != nil {

@@ -33,7 +33,7 @@ func (l *brokenLimiter) Acquire(ctx context.Context, n int) (int, error) {
 func TestBrokenLimiterIsNotAskedInAHotLoop(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		l := &brokenLimiter{Limiter: limiter.MaxInFlight(10)}
-		r.sub(Config{Limiter: l, Policy: Policy{MaxAttempts: 3, Backoff: func(*Hold, error) time.Duration { return time.Minute }}},
+		r.sub(Config{Limiter: l, Policy: policy(3, func(*Hold, error) time.Duration { return time.Minute })},
 			func(_ context.Context, h *Hold) error { l.broken.Store(true); return errors.New("not yet") })
 		require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", ID: "1", Key: "k"}}))
 		r.pass(10 * time.Second)

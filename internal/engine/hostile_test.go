@@ -202,7 +202,7 @@ func TestNackWithoutExtender(t *testing.T) {
 // The observer is also told of a stuck handler of manual mode.
 func TestStuckHandlerOfManualModeIsTold(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		r.sub(Config{Mode: Manual, Timeout: 5 * time.Second, Policy: Policy{Backoff: func(*Hold, error) time.Duration { return time.Hour }}}, func(context.Context, *Hold) error {
+		r.sub(Config{Mode: Manual, Timeout: 5 * time.Second, Policy: policy(0, func(*Hold, error) time.Duration { return time.Hour })}, func(context.Context, *Hold) error {
 			time.Sleep(20 * time.Second) // deaf to its context
 			return nil
 		})

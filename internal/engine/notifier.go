@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -39,6 +40,15 @@ func tell[E any](hook func(E), e E) {
 	if hook != nil {
 		hook(e)
 	}
+}
+
+// call calls a function of the program on the queue's goroutine.
+func (n *notifier) call(name string, about observer.About, f func()) {
+	n.queue.Call(func() {
+		if err := guarded(func() error { f(); return nil }); err != nil {
+			n.failed(observer.Panic, about, 1, fmt.Errorf("%s: %w", name, err))
+		}
+	})
 }
 
 func (n *notifier) failed(scope observer.Scope, about observer.About, events int, err error) {

@@ -214,7 +214,7 @@ func (x *life) join() {
 	c := Config{
 		Topic: "t", Group: "g", Lease: 6 * time.Second, Order: ByKey,
 		Concurrency: 1 + x.dice.IntN(6), MaxInFlight: []int{6, 20, 200}[x.dice.IntN(3)],
-		Policy: Policy{Backoff: func(*Hold, error) time.Duration { return backoff }},
+		Policy: policy(0, func(*Hold, error) time.Duration { return backoff }),
 	}
 	x.subs = append(x.subs, x.sub(c, func(ctx context.Context, h *Hold) error { return x.handle(ctx, member, h) }))
 }

@@ -35,7 +35,7 @@ func TestFailingDelayLeavesEventsToTheirLeases(t *testing.T) {
 func TestGoneForgetsWhatIsAway(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var ran []string
-		r.sub(Config{Policy: Policy{MaxAttempts: 3, Backoff: func(*Hold, error) time.Duration { return time.Hour }}}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Hold) error {
 			ran = append(ran, h.Delivery().ID)
 			if h.Delivery().ID == "old" {
 				return errors.New("not yet")

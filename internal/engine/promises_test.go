@@ -72,7 +72,7 @@ func TestOtherKeysMoveBesideAHotKey(t *testing.T) {
 		others, done, next := 0, 0, 0
 		sent := map[string]time.Time{}
 		var healed atomic.Bool
-		r.sub(Config{Order: ByKey, Concurrency: 4, Policy: Policy{Backoff: func(*Hold, error) time.Duration { return time.Second }}}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Order: ByKey, Concurrency: 4, Policy: policy(0, func(*Hold, error) time.Duration { return time.Second })}, func(_ context.Context, h *Hold) error {
 			mu.Lock()
 			defer mu.Unlock()
 			d := h.Delivery()
@@ -111,7 +111,7 @@ func TestOtherKeysMoveBesideAHotKey(t *testing.T) {
 func TestOtherKeysMoveBesideManyFailingKeys(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var handled atomic.Int64
-		r.sub(Config{Order: ByKey, Concurrency: 16, Policy: Policy{Backoff: func(*Hold, error) time.Duration { return time.Second }}}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Order: ByKey, Concurrency: 16, Policy: policy(0, func(*Hold, error) time.Duration { return time.Second })}, func(_ context.Context, h *Hold) error {
 			if n, _ := strconv.Atoi(h.Delivery().Key); n%2 == 0 {
 				return errors.New("no")
 			}
@@ -244,7 +244,7 @@ func TestSnoozedIsNeverPutAsideUnrun(t *testing.T) {
 		}
 		r.publish("1")
 		for range 6 { // a member's memory of snoozes is lost with it
-			s := r.sub(Config{DeadLetter: "dead", Policy: Policy{MaxAttempts: 12, Backoff: func(*Hold, error) time.Duration { return time.Second }}}, handle)
+			s := r.sub(Config{DeadLetter: "dead", Policy: policy(12, func(*Hold, error) time.Duration { return time.Second })}, handle)
 			r.pass(11 * time.Second)
 			_, err := s.Drain(r.Context())
 			require.NoError(r, err)
@@ -298,12 +298,12 @@ func TestPanicsAreContained(t *testing.T) {
 		t.Run(where, func(t *testing.T) {
 			inBubble(t, Options{}, func(r *rig) {
 				r.wire.panics(where, where != "backoff")
-				s := r.sub(Config{Lease: 9 * time.Second, Policy: Policy{Backoff: func(*Hold, error) time.Duration {
+				s := r.sub(Config{Lease: 9 * time.Second, Policy: policy(0, func(*Hold, error) time.Duration {
 					if where == "backoff" {
 						panic("a bug")
 					}
 					return time.Second
-				}}}, func(_ context.Context, h *Hold) error {
+				})}, func(_ context.Context, h *Hold) error {
 					time.Sleep(4 * time.Second)
 					if h.Attempt() == 1 {
 						return errors.New("no")

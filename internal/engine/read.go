@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
 )
 
 // A read has the Holds of one Receive, which are allocated together.
@@ -37,7 +39,13 @@ func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked t
 	for i := range ds {
 		h := &r.holds[i]
 		h.delivery, h.until = ds[i], until
+		if group := letter.Open(&h.delivery.Message); group != "" && group != f.sub.Group {
+			h.delivery.Err = errElsewhere
+		}
 		h.size = int64(ds[i].Size())
+		if most := f.sub.MaxReceive; most > 0 && h.size > most && h.delivery.Err == nil {
+			h.delivery.Err = fmt.Errorf("%w: %d bytes, more than MaxReceive, %d", backend.ErrTooLarge, h.size, most)
+		}
 		h.attempt = f.sub.attempts.of(&ds[i])
 	}
 	clear(ds) // or the lent slice would keep payloads until the next Receive

@@ -71,6 +71,13 @@ func heard[E any](r *rig) (es []E) {
 }
 
 // sub subscribes and fills in the fields that c leaves out.
+// policy retries after a backoff, so often at most.
+func policy(maxAttempts int, backoff func(*Hold, error) time.Duration) Policy {
+	return Policy{MaxAttempts: maxAttempts, Plan: func(h *Hold, err error) Plan {
+		return Plan{MaxAttempts: maxAttempts, After: backoff(h, err)}
+	}}
+}
+
 func (r *rig) sub(c Config, h func(ctx context.Context, h *Hold) error) *Subscription {
 	r.Helper()
 	c.Topic, c.Group = "t", "g"
@@ -81,8 +88,8 @@ func (r *rig) sub(c Config, h func(ctx context.Context, h *Hold) error) *Subscri
 	if c.Lease == 0 {
 		c.Lease = 30 * time.Second
 	}
-	if c.Policy.Backoff == nil {
-		c.Policy = Policy{MaxAttempts: 3, Backoff: func(*Hold, error) time.Duration { return time.Second }}
+	if c.Policy.Plan == nil {
+		c.Policy = policy(3, func(*Hold, error) time.Duration { return time.Second })
 	}
 	if c.Limiter == nil {
 		c.Limiter = limiter.MaxInFlight(c.MaxInFlight)

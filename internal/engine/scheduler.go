@@ -64,7 +64,7 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 		switch {
 		case d.closed:
 			d.giveBack(&giveBack{holds: []*Hold{h}})
-		case h.delivery.Err != nil || d.sub.OnFailure != FailAll && d.sub.spent(h.attempt):
+		case h.delivery.Err != nil || d.sub.OnFailure != FailAll && d.sub.spent(h):
 			h.decided()
 			aside = append(aside, h)
 		default:
@@ -254,6 +254,6 @@ func (s *Subscription) canRefund(a *attachment) bool {
 
 // spent reports whether an event was delivered too often to be run once more. Where giving
 // back counts as an attempt, a high count proves nothing.
-func (s *Subscription) spent(attempt int) bool {
-	return s.engine.limits.Refund && s.Policy.spent(attempt)
+func (s *Subscription) spent(h *Hold) bool {
+	return s.engine.limits.Refund && s.Policy.spent(h)
 }

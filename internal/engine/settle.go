@@ -106,7 +106,10 @@ func (t *settler) carryOut(h *Hold, v verdict, err error) {
 	case observer.Retry, observer.Snooze, observer.Return:
 		t.retry(h, v, err)
 	default:
-		t.sub.sched.release([]*Hold{h}, errLeaseLost(nil))
+		if v.reason == leftToLease {
+			t.sub.tellLost(h, false, err)
+		}
+		t.sub.sched.release([]*Hold{h}, errLeaseLost(err))
 	}
 }
 

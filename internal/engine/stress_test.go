@@ -120,7 +120,7 @@ func (x *stress) join() {
 		Topic: "t", Group: "g", DeadLetter: "dead", Limiter: x.places, MaxInFlight: stressPlaces,
 		Mode: []Mode{OnSuccess, Manual}[x.dice.IntN(2)], Order: []Order{ByKey, Total, Unordered}[x.dice.IntN(3)],
 		Concurrency: 1 + x.dice.IntN(4), Lease: 5 * time.Second, Timeout: 3 * time.Second,
-		Policy: Policy{MaxAttempts: 4, Backoff: func(h *Hold, _ error) time.Duration { return time.Duration(h.attempt) * 300 * time.Millisecond }},
+		Policy: policy(4, func(h *Hold, _ error) time.Duration { return time.Duration(h.attempt) * 300 * time.Millisecond }),
 	}
 	if c.Order == Total {
 		c.Concurrency = 1

@@ -46,7 +46,9 @@ type Config struct {
 	Timeout      time.Duration // of one run
 	Policy       Policy
 	OnFailure    OnFailure
-	DeadLetter   string // topic; empty: discard
+	DeadLetter   string                      // topic; empty: discard
+	MaxReceive   int64                       // size of a message that is run
+	Buried       func(dead *backend.Message) // is told of events that failed for good; may be nil
 	Handle       func(ctx context.Context, h *Hold) error
 }
 
@@ -96,7 +98,7 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	s.live, s.giveUp = context.WithCancelCause(context.Background())
 	s.fetcher, s.runner.sub, s.settler = newFetcher(s), s, newSettler(s)
 	s.status.init(s)
-	s.Policy.Backoff = s.backoff(c.Policy.Backoff)
+	s.Policy.Plan = s.plan(c.Policy.Plan)
 	if err := s.checkDeadLetter(ctx); err != nil {
 		return nil, err
 	}
@@ -150,15 +152,16 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 	return nil
 }
 
-// backoff returns f, which is the program's. If it panics, the event waits a second.
-func (s *Subscription) backoff(f func(*Hold, error) time.Duration) func(*Hold, error) time.Duration {
-	return func(h *Hold, cause error) (d time.Duration) {
-		err := guarded(func() error { d = f(h, cause); return nil })
+// plan returns f, which calls the program. If it panics, the event waits a second.
+func (s *Subscription) plan(f func(*Hold, error) Plan) func(*Hold, error) Plan {
+	return func(h *Hold, cause error) (p Plan) {
+		err := guarded(func() error { p = f(h, cause); return nil })
 		if err != nil {
-			s.notifier.failed(observer.Panic, h.about(), 1, fmt.Errorf("Retry.Delay: %w", err))
-			return time.Second
+			s.notifier.failed(observer.Panic, h.about(), 1, fmt.Errorf("the policy of retries: %w", err))
+			return Plan{MaxAttempts: s.Policy.MaxAttempts, After: time.Second}
 		}
-		return max(d, 0)
+		p.After = max(p.After, 0)
+		return p
 	}
 }
 

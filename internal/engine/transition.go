@@ -41,7 +41,7 @@ func (d *ledger) arrive(h *Hold) *lane {
 // admit makes h one that a worker may start.
 func (d *ledger) admit(h *Hold) {
 	h.state = ready
-	d.ready.add(h, d.sub.Policy.suspect(h.attempt))
+	d.ready.add(h, d.sub.Policy.suspect(h))
 }
 
 // yield lets an earlier event that arrived later go before a head that has not started.

@@ -35,7 +35,7 @@ func (s Saboteur) Wrap(next faultbroker.Store) faultbroker.Store {
 // All returns every saboteur, in the order of the families of laws.
 func All() []Saboteur {
 	return slices.Concat(
-		publishing, contents, onces, positions, receiving, sharing, starting, acking, leasing, delaying, extending, fencing, reading, telling, managing, declaring, closing,
+		publishing, contents, onces, positions, receiving, sharing, starting, acking, leasing, delaying, extending, fencing, reading, removing, telling, managing, declaring, closing,
 	)
 }
 
@@ -63,6 +63,7 @@ type breakable struct {
 	shut     func() error
 	maintain func(ctx context.Context, topic, group string) (time.Duration, error)
 	read     func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error)
+	remove   func(ctx context.Context, topic string, positions []string) error
 	stats    func(ctx context.Context, topic, group string) (backend.Stats, error)
 	ping     func(ctx context.Context) error
 	declare  func(ctx context.Context, topic string) error
@@ -74,7 +75,7 @@ type breakable struct {
 
 func newBreakable(next good) *breakable {
 	b := &breakable{
-		good: next, publish: next.Publish, shut: next.Close, maintain: next.Maintain, read: next.Read,
+		good: next, publish: next.Publish, shut: next.Close, maintain: next.Maintain, read: next.Read, remove: next.Remove,
 		stats: next.Stats, ping: next.Ping, admin: next, joined: func(*member) {},
 	}
 	b.declare = func(ctx context.Context, topic string) error {
@@ -111,6 +112,10 @@ func (b *breakable) Maintain(ctx context.Context, topic, group string) (time.Dur
 
 func (b *breakable) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 	return b.read(ctx, topic, from, limit)
+}
+
+func (b *breakable) Remove(ctx context.Context, topic string, positions []string) error {
+	return b.remove(ctx, topic, positions)
 }
 
 func (b *breakable) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {

@@ -79,7 +79,52 @@ var reading = []Saboteur{
 			s, err := b.good.Stats(ctx, topic, group)
 			return s, shrug(err)
 		}
+		b.remove = func(ctx context.Context, topic string, positions []string) error {
+			return shrug(b.good.Remove(ctx, topic, positions))
+		}
 		b.admin = shrugging{b.good}
+	}},
+}
+
+var removing = []Saboteur{
+	{Name: "removes-nothing", Breaks: "a topic keeps every message", sabotage: func(b *breakable) {
+		b.remove = func(ctx context.Context, topic string, _ []string) error {
+			return b.good.Remove(ctx, topic, nil)
+		}
+	}},
+	{Name: "removes-below", Breaks: "a topic without a message has none of the messages before it", sabotage: func(b *breakable) {
+		b.remove = func(ctx context.Context, topic string, positions []string) error {
+			ms, err := b.good.Read(ctx, topic, "", 1<<20)
+			for _, m := range ms {
+				if len(positions) > 0 && m.Position < slices.Max(positions) {
+					positions = append(positions, m.Position)
+				}
+			}
+			return errors.Join(err, b.good.Remove(ctx, topic, positions))
+		}
+	}},
+	{Name: "removes-once", Breaks: "a message that is removed again is missed", sabotage: func(b *breakable) {
+		b.remove = func(ctx context.Context, topic string, positions []string) error {
+			ms, err := b.good.Read(ctx, topic, "", 1<<20)
+			for _, p := range positions {
+				if !slices.ContainsFunc(ms, func(m backend.Message) bool { return m.Position == p }) {
+					return backend.ErrGone
+				}
+			}
+			return errors.Join(err, b.good.Remove(ctx, topic, positions))
+		}
+	}},
+	{Name: "hides-removed", Breaks: "a removed message cannot be read, but groups get it", sabotage: func(b *breakable) {
+		removed := map[string]bool{}
+		b.remove = func(ctx context.Context, topic string, positions []string) error {
+			for _, p := range positions {
+				removed[p] = true
+			}
+			return b.good.Remove(ctx, topic, nil)
+		}
+		reads(b, func(ms []backend.Message) []backend.Message {
+			return slices.DeleteFunc(ms, func(m backend.Message) bool { return removed[m.Position] })
+		})
 	}},
 }
 

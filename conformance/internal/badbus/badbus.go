@@ -32,7 +32,9 @@ type Saboteur struct {
 }
 
 // All returns every saboteur.
-func All() []Saboteur { return slices.Concat(publishing, consuming, batching, ending) }
+func All() []Saboteur {
+	return slices.Concat(publishing, consuming, batching, deciding, redriving, ending, wrapping)
+}
 
 // Find returns the saboteur of that name.
 func Find(name string) (Saboteur, bool) {

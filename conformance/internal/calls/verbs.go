@@ -15,6 +15,7 @@ var (
 	_ backend.Declarer   = Verbs{}
 	_ backend.Maintainer = Verbs{}
 	_ backend.Reader     = Verbs{}
+	_ backend.Remover    = Verbs{}
 	_ backend.Statser    = Verbs{}
 	_ backend.Admin      = Verbs{}
 	_ backend.Pinger     = Verbs{}
@@ -48,6 +49,13 @@ func (v Verbs) Read(ctx context.Context, topic, from string, limit int) (msgs []
 	r, end := verb[backend.Reader](ctx, v, "Read", topic)
 	defer end(&err)
 	return r.Read(ctx, topic, from, limit)
+}
+
+// Remove implements [backend.Remover].
+func (v Verbs) Remove(ctx context.Context, topic string, positions []string) (err error) {
+	r, end := verb[backend.Remover](ctx, v, "Remove", topic)
+	defer end(&err)
+	return r.Remove(ctx, topic, positions)
 }
 
 // Stats implements [backend.Statser].

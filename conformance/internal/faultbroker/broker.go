@@ -15,6 +15,7 @@ type Store interface {
 	backend.Backend
 	backend.Maintainer
 	backend.Reader
+	backend.Remover
 	backend.Statser
 	backend.Admin
 	backend.Limited

@@ -127,6 +127,11 @@ func (c *Client) Read(ctx context.Context, topic, from string, limit int) ([]bac
 	})
 }
 
+// Remove implements [backend.Remover].
+func (c *Client) Remove(ctx context.Context, topic string, positions []string) error {
+	return c.call(ctx, "", func() error { return c.broker.store.Remove(ctx, topic, positions) })
+}
+
 // Stats implements [backend.Statser].
 func (c *Client) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
 	return ask(ctx, c, func() (backend.Stats, error) { return c.broker.store.Stats(ctx, topic, group) })

@@ -14,6 +14,7 @@ var (
 	NeedExtender   = Need{"Extender", sourceVerb[backend.Extender]}
 	NeedMaintainer = Need{"Maintainer", backendVerb[backend.Maintainer]}
 	NeedReader     = Need{"Reader", backendVerb[backend.Reader]}
+	NeedRemover    = Need{"Remover", backendVerb[backend.Remover]}
 	NeedStatser    = Need{"Statser", backendVerb[backend.Statser]}
 	NeedAdmin      = Need{"Admin", backendVerb[backend.Admin]}
 	NeedDeclarer   = Need{"Declarer", backendVerb[backend.Declarer]}

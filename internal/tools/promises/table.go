@@ -29,6 +29,7 @@ var promises = []promise{
 	{"… nor after a crash of the broker", []string{"D11 ack-then-crash"}},
 	{"the attempt number is exact", []string{"D08 attempt-sequence", "B.D08 attempt-sequence"}},
 	{"… and never too high after a crash of the broker", []string{"D09 attempt-after-crash"}},
+	{"a redriven event comes to the group that failed, once", []string{"B.Q11 redrive-one-group", "B.Q12 redrive-killed"}},
 	{"nothing comes again before its delay is over", []string{"T01 delay", "T03 long-delay", "B.T01 retry-not-early"}},
 	{"… nor after a restart or crash of the broker", []string{"T05 delay-over-restart"}},
 	{"within one member events of a key stay in order, retries included", []string{"P12 publisher-order", "B.O01 key-order", "B.O02 key-order-retry"}},

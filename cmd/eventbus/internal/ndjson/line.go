@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/deadletter"
 )
 
 // A line is the JSON form of an event. The fields after Headers describe a delivery; they
@@ -29,6 +30,7 @@ type line struct {
 	Group    string `json:"group,omitempty"`
 	Attempt  int    `json:"attempt,omitempty"`
 	Position string `json:"position,omitempty"`
+	Dead     *dead  `json:"dead,omitempty"`
 
 	// ContentType defaults to JSON if there is Data.
 	ContentType *string `json:"content_type,omitempty"`
@@ -94,13 +96,36 @@ func isJSON(contentType string) bool {
 	return err == nil && (t == jsonType || t == "text/json" || strings.HasSuffix(t, "+json"))
 }
 
+// dead says why an event is a dead letter.
+type dead struct {
+	Reason      string    `json:"reason"`
+	Error       string    `json:"error,omitempty"`
+	ErrorClass  string    `json:"error_class,omitempty"`
+	Stack       string    `json:"stack,omitempty"`
+	Attempts    int       `json:"attempts"`
+	LastAttempt time.Time `json:"last_attempt,omitzero"`
+	Redriven    int       `json:"redriven,omitempty"`
+	Place       string    `json:"place"` // the position of the letter
+}
+
+// AppendLetter appends the line of a dead letter: its event as it was published, and why
+// it failed.
+func AppendLetter(b []byte, l *deadletter.Letter) []byte {
+	return appendLine(b, &eventbus.Delivery{Event: l.Event, Topic: l.Topic, Group: l.Group}, &dead{
+		Reason: l.Reason, Error: l.Error, ErrorClass: l.ErrorClass, Stack: l.Stack, Attempts: l.Attempts,
+		LastAttempt: l.LastAttempt, Redriven: l.Redriven, Place: l.Place,
+	})
+}
+
 // Append appends the line of a delivery or, without Group and Attempt, of a stored event.
 // A Reader reads the same event from it, except that JSON over several lines, or with
 // space around it, is compacted.
-func Append(b []byte, d *eventbus.Delivery) []byte {
+func Append(b []byte, d *eventbus.Delivery) []byte { return appendLine(b, d, nil) }
+
+func appendLine(b []byte, d *eventbus.Delivery, why *dead) []byte {
 	l := line{
 		ID: d.ID, Type: d.Type, Source: d.Source, Subject: d.Subject, Key: d.Key, Time: d.Time,
-		Topic: d.Topic, Group: d.Group, Attempt: d.Attempt, Position: d.Position,
+		Topic: d.Topic, Group: d.Group, Attempt: d.Attempt, Position: d.Position, Dead: why,
 	}
 	if len(d.Headers) > 0 {
 		l.Headers = make(map[string]string, len(d.Headers))

@@ -168,16 +168,20 @@ func (s *Survey) stats(ctx context.Context, topic, group string) (backend.Stats,
 	return stats, err
 }
 
-// depth returns the number of kept events, from the stats of any group.
+// depth returns the number of kept events, from the stats of any group. Without a group it
+// counts them by reading, up to maxCounted.
 func (s *Survey) depth(ctx context.Context, topic string, groups []string) (Count, error) {
 	for _, g := range groups {
 		stats, err := s.stats(ctx, topic, g)
 		if errors.Is(err, backend.ErrGone) {
 			continue // deleted meanwhile
 		}
-		return Count(stats.Depth), err
+		if err != nil || stats.Depth >= 0 {
+			return Count(stats.Depth), err
+		}
+		break
 	}
-	return backend.Unknown, nil
+	return s.counted(ctx, topic)
 }
 
 const (
@@ -185,8 +189,7 @@ const (
 	page       = 100
 )
 
-// deadLetters returns the number of events in a dead-letter topic. Without a group it
-// counts them by reading, up to maxCounted.
+// deadLetters returns the number of events in a dead-letter topic.
 func (s *Survey) deadLetters(ctx context.Context, topic string) (Count, error) {
 	groups, err := s.admin.Groups(ctx, topic)
 	switch {
@@ -195,8 +198,13 @@ func (s *Survey) deadLetters(ctx context.Context, topic string) (Count, error) {
 	case err != nil:
 		return backend.Unknown, err
 	}
-	if n, err := s.depth(ctx, topic, groups); err != nil || n >= 0 || s.reader == nil {
-		return n, err
+	return s.depth(ctx, topic, groups)
+}
+
+// counted counts the events of a topic by reading, up to maxCounted.
+func (s *Survey) counted(ctx context.Context, topic string) (Count, error) {
+	if s.reader == nil {
+		return backend.Unknown, nil
 	}
 	n, from := 0, ""
 	for n <= maxCounted {

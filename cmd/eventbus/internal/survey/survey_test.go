@@ -38,9 +38,9 @@ func TestSurveyOfEverything(t *testing.T) {
 	topics, err := s.Topics(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []Topic{
-		{Topic: "logs", Depth: backend.Unknown},
+		{Topic: "logs", Depth: 1},
 		{Topic: "orders", Groups: 2, Depth: 3},
-		{Topic: "orders.dlq", Depth: backend.Unknown},
+		{Topic: "orders.dlq", Depth: 2},
 	}, topics)
 
 	groups, err := s.Groups(t.Context())

@@ -10,6 +10,7 @@ import (
 // Laws returns the laws of the bus, in the order in which they are best read.
 func Laws() []law.Law {
 	return slices.Concat(
-		publishLaws, deliverLaws, leaseLaws, retryLaws, orderLaws, modeLaws, batchLaws, lifeLaws, faultLaws,
+		publishLaws, deliverLaws, leaseLaws, retryLaws, policyLaws, redriveLaws, orderLaws, modeLaws, batchLaws, lifeLaws, faultLaws,
+		middlewareLaws,
 	)
 }

@@ -11,7 +11,7 @@ import (
 func Laws() []law.Law {
 	return slices.Concat(
 		publishLaws, contentLaws, onceLaws, positionLaws, receiveLaws, wakeLaws, groupLaws, startLaws,
-		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, readLaws, statsLaws, adminLaws,
+		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, readLaws, removeLaws, statsLaws, adminLaws,
 		declareLaws, maintainLaws, closeLaws, lostLaws, crashLaws, peerLaws, outageLaws,
 	)
 }

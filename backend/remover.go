@@ -1,0 +1,23 @@
+package backend
+
+import "context"
+
+// A Remover is a [Backend] that can remove single messages from a topic, such as dead
+// letters that were sent again.
+type Remover interface {
+	// Remove removes the messages of topic at these positions, for readers and for every
+	// group. A group that has not settled a removed message never gets it again, or gets
+	// a delivery whose Err matches [ErrGone]. The member that holds a removed message may
+	// still settle it. A position without a message is no error, so that a call whose
+	// outcome is unknown can be repeated. A topic that does not exist is [ErrGone].
+	Remove(ctx context.Context, topic string, positions []string) error
+}
+
+// Remove removes messages of b. If b has no [Remover] the error matches
+// [errors.ErrUnsupported].
+func Remove(ctx context.Context, b Backend, topic string, positions []string) error {
+	if r, ok := As[Remover](b); ok {
+		return r.Remove(ctx, topic, positions)
+	}
+	return missing("remove messages")
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
+	"github.com/seed41896749/eventbus/deadletter"
+)
+
+const dlqHelp = `Look at dead letters, and settle them: send their events again, or discard them.
+
+TOPIC is the dead-letter topic, usually the name of a topic and .dlq. Flags choose
+letters by the group that failed, the reason, the class of the error, and the event.`
+
+// A dlq is the flags that the commands on dead letters share.
+type dlq struct {
+	connection
+	asJSON *bool
+
+	filter deadletter.Filter
+	older  time.Duration
+	limit  int
+}
+
+func newDLQ(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	cmd := &cobra.Command{Use: "dlq", Short: "List, redrive and discard dead letters", Long: dlqHelp}
+	base := func() *dlq { return &dlq{connection: connection{drivers: drivers}, asJSON: asJSON} }
+	cmd.AddCommand(newDLQList(base()), newDLQShow(base()), newDLQExport(base()), newDLQRedrive(base()), newDLQDiscard(base()), newDLQPurge(base()))
+	return cmd
+}
+
+// command adds the shared flags to a command that calls do with the letters of a topic.
+func (q *dlq) command(cmd *cobra.Command, do func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error) *cobra.Command {
+	cmd.Args = topics(1, 1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := q.run(cmd, args[0], do); err != nil {
+			return fmt.Errorf("dlq %s: %w", cmd.Name(), err)
+		}
+		return nil
+	}
+	q.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&q.filter.Group, "group", "", "only letters of the `group` that failed")
+	f.StringVar(&q.filter.Topic, "of", "", "only letters of events of this `topic`")
+	f.StringVar(&q.filter.Reason, "reason", "", "only letters with this `reason`, such as exhausted")
+	f.StringVar(&q.filter.ErrorClass, "error-class", "", "only letters with this `class` of error")
+	f.StringVar(&q.filter.Type, "type", "", "only letters of events of this `type`")
+	f.StringVar(&q.filter.Key, "key", "", "only letters of events with this `key`")
+	f.StringVar(&q.filter.ID, "id", "", "only letters of the event with this `id`")
+	f.DurationVar(&q.older, "older-than", 0, "only letters whose last attempt is so long ago")
+	return cmd
+}
+
+func (q *dlq) run(cmd *cobra.Command, topic string, do func(context.Context, *cobra.Command, *deadletter.Topic) error) error {
+	if q.older < 0 || q.limit < 0 {
+		return errors.New("--older-than and --limit must not be negative")
+	}
+	if q.older > 0 {
+		q.filter.Before = time.Now().Add(-q.older)
+	}
+	ctx := cmd.Context()
+	bus, err := q.open(ctx, eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+	if err != nil {
+		return err
+	}
+	defer q.close(ctx, bus)
+	t, err := deadletter.Open(bus.Backend(), topic)
+	if err != nil {
+		return err
+	}
+	return do(ctx, cmd, t)
+}
+
+// narrow reports whether a flag chooses letters.
+func (q *dlq) narrow() bool {
+	f := q.filter
+	return f.Group+f.Topic+f.Reason+f.ErrorClass+f.Type+f.Key+f.ID != "" || q.older > 0
+}
+
+func newDLQList(q *dlq) *cobra.Command {
+	cmd := &cobra.Command{Use: "ls TOPIC", Short: "Count dead letters by class", Example: "  eventbus dlq ls orders.dlq"}
+	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
+		classes, err := t.Classes(ctx, q.filter)
+		if err != nil {
+			return err
+		}
+		if *q.asJSON {
+			return writeJSON(cmd.OutOrStdout(), classes)
+		}
+		now := time.Now()
+		return writeTable(cmd.OutOrStdout(), "LETTERS\tTOPIC\tGROUP\tREASON\tERROR CLASS\tTYPE\tOLDEST\tNEWEST\tERROR", classes, func(w io.Writer, c deadletter.Class) {
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				c.Letters, c.Topic, c.Group, c.Reason, orDash(c.ErrorClass), orDash(c.Type), age(c.Oldest, now), age(c.Newest, now), short(c.Error))
+		})
+	})
+}
+
+func newDLQShow(q *dlq) *cobra.Command {
+	cmd := &cobra.Command{Use: "show TOPIC", Short: "Show dead letters, with the error and the event", Example: "  eventbus dlq show orders.dlq --group billing --limit 10"}
+	cmd.Flags().IntVar(&q.limit, "limit", 20, "show at most so many; 0: all")
+	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
+		return q.each(ctx, t, func(l *deadletter.Letter) error {
+			if *q.asJSON {
+				return q.writeLine(cmd, l)
+			}
+			w := cmd.OutOrStdout()
+			fmt.Fprintf(w, "%s  %s/%s  %s after %d attempts, %s ago, redriven %d times\n", l.ID, l.Topic, l.Group, l.Reason, l.Attempts, age(l.LastAttempt, time.Now()), l.Redriven)
+			fmt.Fprintf(w, "  error  %s (%s)\n  event  type %s, key %s, %d bytes\n", l.Error, orDash(l.ErrorClass), orDash(l.Event.Type), orDash(l.Event.Key), len(l.Event.Payload))
+			if l.Stack != "" {
+				fmt.Fprintf(w, "  stack  %s\n", strings.ReplaceAll(l.Stack, " | ", "\n         "))
+			}
+			_, err := fmt.Fprintf(w, "  data   %s\n", short(string(l.Event.Payload)))
+			return err
+		})
+	})
+}
+
+func newDLQExport(q *dlq) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "export TOPIC", Short: "Write dead letters as lines of JSON", Example: "  eventbus dlq export orders.dlq >letters.ndjson",
+		Long: "Write dead letters as lines of JSON. A line is the event as it was published, in the\nform that pub reads, and \"dead\", which says why.",
+	}
+	cmd.Flags().IntVar(&q.limit, "limit", 0, "write at most so many (default: all)")
+	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
+		return q.each(ctx, t, func(l *deadletter.Letter) error { return q.writeLine(cmd, l) })
+	})
+}
+
+// each calls do for the letters that the flags choose.
+func (q *dlq) each(ctx context.Context, t *deadletter.Topic, do func(*deadletter.Letter) error) error {
+	n := 0
+	for l, err := range t.All(ctx, q.filter) {
+		if err == nil {
+			err = do(l)
+		}
+		if err != nil {
+			return err
+		}
+		if n++; n == q.limit {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (q *dlq) writeLine(cmd *cobra.Command, l *deadletter.Letter) error {
+	_, err := cmd.OutOrStdout().Write(ndjson.AppendLetter(nil, l))
+	return err
+}
+
+const redriveHelp = `Send the events of dead letters again, each to the group that could not handle it
+and to no other. An event has its first id and headers, and new attempts. Its letter
+is gone when it is stored.
+
+It may be interrupted or killed at any moment and run again: no event is lost, and
+none is stored twice while the backend remembers its id. Without flags it redrives
+all letters, except for events that were redriven --max-redrives times before.`
+
+func newDLQRedrive(q *dlq) *cobra.Command {
+	var r deadletter.Redrive
+	var data string
+	cmd := &cobra.Command{
+		Use: "redrive TOPIC", Short: "Send events again, to the group that failed", Long: redriveHelp,
+		Example: "  eventbus dlq redrive orders.dlq --group billing --error-class timeout --rate 50\n  eventbus dlq redrive orders.dlq --id e-1 --data fixed.json",
+	}
+	f := cmd.Flags()
+	f.IntVar(&q.limit, "limit", 0, "redrive at most so many (default: all)")
+	f.Float64Var(&r.Rate, "rate", 0, "redrive so many a second (default: no bound)")
+	f.IntVar(&r.MaxRedrives, "max-redrives", 3, "leave events that were redriven so often; -1: none")
+	f.BoolVar(&r.DryRun, "dry-run", false, "count, and change nothing")
+	f.StringVar(&data, "data", "", "give the event of --id the payload in this `file`")
+	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
+		if data != "" {
+			if q.filter.ID == "" {
+				return errors.New("--data needs --id")
+			}
+			payload, err := os.ReadFile(data)
+			if err != nil {
+				return err
+			}
+			r.Edit = func(m *backend.Message, _ *deadletter.Letter) error {
+				m.Payload = payload
+				return nil
+			}
+		}
+		r.Filter, r.Limit = q.filter, q.limit
+		report, err := t.Redrive(ctx, r)
+		return errors.Join(err, q.account(cmd, r, report))
+	})
+}
+
+// account prints the report of a redrive.
+func (q *dlq) account(cmd *cobra.Command, r deadletter.Redrive, report deadletter.Report) error {
+	if *q.asJSON {
+		return errors.Join(report.Err, writeJSON(cmd.OutOrStdout(), report))
+	}
+	done := "redriven"
+	if r.DryRun {
+		done = "would be redriven:"
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s %d, left: redriven too often %d, without their group %d, refused %d\n", done, report.Redriven, report.Looping, report.NoGroup, report.Refused)
+	return report.Err
+}
+
+func newDLQDiscard(q *dlq) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{Use: "discard TOPIC", Short: "Remove dead letters for good", Example: "  eventbus dlq discard orders.dlq --reason unreadable"}
+	cmd.Flags().BoolVar(&all, "all", false, "discard every letter")
+	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
+		if !all && !q.narrow() {
+			return errors.New("choose letters by a flag, or give --all")
+		}
+		n, err := t.Discard(ctx, q.filter)
+		fmt.Fprintf(cmd.OutOrStdout(), "discarded %d\n", n)
+		return err
+	})
+}
+
+func newDLQPurge(q *dlq) *cobra.Command {
+	var keep int
+	cmd := &cobra.Command{
+		Use: "purge TOPIC", Short: "Bound a dead-letter topic: remove its oldest letters", Example: "  eventbus dlq purge orders.dlq --keep 10000\n  eventbus dlq purge orders.dlq --older-than 720h",
+		Long: "Remove the oldest letters until at most --keep of those that the flags choose are left.",
+	}
+	cmd.Flags().IntVar(&keep, "keep", 0, "how many letters to keep")
+	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
+		if !cmd.Flags().Changed("keep") && q.older == 0 {
+			return errors.New("give --keep or --older-than")
+		}
+		n, err := t.Trim(ctx, q.filter, keep)
+		fmt.Fprintf(cmd.OutOrStdout(), "purged %d\n", n)
+		return err
+	})
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// short cuts a text for a table.
+func short(s string) string {
+	const most = 100
+	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}

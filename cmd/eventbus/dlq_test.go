@@ -1,0 +1,186 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/deadletter"
+	"github.com/seed41896749/eventbus/eventbustest"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+func TestDLQ(t *testing.T) {
+	onEach(t, func(t *testing.T, b *bench) {
+		b.ok(numbered(6), "pub", "orders")
+		const failing = `[ $EVENTBUS_ID = e-0 ] || { echo no such item >&2; exit 65; }`
+		b.ok("", "sub", "orders", "--group", "billing", "--idle-exit", "100ms", "--exec", failing)
+		var classes []deadletter.Class
+		r := b.ok("", "dlq", "ls", "orders.dlq", "--json")
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &classes))
+		require.Len(t, classes, 1)
+		require.Equal(t, "orders/billing permanent t 5", fmt.Sprint(classes[0].Topic, "/", classes[0].Group, " ", classes[0].Reason, " ", classes[0].Type, " ", classes[0].Letters))
+		require.Contains(t, b.ok("", "dlq", "ls", "orders.dlq").stdout, "no such item")
+		require.Empty(t, b.ok("", "dlq", "ls", "orders.dlq", "--type", "other").stdout)
+
+		show := b.ok("", "dlq", "show", "orders.dlq", "--id", "e-2").stdout
+		require.Contains(t, show, "e-2  orders/billing  permanent after 1 attempts")
+		require.Contains(t, show, `{"n":2}`)
+		require.NotContains(t, show, "e-3")
+		export := b.ok("", "dlq", "export", "orders.dlq")
+		require.Len(t, export.lines(), 5)
+		require.Contains(t, export.lines()[0], `"dead":{"reason":"permanent","error":"`)
+		require.Equal(t, "e-1", export.events(t)[0].ID)
+		require.JSONEq(t, `{"n":1}`, string(export.events(t)[0].Data))
+
+		require.Equal(t, "would be redriven: 5, left: redriven too often 0, without their group 0, refused 0\n", b.ok("", "dlq", "redrive", "orders.dlq", "--dry-run").stdout)
+		mended := filepath.Join(t.TempDir(), "mended.json")
+		require.NoError(t, os.WriteFile(mended, []byte(`{"n":200}`), 0o600))
+		require.Contains(t, b.ok("", "dlq", "redrive", "orders.dlq", "--id", "e-2", "--data", mended).stdout, "redriven 1,")
+		require.Contains(t, b.ok("", "dlq", "redrive", "orders.dlq", "--limit", "1").stdout, "redriven 1,")
+		require.Contains(t, b.ok("", "dlq", "redrive", "orders.dlq", "--group", "mail").stdout, "redriven 0,")
+		got := b.ok("", "sub", "orders", "--group", "billing", "--idle-exit", "100ms").events(t)
+		require.Len(t, got, 2)
+		require.Equal(t, "e-2 1 e-1 1", fmt.Sprint(got[0].ID, " ", got[0].Attempt, " ", got[1].ID, " ", got[1].Attempt))
+		require.JSONEq(t, `{"n":200}`, string(got[0].Data))
+
+		require.Equal(t, "discarded 1\n", b.ok("", "dlq", "discard", "orders.dlq", "--id", "e-3").stdout)
+		require.Equal(t, "purged 1\n", b.ok("", "dlq", "purge", "orders.dlq", "--keep", "1").stdout)
+		require.Equal(t, "purged 0\n", b.ok("", "dlq", "purge", "orders.dlq", "--older-than", "1h").stdout)
+		left := b.ok("", "dlq", "export", "orders.dlq").events(t)
+		require.Len(t, left, 1)
+		require.Equal(t, "e-5", left[0].ID)
+		for want, args := range map[string][]string{
+			"choose letters by a flag": {"discard", "orders.dlq"},
+			"give --keep":              {"purge", "orders.dlq"},
+			"--data needs --id":        {"redrive", "orders.dlq", "--data", mended},
+			"must not be negative":     {"redrive", "orders.dlq", "--limit", "-1"},
+			"needs a topic":            {"ls"},
+		} {
+			r := b.run("", append([]string{"dlq"}, args...)...)
+			require.Equal(t, 1, r.code)
+			require.Contains(t, r.stderr, want)
+		}
+	})
+}
+
+// letterErrors are four classes of errors.
+var letterErrors = []struct {
+	class string
+	err   error
+}{
+	{"*errors.errorString", errors.New("out of stock")},
+	{"context.deadlineExceededError", fmt.Errorf("calling the bank: %w", context.DeadlineExceeded)},
+	{"url.EscapeError", url.EscapeError("%zz")},
+	{"*json.SyntaxError", &json.SyntaxError{}},
+}
+
+// A till is a group of two members, and another group, of the topic orders.
+type till struct {
+	mu      sync.Mutex
+	mended  bool
+	charged map[string]int // by ID
+	audited int
+}
+
+func (s *till) charge(_ context.Context, d *eventbus.Delivery) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mended {
+		n, _ := strconv.Atoi(d.ID)
+		return eventbus.Permanent(letterErrors[n%len(letterErrors)].err)
+	}
+	s.charged[d.ID]++
+	return nil
+}
+
+func (s *till) audit(context.Context, *eventbus.Delivery) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.audited++
+	return nil
+}
+
+func (s *till) count() (charged, audited int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.charged), s.audited
+}
+
+// A redrive of 250 of 1,000 letters is killed twice. Each event comes once to the group that
+// failed, and to no other.
+func TestRedriveIsKilled(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			server := k.start(t)
+			t.Setenv(urlVariable, server.URL())
+			s := &till{charged: map[string]int{}}
+			bus := eventbustest.On(t, openBackend(t, k.driver, server.URL()), eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
+			for range 2 {
+				_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "billing", Concurrency: 4}, s.charge)
+				require.NoError(t, err)
+			}
+			_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "audit", Concurrency: 4}, s.audit)
+			require.NoError(t, err)
+			es := make([]*eventbus.Event, 1000)
+			for i := range es {
+				es[i] = &eventbus.Event{ID: strconv.Itoa(i)}
+			}
+			require.NoError(t, bus.Publish(t.Context(), "orders", es...))
+			await(t, "four classes of 250", func() bool { return listed(t) == "250 250 250 250 " })
+			s.mu.Lock()
+			s.mended = true
+			s.mu.Unlock()
+
+			redrive := []string{"dlq", "redrive", "orders.dlq", "--error-class", letterErrors[1].class, "--rate", "100"}
+			for _, atLeast := range []int{1, 101} {
+				cmd := process(t, redrive...)
+				require.NoError(t, cmd.Start())
+				await(t, "some are redriven", func() bool { n, _ := s.count(); return n >= atLeast })
+				require.NoError(t, cmd.Process.Kill())
+				require.Error(t, cmd.Wait(), "it ended before it was killed")
+			}
+			out, err := process(t, redrive...).Output()
+			require.NoError(t, err)
+			t.Logf("the last redrive: %s", bytes.TrimSpace(out))
+
+			await(t, "250 are charged", func() bool { n, _ := s.count(); return n == 250 })
+			require.Equal(t, "250 250 250 ", listed(t))
+			require.NoError(t, bus.Shutdown(t.Context()), "all is settled")
+			for id, n := range s.charged {
+				at, _ := strconv.Atoi(id)
+				require.Equal(t, 1, at%4, "event %s was not to be redriven", id)
+				require.Equal(t, 1, n, "event %s", id)
+			}
+			_, audited := s.count()
+			require.Equal(t, 1000, audited, "the other group got redriven events")
+		})
+	}
+}
+
+// listed returns how many letters there are of each class.
+func listed(t *testing.T) (counts string) {
+	var classes []deadletter.Class
+	out, err := process(t, "dlq", "ls", "orders.dlq", "--json").Output()
+	if err != nil {
+		return "" // there is no letter yet
+	}
+	require.NoError(t, json.Unmarshal(out, &classes))
+	for _, c := range classes {
+		counts += fmt.Sprint(c.Letters, " ")
+	}
+	return counts
+}

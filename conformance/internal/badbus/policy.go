@@ -1,0 +1,45 @@
+package badbus
+
+import (
+	"context"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// changed lets a saboteur change events before they are published.
+func changed(change func(*eventbus.Event)) func(*Bus, context.Context, string, []*eventbus.Event) error {
+	return func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+		for _, e := range events {
+			change(e)
+		}
+		return b.good.Publish(ctx, topic, events...)
+	}
+}
+
+// deciding breaks the promises about failures.
+var deciding = []Saboteur{
+	{
+		Name: "bus-forgets-rules", Breaks: "all errors are alike",
+		subscribe: func(o *eventbus.SubscribeOptions) { o.Retry.Rules = nil },
+	},
+	{
+		Name: "bus-forgets-retry-of-events", Breaks: "an event is retried as the subscription says",
+		publish: changed(func(e *eventbus.Event) { e.Retry = nil }),
+	},
+	{
+		Name: "bus-forgets-ttl", Breaks: "an event is never too old",
+		publish: changed(func(e *eventbus.Event) { e.TTL = 0 }),
+	},
+	{
+		Name: "bus-reads-all-sizes", Breaks: "an event is never too large",
+		subscribe: func(o *eventbus.SubscribeOptions) { o.MaxReceive = 0 },
+	},
+	{
+		Name: "bus-tells-no-dead-letter", Breaks: "who wants dead letters reads their topic",
+		subscribe: func(o *eventbus.SubscribeOptions) { o.OnDeadLetter = nil },
+	},
+	{
+		Name: "bus-retries-timeouts", Breaks: "a timeout is a failure",
+		subscribe: func(o *eventbus.SubscribeOptions) { o.LeaveTimeouts = false },
+	},
+}

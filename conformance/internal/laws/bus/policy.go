@@ -1,0 +1,188 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// policyLaws are about what follows a failure, by error and by event.
+var policyLaws = []law.Law{
+	{
+		ID: "B.Q15", Name: "rules-by-error", Promise: "a rule for a class of errors decides about attempts, delay, and discard; the class is in the dead letter",
+		Needs:     []law.Need{law.NeedRest},
+		Saboteurs: []string{"bus-forgets-rules"}, Test: buslaw.On(rulesByError),
+	}, {
+		ID: "B.Q16", Name: "retry-of-an-event", Promise: "the retry that an event asks for travels with it, to every group",
+		Needs:     []law.Need{law.NeedRest},
+		Saboteurs: []string{"bus-forgets-retry-of-events"}, Test: buslaw.On(retryOfEvent),
+	}, {
+		ID: "B.Q17", Name: "expired", Promise: "no handler gets an event after its TTL, not even for a retry: it is discarded, or dead-lettered if the subscription says so, and told",
+		Saboteurs: []string{"bus-forgets-ttl"}, Test: buslaw.On(expired),
+	}, {
+		ID: "B.Q18", Name: "max-receive", Promise: "an event larger than MaxReceive is dead-lettered whole, without a run; others are not held up",
+		Saboteurs: []string{"bus-reads-all-sizes"}, Test: buslaw.On(maxReceive),
+	}, {
+		ID: "B.Q19", Name: "on-dead-letter", Promise: "OnDeadLetter is told of each event that has failed for good, as it was published, and holds up nothing",
+		Saboteurs: []string{"bus-tells-no-dead-letter"}, Test: buslaw.On(onDeadLetter),
+	}, {
+		ID: "B.Q20", Name: "leave-timeouts", Promise: "with LeaveTimeouts an event whose run timed out comes again when its lease has expired, and not sooner",
+		Needs:     []law.Need{law.NeedExtender},
+		Saboteurs: []string{"bus-retries-timeouts"}, Test: buslaw.On(leaveTimeouts),
+	},
+}
+
+var (
+	errDeclined = errors.New("declined")
+	errOld      = errors.New("old")
+)
+
+// classed opens a bus with two classes of errors.
+func classed(e *buslaw.Env) {
+	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
+	e.Open(eventbus.Options{ErrorClasses: []eventbus.ErrorClass{{Name: "declined", Is: is(errDeclined)}, {Name: "old", Is: is(errOld)}}}, nil)
+}
+
+func rulesByError(e *buslaw.Env) {
+	classed(e)
+	e.DeadLetters()
+	retry := eventbus.Retry{MaxAttempts: 3, Initial: e.Lease / 4, Jitter: -1, Rules: []eventbus.RetryRule{
+		{Class: "declined", MaxAttempts: 1}, {Class: "old", MaxAttempts: 2, Initial: e.Lease / 2, Discard: true},
+	}}
+	e.Member("g", eventbus.SubscribeOptions{Retry: retry, Concurrency: 3}, func(_ context.Context, d *eventbus.Delivery) error {
+		switch d.ID {
+		case "declined":
+			return errDeclined
+		case "old":
+			return errOld
+		}
+		return buslaw.ErrBroken
+	})
+	e.PublishEvents(&eventbus.Event{ID: "declined"}, &eventbus.Event{ID: "old"}, &eventbus.Event{ID: "other"})
+	e.AwaitDone(2, "dead")
+	if d := buslaw.AwaitTold[discarded](e, 1)[0]; d.ID != "old" {
+		e.Failf("%s was discarded, want old", d.ID)
+	}
+	runs := map[string]int{}
+	for _, h := range e.Recorder.All("g") {
+		runs[h.Delivery.ID]++
+	}
+	if runs["declined"] != 1 || runs["old"] != 2 || runs["other"] != 3 {
+		e.Failf("got %v runs, want 1, 2 and 3", runs)
+	}
+	for _, h := range e.Recorder.All("dead") {
+		why, _ := eventbus.DeadLetterOf(&h.Delivery.Event)
+		if want := map[string]string{"declined": "declined", "other": "*errors.errorString"}[why.ID]; why.ErrorClass != want {
+			e.Failf("the letter of %s has the class %q, want %q", why.ID, why.ErrorClass, want)
+		}
+	}
+}
+
+func retryOfEvent(e *buslaw.Env) {
+	e.Start()
+	for _, g := range []string{"one", "two"} {
+		e.Member(g, eventbus.SubscribeOptions{Group: g, Retry: eventbus.Retry{MaxAttempts: 3, Initial: 20 * e.Lease}}, failing(func(*eventbus.Delivery) bool { return true }))
+	}
+	e.PublishEvents(&eventbus.Event{ID: "x", Retry: &eventbus.RetryRule{MaxAttempts: 2, Initial: e.Lease / 4, Max: e.Lease / 4}})
+	awaitLetters(e, 2)
+	for _, g := range []string{"one", "two"} {
+		if n := len(e.Recorder.All(g)); n != 2 {
+			e.Failf("group %s ran the event %d times, want the two that it asks for", g, n)
+		}
+	}
+}
+
+func expired(e *buslaw.Env) {
+	e.Start()
+	e.DeadLetters()
+	fails := failing(func(*eventbus.Delivery) bool { return true })
+	retry := eventbus.Retry{Initial: e.Lease, Jitter: -1}
+	e.Member("g", eventbus.SubscribeOptions{Retry: retry}, fails)
+	e.Member("kept", eventbus.SubscribeOptions{Group: "kept", DeadLetterExpired: true, Retry: retry}, fails)
+	e.PublishEvents(&eventbus.Event{ID: "late", TTL: time.Minute, Time: time.Now().Add(-time.Hour)})
+	if e.Claims(law.NeedRest) {
+		e.PublishEvents(&eventbus.Event{ID: "retried", TTL: e.Lease / 2})
+	} else {
+		e.PublishEvents(&eventbus.Event{ID: "retried", TTL: time.Minute, Time: time.Now().Add(-time.Hour)})
+	}
+	e.AwaitDone(2, "dead")
+	buslaw.AwaitTold[discarded](e, 2)
+	for _, g := range []string{"g", "kept"} {
+		for _, h := range e.Recorder.All(g) {
+			if h.Delivery.ID == "late" || h.Delivery.Attempt > 1 {
+				e.Failf("group %s ran %s, attempt %d, after its TTL", g, h.Delivery.ID, h.Delivery.Attempt)
+			}
+		}
+	}
+	for _, h := range e.Recorder.All("dead") {
+		if why, _ := eventbus.DeadLetterOf(&h.Delivery.Event); why.Reason != eventbus.ReasonExpired || why.Group != "kept" {
+			e.Failf("got a letter of %s for %s, want kept, for expired", why.Group, why.Reason)
+		}
+	}
+}
+
+func maxReceive(e *buslaw.Env) {
+	e.Start()
+	e.DeadLetters()
+	e.Member("g", eventbus.SubscribeOptions{MaxReceive: 2000}, buslaw.Succeed)
+	large := strings.Repeat("x", 3000)
+	e.PublishEvents(&eventbus.Event{ID: "large", Payload: []byte(large)}, &eventbus.Event{ID: "small", Payload: []byte("x")})
+	e.AwaitDone(1, "g")
+	e.AwaitDone(1, "dead")
+	e.Settled("g")
+	if runs := e.Recorder.All("g"); len(runs) != 1 || runs[0].Delivery.ID != "small" {
+		e.Failf("got %d runs, want only the small event", len(runs))
+	}
+	d := e.Recorder.All("dead")[0].Delivery
+	if why, _ := eventbus.DeadLetterOf(&d.Event); why.Reason != eventbus.ReasonTooLarge || string(d.Payload) != large {
+		e.Failf("got a letter for %s with %d bytes, want too-large with 3000", why.Reason, len(d.Payload))
+	}
+}
+
+func onDeadLetter(e *buslaw.Env) {
+	e.Start()
+	type call struct {
+		event eventbus.Event
+		why   eventbus.DeadLetter
+	}
+	calls, release := make(chan call, 10), make(chan struct{})
+	e.Cleanup(func() { close(release) })
+	o := eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: 1}, OnDeadLetter: func(ev *eventbus.Event, why eventbus.DeadLetter) {
+		calls <- call{*ev, why}
+		<-release
+	}}
+	e.Member("g", o, failing(func(*eventbus.Delivery) bool { return true }))
+	e.PublishEvents(&eventbus.Event{ID: "x", Type: "t", Payload: []byte("payload"), Headers: eventbus.Headers{{Name: "h", Value: "v"}}})
+	got := buslaw.Wait(e, calls, "OnDeadLetter is called")
+	if ev := got.event; ev.ID != "x" || ev.Type != "t" || string(ev.Payload) != "payload" || len(ev.Headers) != 1 || got.why.Attempts != 1 || got.why.Reason != eventbus.ReasonExhausted {
+		e.Failf("OnDeadLetter got %+v for %+v, want the event as published", ev, got.why)
+	}
+	e.PublishEvents(&eventbus.Event{ID: "y"})
+	awaitLetters(e, 2) // though the first call has not returned
+}
+
+func leaveTimeouts(e *buslaw.Env) {
+	e.Start()
+	o := eventbus.SubscribeOptions{LeaveTimeouts: true, Timeout: e.Lease / 4, Retry: eventbus.Retry{Initial: time.Millisecond}}
+	e.Member("g", o, func(ctx context.Context, d *eventbus.Delivery) error {
+		if d.Attempt == 1 {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	})
+	e.PublishEvents(&eventbus.Event{ID: "x"})
+	e.AwaitDone(1, "g")
+	runs := e.Recorder.All("g")
+	if len(runs) != 2 {
+		e.Failf("got %d runs, want 2", len(runs))
+	}
+	if gap := runs[1].Began.Sub(runs[0].Began); gap < e.Lease*9/10 {
+		e.Failf("the event came again %v after its run began, want its lease of %v", gap, e.Lease)
+	}
+}

@@ -1,0 +1,193 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
+)
+
+// A Redrive says which letters are sent again, and how. Zero fields mean the default.
+type Redrive struct {
+	Filter Filter
+
+	// Limit is how many letters are sent again at most. Default: no bound.
+	Limit int
+
+	// Rate is how many letters a second are sent again. Default: no bound.
+	Rate float64
+
+	// MaxRedrives skips letters of events that were sent again so often before. Default
+	// 3; negative: no bound.
+	MaxRedrives int
+
+	// DryRun counts, and changes nothing.
+	DryRun bool
+
+	// Edit, if set, may change the message that is about to be stored: its Key, Payload
+	// and Headers, among which attributes are headers such as "ce-type". An error skips
+	// the letter.
+	Edit func(m *backend.Message, why *Letter) error
+
+	// Progress, if set, is called after each step of at most 100 letters.
+	Progress func(Report)
+}
+
+// A Report counts letters.
+type Report struct {
+	Redriven int   `json:"redriven"` // sent again, and removed; with DryRun: would be
+	Looping  int   `json:"looping"`  // skipped, because of MaxRedrives
+	NoGroup  int   `json:"no_group"` // skipped, because the topic or the group does not exist any more
+	Refused  int   `json:"refused"`  // skipped, because Edit or the broker refused the message
+	Err      error `json:"-"`        // why, of one of Refused
+}
+
+// Redrive sends the events of letters again, each to the one group that could not handle
+// it. The event has its first ID, key, headers and payload, its attempts begin with 1, and
+// it does not expire. It comes after the newer events of its key. Handlers of other groups do not get it. Its
+// letter is removed once it is stored.
+//
+// A Redrive may be killed at any moment and called again, also twice at once. No event is
+// lost, and no event is stored twice by calls within [backend.Limits].OnceWindow of each
+// other. After an error of the broker, call it again. Letters of runs that began after the
+// call are left, so a call ends even if each event fails again.
+//
+// All members of all groups of the topic must run a version of the bus that knows Redrive.
+// Older ones handle the event as a new one.
+func (t *Topic) Redrive(ctx context.Context, r Redrive) (Report, error) {
+	run := redriving{Redrive: r, topic: t, groups: map[string][]string{}}
+	err := run.all(ctx)
+	return run.report, err
+}
+
+// A redriving is a call of Redrive.
+type redriving struct {
+	Redrive
+	topic   *Topic
+	groups  map[string][]string // by topic; looked up once
+	letters []*Letter           // of the next step
+	report  Report
+}
+
+func (r *redriving) all(ctx context.Context) error {
+	if r.MaxRedrives == 0 {
+		r.MaxRedrives = 3
+	}
+	pace, most := rate.NewLimiter(rate.Inf, 1), page
+	if r.Rate > 0 {
+		pace, most = rate.NewLimiter(rate.Limit(r.Rate), 1), max(1, min(page, int(r.Rate)))
+	}
+	began := time.Now()
+	for l, err := range r.topic.All(ctx, r.Filter) {
+		if err != nil {
+			return err
+		}
+		if l.LastAttempt.After(began) {
+			continue
+		}
+		if ok, err := r.may(ctx, l); err != nil {
+			return err
+		} else if !ok {
+			continue
+		}
+		if err := pace.Wait(ctx); err != nil {
+			return r.topic.failed("redrive", err)
+		}
+		r.letters = append(r.letters, l)
+		full := r.Limit > 0 && r.report.Redriven+len(r.letters) >= r.Limit
+		if full || len(r.letters) == most {
+			if err := r.step(ctx); err != nil || full && r.report.Redriven >= r.Limit {
+				return err
+			}
+		}
+	}
+	return r.step(ctx)
+}
+
+// may reports whether a letter may be sent again. Otherwise the letter is counted.
+func (r *redriving) may(ctx context.Context, l *Letter) (bool, error) {
+	if r.MaxRedrives > 0 && l.Redriven >= r.MaxRedrives {
+		r.report.Looping++
+		return false, nil
+	}
+	groups, known := r.groups[l.Topic]
+	if !known {
+		admin, ok := backend.As[backend.Admin](r.topic.backend)
+		if !ok {
+			return true, nil
+		}
+		var err error
+		groups, err = admin.Groups(ctx, l.Topic)
+		if err != nil && !errors.Is(err, backend.ErrGone) {
+			return false, r.topic.failed("redrive", err)
+		}
+		r.groups[l.Topic] = groups
+	}
+	if !slices.Contains(groups, l.Group) {
+		r.report.NoGroup++
+		return false, nil
+	}
+	return true, nil
+}
+
+// step stores the events of the collected letters, and removes the letters of the stored
+// ones.
+func (r *redriving) step(ctx context.Context) error {
+	letters := r.letters
+	r.letters = nil
+	var msgs []*backend.Message
+	var places []string
+	for _, l := range letters {
+		m := letter.Redrive(l.message)
+		if r.Edit != nil {
+			if err := r.Edit(m, l); err != nil {
+				r.refused(l.Place, err)
+				continue
+			}
+		}
+		msgs, places = append(msgs, m), append(places, l.Place)
+	}
+	if len(msgs) == 0 || r.DryRun {
+		r.report.Redriven += len(msgs)
+		return nil
+	}
+	err := r.topic.backend.Publish(ctx, msgs)
+	stored, failed := r.sort(places, err)
+	if len(stored) > 0 {
+		if err := backend.Remove(ctx, r.topic.backend, r.topic.name, stored); err != nil {
+			return errors.Join(failed, r.topic.failed("remove letters", err))
+		}
+	}
+	r.report.Redriven += len(stored)
+	if r.Progress != nil {
+		r.Progress(r.report)
+	}
+	return failed
+}
+
+// sort returns the places of the letters whose events are stored. It counts the events
+// that the broker does not take, and returns an error for which Redrive ends.
+func (r *redriving) sort(places []string, err error) (stored []string, failed error) {
+	for i, place := range places {
+		switch e := backend.ErrorAt(err, i); {
+		case e == nil:
+			stored = append(stored, place)
+		case errors.Is(e, backend.ErrRefused), errors.Is(e, backend.ErrTooLarge):
+			r.refused(place, e)
+		default:
+			failed = r.topic.failed("redrive", e)
+		}
+	}
+	return stored, failed
+}
+
+func (r *redriving) refused(place string, err error) {
+	r.report.Refused++
+	r.report.Err = fmt.Errorf("deadletter: redrive %s of %s: %w", place, r.topic.name, err)
+}

@@ -1,0 +1,215 @@
+// Package deadletter lists the dead letters of a topic, sends them again to the group that
+// could not handle them, and discards them. The command "eventbus dlq" does the same.
+//
+//	letters, err := deadletter.Open(bus.Backend(), "shop.orders.dlq")
+//	report, err := letters.Redrive(ctx, deadletter.Redrive{Filter: deadletter.Filter{Group: "billing"}})
+//
+// It works on every backend with [backend.Reader] and [backend.Remover].
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
+)
+
+// A Topic is a dead-letter topic. Its methods are safe for concurrent use, and so are the
+// methods of several Topics with one name, in any number of processes.
+type Topic struct {
+	backend backend.Backend
+	name    string
+}
+
+// Open returns the dead-letter topic of that name. It asks no broker. If b has no
+// [backend.Reader] or no [backend.Remover], the error matches errors.ErrUnsupported.
+func Open(b backend.Backend, name string) (*Topic, error) {
+	if err := backend.CheckName(name); err != nil {
+		return nil, fmt.Errorf("deadletter: topic: %w", err)
+	}
+	_, reads := backend.As[backend.Reader](b)
+	_, removes := backend.As[backend.Remover](b)
+	if !reads || !removes {
+		return nil, fmt.Errorf("deadletter: open %s: the backend cannot read topics or remove messages: %w", name, errors.ErrUnsupported)
+	}
+	return &Topic{b, name}, nil
+}
+
+// A Letter is one dead letter.
+type Letter struct {
+	eventbus.DeadLetter                // why
+	Event               eventbus.Event // as it was published
+	Place               string         // the position of the letter in the dead-letter topic
+
+	message *backend.Message
+}
+
+// newLetter returns the dead letter that m stores; false if m is none.
+func newLetter(m *backend.Message) (*Letter, bool) {
+	stored := eventbus.EventOf(m)
+	why, ok := eventbus.DeadLetterOf(&stored)
+	if !ok {
+		return nil, false
+	}
+	return &Letter{DeadLetter: why, Event: eventbus.EventOf(letter.Event(m)), Place: m.Position, message: m}, true
+}
+
+// A Filter chooses letters. A zero field chooses all.
+type Filter struct {
+	Group, Topic       string // the group that failed, and the topic of its event
+	Reason, ErrorClass string
+	Type               string    // of the event
+	ID, Key            string    // of the event
+	Place              string    // of the letter
+	Since, Before      time.Time // bounds of LastAttempt: not before Since, and before Before
+	Match              func(*Letter) bool
+}
+
+func (f *Filter) matches(l *Letter) bool {
+	is := func(want, got string) bool { return want == "" || want == got }
+	return is(f.Group, l.Group) && is(f.Topic, l.Topic) && is(f.Reason, l.Reason) && is(f.ErrorClass, l.ErrorClass) &&
+		is(f.Type, l.Event.Type) && is(f.ID, l.ID) && is(f.Key, l.Event.Key) && is(f.Place, l.Place) &&
+		!l.LastAttempt.Before(f.Since) && (f.Before.IsZero() || l.LastAttempt.Before(f.Before)) &&
+		(f.Match == nil || f.Match(l))
+}
+
+const page = 100 // messages of one read
+
+// All goes through the letters of a filter, oldest first, including letters that arrive
+// meanwhile. Messages of the topic that are no dead letters are left out. An error ends it.
+// Removing a letter that All has passed, or has still to reach, is fine.
+func (t *Topic) All(ctx context.Context, f Filter) iter.Seq2[*Letter, error] {
+	return t.after(ctx, "", f)
+}
+
+// after is All for the letters behind a position.
+func (t *Topic) after(ctx context.Context, from string, f Filter) iter.Seq2[*Letter, error] {
+	return func(yield func(*Letter, error) bool) {
+		for {
+			ms, err := backend.Read(ctx, t.backend, t.name, from, page)
+			if err != nil {
+				yield(nil, t.failed("read", err))
+				return
+			}
+			if len(ms) == 0 {
+				return
+			}
+			for i := range ms {
+				if l, ok := newLetter(&ms[i]); ok && f.matches(l) && !yield(l, nil) {
+					return
+				}
+			}
+			from = ms[len(ms)-1].Position
+		}
+	}
+}
+
+// A Class is a kind of letters, and how many there are.
+type Class struct {
+	Topic      string    `json:"topic"`
+	Group      string    `json:"group"`
+	Reason     string    `json:"reason"`
+	ErrorClass string    `json:"error_class"`
+	Type       string    `json:"type"` // of the event
+	Letters    int       `json:"letters"`
+	Oldest     time.Time `json:"oldest,omitzero"` // LastAttempt
+	Newest     time.Time `json:"newest,omitzero"` // LastAttempt
+	Error      string    `json:"error"`           // of one of them
+}
+
+// Classes counts the letters of a filter by class, the largest class first.
+func (t *Topic) Classes(ctx context.Context, f Filter) ([]Class, error) {
+	type key struct{ topic, group, reason, class, kind string }
+	found := map[key]*Class{}
+	for l, err := range t.All(ctx, f) {
+		if err != nil {
+			return nil, err
+		}
+		k := key{l.Topic, l.Group, l.Reason, l.ErrorClass, l.Event.Type}
+		c := found[k]
+		if c == nil {
+			c = &Class{
+				Topic: l.Topic, Group: l.Group, Reason: l.Reason, ErrorClass: l.ErrorClass, Type: l.Event.Type,
+				Oldest: l.LastAttempt, Newest: l.LastAttempt, Error: l.Error,
+			}
+			found[k] = c
+		}
+		c.Letters++
+		if l.LastAttempt.Before(c.Oldest) {
+			c.Oldest = l.LastAttempt
+		}
+		if l.LastAttempt.After(c.Newest) {
+			c.Newest = l.LastAttempt
+		}
+	}
+	classes := make([]Class, 0, len(found))
+	for _, c := range found {
+		classes = append(classes, *c)
+	}
+	slices.SortFunc(classes, func(a, b Class) int {
+		return cmp.Or(-cmp.Compare(a.Letters, b.Letters), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Group, b.Group),
+			cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.ErrorClass, b.ErrorClass), cmp.Compare(a.Type, b.Type))
+	})
+	return classes, nil
+}
+
+// Discard removes the letters of a filter for good, and returns their number. After an
+// error the number is of the letters that are certainly removed.
+func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) {
+	var places []string
+	remove := func() error {
+		if len(places) == 0 {
+			return nil
+		}
+		if err := backend.Remove(ctx, t.backend, t.name, places); err != nil {
+			return t.failed("remove letters", err)
+		}
+		removed += len(places)
+		places = places[:0]
+		return nil
+	}
+	for l, err := range t.All(ctx, f) {
+		if err != nil {
+			return removed, errors.Join(err, remove())
+		}
+		if places = append(places, l.Place); len(places) == page {
+			if err := remove(); err != nil {
+				return removed, err
+			}
+		}
+	}
+	return removed, remove()
+}
+
+// Trim removes the oldest letters of a filter until at most keep of them are left, and
+// returns the number of removed ones. A program calls it from time to time to bound its
+// dead-letter topic. [Filter].Before bounds the age.
+func (t *Topic) Trim(ctx context.Context, f Filter, keep int) (removed int, err error) {
+	excess := -max(keep, 0)
+	for _, err := range t.All(ctx, f) {
+		if err != nil {
+			return 0, err
+		}
+		excess++
+	}
+	match := f.Match
+	f.Match = func(l *Letter) bool {
+		if excess <= 0 || match != nil && !match(l) {
+			return false
+		}
+		excess--
+		return true
+	}
+	return t.Discard(ctx, f)
+}
+
+func (t *Topic) failed(op string, err error) error {
+	return fmt.Errorf("deadletter: %s of %s: %w", op, t.name, err)
+}

@@ -1,0 +1,62 @@
+package eventbus
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed41896749/eventbus/internal/engine"
+)
+
+// An ErrorClass is a name for errors of handlers. Rules of retries refer to the name, and
+// so do dead letters.
+type ErrorClass struct {
+	Name string
+	Is   func(error) bool // such as: errors.Is(err, ErrCardDeclined)
+}
+
+// classOf returns the first class of an error, or the name that the engine gives it.
+func classOf(err error, classes []ErrorClass) string {
+	for _, c := range classes {
+		if c.Is(err) {
+			return c.Name
+		}
+	}
+	return engine.ErrorClass(err)
+}
+
+// knownClasses are the classes that need no function.
+var knownClasses = []string{"panic", "timeout"}
+
+// checkClasses returns why classes are refused.
+func checkClasses(classes []ErrorClass) error {
+	for i, c := range classes {
+		field := fmt.Sprintf("Options.ErrorClasses[%d]", i)
+		switch {
+		case c.Name == "" || slices.Contains(knownClasses, c.Name):
+			return &FieldError{Field: field + ".Name", Reason: fmt.Sprintf("is %q", c.Name)}
+		case slices.ContainsFunc(classes[:i], func(other ErrorClass) bool { return other.Name == c.Name }):
+			return &FieldError{Field: field + ".Name", Reason: "is " + c.Name + ", which is there already"}
+		case c.Is == nil:
+			return &FieldError{Field: field + ".Is", Reason: "is nil"}
+		}
+		if err := checkText(field+".Name", c.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRules refuses rules of unknown classes.
+func (r Retry) checkRules(classes []ErrorClass) error {
+	for i, rule := range r.Rules {
+		known := slices.Contains(knownClasses, rule.Class) ||
+			slices.ContainsFunc(classes, func(c ErrorClass) bool { return c.Name == rule.Class })
+		if !known {
+			return &FieldError{
+				Field:  fmt.Sprintf("SubscribeOptions.Retry.Rules[%d].Class", i),
+				Reason: "is " + rule.Class + ", which is none of Options.ErrorClasses",
+			}
+		}
+	}
+	return nil
+}

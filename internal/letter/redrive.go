@@ -1,0 +1,78 @@
+package letter
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A redriven message is an event that was in a dead-letter topic and is stored in its
+// topic again, for the one group that could not handle it. It has an ID of its own, so that
+// a second try to store it finds the first. These headers have the rest. They begin as
+// attributes do, so that handlers do not see them.
+const (
+	RedriveID    = "ce-redriveid"    // the ID of the event
+	redriveGroup = "ce-redrivegroup" // the group
+	redriveCount = "ce-redrivecount" // how often the event was sent again
+)
+
+const redrivePrefix = "redrive/"
+
+// Redrive returns the message that stores the event of a dead letter again. Once is set.
+func Redrive(dead *backend.Message) *backend.Message {
+	m := &backend.Message{
+		Topic: dead.Headers.Get(Topic), ID: redrivePrefix + dead.Topic + "/" + dead.Position, Key: dead.Key,
+		Headers: Original(dead), Payload: dead.Payload, Once: true,
+	}
+	m.Headers = append(m.Headers,
+		backend.Header{Name: RedriveID, Value: dead.Headers.Get(ID)},
+		backend.Header{Name: redriveGroup, Value: dead.Headers.Get(Group)},
+		backend.Header{Name: redriveCount, Value: strconv.Itoa(Redrives(dead) + 1)},
+	)
+	return m
+}
+
+// Redrives returns how often the event of a dead letter was sent again before.
+func Redrives(dead *backend.Message) int {
+	n, _ := strconv.Atoi(dead.Headers.Get(Redriven))
+	return n
+}
+
+// Event returns the message of the event of a dead letter, as it was first published.
+func Event(dead *backend.Message) *backend.Message {
+	return &backend.Message{
+		Topic: dead.Headers.Get(Topic), ID: dead.Headers.Get(ID), Key: dead.Key, Headers: Original(dead),
+		Payload: dead.Payload, Position: dead.Headers.Get(Position),
+	}
+}
+
+// Original returns the headers of a message as it was first published.
+func Original(dead *backend.Message) backend.Headers {
+	headers := make(backend.Headers, 0, len(dead.Headers))
+	for _, h := range dead.Headers {
+		switch {
+		case strings.HasPrefix(h.Name, deadPrefix), h.Name == RedriveID, h.Name == redriveGroup, h.Name == redriveCount:
+		default:
+			headers = append(headers, h)
+		}
+	}
+	return headers
+}
+
+// Open gives a redriven message, as it was received, the ID of its event. It returns the
+// one group that the event is for; "": every group.
+func Open(m *backend.Message) (group string) {
+	if !strings.HasPrefix(m.ID, redrivePrefix) {
+		return ""
+	}
+	if id, ok := m.Headers.Lookup(RedriveID); ok {
+		m.ID = id
+		return m.Headers.Get(redriveGroup)
+	}
+	return ""
+}
+
+// RedriveCount returns how often the event of a received message was sent again, as text;
+// "" means never.
+func RedriveCount(m *backend.Message) string { return m.Headers.Get(redriveCount) }

@@ -1,0 +1,111 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// AuditType is the Type of the events that [Audit] publishes.
+const AuditType = "eventbus.audit"
+
+// An AuditRecord describes one run of a handler. [Audit] publishes it as JSON.
+type AuditRecord struct {
+	Topic   string        `json:"topic"`
+	Group   string        `json:"group"`
+	ID      string        `json:"id"` // of the event
+	Type    string        `json:"type,omitempty"`
+	Attempt int           `json:"attempt"`
+	Began   time.Time     `json:"began"`
+	Took    time.Duration `json:"took_ns"` // nanoseconds
+	Outcome AuditOutcome  `json:"outcome"`
+	Error   string        `json:"error,omitempty"` // at most 4 KiB
+}
+
+// An AuditOutcome says how a run ended, as a middleware sees it. Whether a failed event is
+// retried is decided later; observer.Handled tells it.
+type AuditOutcome string
+
+// The outcomes of runs.
+const (
+	AuditSuccess AuditOutcome = "success" // the handler returned nil
+	AuditFailure AuditOutcome = "failure" // it returned an error: Permanent, RetryAfter, Snooze and Drop too
+	AuditPanic   AuditOutcome = "panic"   // it panicked or called runtime.Goexit
+	AuditHeld    AuditOutcome = "held"    // a ManualHandler took the event, to settle it later
+)
+
+// AuditOptions are the settings of [Audit]. A zero field means its default.
+type AuditOptions struct {
+	Timeout time.Duration // of each Publish; default 5 s
+	OnError OnError       // is told of each record that is not stored
+}
+
+// Audit publishes an [AuditRecord] to topic for each run of a handler, after the run and
+// before the event is settled. A crash during a run leaves no record of it. A record that
+// cannot be stored never fails the event; OnError is told of it. A record has no payload,
+// headers or key. The text of the handler's error is in it.
+//
+// Each run waits for its record to be stored. Records themselves are not audited: the runs
+// for events of topic, and for their dead letters, have no record. Audit panics if p is
+// nil.
+func Audit(p eventbus.Publisher, topic string, o AuditOptions) eventbus.Middleware {
+	if p == nil {
+		panic("eventbus: Audit: the publisher is nil")
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Second
+	}
+	a := &audit{publisher: p, records: eventbus.Topic[AuditRecord]{Name: topic, Type: AuditType}, o: o}
+	return func(next eventbus.Handler) eventbus.Handler {
+		return func(ctx context.Context, d *eventbus.Delivery) error {
+			if letter, dead := eventbus.DeadLetterOf(&d.Event); d.Topic == topic || dead && letter.Topic == topic {
+				return next(ctx, d)
+			}
+			seen := *d // a copy, because the handler may change its own
+			r := AuditRecord{
+				Topic: d.Topic, Group: d.Group, ID: d.ID, Type: d.Type, Attempt: d.Attempt,
+				Began: time.Now().Round(0).UTC(), Outcome: AuditPanic,
+			}
+			// The panic must pass through unrecovered, or its stack would be lost.
+			defer func(start time.Time) {
+				r.Took = time.Since(start)
+				a.store(ctx, &seen, r)
+			}(time.Now())
+			err := next(ctx, d)
+			r.Outcome, r.Error = auditOutcome(ctx, err)
+			return err
+		}
+	}
+}
+
+func auditOutcome(ctx context.Context, err error) (AuditOutcome, string) {
+	const most = 4 << 10
+	switch {
+	case err != nil:
+		text := err.Error()
+		return AuditFailure, text[:min(len(text), most)]
+	case eventbus.IsManual(ctx):
+		return AuditHeld, ""
+	}
+	return AuditSuccess, ""
+}
+
+type audit struct {
+	publisher eventbus.Publisher
+	records   eventbus.Topic[AuditRecord]
+	o         AuditOptions
+}
+
+// store publishes r. The end of the run's time does not prevent it.
+func (a *audit) store(ctx context.Context, d *eventbus.Delivery, r AuditRecord) {
+	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), a.o.Timeout, errAuditTimeout)
+	defer cancel()
+	if err := a.records.Publish(bounded, a.publisher, r); err != nil {
+		a.o.OnError.tell(ctx, d, fmt.Errorf("eventbus: audit: %w", err))
+	}
+}
+
+var errAuditTimeout = errors.New("eventbus: audit: AuditOptions.Timeout is over")

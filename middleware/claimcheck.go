@@ -1,0 +1,127 @@
+package middleware
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// A BlobStore keeps large payloads, for a [ClaimCheck]. Names have 26 letters and digits,
+// and none is used twice. Its methods are safe for concurrent use.
+type BlobStore interface {
+	// Put returns when data is stored durably: its event is published next.
+	Put(ctx context.Context, name string, data []byte) error
+
+	// Get opens the data of name. The error matches fs.ErrNotExist only if the data is
+	// gone for good: the event then goes to the dead-letter topic.
+	Get(ctx context.Context, name string) (io.ReadCloser, error)
+}
+
+// ClaimCheck is a step of an [Envelope]: payloads of at least MinSize go to a store, and
+// the event carries a reference, with size and SHA-256. So a payload may be larger than
+// eventbus.MaxPayload. MinSize counts after compression and encryption.
+//
+// A payload is stored before its event is published, so no handler gets an event too
+// early. A Publish that fails, or an event that is deduplicated, leaves a payload without
+// an event.
+//
+// No payload is deleted when its event is handled, because other groups and dead letters
+// may still need it. The store must delete payloads by age, after the time for which the
+// topic, its dead-letter topic and redrives need them: see [FileStore.DeleteOlder].
+//
+// A payload that is gone, damaged or larger than EnvelopeOptions.MaxPayload is a permanent
+// failure of its event. Other errors of the store are retried.
+type ClaimCheck struct {
+	Store   BlobStore
+	MinSize int // bytes; default 256 KiB
+}
+
+const blobNameLen = 26 // of rand.Text
+
+// overhead bounds the growth of a payload by the steps before.
+const overhead = 1 << 10
+
+// seal does nothing if c is nil.
+func (c *ClaimCheck) seal(ctx context.Context, e *eventbus.Event) error {
+	if c == nil || len(e.Payload) < c.MinSize {
+		return nil
+	}
+	name, digest := rand.Text(), sha256.Sum256(e.Payload)
+	if err := c.Store.Put(ctx, name, e.Payload); err != nil {
+		return fmt.Errorf("store the payload: %w", err)
+	}
+	e.Headers.Set(claimHeader, fmt.Sprintf("%s %d %x", name, len(e.Payload), digest))
+	e.Payload = nil
+	return nil
+}
+
+// open fetches the payload of e, of at most the given size. A nil c refuses references.
+func (c *ClaimCheck) open(ctx context.Context, e *eventbus.Event, most int) error {
+	value, claimed := e.Headers.Lookup(claimHeader)
+	switch {
+	case !claimed:
+		return nil
+	case c == nil:
+		return errors.New("the payload is in a store, but EnvelopeOptions.ClaimCheck is nil")
+	}
+	name, size, digest, ok := parseClaim(value)
+	if !ok {
+		return permanent("the header %s has another form", claimHeader)
+	}
+	if size > most+overhead {
+		return permanent("fetch the payload: %w: %d bytes, more than %d", eventbus.ErrTooLarge, size, most)
+	}
+	payload, err := c.fetch(ctx, name, size)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return permanent("fetch the payload: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("fetch the payload: %w", err)
+	}
+	if sum := sha256.Sum256(payload); hex.EncodeToString(sum[:]) != digest {
+		return permanent("fetch the payload: it is damaged: its SHA-256 differs")
+	}
+	e.Payload = payload
+	return nil
+}
+
+// fetch reads exactly size bytes.
+func (c *ClaimCheck) fetch(ctx context.Context, name string, size int) ([]byte, error) {
+	r, err := c.Store.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	payload := make([]byte, size)
+	_, err = io.ReadFull(r, payload)
+	return payload, err
+}
+
+// parseClaim reads a reference, which anybody may have written.
+func parseClaim(value string) (name string, size int, digest string, ok bool) {
+	parts := strings.Split(value, " ")
+	if len(parts) != 3 || !isBlobName(parts[0]) || len(parts[2]) != hex.EncodedLen(sha256.Size) {
+		return "", 0, "", false
+	}
+	size, err := strconv.Atoi(parts[1])
+	return parts[0], size, parts[2], err == nil && size >= 0
+}
+
+// isBlobName reports whether name may be from rand.Text.
+func isBlobName(name string) bool {
+	for _, c := range []byte(name) {
+		if !('A' <= c && c <= 'Z' || '2' <= c && c <= '7') {
+			return false
+		}
+	}
+	return len(name) == blobNameLen
+}

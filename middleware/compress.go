@@ -1,0 +1,82 @@
+package middleware
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// Compress is a step of an [Envelope]: payloads are stored in Zstandard form (RFC 8878),
+// with the header "content-encoding: zstd". A payload stays as it is if it is smaller than
+// MinSize, if compression does not make it smaller, or if its event has a
+// content-encoding already.
+//
+// A received payload is decompressed if its content-encoding is zstd, by whichever program
+// it was compressed. If it is damaged, or larger than EnvelopeOptions.MaxPayload, the
+// error is permanent, and at most 8 MiB or MaxPayload are decompressed.
+//
+// With Encrypt, the size of an event tells how well its payload can be compressed. Do not
+// combine the two if an attacker chooses a part of the payload and sees sizes.
+type Compress struct {
+	MinSize int // bytes; default 1 KiB
+}
+
+const encoding = "zstd"
+
+// windowSize is the window that decoders should support (RFC 8878, 3.1.1.1.2).
+const windowSize = 8 << 20
+
+// A compressor carries out Compress. A nil one does nothing.
+type compressor struct {
+	min, max int
+	encoder  *zstd.Encoder
+	decoder  *zstd.Decoder
+}
+
+func newCompressor(o *Compress, most int) (c *compressor, err error) {
+	if o == nil {
+		return nil, nil
+	}
+	c = &compressor{min: cmp.Or(o.MinSize, 1<<10), max: most}
+	if c.encoder, err = zstd.NewWriter(nil); err != nil {
+		return nil, fmt.Errorf("eventbus: envelope: %w", err)
+	}
+	c.encoder.EncodeAll(nil, nil) // it makes a channel now, which all synctest bubbles may then use
+	c.decoder, err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(max(most, windowSize))), zstd.WithDecoderConcurrency(0))
+	if err != nil {
+		return nil, fmt.Errorf("eventbus: envelope: %w", err)
+	}
+	return c, nil
+}
+
+func (c *compressor) seal(e *eventbus.Event) {
+	if c == nil || len(e.Payload) < c.min {
+		return
+	}
+	if _, encoded := e.Headers.Lookup(encodingHeader); encoded {
+		return
+	}
+	if small := c.encoder.EncodeAll(e.Payload, nil); len(small) < len(e.Payload) {
+		e.Payload = small
+		e.Headers.Set(encodingHeader, encoding)
+	}
+}
+
+func (c *compressor) open(e *eventbus.Event) error {
+	if c == nil || e.Headers.Get(encodingHeader) != encoding {
+		return nil
+	}
+	payload, err := c.decoder.DecodeAll(e.Payload, nil)
+	if err != nil {
+		return permanent("decompress: %w", err)
+	}
+	if len(payload) > c.max {
+		return permanent("decompress: %w: more than %d bytes", eventbus.ErrTooLarge, c.max)
+	}
+	e.Payload = payload
+	e.Headers.Del(encodingHeader)
+	return nil
+}

@@ -1,0 +1,150 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/middleware"
+)
+
+func TestDedupeMarksAfterSuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := with(t, middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{}))
+		runs := map[string]int{}
+		s := subscribe(t, bus, func(_ context.Context, d *eventbus.Delivery) error {
+			if runs[d.ID]++; d.ID == "fails once" && runs[d.ID] == 1 || d.ID == "fails" {
+				return errBroken
+			}
+			return nil
+		})
+		for range 3 { // without keys, so a failed event does not delay the others
+			for _, id := range []string{"good", "fails once", "fails"} {
+				require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: id}))
+			}
+			require.NoError(t, bus.WaitIdle(t.Context()))
+		}
+		require.Equal(t, map[string]int{"good": 1, "fails once": 2, "fails": 9}, runs)
+		require.EqualValues(t, 4, s.Counts().Discarded, "each duplicate is counted")
+	})
+}
+
+func TestDedupeSeparatesGroupsTopicsAndIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		byHeader := func(d *eventbus.Delivery) string { return d.Headers.Get("request") }
+		bus := with(t, middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{ID: byHeader}))
+		var mu sync.Mutex
+		runs := map[string]int{}
+		for _, topic := range []string{"a", "b"} {
+			for _, group := range []string{"x", "y"} {
+				_, err := bus.Subscribe(t.Context(), topic, eventbus.SubscribeOptions{Group: group}, func(_ context.Context, d *eventbus.Delivery) error {
+					mu.Lock()
+					defer mu.Unlock()
+					runs[d.Topic+d.Group+d.Headers.Get("request")]++
+					return nil
+				})
+				require.NoError(t, err)
+			}
+			for range 2 {
+				require.NoError(t, bus.Publish(t.Context(), topic,
+					&eventbus.Event{Headers: eventbus.Headers{{Name: "request", Value: "1"}}}, &eventbus.Event{}))
+			}
+		}
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, map[string]int{"ax1": 1, "ay1": 1, "bx1": 1, "by1": 1, "ax": 2, "ay": 2, "bx": 2, "by": 2}, runs)
+	})
+}
+
+// brokenDedupe is a store that fails.
+type brokenDedupe struct{ handled, mark error }
+
+func (b *brokenDedupe) Handled(context.Context, string) (bool, error) { return false, b.handled }
+func (b *brokenDedupe) Mark(context.Context, string) error            { return b.mark }
+
+func TestDedupeWithABrokenStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &brokenDedupe{handled: errBroken}
+		var told []error
+		bus := with(t, middleware.Dedupe(store, middleware.DedupeOptions{
+			OnError: func(_ context.Context, d *eventbus.Delivery, err error) {
+				told = append(told, fmt.Errorf("%s: %w", d.ID, err))
+			},
+		}))
+		runs := 0
+		subscribe(t, bus, func(context.Context, *eventbus.Delivery) error { runs++; return nil })
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "1"}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Zero(t, runs)
+		dead := bus.Published("orders.dlq")
+		require.Len(t, dead, 1, "an event that cannot be looked up is retried, and then kept")
+		require.Equal(t, `eventbus: dedupe: look up "orders/g/1": broken`, dead[0].Headers.Get("eventbus-dead-error"))
+
+		store.handled, store.mark = nil, errBroken
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "2"}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, 1, runs, "an event that cannot be marked has succeeded")
+		require.Len(t, told, 1)
+		require.EqualError(t, told[0], `2: eventbus: dedupe: mark "orders/g/2": broken`)
+	})
+}
+
+func TestWithoutOnErrorAWarningIsLogged(t *testing.T) {
+	var out bytes.Buffer
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	slog.SetDefault(textLogger(&out))
+	h := middleware.Dedupe(&brokenDedupe{mark: errBroken}, middleware.DedupeOptions{})(
+		func(context.Context, *eventbus.Delivery) error { return nil })
+	d := &eventbus.Delivery{Topic: "orders", Group: "g", Attempt: 2, Event: eventbus.Event{ID: "1", Payload: []byte("secret")}}
+	require.NoError(t, h(t.Context(), d))
+	require.Equal(t, `level=WARN msg="eventbus: middleware failed" topic=orders group=g id=1 attempt=2 `+
+		`error="eventbus: dedupe: mark \"orders/g/1\": broken"`+"\n", out.String())
+}
+
+// A ManualHandler returns before its event is handled.
+func TestDedupeLeavesManualDeliveriesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := with(t, middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{}))
+		runs := 0
+		_, err := bus.SubscribeManual(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Timeout: time.Second},
+			func(_ context.Context, d *eventbus.ManualDelivery) error {
+				if runs++; runs == 1 {
+					return nil // and it is never settled: it fails after the timeout
+				}
+				go func() { _ = d.Ack(context.WithoutCancel(t.Context())) }()
+				return nil
+			})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "1"}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, 2, runs, "the event was not handled by the first call")
+	})
+}
+
+func TestDedupeMemoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{Max: 2, Age: time.Minute})
+		handled := func(key string) bool {
+			ok, err := m.Handled(t.Context(), key)
+			require.NoError(t, err)
+			return ok
+		}
+		for _, key := range []string{"a", "b", "a", "c"} { // b was marked first
+			require.NoError(t, m.Mark(t.Context(), key))
+		}
+		require.True(t, handled("a"))
+		require.False(t, handled("b"), "more than Max")
+		time.Sleep(time.Minute)
+		require.False(t, handled("a"), "older than Age")
+		require.NoError(t, m.Mark(t.Context(), "d"))
+		require.True(t, handled("d"))
+	})
+}

@@ -1,0 +1,265 @@
+package middleware
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// The headers of a sealed event. Handlers do not see them.
+const (
+	idHeader        = "envelope-id"        // the ID under which the event was published
+	keyHeader       = "envelope-key"       // the ID of the key that Encrypt used
+	claimHeader     = "envelope-claim"     // name, size and SHA-256 of the payload in the store
+	signatureHeader = "envelope-signature" // the ID of the key that signed, and the signature in base64
+	encodingHeader  = "content-encoding"   // "zstd"
+
+	envelopeHeaders = 5
+)
+
+// EnvelopeOptions say which of four steps an [Envelope] takes. A nil step is left out.
+// Publishing takes them in this order, and handling in the opposite order.
+type EnvelopeOptions struct {
+	Compress   *Compress
+	Encrypt    *Encrypt
+	ClaimCheck *ClaimCheck
+	Sign       *Sign
+
+	// Topics reports whether the events of a topic are sealed. Events of other topics are
+	// published as they are. A received one is opened if it is sealed, such as a dead
+	// letter. Default: the events of all topics are sealed. It is called from several
+	// goroutines.
+	Topics func(topic string) bool
+
+	// MaxPayload bounds the payloads of published events, and of received ones after
+	// decompression, in bytes. A handler and its envelope together use up to three times
+	// as much. Default: eventbus.MaxPayload; with ClaimCheck 16 MiB.
+	MaxPayload int
+
+	// Headers are names of headers that Encrypt and Sign protect against changes, besides
+	// the attributes and the payload. A header that a later program adds must not be
+	// among them.
+	Headers []string
+}
+
+// An Envelope seals events when they are published, and opens them before they are handled.
+// The options say how. Every combination of steps is valid, and their order is fixed.
+// Data is compressed before it is encrypted, because encrypted data cannot be compressed.
+// The store of a ClaimCheck gets encrypted data. The signature is checked before any
+// other part is read.
+//
+// All programs of a topic need the same steps. Steps that protect accept unprotected
+// events only on request. An event that cannot be opened does not reach the handler. It
+// goes to the dead-letter topic, sealed as it is. An unknown key ID is retried, because
+// the key may be on its way, and so is an error of a [BlobStore].
+//
+// An event stays sealed in its topic and as a dead letter. A handler of the dead-letter
+// topic on a bus with the envelope sees the opened event. Retry.Delay gets the sealed
+// event. Programs that read a topic without a group call Open. A sealed event that is
+// published again is stored as it is, so a dead letter can be redriven under its own ID.
+//
+// The methods of an Envelope are safe for concurrent use.
+type Envelope struct {
+	o        EnvelopeOptions
+	compress *compressor
+	encrypt  *encrypter
+	sign     *signer
+}
+
+// NewEnvelope returns an envelope. If o is contradictory the error is a
+// *eventbus.FieldError; it names no key.
+func NewEnvelope(o EnvelopeOptions) (*Envelope, error) {
+	most := eventbus.MaxPayload
+	if o.ClaimCheck != nil {
+		claim := *o.ClaimCheck
+		o.ClaimCheck = &claim
+		claim.MinSize = cmp.Or(claim.MinSize, 256<<10)
+		most = 16 << 20
+		if claim.Store == nil {
+			return nil, envelopeError("ClaimCheck.Store", "is nil")
+		}
+	}
+	o.MaxPayload = cmp.Or(o.MaxPayload, most)
+	if o.MaxPayload < 0 {
+		return nil, envelopeError("MaxPayload", "is negative")
+	}
+	o.Headers = slices.Sorted(slices.Values(o.Headers))
+	v := &Envelope{o: o}
+	var err error
+	if v.compress, err = newCompressor(o.Compress, o.MaxPayload); err != nil {
+		return nil, err
+	}
+	if v.encrypt, err = newEncrypter(o.Encrypt); err != nil {
+		return nil, err
+	}
+	v.sign, err = newSigner(o.Sign)
+	return v, err
+}
+
+func envelopeError(field, reason string) error {
+	return &eventbus.FieldError{Field: "EnvelopeOptions." + field, Reason: reason}
+}
+
+// Install adds the envelope to the options of a bus, in the right places: publishing seals
+// after all other middleware, and handling opens before all other middleware. Call it
+// after the other middleware and Service are set, and add none outside of it later.
+func (v *Envelope) Install(o *eventbus.Options) {
+	o.Middleware = slices.Insert(slices.Clone(o.Middleware), 0, v.opening)
+	service := o.Service
+	sealing := func(next eventbus.Publisher) eventbus.Publisher { return v.sealing(next, service) }
+	o.PublishMiddleware = append(slices.Clone(o.PublishMiddleware), sealing)
+}
+
+func (v *Envelope) covers(topic string) bool { return v.o.Topics == nil || v.o.Topics(topic) }
+
+func (v *Envelope) opening(next eventbus.Handler) eventbus.Handler {
+	return func(ctx context.Context, d *eventbus.Delivery) error {
+		opened := *d
+		if err := v.openWith(ctx, &opened.Event, v.covers(d.Topic)); err != nil {
+			return err
+		}
+		return next(ctx, &opened)
+	}
+}
+
+// sealing publishes sealed copies of events, and fills the events as Publish does.
+func (v *Envelope) sealing(next eventbus.Publisher, service string) eventbus.Publisher {
+	return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+		if !v.covers(topic) {
+			return next.Publish(ctx, topic, events...)
+		}
+		sealed := make([]*eventbus.Event, len(events))
+		for i, e := range events {
+			if e == nil {
+				continue // Publish reports the nil event
+			}
+			s := *e
+			if err := v.seal(ctx, &s, service); err != nil {
+				return notSealed(topic, i, len(events), err)
+			}
+			sealed[i] = &s
+		}
+		err := next.Publish(ctx, topic, sealed...)
+		for i, e := range events {
+			if e != nil {
+				e.ID, e.Source, e.Time, e.Position = sealed[i].ID, sealed[i].Source, sealed[i].Time, sealed[i].Position
+			}
+		}
+		return err
+	})
+}
+
+// notSealed is the error of a call of Publish that stores none of its n events, because
+// event i cannot be sealed.
+func notSealed(topic string, i, n int, err error) error {
+	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
+		f.Field = fmt.Sprintf("events[%d].%s", i, f.Field)
+		return f
+	}
+	err = fmt.Errorf("eventbus: envelope: seal events[%d]: %w", i, err)
+	return &eventbus.PublishError{Topic: topic, Errors: slices.Repeat([]error{err}, n)}
+}
+
+// seal takes all steps on e, unless e is sealed already.
+func (v *Envelope) seal(ctx context.Context, e *eventbus.Event, service string) error {
+	if done, err := v.isSealed(e); done || err != nil {
+		return err
+	}
+	if n := len(e.Payload); n > v.o.MaxPayload {
+		return &eventbus.FieldError{
+			Field: "Payload", Err: eventbus.ErrTooLarge,
+			Reason: fmt.Sprintf("has %d bytes, more than EnvelopeOptions.MaxPayload, %d", n, v.o.MaxPayload),
+		}
+	}
+	e.Headers = append(make(eventbus.Headers, 0, len(e.Headers)+envelopeHeaders), e.Headers...)
+	if v.encrypt != nil || v.sign != nil {
+		e.Source = cmp.Or(e.Source, service)
+		if e.ID == "" {
+			id, err := uuid.NewV7()
+			if err != nil {
+				return fmt.Errorf("make an ID: %w", err)
+			}
+			e.ID = id.String()
+		}
+		if e.Time.IsZero() {
+			e.Time = time.Now().Round(0)
+		}
+		e.Headers.Set(idHeader, e.ID)
+	}
+	v.compress.seal(e)
+	if err := v.encrypt.seal(e, v.o.Headers); err != nil {
+		return err
+	}
+	if err := v.o.ClaimCheck.seal(ctx, e); err != nil {
+		return err
+	}
+	return v.sign.seal(e, v.o.Headers)
+}
+
+// Open opens a stored event in place, for programs that read a topic without a group. An
+// event that has no part of an envelope stays as it is, if the options accept it. After
+// an error the event is unchanged. An error that no retry can heal is marked by
+// eventbus.Permanent. Errors do not contain keys, payloads or header values.
+func (v *Envelope) Open(ctx context.Context, e *eventbus.Event) error {
+	return v.openWith(ctx, e, true)
+}
+
+// openWith is Open. If strict is false, e need not be protected.
+func (v *Envelope) openWith(ctx context.Context, e *eventbus.Event, strict bool) error {
+	opened := *e
+	opened.Headers = slices.Clone(e.Headers)
+	if err := v.open(ctx, &opened, strict); err != nil {
+		return fmt.Errorf("eventbus: envelope: open event %q: %w", e.ID, err)
+	}
+	opened.Headers = slices.DeleteFunc(opened.Headers, isEnvelopes)
+	*e = opened
+	return nil
+}
+
+func (v *Envelope) open(ctx context.Context, e *eventbus.Event, strict bool) error {
+	if err := v.sign.open(e, v.o.Headers, strict); err != nil {
+		return err
+	}
+	if err := v.o.ClaimCheck.open(ctx, e, v.o.MaxPayload); err != nil {
+		return err
+	}
+	if err := v.encrypt.open(e, v.o.Headers, strict); err != nil {
+		return err
+	}
+	return v.compress.open(e)
+}
+
+func isEnvelopes(h eventbus.Header) bool {
+	switch h.Name {
+	case idHeader, keyHeader, claimHeader, signatureHeader:
+		return true
+	}
+	return false
+}
+
+// isSealed reports whether e is sealed already. If it is so only in part, its payload
+// could be stored unprotected, so the error refuses it.
+func (v *Envelope) isSealed(e *eventbus.Event) (bool, error) {
+	i := slices.IndexFunc(e.Headers, isEnvelopes)
+	if i < 0 {
+		return false, nil
+	}
+	_, encrypted := e.Headers.Lookup(keyHeader)
+	_, signed := e.Headers.Lookup(signatureHeader)
+	if v.encrypt != nil && !encrypted || v.sign != nil && !signed {
+		return false, &eventbus.FieldError{Field: "Headers[" + e.Headers[i].Name + "]", Reason: "is reserved for middleware.Envelope"}
+	}
+	return true, nil
+}
+
+// permanent is an error that no retry can heal.
+func permanent(format string, args ...any) error {
+	return eventbus.Permanent(fmt.Errorf(format, args...))
+}

@@ -1,0 +1,224 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
+	"github.com/seed41896749/eventbus/middleware"
+)
+
+func TestEnvelopeRoundTripsInEveryCombination(t *testing.T) {
+	for combination := range 16 {
+		t.Run(fmt.Sprintf("%04b", combination), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := envelope(t, steps(t, combination))
+				bus := sealing(t, v)
+				handled := handle(t, bus, "orders", "", nil)
+				events := append(published(), arbitrary(uint64(combination), 30)...)
+				before := append(published(), arbitrary(uint64(combination), 30)...)
+				require.NoError(t, bus.Publish(t.Context(), "orders", events...))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+
+				require.Len(t, *handled, len(events))
+				byID := map[string]eventbus.Event{}
+				for _, e := range *handled {
+					byID[e.ID] = e
+				}
+				for i, e := range events {
+					require.Equal(t, before[i].Payload, e.Payload, "the caller's event keeps its payload")
+					require.Equal(t, before[i].Headers, e.Headers, "the caller's event keeps its headers")
+					require.NotEmpty(t, e.ID)
+					require.NotEmpty(t, e.Source)
+					require.NotEmpty(t, e.Position)
+					requireSame(t, e, byID[e.ID])
+
+					stored := bus.Published("orders")[i]
+					if combination&2 != 0 && len(e.Payload) > 0 {
+						require.NotContains(t, string(stored.Payload), "secret", "encrypted")
+					}
+					if combination == 1 {
+						require.LessOrEqual(t, len(stored.Payload), len(e.Payload), "only payloads that get smaller")
+						require.True(t, i != 2 || len(stored.Payload) < len(e.Payload), "this one gets smaller")
+					}
+					if combination == 4 && len(e.Payload) < 1000 {
+						require.Equal(t, string(e.Payload), string(stored.Payload), "small payloads are in the event")
+					}
+					if combination&4 != 0 {
+						require.LessOrEqual(t, len(stored.Payload), 1000, "large payloads are in the store")
+					}
+					headers := slices.Clone(stored.Headers)
+					opened := stored
+					require.NoError(t, v.Open(t.Context(), &opened))
+					requireSame(t, e, opened)
+					require.Equal(t, headers, stored.Headers, "other copies of the event keep their headers")
+				}
+			})
+		})
+	}
+}
+
+// Tests of a program may share an envelope.
+func TestEnvelopeWorksInSeveralBubbles(t *testing.T) {
+	v := envelope(t, steps(t, 15))
+	for range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			bus := sealing(t, v)
+			handled := handle(t, bus, "orders", "", nil)
+			require.NoError(t, bus.Publish(t.Context(), "orders", published()...))
+			require.NoError(t, bus.WaitIdle(t.Context()))
+			require.Len(t, *handled, len(published()))
+		})
+	}
+}
+
+func TestEnvelopeCompressesAndChecksLargePayloads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := steps(t, 15)
+		bus := sealing(t, envelope(t, o))
+		handled := handle(t, bus, "orders", "", nil)
+		large := make([]byte, 10<<20) // beyond eventbus.MaxPayload
+		_, _ = rand.NewChaCha8([32]byte{}).Read(large)
+		require.NoError(t, bus.Publish(t.Context(), "orders",
+			&eventbus.Event{Payload: large}, &eventbus.Event{Payload: bytes.Repeat([]byte("a"), 10<<20)}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, large, (*handled)[0].Payload)
+		require.Len(t, (*handled)[1].Payload, 10<<20)
+
+		stored := bus.Published("orders")
+		require.Empty(t, stored[0].Payload)
+		require.NotEmpty(t, stored[0].Headers.Get("envelope-claim"))
+		require.Equal(t, "zstd", stored[1].Headers.Get("content-encoding"))
+
+		err := bus.Publish(t.Context(), "orders", &eventbus.Event{}, &eventbus.Event{Payload: make([]byte, 16<<20+1)})
+		require.ErrorIs(t, err, eventbus.ErrTooLarge)
+		require.EqualError(t, err, "eventbus: events[1].Payload has 16777217 bytes, more than EnvelopeOptions.MaxPayload, 16777216")
+		require.Len(t, bus.Published("orders"), 2, "nothing was stored")
+	})
+}
+
+// A dead letter has another ID and topic than its original, and so does a dead letter of
+// a dead letter. A redriven dead letter has its own ID again.
+func TestEnvelopeOpensDeadLettersAndRedrivenEvents(t *testing.T) {
+	for combination := range 16 {
+		t.Run(fmt.Sprintf("%04b", combination), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bus := sealing(t, envelope(t, steps(t, combination)))
+				first := handle(t, bus, "orders", "", fmt.Errorf("no"))
+				second := handle(t, bus, "orders.dlq", "hopeless", fmt.Errorf("no again"))
+				third := handle(t, bus, "hopeless", eventbus.DiscardDeadLetters, nil)
+				e := published()[2]
+				require.NoError(t, bus.Publish(t.Context(), "orders", e))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+
+				require.Len(t, *first, 1)
+				for topic, got := range map[string][]eventbus.Event{"orders.dlq": *second, "hopeless": *third} {
+					require.Len(t, got, 1, topic)
+					require.Equal(t, e.Payload, got[0].Payload, topic)
+					require.Equal(t, "blue", got[0].Headers.Get("tenant"), topic)
+					_, dead := eventbus.DeadLetterOf(&got[0])
+					require.True(t, dead, topic)
+					if combination&2 != 0 {
+						require.NotContains(t, string(bus.Published(topic)[0].Payload), "secret", "%s: sealed as it was", topic)
+					}
+				}
+
+				redriven := bus.Published("orders.dlq")[0]
+				letter, _ := eventbus.DeadLetterOf(&redriven)
+				redriven.ID = letter.ID
+				var headers eventbus.Headers
+				for _, h := range redriven.Headers {
+					if !strings.HasPrefix(h.Name, "eventbus-") {
+						headers = append(headers, h)
+					}
+				}
+				redriven.Headers = headers
+				again := handle(t, bus, "again", "", nil)
+				require.NoError(t, bus.Publish(t.Context(), "again", &redriven))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+				require.Len(t, *again, 1)
+				requireSame(t, e, (*again)[0])
+			})
+		})
+	}
+}
+
+func TestEnvelopeForwardsOpenedEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := sealing(t, envelope(t, steps(t, 15)))
+		_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "forward"},
+			func(ctx context.Context, d *eventbus.Delivery) error { return bus.Publish(ctx, "copies", &d.Event) })
+		require.NoError(t, err)
+		copies := handle(t, bus, "copies", "", nil)
+		e := published()[2]
+		require.NoError(t, bus.Publish(t.Context(), "orders", e))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Len(t, *copies, 1)
+		requireSame(t, e, (*copies)[0])
+	})
+}
+
+// Install puts the envelope nearest to the backend, so other middleware sees open events.
+func TestEnvelopeIsInTheRightPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		correlate, stamp := middleware.Correlate()
+		checked := 0
+		o := eventbus.Options{
+			Middleware: []eventbus.Middleware{correlate, middleware.Validate(nil, func(e *eventbus.Event) error {
+				if checked++; string(e.Payload) != "secret" {
+					return fmt.Errorf("not open")
+				}
+				return nil
+			})},
+			PublishMiddleware: []eventbus.PublishMiddleware{stamp},
+		}
+		options := steps(t, 15)
+		options.Headers = []string{middleware.CausationID, middleware.CorrelationID}
+		envelope(t, options).Install(&o)
+		bus := eventbustest.NewWith(t, o)
+		_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"},
+			func(ctx context.Context, _ *eventbus.Delivery) error {
+				return bus.Publish(ctx, "bills", &eventbus.Event{Payload: []byte("secret")})
+			})
+		require.NoError(t, err)
+		bills := handle(t, bus, "bills", "", nil)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "o", Payload: []byte("secret")}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, 2, checked)
+		require.Len(t, *bills, 1)
+		require.Equal(t, "o", (*bills)[0].Headers.Get(middleware.CausationID))
+	})
+}
+
+func TestEnvelopeLeavesSharedHeadersAlone(t *testing.T) {
+	bus := sealing(t, envelope(t, steps(t, 15)))
+	shared := make(eventbus.Headers, 1, 8)
+	shared[0] = eventbus.Header{Name: "tenant", Value: "blue"}
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Headers: shared}, &eventbus.Event{Headers: shared}))
+	require.Equal(t, make(eventbus.Headers, 7), shared[:8][1:], "behind the slice's end")
+}
+
+func TestEnvelopeLeavesNilEventsToPublish(t *testing.T) {
+	bus := sealing(t, envelope(t, steps(t, 15)))
+	require.EqualError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}, nil), "eventbus: events[1] is nil")
+}
+
+// An event with a header of the envelope, which is not sealed, must not be stored
+// unprotected.
+func TestEnvelopeRefusesItsHeaders(t *testing.T) {
+	for _, combination := range []int{2, 8} {
+		bus := sealing(t, envelope(t, steps(t, combination)))
+		err := bus.Publish(t.Context(), "orders", &eventbus.Event{Headers: eventbus.Headers{{Name: "envelope-id", Value: "x"}}})
+		require.EqualError(t, err, "eventbus: events[0].Headers[envelope-id] is reserved for middleware.Envelope")
+		require.Empty(t, bus.Published("orders"))
+	}
+}

@@ -1,0 +1,96 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+)
+
+// A FileStore is a [BlobStore] in a folder: a file for each payload. Programs on several
+// machines need a shared folder. Its methods are safe for concurrent use.
+type FileStore struct{ root *os.Root }
+
+var _ BlobStore = (*FileStore)(nil)
+
+// OpenFileStore opens a folder that exists. Close the store when its buses are shut down.
+func OpenFileStore(folder string) (*FileStore, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, fmt.Errorf("eventbus: file store: %w", err)
+	}
+	return &FileStore{root: root}, nil
+}
+
+// Close closes the folder.
+func (s *FileStore) Close() error { return s.root.Close() }
+
+// partial ends the name of a file that is being written.
+const partial = ".part"
+
+// Put writes data to a file under another name, syncs it, and renames it to name. So a
+// crash leaves no half of a payload.
+func (s *FileStore) Put(_ context.Context, name string, data []byte) (err error) {
+	part := name + partial
+	f, err := s.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = s.root.Rename(part, name)
+	}
+	if err != nil {
+		return errors.Join(err, s.root.Remove(part))
+	}
+	return s.syncFolder()
+}
+
+// syncFolder makes a new name durable.
+func (s *FileStore) syncFolder() error {
+	folder, err := s.root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// Get opens the file of name.
+func (s *FileStore) Get(_ context.Context, name string) (io.ReadCloser, error) {
+	return s.root.Open(name)
+}
+
+// DeleteOlder deletes the payloads that were stored longer ago than age, and returns how
+// many. Other files stay. [ClaimCheck] says how great age must be. Call it from one
+// program, now and then.
+func (s *FileStore) DeleteOlder(ctx context.Context, age time.Duration) (deleted int, err error) {
+	files, err := fs.ReadDir(s.root.FS(), ".")
+	if err != nil {
+		return 0, fmt.Errorf("eventbus: file store: %w", err)
+	}
+	before := time.Now().Add(-age)
+	for _, f := range files {
+		if err := ctx.Err(); err != nil {
+			return deleted, err
+		}
+		if !isBlobName(strings.TrimSuffix(f.Name(), partial)) {
+			continue
+		}
+		info, err := f.Info()
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.ModTime().Before(before) {
+			continue
+		}
+		if err == nil {
+			err = s.root.Remove(f.Name())
+		}
+		if err != nil {
+			return deleted, fmt.Errorf("eventbus: file store: %w", err)
+		}
+		deleted++
+	}
+	return deleted, nil
+}

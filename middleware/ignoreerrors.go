@@ -1,0 +1,52 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// An ErrorRule reports whether it means an error.
+type ErrorRule func(error) bool
+
+// Is returns a rule that means the errors that match one of targets, by errors.Is.
+func Is(targets ...error) ErrorRule {
+	return func(err error) bool {
+		for _, target := range targets {
+			if errors.Is(err, target) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// As returns a rule that means the errors in whose tree errors.As finds an E.
+func As[E error]() ErrorRule {
+	return func(err error) bool {
+		_, ok := errors.AsType[E](err)
+		return ok
+	}
+}
+
+// IgnoreErrors makes a run a success if its error is meant by one of the rules: the event
+// is acknowledged and counted as handled. A rule sees through [eventbus.Permanent] and
+// [eventbus.RetryAfter]. A panic is never ignored. To see the ignored errors, put
+// [Logging] behind IgnoreErrors.
+func IgnoreErrors(rules ...ErrorRule) eventbus.Middleware {
+	return func(next eventbus.Handler) eventbus.Handler {
+		return func(ctx context.Context, d *eventbus.Delivery) error {
+			err := next(ctx, d)
+			if err == nil {
+				return nil
+			}
+			for _, means := range rules {
+				if means(err) {
+					return nil
+				}
+			}
+			return err
+		}
+	}
+}

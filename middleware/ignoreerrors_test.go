@@ -1,0 +1,41 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/middleware"
+)
+
+func TestIgnoreErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := with(t, middleware.IgnoreErrors(middleware.Is(errBroken, context.Canceled), middleware.As[*eventbus.FieldError]()))
+		results := map[string]error{
+			"Is": fmt.Errorf("wrapped: %w", errBroken), "permanent": eventbus.Permanent(errBroken),
+			"As": fmt.Errorf("wrapped: %w", &eventbus.FieldError{}), "other": eventbus.Permanent(errors.New("other")),
+		}
+		s := subscribe(t, bus, func(_ context.Context, d *eventbus.Delivery) error {
+			if d.ID == "panic" {
+				panic(errBroken)
+			}
+			return results[d.ID]
+		})
+		for _, id := range []string{"success", "Is", "permanent", "As", "other", "panic"} {
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: id}))
+		}
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		var dead []string
+		for _, e := range bus.Published("orders.dlq") {
+			letter, _ := eventbus.DeadLetterOf(&e)
+			dead = append(dead, letter.ID)
+		}
+		require.Equal(t, []string{"other", "panic"}, dead)
+		require.EqualValues(t, 1+3, s.Counts().Failures, "one permanent failure, three attempts that panic")
+	})
+}

@@ -1,0 +1,48 @@
+package middleware
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// A Key is a secret. Because a function keeps its bytes, no printing and no encoder shows
+// them. The zero Key is none.
+type Key struct{ reveal func() []byte }
+
+// NewKey returns a key of a copy of secret.
+func NewKey(secret []byte) Key {
+	secret = slices.Clone(secret)
+	return Key{reveal: func() []byte { return secret }}
+}
+
+func (k Key) bytes() []byte {
+	if k.reveal == nil {
+		return nil
+	}
+	return k.reveal()
+}
+
+// checkKeyID refuses an ID that would not survive in a header.
+func checkKeyID(field, id string) error {
+	if id == "" || len(id) > 64 {
+		return envelopeError(field, "has a key ID that is empty or longer than 64 bytes")
+	}
+	for _, c := range []byte(id) {
+		if c <= ' ' || c >= 0x7f {
+			return envelopeError(field, fmt.Sprintf("has the key ID %q; allowed are visible ASCII characters", id))
+		}
+	}
+	return nil
+}
+
+// errNoKey is an unknown key, which may be on its way.
+func errNoKey(step, id string) error {
+	return fmt.Errorf("%s has no key with the ID %q", step, id)
+}
+
+// errOnlyOpens refuses a Publish without a key.
+func errOnlyOpens(step string) error {
+	return &eventbus.FieldError{Field: "Payload", Reason: "cannot be sealed, because EnvelopeOptions." + step + ".Key is empty"}
+}

@@ -1,0 +1,22 @@
+package middleware
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// OnError is told of an error that does not fail the event of d. It is called on the
+// goroutine of the handler, so from several at once. Nil logs a warning with
+// slog.Default().
+type OnError func(ctx context.Context, d *eventbus.Delivery, err error)
+
+func (f OnError) tell(ctx context.Context, d *eventbus.Delivery, err error) {
+	if f != nil {
+		f(ctx, d, err)
+		return
+	}
+	slog.Default().WarnContext(ctx, "eventbus: middleware failed", "topic", d.Topic, "group", d.Group,
+		"id", d.ID, "attempt", d.Attempt, "error", err.Error())
+}

@@ -1,0 +1,39 @@
+package middleware
+
+import "container/list"
+
+// recent keeps the values of the keys that were put last, at most max. The caller locks.
+type recent[V any] struct {
+	max    int
+	byKey  map[string]*list.Element // of a kept value
+	newest list.List                // the key that was put last is in front
+}
+
+// A kept value knows its key.
+type kept[V any] struct {
+	key   string
+	value V
+}
+
+func newRecent[V any](most int) *recent[V] {
+	return &recent[V]{max: most, byKey: map[string]*list.Element{}}
+}
+
+func (r *recent[V]) get(key string) (v V, ok bool) {
+	el, ok := r.byKey[key]
+	if !ok {
+		return v, false
+	}
+	return el.Value.(kept[V]).value, true
+}
+
+// put stores v, and removes the value that was put first if there are too many.
+func (r *recent[V]) put(key string, v V) {
+	if el, ok := r.byKey[key]; ok {
+		r.newest.Remove(el)
+	}
+	r.byKey[key] = r.newest.PushFront(kept[V]{key, v})
+	if len(r.byKey) > r.max {
+		delete(r.byKey, r.newest.Remove(r.newest.Back()).(kept[V]).key)
+	}
+}

@@ -1,0 +1,50 @@
+// Package redisdedupe remembers handled events in Redis, for [middleware.Dedupe].
+package redisdedupe
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/middleware"
+)
+
+// Options are the settings of a [Store]. A zero field means its default.
+type Options struct {
+	Prefix string        // of the keys in Redis; default "eventbus:dedupe:"
+	Age    time.Duration // how long an event is remembered, at least 1 ms; default 24 hours
+}
+
+// A Store is a [middleware.DedupeStore] that all members share. It has a key in Redis for
+// each handled event: about 150 bytes of memory for Age. Each event costs one EXISTS and
+// one SET. Its methods are safe for concurrent use.
+type Store struct {
+	client redis.Cmdable
+	o      Options
+}
+
+var _ middleware.DedupeStore = (*Store)(nil)
+
+// New returns a store on a client, which stays with the caller. The client may be of one
+// server, of Sentinel or of a cluster. New panics if Age is negative.
+func New(client redis.Cmdable, o Options) *Store {
+	if o.Age < 0 { // go-redis would mean "for ever"
+		panic("eventbus: redisdedupe: Age is negative")
+	}
+	o.Prefix = cmp.Or(o.Prefix, "eventbus:dedupe:")
+	o.Age = cmp.Or(o.Age, 24*time.Hour)
+	return &Store{client: client, o: o}
+}
+
+// Handled reports whether key was marked less than Age ago.
+func (s *Store) Handled(ctx context.Context, key string) (bool, error) {
+	n, err := s.client.Exists(ctx, s.o.Prefix+key).Result()
+	return n > 0, err
+}
+
+// Mark remembers key for Age.
+func (s *Store) Mark(ctx context.Context, key string) error {
+	return s.client.Set(ctx, s.o.Prefix+key, "", s.o.Age).Err()
+}

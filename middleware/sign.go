@@ -1,0 +1,123 @@
+package middleware
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// Sign is a step of an [Envelope]: events carry an Ed25519 signature (RFC 8032) over
+// payload, attributes, ID and EnvelopeOptions.Headers. A handler gets only events whose
+// signature is good. With Encrypt and ClaimCheck the signature covers the encrypted
+// payload, and so the reference to it. The topic is not signed, because a dead letter is
+// in another topic.
+//
+// A program that has only public keys can verify events, but cannot forge them. To rotate
+// keys: add the new public key to all programs, then let publishers sign with the new
+// private key. Remove the old public key when no stored event or dead letter needs it.
+//
+// A good signature does not show that the event is new. With access to the broker, an
+// attacker can store it again. [Dedupe] discards an event with the same ID.
+type Sign struct {
+	Key     string                       // ID of the key that signs; empty: this program only verifies
+	Private Key                          // NewKey of the ed25519.PrivateKey that signs
+	Public  map[string]ed25519.PublicKey // the keys that verify, by ID; Private's own is among them by itself
+
+	// AcceptUnsigned passes on events without a signature, while the programs of a topic
+	// begin to sign. Otherwise such an event is a permanent failure.
+	AcceptUnsigned bool
+}
+
+// A signer carries out Sign. A nil one does nothing.
+type signer struct {
+	key            string
+	private        Key
+	public         map[string]ed25519.PublicKey
+	acceptUnsigned bool
+}
+
+func newSigner(o *Sign) (*signer, error) {
+	if o == nil {
+		return nil, nil
+	}
+	s := &signer{key: o.Key, public: map[string]ed25519.PublicKey{}, acceptUnsigned: o.AcceptUnsigned}
+	for id, key := range o.Public {
+		if err := checkKeyID("Sign.Public", id); err != nil {
+			return nil, err
+		}
+		if len(key) != ed25519.PublicKeySize {
+			return nil, envelopeError("Sign.Public["+id+"]", fmt.Sprintf("has %d bytes; Ed25519 needs %d", len(key), ed25519.PublicKeySize))
+		}
+		s.public[id] = slices.Clone(key)
+	}
+	private := o.Private.bytes()
+	switch {
+	case o.Key == "" && len(private) > 0:
+		return nil, envelopeError("Sign.Key", "is empty, but there is a Private")
+	case o.Key == "" && len(s.public) == 0:
+		return nil, envelopeError("Sign.Public", "is empty, and there is no Private")
+	case o.Key == "":
+		return s, nil
+	case len(private) != ed25519.PrivateKeySize:
+		return nil, envelopeError("Sign.Private", fmt.Sprintf("has %d bytes; Ed25519 needs %d", len(private), ed25519.PrivateKeySize))
+	}
+	if err := checkKeyID("Sign.Key", o.Key); err != nil {
+		return nil, err
+	}
+	s.private = o.Private
+	own := ed25519.PrivateKey(private).Public().(ed25519.PublicKey)
+	if other, ok := s.public[o.Key]; ok && !own.Equal(other) {
+		return nil, envelopeError("Sign.Public["+o.Key+"]", "is not the public key of Private")
+	}
+	s.public[o.Key] = own
+	return s, nil
+}
+
+func (s *signer) seal(e *eventbus.Event, headers []string) error {
+	switch {
+	case s == nil:
+		return nil
+	case s.key == "":
+		return errOnlyOpens("Sign")
+	}
+	signature := ed25519.Sign(s.private.bytes(), s.bound(e, headers))
+	e.Headers.Set(signatureHeader, s.key+" "+base64.StdEncoding.EncodeToString(signature))
+	return nil
+}
+
+func (s *signer) open(e *eventbus.Event, headers []string, strict bool) error {
+	value, signed := e.Headers.Lookup(signatureHeader)
+	switch {
+	case s == nil:
+		return nil
+	case !signed && (s.acceptUnsigned || !strict):
+		return nil
+	case !signed:
+		return permanent("has no signature")
+	}
+	id, text, _ := strings.Cut(value, " ")
+	key, ok := s.public[id]
+	if !ok {
+		return errNoKey("Sign", id)
+	}
+	signature, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || !ed25519.Verify(key, s.bound(e, headers), signature) {
+		return permanent("verify with key %q: %w", id, errSignature)
+	}
+	return checkID(e)
+}
+
+var errSignature = errors.New("the signature is wrong: the event was changed, or another key signed it")
+
+// bound are the parts of e that are signed.
+func (s *signer) bound(e *eventbus.Event, headers []string) []byte {
+	b := bound("eventbus sign 1", e, []string{keyHeader, encodingHeader, claimHeader}, headers)
+	digest := sha256.Sum256(e.Payload)
+	return append(b, digest[:]...)
+}

@@ -1,0 +1,42 @@
+package middleware
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// A Check returns why an event is invalid, or nil. It is called from several goroutines.
+// It must not change the event.
+type Check func(*eventbus.Event) error
+
+// Validate checks each event before its handler runs. The check of the event's Type is
+// used, and otherwise if there is none. A nil otherwise accepts the event. An invalid
+// event is a [eventbus.Permanent] failure: it goes to the dead-letter topic without a
+// run, and the error of the check is in its reason.
+//
+// Validate copies byType, and panics if one of its checks is nil.
+func Validate(byType map[string]Check, otherwise Check) eventbus.Middleware {
+	byType = maps.Clone(byType)
+	for name, check := range byType {
+		if check == nil {
+			panic(fmt.Sprintf("eventbus: Validate: the check of %q is nil", name))
+		}
+	}
+	return func(next eventbus.Handler) eventbus.Handler {
+		return func(ctx context.Context, d *eventbus.Delivery) error {
+			check, ok := byType[d.Type]
+			if !ok {
+				check = otherwise
+			}
+			if check != nil {
+				if err := check(&d.Event); err != nil {
+					return eventbus.Permanent(fmt.Errorf("eventbus: invalid event of type %q: %w", d.Type, err))
+				}
+			}
+			return next(ctx, d)
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package eventbus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+var errDeclined = errors.New("declined")
+
+// A ledger notes what happens to events.
+type ledger struct {
+	mu   sync.Mutex
+	runs map[string][]time.Duration // by ID: when, since the start
+	fate map[string]string          // by ID: the reason, and the class
+	from time.Time
+}
+
+// failing runs a subscription of the topic t whose handler returns what fail returns.
+func failing(t *testing.T, o eventbus.Options, so eventbus.SubscribeOptions, fail func(d *eventbus.Delivery) error) (*eventbus.Bus, *ledger) {
+	l := &ledger{runs: map[string][]time.Duration{}, fate: map[string]string{}, from: time.Now()}
+	settled := func(id, how, reason string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.fate[id] = how + " " + reason
+	}
+	o.Observer = observer.Observer{
+		DeadLettered: func(e observer.DeadLettered) { settled(e.ID, "dead-lettered", e.Reason) },
+		Discarded:    func(e observer.Discarded) { settled(e.ID, "discarded", e.Reason) },
+		LeaseLost:    func(e observer.LeaseLost) { settled(e.ID, "lost", e.Err.Error()) },
+	}
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, bus.Shutdown(context.Background())) }) //nolint:usetesting // its context has ended
+	so.Group = "g"
+	_, err = bus.Subscribe(t.Context(), "t", so, func(_ context.Context, d *eventbus.Delivery) error {
+		l.mu.Lock()
+		l.runs[d.ID] = append(l.runs[d.ID], time.Since(l.from))
+		l.mu.Unlock()
+		return fail(d)
+	})
+	require.NoError(t, err)
+	return bus, l
+}
+
+// fates returns what became of all events.
+func (l *ledger) fates() map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.fate)
+}
+
+func (l *ledger) ran(id string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Trim(fmt.Sprint(l.runs[id]), "[]")
+}
+
+func TestRulesByClassOfError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		retry := eventbus.Retry{MaxAttempts: 3, Initial: time.Second, Max: 2 * time.Second, Jitter: -1, Rules: []eventbus.RetryRule{
+			{Class: "declined", MaxAttempts: 1},
+			{Class: "busy", MaxAttempts: 4, Initial: time.Minute, Max: time.Minute},
+			{Class: "old", MaxAttempts: 2, Discard: true},
+			{Class: "panic", MaxAttempts: 1}, // a panic is of the class any here
+		}}
+		classes := []eventbus.ErrorClass{
+			{Name: "declined", Is: func(err error) bool { return errors.Is(err, errDeclined) }},
+			{Name: "busy", Is: func(err error) bool { return errors.Is(err, io.ErrShortWrite) }},
+			{Name: "old", Is: func(err error) bool { return errors.Is(err, io.EOF) }},
+			{Name: "any", Is: func(error) bool { return true }},
+		}
+		bus, l := failing(t, eventbus.Options{ErrorClasses: classes}, eventbus.SubscribeOptions{Retry: retry}, func(d *eventbus.Delivery) error {
+			switch d.ID {
+			case "declined":
+				return fmt.Errorf("charging: %w", errDeclined)
+			case "busy":
+				return io.ErrShortWrite
+			case "old":
+				return io.EOF
+			case "panic":
+				panic("bug")
+			}
+			return errors.New("other")
+		})
+		var classesOf sync.Map
+		_, err := bus.Subscribe(t.Context(), "t.dlq", eventbus.SubscribeOptions{Group: "dead", DeadLetter: eventbus.DiscardDeadLetters}, func(_ context.Context, d *eventbus.Delivery) error {
+			dead, _ := eventbus.DeadLetterOf(&d.Event)
+			classesOf.Store(dead.ID, dead.ErrorClass)
+			return nil
+		})
+		require.NoError(t, err)
+		for _, id := range []string{"declined", "busy", "old", "panic", "other"} {
+			require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{ID: id}))
+		}
+		time.Sleep(time.Hour)
+		for id, want := range map[string][3]string{
+			"declined": {"0s", "dead-lettered exhausted", "declined"},
+			"busy":     {"0s 1m0s 2m0s 3m0s", "dead-lettered exhausted", "busy"},
+			"old":      {"0s 1s", "discarded exhausted", "<nil>"},
+			"panic":    {"0s 1s 3s", "dead-lettered exhausted", "any"},
+			"other":    {"0s 1s 3s", "dead-lettered exhausted", "any"},
+		} {
+			class, _ := classesOf.Load(id)
+			require.Equal(t, want, [3]string{l.ran(id), l.fates()[id], fmt.Sprint(class)}, id)
+		}
+	})
+}
+
+// A panic and a timeout have classes of their own, if no other class matches.
+func TestRulesOfPanicAndTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		retry := eventbus.Retry{MaxAttempts: 3, Initial: time.Second, Jitter: -1, Rules: []eventbus.RetryRule{
+			{Class: "panic", MaxAttempts: 1}, {Class: "timeout", MaxAttempts: 2, Initial: time.Hour},
+		}}
+		bus, l := failing(t, eventbus.Options{Timeout: time.Second}, eventbus.SubscribeOptions{Retry: retry, Concurrency: 2}, func(d *eventbus.Delivery) error {
+			if d.ID == "panic" {
+				panic("bug")
+			}
+			time.Sleep(time.Minute)
+			return errors.New("too late")
+		})
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{ID: "panic"}, &eventbus.Event{ID: "slow"}))
+		time.Sleep(3 * time.Hour)
+		require.Equal(t, "0s", l.ran("panic"))
+		require.Equal(t, "0s 1h1m0s", l.ran("slow"))
+	})
+}
+
+// An event's own retry travels with it. A rule for the class of the error goes before it.
+func TestRetryOfAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		retry := eventbus.Retry{MaxAttempts: 2, Initial: time.Second, Jitter: -1, Rules: []eventbus.RetryRule{{Class: "declined", MaxAttempts: 1}}}
+		classes := []eventbus.ErrorClass{{Name: "declined", Is: func(err error) bool { return errors.Is(err, errDeclined) }}}
+		var mu sync.Mutex
+		last := map[string][]bool{}
+		bus, l := failing(t, eventbus.Options{ErrorClasses: classes}, eventbus.SubscribeOptions{Retry: retry}, func(d *eventbus.Delivery) error {
+			mu.Lock()
+			last[d.ID] = append(last[d.ID], d.LastAttempt())
+			mu.Unlock()
+			if d.ID == "declined" {
+				return errDeclined
+			}
+			return errors.New("no")
+		})
+		require.NoError(t, bus.Publish(t.Context(), "t",
+			&eventbus.Event{ID: "plain"},
+			&eventbus.Event{ID: "more", Retry: &eventbus.RetryRule{MaxAttempts: 4, Initial: time.Minute, Max: 2 * time.Minute}},
+			&eventbus.Event{ID: "once", Retry: &eventbus.RetryRule{MaxAttempts: 1, Discard: true}},
+			&eventbus.Event{ID: "declined", Retry: &eventbus.RetryRule{MaxAttempts: 9}},
+		))
+		time.Sleep(time.Hour)
+		require.Equal(t, "0s 1s", l.ran("plain"))
+		require.Equal(t, "0s 1m0s 3m0s 5m0s", l.ran("more"))
+		require.Equal(t, "0s", l.ran("once"))
+		require.Equal(t, "0s", l.ran("declined"))
+		require.Equal(t, map[string]string{
+			"plain": "dead-lettered exhausted", "more": "dead-lettered exhausted", "once": "discarded exhausted", "declined": "dead-lettered exhausted",
+		}, l.fates())
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, []bool{false, true}, last["plain"])
+		require.Equal(t, []bool{false, false, false, true}, last["more"])
+		require.Equal(t, []bool{true}, last["once"])
+	})
+}
+
+// An event that asks for many attempts is not taken for one that ends its process.
+func TestRetryOfAnEventForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus, l := failing(t, eventbus.Options{}, eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: 1}}, func(d *eventbus.Delivery) error {
+			if d.Attempt < 50 {
+				return errors.New("no")
+			}
+			return nil
+		})
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{ID: "x", Retry: &eventbus.RetryRule{MaxAttempts: -1, Initial: time.Second, Max: time.Second}}))
+		time.Sleep(time.Hour)
+		require.Len(t, strings.Fields(l.ran("x")), 50)
+		require.Empty(t, l.fates())
+	})
+}
+
+func TestExpiredEventsDoNotRun(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			so := eventbus.SubscribeOptions{DeadLetterExpired: keep, Retry: eventbus.Retry{Initial: 10 * time.Second, Jitter: -1}}
+			var ttl atomic.Int64
+			bus, l := failing(t, eventbus.Options{}, so, func(d *eventbus.Delivery) error {
+				ttl.Store(int64(d.TTL))
+				return errors.New("no")
+			})
+			now := time.Now()
+			require.NoError(t, bus.Publish(t.Context(), "t",
+				&eventbus.Event{ID: "late", TTL: time.Minute, Time: now.Add(-time.Hour)},
+				&eventbus.Event{ID: "retried", TTL: 25 * time.Second},
+			))
+			time.Sleep(time.Hour)
+			require.Empty(t, l.ran("late"))
+			require.Equal(t, "0s 10s", l.ran("retried"), "the third attempt, at 30s, is too late")
+			require.Equal(t, 25*time.Second, time.Duration(ttl.Load()))
+			want := "discarded expired"
+			if keep {
+				want = "dead-lettered expired"
+			}
+			require.Equal(t, map[string]string{"late": want, "retried": want}, l.fates())
+		})
+	}
+}
+
+func TestLargeEventsDoNotRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus, l := failing(t, eventbus.Options{}, eventbus.SubscribeOptions{MaxReceive: 1000}, func(*eventbus.Delivery) error { return nil })
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{ID: "large", Payload: make([]byte, 1000)}, &eventbus.Event{ID: "small", Payload: make([]byte, 500)}))
+		time.Sleep(time.Minute)
+		require.Empty(t, l.ran("large"))
+		require.Equal(t, "0s", l.ran("small"))
+		require.Equal(t, map[string]string{"large": "dead-lettered too-large"}, l.fates())
+	})
+}
+
+// OnDeadLetter is told of stored and of discarded letters, and neither its time nor its
+// panic holds up others.
+func TestOnDeadLetter(t *testing.T) {
+	for _, where := range []string{"", eventbus.DiscardDeadLetters} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var told []string
+			so := eventbus.SubscribeOptions{DeadLetter: where, Retry: eventbus.Retry{MaxAttempts: 2, Initial: time.Second}, OnDeadLetter: func(e *eventbus.Event, why eventbus.DeadLetter) {
+				mu.Lock()
+				told = append(told, fmt.Sprint(e.ID, " ", string(e.Payload), " ", e.Headers, " ", why.Attempts, " ", why.Reason, " ", why.Error))
+				mu.Unlock()
+				time.Sleep(time.Hour)
+				panic("a bug")
+			}}
+			bus, l := failing(t, eventbus.Options{}, so, func(*eventbus.Delivery) error { return errors.New("no") })
+			h := eventbus.Headers{{Name: "h", Value: "v"}}
+			require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{ID: "1", Payload: []byte("one"), Headers: h}, &eventbus.Event{ID: "2", Payload: []byte("two"), Headers: h}))
+			time.Sleep(10 * time.Second)
+			require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{ID: "3"}))
+			time.Sleep(10 * time.Second)
+			require.Len(t, strings.Fields(l.ran("3")), 2, "the callback holds up settlement")
+			time.Sleep(9 * time.Hour)
+			mu.Lock()
+			defer mu.Unlock()
+			slices.Sort(told)
+			require.Equal(t, []string{"1 one [{h v}] 2 exhausted no", "2 two [{h v}] 2 exhausted no", "3  [] 2 exhausted no"}, told)
+		})
+	}
+}
+
+// An event whose run timed out comes again when its lease has expired, and not sooner.
+func TestLeaveTimeouts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		so := eventbus.SubscribeOptions{LeaveTimeouts: true, Lease: time.Minute, Retry: eventbus.Retry{Initial: time.Second}}
+		bus, l := failing(t, eventbus.Options{Timeout: 10 * time.Second}, so, func(d *eventbus.Delivery) error {
+			if d.Attempt == 1 {
+				time.Sleep(15 * time.Second)
+				return errors.New("too late")
+			}
+			return nil
+		})
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{ID: "x"}))
+		time.Sleep(time.Hour)
+		require.Equal(t, "0s 1m0s", l.ran("x"))
+		require.Contains(t, l.fates()["x"], "lost")
+	})
+}
+
+func TestRefusedPolicies(t *testing.T) {
+	is := func(error) bool { return true }
+	for field, o := range map[string]eventbus.Options{
+		"Options.ErrorClasses[0].Name": {ErrorClasses: []eventbus.ErrorClass{{Is: is}}},
+		"Options.ErrorClasses[0].Is":   {ErrorClasses: []eventbus.ErrorClass{{Name: "a"}}},
+		"Options.ErrorClasses[1].Name": {ErrorClasses: []eventbus.ErrorClass{{Name: "a", Is: is}, {Name: "a", Is: is}}},
+	} {
+		_, err := eventbus.New(inmemory.New(inmemory.Options{}), o)
+		var f *eventbus.FieldError
+		require.ErrorAs(t, err, &f)
+		require.Equal(t, field, f.Field)
+	}
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{ErrorClasses: []eventbus.ErrorClass{{Name: "known", Is: is}}})
+	require.NoError(t, err)
+	rules := func(rs ...eventbus.RetryRule) eventbus.SubscribeOptions {
+		return eventbus.SubscribeOptions{Group: "g", Retry: eventbus.Retry{Rules: rs}}
+	}
+	for field, o := range map[string]eventbus.SubscribeOptions{
+		"Retry.Rules[0].Class":       rules(eventbus.RetryRule{Class: "unknown"}),
+		"Retry.Rules[1].Class":       rules(eventbus.RetryRule{Class: "known"}, eventbus.RetryRule{Class: "known"}),
+		"Retry.Rules[0].MaxAttempts": rules(eventbus.RetryRule{Class: "known", MaxAttempts: -2}),
+		"Retry.Rules[0].Initial":     rules(eventbus.RetryRule{Class: "known", Initial: -1}),
+		"Retry.Rules[0].Max":         rules(eventbus.RetryRule{Class: "known", Initial: 2, Max: 1}),
+		"MaxReceive":                 {Group: "g", MaxReceive: -1},
+	} {
+		_, err := bus.Subscribe(t.Context(), "t", o, func(context.Context, *eventbus.Delivery) error { return nil })
+		var f *eventbus.FieldError
+		require.ErrorAs(t, err, &f, field)
+		require.Equal(t, "SubscribeOptions."+field, f.Field)
+	}
+	for field, e := range map[string]*eventbus.Event{
+		"events[0].TTL":               {TTL: -1},
+		"events[0].Retry.Class":       {Retry: &eventbus.RetryRule{Class: "known"}},
+		"events[0].Retry.MaxAttempts": {Retry: &eventbus.RetryRule{MaxAttempts: -2}},
+	} {
+		var f *eventbus.FieldError
+		require.ErrorAs(t, bus.Publish(t.Context(), "t", e), &f)
+		require.Equal(t, field, f.Field)
+	}
+}

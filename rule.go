@@ -1,0 +1,84 @@
+package eventbus
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A RetryRule changes a [Retry]: after errors of a class (Retry.Rules), or for one event
+// (Event.Retry). The event's changes apply first, and then the rule of the error's class.
+// A zero field changes nothing.
+type RetryRule struct {
+	// Class is the name of one of Options.ErrorClasses, or "panic" or "timeout". For
+	// Event.Retry it is empty.
+	Class string
+
+	MaxAttempts  int           // as in Retry; 1: no second attempt
+	Initial, Max time.Duration // as in Retry; they take the place of Retry.Delay too
+
+	// Discard discards the event after its last attempt, instead of storing a dead letter.
+	Discard bool
+}
+
+func (r *RetryRule) check(field string) error {
+	switch {
+	case r.MaxAttempts < -1:
+		return &FieldError{Field: field + ".MaxAttempts", Reason: "is below -1"}
+	case r.Initial < 0:
+		return &FieldError{Field: field + ".Initial", Reason: "is negative"}
+	case r.Max < 0 || r.Max > 0 && r.Max < r.Initial:
+		return &FieldError{Field: field + ".Max", Reason: fmt.Sprintf("is %v, less than Initial, %v", r.Max, r.Initial)}
+	}
+	return nil
+}
+
+// checkOwn returns why Event.Retry is refused.
+func (r *RetryRule) checkOwn() error {
+	switch {
+	case r == nil:
+		return nil
+	case r.Class != "":
+		return &FieldError{Field: "Retry.Class", Reason: "is set, but the rule is for every error of the event"}
+	}
+	return r.check("Retry")
+}
+
+// text writes the rule of an event as a header, such as "attempts=5 initial=1s discard=true".
+func (r *RetryRule) text() string {
+	var parts []string
+	add := func(name string, value any, set bool) {
+		if set {
+			parts = append(parts, fmt.Sprint(name, "=", value))
+		}
+	}
+	add("attempts", r.MaxAttempts, r.MaxAttempts != 0)
+	add("initial", r.Initial, r.Initial != 0)
+	add("max", r.Max, r.Max != 0)
+	add("discard", r.Discard, r.Discard)
+	return strings.Join(parts, " ")
+}
+
+// readRule reads the text of a rule. An unknown or unreadable part changes nothing, because
+// the event must not be lost for it.
+func readRule(text string) *RetryRule {
+	r := &RetryRule{}
+	for part := range strings.FieldsSeq(text) {
+		name, value, _ := strings.Cut(part, "=")
+		switch name {
+		case "attempts":
+			r.MaxAttempts, _ = strconv.Atoi(value)
+		case "initial":
+			r.Initial, _ = time.ParseDuration(value)
+		case "max":
+			r.Max, _ = time.ParseDuration(value)
+		case "discard":
+			r.Discard, _ = strconv.ParseBool(value)
+		}
+	}
+	if r.check("") != nil {
+		return nil
+	}
+	return r
+}
