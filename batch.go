@@ -91,12 +91,10 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptio
 	if batch, err = batch.Effective(); err != nil {
 		return nil, err
 	}
+	setDefault(&o.Concurrency, 1)
 	setDefault(&o.Timeout, b.options.Timeout)
-	each, err := batch.perEvent(topic, o)
+	each, err := batch.perEvent(o)
 	if err != nil {
-		return nil, err
-	}
-	if o, err = o.Effective(topic); err != nil {
 		return nil, err
 	}
 	c := newCollector(context.WithoutCancel(ctx), o, batch, h)
@@ -112,16 +110,12 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptio
 }
 
 // perEvent returns the options of a subscription whose handlers wait in a collector.
-func (b Batch) perEvent(topic string, o SubscribeOptions) (SubscribeOptions, error) {
-	full, err := o.Effective(topic)
-	if err != nil {
-		return o, err
-	}
-	handlers := full.Concurrency * b.MaxSize
+func (b Batch) perEvent(o SubscribeOptions) (SubscribeOptions, error) {
+	handlers := o.Concurrency * b.MaxSize
 	switch {
 	case o.Order == OrderTotal:
 		return o, &FieldError{Field: "SubscribeOptions.Order", Reason: "is OrderTotal, with which no batch has two events"}
-	case handlers/b.MaxSize != full.Concurrency:
+	case handlers/b.MaxSize != o.Concurrency:
 		return o, &FieldError{Field: "Batch.MaxSize", Reason: "is too large"}
 	case o.MaxInFlight > 0 && o.MaxInFlight < handlers:
 		return o, &FieldError{
@@ -131,9 +125,10 @@ func (b Batch) perEvent(topic string, o SubscribeOptions) (SubscribeOptions, err
 	}
 	o.Concurrency = handlers
 	// An event waits for one call at most, unless MaxBytes divides the events that wait.
-	wait := max(b.MaxWait, 0)
-	if o.Timeout = -1; 0 < full.Timeout && full.Timeout <= (math.MaxInt64-wait)/2 {
-		o.Timeout = wait + 2*full.Timeout
+	if wait := max(b.MaxWait, 0); 0 < o.Timeout && o.Timeout <= (math.MaxInt64-wait)/2 {
+		o.Timeout = wait + 2*o.Timeout
+	} else {
+		o.Timeout = -1
 	}
 	return o, nil
 }

@@ -316,6 +316,7 @@ func TestRefusedBatches(t *testing.T) {
 		{field: "SubscribeOptions.Order", o: eventbus.SubscribeOptions{Order: eventbus.OrderTotal}, h: allHandled},
 		{field: "SubscribeOptions.Ack", o: eventbus.SubscribeOptions{Ack: 9}, h: allHandled},
 		{field: "SubscribeOptions.MaxInFlight", o: eventbus.SubscribeOptions{MaxInFlight: 99}, h: allHandled},
+		{field: "SubscribeOptions.Concurrency", o: eventbus.SubscribeOptions{Concurrency: -1}, h: allHandled},
 		{field: "SubscribeOptions.Lease", o: eventbus.SubscribeOptions{Lease: 1}, h: allHandled},
 	} {
 		c.o.Group = "g"
