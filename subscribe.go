@@ -150,15 +150,22 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
 	}
-	mode := engine.OnSuccess
-	switch o.Ack {
-	case AckOnSuccess:
-	case AckOnReceive:
-		mode = engine.OnReceive
-	default:
-		return nil, &FieldError{Field: "SubscribeOptions.Ack", Reason: fmt.Sprintf("is %d, which is no AckMode", o.Ack)}
+	mode, err := o.Ack.mode()
+	if err != nil {
+		return nil, err
 	}
 	return b.subscribe(ctx, topic, o, mode, h)
+}
+
+// mode returns the engine's mode.
+func (a AckMode) mode() (engine.Mode, error) {
+	switch a {
+	case AckOnSuccess:
+		return engine.OnSuccess, nil
+	case AckOnReceive:
+		return engine.OnReceive, nil
+	}
+	return 0, &FieldError{Field: "SubscribeOptions.Ack", Reason: fmt.Sprintf("is %d, which is no AckMode", a)}
 }
 
 // subscribe makes h, wrapped by the middleware, a member of a group.

@@ -2,7 +2,6 @@ package eventbus
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 )
 
@@ -11,29 +10,8 @@ type Topic[T any] struct {
 	Name  string         // of the topic
 	Type  string         // Event.Type; if set, other types are dead-lettered
 	Key   func(T) string // Event.Key; nil: none
-	Codec Codec          // nil: JSON
+	Codec Codec          // nil: JSON; package codec has others
 }
-
-// A Codec turns values into payloads and back. It is safe for concurrent use.
-type Codec interface {
-	ContentType() string
-	Marshal(v any) ([]byte, error)
-	Unmarshal(data []byte, v any) error
-}
-
-// JSON is the codec of encoding/json.
-type JSON struct{}
-
-var _ Codec = JSON{}
-
-// ContentType is application/json.
-func (JSON) ContentType() string { return "application/json" }
-
-// Marshal calls json.Marshal.
-func (JSON) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
-
-// Unmarshal calls json.Unmarshal.
-func (JSON) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
 func (t Topic[T]) codec() Codec {
 	if t.Codec == nil {
@@ -99,12 +77,44 @@ func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelive
 	}
 }
 
-// Decode returns the value that e carries. It fails if e has another Type.
+// BatchHandler is like Handler for SubscribeBatch. h gets the values that can be decoded,
+// with their deliveries, and returns a result for each of them. h is not called for none.
+func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Delivery) []error) BatchHandler {
+	if h == nil {
+		return nil
+	}
+	return func(ctx context.Context, ds []*Delivery) []error {
+		errs := make([]error, len(ds))
+		vs, read := make([]T, 0, len(ds)), make([]*Delivery, 0, len(ds))
+		for i, d := range ds {
+			v, err := t.Decode(&d.Event)
+			if err != nil {
+				errs[i] = Permanent(err)
+				continue
+			}
+			vs, read = append(vs, v), append(read, d)
+		}
+		if len(vs) == 0 {
+			return errs
+		}
+		n := len(vs)
+		results := resultsOf(n, h(ctx, vs, read))
+		for i := range errs {
+			if errs[i] == nil {
+				errs[i], results = results[0], results[1:]
+			}
+		}
+		return errs
+	}
+}
+
+// Decode returns the value that e carries. It fails if e has another Type, or a
+// ContentType that the codec does not read: see [DecodeEvent].
 func (t Topic[T]) Decode(e *Event) (v T, err error) {
 	if t.Type != "" && e.Type != t.Type {
 		return v, fmt.Errorf("eventbus: event of type %q in %s, want %q", e.Type, t.Name, t.Type)
 	}
-	if err := t.codec().Unmarshal(e.Payload, &v); err != nil {
+	if err := DecodeEvent(t.codec(), e, &v); err != nil {
 		return v, fmt.Errorf("eventbus: decode from %s: %w", t.Name, err)
 	}
 	return v, nil

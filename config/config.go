@@ -125,7 +125,7 @@ func (c *Config) placed(path string, err error) *Error {
 }
 
 // keyNames replaces names of fields by keys in the reasons of errors.
-var keyNames = strings.NewReplacer("Concurrency", "concurrency", "Lease", "lease", "Initial", "the first")
+var keyNames = strings.NewReplacer("Concurrency", "concurrency", "Lease", "lease", "Initial", "the first", "Batch.MaxSize", "batch.size")
 
 // options lists the fields of package eventbus with their keys, relative to the bus or the
 // subscription.
@@ -178,17 +178,41 @@ func (c *Config) unknown(name string) error {
 	return &Error{File: c.file, Reason: fmt.Sprintf("has no subscription %q%s", name, nearest.Hint("%q", name, c.Subscriptions()))}
 }
 
-// Subscribe subscribes h with the topic and options of the subscription name.
+// Subscribe subscribes h with the topic and options of the subscription name. It refuses a
+// subscription with batch options, which need SubscribeBatch.
 func (c *Config) Subscribe(ctx context.Context, s eventbus.Subscriber, name string, h eventbus.Handler) (*eventbus.Subscription, error) {
 	topic, o, err := c.Subscription(name)
 	if err != nil {
 		return nil, err
+	}
+	if c.batch(name) != (eventbus.Batch{}) {
+		path := subscriptionPath(name) + ".batch"
+		return nil, c.placed(path, errors.New("is set, but the program handles single events"))
 	}
 	sub, err := s.Subscribe(ctx, topic, o, h)
 	if err != nil {
 		return nil, c.placed(subscriptionPath(name), err)
 	}
 	return sub, nil
+}
+
+// SubscribeBatch is like Subscribe for a handler of batches.
+func (c *Config) SubscribeBatch(ctx context.Context, s eventbus.BatchSubscriber, name string, h eventbus.BatchHandler) (*eventbus.Subscription, error) {
+	topic, o, err := c.Subscription(name)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := s.SubscribeBatch(ctx, topic, o, c.batch(name), h)
+	if err != nil {
+		return nil, c.placed(subscriptionPath(name), err)
+	}
+	return sub, nil
+}
+
+// batch returns the batch options of a subscription.
+func (c *Config) batch(name string) eventbus.Batch {
+	s := c.bus.Subscriptions[name]
+	return s.Batch.options()
 }
 
 // Unused returns the names of the subscriptions that the program has not asked for,

@@ -187,6 +187,36 @@ func TestSubscribeSaysWhere(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
+// A subscription with batch options is for a handler of batches.
+func TestSubscribeBatch(t *testing.T) {
+	const file = `
+bus:
+  url: "mem:"
+  subscriptions:
+    rows: {topic: rows, group: database, batch: {size: 3, bytes: 4KiB, wait: 1m}}
+    bad: {topic: rows, group: bad, max_in_flight: 99, batch: {size: 100}}
+`
+	bus, c, err := config.Open(t.Context(), write(t, "eventbus.yaml", file), nil)
+	require.NoError(t, err)
+	words, err := c.DescribeSubscription("rows")
+	require.NoError(t, err)
+	require.Contains(t, words, "in batches of up to 3 events or 4 KiB that wait 1m to fill")
+	_, err = c.Subscribe(t.Context(), bus, "rows", func(context.Context, *eventbus.Delivery) error { return nil })
+	require.ErrorContains(t, err, ":5:42: bus.subscriptions.rows.batch: is set, but the program handles single events")
+	_, err = c.SubscribeBatch(t.Context(), bus, "bad", func(context.Context, []*eventbus.Delivery) []error { return nil })
+	require.ErrorContains(t, err, ":6:51: bus.subscriptions.bad.max_in_flight: is 99, less than concurrency times batch.size, 100")
+
+	sizes := make(chan int)
+	_, err = c.SubscribeBatch(t.Context(), bus, "rows", func(_ context.Context, ds []*eventbus.Delivery) []error {
+		sizes <- len(ds)
+		return nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, bus.Publish(t.Context(), "rows", &eventbus.Event{}, &eventbus.Event{}, &eventbus.Event{}))
+	require.Equal(t, 3, <-sizes)
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
 type refusing struct{}
 
 func (refusing) Subscribe(context.Context, string, eventbus.SubscribeOptions, eventbus.Handler) (*eventbus.Subscription, error) {

@@ -52,6 +52,40 @@ func ExampleOpen() {
 	// <nil>
 }
 
+// The file bounds the batches of a handler that takes several events in one call.
+func ExampleConfig_SubscribeBatch() {
+	ctx := context.Background()
+	cfg, err := config.Parse("eventbus.yaml", []byte(`
+bus:
+  url: "mem:"
+  subscriptions:
+    rows: {topic: rows, group: database, batch: {size: 3, wait: 1m}}
+`), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	bus, err := cfg.Open(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	stored := make(chan int)
+	_, err = cfg.SubscribeBatch(ctx, bus, "rows", func(_ context.Context, ds []*eventbus.Delivery) []error {
+		stored <- len(ds)
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := bus.Publish(ctx, "rows", &eventbus.Event{}, &eventbus.Event{}, &eventbus.Event{}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("rows in one call:", <-stored)
+	fmt.Println(bus.Shutdown(ctx))
+	// Output:
+	// rows in one call: 3
+	// <nil>
+}
+
 // All errors are reported together, each with its place.
 func ExampleParse() {
 	_, err := config.Parse("eventbus.yaml", []byte(`

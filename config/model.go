@@ -59,6 +59,13 @@ type subscription struct {
 	Retry             retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
 	OnFailure         onFailure  `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
 	DeadLetter        deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
+	Batch             batch      `key:"batch" doc:"The batches of a handler that takes several events in one call. Then concurrency counts calls."`
+}
+
+type batch struct {
+	Size  number   `key:"size" default:"100" min:"1" option:"Batch.MaxSize" doc:"The most events of a batch."`
+	Bytes size     `key:"bytes" min:"1B" example:"4MiB" option:"Batch.MaxBytes" doc:"The most bytes of payload in a batch; a larger event has a batch of its own. Default: no bound."`
+	Wait  duration `key:"wait" default:"10ms" min:"1us" none:"none" option:"Batch.MaxWait" doc:"How long the first event of a batch waits for more; none: not at all."`
 }
 
 type retry struct {
@@ -153,6 +160,11 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 		DeadLetterExpired: bool(s.DeadLetterExpired),
 		DeadLetter:        string(s.DeadLetter),
 	}
+}
+
+// options returns the batch options that the file can set.
+func (b *batch) options() eventbus.Batch {
+	return eventbus.Batch{MaxSize: int(b.Size), MaxBytes: int64(b.Bytes), MaxWait: b.Wait.value()}
 }
 
 // rules returns the rules of a retry, by the name of their class.

@@ -50,7 +50,7 @@ func TestEveryOptionIsAKey(t *testing.T) {
 		}
 		require.Equal(t, 1, keys[path], "%s is set by one key of config's model, or is listed as no data", path)
 	}
-	for _, o := range []any{eventbus.Options{}, eventbus.SubscribeOptions{}} {
+	for _, o := range []any{eventbus.Options{}, eventbus.SubscribeOptions{}, eventbus.Batch{}} {
 		every(reflect.TypeOf(o), reflect.TypeOf(o).Name(), reflect.ValueOf(o), check)
 	}
 	for field := range keys {
@@ -121,6 +121,9 @@ func TestStatedDefaults(t *testing.T) {
 	require.NoError(t, err)
 	effective.DeadLetter, effective.Timeout = "", 0 // the topic and the bus decide
 	require.Equal(t, effective, s.options())
+	batches, err := eventbus.Batch{}.Effective()
+	require.NoError(t, err)
+	require.Equal(t, batches, s.Batch.options())
 }
 
 // plainOptions removes the functions, so that options can be compared.
@@ -138,6 +141,7 @@ var samples = map[string]string{
 	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
 	"leave_timeouts": "true", "max_receive": "7MB", "dead_letter_expired": "true", "retry.rules": "{x: {attempts: 7}}",
 	"limits.redelivered": "3",
+	"batch.size":         "7", "batch.bytes": "7MB", "batch.wait": "7s",
 }
 
 // Each key sets its option, and no other.
@@ -151,7 +155,7 @@ func TestEachKeySetsItsOption(t *testing.T) {
 		text := sample
 		if name, rest, nested := strings.Cut(o.path, "."); nested {
 			text = "{" + rest + ": " + sample + "}"
-			require.Contains(t, []string{"retry", "limits"}, name)
+			require.Contains(t, []string{"retry", "limits", "batch"}, name)
 		}
 		key, _, _ := strings.Cut(o.path, ".")
 		var file string
@@ -185,6 +189,7 @@ func TestEachKeySetsItsOption(t *testing.T) {
 		}
 		every(reflect.TypeFor[eventbus.Options](), "Options", reflect.ValueOf(c.Options()), note)
 		every(reflect.TypeFor[eventbus.SubscribeOptions](), "SubscribeOptions", reflect.ValueOf(so), note)
+		every(reflect.TypeFor[eventbus.Batch](), "Batch", reflect.ValueOf(c.batch("s")), note)
 		require.Contains(t, set, o.field)
 		for _, other := range set {
 			require.Contains(t, options, option{other, o.path})

@@ -45,6 +45,9 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	parts := []string{strings.Join([]string{
 		string(s.Topic), "group " + o.Group + c.sharedWith(name), thousands(o.Concurrency) + " at a time", inOrder(o.Order),
 	}, ", ")}
+	if s.Batch != (batch{}) {
+		parts = append(parts, inBatches(s.Batch.options()))
+	}
 	if o.Start != eventbus.StartEarliest {
 		parts = append(parts, begins(o.Start))
 	}
@@ -99,6 +102,21 @@ func inOrder(o eventbus.Order) string {
 	default:
 		return "in order of keys"
 	}
+}
+
+func inBatches(b eventbus.Batch) string {
+	full, err := b.Effective()
+	if err != nil {
+		return err.Error()
+	}
+	words := "in batches of up to " + thousands(full.MaxSize) + " events"
+	if full.MaxBytes > 0 {
+		words += " or " + byteCount(full.MaxBytes)
+	}
+	if full.MaxWait < 0 {
+		return words + " that do not wait to fill"
+	}
+	return words + " that wait " + short(full.MaxWait) + " to fill"
 }
 
 func begins(s eventbus.Start) string {

@@ -56,8 +56,9 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]ba
 		var mem slab.Slab
 		mem.Expect(0, 0, len(p.rest))
 		ms = make([]backend.Message, max(p.array(), 0))
+		entries := entries{topic, b.options.Topics[topic]}
 		for i := range ms {
-			_, _ = readEntry(&p, &mem, &ms[i], topic, false, len(ms)-i) // an entry that is no message has its raw bytes
+			_, _ = entries.read(&p, &mem, &ms[i], false, len(ms)-i) // an entry that is no message has its raw bytes
 		}
 		return ms, refused(p.end())
 	})

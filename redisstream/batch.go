@@ -59,11 +59,12 @@ func (b *batch) deliveries(p *parser, s *source, counted bool) []backend.Deliver
 	mem.Expect(0, 0, size)
 	ds := b.loan.Lend(b.loan.Room(nil, n)[:n])
 	receipts, from := make([]receipt, n), &handOut{s, s.asked.Add(s.config.Lease)}
+	entries := entries{s.config.Topic, s.options}
 	for i := range ds {
 		r, d := &receipts[i], &ds[i]
 		*d = backend.Delivery{Token: r}
 		r.handOut = from
-		r.count, d.Err = readEntry(p, &mem, &d.Message, s.config.Topic, counted, n-i)
+		r.count, d.Err = entries.read(p, &mem, &d.Message, counted, n-i)
 		d.Attempt = r.count % countBase
 		r.settled = counted && d.Err == errBodyGone //nolint:errorlint // it is not wrapped
 	}
@@ -71,22 +72,34 @@ func (b *batch) deliveries(p *parser, s *source, counted bool) []backend.Deliver
 	return ds
 }
 
-// readEntry reads {id, fields} or {id, count, fields} into m. left is the number of
-// entries that are still to be read, this one included. If the entry is no message, its
-// raw bytes become the payload of m.
-func readEntry(p *parser, mem *slab.Slab, m *backend.Message, topic string, counted bool, left int) (count int, err error) {
+// entries reads the entries of one topic.
+type entries struct {
+	topic   string
+	options TopicOptions
+}
+
+// read reads {id, fields} or {id, count, fields} into m. left is the number of entries that
+// are still to be read, this one included. If the entry is no message, its raw bytes become
+// the payload of m.
+func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bool, left int) (count int, err error) {
 	if count = 1; counted {
 		p.arrayOf(3)
 	} else {
 		p.arrayOf(2)
 	}
+	id := p.bulk()
 	var position [positionLen]byte
-	m.Topic, m.Position = topic, mem.Text(appendPosition(position[:0], p.bulk()))
+	m.Topic, m.Position = e.topic, mem.Text(appendPosition(position[:0], id))
 	if counted {
 		count = p.integer()
 	}
+	fields := p.rest
 	value, err := readFields(p)
-	return count, readValue(mem, m, value, err, left)
+	if err = readValue(mem, m, value, err, left); err == errUnreadable && e.options.Flat && p.err == nil { //nolint:errorlint // it is not wrapped
+		readFlat(&parser{rest: fields}, m, id, e.options.FlatKey)
+		err = nil
+	}
+	return count, err
 }
 
 // readFields reads the fields of an entry, and returns the value of the bus's field. Of

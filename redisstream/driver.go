@@ -28,11 +28,12 @@ import (
 //	redis+cluster://user:password@host:6379            host is any node's
 //
 // docs/redis.md lists the parameters. [New] takes a client, for every other setting.
-type Driver struct{}
+type Driver struct{ topics map[string]TopicOptions }
 
 var (
-	_ backend.Driver     = Driver{}
-	_ backend.URLChecker = Driver{}
+	_ backend.Driver          = Driver{}
+	_ backend.TopicConfigurer = Driver{}
+	_ backend.URLChecker      = Driver{}
 )
 
 // Schemes implements [backend.Driver].
@@ -41,8 +42,8 @@ func (Driver) Schemes() []string {
 }
 
 // Open implements [backend.Driver]. It checks the server.
-func (Driver) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
-	b, err := Open(ctx, u)
+func (d Driver) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
+	b, err := d.open(ctx, u)
 	if err != nil {
 		return nil, err
 	}
@@ -58,11 +59,14 @@ func (Driver) CheckURL(u *url.URL) error {
 }
 
 // Open opens the Redis that a URL names, as [Driver] describes it, and checks the server.
-func Open(ctx context.Context, u *url.URL) (*Backend, error) {
+func Open(ctx context.Context, u *url.URL) (*Backend, error) { return Driver{}.open(ctx, u) }
+
+func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 	a, err := parse(u)
 	if err != nil {
 		return nil, fmt.Errorf("redisstream: open: %w", err)
 	}
+	a.options.Topics = d.topics
 	client := a.client()
 	b, err := New(client, a.options)
 	if err != nil {

@@ -14,6 +14,8 @@ package redisstream
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +44,9 @@ type Options struct {
 	// AllowEviction accepts a server that may evict keys when its memory is full. It
 	// evicts whole topics with their groups, without an error.
 	AllowEviction bool
+
+	// Topics has settings of single topics.
+	Topics map[string]TopicOptions
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -58,6 +63,11 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("once window of %v is less than a millisecond", o.OnceWindow)
 	case o.MaxMessages < 0:
 		return o, errors.New("max messages is negative")
+	}
+	for _, topic := range slices.Sorted(maps.Keys(o.Topics)) {
+		if err := checkTopic(topic, o.Topics[topic]); err != nil {
+			return o, fmt.Errorf("topic %q: %w", topic, err)
+		}
 	}
 	return o, nil
 }

@@ -19,6 +19,7 @@ import (
 type source struct {
 	backend *Backend
 	config  backend.Config
+	options TopicOptions
 	stream  string
 	delayed string
 	name    string // of the consumer
@@ -63,7 +64,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (backend.Source,
 	if err := b.checkServer(ctx); err != nil {
 		return nil, err
 	}
-	s := &source{backend: b, config: c, stream: b.streamKey(c.Topic), name: memberName(c.Lease), number: 1, high: []byte(noPosition)}
+	s := &source{backend: b, config: c, options: b.options.Topics[c.Topic], stream: b.streamKey(c.Topic), name: memberName(c.Lease), number: 1, high: []byte(noPosition)}
 	s.delayed = delayedKey(s.stream, c.Group)
 	if _, err := b.run(ctx, attachScript, []string{s.stream, trimmedKey(s.stream), youngKey(s.stream)}, c.Group, s.name, start, millis(b.youth)); err != nil {
 		return nil, err

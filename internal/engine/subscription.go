@@ -185,6 +185,9 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
+// OnDrain calls f, in a goroutine of its own, when a drain begins.
+func (s *Subscription) OnDrain(f func()) { context.AfterFunc(s.fetcher.ctx, f) }
+
 // Done is closed when the subscription is drained, or has failed for good.
 func (s *Subscription) Done() <-chan struct{} { return s.ended }
 

@@ -26,6 +26,8 @@ var (
 	otelSDK   = "go.opentelemetry.io/otel/sdk"
 	otel      = "go.opentelemetry.io/"
 	prom      = "github.com/prometheus/"
+	protobuf  = "google.golang.org/protobuf"
+	cbor      = "github.com/fxamacker/cbor"
 
 	// Test support, which starts and harms servers.
 	redistest  = module + "/internal/testing/redistest"
@@ -48,7 +50,7 @@ var (
 
 var (
 	everything = append([]string{otel}, telemetry...)
-	telemetry  = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, prom, redistest, natstest, testproc, testcerts, faultproxy}
+	telemetry  = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, prom, protobuf, cbor, redistest, natstest, testproc, testcerts, faultproxy}
 )
 
 // rows lists the packages that a package must not link. A missing package fails.
@@ -77,6 +79,9 @@ var rows = []struct {
 	{"cenkalti", everything},
 	{"deadletter", everything},
 	{"internal/letter", everything},
+	{"codec", everything},
+	{"codec/cbor", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, protobuf}},
+	{"codec/protobuf", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, cbor}},
 	{"eventbustest", everything},
 	{"config", []string{testify, oldYAML, olderYAML, cobra, otel, prom, redistest, faultproxy}},
 	{"conformance", []string{redis, nats, yaml, cobra, otel, prom, redistest, faultproxy, suiteSaboteur, suiteBroker}},

@@ -25,13 +25,15 @@ type Saboteur struct {
 	publish   func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error
 	handler   func(b *Bus, topic string, next eventbus.Handler) eventbus.Handler
 	manual    func(next eventbus.ManualHandler) eventbus.ManualHandler
+	bounds    func(*eventbus.Batch)
+	batch     func(bounds eventbus.Batch, next eventbus.BatchHandler) eventbus.BatchHandler
 	shutdown  func(b *Bus, ctx context.Context) error
 	ready     func() error
 }
 
 // All returns every saboteur.
 func All() []Saboteur {
-	return slices.Concat(publishing, consuming, deciding, redriving, limiting, ending, wrapping)
+	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, wrapping)
 }
 
 // Find returns the saboteur of that name.
@@ -104,6 +106,21 @@ func (b *Bus) SubscribeManual(ctx context.Context, topic string, o eventbus.Subs
 		h = b.s.manual(h)
 	}
 	return b.good.SubscribeManual(ctx, topic, o, h)
+}
+
+// SubscribeBatch subscribes with the options, the bounds and the handler that the saboteur
+// breaks.
+func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o eventbus.SubscribeOptions, batch eventbus.Batch, h eventbus.BatchHandler) (*eventbus.Subscription, error) {
+	if b.s.subscribe != nil {
+		b.s.subscribe(&o)
+	}
+	if b.s.batch != nil {
+		h = b.s.batch(batch, h)
+	}
+	if b.s.bounds != nil {
+		b.s.bounds(&batch)
+	}
+	return b.good.SubscribeBatch(ctx, topic, o, batch, h)
 }
 
 // Ready calls the saboteur, if that breaks Ready, and else the good bus.

@@ -115,6 +115,21 @@ func (e *Env) subscribe(b law.Bus, topic, name string, o eventbus.SubscribeOptio
 	return s
 }
 
+// BatchMember is Member with a handler of batches. Its retries come quickly.
+func (e *Env) BatchMember(name string, o eventbus.SubscribeOptions, b eventbus.Batch, h eventbus.BatchHandler) *eventbus.Subscription {
+	e.Helper()
+	if o.Retry.Initial == 0 {
+		o.Retry.Initial, o.Retry.Jitter = e.Lease/40, -1
+	}
+	if o.Timeout == 0 && !e.Extends {
+		o.Timeout = e.Lease / 3
+	}
+	o = e.Options(o)
+	s, err := e.Bus.SubscribeBatch(e.Context(), law.Topic, o, b, e.Recorder.BatchHandler(name, o.Group, h))
+	e.Must(err)
+	return s
+}
+
 // DeadLetters records the events of the dead-letter topic, under the name "dead".
 func (e *Env) DeadLetters() {
 	e.Helper()

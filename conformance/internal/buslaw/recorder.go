@@ -50,27 +50,66 @@ func (r *Recorder) init(again bool) {
 // Handler returns h with each run recorded under name. Each call of Handler makes another
 // member.
 func (r *Recorder) Handler(name, group string, h eventbus.Handler) eventbus.Handler {
-	r.mu.Lock()
-	r.members++
-	member := fmt.Sprint(name, r.members)
-	r.mu.Unlock()
+	member := r.member(name)
 	return func(ctx context.Context, d *eventbus.Delivery) (err error) {
-		ours := d.Topic == law.Topic && !(r.again && r.hasHandled(name, d.ID))
-		e := history.Event{Kind: history.Delivered, ID: d.ID, Group: group, Member: member, Attempt: d.Attempt}
-		if ours {
-			r.history.Record(e)
-		}
-		run := r.Begin(name, d)
+		end := r.run(name, group, member, d)
 		err = errNoReturn
-		defer func() {
-			if ours && err == nil {
-				e.Kind = history.Acked // in good time: no law of the bus lets it come again
-				r.history.Record(e)
-			}
-			r.end(run, err, context.Cause(ctx))
-		}()
+		defer func() { end(err, context.Cause(ctx)) }()
 		err = h(ctx, d)
 		return err
+	}
+}
+
+// BatchHandler is Handler for a handler of batches. Each event of a batch is a run.
+func (r *Recorder) BatchHandler(name, group string, h eventbus.BatchHandler) eventbus.BatchHandler {
+	member := r.member(name)
+	return func(ctx context.Context, ds []*eventbus.Delivery) (errs []error) {
+		ends := make([]func(err, cause error), len(ds))
+		for i, d := range ds {
+			ends[i] = r.run(name, group, member, d)
+		}
+		returned := false
+		defer func() {
+			cause := context.Cause(ctx)
+			for i, end := range ends {
+				switch {
+				case !returned:
+					end(errNoReturn, cause)
+				case errs == nil:
+					end(nil, cause)
+				default:
+					end(errs[i], cause)
+				}
+			}
+		}()
+		errs = h(ctx, ds)
+		returned = true
+		return errs
+	}
+}
+
+// member returns the name of one more member.
+func (r *Recorder) member(name string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.members++
+	return fmt.Sprint(name, r.members)
+}
+
+// run records that a handler begins with d. The caller calls end with the result.
+func (r *Recorder) run(name, group, member string, d *eventbus.Delivery) (end func(err, cause error)) {
+	ours := d.Topic == law.Topic && !(r.again && r.hasHandled(name, d.ID))
+	e := history.Event{Kind: history.Delivered, ID: d.ID, Group: group, Member: member, Attempt: d.Attempt}
+	if ours {
+		r.history.Record(e)
+	}
+	run := r.Begin(name, d)
+	return func(err, cause error) {
+		if ours && err == nil {
+			e.Kind = history.Acked // in good time: no law of the bus lets it come again
+			r.history.Record(e)
+		}
+		r.end(run, err, cause)
 	}
 }
 

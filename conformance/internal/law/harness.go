@@ -23,6 +23,7 @@ type Bus interface {
 	eventbus.Publisher
 	eventbus.Subscriber
 	SubscribeManual(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.ManualHandler) (*eventbus.Subscription, error)
+	SubscribeBatch(ctx context.Context, topic string, o eventbus.SubscribeOptions, batch eventbus.Batch, h eventbus.BatchHandler) (*eventbus.Subscription, error)
 	Ready(ctx context.Context) error
 	Shutdown(ctx context.Context) error
 }

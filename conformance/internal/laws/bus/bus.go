@@ -10,7 +10,7 @@ import (
 // Laws returns the laws of the bus, in the order in which they are best read.
 func Laws() []law.Law {
 	return slices.Concat(
-		publishLaws, deliverLaws, leaseLaws, retryLaws, policyLaws, redriveLaws, orderLaws, modeLaws, lifeLaws,
-		limitLaws, faultLaws, middlewareLaws,
+		publishLaws, deliverLaws, leaseLaws, retryLaws, policyLaws, redriveLaws, orderLaws, modeLaws, batchLaws,
+		lifeLaws, limitLaws, faultLaws, middlewareLaws,
 	)
 }

@@ -1,0 +1,134 @@
+package eventbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// A BatchHandler handles several events in one call. The result at index i is for the
+// event ds[i] and means the same as the result of a [Handler]. So each event is
+// acknowledged, redelivered or dead-lettered for itself. A nil slice means that all events
+// are handled. A slice of any other length than ds, or a panic, fails every event of the
+// call.
+//
+// No event is dead-lettered because of its company: on its last attempt, if that is not its
+// first, an event is handled in a batch of its own. Rules of Retry for panics and timeouts
+// count for that too.
+//
+// ctx carries the values of the context given to SubscribeBatch. It ends when
+// SubscribeOptions.Timeout has passed since the call (cause *TimeoutError), when the
+// handler has returned, and when the contexts of all events in the batch have ended: their
+// leases are lost, or the time of a drain is up. The result of an event whose lease is
+// lost changes nothing.
+type BatchHandler func(ctx context.Context, ds []*Delivery) []error
+
+// A BatchSubscriber feeds handlers of batches.
+type BatchSubscriber interface {
+	// SubscribeBatch makes h a member of the group o.Group of topic.
+	SubscribeBatch(ctx context.Context, topic string, o SubscribeOptions, batch Batch, h BatchHandler) (*Subscription, error)
+}
+
+var _ BatchSubscriber = (*Bus)(nil)
+
+// A Batch says when a batch is full. A batch that is not full is handled when MaxWait has
+// passed since its first event. A zero field means its default.
+type Batch struct {
+	// MaxSize is the most events of a batch. Default 100.
+	MaxSize int
+
+	// MaxBytes bounds the payloads of a batch. A larger event has a batch of its own.
+	// Default: no bound.
+	MaxBytes int64
+
+	// MaxWait is how long the first event of a batch waits for more. It waits longer if
+	// Concurrency calls are running. Default 10 ms; negative: not at all.
+	MaxWait time.Duration
+}
+
+// Effective returns b with the default in each zero field, as SubscribeBatch uses it. If b
+// is contradictory the error is the *FieldError with which SubscribeBatch refuses it.
+func (b Batch) Effective() (Batch, error) {
+	setDefault(&b.MaxSize, 100)
+	setDefault(&b.MaxWait, 10*time.Millisecond)
+	switch {
+	case b.MaxSize < 0:
+		return b, &FieldError{Field: "Batch.MaxSize", Reason: "is negative"}
+	case b.MaxBytes < 0:
+		return b, &FieldError{Field: "Batch.MaxBytes", Reason: "is negative"}
+	}
+	return b, nil
+}
+
+// SubscribeBatch is like Subscribe for a handler that takes several events in one call.
+// Options have the same meaning for each event, with these differences:
+//
+//   - Concurrency is how many calls of h run at once. While they run the next batches fill.
+//   - Timeout bounds a call. An event that has waited for its call longer than MaxWait and
+//     twice Timeout is given back as by [Snooze], and discarded after AckOnReceive. That
+//     needs slow calls and a MaxBytes that divides the waiting events into several. On a
+//     backend that cannot extend leases, this time must be less than Lease.
+//   - MaxInFlight must be at least Concurrency times MaxSize, which is its default if that is
+//     more than 1,024. A shared Limiter needs more places than that.
+//   - With OrderByKey a batch has at most one event of each key, because an event runs
+//     only after the event before it has succeeded. So batches stay small if there are few
+//     keys. Unordered has no such bound, and OrderTotal is refused.
+//
+// The order of the events of a batch means nothing. Middleware of the bus wraps each
+// event, the wait for the batch included. With AckOnReceive an event is acknowledged
+// before it joins a batch. A drain does not wait for MaxWait: it handles the events that
+// have joined a batch.
+func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptions, batch Batch, h BatchHandler) (*Subscription, error) {
+	if h == nil {
+		return nil, &FieldError{Field: "handler", Reason: "is nil"}
+	}
+	mode, err := o.Ack.mode()
+	if err != nil {
+		return nil, err
+	}
+	if batch, err = batch.Effective(); err != nil {
+		return nil, err
+	}
+	setDefault(&o.Concurrency, 1)
+	setDefault(&o.Timeout, b.options.Timeout)
+	each, err := batch.perEvent(o)
+	if err != nil {
+		return nil, err
+	}
+	c := newCollector(context.WithoutCancel(ctx), o, batch, h)
+	s, err := b.subscribe(ctx, topic, each, mode, c.handle)
+	if f, ok := errors.AsType[*FieldError](err); ok && f.Field == "SubscribeOptions.Timeout" {
+		f.Reason = fmt.Sprintf("is %v; for batches its double, and MaxWait, %v, %s", o.Timeout, batch.MaxWait, f.Reason)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.s.OnDrain(c.drain)
+	return s, nil
+}
+
+// perEvent returns the options of a subscription whose handlers wait in a collector.
+func (b Batch) perEvent(o SubscribeOptions) (SubscribeOptions, error) {
+	handlers := o.Concurrency * b.MaxSize
+	switch {
+	case o.Order == OrderTotal:
+		return o, &FieldError{Field: "SubscribeOptions.Order", Reason: "is OrderTotal, with which no batch has two events"}
+	case handlers/b.MaxSize != o.Concurrency:
+		return o, &FieldError{Field: "Batch.MaxSize", Reason: "is too large"}
+	case o.MaxInFlight > 0 && o.MaxInFlight < handlers:
+		return o, &FieldError{
+			Field:  "SubscribeOptions.MaxInFlight",
+			Reason: fmt.Sprintf("is %d, less than Concurrency times Batch.MaxSize, %d", o.MaxInFlight, handlers),
+		}
+	}
+	o.Concurrency = handlers
+	// An event waits for one call at most, unless MaxBytes divides the events that wait.
+	if wait := max(b.MaxWait, 0); 0 < o.Timeout && o.Timeout <= (math.MaxInt64-wait)/2 {
+		o.Timeout = wait + 2*o.Timeout
+	} else {
+		o.Timeout = -1
+	}
+	return o, nil
+}

@@ -1,0 +1,330 @@
+package eventbus_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/eventbustest"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// on its last attempt an event is alone, so only the poison event is dead-lettered.
+func TestPoisonDoesNotSpreadInABatch(t *testing.T) {
+	for name, fault := range map[string]func(n int) []error{
+		"panic":  func(int) []error { panic("poison") },
+		"Goexit": func(int) []error { runtime.Goexit(); return nil },
+		"short":  func(n int) []error { return make([]error, n-1) },
+		"long":   func(n int) []error { return make([]error, n+1) },
+		"empty":  func(int) []error { return []error{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(t *testing.T, bus *eventbustest.Bus) {
+				var b batches
+				_, err := bus.SubscribeBatch(t.Context(), "orders",
+					eventbus.SubscribeOptions{Group: "g", Retry: eventbus.Retry{Jitter: -1, MaxAttempts: 4}}, eventbus.Batch{},
+					b.of(func(_ context.Context, ds []*eventbus.Delivery) []error {
+						if slices.ContainsFunc(ds, func(d *eventbus.Delivery) bool { return d.ID == "003" }) {
+							return fault(len(ds))
+						}
+						return nil
+					}))
+				require.NoError(t, err)
+				require.NoError(t, bus.Publish(t.Context(), "orders", numbered(6)...))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+				require.Equal(t, []int{6, 6, 6, 1, 1, 1, 1, 1, 1}, b.sizes())
+				dead := bus.Published("orders.dlq")
+				require.Len(t, dead, 1)
+				require.Equal(t, "003", deadID(dead[0]))
+			})
+		})
+	}
+}
+
+// A rule that gives panics or timeouts fewer attempts, and the wish of an event, decide
+// which attempt is the last.
+func TestTheLastAttemptInABatch(t *testing.T) {
+	for name, c := range map[string]struct {
+		retry eventbus.Retry
+		own   *eventbus.RetryRule
+	}{
+		"of the subscription": {retry: eventbus.Retry{MaxAttempts: 3}},
+		"of a rule":           {retry: eventbus.Retry{Rules: []eventbus.RetryRule{{Class: "timeout", MaxAttempts: 5}, {Class: "panic", MaxAttempts: 3}}}},
+		"of the event":        {own: &eventbus.RetryRule{MaxAttempts: 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(t *testing.T, bus *eventbustest.Bus) {
+				c.retry.Jitter = -1
+				var b batches
+				_, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Retry: c.retry}, eventbus.Batch{},
+					b.of(func(_ context.Context, ds []*eventbus.Delivery) []error {
+						if slices.ContainsFunc(ds, func(d *eventbus.Delivery) bool { return d.ID == "001" }) {
+							panic("poison")
+						}
+						return nil
+					}))
+				require.NoError(t, err)
+				es := numbered(3)
+				for _, e := range es {
+					e.Retry = c.own
+				}
+				require.NoError(t, bus.Publish(t.Context(), "orders", es...))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+				require.Equal(t, []int{3, 3, 1, 1, 1}, b.sizes())
+				require.Len(t, bus.Published("orders.dlq"), 1)
+			})
+		})
+	}
+}
+
+// The timeout of the bus is the default of a call's.
+func TestABatchHasTheTimeoutOfTheBus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Timeout: 7 * time.Second})
+		var left time.Duration
+		_, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, eventbus.Batch{},
+			func(ctx context.Context, _ []*eventbus.Delivery) []error {
+				deadline, _ := ctx.Deadline()
+				left = time.Until(deadline)
+				return nil
+			})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+		time.Sleep(time.Minute)
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Equal(t, 7*time.Second, left)
+	})
+}
+
+// A panic is a PanicError of each event, with the handler's stack.
+func TestAPanicOfABatchIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var told []*eventbus.PanicError
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Observer: observer.Observer{
+			Handled: func(h observer.Handled) {
+				p, ok := errors.AsType[*eventbus.PanicError](h.Err)
+				require.True(t, ok, "%v", h.Err)
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, p)
+			},
+		}})
+		_, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Retry: eventbus.Retry{MaxAttempts: 1}}, eventbus.Batch{},
+			func(context.Context, []*eventbus.Delivery) []error { panic("poison") })
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", numbered(3)...))
+		time.Sleep(time.Minute)
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Len(t, told, 3)
+		require.Equal(t, "poison", told[0].Value)
+		require.Contains(t, string(told[0].Stack), "TestAPanicOfABatchIsTold")
+	})
+}
+
+// attempt, and its call has the whole Timeout.
+func TestTimeoutOfABatch(t *testing.T) {
+	on(t, func(t *testing.T, bus *eventbustest.Bus) {
+		var b batches
+		var causes []error
+		_, err := bus.SubscribeBatch(t.Context(), "orders",
+			eventbus.SubscribeOptions{Group: "g", Timeout: time.Minute, Retry: eventbus.Retry{MaxAttempts: 1}}, eventbus.Batch{MaxSize: 2},
+			b.of(func(ctx context.Context, ds []*eventbus.Delivery) []error {
+				deadline, ok := ctx.Deadline()
+				require.True(t, ok)
+				require.Equal(t, time.Minute, time.Until(deadline))
+				if ds[0].ID < "002" {
+					time.Sleep(50 * time.Second)
+					return nil
+				}
+				<-ctx.Done()
+				causes = append(causes, context.Cause(ctx))
+				return []error{ctx.Err(), nil}
+			}))
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", numbered(4)...))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Len(t, b.calls, 2)
+		require.Equal(t, 50*time.Second, b.calls[1].began)
+		require.ErrorAs(t, causes[0], new(*eventbus.TimeoutError))
+		dead := bus.Published("orders.dlq")
+		require.Len(t, dead, 1, "a late success is a success")
+		require.Contains(t, dead[0].Headers.Get("eventbus-dead-error"), "ran longer than 1m0s")
+	})
+}
+
+// attempt.
+func TestWaitingForABatchCostsNoAttempt(t *testing.T) {
+	on(t, func(t *testing.T, bus *eventbustest.Bus) {
+		attempts := map[string][]int{}
+		s, err := bus.SubscribeBatch(t.Context(), "orders",
+			eventbus.SubscribeOptions{Group: "g", Timeout: time.Minute, Retry: eventbus.Retry{MaxAttempts: 1}}, eventbus.Batch{MaxSize: 10, MaxBytes: 10},
+			func(_ context.Context, ds []*eventbus.Delivery) []error {
+				for _, d := range ds {
+					attempts[d.ID] = append(attempts[d.ID], d.Attempt)
+				}
+				time.Sleep(59 * time.Second)
+				return nil
+			})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", numbered(10)...))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Len(t, attempts, 10)
+		for id, as := range attempts {
+			require.Equal(t, []int{1}, as, id)
+		}
+		require.NotZero(t, s.Counts().Failures, "some were given back")
+		require.Empty(t, bus.Published("orders.dlq"))
+	})
+}
+
+// call ends with the context of its last event.
+func TestOneEventDoesNotEndABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("gone")
+		ends := func(next eventbus.Handler) eventbus.Handler {
+			return func(ctx context.Context, d *eventbus.Delivery) error {
+				if after, err := time.ParseDuration(d.Subject); err == nil {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeoutCause(ctx, after, gone)
+					defer cancel()
+				}
+				return next(ctx, d)
+			}
+		}
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Middleware: []eventbus.Middleware{ends}})
+		var b batches
+		var ended time.Duration
+		_, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", DeadLetter: "dead", Retry: eventbus.Retry{MaxAttempts: 1}},
+			eventbus.Batch{MaxWait: 10 * time.Second}, b.of(func(ctx context.Context, ds []*eventbus.Delivery) []error {
+				<-ctx.Done()
+				ended = time.Since(b.start)
+				return slices.Repeat([]error{context.Cause(ctx)}, len(ds))
+			}))
+		require.NoError(t, err)
+		es := numbered(4)
+		for i, after := range []string{"5s", "15s", "20s", "25s"} {
+			es[i].Subject = after
+		}
+		require.NoError(t, bus.Publish(t.Context(), "orders", es...))
+		time.Sleep(time.Hour)
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Equal(t, []batchCall{{10 * time.Second, []string{"001", "002", "003"}}}, b.calls)
+		require.Equal(t, 25*time.Second, ended)
+	})
+}
+
+// A call that does not return is told.
+func TestAStuckBatchIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan observer.Stuck, 9)
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Observer: observer.Observer{Stuck: func(s observer.Stuck) { stuck <- s }}})
+		_, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Timeout: time.Minute}, eventbus.Batch{},
+			func(context.Context, []*eventbus.Delivery) []error {
+				time.Sleep(time.Hour)
+				return nil
+			})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", numbered(2)...))
+		time.Sleep(2*time.Minute + 6*time.Second)
+		require.Len(t, stuck, 2)
+		time.Sleep(time.Hour)
+		require.NoError(t, bus.Shutdown(t.Context()))
+	})
+}
+
+// that wait for the next call are given back.
+func TestDrainCutsABatchShort(t *testing.T) {
+	on(t, func(t *testing.T, bus *eventbustest.Bus) {
+		cause, rest := error(nil), 0
+		o := eventbus.SubscribeOptions{Group: "g", Timeout: -1}
+		s, err := bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{MaxSize: 3, MaxBytes: 10},
+			func(ctx context.Context, ds []*eventbus.Delivery) []error {
+				_, bounded := ctx.Deadline()
+				require.False(t, bounded)
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+				return []error{cause}
+			})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", numbered(5)...))
+		time.Sleep(time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, s.Drain(ctx))
+		require.ErrorIs(t, cause, eventbus.ErrShutdown)
+		_, err = bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{}, func(_ context.Context, ds []*eventbus.Delivery) []error {
+			rest += len(ds)
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, 5, rest)
+	})
+}
+
+// unextending is a backend that cannot extend leases.
+type unextending struct{ backend.Backend }
+
+func (b unextending) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	s, err := b.Backend.Attach(ctx, c)
+	return struct{ backend.Source }{s}, err
+}
+
+// Without extended leases the wait for a batch and two calls must fit into a lease.
+func TestBatchWithoutExtendedLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.On(t, unextending{inmemory.New(inmemory.Options{})}, eventbus.Options{})
+		o := eventbus.SubscribeOptions{Group: "g", Lease: 30 * time.Second, Timeout: 15 * time.Second}
+		_, err := bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{}, allHandled)
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.ErrorContains(t, err, "SubscribeOptions.Timeout is 15s; for batches its double, and MaxWait, 10ms, must be less than Lease, 30s")
+		var b batches
+		o.Timeout = 14 * time.Second
+		_, err = bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{}, b.of(allHandled))
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", numbered(3)...))
+		time.Sleep(time.Minute)
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Equal(t, []int{3}, b.sizes())
+	})
+}
+
+// Contradictions are refused with an error that names the field.
+func TestRefusedBatches(t *testing.T) {
+	bus := eventbustest.New(t)
+	for _, c := range []struct {
+		field string
+		o     eventbus.SubscribeOptions
+		b     eventbus.Batch
+		h     eventbus.BatchHandler
+	}{
+		{field: "handler"},
+		{field: "Batch.MaxSize", b: eventbus.Batch{MaxSize: -1}, h: allHandled},
+		{field: "Batch.MaxSize", o: eventbus.SubscribeOptions{Concurrency: 1 << 33}, b: eventbus.Batch{MaxSize: 1 << 33}, h: allHandled},
+		{field: "Batch.MaxBytes", b: eventbus.Batch{MaxBytes: -1}, h: allHandled},
+		{field: "SubscribeOptions.Order", o: eventbus.SubscribeOptions{Order: eventbus.OrderTotal}, h: allHandled},
+		{field: "SubscribeOptions.Ack", o: eventbus.SubscribeOptions{Ack: 9}, h: allHandled},
+		{field: "SubscribeOptions.MaxInFlight", o: eventbus.SubscribeOptions{MaxInFlight: 99}, h: allHandled},
+		{field: "SubscribeOptions.Concurrency", o: eventbus.SubscribeOptions{Concurrency: -1}, h: allHandled},
+		{field: "SubscribeOptions.Lease", o: eventbus.SubscribeOptions{Lease: 1}, h: allHandled},
+	} {
+		c.o.Group = "g"
+		_, err := bus.SubscribeBatch(t.Context(), "orders", c.o, c.b, c.h)
+		var f *eventbus.FieldError
+		require.ErrorAs(t, err, &f, c.field)
+		require.Equal(t, c.field, f.Field)
+	}
+}
+
+// In random lives, with calls that fail, panic or take long and with drains in between,

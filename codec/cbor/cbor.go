@@ -1,0 +1,48 @@
+// Package cbor has the codec of CBOR, RFC 8949: a binary form of JSON's values, with bytes
+// and times.
+package cbor
+
+import (
+	"fmt"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// Codec is the codec of CBOR. Fields of structs have the names of their cbor or json tags.
+// It writes deterministic CBOR, and times with nanoseconds and zone. It refuses a map with
+// the same key twice. The bounds are checked before a value is decoded. They protect from
+// small payloads that need much memory.
+type Codec struct {
+	MaxDepth    int // of arrays and maps in each other; default 32
+	MaxElements int // of one array or map; default 131,072
+}
+
+var _ eventbus.Codec = Codec{}
+
+// ContentType is application/cbor.
+func (Codec) ContentType() string { return "application/cbor" }
+
+// Marshal encodes v.
+func (Codec) Marshal(v any) ([]byte, error) {
+	o := cbor.CoreDetEncOptions()
+	o.Time, o.TimeTag = cbor.TimeRFC3339Nano, cbor.EncTagRequired
+	mode, err := o.EncMode()
+	if err != nil {
+		return nil, fmt.Errorf("cbor: %w", err)
+	}
+	return mode.Marshal(v)
+}
+
+// Unmarshal decodes data, which must be one value within the bounds.
+func (c Codec) Unmarshal(data []byte, v any) error {
+	mode, err := cbor.DecOptions{
+		MaxNestedLevels: c.MaxDepth, MaxArrayElements: c.MaxElements, MaxMapPairs: c.MaxElements,
+		DupMapKey: cbor.DupMapKeyEnforcedAPF,
+	}.DecMode()
+	if err != nil {
+		return fmt.Errorf("cbor: %w", err)
+	}
+	return mode.Unmarshal(data, v)
+}

@@ -1,0 +1,60 @@
+// Package protobuf has the codec of Protocol Buffers.
+package protobuf
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// Codec is the codec of Protocol Buffers. The type of the topic is a pointer to a generated
+// message, as in eventbus.Topic[*shop.Order].
+type Codec struct {
+	Media    string // the content type; default application/protobuf
+	MaxDepth int    // of messages in each other; default 100
+}
+
+var _ eventbus.Codec = Codec{}
+
+// ContentType returns Media.
+func (c Codec) ContentType() string { return cmp.Or(c.Media, "application/protobuf") }
+
+// Marshal encodes v, a message. Equal messages have equal bytes with the same version of
+// the library.
+func (Codec) Marshal(v any) ([]byte, error) {
+	m, ok := v.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("protobuf: %T is not a proto.Message", v)
+	}
+	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
+}
+
+// Unmarshal decodes data into v, which points to a pointer to a message. It makes the
+// message.
+func (c Codec) Unmarshal(data []byte, v any) error {
+	m, err := message(v)
+	if err != nil {
+		return err
+	}
+	return proto.UnmarshalOptions{RecursionLimit: cmp.Or(c.MaxDepth, 100)}.Unmarshal(data, m)
+}
+
+// message returns v if it is a message, or makes the message to which v is to point.
+func message(v any) (proto.Message, error) {
+	if m, ok := v.(proto.Message); ok {
+		return m, nil
+	}
+	to := reflect.ValueOf(v)
+	if to.Kind() == reflect.Pointer && !to.IsNil() && to.Elem().Kind() == reflect.Pointer {
+		made := reflect.New(to.Elem().Type().Elem())
+		if m, ok := made.Interface().(proto.Message); ok {
+			to.Elem().Set(made)
+			return m, nil
+		}
+	}
+	return nil, fmt.Errorf("protobuf: %T does not point to a proto.Message", v)
+}

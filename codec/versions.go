@@ -1,0 +1,92 @@
+package codec
+
+import (
+	"fmt"
+	"mime"
+	"strconv"
+
+	"github.com/seed41896749/eventbus"
+)
+
+// Versions is the codec of payloads whose form has changed. The parameter "version" of the
+// content type says which form a payload has, as in "application/json; version=2". Without
+// the parameter it is 1. Versions writes the newest version, which is one more than there
+// are upcasters.
+//
+// If it gets an older version, it calls the upcasters from that version on, one after
+// another, and decodes the result. A newer version is an error, because this program does
+// not know its form: deploy readers before writers.
+type Versions struct {
+	Codec   eventbus.Codec // of the newest version; nil: eventbus.JSON
+	Upcasts []Upcaster     // the one at index i makes version i+2 from version i+1
+}
+
+// An Upcaster replaces Payload by the payload of the next version. e is a copy that the
+// Upcaster may change, except for the bytes of Payload and the Headers.
+type Upcaster func(e *eventbus.Event) error
+
+var _ eventbus.EventDecoder = Versions{}
+
+func (v Versions) codec() eventbus.Codec {
+	if v.Codec == nil {
+		return eventbus.JSON{}
+	}
+	return v.Codec
+}
+
+func (v Versions) newest() int { return len(v.Upcasts) + 1 }
+
+// ContentType is the content type of Codec, with the newest version if that is not 1.
+func (v Versions) ContentType() string {
+	if v.newest() == 1 {
+		return v.codec().ContentType()
+	}
+	return v.codec().ContentType() + "; version=" + strconv.Itoa(v.newest())
+}
+
+// Marshal encodes the newest version.
+func (v Versions) Marshal(value any) ([]byte, error) { return v.codec().Marshal(value) }
+
+// Unmarshal decodes the newest version.
+func (v Versions) Unmarshal(data []byte, value any) error { return v.codec().Unmarshal(data, value) }
+
+// DecodeEvent decodes any version.
+func (v Versions) DecodeEvent(e *eventbus.Event, value any) error {
+	if _, ok := v.codec().(eventbus.EventDecoder); !ok && !eventbus.Accepts(v.codec(), e.ContentType) {
+		return eventbus.DecodeEvent(v.codec(), e, value) // its error
+	}
+	version, err := versionOf(e.ContentType)
+	switch {
+	case err != nil:
+		return err
+	case version > v.newest():
+		return fmt.Errorf("codec: event of type %q has version %d, newer than %d, the newest known", e.Type, version, v.newest())
+	}
+	newest := *e
+	for ; version < v.newest(); version++ {
+		if err := v.Upcasts[version-1](&newest); err != nil {
+			return fmt.Errorf("codec: event of type %q: version %d to %d: %w", e.Type, version, version+1, err)
+		}
+	}
+	return eventbus.DecodeEvent(v.codec(), &newest, value)
+}
+
+// versionOf returns the parameter "version" of a content type.
+func versionOf(contentType string) (int, error) {
+	if contentType == "" {
+		return 1, nil
+	}
+	_, params, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return 0, fmt.Errorf("codec: content type %q: %w", contentType, err)
+	}
+	text, given := params["version"]
+	if !given {
+		return 1, nil
+	}
+	version, err := strconv.Atoi(text)
+	if err != nil || version < 1 {
+		return 0, fmt.Errorf("codec: content type %q has no version that is a number from 1", contentType)
+	}
+	return version, nil
+}

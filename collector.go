@@ -1,0 +1,237 @@
+package eventbus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A collector makes batches of events. Each event has a handler that waits here until its
+// batch was handled. Each call of the program's handler has a goroutine, and the handlers
+// of its events wait for the goroutine to end.
+type collector struct {
+	Batch
+	handler BatchHandler
+	calls   int             // at once
+	timeout time.Duration   // of a call; negative: none
+	last    int             // attempt after a panic or timeout, by their rules; 0: they have none
+	values  context.Context // for calls
+
+	mu       sync.Mutex
+	full     []*call // take no more events, and wait for another to end; in order
+	open     *call   // takes more events; nil: none does
+	running  int     // calls
+	draining bool
+	timer    *time.Timer // for the MaxWait of open
+}
+
+// A call is one call of the handler, with the events of its batch.
+type call struct {
+	members []*member
+	bytes   int64
+	opened  time.Time
+	begun   bool
+	done    chan struct{} // closed when the members have their results
+}
+
+// A member is one event of a batch.
+type member struct {
+	ctx context.Context
+	*Delivery
+	err error // valid once the call is done
+}
+
+func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHandler) *collector {
+	c := &collector{Batch: b, handler: h, calls: o.Concurrency, timeout: o.Timeout, values: values}
+	for _, r := range o.Retry.Rules {
+		if slices.Contains(knownClasses, r.Class) && r.MaxAttempts > 1 && (c.last == 0 || r.MaxAttempts < c.last) {
+			c.last = r.MaxAttempts
+		}
+	}
+	return c
+}
+
+// alone reports whether d is to be handled in a batch of its own, because a panic or a
+// timeout may be its last failure.
+func (c *collector) alone(d *Delivery) bool {
+	return d.MaxAttempts > 1 && d.LastAttempt() || c.last > 0 && d.Attempt >= c.last
+}
+
+// handle is the handler of one event.
+func (c *collector) handle(ctx context.Context, d *Delivery) error {
+	m, came := &member{ctx: ctx, Delivery: d}, time.Now()
+	joined := c.join(m) //nolint:contextcheck // a call has a context of its own
+	select {
+	case <-joined.done:
+		return m.err
+	case <-ctx.Done():
+	}
+	if !c.leave(joined, m) {
+		<-joined.done
+		return m.err
+	}
+	cause := context.Cause(ctx)
+	if _, late := errors.AsType[*TimeoutError](cause); late && time.Since(came) > c.timeout {
+		return Snooze(0) // it waited for other calls, and no handler has failed
+	}
+	return cause
+}
+
+// join makes m a member of a call.
+func (c *collector) join(m *member) *call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	alone, size := c.alone(m.Delivery), int64(len(m.Payload))
+	if c.open != nil && (alone || c.MaxBytes > 0 && c.open.bytes+size > c.MaxBytes) {
+		c.close()
+	}
+	if c.open == nil {
+		c.open = &call{opened: time.Now(), done: make(chan struct{})}
+	}
+	joined := c.open
+	joined.members, joined.bytes = append(joined.members, m), joined.bytes+size
+	if alone || len(joined.members) >= c.MaxSize || c.MaxBytes > 0 && joined.bytes >= c.MaxBytes {
+		c.close()
+	}
+	c.next()
+	return joined
+}
+
+// close lets the open call take no more events. The caller holds mu.
+func (c *collector) close() { c.full, c.open = append(c.full, c.open), nil }
+
+// leave takes m out of a call that has not begun.
+func (c *collector) leave(from *call, m *member) (left bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if from.begun {
+		return false
+	}
+	from.members = slices.DeleteFunc(from.members, func(o *member) bool { return o == m })
+	from.bytes -= int64(len(m.Payload))
+	if c.open == from && len(from.members) == 0 {
+		c.open = nil
+	}
+	return true
+}
+
+// next begins the calls that need not wait. The caller holds mu.
+func (c *collector) next() {
+	for c.running < c.calls {
+		if len(c.full) == 0 && c.open != nil {
+			if wait := c.MaxWait - time.Since(c.open.opened); wait > 0 && !c.draining {
+				c.wakeIn(wait)
+				return
+			}
+			c.close()
+		}
+		if len(c.full) == 0 {
+			return
+		}
+		first := c.full[0]
+		c.full = slices.Delete(c.full, 0, 1)
+		if len(first.members) > 0 { // or all have left
+			c.running, first.begun = c.running+1, true
+			go c.run(first)
+		}
+	}
+}
+
+// wakeIn calls next after d.
+func (c *collector) wakeIn(d time.Duration) {
+	if c.timer != nil {
+		c.timer.Reset(d)
+		return
+	}
+	c.timer = time.AfterFunc(d, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.next()
+	})
+}
+
+// drain lets no event wait for more.
+func (c *collector) drain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.draining = true
+	c.next()
+}
+
+// run calls the handler. If it panics or ends its goroutine, all events of r have failed.
+func (c *collector) run(r *call) {
+	ds := make([]*Delivery, len(r.members))
+	for i, m := range r.members {
+		ds[i] = m.Delivery
+	}
+	ctx, end := c.context(r)
+	var errs []error
+	returned := false
+	defer func() {
+		if v := recover(); !returned {
+			errs = slices.Repeat([]error{&PanicError{Value: v, Stack: debug.Stack()}}, len(r.members))
+		}
+		timeout, late := errors.AsType[*TimeoutError](context.Cause(ctx))
+		end()
+		for i, m := range r.members {
+			if m.err = errs[i]; late && m.err != nil && !errors.Is(m.err, timeout) {
+				m.err = fmt.Errorf("%w: %w", timeout, m.err)
+			}
+		}
+		c.ended(r) //nolint:contextcheck // another call has a context of its own
+	}()
+	errs = resultsOf(len(ds), c.handler(ctx, ds))
+	returned = true
+}
+
+// ended hands out the results of r.
+func (c *collector) ended(r *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	c.next()
+	close(r.done)
+}
+
+// context returns the context of r. It ends with the timeout, or when the contexts of all
+// members have ended.
+func (c *collector) context(r *call) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(c.values)
+	release := context.CancelFunc(func() {})
+	if c.timeout > 0 {
+		ctx, release = context.WithTimeoutCause(ctx, c.timeout, &TimeoutError{After: c.timeout})
+	}
+	var left atomic.Int64
+	left.Store(int64(len(r.members)))
+	stops := make([]func() bool, len(r.members))
+	for i, m := range r.members {
+		stops[i] = context.AfterFunc(m.ctx, func() {
+			if left.Add(-1) == 0 {
+				cancel(context.Cause(m.ctx))
+			}
+		})
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(context.Canceled)
+		release()
+	}
+}
+
+// resultsOf returns one result for each of n events, from the results of a BatchHandler.
+func resultsOf(n int, errs []error) []error {
+	switch {
+	case errs == nil:
+		return make([]error, n)
+	case len(errs) != n:
+		return slices.Repeat([]error{fmt.Errorf("eventbus: the batch handler returned %d results for %d events", len(errs), n)}, n)
+	}
+	return errs
+}

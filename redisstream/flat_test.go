@@ -1,0 +1,160 @@
+package redisstream_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/codec"
+	"github.com/seed41896749/eventbus/internal/testing/redistest"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+// addFlat adds an entry as another program does, and returns its ID.
+func addFlat(t *testing.T, client *redis.Client, values ...string) string {
+	t.Helper()
+	id, err := client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, Values: values}).Result()
+	require.NoError(t, err)
+	return id
+}
+
+var flat = redisstream.Options{Topics: map[string]redisstream.TopicOptions{topic: {Flat: true, FlatKey: "customer"}}}
+
+// An entry of another program is a message: its ID and fields are the same with each
+// delivery and in Read, whatever bytes they have.
+func TestFlatEntries(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	b := open(t, server.Client(t), flat)
+	s := attach(t, b, config())
+	ids := []string{
+		addFlat(t, client, "customer", "ada", "customer", "ben", "amount", "12"),
+		addFlat(t, client, "event", "not an entry of the bus"),
+		addFlat(t, client, "b", "\x00\xff&=%+ \r\n", "", "", "ä", "名"),
+	}
+	publish(t, b, []*backend.Message{{Topic: topic, ID: "own", Payload: []byte("payload")}})
+	want := []backend.Message{
+		{ID: ids[0], Key: "ada", Payload: []byte("customer=ada&customer=ben&amount=12")},
+		{ID: ids[1], Payload: []byte("event=not+an+entry+of+the+bus")},
+		{ID: ids[2], Payload: []byte("b=%00%FF%26%3D%25%2B+%0D%0A&=&%C3%A4=%E5%90%8D")},
+		{ID: "own", Payload: []byte("payload")},
+	}
+	check := func(got []backend.Message) {
+		require.Len(t, got, len(want))
+		for i, m := range got {
+			require.Equal(t, want[i].ID, m.ID)
+			require.Equal(t, want[i].Key, m.Key)
+			require.Equal(t, string(want[i].Payload), string(m.Payload))
+			if m.ID != "own" {
+				require.Equal(t, backend.Headers{{Name: "ce-datacontenttype", Value: "application/x-www-form-urlencoded"}}, m.Headers)
+			}
+		}
+	}
+	check(stored(t, b))
+	for attempt := 1; attempt <= 2; attempt++ { // the second by the script
+		ds := receive(t, s, len(want))
+		got := make([]backend.Message, len(ds))
+		delays := make([]backend.Delayed, len(ds))
+		for i := range ds {
+			require.NoError(t, ds[i].Err)
+			require.Equal(t, attempt, ds[i].Attempt)
+			got[i], delays[i] = ds[i].Message, backend.Delayed{Delivery: ds[i]}
+		}
+		check(got)
+		require.NoError(t, s.Delay(t.Context(), delays))
+	}
+}
+
+// Without the setting such an entry is unreadable, in this topic and in others.
+func TestEntriesOfOthersAreUnreadable(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := open(t, server.Client(t), redisstream.Options{Topics: map[string]redisstream.TopicOptions{"another": {Flat: true}, topic: {}}})
+	s := attach(t, b, config())
+	addFlat(t, server.Client(t), "customer", "ada")
+	ds := receive(t, s, 1)
+	require.Error(t, ds[0].Err)
+	require.Equal(t, "customer=ada\n", string(ds[0].Payload))
+}
+
+// A struct with tags reads the entries of another program: retries, dead letters and the
+// order of keys are as for the bus's own events.
+func TestFlatEntriesAreEvents(t *testing.T) {
+	t.Parallel()
+	type payment struct {
+		Customer string `field:"customer"`
+		Cents    int    `field:"amount"`
+	}
+	payments := eventbus.Topic[payment]{Name: topic, Key: func(p payment) string { return p.Customer }, Codec: codec.Fields{}}
+	server := redistest.Start(t)
+	u, err := url.Parse("redis://" + server.Addr())
+	require.NoError(t, err)
+	d, err := redisstream.Driver{}.ConfigureTopic(topic, map[string]string{"flat": "true", "flat_key": "customer"})
+	require.NoError(t, err)
+	bus, err := eventbus.Open(t.Context(), u.String(), eventbus.Options{}, d)
+	require.NoError(t, err)
+	client := server.Client(t)
+	first := addFlat(t, client, "customer", "ada", "amount", "1")
+	addFlat(t, client, "customer", "ada", "amount", "2")
+	bad := addFlat(t, client, "customer", "ben", "amount", "much")
+	require.NoError(t, payments.Publish(t.Context(), bus, payment{"ada", 3}))
+
+	handled := make(chan string, 9)
+	o := eventbus.SubscribeOptions{Group: workers, Lease: lease, Retry: eventbus.Retry{Initial: 50 * time.Millisecond}, Concurrency: 4}
+	_, err = bus.Subscribe(t.Context(), topic, o, payments.Handler(func(_ context.Context, p payment, d *eventbus.Delivery) error {
+		if d.ID == first && d.Attempt == 1 {
+			return errors.New("later")
+		}
+		handled <- p.Customer + string(rune('0'+p.Cents))
+		return nil
+	}))
+	require.NoError(t, err)
+	dead := make(chan eventbus.Delivery, 9)
+	_, err = bus.Subscribe(t.Context(), topic+".dlq", eventbus.SubscribeOptions{Group: "dead", DeadLetter: eventbus.DiscardDeadLetters},
+		func(_ context.Context, d *eventbus.Delivery) error { dead <- *d; return nil })
+	require.NoError(t, err)
+	for _, want := range []string{"ada1", "ada2"} {
+		require.Equal(t, want, <-handled)
+	}
+	require.Equal(t, "ada3", <-handled, "an event that the bus has published in the same form")
+	l := <-dead
+	require.Equal(t, "customer=ben&amount=much", string(l.Payload))
+	why, ok := eventbus.DeadLetterOf(&l.Event)
+	require.True(t, ok)
+	require.Equal(t, bad, why.ID)
+	require.Contains(t, why.Error, `field "amount": not of type int: invalid syntax`)
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
+// Wrong settings are refused with an error that names them.
+func TestTopicSettings(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		topic    string
+		settings map[string]string
+		reason   string
+	}{
+		{"orders", map[string]string{"flat": "yes"}, `redisstream: configure orders: setting "flat": `},
+		{"orders", map[string]string{"flatt": "true"}, `unknown setting "flatt"; did you mean "flat"?`},
+		{"orders", map[string]string{"flat_key": "customer"}, "flat_key is given without flat"},
+		{"a b", map[string]string{"flat": "true"}, "the topic "},
+		{"twice", map[string]string{"flat": "true"}, "the topic is configured already"},
+	} {
+		d, err := redisstream.Driver{}.ConfigureTopic("twice", nil)
+		require.NoError(t, err)
+		_, err = d.(backend.TopicConfigurer).ConfigureTopic(row.topic, row.settings)
+		require.ErrorContains(t, err, row.reason)
+	}
+	client := redis.NewClient(&redis.Options{Addr: "nowhere.invalid:1"})
+	defer client.Close()
+	_, err := redisstream.New(client, redisstream.Options{Topics: map[string]redisstream.TopicOptions{"orders": {FlatKey: "x"}}})
+	require.EqualError(t, err, `redisstream: new: topic "orders": flat_key is given without flat`)
+}
