@@ -23,7 +23,7 @@ import (
 
 var errDeclined = errors.New("declined")
 
-// A ledger notes what happens to events.
+// A ledger notes the runs and the end of each event.
 type ledger struct {
 	mu   sync.Mutex
 	runs map[string][]time.Duration // by ID: when, since the start
@@ -31,7 +31,7 @@ type ledger struct {
 	from time.Time
 }
 
-// failing runs a subscription of the topic t whose handler returns what fail returns.
+// failing runs a subscription of the topic t with the handler fail.
 func failing(t *testing.T, o eventbus.Options, so eventbus.SubscribeOptions, fail func(d *eventbus.Delivery) error) (*eventbus.Bus, *ledger) {
 	l := &ledger{runs: map[string][]time.Duration{}, fate: map[string]string{}, from: time.Now()}
 	settled := func(id, how, reason string) {
@@ -58,7 +58,7 @@ func failing(t *testing.T, o eventbus.Options, so eventbus.SubscribeOptions, fai
 	return bus, l
 }
 
-// fates returns what became of all events.
+// fates returns the end of each event.
 func (l *ledger) fates() map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -159,8 +159,8 @@ func (b *broker) remove(ctx context.Context, p *place, seq uint64) error {
 	return err
 }
 
-// The server's answer to the removal of a message that it does not have. The code is that
-// of every failed removal.
+// The server's answer to the removal of a message that it does not have. Every failed
+// removal has this code.
 const (
 	deleteFailed = 10057
 	noMessage    = "no message found"

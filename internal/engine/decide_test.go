@@ -72,8 +72,14 @@ func TestSuspectsThatAskForMore(t *testing.T) {
 		asked, attempt int
 		suspect, spent bool
 	}{
-		{-1, 4, true, false}, {-1, 20, true, true}, {100, 100, false, false}, {100, 101, true, false}, {100, 301, true, true},
-		{2, 3, false, false}, {2, 20, true, true}, {0, 1000, false, false},
+		{-1, 4, true, false},
+		{-1, 20, true, true},
+		{100, 100, false, false},
+		{100, 101, true, false},
+		{100, 301, true, true},
+		{2, 3, false, false},
+		{2, 20, true, true},
+		{0, 1000, false, false},
 	} {
 		h := &Hold{attempt: c.attempt}
 		require.Equal(t, c.suspect, asks(c.asked).suspect(h), "asked for %d, attempt %d", c.asked, c.attempt)

@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// policyLaws are about what follows a failure, by error and by event.
+// policyLaws are about the settlement after a failure, by error and by event.
 var policyLaws = []law.Law{
 	{
 		ID: "B.Q15", Name: "rules-by-error", Promise: "a rule for a class of errors decides about attempts, delay, and discard; the class is in the dead letter",
