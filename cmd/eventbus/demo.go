@@ -43,33 +43,37 @@ and 200 a key.`
 
 func newDemo(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	c := &connection{drivers: drivers, fallback: "mem:"}
-	var input, prefix string
+	var d demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a small shop on the bus and account for every event",
 		Long:  demoHelp,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := runDemo(cmd, c, input, prefix, *asJSON); err != nil {
+			if err := runDemo(cmd, c, d, *asJSON); err != nil {
 				return fmt.Errorf("demo: %w", err)
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&input, "input", "", "NDJSON `file` with events, - for standard input (default 2,000 events of a shop)")
+	cmd.Flags().StringVar(&d.input, "input", "", "NDJSON `file` with events, - for standard input (default 2,000 events of a shop)")
 	c.addFlags(cmd)
 	cmd.Flags().Lookup("url").Usage = "`backend` (default: " + urlVariable + ", or else mem:)"
-	cmd.Flags().StringVar(&prefix, "topic-prefix", "", "`prefix` of the topics' names (default: a new one)")
+	cmd.Flags().StringVar(&d.prefix, "topic-prefix", "", "`prefix` of the topics' names (default: a new one)")
+	metricsFlag(cmd, &d.metrics)
 	return cmd
 }
 
-func runDemo(cmd *cobra.Command, c *connection, input, prefix string, asJSON bool) error {
-	name, from, err := openInput(cmd.InOrStdin(), input)
+// demoFlags are the flags of demo, beside the connection's.
+type demoFlags struct{ input, prefix, metrics string }
+
+func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error {
+	name, from, err := openInput(cmd.InOrStdin(), f.input)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	own := prefix == ""
+	own, prefix := f.prefix == "", f.prefix
 	if own {
 		prefix = "demo-" + uuid.NewString()
 	}
@@ -77,12 +81,17 @@ func runDemo(cmd *cobra.Command, c *connection, input, prefix string, asJSON boo
 	watch.DeadLettered = nil // the demo causes them
 	// A topic that stays may hold the IDs of an earlier run of the same input.
 	o := eventbus.Options{Service: "eventbus-demo", Observer: watch, Dedup: own && c.isBroker()}
-	bus, err := c.open(cmd.Context(), o)
-	if f, ok := errors.AsType[*eventbus.FieldError](err); ok && f.Field == "Options.Dedup" {
-		o.Dedup = false // the backend cannot deduplicate
-		bus, err = c.open(cmd.Context(), o)
-	}
+	watchBus, closeMetrics, err := serveMetrics(cmd.Context(), f.metrics, cmd.ErrOrStderr(), &o)
 	if err != nil {
+		return err
+	}
+	defer closeMetrics()
+	bus, err := openDemo(cmd.Context(), c, o)
+	if err != nil {
+		return err
+	}
+	if err := watchBus(bus); err != nil {
+		c.close(cmd.Context(), bus)
 		return err
 	}
 	start := time.Now()
@@ -112,6 +121,16 @@ func runDemo(cmd *cobra.Command, c *connection, input, prefix string, asJSON boo
 		err = deleteTopics(cmd.Context(), c, d.Topics())
 	}
 	return err
+}
+
+// openDemo returns a bus that deduplicates as o says, if the backend can.
+func openDemo(ctx context.Context, c *connection, o eventbus.Options) (*eventbus.Bus, error) {
+	bus, err := c.open(ctx, o)
+	if f, ok := errors.AsType[*eventbus.FieldError](err); ok && f.Field == "Options.Dedup" {
+		o.Dedup = false
+		return c.open(ctx, o)
+	}
+	return bus, err
 }
 
 // deleteTopics removes the demo's topics from a broker. It ignores a topic that cannot be

@@ -39,6 +39,25 @@ func TestSubServesMetrics(t *testing.T) {
 	require.Error(t, err, "nothing listens after the end")
 }
 
+// demo serves metrics while it reads its input.
+func TestDemoServesMetrics(t *testing.T) {
+	input, feed := io.Pipe()
+	var out, errs safeBuffer
+	ended := make(chan int, 1)
+	go func() {
+		defer input.Close() // or a write would wait for a demo that has ended
+		ended <- run(t.Context(), drivers(), []string{"demo", "--input", "-", "--metrics", "127.0.0.1:0"}, input, &out, &errs)
+	}()
+	_, err := io.WriteString(feed, numbered(600)) // more than the demo publishes at once
+	require.NoError(t, err, &errs)
+	await(t, "events are counted", func() bool {
+		address := regexp.MustCompile(`metrics at (http://\S+)`).FindStringSubmatch(errs.String())
+		return len(address) == 2 && strings.Contains(scrape(t, address[1]), "messaging_client_sent_messages_total{")
+	})
+	feed.Close()
+	require.Zero(t, <-ended, errs.String())
+}
+
 func scrape(t *testing.T, url string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)

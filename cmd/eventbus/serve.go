@@ -5,17 +5,24 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/spf13/cobra"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/metrics"
 )
 
-// serve serves metrics if --metrics is set, and adds them to o. watch adds the gauges of the
-// bus with these options.
-func (s *sub) serve(ctx context.Context, stderr io.Writer, o *eventbus.Options) (watch func(*eventbus.Bus) error, end func(), err error) {
-	if s.metrics == "" {
+// metricsFlag adds --metrics to a command.
+func metricsFlag(cmd *cobra.Command, address *string) {
+	cmd.Flags().StringVar(address, "metrics", "", "`address`, such as :9090, to serve metrics on for Prometheus, at /metrics (default: none)")
+}
+
+// serveMetrics serves metrics on address, and adds them to o; an empty address: it does
+// nothing. watch adds the gauges of the bus with these options.
+func serveMetrics(ctx context.Context, address string, stderr io.Writer, o *eventbus.Options) (watch func(*eventbus.Bus) error, end func(), err error) {
+	if address == "" {
 		return func(*eventbus.Bus) error { return nil }, func() {}, nil
 	}
-	server, err := metrics.Listen(ctx, s.metrics)
+	server, err := metrics.Listen(ctx, address)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--metrics: %w", err)
 	}

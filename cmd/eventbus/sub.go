@@ -96,7 +96,7 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	f.DurationVar(&s.options.Retry.Max, "max-backoff", 10*time.Minute, "the longest of these waits")
 	f.StringVar(&s.options.DeadLetter, "dead-letter", "", "`topic` for events that fail for good, or discard (default: TOPIC.dlq)")
 	f.DurationVar(&s.drainTime, "drain", 25*time.Second, "how long to wait, at the end, for running commands")
-	f.StringVar(&s.metrics, "metrics", "", "`address`, such as :9090, to serve metrics on for Prometheus, at /metrics (default: none)")
+	metricsFlag(cmd, &s.metrics)
 	_ = cmd.MarkFlagRequired("group") // the flag exists
 	complete(cmd, "ack", ackModes)
 	complete(cmd, "order", orders)
@@ -181,7 +181,7 @@ func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 		return err
 	}
 	o := eventbus.Options{Service: "eventbus", Observer: unexpected(w.stderr), DrainTimeout: s.drainTime}
-	watch, closeMetrics, err := s.serve(ctx, w.stderr, &o)
+	watch, closeMetrics, err := serveMetrics(ctx, s.metrics, w.stderr, &o)
 	if err != nil {
 		return err
 	}
