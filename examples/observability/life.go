@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/observer"
@@ -20,8 +22,8 @@ import (
 
 var errBank = errors.New("the bank is closed")
 
-// printLife lets one event fail twice and become a dead letter, and prints the trace and
-// the metrics. The topic is new for each call.
+// printLife lets one event fail twice and become a dead letter, redrives it, and prints the
+// trace and the metrics. The topic is new for each call.
 func printLife(ctx context.Context, url string, out io.Writer) error {
 	i, err := newInstruments(telemetry.Options{ContinueTrace: true})
 	if err != nil {
@@ -39,13 +41,19 @@ func printLife(ctx context.Context, url string, out io.Writer) error {
 	}
 	defer stop()
 	topic := "orders-" + uuid.NewString()[:8]
-	if err := live(ctx, i, bus, topic); err != nil {
-		return errors.Join(err, bus.Shutdown(ctx))
-	}
-	select {
-	case <-settled:
-	case <-ctx.Done():
-		return bus.Shutdown(context.WithoutCancel(ctx))
+	b := &bank{}
+	for _, step := range []func() error{
+		func() error { return live(ctx, i, bus, topic, b) },
+		func() error { return redrive(ctx, bus, topic, b) },
+	} {
+		if err := step(); err != nil {
+			return errors.Join(err, bus.Shutdown(ctx))
+		}
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return bus.Shutdown(context.WithoutCancel(ctx))
+		}
 	}
 	fmt.Fprintln(out, "trace:")
 	i.printTree(out)
@@ -67,11 +75,35 @@ func remove(ctx context.Context, bus *eventbus.Bus, topic string) error {
 	return errors.Join(admin.DeleteTopic(ctx, topic), admin.DeleteTopic(ctx, topic+".dlq"))
 }
 
+// A bank is closed at first.
+type bank struct{ open atomic.Bool }
+
+func (b *bank) charge(context.Context, *eventbus.Delivery) error {
+	if !b.open.Load() {
+		return errBank
+	}
+	return nil
+}
+
+// redrive opens the bank, and sends the event again.
+func redrive(ctx context.Context, bus *eventbus.Bus, topic string, b *bank) error {
+	b.open.Store(true)
+	letters, err := deadletter.Open(bus.Backend(), topic+".dlq")
+	if err != nil {
+		return err
+	}
+	report, err := letters.Redrive(ctx, deadletter.Redrive{})
+	if err == nil && report.Redriven != 1 {
+		err = fmt.Errorf("redriven %d letters, want 1", report.Redriven)
+	}
+	return err
+}
+
 // live publishes the event below a span of the program.
-func live(ctx context.Context, i *instruments, bus *eventbus.Bus, topic string) error {
+func live(ctx context.Context, i *instruments, bus *eventbus.Bus, topic string, b *bank) error {
 	_, err := bus.Subscribe(ctx, topic, eventbus.SubscribeOptions{
 		Group: "billing", Retry: eventbus.Retry{MaxAttempts: 2, Initial: 100 * time.Millisecond},
-	}, func(context.Context, *eventbus.Delivery) error { return errBank })
+	}, b.charge)
 	if err != nil {
 		return err
 	}

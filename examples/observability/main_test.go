@@ -23,8 +23,10 @@ POST /checkout  TIME
 └─ publish orders-NEW  TIME
    ├─ process orders-NEW  ✗ the bank is closed  group=billing  attempt=1  error=_OTHER  TIME
    │  └─ retry orders-NEW  group=billing  attempt=1  delay=TIME  TIME
-   └─ process orders-NEW  ✗ the bank is closed  group=billing  attempt=2  error=_OTHER  TIME
-      ├─ dead-letter orders-NEW  group=billing  attempt=2  reason=exhausted  to=orders-NEW.dlq  TIME
+   ├─ process orders-NEW  ✗ the bank is closed  group=billing  attempt=2  error=_OTHER  TIME
+   │  ├─ dead-letter orders-NEW  group=billing  attempt=2  reason=exhausted  to=orders-NEW.dlq  TIME
+   │  └─ acknowledge orders-NEW  group=billing  TIME
+   └─ process orders-NEW  group=billing  attempt=1  TIME
       └─ acknowledge orders-NEW  group=billing  TIME
 `
 

@@ -31,7 +31,7 @@ func existing(t *testing.T) map[string]map[string]bool {
 	stop, err := i.telemetry.Watch(bus)
 	require.NoError(t, err)
 	defer stop()
-	require.NoError(t, live(t.Context(), i, bus, "orders"))
+	require.NoError(t, live(t.Context(), i, bus, "orders", &bank{}))
 	require.Error(t, bus.Publish(t.Context(), "orders", nil), "a failure of Publish")
 	time.Sleep(time.Minute)
 	synctest.Wait()
