@@ -164,8 +164,13 @@ func (r *Recorder) observer() observer.Observer {
 			}
 			r.tell(e)
 		},
-		Discarded:    func(e observer.Discarded) { r.tell(e) },
-		LeaseLost:    func(e observer.LeaseLost) { r.tell(e) },
+		Discarded: func(e observer.Discarded) { r.tell(e) },
+		LeaseLost: func(e observer.LeaseLost) {
+			if r.again && e.Topic == law.Topic {
+				r.history.Record(history.Event{Kind: history.Lost, ID: e.ID, Group: e.Group})
+			}
+			r.tell(e)
+		},
 		Stuck:        func(e observer.Stuck) { r.tell(e) },
 		StateChanged: func(e observer.StateChanged) { r.tell(e) },
 		Failed:       func(e observer.Failed) { r.tell(e) },
@@ -230,7 +235,11 @@ func (r *Recorder) Summary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var s strings.Builder
-	fmt.Fprintf(&s, "%d runs", len(r.runs))
+	kinds := map[string]int{}
+	for _, t := range r.told {
+		kinds[fmt.Sprintf("%T", t)]++
+	}
+	fmt.Fprintf(&s, "%d runs, told %v", len(r.runs), kinds)
 	for _, h := range r.runs[max(0, len(r.runs)-12):] {
 		fmt.Fprintf(&s, "\n  %s: %s attempt %d, error %v", h.Name, h.Delivery.ID, h.Delivery.Attempt, h.Err)
 	}

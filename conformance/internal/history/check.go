@@ -66,6 +66,11 @@ func (h *History) Check(expect Expect) []Finding {
 		expect: expect, count: map[Rule]int{},
 		messages: map[string]*message{}, receipts: map[inGroup]*receipts{}, lanes: map[inLane]*lane{},
 	}
+	for _, e := range events { // a member may hear of a lost lease late
+		if e.Kind == Lost {
+			c.of(e).lost = true
+		}
+	}
 	for _, e := range events {
 		c.event(e)
 	}
@@ -98,6 +103,7 @@ type receipts struct {
 	attempt   int // the last
 	buried    int
 	settled   bool
+	lost      bool   // its lease, at some time
 	member    string // the first member that had it
 }
 
@@ -166,7 +172,7 @@ func (c *checker) ordered(e Event, r *receipts, m *message) {
 	if r.delivered == 1 {
 		r.member = e.Member
 	}
-	if r.member != e.Member {
+	if r.member != e.Member || r.lost {
 		return
 	}
 	at := inLane{e.Group, e.Member, m.key}

@@ -17,6 +17,7 @@ const (
 	Returned              // it was given back, and will be redelivered
 	Acked                 // its acknowledgement is confirmed
 	Buried                // it was found among the dead letters of its group
+	Lost                  // its lease: no other message waits for it, nor it for others
 )
 
 // An Event is one event of one message.

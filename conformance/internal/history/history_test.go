@@ -190,6 +190,27 @@ func TestOrderIsWithinAMember(t *testing.T) {
 	}
 }
 
+// No message waits for one whose lease was lost, even if that is told later.
+func TestLostLeasesHoldBackNothing(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		var h History
+		for _, id := range []string{"1", "2"} {
+			h.Record(Event{Kind: Tried, ID: id, Key: "k"})
+		}
+		h.Record(Event{Kind: Delivered, ID: "1", Group: "g", Member: "m", Attempt: 1})
+		h.Record(Event{Kind: Delivered, ID: "2", Group: "g", Member: "m", Attempt: 1})
+		if lost {
+			h.Record(Event{Kind: Lost, ID: "1", Group: "g"})
+		}
+		h.Record(Event{Kind: Acked, ID: "2", Group: "g", Member: "m"})
+		h.Record(Event{Kind: Delivered, ID: "1", Group: "g", Member: "m", Attempt: 2})
+		h.Record(Event{Kind: Acked, ID: "1", Group: "g", Member: "m"})
+		if findings := h.Check(Expect{Groups: []string{"g"}, Ordered: true}); (len(findings) == 0) != lost {
+			t.Errorf("lease lost: %v: got %v", lost, findings)
+		}
+	}
+}
+
 func BenchmarkCheck(b *testing.B) {
 	h := simulate(1, 20_000, "")
 	for b.Loop() {
