@@ -19,7 +19,7 @@ type collector struct {
 	handler BatchHandler
 	calls   int             // at once
 	timeout time.Duration   // of a call; negative: none
-	last    int             // attempt after a panic or timeout, by their rules; 0: they have none
+	last    int             // attempt that a rule of Retry leaves; 0: none does
 	values  context.Context // for calls
 
 	mu       sync.Mutex
@@ -49,15 +49,15 @@ type member struct {
 func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHandler) *collector {
 	c := &collector{Batch: b, handler: h, calls: o.Concurrency, timeout: o.Timeout, values: values}
 	for _, r := range o.Retry.Rules {
-		if slices.Contains(knownClasses, r.Class) && r.MaxAttempts > 1 && (c.last == 0 || r.MaxAttempts < c.last) {
+		if r.MaxAttempts > 1 && (c.last == 0 || r.MaxAttempts < c.last) {
 			c.last = r.MaxAttempts
 		}
 	}
 	return c
 }
 
-// alone reports whether d is to be handled in a batch of its own, because a panic or a
-// timeout may be its last failure.
+// alone reports whether d is to be handled in a batch of its own, because a failure of the
+// whole batch may be its last one.
 func (c *collector) alone(d *Delivery) bool {
 	return d.MaxAttempts > 1 && d.LastAttempt() || c.last > 0 && d.Attempt >= c.last
 }

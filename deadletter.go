@@ -14,14 +14,14 @@ import (
 type DeadLetter struct {
 	Reason      string    // eventbus-dead-reason: one of the Reason constants
 	Error       string    // eventbus-dead-error: text of the last error, at most 4 KiB
-	ErrorClass  string    // eventbus-dead-error-class: "panic", "timeout", or the Go type of the innermost error
+	ErrorClass  string    // eventbus-dead-error-class: the first of Options.ErrorClasses that matches, else "panic", "timeout", or the Go type of the innermost error
 	Stack       string    // eventbus-dead-stack: of a panic, at most 8 KiB
 	Attempts    int       // eventbus-dead-attempts: the number of the last attempt
 	Topic       string    // eventbus-dead-topic: where the event was published
 	Group       string    // eventbus-dead-group: whose handler failed
 	ID          string    // eventbus-dead-id: of the event; the dead letter has an ID of its own
 	Position    string    // eventbus-dead-position: of the event in Topic
-	LastAttempt time.Time // eventbus-dead-last-attempt: when the last run began; zero if there was none
+	LastAttempt time.Time // eventbus-dead-last-attempt: when the last run began; without a run, when the event was put aside
 	Redriven    int       // eventbus-dead-redriven: how often package deadletter had sent the event again before
 }
 

@@ -71,7 +71,7 @@ const (
 	timeName        = attributePrefix + "time"
 	contentTypeName = attributePrefix + "datacontenttype"
 	expiresName     = letter.Expiry
-	retryName       = attributePrefix + "retry"
+	retryName       = letter.Retry
 
 	attributes = 7
 )

@@ -306,6 +306,8 @@ func TestRefusedPolicies(t *testing.T) {
 		"Retry.Rules[0].Initial":     rules(eventbus.RetryRule{Class: "known", Initial: -1}),
 		"Retry.Rules[0].Max":         rules(eventbus.RetryRule{Class: "known", Initial: 2, Max: 1}),
 		"MaxReceive":                 {Group: "g", MaxReceive: -1},
+		"DeadLetterExpired":          {Group: "g", DeadLetterExpired: true, Ack: eventbus.AckOnReceive},
+		"LeaveTimeouts":              {Group: "g", LeaveTimeouts: true, Retry: eventbus.Retry{Rules: []eventbus.RetryRule{{Class: "timeout", MaxAttempts: 2}}}},
 	} {
 		_, err := bus.Subscribe(t.Context(), "t", o, func(context.Context, *eventbus.Delivery) error { return nil })
 		var f *eventbus.FieldError
@@ -321,4 +323,53 @@ func TestRefusedPolicies(t *testing.T) {
 		require.ErrorAs(t, bus.Publish(t.Context(), "t", e), &f)
 		require.Equal(t, field, f.Field)
 	}
+}
+
+// The retry of an event is not for the handlers of its dead letter, and no event asks for
+// less than a subscription without a limit gives.
+func TestRetryOfAnEventIsForItsHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		retry := eventbus.Retry{MaxAttempts: -1, Initial: time.Second, Max: time.Second, Jitter: -1}
+		bus, l := failing(t, eventbus.Options{}, eventbus.SubscribeOptions{Retry: retry}, func(d *eventbus.Delivery) error {
+			if d.ID == "once" || d.Attempt < 50 {
+				return errors.New("no")
+			}
+			return nil
+		})
+		var mu sync.Mutex
+		var letters []int
+		_, err := bus.Subscribe(t.Context(), "t.dlq", eventbus.SubscribeOptions{Group: "dead", DeadLetter: "hopeless", Retry: eventbus.Retry{Initial: time.Second}}, func(_ context.Context, d *eventbus.Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
+			letters = append(letters, d.Attempt)
+			if d.Retry != nil || d.Attempt < 3 {
+				return errors.New("no")
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "t",
+			&eventbus.Event{ID: "many", Retry: &eventbus.RetryRule{Initial: 2 * time.Second, Max: 2 * time.Second}},
+			&eventbus.Event{ID: "once", Retry: &eventbus.RetryRule{MaxAttempts: 1}},
+		))
+		time.Sleep(time.Hour)
+		require.Len(t, strings.Fields(l.ran("many")), 50)
+		require.Equal(t, map[string]string{"once": "dead-lettered exhausted"}, l.fates())
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, []int{1, 2, 3}, letters)
+	})
+}
+
+// An event that expired has not failed.
+func TestExpiredEventsAreNoFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus, _ := failing(t, eventbus.Options{}, eventbus.SubscribeOptions{}, func(*eventbus.Delivery) error { return nil })
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{TTL: time.Second, Time: time.Now().Add(-time.Hour)}))
+		time.Sleep(time.Minute)
+		for _, s := range bus.Subscriptions() {
+			require.Zero(t, s.Counts().Failures)
+			require.EqualValues(t, 1, s.Counts().Discarded)
+		}
+	})
 }

@@ -102,6 +102,7 @@ func (r Retry) policy(classes []ErrorClass) engine.Policy {
 	p.Plan = func(h *engine.Hold, err error) engine.Plan {
 		d := delivery(h)
 		own, rule := orNone(d.Retry), RetryRule{}
+		d.MaxAttempts = max(r.under(own).MaxAttempts, 0)
 		if class := p.Class(err); len(r.Rules) > 0 {
 			if i := slices.IndexFunc(r.Rules, func(rule RetryRule) bool { return rule.Class == class }); i >= 0 {
 				rule = r.Rules[i]
@@ -134,6 +135,9 @@ func (r Retry) exponential(attempt int) time.Duration {
 	d = min(d, float64(r.Max))
 	if r.Jitter > 0 {
 		d *= 1 + r.Jitter*(2*rand.Float64()-1)
+	}
+	if d >= math.MaxInt64 {
+		return math.MaxInt64
 	}
 	return time.Duration(d)
 }

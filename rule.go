@@ -19,6 +19,8 @@ type RetryRule struct {
 	Initial, Max time.Duration // as in Retry; they take the place of Retry.Delay too
 
 	// Discard discards the event after its last attempt, instead of storing a dead letter.
+	// Errors marked by Permanent are dead-lettered even so. OnDeadLetter and FailAll do not
+	// concern a discarded event.
 	Discard bool
 }
 
@@ -68,17 +70,24 @@ func readRule(text string) *RetryRule {
 		name, value, _ := strings.Cut(part, "=")
 		switch name {
 		case "attempts":
-			r.MaxAttempts, _ = strconv.Atoi(value)
+			parse(&r.MaxAttempts, value, strconv.Atoi)
 		case "initial":
-			r.Initial, _ = time.ParseDuration(value)
+			parse(&r.Initial, value, time.ParseDuration)
 		case "max":
-			r.Max, _ = time.ParseDuration(value)
+			parse(&r.Max, value, time.ParseDuration)
 		case "discard":
-			r.Discard, _ = strconv.ParseBool(value)
+			parse(&r.Discard, value, strconv.ParseBool)
 		}
 	}
 	if r.check("") != nil {
 		return nil
 	}
 	return r
+}
+
+// parse sets to to the value of a text that can be read.
+func parse[T any](to *T, text string, read func(string) (T, error)) {
+	if v, err := read(text); err == nil {
+		*to = v
+	}
 }

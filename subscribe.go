@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -285,6 +286,10 @@ func (o SubscribeOptions) check(topic string) error {
 		return bad("MaxInFlight", "is negative")
 	case o.MaxInFlight < o.Concurrency:
 		return bad("MaxInFlight", fmt.Sprintf("is %d, less than Concurrency, %d", o.MaxInFlight, o.Concurrency))
+	case o.DeadLetterExpired && o.Ack == AckOnReceive:
+		return bad("DeadLetterExpired", "is set, but events are acknowledged before they run (AckOnReceive)")
+	case o.LeaveTimeouts && slices.ContainsFunc(o.Retry.Rules, func(r RetryRule) bool { return r.Class == "timeout" }):
+		return bad("LeaveTimeouts", "is set, but Retry.Rules has a rule for timeouts")
 	case o.MaxReceive < 0:
 		return bad("MaxReceive", "is negative")
 	case o.Lease < minLease:

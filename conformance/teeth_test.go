@@ -33,8 +33,12 @@ func TestTeeth(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts a process for each saboteur")
 	}
+	names := slices.Sorted(slices.Values(saboteurs()))
+	if unique := slices.Compact(slices.Clone(names)); len(unique) < len(names) {
+		t.Fatalf("saboteurs share a name: %v", names)
+	}
 	verdicts := map[string]string{} // by law and saboteur
-	for _, name := range saboteurs() {
+	for _, name := range names {
 		victims := slices.DeleteFunc(laws.All(), func(l law.Law) bool { return !slices.Contains(l.Saboteurs, name) })
 		output := sabotaged(t, name, victims)
 		for _, l := range victims {

@@ -336,3 +336,86 @@ func TestOpenNeedsVerbs(t *testing.T) {
 	_, err = deadletter.Open(b, "no spaces")
 	require.ErrorContains(t, err, "topic")
 }
+
+// A letter without a run has the time at which it was put aside. Redrive leaves the letters
+// of its own events, so it ends though each event comes back at once.
+func TestLettersWithoutARun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t)
+		_, err := s.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", MaxReceive: 1}, func(context.Context, *eventbus.Delivery) error { return nil })
+		require.NoError(t, err)
+		for i := range 250 {
+			s.publish(t, "large", fmt.Sprintf("%03d", i))
+		}
+		settle()
+		n, err := s.letters.Discard(t.Context(), deadletter.Filter{Before: time.Now().Add(-time.Hour)})
+		require.NoError(t, err)
+		require.Zero(t, n, "young letters were taken for old ones")
+		report, err := s.letters.Redrive(t.Context(), deadletter.Redrive{MaxRedrives: -1, Rate: 10})
+		require.NoError(t, err)
+		require.Equal(t, deadletter.Report{Redriven: 250}, report)
+		settle()
+		require.Len(t, s.ids(t, deadletter.Filter{}), 250)
+	})
+}
+
+// An Edit that replaces all headers does not send the event to other groups.
+func TestEditKeepsTheAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "billing")
+		s.publish(t, "bad", "1")
+		settle()
+		s.join(t, "mail")
+		s.mend()
+		report, err := s.letters.Redrive(t.Context(), deadletter.Redrive{Edit: func(m *backend.Message, _ *deadletter.Letter) error {
+			m.Topic, m.ID, m.Once, m.Headers = "elsewhere", "other", false, backend.Headers{{Name: "h", Value: "v"}}
+			return nil
+		}})
+		require.NoError(t, err)
+		require.Equal(t, deadletter.Report{Redriven: 1}, report)
+		settle()
+		require.Empty(t, s.handled["mail"])
+		require.Len(t, s.handled["billing"], 1)
+		require.Equal(t, "1", s.handled["billing"][0].ID)
+	})
+}
+
+// The letters of a dead-letter topic that was deleted and made anew are not taken for the
+// old ones, though they have the same places.
+func TestRedriveAfterTheTopicWasDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "billing")
+		admin, _ := backend.As[backend.Admin](s.Backend())
+		for _, id := range []string{"1", "2"} {
+			s.publish(t, "permanent", id)
+			time.Sleep(time.Second)
+			report, err := s.letters.Redrive(t.Context(), deadletter.Redrive{})
+			require.NoError(t, err)
+			require.Equal(t, deadletter.Report{Redriven: 1}, report)
+			time.Sleep(time.Second)
+			require.Equal(t, []string{id}, s.ids(t, deadletter.Filter{}), "the event failed again")
+			require.NoError(t, admin.DeleteTopic(t.Context(), "orders.dlq"))
+		}
+	})
+}
+
+// Several programs may trim a topic at once.
+func TestTrimsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "billing")
+		for i := range 50 {
+			s.publish(t, "permanent", fmt.Sprintf("%03d", i))
+		}
+		settle()
+		slow := 0
+		_, err := s.letters.Trim(t.Context(), deadletter.Filter{Match: func(*deadletter.Letter) bool {
+			if slow++; slow == 51 { // it has counted: now another program trims
+				_, err := s.letters.Trim(t.Context(), deadletter.Filter{}, 20)
+				require.NoError(t, err)
+			}
+			return true
+		}}, 20)
+		require.NoError(t, err)
+		require.Len(t, s.ids(t, deadletter.Filter{}), 20)
+	})
+}

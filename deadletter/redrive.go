@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/time/rate"
 
@@ -30,9 +29,8 @@ type Redrive struct {
 	// DryRun counts, and changes nothing.
 	DryRun bool
 
-	// Edit, if set, may change the message that is about to be stored: its Key, Payload
-	// and Headers, among which attributes are headers such as "ce-type". An error skips
-	// the letter.
+	// Edit, if set, may change the Key, Payload and Headers of the event. Attributes are
+	// headers such as "ce-type". An error skips the letter.
 	Edit func(m *backend.Message, why *Letter) error
 
 	// Progress, if set, is called after each step of at most 100 letters.
@@ -55,13 +53,14 @@ type Report struct {
 //
 // A Redrive may be killed at any moment and called again, also twice at once. No event is
 // lost, and no event is stored twice by calls within [backend.Limits].OnceWindow of each
-// other. After an error of the broker, call it again. Letters of runs that began after the
-// call are left, so a call ends even if each event fails again.
+// other. After an error of the broker, call it again. A call leaves the letters of events
+// that are stored after the first one that it has stored, so it ends even if each event
+// fails again. A group that is deleted during a step of the call does not get its events.
 //
 // All members of all groups of the topic must run a version of the bus that knows Redrive.
 // Older ones handle the event as a new one.
 func (t *Topic) Redrive(ctx context.Context, r Redrive) (Report, error) {
-	run := redriving{Redrive: r, topic: t, groups: map[string][]string{}}
+	run := redriving{Redrive: r, topic: t, groups: map[string][]string{}, first: map[string]string{}}
 	err := run.all(ctx)
 	return run.report, err
 }
@@ -70,7 +69,8 @@ func (t *Topic) Redrive(ctx context.Context, r Redrive) (Report, error) {
 type redriving struct {
 	Redrive
 	topic   *Topic
-	groups  map[string][]string // by topic; looked up once
+	groups  map[string][]string // by topic; looked up for each step
+	first   map[string]string   // by topic: the position of the first event that was stored
 	letters []*Letter           // of the next step
 	report  Report
 }
@@ -83,12 +83,11 @@ func (r *redriving) all(ctx context.Context) error {
 	if r.Rate > 0 {
 		pace, most = rate.NewLimiter(rate.Limit(r.Rate), 1), max(1, min(page, int(r.Rate)))
 	}
-	began := time.Now()
-	for l, err := range r.topic.All(ctx, r.Filter) {
+	for l, err := range r.topic.pages(ctx, r.Filter, most) { // a page is not older than a step
 		if err != nil {
 			return err
 		}
-		if l.LastAttempt.After(began) {
+		if first, ok := r.first[l.Topic]; ok && l.Position >= first {
 			continue
 		}
 		if ok, err := r.may(ctx, l); err != nil {
@@ -96,8 +95,10 @@ func (r *redriving) all(ctx context.Context) error {
 		} else if !ok {
 			continue
 		}
-		if err := pace.Wait(ctx); err != nil {
-			return r.topic.failed("redrive", err)
+		if !r.DryRun {
+			if err := pace.Wait(ctx); err != nil {
+				return r.topic.failed("redrive", err)
+			}
 		}
 		r.letters = append(r.letters, l)
 		full := r.Limit > 0 && r.report.Redriven+len(r.letters) >= r.Limit
@@ -141,16 +142,18 @@ func (r *redriving) may(ctx context.Context, l *Letter) (bool, error) {
 func (r *redriving) step(ctx context.Context) error {
 	letters := r.letters
 	r.letters = nil
+	clear(r.groups)
 	var msgs []*backend.Message
 	var places []string
 	for _, l := range letters {
-		m := letter.Redrive(l.message)
+		m := letter.Event(l.message)
 		if r.Edit != nil {
 			if err := r.Edit(m, l); err != nil {
 				r.refused(l.Place, err)
 				continue
 			}
 		}
+		letter.Redrive(m, l.message)
 		msgs, places = append(msgs, m), append(places, l.Place)
 	}
 	if len(msgs) == 0 || r.DryRun {
@@ -158,26 +161,36 @@ func (r *redriving) step(ctx context.Context) error {
 		return nil
 	}
 	err := r.topic.backend.Publish(ctx, msgs)
-	stored, failed := r.sort(places, err)
+	stored, failed := r.sort(msgs, places, err)
 	if len(stored) > 0 {
 		if err := backend.Remove(ctx, r.topic.backend, r.topic.name, stored); err != nil {
 			return errors.Join(failed, r.topic.failed("remove letters", err))
 		}
 	}
-	r.report.Redriven += len(stored)
 	if r.Progress != nil {
 		r.Progress(r.report)
 	}
 	return failed
 }
 
-// sort returns the places of the letters whose events are stored. It counts the events
-// that the broker does not take, and returns an error for which Redrive ends.
-func (r *redriving) sort(places []string, err error) (stored []string, failed error) {
+var errUnedited = errors.New("an earlier call has stored the event without this edit")
+
+// sort returns the places of the letters whose events are stored. It counts the letters,
+// and returns an error for which Redrive ends.
+func (r *redriving) sort(msgs []*backend.Message, places []string, err error) (stored []string, failed error) {
 	for i, place := range places {
+		m := msgs[i]
 		switch e := backend.ErrorAt(err, i); {
 		case e == nil:
 			stored = append(stored, place)
+			if first, ok := r.first[m.Topic]; !m.Duplicate && (!ok || m.Position < first) {
+				r.first[m.Topic] = m.Position
+			}
+			if m.Duplicate && r.Edit != nil {
+				r.refused(place, errUnedited)
+			} else {
+				r.report.Redriven++
+			}
 		case errors.Is(e, backend.ErrRefused), errors.Is(e, backend.ErrTooLarge):
 			r.refused(place, e)
 		default:

@@ -83,17 +83,21 @@ func (f *Filter) matches(l *Letter) bool {
 const page = 100 // messages of one read
 
 // All goes through the letters of a filter, oldest first, including letters that arrive
-// meanwhile. Messages of the topic that are no dead letters are left out. An error ends it.
+// meanwhile. Messages of the topic that are no dead letters are left out. A topic that does
+// not exist has none. An error ends it.
 // Removing a letter that All has passed, or has still to reach, is fine.
 func (t *Topic) All(ctx context.Context, f Filter) iter.Seq2[*Letter, error] {
-	return t.after(ctx, "", f)
+	return t.pages(ctx, f, page)
 }
 
-// after is All for the letters behind a position.
-func (t *Topic) after(ctx context.Context, from string, f Filter) iter.Seq2[*Letter, error] {
+// pages is All, with so many messages of one read.
+func (t *Topic) pages(ctx context.Context, f Filter, size int) iter.Seq2[*Letter, error] {
 	return func(yield func(*Letter, error) bool) {
-		for {
-			ms, err := backend.Read(ctx, t.backend, t.name, from, page)
+		for from := ""; ; {
+			ms, err := backend.Read(ctx, t.backend, t.name, from, size)
+			if errors.Is(err, backend.ErrGone) {
+				return
+			}
 			if err != nil {
 				yield(nil, t.failed("read", err))
 				return
@@ -177,7 +181,7 @@ func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) 
 	}
 	for l, err := range t.All(ctx, f) {
 		if err != nil {
-			return removed, errors.Join(err, remove())
+			return removed, err
 		}
 		if places = append(places, l.Place); len(places) == page {
 			if err := remove(); err != nil {
@@ -185,28 +189,26 @@ func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) 
 			}
 		}
 	}
-	return removed, remove()
+	err = remove()
+	return removed, err
 }
 
 // Trim removes the oldest letters of a filter until at most keep of them are left, and
 // returns the number of removed ones. A program calls it from time to time to bound its
 // dead-letter topic. [Filter].Before bounds the age.
 func (t *Topic) Trim(ctx context.Context, f Filter, keep int) (removed int, err error) {
-	excess := -max(keep, 0)
-	for _, err := range t.All(ctx, f) {
+	var newest []string // places, at most keep
+	last := ""          // the newest place that is not among them
+	for l, err := range t.All(ctx, f) {
 		if err != nil {
 			return 0, err
 		}
-		excess++
+		if newest = append(newest, l.Place); len(newest) > max(keep, 0) {
+			last, newest = newest[0], newest[1:]
+		}
 	}
 	match := f.Match
-	f.Match = func(l *Letter) bool {
-		if excess <= 0 || match != nil && !match(l) {
-			return false
-		}
-		excess--
-		return true
-	}
+	f.Match = func(l *Letter) bool { return l.Place <= last && (match == nil || match(l)) }
 	return t.Discard(ctx, f)
 }
 

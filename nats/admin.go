@@ -123,23 +123,21 @@ func (b *broker) consumerNames(ctx context.Context, stream string) (names []stri
 
 // Remove implements [backend.Remover]. It makes one request for each message.
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
-	return b.call(ctx, "remove", topic, func(ctx context.Context) error {
-		p := b.place(topic)
-		if len(positions) == 0 {
-			_, err := b.state(ctx, p)
-			return err
-		}
-		for _, position := range positions {
-			seq, err := parsePosition(position)
-			if err == nil {
-				err = b.remove(ctx, p, seq)
-			}
+	p := b.place(topic)
+	err := b.look(ctx, "remove", topic, func(ctx context.Context) error {
+		_, err := b.state(ctx, p)
+		return err
+	})
+	for i := 0; i < len(positions) && err == nil; i++ {
+		err = b.call(ctx, "remove", topic, func(ctx context.Context) error {
+			seq, err := parsePosition(positions[i])
 			if err != nil {
 				return err
 			}
-		}
-		return nil
-	})
+			return b.remove(ctx, p, seq)
+		})
+	}
+	return err
 }
 
 func (b *broker) remove(ctx context.Context, p *place, seq uint64) error {
@@ -153,18 +151,24 @@ func (b *broker) remove(ctx context.Context, p *place, seq uint64) error {
 		}
 	}
 	err := b.ask(ctx, "STREAM.MSG.DELETE."+p.stream, map[string]any{"seq": seq, "no_erase": true}, nil)
-	if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.ErrorCode == deleteFailed && e.Description == noMessage {
+	if isCode(err, sequenceNotFound) {
 		return nil // it is removed already
+	}
+	if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.ErrorCode == deleteFailed && slices.Contains(noMessage, e.Description) {
+		return nil
 	}
 	return err
 }
 
-// The server's answer to the removal of a message that it does not have. Every failed
-// removal has this code.
+// The server's answers to the removal of a message that it does not have: in the middle of
+// the stream, before its beginning, after its end. Every failed removal has the code
+// deleteFailed.
 const (
-	deleteFailed = 10057
-	noMessage    = "no message found"
+	sequenceNotFound = 10043
+	deleteFailed     = 10057
 )
+
+var noMessage = []string{"no message found", "EOF"}
 
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {

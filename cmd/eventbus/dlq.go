@@ -237,6 +237,9 @@ func newDLQPurge(q *dlq) *cobra.Command {
 		if !cmd.Flags().Changed("keep") && q.older == 0 {
 			return errors.New("give --keep or --older-than")
 		}
+		if keep < 0 {
+			return errors.New("--keep is negative")
+		}
 		n, err := t.Trim(ctx, q.filter, keep)
 		fmt.Fprintf(cmd.OutOrStdout(), "purged %d\n", n)
 		return err

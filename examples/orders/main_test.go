@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A service is the process under test. What it prints outlives it.
+// A service is the process under test. Its output outlives it.
 type service struct {
 	t       *testing.T
 	url     string // of the broker
@@ -140,7 +140,7 @@ func TestOrders(t *testing.T) {
 				case i%10 == 0:
 					s.order(id, 20_000) // declined
 				default:
-					s.order(id, 1_000+i%10) // those with 7 are billed at the third attempt
+					s.order(id, 1_000+i%10) // an order with a 7 is billed at the third attempt
 				}
 				if i == 40 || i == 80 {
 					s.kill()

@@ -116,7 +116,7 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 		Topic: t.sub.DeadLetter, ID: t.sub.Group + "/" + t.sub.Topic + "/" + d.Position, Key: d.Key,
 		Headers: letter.Original(&d.Message), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
 	}
-	m.Headers.Del(letter.Expiry)
+	letter.Shelve(m)
 	letter.Set(m, letter.Reason, b.reason)
 	letter.Set(m, letter.Error, textOf(b.err))
 	letter.Set(m, letter.ErrorClass, t.sub.class(b.err))
@@ -129,11 +129,11 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 	letter.Set(m, letter.ID, d.ID)
 	letter.Set(m, letter.Position, d.Position)
 	letter.Set(m, letter.Redriven, letter.RedriveCount(&d.Message))
+	last := time.Now() // by the wall's clock, which may have been set since the subscription began
 	if b.hold.began != 0 {
-		now := time.Now() // by the wall's clock, which may have been set since the subscription began
-		began := now.Add(-time.Duration(t.sub.moment(now) - b.hold.began))
-		letter.Set(m, letter.LastAttempt, began.UTC().Format(time.RFC3339Nano))
+		last = last.Add(-time.Duration(t.sub.moment(last) - b.hold.began))
 	}
+	letter.Set(m, letter.LastAttempt, last.UTC().Format(time.RFC3339Nano))
 	return m
 }
 

@@ -33,7 +33,7 @@ type Plan struct {
 
 // limit is how many attempts h may have.
 func (p Policy) limit(h *Hold) int {
-	if p.Asked == nil || h.attempt <= p.MaxAttempts {
+	if p.Asked == nil || p.MaxAttempts == 0 || h.attempt <= p.MaxAttempts {
 		return p.MaxAttempts
 	}
 	if n, ok := p.Asked(h); ok && (n == 0 || n > p.MaxAttempts) {
@@ -91,16 +91,16 @@ const (
 
 // decide returns the verdict of a run. It is a pure function.
 func (p Policy) decide(r run) verdict {
+	s, marked := errors.AsType[*signal](r.err)
 	switch {
 	case r.err == nil && !r.manual:
 		return verdict{outcome: observer.Acknowledge}
+	case r.settled && marked && s.reason == ReasonExpired:
+		return verdict{outcome: observer.Discard, reason: ReasonExpired}
 	case r.settled:
 		return verdict{outcome: observer.Discard, reason: ReasonOnReceive}
 	case r.lost:
 		return verdict{outcome: observer.Forget}
-	}
-	s, marked := errors.AsType[*signal](r.err)
-	switch {
 	case errors.Is(r.err, errKeyFailed):
 		return verdict{outcome: observer.DeadLetter, reason: ReasonKeyFailed}
 	case errors.Is(r.err, errNoVerdict):
@@ -173,6 +173,12 @@ func Snooze(d time.Duration) error {
 // Drop asks for the message to be let go.
 func Drop(reason string) error {
 	return &signal{kind: drop, reason: ReasonDropped, err: errors.New("dropped: " + reason)}
+}
+
+// unrun reports whether err says that no handler ran.
+func unrun(err error) bool {
+	s, ok := errors.AsType[*signal](err)
+	return ok && s.reason == ReasonExpired || errors.Is(err, errKeyFailed) || errors.Is(err, errNoVerdict)
 }
 
 // Expired settles an event that came too late, without a run.

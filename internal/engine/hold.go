@@ -77,6 +77,14 @@ func (w *wait) end(err error) {
 	}
 }
 
+// failure returns an error if the program has settled h as failed.
+func (h *Hold) failure() error {
+	if h.failed {
+		return errNack
+	}
+	return nil
+}
+
 // Delivery returns the delivery. It is valid until the handler has returned, or in manual
 // mode until settlement.
 func (h *Hold) Delivery() *backend.Delivery { return &h.delivery }

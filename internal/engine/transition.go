@@ -141,7 +141,7 @@ func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 	d.working--
 	d.redelivered.ends(h, took)
 	if d.sub.Mode != Manual || err != nil && h.state == running { // free notes a run that the program has settled
-		d.ended(h, took, err != nil)
+		d.ended(h, took, err)
 	}
 	if d.ready.suspect == h {
 		d.ready.ended(h)
@@ -150,14 +150,14 @@ func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 }
 
 // ended notes how long a run took, or in manual mode the time until settlement.
-func (d *ledger) ended(h *Hold, took time.Duration, failed bool) {
-	d.measure(took)
-	if h.began == 0 { // it was not acknowledged on receipt, and did not run
+func (d *ledger) ended(h *Hold, took time.Duration, err error) {
+	if h.began == 0 || err != nil && unrun(err) { // no handler ran
 		return
 	}
+	d.measure(took)
 	d.freed.Runs++
 	d.freed.Took += took
-	if failed {
+	if err != nil {
 		d.freed.Failed++
 	}
 }
@@ -314,7 +314,7 @@ func (d *ledger) free(hs []*Hold, err error) {
 		if h.trusted {
 			h.trusted = false
 			d.trusted--
-			d.ended(h, time.Duration(d.sub.moment(time.Now())-h.began), h.failed)
+			d.ended(h, time.Duration(d.sub.moment(time.Now())-h.began), h.failure())
 		}
 		h.state = released
 		d.leave(h)

@@ -29,9 +29,23 @@ const (
 	Redriven    = deadPrefix + "redriven"
 )
 
-// Expiry is the header that says when an event expires. A dead letter has none, so that
-// handlers of dead letters get it, and the event can be redriven.
-const Expiry = "ce-expirytime"
+// The headers of an event that change its handling.
+const (
+	Expiry = "ce-expirytime" // when it expires
+	Retry  = "ce-retry"      // how it is retried
+)
+
+const shelved = deadPrefix + "retry" // Retry, in a dead letter
+
+// Shelve prepares the headers of an event for a dead letter. A dead letter does not
+// expire, and its own handlers retry as they do with other events.
+func Shelve(dead *backend.Message) {
+	dead.Headers.Del(Expiry)
+	if rule, ok := dead.Headers.Lookup(Retry); ok {
+		dead.Headers.Del(Retry)
+		Set(dead, shelved, rule)
+	}
+}
 
 const maxText = 4 << 10
 

@@ -1,6 +1,8 @@
 package letter
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -19,18 +21,15 @@ const (
 
 const redrivePrefix = "redrive/"
 
-// Redrive returns the message that stores the event of a dead letter again. Once is set.
-func Redrive(dead *backend.Message) *backend.Message {
-	m := &backend.Message{
-		Topic: dead.Headers.Get(Topic), ID: redrivePrefix + dead.Topic + "/" + dead.Position, Key: dead.Key,
-		Headers: Original(dead), Payload: dead.Payload, Once: true,
-	}
-	m.Headers = append(m.Headers,
-		backend.Header{Name: RedriveID, Value: dead.Headers.Get(ID)},
-		backend.Header{Name: redriveGroup, Value: dead.Headers.Get(Group)},
-		backend.Header{Name: redriveCount, Value: strconv.Itoa(Redrives(dead) + 1)},
-	)
-	return m
+// Redrive makes m, the event of a dead letter, the message that stores it again. Once is
+// set. The ID is of this letter in this topic, which may have been deleted and made anew.
+func Redrive(m, dead *backend.Message) {
+	id := sha256.Sum256([]byte(dead.Topic + "/" + dead.Position + "/" + dead.ID))
+	m.Topic, m.ID, m.Once = dead.Headers.Get(Topic), redrivePrefix+hex.EncodeToString(id[:16]), true
+	m.Position = ""
+	m.Headers.Set(RedriveID, dead.Headers.Get(ID))
+	m.Headers.Set(redriveGroup, dead.Headers.Get(Group))
+	m.Headers.Set(redriveCount, strconv.Itoa(Redrives(dead)+1))
 }
 
 // Redrives returns how often the event of a dead letter was sent again before.
@@ -52,6 +51,8 @@ func Original(dead *backend.Message) backend.Headers {
 	headers := make(backend.Headers, 0, len(dead.Headers))
 	for _, h := range dead.Headers {
 		switch {
+		case h.Name == shelved:
+			headers = append(headers, backend.Header{Name: Retry, Value: h.Value})
 		case strings.HasPrefix(h.Name, deadPrefix), h.Name == RedriveID, h.Name == redriveGroup, h.Name == redriveCount:
 		default:
 			headers = append(headers, h)

@@ -23,7 +23,7 @@ var limiting = []Saboteur{
 		},
 	},
 	{
-		Name: "bus-hides-failures", Breaks: "a limiter is told that every run succeeded",
+		Name: "bus-hides-failed-runs", Breaks: "a limiter is told that every run succeeded",
 		subscribe: func(o *eventbus.SubscribeOptions) {
 			if o.Limiter != nil {
 				o.Limiter = &hiding{o.Limiter}

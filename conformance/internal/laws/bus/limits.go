@@ -70,7 +70,7 @@ var limitLaws = []law.Law{
 	},
 	{
 		ID: "B.R05", Name: "adaptive", Promise: "an adaptive limiter holds no more events than its places, gains places while runs succeed and loses them while runs fail",
-		Saboteurs: []string{"bus-ignores-limiters", "bus-hides-failures"},
+		Saboteurs: []string{"bus-ignores-limiters", "bus-hides-failed-runs"},
 		Test:      buslaw.On(adapts),
 	},
 	{

@@ -43,13 +43,16 @@ func remove(e *law.Env) {
 	removes(e, ms[4], ms[0])
 	left := slices.Concat(ms[1:4], ms[5:])
 	reads(e, "", 100, left)
-	removes(e, ms[0], ms[5])
+	removes(e, ms[0], ms[4], ms[5])
 	left = slices.Concat(ms[1:4], ms[6:])
 	reads(e, "", 100, left)
 	reads(e, "", 4, left[:4])
 	reads(e, ms[3].Position, 100, ms[6:])
 	more := e.Publish(law.Numbered("more-", 2)...)
 	reads(e, ms[9].Position, 100, more)
+	removes(e, more...)
+	removes(e, more...)
+	reads(e, "", 100, left)
 }
 
 func removeInGroups(e *law.Env) {
