@@ -44,8 +44,8 @@ type EnvelopeOptions struct {
 	MaxPayload int
 
 	// Headers are names of headers that Encrypt and Sign protect against changes, besides
-	// the attributes and the payload. A header that a later program adds must not be
-	// among them.
+	// the attributes and the payload. TTL and Retry are not protected, because a dead letter
+	// has neither. A header that a later program adds must not be among them.
 	Headers []string
 }
 

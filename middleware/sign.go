@@ -13,7 +13,7 @@ import (
 )
 
 // Sign is a step of an [Envelope]: events carry an Ed25519 signature (RFC 8032) over
-// payload, attributes, ID and EnvelopeOptions.Headers. A handler gets only events whose
+// payload, attributes (but not TTL and Retry), ID and EnvelopeOptions.Headers. A handler gets only events whose
 // signature is good. With Encrypt and ClaimCheck the signature covers the encrypted
 // payload, and so the reference to it. The topic is not signed, because a dead letter is
 // in another topic.

@@ -64,7 +64,8 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]ba
 	})
 }
 
-// Remove implements [backend.Remover].
+// Remove implements [backend.Remover]. Afterwards the lag of groups that have not read as
+// far is unknown to Redis.
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
 	return b.verb("remove", topic, func() error {
 		key := b.streamKey(topic)
@@ -97,9 +98,9 @@ func refused(err error) error {
 }
 
 // Stats implements [backend.Statser]. The lag is [backend.Unknown] where Redis does not
-// know it for certain. It does not after others have deleted or trimmed entries, nor for a
-// group that began in the middle and has not reached the end since. A member that ended
-// without leaving counts for one more lease.
+// know it for certain. It does not after entries were removed or trimmed otherwise than by
+// Maintain, nor for a group that began in the middle and has not reached the end since. A
+// member that ended without leaving counts for one more lease.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
 	return verb(b, "stats", topic+"/"+group, func() (s backend.Stats, err error) {
 		stream := b.streamKey(topic)
