@@ -20,15 +20,15 @@ type Hold struct {
 	attempt  int
 	size     int64
 
-	tries int // failed calls to settle it; used by the queue that has it
+	tries uint16 // failed calls to settle it; used by the queue that has it
 
 	// Guarded by the scheduler's lock. Only transition.go changes state.
-	state   state
 	lane    *lane // of its key; nil: nothing waits for it
-	working bool  // its handler is running
-	trusted bool  // the scheduler counts it in trusted
-	lost    bool  // its lease
-	failed  bool  // manual mode: its settlement
+	state   state
+	working bool // its handler is running
+	trusted bool // the scheduler counts it in trusted
+	lost    bool // its lease
+	failed  bool // manual mode: its settlement
 	timing  timing
 	until   moment // its lease runs to here
 	began   moment // its run
