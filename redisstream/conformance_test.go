@@ -40,7 +40,13 @@ func TestConformance(t *testing.T) {
 
 // The laws share a cluster, each in a namespace of its own. Laws that crash their cluster
 // have one of their own.
+// The suite on a Cluster runs with `make conformance`, or with EVENTBUS_REDIS_FULL=1. With
+// the race detector, both suites at once overload a small machine: calls to the server take
+// longer than the leases of the laws.
 func TestConformanceCluster(t *testing.T) {
+	if os.Getenv("EVENTBUS_CONFORMANCE_OUT") == "" && os.Getenv("EVENTBUS_REDIS_FULL") == "" {
+		t.Skip("runs with make conformance")
+	}
 	var r rig
 	shared := redistest.StartCluster(t)
 	open := func(t *testing.T, o redisstream.Options) backend.Backend {
