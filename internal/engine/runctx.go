@@ -17,7 +17,7 @@ type runCtx struct {
 	cause error           // why the run has ended; nil: it has not, or inner knows
 	inner context.Context // nil until somebody needs it
 	end   context.CancelCauseFunc
-	tag   *any // for the observer; see Tag
+	tag   any // for the observer; see Tag
 }
 
 // A ground has the parts that the contexts of all runs of a subscription share.
@@ -119,15 +119,12 @@ func Tag(ctx context.Context, tag any) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tag = &tag
+	c.tag = tag
 }
 
 // tagged returns the tag of the run; nil: none.
 func (c *runCtx) tagged() any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tag == nil {
-		return nil
-	}
-	return *c.tag
+	return c.tag
 }

@@ -70,21 +70,3 @@ func lives(b *testing.B, o eventbus.Options) {
 	b.StopTimer()
 	require.NoError(b, bus.Shutdown(context.WithoutCancel(b.Context())))
 }
-
-// Metrics alone cost one allocation for a handled event, its tag, and none for a published
-// one.
-func TestAllocations(t *testing.T) {
-	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
-	tel, err := telemetry.New(nil, meters, telemetry.Options{})
-	require.NoError(t, err)
-	d := &eventbus.Delivery{Event: eventbus.Event{ID: "o-1", Type: "order.placed"}, Topic: "orders", Group: "billing", Attempt: 1}
-	handle := tel.Middleware(func(context.Context, *eventbus.Delivery) error { return nil })
-	hooks := tel.Observer()
-	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
-		_ = handle(t.Context(), d)
-		hooks.Handled(observer.Handled{About: observer.About{Topic: "orders", Group: "billing"}, Outcome: observer.Acknowledge})
-	}), 1.0)
-	publisher := tel.PublishMiddleware(eventbus.PublisherFunc(func(context.Context, string, ...*eventbus.Event) error { return nil }))
-	events := []*eventbus.Event{{ID: "o-1"}}
-	require.Zero(t, testing.AllocsPerRun(1000, func() { _ = publisher.Publish(t.Context(), "orders", events...) }))
-}
