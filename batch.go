@@ -19,7 +19,7 @@ import (
 // count for that too.
 //
 // ctx carries the values of the context given to SubscribeBatch. It ends when
-// SubscribeOptions.Timeout has passed since the call (cause *TimeoutError), when the
+// SubscribeOptions.Timeout has passed since the call (cause *observer.TimeoutError), when the
 // handler has returned, and when the contexts of all events in the batch have ended: their
 // leases are lost, or the time of a drain is up. The result of an event whose lease is
 // lost changes nothing.

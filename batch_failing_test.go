@@ -110,10 +110,10 @@ func TestABatchHasTheTimeoutOfTheBus(t *testing.T) {
 func TestAPanicOfABatchIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var told []*eventbus.PanicError
+		var told []*observer.PanicError
 		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Observer: observer.Observer{
 			Handled: func(h observer.Handled) {
-				p, ok := errors.AsType[*eventbus.PanicError](h.Err)
+				p, ok := errors.AsType[*observer.PanicError](h.Err)
 				require.True(t, ok, "%v", h.Err)
 				mu.Lock()
 				defer mu.Unlock()
@@ -156,7 +156,7 @@ func TestTimeoutOfABatch(t *testing.T) {
 		require.NoError(t, bus.WaitIdle(t.Context()))
 		require.Len(t, b.calls, 2)
 		require.Equal(t, 50*time.Second, b.calls[1].began)
-		require.ErrorAs(t, causes[0], new(*eventbus.TimeoutError))
+		require.ErrorAs(t, causes[0], new(*observer.TimeoutError))
 		dead := bus.Published("orders.dlq")
 		require.Len(t, dead, 1, "a late success is a success")
 		require.Contains(t, dead[0].Headers.Get("eventbus-dead-error"), "ran longer than 1m0s")

@@ -1,11 +1,10 @@
 // Package eventbus publishes and subscribes to events through one small API. Configuration
 // chooses the broker: memory, Redis Streams, NATS JetStream, or a program's own backend.
 //
-// A [Bus] is a [Publisher] and a [Subscriber], and programs depend on these two
-// interfaces. A [Handler] that returns nil has handled its event. If it returns an error,
-// the event is redelivered after a while, to this group only, and in the end it goes to
-// a dead-letter topic. Every event reaches every group at least once, so a handler must
-// tolerate a redelivered event.
+// A [Bus] is a [Publisher] and a [Subscriber], the interfaces that programs depend on. A
+// [Handler] that returns nil has handled its event. After an error the event is redelivered
+// to its group, and in the end it goes to a dead-letter topic. Every event reaches every
+// group at least once, so a handler must tolerate a redelivered event.
 package eventbus
 
 import (

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // A collector makes batches of events. Each event has a handler that waits here until its
@@ -76,7 +78,7 @@ func (c *collector) handle(ctx context.Context, d *Delivery) error {
 		return m.err
 	}
 	cause := context.Cause(ctx)
-	if _, late := errors.AsType[*TimeoutError](cause); late && time.Since(came) > c.timeout {
+	if _, late := errors.AsType[*observer.TimeoutError](cause); late && time.Since(came) > c.timeout {
 		return Snooze(0) // it waited for other calls, and no handler has failed
 	}
 	return cause
@@ -174,9 +176,9 @@ func (c *collector) run(r *call) {
 	returned := false
 	defer func() {
 		if v := recover(); !returned {
-			errs = slices.Repeat([]error{&PanicError{Value: v, Stack: debug.Stack()}}, len(r.members))
+			errs = slices.Repeat([]error{&observer.PanicError{Value: v, Stack: debug.Stack()}}, len(r.members))
 		}
-		timeout, late := errors.AsType[*TimeoutError](context.Cause(ctx))
+		timeout, late := errors.AsType[*observer.TimeoutError](context.Cause(ctx))
 		end()
 		for i, m := range r.members {
 			if m.err = errs[i]; late && m.err != nil && !errors.Is(m.err, timeout) {
@@ -204,7 +206,7 @@ func (c *collector) context(r *call) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(c.values)
 	release := context.CancelFunc(func() {})
 	if c.timeout > 0 {
-		ctx, release = context.WithTimeoutCause(ctx, c.timeout, &TimeoutError{After: c.timeout})
+		ctx, release = context.WithTimeoutCause(ctx, c.timeout, &observer.TimeoutError{After: c.timeout})
 	}
 	var left atomic.Int64
 	left.Store(int64(len(r.members)))

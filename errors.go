@@ -7,7 +7,6 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/engine"
-	"github.com/seed41896749/eventbus/observer"
 )
 
 // Errors that a program may want to tell apart.
@@ -66,13 +65,6 @@ func Snooze(d time.Duration) error { return engine.Snooze(d) }
 
 // Drop discards the event: the bus acknowledges it and counts it as discarded.
 func Drop(reason string) error { return engine.Drop(reason) }
-
-// A PanicError is the error of a handler that panicked.
-type PanicError = observer.PanicError
-
-// A TimeoutError is the cause of a handler's cancelled context after
-// SubscribeOptions.Timeout.
-type TimeoutError = observer.TimeoutError
 
 // An Error says which operation failed, and where.
 type Error struct {

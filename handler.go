@@ -11,7 +11,7 @@ import (
 // by [Permanent], [RetryAfter], [Snooze] or [Drop]. A panic counts as an error.
 //
 // ctx carries the values of the context given to Subscribe. It ends when
-// SubscribeOptions.Timeout has passed (cause *TimeoutError), when the lease is lost
+// SubscribeOptions.Timeout has passed (cause *observer.TimeoutError), when the lease is lost
 // (cause ErrLeaseLost), when the time of a drain is up (cause ErrShutdown), and when the
 // handler has returned.
 type Handler func(ctx context.Context, d *Delivery) error

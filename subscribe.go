@@ -12,7 +12,6 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/limiter"
-	"github.com/seed41896749/eventbus/observer"
 )
 
 // AckMode says when an event is acknowledged.
@@ -333,64 +332,4 @@ func (o SubscribeOptions) config(topic string, mode engine.Mode, classes []Error
 		c.Limiter = limiter.All(c.Limiter, o.Limiter)
 	}
 	return c
-}
-
-// A Subscription feeds one handler from one group. Its methods are safe for
-// concurrent use.
-type Subscription struct{ s *engine.Subscription }
-
-// Topic returns the name of the subscription's topic.
-func (s *Subscription) Topic() string { return s.s.Topic }
-
-// Group returns the name of the subscription's group.
-func (s *Subscription) Group() string { return s.s.Group }
-
-// Pause takes no new events until Resume. Events already held are handled.
-func (s *Subscription) Pause() { s.s.Pause() }
-
-// Resume ends a Pause.
-func (s *Subscription) Resume() { s.s.Resume() }
-
-// FailedKeys lists the keys whose later events go to the dead-letter topic, sorted:
-// see FailAll. For OrderTotal the key is "".
-func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
-
-// ReleaseKey lets later events of key run again, and reports whether the key had
-// failed: see FailAll.
-func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
-
-// State returns the state and, if something is wrong, the error.
-func (s *Subscription) State() (observer.State, error) { return s.s.State() }
-
-// Counts returns the totals since the start of the subscription.
-func (s *Subscription) Counts() Counts { return Counts(s.s.Tally()) }
-
-// Done returns a channel that is closed when the subscription has ended: it was drained,
-// or has failed for good.
-func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
-
-// Err returns why the subscription has failed for good, such as ErrClosed because its
-// backend was closed. It returns nil while the subscription runs, and after a drain. A
-// subscription that has failed still has to be drained, by Drain or by Bus.Shutdown.
-func (s *Subscription) Err() error { return s.s.Err() }
-
-// Drain ends the subscription as Bus.Shutdown does. The rest of the bus goes on.
-func (s *Subscription) Drain(ctx context.Context) error {
-	left, err := s.s.Drain(ctx)
-	if left.Handlers+left.Unsettled == 0 {
-		return drainError(nil, err)
-	}
-	return drainError([]engine.Abandoned{left}, err)
-}
-
-// Counts are totals of a [Subscription] since its start, in events.
-type Counts struct {
-	Received     int64 // redeliveries included
-	Acknowledged int64 // confirmed, discarded and dead-lettered ones included
-	Failures     int64 // runs that failed
-	Retried      int64 // to be redelivered after a failure
-	DeadLettered int64
-	Discarded    int64 // acknowledged without success
-	LeasesLost   int64
-	Abandoned    int64 // left behind by a drain
 }

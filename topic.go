@@ -3,6 +3,8 @@ package eventbus
 import (
 	"context"
 	"fmt"
+
+	"github.com/seed41896749/eventbus/codec"
 )
 
 // A Topic is a topic whose events carry values of type T.
@@ -10,12 +12,12 @@ type Topic[T any] struct {
 	Name  string         // of the topic
 	Type  string         // Event.Type; if set, other types are dead-lettered
 	Key   func(T) string // Event.Key; nil: none
-	Codec Codec          // nil: JSON; package codec has others
+	Codec codec.Codec    // nil: codec.JSON
 }
 
-func (t Topic[T]) codec() Codec {
+func (t Topic[T]) codec() codec.Codec {
 	if t.Codec == nil {
-		return JSON{}
+		return codec.JSON{}
 	}
 	return t.Codec
 }
@@ -109,12 +111,12 @@ func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Deliver
 }
 
 // Decode returns the value that e carries. It fails if e has another Type, or a
-// ContentType that the codec does not read: see [DecodeEvent].
+// ContentType that the codec does not read: see [codec.Decode].
 func (t Topic[T]) Decode(e *Event) (v T, err error) {
 	if t.Type != "" && e.Type != t.Type {
 		return v, fmt.Errorf("eventbus: event of type %q in %s, want %q", e.Type, t.Name, t.Type)
 	}
-	if err := DecodeEvent(t.codec(), e, &v); err != nil {
+	if err := codec.Decode(t.codec(), e.ContentType, e.Payload, &v); err != nil {
 		return v, fmt.Errorf("eventbus: decode from %s: %w", t.Name, err)
 	}
 	return v, nil

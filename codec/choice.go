@@ -1,15 +1,11 @@
 package codec
 
-import (
-	"github.com/seed41896749/eventbus"
-)
-
-// ByContentType returns a codec that writes with the first codec, and reads an event with
-// the first of all codecs that accepts the event's content type ([eventbus.Accepts]). So
-// the first codec reads events without a content type. If no codec accepts it, the error
-// is a *ContentTypeError with all content types. ByContentType panics if a codec is nil.
-func ByContentType(writes eventbus.Codec, reads ...eventbus.Codec) eventbus.Codec {
-	all := append([]eventbus.Codec{writes}, reads...)
+// ByContentType returns a codec that writes with the first codec, and reads a payload with
+// the first of all codecs that accepts its content type ([Accepts]). So the first codec
+// reads payloads without a content type. If no codec accepts it, the error is a
+// *ContentTypeError with all content types. ByContentType panics if a codec is nil.
+func ByContentType(writes Codec, reads ...Codec) Codec {
+	all := append([]Codec{writes}, reads...)
 	for _, c := range all {
 		if c == nil {
 			panic("codec: ByContentType needs codecs that are not nil")
@@ -19,19 +15,19 @@ func ByContentType(writes eventbus.Codec, reads ...eventbus.Codec) eventbus.Code
 }
 
 type choice struct {
-	eventbus.Codec // that writes
-	all            []eventbus.Codec
+	Codec // that writes
+	all   []Codec
 }
 
-var _ eventbus.EventDecoder = choice{}
+var _ Decoder = choice{}
 
-func (c choice) DecodeEvent(e *eventbus.Event, v any) error {
+func (c choice) Decode(contentType string, data []byte, v any) error {
 	var want []string
 	for _, one := range c.all {
-		if eventbus.Accepts(one, e.ContentType) {
-			return eventbus.DecodeEvent(one, e, v)
+		if Accepts(one, contentType) {
+			return Decode(one, contentType, data, v)
 		}
 		want = append(want, one.ContentType())
 	}
-	return &eventbus.ContentTypeError{Got: e.ContentType, Want: want}
+	return &ContentTypeError{Got: contentType, Want: want}
 }

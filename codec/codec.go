@@ -1,65 +1,75 @@
-// Package codec has codecs for the topics of package eventbus, whose own codec is
-// [eventbus.JSON]. [Raw] leaves bytes and texts as they are. [ByContentType] reads several
-// formats, [Versions] reads old payloads, and [Limit] bounds payloads. The packages
+// Package codec turns the values of a topic into payloads and back. [JSON] is the codec of
+// a topic that names none. [Raw] leaves bytes and texts as they are. [ByContentType] reads
+// several formats, [Versions] reads old payloads, and [Limit] bounds payloads. The packages
 // protobuf and cbor below have the codecs that need a library.
 package codec
 
 import (
+	"encoding/json"
 	"fmt"
-
-	"github.com/seed41896749/eventbus"
+	"strings"
 )
 
-// Limit returns c with a bound on payloads. A longer one is not decoded, and a value that
-// needs a longer one is not encoded. The error is a *SizeError.
-func Limit(bytes int, c eventbus.Codec) eventbus.Codec { return limited{c, bytes} }
-
-type limited struct {
-	eventbus.Codec
-	bytes int
+// A Codec turns values into payloads and back. It is safe for concurrent use.
+type Codec interface {
+	ContentType() string
+	Marshal(v any) ([]byte, error)
+	Unmarshal(data []byte, v any) error
 }
 
-var _ eventbus.EventDecoder = limited{}
+// A Decoder is a [Codec] that decides by the content type of a payload how to decode it.
+type Decoder interface {
+	Codec
+	Decode(contentType string, data []byte, v any) error
+}
 
-func (l limited) Marshal(v any) ([]byte, error) {
-	data, err := l.Codec.Marshal(v)
-	if err == nil {
-		err = l.check(data)
+// Decode decodes data into v, a pointer. If c is no [Decoder] and does not accept the
+// content type, the error is a *ContentTypeError.
+func Decode(c Codec, contentType string, data []byte, v any) error {
+	if d, ok := c.(Decoder); ok {
+		return d.Decode(contentType, data, v)
 	}
-	if err != nil {
-		return nil, err
+	if !Accepts(c, contentType) {
+		return &ContentTypeError{Got: contentType, Want: []string{c.ContentType()}}
 	}
-	return data, nil
+	return c.Unmarshal(data, v)
 }
 
-func (l limited) Unmarshal(data []byte, v any) error {
-	if err := l.check(data); err != nil {
-		return err
-	}
-	return l.Codec.Unmarshal(data, v)
+// Accepts reports whether c reads payloads of a content type. It does if the media types
+// are equal, without their parameters, or if the content type is a kind of it with a
+// suffix, such as application/cloudevents+json of application/json. Each codec accepts a
+// payload without a content type, and a codec without one accepts each payload.
+func Accepts(c Codec, contentType string) bool {
+	got, want := mediaType(contentType), mediaType(c.ContentType())
+	_, kind, _ := strings.Cut(want, "/")
+	return got == "" || want == "" || got == want || strings.HasSuffix(got, "+"+kind)
 }
 
-func (l limited) DecodeEvent(e *eventbus.Event, v any) error {
-	if err := l.check(e.Payload); err != nil {
-		return err
-	}
-	return eventbus.DecodeEvent(l.Codec, e, v)
+func mediaType(contentType string) string {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(media))
 }
 
-func (l limited) check(data []byte) error {
-	if len(data) > l.bytes {
-		return &SizeError{Bytes: len(data), Limit: l.bytes}
-	}
-	return nil
+// A ContentTypeError is the error of a payload whose content type its codec does not read.
+type ContentTypeError struct {
+	Got  string
+	Want []string // the content types that the codec reads
 }
 
-// A SizeError is the error of a payload that is longer than [Limit] allows. It is an
-// eventbus.ErrTooLarge.
-type SizeError struct{ Bytes, Limit int }
-
-func (e *SizeError) Error() string {
-	return fmt.Sprintf("codec: payload of %d bytes, want at most %d", e.Bytes, e.Limit)
+func (e *ContentTypeError) Error() string {
+	return fmt.Sprintf("codec: content type %q, want %q", e.Got, strings.Join(e.Want, ", "))
 }
 
-// Unwrap returns eventbus.ErrTooLarge.
-func (e *SizeError) Unwrap() error { return eventbus.ErrTooLarge }
+// JSON is the codec of encoding/json.
+type JSON struct{}
+
+var _ Codec = JSON{}
+
+// ContentType is application/json.
+func (JSON) ContentType() string { return "application/json" }
+
+// Marshal calls json.Marshal.
+func (JSON) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
+
+// Unmarshal calls json.Unmarshal.
+func (JSON) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }

@@ -19,16 +19,41 @@ type order struct {
 }
 
 // event returns the event that a topic with the codec makes of v.
-func event[T any](t *testing.T, c eventbus.Codec, v T) *eventbus.Event {
+func event[T any](t *testing.T, c codec.Codec, v T) *eventbus.Event {
 	t.Helper()
 	e, err := eventbus.Topic[T]{Name: "orders", Codec: c}.Event(v)
 	require.NoError(t, err)
 	return e
 }
 
-func decode[T any](c eventbus.Codec, e *eventbus.Event) (T, error) {
+func decode[T any](c codec.Codec, e *eventbus.Event) (T, error) {
 	return eventbus.Topic[T]{Name: "orders", Codec: c}.Decode(e)
 }
+
+// A codec reads its own content type, kinds of it, and payloads without one.
+func TestAccepts(t *testing.T) {
+	for contentType, want := range map[string]bool{
+		"":                                   true,
+		"application/json":                   true,
+		"Application/JSON; charset=utf-8":    true,
+		"application/json;version=2":         true,
+		"application/cloudevents+json":       true,
+		"application/cloudevents+json; v=1":  true,
+		"application/cbor":                   false,
+		"text/plain":                         false,
+		"text/json":                          false,
+		"application/jsonl":                  false,
+		"application/cloudevents-batch+cbor": false,
+	} {
+		require.Equal(t, want, codec.Accepts(codec.JSON{}, contentType), contentType)
+	}
+	require.True(t, codec.Accepts(untyped{}, "text/plain"), "a codec without a content type")
+}
+
+// untyped is a codec without a content type.
+type untyped struct{ codec.JSON }
+
+func (untyped) ContentType() string { return "" }
 
 // Raw leaves bytes and texts as they are, and copies the bytes of a delivery.
 func TestRaw(t *testing.T) {
@@ -55,8 +80,8 @@ func TestRaw(t *testing.T) {
 // Limit bounds payloads on both sides, whatever codec is below it.
 func TestLimit(t *testing.T) {
 	decodes := 0
-	versions := codec.Versions{Upcasts: []codec.Upcaster{func(*eventbus.Event) error { decodes++; return nil }}}
-	for _, c := range []eventbus.Codec{codec.Limit(10, codec.Raw{}), codec.Limit(10, codec.Versions{Codec: codec.Raw{}}), codec.Limit(10, codec.ByContentType(codec.Raw{}))} {
+	versions := codec.Versions{Upcasts: []codec.Upcaster{func(old []byte) ([]byte, error) { decodes++; return old, nil }}}
+	for _, c := range []codec.Codec{codec.Limit(10, codec.Raw{}), codec.Limit(10, codec.Versions{Codec: codec.Raw{}}), codec.Limit(10, codec.ByContentType(codec.Raw{}))} {
 		_, err := c.Marshal(make([]byte, 10))
 		require.NoError(t, err)
 		_, err = c.Marshal(make([]byte, 11))
@@ -65,24 +90,24 @@ func TestLimit(t *testing.T) {
 		for bytes, want := range map[int]error{10: nil, 11: &codec.SizeError{Bytes: 11, Limit: 10}} {
 			var v []byte
 			require.Equal(t, want, c.Unmarshal(make([]byte, bytes), &v))
-			require.Equal(t, want, eventbus.DecodeEvent(c, &eventbus.Event{Payload: make([]byte, bytes)}, &v))
+			require.Equal(t, want, codec.Decode(c, "", make([]byte, bytes), &v))
 		}
 	}
-	require.Error(t, eventbus.DecodeEvent(codec.Limit(1, versions), &eventbus.Event{Payload: []byte("{}")}, new(order)))
+	require.Error(t, codec.Decode(codec.Limit(1, versions), "", []byte("{}"), new(order)))
 	require.Zero(t, decodes, "upcasts of a payload that is too long")
-	_, err := codec.Limit(10, eventbus.JSON{}).Marshal(func() {})
+	_, err := codec.Limit(10, codec.JSON{}).Marshal(func() {})
 	require.Error(t, err)
 }
 
 // ByContentType writes with one codec and reads with all.
 func TestByContentType(t *testing.T) {
-	c := codec.ByContentType(cbor.Codec{}, eventbus.JSON{})
+	c := codec.ByContentType(cbor.Codec{}, codec.JSON{})
 	want := order{"ada", 1200}
 	e := event(t, c, want)
 	require.Equal(t, "application/cbor", e.ContentType)
 	for name, e := range map[string]*eventbus.Event{
 		"cbor":              e,
-		"json":              event(t, eventbus.JSON{}, want),
+		"json":              event(t, codec.JSON{}, want),
 		"no content type":   {Payload: e.Payload},
 		"with a parameter":  {ContentType: "application/json; charset=utf-8", Payload: []byte(`{"customer":"ada","cents":1200}`)},
 		"structured suffix": {ContentType: "application/vnd.shop+json", Payload: []byte(`{"customer":"ada","cents":1200}`)},
@@ -92,40 +117,36 @@ func TestByContentType(t *testing.T) {
 		require.Equal(t, want, got, name)
 	}
 	_, err := decode[order](c, &eventbus.Event{ContentType: "text/plain"})
-	require.EqualError(t, err, `eventbus: decode from orders: eventbus: content type "text/plain", want "application/cbor, application/json"`)
+	require.EqualError(t, err, `eventbus: decode from orders: codec: content type "text/plain", want "application/cbor, application/json"`)
 	require.Panics(t, func() { codec.ByContentType(nil) })
-	require.Panics(t, func() { codec.ByContentType(eventbus.JSON{}, nil) })
+	require.Panics(t, func() { codec.ByContentType(codec.JSON{}, nil) })
 }
 
 // renamed makes version 2 of an order from version 1, in which the amount was in euros.
-func renamed(e *eventbus.Event) error {
+func renamed(payload []byte) ([]byte, error) {
 	var old struct {
 		Name  string
 		Euros int
 	}
-	if err := json.Unmarshal(e.Payload, &old); err != nil {
-		return err
+	if err := json.Unmarshal(payload, &old); err != nil {
+		return nil, err
 	}
-	var err error
-	e.Payload, err = json.Marshal(map[string]any{"customer": old.Name, "euros": old.Euros})
-	return err
+	return json.Marshal(map[string]any{"customer": old.Name, "euros": old.Euros})
 }
 
 // inCents makes version 3 from version 2.
-func inCents(e *eventbus.Event) error {
+func inCents(payload []byte) ([]byte, error) {
 	var old struct {
 		Customer string
 		Euros    int
 	}
-	if err := json.Unmarshal(e.Payload, &old); err != nil {
-		return err
+	if err := json.Unmarshal(payload, &old); err != nil {
+		return nil, err
 	}
 	if old.Customer == "" {
-		return errors.New("no customer")
+		return nil, errors.New("no customer")
 	}
-	var err error
-	e.Payload, err = json.Marshal(order{old.Customer, 100 * old.Euros})
-	return err
+	return json.Marshal(order{old.Customer, 100 * old.Euros})
 }
 
 // Versions reads old payloads through the upcasters from their version on.
@@ -149,8 +170,8 @@ func TestVersions(t *testing.T) {
 		require.Equal(t, payload, string(old.Payload), "the event itself")
 	}
 	for contentType, reason := range map[string]string{
-		"application/json; version=4": `event of type "order.placed" has version 4, newer than 3, the newest known`,
-		"application/json; version=2": `event of type "order.placed": version 2 to 3: no customer`,
+		"application/json; version=4": `payload of version 4, newer than 3, the newest known`,
+		"application/json; version=2": `payload of version 2 to 3: no customer`,
 		"application/json; version=0": `content type "application/json; version=0" has no version that is a number from 1`,
 		"application/json; version=x": `has no version that is a number from 1`,
 		"application/json; version":   `content type "application/json; version": mime: invalid media parameter`,
@@ -169,9 +190,8 @@ func TestVersionsAndContentTypes(t *testing.T) {
 	require.Equal(t, order{"ada", 1200}, got)
 	require.Equal(t, "application/cbor", event(t, c, got).ContentType)
 
-	c = codec.Versions{Codec: codec.ByContentType(eventbus.JSON{}, codec.Raw{Media: "text/plain"}), Upcasts: []codec.Upcaster{func(e *eventbus.Event) error {
-		e.Payload = bytes.ToUpper(e.Payload)
-		return nil
+	c = codec.Versions{Codec: codec.ByContentType(codec.JSON{}, codec.Raw{Media: "text/plain"}), Upcasts: []codec.Upcaster{func(old []byte) ([]byte, error) {
+		return bytes.ToUpper(old), nil
 	}}}
 	text, err := decode[string](c, &eventbus.Event{ContentType: "text/plain", Payload: []byte("old")})
 	require.NoError(t, err)

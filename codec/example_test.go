@@ -16,7 +16,7 @@ type Order struct {
 
 // A topic moves from JSON to CBOR. Readers that know both are deployed first.
 func ExampleByContentType() {
-	orders := eventbus.Topic[Order]{Name: "orders", Codec: codec.ByContentType(cbor.Codec{}, eventbus.JSON{})}
+	orders := eventbus.Topic[Order]{Name: "orders", Codec: codec.ByContentType(cbor.Codec{}, codec.JSON{})}
 	published, err := orders.Event(Order{"ada", 1200})
 	if err != nil {
 		panic(err)
@@ -28,23 +28,21 @@ func ExampleByContentType() {
 	// Output:
 	// application/cbor
 	// {ben 50} <nil>
-	// { 0} eventbus: decode from orders: eventbus: content type "text/plain", want "application/cbor, application/json"
+	// { 0} eventbus: decode from orders: codec: content type "text/plain", want "application/cbor, application/json"
 }
 
 // The amount of an order was in euros and is in cents now. Events of both versions are in
 // the topic.
 func ExampleVersions() {
-	inCents := func(e *eventbus.Event) error {
+	inCents := func(payload []byte) ([]byte, error) {
 		var old struct {
 			Customer string
 			Euros    int
 		}
-		if err := json.Unmarshal(e.Payload, &old); err != nil {
-			return err
+		if err := json.Unmarshal(payload, &old); err != nil {
+			return nil, err
 		}
-		var err error
-		e.Payload, err = json.Marshal(Order{old.Customer, 100 * old.Euros})
-		return err
+		return json.Marshal(Order{old.Customer, 100 * old.Euros})
 	}
 	orders := eventbus.Topic[Order]{Name: "orders", Codec: codec.Versions{Upcasts: []codec.Upcaster{inCents}}}
 	published, err := orders.Event(Order{"ada", 1200})

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/seed41896749/eventbus"
 )
 
 // Fields is the codec of flat payloads: fields with text values, encoded as in the query of
@@ -32,7 +30,7 @@ import (
 // MarshalText and UnmarshalText, such as time.Time.
 type Fields struct{}
 
-var _ eventbus.Codec = Fields{}
+var _ Codec = Fields{}
 
 // A FieldError says which field of a flat payload is wrong, and why.
 type FieldError struct {

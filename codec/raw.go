@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-
-	"github.com/seed41896749/eventbus"
 )
 
 // Raw is the codec of payloads that the program reads itself. A value is a []byte or a
 // string. Media is the content type. Default: application/octet-stream.
 type Raw struct{ Media string }
 
-var _ eventbus.Codec = Raw{}
+var _ Codec = Raw{}
 
 // ContentType returns Media.
 func (r Raw) ContentType() string { return cmp.Or(r.Media, "application/octet-stream") }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"mime"
 	"strconv"
-
-	"github.com/seed41896749/eventbus"
 )
 
 // Versions is the codec of payloads whose form has changed. The parameter "version" of the
@@ -17,19 +15,18 @@ import (
 // another, and decodes the result. A newer version is an error, because this program does
 // not know its form: deploy readers before writers.
 type Versions struct {
-	Codec   eventbus.Codec // of the newest version; nil: eventbus.JSON
-	Upcasts []Upcaster     // the one at index i makes version i+2 from version i+1
+	Codec   Codec      // of the newest version; nil: JSON
+	Upcasts []Upcaster // the one at index i makes version i+2 from version i+1
 }
 
-// An Upcaster replaces Payload by the payload of the next version. e is a copy that the
-// Upcaster may change, except for the bytes of Payload and the Headers.
-type Upcaster func(e *eventbus.Event) error
+// An Upcaster returns the payload of the next version. It must not change old.
+type Upcaster func(old []byte) ([]byte, error)
 
-var _ eventbus.EventDecoder = Versions{}
+var _ Decoder = Versions{}
 
-func (v Versions) codec() eventbus.Codec {
+func (v Versions) codec() Codec {
 	if v.Codec == nil {
-		return eventbus.JSON{}
+		return JSON{}
 	}
 	return v.Codec
 }
@@ -50,25 +47,24 @@ func (v Versions) Marshal(value any) ([]byte, error) { return v.codec().Marshal(
 // Unmarshal decodes the newest version.
 func (v Versions) Unmarshal(data []byte, value any) error { return v.codec().Unmarshal(data, value) }
 
-// DecodeEvent decodes any version.
-func (v Versions) DecodeEvent(e *eventbus.Event, value any) error {
-	if _, ok := v.codec().(eventbus.EventDecoder); !ok && !eventbus.Accepts(v.codec(), e.ContentType) {
-		return eventbus.DecodeEvent(v.codec(), e, value) // its error
+// Decode decodes any version.
+func (v Versions) Decode(contentType string, data []byte, value any) error {
+	if _, ok := v.codec().(Decoder); !ok && !Accepts(v.codec(), contentType) {
+		return Decode(v.codec(), contentType, data, value) // its error
 	}
-	version, err := versionOf(e.ContentType)
+	version, err := versionOf(contentType)
 	switch {
 	case err != nil:
 		return err
 	case version > v.newest():
-		return fmt.Errorf("codec: event of type %q has version %d, newer than %d, the newest known", e.Type, version, v.newest())
+		return fmt.Errorf("codec: payload of version %d, newer than %d, the newest known", version, v.newest())
 	}
-	newest := *e
 	for ; version < v.newest(); version++ {
-		if err := v.Upcasts[version-1](&newest); err != nil {
-			return fmt.Errorf("codec: event of type %q: version %d to %d: %w", e.Type, version, version+1, err)
+		if data, err = v.Upcasts[version-1](data); err != nil {
+			return fmt.Errorf("codec: payload of version %d to %d: %w", version, version+1, err)
 		}
 	}
-	return eventbus.DecodeEvent(v.codec(), &newest, value)
+	return Decode(v.codec(), contentType, data, value)
 }
 
 // versionOf returns the parameter "version" of a content type.

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // Timeout bounds the handling of events by their Type, within SubscribeOptions.Timeout.
-// When the time is up, the handler's context ends with the cause *eventbus.TimeoutError,
+// When the time is up, the handler's context ends with the cause *observer.TimeoutError,
 // and Timeout wraps the handler's error in it. A handler that returns nil has succeeded,
 // however late. A type that is missing, zero or negative has no bound here.
 //
@@ -25,7 +26,7 @@ func Timeout(byType map[string]time.Duration) eventbus.Middleware {
 			if after <= 0 {
 				return next(ctx, d)
 			}
-			cause := &eventbus.TimeoutError{After: after}
+			cause := &observer.TimeoutError{After: after}
 			ctx, cancel := context.WithTimeoutCause(ctx, after, cause)
 			defer cancel()
 			err := next(ctx, d)

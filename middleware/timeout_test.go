@@ -12,6 +12,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/middleware"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 var byType = middleware.Timeout(map[string]time.Duration{"slow": 5 * time.Second, "never": 0})
@@ -44,7 +45,7 @@ func TestTimeoutIsTheCauseAndIsReturned(t *testing.T) {
 		start := time.Now()
 		err := byType(func(ctx context.Context, _ *eventbus.Delivery) error {
 			<-ctx.Done()
-			cause, ok := errors.AsType[*eventbus.TimeoutError](context.Cause(ctx))
+			cause, ok := errors.AsType[*observer.TimeoutError](context.Cause(ctx))
 			require.True(t, ok, "cause: %v", context.Cause(ctx))
 			require.Equal(t, 5*time.Second, cause.After)
 			return mine

@@ -7,7 +7,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/codec"
 )
 
 // Codec is the codec of CBOR. Fields of structs have the names of their cbor or json tags.
@@ -19,7 +19,7 @@ type Codec struct {
 	MaxElements int // of one array or map; default 131,072
 }
 
-var _ eventbus.Codec = Codec{}
+var _ codec.Codec = Codec{}
 
 // ContentType is application/cbor.
 func (Codec) ContentType() string { return "application/cbor" }

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/codec"
 )
 
 // Codec is the codec of Protocol Buffers. The type of the topic is a pointer to a generated
@@ -18,7 +18,7 @@ type Codec struct {
 	MaxDepth int    // of messages in each other; default 100
 }
 
-var _ eventbus.Codec = Codec{}
+var _ codec.Codec = Codec{}
 
 // ContentType returns Media.
 func (c Codec) ContentType() string { return cmp.Or(c.Media, "application/protobuf") }

@@ -86,7 +86,7 @@ func TestAPanicKeepsItsStack(t *testing.T) {
 		require.NoError(t, err)
 		subscribe(t, bus, boom)
 		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
-		p, ok := errors.AsType[*eventbus.PanicError]((<-failed).Err)
+		p, ok := errors.AsType[*observer.PanicError]((<-failed).Err)
 		require.True(t, ok)
 		require.Equal(t, "boom", p.Value)
 		require.Contains(t, string(p.Stack), "telemetry_test.boom")

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // other is the conventions' value of error.type, and of a bounded attribute, beyond the
@@ -40,7 +41,7 @@ func errorType(err error) string {
 	if err == nil {
 		return ""
 	}
-	if _, ok := errors.AsType[*eventbus.PanicError](err); ok {
+	if _, ok := errors.AsType[*observer.PanicError](err); ok {
 		return panicked
 	}
 	switch named := ownType(err); named {

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // PublishMiddleware is for Options.PublishMiddleware. It makes a span for each Publish, and
@@ -129,7 +130,7 @@ func (s *sending) end(ctx context.Context) {
 }
 
 // errPanicked stands for the error of a call that does not return.
-var errPanicked error = &eventbus.PanicError{}
+var errPanicked error = &observer.PanicError{}
 
 // start starts the span of an operation.
 func (t *Telemetry) start(ctx context.Context, l labels, o ...trace.SpanStartOption) (context.Context, trace.Span) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // A sampler asks the backend about the groups of a bus, and keeps the answers. It has one
@@ -21,7 +22,7 @@ type sampler struct {
 	mu    sync.Mutex
 	next  time.Time     // when to ask again
 	ended chan struct{} // closed when the last asking has ended
-	known map[place]eventbus.Stats
+	known map[place]backend.Stats
 }
 
 const (
@@ -45,7 +46,7 @@ func (s *sampler) stop() {
 }
 
 // sample returns the last answers, after it has asked for new ones if they are old.
-func (s *sampler) sample() map[place]eventbus.Stats {
+func (s *sampler) sample() map[place]backend.Stats {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -82,7 +83,7 @@ func (s *sampler) begin() <-chan struct{} {
 func (s *sampler) ask() {
 	ctx, cancel := context.WithTimeout(s.ctx, askTimeout)
 	defer cancel()
-	answers, last := map[place]eventbus.Stats{}, place{}
+	answers, last := map[place]backend.Stats{}, place{}
 	for _, sub := range s.bus.Subscriptions() { // members of one group follow one another
 		at := place{sub.Topic(), sub.Group()}
 		if at == last {

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -93,7 +94,7 @@ func (t *Telemetry) observeLoads(o metric.Observer, g *gauges, subscriptions []*
 }
 
 // observeGroups shows the numbers that the backend knows.
-func (t *Telemetry) observeGroups(o metric.Observer, g *gauges, groups map[place]eventbus.Stats) {
+func (t *Telemetry) observeGroups(o metric.Observer, g *gauges, groups map[place]backend.Stats) {
 	for at, now := range groups {
 		set := t.labels.of(labels{topic: at.topic, group: at.group}).observe
 		known := func(gauge metric.Int64ObservableGauge, value int64, set []metric.ObserveOption) {

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/codec"
 	"github.com/seed41896749/eventbus/deadletter"
 )
 
@@ -71,7 +72,7 @@ func (l *line) event() (*eventbus.Event, error) {
 	return e, nil
 }
 
-var jsonType = eventbus.JSON{}.ContentType()
+var jsonType = codec.JSON{}.ContentType()
 
 // ContentTypeOf guesses the type of a payload: JSON, text, or bytes.
 func ContentTypeOf(payload []byte) string {

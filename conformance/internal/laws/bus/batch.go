@@ -11,6 +11,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
 	"github.com/seed41896749/eventbus/conformance/internal/law"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // batchLaws are about handlers that take several events in one call.
@@ -167,7 +168,7 @@ var batchLaws = []law.Law{
 			e.PublishEvents(&eventbus.Event{ID: "x"})
 			e.AwaitDone(1, "g")
 			first := e.Recorder.All("g")[0]
-			if _, ok := errors.AsType[*eventbus.TimeoutError](first.Cause); !ok {
+			if _, ok := errors.AsType[*observer.TimeoutError](first.Cause); !ok {
 				e.Failf("got cause %v, want a TimeoutError", first.Cause)
 			}
 		}),

@@ -176,7 +176,7 @@ var leaseLaws = []law.Law{
 			e.PublishEvents(&eventbus.Event{})
 			e.AwaitDone(1, "g")
 			first := e.Recorder.All("g")[0]
-			if _, ok := errors.AsType[*eventbus.TimeoutError](first.Cause); !ok || !errors.Is(first.Err, context.DeadlineExceeded) {
+			if _, ok := errors.AsType[*observer.TimeoutError](first.Cause); !ok || !errors.Is(first.Err, context.DeadlineExceeded) {
 				e.Failf("got cause %v and error %v, want a TimeoutError and DeadlineExceeded", first.Cause, first.Err)
 			}
 			// On a busy machine the handler may begin late.

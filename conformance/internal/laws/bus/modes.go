@@ -10,6 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
 	"github.com/seed41896749/eventbus/conformance/internal/law"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // modeLaws are about when an event is acknowledged, and by whom.
@@ -100,7 +101,7 @@ var modeLaws = []law.Law{
 			case <-d.Context().Done():
 			case <-time.After(2 * e.Lease):
 			}
-			if _, ok := errors.AsType[*eventbus.TimeoutError](context.Cause(d.Context())); !ok {
+			if _, ok := errors.AsType[*observer.TimeoutError](context.Cause(d.Context())); !ok {
 				e.Failf("got cause %v, want a TimeoutError", context.Cause(d.Context()))
 			}
 			again := buslaw.Wait(e, held, "the program is handed an event")

@@ -1,0 +1,61 @@
+package codec
+
+import (
+	"fmt"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Limit returns c with a bound on payloads. A longer one is not decoded, and a value that
+// needs a longer one is not encoded. The error is a *SizeError.
+func Limit(bytes int, c Codec) Codec { return limited{c, bytes} }
+
+type limited struct {
+	Codec
+	bytes int
+}
+
+var _ Decoder = limited{}
+
+func (l limited) Marshal(v any) ([]byte, error) {
+	data, err := l.Codec.Marshal(v)
+	if err == nil {
+		err = l.check(data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+func (l limited) Unmarshal(data []byte, v any) error {
+	if err := l.check(data); err != nil {
+		return err
+	}
+	return l.Codec.Unmarshal(data, v)
+}
+
+func (l limited) Decode(contentType string, data []byte, v any) error {
+	if err := l.check(data); err != nil {
+		return err
+	}
+	return Decode(l.Codec, contentType, data, v)
+}
+
+func (l limited) check(data []byte) error {
+	if len(data) > l.bytes {
+		return &SizeError{Bytes: len(data), Limit: l.bytes}
+	}
+	return nil
+}
+
+// A SizeError is the error of a payload that is longer than [Limit] allows. It is an
+// eventbus.ErrTooLarge.
+type SizeError struct{ Bytes, Limit int }
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("codec: payload of %d bytes, want at most %d", e.Bytes, e.Limit)
+}
+
+// Unwrap returns eventbus.ErrTooLarge.
+func (e *SizeError) Unwrap() error { return backend.ErrTooLarge }

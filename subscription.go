@@ -1,0 +1,101 @@
+package eventbus
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/engine"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A Subscription feeds one handler from one group. Its methods are safe for
+// concurrent use.
+type Subscription struct{ s *engine.Subscription }
+
+// Topic returns the name of the subscription's topic.
+func (s *Subscription) Topic() string { return s.s.Topic }
+
+// Group returns the name of the subscription's group.
+func (s *Subscription) Group() string { return s.s.Group }
+
+// Pause takes no new events until Resume. Events already held are handled.
+func (s *Subscription) Pause() { s.s.Pause() }
+
+// Resume ends a Pause.
+func (s *Subscription) Resume() { s.s.Resume() }
+
+// FailedKeys lists the keys whose later events go to the dead-letter topic, sorted:
+// see FailAll. For OrderTotal the key is "".
+func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
+
+// ReleaseKey lets later events of key run again, and reports whether the key had
+// failed: see FailAll.
+func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
+
+// State returns the state and, if something is wrong, the error.
+func (s *Subscription) State() (observer.State, error) { return s.s.State() }
+
+// Counts returns the totals since the start of the subscription.
+func (s *Subscription) Counts() Counts { return Counts(s.s.Tally()) }
+
+// Load returns the load of this member.
+func (s *Subscription) Load() Load { return Load(s.s.Load()) }
+
+// Stats asks the backend about the subscription's group, all members together. If the
+// backend cannot tell, the error matches errors.ErrUnsupported.
+func (s *Subscription) Stats(ctx context.Context) (backend.Stats, error) { return s.s.Stats(ctx) }
+
+// Done returns a channel that is closed when the subscription has ended: it was drained,
+// or has failed for good.
+func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
+
+// Err returns why the subscription has failed for good, such as ErrClosed because its
+// backend was closed. It returns nil while the subscription runs, and after a drain. A
+// subscription that has failed still has to be drained, by Drain or by Bus.Shutdown.
+func (s *Subscription) Err() error { return s.s.Err() }
+
+// Drain ends the subscription as Bus.Shutdown does. The rest of the bus goes on.
+func (s *Subscription) Drain(ctx context.Context) error {
+	left, err := s.s.Drain(ctx)
+	if left.Handlers+left.Unsettled == 0 {
+		return drainError(nil, err)
+	}
+	return drainError([]engine.Abandoned{left}, err)
+}
+
+// Counts are totals of a [Subscription] since its start, in events.
+type Counts struct {
+	Received     int64 // redeliveries included
+	Acknowledged int64 // confirmed, discarded and dead-lettered ones included
+	Failures     int64 // runs that failed
+	Retried      int64 // to be redelivered after a failure
+	DeadLettered int64
+	Discarded    int64 // acknowledged without success
+	LeasesLost   int64
+	Abandoned    int64 // left behind by a drain
+}
+
+// A Load has the events that a member holds at one moment. MaxInFlight and MaxBytes of
+// SubscribeOptions bound them.
+type Load struct {
+	Events  int
+	Bytes   int64
+	Running int // of Events: with a handler
+}
+
+// Subscriptions lists the subscriptions that are not drained, by topic and group. Once
+// Shutdown is called there are none.
+func (b *Bus) Subscriptions() []*Subscription {
+	list := b.engine.Subscriptions()
+	slices.SortStableFunc(list, func(x, y *engine.Subscription) int {
+		return cmp.Or(strings.Compare(x.Topic, y.Topic), strings.Compare(x.Group, y.Group))
+	})
+	subscriptions := make([]*Subscription, len(list))
+	for i, s := range list {
+		subscriptions[i] = &Subscription{s: s}
+	}
+	return subscriptions
+}
