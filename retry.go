@@ -70,8 +70,8 @@ func (r Retry) check() error {
 	return nil
 }
 
-// under returns r as the rule changes it.
-func (r Retry) under(rule RetryRule) Retry {
+// with returns r as the rule changes it.
+func (r Retry) with(rule RetryRule) Retry {
 	if rule.MaxAttempts != 0 {
 		r.MaxAttempts = rule.MaxAttempts
 	}
@@ -87,13 +87,13 @@ func (r Retry) policy(classes []ErrorClass) engine.Policy {
 	p := engine.Policy{
 		MaxAttempts: max(r.MaxAttempts, 0),
 		Class:       func(err error) string { return classOf(err, classes) },
-		Asked: func(h *engine.Hold) (int, bool) {
+		OwnAttempts: func(h *engine.Hold) (int, bool) {
 			own := delivery(h).Retry
-			return max(r.under(orNone(own)).MaxAttempts, 0), own != nil
+			return max(r.with(orNone(own)).MaxAttempts, 0), own != nil
 		},
 	}
 	for _, rule := range r.Rules {
-		if most := r.under(rule).MaxAttempts; most < 0 {
+		if most := r.with(rule).MaxAttempts; most < 0 {
 			p.MaxAttempts = 0
 		} else if p.MaxAttempts > 0 {
 			p.MaxAttempts = max(p.MaxAttempts, most)
@@ -102,13 +102,13 @@ func (r Retry) policy(classes []ErrorClass) engine.Policy {
 	p.Plan = func(h *engine.Hold, err error) engine.Plan {
 		d := delivery(h)
 		own, rule := orNone(d.Retry), RetryRule{}
-		d.MaxAttempts = max(r.under(own).MaxAttempts, 0)
+		d.MaxAttempts = max(r.with(own).MaxAttempts, 0)
 		if class := p.Class(err); len(r.Rules) > 0 {
 			if i := slices.IndexFunc(r.Rules, func(rule RetryRule) bool { return rule.Class == class }); i >= 0 {
 				rule = r.Rules[i]
 			}
 		}
-		now := r.under(own).under(rule)
+		now := r.with(own).with(rule)
 		return engine.Plan{MaxAttempts: max(now.MaxAttempts, 0), After: now.after(d, err), Discard: own.Discard || rule.Discard}
 	}
 	return p

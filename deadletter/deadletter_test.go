@@ -380,25 +380,6 @@ func TestEditKeepsTheAddress(t *testing.T) {
 	})
 }
 
-// The letters of a dead-letter topic that was deleted and made anew are not taken for the
-// old ones, though they have the same places.
-func TestRedriveAfterTheTopicWasDeleted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := open(t, "billing")
-		admin, _ := backend.As[backend.Admin](s.Backend())
-		for _, id := range []string{"1", "2"} {
-			s.publish(t, "permanent", id)
-			time.Sleep(time.Second)
-			report, err := s.letters.Redrive(t.Context(), deadletter.Redrive{})
-			require.NoError(t, err)
-			require.Equal(t, deadletter.Report{Redriven: 1}, report)
-			time.Sleep(time.Second)
-			require.Equal(t, []string{id}, s.ids(t, deadletter.Filter{}), "the event failed again")
-			require.NoError(t, admin.DeleteTopic(t.Context(), "orders.dlq"))
-		}
-	})
-}
-
 // Several programs may trim a topic at once.
 func TestTrimsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

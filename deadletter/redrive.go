@@ -90,7 +90,7 @@ func (r *redriving) all(ctx context.Context) error {
 		if first, ok := r.first[l.Topic]; ok && l.Position >= first {
 			continue
 		}
-		if ok, err := r.may(ctx, l); err != nil {
+		if ok, err := r.admits(ctx, l); err != nil {
 			return err
 		} else if !ok {
 			continue
@@ -111,8 +111,8 @@ func (r *redriving) all(ctx context.Context) error {
 	return r.step(ctx)
 }
 
-// may reports whether a letter may be sent again. Otherwise the letter is counted.
-func (r *redriving) may(ctx context.Context, l *Letter) (bool, error) {
+// admits reports whether a letter may be sent again. Otherwise the letter is counted.
+func (r *redriving) admits(ctx context.Context, l *Letter) (bool, error) {
 	if r.MaxRedrives > 0 && l.Redriven >= r.MaxRedrives {
 		r.report.Looping++
 		return false, nil

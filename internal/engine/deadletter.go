@@ -21,32 +21,32 @@ type burial struct {
 // errElsewhere is the Err of a redriven message that is for another group.
 var errElsewhere = errors.New("eventbus: the event was sent again for another group")
 
-// setAside settles a delivery that has no message to handle.
-func (t *settler) setAside(h *Hold) {
+// refuse settles a delivery that is not to be run, by its Err.
+func (t *settler) refuse(h *Hold) {
 	err := h.delivery.Err
 	switch {
 	case errors.Is(err, errElsewhere):
-		t.settleAside(h)
+		t.ackUnhandled(h)
 	case errors.Is(err, backend.ErrTooLarge):
 		t.bury(h, ReasonTooLarge, err)
 	case errors.Is(err, backend.ErrGone):
 		t.sub.notifier.failed(observer.Decode, h.about(), 1, err)
 		t.sub.discarded(h, ReasonGone, err)
-		t.settleAside(h)
+		t.ackUnhandled(h)
 	default:
 		t.sub.notifier.failed(observer.Decode, h.about(), 1, err)
 		t.bury(h, ReasonUnreadable, err)
 	}
 }
 
-// settleAside acknowledges an event that does not run, in every mode.
-func (t *settler) settleAside(h *Hold) {
-	h.aside()
+// ackUnhandled acknowledges an event that is not handled, in every mode.
+func (t *settler) ackUnhandled(h *Hold) {
+	h.acknowledging()
 	t.acks.Add(h)
 }
 
-// aside notes that h is being acknowledged and delays its key no longer.
-func (h *Hold) aside() {
+// acknowledging notes that h is being acknowledged and delays its key no longer.
+func (h *Hold) acknowledging() {
 	d := &h.read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
@@ -104,7 +104,7 @@ func (t *settler) buried(h *Hold) {
 	if t.sub.OnFailure == FailAll {
 		h.failKey()
 	}
-	t.settleAside(h)
+	t.ackUnhandled(h)
 }
 
 // deadLetter makes the dead letter of b: the original's payload and headers, and the

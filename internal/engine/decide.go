@@ -15,8 +15,8 @@ type Policy struct {
 	// Plan is for h, whose run ended with err.
 	Plan func(h *Hold, err error) Plan
 
-	// Asked returns how many attempts h asks for itself; 0: no limit. It may be nil.
-	Asked func(h *Hold) (attempts int, ok bool)
+	// OwnAttempts returns how many attempts h asks for itself; 0: no limit. It may be nil.
+	OwnAttempts func(h *Hold) (attempts int, ok bool)
 
 	// Class names err in a dead letter. If it is nil, ErrorClass does.
 	Class func(err error) string
@@ -33,10 +33,10 @@ type Plan struct {
 
 // limit is how many attempts h may have.
 func (p Policy) limit(h *Hold) int {
-	if p.Asked == nil || p.MaxAttempts == 0 || h.attempt <= p.MaxAttempts {
+	if p.OwnAttempts == nil || p.MaxAttempts == 0 || h.attempt <= p.MaxAttempts {
 		return p.MaxAttempts
 	}
-	if n, ok := p.Asked(h); ok && (n == 0 || n > p.MaxAttempts) {
+	if n, ok := p.OwnAttempts(h); ok && (n == 0 || n > p.MaxAttempts) {
 		return n
 	}
 	return p.MaxAttempts

@@ -66,7 +66,7 @@ func TestSuspects(t *testing.T) {
 // An event that asks for more attempts is neither suspect nor spent before them.
 func TestSuspectsThatAskForMore(t *testing.T) {
 	asks := func(n int) Policy {
-		return Policy{MaxAttempts: 3, Asked: func(*Hold) (int, bool) { return n, n >= 0 }}
+		return Policy{MaxAttempts: 3, OwnAttempts: func(*Hold) (int, bool) { return n, n >= 0 }}
 	}
 	for _, c := range []struct {
 		asked, attempt int

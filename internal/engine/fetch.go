@@ -216,7 +216,7 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, asked time.Time, 
 	runtime.Gosched() // or the worker that was woken would wait until the next read is on its way
 	for _, h := range aside {
 		if h.delivery.Err != nil {
-			f.sub.settler.setAside(h)
+			f.sub.settler.refuse(h)
 		} else {
 			f.sub.settler.bury(h, ReasonNoVerdict, errTooOften(h))
 		}

@@ -28,9 +28,9 @@ type lane struct {
 	touched bool   // by the read that is being sorted
 }
 
-// may reports whether h may be the head. It may not if an earlier event of its key is with
+// mayLead reports whether h may be the head. It may not if an earlier event of its key is with
 // the backend.
-func (l *lane) may(h *Hold) bool {
+func (l *lane) mayLead(h *Hold) bool {
 	if l.steps > 0 {
 		return h.delivery.Position <= l.first
 	}
@@ -103,7 +103,7 @@ func (d *ledger) advance(l *lane) {
 	}
 	l.settleQueue()
 	d.yield(l)
-	if l.head == nil && len(l.queue) > 0 && l.may(l.queue[0]) {
+	if l.head == nil && len(l.queue) > 0 && l.mayLead(l.queue[0]) {
 		l.head = l.queue[0]
 		l.queue = slices.Delete(l.queue, 0, 1)
 		if l.head.state != resting {

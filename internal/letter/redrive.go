@@ -61,9 +61,9 @@ func Original(dead *backend.Message) backend.Headers {
 	return headers
 }
 
-// Open gives a redriven message, as it was received, the ID of its event. It returns the
+// Restore gives a redriven message, as it was received, the ID of its event. It returns the
 // one group that the event is for; "": every group.
-func Open(m *backend.Message) (group string) {
+func Restore(m *backend.Message) (group string) {
 	if !strings.HasPrefix(m.ID, redrivePrefix) {
 		return ""
 	}
