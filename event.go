@@ -55,8 +55,9 @@ type Header = backend.Header
 type Delivery struct {
 	Event
 	Topic, Group string
-	Attempt      int // 1 the first time; exact if the backend counts receipts
-	MaxAttempts  int // after so many the event has failed for good, unless a rule for its error differs; 0: no limit
+	Attempt      int  // 1 the first time; exact if the backend counts receipts
+	MaxAttempts  int  // after so many the event has failed for good, unless a rule for its error differs; 0: no limit
+	Redelivered  bool // false: certainly no handler of the group has had it before, as far as the broker remembers
 }
 
 // LastAttempt reports whether the event fails for good if this attempt fails.

@@ -28,7 +28,7 @@ func Tag(ctx context.Context, tag any) { engine.Tag(ctx, tag) }
 // delivery makes the Delivery of a Hold, without MaxAttempts.
 func delivery(h *engine.Hold) *Delivery {
 	m := h.Delivery()
-	d := &Delivery{Topic: m.Topic, Group: h.Subscription().Group, Attempt: h.Attempt()}
+	d := &Delivery{Topic: m.Topic, Group: h.Subscription().Group, Attempt: h.Attempt(), Redelivered: h.Redelivered()}
 	d.decode(&m.Message)
 	return d
 }

@@ -85,8 +85,8 @@ type SubscribeOptions struct {
 	// Concurrency is how many handlers run at once. Default 1.
 	Concurrency int
 
-	// MaxRedelivered bounds the handlers that run redelivered events at once, so that many
-	// retries, or the events of a member that has died, leave handlers to fresh events. It
+	// MaxRedelivered bounds the handlers that run redelivered events (Delivery.Redelivered)
+	// at once, so that many retries, or the events of a member that has died, leave handlers to fresh events. It
 	// must be less than Concurrency. A further redelivered event, with the later events of
 	// its key, waits for up to ten seconds more, at no attempt's cost. Default: no bound.
 	MaxRedelivered int

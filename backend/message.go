@@ -12,15 +12,15 @@ type Message struct {
 	Headers Headers
 	Payload []byte
 
-	// Once asks to store the message only if no other message with Once and this ID was
-	// stored in this topic within [Limits].OnceWindow. It has no effect if OnceWindow is
-	// zero.
-	Once bool
-
 	// Position says where the message is stored. Publish sets it, and so does Receive,
 	// to the same value in every group. Positions compare as strings: a message stored
 	// later in the same topic has a greater position.
 	Position string
+
+	// Once asks to store the message only if no other message with Once and this ID was
+	// stored in this topic within [Limits].OnceWindow. It has no effect if OnceWindow is
+	// zero.
+	Once bool
 
 	// Duplicate is set by Publish if Once found an earlier copy. Position is then the
 	// position of the earlier copy, or empty if the backend does not know it.
@@ -40,6 +40,10 @@ type Delivery struct {
 	// Attempt is how often the message was delivered in this group, this delivery
 	// included; 0 if the backend does not count.
 	Attempt int
+
+	// Redelivered is false if no member of the group has received the message before, as
+	// far as the broker remembers. Giving back with Refund counts as received.
+	Redelivered bool
 
 	// Token belongs to the driver. The bus hands it back untouched.
 	Token any

@@ -74,7 +74,7 @@ func (g *group) take(limit int, now, until time.Time) []receipt {
 		g.handouts++
 		e.handout, e.held = g.handouts, true
 		e.attempt++
-		receipts[i] = receipt{e, e.handout, e.attempt, g.topic.log.at(e.offset)}
+		receipts[i] = receipt{e, e.handout, e.attempt, i < back, g.topic.log.at(e.offset)}
 	}
 	g.postpone(until, taken...)
 	return receipts

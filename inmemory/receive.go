@@ -12,6 +12,7 @@ type receipt struct {
 	entry   *entry
 	handout uint64
 	attempt int
+	again   bool
 	record  *record // nil once Receive has copied it
 }
 
@@ -26,7 +27,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	ds := s.loan.Lend(s.loan.Room(nil, len(receipts))[:len(receipts)])
 	for i := range receipts {
 		r := &receipts[i]
-		ds[i] = backend.Delivery{Message: r.record.message, Attempt: r.attempt, Token: r}
+		ds[i] = backend.Delivery{Message: r.record.message, Attempt: r.attempt, Redelivered: r.again, Token: r}
 		if r.record.removed {
 			ds[i].Err = errRemoved
 		}

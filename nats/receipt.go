@@ -65,7 +65,7 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, most int,
 		r.source, r.reply = s, m.Reply
 		r.until.Store(until)
 		highest = max(highest, meta.sequence)
-		d.Topic, d.Attempt, d.Token = s.config.Topic, meta.delivered, r
+		d.Topic, d.Attempt, d.Redelivered, d.Token = s.config.Topic, meta.delivered, meta.delivered > 1, r
 		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.Data
 		if err == nil {
 			err = readHeader(&mem, &d.Message, m.Header)

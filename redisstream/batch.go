@@ -62,7 +62,7 @@ func (b *batch) deliveries(p *parser, s *source, counted bool) []backend.Deliver
 	entries := entries{s.config.Topic, s.options}
 	for i := range ds {
 		r, d := &receipts[i], &ds[i]
-		*d = backend.Delivery{Token: r}
+		*d = backend.Delivery{Token: r, Redelivered: counted}
 		r.handOut = from
 		r.count, d.Err = entries.read(p, &mem, &d.Message, counted, n-i)
 		d.Attempt = r.count % countBase

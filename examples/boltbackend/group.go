@@ -104,9 +104,10 @@ func (g *group) take(limit int, now time.Time, lease time.Duration) (ds []backen
 	}
 	for _, offset := range offsets {
 		e := g.entry(offset)
+		again := e.handout != 0
 		e.attempt, e.handout, e.held = e.attempt+1, g.unique(), 1
 		g.postpone(e, after(now, lease))
-		d := backend.Delivery{Attempt: int(e.attempt), Token: receipt{g.identity, offset, e.handout}}
+		d := backend.Delivery{Attempt: int(e.attempt), Redelivered: again, Token: receipt{g.identity, offset, e.handout}}
 		d.Message, _, d.Err = g.message(offset)
 		ds = append(ds, d)
 	}

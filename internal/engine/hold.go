@@ -92,6 +92,10 @@ func (h *Hold) Delivery() *backend.Delivery { return &h.delivery }
 // Attempt is the number of the attempt, counted from 1.
 func (h *Hold) Attempt() int { return h.attempt }
 
+// Redelivered reports whether a member of the group may have had the event before. An event
+// that rests here between two runs is delivered once.
+func (h *Hold) Redelivered() bool { return h.attempt > 1 || h.delivery.Redelivered }
+
 // Subscription returns the Subscription that holds it.
 func (h *Hold) Subscription() *Subscription { return h.read.sub }
 

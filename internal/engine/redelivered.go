@@ -15,19 +15,19 @@ type redelivered struct {
 // full reports whether h must be postponed.
 func (d *ledger) full(h *Hold) bool {
 	a := h.read.attachment
-	return d.sub.MaxRedelivered > 0 && h.attempt > 1 && d.redelivered.running >= d.sub.MaxRedelivered &&
+	return d.sub.MaxRedelivered > 0 && h.Redelivered() && d.redelivered.running >= d.sub.MaxRedelivered &&
 		(a.delayer != nil || a.extender != nil)
 }
 
 // begins notes that h begins, and ends that it has ended.
 func (t *redelivered) begins(h *Hold) {
-	if h.attempt > 1 {
+	if h.Redelivered() {
 		t.running++
 	}
 }
 
 func (t *redelivered) ends(h *Hold, took time.Duration) {
-	if h.attempt > 1 {
+	if h.Redelivered() {
 		t.running--
 		t.average += (took - t.average) / 8
 	}

@@ -44,6 +44,21 @@ var receiving = []Saboteur{
 	{Name: "stuck-attempt", Breaks: "the attempt says that there was one", sabotage: func(b *breakable) {
 		each(b, func(d *backend.Delivery) { d.Attempt = 1 })
 	}},
+	{Name: "redelivered-never", Breaks: "the delivery says that there was one before", sabotage: func(b *breakable) {
+		each(b, func(d *backend.Delivery) { d.Redelivered = false })
+	}},
+	{Name: "redelivered-by-attempt", Breaks: "a delivery that is no attempt is a delivery", sabotage: func(b *breakable) {
+		each(b, func(d *backend.Delivery) { d.Redelivered = d.Attempt > 1 })
+	}},
+	{Name: "redelivered-in-other-groups", Breaks: "the groups know nothing of each other", sabotage: func(b *breakable) {
+		seen := map[string]bool{}
+		each(b, func(d *backend.Delivery) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			d.Redelivered = seen[d.Topic+d.Position]
+			seen[d.Topic+d.Position] = true
+		})
+	}},
 	{Name: "attempt-of-all-groups", Breaks: "the attempt counts receipts of a message", sabotage: func(b *breakable) {
 		receipts := map[string]int{}
 		each(b, func(d *backend.Delivery) {

@@ -39,6 +39,15 @@ var deciding = []Saboteur{
 		subscribe: func(o *eventbus.SubscribeOptions) { o.OnDeadLetter = nil },
 	},
 	{
+		Name: "bus-forgets-redelivered", Breaks: "each run of a handler is the first",
+		handler: func(_ *Bus, _ string, next eventbus.Handler) eventbus.Handler {
+			return func(ctx context.Context, d *eventbus.Delivery) error {
+				d.Redelivered = false
+				return next(ctx, d)
+			}
+		},
+	},
+	{
 		Name: "bus-retries-timeouts", Breaks: "a timeout is a failure",
 		subscribe: func(o *eventbus.SubscribeOptions) { o.LeaveTimeouts = false },
 	},

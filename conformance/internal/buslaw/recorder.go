@@ -100,6 +100,9 @@ func (r *Recorder) member(name string) string {
 func (r *Recorder) run(name, group, member string, d *eventbus.Delivery) (end func(err, cause error)) {
 	ours := d.Topic == law.Topic && !(r.again && r.hasHandled(name, d.ID))
 	e := history.Event{Kind: history.Delivered, ID: d.ID, Group: group, Member: member, Attempt: d.Attempt}
+	if ours && r.again && d.Redelivered && !r.hasRun(name, d.ID) { // a failover has lost the first delivery on its way
+		r.history.Record(history.Event{Kind: history.Lost, ID: d.ID, Group: group})
+	}
 	if ours {
 		r.history.Record(e)
 	}
@@ -140,6 +143,13 @@ func (r *Recorder) hasHandled(name, id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.Handled[name+" "+id]
+}
+
+// hasRun reports whether a handler has begun with the event before.
+func (r *Recorder) hasRun(name, id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.runs, func(h *Handling) bool { return h.Name == name && h.Delivery.ID == id })
 }
 
 func (r *Recorder) record(f func()) {

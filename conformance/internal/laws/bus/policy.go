@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus"
@@ -34,6 +35,9 @@ var policyLaws = []law.Law{
 		ID: "B.Q20", Name: "leave-timeouts", Promise: "with LeaveTimeouts an event whose run timed out comes again when its lease has expired, and not sooner",
 		Needs:     []law.Need{law.NeedExtender},
 		Saboteurs: []string{"bus-retries-timeouts"}, Test: buslaw.On(leaveTimeouts),
+	}, {
+		ID: "B.Q21", Name: "says-redelivered", Promise: "an event says whether it may have been handled before: not in its first run, but after a failure and after Snooze",
+		Saboteurs: []string{"bus-forgets-redelivered"}, Uncounted: true, Test: buslaw.On(redeliveredToHandler),
 	},
 }
 
@@ -186,5 +190,26 @@ func leaveTimeouts(e *buslaw.Env) {
 	}
 	if gap := runs[1].Began.Sub(runs[0].Began); gap < e.Lease*9/10 {
 		e.Failf("the event came again %v after its run began, want its lease of %v", gap, e.Lease)
+	}
+}
+
+func redeliveredToHandler(e *buslaw.Env) {
+	e.Start()
+	var runs atomic.Int64
+	e.Member("g", eventbus.SubscribeOptions{}, func(context.Context, *eventbus.Delivery) error {
+		switch runs.Add(1) {
+		case 1:
+			return buslaw.ErrBroken
+		case 2:
+			return eventbus.Snooze(e.Lease / 4)
+		}
+		return nil
+	})
+	e.PublishEvents(&eventbus.Event{})
+	e.AwaitDone(1, "g")
+	for i, run := range e.Recorder.All("g") {
+		if got := run.Delivery.Redelivered; got != (i > 0) && (i > 0 || !e.Troubled) {
+			e.Failf("run %d: got Redelivered %v", i+1, got)
+		}
 	}
 }

@@ -28,6 +28,9 @@ var receiveLaws = []law.Law{
 		ID: "D08", Name: "attempt-sequence", Promise: "the attempt is 1, 2, 3, … in each group, where the backend counts",
 		Saboteurs: []string{"stuck-attempt", "attempt-of-all-groups"}, Test: attemptSequence,
 	}, {
+		ID: "C68", Name: "redelivered", Promise: "a delivery says whether the message was delivered in the group before: by an expired lease, or given back, with Refund too",
+		Saboteurs: []string{"redelivered-never", "redelivered-in-other-groups", "redelivered-by-attempt"}, Test: redelivered,
+	}, {
 		ID: "C11", Name: "cancel-loses-nothing", Promise: "no delivery is lost to a Receive that is cancelled",
 		Saboteurs: []string{"abandons-on-cancel", "leaves-reads-behind"}, Test: cancelLosesNothing,
 	},
@@ -107,6 +110,24 @@ func attemptSequence(e *law.Env) {
 	}
 	for _, d := range e.Receive(two, 2) {
 		e.Attempt(d, 1)
+	}
+}
+
+func redelivered(e *law.Env) {
+	one, two := e.Attach("one"), e.Attach("two")
+	v, delays := backend.As[backend.Delayer](one)
+	e.PublishN(1)
+	for round := range 4 {
+		d := e.One(one)
+		if d.Redelivered != (round > 0) {
+			e.Failf("delivery %d: got Redelivered %v", round+1, d.Redelivered)
+		}
+		if delays && round < 2 { // then its lease expires
+			e.Verb(v.Delay(e.Context(), []backend.Delayed{{Delivery: d, Refund: round == 0}}))
+		}
+	}
+	if d := e.One(two); d.Redelivered {
+		e.Failf("the first delivery in the other group: got Redelivered, want not")
 	}
 }
 
