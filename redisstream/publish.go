@@ -30,7 +30,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 		}
 		broken := false
 		for start := 0; start < len(msgs); {
-			end := start + b.tripLen(msgs[start:])
+			end := start + tripLen(msgs[start:], b.options.MaxMessages > 0)
 			fail := func(i int, err error) {
 				errs.set(start+i, len(msgs), b.failure("publish", msgs[start+i].Topic, err))
 			}
@@ -56,10 +56,10 @@ var errBroke = errors.New("a call before it has failed")
 // tripLen is how many of msgs go into one trip. No trip has two calls of the script for
 // one topic. A server that is loading its data may refuse the first and carry out the
 // second.
-func (b *Backend) tripLen(msgs []*backend.Message) int {
+func tripLen(msgs []*backend.Message, bounded bool) int {
 	size, most := 0, maxPipeline
 	for i, m := range msgs {
-		if m.Once || b.options.MaxMessages > 0 {
+		if m.Once || bounded {
 			most = maxScripted
 		}
 		if size += m.Size(); i > 0 && (size > maxTrip || i >= most) {

@@ -14,6 +14,7 @@ type attachment struct {
 	source   backend.Source
 	delayer  backend.Delayer  // nil if it cannot
 	extender backend.Extender // nil if it cannot
+	refunds  bool             // an event that has not run can be given back for free
 }
 
 func (a *attachment) receive(ctx context.Context, n int) (ds []backend.Delivery, err error) {

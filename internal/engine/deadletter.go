@@ -119,7 +119,7 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 	letter.Shelve(m)
 	letter.Set(m, letter.Reason, b.reason)
 	letter.Set(m, letter.Error, textOf(b.err))
-	letter.Set(m, letter.ErrorClass, t.sub.class(b.err))
+	letter.Set(m, letter.ErrorClass, t.sub.Policy.classOf(b.err))
 	if p, ok := errors.AsType[*observer.PanicError](b.err); ok {
 		letter.Set(m, letter.Stack, string(p.Stack))
 	}
@@ -147,9 +147,9 @@ func textOf(err error) (text string) {
 	return err.Error()
 }
 
-// class names an error of the program, as its dead letter does.
-func (s *Subscription) class(err error) (name string) {
-	if s.Policy.Class == nil || guarded(func() error { name = s.Policy.Class(err); return nil }) != nil {
+// classOf names an error of the program, as its dead letter does.
+func (p Policy) classOf(err error) (name string) {
+	if p.Class == nil || guarded(func() error { name = p.Class(err); return nil }) != nil {
 		return ErrorClass(err)
 	}
 	return name

@@ -22,6 +22,8 @@ type Policy struct {
 	Class func(err error) string
 
 	LeaveTimeouts bool // an event whose run timed out is left to its lease
+
+	exact bool // giving back without a run counts no attempt, so a high count proves something
 }
 
 // A Plan says what follows a failed attempt.
@@ -52,7 +54,7 @@ func (p Policy) suspect(h *Hold) bool {
 // so often that it, or another event, ends the process before its runs end.
 func (p Policy) spent(h *Hold) bool {
 	most := p.limit(h)
-	return most > 0 && h.attempt > max(3*most, most+16)
+	return p.exact && most > 0 && h.attempt > max(3*most, most+16)
 }
 
 // A run has the facts about a run whose handler has returned.

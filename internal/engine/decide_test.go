@@ -55,7 +55,7 @@ func TestDecide(t *testing.T) {
 
 func TestSuspects(t *testing.T) {
 	for _, c := range []struct{ max, deliveries int }{{12, 36}, {1, 17}, {8, 24}, {3, 19}, {0, 0}} {
-		p := Policy{MaxAttempts: c.max}
+		p := Policy{MaxAttempts: c.max, exact: true}
 		require.False(t, p.suspect(&Hold{attempt: c.max}))
 		require.Equal(t, c.max > 0, p.suspect(&Hold{attempt: c.max + 1}))
 		require.False(t, p.spent(&Hold{attempt: c.deliveries}))
@@ -66,7 +66,7 @@ func TestSuspects(t *testing.T) {
 // An event that asks for more attempts is neither suspect nor spent before them.
 func TestSuspectsThatAskForMore(t *testing.T) {
 	asks := func(n int) Policy {
-		return Policy{MaxAttempts: 3, OwnAttempts: func(*Hold) (int, bool) { return n, n >= 0 }}
+		return Policy{MaxAttempts: 3, exact: true, OwnAttempts: func(*Hold) (int, bool) { return n, n >= 0 }}
 	}
 	for _, c := range []struct {
 		asked, attempt int

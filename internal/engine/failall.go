@@ -24,7 +24,7 @@ func (r *runner) notRun(h *Hold) error {
 	case r.sub.OnFailure != FailAll:
 	case h.follows():
 		return errKeyFailed
-	case r.sub.spent(h):
+	case r.sub.Policy.spent(h):
 		return errTooOften(h)
 	}
 	return nil

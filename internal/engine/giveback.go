@@ -53,7 +53,7 @@ func (d *scheduler) retry(h *Hold, due moment, outcome observer.Outcome) {
 func (d *ledger) postpone(h *Hold, due moment, counts bool) {
 	a := h.read.attachment
 	switch {
-	case d.sub.canRefund(a), d.closed && a.delayer != nil, a.delayer != nil && h.lane == nil:
+	case a.refunds, d.closed && a.delayer != nil, a.delayer != nil && h.lane == nil:
 		d.stepBack(h, due, counts)
 	case a.extender != nil && d.rest(h, due, counts):
 	case d.closed:

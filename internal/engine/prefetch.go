@@ -108,7 +108,7 @@ func (p *prefetch) hoards(now moment) (yes bool, again moment) {
 	if again = first.read.arrived + moment(hoardTime); again > now {
 		return false, again
 	}
-	return p.ledger.sub.canRefund(first.read.attachment), 0
+	return first.read.attachment.refunds, 0
 }
 
 // giveBackUnstarted gives back the Holds that have not started, with their lanes,

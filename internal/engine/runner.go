@@ -115,7 +115,7 @@ func (r *runner) confirm(h *Hold) bool {
 func (d *scheduler) confirmed(h *Hold) {
 	d.mu.Lock()
 	defer d.unlock()
-	d.begin(h, time.Now())
+	h.begin(time.Now(), d.interrupted)
 }
 
 // unrun notes that h was taken to be run, but will not run.

@@ -48,7 +48,7 @@ func (d *scheduler) init(s *Subscription) {
 	d.work = sync.NewCond(&d.mu)
 	d.quiet = make(chan struct{})
 	d.nudge = make(chan struct{}, 1)
-	d.redelivered.average = prefetchTime // until a run was measured
+	d.redelivered.init(s.MaxRedelivered)
 	d.prefetch.init(&d.ledger)
 }
 
@@ -66,7 +66,7 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 		switch {
 		case d.closed:
 			d.giveBack(&giveBack{holds: []*Hold{h}})
-		case h.delivery.Err != nil || d.sub.OnFailure != FailAll && d.sub.spent(h):
+		case h.delivery.Err != nil || d.sub.OnFailure != FailAll && d.sub.Policy.spent(h):
 			h.decided()
 			aside = append(aside, h)
 		default:
@@ -134,9 +134,9 @@ func (d *ledger) next(now time.Time) *Hold {
 			d.lose(h, nil)
 			continue
 		}
-		if d.full(h) {
+		if d.redelivered.full(h) {
 			d.ready.ended(h)
-			d.postpone(h, d.turn(d.sub.moment(now)), false)
+			d.postpone(h, d.redelivered.turn(d.sub.moment(now)), false)
 			d.tellRoom()
 			continue
 		}
@@ -245,26 +245,4 @@ func (d *ledger) tellQuiet() {
 	if d.closed && d.working == 0 && d.trusted == 0 && !isClosed(d.quiet) {
 		close(d.quiet)
 	}
-}
-
-// keyOf returns the key of the lane that keeps h in order, if any.
-func (s *Subscription) keyOf(h *Hold) (key string, keyed bool) {
-	switch s.Order {
-	case Total:
-		return "", true
-	case ByKey:
-		return h.delivery.Key, h.delivery.Key != ""
-	}
-	return "", false
-}
-
-// canRefund reports whether an event that has not run can be given back for free.
-func (s *Subscription) canRefund(a *attachment) bool {
-	return s.engine.limits.Refund && a.delayer != nil
-}
-
-// spent reports whether an event was delivered too often to be run once more. Where giving
-// back counts as an attempt, a high count proves nothing.
-func (s *Subscription) spent(h *Hold) bool {
-	return s.engine.limits.Refund && s.Policy.spent(h)
 }

@@ -33,6 +33,17 @@ const (
 	Total                  // all
 )
 
+// keyOf returns the key of the lane that keeps h in order, if any.
+func (o Order) keyOf(h *Hold) (key string, keyed bool) {
+	switch o {
+	case Total:
+		return "", true
+	case ByKey:
+		return h.delivery.Key, h.delivery.Key != ""
+	}
+	return "", false
+}
+
 // Config of a Subscription. Every field is set, and zero means none.
 type Config struct {
 	Topic, Group   string
@@ -99,7 +110,7 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	s.live, s.giveUp = context.WithCancelCause(context.Background())
 	s.fetcher, s.runner.sub, s.settler = newFetcher(s), s, newSettler(s)
 	s.status.init(s)
-	s.Policy.Plan = s.plan(c.Policy.Plan)
+	s.Policy.Plan, s.Policy.exact = guardedPlan(c.Policy), e.limits.Refund
 	if err := s.checkDeadLetter(ctx); err != nil {
 		return nil, err
 	}
@@ -107,7 +118,7 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkAbilities(a); err != nil {
+	if err := c.check(a); err != nil {
 		return nil, errors.Join(err, a.source.Close())
 	}
 	s.attachment.Store(a)
@@ -138,6 +149,7 @@ func (s *Subscription) attach(ctx context.Context, start backend.Start) (a *atta
 	a = &attachment{source: src}
 	a.delayer, _ = backend.As[backend.Delayer](src)
 	a.extender, _ = backend.As[backend.Extender](src)
+	a.refunds = a.delayer != nil && s.engine.limits.Refund
 	return a, nil
 }
 
@@ -153,13 +165,14 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 	return nil
 }
 
-// plan returns f, which calls the program. If it panics, the event waits a second.
-func (s *Subscription) plan(f func(*Hold, error) Plan) func(*Hold, error) Plan {
+// guardedPlan returns policy.Plan, which calls the program. If it panics, the event waits a
+// second.
+func guardedPlan(policy Policy) func(*Hold, error) Plan {
 	return func(h *Hold, cause error) (p Plan) {
-		err := guarded(func() error { p = f(h, cause); return nil })
+		err := guarded(func() error { p = policy.Plan(h, cause); return nil })
 		if err != nil {
-			s.notifier.failed(observer.Panic, h.about(), 1, fmt.Errorf("the policy of retries: %w", err))
-			return Plan{MaxAttempts: s.Policy.MaxAttempts, After: time.Second}
+			h.read.sub.notifier.failed(observer.Panic, h.about(), 1, fmt.Errorf("the policy of retries: %w", err))
+			return Plan{MaxAttempts: policy.MaxAttempts, After: time.Second}
 		}
 		p.After = max(p.After, 0)
 		return p
@@ -169,8 +182,8 @@ func (s *Subscription) plan(f func(*Hold, error) Plan) func(*Hold, error) Plan {
 // ErrNeedsExtender: the timeout asks for leases that the backend cannot extend.
 var ErrNeedsExtender = errors.New("the backend cannot extend leases, so a handler must finish within one")
 
-func (s *Subscription) checkAbilities(a *attachment) error {
-	if a.extender == nil && (s.Timeout == 0 || s.Timeout >= s.Lease) {
+func (c *Config) check(a *attachment) error {
+	if a.extender == nil && (c.Timeout == 0 || c.Timeout >= c.Lease) {
 		return ErrNeedsExtender
 	}
 	return nil

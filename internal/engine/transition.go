@@ -28,7 +28,7 @@ import (
 
 // arrive puts h in line. It returns its lane if that has to be advanced.
 func (d *ledger) arrive(h *Hold) *lane {
-	key, keyed := d.sub.keyOf(h)
+	key, keyed := d.sub.Order.keyOf(h)
 	if !keyed {
 		d.admit(h)
 		return nil
@@ -119,18 +119,18 @@ func (d *ledger) start(h *Hold, now time.Time) {
 		h.state, h.wait = confirming, newWait()
 		return
 	}
-	d.begin(h, now)
+	h.begin(now, d.interrupted)
 }
 
 // begin starts the clock of the run of h.
-func (d *ledger) begin(h *Hold, now time.Time) {
-	h.began = d.sub.moment(now)
-	deadline := moment(0)
-	if d.sub.Timeout > 0 {
-		deadline = d.sub.moment(now.Add(d.sub.Timeout)) // which never overflows
+func (h *Hold) begin(now time.Time, interrupted bool) {
+	s, deadline := h.read.sub, moment(0)
+	h.began = s.moment(now)
+	if s.Timeout > 0 {
+		deadline = s.moment(now.Add(s.Timeout)) // which never overflows
 	}
-	h.ctx.begin(&d.sub.ground, deadline)
-	if d.interrupted {
+	h.ctx.begin(&s.ground, deadline)
+	if interrupted {
 		h.ctx.cancel(ErrShutdown)
 	}
 }

@@ -77,11 +77,11 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	defer d.unlock()
 	now := d.sub.moment(at)
 	for _, h := range d.reads.all() {
-		d.lookAt(h, now, &seen)
+		seen.lookAt(&d.ledger, h, now)
 	}
 	d.deaf = slices.DeleteFunc(d.deaf, func(h *Hold) bool {
 		if h.state == released { // or the loop above has looked at h
-			d.lookAt(h, now, &seen)
+			seen.lookAt(&d.ledger, h, now)
 		}
 		return !h.working || h.timing == stuck
 	})
@@ -102,14 +102,14 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 }
 
 // lookAt checks one Hold against the clock.
-func (d *ledger) lookAt(h *Hold, now moment, seen *sighting) {
+func (v *sighting) lookAt(d *ledger, h *Hold, now moment) {
 	switch {
 	case h.lost || h.leaseless() || h.state >= settling:
 		// Its lease no longer matters, or the queue that settles it checks the lease.
 	case h.until <= now:
 		d.lose(h, nil)
 	default:
-		seen.by(h.until)
+		v.by(h.until)
 	}
 	if d.sub.Timeout == 0 || h.began == 0 || !h.working && h.state != entrusted {
 		return
@@ -118,21 +118,21 @@ func (d *ledger) lookAt(h *Hold, now moment, seen *sighting) {
 	gone := deadline.plus(stuckAfter)
 	switch {
 	case deadline > now:
-		seen.by(deadline)
+		v.by(deadline)
 	case h.timing == inTime:
 		h.timing = late
 		if d.sub.Mode == Manual && d.expire(h) {
-			seen.expired = append(seen.expired, h)
+			v.expired = append(v.expired, h)
 		} else {
-			seen.late = append(seen.late, h)
+			v.late = append(v.late, h)
 		}
-		seen.by(gone)
+		v.by(gone)
 	case !h.working || h.timing == stuck:
 	case gone > now:
-		seen.by(gone)
+		v.by(gone)
 	default:
 		h.timing = stuck
-		seen.stuck = append(seen.stuck, observer.Stuck{About: h.about(), Running: time.Duration(now - h.began)})
+		v.stuck = append(v.stuck, observer.Stuck{About: h.about(), Running: time.Duration(now - h.began)})
 	}
 }
 

@@ -1,0 +1,89 @@
+package badbackend
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// managing breaks the promises about topics and groups.
+var managing = []Saboteur{
+	{Name: "lists-unsorted", Breaks: "lists are in the order of a map", sabotage: func(b *breakable) { b.admin = reversed{b.good} }},
+	{Name: "lists-half", Breaks: "a list is a page of it", sabotage: func(b *breakable) { b.admin = halved{b.good} }},
+	{Name: "deletes-in-silence", Breaks: "members find out by themselves", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
+				if errors.Is(err, backend.ErrGone) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return ds, err
+			}
+		}
+	}},
+	{Name: "deletes-nothing", Breaks: "what is deleted is hidden some day", sabotage: func(b *breakable) { b.admin = keeping{b.good} }},
+	{Name: "deletes-every-group", Breaks: "a group is deleted with its like", sabotage: func(b *breakable) { b.admin = sweeping{b.good} }},
+	{Name: "resets-nothing", Breaks: "a group goes on where it was", sabotage: func(b *breakable) { b.admin = resetting{b.good, nil} }},
+	{Name: "resets-to-latest", Breaks: "a group that is reset skips what there is", sabotage: func(b *breakable) {
+		latest := backend.StartLatest
+		b.admin = resetting{b.good, &latest}
+	}},
+	{Name: "maintains-without-end", Breaks: "there is always something to maintain", sabotage: func(b *breakable) {
+		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
+			_, err := b.good.Maintain(ctx, topic, group)
+			return 0, err
+		}
+	}},
+	{Name: "trims-unread", Breaks: "a topic keeps what is recent", sabotage: func(b *breakable) {
+		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
+			settleAll(ctx, b, topic)
+			return b.good.Maintain(ctx, topic, group)
+		}
+	}},
+}
+
+type reversed struct{ backend.Admin }
+
+func (a reversed) Topics(ctx context.Context) ([]string, error) {
+	names, err := a.Admin.Topics(ctx)
+	slices.Reverse(names)
+	return names, err
+}
+
+type halved struct{ backend.Admin }
+
+func (a halved) Groups(ctx context.Context, topic string) ([]string, error) {
+	names, err := a.Admin.Groups(ctx, topic)
+	return names[:len(names)/2], err
+}
+
+type keeping struct{ backend.Admin }
+
+func (keeping) DeleteTopic(context.Context, string) error         { return nil }
+func (keeping) DeleteGroup(context.Context, string, string) error { return nil }
+
+type sweeping struct{ backend.Admin }
+
+func (a sweeping) DeleteGroup(ctx context.Context, topic, _ string) error {
+	groups, err := a.Groups(ctx, topic)
+	for _, g := range groups {
+		err = errors.Join(err, a.Admin.DeleteGroup(ctx, topic, g))
+	}
+	return err
+}
+
+type resetting struct {
+	backend.Admin
+	start *backend.Start // nil: not at all
+}
+
+func (a resetting) ResetGroup(ctx context.Context, topic, group string, _ backend.Start) error {
+	if a.start == nil {
+		return nil
+	}
+	return a.Admin.ResetGroup(ctx, topic, group, *a.start)
+}

@@ -1,0 +1,182 @@
+package faultbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A source is one member of a group.
+type source struct {
+	client   *Client
+	next     backend.Source
+	closed   atomic.Bool
+	troubled atomic.Bool   // the last Receive had an error
+	reading  chan struct{} // full during a read, because a read that is held up may meet the next
+}
+
+var (
+	_ backend.Source   = (*source)(nil)
+	_ backend.Delayer  = (*source)(nil)
+	_ backend.Extender = (*source)(nil)
+)
+
+// block is how long a read waits at the broker.
+const block = 500 * time.Millisecond
+
+// Receive implements [backend.Source].
+func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	if ctx.Err() != nil || s.closed.Load() {
+		return s.next.Receive(ctx, limit)
+	}
+	wait := block
+	if s.troubled.Load() { // the bus waits for the next answer, even an empty one
+		wait = time.Millisecond
+	}
+	ds, err := s.receive(ctx, limit, wait)
+	s.troubled.Store(err != nil)
+	if errors.Is(err, backend.ErrUnknownOutcome) {
+		err = fmt.Errorf("%w: %s", backend.ErrUnavailable, err.Error())
+	}
+	return ds, err
+}
+
+func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds []backend.Delivery, err error) {
+	l := s.client.line
+	l.requests.Add(1)
+	time.Sleep(travel)
+	was := l.state()
+	switch {
+	case was.down:
+		return nil, fmt.Errorf("connection refused: %w", backend.ErrUnavailable)
+	case was.frozen != nil:
+		return s.heldUp(ctx, was, limit)
+	}
+	reading, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	read := make(chan struct{})
+	defer close(read)
+	go func() {
+		select {
+		case <-was.broken:
+			cancel()
+		case <-read:
+		}
+	}()
+	ds, err = s.take(reading, limit)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return ds, err
+	}
+	kind := "receive"
+	if len(ds) == 0 {
+		kind = "" // no law drops an empty answer
+	}
+	if err := l.answer(ctx, was, kind); err != nil {
+		return nil, err
+	}
+	return s.whole(ctx, ds), nil
+}
+
+// take is one read. It returns a copy of the deliveries, which are lent.
+func (s *source) take(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	s.reading <- struct{}{}
+	defer func() { <-s.reading }()
+	ds, err := s.next.Receive(ctx, limit)
+	return slices.Clone(ds), err
+}
+
+// heldUp is a read that arrives when the line thaws. If the caller has given up, the
+// deliveries get lost.
+func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.Delivery, error) {
+	took := make(chan []backend.Delivery, 1)
+	done := make(chan error, 1)
+	go func() {
+		select {
+		case <-was.frozen:
+			arrived, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Millisecond)
+			defer cancel()
+			ds, err := s.take(arrived, limit)
+			if arrived.Err() != nil {
+				err = nil
+			}
+			took <- ds
+			done <- err
+		case <-was.broken:
+			done <- unknown("connection reset")
+		}
+	}()
+	if err := within(ctx, done); err != nil {
+		return nil, err
+	}
+	return s.whole(ctx, <-took), nil
+}
+
+// whole takes lost messages out of ds. A lost message that is redelivered has an error and
+// no body. A lost message that was never delivered before is left out.
+func (s *source) whole(ctx context.Context, ds []backend.Delivery) (rest []backend.Delivery) {
+	for _, d := range ds {
+		switch {
+		case !s.client.broker.isLost(&d.Message):
+		case d.Attempt > 1:
+			d.Message = backend.Message{Topic: d.Topic, Position: d.Position}
+			d.Err = fmt.Errorf("body: %w", backend.ErrGone)
+		default:
+			_ = s.next.Ack(context.WithoutCancel(ctx), []*backend.Delivery{&d})
+			continue
+		}
+		rest = append(rest, d)
+	}
+	return rest
+}
+
+// Ack implements [backend.Source].
+func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
+	ds = Copied(ds)
+	return s.settle(ctx, "ack", len(ds), func(ctx context.Context) error { return s.next.Ack(ctx, ds) })
+}
+
+// Delay implements [backend.Delayer].
+func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
+	ds = slices.Clone(ds)
+	return s.settle(ctx, "delay", len(ds), func(ctx context.Context) error { return s.next.(backend.Delayer).Delay(ctx, ds) })
+}
+
+// Extend implements [backend.Extender].
+func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
+	ds = Copied(ds)
+	return s.settle(ctx, "extend", len(ds), func(ctx context.Context) error { return s.next.(backend.Extender).Extend(ctx, ds) })
+}
+
+// Copied copies deliveries that are lent to one call, for use when the call has returned.
+func Copied(ds []*backend.Delivery) []*backend.Delivery {
+	own := make([]backend.Delivery, len(ds))
+	for i, d := range ds {
+		own[i] = *d
+	}
+	return backend.Lend(own)
+}
+
+// settle makes one request, unless there is nothing to settle.
+func (s *source) settle(ctx context.Context, kind string, n int, do func(context.Context) error) error {
+	switch {
+	case s.closed.Load():
+		return backend.ErrClosed
+	case n == 0:
+		return nil
+	}
+	return s.client.request(ctx, kind, func() error { return do(context.WithoutCancel(ctx)) })
+}
+
+// Close implements [backend.Source].
+func (s *source) Close() error {
+	s.closed.Store(true)
+	return s.next.Close()
+}
