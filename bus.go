@@ -167,7 +167,8 @@ func (o Options) wrapPublisher(p Publisher) (Publisher, error) {
 	return p, nil
 }
 
-// wrap returns h, wrapped by the middleware.
+// wrap returns h, wrapped by the middleware, the first outermost. A middleware that returns
+// nil is an error.
 func (o Options) wrap(h Handler) (Handler, error) {
 	for i, m := range slices.Backward(o.Middleware) {
 		if h = m(h); h == nil {

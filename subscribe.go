@@ -49,7 +49,7 @@ const (
 type OnFailure uint8
 
 const (
-	// Skip lets later events of the key go on.
+	// Skip handles later events of the key after the failed one is dead-lettered.
 	Skip OnFailure = iota
 
 	// FailAll sends the later events of the key that reach this member to the dead-letter

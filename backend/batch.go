@@ -64,3 +64,14 @@ func AsBatchError(errs []error) error {
 	}
 	return nil
 }
+
+// Set notes the error of item i of n. The first error allocates e. A nil err does nothing.
+func (e *BatchError) Set(i, n int, err error) {
+	if err == nil {
+		return
+	}
+	if *e == nil {
+		*e = make(BatchError, n)
+	}
+	(*e)[i] = err
+}

@@ -58,8 +58,8 @@ func openEventbusNATS(ctx context.Context, e env) (bus, error) {
 	return natsEventbusBus{on, e.nats}, err
 }
 
-// A natsEventbusBus asks the server for unsettled events, because the backend cannot count
-// held ones.
+// A natsEventbusBus is the bus on NATS. It asks the server how many events are unsettled,
+// because the backend does not know how many are in flight.
 type natsEventbusBus struct {
 	*eventbusBus
 	server *natsServer

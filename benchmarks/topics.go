@@ -20,7 +20,7 @@ type wide interface {
 	attachAll(ctx context.Context, n int, handle func([]byte)) (stop func() error, err error)
 }
 
-// topicName is "orders-7".
+// topicName returns the name of a topic, such as "orders-7".
 func topicName(topic int) string { return "orders-" + strconv.Itoa(topic) }
 
 // topics has a handler on each of many topics of one bus, and publishes to all of them. It

@@ -173,7 +173,8 @@ func settled(ctx context.Context, c checker) (left int64, err error) {
 	return left, nil
 }
 
-// A counter is the handler of a trial.
+// A counter is the handler of a trial. It counts events and measures between the first and
+// the last counted one.
 type counter struct {
 	meter        meter
 	events, warm int64

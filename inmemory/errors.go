@@ -18,13 +18,3 @@ func failed(call string, err error) error {
 	}
 	return fmt.Errorf("inmemory: %s: %w", call, err)
 }
-
-// itemErrors are the errors of a batch, allocated with the first one.
-type itemErrors []error
-
-func (e *itemErrors) set(i, size int, err error) {
-	if *e == nil {
-		*e = make([]error, size)
-	}
-	(*e)[i] = err
-}

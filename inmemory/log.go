@@ -17,8 +17,8 @@ type log struct {
 	removed int // of records
 }
 
-// A record is a stored message. It never changes, so it is read without the lock. A
-// record of its own replaces a removed one.
+// A record is a stored message. It never changes, so it is read without the lock. When a
+// message is removed, another record takes its place.
 type record struct {
 	message backend.Message
 	stored  time.Time

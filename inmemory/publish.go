@@ -13,14 +13,14 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if err := ctx.Err(); err != nil {
 		return failed("publish", fmt.Errorf("%w: %w", backend.ErrUnavailable, err))
 	}
-	var errs itemErrors
+	var errs backend.BatchError
 	for i := 0; i < len(msgs); {
 		end := i + 1
 		for end < len(msgs) && msgs[end].Topic == msgs[i].Topic {
 			end++
 		}
 		b.publish(msgs[i:end], func(j int, err error) {
-			errs.set(i+j, len(msgs), failed("publish "+msgs[i].Topic, err))
+			errs.Set(i+j, len(msgs), failed("publish "+msgs[i].Topic, err))
 		})
 		i = end
 	}

@@ -55,10 +55,10 @@ func (s *source) each(op string, n int, one func(i int, now time.Time) error) er
 		return failed(op+" "+g.path, s.err)
 	}
 	now, before := time.Now(), g.unsettled()
-	var errs itemErrors
+	var errs backend.BatchError
 	for i := range n {
 		if err := one(i, now); err != nil {
-			errs.set(i, n, failed(op+" "+g.path, err))
+			errs.Set(i, n, failed(op+" "+g.path, err))
 		}
 	}
 	g.topic.trim()

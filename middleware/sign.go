@@ -115,7 +115,8 @@ func (s *signer) open(e *eventbus.Event, headers []string, strict bool) error {
 
 var errSignature = errors.New("the signature is wrong: the event was changed, or another key signed it")
 
-// bound are the parts of e that are signed.
+// bound returns the bytes that are signed: attributes, the given headers, and the digest of
+// the payload.
 func (s *signer) bound(e *eventbus.Event, headers []string) []byte {
 	b := bound("eventbus sign 1", e, []string{keyHeader, encodingHeader, claimHeader}, headers)
 	digest := sha256.Sum256(e.Payload)

@@ -15,12 +15,12 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A memory is a member's knowledge of the deliveries that the server remembers. A server
-// that crashed may have forgotten the latest: it does not answer their acknowledgements,
-// and redelivers them as if new.
+// A memory tells a member which of its deliveries the server may have forgotten. A server
+// that crashed may have forgotten the latest deliveries. It does not answer their
+// acknowledgements, and redelivers them as if they were new.
 //
-// Each question to the server begins a new generation of deliveries, because the answer
-// says nothing about deliveries sent after it.
+// The member asks the server which delivery was the last. Deliveries received after the
+// question are of a new generation, because the answer says nothing about them.
 type memory struct {
 	mu         sync.Mutex
 	generation int64

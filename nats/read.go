@@ -142,8 +142,8 @@ func unread(p *place, state jetstream.StreamState, delivered uint64) uint64 {
 	return max(state.LastSeq, delivered) - delivered
 }
 
-// state returns the state of a topic's stream. In a shared stream only Msgs is the
-// topic's.
+// state returns the state of a topic's stream. In a shared stream Msgs
+// counts this topic's messages, and the other fields are about the whole stream.
 func (b *broker) state(ctx context.Context, p *place) (jetstream.StreamState, error) {
 	var info jetstream.StreamInfo
 	var filter any

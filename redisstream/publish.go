@@ -22,7 +22,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if b.closed.Load() || len(msgs) == 0 {
 		return b.failure("publish", "", b.unusable())
 	}
-	var errs itemErrors
+	var errs backend.BatchError
 	err := b.with(ctx, func(w *wire) error {
 		err := b.server.check(ctx, b, w)
 		if err != nil {
@@ -32,7 +32,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 		for start := 0; start < len(msgs); {
 			end := start + tripLen(msgs[start:], b.options.MaxMessages > 0)
 			fail := func(i int, err error) {
-				errs.set(start+i, len(msgs), b.failure("publish", msgs[start+i].Topic, err))
+				errs.Set(start+i, len(msgs), b.failure("publish", msgs[start+i].Topic, err))
 			}
 			if !broken {
 				broken = b.trip(ctx, w, msgs[start:end], fail)

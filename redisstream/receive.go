@@ -121,7 +121,8 @@ func (s *source) takeNew(ctx context.Context, limit int, wait bool) (ds []backen
 	return ds, nil
 }
 
-// ask makes a call on the reader and reads its reply, in the memory of the batch.
+// ask makes a call on the connection for reading, and calls read for its reply. The reply
+// lies in memory that the next call uses again.
 func (s *source) ask(ctx context.Context, c *call, read func(*parser)) error {
 	c.reply = s.batch.reply.next()
 	s.reader.send(ctx, grace, c)

@@ -80,7 +80,8 @@ const (
 	maxPayload = 16 << 20               // the server has one thread, so a larger message delays every other client
 )
 
-// A Backend is a bus on one Redis.
+// A Backend keeps topics in one Redis: a server, a Cluster, or a master under sentinels.
+// Its methods are safe for concurrent use.
 type Backend struct {
 	broker
 	options Options

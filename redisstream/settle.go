@@ -80,12 +80,12 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 	if err := s.unusable(); err != nil || len(ds) == 0 {
 		return s.failure(op, err)
 	}
-	var errs itemErrors
+	var errs backend.BatchError
 	mine := make([]int, 0, len(ds))
 	for i, d := range ds {
 		switch r, ok := d.Token.(*receipt); {
 		case !ok || r.source.stream != s.stream || r.source.config.Group != s.config.Group:
-			errs.set(i, len(ds), s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
+			errs.Set(i, len(ds), s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
 		case r.settled && op == "ack": // there is nothing to remove
 		default:
 			mine = append(mine, i)
@@ -110,7 +110,7 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 			if unsure := errors.Is(err, backend.ErrUnknownOutcome); op == "ack" && (unsure || err == nil) {
 				r.unsure.Store(unsure)
 			}
-			errs.set(i, len(ds), s.failure(op, err))
+			errs.Set(i, len(ds), s.failure(op, err))
 		}
 	}
 	return backend.AsBatchError(errs)
@@ -135,16 +135,4 @@ func (c *call) settled(p *parser, r *receipt) error {
 		return errBodyLost
 	}
 	return nil
-}
-
-// itemErrors are made when the first item fails.
-type itemErrors []error
-
-func (e *itemErrors) set(i, n int, err error) {
-	if err != nil && *e == nil {
-		*e = make([]error, n)
-	}
-	if err != nil {
-		(*e)[i] = err
-	}
 }

@@ -38,7 +38,8 @@ type Abandoned struct {
 // errNack is the cause of a Nack without a cause.
 var errNack = errors.New("eventbus: not acknowledged")
 
-// errNoVerdict is why an event that was delivered too often is put aside.
+// errNoVerdict is why an event is dead-lettered without a run: it was delivered many times,
+// and no run has ended with a result.
 var errNoVerdict = errors.New("without a verdict")
 
 func errTooOften(h *Hold) error {

@@ -96,7 +96,7 @@ func (h *Hold) Attempt() int { return h.attempt }
 // that rests here between two runs is delivered once.
 func (h *Hold) Redelivered() bool { return h.attempt > 1 || h.delivery.Redelivered }
 
-// Subscription returns the Subscription that holds it.
+// Subscription returns the Subscription that received it.
 func (h *Hold) Subscription() *Subscription { return h.read.sub }
 
 // Context returns the context of the current run. In manual mode it ends with settlement.

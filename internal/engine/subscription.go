@@ -212,7 +212,7 @@ func (s *Subscription) Err() error {
 	return s.failure
 }
 
-// end closes Done, once.
+// end closes Done, once. Err returns failure then.
 func (s *Subscription) end(failure error) {
 	s.ending.Do(func() {
 		s.failure = failure

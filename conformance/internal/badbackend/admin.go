@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// managing breaks the promises about topics and groups.
+// managing has the saboteurs that break the promises about topics and groups.
 var managing = []Saboteur{
 	{Name: "lists-unsorted", Breaks: "lists are in the order of a map", sabotage: func(b *breakable) { b.admin = reversed{b.good} }},
 	{Name: "lists-half", Breaks: "a list is a page of it", sabotage: func(b *breakable) { b.admin = halved{b.good} }},

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// batching breaks the promises of batches.
+// batching has the saboteurs that break the promises of batches.
 var batching = []Saboteur{
 	{
 		Name: "bus-fails-batches", Breaks: "a batch succeeds or fails as a whole",

@@ -15,7 +15,7 @@ import (
 
 var subscribed atomic.Int64
 
-// consuming breaks the promises of subscriptions.
+// consuming has the saboteurs that break the promises of subscriptions.
 var consuming = []Saboteur{
 	{
 		Name: "bus-gives-up-early", Breaks: "a failed event is done",

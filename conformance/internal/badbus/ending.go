@@ -12,7 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// ending breaks the promises about the end of runs, subscriptions and the bus.
+// ending has the saboteurs that break the promises about the end of runs, subscriptions and
+// the bus.
 var ending = []Saboteur{
 	{
 		Name: "bus-swallows-panics", Breaks: "a handler that panics is done",

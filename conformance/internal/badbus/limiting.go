@@ -8,7 +8,7 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// limiting breaks the promises about rates and limits.
+// limiting has the saboteurs that break the promises about rates and limits.
 var limiting = []Saboteur{
 	{
 		Name: "bus-ignores-limiters", Breaks: "Limiter is accepted, and ignored",

@@ -16,7 +16,7 @@ func changed(change func(*eventbus.Event)) func(*Bus, context.Context, string, [
 	}
 }
 
-// deciding breaks the promises about failures.
+// deciding has the saboteurs that break the promises about failures.
 var deciding = []Saboteur{
 	{
 		Name: "bus-forgets-rules", Breaks: "all errors are alike",

@@ -13,7 +13,7 @@ import (
 
 var published atomic.Int64
 
-// publishing breaks the promises of Publish.
+// publishing has the saboteurs that break the promises of Publish.
 var publishing = []Saboteur{
 	{
 		Name: "bus-loses-one-in-ten", Breaks: "what is published is stored, mostly",

@@ -6,7 +6,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// redriving breaks the promises of dead letters that are sent again.
+// redriving has the saboteurs that break the promises of dead letters that are sent again.
 var redriving = []Saboteur{
 	{
 		Name: "bus-redrives-to-all", Breaks: "a redriven event is a new event, for every group",

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// wrapping breaks the promises about middleware.
+// wrapping has the saboteurs that break the promises about middleware.
 var wrapping = []Saboteur{
 	{
 		Name: "bus-skips-middleware", Breaks: "middleware is accepted, and ignored",

@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Backend is the backend under test with its calls in a log. Unwrap leads to
-// the optional verbs of the backend; laws call them through Verbs.
+// A Backend is the backend under test. It logs the calls of its methods. Unwrap returns the
+// backend itself, so laws call optional verbs through Verbs, which logs them too.
 type Backend struct {
 	backend.Backend
 	calls *Log

@@ -44,7 +44,7 @@ type Law struct {
 	GiveUp func(w *Watch, why string)             // ends the process, because nothing else can end the test
 }
 
-// A phase is how far the test of a law is.
+// A phase is the progress of the test of a law.
 type phase int
 
 const (

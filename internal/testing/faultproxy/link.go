@@ -187,7 +187,7 @@ func (l *link) idle(numbered bool) bool {
 	return answered
 }
 
-// named handles the name of a command.
+// named counts a command by its name, and drops its reply if a fault asks for it.
 func (l *link) named(name []byte) {
 	n := l.sent.Add(1)
 	if l.proxy.armed.Load() == 0 || l.taken.Load() {

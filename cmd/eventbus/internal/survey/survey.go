@@ -47,7 +47,7 @@ type Topic struct {
 	Depth  Count  `json:"depth"` // events kept
 }
 
-// A Group is one row about a group.
+// A Group is the line that the command prints for a group.
 type Group struct {
 	Topic       string    `json:"topic"`
 	Group       string    `json:"group"`
