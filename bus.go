@@ -1,5 +1,5 @@
-// Package eventbus publishes and subscribes to events through one small API. Configuration
-// chooses the broker: memory, Redis Streams, NATS JetStream, or a program's own backend.
+// Package eventbus publishes and subscribes to events through one small API, in memory, on
+// Redis Streams, on NATS JetStream or on a program's own backend.
 //
 // A [Bus] is a [Publisher] and a [Subscriber], the interfaces that programs depend on. A
 // [Handler] that returns nil has handled its event. After an error the event is redelivered

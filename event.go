@@ -58,6 +58,7 @@ type Delivery struct {
 	Attempt      int  // 1 the first time; exact if the backend counts receipts
 	MaxAttempts  int  // after so many the event has failed for good, unless a rule for its error differs; 0: no limit
 	Redelivered  bool // false: certainly no handler of the group has had it before, as far as the broker remembers
+	Manual       bool // a [ManualHandler] has it, whose nil result does not settle it; for middleware
 }
 
 // LastAttempt reports whether the event fails for good if this attempt fails.

@@ -51,10 +51,3 @@ func (b *Bus) SubscribeManual(ctx context.Context, topic string, o SubscribeOpti
 
 // manualKey carries the Hold past the middleware, which knows only Deliveries.
 type manualKey struct{}
-
-// IsManual reports whether ctx is the context of a [ManualHandler]. Middleware needs it,
-// because a nil result of a ManualHandler does not settle the event.
-func IsManual(ctx context.Context) bool {
-	_, manual := ctx.Value(manualKey{}).(*engine.Hold)
-	return manual
-}

@@ -186,10 +186,10 @@ func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, m
 	}
 	attempts := max(o.Retry.MaxAttempts, 0)
 	s, err := b.engine.Subscribe(ctx, o.config(topic, mode, b.options.ErrorClasses, func(ctx context.Context, hold *engine.Hold) error {
-		if mode == engine.Manual {
+		d := delivery(hold)
+		if d.Manual = mode == engine.Manual; d.Manual {
 			ctx = context.WithValue(ctx, manualKey{}, hold)
 		}
-		d := delivery(hold)
 		if d.TTL > 0 {
 			if at := expiry(&hold.Delivery().Message); time.Now().After(at) {
 				return engine.Expired(at, o.DeadLetterExpired)

@@ -38,11 +38,8 @@ func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) 
 // State returns the state and, if something is wrong, the error.
 func (s *Subscription) State() (observer.State, error) { return s.s.State() }
 
-// Counts returns the totals since the start of the subscription.
-func (s *Subscription) Counts() Counts { return Counts(s.s.Tally()) }
-
-// Load returns the load of this member.
-func (s *Subscription) Load() Load { return Load(s.s.Load()) }
+// Counts returns the counts of this member.
+func (s *Subscription) Counts() Counts { return Counts(s.s.Counts()) }
 
 // Stats asks the backend about the subscription's group, all members together. If the
 // backend cannot tell, the error matches errors.ErrUnsupported.
@@ -66,7 +63,8 @@ func (s *Subscription) Drain(ctx context.Context) error {
 	return drainError([]engine.Abandoned{left}, err)
 }
 
-// Counts are totals of a [Subscription] since its start, in events.
+// Counts are totals of a [Subscription] since its start, and the events that it holds at the moment.
+// They count events of this member, not of its group.
 type Counts struct {
 	Received     int64 // redeliveries included
 	Acknowledged int64 // confirmed, discarded and dead-lettered ones included
@@ -76,14 +74,10 @@ type Counts struct {
 	Discarded    int64 // acknowledged without success
 	LeasesLost   int64
 	Abandoned    int64 // left behind by a drain
-}
 
-// A Load has the events that a member holds at one moment. MaxInFlight and MaxBytes of
-// SubscribeOptions bound them.
-type Load struct {
-	Events  int
-	Bytes   int64
-	Running int // of Events: with a handler
+	Held      int64 // at the moment; SubscribeOptions.MaxInFlight bounds it
+	HeldBytes int64 // of Held; SubscribeOptions.MaxBytes bounds it
+	Running   int64 // of Held: with a handler
 }
 
 // Subscriptions lists the subscriptions that are not drained, by topic and group. Once

@@ -75,19 +75,19 @@ func Audit(p eventbus.Publisher, topic string, o AuditOptions) eventbus.Middlewa
 				a.store(ctx, &seen, r)
 			}(time.Now())
 			err := next(ctx, d)
-			r.Outcome, r.Error = auditOutcome(ctx, err)
+			r.Outcome, r.Error = auditOutcome(d, err)
 			return err
 		}
 	}
 }
 
-func auditOutcome(ctx context.Context, err error) (AuditOutcome, string) {
+func auditOutcome(d *eventbus.Delivery, err error) (AuditOutcome, string) {
 	const most = 4 << 10
 	switch {
 	case err != nil:
 		text := err.Error()
 		return AuditFailure, text[:min(len(text), most)]
-	case eventbus.IsManual(ctx):
+	case d.Manual:
 		return AuditHeld, ""
 	}
 	return AuditSuccess, ""

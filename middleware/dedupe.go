@@ -46,7 +46,7 @@ func Dedupe(store DedupeStore, o DedupeOptions) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
 			id := o.ID(d)
-			if id == "" || eventbus.IsManual(ctx) {
+			if id == "" || d.Manual {
 				return next(ctx, d)
 			}
 			key := d.Topic + "/" + d.Group + "/" + id

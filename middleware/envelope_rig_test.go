@@ -115,7 +115,7 @@ func arbitrary(seed uint64, n int) (events []*eventbus.Event) {
 			e.Payload[i] = byte(random.IntN(alphabet))
 		}
 		for i := range random.IntN(4) {
-			e.Headers = append(e.Headers, eventbus.Header{Name: fmt.Sprint("h", i), Value: text()})
+			e.Headers.Set(fmt.Sprint("h", i), text())
 		}
 		events = append(events, e)
 	}

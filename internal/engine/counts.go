@@ -1,25 +1,45 @@
 package engine
 
-import "sync/atomic"
+import (
+	"context"
+	"sync/atomic"
 
-// Counts are the totals of a subscription since its start.
-type Counts struct {
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// counters are the totals of a subscription since its start.
+type counters struct {
 	received, acknowledged, failures, retried, deadLettered, discarded, leasesLost, abandoned atomic.Int64
 }
 
-// A Tally is a copy of Counts.
-type Tally struct {
+// Counts are the totals of a subscription since its start, and its Holds of now.
+type Counts struct {
 	Received, Acknowledged, Failures, Retried, DeadLettered, Discarded, LeasesLost, Abandoned int64
+
+	Held, HeldBytes, Running int64
 }
 
-func (c *Counts) abandon(n int) { c.abandoned.Add(int64(n)) }
-
-// Tally returns the counts of now.
-func (s *Subscription) Tally() Tally {
+// Counts returns the counts of now.
+func (s *Subscription) Counts() Counts {
 	c := &s.counts
-	return Tally{
+	n := Counts{
 		Received: c.received.Load(), Acknowledged: c.acknowledged.Load(), Failures: c.failures.Load(),
 		Retried: c.retried.Load(), DeadLettered: c.deadLettered.Load(), Discarded: c.discarded.Load(),
 		LeasesLost: c.leasesLost.Load(), Abandoned: c.abandoned.Load(),
 	}
+	d := &s.sched
+	d.mu.Lock()
+	defer d.unlock()
+	n.Running = int64(d.working)
+	for _, h := range d.reads.all() {
+		n.Held++
+		n.HeldBytes += h.size
+	}
+	return n
+}
+
+// Stats asks the backend about the group. A panic of the driver becomes an error.
+func (s *Subscription) Stats(ctx context.Context) (stats backend.Stats, err error) {
+	defer recovered(&err)
+	return backend.StatsOf(ctx, s.engine.backend, s.Topic, s.Group)
 }

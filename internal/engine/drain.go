@@ -26,7 +26,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.keeper.end()
 	s.watcher.end()
 	unsettled := s.sched.abandon()
-	s.counts.abandon(unsettled)
+	s.counts.abandoned.Add(int64(unsettled))
 	err = s.attachment.Load().close()
 	s.engine.upkeep.leave(s.Topic, s.Group)
 	s.engine.leave(s)

@@ -52,7 +52,7 @@ func TestEmptyReadsArePaced(t *testing.T) {
 		r.wire.empty.Store(false)
 		r.publish("1")
 		r.pass(time.Second)
-		require.Equal(t, int64(1), s.Tally().Acknowledged)
+		require.Equal(t, int64(1), s.Counts().Acknowledged)
 	})
 }
 

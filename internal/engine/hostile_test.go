@@ -112,7 +112,7 @@ func TestAttachingAgainBacksOff(t *testing.T) {
 		r.wire.fail("receive", nil)
 		r.publish("1")
 		r.pass(10 * time.Second)
-		require.EqualValues(r, 1, s.Tally().Acknowledged)
+		require.EqualValues(r, 1, s.Counts().Acknowledged)
 	})
 }
 
@@ -131,7 +131,7 @@ func TestPanicOfAttachIsContained(t *testing.T) {
 		r.pass(10 * time.Second)
 		r.publish("2")
 		r.pass(10 * time.Second)
-		require.EqualValues(r, 2, s.Tally().Acknowledged)
+		require.EqualValues(r, 2, s.Counts().Acknowledged)
 	})
 }
 
@@ -165,8 +165,8 @@ func TestAcknowledgedTooLateIsDiscarded(t *testing.T) {
 		r.wire.answerAfter("ack", 40*time.Second)
 		r.publish("1")
 		r.pass(5 * time.Minute)
-		require.EqualValues(r, 1, s.Tally().Received)
-		require.EqualValues(r, 1, s.Tally().Discarded)
+		require.EqualValues(r, 1, s.Counts().Received)
+		require.EqualValues(r, 1, s.Counts().Discarded)
 	})
 }
 

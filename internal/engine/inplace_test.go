@@ -70,7 +70,7 @@ func TestNackInPlace(t *testing.T) {
 		_, err := s.Drain(r.Context())
 		require.NoError(r, err)
 		require.Less(r, r.at(), 2*time.Second)
-		require.Equal(r, int64(1), s.Tally().Acknowledged)
+		require.Equal(r, int64(1), s.Counts().Acknowledged)
 	})
 }
 
@@ -90,7 +90,7 @@ func TestTimeoutInPlaceOfStuckHandler(t *testing.T) {
 		r.publish("1")
 		r.pass(time.Minute)
 		require.Equal(r, int32(2), runs.Load())
-		require.Equal(r, int64(1), s.Tally().Acknowledged)
-		require.Equal(r, int64(1), s.Tally().Retried)
+		require.Equal(r, int64(1), s.Counts().Acknowledged)
+		require.Equal(r, int64(1), s.Counts().Retried)
 	})
 }

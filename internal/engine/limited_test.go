@@ -88,7 +88,7 @@ func TestBreakerLimitsTheSubscription(t *testing.T) {
 				state, err = s.State()
 				require.Equal(r, observer.Running, state)
 				require.NoError(r, err)
-				require.Equal(r, int64(51), s.Tally().Acknowledged)
+				require.Equal(r, int64(51), s.Counts().Acknowledged)
 			})
 		})
 	}
@@ -117,7 +117,7 @@ func TestLimiterIsToldRuns(t *testing.T) {
 				r.publishKeyed("k", fmt.Sprint(i))
 			}
 			r.pass(time.Hour)
-			require.Equal(r, int64(20), s.Tally().Acknowledged)
+			require.Equal(r, int64(20), s.Counts().Acknowledged)
 			require.Equal(r, 27, l.sum.Runs)
 			require.Equal(r, 7, l.sum.Failed)
 			require.Equal(r, 27*time.Second, l.sum.Took)

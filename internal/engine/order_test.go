@@ -26,7 +26,7 @@ func TestFailingDelayLeavesEventsToTheirLeases(t *testing.T) {
 		r.publishKeyed("k", "1", "2")
 		r.pass(2 * time.Minute)
 		require.Equal(r, 2, ran["1"])
-		require.EqualValues(r, 2, s.Tally().Acknowledged)
+		require.EqualValues(r, 2, s.Counts().Acknowledged)
 		require.NotEmpty(r, heard[observer.LeaseLost](r))
 	})
 }

@@ -248,7 +248,7 @@ func TestSnoozedIsNeverPutAsideUnrun(t *testing.T) {
 			r.pass(11 * time.Second)
 			_, err := s.Drain(r.Context())
 			require.NoError(r, err)
-			require.Zero(r, s.Tally().DeadLettered)
+			require.Zero(r, s.Counts().DeadLettered)
 		}
 		require.Greater(r, runs, 60)
 	})
@@ -285,10 +285,10 @@ func TestFailingAckHoldsUpNoOther(t *testing.T) {
 		r.pass(10 * time.Second) // the pause between two tries is long now
 		r.publish("2", "3")
 		r.pass(100 * time.Millisecond)
-		require.EqualValues(r, 2, s.Tally().Acknowledged)
+		require.EqualValues(r, 2, s.Counts().Acknowledged)
 		r.wire.refuses("")
 		r.pass(10 * time.Second)
-		require.EqualValues(r, 3, s.Tally().Acknowledged)
+		require.EqualValues(r, 3, s.Counts().Acknowledged)
 	})
 }
 
@@ -314,7 +314,7 @@ func TestPanicsAreContained(t *testing.T) {
 				r.pass(10 * time.Second)
 				r.wire.panics(where, false)
 				r.pass(2 * time.Minute)
-				require.EqualValues(r, 1, s.Tally().Acknowledged)
+				require.EqualValues(r, 1, s.Counts().Acknowledged)
 				stacks := 0
 				for _, f := range heard[observer.Failed](r) {
 					if p, ok := errors.AsType[*observer.PanicError](f.Err); ok {

@@ -65,7 +65,7 @@ func TestSlowRunDoesNotPostponeOthers(t *testing.T) {
 			r.publish(fmt.Sprint(i))
 		}
 		r.pass(time.Minute)
-		require.Equal(t, int64(51), s.Tally().Acknowledged)
+		require.Equal(t, int64(51), s.Counts().Acknowledged)
 	})
 }
 
@@ -86,10 +86,10 @@ func TestPostponedReturnSoon(t *testing.T) {
 			r.publish(fmt.Sprint(i))
 		}
 		r.pass(time.Minute)
-		require.Less(t, s.Tally().Acknowledged, int64(100))
+		require.Less(t, s.Counts().Acknowledged, int64(100))
 		fast.Store(true)
 		r.pass(30 * time.Second)
-		require.Equal(t, int64(300), s.Tally().Acknowledged)
+		require.Equal(t, int64(300), s.Counts().Acknowledged)
 	})
 }
 
@@ -135,7 +135,7 @@ func TestRedeliveredLeaveHandlersToFresh(t *testing.T) {
 					require.LessOrEqual(t, n, 2, "runs of %s", id)
 					require.LessOrEqual(t, rec.attempt[id], 2, "attempts of %s", id)
 				}
-				require.Equal(t, int64(events+100), s.Tally().Acknowledged)
+				require.Equal(t, int64(events+100), s.Counts().Acknowledged)
 				require.LessOrEqual(t, len(r.wire.of("delay")), 15*events, "each event is read about every ten seconds, for 150 seconds")
 			})
 		})

@@ -80,7 +80,7 @@ type Subscription struct {
 	turns      atomic.Int64 // calls of Receive, and answers to a Delay
 	attempts   attempts
 	status     status
-	counts     Counts
+	counts     counters
 
 	sched   scheduler
 	fetcher *fetcher

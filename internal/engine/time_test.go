@@ -145,7 +145,7 @@ func TestReadsAheadForATenthOfASecond(t *testing.T) {
 			return nil
 		})
 		synctest.Wait()
-		require.Equal(t, int64(2), s.Tally().Received, "at first one for each handler")
+		require.Equal(t, int64(2), s.Counts().Received, "at first one for each handler")
 		most := 0
 		for range 200 {
 			r.pass(time.Millisecond)
@@ -164,7 +164,7 @@ func TestSlowHandlersReadNothingAhead(t *testing.T) {
 		r.publish(numbered(10)...)
 		s := r.sub(Config{}, func(context.Context, *Hold) error { time.Sleep(time.Second); return nil })
 		r.pass(3500 * time.Millisecond)
-		require.Equal(t, int64(4), s.Tally().Received)
+		require.Equal(t, int64(4), s.Counts().Received)
 	})
 }
 
@@ -209,8 +209,8 @@ func TestAckIsTriedUntilTheLeaseIsLost(t *testing.T) {
 		require.Greater(t, len(r.wire.of("ack")), 4)
 		r.wire.fail("ack", nil)
 		r.pass(10 * time.Second)
-		require.Equal(t, int64(1), s.Tally().Acknowledged)
-		require.Equal(t, int64(1), s.Tally().Received)
+		require.Equal(t, int64(1), s.Counts().Acknowledged)
+		require.Equal(t, int64(1), s.Counts().Received)
 	})
 }
 
@@ -234,7 +234,7 @@ func TestFetchBacksOff(t *testing.T) {
 		synctest.Wait()
 		state, _ = s.State()
 		require.Equal(t, observer.Running, state)
-		require.Equal(t, int64(1), s.Tally().Acknowledged)
+		require.Equal(t, int64(1), s.Counts().Acknowledged)
 	})
 }
 
@@ -260,7 +260,7 @@ func TestDrainDeadline(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 6*time.Second, r.at())
 			require.Equal(t, Abandoned{Topic: "t", Group: "g", Handlers: 1}, left)
-			require.Equal(t, int64(0), s.Tally().Acknowledged)
+			require.Equal(t, int64(0), s.Counts().Acknowledged)
 			close(release)
 		}
 		r := &rig{T: t, start: time.Now(), wire: &wire{Backend: inmemory.New(inmemory.Options{})}}
@@ -313,7 +313,7 @@ func TestGoneIsAttachedAgain(t *testing.T) {
 		r.pass(time.Minute)
 		require.Len(t, r.wire.of("attach"), 2)
 		require.ErrorIs(t, causes[0], backend.ErrLeaseLost)
-		require.Equal(t, int64(1), s.Tally().Acknowledged)
+		require.Equal(t, int64(1), s.Counts().Acknowledged)
 		state, _ := s.State()
 		require.Equal(t, observer.Running, state)
 	})

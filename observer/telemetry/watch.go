@@ -31,7 +31,7 @@ func (t *Telemetry) Watch(bus *eventbus.Bus) (stop func(), err error) {
 	}
 	s := newSampler(t, bus)
 	registration, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		t.observeLoads(o, &g, bus.Subscriptions())
+		t.observeCounts(o, &g, bus.Subscriptions())
 		t.observeGroups(o, &g, s.sample())
 		return nil
 	}, all...)
@@ -68,17 +68,16 @@ func (t *Telemetry) newGauges() (g gauges, all []metric.Observable, err error) {
 // A place is a group of a topic.
 type place struct{ topic, group string }
 
-// observeLoads adds up the loads of the subscriptions of each group.
-func (t *Telemetry) observeLoads(o metric.Observer, g *gauges, subscriptions []*eventbus.Subscription) {
+// observeCounts adds up the counts of the subscriptions of each group.
+func (t *Telemetry) observeCounts(o metric.Observer, g *gauges, subscriptions []*eventbus.Subscription) {
 	type sum struct {
-		eventbus.Load
-		degraded int64
+		held, bytes, running, degraded int64
 	}
 	sums := map[place]sum{}
 	for _, s := range subscriptions {
 		at := place{s.Topic(), s.Group()}
-		load, all := s.Load(), sums[at]
-		all.Events, all.Bytes, all.Running = all.Events+load.Events, all.Bytes+load.Bytes, all.Running+load.Running
+		now, all := s.Counts(), sums[at]
+		all.held, all.bytes, all.running = all.held+now.Held, all.bytes+now.HeldBytes, all.running+now.Running
 		if state, _ := s.State(); state == observer.Degraded {
 			all.degraded++
 		}
@@ -86,9 +85,9 @@ func (t *Telemetry) observeLoads(o metric.Observer, g *gauges, subscriptions []*
 	}
 	for at, sum := range sums {
 		set := t.labels.of(labels{topic: at.topic, group: at.group}).observe
-		o.ObserveInt64(g.held, int64(sum.Events), set...)
-		o.ObserveInt64(g.bytes, sum.Bytes, set...)
-		o.ObserveInt64(g.running, int64(sum.Running), set...)
+		o.ObserveInt64(g.held, sum.held, set...)
+		o.ObserveInt64(g.bytes, sum.bytes, set...)
+		o.ObserveInt64(g.running, sum.running, set...)
 		o.ObserveInt64(g.degraded, sum.degraded, set...)
 	}
 }

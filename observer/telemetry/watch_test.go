@@ -131,9 +131,10 @@ func TestLoad(t *testing.T) {
 		require.EqualValues(t, 2, r.value("eventbus.handlers.running"))
 		require.Greater(t, r.value("eventbus.held.size"), 200.0, "payloads, IDs and headers")
 		for _, s := range bus.Subscriptions() {
-			load := s.Load()
-			require.Equal(t, 1, load.Running)
-			require.Positive(t, load.Bytes)
+			now := s.Counts()
+			require.EqualValues(t, 1, now.Held)
+			require.EqualValues(t, 1, now.Running)
+			require.Positive(t, now.HeldBytes)
 		}
 		time.Sleep(2 * time.Minute) // each run ends at its timeout
 		require.EqualValues(t, 0, r.value("eventbus.held.messages"))

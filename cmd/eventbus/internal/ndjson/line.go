@@ -67,7 +67,7 @@ func (l *line) event() (*eventbus.Event, error) {
 		e.Payload = l.Data
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Headers)) {
-		e.Headers = append(e.Headers, eventbus.Header{Name: name, Value: l.Headers[name]})
+		e.Headers.Set(name, l.Headers[name])
 	}
 	return e, nil
 }
