@@ -47,7 +47,7 @@ func (r *RetryRule) checkOwn() error {
 	return r.check("Retry")
 }
 
-// text writes the rule of an event as a header, such as "attempts=5 initial=1s discard=true".
+// text writes Event.Retry as the header of the event in which it travels, such as "attempts=5 initial=1s discard=true".
 func (r *RetryRule) text() string {
 	var parts []string
 	add := func(name string, value any, set bool) {
@@ -85,9 +85,9 @@ func readRule(text string) *RetryRule {
 	return r
 }
 
-// parse sets to to the value of a text that can be read.
-func parse[T any](to *T, text string, read func(string) (T, error)) {
+// parse sets a field to the value of a text, if the text can be read.
+func parse[T any](field *T, text string, read func(string) (T, error)) {
 	if v, err := read(text); err == nil {
-		*to = v
+		*field = v
 	}
 }

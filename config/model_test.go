@@ -216,6 +216,7 @@ func TestDocs(t *testing.T) {
 	tables := map[string]string{
 		"bus":          table(reflect.TypeFor[bus](), ""),
 		"subscription": table(reflect.TypeFor[subscription](), ""),
+		"rule":         table(reflect.TypeFor[rule](), ""),
 	}
 	got := string(text)
 	for mark, table := range tables {

@@ -21,6 +21,10 @@ import (
 // the place back when the message is settled. A Limiter is safe for concurrent use.
 // Subscriptions that are given the same Limiter share its places. A limiter may keep the
 // places of settled messages, as one of rate does; unused places return at once.
+//
+// A read of an empty topic keeps its places while it waits, for a third of
+// SubscribeOptions.Lease at most. A retried message has no place while it is with the
+// backend, and asks for one again.
 type Limiter interface {
 	// Acquire waits until there is a place. It grants at least one place and at most
 	// max. When ctx is done it waits no longer: it grants the places that are free, and
