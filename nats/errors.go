@@ -141,8 +141,8 @@ var errTooMuch = fmt.Errorf("%w: more than the consumer allows in one pull", bac
 // errNoLeader means that nobody answered a pull although the consumer exists.
 var errNoLeader = fmt.Errorf("%w: %w", backend.ErrUnavailable, errUnserved)
 
-// meaning maps the status message that ended a pull to an error.
-func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
+// meaning maps the status message that ended a pull, sent at a moment, to an error.
+func (s *source) meaning(ctx context.Context, asked time.Time, end *natsgo.Msg) error {
 	switch status, text := end.Header.Get("Status"), end.Header.Get("Description"); {
 	case status == "408" && text == "Requests Pending": // pulls of other members are waiting already
 		sleep(ctx, s.ended, 20*time.Millisecond)
@@ -150,7 +150,7 @@ func (s *source) meaning(ctx context.Context, end *natsgo.Msg) error {
 	case status == "404", status == "408": // no messages, or the pull expired
 		return nil
 	case status == "503":
-		if err := s.fate(ctx, errUnserved.Error()); errors.Is(err, backend.ErrGone) {
+		if err := s.fate(ctx, asked, errUnserved.Error()); errors.Is(err, backend.ErrGone) {
 			return err
 		}
 		return errNoLeader
@@ -185,12 +185,19 @@ func (p *pulls) lower(refusal string) bool {
 	return false
 }
 
-// fate finds out why a consumer does not answer: it is deleted, or has no leader now.
-func (s *source) fate(ctx context.Context, sign string) error {
+// fate finds out why a consumer does not answer a request sent at a moment: it is deleted,
+// it was deleted and created again, or it has no leader now. A server that deletes a
+// consumer may drop a pull without a status message.
+func (s *source) fate(ctx context.Context, sent time.Time, sign string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, nil)
-	if isCode(err, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeStreamNotFound) {
+	var info jetstream.ConsumerInfo
+	err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
+	gone := isCode(err, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeStreamNotFound)
+	if err == nil && !info.Created.IsZero() {
+		gone = info.TimeStamp.Sub(info.Created) < time.Since(sent) // both by the server's clock
+	}
+	if gone {
 		return fmt.Errorf("%w: %s", backend.ErrGone, sign)
 	}
 	return fmt.Errorf("%w: %s", backend.ErrUnavailable, sign)

@@ -169,7 +169,7 @@ func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) (
 		}
 		p.hangUp(s.backend.sender)
 	} else if a.end != nil {
-		err = s.meaning(ctx, a.end)
+		err = s.meaning(ctx, asked, a.end)
 	}
 	return a.ds, err
 }
@@ -262,7 +262,7 @@ func (a *arriving) late(ctx context.Context) error {
 		a.doubted = true
 		s.backend.sender.doubt(a.sent)
 		s.pulls.overdue.Reset(patience)
-		if err := s.fate(ctx, "a pull has not ended in time"); !errors.Is(err, backend.ErrUnavailable) {
+		if err := s.fate(ctx, a.asked, "a pull has not ended in time"); !errors.Is(err, backend.ErrUnavailable) {
 			return err
 		}
 		return nil

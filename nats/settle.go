@@ -263,7 +263,7 @@ func (s *source) tellFate(ctx context.Context, errs []error) {
 	for i := range errs {
 		if errs[i] == errUnserved { //nolint:errorlint // a marker, never wrapped
 			if fate == nil {
-				fate = s.fate(ctx, errUnserved.Error())
+				fate = s.fate(ctx, time.Now(), errUnserved.Error())
 			}
 			errs[i] = fate
 		}

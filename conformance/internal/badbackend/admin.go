@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -31,6 +32,20 @@ var managing = []Saboteur{
 	{Name: "resets-to-latest", Breaks: "a group that is reset skips what there is", sabotage: func(b *breakable) {
 		latest := backend.StartLatest
 		b.admin = resetting{b.good, &latest}
+	}},
+	{Name: "deaf-to-reset", driver: true, Breaks: "who waits when its group is reset waits on", sabotage: func(b *breakable) {
+		var resets atomic.Int64
+		b.admin = counting{b.good, &resets}
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				before := resets.Load()
+				ds, err := m.next.Receive(ctx, limit)
+				if resets.Load() > before {
+					<-ctx.Done()
+				}
+				return ds, err
+			}
+		}
 	}},
 	{Name: "maintains-without-end", Breaks: "there is always something to maintain", sabotage: func(b *breakable) {
 		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
@@ -74,6 +89,16 @@ func (a sweeping) DeleteGroup(ctx context.Context, topic, _ string) error {
 		err = errors.Join(err, a.Admin.DeleteGroup(ctx, topic, g))
 	}
 	return err
+}
+
+type counting struct {
+	backend.Admin
+	resets *atomic.Int64
+}
+
+func (a counting) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
+	a.resets.Add(1)
+	return a.Admin.ResetGroup(ctx, topic, group, start)
 }
 
 type resetting struct {

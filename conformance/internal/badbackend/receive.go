@@ -181,6 +181,17 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
+	{Name: "cancel-is-an-outage", driver: true, Breaks: "a read that was cancelled has failed", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
+				if ctx.Err() != nil {
+					err = fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
+				}
+				return ds, err
+			}
+		}
+	}},
 	{Name: "deaf-to-cancel", Breaks: "a read returns when there is something", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {

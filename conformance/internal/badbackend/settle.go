@@ -214,6 +214,13 @@ var delaying = []Saboteur{
 			m.delay = func(context.Context, []backend.Delayed) error { return nil }
 		}
 	}},
+	{Name: "delays-overflow", Breaks: "a delay beyond the clock's range is over at once", sabotage: func(b *breakable) {
+		delays(b, func(_ *member, d *backend.Delayed) {
+			if d.For > 0 && time.Now().UnixNano()+int64(d.For) < 0 {
+				d.For = 0
+			}
+		})
+	}},
 	{Name: "caps-delays", Breaks: "a delay is at most three leases", sabotage: func(b *breakable) {
 		delays(b, func(m *member, d *backend.Delayed) { d.For = min(d.For, 3*m.config.Lease) })
 	}},

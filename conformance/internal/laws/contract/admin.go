@@ -30,6 +30,10 @@ var adminLaws = []law.Law{
 		Needs:     []law.Need{law.NeedAdmin, law.NeedDelayer, law.NeedFence},
 		Saboteurs: []string{"unfenced-delays", "unfenced-extends", "unfenced-acks", "loses-leases-in-silence"}, Test: resetStale,
 	}, {
+		ID: "C69", Name: "reset-wakes", Promise: "a member that waits in Receive while its group is reset gets the messages that are due by the reset",
+		Needs:     []law.Need{law.NeedAdmin},
+		Saboteurs: []string{"deaf-to-reset", "resets-nothing"}, Test: resetWakes,
+	}, {
 		ID: "C43", Name: "admin-unknown", Promise: "changing what does not exist is ErrGone",
 		Needs:     []law.Need{law.NeedAdmin},
 		Saboteurs: []string{"shrugs"}, Test: adminUnknown,
@@ -176,6 +180,27 @@ func resetStale(e *law.Env) {
 		e.Failf("got %q, want %q, which nobody has acknowledged", d.ID, held[0].ID)
 	}
 	e.NotBefore(start, 3*e.Lease-e.Lease/2, "it was taken from its holder")
+}
+
+func resetWakes(e *law.Env) {
+	e.AttachAs(backend.Config{Group: "keeps"})
+	src := e.Attach("g")
+	want := law.IDsOf(e.PublishN(3))
+	e.Ack(src, e.Receive(src, 3)...)
+	waiting := e.Background(e.Bounded(), src, 3)
+	time.Sleep(e.Lease / 4)
+	start := time.Now()
+	e.Verb(e.Verbs().ResetGroup(e.Context(), law.Topic, "g", backend.StartEarliest))
+	r := <-waiting
+	e.Must(r.Err)
+	got := r.Deliveries
+	e.By(start, 0, "the first messages were received")
+	if more := 3 - len(got); more > 0 {
+		got = append(slices.Clone(got), e.Receive(src, more)...)
+	}
+	if ids := law.IDs(got); !slices.Equal(ids, want) {
+		e.Failf("got %v, want what the group begins with again: %v", ids, want)
+	}
 }
 
 // lost expects that each settlement of four deliveries returns a lost lease.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -18,9 +19,9 @@ var delayLaws = []law.Law{
 		Needs:     []law.Need{law.NeedDelayer},
 		Saboteurs: []string{"delays-shorter", "delays-longer", "ignores-delays"}, Test: delay,
 	}, {
-		ID: "T03", Name: "long-delay", Promise: "a delay may be many leases long",
+		ID: "T03", Name: "long-delay", Promise: "a delay may be many leases long, or as long as a number can say",
 		Needs:     []law.Need{law.NeedDelayer, law.NeedLongDelay},
-		Saboteurs: []string{"caps-delays"}, Test: longDelay,
+		Saboteurs: []string{"caps-delays", "delays-overflow"}, Test: longDelay,
 	}, {
 		ID: "D04", Name: "delay-in-the-group", Promise: "a delay in one group is not seen by another",
 		Needs:     []law.Need{law.NeedDelayer},
@@ -74,9 +75,11 @@ func longDelay(e *law.Env) {
 	start := time.Now()
 	wait := 5 * e.Lease
 	e.Verb(e.Delay(src, wait, d))
-	e.Publish(&backend.Message{ID: "next year"})
-	e.Verb(e.Delay(src, longest(e, 365*24*time.Hour), e.One(src)))
-	e.Nothing(src, wait-e.Lease, "both are delayed")
+	for _, never := range []time.Duration{365 * 24 * time.Hour, math.MaxInt64} {
+		e.Publish(&backend.Message{ID: never.String()})
+		e.Verb(e.Delay(src, longest(e, never), e.One(src)))
+	}
+	e.Nothing(src, wait-e.Lease, "all are delayed")
 	e.One(src)
 	e.NotBefore(start, wait, "it came back")
 	e.By(start, wait, "it came back")

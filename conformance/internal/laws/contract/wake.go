@@ -30,8 +30,8 @@ var wakeLaws = []law.Law{
 		ID: "C50", Name: "cancel-passes-on", Promise: "a message whose arrival woke a member that is just cancelled goes to another that waits",
 		Saboteurs: []string{"leaves-reads-behind"}, Test: cancelPassesOn,
 	}, {
-		ID: "S06", Name: "cancel-fast", Promise: "Receive returns within a second after its context is done",
-		Saboteurs: []string{"deaf-to-cancel"}, Test: cancelFast,
+		ID: "S06", Name: "cancel-fast", Promise: "Receive returns within a second after its context is done, with an error of the context or none",
+		Saboteurs: []string{"deaf-to-cancel", "cancel-is-an-outage"}, Test: cancelFast,
 	},
 }
 
@@ -160,6 +160,9 @@ func cancelFast(e *law.Env) {
 		}
 		if len(r.Deliveries) != 0 || (r.Err != nil && !errors.Is(r.Err, context.Canceled)) {
 			e.Failf("got %d deliveries and error %v, want none and nil or %v", len(r.Deliveries), r.Err, context.Canceled)
+		}
+		if class := backend.Class(r.Err); class != nil {
+			e.Failf("got error %v, which matches %v, so the bus takes the cancel for a failure", r.Err, class)
 		}
 	}
 }
