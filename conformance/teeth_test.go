@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,13 +40,23 @@ func TestTeeth(t *testing.T) {
 		t.Fatalf("saboteurs share a name: %v", names)
 	}
 	verdicts := map[string]string{} // by law and saboteur
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	places := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, name := range names {
-		victims := slices.DeleteFunc(laws.All(), func(l law.Law) bool { return !slices.Contains(l.Saboteurs, name) })
-		output := sabotaged(t, name, victims)
-		for _, l := range victims {
-			verdicts[l.Subtest()+name] = verdict(output, l)
-		}
+		wg.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			victims := slices.DeleteFunc(laws.All(), func(l law.Law) bool { return !slices.Contains(l.Saboteurs, name) })
+			output := sabotaged(t, name, victims)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, l := range victims {
+				verdicts[l.Subtest()+name] = verdict(output, l)
+			}
+		})
 	}
+	wg.Wait()
 	var table strings.Builder
 	for _, l := range laws.All() {
 		for _, name := range l.Saboteurs {
@@ -96,7 +108,7 @@ func sabotaged(t *testing.T, saboteur string, victims []law.Law) string {
 	}
 	self, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		return err.Error()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -106,7 +118,7 @@ func sabotaged(t *testing.T, saboteur string, victims []law.Law) string {
 	c.Stdout, c.Stderr = &output, &output
 	if err := c.Run(); err != nil {
 		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
-			t.Fatal(err)
+			return err.Error()
 		}
 	}
 	return output.String()

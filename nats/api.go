@@ -46,8 +46,9 @@ func (a *api) ask(ctx context.Context, verb string, in, out any) error {
 	return readAnswer(answer, out)
 }
 
-// request makes one request and returns its answer.
-func (a *api) request(ctx context.Context, o outgoing) (answer *natsgo.Msg, err error) {
+// request makes one request and returns its answer. A server that is busy may drop a request
+// of the API, so a request without an answer ends soon, and its caller may repeat it.
+func (a *api) request(ctx context.Context, o outgoing) (reply *natsgo.Msg, err error) {
 	r, err := a.asking.Get(ctx)
 	if err != nil {
 		return nil, err
@@ -58,10 +59,11 @@ func (a *api) request(ctx context.Context, o outgoing) (answer *natsgo.Msg, err 
 	r.add(o, true)
 	var failed error
 	err = r.exchange(ctx, conversation{
-		got:    func(_ int, m *natsgo.Msg) { answer = m },
-		failed: func(_ int, err error) { failed = err },
+		patience: answer,
+		got:      func(_ int, m *natsgo.Msg) { reply = m },
+		failed:   func(_ int, err error) { failed = err },
 	})
-	return answer, errors.Join(failed, err)
+	return reply, errors.Join(failed, err)
 }
 
 // awaitServed sends a request that the server is sure to refuse, until the server refuses

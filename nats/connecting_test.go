@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -75,4 +76,26 @@ func TestCallsEndWhileConnecting(t *testing.T) {
 	ds, err = src.Receive(t.Context(), 1)
 	require.NoError(t, err)
 	require.Len(t, ds, 1)
+}
+
+// A request of the JetStream API that is never answered ends before the caller's context,
+// so that the bus can repeat it.
+func TestUnansweredRequestsEnd(t *testing.T) {
+	t.Parallel()
+	conn, err := natsgo.Connect(natstest.Start(t).URL(), natstest.Patient)
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	asked := make(chan *natsgo.Msg, 16)
+	_, err = conn.ChanSubscribe("$JS.silent.API.>", asked) // whoever listens there says nothing
+	require.NoError(t, err)
+	b, err := nats.New(conn, nats.Options{Domain: "silent"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err = b.Publish(ctx, []*backend.Message{{Topic: "orders"}})
+	require.NoError(t, ctx.Err(), "the call ended before its context: %v", err)
+	require.ErrorIs(t, backend.ErrorAt(err, 0), backend.ErrUnavailable)
+	require.True(t, backend.NotStored(backend.ErrorAt(err, 0)))
+	require.Len(t, asked, 1)
 }

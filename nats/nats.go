@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	answer         = 5 * time.Second // timeout of a call without a deadline
+	answer         = 5 * time.Second // timeout of one answer, and of a call without a deadline
 	defaultMax     = 256 << 20
 	defaultPayload = 1 << 20 // assumed limit of the server, until it is connected
 )
