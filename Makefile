@@ -1,6 +1,7 @@
 # `make` lists what there is. CI (.ci/run) calls the same targets.
 
 BACKENDS  = ./inmemory ./redisstream ./nats
+ALONE     = /redisstream$$\|/nats$$\|/conformance$$
 FUZZTIME ?= 30s
 SOAK     ?= 1000000
 DAYS     ?= 10
@@ -19,7 +20,8 @@ build: ## compile every package, its tests and the command (.bin/eventbus)
 	go build -o .bin/ ./cmd/eventbus
 
 test: brokers ## run every test with the race detector, in random order, on real brokers
-	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 1 -parallel 16 ./...
+	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 2 -parallel 16 $$(go list ./... | grep -v '$(ALONE)')
+	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 1 -parallel 16 $$(go list ./... | grep '$(ALONE)')
 	cd examples/boltbackend && go test -race -shuffle=on -parallel 16 ./...
 	cd examples/observability && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on ./...
 
