@@ -46,6 +46,20 @@ func (a *api) ask(ctx context.Context, verb string, in, out any) error {
 	return readAnswer(answer, out)
 }
 
+// insist is ask for a request that may be made twice. It repeats the request after each
+// second without an answer. In a cluster nobody answers about a stream or a consumer that
+// was created a moment ago and has no leader yet.
+func (a *api) insist(ctx context.Context, verb string, in, out any) error {
+	for until := time.Now().Add(answer); ; {
+		once, cancel := context.WithTimeout(ctx, time.Second)
+		err := a.ask(once, verb, in, out)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || time.Now().After(until) {
+			return err
+		}
+	}
+}
+
 // request makes one request and returns its answer. A server that is busy may drop a request
 // of the API, so a request without an answer ends soon, and its caller may repeat it.
 func (a *api) request(ctx context.Context, o outgoing) (reply *natsgo.Msg, err error) {

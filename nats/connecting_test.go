@@ -78,8 +78,8 @@ func TestCallsEndWhileConnecting(t *testing.T) {
 	require.Len(t, ds, 1)
 }
 
-// A request of the JetStream API that is never answered ends before the caller's context,
-// so that the bus can repeat it.
+// A request of the JetStream API that is never answered is repeated, and ends before the
+// caller's context, so that the bus can publish again.
 func TestUnansweredRequestsEnd(t *testing.T) {
 	t.Parallel()
 	conn, err := natsgo.Connect(natstest.Start(t).URL(), natstest.Patient)
@@ -97,5 +97,5 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 	require.NoError(t, ctx.Err(), "the call ended before its context: %v", err)
 	require.ErrorIs(t, backend.ErrorAt(err, 0), backend.ErrUnavailable)
 	require.True(t, backend.NotStored(backend.ErrorAt(err, 0)))
-	require.Len(t, asked, 1)
+	require.Greater(t, len(asked), 1, "the request is repeated")
 }

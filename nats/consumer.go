@@ -82,13 +82,13 @@ func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, last 
 		return err
 	}
 	var info jetstream.ConsumerInfo
-	err := b.ask(ctx, consumerInfo(p, c.Group), nil, &info)
+	err := b.insist(ctx, consumerInfo(p, c.Group), nil, &info)
 	if isCode(err, jetstream.JSErrCodeConsumerNotFound) {
 		err = b.newConsumer(ctx, p, want)
 		if !isCode(err, jetstream.JSErrCodeConsumerExists, jetstream.JSErrCodeConsumerAlreadyExists) {
 			return err
 		}
-		err = b.ask(ctx, consumerInfo(p, c.Group), nil, &info)
+		err = b.insist(ctx, consumerInfo(p, c.Group), nil, &info)
 	}
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.Consumer
 	if c.FilterSubject != "" {
 		verb += "." + c.FilterSubject
 	}
-	return b.ask(ctx, verb, struct {
+	return b.insist(ctx, verb, struct {
 		Stream string                   `json:"stream_name"`
 		Config jetstream.ConsumerConfig `json:"config"`
 		Action string                   `json:"action"`

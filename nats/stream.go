@@ -47,16 +47,16 @@ var errNotAsked = fmt.Errorf("%w: to ask for the stream", backend.ErrDenied)
 func (b *broker) stream(ctx context.Context, p *place) (has, error) {
 	want := b.wanted(p)
 	var info jetstream.StreamInfo
-	err := b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info)
+	err := b.insist(ctx, "STREAM.INFO."+p.stream, nil, &info)
 	if errors.Is(err, backend.ErrDenied) {
 		return has{}, fmt.Errorf("%w: %w", errNotAsked, err)
 	}
 	if isCode(err, jetstream.JSErrCodeStreamNotFound) {
-		if err = b.ask(ctx, "STREAM.CREATE."+p.stream, want, &info); err == nil {
+		if err = b.insist(ctx, "STREAM.CREATE."+p.stream, want, &info); err == nil {
 			err = b.awaitServed(ctx, outgoing{subject: p.subject, header: backend.Headers{{Name: jetstream.ExpectedStreamHeader, Value: "-"}}}) // always refused: there is no stream of that name
 		}
 		if isCode(err, jetstream.JSErrCodeStreamNameInUse) { // another client created it, with other settings
-			err = b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info)
+			err = b.insist(ctx, "STREAM.INFO."+p.stream, nil, &info)
 		}
 	}
 	if err != nil {
