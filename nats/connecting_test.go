@@ -98,4 +98,7 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 	require.ErrorIs(t, backend.ErrorAt(err, 0), backend.ErrUnavailable)
 	require.True(t, backend.NotStored(backend.ErrorAt(err, 0)))
 	require.Greater(t, len(asked), 1, "the request is repeated")
+	err = b.DeleteTopic(ctx, "orders") // which is not repeated
+	require.NoError(t, ctx.Err(), "the call ended before its context: %v", err)
+	require.ErrorIs(t, err, backend.ErrUnknownOutcome)
 }
