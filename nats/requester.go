@@ -20,6 +20,7 @@ type requester struct {
 	inbox  *inbox
 	look   *time.Timer
 
+	first   uint64 // number of the call's first request, among all of the inbox
 	out     []outgoing
 	mem     slab.Slab // of the current call
 	subject []byte    // reused buffer for reply subjects
@@ -53,11 +54,13 @@ func (r *requester) begin(n int) {
 	clear(r.waits)
 }
 
-// add adds a message. With asks, exchange waits for its answer.
+// add adds a message. With asks, exchange waits for its answer. No two requests have the
+// same reply subject, because a new leader of a stream may answer again what the leader
+// before it had answered.
 func (r *requester) add(o outgoing, asks bool) {
 	i := len(r.out)
 	if asks {
-		r.subject = strconv.AppendInt(append(r.subject[:0], r.inbox.prefix...), int64(i), 10)
+		r.subject = strconv.AppendUint(append(r.subject[:0], r.inbox.prefix...), r.first+uint64(i), base)
 		o.reply = r.mem.Text(r.subject)
 		r.waits[i] = true
 		r.awaited++
@@ -65,8 +68,11 @@ func (r *requester) add(o outgoing, asks bool) {
 	r.out = append(r.out, o)
 }
 
-// replyLen returns the most bytes of a reply subject.
-func (r *requester) replyLen() int { return len(r.inbox.prefix) + len("4096") }
+// base is of the numbers in reply subjects.
+const base = 36
+
+// replyLen returns the most bytes of a reply subject, unless an inbox has had 2^41 requests.
+func (r *requester) replyLen() int { return len(r.inbox.prefix) + 8 }
 
 // A conversation holds a call's settings and callbacks for one exchange.
 type conversation struct {
@@ -151,9 +157,10 @@ func (r *requester) gather(ctx context.Context, sent *sending, c conversation) e
 // genuine answer.
 func (r *requester) take(m *natsgo.Msg, c conversation, looks time.Duration) time.Duration {
 	index, ok := strings.CutPrefix(m.Subject, r.inbox.prefix)
-	i, err := strconv.ParseUint(index, 10, 32)
-	if !ok || err != nil || int(i) >= len(r.waits) || !r.waits[i] {
-		return looks // a forged answer
+	i, err := strconv.ParseUint(index, base, 64)
+	i -= r.first // of an earlier call: it is large
+	if !ok || err != nil || i >= uint64(len(r.waits)) || !r.waits[i] {
+		return looks // an answer to an earlier request, or a forged one
 	}
 	r.answered(int(i))
 	c.got(int(i), m)
@@ -210,6 +217,7 @@ func (r *requester) renew() {
 
 // end frees the memory of a large call.
 func (r *requester) end() {
+	r.first += uint64(len(r.out))
 	if cap(r.out) > smallCall {
 		r.out, r.waits = nil, nil
 	}
