@@ -3,6 +3,7 @@ package nats
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -83,7 +84,7 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	publish()
 	require.Equal(t, "00000000000000000116", msgs[messages-1].Position)
 	require.Len(t, r.out, messages)
-	require.Equal(t, r.inbox.prefix+"99", r.out[99].reply)
+	require.Equal(t, r.inbox.prefix+strconv.Itoa(99), r.out[99].reply)
 	allocs := testing.AllocsPerRun(100, publish)
 	t.Logf("%.0f allocations for %d messages", allocs, messages)
 	require.LessOrEqual(t, allocs, 6.0, "allocations for %d messages", messages)

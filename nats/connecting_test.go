@@ -86,7 +86,7 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	asked := make(chan *natsgo.Msg, 16)
-	_, err = conn.ChanSubscribe("$JS.silent.API.>", asked) // whoever listens there says nothing
+	_, err = conn.ChanSubscribe("$JS.silent.API.>", asked) // nobody answers
 	require.NoError(t, err)
 	b, err := nats.New(conn, nats.Options{Domain: "silent"})
 	require.NoError(t, err)

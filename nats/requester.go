@@ -55,12 +55,11 @@ func (r *requester) begin(n int) {
 }
 
 // add adds a message. With asks, exchange waits for its answer. No two requests have the
-// same reply subject, because a new leader of a stream may answer again what the leader
-// before it had answered.
+// same reply subject, because a cluster with a new leader may answer a request twice.
 func (r *requester) add(o outgoing, asks bool) {
 	i := len(r.out)
 	if asks {
-		r.subject = strconv.AppendUint(append(r.subject[:0], r.inbox.prefix...), r.first+uint64(i), base)
+		r.subject = strconv.AppendUint(append(r.subject[:0], r.inbox.prefix...), r.first+uint64(i), 10)
 		o.reply = r.mem.Text(r.subject)
 		r.waits[i] = true
 		r.awaited++
@@ -68,11 +67,8 @@ func (r *requester) add(o outgoing, asks bool) {
 	r.out = append(r.out, o)
 }
 
-// base is of the numbers in reply subjects.
-const base = 36
-
-// replyLen returns the most bytes of a reply subject, unless an inbox has had 2^41 requests.
-func (r *requester) replyLen() int { return len(r.inbox.prefix) + 8 }
+// replyLen returns the most bytes of a reply subject.
+func (r *requester) replyLen() int { return len(r.inbox.prefix) + len("18446744073709551615") }
 
 // A conversation holds a call's settings and callbacks for one exchange.
 type conversation struct {
@@ -157,7 +153,7 @@ func (r *requester) gather(ctx context.Context, sent *sending, c conversation) e
 // genuine answer.
 func (r *requester) take(m *natsgo.Msg, c conversation, looks time.Duration) time.Duration {
 	index, ok := strings.CutPrefix(m.Subject, r.inbox.prefix)
-	i, err := strconv.ParseUint(index, base, 64)
+	i, err := strconv.ParseUint(index, 10, 64)
 	i -= r.first // of an earlier call: it is large
 	if !ok || err != nil || i >= uint64(len(r.waits)) || !r.waits[i] {
 		return looks // an answer to an earlier request, or a forged one

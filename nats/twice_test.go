@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// A cluster that elects a new leader may answer a publish again, up to half a second after
-// the first answer. The second answer is not taken for that of a later publish.
+// A cluster that elects a new leader may answer a publish twice, half a second apart. The
+// driver does not take the second answer for the answer to a later publish.
 func TestSecondAnswers(t *testing.T) {
 	t.Parallel()
 	r := new(rig)
