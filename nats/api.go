@@ -32,6 +32,10 @@ func newAPI(s *sender, domain string) *api {
 // ask makes one request of the JetStream API and reads the answer into out, unless out is
 // nil. A missing permission fails at once, without waiting for the timeout.
 func (a *api) ask(ctx context.Context, verb string, in, out any) error {
+	return a.exchange(ctx, verb, in, out, false)
+}
+
+func (a *api) exchange(ctx context.Context, verb string, in, out any, insist bool) error {
 	var body []byte
 	if in != nil {
 		var err error
@@ -39,30 +43,24 @@ func (a *api) ask(ctx context.Context, verb string, in, out any) error {
 			return fmt.Errorf("%w: %w", backend.ErrRefused, err)
 		}
 	}
-	answer, err := a.request(ctx, outgoing{subject: a.prefix + verb, data: body})
+	answer, err := a.request(ctx, outgoing{subject: a.prefix + verb, data: body}, insist)
 	if err != nil {
 		return err
 	}
 	return readAnswer(answer, out)
 }
 
-// insist is ask for a request that may be made twice. It repeats the request after each
+// insist is ask for a request that may be made twice. It sends the request again after each
 // second without an answer. In a cluster nobody answers about a stream or a consumer that
 // was created a moment ago and has no leader yet.
 func (a *api) insist(ctx context.Context, verb string, in, out any) error {
-	for until := time.Now().Add(answer); ; {
-		once, cancel := context.WithTimeout(ctx, time.Second)
-		err := a.ask(once, verb, in, out)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || time.Now().After(until) {
-			return err
-		}
-	}
+	return a.exchange(ctx, verb, in, out, true)
 }
 
 // request makes one request and returns its answer. A server that is busy may drop a request
-// of the API, so a request without an answer ends soon, and its caller may repeat it.
-func (a *api) request(ctx context.Context, o outgoing) (reply *natsgo.Msg, err error) {
+// of the API, so a request without an answer ends soon, and its caller may repeat it. With
+// insist it is sent again each second before.
+func (a *api) request(ctx context.Context, o outgoing, insist bool) (reply *natsgo.Msg, err error) {
 	r, err := a.asking.Get(ctx)
 	if err != nil {
 		return nil, err
@@ -72,11 +70,18 @@ func (a *api) request(ctx context.Context, o outgoing) (reply *natsgo.Msg, err e
 	defer r.end()
 	r.add(o, true)
 	var failed error
-	err = r.exchange(ctx, conversation{
+	c := conversation{
 		patience: answer,
 		got:      func(_ int, m *natsgo.Msg) { reply = m },
 		failed:   func(_ int, err error) { failed = err },
-	})
+	}
+	if insist {
+		c.why = func() func(int) error {
+			r.again(func(int) bool { return true })
+			return func(int) error { return nil }
+		}
+	}
+	err = r.exchange(ctx, c)
 	return reply, errors.Join(failed, err)
 }
 
@@ -85,7 +90,7 @@ func (a *api) request(ctx context.Context, o outgoing) (reply *natsgo.Msg, err e
 // After spread, awaitServed gives up without an error.
 func (a *api) awaitServed(ctx context.Context, refused outgoing) error {
 	for until := time.Now().Add(spread); ; {
-		answer, err := a.request(ctx, refused)
+		answer, err := a.request(ctx, refused, false)
 		switch {
 		case errors.Is(err, backend.ErrDenied):
 			return nil // this client never uses the subject
