@@ -22,21 +22,22 @@ var (
 // codes maps JetStream error codes to classes. Any other code is ErrRefused: the server
 // said no, and nothing happened.
 var codes = map[jetstream.ErrorCode]error{
-	10059: backend.ErrGone,        // stream not found
-	10014: backend.ErrGone,        // consumer not found
-	10149: backend.ErrGone,        // consumer does not exist
-	10037: backend.ErrGone,        // no message found
-	10077: backend.ErrFull,        // maximum messages or bytes exceeded, and discard is new
-	10047: backend.ErrFull,        // insufficient storage resources
-	10023: backend.ErrFull,        // insufficient resources
-	10054: backend.ErrTooLarge,    // message size exceeds maximum allowed
-	10008: backend.ErrUnavailable, // JetStream system temporarily unavailable
-	10009: backend.ErrUnavailable, // cluster not available
-	10005: backend.ErrUnavailable, // no suitable peers for placement: too few servers run
-	10118: backend.ErrUnavailable, // stream is offline
-	10119: backend.ErrUnavailable, // consumer is offline
-	10039: backend.ErrDenied,      // JetStream not enabled for account
-	10035: backend.ErrDenied,      // JetStream not enabled for account
+	10059: backend.ErrGone,           // stream not found
+	10014: backend.ErrGone,           // consumer not found
+	10149: backend.ErrGone,           // consumer does not exist
+	10037: backend.ErrGone,           // no message found
+	10063: backend.ErrUnknownOutcome, // a replica has another last message; another may have stored this one
+	10077: backend.ErrFull,           // maximum messages or bytes exceeded, and discard is new
+	10047: backend.ErrFull,           // insufficient storage resources
+	10023: backend.ErrFull,           // insufficient resources
+	10054: backend.ErrTooLarge,       // message size exceeds maximum allowed
+	10008: backend.ErrUnavailable,    // JetStream system temporarily unavailable
+	10009: backend.ErrUnavailable,    // cluster not available
+	10005: backend.ErrUnavailable,    // no suitable peers for placement: too few servers run
+	10118: backend.ErrUnavailable,    // stream is offline
+	10119: backend.ErrUnavailable,    // consumer is offline
+	10039: backend.ErrDenied,         // JetStream not enabled for account
+	10035: backend.ErrDenied,         // JetStream not enabled for account
 }
 
 var classes = []error{

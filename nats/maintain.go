@@ -146,8 +146,11 @@ func (b *broker) consumers(ctx context.Context, p *place) ([]*jetstream.Consumer
 			}
 			last = c.Name
 		}
-		if seen += len(page); len(page) == 0 || seen >= list.Total {
+		switch seen += len(page); {
+		case seen >= list.Total:
 			return all, nil
+		case len(page) == 0:
+			return nil, fmt.Errorf("%w: the server does not list all groups", backend.ErrUnavailable)
 		}
 	}
 }

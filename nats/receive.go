@@ -169,7 +169,9 @@ func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) (
 		}
 		p.hangUp(s.backend.sender)
 	} else if a.end != nil {
-		err = s.meaning(ctx, asked, a.end)
+		if err = s.meaning(ctx, asked, a.end); err != nil && !errors.Is(err, errTooMuch) {
+			p.hangUp(s.backend.sender) // messages of the pull may still be on their way
+		}
 	}
 	return a.ds, err
 }

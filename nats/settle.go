@@ -198,7 +198,7 @@ func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 	if !ok || *r.source.place != *s.place || r.source.config.Group != s.config.Group {
 		return nil, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
 	}
-	if c.fenced && !r.held() {
+	if c.fenced && !r.held() || r.generation < r.source.memory.gone.Load() {
 		return nil, backend.ErrLeaseLost
 	}
 	return r, r.forgotten()

@@ -52,14 +52,23 @@ func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 		}
 		return nil
 	})
-	// A node that the client of a Cluster knew before it was lent may have no detour.
+	// A node that the client of a Cluster knew before it was lent may have no detour. A hook
+	// may call the next one with another context.
 	sent := err == nil && (w.sent.Load() || !w.took.Load())
 	for _, c := range calls {
-		if failed := cmp.Or(err, c.err); failed != nil {
+		failed := cmp.Or(err, c.err)
+		if failed == nil && len(c.reply.raw) == 0 {
+			failed = errNoReply
+		}
+		if failed != nil {
 			c.err = classOf(ctx, failed, sent)
 		}
 	}
 }
+
+// errNoReply is of a command for which the client reports no error although it had no reply,
+// such as one of a pipeline whose connection was refused.
+var errNoReply = fmt.Errorf("%w: no reply", backend.ErrUnknownOutcome)
 
 func (w *wire) roundTrip(ctx context.Context, calls []*call) {
 	if len(calls) == 1 {

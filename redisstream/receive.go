@@ -59,7 +59,7 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 		return nil, err
 	}
 	ds, err := s.takeNew(ctx, limit, !s.failed)
-	if errors.Is(err, backend.ErrGone) && !s.closed.Load() {
+	if errors.Is(err, backend.ErrGone) && !s.closed.Load() && ctx.Err() == nil {
 		// The stream or group was destroyed during the wait; it may exist again.
 		ds, err = s.takeNew(ctx, limit, false)
 	}

@@ -141,7 +141,7 @@ func (w *wire) do(ctx context.Context, grace time.Duration, call func(context.Co
 // begin begins a call. If the master was replaced, the call begins without a connection.
 func (w *wire) begin(ctx context.Context) (number uint64, err error) {
 	w.sent.Store(false)
-	w.took.Store(w.backend.cluster == nil)
+	w.took.Store(false)
 	err = w.backend.watchMaster(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
