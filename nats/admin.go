@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -219,8 +221,8 @@ func (b *broker) deleteGroup(ctx context.Context, p *place, group string) error 
 	return b.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+p.consumer(group), nil, nil)
 }
 
-// ResetGroup implements [backend.Admin]. It deletes and creates the consumer: waiting
-// pulls end, and members pull from the new consumer next.
+// ResetGroup implements [backend.Admin]. It deletes and creates the consumer. Pulls that
+// wait end, and members pull from the new consumer next.
 func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
 	return b.call(ctx, "reset", topic+"/"+group, func(ctx context.Context) error {
 		p := b.place(topic)
@@ -238,12 +240,36 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 		if err := begin(&info.Config, start, lastSeq{state.LastSeq, true}); err != nil {
 			return err
 		}
-		if err := b.deleteGroup(ctx, p, group); err != nil {
-			return err
-		}
-		if err := b.newConsumer(ctx, p, info.Config); err != nil {
-			return fmt.Errorf("the group is deleted, and not made again: %w", halfDone(err))
-		}
-		return nil
+		return b.hold(ctx, p, &info, func() error {
+			if err := b.deleteGroup(ctx, p, group); err != nil {
+				return err
+			}
+			if err := b.newConsumer(ctx, p, info.Config); err != nil {
+				return fmt.Errorf("the group is deleted, and not made again: %w", halfDone(err))
+			}
+			return nil
+		})
 	})
 }
+
+// hold calls f, and keeps all processes from purging messages that a group has not settled
+// meanwhile. For this it creates a consumer with the group's progress. The server deletes
+// that consumer after holdFor if this process cannot.
+func (b *broker) hold(ctx context.Context, p *place, group *jetstream.ConsumerInfo, f func() error) error {
+	name := p.prefix + holdMark + strings.TrimPrefix(natsgo.NewInbox(), natsgo.InboxPrefix)
+	err := b.putConsumer(ctx, p, jetstream.ConsumerConfig{
+		Durable: name, FilterSubject: group.Config.FilterSubject, AckPolicy: jetstream.AckExplicitPolicy,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: group.AckFloor.Stream + 1, InactiveThreshold: holdFor,
+	}, "create")
+	if err != nil {
+		return err
+	}
+	err = f()
+	_ = b.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+name, nil, nil)
+	return err
+}
+
+const (
+	holdMark = "=" // begins the names of such consumers, and is in no name of a group
+	holdFor  = time.Minute
+)

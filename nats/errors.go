@@ -62,7 +62,7 @@ func classOf(ctx context.Context, err error, sent bool) error {
 	switch {
 	case errors.Is(err, natsgo.ErrMaxPayload):
 		return fmt.Errorf("%w: %w", backend.ErrTooLarge, err)
-	case errors.Is(err, natsgo.ErrPermissionViolation), errors.Is(err, natsgo.ErrAuthorization):
+	case !sent && errors.Is(err, natsgo.ErrPermissionViolation), errors.Is(err, natsgo.ErrAuthorization):
 		return fmt.Errorf("%w: %w", backend.ErrDenied, err)
 	}
 	class := backend.ErrUnknownOutcome

@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -119,8 +120,8 @@ type consumerList struct {
 	Missing   []string                  `json:"missing"` // consumers whose servers in the cluster did not answer
 }
 
-// consumers returns the consumers of a topic's groups. It fails unless the list is
-// certainly complete. Each page begins with the last entry of the page before, so that a
+// consumers returns the consumers of a topic, including the ones of [broker.hold]. It fails
+// unless the list is certainly complete. Each page begins with the last entry of the page before, so that a
 // deletion in between skips none.
 func (b *broker) consumers(ctx context.Context, p *place) ([]*jetstream.ConsumerInfo, error) {
 	var all []*jetstream.ConsumerInfo
@@ -141,7 +142,7 @@ func (b *broker) consumers(ctx context.Context, p *place) ([]*jetstream.Consumer
 			page = page[1:]
 		}
 		for _, c := range page {
-			if _, ok := p.group(c.Name); ok {
+			if strings.HasPrefix(c.Name, p.prefix) {
 				all = append(all, c)
 			}
 			last = c.Name

@@ -49,7 +49,7 @@ func (p *place) consumer(group string) string { return p.prefix + dotless(group)
 // group returns the group of a consumer.
 func (p *place) group(consumer string) (string, bool) {
 	rest, ok := strings.CutPrefix(consumer, p.prefix)
-	return dotted(rest), ok
+	return dotted(rest), ok && !strings.HasPrefix(rest, holdMark)
 }
 
 // checkNames refuses names that are too long for the server.

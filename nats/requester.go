@@ -131,13 +131,16 @@ func (r *requester) gather(ctx context.Context, sent *sending, c conversation) e
 				}
 			}
 		case violation := <-sent.refused:
+			if concerns(violation, r.inbox.prefix+"*") { // the answers are refused, not the requests
+				return violation
+			}
 			r.forbidden(violation, c)
 		case <-r.look.C:
 			if looks++; c.patience > 0 && looks*quiet >= c.patience {
 				return context.DeadlineExceeded
 			}
 			r.sender.doubt(sent)
-			if looks%silence == 0 && c.why != nil {
+			if looks%silence == 0 && c.why != nil && r.sender.hasBegun(sent) {
 				r.lookInto(c)
 			}
 		case <-ctx.Done():
@@ -180,7 +183,7 @@ func (r *requester) unanswered(i int, err error, c conversation) {
 // forbidden ends the requests that a permission violation names.
 func (r *requester) forbidden(violation error, c conversation) {
 	for i, waits := range r.waits {
-		if waits && (concerns(violation, r.out[i].subject) || concerns(violation, r.inbox.prefix+"*")) {
+		if waits && concerns(violation, r.out[i].subject) {
 			r.unanswered(i, fmt.Errorf("%w: %w", backend.ErrDenied, violation), c)
 		}
 	}

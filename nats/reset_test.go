@@ -38,3 +38,52 @@ func TestResetMeetsAPull(t *testing.T) {
 	}
 	require.NoError(t, <-reset)
 }
+
+// While ResetGroup makes a group's consumer anew, another process that maintains the topic
+// purges nothing that the group has not settled.
+func TestResetMeetsAPurge(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]nats.Options{"own stream": {}, "shared stream": {Stream: "all"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, server := new(rig), natstest.Start(t)
+			ours, others := r.open(t, o, alone(server)), r.open(t, o, alone(server))
+			attach := func(group string) backend.Source {
+				src, err := ours.Attach(t.Context(), backend.Config{Topic: "orders", Group: group, Lease: time.Minute, MaxInFlight: 10})
+				require.NoError(t, err)
+				return src
+			}
+			attach("slow")
+			fast := attach("fast")
+			require.NoError(t, ours.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: "first"}}))
+			ds, err := fast.Receive(t.Context(), 1)
+			require.NoError(t, err)
+			require.NoError(t, fast.Ack(t.Context(), backend.Lend(ds)))
+
+			maintained := make(chan struct{})
+			done := make(chan struct{})
+			go func() {
+				defer close(maintained)
+				for {
+					select {
+					case <-done:
+						return
+					default:
+					}
+					_, _ = others.(backend.Maintainer).Maintain(t.Context(), "orders", "fast") // refused when groups change meanwhile
+				}
+			}()
+			for range 100 {
+				require.NoError(t, ours.(backend.Admin).ResetGroup(t.Context(), "orders", "slow", backend.StartEarliest))
+			}
+			close(done)
+			<-maintained
+			groups, err := ours.(backend.Admin).Groups(t.Context(), "orders")
+			require.NoError(t, err)
+			require.Equal(t, []string{"fast", "slow"}, groups)
+			ms, err := ours.(backend.Reader).Read(t.Context(), "orders", "", 1)
+			require.NoError(t, err)
+			require.Len(t, ms, 1, "the group has not settled it")
+		})
+	}
+}

@@ -67,3 +67,47 @@ func TestRightsLost(t *testing.T) {
 		})
 	}
 }
+
+// A client that may not subscribe to its inbox publishes without learning the outcome, as
+// far as the messages were sent: some of them are stored.
+func TestInboxRefused(t *testing.T) {
+	t.Parallel()
+	rights := func(denied string) string {
+		return fmt.Sprintf("authorization { users: [ {user: u, password: p, permissions: {publish: \">\", subscribe: {allow: \">\", deny: [%q]}}} ] }\n", denied)
+	}
+	server := natstest.StartConfigured(t, rights("nothing"))
+	u, err := url.Parse("nats://u:p@" + server.Addr())
+	require.NoError(t, err)
+	b, err := nats.Open(t.Context(), u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	confirmed := 0
+	publish := func() error {
+		err := backend.ErrorAt(b.Publish(ctx, []*backend.Message{{Topic: topic}}), 0)
+		if err == nil {
+			confirmed++
+		}
+		return err
+	}
+	require.NoError(t, publish())
+	server.Reload(rights("_INBOX.>"))
+	for unknown := 0; unknown < 3; {
+		require.NoError(t, ctx.Err())
+		if err = publish(); errors.Is(err, backend.ErrUnknownOutcome) {
+			unknown++
+		}
+		require.NotErrorIs(t, err, backend.ErrDenied, "it is stored")
+	}
+	for err = nil; !errors.Is(err, backend.ErrDenied); err = b.Ping(ctx) { // nothing is stored
+		require.NoError(t, ctx.Err())
+	}
+	server.Reload(rights("nothing"))
+	for err = publish(); err != nil; err = publish() {
+		require.NoError(t, ctx.Err())
+	}
+	ms, err := b.Read(ctx, topic, "", 1000)
+	require.NoError(t, err)
+	require.Greater(t, len(ms), confirmed)
+}

@@ -108,6 +108,13 @@ func (s *sender) leave(c *sending) bool {
 	return !c.begun
 }
 
+// hasBegun reports whether c was sent, or is being sent.
+func (s *sender) hasBegun(c *sending) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.begun
+}
+
 // lossCount returns how often the connection was lost so far.
 func (s *sender) lossCount() int {
 	s.mu.Lock()

@@ -77,7 +77,9 @@ func (d detour) DialHook(next redis.DialHook) redis.DialHook {
 		if err != nil {
 			return nil, err
 		}
-		d.broker.watching.Add(1)
+		if d.broker.watching.Add(1) == 1 {
+			d.broker.masters.Add(1) // until now nothing has shown whether the master was replaced
+		}
 		return &watchman{Conn: c, broker: d.broker}, nil
 	}
 }
