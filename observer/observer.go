@@ -61,7 +61,7 @@ type Received struct {
 	Topic, Group string
 	Events       int
 	Bytes        int
-	Redelivered  int // of Events: the ones whose Attempt is more than 1
+	Redelivered  int // of Events: the redelivered ones
 }
 
 // Handled tells how a handler ended.

@@ -144,6 +144,10 @@ func TestLostAckIsConfirmedWithinTheLease(t *testing.T) {
 	require.NoError(t, s.Ack(t.Context(), d))
 	require.ErrorIs(t, backend.ErrorAt(s.Ack(t.Context(), d), 0), backend.ErrLeaseLost, "it was confirmed before")
 
+	d = lose(s, "forgotten")
+	require.NoError(t, dial(t, server.Addr()).XGroupSetID(t.Context(), stream, c.Group, "0").Err()) // as after a failover
+	require.ErrorIs(t, backend.ErrorAt(s.Ack(t.Context(), d), 0), backend.ErrLeaseLost, "the server has forgotten the delivery, so it redelivers the message")
+
 	c = config()
 	c.Group, c.Start, c.ConfirmAcks = "short", backend.StartLatest, true
 	s = attach(t, b, c)

@@ -133,9 +133,21 @@ func eventually(t *testing.T, what string, is func() bool) {
 // before may be lost.
 func TestReplacedMasterIsLeft(t *testing.T) {
 	t.Parallel()
-	sentinel := redistest.StartSentinel(t)
-	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinel.MasterName(), SentinelAddrs: sentinel.SentinelAddrs()})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	for name, used := range map[string]bool{"new client": false, "used client": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sentinel := redistest.StartSentinel(t)
+			client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinel.MasterName(), SentinelAddrs: sentinel.SentinelAddrs()})
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			if used {
+				require.NoError(t, client.Ping(t.Context()).Err())
+			}
+			leavesReplacedMaster(t, sentinel, client)
+		})
+	}
+}
+
+func leavesReplacedMaster(t *testing.T, sentinel *redistest.Sentinel, client *redis.Client) {
 	b := open(t, client, redisstream.Options{})
 	s := attach(t, b, config())
 	publish(t, b, batch("warm", 3))

@@ -204,7 +204,7 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, asked time.Time, 
 	info := observer.Received{Topic: f.sub.Topic, Group: f.sub.Group, Events: len(ds)}
 	for i := range ds {
 		info.Bytes += ds[i].Size()
-		if ds[i].Attempt > 1 {
+		if ds[i].Redelivered {
 			info.Redelivered++
 		}
 		f.last = max(f.last, ds[i].Position)
