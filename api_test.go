@@ -90,7 +90,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Run bounds the drain by DrainTimeout, and reports the events left behind.
+// Run bounds the drain by DrainTimeout, and reports the handlers that still run.
 func TestRunDrainTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{DrainTimeout: 3 * time.Second})
@@ -121,7 +121,7 @@ func TestRunFailedSubscription(t *testing.T) {
 		s, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error { return nil })
 		require.NoError(t, err)
 		require.NoError(t, bus.Ready(t.Context()))
-		require.NoError(t, mem.Close()) // without the bus's knowledge
+		require.NoError(t, mem.Close()) // past the bus, which is not told
 		<-s.Done()
 		require.ErrorIs(t, s.Err(), eventbus.ErrClosed)
 		err = bus.Run(t.Context())

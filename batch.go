@@ -14,9 +14,9 @@ import (
 // are handled. A slice of any other length than ds, or a panic, fails every event of the
 // call.
 //
-// No event is dead-lettered because of its company: on its last attempt, if that is not its
-// first, an event is handled in a batch of its own. Rules of Retry for panics and timeouts
-// count for that too.
+// An event on its last attempt, if that is not its first, is handled in a batch of its own,
+// so that other events cannot fail it for good. An attempt counts as the last one if it
+// reaches Retry.MaxAttempts, or the MaxAttempts of any of Retry.Rules.
 //
 // ctx carries the values of the context given to SubscribeBatch. It ends when
 // SubscribeOptions.Timeout has passed since the call (cause *observer.TimeoutError), when the
@@ -25,7 +25,7 @@ import (
 // lost changes nothing.
 type BatchHandler func(ctx context.Context, ds []*Delivery) []error
 
-// A BatchSubscriber feeds handlers of batches.
+// A BatchSubscriber subscribes handlers of batches to topics.
 type BatchSubscriber interface {
 	// SubscribeBatch makes h a member of the group o.Group of topic.
 	SubscribeBatch(ctx context.Context, topic string, o SubscribeOptions, batch Batch, h BatchHandler) (*Subscription, error)
@@ -66,20 +66,20 @@ func (b Batch) Effective() (Batch, error) {
 // Options have the same meaning for each event, with these differences:
 //
 //   - Concurrency is how many calls of h run at once. While they run the next batches fill.
-//   - Timeout bounds a call. An event that has waited for its call longer than MaxWait and
-//     twice Timeout is given back as by [Snooze], and discarded after AckOnReceive. That
-//     needs slow calls and a MaxBytes that divides the waiting events into several. On a
-//     backend that cannot extend leases, this time must be less than Lease.
+//   - Timeout bounds a call. If the call of an event has not begun after MaxWait plus twice
+//     Timeout, the event is given back as by [Snooze], or discarded with AckOnReceive. That
+//     happens only if calls are slow and MaxBytes divides the waiting events into several
+//     batches. On a backend that cannot extend leases, this sum must be less than Lease.
 //   - MaxInFlight must be at least Concurrency times MaxSize, which is its default if that is
-//     more than 1,024. A shared Limiter needs more places than that.
+//     more than 1,024. A shared Limiter must grant more events than that.
 //   - With OrderByKey a batch has at most one event of each key, because an event runs
 //     only after the event before it has succeeded. So batches stay small if there are few
 //     keys. Unordered has no such bound, and OrderTotal is refused.
 //
-// The order of the events of a batch means nothing. Middleware of the bus wraps each
-// event, the wait for the batch included. With AckOnReceive an event is acknowledged
-// before it joins a batch. A drain does not wait for MaxWait: it handles the events that
-// have joined a batch.
+// The order of the events of a batch means nothing. Middleware of the bus wraps the
+// handling of each event, and its wait for the batch. With AckOnReceive an event is
+// acknowledged before it joins a batch. A drain does not wait for MaxWait: the events that
+// have joined a batch are handled at once.
 func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptions, batch Batch, h BatchHandler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}

@@ -19,6 +19,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
+// A call that panics, ends its goroutine or returns too few results fails its events. But
 // on its last attempt an event is alone, so only the poison event is dead-lettered.
 func TestPoisonDoesNotSpreadInABatch(t *testing.T) {
 	for name, fault := range map[string]func(n int) []error{
@@ -51,8 +52,8 @@ func TestPoisonDoesNotSpreadInABatch(t *testing.T) {
 	}
 }
 
-// A rule that gives panics or timeouts fewer attempts, and the wish of an event, decide
-// which attempt is the last.
+// A rule that gives panics or timeouts fewer attempts, and Event.Retry, decide which attempt
+// is the last.
 func TestTheLastAttemptInABatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		retry eventbus.Retry
@@ -132,6 +133,7 @@ func TestAPanicOfABatchIsTold(t *testing.T) {
 	})
 }
 
+// Timeout bounds the call, not the wait for it. Waiting for another call costs an event no
 // attempt, and its call has the whole Timeout.
 func TestTimeoutOfABatch(t *testing.T) {
 	on(t, func(t *testing.T, bus *eventbustest.Bus) {
@@ -163,6 +165,7 @@ func TestTimeoutOfABatch(t *testing.T) {
 	})
 }
 
+// An event that MaxBytes keeps waiting for many calls is given back, and has spent no
 // attempt.
 func TestWaitingForABatchCostsNoAttempt(t *testing.T) {
 	on(t, func(t *testing.T, bus *eventbustest.Bus) {
@@ -188,6 +191,7 @@ func TestWaitingForABatchCostsNoAttempt(t *testing.T) {
 	})
 }
 
+// If the context of one event ends, it leaves a batch that has not begun. The context of a
 // call ends with the context of its last event.
 func TestOneEventDoesNotEndABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -224,7 +228,7 @@ func TestOneEventDoesNotEndABatch(t *testing.T) {
 	})
 }
 
-// A call that does not return is told.
+// The observer is told of a call that does not return.
 func TestAStuckBatchIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan observer.Stuck, 9)
@@ -243,6 +247,7 @@ func TestAStuckBatchIsTold(t *testing.T) {
 	})
 }
 
+// When the time of a drain is up, a call is cancelled with cause ErrShutdown, and the events
 // that wait for the next call are given back.
 func TestDrainCutsABatchShort(t *testing.T) {
 	on(t, func(t *testing.T, bus *eventbustest.Bus) {
@@ -281,7 +286,7 @@ func (b unextending) Attach(ctx context.Context, c backend.Config) (backend.Sour
 	return struct{ backend.Source }{s}, err
 }
 
-// Without extended leases the wait for a batch and two calls must fit into a lease.
+// If leases cannot be extended, the wait for a batch and two calls must fit into a lease.
 func TestBatchWithoutExtendedLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.On(t, unextending{inmemory.New(inmemory.Options{})}, eventbus.Options{})
@@ -326,5 +331,3 @@ func TestRefusedBatches(t *testing.T) {
 		require.Equal(t, c.field, f.Field)
 	}
 }
-
-// In random lives, with calls that fail, panic or take long and with drains in between,

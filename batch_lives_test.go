@@ -15,6 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/eventbustest"
 )
 
+// In random lives, with calls that fail, panic or take long and with drains in between,
 // each event is handled. If there is one member at a time, the order of each key is kept.
 func TestBatchesInRandomLives(t *testing.T) {
 	for seed := range uint64(40) {

@@ -67,7 +67,7 @@ func numbered(n int) []*eventbus.Event {
 // deadID is the ID of the event that a dead letter is a copy of.
 func deadID(e eventbus.Event) string { return e.Headers.Get("eventbus-dead-id") }
 
-// on runs a test in a bubble, on a bus in memory.
+// on runs a test in a synctest bubble, on a bus in memory.
 func on(t *testing.T, test func(t *testing.T, bus *eventbustest.Bus)) {
 	synctest.Test(t, func(t *testing.T) {
 		test(t, eventbustest.New(t))
@@ -75,7 +75,6 @@ func on(t *testing.T, test func(t *testing.T, bus *eventbustest.Bus)) {
 }
 
 // A full batch is handled at once, and another one when MaxWait has passed since its first
-
 // event. Batches fill while a call runs.
 func TestBatchesFillUpOrWait(t *testing.T) {
 	on(t, func(t *testing.T, bus *eventbustest.Bus) {
@@ -195,8 +194,6 @@ func TestEachEventOfABatchHasItsResult(t *testing.T) {
 	})
 }
 
-// A call that panics, ends its goroutine or returns too few results fails its events. But
-
 // With OrderByKey a batch has one event of each key, and a failed event holds up its key.
 func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
 	on(t, func(t *testing.T, bus *eventbustest.Bus) {
@@ -229,12 +226,6 @@ func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
 	})
 }
 
-// Timeout bounds the call, not the wait for it. Waiting for another call costs an event no
-
-// An event that MaxBytes keeps waiting for many calls is given back, and has spent no
-
-// If the context of one event ends, it leaves a batch that has not begun. The context of a
-
 // A drain handles events that wait for a batch at once, and loses none.
 func TestDrainDoesNotWaitForABatch(t *testing.T) {
 	on(t, func(t *testing.T, bus *eventbustest.Bus) {
@@ -251,8 +242,6 @@ func TestDrainDoesNotWaitForABatch(t *testing.T) {
 		require.EqualValues(t, 7, s.Counts().Acknowledged)
 	})
 }
-
-// When the time of a drain is up, a call is cancelled with cause ErrShutdown, and the events
 
 // With AckOnReceive each event of a batch is acknowledged before the call.
 func TestBatchWithAckOnReceive(t *testing.T) {
@@ -275,7 +264,6 @@ func TestBatchWithAckOnReceive(t *testing.T) {
 }
 
 // The context of a call has the values of the context given to SubscribeBatch, and ends
-
 // with the call.
 func TestContextOfABatch(t *testing.T) {
 	on(t, func(t *testing.T, bus *eventbustest.Bus) {

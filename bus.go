@@ -28,15 +28,15 @@ type Publisher interface {
 	Publish(ctx context.Context, topic string, events ...*Event) error
 }
 
-// A Subscriber feeds handlers.
+// A Subscriber subscribes handlers to topics.
 type Subscriber interface {
 	// Subscribe makes h a member of the group o.Group of topic.
 	Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error)
 }
 
-// A ManualSubscriber feeds handlers of programs that settle events themselves.
+// A ManualSubscriber is a [Subscriber] for programs that settle events themselves.
 type ManualSubscriber interface {
-	// SubscribeManual is like Subscribe for such a program.
+	// SubscribeManual is like Subscribe, but the program settles each [ManualDelivery].
 	SubscribeManual(ctx context.Context, topic string, o SubscribeOptions, h ManualHandler) (*Subscription, error)
 }
 
@@ -106,9 +106,9 @@ const (
 	DropNewest
 
 	// DropOldest drops the events of the calls that have waited longest: these calls
-	// return ErrDropped. Only events that are certainly not stored are dropped. If too
-	// few of them wait, the events of this call are dropped. Nothing is written for
-	// dropped events; each is counted (Bus.Dropped) and told to the observer (Dropped).
+	// return ErrDropped. Only events that are certainly not stored are dropped. If that
+	// does not make enough room, the events of this call are dropped. A dropped event
+	// leaves no dead letter; Bus.Dropped counts it, and Observer.Dropped reports it.
 	DropOldest
 )
 
@@ -118,9 +118,9 @@ const (
 type Bus struct {
 	engine  *engine.Engine
 	options Options
-	publish Publisher // store, wrapped by the middleware; nil without middleware
-	down    chan struct{}
-	ended   func() // closes down, once
+	publish Publisher     // store, wrapped by the middleware; nil without middleware
+	down    chan struct{} // closed when a Shutdown has ended
+	ended   func()        // closes down, once
 }
 
 var (
@@ -250,11 +250,11 @@ func (b *Bus) Run(ctx context.Context) error {
 }
 
 // Shutdown ends every subscription, then publishing, then the backend. It receives
-// nothing more, gives back the events that have not started, waits for handlers, and
-// settles their events. Handlers may publish until they return. When ctx ends Shutdown
+// nothing more, gives back the events whose handlers have not started, waits for handlers,
+// and settles their events. Handlers may publish until they return. When ctx ends Shutdown
 // cancels the handlers with cause ErrShutdown and waits a second more. It then returns a
-// *DrainError with the number of events left behind. It is idempotent, and later calls
-// wait for the first.
+// *DrainError with the number of events that are still held. It is idempotent, and later
+// calls wait for the first.
 func (b *Bus) Shutdown(ctx context.Context) error {
 	defer b.ended()
 	return drainError(b.engine.Shutdown(ctx))
@@ -273,5 +273,5 @@ func (b *Bus) Ready(ctx context.Context) error {
 // Options.WhenFull.
 func (b *Bus) Dropped() int64 { return b.engine.Dropped() }
 
-// Backend returns the backend, for backend.As.
+// Backend returns the backend that was given to New, for use with [backend.As].
 func (b *Bus) Backend() backend.Backend { return b.engine.Backend() }

@@ -13,26 +13,26 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A collector makes batches of events. Each event has a handler that waits here until its
-// batch was handled. Each call of the program's handler has a goroutine, and the handlers
-// of its events wait for the goroutine to end.
+// A collector makes batches of events. The engine calls its method handle for each event.
+// Each call of the program's BatchHandler runs on a goroutine of its own, and the calls of
+// handle for the events of its batch wait for that goroutine.
 type collector struct {
 	Batch
 	handler BatchHandler
-	calls   int             // at once
+	calls   int             // how many may run at once
 	timeout time.Duration   // of a call; negative: none
-	last    int             // attempt that a rule of Retry leaves; 0: none does
-	values  context.Context // for calls
+	last    int             // least MaxAttempts above 1 of Retry.Rules; 0: none
+	values  context.Context // parent of the contexts of calls
 
 	mu       sync.Mutex
-	full     []*call // take no more events, and wait for another to end; in order
-	open     *call   // takes more events; nil: none does
-	running  int     // calls
+	full     []*call // they take no more events and have not begun, oldest first
+	open     *call   // takes more events; nil if no call does
+	running  int     // number of calls that run
 	draining bool
 	timer    *time.Timer // for the MaxWait of open
 }
 
-// A call is one call of the handler, with the events of its batch.
+// A call is one call of the BatchHandler, with the events of its batch.
 type call struct {
 	members []*member
 	bytes   int64
@@ -64,7 +64,7 @@ func (c *collector) alone(d *Delivery) bool {
 	return d.MaxAttempts > 1 && d.LastAttempt() || c.last > 0 && d.Attempt >= c.last
 }
 
-// handle is the handler of one event.
+// handle is the Handler of one event: it joins a call, and returns the event's result.
 func (c *collector) handle(ctx context.Context, d *Delivery) error {
 	m, came := &member{ctx: ctx, Delivery: d}, time.Now()
 	joined := c.join(m) //nolint:contextcheck // a call has a context of its own
@@ -107,7 +107,7 @@ func (c *collector) join(m *member) *call {
 // close lets the open call take no more events. The caller holds mu.
 func (c *collector) close() { c.full, c.open = append(c.full, c.open), nil }
 
-// leave takes m out of a call that has not begun.
+// leave takes m out of a call. It returns false if the call has begun.
 func (c *collector) leave(from *call, m *member) (left bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +137,7 @@ func (c *collector) next() {
 		}
 		first := c.full[0]
 		c.full = slices.Delete(c.full, 0, 1)
-		if len(first.members) > 0 { // or all have left
+		if len(first.members) > 0 { // otherwise all members have left the call
 			c.running, first.begun = c.running+1, true
 			go c.run(first)
 		}
@@ -157,7 +157,7 @@ func (c *collector) wakeIn(d time.Duration) {
 	})
 }
 
-// drain lets no event wait for more.
+// drain begins the open call without waiting for MaxWait, now and from now on.
 func (c *collector) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +191,7 @@ func (c *collector) run(r *call) {
 	returned = true
 }
 
-// ended hands out the results of r.
+// ended wakes the members of r, which have their results, and begins the next calls.
 func (c *collector) ended(r *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,8 +21,8 @@ type DeadLetter struct {
 	Group       string    // eventbus-dead-group: whose handler failed
 	ID          string    // eventbus-dead-id: of the event; the dead letter has an ID of its own
 	Position    string    // eventbus-dead-position: of the event in Topic
-	LastAttempt time.Time // eventbus-dead-last-attempt: when the last run began; without a run, when the event was put aside
-	Redriven    int       // eventbus-dead-redriven: how often package deadletter had sent the event again before
+	LastAttempt time.Time // eventbus-dead-last-attempt: when the last run began; without a run, when the dead letter was made
+	Redriven    int       // eventbus-dead-redriven: how often package deadletter had redriven the event before
 }
 
 // The reasons of dead letters and discards, as an observer and DeadLetter.Reason give them.
@@ -31,8 +31,8 @@ const (
 	ReasonExhausted   = engine.ReasonExhausted  // Retry.MaxAttempts is reached
 	ReasonKeyFailed   = engine.ReasonKeyFailed  // an earlier event of its key failed for good (FailAll)
 	ReasonUnreadable  = engine.ReasonUnreadable // the stored body cannot be decoded
-	ReasonNoVerdict   = engine.ReasonNoVerdict  // delivered too often without a result: it may end its process
-	ReasonExpired     = engine.ReasonExpired    // it came later than its TTL allows
+	ReasonNoVerdict   = engine.ReasonNoVerdict  // delivered too often, and no run has returned: it may crash its process
+	ReasonExpired     = engine.ReasonExpired    // it was delivered later than its TTL allows
 	ReasonTooLarge    = engine.ReasonTooLarge   // it is larger than SubscribeOptions.MaxReceive
 	ReasonDropped     = engine.ReasonDropped    // discarded: the handler returned Drop
 	ReasonGone        = engine.ReasonGone       // discarded: the stored body is lost

@@ -7,14 +7,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
-// An ErrorClass is a name for errors of handlers. Rules of retries refer to the name, and
-// so do dead letters.
+// An ErrorClass is a name for some errors of handlers. RetryRule.Class and
+// DeadLetter.ErrorClass have the name.
 type ErrorClass struct {
 	Name string
 	Is   func(error) bool // such as: errors.Is(err, ErrCardDeclined)
 }
 
-// classOf returns the first class of an error, or the name that the engine gives it.
+// classOf returns the name of the first of classes that matches err, or else the name
+// that the engine gives err, such as "panic" or its Go type.
 func classOf(err error, classes []ErrorClass) string {
 	for _, c := range classes {
 		if c.Is(err) {
@@ -24,10 +25,10 @@ func classOf(err error, classes []ErrorClass) string {
 	return engine.ErrorClass(err)
 }
 
-// knownClasses are the classes that need no function.
+// knownClasses are the classes that rules may name without an ErrorClass.
 var knownClasses = []string{"panic", "timeout"}
 
-// checkClasses returns why classes are refused.
+// checkClasses returns an error that says why New refuses classes.
 func checkClasses(classes []ErrorClass) error {
 	for i, c := range classes {
 		field := fmt.Sprintf("Options.ErrorClasses[%d]", i)

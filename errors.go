@@ -27,7 +27,7 @@ var (
 	// ErrTooLarge: the event is larger than allowed; nothing was stored.
 	ErrTooLarge = backend.ErrTooLarge
 
-	// ErrDenied: the backend does not permit it.
+	// ErrDenied: the broker does not allow the call.
 	ErrDenied = backend.ErrDenied
 
 	// ErrBackpressure: too many events wait to be published; nothing was stored.
@@ -45,8 +45,8 @@ var (
 	// ErrSettled: the delivery was settled before.
 	ErrSettled = engine.ErrSettled
 
-	// ErrShutdown: the time of a drain is up. A handler's context then ends with this
-	// cause.
+	// ErrShutdown: the context of a Shutdown or Drain ended before a handler returned.
+	// The handler's context then ends with this cause.
 	ErrShutdown = engine.ErrShutdown
 )
 
@@ -54,16 +54,16 @@ var (
 // retry. It returns nil for nil.
 func Permanent(err error) error { return engine.Permanent(err) }
 
-// RetryAfter asks for the next attempt after d, instead of the delay of Retry. The attempt
-// counts. errors.Is and errors.As find err in the result. If err is nil the result is an
-// error all the same, so a handler that has succeeded returns nil itself.
+// RetryAfter returns an error that asks for the next attempt after d, instead of the delay
+// of Retry. The failed attempt counts. The error wraps err. It is not nil even if err is
+// nil, so a handler that has succeeded returns nil itself.
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
-// Snooze asks for redelivery after d. It spends no attempt if the backend can give events
-// back for free (Limits.Refund); otherwise it spends one.
+// Snooze returns an error that asks for redelivery after d. The run does not count as an
+// attempt if the backend has Limits.Refund; otherwise it counts.
 func Snooze(d time.Duration) error { return engine.Snooze(d) }
 
-// Drop discards the event: the bus acknowledges it and counts it as discarded.
+// Drop returns an error that asks the bus to acknowledge the event and count it as discarded.
 func Drop(reason string) error { return engine.Drop(reason) }
 
 // An Error says which operation failed, and where.
@@ -84,7 +84,7 @@ func (e *Error) Error() string {
 	return errorText(e.Op+where, e.Err)
 }
 
-// errorText names the call once, although the driver names it too.
+// errorText joins call and err. If the driver has put call into err, it removes that one.
 func errorText(call string, err error) string {
 	cause := strings.TrimPrefix(err.Error(), "eventbus: ")
 	return "eventbus: " + call + ": " + strings.ReplaceAll(cause, ": "+call+": ", ": ")
@@ -93,8 +93,8 @@ func errorText(call string, err error) string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// A FieldError says which field of an option or an event is wrong, and why.
-// Nothing was done.
+// A FieldError says which field of an option or an event is wrong, and why. The call that
+// returns it had no effect.
 type FieldError struct {
 	Field  string // such as "SubscribeOptions.Lease"
 	Reason string
@@ -109,7 +109,7 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // A PublishError says which events of a Publish are not certainly stored.
 type PublishError struct {
 	Topic  string
-	Errors []error // as many as there were events; nil: stored
+	Errors []error // Errors[i] is the error of event i, or nil if it is stored
 }
 
 func (e *PublishError) Error() string {
@@ -119,18 +119,18 @@ func (e *PublishError) Error() string {
 // Unwrap returns the errors of the events that failed.
 func (e *PublishError) Unwrap() []error { return backend.BatchError(e.Errors).Unwrap() }
 
-// A DrainError says which events a Shutdown or Drain left behind when its context ended.
+// A DrainError says how many events a Shutdown or Drain still held when its context ended.
 // They are redelivered to other members when their leases have expired.
 type DrainError struct {
 	Abandoned []Abandoned
 	Err       error // another failure of the drain; may be nil
 }
 
-// Abandoned counts the events that one subscription left behind.
+// Abandoned counts the events that one subscription still held when its drain ended.
 type Abandoned struct {
 	Topic, Group string
 	Handlers     int // still running
-	Unsettled    int // events held that are neither acknowledged nor given back
+	Unsettled    int // events without a running handler, not acknowledged or given back
 }
 
 func (e *DrainError) Error() string {

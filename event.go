@@ -24,19 +24,19 @@ type Event struct {
 
 	Time time.Time // when it happened; Publish fills a zero one with now
 
-	// TTL is how long after Time handlers may get the event; zero: for ever. An event that
-	// comes later has expired: see SubscribeOptions.DeadLetterExpired. A dead letter does not
-	// expire, nor does an event that is redriven.
+	// TTL is how long after Time handlers may get the event; zero: for ever. After that the
+	// event has expired: see SubscribeOptions.DeadLetterExpired. A dead letter does not
+	// expire, nor does an event that package deadletter redrives.
 	TTL time.Duration
 
-	// Retry changes the retries of this event, in every group. It travels with the event.
+	// Retry changes the retries of this event, in every group. It is stored with the event.
 	Retry *RetryRule
 
 	Headers Headers // a few small texts of the program's own
 	Payload []byte
 
-	// Position says where the event is stored in its topic. It is filled by
-	// Publish and on receipt; a greater string is later.
+	// Position says where the event is stored in its topic. Publish and the bus fill it. A
+	// later event of the topic has a greater string.
 	Position string
 }
 
@@ -57,8 +57,8 @@ type Delivery struct {
 	Topic, Group string
 	Attempt      int  // 1 the first time; exact if the backend counts receipts
 	MaxAttempts  int  // after so many the event has failed for good, unless a rule for its error differs; 0: no limit
-	Redelivered  bool // false: certainly no handler of the group has had it before, as far as the broker remembers
-	Manual       bool // a [ManualHandler] has it, whose nil result does not settle it; for middleware
+	Redelivered  bool // false: no handler of the group has had it before, as far as the broker remembers
+	Manual       bool // its handler is a [ManualHandler], whose nil result does not settle it; for middleware
 }
 
 // LastAttempt reports whether the event fails for good if this attempt fails.
@@ -78,8 +78,8 @@ const (
 	attributes = 7
 )
 
-// encode makes m the message that stores e, except Once. stamp is e.Time as text. Headers
-// are appended to room, which has enough capacity.
+// encode sets every field of m but Once, so that m stores e. stamp is e.Time as text. The
+// headers of m are appended to room, which must have capacity for them.
 func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) Headers {
 	from := len(room)
 	room = append(room, e.Headers...)
@@ -137,19 +137,19 @@ func (e *Event) decode(m *backend.Message) {
 	}
 }
 
-// expiry returns when the event of m expires. It is zero if m does not say so.
+// expiry returns when the event of m expires. It is zero if the event never expires.
 func expiry(m *backend.Message) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, m.Headers.Get(expiresName))
 	return t
 }
 
-// ttl returns the TTL of the event of m, which happened at a time.
+// ttl returns the TTL of the event that m stores, whose Time is at.
 func ttl(m *backend.Message, at time.Time) time.Duration {
 	end := expiry(m)
 	switch {
 	case end.IsZero():
 		return 0
-	case at.IsZero(): // of a program that stores no time
+	case at.IsZero(): // the publisher stored no Time
 		at = time.Now()
 	}
 	return max(end.Sub(at), 1)
@@ -170,13 +170,13 @@ func (e *Event) setAttribute(h *Header) bool {
 	case contentTypeName:
 		e.ContentType = h.Value
 	case expiresName:
-		e.TTL = 1 // until Time is known
+		e.TTL = 1 // decode replaces it when Time is known
 	case retryName:
 		e.Retry = readRule(h.Value)
 	case letter.RedriveID:
 		e.ID = h.Value
 	case timeName:
-		// An unreadable time of another program must not lose the event.
+		// Another program may store a time that cannot be parsed. It leaves Time zero.
 		e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
 	}
 	return true

@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// Events that wait behind a retry leave room for the retry to be redelivered.
+// Events of a key that wait for its retry leave room in MaxInFlight for the redelivery.
 func TestRetriesComeBackToAFullHouse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := inmemory.New(inmemory.Options{})

@@ -19,13 +19,13 @@ type Handler func(ctx context.Context, d *Delivery) error
 // A Middleware wraps a [Handler].
 type Middleware func(Handler) Handler
 
-// Tag gives the run of a handler a tag. The observer gets it as About.Tag with all that it
-// is told of this run and of the settlement of its event, and among Settled.Tags. So a
-// middleware can tell an observer of its span. ctx is the handler's, or derives from it; in
-// another context Tag does nothing. The last tag of a run replaces the others.
+// Tag attaches tag to the run of a handler. Later hooks of the observer about this run or
+// the settlement of its event get it, in About.Tag or Settled.Tags. So a middleware can pass
+// its trace span to an observer. ctx is the handler's, or derives from it; with another
+// context Tag does nothing. The last tag of a run replaces the others.
 func Tag(ctx context.Context, tag any) { engine.Tag(ctx, tag) }
 
-// delivery makes the Delivery of a Hold, without MaxAttempts.
+// delivery returns the Delivery of an event that the engine holds, without MaxAttempts.
 func delivery(h *engine.Hold) *Delivery {
 	m := h.Delivery()
 	d := &Delivery{Topic: m.Topic, Group: h.Subscription().Group, Attempt: h.Attempt(), Redelivered: h.Redelivered()}

@@ -16,7 +16,7 @@ type idSource struct {
 	left   int // unused bytes at the end of random
 }
 
-// lastID is the time of the last ID of the process, in 1/4096 ms.
+// lastID is the time of the last ID of the process, in 1/4096 ms since 1970.
 var lastID atomic.Int64
 
 // next returns an ID for now. Later IDs of a process are greater.

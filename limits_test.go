@@ -29,8 +29,8 @@ func (s *slowly) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return s.Backend.Publish(ctx, msgs)
 }
 
-// Each dropped event is counted and told to the observer, and its call says that it was
-// dropped, and that nothing was stored.
+// Each dropped event is counted and reported to the observer. The error of its call says
+// that it was dropped and not stored.
 func TestDropsAreCountedAndTold(t *testing.T) {
 	for _, w := range []eventbus.WhenFull{eventbus.WaitWhenFull, eventbus.RejectWhenFull, eventbus.DropNewest, eventbus.DropOldest} {
 		synctest.Test(t, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestDropsAreCountedAndTold(t *testing.T) {
 	}
 }
 
-// A Limiter is asked besides the bounds on held events.
+// A Limiter is asked in addition to the bounds on held events.
 func TestLimiterKeepsTheBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})

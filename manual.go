@@ -21,7 +21,7 @@ type ManualDelivery struct {
 	hold *engine.Hold
 }
 
-// Context is the context given to the handler. It ends with settlement.
+// Context returns the context given to the handler. It ends when the event is settled.
 func (d *ManualDelivery) Context() context.Context { return d.hold.Context() }
 
 // Ack settles the event as handled and returns when the broker has confirmed. A second
@@ -31,7 +31,7 @@ func (d *ManualDelivery) Context() context.Context { return d.hold.Context() }
 func (d *ManualDelivery) Ack(ctx context.Context) error { return d.hold.Ack(ctx) }
 
 // Nack settles the event as failed, as if a [Handler] had returned cause. It returns when
-// the event is given back or dead-lettered, with the errors of Ack.
+// the event is given back or dead-lettered. It returns the same errors as Ack.
 func (d *ManualDelivery) Nack(ctx context.Context, cause error) error { return d.hold.Nack(ctx, cause) }
 
 // SubscribeManual is like Subscribe for a program that settles events itself. Middleware
@@ -49,5 +49,5 @@ func (b *Bus) SubscribeManual(ctx context.Context, topic string, o SubscribeOpti
 	})
 }
 
-// manualKey carries the Hold past the middleware, which knows only Deliveries.
+// manualKey is the context key of the engine.Hold, because middleware passes no Hold on.
 type manualKey struct{}

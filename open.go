@@ -13,9 +13,9 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// Open returns a bus on the backend that rawURL names, such as "mem:". Of drivers it uses
-// the one that serves the URL's scheme. ctx bounds opening. Errors do not show the URL,
-// because it may hold a password.
+// Open returns a bus on the backend that rawURL names, such as "mem:". It uses the first of
+// drivers that serves the URL's scheme. ctx bounds Open, not the bus. Errors do not show the
+// URL, because it may contain a password.
 func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driver) (*Bus, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 
 var errDeclined = errors.New("declined")
 
-// A ledger notes the runs and the end of each event.
+// A ledger records the runs of each event, and how it ended.
 type ledger struct {
 	mu   sync.Mutex
 	runs map[string][]time.Duration // by ID: when, since the start
@@ -142,7 +142,7 @@ func TestRulesOfPanicAndTimeout(t *testing.T) {
 	})
 }
 
-// An event's own retry travels with it. A rule for the class of the error goes before it.
+// Event.Retry is stored with the event. A rule for the class of the error overrides it.
 func TestRetryOfAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		retry := eventbus.Retry{MaxAttempts: 2, Initial: time.Second, Jitter: -1, Rules: []eventbus.RetryRule{{Class: "declined", MaxAttempts: 1}}}
@@ -180,7 +180,7 @@ func TestRetryOfAnEvent(t *testing.T) {
 	})
 }
 
-// An event that asks for many attempts is not taken for one that ends its process.
+// An event that asks for many attempts is not taken for a poison event.
 func TestRetryOfAnEventForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus, l := failing(t, eventbus.Options{}, eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: 1}}, func(d *eventbus.Delivery) error {
@@ -234,8 +234,8 @@ func TestLargeEventsDoNotRun(t *testing.T) {
 	})
 }
 
-// OnDeadLetter is told of stored and of discarded letters, and neither its time nor its
-// panic holds up others.
+// OnDeadLetter is called for stored and for discarded dead letters. If it is slow or
+// panics, other events do not wait.
 func TestOnDeadLetter(t *testing.T) {
 	for _, where := range []string{"", eventbus.DiscardDeadLetters} {
 		synctest.Test(t, func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestOnDeadLetter(t *testing.T) {
 	}
 }
 
-// An event whose run timed out comes again when its lease has expired, and not sooner.
+// An event whose run timed out is redelivered when its lease has expired, and not sooner.
 func TestLeaveTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		so := eventbus.SubscribeOptions{LeaveTimeouts: true, Lease: time.Minute, Retry: eventbus.Retry{Initial: time.Second}}
@@ -325,8 +325,8 @@ func TestRefusedPolicies(t *testing.T) {
 	}
 }
 
-// The retry of an event is not for the handlers of its dead letter, and no event asks for
-// less than a subscription without a limit gives.
+// Event.Retry does not change the retries of the event's dead letter. Without MaxAttempts
+// in it, an event keeps the unlimited attempts of its subscription.
 func TestRetryOfAnEventIsForItsHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		retry := eventbus.Retry{MaxAttempts: -1, Initial: time.Second, Max: time.Second, Jitter: -1}

@@ -15,8 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Limits of one event. Every backend stores a mebibyte. 64 KiB of it are reserved for
-// headers, including the headers of a dead letter.
+// Limits of one event. Every backend can store a message of 1 MiB. 64 KiB of it are
+// reserved for headers, including the headers of a dead letter.
 const (
 	MaxPayload     = 1<<20 - 64<<10 // bytes
 	MaxHeaders     = 64
@@ -34,19 +34,20 @@ type PublishMiddleware func(Publisher) Publisher
 // Before it stores any event Publish checks all of them. A *FieldError names a field that
 // is wrong. Any other failure is a *PublishError with an entry for each event. If ctx
 // ends before an event was sent, the event is certainly not stored. If ctx ends later,
-// its error matches both ErrUnknownOutcome and ctx.Err().
+// the event's error matches both ErrUnknownOutcome and ctx.Err().
 //
-// Publish tries an event again that was certainly not stored because the backend could
-// not be reached, as long as ctx and Options.PublishTimeout allow. It tries an event of
-// unknown outcome again only with Options.Dedup.
+// If the backend cannot be reached, Publish tries the events again that are certainly not
+// stored, as long as ctx and Options.PublishTimeout allow. It tries an event of unknown
+// outcome again only with Options.Dedup.
 //
-// Publish fills Position, and empty fields among ID, Source and Time. It does not keep
-// the events. One *Event must not be published by two calls at once.
+// Publish fills Position, and each of ID, Source and Time that is empty. It does not keep
+// the events. Two concurrent calls must not publish the same *Event.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error {
 	if b.publish == nil {
 		return b.store(ctx, topic, events...)
 	}
-	return b.publish.Publish(ctx, topic, slices.Clone(events)...) // the caller's list may be on its stack
+	// The copy lets the caller's slice stay on its stack if there is no middleware.
+	return b.publish.Publish(ctx, topic, slices.Clone(events)...)
 }
 
 // store is Publish without the middleware.
@@ -63,7 +64,7 @@ func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
 			e.Position = s.messages[i].Position
 		}
 	}
-	if err == nil { // otherwise the backend may still be reading it
+	if err == nil { // after an error a write may still read the messages of s
 		s.recycle()
 		return nil
 	}
@@ -74,8 +75,8 @@ func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
 	return &PublishError{Topic: topic, Errors: errs}
 }
 
-// An encoder turns the events of one call of Publish into messages. Later calls use its
-// memory again, except for the texts, which only share allocations.
+// An encoder turns the events of one call of Publish into messages. Later calls reuse its
+// memory, except for texts, because programs keep them.
 type encoder struct {
 	messages []backend.Message
 	pointers []*backend.Message
@@ -83,12 +84,12 @@ type encoder struct {
 	texts    strings.Builder
 	ids      idSource
 	second   second
-	topic    string // of the last call: it need not be checked again
+	topic    string // of the last call; its name is valid
 }
 
 var encoders = sync.Pool{New: func() any { return &encoder{} }}
 
-// check returns why a call is refused.
+// check returns an error that says why Publish refuses a call.
 func (s *encoder) check(topic string, events []*Event) error {
 	if topic != s.topic || topic == "" {
 		if err := checkTopic(topic); err != nil {
@@ -130,8 +131,9 @@ func (s *encoder) encode(b *Bus, topic string, events []*Event) {
 	}
 }
 
-// recycle keeps s for a later call. It drops the pointers that a later call may not
-// overwrite soon. The texts of one event, 20 KB at most, are not worth the write barriers.
+// recycle keeps s for a later call. It clears pointers, so that s keeps no events in
+// memory. For a single event it clears only the payload, because the texts have 20 KB at
+// most, and each cleared pointer costs time.
 func (s *encoder) recycle() {
 	if len(s.messages) > 1 {
 		clear(s.messages)
@@ -149,7 +151,7 @@ func checkTopic(topic string) error {
 	return nil
 }
 
-// check returns why e, which is event i of its call, is refused.
+// check returns an error that says why Publish refuses e, which is event i of its call.
 func (e *Event) check(i int) error {
 	if e == nil {
 		return &FieldError{Field: fmt.Sprintf("events[%d]", i), Reason: "is nil"}

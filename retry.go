@@ -11,9 +11,9 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
-// Retry says how often a failing event is tried, and when. Retries are durable and
-// private to the group. An event that waits for its retry is not in flight, if the
-// backend can give events back for free (Limits.Refund). Zero fields mean the default.
+// Retry says how often a failing event is tried, and when. Retries are durable, and
+// concern only the group whose handler failed. An event that waits for its retry is not in
+// flight, if the backend has Limits.Refund. Zero fields mean the default.
 type Retry struct {
 	// MaxAttempts is how often a handler may fail before the event goes to the
 	// dead-letter topic. Default 12; -1: no limit.
@@ -23,16 +23,16 @@ type Retry struct {
 	// delay, up to Max. Defaults 1 s and 10 min: 12 attempts take about 27 minutes.
 	Initial, Max time.Duration
 
-	// Jitter spreads delays by up to this share either way. Default 0.2;
-	// negative: none.
+	// Jitter makes each delay longer or shorter, at random, by up to this fraction of it.
+	// Default 0.2; negative: none.
 	Jitter float64
 
 	// Delay, if set, returns the delay after a failed attempt, in place of Initial, Max
-	// and Jitter: d.Attempt of d has failed with err. It is called from several
-	// goroutines. If it panics the delay is one second.
+	// and Jitter. The attempt with the number d.Attempt has failed with err. Delay is
+	// called from several goroutines. If it panics the delay is one second.
 	Delay func(d *Delivery, err error) time.Duration
 
-	// Rules change the retry after errors of a class. At most one for each class.
+	// Rules change the retry after errors of a class; each class has at most one.
 	Rules []RetryRule
 }
 
@@ -70,7 +70,7 @@ func (r Retry) check() error {
 	return nil
 }
 
-// with returns r as the rule changes it.
+// with returns r with the changes that rule makes.
 func (r Retry) with(rule RetryRule) Retry {
 	if rule.MaxAttempts != 0 {
 		r.MaxAttempts = rule.MaxAttempts
@@ -82,7 +82,7 @@ func (r Retry) with(rule RetryRule) Retry {
 	return r
 }
 
-// policy returns the policy of the engine.
+// policy returns r in the form that the engine takes.
 func (r Retry) policy(classes []ErrorClass) engine.Policy {
 	p := engine.Policy{
 		MaxAttempts: max(r.MaxAttempts, 0),
@@ -121,7 +121,7 @@ func orNone(r *RetryRule) RetryRule {
 	return *r
 }
 
-// after is the delay after the attempt d has failed with err.
+// after returns the delay of the retry, after d has failed with err.
 func (r Retry) after(d *Delivery, err error) time.Duration {
 	if r.Delay != nil {
 		return max(r.Delay(d, err), 0)
@@ -129,7 +129,7 @@ func (r Retry) after(d *Delivery, err error) time.Duration {
 	return r.exponential(d.Attempt)
 }
 
-// exponential is the delay after the given attempt without a Delay.
+// exponential returns the delay after an attempt if r has no Delay.
 func (r Retry) exponential(attempt int) time.Duration {
 	d := float64(r.Initial) * math.Pow(2, float64(max(attempt, 1)-1))
 	d = min(d, float64(r.Max))

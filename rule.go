@@ -16,11 +16,11 @@ type RetryRule struct {
 	Class string
 
 	MaxAttempts  int           // as in Retry; 1: no second attempt
-	Initial, Max time.Duration // as in Retry; they take the place of Retry.Delay too
+	Initial, Max time.Duration // as in Retry; if one is set, Retry.Delay is not called
 
 	// Discard discards the event after its last attempt, instead of storing a dead letter.
-	// Errors marked by Permanent are dead-lettered even so. OnDeadLetter and FailAll do not
-	// concern a discarded event.
+	// Errors marked by Permanent are dead-lettered even so. For a discarded event
+	// OnDeadLetter is not called, and FailAll does nothing.
 	Discard bool
 }
 
@@ -36,7 +36,7 @@ func (r *RetryRule) check(field string) error {
 	return nil
 }
 
-// checkOwn returns why Event.Retry is refused.
+// checkOwn returns an error that says why Publish refuses r as Event.Retry.
 func (r *RetryRule) checkOwn() error {
 	switch {
 	case r == nil:
@@ -47,7 +47,7 @@ func (r *RetryRule) checkOwn() error {
 	return r.check("Retry")
 }
 
-// text writes Event.Retry as the header of the event in which it travels, such as "attempts=5 initial=1s discard=true".
+// text returns r as the header that stores it, such as "attempts=5 initial=1s discard=true".
 func (r *RetryRule) text() string {
 	var parts []string
 	add := func(name string, value any, set bool) {
@@ -62,8 +62,8 @@ func (r *RetryRule) text() string {
 	return strings.Join(parts, " ")
 }
 
-// readRule reads the text of a rule. An unknown or unreadable part changes nothing, because
-// the event must not be lost for it.
+// readRule reads the text of a rule. It ignores an unknown or unreadable part, because the
+// event itself must not be refused for it.
 func readRule(text string) *RetryRule {
 	r := &RetryRule{}
 	for part := range strings.FieldsSeq(text) {

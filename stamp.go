@@ -9,10 +9,10 @@ import (
 
 const (
 	uuidLen  = 36
-	textSize = 512 // a kept ID keeps at most this much alive
+	textSize = 512 // bytes of an allocation that texts share; a kept ID keeps it in memory
 )
 
-// stamp returns Time as text, and fills an empty ID.
+// stamp returns e.Time as text, and fills e.ID if it is empty.
 func (s *encoder) stamp(e *Event, now time.Time) string {
 	var text [uuidLen + len(time.RFC3339Nano)]byte
 	from := 0
@@ -60,7 +60,7 @@ func (s *second) appendTime(to []byte, t time.Time) []byte {
 
 const rfc3339Second = "2006-01-02T15:04:05"
 
-// text returns p as a string.
+// text returns p as a string, which shares its allocation with other texts.
 func (s *encoder) text(p []byte) string {
 	if s.texts.Cap()-s.texts.Len() < len(p) {
 		s.texts = strings.Builder{}

@@ -62,7 +62,7 @@ const (
 // Start says where a new group begins. An existing group continues at its position.
 type Start = backend.Start
 
-// Constants of Start; backend.StartAfter is another start.
+// Constants of Start; backend.StartAfter returns further ones.
 const (
 	StartEarliest = backend.StartEarliest // with the oldest event kept
 	StartLatest   = backend.StartLatest   // with the first event published after Subscribe has returned
@@ -85,10 +85,11 @@ type SubscribeOptions struct {
 	// Concurrency is how many handlers run at once. Default 1.
 	Concurrency int
 
-	// MaxRedelivered bounds the handlers that run redelivered events (Delivery.Redelivered)
-	// at once, so that many retries, or the events of a member that has died, leave handlers to fresh events. It
-	// must be less than Concurrency. A further redelivered event, with the later events of
-	// its key, waits for up to ten seconds more, at no attempt's cost. Default: no bound.
+	// MaxRedelivered is how many handlers may run redelivered events at once (see
+	// Delivery.Redelivered). The other handlers stay free for new events during many
+	// retries, or after another member has died. It must be less than Concurrency. A
+	// further redelivered event waits for up to ten seconds more, with the later events of
+	// its key, and that spends no attempt. Default: no bound.
 	MaxRedelivered int
 
 	// MaxInFlight bounds the events that are held: running, waiting to run, or waiting
@@ -97,9 +98,9 @@ type SubscribeOptions struct {
 	MaxInFlight int
 	MaxBytes    int64
 
-	// Limiter is asked before each read, besides these bounds. Subscriptions that are
-	// given the same Limiter share its places. Each keeps a place for every free handler,
-	// so a shared limiter.MaxInFlight needs more places than there are handlers.
+	// The bus asks Limiter before each read, in addition to these bounds, for a place for
+	// each event. Subscriptions with the same Limiter share its places. Each keeps a place
+	// for every free handler, so a shared limiter.MaxInFlight must exceed their number.
 	Limiter limiter.Limiter
 
 	// Lease is how long the backend waits for a silent member before it redelivers the
@@ -111,8 +112,8 @@ type SubscribeOptions struct {
 	// settlement. Default Options.Timeout, a minute; negative: none.
 	Timeout time.Duration
 
-	// LeaveTimeouts leaves an event whose run timed out to its lease: it is redelivered when
-	// the lease has expired, and later events of its key go on. By default a timeout is a
+	// LeaveTimeouts lets an event whose run timed out be redelivered when its lease has
+	// expired. Later events of its key do not wait for it. By default a timeout is a
 	// failure like another.
 	LeaveTimeouts bool
 
@@ -134,18 +135,18 @@ type SubscribeOptions struct {
 	// See DiscardDeadLetters.
 	DeadLetter string
 
-	// OnDeadLetter is told of each event that has failed for good, after it was stored in
-	// DeadLetter or discarded by DiscardDeadLetters. Settlement does not wait for it: it is
-	// called like a hook of an observer, so calls are dropped and counted if it is too slow.
+	// OnDeadLetter is called for each event that has failed for good, after it was stored in
+	// DeadLetter or discarded by DiscardDeadLetters. Settlement does not wait for it. If it
+	// is too slow, calls are dropped and counted, as for the hooks of observer.Observer.
 	OnDeadLetter func(e *Event, why DeadLetter)
 }
 
-// Subscribe makes h a member of a group. Each event of topic comes to one member of each
-// group. Subscribe returns when the group exists, so a group with StartLatest gets the
-// next event published. ctx bounds the call. Handlers get the values of ctx, but not its
-// end. Subscribe tries once. A subscription that has started goes on through every
-// failure that may heal. If the backend can tell, Subscribe checks that this program may
-// write to the dead-letter topic.
+// Subscribe makes h a member of the group o.Group. Each event of topic is delivered to one
+// member of each group. Subscribe returns when the group exists, so a group with
+// StartLatest gets the next event published. ctx bounds the call. The contexts of handlers
+// have the values of ctx, but do not end with it. Subscribe does not retry, but a running
+// subscription does after each failure that may pass. If the backend can tell, Subscribe
+// checks that this program may write to the dead-letter topic.
 func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
@@ -157,7 +158,7 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h
 	return b.subscribe(ctx, topic, o, mode, h)
 }
 
-// mode returns the engine's mode.
+// mode returns the mode of the engine for a.
 func (a AckMode) mode() (engine.Mode, error) {
 	switch a {
 	case AckOnSuccess:

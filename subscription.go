@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Subscription feeds one handler from one group. Its methods are safe for
+// A Subscription is one member of a group and calls one handler. Its methods are safe for
 // concurrent use.
 type Subscription struct{ s *engine.Subscription }
 
@@ -21,7 +21,7 @@ func (s *Subscription) Topic() string { return s.s.Topic }
 // Group returns the name of the subscription's group.
 func (s *Subscription) Group() string { return s.s.Group }
 
-// Pause takes no new events until Resume. Events already held are handled.
+// Pause stops the reading of events until Resume. Events already held are handled.
 func (s *Subscription) Pause() { s.s.Pause() }
 
 // Resume ends a Pause.
@@ -31,11 +31,11 @@ func (s *Subscription) Resume() { s.s.Resume() }
 // see FailAll. For OrderTotal the key is "".
 func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
 
-// ReleaseKey lets later events of key run again, and reports whether the key had
-// failed: see FailAll.
+// ReleaseKey lets later events of key run again, and reports whether key was among the
+// FailedKeys.
 func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
 
-// State returns the state and, if something is wrong, the error.
+// State returns the state, and the error that caused it, if any.
 func (s *Subscription) State() (observer.State, error) { return s.s.State() }
 
 // Counts returns the counts of this member.
@@ -54,7 +54,7 @@ func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
 // subscription that has failed still has to be drained, by Drain or by Bus.Shutdown.
 func (s *Subscription) Err() error { return s.s.Err() }
 
-// Drain ends the subscription as Bus.Shutdown does. The rest of the bus goes on.
+// Drain ends this subscription alone, as Bus.Shutdown ends all of them.
 func (s *Subscription) Drain(ctx context.Context) error {
 	left, err := s.s.Drain(ctx)
 	if left.Handlers+left.Unsettled == 0 {
@@ -63,25 +63,25 @@ func (s *Subscription) Drain(ctx context.Context) error {
 	return drainError([]engine.Abandoned{left}, err)
 }
 
-// Counts are totals of a [Subscription] since its start, and the events that it holds at the moment.
+// Counts are totals of a [Subscription] since its start, and the events that it holds now.
 // They count events of this member, not of its group.
 type Counts struct {
 	Received     int64 // redeliveries included
-	Acknowledged int64 // confirmed, discarded and dead-lettered ones included
+	Acknowledged int64 // with confirmation; discarded and dead-lettered events included
 	Failures     int64 // runs that failed
-	Retried      int64 // to be redelivered after a failure
+	Retried      int64 // failures after which the event is redelivered
 	DeadLettered int64
 	Discarded    int64 // acknowledged without success
 	LeasesLost   int64
-	Abandoned    int64 // left behind by a drain
+	Abandoned    int64 // unsettled when a drain ended, without a running handler
 
-	Held      int64 // at the moment; SubscribeOptions.MaxInFlight bounds it
-	HeldBytes int64 // of Held; SubscribeOptions.MaxBytes bounds it
-	Running   int64 // of Held: with a handler
+	Held      int64 // now; SubscribeOptions.MaxInFlight bounds it
+	HeldBytes int64 // size of the events in Held; SubscribeOptions.MaxBytes bounds it
+	Running   int64 // how many of Held have a running handler
 }
 
-// Subscriptions lists the subscriptions that are not drained, by topic and group. Once
-// Shutdown is called there are none.
+// Subscriptions lists the subscriptions that are not drained, sorted by topic and group.
+// Once Shutdown is called there are none.
 func (b *Bus) Subscriptions() []*Subscription {
 	list := b.engine.Subscriptions()
 	slices.SortStableFunc(list, func(x, y *engine.Subscription) int {

@@ -15,8 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// The tag of a run is in all that the observer is told of the run and of its settlement. A
-// later run has its own.
+// Every hook of the observer about a run and its settlement gets the tag of the run. A later
+// run has a tag of its own.
 func TestTag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // Handled runs on the handler's goroutine, other hooks on theirs
@@ -55,7 +55,7 @@ func TestTag(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
 		require.NoError(t, bus.WaitIdle(t.Context()))
-		require.NoError(t, bus.Shutdown(t.Context())) // and the hooks have been told
+		require.NoError(t, bus.Shutdown(t.Context())) // all hooks have run then
 		require.Equal(t, map[string][]any{
 			"handled": {"first", "second", "third"}, "retried": {"first", "second"}, "failed": {"second"},
 			"dead-lettered": {"third"}, "settled": {[]any{"third"}},

@@ -80,7 +80,8 @@ func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelive
 }
 
 // BatchHandler is like Handler for SubscribeBatch. h gets the values that can be decoded,
-// with their deliveries, and returns a result for each of them. h is not called for none.
+// with their deliveries, and returns a result for each of them. h is not called if no value
+// can be decoded.
 func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Delivery) []error) BatchHandler {
 	if h == nil {
 		return nil

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// As finds an optional verb of v, which is a [Backend] or a [Source]. It looks in v, and
-// then in the value that v wraps: a wrapper has a method Unwrap() Backend or Unwrap()
-// Source.
+// As returns v as a T, an optional interface such as [Delayer]. If v is no T, As tries the
+// value that v wraps, and so on. v is a [Backend] or a [Source]. A wrapper has a method
+// Unwrap() Backend or Unwrap() Source.
 func As[T any](v any) (T, bool) {
 	for v != nil {
 		if t, ok := v.(T); ok {
@@ -26,7 +26,7 @@ func As[T any](v any) (T, bool) {
 	return none, false
 }
 
-// missing is the error of a verb that a backend does not have.
+// missing returns the error of a call whose optional interface a backend does not have.
 func missing(verb string) error {
 	return fmt.Errorf("this backend cannot %s: %w", verb, errors.ErrUnsupported)
 }

@@ -55,7 +55,7 @@ func ErrorAt(err error, i int) error {
 	return err
 }
 
-// AsBatchError returns errs as one error, or nil if all of them are nil.
+// AsBatchError returns errs as a [BatchError], or nil if all of them are nil.
 func AsBatchError(errs []error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -65,7 +65,7 @@ func AsBatchError(errs []error) error {
 	return nil
 }
 
-// Set notes the error of item i of n. The first error allocates e. A nil err does nothing.
+// Set makes err the entry of item i of n. The first error allocates e. A nil err does nothing.
 func (e *BatchError) Set(i, n int, err error) {
 	if err == nil {
 		return

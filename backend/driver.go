@@ -18,9 +18,9 @@ type Driver interface {
 // A TopicConfigurer is a [Driver] whose topics can have settings of their own,
 // such as the number of replicas.
 type TopicConfigurer interface {
-	// ConfigureTopic returns a driver like this one. The backends that it opens create
-	// topic with settings. ConfigureTopic asks no broker. It refuses an unknown setting,
-	// or one with a wrong value, by name; it never shows values, as they may be
+	// ConfigureTopic returns a copy of the driver. The backends that the copy opens
+	// create topic with settings. ConfigureTopic asks no broker. Its error names an
+	// unknown setting, or one with a wrong value, but never shows values, as they may be
 	// secrets. The driver documents whether settings apply to a topic that exists.
 	ConfigureTopic(topic string, settings map[string]string) (Driver, error)
 }
@@ -28,8 +28,8 @@ type TopicConfigurer interface {
 // A URLChecker is a [Driver] that can check a URL without asking a broker, for
 // programs that check a configuration before they use it.
 type URLChecker interface {
-	// CheckURL returns the error with which Open would refuse the text of u: its
-	// parameters, the topics that were configured, the files that it names. It asks no
-	// broker.
+	// CheckURL returns the error that Open would return for u before it connects. It
+	// checks the parameters, the settings given to ConfigureTopic, and the files that u
+	// names. It asks no broker.
 	CheckURL(u *url.URL) error
 }

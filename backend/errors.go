@@ -10,14 +10,14 @@ import (
 var (
 	// ErrUnavailable: the broker could not be reached, or refused for now, and the call
 	// certainly had no effect. Trying again may help. A call that was sent and not
-	// answered is ErrUnknownOutcome instead. After a Receive, messages that were on
-	// their way are redelivered when their leases have expired.
+	// answered is ErrUnknownOutcome instead. If a Receive returns it, messages that the
+	// broker has already sent are redelivered when their leases have expired.
 	ErrUnavailable = errors.New("unavailable")
 
 	// ErrUnknownOutcome: the call may or may not have taken effect.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 
-	// ErrGone: the topic, the group or the stored body is lost.
+	// ErrGone: the topic, the group or the stored body of a message does not exist.
 	ErrGone = errors.New("gone")
 
 	// ErrDenied: the broker does not allow the call, which had no effect. Trying again
@@ -34,7 +34,7 @@ var (
 	// had no effect, and trying again does not help.
 	ErrRefused = errors.New("refused")
 
-	// ErrLeaseLost: the delivery is no longer the caller's.
+	// ErrLeaseLost: the caller is no longer the holder of the delivery.
 	ErrLeaseLost = errors.New("lease lost")
 
 	// ErrClosed: the Source or the Backend was closed. The call had no effect. A
@@ -46,7 +46,7 @@ var (
 var noEffect = []error{ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrRefused, ErrClosed, errors.ErrUnsupported}
 
 // Class returns the error of this package, or [errors.ErrUnsupported], that err matches.
-// It returns nil if err matches none. If err matches several, an unknown outcome is
+// It returns nil if err matches none. If err matches several, ErrUnknownOutcome comes
 // first, because such a call may have had its effect.
 func Class(err error) error {
 	for _, class := range slices.Concat([]error{ErrUnknownOutcome}, noEffect, []error{ErrGone, ErrLeaseLost}) {

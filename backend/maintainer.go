@@ -9,7 +9,7 @@ import (
 // calls it for each topic and group of its subscriptions, one call at a time for each.
 type Maintainer interface {
 	// Maintain does one bounded piece of work: for example it trims messages that every
-	// group has settled, or removes members that are gone. It returns how long to wait
+	// group has settled, or removes members that have died. It returns how long to wait
 	// before the next call.
 	Maintain(ctx context.Context, topic, group string) (next time.Duration, err error)
 }

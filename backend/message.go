@@ -5,8 +5,8 @@ import "time"
 // A Message is an event as a broker stores it: bytes and names, no policy.
 type Message struct {
 	Topic string
-	ID    string // of the event: any UTF-8 of at most 512 bytes, control characters included; not unique by itself
-	Key   string // any such text; messages of one key are kept in order; empty: no key
+	ID    string // of the event: any UTF-8 of at most 512 bytes, control characters included; messages may share it
+	Key   string // any UTF-8 of at most 512 bytes; messages of one key are kept in order; empty: no key
 
 	// Headers are a few small texts. Drivers keep names and values exactly.
 	Headers Headers
@@ -22,8 +22,8 @@ type Message struct {
 	// zero.
 	Once bool
 
-	// Duplicate is set by Publish if Once found an earlier copy. Position is then the
-	// position of the earlier copy, or empty if the backend does not know it.
+	// Publish sets Duplicate if an earlier copy was stored, see Once. Position is then
+	// the position of the earlier copy, or empty if the backend does not know it.
 	Duplicate bool
 }
 
@@ -42,19 +42,19 @@ type Delivery struct {
 	Attempt int
 
 	// Redelivered is false if no member of the group has received the message before, as
-	// far as the broker remembers. Giving back with Refund counts as received.
+	// far as the broker remembers. A receipt that was given back with Refund counts too.
 	Redelivered bool
 
-	// Token belongs to the driver. The bus hands it back untouched.
+	// Token is the driver's. The bus returns it unchanged, to Ack, Delay and Extend.
 	Token any
 
-	// Err says why there is no message to handle. If the stored body is unreadable,
+	// Err is set if the message cannot be handled. If the stored body is unreadable,
 	// Payload has the raw bytes. If the body is gone, Err matches [ErrGone]. Position is
 	// set in both cases; other fields may be empty.
 	Err error
 }
 
-// Lend returns pointers to ds, in the form that Ack and Extend take.
+// Lend returns a pointer to each element of ds, as Ack and Extend take them.
 func Lend(ds []Delivery) []*Delivery {
 	lent := make([]*Delivery, len(ds))
 	for i := range ds {
@@ -63,7 +63,7 @@ func Lend(ds []Delivery) []*Delivery {
 	return lent
 }
 
-// A Delayed is a delivery to be given back.
+// A Delayed is a delivery to be given back by [Delayer].Delay.
 type Delayed struct {
 	Delivery
 	For    time.Duration // until it is due again; zero or less: at once
@@ -93,7 +93,7 @@ func (h Headers) Lookup(name string) (string, bool) {
 	return "", false
 }
 
-// Set gives name a value, in place of an earlier one.
+// Set gives name a value, which replaces an earlier one.
 func (h *Headers) Set(name, value string) {
 	for i := range *h {
 		if (*h)[i].Name == name {

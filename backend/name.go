@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// MaxName is the longest topic or group name in bytes. A suffix that the bus adds
-// counts.
+// MaxName is the longest topic or group name in bytes. It includes suffixes that the bus
+// adds, such as ".dlq".
 const MaxName = 200
 
 // CheckName returns an error that says why name cannot be the name of a topic or a
-// group. A name has tokens of A-Z a-z 0-9 _ - joined by dots, and at most
+// group. A name is one or more tokens of A-Z a-z 0-9 _ - joined by dots, and has at most
 // [MaxName] bytes. The bus checks every name before it calls a driver.
 func CheckName(name string) error {
 	switch {

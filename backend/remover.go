@@ -9,11 +9,11 @@ type Remover interface {
 	// group. A group that has not settled a removed message never gets it again, or gets
 	// a delivery whose Err matches [ErrGone]. The member that holds a removed message may
 	// still settle it. A position without a message is no error, so that a call whose
-	// outcome is unknown can be repeated. A topic that does not exist is [ErrGone].
+	// outcome is unknown can be repeated. If topic does not exist the error is [ErrGone].
 	Remove(ctx context.Context, topic string, positions []string) error
 }
 
-// Remove removes messages of b. If b has no [Remover] the error matches
+// Remove calls the [Remover] of b. If b is no Remover the error matches
 // [errors.ErrUnsupported].
 func Remove(ctx context.Context, b Backend, topic string, positions []string) error {
 	if r, ok := As[Remover](b); ok {

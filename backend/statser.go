@@ -7,7 +7,7 @@ import (
 
 // A Statser is a [Backend] that can describe a group.
 type Statser interface {
-	// Stats describes one group. A topic or group that does not exist is [ErrGone].
+	// Stats describes a group. If the topic or group does not exist the error is [ErrGone].
 	Stats(ctx context.Context, topic, group string) (Stats, error)
 }
 
@@ -15,8 +15,8 @@ type Statser interface {
 const Unknown = -1
 
 // Stats describes one group at one moment. A number is exact or [Unknown]. Lag, InFlight
-// and Delayed together are the unacknowledged messages of the group. A message whose
-// lease or delay has passed counts where it was until a member takes it.
+// and Delayed together are the unacknowledged messages of the group. A message whose lease
+// or delay is over still counts as InFlight or Delayed, until a member receives it.
 type Stats struct {
 	Depth    int64 // messages that the topic keeps
 	Lag      int64 // messages that were never delivered to this group
@@ -29,7 +29,7 @@ type Stats struct {
 	Oldest time.Time
 }
 
-// StatsOf describes a group of b. If b has no [Statser] the error matches
+// StatsOf describes a group of b. If b is no [Statser] the error matches
 // [errors.ErrUnsupported].
 func StatsOf(ctx context.Context, b Backend, topic, group string) (Stats, error) {
 	if s, ok := As[Statser](b); ok {

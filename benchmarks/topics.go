@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// A wide bus can have many topics.
+// A wide is a bus that can have many topics.
 type wide interface {
 	bus
 

@@ -9,9 +9,9 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Delay returns a Retry.Delay of package eventbus. The delay after attempt n is the n-th
-// delay of a new policy. Where the policy stops, its last delay stays, because
-// Retry.MaxAttempts ends retrying. Delay panics if policy is nil. policy is called from
+// Delay returns a function for eventbus.Retry.Delay. The delay after attempt n is the n-th
+// delay of a new policy. If the policy has stopped by then, its last delay is used, because
+// only Retry.MaxAttempts ends retrying. Delay panics if policy is nil. policy is called from
 // several goroutines.
 func Delay(policy func() backoff.BackOff) func(*eventbus.Delivery, error) time.Duration {
 	if policy == nil {

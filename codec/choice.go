@@ -1,9 +1,9 @@
 package codec
 
 // ByContentType returns a codec that writes with the first codec, and reads a payload with
-// the first of all codecs that accepts its content type ([Accepts]). So the first codec
-// reads payloads without a content type. If no codec accepts it, the error is a
-// *ContentTypeError with all content types. ByContentType panics if a codec is nil.
+// the first of writes and reads that accepts its content type ([Accepts]). So writes reads
+// payloads without a content type. If no codec accepts it, the error is a *ContentTypeError
+// with all content types. ByContentType panics if a codec is nil.
 func ByContentType(writes Codec, reads ...Codec) Codec {
 	all := append([]Codec{writes}, reads...)
 	for _, c := range all {

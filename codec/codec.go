@@ -1,7 +1,7 @@
-// Package codec turns the values of a topic into payloads and back. [JSON] is the codec of
-// a topic that names none. [Raw] leaves bytes and texts as they are. [ByContentType] reads
-// several formats, [Versions] reads old payloads, and [Limit] bounds payloads. The packages
-// protobuf and cbor below have the codecs that need a library.
+// Package codec turns Go values into the payloads of events, and back. [JSON] is the
+// default codec of an eventbus.Topic. [Raw] leaves bytes and texts as they are.
+// [ByContentType] reads several formats, [Versions] reads old payloads, and [Limit] bounds
+// payloads. Packages codec/protobuf and codec/cbor have the codecs that need a library.
 package codec
 
 import (
@@ -35,10 +35,10 @@ func Decode(c Codec, contentType string, data []byte, v any) error {
 	return c.Unmarshal(data, v)
 }
 
-// Accepts reports whether c reads payloads of a content type. It does if the media types
-// are equal, without their parameters, or if the content type is a kind of it with a
-// suffix, such as application/cloudevents+json of application/json. Each codec accepts a
-// payload without a content type, and a codec without one accepts each payload.
+// Accepts reports whether c reads payloads of a content type. It does if the media types,
+// without parameters, are equal, or if the content type ends with the codec's subtype: a
+// codec of application/json accepts application/cloudevents+json. Each codec accepts a
+// payload without a content type. A codec without one accepts each payload.
 func Accepts(c Codec, contentType string) bool {
 	got, want := mediaType(contentType), mediaType(c.ContentType())
 	_, kind, _ := strings.Cut(want, "/")

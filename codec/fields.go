@@ -12,8 +12,8 @@ import (
 )
 
 // Fields is the codec of flat payloads: fields with text values, encoded as in the query of
-// a URL. Package redisstream gives the entries of other programs this form, see
-// redisstream.TopicOptions. A value is a struct, or a pointer to one.
+// a URL. With a setting in redisstream.TopicOptions, stream entries that other programs
+// have added are read in this form. A value is a struct, or a pointer to one.
 //
 // Each exported field of the struct is a field of the payload. Its name is the first part
 // of the tag "field", or the name in Go. The name "-" leaves it out:
@@ -24,7 +24,7 @@ import (
 //
 // A missing field is an error, unless it is optional, has a default, or is a pointer. An
 // empty value is not missing. Marshal leaves out nil pointers, and optional fields that are
-// zero. Other fields of the payload are ignored. If a field is there twice, the first counts.
+// zero. Unmarshal ignores unknown fields, and all but the first of equal names.
 //
 // The types are string, []byte, bool, integers, floats, time.Duration, and types with
 // MarshalText and UnmarshalText, such as time.Time.
@@ -132,7 +132,7 @@ func plan(t reflect.Type) (fs []flatField) {
 	return fs
 }
 
-// textOf returns the text of a value.
+// textOf returns the text that stands for v in a payload.
 func textOf(v reflect.Value) (string, error) {
 	switch own := v.Interface().(type) {
 	case encoding.TextMarshaler:

@@ -6,8 +6,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Limit returns c with a bound on payloads. A longer one is not decoded, and a value that
-// needs a longer one is not encoded. The error is a *SizeError.
+// Limit returns c with a bound on the size of payloads, in bytes. It neither decodes nor
+// returns a longer payload: the error is then a *SizeError.
 func Limit(bytes int, c Codec) Codec { return limited{c, bytes} }
 
 type limited struct {

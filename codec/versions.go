@@ -8,15 +8,15 @@ import (
 
 // Versions is the codec of payloads whose form has changed. The parameter "version" of the
 // content type says which form a payload has, as in "application/json; version=2". Without
-// the parameter it is 1. Versions writes the newest version, which is one more than there
-// are upcasters.
+// the parameter the version is 1. Versions writes the newest version, which is
+// len(Upcasts) + 1.
 //
-// If it gets an older version, it calls the upcasters from that version on, one after
+// To decode an older version, it calls the upcasters from that version on, one after
 // another, and decodes the result. A newer version is an error, because this program does
-// not know its form: deploy readers before writers.
+// not know its form. So deploy readers of a new version before writers.
 type Versions struct {
 	Codec   Codec      // of the newest version; nil: JSON
-	Upcasts []Upcaster // the one at index i makes version i+2 from version i+1
+	Upcasts []Upcaster // Upcasts[i] makes version i+2 from version i+1
 }
 
 // An Upcaster returns the payload of the next version. It must not change old.

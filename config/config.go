@@ -12,10 +12,9 @@
 // for dots and dashes, such as EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY.
 // docs/config.md lists all keys with their defaults.
 //
-// Handlers, the observer, middleware and limiters that subscriptions share are not data;
-// the program adds them. All
-// errors of a file are reported together, each an [Error] with its place. No error shows a
-// secret.
+// The file cannot contain handlers, the observer, middleware and limiters that
+// subscriptions share; the program adds them. All errors of a file are reported together,
+// each an [Error] with its place. No error shows a secret.
 package config
 
 import (
@@ -104,8 +103,8 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 
 func subscriptionPath(name string) string { return "bus.subscriptions." + name }
 
-// placed adds a place in the file to an error of package eventbus. The place is path or,
-// for a FieldError, the key below path that sets the field.
+// placed adds a place in the file to an error of package eventbus. The place is that at
+// path or, for a FieldError, at the key below path that sets the field.
 func (c *Config) placed(path string, err error) *Error {
 	e := &Error{File: c.file, Path: path, Reason: err.Error(), Err: err}
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
@@ -160,8 +159,8 @@ func (c *Config) Options() eventbus.Options { return c.bus.options() }
 // Subscriptions returns the names of the subscriptions, sorted.
 func (c *Config) Subscriptions() []string { return slices.Sorted(maps.Keys(c.bus.Subscriptions)) }
 
-// Subscription returns the topic and the options of a subscription. Use it to add options,
-// or to call SubscribeManual.
+// Subscription returns the topic and the options of the subscription name. Use it to add
+// options, or to call SubscribeManual.
 func (c *Config) Subscription(name string) (topic string, o eventbus.SubscribeOptions, err error) {
 	s, ok := c.bus.Subscriptions[name]
 	if !ok {
@@ -216,7 +215,7 @@ func (c *Config) batch(name string) eventbus.Batch {
 }
 
 // Unused returns the names of the subscriptions that the program has not asked for,
-// sorted. Call it after subscribing: a name in it means events without a handler.
+// sorted. Call it after subscribing: the events of such a subscription have no handler.
 func (c *Config) Unused() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -160,7 +160,7 @@ func TestChange(t *testing.T) {
 	require.NoError(t, bus.Shutdown(t.Context()))
 }
 
-// A forgetful driver's backend remembers no IDs.
+// A forgetful driver opens backends that remember no IDs.
 type forgetful struct{ inmemory.Driver }
 
 func (d forgetful) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {

@@ -13,7 +13,7 @@ type leaf interface {
 	noun(f *field) string
 	// schema returns the leaf's JSON Schema.
 	schema(f *field) schema
-	// form returns the form that the leaf needs in YAML.
+	// form returns the rule for how the leaf is written in YAML.
 	form() form
 }
 

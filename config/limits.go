@@ -13,7 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/limiter/rate"
 )
 
-// limits are the keys of a subscription that slow it down. Each may be left out.
+// limits are the keys that limit the reads and runs of a subscription. Each is optional.
 type limits struct {
 	Rate        frequency `key:"rate" example:"100/s" doc:"How many events may be read in a time."`
 	Burst       number    `key:"burst" min:"1" example:"20" doc:"How many of them may come at once. Default: the events of a second, at least 1."`
@@ -35,7 +35,7 @@ type breaker struct {
 	Trials   number   `key:"trials" default:"1" min:"1" doc:"How many events are read after a pause, and must succeed, before the breaker closes."`
 }
 
-// limiter returns the limiters that are given, as one; nil: none is.
+// limiter returns a limiter that joins the given limits, or nil if none is given.
 func (l *limits) limiter() limiter.Limiter {
 	var given []limiter.Limiter
 	if l.Breaker.Failures > 0 {

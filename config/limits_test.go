@@ -28,7 +28,7 @@ func TestLimitsOfAFile(t *testing.T) {
 	for _, c := range []struct {
 		limits string
 		fails  bool
-		least  int64 // runs within ten seconds, of handlers that take one
+		least  int64 // runs within ten seconds, if each handler takes one second
 		most   int64
 		state  observer.State
 	}{

@@ -14,15 +14,15 @@ import (
 // decoder, the schema and the documentation read them.
 //
 //	key      the name in the file
-//	doc      what it means, a sentence
-//	default  what it is if it is left out, as it would be written
+//	doc      its meaning, a sentence
+//	default  its value if it is left out, as it would be written
 //	option   the fields of package eventbus that it sets, with commas
 //	min      the least value
-//	none     a word that may stand in place of a value
+//	none     a word that means no bound, in place of a value
 //	oneof    the words that it may be, with commas
-//	example  how it may be written, where default does not show it
+//	example  a value as it may be written, if default shows none
 //	required it must be given
-//	each     of a mapping with names: what one entry is
+//	each     of a mapping with names: a word for one entry
 type model struct {
 	Bus bus `key:"bus" required:"true" doc:"The bus."`
 }

@@ -21,8 +21,8 @@ func ours() []backend.Driver {
 }
 
 // Open opens the bus. change, if not nil, receives the options of the file and may change
-// them; it adds the observer and middleware. Without drivers, Open uses the drivers of
-// this project. ctx bounds opening.
+// them, for example add an observer and middleware. Without drivers, Open uses the drivers
+// of this project. ctx bounds Open, not the bus.
 func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drivers ...backend.Driver) (*eventbus.Bus, error) {
 	d, err := c.driver(ctx, drivers)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *Config) Check(ctx context.Context, drivers ...backend.Driver) error {
 	return err
 }
 
-// opened adds a place to an error of opening: the URL, unless the error names a field.
+// opened adds a place to an error of Open: the key of the URL, unless the error names a field.
 func (c *Config) opened(err error) *Error {
 	e := c.placed("bus", err)
 	if e.Path != "bus" {

@@ -133,7 +133,7 @@ func eachRun(timeout time.Duration) string {
 	return "each run at most " + short(timeout)
 }
 
-// failing describes the fate of an event that fails every time.
+// failing describes the retries and the end of an event that fails every time.
 func failing(o eventbus.SubscribeOptions) string {
 	then, goes := "to "+o.DeadLetter, "goes to "+o.DeadLetter
 	if o.DeadLetter == eventbus.DiscardDeadLetters {

@@ -19,8 +19,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A shop is a bus whose events of type "bad" cannot be handled by a group until it is
-// mended.
+// A shop is a bus. Its groups fail events of type "bad" until the test repairs the group.
 type shop struct {
 	*eventbus.Bus
 	letters *deadletter.Topic
@@ -170,8 +169,8 @@ func TestClassesCountLetters(t *testing.T) {
 	})
 }
 
-// A redriven event comes to the group that failed, as it was first published and with new
-// attempts, and to no other group. Its letter is gone.
+// A redriven event is delivered to the group that failed, as it was first published and
+// with new attempts, and to no other group. Its letter is removed.
 func TestRedriveReachesTheFailedGroupAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, "billing")
@@ -337,8 +336,8 @@ func TestOpenNeedsVerbs(t *testing.T) {
 	require.ErrorContains(t, err, "topic")
 }
 
-// A letter without a run has the time at which it was put aside. Redrive leaves the letters
-// of its own events, so it ends though each event comes back at once.
+// The LastAttempt of a letter without a run is the time at which it was stored. Redrive
+// leaves letters of events that it has redriven, so it ends though each fails again at once.
 func TestLettersWithoutARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
@@ -390,7 +389,7 @@ func TestTrimsAtOnce(t *testing.T) {
 		settle()
 		slow := 0
 		_, err := s.letters.Trim(t.Context(), deadletter.Filter{Match: func(*deadletter.Letter) bool {
-			if slow++; slow == 51 { // it has counted: now another program trims
+			if slow++; slow == 51 { // the slow Trim has counted: now another program trims
 				_, err := s.letters.Trim(t.Context(), deadletter.Filter{}, 20)
 				require.NoError(t, err)
 			}

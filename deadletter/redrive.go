@@ -12,25 +12,26 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// A Redrive says which letters are sent again, and how. Zero fields mean the default.
+// A Redrive says which dead letters to redrive, and how: [Topic.Redrive] publishes their
+// events again. Zero fields mean the default.
 type Redrive struct {
 	Filter Filter
 
-	// Limit is how many letters are sent again at most. Default: no bound.
+	// Limit is the most letters to redrive. Default: no bound.
 	Limit int
 
-	// Rate is how many letters a second are sent again. Default: no bound.
+	// Rate is the most letters to redrive per second. Default: no bound.
 	Rate float64
 
-	// MaxRedrives skips letters of events that were sent again so often before. Default
-	// 3; negative: no bound.
+	// MaxRedrives skips letters whose event was redriven so often before. Default 3;
+	// negative: no bound.
 	MaxRedrives int
 
-	// DryRun counts, and changes nothing.
+	// DryRun lets Redrive count letters and change nothing.
 	DryRun bool
 
 	// Edit, if set, may change the Key, Payload and Headers of the event. Attributes are
-	// headers such as "ce-type". An error skips the letter.
+	// headers such as "ce-type". If Edit returns an error the letter is skipped.
 	Edit func(m *backend.Message, why *Letter) error
 
 	// Progress, if set, is called after each step of at most 100 letters.
@@ -39,26 +40,26 @@ type Redrive struct {
 
 // A Report counts letters.
 type Report struct {
-	Redriven int   `json:"redriven"` // sent again, and removed; with DryRun: would be
+	Redriven int   `json:"redriven"` // event stored again, letter removed; with DryRun: would be
 	Looping  int   `json:"looping"`  // skipped, because of MaxRedrives
 	NoGroup  int   `json:"no_group"` // skipped, because the topic or the group does not exist any more
 	Refused  int   `json:"refused"`  // skipped, because Edit or the broker refused the message
-	Err      error `json:"-"`        // why, of one of Refused
+	Err      error `json:"-"`        // the reason of one of Refused
 }
 
-// Redrive sends the events of letters again, each to the one group that could not handle
-// it. The event has its first ID, key, headers and payload, its attempts begin with 1, and
-// it does not expire. It comes after the newer events of its key. Handlers of other groups do not get it. Its
-// letter is removed once it is stored.
+// Redrive publishes the events of letters again, each for the one group that could not
+// handle it: handlers of other groups do not get it. The event has its original ID, key,
+// headers and payload. Its attempts begin with 1, and it does not expire. It is delivered
+// after newer events of its key. Redrive removes the letter once the event is stored.
 //
-// A Redrive may be killed at any moment and called again, also twice at once. No event is
-// lost, and no event is stored twice by calls within [backend.Limits].OnceWindow of each
-// other. After an error of the broker, call it again. A call leaves the letters of events
-// that are stored after the first one that it has stored, so it ends even if each event
-// fails again. A group that is deleted during a step of the call does not get its events.
+// The program may die during a Redrive and call it again, and calls may run at once. No
+// event is lost, and no event is stored twice by calls within [backend.Limits].OnceWindow of
+// each other. After an error of the broker, call it again. A call skips letters of events
+// that are stored after the first event that it has stored, so it ends even if each event
+// fails again. A group that is deleted while its events are stored does not get them.
 //
 // All members of all groups of the topic must run a version of the bus that knows Redrive.
-// Older ones handle the event as a new one.
+// Older versions handle the event as a new one.
 func (t *Topic) Redrive(ctx context.Context, r Redrive) (Report, error) {
 	run := redriving{Redrive: r, topic: t, groups: map[string][]string{}, first: map[string]string{}}
 	err := run.all(ctx)
@@ -70,8 +71,8 @@ type redriving struct {
 	Redrive
 	topic   *Topic
 	groups  map[string][]string // by topic; looked up for each step
-	first   map[string]string   // by topic: the position of the first event that was stored
-	letters []*Letter           // of the next step
+	first   map[string]string   // by topic: the position of the first event that this call stored
+	letters []*Letter           // collected for the next step
 	report  Report
 }
 
@@ -111,7 +112,7 @@ func (r *redriving) all(ctx context.Context) error {
 	return r.step(ctx)
 }
 
-// admits reports whether a letter may be sent again. Otherwise the letter is counted.
+// admits reports whether a letter may be redriven. Otherwise it counts the letter.
 func (r *redriving) admits(ctx context.Context, l *Letter) (bool, error) {
 	if r.MaxRedrives > 0 && l.Redriven >= r.MaxRedrives {
 		r.report.Looping++
@@ -175,8 +176,8 @@ func (r *redriving) step(ctx context.Context) error {
 
 var errUnedited = errors.New("an earlier call has stored the event without this edit")
 
-// sort returns the places of the letters whose events are stored. It counts the letters,
-// and returns an error for which Redrive ends.
+// sort returns the places of the letters whose events are stored. It counts the letters. If
+// it returns an error, Redrive ends.
 func (r *redriving) sort(msgs []*backend.Message, places []string, err error) (stored []string, failed error) {
 	for i, place := range places {
 		m := msgs[i]

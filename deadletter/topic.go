@@ -1,5 +1,6 @@
-// Package deadletter lists the dead letters of a topic, sends them again to the group that
-// could not handle them, and discards them. The command "eventbus dlq" does the same.
+// Package deadletter lists the dead letters of a topic, redrives them (publishes their
+// events again for the group that could not handle them), and discards them. The command
+// "eventbus dlq" does the same.
 //
 //	letters, err := deadletter.Open(bus.Backend(), "shop.orders.dlq")
 //	report, err := letters.Redrive(ctx, deadletter.Redrive{Filter: deadletter.Filter{Group: "billing"}})
@@ -44,7 +45,7 @@ func Open(b backend.Backend, name string) (*Topic, error) {
 
 // A Letter is one dead letter.
 type Letter struct {
-	eventbus.DeadLetter                // why
+	eventbus.DeadLetter                // why the event failed
 	Event               eventbus.Event // as it was published
 	Place               string         // the position of the letter in the dead-letter topic
 
@@ -82,15 +83,14 @@ func (f *Filter) matches(l *Letter) bool {
 
 const page = 100 // messages of one read
 
-// All goes through the letters of a filter, oldest first, including letters that arrive
-// meanwhile. Messages of the topic that are no dead letters are left out. A topic that does
-// not exist has none. An error ends it.
-// Removing a letter that All has passed, or has still to reach, is fine.
+// All yields the letters that f chooses, oldest first, including letters that arrive
+// meanwhile. It leaves out messages that are no dead letters. A topic that does not exist
+// has none. After an error All yields no more. Letters may be removed meanwhile.
 func (t *Topic) All(ctx context.Context, f Filter) iter.Seq2[*Letter, error] {
 	return t.pages(ctx, f, page)
 }
 
-// pages is All, with so many messages of one read.
+// pages is All with reads of size messages.
 func (t *Topic) pages(ctx context.Context, f Filter, size int) iter.Seq2[*Letter, error] {
 	return func(yield func(*Letter, error) bool) {
 		for from := ""; ; {
@@ -115,7 +115,7 @@ func (t *Topic) pages(ctx context.Context, f Filter, size int) iter.Seq2[*Letter
 	}
 }
 
-// A Class is a kind of letters, and how many there are.
+// A Class counts the letters of one group, reason, class of error and type of event.
 type Class struct {
 	Topic      string    `json:"topic"`
 	Group      string    `json:"group"`
@@ -125,10 +125,10 @@ type Class struct {
 	Letters    int       `json:"letters"`
 	Oldest     time.Time `json:"oldest,omitzero"` // LastAttempt
 	Newest     time.Time `json:"newest,omitzero"` // LastAttempt
-	Error      string    `json:"error"`           // of one of them
+	Error      string    `json:"error"`           // the error text of one of the letters
 }
 
-// Classes counts the letters of a filter by class, the largest class first.
+// Classes counts the letters that f chooses by class, the largest class first.
 func (t *Topic) Classes(ctx context.Context, f Filter) ([]Class, error) {
 	type key struct{ topic, group, reason, class, kind string }
 	found := map[key]*Class{}
@@ -164,8 +164,8 @@ func (t *Topic) Classes(ctx context.Context, f Filter) ([]Class, error) {
 	return classes, nil
 }
 
-// Discard removes the letters of a filter for good, and returns their number. After an
-// error the number is of the letters that are certainly removed.
+// Discard removes the letters that f chooses for good, and returns their number. After an
+// error it returns the number of letters that are certainly removed.
 func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) {
 	var places []string
 	remove := func() error {
@@ -193,12 +193,12 @@ func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) 
 	return removed, err
 }
 
-// Trim removes the oldest letters of a filter until at most keep of them are left, and
-// returns the number of removed ones. A program calls it from time to time to bound its
-// dead-letter topic. [Filter].Before bounds the age.
+// Trim removes the oldest of the letters that f chooses until at most keep of them are left.
+// It returns the number of removed letters. A program calls it from time to time to bound
+// its dead-letter topic. [Filter].Before bounds the age.
 func (t *Topic) Trim(ctx context.Context, f Filter, keep int) (removed int, err error) {
 	var newest []string // places, at most keep
-	last := ""          // the newest place that is not among them
+	last := ""          // the newest place that is not in newest
 	for l, err := range t.All(ctx, f) {
 		if err != nil {
 			return 0, err

@@ -1,5 +1,5 @@
-// Package eventbustest has a bus for the tests of applications. It is in memory, ends with
-// its test, remembers published events, and can wait until all are settled. It works
+// Package eventbustest has a bus for the tests of applications. The bus is in memory, ends
+// with its test, remembers published events, and can wait until all are settled. It works
 // inside testing/synctest, where retries of minutes take no time.
 package eventbustest
 
@@ -35,7 +35,7 @@ func New(t testing.TB) *Bus {
 // t.Log until the test ends.
 //
 // The bus is shut down when the test ends, within Options.DrainTimeout, 5 s by default. If
-// events are left behind, the test fails. A test may shut the bus down itself; then it
+// events are then still held, the test fails. A test may shut the bus down itself; then it
 // checks the error itself.
 func NewWith(t testing.TB, o eventbus.Options) *Bus {
 	t.Helper()
@@ -55,8 +55,8 @@ func NewWith(t testing.TB, o eventbus.Options) *Bus {
 	return b
 }
 
-// On returns a bus on a backend. Options that are refused end the test. The bus is the
-// caller's to shut down.
+// On returns a bus on b. If the options are refused the test ends. The caller must shut the
+// bus down.
 func On(t testing.TB, b backend.Backend, o eventbus.Options) *eventbus.Bus {
 	t.Helper()
 	bus, err := eventbus.New(b, o)

@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// An Adaptive is a limiter whose number of places follows the handlers: it grows while runs
-// take no longer than with few of them, and shrinks when they take longer, or fail. A place
-// is a message that is held, so give the subscription as many handlers (Concurrency) as the
-// most places. Its methods are safe for concurrent use.
+// An Adaptive is a limiter whose number of places adapts to the handlers. It grows while
+// runs take no longer than with few places, and shrinks when they take longer, or fail. To
+// use all places, SubscribeOptions.Concurrency must be at least their maximum. Its methods
+// are safe for concurrent use.
 //
-// It learns in rounds. A round has as many runs as there are places, and ten at least. Runs
-// that began before the number has changed do not count. At its end,
+// It measures runs, the calls of handlers, in rounds. A round has as many runs as there are
+// places, and ten at least. Runs that began before the last change of places do not count.
+// At the end of a round,
 //
 //	mean     = the time of its runs / runs
 //	base     = the least mean since the last probe
@@ -22,9 +23,9 @@ import (
 //	places   = gradient·places, if the gradient is below 1
 //	           places + √places, if half of them held messages at once
 //
-// Every hundredth round is a probe: a quarter of the places is left, and base is measured
-// anew. So it finds that a service has become slower for good. It does not take a queue for
-// the base, because a queue of twice the base ends with half of the places.
+// Every hundredth round is a probe: it leaves a quarter of the places and measures base
+// anew. So base follows a service that has become slower for good. With so few places, no
+// queue in front of the service lengthens the runs that base is measured by.
 type Adaptive struct {
 	places   *pool
 	min, max float64
@@ -43,15 +44,15 @@ var _ Limiter = (*Adaptive)(nil)
 // An AdaptiveState has the figures of an Adaptive at the end of its last round.
 type AdaptiveState struct {
 	Limit    int           // places now
-	Gradient float64       // 1: all is well; 0 before the first round
-	Mean     time.Duration // of a run
+	Gradient float64       // 1: runs are as fast as usual; 0 before the first round
+	Mean     time.Duration // mean time of a run
 	Base     time.Duration // the least Mean since the last probe; 0: not known
 }
 
 const (
 	shortestRound  = 10  // runs
-	usualFailures  = 0.1 // share of runs, which does not matter
-	tolerance      = 2   // of Mean to Base
+	usualFailures  = 0.1 // the share of failed runs up to which failures are ignored
+	tolerance      = 2   // Mean / Base up to which runs are as fast as usual
 	roundsPerProbe = 100
 )
 
@@ -107,7 +108,7 @@ func (a *Adaptive) Release(r Released) {
 	}
 }
 
-// endRound learns from the runs of a round.
+// endRound computes the number of places after a round.
 func (a *Adaptive) endRound() {
 	s, before := &a.state, a.state.Limit
 	s.Gradient = 1

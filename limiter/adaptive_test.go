@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A service works on so many calls at once; with more of them each takes longer.
+// A service works on a number of calls at once; with more of them each takes longer.
 type service struct {
 	atOnce int
 	takes  time.Duration
@@ -49,8 +49,8 @@ func feed(t *testing.T, l limiter.Limiter, s *service, d time.Duration) {
 	}
 }
 
-// The number of places finds the capacity of a service: all of it is used, and the queue
-// in front of it stays short. It follows when the capacity changes.
+// The number of places adapts to the capacity of a service: all of it is used, and the
+// queue in front of it stays short. It follows when the capacity changes.
 func TestAdaptiveFindsTheCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter.NewAdaptive(1, 1000)

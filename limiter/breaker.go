@@ -16,15 +16,16 @@ type BreakerOptions struct {
 	// Window is the time over which runs are counted. Default 10 s.
 	Window time.Duration
 
-	// Runs is the least number of runs in the window that opens the breaker. Default 10.
+	// Runs is the least number of runs (calls of handlers) in the window without which the
+	// breaker stays closed. Default 10.
 	Runs int
 
 	// Pause is how long an open breaker grants nothing. Default 30 s.
 	Pause time.Duration
 
 	// Trials is the number of places after a pause, and of successful runs that close the
-	// breaker. Default 1. Subscriptions that share a breaker need one each, because one
-	// with an empty topic keeps a place.
+	// breaker. Default 1. If subscriptions share a breaker, Trials must be at least their
+	// number, because a subscription with an empty topic keeps a place.
 	Trials int
 }
 
@@ -58,11 +59,11 @@ const (
 	HalfOpen BreakerState = "half-open" // a few: the trials
 )
 
-// A Breaker is a limiter that opens when too large a share of runs has failed. While it is
-// open the subscription reads nothing, and has the state Limited with the reason, which the
-// observer is told. Held events are still handled, as many as MaxInFlight of them. No event
-// is lost: events wait in the backend. After the pause a few trials
-// are read. If they succeed, the breaker closes. If a run fails meanwhile, it opens again.
+// A Breaker is a circuit breaker: a limiter that opens when too large a share of runs has
+// failed. While it is open the subscription reads nothing, and has the state Limited, with
+// the reason as its error. Events that are held are still handled. No event is lost, because
+// the others wait in the backend. After the pause the subscription reads a few events, the
+// trials. If they succeed, the breaker closes. If a run fails meanwhile, it opens again.
 //
 // Every run that returns an error counts as failed, also one that asks for a Snooze. Its
 // methods are safe for concurrent use.
@@ -74,15 +75,15 @@ type Breaker struct {
 	reason  string    // Open: why
 	until   time.Time // Open: the end of the pause
 	held    int       // places granted, and neither unused nor settled
-	old     int       // HalfOpen: of held, from before the pause
+	old     int       // HalfOpen: places of held that were granted before the pause
 	good    int       // HalfOpen: runs that succeeded
 	counts  [windowParts]windowPart
-	changed chan struct{} // closed and replaced when a caller that waits may look again
+	changed chan struct{} // closed and replaced when waiting callers may look again
 }
 
 var _ Limiter = (*Breaker)(nil)
 
-// The window moves on by one part at a time.
+// windowParts is the number of parts of the window, which moves on by one part at a time.
 const windowParts = 10
 
 // A windowPart counts the runs of one part of the window.
@@ -100,8 +101,8 @@ func NewBreaker(o BreakerOptions) *Breaker {
 	return &Breaker{options: o.Effective(), state: Closed, changed: make(chan struct{})}
 }
 
-// State returns the state. A breaker whose pause is over is open until a subscription asks
-// for places.
+// State returns the state. A breaker whose pause is over stays open until a subscription
+// asks for places.
 func (b *Breaker) State() BreakerState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,8 +156,8 @@ func (b *Breaker) Release(r Released) {
 			b.open(now, fmt.Sprintf("the breaker is open for %v: %d of %d runs failed within %v", b.options.Pause, failed, runs, b.options.Window))
 		}
 	case HalfOpen:
-		// No place says whether it is a trial. The settled ones are taken for old ones, so
-		// that there are never too many trials.
+		// The breaker cannot tell whether a settled place was a trial. It assumes that old
+		// places are settled first, so that there are never too many trials.
 		b.old = min(max(b.old-r.Settled, 0), b.held)
 		b.good += r.Runs - r.Failed
 		switch {

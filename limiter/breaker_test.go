@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// run reads n messages and runs them, of which some fail.
+// run acquires n places, and releases them after n runs, of which some have failed.
 func run(t *testing.T, l limiter.Limiter, n, failed int) {
 	t.Helper()
 	for i := range n {
@@ -107,7 +107,7 @@ func TestBreakerClosesWithinTheWindow(t *testing.T) {
 	})
 }
 
-// Messages of before the pause that are settled after it make no room for more trials.
+// Messages read before the pause and settled after it make no room for more trials.
 func TestBreakerCountsTrialsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter.NewBreaker(limiter.BreakerOptions{})
@@ -130,8 +130,8 @@ func TestBreakerCountsTrialsOnly(t *testing.T) {
 	})
 }
 
-// A caller that waits for the trials goes on when they have succeeded, and when they come
-// back unused.
+// A caller that waits for the trials goes on when they have succeeded, and when their
+// places are released unused.
 func TestBreakerWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, r := range []limiter.Released{{Settled: 1, Runs: 1}, {Unused: 1}} {
@@ -149,7 +149,7 @@ func TestBreakerWakes(t *testing.T) {
 	})
 }
 
-// An open breaker keeps no places of the limiters that it is joined with.
+// All keeps no places of other limiters while a breaker among them is open.
 func TestOpenBreakerKeepsNoPlaces(t *testing.T) {
 	shared, b := limiter.MaxInFlight(5), limiter.NewBreaker(limiter.BreakerOptions{})
 	run(t, b, 10, 10)

@@ -8,16 +8,16 @@ import (
 
 var _ Limiter = (*pool)(nil)
 
-// pool counts places and bytes. A bound of 0 means none.
+// A pool is a limiter with a bound on places and on bytes. A bound of 0 means none.
 type pool struct {
 	places int
 	bytes  int64
 
 	mu      sync.Mutex
-	granted int           // places given out
-	empty   int           // of granted: not filled yet
-	held    int64         // bytes of the filled ones
-	largest int64         // message seen
+	granted int           // places
+	empty   int           // of granted: they hold no message yet
+	held    int64         // bytes of the messages in the other granted places
+	largest int64         // size of the largest message so far, in bytes
 	free    chan struct{} // closed and replaced when a place is given back while a caller waits
 	waiting int
 }
@@ -59,7 +59,7 @@ func (p *pool) take(max int) (int, <-chan struct{}) {
 	return n, nil
 }
 
-// resize changes the number of places. Places beyond it are not taken back.
+// resize changes the number of places. It does not take back granted places.
 func (p *pool) resize(places int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,14 +67,14 @@ func (p *pool) resize(places int) {
 	p.wake()
 }
 
-// filled is how many places hold messages.
+// filled returns how many places hold messages.
 func (p *pool) filled() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.granted - p.empty
 }
 
-// room is how many places may be granted now.
+// room returns how many places may be granted now. The caller holds mu.
 func (p *pool) room() int {
 	n := int(^uint(0) >> 1)
 	if p.places > 0 {
@@ -83,10 +83,12 @@ func (p *pool) room() int {
 	if p.bytes == 0 {
 		return n
 	}
-	if p.largest == 0 && p.held == 0 { // each caller gets one, and none waits for the first message of another
+	// While no size is known, each caller gets one place, and waits for no other caller's
+	// first message.
+	if p.largest == 0 && p.held == 0 {
 		return min(n, 1)
 	}
-	// Places that are granted and empty will hold messages too.
+	// Count the empty places too, because they will hold messages.
 	size := max(p.largest, 1)
 	left := p.bytes - p.held - int64(p.empty)*size
 	if left <= 0 {

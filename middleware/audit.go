@@ -25,8 +25,8 @@ type AuditRecord struct {
 	Error   string        `json:"error,omitempty"` // at most 4 KiB
 }
 
-// An AuditOutcome says how a run ended, as a middleware sees it. Whether a failed event is
-// retried is decided later; observer.Handled tells it.
+// An AuditOutcome says how a run ended, as a middleware sees it. The bus decides later
+// whether it retries a failed event; see observer.Handled.
 type AuditOutcome string
 
 // The outcomes of runs.
@@ -34,19 +34,19 @@ const (
 	AuditSuccess AuditOutcome = "success" // the handler returned nil
 	AuditFailure AuditOutcome = "failure" // it returned an error: Permanent, RetryAfter, Snooze and Drop too
 	AuditPanic   AuditOutcome = "panic"   // it panicked or called runtime.Goexit
-	AuditHeld    AuditOutcome = "held"    // a ManualHandler took the event, to settle it later
+	AuditHeld    AuditOutcome = "held"    // a ManualHandler returned nil: the event is settled later
 )
 
 // AuditOptions are the settings of [Audit]. A zero field means its default.
 type AuditOptions struct {
 	Timeout time.Duration // of each Publish; default 5 s
-	OnError OnError       // is told of each record that is not stored
+	OnError OnError       // is called for each record that is not stored
 }
 
 // Audit publishes an [AuditRecord] to topic for each run of a handler, after the run and
 // before the event is settled. A crash during a run leaves no record of it. A record that
-// cannot be stored never fails the event; OnError is told of it. A record has no payload,
-// headers or key. The text of the handler's error is in it.
+// cannot be stored never fails the event; OnError is called for it. A record has no
+// payload, headers or key. It has the text of the handler's error.
 //
 // Each run waits for its record to be stored. Records themselves are not audited: the runs
 // for events of topic, and for their dead letters, have no record. Audit panics if p is
@@ -99,7 +99,7 @@ type audit struct {
 	o         AuditOptions
 }
 
-// store publishes r. The end of the run's time does not prevent it.
+// store publishes r, even if the run's context has ended.
 func (a *audit) store(ctx context.Context, d *eventbus.Delivery, r AuditRecord) {
 	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), a.o.Timeout, errAuditTimeout)
 	defer cancel()

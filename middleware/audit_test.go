@@ -146,7 +146,7 @@ func TestAuditDoesNotAuditItself(t *testing.T) {
 	})
 }
 
-// The end of the handler's time does not prevent the record, the mark or the warning.
+// The record, the mark of Dedupe and the warning are stored after a timeout too.
 func TestAuditAfterATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := audited(t, middleware.AuditOptions{}, itself)

@@ -7,12 +7,12 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// bound is the canonical form of the attributes and headers of e that a step protects. use
-// is a text of the step's own, so that no other step has the same form. Each part has its
-// length in front, and a missing header differs from an empty one.
+// bound returns the canonical form of the attributes and headers of e that a step, such as
+// Sign, protects. use is a text of the step's own, so that no two steps have the same form.
+// Each part has its length in front, and a missing header differs from an empty one.
 //
 // The ID is the one under which e was published, because a dead letter has an ID of its
-// own. The topic is not bound, because a dead letter is in another topic.
+// own. The topic is left out, because a dead letter is in another topic.
 func bound(use string, e *eventbus.Event, headers ...[]string) []byte {
 	b := part(nil, use)
 	for _, attribute := range []string{

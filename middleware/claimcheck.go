@@ -106,7 +106,7 @@ func (c *ClaimCheck) fetch(ctx context.Context, name string, size int) ([]byte, 
 	return payload, err
 }
 
-// parseClaim reads a reference, which anybody may have written.
+// parseClaim reads a reference. It checks all of it, because anybody may have written it.
 func parseClaim(value string) (name string, size int, digest string, ok bool) {
 	parts := strings.Split(value, " ")
 	if len(parts) != 3 || !isBlobName(parts[0]) || len(parts[2]) != hex.EncodedLen(sha256.Size) {

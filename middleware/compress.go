@@ -14,9 +14,9 @@ import (
 // MinSize, if compression does not make it smaller, or if its event has a
 // content-encoding already.
 //
-// A received payload is decompressed if its content-encoding is zstd, by whichever program
-// it was compressed. If it is damaged, or larger than EnvelopeOptions.MaxPayload, the
-// error is permanent, and at most 8 MiB or MaxPayload are decompressed.
+// A received payload is decompressed if its content-encoding is zstd, also if another
+// program has compressed it. If it is damaged, or larger than EnvelopeOptions.MaxPayload,
+// the error is permanent, and at most 8 MiB or MaxPayload are decompressed.
 //
 // With Encrypt, the size of an event tells how well its payload can be compressed. Do not
 // combine the two if an attacker chooses a part of the payload and sees sizes.
@@ -29,7 +29,7 @@ const encoding = "zstd"
 // windowSize is the window that decoders should support (RFC 8878, 3.1.1.1.2).
 const windowSize = 8 << 20
 
-// A compressor carries out Compress. A nil one does nothing.
+// A compressor does the work of Compress. A nil compressor does nothing.
 type compressor struct {
 	min, max int
 	encoder  *zstd.Encoder

@@ -7,9 +7,8 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A DedupeStore remembers the events that were handled, for a time and a number that the
-// store chooses. Its methods are safe for concurrent use. Its keys have at most 1,300
-// bytes.
+// A DedupeStore remembers the events that were handled. The store decides for how long, and
+// how many. Its methods are safe for concurrent use. Its keys have at most 1,300 bytes.
 type DedupeStore interface {
 	Handled(ctx context.Context, key string) (bool, error) // reports whether key was marked
 	Mark(ctx context.Context, key string) error
@@ -21,13 +20,13 @@ type DedupeOptions struct {
 	// event. An event with the ID "" is always handled. Default: Event.ID.
 	ID func(*eventbus.Delivery) string
 
-	// OnError is told if a handled event could not be marked.
+	// OnError is called if a handled event could not be marked.
 	OnError OnError
 }
 
-// Dedupe discards an event that its group has handled before: a redelivered one, and a
-// second one with the same ID. The bus counts and tells it as discarded, with the reason
-// "dropped".
+// Dedupe discards an event that its group has handled before: a redelivered event, and a
+// second event with the same ID. The bus counts and reports it as discarded, with the
+// reason "dropped".
 //
 // An ID is marked after the handler has returned nil. So a crash, or an error of Mark,
 // leads to a second run and never to a lost event. Dedupe is no lock. If two members, or
@@ -60,7 +59,7 @@ func Dedupe(store DedupeStore, o DedupeOptions) eventbus.Middleware {
 			if err := next(ctx, d); err != nil {
 				return err
 			}
-			// The handler has succeeded, so the end of its time must not prevent the mark.
+			// The handler has succeeded, so the event is marked even if ctx has ended.
 			if err := store.Mark(context.WithoutCancel(ctx), key); err != nil {
 				o.OnError.tell(ctx, d, fmt.Errorf("eventbus: dedupe: mark %q: %w", key, err))
 			}

@@ -28,7 +28,7 @@ type Encrypt struct {
 	AcceptPlain bool
 }
 
-// An encrypter carries out Encrypt. A nil one does nothing, but refuses encrypted events.
+// An encrypter does the work of Encrypt. A nil one does nothing, but refuses encrypted events.
 type encrypter struct {
 	key         string
 	ciphers     map[string]cipher.AEAD
@@ -98,7 +98,7 @@ func (c *encrypter) open(e *eventbus.Event, headers []string, strict bool) error
 	return nil
 }
 
-// bound are the parts of e that decryption checks besides the payload.
+// bound returns the parts of e that decryption checks in addition to the payload.
 func (c *encrypter) bound(e *eventbus.Event, headers []string) []byte {
 	return bound("eventbus encrypt 1", e, []string{keyHeader, encodingHeader}, headers)
 }

@@ -55,10 +55,11 @@ type EnvelopeOptions struct {
 // The store of a ClaimCheck gets encrypted data. The signature is checked before any
 // other part is read.
 //
-// All programs of a topic need the same steps. Steps that protect accept unprotected
-// events only on request. An event that cannot be opened does not reach the handler. It
-// goes to the dead-letter topic, sealed as it is. An unknown key ID is retried, because
-// the key may be on its way, and so is an error of a [BlobStore].
+// All programs of a topic need the same steps. Encrypt and Sign refuse unprotected events,
+// unless AcceptPlain or AcceptUnsigned is set. An event that cannot be opened does not
+// reach the handler. It goes to the dead-letter topic, sealed as it is. After an unknown
+// key ID the event is retried, because the program may get the key later, and also after
+// an error of a [BlobStore].
 //
 // An event stays sealed in its topic and as a dead letter. A handler of the dead-letter
 // topic on a bus with the envelope sees the opened event. Retry.Delay gets the sealed
@@ -205,7 +206,7 @@ func (v *Envelope) seal(ctx context.Context, e *eventbus.Event, service string) 
 
 // Open opens a stored event in place, for programs that read a topic without a group. An
 // event that has no part of an envelope stays as it is, if the options accept it. After
-// an error the event is unchanged. An error that no retry can heal is marked by
+// an error the event is unchanged. If no retry can help, the error is marked by
 // eventbus.Permanent. Errors do not contain keys, payloads or header values.
 func (v *Envelope) Open(ctx context.Context, e *eventbus.Event) error {
 	return v.openWith(ctx, e, true)
@@ -244,8 +245,8 @@ func isEnvelopes(h eventbus.Header) bool {
 	return false
 }
 
-// isSealed reports whether e is sealed already. If it is so only in part, its payload
-// could be stored unprotected, so the error refuses it.
+// isSealed reports whether e is sealed already. It returns an error if e is sealed only in
+// part, because its payload could then be stored unprotected.
 func (v *Envelope) isSealed(e *eventbus.Event) (bool, error) {
 	i := slices.IndexFunc(e.Headers, isEnvelopes)
 	if i < 0 {
@@ -259,7 +260,7 @@ func (v *Envelope) isSealed(e *eventbus.Event) (bool, error) {
 	return true, nil
 }
 
-// permanent is an error that no retry can heal.
+// permanent returns an error after which the event is not retried.
 func permanent(format string, args ...any) error {
 	return eventbus.Permanent(fmt.Errorf(format, args...))
 }

@@ -33,7 +33,7 @@ func (s *FileStore) Close() error { return s.root.Close() }
 const partial = ".part"
 
 // Put writes data to a file under another name, syncs it, and renames it to name. So a
-// crash leaves no half of a payload.
+// crash leaves no part of a payload under name.
 func (s *FileStore) Put(_ context.Context, name string, data []byte) (err error) {
 	part := name + partial
 	f, err := s.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -65,8 +65,8 @@ func (s *FileStore) Get(_ context.Context, name string) (io.ReadCloser, error) {
 }
 
 // DeleteOlder deletes the payloads that were stored longer ago than age, and returns how
-// many. Other files stay. [ClaimCheck] says how great age must be. Call it from one
-// program, now and then.
+// many. Other files stay. [ClaimCheck] says how great age must be. One program should call
+// it from time to time.
 func (s *FileStore) DeleteOlder(ctx context.Context, age time.Duration) (deleted int, err error) {
 	files, err := fs.ReadDir(s.root.FS(), ".")
 	if err != nil {

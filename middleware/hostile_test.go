@@ -108,7 +108,7 @@ func TestHostileReferencesAreRefused(t *testing.T) {
 	require.Equal(t, "data", string(e.Payload))
 }
 
-// flaky is a store that fails until it is mended.
+// flaky is a store that fails until the test repairs it.
 type flaky struct {
 	middleware.BlobStore
 	broken atomic.Bool

@@ -7,10 +7,10 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// An ErrorRule reports whether it means an error.
+// An ErrorRule reports whether [IgnoreErrors] ignores an error.
 type ErrorRule func(error) bool
 
-// Is returns a rule that means the errors that match one of targets, by errors.Is.
+// Is returns a rule for the errors that match one of targets, by errors.Is.
 func Is(targets ...error) ErrorRule {
 	return func(err error) bool {
 		for _, target := range targets {
@@ -22,7 +22,7 @@ func Is(targets ...error) ErrorRule {
 	}
 }
 
-// As returns a rule that means the errors in whose tree errors.As finds an E.
+// As returns a rule for the errors in whose tree errors.As finds an E.
 func As[E error]() ErrorRule {
 	return func(err error) bool {
 		_, ok := errors.AsType[E](err)
@@ -30,9 +30,9 @@ func As[E error]() ErrorRule {
 	}
 }
 
-// IgnoreErrors makes a run a success if its error is meant by one of the rules: the event
-// is acknowledged and counted as handled. A rule sees through [eventbus.Permanent] and
-// [eventbus.RetryAfter]. A panic is never ignored. To see the ignored errors, put
+// IgnoreErrors makes a run a success if one of rules returns true for its error: the event
+// is acknowledged and counted as handled. Is and As find errors in [eventbus.Permanent] and
+// [eventbus.RetryAfter] too. A panic is never ignored. To log the ignored errors, put
 // [Logging] behind IgnoreErrors.
 func IgnoreErrors(rules ...ErrorRule) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {

@@ -7,11 +7,11 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A Key is a secret. Because a function keeps its bytes, no printing and no encoder shows
-// them. The zero Key is none.
+// A Key is a secret. A function keeps its bytes, so that fmt and encoders do not show them.
+// The zero Key means no key.
 type Key struct{ reveal func() []byte }
 
-// NewKey returns a key of a copy of secret.
+// NewKey returns a key with a copy of secret.
 func NewKey(secret []byte) Key {
 	secret = slices.Clone(secret)
 	return Key{reveal: func() []byte { return secret }}
@@ -24,7 +24,7 @@ func (k Key) bytes() []byte {
 	return k.reveal()
 }
 
-// checkKeyID refuses an ID that would not survive in a header.
+// checkKeyID refuses an ID that a header cannot hold unchanged.
 func checkKeyID(field, id string) error {
 	if id == "" || len(id) > 64 {
 		return envelopeError(field, "has a key ID that is empty or longer than 64 bytes")
@@ -37,7 +37,8 @@ func checkKeyID(field, id string) error {
 	return nil
 }
 
-// errNoKey is an unknown key, which may be on its way.
+// errNoKey returns the error of an unknown key. It is not permanent, because the program
+// may get the key later.
 func errNoKey(step, id string) error {
 	return fmt.Errorf("%s has no key with the ID %q", step, id)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// OnError is told of an error that does not fail the event of d. It is called on the
-// goroutine of the handler, so from several at once. Nil logs a warning with
+// OnError gets an error that does not fail the event of d. It is called on the goroutines of
+// handlers, so several calls may run at once. A nil OnError logs a warning with
 // slog.Default().
 type OnError func(ctx context.Context, d *eventbus.Delivery, err error)
 

@@ -2,7 +2,7 @@ package middleware
 
 import "container/list"
 
-// recent keeps the values of the keys that were put last, at most max. The caller locks.
+// A recent keeps at most max values: the ones that were put last. It has no lock.
 type recent[V any] struct {
 	max    int
 	byKey  map[string]*list.Element // of a kept value
@@ -27,7 +27,7 @@ func (r *recent[V]) get(key string) (v V, ok bool) {
 	return el.Value.(kept[V]).value, true
 }
 
-// put stores v, and removes the value that was put first if there are too many.
+// put stores v, and removes the oldest value if there are more than max.
 func (r *recent[V]) put(key string, v V) {
 	if el, ok := r.byKey[key]; ok {
 		r.newest.Remove(el)

@@ -13,28 +13,28 @@ import (
 )
 
 // Sign is a step of an [Envelope]: events carry an Ed25519 signature (RFC 8032) over
-// payload, attributes (but not TTL and Retry), ID and EnvelopeOptions.Headers. A handler gets only events whose
-// signature is good. With Encrypt and ClaimCheck the signature covers the encrypted
-// payload, and so the reference to it. The topic is not signed, because a dead letter is
-// in another topic.
+// payload, attributes (but not TTL and Retry), ID and EnvelopeOptions.Headers. A handler
+// gets only events whose signature is valid. With Encrypt the signature covers the encrypted
+// payload, and with ClaimCheck the reference to it. The topic is not signed, because a dead
+// letter is in another topic.
 //
 // A program that has only public keys can verify events, but cannot forge them. To rotate
 // keys: add the new public key to all programs, then let publishers sign with the new
 // private key. Remove the old public key when no stored event or dead letter needs it.
 //
-// A good signature does not show that the event is new. With access to the broker, an
+// A valid signature does not show that the event is new. With access to the broker, an
 // attacker can store it again. [Dedupe] discards an event with the same ID.
 type Sign struct {
 	Key     string                       // ID of the key that signs; empty: this program only verifies
 	Private Key                          // NewKey of the ed25519.PrivateKey that signs
-	Public  map[string]ed25519.PublicKey // the keys that verify, by ID; Private's own is among them by itself
+	Public  map[string]ed25519.PublicKey // the keys that verify, by ID; the key of Private is added
 
 	// AcceptUnsigned passes on events without a signature, while the programs of a topic
 	// begin to sign. Otherwise such an event is a permanent failure.
 	AcceptUnsigned bool
 }
 
-// A signer carries out Sign. A nil one does nothing.
+// A signer does the work of Sign. A nil signer does nothing.
 type signer struct {
 	key            string
 	private        Key

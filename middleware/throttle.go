@@ -19,21 +19,22 @@ type ThrottleOptions struct {
 	// not throttled. Default: topic and group.
 	Bucket func(*eventbus.Delivery) string
 
-	// MaxBuckets bounds the memory. Beyond it the bucket that was unused for longest is
-	// forgotten: its next event runs at once. Default 10,000.
+	// MaxBuckets bounds the number of buckets in memory. If there are more, the bucket that
+	// was unused for longest is forgotten: its next event runs at once. Default 10,000.
 	MaxBuckets int
 }
 
 // Throttle lets perSecond runs of handlers begin each second and bucket, in this process.
 // Retries are runs too.
 //
-// An event waits for its turn in its handler's place, so waiting costs no attempt and no
-// round trip. Its lease is extended. The wait is part of SubscribeOptions.Timeout. If it
-// would be longer, Throttle returns at once with [eventbus.Snooze]. Events of other
-// buckets wait as well if all handlers wait: Concurrency should exceed the number of
-// buckets that are busy at once. The end of ctx ends the wait, with its cause.
+// An event waits for its turn while it occupies one of the Concurrency handlers, so waiting
+// costs no attempt and no round trip. Its lease is extended. The wait is part of
+// SubscribeOptions.Timeout. If it would be longer, Throttle returns at once with
+// [eventbus.Snooze]. If all handlers wait, events of other buckets wait as well, so
+// Concurrency should exceed the number of buckets that are busy at once. If ctx ends during
+// the wait, the event fails with the cause of ctx.
 //
-// Throttle panics if perSecond, Burst or MaxBuckets cannot be meant.
+// Throttle panics if perSecond is not positive, or Burst or MaxBuckets is negative.
 func Throttle(perSecond float64, o ThrottleOptions) eventbus.Middleware {
 	if !(perSecond > 0) || o.Burst < 0 || o.MaxBuckets < 0 {
 		panic("eventbus: Throttle: the rate must be positive, Burst and MaxBuckets not negative")
@@ -63,7 +64,7 @@ func Throttle(perSecond float64, o ThrottleOptions) eventbus.Middleware {
 	}
 }
 
-// buckets are the limiters that were used last, by name.
+// buckets has the limiters that were used last, by the name of their bucket.
 type buckets struct {
 	add func() *rate.Limiter
 

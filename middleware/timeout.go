@@ -12,8 +12,8 @@ import (
 
 // Timeout bounds the handling of events by their Type, within SubscribeOptions.Timeout.
 // When the time is up, the handler's context ends with the cause *observer.TimeoutError,
-// and Timeout wraps the handler's error in it. A handler that returns nil has succeeded,
-// however late. A type that is missing, zero or negative has no bound here.
+// and Timeout joins it to the handler's error. A handler that returns nil has succeeded,
+// however late. If the entry of a type is missing, zero or negative, the type has no bound.
 //
 // It bounds the call of the handler. Under SubscribeManual it does not bound the time
 // until settlement: the handler's ctx ends when the handler returns, and later work uses

@@ -12,10 +12,10 @@ import (
 // It must not change the event.
 type Check func(*eventbus.Event) error
 
-// Validate checks each event before its handler runs. The check of the event's Type is
-// used, and otherwise if there is none. A nil otherwise accepts the event. An invalid
-// event is a [eventbus.Permanent] failure: it goes to the dead-letter topic without a
-// run, and the error of the check is in its reason.
+// Validate checks each event before its handler runs. It uses the check that byType has for
+// the event's Type, or the check otherwise if there is none. A nil otherwise accepts the
+// event. An invalid event is a [eventbus.Permanent] failure: it goes to the dead-letter
+// topic without a run, with the error of the check.
 //
 // Validate copies byType, and panics if one of its checks is nil.
 func Validate(byType map[string]Check, otherwise Check) eventbus.Middleware {

@@ -16,7 +16,7 @@ func (e *TimeoutError) Error() string {
 // Is makes a TimeoutError match context.DeadlineExceeded.
 func (e *TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// Timeout implements a part of net.Error.
+// Timeout returns true, as for a net.Error that is a timeout.
 func (e *TimeoutError) Timeout() bool { return true }
 
 // A PanicError replaces the result of a handler that panicked or called runtime.Goexit.

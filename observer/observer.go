@@ -1,19 +1,19 @@
-// Package observer lets a program watch a bus at work. It changes nothing.
+// Package observer lets a program watch a bus: for metrics, traces and logs.
 package observer
 
 import "time"
 
-// An Observer has a hook for each kind of occurrence. A nil hook is not called.
+// An Observer has a hook, a function, for each kind of occurrence. A nil hook is not called.
 //
-// Handled and Published run on the goroutine that handled or published. All other hooks
-// run one after another on a goroutine of their own, so that a slow hook holds up no
-// lease, no read and no acknowledgement. At most 4,096 occurrences wait for that
-// goroutine. Further occurrences are dropped, and the next Failed says how many. The bus
-// recovers from a hook that panics, and reports it to Failed.
+// Handled runs on the handler's goroutine, and Published on the one that called Publish.
+// All other hooks run one after another on a single other goroutine, so that a slow hook
+// delays no lease, no read and no acknowledgement. At most 4,096 occurrences wait for that
+// goroutine. Further occurrences are dropped, and the next call of Failed says how many.
+// The bus recovers from a hook that panics, and reports the panic to Failed.
 type Observer struct {
 	Published    func(Published)    // a call of Publish ended
 	Dropped      func(Dropped)      // a call of Publish was dropped, as Options.WhenFull says
-	Received     func(Received)     // one read brought messages
+	Received     func(Received)     // a read from the backend returned messages
 	Handled      func(Handled)      // a handler returned
 	Settled      func(Settled)      // acknowledgements were confirmed
 	Retried      func(Retried)      // a message is to be redelivered later
@@ -25,7 +25,7 @@ type Observer struct {
 	StateChanged func(StateChanged) // a subscription changed its state
 	Maintained   func(Maintained)   // the backend was maintained
 	Noticed      func(Noticed)      // a driver gave a notice
-	Failed       func(Failed)       // a failure that no call returns
+	Failed       func(Failed)       // an error occurred that no call returns
 }
 
 // About says which message an occurrence concerns.
@@ -42,7 +42,7 @@ type Published struct {
 	Events     int
 	Bytes      int
 	Stored     int // of Events, duplicates included
-	Duplicates int // of Stored: found to be stored before
+	Duplicates int // of Stored: an earlier copy was found, see Options.Dedup
 	Took       time.Duration
 	Err        error // nil if all are stored
 }
@@ -61,7 +61,7 @@ type Received struct {
 	Topic, Group string
 	Events       int
 	Bytes        int
-	Redelivered  int // of Events: the redelivered ones
+	Redelivered  int // how many of Events were redelivered
 }
 
 // Handled tells how a handler ended.
@@ -77,14 +77,14 @@ type Outcome string
 
 // The outcomes of a run.
 const (
-	Acknowledge Outcome = "acknowledge" // it is done
-	Retry       Outcome = "retry"       // it is redelivered after a while
+	Acknowledge Outcome = "acknowledge" // the message is acknowledged
+	Retry       Outcome = "retry"       // it is redelivered after a delay
 	Snooze      Outcome = "snooze"      // it is redelivered, and this run does not count
 	DeadLetter  Outcome = "dead-letter" // it goes to the dead-letter topic
 	Discard     Outcome = "discard"     // it is acknowledged without success
-	Return      Outcome = "return"      // it goes back at once, as the subscription ends
-	Hold        Outcome = "hold"        // it stays with the program, which settles it
-	Forget      Outcome = "forget"      // nothing: its lease is lost
+	Return      Outcome = "return"      // it is given back at once, because the subscription ends
+	Hold        Outcome = "hold"        // it stays held until the program settles it, see SubscribeManual
+	Forget      Outcome = "forget"      // the bus does not settle it, because its lease is lost
 )
 
 // Settled tells of confirmed acknowledgements.
@@ -92,7 +92,7 @@ type Settled struct {
 	Topic, Group string
 	Events       int
 	Took         time.Duration // of the call to the backend
-	Tags         []any         // of the runs of these events that have one, see eventbus.Tag
+	Tags         []any         // of the runs of these events, see eventbus.Tag; a run may have none
 }
 
 // Retried tells when a message is to be redelivered.
@@ -124,21 +124,21 @@ type Extended struct {
 	Took         time.Duration
 }
 
-// LeaseLost tells of a lease that expired, or of a message that another member took.
+// LeaseLost tells of a lease that expired, or of a message that another member received.
 type LeaseLost struct {
 	About
-	Running bool          // its handler was running and has been cancelled
+	Running bool          // its handler was running, and its context was cancelled
 	Held    time.Duration // since it was received
 	Err     error         // why
 }
 
-// Stuck tells of a handler that does not return.
+// Stuck tells of a handler that has not returned after its timeout.
 type Stuck struct {
 	About
 	Running time.Duration // so far
 }
 
-// A State of a subscription.
+// A State is the state of a subscription.
 type State string
 
 // The states of a subscription.
@@ -146,13 +146,13 @@ const (
 	Starting State = "starting"
 	Running  State = "running"
 	Degraded State = "degraded" // the backend cannot be reached or refuses; the bus tries again
-	Limited  State = "limited"  // its limiter grants nothing for a while, such as an open breaker
+	Limited  State = "limited"  // its limiter, such as an open breaker, lets it read nothing for a while
 	Paused   State = "paused"
 	Draining State = "draining"
 	Closed   State = "closed"
 )
 
-// StateChanged tells of a step from one state to another.
+// StateChanged tells of a change from one state to another.
 type StateChanged struct {
 	Topic, Group string
 	From, To     State
@@ -162,10 +162,10 @@ type StateChanged struct {
 // Maintained tells of a call of the backend's Maintainer.
 type Maintained struct {
 	Topic, Group string
-	Took, Next   time.Duration
+	Took, Next   time.Duration // Next: the time until the next call
 }
 
-// Noticed passes on a notice of a driver.
+// Noticed tells of a backend.Notice, a driver's message to the operator.
 type Noticed struct {
 	Topic, Group string
 	Text         string
@@ -186,10 +186,10 @@ const (
 	DeadLettering Scope = "dead-letter"
 	Panic         Scope = "panic"
 	Maintain      Scope = "maintain"
-	Observe       Scope = "observe" // a hook panicked, or was too slow and missed occurrences
+	Observe       Scope = "observe" // a hook panicked, or occurrences were dropped because it was slow
 )
 
-// Failed tells of an error that no caller gets.
+// Failed tells of an error that no call returns.
 type Failed struct {
 	Scope  Scope
 	About      // ID, Position and Attempt are empty if it concerns several messages

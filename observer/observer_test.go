@@ -138,8 +138,8 @@ func (l *lockedBuffer) Reset() {
 	l.b.Reset()
 }
 
-// Slog writes the first three of a storm of equal failures at once, and one line at the
-// end with the number of the others. It writes all failures of single events.
+// Slog writes the first three of many equal failures at once, and one line at the end with
+// the number of the others. It writes all failures of single events.
 func TestSlogStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer

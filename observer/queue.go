@@ -9,14 +9,14 @@ import (
 )
 
 // A Queue calls the hooks of an [Observer] on its own goroutine, which runs while
-// occurrences wait. Occurrences beyond its length are dropped and counted, and Failed gets
-// the count once there is room. Its methods are safe for concurrent use.
+// occurrences wait. If it is full, occurrences are dropped and counted, and the queue later
+// calls Failed with the count. Its methods are safe for concurrent use.
 type Queue struct {
 	o       Observer
 	length  int64
 	waiting atomic.Int64
 	dropped atomic.Int64
-	told    int64 // of dropped; used by the queue's goroutine only
+	told    int64 // how many of dropped Failed was told of; used by the queue's goroutine only
 	queue   *batch.Group[func()]
 }
 
@@ -34,13 +34,14 @@ func Async(o Observer, length int) *Queue {
 // Observer returns the Observer to pass to the bus.
 func (q *Queue) Observer() Observer { return wrap(q.o, q.add) }
 
-// Call calls f like a hook. It does not contain a panic of f.
+// Call calls f on the queue's goroutine, after the hooks that wait. It does not recover from
+// a panic of f.
 func (q *Queue) Call(f func()) { q.add(f) }
 
 // Dropped returns how many occurrences were dropped so far.
 func (q *Queue) Dropped() int64 { return q.dropped.Load() }
 
-// Wait returns when the queue is empty, or ctx is done.
+// Wait returns nil when the queue is empty, or the cause of ctx if it is done before.
 func (q *Queue) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

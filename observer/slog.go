@@ -12,9 +12,10 @@ import (
 // and notices of drivers. A panic is logged with its stack. A nil logger is
 // slog.Default(), looked up each time. Payloads and header values are not logged.
 //
-// Failures that are not of one event, drops, and subscriptions that degrade, are limited
-// or recover, are logged three times in 10 s for each topic and group. The others of that
-// time become one line at its end, with their number as "repeated".
+// Some occurrences come in large numbers: failures that concern no single event, drops, and
+// changes to and from the states degraded and limited. Of each kind the first three in 10 s
+// are logged for each topic and group. At the end of that time one line follows for the
+// others, with their number as "repeated".
 func Slog(logger *slog.Logger) Observer {
 	l := &logging{logger: logger}
 	return Observer{
@@ -75,7 +76,7 @@ func (l *logging) log(level slog.Level, message string, a About, pairs ...any) {
 	l.write(record(level, message, a, pairs))
 }
 
-// oneOfMany logs an occurrence of a kind that may come in storms.
+// oneOfMany returns a function that logs occurrences of a kind, by way of the stormLog.
 func (l *logging) oneOfMany(kind string) logFunc {
 	return func(level slog.Level, message string, a About, pairs ...any) {
 		l.storms.add(stormKind{kind, a.Topic, a.Group}, record(level, message, a, pairs), l.write)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A storm log keeps equal records from flooding the log. It writes the first three of a
+// A stormLog limits how many records of a kind are logged. It writes the first three of a
 // kind at once. If more come within 10 s, it writes the last of them at the end, with
 // their number.
 type stormLog struct {
@@ -14,15 +14,15 @@ type stormLog struct {
 	kinds map[stormKind]*storm
 }
 
-// A stormKind has the common fields of equal records. Their error texts may differ,
-// because addresses in them do.
+// A stormKind has the fields that records of a kind have in common. Error texts are not
+// among them, because they may contain addresses that differ.
 type stormKind struct{ message, topic, group string }
 
 type storm struct {
 	began   time.Time
 	written int
 	held    int
-	last    slog.Record // of the held
+	last    slog.Record // the newest of the held records
 	write   func(slog.Record)
 }
 

@@ -77,7 +77,7 @@ func (c *connection) open(ctx context.Context, o eventbus.Options) (*eventbus.Bu
 	return bus, nil
 }
 
-// tolerated ignores a verb that the backend does not have.
+// tolerated returns nil if err says that the backend does not support the call, else err.
 func tolerated(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
@@ -114,7 +114,7 @@ func (e *silenceError) Unwrap() error { return e.err }
 func (c *connection) close(ctx context.Context, bus *eventbus.Bus) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.patience)
 	defer cancel()
-	_ = bus.Shutdown(ctx) // without subscriptions and unconfirmed publishes there is nothing to report
+	_ = bus.Shutdown(ctx) // no subscription and no Publish is left whose error could matter
 }
 
 // look opens the backend for a command that only asks, and calls f with one timeout for
@@ -131,8 +131,8 @@ func (c *connection) look(cmd *cobra.Command, f func(context.Context, backend.Ba
 	return nil
 }
 
-// unexpected logs troubles that no call returns as an error. It logs the same notice of a
-// driver once a minute at most.
+// unexpected returns an observer that logs errors that no call returns. It logs the same
+// notice of a driver at most once a minute.
 func unexpected(w io.Writer) observer.Observer {
 	o := observer.Slog(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	log, said := o.Noticed, map[string]time.Time{}

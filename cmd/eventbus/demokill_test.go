@@ -166,7 +166,7 @@ func runShop(t *testing.T, w *witness, topic string, days int, harm func(context
 	return d.Account().Report(strconv.Itoa(days)+" days in the shop", time.Since(start))
 }
 
-// A kept backend stays open when the bus closes it.
+// A kept backend ignores Close, so it stays open after the bus.
 type kept struct{ *witness }
 
 func (kept) Close() error { return nil }

@@ -22,7 +22,7 @@ const dlqHelp = `Look at dead letters, and settle them: send their events again,
 TOPIC is the dead-letter topic, usually the name of a topic and .dlq. Flags choose
 letters by the group that failed, the reason, the class of the error, and the event.`
 
-// A dlq is the flags that the commands on dead letters share.
+// A dlq has the flags that the commands on dead letters share.
 type dlq struct {
 	connection
 	asJSON *bool

@@ -66,7 +66,7 @@ func age(t, now time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	d := max(now.Sub(t), 0) // clocks differ
+	d := max(now.Sub(t), 0) // the broker's clock may be ahead
 	if d > 48*time.Hour {
 		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 func main() {
-	// A closed pipe should fail a write, not end the process. Ignore would not do, because
-	// commands run by sub inherit it.
+	// A write to a closed pipe should fail, not end the process. signal.Ignore would be
+	// wrong, because the commands that sub runs would inherit it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once

@@ -16,8 +16,8 @@ func metricsFlag(cmd *cobra.Command, address *string) {
 	cmd.Flags().StringVar(address, "metrics", "", "`address`, such as :9090, to serve metrics on for Prometheus, at /metrics (default: none)")
 }
 
-// serveMetrics serves metrics on address, and adds them to o; an empty address: it does
-// nothing. watch adds the gauges of the bus with these options.
+// serveMetrics serves metrics on address, and adds them to o. If address is empty it does
+// nothing. The caller calls watch with the bus that has the options o, to add its gauges.
 func serveMetrics(ctx context.Context, address string, stderr io.Writer, o *eventbus.Options) (watch func(*eventbus.Bus) error, end func(), err error) {
 	if address == "" {
 		return func(*eventbus.Bus) error { return nil }, func() {}, nil
@@ -28,5 +28,5 @@ func serveMetrics(ctx context.Context, address string, stderr io.Writer, o *even
 	}
 	server.Measure(o)
 	fmt.Fprintf(stderr, "metrics at %s\n", server.URL())
-	return server.Watch, func() { _ = server.Close(context.WithoutCancel(ctx)) }, nil // a connection that was cut off has nothing to say
+	return server.Watch, func() { _ = server.Close(context.WithoutCancel(ctx)) }, nil // its error does not matter
 }

@@ -124,7 +124,7 @@ func (s *sub) parse() (err error) {
 	if o.DeadLetter == "discard" {
 		o.DeadLetter = eventbus.DiscardDeadLetters
 	}
-	switch { // the option's zero would mean its default
+	switch { // a zero option would mean its default
 	case o.Concurrency < 1:
 		return errors.New("--concurrency must be positive")
 	case o.Timeout == 0:

@@ -27,7 +27,7 @@ type custody struct {
 	given map[string]time.Time // given back, to be redelivered
 
 	risk     map[string]bool // may be redelivered: held, in flight or just acknowledged when the server died
-	onItsWay int             // of these: received only after the death
+	onItsWay int             // how many in risk were received only after the server's death
 	relapses []string        // redelivered although acknowledged and not at risk
 }
 
@@ -56,7 +56,7 @@ func (w *witness) of(topic, group string) *custody {
 	return c
 }
 
-// died notes the server's death.
+// died records that the server was killed.
 func (w *witness) died() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,15 +64,14 @@ func (w *witness) died() {
 	w.down = true
 }
 
-// runs notes the server's return.
+// runs records that the server runs again.
 func (w *witness) runs() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.down = false
 }
 
-// life returns the number of the server's life to which a delivery received now can
-// belong.
+// life returns the number of the server process that can have sent a delivery received now.
 func (w *witness) life() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

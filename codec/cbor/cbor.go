@@ -12,10 +12,10 @@ import (
 
 // Codec is the codec of CBOR. Fields of structs have the names of their cbor or json tags.
 // It writes deterministic CBOR, and times with nanoseconds and zone. It refuses a map with
-// the same key twice. The bounds are checked before a value is decoded. They protect from
-// small payloads that need much memory.
+// the same key twice. It checks the bounds before it decodes a value, to refuse a small
+// payload that would need much memory.
 type Codec struct {
-	MaxDepth    int // of arrays and maps in each other; default 32
+	MaxDepth    int // levels of nested arrays and maps; default 32
 	MaxElements int // of one array or map; default 131,072
 }
 

@@ -15,7 +15,7 @@ import (
 // message, as in eventbus.Topic[*shop.Order].
 type Codec struct {
 	Media    string // the content type; default application/protobuf
-	MaxDepth int    // of messages in each other; default 100
+	MaxDepth int    // levels of nested messages; default 100
 }
 
 var _ codec.Codec = Codec{}
@@ -33,7 +33,7 @@ func (Codec) Marshal(v any) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
 
-// Unmarshal decodes data into v, which points to a pointer to a message. It makes the
+// Unmarshal decodes data into v, a pointer to a pointer to a message. It allocates the
 // message.
 func (c Codec) Unmarshal(data []byte, v any) error {
 	m, err := message(v)
@@ -43,7 +43,7 @@ func (c Codec) Unmarshal(data []byte, v any) error {
 	return proto.UnmarshalOptions{RecursionLimit: cmp.Or(c.MaxDepth, 100)}.Unmarshal(data, m)
 }
 
-// message returns v if it is a message, or makes the message to which v is to point.
+// message returns v if it is a message. If v points to a pointer to one, it allocates one.
 func message(v any) (proto.Message, error) {
 	if m, ok := v.(proto.Message); ok {
 		return m, nil

@@ -150,7 +150,7 @@ func (b *Backend) run(ctx context.Context, writable bool, f func(*txn) error) er
 	return b.store.run(ctx, writable, f)
 }
 
-// failed adds to err the call that it is of. It returns nil for nil.
+// failed adds op, the name of the call, to err. It returns nil for nil.
 func failed(op string, err error) error {
 	if err == nil {
 		return nil

@@ -81,7 +81,7 @@ func openDB(t *testing.T, path string) *bolt.DB {
 	return db
 }
 
-// lose deletes a stored body without the knowledge of members.
+// lose deletes a stored body. Members are not told.
 func lose(t *testing.T, b backend.Backend, name, position string) {
 	require.NoError(t, b.(*Backend).store.run(t.Context(), true, func(tx *txn) error {
 		topic, err := tx.topic(name)

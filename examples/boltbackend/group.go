@@ -15,7 +15,7 @@ type group struct {
 	bucket, entries, schedule *bolt.Bucket
 
 	identity uint64 // of no other group, even of this name
-	since    uint64 // hand-outs with lower numbers were before the last reset
+	since    uint64 // hand-outs with lower numbers were before the last ResetGroup
 	cursor   uint64 // the lowest offset that was never handed out
 }
 
@@ -129,8 +129,8 @@ func (g *group) wait(now time.Time) time.Duration {
 // A receipt is the Token of a delivery.
 type receipt struct{ group, offset, handout uint64 }
 
-// claim returns the entry of d, the zero entry if the message is settled. If the claim
-// is fenced, d must be the last hand-out and its member must hold the message.
+// claim returns the entry of d, or the zero entry if the message is settled. If fenced is
+// set, d must be the last hand-out and its member must hold the message.
 func (g *group) claim(d *backend.Delivery, fenced bool) (entry, error) {
 	r, ok := d.Token.(receipt)
 	if !ok || r.group != g.identity {

@@ -75,7 +75,7 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 }
 
 // Extend implements [backend.Extender]. An expired lease can be extended as long as no
-// other member took the message.
+// other member has received the message.
 func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.each(ctx, "extend", len(ds), func(g *group, i int) error {
 		e, err := g.claim(ds[i], true)

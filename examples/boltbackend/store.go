@@ -87,7 +87,7 @@ func (s *Store) Close() error {
 }
 
 // run runs f in a transaction. An error of f rolls it back, so the call had no effect.
-// After a commit that failed, nobody knows whether it had.
+// After a failed commit the outcome is unknown.
 func (s *Store) run(ctx context.Context, writable bool, f func(*txn) error) error {
 	if err := ctx.Err(); err != nil {
 		return unavailable(err)

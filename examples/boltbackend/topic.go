@@ -32,7 +32,7 @@ func (t *txn) topic(name string) (*topic, error) {
 	return &topic{t, name, part("log"), part("once"), part("marks"), part("groups")}, nil
 }
 
-// makeTopic returns a topic, and makes it as needed.
+// makeTopic returns a topic, and makes it if it does not exist.
 func (t *txn) makeTopic(name string) (*topic, error) {
 	if found, err := t.topic(name); err == nil {
 		return found, nil

@@ -8,7 +8,7 @@ import (
 )
 
 // A txn is a transaction that remembers its first failed write. Such a transaction is
-// rolled back, so the code that writes need not look at each error.
+// rolled back, so the code that writes need not check each error.
 type txn struct {
 	*bolt.Tx
 	topics *bolt.Bucket

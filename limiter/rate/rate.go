@@ -1,4 +1,4 @@
-// Package rate has a limiter of messages a second.
+// Package rate has a limiter of messages per second.
 package rate
 
 import (
@@ -13,23 +13,23 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A bucket has a token for each message that may come. A token is spent when its message
-// has come, so a read that brings nothing costs none.
+// A bucket is a token bucket: it has a token for each message that may be read now. A token
+// is spent after the read of its message, so a read without messages spends none.
 type bucket struct {
 	mu      sync.Mutex
 	tokens  *rate.Limiter
-	granted int // places without a message
+	granted int // places that hold no message yet
 }
 
 var _ limiter.Limiter = (*bucket)(nil)
 
-// New returns a limiter of perSecond messages a second, which may come as burst messages
-// at once. In any time t, at most burst + t·perSecond messages come. Places of settled
-// messages do not return. New panics if perSecond or burst is not positive.
+// New returns a limiter that lets perSecond messages be read per second, and at most burst
+// of them at once. In t seconds at most burst + t·perSecond messages are read. To settle a
+// message returns no place. New panics if perSecond or burst is not positive.
 //
-// Subscriptions that are given the same limiter share the rate. One whose topic is empty
-// takes nothing from the others. Therefore each further subscription may be one message
-// ahead of the rate, for which later messages wait longer.
+// Subscriptions that are given the same limiter share the rate. A subscription whose topic
+// is empty takes nothing from the others. Therefore each further subscription may read one
+// message ahead of the rate, for which later messages wait longer.
 func New(perSecond float64, burst int) limiter.Limiter {
 	if !(perSecond > 0) || burst < 1 {
 		panic("rate: New needs a positive rate and a positive burst")
@@ -76,7 +76,7 @@ func (b *bucket) Fill(n int, _ int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.granted -= n
-	b.tokens.ReserveN(time.Now(), n) // at once, or in debt
+	b.tokens.ReserveN(time.Now(), n) // the number of tokens may become negative
 }
 
 func (b *bucket) Release(r limiter.Released) {

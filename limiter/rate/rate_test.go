@@ -13,7 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/limiter/rate"
 )
 
-// take reads up to max messages, each of which has come at once, and settles them.
+// take acquires up to max places, and settles a message in each.
 func take(t *testing.T, l limiter.Limiter, max int) int {
 	n, err := l.Acquire(t.Context(), max)
 	require.NoError(t, err)
@@ -22,8 +22,8 @@ func take(t *testing.T, l limiter.Limiter, max int) int {
 	return n
 }
 
-// In any window no more messages come than the burst and the rate allow, and a reader that
-// never pauses gets all of them.
+// In any time no more messages are read than the burst and the rate allow, and a reader
+// that never pauses gets all of them.
 func TestHoldsTheRate(t *testing.T) {
 	for _, c := range []struct {
 		perSecond float64

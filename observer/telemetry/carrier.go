@@ -32,7 +32,7 @@ func (c *carrier) Keys() []string {
 }
 
 // extract returns ctx with the baggage of an event, and the context of the span that
-// created the event. It is invalid if the headers have none. ctx must have no span.
+// created the event. That context is invalid if h has none. ctx must have no span.
 func (t *Telemetry) extract(ctx context.Context, h eventbus.Headers) (context.Context, trace.SpanContext) {
 	if len(h) == 0 {
 		return ctx, trace.SpanContext{}
@@ -41,8 +41,8 @@ func (t *Telemetry) extract(ctx context.Context, h eventbus.Headers) (context.Co
 	return ctx, trace.SpanContextFromContext(ctx)
 }
 
-// inject returns h with the context of the span of ctx. It does not change h. If that were
-// more than Publish accepts, it returns h itself and false.
+// inject returns a copy of h with the context of the span of ctx. If the copy had more
+// headers than Publish accepts, inject returns h itself and false.
 func (t *Telemetry) inject(ctx context.Context, h eventbus.Headers) (eventbus.Headers, bool) {
 	c := &carrier{append(make(eventbus.Headers, 0, len(h)+3), h...)}
 	t.options.Propagator.Inject(ctx, c)

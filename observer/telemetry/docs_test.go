@@ -38,7 +38,7 @@ func table(t *testing.T, heading string) map[string][]string {
 	return rows
 }
 
-// everything makes every span and every metric there is, and returns the metrics.
+// everything makes a bus produce every span and every metric, and returns the metrics.
 func everything(t *testing.T) (*recorder, map[string]metricdata.Metrics) {
 	r := newRecorder(t, telemetry.Options{})
 	bus := r.bus(inmemory.New(inmemory.Options{}))

@@ -8,11 +8,11 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// other is the conventions' value of error.type, and of a bounded attribute, beyond the
-// known values.
+// other is the value of error.type, and of a bounded attribute, for all other values. The
+// conventions of OpenTelemetry define it.
 const other = "_OTHER"
 
-// kinds are the values of error.type. The first that matches counts.
+// kinds are the values of error.type, by the error that has them. The first match counts.
 var kinds = []struct {
 	err  error
 	name string

@@ -13,8 +13,8 @@ import (
 )
 
 // Observer returns the hooks that measure reads, outcomes, settlements and failures, and
-// that make the spans of settlements. Join it with the program's other observers; a nil
-// Options.Observer of a bus would log, and this one does not.
+// that make the spans of settlements. Join it with the program's other observers, such as
+// observer.Slog: a zero Options.Observer logs failures, and this one does not.
 func (t *Telemetry) Observer() observer.Observer {
 	return observer.Observer{
 		Received:     t.received,

@@ -86,8 +86,8 @@ func kindOf(operation string) trace.SpanKind {
 	return trace.SpanKindClient
 }
 
-// A labelSet has attributes in the forms that instruments and tracers take, so that a
-// measurement allocates nothing, and a span little.
+// A labelSet has attributes in the types that instruments and tracers take. It is reused,
+// so that a measurement allocates nothing, and a span little.
 type labelSet struct {
 	add     []metric.AddOption
 	record  []metric.RecordOption

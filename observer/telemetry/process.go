@@ -45,7 +45,7 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 	defer contain()
 	t, r := p.t, &run{eventType: p.labels.eventType}
 	if d.Attempt == 1 && !d.Time.IsZero() {
-		waited := max(p.began.Sub(d.Time), 0) // clocks differ
+		waited := max(p.began.Sub(d.Time), 0) // the publisher's clock may be ahead
 		t.queueTime.Record(ctx, waited.Seconds(), t.labels.of(p.labels).record...)
 	}
 	eventbus.Tag(ctx, r)
@@ -74,8 +74,8 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 	return handler
 }
 
-// end ends the span and measures the run. A handler that panics leaves errPanicked: the
-// bus recovers, and needs the stack.
+// end ends the span and measures the run. The error of a handler that panics is
+// errPanicked, because end does not recover: the bus does, and needs the stack.
 func (p *processing) end(ctx context.Context) {
 	defer contain()
 	l := p.labels

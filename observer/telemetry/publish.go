@@ -17,9 +17,9 @@ import (
 
 // PublishMiddleware is for Options.PublishMiddleware. It makes a span for each Publish, and
 // for each event if there are several. The event's headers carry the span's context while
-// next runs; then the event has its own headers again. If headers have a context already,
-// it stays, and the span of Publish links to it. If an event has no room for more headers,
-// it is published without a context.
+// next runs; then the event has its own headers again. If headers have a span's context
+// already, that context stays, and the span of Publish links to it. If an event has no room
+// for more headers, it is published without a context.
 func (t *Telemetry) PublishMiddleware(next eventbus.Publisher) eventbus.Publisher {
 	return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
 		if len(events) == 0 {
@@ -41,7 +41,7 @@ type sending struct {
 	t      *Telemetry
 	topic  string
 	events []*eventbus.Event
-	own    []eventbus.Headers // of the events, without a context; nil: they have no other
+	own    []eventbus.Headers // the program's headers of the events; nil: they were not replaced
 	began  time.Time
 	span   trace.Span // nil: none
 	err    error

@@ -21,13 +21,13 @@ type sampler struct {
 
 	mu    sync.Mutex
 	next  time.Time     // when to ask again
-	ended chan struct{} // closed when the last asking has ended
+	ended chan struct{} // closed when the last ask has ended
 	known map[place]backend.Stats
 }
 
 const (
 	askTimeout = 5 * time.Second        // for all groups
-	patience   = 250 * time.Millisecond // of a collection, for the answers
+	patience   = 250 * time.Millisecond // how long a collection waits for the answers
 )
 
 func newSampler(t *Telemetry, bus *eventbus.Bus) *sampler {
@@ -58,8 +58,8 @@ func (s *sampler) sample() map[place]backend.Stats {
 	return s.known // which is replaced, never changed
 }
 
-// begin begins to ask if it is time, and returns a channel that is closed when the asking
-// has ended.
+// begin starts ask if the answers are old, and returns a channel that is closed when the
+// last ask has ended.
 func (s *sampler) begin() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,12 +79,12 @@ func (s *sampler) begin() <-chan struct{} {
 	return s.ended
 }
 
-// ask asks about one group after another, once about each.
+// ask asks the backend about each group once, one group after another.
 func (s *sampler) ask() {
 	ctx, cancel := context.WithTimeout(s.ctx, askTimeout)
 	defer cancel()
 	answers, last := map[place]backend.Stats{}, place{}
-	for _, sub := range s.bus.Subscriptions() { // members of one group follow one another
+	for _, sub := range s.bus.Subscriptions() { // sorted, so members of a group are adjacent
 		at := place{sub.Topic(), sub.Group()}
 		if at == last {
 			continue

@@ -50,8 +50,8 @@ type Options struct {
 	// "_OTHER". Default 50; negative: no metric has the type.
 	EventTypes int
 
-	// SampleEvery is how long the answers of the backend about a group are used: its lag
-	// and the age of its oldest event. Default 10 s.
+	// SampleEvery is how long the gauges use an answer of the backend about a group, such
+	// as its lag, before they ask again. Default 10 s.
 	SampleEvery time.Duration
 }
 
@@ -71,7 +71,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Telemetry tells of one bus. Its methods are safe for concurrent use.
+// A Telemetry has the spans and metrics of one bus. Its methods are safe for concurrent use.
 type Telemetry struct {
 	options Options
 	traces  bool // there is a TracerProvider
@@ -103,9 +103,9 @@ func New(tracers trace.TracerProvider, meters metric.MeterProvider, o Options) (
 	return t, err
 }
 
-// contain keeps a panic of the SDK, such as one of the program's span processors, away from
-// handlers, publishers and other observers. OpenTelemetry's error handler is told. It is to
-// be deferred.
+// contain recovers from a panic of the SDK or of the program's span processors, so that it
+// harms no handler, publisher or other observer. It reports the panic to OpenTelemetry's
+// error handler. Callers defer it.
 func contain() {
 	if v := recover(); v != nil {
 		otel.Handle(fmt.Errorf("eventbus: telemetry panicked: %v", v))

@@ -20,10 +20,10 @@ type gauges struct {
 	age                             metric.Float64ObservableGauge
 }
 
-// Watch adds the gauges of bus: the load and the state of its subscriptions, and the numbers
-// that its backend knows of their groups. The backend is asked at most every Options.SampleEvery. A
-// collection waits for its answer for a quarter of a second, and otherwise shows the answer
-// before. stop ends it, and returns when no call to the backend is under way.
+// Watch adds the gauges of bus: the load and the state of its subscriptions, and the backend's
+// numbers about their groups. The backend is asked at most once in Options.SampleEvery. A
+// collection of metrics waits for its answer for a quarter of a second, and then shows the
+// previous answer. stop removes the gauges, and returns when no call to the backend runs.
 func (t *Telemetry) Watch(bus *eventbus.Bus) (stop func(), err error) {
 	g, all, err := t.newGauges()
 	if err != nil {
@@ -108,7 +108,7 @@ func (t *Telemetry) observeGroups(o metric.Observer, g *gauges, groups map[place
 		known(g.depth, now.Depth, t.labels.of(labels{topic: at.topic}).observe)
 		age := 0.0
 		if !now.Oldest.IsZero() {
-			age = max(time.Since(now.Oldest), 0).Seconds() // clocks differ
+			age = max(time.Since(now.Oldest), 0).Seconds() // the broker's clock may be ahead
 		}
 		o.ObserveFloat64(g.age, age, set...)
 	}

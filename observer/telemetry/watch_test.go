@@ -195,7 +195,7 @@ func TestDegraded(t *testing.T) {
 	})
 }
 
-// A broken backend cannot be read until it is healed.
+// A broken backend cannot be read until the test repairs it.
 type broken struct {
 	*inmemory.Backend
 	healed atomic.Bool

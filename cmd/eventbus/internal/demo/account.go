@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An Account records the fate of every event in every group. Its sources are the
-// publisher, the handlers and the reader of dead letters, not the bus and its counters.
+// An Account records the outcome of every event in every group. The publisher, the handlers
+// and the reader of dead letters report to it, not the bus and its counters.
 //
 // It takes a byte for each event and group, and an entry for each key and group.
 type Account struct {

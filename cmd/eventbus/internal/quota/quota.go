@@ -8,9 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A Quota is a limiter that holds at most as many events as are still to succeed. So it
-// takes no event too many, even with retries and with events acknowledged on receipt. It
-// asks another limiter, which may grant less.
+// A Quota is a limiter that grants at most as many places as events are still to succeed. So
+// not too many events are read, even with retries and with events acknowledged on receipt.
+// It asks another limiter, which may grant less.
 type Quota struct {
 	inner limiter.Limiter
 
