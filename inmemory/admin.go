@@ -121,7 +121,7 @@ func (b *Backend) ResetGroup(_ context.Context, topic, name string, start backen
 	return b.visit("reset", topic, name, func(g *group) error { return g.reset(start) })
 }
 
-// visit calls f with a group that exists, its topic locked.
+// visit calls f with the group, under its topic's lock. A missing group is ErrGone.
 func (b *Backend) visit(op, topic, name string, f func(*group) error) error {
 	t, err := b.directory.acquire(topic, nil)
 	if err == nil {

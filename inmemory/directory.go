@@ -8,7 +8,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A directory has the topics of a backend.
+// A directory has the topics of a backend, by name.
 type directory struct {
 	closed chan struct{} // closed by close
 
@@ -17,8 +17,8 @@ type directory struct {
 	unused uint64            // first offset of a recreated topic, so that no position is used twice
 }
 
-// acquire returns a topic, locked. It creates a missing topic for b; without b it returns
-// [backend.ErrGone].
+// acquire returns a topic with its lock taken; the caller unlocks it. It creates a missing
+// topic for b. If b is nil, a missing topic is [backend.ErrGone].
 func (d *directory) acquire(name string, b *Backend) (*topic, error) {
 	for {
 		d.mu.Lock()
@@ -42,7 +42,7 @@ func (d *directory) acquire(name string, b *Backend) (*topic, error) {
 	}
 }
 
-// remove ends a topic.
+// remove deletes a topic. Its members get [backend.ErrGone].
 func (d *directory) remove(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,7 +68,7 @@ func (d *directory) names() ([]string, error) {
 	return slices.Sorted(maps.Keys(d.topics)), nil
 }
 
-// close ends every topic, once.
+// close ends every topic. A second call does nothing.
 func (d *directory) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"github.com/seed41896749/eventbus/internal/brokerurl"
 )
 
-// Options bound a [Backend]. Zero or less means the default that each field names.
+// Options bound a [Backend]. A field of zero or less means its default.
 type Options struct {
-	MaxMessages int           // in all topics together; 1,048,576
-	MaxBytes    int64         // sum of Message.Size in all topics; 1 GiB
-	OnceWindow  time.Duration // how long Once remembers an ID; 2 minutes
+	MaxMessages int           // in all topics together; default 1,048,576
+	MaxBytes    int64         // sum of Message.Size in all topics; default 1 GiB
+	OnceWindow  time.Duration // how long Message.Once remembers an ID; default 2 minutes
 }
 
 func (o Options) withDefaults() Options {

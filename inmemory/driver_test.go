@@ -44,7 +44,7 @@ func TestDriver(t *testing.T) {
 	}
 }
 
-// Impossible calls fail with the class that other backends return.
+// Impossible calls fail with the error class that other backends return.
 func TestRefused(t *testing.T) {
 	b := open(t, inmemory.Options{})
 	src := attach(t, b, "billing")

@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A group has the unsettled messages: entries, which have been delivered, and the messages
-// from the cursor on, which have not. The topic's lock guards it.
+// A group has its unsettled messages. Each one before the cursor was delivered and has an
+// entry. Messages from the cursor on were never delivered. The topic's lock guards it.
 type group struct {
 	topic   *topic
 	path    string // topic/name, for errors
@@ -20,8 +20,8 @@ type group struct {
 	floor    uint64   // the lowest unsettled offset
 	entries  []*entry // from floor to the cursor; nil: settled
 	open     int      // number of unsettled entries
-	due      []*entry // entries that are due, by offset
-	later    schedule // when the other entries are due
+	due      []*entry // entries that are due, sorted by offset
+	later    schedule // the terms of all other entries
 	handouts uint64   // number of deliveries so far
 
 	waiting int           // members waiting in Receive
@@ -51,9 +51,8 @@ func (g *group) cursor() uint64 { return g.floor + uint64(len(g.entries)) }
 func (g *group) lag() int       { return int(g.topic.log.next() - g.cursor()) }
 func (g *group) unsettled() int { return g.lag() + g.open }
 
-// take delivers up to limit messages with a lease until until: the lowest offsets of all
-// due messages. Every entry has a lower offset than the cursor, so redeliveries go before
-// new messages.
+// take delivers the due messages with the lowest offsets, at most limit. The lease ends at
+// until. Entries have lower offsets than the cursor, so redelivered messages go first.
 func (g *group) take(limit int, now, until time.Time) []receipt {
 	g.expire(now)
 	taken := make([]*entry, min(limit, len(g.due)+g.lag()))
@@ -80,7 +79,7 @@ func (g *group) take(limit int, now, until time.Time) []receipt {
 	return receipts
 }
 
-// expire makes the entries of all terms up to now due.
+// expire moves the entries whose term is over to the due entries.
 func (g *group) expire(now time.Time) {
 	before := len(g.due)
 	for len(g.later) > 0 && !g.later[0].due.After(now) {
@@ -99,7 +98,7 @@ func (g *group) expire(now time.Time) {
 
 func byOffset(e, f *entry) int { return cmp.Compare(e.offset, f.offset) }
 
-// postpone makes entries due at due.
+// postpone puts entries into a new term, which replaces the moment at which they were due.
 func (g *group) postpone(due time.Time, entries ...*entry) {
 	t := &term{due: due, entries: entries, left: len(entries)}
 	for _, e := range entries {
@@ -121,7 +120,7 @@ func (g *group) withdraw(e *entry) {
 	}
 }
 
-// settle removes e for good.
+// settle removes e from the group for good.
 func (g *group) settle(e *entry) {
 	g.withdraw(e)
 	e.settled = true
@@ -153,7 +152,7 @@ func (g *group) reset(start backend.Start) error {
 
 // alert wakes one waiting member if an entry or a new message is due. Otherwise it sets
 // the timer to the next due time. Every call that may make a message due earlier ends with
-// alert. So does every Receive, because it may have been woken in place of another one.
+// alert. So does every Receive: it may have used up a wake-up and left messages for others.
 func (g *group) alert(now time.Time) {
 	if g.waiting == 0 {
 		return
@@ -184,14 +183,14 @@ type entry struct {
 	group   *group
 	offset  uint64
 	attempt int    // counted deliveries
-	handout uint64 // number of the last delivery among all of the group
-	held    bool   // by the member of the last delivery
+	handout uint64 // the value of group.handouts at its last delivery
+	held    bool   // delivered, and not given back since
 	settled bool
 	term    *term // nil: the entry is due, or settled
 }
 
-// A term is when entries are due: all entries of one Receive, or one that was delayed or
-// extended. So an Ack does not change the heap, except for the last entry of a term.
+// A term is the moment from which its entries are due: all entries of one Receive, or one
+// that was delayed or extended. An Ack changes the heap only for the last entry of a term.
 type term struct {
 	due     time.Time
 	entries []*entry
@@ -199,7 +198,7 @@ type term struct {
 	index   int // in the heap
 }
 
-// A schedule is a heap of terms, for package container/heap. The first is due first.
+// A schedule is a heap of terms, for package container/heap. The earliest is at index 0.
 type schedule []*term
 
 func (s schedule) Len() int           { return len(s) }

@@ -200,7 +200,7 @@ func TestWaitersPassOn(t *testing.T) {
 		}
 		synctest.Wait()
 		publish(t, b, "1", "2")
-		both := slices.Sorted(slices.Values(append(<-got, <-got...))) // which member tells first is open
+		both := slices.Sorted(slices.Values(append(<-got, <-got...))) // either member may be first
 		if !slices.Equal(both, []string{"1", "2"}) {
 			t.Errorf("two members got %v, want 1 and 2", both)
 		}
@@ -351,8 +351,8 @@ func TestPublishWhileDeleting(t *testing.T) {
 	}
 }
 
-// Received content equals published content, whatever the neighbours are and whether or
-// not the memory was used before.
+// Received content equals published content, for messages of any size that share memory,
+// whether or not the memory was used before.
 func TestContentIsKept(t *testing.T) {
 	b := open(t, inmemory.Options{})
 	src := attach(t, b, "billing")

@@ -144,7 +144,8 @@ func TestSlowTopicsKeepLittle(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// A kept part of one message keeps at most an arena of each kind alive.
+// A caller that keeps a part of one message keeps at most one block of shared memory of
+// each kind alive (package slab).
 func TestWhatIsKeptKeepsLittle(t *testing.T) {
 	const rounds, messages, size = 200, 128, 4 << 10
 	text := strings.Repeat("x", size)

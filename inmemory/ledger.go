@@ -14,11 +14,12 @@ type ledger struct {
 	mu        sync.Mutex // taken after a topic's lock; no lock is taken after it
 	messages  int
 	bytes     int64
-	unsettled int           // pairs of a group and an unsettled message
+	unsettled int           // messages, each counted once for each group that has it unsettled
 	settled   chan struct{} // closed when unsettled is zero; nil without a waiting caller
 }
 
-// enter makes room for a message of size bytes that groups groups will settle.
+// enter counts a new message, which the given number of groups will settle. If the message
+// exceeds a bound, it returns an error and counts nothing.
 func (l *ledger) enter(size, groups int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,7 +35,7 @@ func (l *ledger) enter(size, groups int) error {
 	return nil
 }
 
-// leave frees the room of messages that are no longer kept.
+// leave uncounts messages that the log has forgotten.
 func (l *ledger) leave(messages int, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

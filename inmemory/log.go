@@ -9,12 +9,11 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A log keeps messages by offset. Offsets begin with 1, so every position is greater than
-// the position of zero.
+// A log keeps messages by offset. Offsets begin with 1, so every message is after position(0).
 type log struct {
 	first   uint64 // offset of the oldest
 	records []*record
-	removed int // of records
+	removed int // number of removed records
 }
 
 // A record is a stored message. It never changes, so it is read without the lock. When a
@@ -22,7 +21,7 @@ type log struct {
 type record struct {
 	message backend.Message
 	stored  time.Time
-	removed bool // of the message only the position is left
+	removed bool // the message has only its topic and position left
 }
 
 // next returns the offset of the next message to be stored.
@@ -51,8 +50,8 @@ func (l *log) trim(offset uint64) (messages int, bytes int64) {
 	return messages, bytes
 }
 
-// remove forgets the message at an offset, if it is kept, and returns their number and
-// size.
+// remove forgets the message at an offset. It returns 1 and the message's size, or zeros if
+// the log does not keep it.
 func (l *log) remove(offset uint64) (messages int, bytes int64) {
 	if offset < l.first || offset >= l.next() || l.at(offset).removed {
 		return 0, 0
@@ -65,7 +64,7 @@ func (l *log) remove(offset uint64) (messages int, bytes int64) {
 	return 1, int64(r.message.Size())
 }
 
-// kept is how many messages the log has.
+// kept is the number of messages that were not removed.
 func (l *log) kept() int { return len(l.records) - l.removed }
 
 // resolve returns the offset at which start begins.

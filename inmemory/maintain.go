@@ -18,7 +18,7 @@ func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Dur
 // A once remembers the IDs published with Once, each for at least one window.
 type once struct {
 	window time.Duration
-	began  time.Time       // when young began
+	began  time.Time       // when the map young was made
 	young  map[string]mark // IDs added since then
 	old    map[string]mark // IDs added before
 }

@@ -27,14 +27,15 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// publish stores messages of one topic. Readers see either none or all of them.
+// publish stores messages of one topic, and calls fail for each that it could not store.
+// Readers see either none or all of the stored ones.
 func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) {
 	now := time.Now()
 	records := make([]*record, 0, 8)
 	for _, m := range msgs {
 		records = append(records, &record{message: *m, stored: now})
 	}
-	own(len(msgs), func(i int) *backend.Message { return &records[i].message }) // without the lock
+	own(len(msgs), func(i int) *backend.Message { return &records[i].message }) // outside the lock
 	t, err := b.directory.acquire(msgs[0].Topic, b)
 	if err != nil {
 		for i := range msgs {

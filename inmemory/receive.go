@@ -7,7 +7,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A receipt is the Token of a delivery: an entry and the number of its delivery.
+// A receipt is the Token of a delivery. It is valid while its entry has the same handout.
 type receipt struct {
 	entry   *entry
 	handout uint64
@@ -16,8 +16,8 @@ type receipt struct {
 	record  *record // nil once Receive has copied it
 }
 
-// Receive implements [backend.Source]. No message is ever in flight, so if ctx is done it
-// delivers nothing, even if messages are due.
+// Receive implements [backend.Source]. If ctx is done it delivers nothing, even if messages
+// are due, because no broker has sent any.
 func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
 	s.loan.Return()
 	receipts, err := s.await(ctx, limit)
@@ -33,11 +33,11 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 		}
 		r.record = nil
 	}
-	own(len(ds), func(i int) *backend.Message { return &ds[i].Message }) // without the lock
+	own(len(ds), func(i int) *backend.Message { return &ds[i].Message }) // outside the lock
 	return ds, nil
 }
 
-// await returns as soon as it has taken messages.
+// await waits until messages are due and takes at most limit of them.
 func (s *source) await(ctx context.Context, limit int) (receipts []receipt, err error) {
 	g := s.group
 	g.topic.mu.Lock()
@@ -58,7 +58,7 @@ func (s *source) await(ctx context.Context, limit int) (receipts []receipt, err 
 	}
 }
 
-// wait releases the lock until a message may be due.
+// wait releases the topic's lock, waits until a message may be due, and takes the lock again.
 func (s *source) wait(ctx context.Context) {
 	g := s.group
 	g.waiting++

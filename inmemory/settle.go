@@ -46,7 +46,7 @@ func (s *source) Extend(_ context.Context, ds []*backend.Delivery) error {
 	})
 }
 
-// each calls one for each of n deliveries, with the topic locked.
+// each calls the function one for each of n deliveries, under the topic's lock.
 func (s *source) each(op string, n int, one func(i int, now time.Time) error) error {
 	g := s.group
 	g.topic.mu.Lock()

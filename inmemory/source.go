@@ -15,7 +15,7 @@ type source struct {
 	group *group
 	lease time.Duration
 	fence bool          // Ack is fenced
-	err   error         // why it ended
+	err   error         // the reason of its end; nil before
 	ended chan struct{} // closed when it ended
 	loan  slab.Loan     // memory of the last Receive's deliveries
 }
@@ -59,7 +59,7 @@ func (s *source) Close() error {
 	return nil
 }
 
-// end leaves the group with a reason. ErrClosed replaces any other reason.
+// end takes s out of its group. Its calls then fail with err, or with ErrClosed after Close.
 func (s *source) end(err error) {
 	if s.err == nil {
 		delete(s.group.members, s)

@@ -205,7 +205,7 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 	})
 }
 
-// halfDone marks the error of a change that was made in part.
+// halfDone gives the error of a change that was made in part the class ErrUnknownOutcome.
 func halfDone(err error) error {
 	return fmt.Errorf("%w: a part is done: %w", backend.ErrUnknownOutcome, err)
 }

@@ -17,7 +17,7 @@ import (
 
 // An api makes requests of the JetStream API.
 type api struct {
-	prefix string // of subjects
+	prefix string // begins the subject of each request
 	asking *pool.Pool[*requester]
 }
 
@@ -57,9 +57,9 @@ func (a *api) insist(ctx context.Context, verb string, in, out any) error {
 	return a.exchange(ctx, verb, in, out, true)
 }
 
-// request makes one request and returns its answer. A server that is busy may drop a request
-// of the API, so a request without an answer ends soon, and its caller may repeat it. With
-// insist it is sent again each second before.
+// request makes one request and returns its answer. It fails after 5 seconds without an
+// answer (const answer), because a busy server may drop a request of the API. With insist it
+// sends the request again after each second without an answer.
 func (a *api) request(ctx context.Context, o outgoing, insist bool) (reply *natsgo.Msg, err error) {
 	r, err := a.asking.Get(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (a *api) awaitServed(ctx context.Context, refused outgoing) error {
 		answer, err := a.request(ctx, refused, false)
 		switch {
 		case errors.Is(err, backend.ErrDenied):
-			return nil // this client never uses the subject
+			return nil // the subject is not permitted, so this client never uses it
 		case err != nil || !isUnserved(answer) || time.Now().After(until):
 			return err
 		}
@@ -103,7 +103,7 @@ func (a *api) awaitServed(ctx context.Context, refused outgoing) error {
 	}
 }
 
-const spread = 2 * time.Second
+const spread = 2 * time.Second // the longest wait of awaitServed
 
 // sleep waits for d. It reports false if ctx or ended ended the wait.
 func sleep(ctx context.Context, ended <-chan struct{}, d time.Duration) bool {

@@ -68,13 +68,13 @@ func TestConformance(t *testing.T) {
 	single(t, new(rig), "nats", nats.Options{}, natstest.Start)
 }
 
-// The suite on a connection of the caller.
+// TestConformanceLent runs the suite on a connection of the caller.
 func TestConformanceLent(t *testing.T) {
 	inFull(t)
 	single(t, &rig{lends: true}, "nats-lent", nats.Options{}, natstest.Start)
 }
 
-// All topics in one stream.
+// TestConformanceStream runs the suite with all topics in one stream.
 func TestConformanceStream(t *testing.T) {
 	inFull(t)
 	single(t, new(rig), "nats-stream", nats.Options{Stream: "events"}, natstest.Start)
@@ -134,7 +134,7 @@ func TestConformanceCluster(t *testing.T) {
 	}
 	open := func(t *testing.T, o nats.Options) backend.Backend {
 		if crashes(t.Name()) {
-			o.OnceWindow = 0 // longer than it takes to elect a leader
+			o.OnceWindow = 0 // the default, 2 minutes, is longer than the election of a leader
 			return r.open(t, o, clusterOf(natstest.StartCluster(t)))
 		}
 		b := r.open(t, o, clusterOf(shared))

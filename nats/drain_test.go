@@ -46,7 +46,7 @@ func TestIdleReceiveEndsSoon(t *testing.T) {
 }
 
 // Waiting members cost no goroutines beyond their callers', and leave together.
-func TestIdleMembers(t *testing.T) { // alone: it counts goroutines
+func TestIdleMembers(t *testing.T) { // not parallel, because it counts goroutines
 	p := newPlace(t, nats.Options{Stream: "events"})
 	const many = 100
 	ctx, cancel := context.WithCancel(t.Context())

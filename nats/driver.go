@@ -168,7 +168,7 @@ func (a *address) parameters() brokerurl.Table {
 	return t
 }
 
-// storage takes file or memory.
+// storage returns a parameter with the value file or memory.
 func storage(to *jetstream.StorageType) brokerurl.Parameter {
 	return brokerurl.Parameter{Set: func(v string) error {
 		switch v {
@@ -298,7 +298,8 @@ func (a *address) connect(ctx context.Context) (conn *natsgo.Conn, end func(), e
 	return conn, end, nil
 }
 
-// explain extends an error if the URL's scheme does not fit the server.
+// explain adds a hint to classed if the URL's scheme does not fit the server. classed is err
+// with its class; connected says whether the server accepted a connection.
 func (a *address) explain(err, classed error, connected bool) error {
 	var late net.Error
 	switch {
@@ -315,7 +316,7 @@ func (a *address) explain(err, classed error, connected bool) error {
 // A dialer connects to servers. Its connections are closed when life ends.
 type dialer struct {
 	life      context.Context
-	connected atomic.Bool // once
+	connected atomic.Bool // at least one dial has succeeded
 }
 
 // Dial implements the client library's CustomDialer.

@@ -19,8 +19,7 @@ var (
 	errNotConnected   = errors.New("not connected")
 )
 
-// codes maps JetStream error codes to classes. Any other code is ErrRefused: the server
-// said no, and nothing happened.
+// codes maps JetStream error codes to classes. Any other code is ErrRefused: without effect.
 var codes = map[jetstream.ErrorCode]error{
 	10059: backend.ErrGone,           // stream not found
 	10014: backend.ErrGone,           // consumer not found
@@ -45,8 +44,8 @@ var classes = []error{
 	backend.ErrGone, backend.ErrFull, backend.ErrDenied, backend.ErrLeaseLost, errors.ErrUnsupported,
 }
 
-// classOf returns the class of an error. sent says whether a request with an effect may
-// have left. A context's error stays visible beside the class.
+// classOf adds an error class to err. sent says whether a request with an effect may have
+// left. If ctx is done, the result may match ctx.Err() too.
 func classOf(ctx context.Context, err error, sent bool) error {
 	if err == nil {
 		return nil
@@ -113,7 +112,7 @@ func (b *Backend) run(ctx context.Context, op, what string, effect bool, f func(
 	return b.failure(op, what, classOf(ctx, f(ctx), effect))
 }
 
-// bounded returns ctx with the timeout answer, unless ctx has a deadline.
+// bounded returns ctx with a timeout of 5 seconds (const answer), unless ctx has a deadline.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -142,7 +141,7 @@ var errTooMuch = fmt.Errorf("%w: more than the consumer allows in one pull", bac
 // errNoLeader means that nobody answered a pull although the consumer exists.
 var errNoLeader = fmt.Errorf("%w: %w", backend.ErrUnavailable, errUnserved)
 
-// meaning maps the status message that ended a pull, sent at a moment, to an error.
+// meaning returns the error of a pull that was sent at asked and ended by a status message.
 func (s *source) meaning(ctx context.Context, asked time.Time, end *natsgo.Msg) error {
 	switch status, text := end.Header.Get("Status"), end.Header.Get("Description"); {
 	case status == "408" && text == "Requests Pending": // pulls of other members are waiting already
@@ -186,9 +185,9 @@ func (p *pulls) lower(refusal string) bool {
 	return false
 }
 
-// fate finds out why a consumer does not answer a request sent at a moment: it is deleted,
-// it was deleted and created again, or it has no leader now. A server that deletes a
-// consumer may drop a pull without a status message.
+// fate asks the server why a consumer does not answer a request sent at sent. The error is
+// ErrGone if the consumer was deleted, even if it was created again, and ErrUnavailable
+// otherwise. A server that deletes a consumer may drop a pull without a status message.
 func (s *source) fate(ctx context.Context, sent time.Time, sign string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

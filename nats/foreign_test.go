@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
 )
 
-// Read ignores a stored header of a name that the server adds to messages it shows, such
-// as one copied from another stream.
+// Read ignores stored headers with names that the server itself adds to messages. A message
+// that was copied from another stream has such headers.
 func TestReadCopiedMessages(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)

@@ -33,7 +33,7 @@ func TestAckOfWhatIsForgotten(t *testing.T) {
 			for some := range slices.Chunk(ms, 1000) {
 				require.NoError(t, b.Publish(t.Context(), some))
 			}
-			// The server has written its last deliveries or not, by chance.
+			// Whether the server has written its last deliveries to disk is chance.
 			for range 8 {
 				if forgets(t, server, b, s) {
 					return

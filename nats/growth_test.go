@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Maintain looks at a stream before it is full, although it grows by 30 MiB a second and
-// messages are always held. That holds for all message sizes.
+// Maintain runs again before a stream is full, although the stream grows by 30 MiB a second
+// and messages are always held. That holds for all message sizes.
 func TestLooksFollowGrowth(t *testing.T) {
 	t.Parallel()
 	const most, speed, begins = 256 << 20, 30 << 20, 97 << 20 // the second look finds slightly less than half
@@ -35,7 +35,7 @@ func TestLooksFollowGrowth(t *testing.T) {
 	}
 }
 
-// A stream that does not grow is looked at seldom.
+// Maintain runs seldom for a stream that does not grow.
 func TestLooksAreRareWithoutGrowth(t *testing.T) {
 	t.Parallel()
 	now := fullness{at: time.Now(), last: 10, msgs: 10, share: 0.1}
@@ -104,7 +104,7 @@ func TestPullsAreBounded(t *testing.T) {
 		require.NoError(t, s.member.Ack(t.Context(), backend.Lend(ds)))
 		return size
 	}
-	s.member.pulls.size = 900 << 10 // as after such a message
+	s.member.pulls.size = 900 << 10 // as if a message of this size had been received
 	for got := 0; got < 30*900<<10; {
 		size := most()
 		require.LessOrEqual(t, size, pullBytes)

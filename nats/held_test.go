@@ -13,8 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
 )
 
-// A held stage has a backend whose client library is blocked: it dials a silent server
-// while holding its lock.
+// A held has a backend whose client library dials a silent server and holds its lock meanwhile.
 type held struct {
 	*Backend
 	conn *natsgo.Conn

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	purgeOften  = 50 * time.Millisecond // the shortest time between two looks
-	purgeBusy   = time.Second           // after a large purge, or without a figure
-	purgeIdle   = 5 * time.Second       // after a small purge
-	busy        = 1000
-	crowded     = 0.5 // a fuller stream is purged even while messages are held
-	growsBefore = 2   // look again when half of the free room may be used up
+	purgeOften  = 50 * time.Millisecond // the shortest time to the next Maintain
+	purgeBusy   = time.Second           // the longest time after a large purge, or if growth is unknown
+	purgeIdle   = 5 * time.Second       // the longest time otherwise
+	busy        = 1000                  // messages of a large purge
+	crowded     = 0.5                   // a fuller stream is purged even while messages are held
+	growsBefore = 2                     // Maintain is due again when half of the free room may be used up
 )
 
 // A fullness describes how full a stream was at a moment.
 type fullness struct {
 	at    time.Time
-	last  uint64  // sequence
+	last  uint64  // the last sequence number
 	msgs  uint64  // in the stream
-	share float64 // of the stream's limit, 0 to 1
+	share float64 // the used share of the stream's limit, 0 to 1
 }
 
 func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
@@ -39,8 +39,8 @@ func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
 	return f
 }
 
-// next returns when to look again: before the stream is full, if it grows as fast as since
-// before.
+// next returns the time to the next Maintain. It assumes that the stream goes on growing as
+// fast as it has since before, and leaves time before the stream is full.
 func (f fullness) next(before fullness) time.Duration {
 	switch {
 	case before.at.IsZero(), f.share > crowded && f.last == before.last: // perhaps it is full

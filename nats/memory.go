@@ -27,7 +27,7 @@ type memory struct {
 	reached    uint64 // the highest sequence received and not known to be forgotten
 
 	gone   atomic.Int64            // the server forgot all generations before this one, because the consumer was gone
-	lapses atomic.Pointer[[]lapse] // by generation; the slice is never changed
+	lapses atomic.Pointer[[]lapse] // sorted by generation; a slice is replaced, never changed
 }
 
 // A lapse says that the server forgot the deliveries of earlier generations beyond a
@@ -103,8 +103,8 @@ func (m *memory) has(generation int64, sequence uint64) bool {
 	return true
 }
 
-// recollect asks the server which deliveries it remembers, and reports whether to ask
-// again later. Without an answer, deliveries count as remembered.
+// recollect asks the server which of the member's deliveries it remembers, and reports
+// whether to ask again later. Without an answer, all deliveries count as remembered.
 func (s *source) recollect(ctx context.Context) (again bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

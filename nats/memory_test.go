@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A crashed server answers no acknowledgement of a forgotten delivery. The first one
-// reveals that, not each, and only deliveries that are redelivered count as forgotten.
+// A crashed server answers no acknowledgement of a forgotten delivery. The member waits in
+// vain once, not for each. Only deliveries that are redelivered count as forgotten.
 func TestForgottenIsFoundOutOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -24,7 +24,7 @@ type place struct {
 	topic   string
 	stream  string
 	subject string
-	prefix  string // of the names of the topic's consumers
+	prefix  string // begins the names of the topic's consumers; empty unless the stream is shared
 }
 
 // maxName is the server's limit for names of streams and consumers, in bytes.

@@ -24,8 +24,8 @@ import (
 
 const (
 	answer         = 5 * time.Second // timeout of one answer, and of a call without a deadline
-	defaultMax     = 256 << 20
-	defaultPayload = 1 << 20 // assumed limit of the server, until it is connected
+	defaultMax     = 256 << 20       // of Options.MaxBytes
+	defaultPayload = 1 << 20         // assumed limit of the server, until it is connected
 )
 
 // A Backend is a connection to one NATS system. It has one goroutine, the sender's.
@@ -42,7 +42,7 @@ type Backend struct {
 	mu      sync.Mutex
 	sources map[*source]struct{}
 	paces   map[string]*pace    // by topic and group
-	fills   map[string]fullness // by topic and group: fullness at the last look
+	fills   map[string]fullness // by topic and group: fullness at the last Maintain
 }
 
 var (
@@ -103,7 +103,7 @@ func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{Payload: b.maxPayload - headerRoom, OnceWindow: b.options.OnceWindow, LooseAcks: true}
 }
 
-// headerRoom is the most bytes of headers within the bus's limit, if every byte has to be
+// headerRoom is the size of the largest headers that the bus allows, if every byte has to be
 // escaped.
 const headerRoom = 52 << 10
 

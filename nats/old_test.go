@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// The suite on the oldest supported version.
+// TestConformanceOld runs the suite on the oldest supported version.
 func TestConformanceOld(t *testing.T) {
 	path := natstest.Old(t, "2.10")
 	single(t, new(rig), "nats-2.10", nats.Options{}, func(t testing.TB, args ...string) *natstest.Server {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Options are the settings of a backend. The zero value is a good choice.
+// Options are the settings of a [Backend]. A zero field means its default.
 type Options struct {
 	// Namespace begins every subject and stream: subject "<namespace>.<topic>".
 	// It is one token; the default is "bus".
@@ -26,8 +26,8 @@ type Options struct {
 	// Domain is the JetStream domain, for servers that reach JetStream over a leaf node.
 	Domain string
 
-	// OnceWindow is how long Once remembers an ID: the duplicate window of new streams. 2
-	// minutes if zero. A stream with a shorter window is refused.
+	// OnceWindow is how long [backend.Message].Once remembers an ID: the duplicate window of
+	// new streams. 2 minutes if zero. A stream with a shorter window is refused.
 	OnceWindow time.Duration
 
 	// MaxBytes bounds each new stream. 256 MiB if zero. A full stream refuses messages

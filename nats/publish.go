@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-const maxTrip = 4 << 20 // bytes in flight without an answer; a larger message goes alone
+const maxTrip = 4 << 20 // bytes sent before the answers are awaited; a larger message goes alone
 
 // Publish implements [backend.Backend].
 func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
@@ -114,8 +114,8 @@ type trip struct {
 	errs    []error // by message
 }
 
-// run publishes the messages without an error. All go through one connection, which keeps
-// the order of each topic.
+// run publishes the messages that have no error in errs yet. All go through one connection,
+// which keeps the order of each topic.
 func (t *trip) run(ctx context.Context) {
 	r, msgs, errs, most := t.r, t.msgs, t.errs, t.backend.maxPayload-headerRoom
 	r.begin(len(msgs))
@@ -123,7 +123,7 @@ func (t *trip) run(ctx context.Context) {
 	for _, m := range msgs {
 		r.expect(m)
 	}
-	at := make([]int, 0, len(msgs)) // index in msgs, by request
+	at := make([]int, 0, len(msgs)) // at[n] is the index in msgs of request n
 	for i, m := range msgs {
 		if n := m.Size(); errs[i] == nil && n > most {
 			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, most)
@@ -153,7 +153,7 @@ func (r *requester) expect(m *backend.Message) {
 	r.mem.Expect(len(m.Payload), len(m.Headers)+ownHeaders, r.replyLen()+positionLen)
 }
 
-// publish adds a copy of a message.
+// publish adds a request that publishes a copy of m.
 func (r *requester) publish(p *place, m *backend.Message) {
 	once := ""
 	if m.Once {
@@ -205,7 +205,7 @@ type ack struct {
 	Duplicate bool                `json:"duplicate"`
 }
 
-// stored reads the answer to a message.
+// stored reads the answer to message i. It sets the message's Position and Duplicate.
 func (t *trip) stored(i int, answer *natsgo.Msg) error {
 	m, p := t.msgs[i], t.places[i]
 	if isUnserved(answer) {

@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A receipt is a delivery's Token. The server does not fence: a word of a former holder
-// counts. So the receipt keeps until when the lease is certainly held.
+// A receipt is a delivery's Token. The server does not fence: it lets a former holder settle.
+// So the receipt has the time until which this member is certainly the holder.
 type receipt struct {
 	source     *source
 	reply      string
@@ -34,7 +34,7 @@ func (r *receipt) extend(began time.Time, d time.Duration) {
 	}
 }
 
-// instant is a time on the monotonic clock.
+// instant returns a time as nanoseconds of the monotonic clock since the process began.
 func instant(t time.Time) int64 { return int64(t.Sub(processBegan)) }
 
 var processBegan = time.Now()

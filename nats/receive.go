@@ -27,7 +27,7 @@ type pulls struct {
 
 	sent   uint64 // number of pulls
 	losses int    // the sender's losses before the last pull
-	unsure bool   // the server may have crashed since the last pull
+	unsure bool   // the server may have crashed, and forgotten deliveries, since the last pull
 	behind int    // undelivered messages behind the last one
 	few    int    // consecutive pulls that brought one message at most, with none behind it
 
@@ -43,20 +43,20 @@ const (
 	pullBytes = 8 << 20                // bound of a pull, by the size of recent messages
 	unknown   = 64 << 10               // assumed size of the first message
 	block     = 500 * time.Millisecond // the longest wait of a pull for new messages
-	share     = 8                      // a wait takes at most 1/share of a lease, because the lease may begin anywhere in it
-	doubt     = 300 * time.Millisecond // a pull this much overdue is looked into
-	patience  = 2 * time.Second        // then the read waits this much longer
-	lull      = 40 * time.Millisecond  // after ctx ends, an empty pull waits this long, then its inbox is drained
-	grace     = 900 * time.Millisecond // the longest wait for the drained inbox
-	trickle   = 2                      // after so many small pulls the next one asks for one message
+	share     = 8                      // a wait takes at most 1/8 of a lease, which may begin anywhere in the wait
+	doubt     = 300 * time.Millisecond // the source asks why a pull is overdue by this
+	patience  = 2 * time.Second        // how long the pull may still take after that question
+	lull      = 40 * time.Millisecond  // from the end of ctx until a waiting pull's inbox is drained
+	grace     = 900 * time.Millisecond // the longest wait for the end of the drain
+	trickle   = 2                      // after 2 pulls with one message at most, the next asks for one
 )
 
-// most returns the batch size of a pull. The bound in bytes is not sent to the server:
-// with it the server ends each pull with a status message, which in a cluster overtakes
-// messages.
+// most returns the batch size of a pull. The bound in bytes is not sent to the server. With
+// such a bound the server ends each pull with a status message, which in a cluster may arrive
+// before messages of the pull.
 func (p *pulls) most(limit int) int { return min(limit, p.batch, max(1, pullBytes/p.size)) }
 
-// brought notes the sizes of messages.
+// brought updates size by the messages of a pull.
 func (p *pulls) brought(ds []backend.Delivery) {
 	if len(ds) > 0 {
 		p.size = max(p.size/2, 1)
@@ -66,8 +66,8 @@ func (p *pulls) brought(ds []backend.Delivery) {
 	}
 }
 
-// A pull is a request to a consumer for the messages that are ready. Without any, the
-// first one that arrives within Expires.
+// A pull is a request to a consumer for the messages that are ready. If none is ready, the
+// consumer waits for the first one, no longer than Expires.
 type pull struct {
 	Batch   int           `json:"batch"`
 	Expires time.Duration `json:"expires,omitempty"`
@@ -106,7 +106,7 @@ func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery,
 		if errors.Is(err, backend.ErrGone) {
 			s.memory.wiped()
 		}
-		passes := errors.Is(err, backend.ErrGone) || errors.Is(err, errNoLeader) // a passing state, such as a group being reset
+		passes := errors.Is(err, backend.ErrGone) || errors.Is(err, errNoLeader) // perhaps for a moment, such as during a reset
 		switch {
 		case len(ds) > 0 || err == nil || !passes && !errors.Is(err, errTooMuch):
 			return ds, err
@@ -141,10 +141,10 @@ func (s *source) pull(ctx context.Context, limit int) (ds []backend.Delivery, er
 	return ds, err
 }
 
-// order sends one pull and waits for its end even if ctx ends first, because messages
-// already sent are leased. It appends the messages to ds. After an error the next pull
-// uses a new inbox; messages in flight to the old one are redelivered when their lease
-// expires.
+// order sends one pull and appends its messages to ds. It waits for the end of the pull even
+// if ctx ends first, because messages that the server has sent are leased. After an error
+// the next pull uses a new inbox. Messages on their way to the old inbox are redelivered when
+// their lease expires.
 func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) ([]backend.Delivery, error) {
 	body, err := json.Marshal(order)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) (
 	return a.ds, err
 }
 
-// hangUp gives up the inbox.
+// hangUp ends the inbox. The next pull makes a new one.
 func (p *pulls) hangUp(s *sender) {
 	if p.inbox != nil {
 		s.unsubscribe(p.inbox)
@@ -204,9 +204,9 @@ type arriving struct {
 // errSilence means that a pull did not end in time.
 var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnavailable)
 
-// await gathers messages until the pull ends. An overdue pull is looked into before it is
-// given up. Shortly after ctx is done, the inbox is drained, and the server then ends the
-// pull. A message delivered during the drain is redelivered as another attempt.
+// await gathers messages until the pull ends. It calls late for an overdue pull. Shortly
+// after ctx is done it drains the inbox, and the server then ends the pull. The server
+// redelivers a message that it sent during the drain as another attempt.
 func (a *arriving) await(ctx context.Context, patient time.Duration) error {
 	s := a.source
 	s.pulls.overdue.Reset(patient)
@@ -246,8 +246,8 @@ func (a *arriving) await(ctx context.Context, patient time.Duration) error {
 	return nil
 }
 
-// late handles an overdue pull: it drains the inbox if ctx is done, else asks why the pull
-// has not ended. It returns nil to wait on.
+// late handles an overdue pull. If ctx is done, it drains the inbox. Otherwise it asks the
+// server why the pull has not ended. After a nil result await continues to wait.
 func (a *arriving) late(ctx context.Context) error {
 	switch s := a.source; {
 	case ctx.Err() != nil && a.draining == nil:

@@ -34,7 +34,7 @@ const (
 	requestRoom = 4096                  // answers in flight
 	smallCall   = 1024                  // a requester frees memory for more messages than this
 	quiet       = 50 * time.Millisecond // interval of checks for a missing permission, while no answer comes
-	silence     = time.Second / quiet   // intervals between two questions why no answer comes
+	silence     = time.Second / quiet   // quiet intervals before each call of conversation.why
 )
 
 func newRequesters(s *sender) *pool.Pool[*requester] {
@@ -74,7 +74,7 @@ func (r *requester) replyLen() int { return len(r.inbox.prefix) + len("184467440
 type conversation struct {
 	patience time.Duration // longest gap between two answers; 0: no bound but the context
 	got      func(i int, m *natsgo.Msg)
-	failed   func(i int, err error) // of a request that certainly had no effect, awaited or not
+	failed   func(i int, err error) // called for a request that certainly had no effect, awaited or not
 
 	// why, if set, is called each second without an answer. The function it returns gives
 	// the error of each request that will never be answered, else nil.
@@ -157,7 +157,7 @@ func (r *requester) gather(ctx context.Context, sent *sending, c conversation) e
 func (r *requester) take(m *natsgo.Msg, c conversation, looks time.Duration) time.Duration {
 	index, ok := strings.CutPrefix(m.Subject, r.inbox.prefix)
 	i, err := strconv.ParseUint(index, 10, 64)
-	i -= r.first // of an earlier call: it is large
+	i -= r.first // for an answer to an earlier call it wraps around to a large number
 	if !ok || err != nil || i >= uint64(len(r.waits)) || !r.waits[i] {
 		return looks // an answer to an earlier request, or a forged one
 	}
@@ -207,8 +207,8 @@ func concerns(violation error, subject string) bool {
 	return violation != nil && strings.Contains(violation.Error(), `"`+subject+`"`)
 }
 
-// renew gives up the inbox, because late answers may arrive there, and all memory that the
-// sender may still read.
+// renew ends the inbox, because late answers may arrive there. It leaves all memory that the
+// sender may still read to the sender.
 func (r *requester) renew() {
 	_ = r.close()
 	r.inbox, r.out, r.stale = nil, nil, false
@@ -224,7 +224,7 @@ func (r *requester) end() {
 	r.mem = slab.Slab{}
 }
 
-// close gives up the inbox.
+// close ends the inbox.
 func (r *requester) close() error {
 	if r.inbox != nil {
 		r.sender.unsubscribe(r.inbox)

@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// A server that deletes a consumer may drop a pull that arrives just then, without a word.
-// Receive delivers the messages of the group that begins anew all the same.
+// A server that deletes a consumer may drop a pull that arrives just then, without an answer.
+// After a reset, Receive delivers the group's messages all the same.
 func TestResetMeetsAPull(t *testing.T) {
 	t.Parallel()
 	r := new(rig)

@@ -56,7 +56,7 @@ type outgoing struct {
 
 // An inbox receives the messages for one receiver.
 type inbox struct {
-	prefix string // of its reply subjects
+	prefix string // begins the inbox's reply subjects
 	msgs   chan *natsgo.Msg
 
 	sub *natsgo.Subscription // only the sender's goroutine uses it; nil before the first sending
@@ -148,7 +148,7 @@ func (s *sender) run() {
 			s.noteLoss()
 		}
 		for s.hasMore() {
-			connected := s.conn.IsConnected() // may block in the library: c is not taken yet, so its caller can still leave for certain
+			connected := s.conn.IsConnected() // may block: before next, so that callers can still leave
 			if c := s.next(); c != nil {
 				c.run(s, connected)
 			}
@@ -266,7 +266,7 @@ func (s *sender) publish(o *outgoing) error {
 	return err
 }
 
-// doubt checks whether the server has reported a permission violation since c was sent.
+// doubt sends c.refused a permission violation that the server reported since c was sent.
 func (s *sender) doubt(c *sending) {
 	s.later(func() {
 		err := s.conn.LastError()

@@ -26,11 +26,11 @@ type settling struct {
 	op        string
 	n         int
 	confirmed bool // every word is answered; otherwise only the last
-	fenced    bool // refused unless the lease is held
+	fenced    bool // not sent unless the lease is certainly held
 	at        func(i int) *backend.Delivery
 	word      func(i int) []byte
 
-	// said is called when the server has, or may have, received the word.
+	// said is called when the server has received the word (certain), or may have.
 	said func(r *receipt, certain bool)
 }
 
@@ -46,10 +46,10 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	})
 }
 
-// delayPause is the least time between two Delay calls for a group in one process. The
-// server has one timer per consumer; a NAK with a delay sets it to 10 ms. The server looks
-// for due messages only after 10 ms without such a NAK. With up to 20 processes each pause
-// has such a gap.
+// delayPause is the least time between two Delay calls for a group in one process. A consumer
+// has one timer for its due messages, and each NAK with a delay sets it to 10 ms. So the
+// server redelivers due messages only after 10 ms without such a NAK. With up to 20 processes
+// there is such a gap in each 200 ms.
 const delayPause = 200 * time.Millisecond
 
 // A pace spaces the Delay calls of a group's members in this process.
@@ -70,7 +70,7 @@ func (b *Backend) paceOf(topic, group string) *pace {
 	return p
 }
 
-// await waits for the call's turn.
+// await waits until delayPause after the group's Delay call before this one.
 func (p *pace) await(ctx context.Context, ended <-chan struct{}) {
 	now := time.Now()
 	p.mu.Lock()
@@ -162,7 +162,7 @@ type speech struct {
 	start    int
 	receipts []*receipt
 	errs     []error
-	at       []int // by request: index in receipts and errs
+	at       []int // at[n] is the index in receipts and errs of request n
 	last     error // outcome of the latest answer, which also holds for unanswered words before it
 }
 
@@ -257,7 +257,7 @@ func (s *source) askWhy(ctx context.Context, r *requester, p *speech) {
 	}
 }
 
-// tellFate replaces errUnserved by the consumer's fate.
+// tellFate replaces each errUnserved by the reason that fate finds.
 func (s *source) tellFate(ctx context.Context, errs []error) {
 	var fate error
 	for i := range errs {

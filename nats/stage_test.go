@@ -45,7 +45,7 @@ func (s *stage) receive(limit, want int) []backend.Delivery {
 	ds, err := s.member.Receive(s.Context(), limit)
 	require.NoError(s, err)
 	require.Len(s, ds, want, "attempts %v", attempts(ds))
-	return slices.Clone(ds) // Receive reuses its memory
+	return slices.Clone(ds) // the next Receive reuses the memory of ds
 }
 
 func attempts(ds []backend.Delivery) (all []int) {

@@ -13,8 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A broker makes sure of the streams of topics and the consumers of groups, and looks at
-// them.
+// A broker creates, checks and inspects the streams of topics and the consumers of groups.
 type broker struct {
 	*api
 	options Options
@@ -22,8 +21,8 @@ type broker struct {
 	created sync.Map // "topic/group" → creation time of the stream at the latest Attach
 }
 
-// ensure creates a topic's stream once if it is missing. If this client may not ask for
-// the stream, ensure assumes that it exists.
+// ensure creates a topic's stream if it is missing, and remembers that it exists. If this
+// client may not ask for the stream, ensure assumes that it exists.
 func (b *broker) ensure(ctx context.Context, topic string) (*place, error) {
 	if p, ok := b.known.Load(topic); ok {
 		return p.(*place), nil
@@ -36,7 +35,7 @@ func (b *broker) ensure(ctx context.Context, topic string) (*place, error) {
 	return p, nil
 }
 
-// forget makes ensure ask again.
+// forget makes the next ensure of a topic ask the server again.
 func (b *broker) forget(topic string) { b.known.Delete(topic) }
 
 // errNotAsked means that this client may not ask for streams.

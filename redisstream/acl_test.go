@@ -127,7 +127,7 @@ func consume(ctx context.Context, b *redisstream.Backend, topic string) error {
 	if err != nil {
 		return err
 	}
-	taken, err := took(second, 3) // over, after the lease has expired
+	taken, err := took(second, 3) // the messages whose lease has expired
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func TestLeastPrivilege(t *testing.T) {
 		return done
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(flows)), []string{"publisher", "consumer", "monitor", "admin"})
-	for role := range flows { // the accounts differ, the keys do too
+	for role := range flows { // each has an account and a topic of its own
 		t.Run(role, func(t *testing.T) {
 			require.NoError(t, run(t, role, all[role]), "without what is optional")
 			require.NoError(t, run(t, role, append(slices.Clone(all[role]), all[role+" optional"]...)))

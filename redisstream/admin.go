@@ -19,8 +19,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 	return b.verb("ping", "", func() error { return b.command(ctx, "ping") })
 }
 
-// Declare implements [backend.Declarer]. A stream appears with its first message or group,
-// so this only tries the permission, by an id that no stream accepts.
+// Declare implements [backend.Declarer]. It only tests the permission, by an XADD with an id
+// that no stream accepts. The stream itself appears with its first message or group.
 func (b *Backend) Declare(ctx context.Context, topic string) error {
 	return b.verb("declare", topic, func() error {
 		err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "")
@@ -64,8 +64,8 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]ba
 	})
 }
 
-// Remove implements [backend.Remover]. Afterwards the lag of groups that have not read as
-// far is unknown to Redis.
+// Remove implements [backend.Remover]. Afterwards Redis does not know the lag of groups that
+// had not read the removed messages.
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
 	return b.verb("remove", topic, func() error {
 		key := b.streamKey(topic)
@@ -88,8 +88,8 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 	})
 }
 
-// refused gives an error the class ErrRefused, for calls that change nothing, such as
-// after a reply that cannot be read.
+// refused gives an error the class ErrRefused. It is for calls that have changed nothing,
+// for example if the reply of a read is malformed.
 func refused(err error) error {
 	if err == nil {
 		return nil
@@ -98,9 +98,9 @@ func refused(err error) error {
 }
 
 // Stats implements [backend.Statser]. The lag is [backend.Unknown] where Redis does not
-// know it for certain. It does not after entries were removed or trimmed otherwise than by
-// Maintain, nor for a group that began in the middle and has not reached the end since. A
-// member that ended without leaving counts for one more lease.
+// know it for certain: after a Remove, after a trim by another program, and for a group that
+// began in the middle of the topic, until it reaches the end. Redis 6.2 knows it only for a
+// group at the start or the end. A member that ended without Close counts for one more lease.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
 	return verb(b, "stats", topic+"/"+group, func() (s backend.Stats, err error) {
 		stream := b.streamKey(topic)
@@ -137,8 +137,7 @@ func (b *Backend) Topics(ctx context.Context) ([]string, error) {
 
 const walkStep = 1000
 
-// walk returns the keys of every server that match a pattern and have a type; "": any
-// type.
+// walk returns the keys on all servers that match a pattern and have a type; "" is any type.
 func (b *broker) walk(ctx context.Context, pattern, kind string) (all []string, err error) {
 	err = b.with(ctx, func(w *wire) error {
 		err := w.do(ctx, 0, func(ctx context.Context) error {

@@ -78,7 +78,7 @@ func TestLostReadComesAgainNext(t *testing.T) {
 	require.NoError(t, s.Extend(t.Context(), backend.Lend(append(held, ds...))), "the member holds all of it")
 }
 
-// The same holds for redelivered messages, also if the answer is lost a second time.
+// Redelivered messages whose answer is lost are delivered next, even if a second answer is lost.
 func TestLostTakeComesAgainNext(t *testing.T) {
 	t.Parallel()
 	b, s, proxy := interrupted(t)

@@ -27,7 +27,7 @@ func typical() *backend.Message {
 	}
 }
 
-// typicalReply is the reply of XREADGROUP with so many typical messages.
+// typicalReply is a reply of XREADGROUP with n typical messages.
 func typicalReply(n int) reply {
 	var r reply
 	value := appendEntry(nil, typical())
@@ -39,7 +39,7 @@ func typicalReply(n int) reply {
 	return r
 }
 
-// read makes deliveries of a reply.
+// read returns the deliveries of a reply of XREADGROUP.
 func read(b *batch, s *source, r reply) ([]backend.Delivery, error) {
 	b.reply = r
 	p := parser{rest: b.reply.raw}
@@ -66,7 +66,7 @@ func TestReadingAllocatesPerReadNotPerEvent(t *testing.T) {
 	require.LessOrEqual(t, allocs, 8.0, "allocations for a read of %d events", events)
 }
 
-// The number of allocations of a publish does not depend on its number of messages.
+// A Publish makes the same number of allocations for any number of messages.
 func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	const messages = 100
 	b := &Backend{options: Options{Namespace: "bus"}}

@@ -9,10 +9,10 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A receipt is the target of a delivery's Token.
+// A receipt is the Token of a delivery.
 type receipt struct {
 	*handOut
-	count   int         // the server's count, by which scripts recognize the delivery, beside the holder
+	count   int         // the server's delivery count; scripts compare it and the holder
 	settled bool        // the script that delivered it found no body, and has removed it
 	unsure  atomic.Bool // an Ack had no answer
 }
@@ -23,14 +23,15 @@ type handOut struct {
 	until  time.Time // before this moment no other member receives the deliveries
 }
 
-// countBase: below it, a count of the server is the attempt (lua/with/count.lua).
+// countBase splits the server's delivery count: the remainder is the attempt, and the
+// quotient is the number of the run of take.lua that delivered it (lua/with/count.lua).
 const countBase = 1_000_000
 
 // A batch has the memory of one read, which the next read uses again. The texts of the
 // deliveries are not part of it.
 type batch struct {
 	reply  reply
-	weight int       // of an entry in a reply, in bytes: the mean of the last read that was not empty
+	weight int       // mean bytes of an entry in the last reply that was not empty
 	loan   slab.Loan // to the caller of Receive
 }
 
@@ -49,7 +50,7 @@ func (b *batch) read(p *parser, s *source) (ds []backend.Delivery) {
 	return ds
 }
 
-// deliveries reads {{id, fields}, …} or, of the script, {{id, count, fields}, …}.
+// deliveries reads {{id, fields}, …} or, if counted (take.lua), {{id, count, fields}, …}.
 func (b *batch) deliveries(p *parser, s *source, counted bool) []backend.Delivery {
 	n, size := max(p.array(), 0), len(p.rest)
 	if n == 0 {
@@ -102,8 +103,8 @@ func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bo
 	return count, err
 }
 
-// readFields reads the fields of an entry, and returns the value of the bus's field. Of
-// other fields it returns lines of name=value.
+// readFields reads the fields of an entry and returns the value of the bus's field. If there
+// are other fields, it returns errUnreadable and lines of name=value.
 func readFields(p *parser) (value []byte, err error) {
 	n := p.array()
 	if n < 0 {
@@ -139,10 +140,10 @@ func readValue(mem *slab.Slab, m *backend.Message, value []byte, err error, left
 
 const (
 	replyBytes = 512 << 10 // bytes of the new entries in one reply, as a target
-	leastRead  = 8         // entries of one reply, however large
+	leastRead  = 8         // least entries to ask for, however large they are
 )
 
-// enough is how many new entries to ask for. redis-server makes a whole reply before it
+// enough returns how many new entries to ask for. redis-server makes a whole reply before it
 // sends any of it, and serves no other client meanwhile.
 func (b *batch) enough(limit int) int {
 	return min(limit, max(leastRead, replyBytes/max(b.weight, 1)))

@@ -12,23 +12,23 @@ import (
 	"github.com/seed41896749/eventbus/internal/pool"
 )
 
-// A broker is the lent client, and the wires by which calls reach its servers.
+// A broker has the lent client, and a pool of wires, by which calls reach its servers.
 type broker struct {
 	lent     redis.UniversalClient
 	cluster  *redis.ClusterClient // lent, if it is one
-	detours  sync.Map             // by lent client, if it has one
+	detours  sync.Map             // the clients that have a detour
 	sentinel bool                 // the client was made for Sentinel
 	wires    *pool.Pool[*wire]
 
-	masters  atomic.Int64 // counts the masters that Sentinel has replaced, or more
-	watching atomic.Int64 // connections of the lent client whose end shows that the master was replaced
+	masters  atomic.Int64 // changes whenever Sentinel may have named another master
+	watching atomic.Int64 // number of open watchmen
 }
 
-// wireKey is the key of a context's value that has the wire for a call.
+// wireKey is the context key of the wire that a call must use.
 type wireKey struct{}
 
 // A detour is the innermost hook of a lent client, or of the client of a Cluster's node.
-// It passes calls of a wire to the wire's own client, and lets others through.
+// It passes calls of a wire to the wire's own client, and lets other calls through.
 type detour struct {
 	broker *broker
 	node   *redis.Client
@@ -59,9 +59,9 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		_ = pipe.BatchProcess(ctx, cmds...) // it only queues
 		_, err := pipe.Exec(ctx)
 		if d.broker.cluster != nil && cmds[0].Name() != "asking" {
-			return nil // the client of a Cluster would take it for the error of the commands that succeeded
+			return nil // ClusterClient would give err also to the commands that succeeded
 		}
-		return err // also of a single command behind ASK, as that client takes nil for its success
+		return err // also behind ASK in Cluster, where a nil error would mean that the command succeeded
 	}
 }
 
@@ -107,8 +107,8 @@ func (m *watchman) Close() error {
 // SyscallConn implements [syscall.Conn], for go-redis.
 func (m *watchman) SyscallConn() (syscall.RawConn, error) { return system(m.Conn) }
 
-// watchMaster makes sure that the client has a connection whose end shows that the master
-// was replaced. Without Sentinel it does nothing.
+// watchMaster makes sure that the lent client has an open watchman, by whose end the wires
+// notice a new master. Without Sentinel it does nothing.
 func (b *broker) watchMaster(ctx context.Context) error {
 	if !b.sentinel || b.watching.Load() > 0 {
 		return nil

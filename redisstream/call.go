@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A call is one command and its result. Its reply may have memory to use.
+// A call is one command and its result. Its reply may begin with memory to write to.
 //
 // The command is a RawWriteToCmd, because go-redis never repeats such a command, whatever
 // the options of the lent client. It would repeat a publish whose reply was lost. It would
@@ -25,22 +25,22 @@ type call struct {
 	err    error
 }
 
-// inFull turns a call by digest into one by text.
+// inFull makes c send the text of its script in place of the digest.
 func (c *call) inFull() { c.args[0], c.args[1] = "eval", c.script.text }
 
 func (c *call) command(ctx context.Context) *redis.RawWriteToCmd {
 	cmd := redis.NewRawWriteToCmd(ctx, &c.reply, c.args...)
-	cmd.SetStepCount(1) // otherwise the client of a Cluster asks for it by COMMAND
+	cmd.SetStepCount(1) // otherwise ClusterClient sends COMMAND to ask the server for it
 	return cmd
 }
 
-// send makes calls in one round trip, or in more if the server did not know a script.
-// Afterwards each call has its own error.
+// send makes calls in one round trip. It needs more if a server did not know a script, or if
+// a key has moved to another server. Afterwards each call has its own error.
 func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 	err := w.do(ctx, grace, func(ctx context.Context) error {
 		w.roundTrip(ctx, calls)
 		for i, c := range calls {
-			// Neither was carried out. In Cluster go-redis does not redirect a pipeline.
+			// Such a call was not carried out. go-redis does not redirect a pipeline in Cluster.
 			unknown := c.script != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT")
 			if unknown {
 				c.inFull()
@@ -52,8 +52,8 @@ func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 		}
 		return nil
 	})
-	// A node that the client of a Cluster knew before it was lent may have no detour. A hook
-	// may call the next one with another context.
+	// Calls that came to no detour count as sent, because the lent client may have sent them.
+	// A node that it knew before may have no detour, and a hook may replace the context.
 	sent := err == nil && (w.sent.Load() || !w.took.Load())
 	for _, c := range calls {
 		failed := cmp.Or(err, c.err)
@@ -66,8 +66,8 @@ func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 	}
 }
 
-// errNoReply is of a command for which the client reports no error although it had no reply,
-// such as one of a pipeline whose connection was refused.
+// errNoReply is the error of a command without a reply for which go-redis reports none. An
+// example is a command of a pipeline whose connection was refused.
 var errNoReply = fmt.Errorf("%w: no reply", backend.ErrUnknownOutcome)
 
 func (w *wire) roundTrip(ctx context.Context, calls []*call) {
@@ -87,7 +87,7 @@ func (w *wire) roundTrip(ctx context.Context, calls []*call) {
 	}
 }
 
-// with calls use with a wire of the pool.
+// with takes a wire from the pool for one call of use.
 func (b *broker) with(ctx context.Context, use func(*wire) error) error {
 	w, err := b.wires.Get(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (b *broker) with(ctx context.Context, use func(*wire) error) error {
 	return use(w)
 }
 
-// send makes calls on a wire of the pool. It returns an error if there was none.
+// send makes calls on a wire of the pool. It returns an error only if it got no wire.
 func (b *broker) send(ctx context.Context, calls ...*call) error {
 	if len(calls) == 0 {
 		return nil
@@ -125,8 +125,7 @@ func (b *broker) command(ctx context.Context, args ...any) error {
 	return err
 }
 
-// verb returns the result of f, unless the backend is closed. Its error says where it
-// happened.
+// verb calls f, unless the backend is closed. It adds the operation and the topic to an error.
 func verb[T any](b *Backend, op, topic string, f func() (T, error)) (v T, err error) {
 	if err = b.unusable(); err == nil {
 		v, err = f()
@@ -140,8 +139,8 @@ func (b *Backend) verb(op, topic string, f func() error) error {
 	return err
 }
 
-// failure is err with the place where it happened. After Close it is ErrClosed, beside
-// which an unknown outcome stays visible, because Close may have cut off the call.
+// failure adds the operation and the topic to err. After Close the error is ErrClosed, and
+// still matches ErrUnknownOutcome if err does, because Close may have cut off the call.
 func (b *Backend) failure(op, topic string, err error) error {
 	if err == nil {
 		return nil

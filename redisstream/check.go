@@ -13,7 +13,7 @@ import (
 
 // A serverCheck checks once whether the server keeps messages safely.
 type serverCheck struct {
-	turn     chan struct{} // of the caller that checks; others wait until their contexts end
+	turn     chan struct{} // full while one caller checks; others wait until their contexts end
 	done     atomic.Bool
 	warnings []string // complete once it is done
 }
@@ -44,7 +44,7 @@ func (s *serverCheck) check(ctx context.Context, b *Backend, w *wire) error {
 		return err
 	})
 	if err != nil {
-		return classOf(ctx, err, false) // asking has no effect
+		return classOf(ctx, err, false) // the check changes nothing on the server
 	}
 	s.done.Store(true)
 	return nil
@@ -53,7 +53,7 @@ func (s *serverCheck) check(ctx context.Context, b *Backend, w *wire) error {
 func (s *serverCheck) node(ctx context.Context, b *Backend, node *redis.Client) error {
 	info, err := node.InfoMap(ctx).Result()
 	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
-		// If SELECT were the denied command, nothing else would be allowed either.
+		// A denied SELECT is an error below, because then every other command fails too.
 		s.warnings = append(s.warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked")
 		return nil
 	}

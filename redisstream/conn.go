@@ -28,7 +28,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-const maxWrite = 256 << 10 // bytes of one write, because each write has its own time
+const maxWrite = 256 << 10 // bytes of one write; each write has a deadline of its own
 
 // Write implements [net.Conn].
 func (c *conn) Write(p []byte) (n int, err error) {

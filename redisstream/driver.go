@@ -27,7 +27,7 @@ import (
 //	redis+sentinel://user:password@host:26379/master   host is a Sentinel's
 //	redis+cluster://user:password@host:6379            host is any node's
 //
-// docs/redis.md lists the parameters. [New] takes a client, for every other setting.
+// docs/redis.md lists the parameters. For every other setting pass a client to [New].
 type Driver struct{ topics map[string]TopicOptions }
 
 var (
@@ -114,7 +114,7 @@ func (a *address) hint(ctx context.Context) string {
 	return ""
 }
 
-// An address has the parts of a URL.
+// An address is a parsed URL.
 type address struct {
 	scheme         string
 	options        Options
@@ -142,7 +142,7 @@ func (a *address) parameters() brokerurl.Table {
 	return t
 }
 
-// only refuses a parameter, with a reason, for all other schemes.
+// only returns p if a has one of the schemes, or else a parameter refused with the reason.
 func (a *address) only(p brokerurl.Parameter, schemes []string, reason string) brokerurl.Parameter {
 	if !slices.Contains(schemes, a.scheme) {
 		p.Set = func(string) error { return errors.New(reason) }
@@ -150,7 +150,7 @@ func (a *address) only(p brokerurl.Parameter, schemes []string, reason string) b
 	return p
 }
 
-// parse reads a URL. An error shows no other part of it than a wrong parameter.
+// parse reads a URL. Its errors show no part of the URL except a wrong parameter.
 func parse(u *url.URL) (*address, error) {
 	a := &address{scheme: u.Scheme, user: u.User.Username(), tls: u.Scheme == "rediss"}
 	a.password, _ = u.User.Password()
@@ -169,7 +169,7 @@ func parse(u *url.URL) (*address, error) {
 	return a, a.secure()
 }
 
-// place reads the part before the parameters.
+// place reads the host, the port and the path of the URL.
 func (a *address) place(u *url.URL) error {
 	path := strings.TrimPrefix(u.Path, "/")
 	if a.scheme == "unix" {
@@ -212,7 +212,7 @@ func (a *address) place(u *url.URL) error {
 	return nil
 }
 
-// secure makes the TLS settings.
+// secure sets a.config, the TLS settings, if the URL asks for TLS.
 func (a *address) secure() (err error) {
 	if a.tls {
 		a.config, err = a.files.Config()
@@ -224,7 +224,7 @@ func (a *address) secure() (err error) {
 	return nil
 }
 
-// client returns a client without a connection.
+// client returns a client, which has not connected yet.
 func (a *address) client() redis.UniversalClient {
 	switch a.scheme {
 	case "redis+cluster":

@@ -39,8 +39,8 @@ func TestCheckThatHangsHoldsUpNobodyElse(t *testing.T) {
 	require.NoError(t, <-first)
 }
 
-// A message is reported as certainly not stored only if that is true, also if the script
-// fails at the next message.
+// A message is reported as certainly not stored only if it is not stored, even if the script
+// fails at the message after it.
 func TestScriptThatFailsHalfwaySaysWhatIsStored(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -20,7 +20,7 @@ import (
 //
 // Names that begin with a colon are the message's own, and the others are headers. A
 // backslash, carriage return or line feed is written \\, \r, \n, in names a colon as \:
-// and an empty name as \0. Another format would have another field.
+// and an empty name as \0. A future format must use a field with another name.
 const field = "event"
 
 const (
@@ -69,11 +69,11 @@ func special(s string) bool {
 
 var errUnreadable = errors.New("not an entry of the bus")
 
-// usual is the number of headers that nearly every message stays within.
+// usual is a number of headers that few messages exceed.
 const usual = 8
 
-// readHead reads attribute lines into m, up to the empty line, and returns the end of
-// that. left is the number of messages that are still to be read, m included.
+// readHead reads attribute lines into m, up to the empty line. It returns the index at which
+// the payload begins. left is the number of messages still to be read, m included.
 func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end int, err error) {
 	var room [usual]backend.Header
 	headers, at := room[:0], 0
@@ -130,14 +130,15 @@ func unescape(s string) string {
 	return unescaper.Replace(s)
 }
 
-// The header by which the bus knows the form of a flat payload.
+// The header that readFlat adds. It names the form of the payload, for a codec.
 const (
 	contentTypeName = "ce-datacontenttype"
 	flatType        = "application/x-www-form-urlencoded"
 )
 
-// readFlat makes m of the fields of an entry that another program has added. The form of
-// the payload keeps any bytes, the order of fields, and fields of the same name.
+// readFlat fills m from the fields of an entry that another program has added. The payload
+// is encoded like the query of a URL. So it keeps any bytes, the order of the fields, and
+// fields of the same name.
 func readFlat(p *parser, m *backend.Message, id []byte, key string) {
 	var payload []byte
 	m.ID, m.Key = string(id), ""

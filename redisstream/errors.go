@@ -13,7 +13,7 @@ import (
 )
 
 // classes has the classes of the server's error replies, by the code that a reply begins
-// with. All others are ErrRefused: nothing happened.
+// with. All other error replies are ErrRefused, because the command had no effect.
 var classes = []struct {
 	err   error
 	codes []string
@@ -31,8 +31,8 @@ var classes = []struct {
 	}},
 }
 
-// classOf returns the class of an error; sent says whether anything was written to the
-// server. The error of a context stays visible beside it.
+// classOf adds an error class to err; sent says whether anything was written to the server.
+// If ctx is done, the result matches ctx.Err() too.
 func classOf(ctx context.Context, err error, sent bool) error {
 	for _, known := range []error{backend.ErrClosed, backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrTooLarge, backend.ErrRefused, backend.ErrGone} {
 		if errors.Is(err, known) {
@@ -72,8 +72,8 @@ func isAnswer(err error) bool {
 	return ok || err == nil
 }
 
-// plain is the text of an error reply without the text that a script adds. Redis 7
-// and later add it after the text, and 6.2 before:
+// plain returns the text of an error reply without the text that Redis adds in a script.
+// Redis 7 and later add it after the reply's own text, and 6.2 before it:
 //
 //	ERR Error running script (call to f_0123): @user_script:14: @user_script: 14: -READONLY You can't …
 //	@user_script: 14: -READONLY You can't …

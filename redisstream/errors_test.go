@@ -102,7 +102,7 @@ func TestClassesOfReplies(t *testing.T) {
 			require.ErrorContains(t, err, plain(text))
 		}
 	}
-	// go-redis recognizes by it a server that has become a replica.
+	// By the prefix READONLY go-redis recognizes a server that has become a replica.
 	for _, text := range []string{
 		"READONLY You can't write. script: 0123, on @user_script:4.", "@user_script: 14: -READONLY You can't write.",
 		"ERR Error running script (call to f_0123): @user_script:14: @user_script: 14: -READONLY You can't write.",

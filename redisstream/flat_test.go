@@ -59,7 +59,7 @@ func TestFlatEntries(t *testing.T) {
 		}
 	}
 	check(stored(t, b))
-	for attempt := 1; attempt <= 2; attempt++ { // the second by the script
+	for attempt := 1; attempt <= 2; attempt++ { // take.lua delivers the second
 		ds := receive(t, s, len(want))
 		got := make([]backend.Message, len(ds))
 		delays := make([]backend.Delayed, len(ds))
@@ -73,7 +73,7 @@ func TestFlatEntries(t *testing.T) {
 	}
 }
 
-// Without the setting such an entry is unreadable, in this topic and in others.
+// In a topic without the setting Flat an entry of another program is unreadable.
 func TestEntriesOfOthersAreUnreadable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

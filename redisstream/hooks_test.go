@@ -50,7 +50,7 @@ func TestHooksSeeEveryCommand(t *testing.T) {
 	everyVerb(t, b)
 	said := int64(0)
 	for name, n := range proxy.Commands() {
-		if name != "HELLO" && name != "CLIENT" { // go-redis greets each connection, and asks for the id of a member's
+		if name != "HELLO" && name != "CLIENT" { // sent by go-redis to each new connection, below the hooks
 			said += n
 		}
 	}

@@ -22,9 +22,10 @@ func sweptKey(delayed string) string         { return delayed + ":swept" }
 func trimmedKey(stream string) string        { return stream + ":trimmed" }
 func youngKey(stream string) string          { return stream + ":young" }
 
-// neverKey returns the key of a mark that never exists.
+// neverKey returns a key that never exists, on which publish.lua tests a permission.
 func neverKey(stream string) string { return stream + ":once:-" }
 
+// onceKey returns the key of the mark by which Once remembers an ID.
 func onceKey(stream, id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return stream + ":once:" + hex.EncodeToString(sum[:16])
@@ -41,18 +42,18 @@ func (b *Backend) topicOf(key string) (topic string, ok bool) {
 
 // memberName returns a new name for a consumer. The name has the lease in it, because a
 // member that takes over its messages must know how long to wait (lua/with/lease.lua). The
-// consumer "parked" is no member. It owns the delayed messages, which so stay pending in
-// their group and are not trimmed.
+// consumer "parked" is no member. It owns the delayed messages: while they are pending in
+// their group, Maintain does not trim them.
 func memberName(lease time.Duration) string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s-%d-%s-%d", host, os.Getpid(), strings.ToLower(rand.Text()[:8]), millis(lease))
 }
 
-// millis is d in milliseconds, rounded up, so that nothing is due too early.
+// millis returns d in milliseconds, rounded up, so that nothing is due too early.
 func millis(d time.Duration) int64 { return ceil(d, time.Millisecond) }
 
-// ceil is d in a unit, rounded up. Delays are in microseconds: rounded up to milliseconds,
-// a message would be due up to one millisecond later than the bus expects.
+// ceil returns d in a unit, rounded up. The unit of delays is a microsecond. In milliseconds
+// a message could be due up to one millisecond later than the bus expects.
 func ceil(d, unit time.Duration) int64 {
 	n := int64(d / unit)
 	if d%unit > 0 {

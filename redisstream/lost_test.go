@@ -59,7 +59,7 @@ func (p *proxied) commands(names ...string) (n int64) {
 	return n
 }
 
-// lines has the ways to a server. Every client that is lent repeats failed commands.
+// lines starts each kind of server and makes its client, which is set to repeat commands.
 var lines = map[string]func(t *testing.T, p *proxied){
 	"one server": func(t *testing.T, p *proxied) {
 		p.behind(t, redistest.Start(t))

@@ -34,7 +34,7 @@ type tests struct {
 	log *canaryLog
 }
 
-// Run runs them.
+// Run runs the tests and returns the exit status.
 func (m tests) Run() int {
 	code := m.M.Run()
 	if len(m.log.shown) > 0 {
@@ -92,7 +92,7 @@ func batch(prefix string, n int) []*backend.Message {
 	return ms
 }
 
-// once makes them Once.
+// once sets Once of all messages.
 func once(ms []*backend.Message) []*backend.Message {
 	for _, m := range ms {
 		m.Once = true
@@ -123,7 +123,7 @@ func receive(t testing.TB, s backend.Source, n int) (ds []backend.Delivery) {
 	return ds
 }
 
-// nothing requires that no message is due for so long.
+// nothing requires that no message is delivered for d.
 func nothing(t testing.TB, s backend.Source, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -137,7 +137,7 @@ func nothing(t testing.TB, s backend.Source, d time.Duration) {
 	}
 }
 
-// within is a context that ends so soon.
+// within returns a context that ends after d.
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)

@@ -7,24 +7,23 @@ import (
 
 const (
 	maxTrim      = 10_000                // entries of one run, because other clients wait while it runs
-	trimAgain    = 20 * time.Millisecond // when there were more
-	trimBusy     = time.Second           // when there were many
-	trimIdle     = 5 * time.Second       // when there were few
-	unknownLease = 10 * time.Minute      // of a consumer that was not made by this package
+	trimAgain    = 20 * time.Millisecond // time to the next run if there are more entries to trim
+	trimBusy     = time.Second           // the same, if this run trimmed at least busy entries
+	trimIdle     = 5 * time.Second       // the same, if it trimmed fewer
+	unknownLease = 10 * time.Minute      // assumed here and in Stats for consumers of other programs
 	busy         = 1000
 
-	youth    = time.Minute // how long a stream that appeared with a group is young, unless it grows
+	youth    = time.Minute // how long a stream is young after a group was made on it
 	maxYoung = 100_000     // entries: a longer stream is not young, because it takes memory
 )
 
 // Maintain implements [backend.Maintainer]. It trims the messages that every group has
-// settled, removes members that are gone and hold nothing, and mends delayed messages that
-// would never be due. It trims nothing while the stream is young or lacks a group that
-// this process is attached to. The reason is that a lost stream has lost its groups too,
-// and they return one after another.
+// settled, removes members that are gone and hold nothing, and repairs delayed messages that
+// would never be due. It trims nothing while the stream is young (docs/redis.md) or lacks a
+// group of this process. If the server lost its data, the groups return one after another.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	next, err := verb(b, "maintain", topic+"/"+group, func() (time.Duration, error) { return b.maintain(ctx, topic, group) })
-	return max(next, trimAgain), err // 0 once it is closed
+	return max(next, trimAgain), err // next is 0 after Close
 }
 
 func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Duration, error) {

@@ -23,7 +23,7 @@ import (
 const (
 	slow      = 5 * time.Millisecond // no command may delay other clients for so long
 	delayed   = 10_000
-	slowShare = 4 // one call of so many may be slow, because other programs run on the machine
+	slowShare = 4 // one call of 4 may be slow, because other programs run on the machine
 )
 
 // L10: however many messages are pending, no command of the driver blocks the server for
@@ -98,7 +98,7 @@ type survivors struct {
 	settled atomic.Int64
 }
 
-// putAside delays the next n entries: one half for an hour, the other half until now.
+// putAside delays the next n entries: one half for an hour, the other half for no time.
 func (w *survivors) putAside(t *testing.T, s member, n int) {
 	for n > 0 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

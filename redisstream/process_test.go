@@ -29,8 +29,8 @@ const (
 	addrVariable = "EVENTBUS_TEST_REDIS"
 )
 
-// A child is such a process. It reports each step in a line, and obeys lines from the
-// test.
+// A child is the test binary as a member in a process of its own. It reports each step in a
+// line, and obeys lines from the test.
 type child struct {
 	cmd   *exec.Cmd
 	lines chan string

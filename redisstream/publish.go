@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	maxPipeline = 1000    // messages of one round trip
-	maxScripted = 100     // of them, in one call of a script, because other clients wait while it runs
-	maxTrip     = 4 << 20 // bytes of one round trip, or one message
+	maxPipeline = 1000    // messages of one round trip without a script
+	maxScripted = 100     // the same with publish.lua, because other clients wait while it runs
+	maxTrip     = 4 << 20 // bytes of one round trip, unless its only message is larger
 )
 
 // Publish implements [backend.Backend].
@@ -53,9 +53,9 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 var errBroke = errors.New("a call before it has failed")
 
-// tripLen is how many of msgs go into one trip. No trip has two calls of the script for
-// one topic. A server that is loading its data may refuse the first and carry out the
-// second.
+// tripLen returns how many of msgs go into one trip. No trip has two calls of publish.lua for
+// one topic, because a server that is loading its data may refuse the first and carry out
+// the second.
 func tripLen(msgs []*backend.Message, bounded bool) int {
 	size, most := 0, maxPipeline
 	for i, m := range msgs {
@@ -83,23 +83,23 @@ func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, fa
 	return slices.ContainsFunc(t.calls, func(c *call) bool { return !isAnswer(c.err) || errors.Is(c.err, backend.ErrUnavailable) })
 }
 
-// A trip has the commands for some messages: an XADD for each or, for a topic with a bound
-// or a Once message, a script for many. It belongs to a wire, whose next trip uses the
-// memory again. Only the positions are needed once the answers have been read.
+// A trip is one round trip of Publish. It has an XADD for each message or, for a topic with
+// a bound or a Once message, one call of publish.lua. It belongs to a wire, whose next trip
+// uses the memory again. Only the positions, in ids, stay with the messages.
 type trip struct {
 	backend *Backend
 	msgs    []*backend.Message
-	text    []byte // of all entries
+	text    []byte // the memory of all entries
 	entries []value
 	calls   []*call
 	of      [][]int // by call: the indexes of its messages
 	ids     strings.Builder
 	adds    []add
-	topic   string // of the last XADD
-	key     any    // of its stream
+	topic   string // the topic of the last XADD
+	key     any    // the key of that topic's stream
 }
 
-// A value is the value of an entry. It is passed as a pointer, which needs no allocation.
+// A value is the value of an entry. go-redis gets a pointer to it, without an allocation.
 type value []byte
 
 // MarshalBinary implements [encoding.BinaryMarshaler], for go-redis.
@@ -114,7 +114,7 @@ type add struct {
 }
 
 const (
-	replySize = 48      // of an XADD: an id and its length
+	replySize = 48      // bytes for the reply of an XADD: an id and its length
 	keepText  = 1 << 20 // the largest text whose memory is kept for the next trip
 )
 
@@ -144,7 +144,7 @@ func (t *trip) begin(b *Backend, msgs []*backend.Message, fail func(int, error))
 	}
 }
 
-// end releases everything but the trip's own memory.
+// end releases messages and replies, and keeps memory for the next trip.
 func (t *trip) end() {
 	t.backend, t.msgs, t.ids = nil, nil, strings.Builder{}
 	clear(t.adds)
@@ -179,8 +179,8 @@ func (t *trip) encode(fail func(int, error)) {
 	}
 }
 
-// scripted returns the messages that need a script, by topic. If one message of a topic
-// needs it, all do, because of their order.
+// scripted returns, by topic, the indexes of the messages to publish by publish.lua. If one
+// message of a topic needs the script, all use it, because of their order.
 func (t *trip) scripted() (parts map[string][]int) {
 	for _, m := range t.msgs {
 		if m.Once || t.backend.options.MaxMessages > 0 {
@@ -201,7 +201,7 @@ func (t *trip) scripted() (parts map[string][]int) {
 	return parts
 }
 
-// script adds the call for a topic's messages.
+// script adds the call of publish.lua for the messages of a topic with the given indexes.
 func (t *trip) script(topic string, list []int) {
 	keys := []string{t.backend.streamKey(topic)}
 	values := make([]any, 0, 2+2*len(list))
@@ -230,7 +230,7 @@ func (t *trip) read(fail func(int, error)) {
 			answers = p.array()
 		}
 		for k, i := range t.of[n] {
-			if nested := p.nested(); nested != nil { // it ends the script
+			if nested := p.nested(); nested != nil { // an error ends the script, so it fails all later messages
 				failed = classOfReply(nested.Error())
 			}
 			switch {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	sweepEvery = 500 * time.Millisecond
-	maxSweep   = 100                    // deliveries of one run of the script, because other clients wait while it runs
+	sweepEvery = 500 * time.Millisecond // most time between two runs of take.lua
+	maxSweep   = 100                    // deliveries of one run, because other clients wait while it runs
 	grace      = 900 * time.Millisecond // how long a read waits for the server's answer after its context is done
 )
 
@@ -33,9 +33,9 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	return ds, s.failure("receive", err)
 }
 
-// note remembers the highest position received, and that a reply was lost. The messages of
-// a lost reply would otherwise be redelivered only when their lease expires, behind newer
-// ones.
+// note remembers the highest position received, and whether a reply was lost. Then take.lua
+// gives back the messages of that reply. Otherwise they would be redelivered only when their
+// lease expires, behind newer ones.
 func (s *source) note(ds []backend.Delivery, err error) {
 	for i := range ds {
 		if ds[i].Position > string(s.high) {
@@ -66,8 +66,8 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	return ds, err
 }
 
-// takeBack takes the messages that one run of the script delivers. A run that had too many
-// ids to sort delivers nothing and is followed by another.
+// takeBack receives redelivered messages, by take.lua. A run that had too many delayed
+// messages to sort, or lost ones to give back, delivers nothing and is followed by another.
 func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	for more := true; more && len(ds) == 0 && ctx.Err() == nil; {
 		if ds, more, err = s.runTake(ctx, min(limit, maxSweep)); err != nil {
@@ -77,8 +77,7 @@ func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery
 	return ds, err
 }
 
-// runTake runs the script once. It returns its deliveries, and reports whether more
-// messages are due.
+// runTake runs take.lua once. It reports whether more messages may be due.
 func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, more bool, err error) {
 	start := time.Now()
 	c := takeScript.call([]string{s.stream, s.delayed, sweptKey(s.delayed)},
@@ -106,7 +105,8 @@ func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, 
 	return ds, wait == 0, nil
 }
 
-// takeNew takes new messages, and waits for them until the next run of the script.
+// takeNew receives new messages, by XREADGROUP. If wait is set, it waits for them until the
+// next run of take.lua.
 func (s *source) takeNew(ctx context.Context, limit int, wait bool) (ds []backend.Delivery, err error) {
 	args := append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
 	if wait {
@@ -121,8 +121,8 @@ func (s *source) takeNew(ctx context.Context, limit int, wait bool) (ds []backen
 	return ds, nil
 }
 
-// ask makes a call on the connection for reading, and calls read for its reply. The reply
-// lies in memory that the next call uses again.
+// ask makes a call on the member's own connection, and calls read with a parser of the reply.
+// The next call uses the memory of the reply again.
 func (s *source) ask(ctx context.Context, c *call, read func(*parser)) error {
 	c.reply = s.batch.reply.next()
 	s.reader.send(ctx, grace, c)

@@ -26,19 +26,19 @@ import (
 	"github.com/seed41896749/eventbus/internal/pool"
 )
 
-// Options of a backend. The zero value is a good choice.
+// Options are the settings of a [Backend]. A zero field means its default.
 type Options struct {
 	// Namespace begins every key: "<namespace>:{<topic>}…". The default is
 	// "bus". Buses that share a server and a namespace share topics.
 	Namespace string
 
-	// OnceWindow is how long Once remembers an ID, by the server's clock; 2 minutes if
-	// zero. Each ID takes some 150 bytes for that time.
+	// OnceWindow is how long [backend.Message].Once remembers an ID, by the server's
+	// clock; 2 minutes if zero. Each ID takes some 150 bytes for that time.
 	OnceWindow time.Duration
 
-	// MaxMessages bounds each topic. More messages are refused with [backend.ErrFull]
-	// until messages that every group has settled are trimmed. Zero: only the server's
-	// memory is the bound.
+	// MaxMessages bounds the stored messages of each topic. At the bound Publish returns
+	// [backend.ErrFull] until Maintain has trimmed messages that every group has settled.
+	// Zero: only the server's memory is the bound.
 	MaxMessages int
 
 	// AllowEviction accepts a server that may evict keys when its memory is full. It
@@ -76,7 +76,7 @@ const (
 	wires      = 8                      // calls that run at the same time, besides reads
 	answer     = 5 * time.Second        // how long a call waits for an answer, unless its context ends before
 	block      = 500 * time.Millisecond // how long a read waits for new messages
-	patience   = 2 * time.Second        // how much longer a read waits for its answer
+	patience   = 2 * time.Second        // how much longer than block a read waits for its answer
 	maxPayload = 16 << 20               // the server has one thread, so a larger message delays every other client
 )
 
@@ -85,14 +85,14 @@ const (
 type Backend struct {
 	broker
 	options Options
-	owned   bool // the lent client
+	owned   bool // Close closes the client
 	server  serverCheck
-	youth   time.Duration // of a stream
+	youth   time.Duration // how long a stream is young; tests change it
 
 	closed  atomic.Bool
 	mu      sync.Mutex
 	sources map[*source]struct{}
-	mending map[string]string // by delayed key: the id after which Maintain continues
+	mending map[string]string // by delayedKey: the id after which the next Maintain mends delays
 }
 
 var (
@@ -107,8 +107,8 @@ var (
 	_ backend.Limited    = (*Backend)(nil)
 )
 
-// New returns a backend that uses Redis through client, a [*redis.Client], also of
-// redis.NewFailoverClient, or a [*redis.ClusterClient]. The client is lent and must stay
+// New returns a backend that uses Redis through client: a [*redis.Client], which
+// redis.NewFailoverClient returns too, or a [*redis.ClusterClient]. The client must stay
 // open until the backend is closed. Hooks that were added to it before see every command.
 // The backend uses the client's routing, addresses, credentials, TLS settings and dialer,
 // but not its connections. To each server it has at most 8 connections of its own, and one

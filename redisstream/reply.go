@@ -10,16 +10,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A reply has the bytes of the server's answer to one command, and a parser reads them in
-// place. go-redis writes it, and takes an error reply for data. Here it becomes the error
-// that go-redis would have made of it. So the client follows MOVED and ASK, and leaves a
-// server that has become read-only.
+// A reply has the bytes of the server's answer to one command. go-redis writes them, and a
+// parser reads them in place. go-redis passes on an error reply as data too, so Write returns
+// it as the error that go-redis would have made of it. By this error go-redis follows MOVED
+// and ASK, and leaves a server that has become read-only.
 type reply struct{ raw []byte }
 
 const (
 	trust     = 1 << 20 // how much memory is allocated for an announced length, before the bytes arrive
 	keepReply = 1 << 20 // the largest memory that is kept for the next reply
-	keepIdle  = 4 << 10 // the same, after a small reply
+	keepIdle  = 4 << 10 // the same, if the last reply used less than 1/8 of it
 )
 
 // next returns an empty reply, with the memory of the last one unless it is too large.
@@ -39,8 +39,7 @@ func (r *reply) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom implements [io.ReaderFrom]. By it go-redis passes on a string and the end of
-// its line without a copy in between.
+// ReadFrom implements [io.ReaderFrom], by which go-redis passes on a string without a copy.
 func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
 	l, ok := src.(*io.LimitedReader)
 	if !ok {
@@ -81,7 +80,7 @@ func (p *parser) fail(wanted string) {
 	p.rest = nil
 }
 
-// line returns the next line, which is of one of these types, and its type.
+// line returns the type and the text of the next line. A type that is not in kinds fails p.
 func (p *parser) line(kinds string) (kind byte, text []byte) {
 	if len(p.rest) > 0 && strings.IndexByte(kinds, p.rest[0]) >= 0 {
 		for i := 2; i < len(p.rest); i++ {
@@ -132,7 +131,7 @@ func (p *parser) array() int {
 	return max(n, -1)
 }
 
-// arrayOf is array for a given length; any other is an error.
+// arrayOf reads the length of an array and fails p unless it is n.
 func (p *parser) arrayOf(n int) {
 	if p.array() != n {
 		p.fail("an array of another length")

@@ -61,7 +61,7 @@ type entry struct {
 	err       error
 }
 
-// ours reads a reply of XREADGROUP through a wire, as a source does.
+// ours reads text, a reply of XREADGROUP, through a wire, as a source does.
 func ours(t testing.TB, text []byte) (entries []entry, err error) {
 	b, err := New(speaker(t, text), Options{})
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func ours(t testing.TB, text []byte) (entries []entry, err error) {
 	return entries, nil
 }
 
-// theirs reads it as go-redis reads a command that it does not know.
+// theirs reads text as go-redis reads the reply of a command that it does not know.
 func theirs(t testing.TB, text []byte) (any, error) {
 	return speaker(t, text).Do(t.Context(), "xreadgroup", "group", "g", "c", "streams", "s", ">").Result()
 }

@@ -32,8 +32,8 @@ var (
 	groupsScript   = newScript("groups")
 )
 
-// newScript returns a script by its name. It replaces each line "-- with …" of the text by
-// functions that several scripts have.
+// newScript returns a script by its name. It replaces each line "-- with NAME" of the text
+// by the file with/NAME.lua, whose functions several scripts share.
 func newScript(name string) *script {
 	text := textOf(name)
 	for _, part := range []string{"ids", "lease", "count"} {
@@ -51,7 +51,7 @@ func textOf(name string) string {
 	return string(text)
 }
 
-// call returns a call by digest.
+// call returns a call of the script by its digest.
 func (s *script) call(keys []string, args ...any) *call {
 	all := append(make([]any, 0, 3+len(keys)+len(args)), "evalsha", s.digest, len(keys))
 	for _, k := range keys {

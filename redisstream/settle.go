@@ -11,13 +11,12 @@ import (
 )
 
 const (
-	maxAck   = 1000 // ids of one XACK
+	maxAck   = 1000 // messages of one XACK
 	maxFence = 100  // deliveries of one call of a script, because other clients wait while it runs
 )
 
-// Ack implements [backend.Source]. XACK checks neither the holder nor the lease, and
-// ignores messages that were settled before. If acknowledgements are to be confirmed, a
-// script checks the holder.
+// Ack implements [backend.Source]. With Config.ConfirmAcks a script checks the holder. XACK
+// checks neither the holder nor the lease, and ignores messages that were settled before.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if s.config.ConfirmAcks {
 		return s.fenced(ctx, "ack", ackScript, ds)
@@ -74,8 +73,8 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	return err
 }
 
-// settle makes calls for the deliveries of this group, at most so many in one call, and
-// all calls in one round trip.
+// settle sends one call for at most most deliveries, and all calls in one round trip. made
+// returns the call for the deliveries with the given indexes. Deliveries of other groups fail.
 func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, most int, made func(part []int) *call) error {
 	if err := s.unusable(); err != nil || len(ds) == 0 {
 		return s.failure(op, err)
@@ -118,9 +117,9 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 
 var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
 
-// settled reads the result for the next delivery of the call. The reply of XACK is a
-// number that does not matter. A delivery without a holder was acknowledged by an earlier
-// call that had no answer, if no other member can have received it yet.
+// settled reads the result for the next delivery of the call; the scripts list the codes. The
+// reply of XACK does not matter. Code 3 is a message without a holder. It is no error if an
+// earlier Ack had no answer, and if no other member can have received the message yet.
 func (c *call) settled(p *parser, r *receipt) error {
 	if c.err != nil || c.script == nil {
 		return c.err

@@ -14,15 +14,15 @@ import (
 // A source is one member of a group: a consumer, with a connection of its own to wait on.
 //
 // Receive takes new messages by XREADGROUP. It takes redelivered ones, after a delay or an
-// expired lease, by a script. It runs the script when a delay is due, as far as it knows,
-// and otherwise every half second.
+// expired lease, by the script take.lua. It runs the script when a delay that it knows of is
+// over, and otherwise every half second.
 type source struct {
 	backend *Backend
 	config  backend.Config
 	options TopicOptions
 	stream  string
 	delayed string
-	name    string // of the consumer
+	name    string // the name of the consumer
 	reader  *wire
 
 	closed atomic.Bool
@@ -31,15 +31,15 @@ type source struct {
 	batch   batch
 	asked   time.Time // when the last Receive was called
 	failed  bool      // the last Receive failed
-	turn    int       // the owner that the script looks at next
-	after   string
-	number  int    // of the next run of the script; a run whose reply was lost keeps its number
-	lost    int    // the number when a reply was lost, until its messages are given back; or 0
-	high    []byte // the highest position received
+	turn    int       // the consumer at which the next run of the script continues, and
+	after   string    // the id after which it continues there
+	number  int       // of the next run of the script; a run whose reply was lost keeps its number
+	lost    int       // the number when a reply was lost, until its messages are given back; or 0
+	high    []byte    // the highest position received
 
 	mu    sync.Mutex
 	sweep time.Time // when to run the script next
-	waits bool      // a read waits, until sweep at most
+	waits bool      // a read waits for new messages, until sweep at most
 }
 
 var (
@@ -85,7 +85,7 @@ func (b *Backend) checkServer(ctx context.Context) error {
 	return b.with(ctx, func(w *wire) error { return b.server.check(ctx, b, w) })
 }
 
-// startID returns the start of a group in the words of XGROUP CREATE.
+// startID returns the start of a group as XGROUP CREATE takes it.
 func startID(start backend.Start) (string, error) {
 	switch start {
 	case backend.StartEarliest:
@@ -107,7 +107,8 @@ func (s *source) unusable() error {
 	return s.backend.unusable()
 }
 
-// failure is err with the place where it happened; of a closed source it is ErrClosed.
+// failure adds the operation, topic and group to err, unless err only says that a context was
+// cancelled. After Close the error is ErrClosed.
 func (s *source) failure(op string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrUnavailable) {
 		return err
@@ -147,8 +148,8 @@ func (s *source) isDue() bool {
 	return !time.Now().Before(s.sweep)
 }
 
-// setWaits begins or ends a wait. It returns how long to wait, in milliseconds. It is
-// never zero, which would mean for ever.
+// setWaits begins or ends a wait of a read. It returns the milliseconds to wait, which are
+// never zero, because XREADGROUP would then wait for ever.
 func (s *source) setWaits(waits bool) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +157,8 @@ func (s *source) setWaits(waits bool) int64 {
 	return min(max(millis(time.Until(s.sweep)), 1), millis(block))
 }
 
-// sweepFrom begins a run of the script, and sets the latest moment of the next one. A
-// Delay that the run may not see makes it earlier, by dueIn.
+// sweepFrom sets the moment of the next run of the script while a run begins. A Delay that
+// the run may not see makes that moment earlier, by dueIn.
 func (s *source) sweepFrom(next time.Time) {
 	s.mu.Lock()
 	s.sweep = next
@@ -176,7 +177,7 @@ func (s *source) sweepBy(at time.Time) (waits bool) {
 	return s.waits
 }
 
-// dueIn makes the script run when a delay of d is over.
+// dueIn makes take.lua run when a delay of d, which begins now, is over.
 func (s *source) dueIn(d time.Duration) {
 	if s.sweepBy(time.Now().Add(d)) {
 		s.unblock()

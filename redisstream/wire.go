@@ -20,10 +20,10 @@ import (
 // innermost hook, a detour, passes it to a client of the wire's own.
 type wire struct {
 	backend *broker
-	wait    time.Duration        // for an answer, or for the next piece of it
+	wait    time.Duration        // the longest wait for an answer, or for the next piece of it
 	onDone  func()               // called when a call's context is done; only a member's wire has it
 	sent    atomic.Bool          // a command was written since the call began
-	took    atomic.Bool          // the call came to a detour
+	took    atomic.Bool          // the call came to a detour, so sent can be relied on
 	line    atomic.Pointer[conn] // the connection that a command was written to last, while it is open
 
 	trip trip // memory for publishing
@@ -31,8 +31,8 @@ type wire struct {
 	mu      sync.Mutex
 	clients map[*redis.Client]*redis.Client // the wire's own, by the lent client of the server
 	conns   map[*conn]struct{}
-	master  int64  // the Backend's count of masters when the call began
-	call    uint64 // numbers calls
+	master  int64  // the broker's masters when the call began
+	call    uint64 // number of the call
 	cut     bool   // the call has been cut off
 	ended   bool   // no more calls
 }
@@ -45,7 +45,7 @@ const (
 	// poolRoom is the number of connections that a client of a wire may have, though it
 	// uses one. After so many failed dials go-redis does not dial for up to a second.
 	poolRoom    = 64
-	smallBuffer = 4 << 10 // for the commands of a member: a read, or a call of a script
+	smallBuffer = 4 << 10 // bytes of the write buffer of a member, whose commands are short
 )
 
 // client returns the wire's own client for the server of node.
@@ -92,10 +92,10 @@ func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, erro
 	}
 }
 
-// greeted returns the hook that go-redis calls after it has greeted a connection. It marks
-// all connections of the wire as ready. If another one is still being greeted, its
-// greeting counts as sent. A member's wire learns the id of the connection at the server.
-// Without an id, a read is not woken.
+// greeted returns the hook that go-redis calls after it has greeted a connection. The hook
+// marks all connections of the wire as ready. If another connection is still being greeted,
+// its greeting counts as a sent command. The wire of a member learns the id of the connection
+// at the server. Without an id, unblock cannot wake a read.
 func (w *wire) greeted(hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, c *redis.Conn) (err error) {
 		if hook != nil {
@@ -120,8 +120,8 @@ func (w *wire) greeted(hook func(context.Context, *redis.Conn) error) func(conte
 	}
 }
 
-// do makes one call, with a context that leads to the wire. When ctx is done, the
-// connections are cut after grace.
+// do makes one call, with a context by which a detour finds the wire. If ctx ends before the
+// call, do cuts the connections after grace.
 func (w *wire) do(ctx context.Context, grace time.Duration, call func(context.Context) error) error {
 	number, err := w.begin(ctx)
 	if err != nil {
@@ -138,7 +138,7 @@ func (w *wire) do(ctx context.Context, grace time.Duration, call func(context.Co
 	return call(context.WithValue(ctx, wireKey{}, w))
 }
 
-// begin begins a call. If the master was replaced, the call begins without a connection.
+// begin begins a call. If Sentinel may have replaced the master, it closes the connections.
 func (w *wire) begin(ctx context.Context) (number uint64, err error) {
 	w.sent.Store(false)
 	w.took.Store(false)
@@ -165,7 +165,7 @@ func (w *wire) hangUp() {
 	w.line.Store(nil)
 }
 
-// cutOff ends a call, if it is still the one under way.
+// cutOff ends the call with this number, if it is still under way.
 func (w *wire) cutOff(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,7 +175,7 @@ func (w *wire) cutOff(number uint64) {
 	}
 }
 
-// end cuts off the call under way, and all later ones.
+// end cuts off the call under way, and makes later calls fail.
 func (w *wire) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

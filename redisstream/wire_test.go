@@ -58,8 +58,9 @@ func groupsOf(talks []talk) (groups []string) {
 	return groups
 }
 
-// The clock stands still except while every handler works and no command is under way. So
-// the counts depend neither on the speed of the machine nor on other programs.
+// The bus sends no more commands than the bounds of talks. The test's clock moves only while
+// every handler works and no command is under way. So neither the machine's speed nor other
+// programs change the counts.
 func TestWireConsume(t *testing.T) {
 	t.Parallel()
 	events := manyEvents
@@ -77,8 +78,8 @@ func TestWireConsume(t *testing.T) {
 	}
 }
 
-// The same by the machine's clock, which shows the real number of commands. It is lower,
-// because events that end while a command is under way share the next one.
+// By the machine's clock the number of commands is lower than in TestWireConsume. Events that
+// end while a command is under way share the next one.
 func TestWireConsumeSpinning(t *testing.T) {
 	if os.Getenv("EVENTBUS_WIRE") == "" {
 		t.Skip("set EVENTBUS_WIRE=1, without the race detector")
@@ -95,7 +96,7 @@ func TestWireConsumeSpinning(t *testing.T) {
 	}
 }
 
-// The counts notice a bus that sends too many commands.
+// TestWireConsume fails for a bus that sends too many commands.
 func TestWireConsumeNotices(t *testing.T) {
 	t.Parallel()
 	rows := []struct {
@@ -213,7 +214,7 @@ func (s *speech) require(t *testing.T, w talk, all said) {
 	require.LessOrEqual(t, all.per1000(), w.most, "commands for 1,000 events, handlers of %v, %d at once: %v", w.work, w.concurrency, all)
 }
 
-// said has the numbers of commands, by name.
+// said counts the commands that a consumer sent.
 type said struct {
 	commands map[string]int64
 	total    int64
@@ -270,7 +271,7 @@ func publishWarm(t *testing.T, bus *eventbus.Bus, topic string, events int) {
 	}
 }
 
-// A talkative backend reads and acknowledges in small portions. Zero: as its Backend does.
+// A talkative backend reads and acknowledges in small portions, or in any if they are zero.
 type talkative struct {
 	backend.Backend
 	acks, reads int

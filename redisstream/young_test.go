@@ -59,7 +59,7 @@ func TestLostStreamIsNotTrimmedBeforeItsGroupsAreBack(t *testing.T) {
 	}
 }
 
-// A stream is young for a while, and only while it is short.
+// Maintain trims a stream once its youth is over, or once it has many entries.
 func TestYoungStreamIsTrimmedInTheEnd(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

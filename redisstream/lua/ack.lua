@@ -1,10 +1,10 @@
--- ack 3: settle deliveries, unless they are another's.
--- KEYS: the stream. ARGV: group, member, then for each delivery its position and its count.
--- Returns for each delivery 0, 1 if it is no longer the member's, 3 if it is nobody's because it was
---   settled. After a failover the group may not have delivered it, as far as the new master knows.
+-- ack 3: acknowledge the deliveries that the member still holds.
+-- KEYS: the stream. ARGV: group, member, then for each delivery its position and its delivery count.
+-- Returns for each delivery 0, 1 if it was delivered again or delayed, 3 if it was acknowledged. After a
+--   failover the new master may know no delivery of a message: then 1.
 -- with ids
 local group, member = ARGV[1], ARGV[2]
-local function settled(id)
+local function delivered(id)
   for _, g in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     if field(g, 'name') == group then return not less(field(g, 'last-delivered-id'), id) end
   end
@@ -17,7 +17,7 @@ for i = 3, #ARGV, 2 do
     redis.call('XACK', KEYS[1], group, id)
     out[#out + 1] = 0
   else
-    out[#out + 1] = not p and settled(id) and 3 or 1
+    out[#out + 1] = not p and delivered(id) and 3 or 1
   end
 end
 return out

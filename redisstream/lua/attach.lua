@@ -1,12 +1,12 @@
--- attach 3: make sure of a group, and enter a member.
--- KEYS: the stream, the trimmed, the young. ARGV: group, member, where the group begins if it is new:
---   0, $ or an id, and for how many milliseconds a stream is young.
+-- attach 3: make a group if it does not exist, and add a member to it.
+-- KEYS: the stream, the count of trimmed entries, the mark of a young stream. ARGV: group, member, the
+--   start of a new group (0, $ or an id), for how many milliseconds a stream is young.
 -- Returns nothing, or the error BEYOND if the id is later than the stream's last.
--- A group that begins at the end is told how many entries it has behind it, so that its
--- lag is known (Redis 7).
--- A stream that Maintain has trimmed nothing of is young from now on: it may be one that was lost,
--- whose other groups are still to come. Where the server counts, it is known that what was trimmed was
--- another stream.
+-- A group that begins at the end gets ENTRIESREAD, the number of entries before it, so that Redis 7
+-- knows its lag.
+-- With a new group, a stream that Maintain has never trimmed becomes young: the server may have lost
+-- its data, and other groups may still come back. If the stream has every entry that was ever added to
+-- it (Redis 7 counts them), the count of trimmed entries is of an earlier stream and is deleted.
 local key, group, member, start = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 -- with ids
 local exists = redis.call('EXISTS', key) == 1
@@ -39,13 +39,13 @@ if not known then
   end
   if made.err then return made end
 end
--- A server out of memory refuses CREATECONSUMER only if nothing was written before: it is then that
--- members must be able to come and settle.
+-- A server out of memory refuses CREATECONSUMER only if it is the first write of a script. It must
+-- succeed, because members have to attach and settle to free memory.
 redis.call('XGROUP', 'DELCONSUMER', key, group, member)
 redis.call('XGROUP', 'CREATECONSUMER', key, group, member)
 if not known then
   if added == length then redis.call('DEL', KEYS[2]) end
-  -- Out of memory the server may refuse it.
+  -- A server out of memory may refuse this SET.
   if tonumber(ARGV[4]) > 0 and redis.call('EXISTS', KEYS[2]) == 0 then redis.pcall('SET', KEYS[3], '', 'PX', ARGV[4]) end
 end
 return redis.status_reply('OK')

@@ -1,22 +1,23 @@
--- maintain 5: remove what every group has settled, and members that are gone; mend what waits.
--- KEYS: the stream, the delayed, the trimmed, the young. ARGV: group, most entries to remove, a lease
---   in milliseconds for members whose names do not tell theirs, after which parked id to look on, up to
---   how many entries a stream is young, then the groups that must exist.
--- Returns {entries removed, 1 if there are more to remove, after which id}.
+-- maintain 5: trim settled entries, remove members that are gone, and repair delayed messages.
+-- KEYS: the stream, the sorted set of delayed ids, the count of trimmed entries, the mark of a young
+--   stream. ARGV: group, most entries to trim, the lease in milliseconds of consumers whose names have
+--   none, the id after which the repair continues or '', from how many entries on a stream is not young,
+--   then the groups that must exist.
+-- Returns {entries trimmed, 1 if there are more to trim, the id after which the next repair continues}.
 local key, delayed, trimmed, young = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, limit, lease, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 -- with ids
 -- with lease
 
--- A stream that was lost and appears anew has lost its groups, which come back one after another.
--- So nothing is trimmed while one of the given groups is missing, nor while the stream is young and
--- short. XINFO STREAM would tell more, and bring the first and the last body.
+-- If the server lost the stream, it lost the groups too, which come back one after another. So nothing
+-- is trimmed while one of the given groups is missing, or while the stream is young and short. XLEN and
+-- not XINFO STREAM gives the length, because XINFO STREAM also returns the first and the last body.
 local waits = redis.call('EXISTS', young) == 1 and redis.call('XLEN', key) < tonumber(ARGV[5])
 local missing = {}
 for i = 6, #ARGV do missing[ARGV[i]] = true end
 
--- The floor is the oldest id that a group has not settled: its first pending one, or else the one
--- after the last it was given. Without a group nothing is settled.
+-- The floor is the lowest id that some group has not settled: the group's first pending id, or else
+-- the id after its last delivered one. Without a group nothing is trimmed.
 local floor
 for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   local id
@@ -50,7 +51,7 @@ for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
   end
 end
 
--- What is parked and not among the delayed would wait for ever.
+-- A parked entry that is not in the sorted set would never be due. Score 0 makes it due at once.
 local reached = ''
 local waiting = redis.call('ZCARD', delayed)
 for _, o in ipairs(redis.call('XPENDING', key, group)[4] or {}) do

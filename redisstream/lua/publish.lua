@@ -1,13 +1,13 @@
 -- publish 3: store messages of one topic in order, unless they are duplicates.
--- KEYS: the stream; if there are marks, a key that never exists, then the mark of each message
---   that has one.
--- ARGV: most entries the stream may have (0: any number), how long marks live in
---   milliseconds, then for each message its entry and the number of its key (0: none).
--- Returns for each message {id, 1 if it is that of an earlier copy}, or an error, which
---   ends it: what comes after is not stored. Full is the error FULL. If the first ends it, the error is
---   all that it returns: by one such as READONLY the client leaves the server.
--- The mark comes after the entry: one that came first would block what failed. Whether it may be
--- set at all is tried before, on the key that never exists.
+-- A mark is a key by which Once remembers the ID of a message. Its value is the id of the entry.
+-- KEYS: the stream; if a message has a mark, a key that never exists, then the marks.
+-- ARGV: most entries the stream may have (0: any number), how many milliseconds a mark lives, then for
+--   each message its entry, and the index of its mark in KEYS (0: none).
+-- Returns for each message {id, 0}, or {id of the earlier copy, 1}, or an error, such as FULL at the
+--   bound. An error ends the script: later messages are not stored. An error of the first message is
+--   the whole reply, so that the client sees an error such as READONLY and leaves the server.
+-- A mark is set after its entry was added, because a mark without an entry would block the message.
+-- Before the first entry, a SET on the key that never exists tests whether marks may be set at all.
 local bound, window = tonumber(ARGV[1]), ARGV[2]
 local room = bound > 0 and bound - redis.call('XLEN', KEYS[1])
 local out = {}

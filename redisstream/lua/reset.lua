@@ -1,5 +1,5 @@
 -- reset 2: let a group begin anew, with the same members.
--- KEYS: the stream, the delayed. ARGV: group, where it begins: 0, $ or an id.
+-- KEYS: the stream, the sorted set of delayed ids. ARGV: group, where it begins: 0, $ or an id.
 -- Returns nothing, or the error BEYOND if the id is later than the stream's last.
 local key, group, start = KEYS[1], ARGV[1], ARGV[2]
 -- with ids

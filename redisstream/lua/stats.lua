@@ -1,10 +1,10 @@
--- stats 2: how a group is doing, at one moment.
--- KEYS: the stream, the trimmed. ARGV: group, a lease in milliseconds for members whose names do
---   not tell theirs.
--- Returns {entries, lag or -1, pending, parked, members, id of the oldest not settled or ''}, or
+-- stats 2: count the messages and members of a group at one moment.
+-- KEYS: the stream, the count of trimmed entries. ARGV: group, the lease in milliseconds of consumers
+--   whose names have none.
+-- Returns {entries, lag or -1, pending, parked, members, lowest id that is not settled or ''}, or
 --   the error NOGROUP.
--- The lag is told where it is certain: at the end, at the start, or where the server counts
--- (Redis 7) and nothing was removed from the stream but by Maintain.
+-- The lag is certain if the group is at the end or the start of the stream. Elsewhere it is certain
+-- if Redis counts entries (since 7) and only Maintain has removed any.
 local key, group = KEYS[1], ARGV[1]
 -- with ids
 -- with lease

@@ -1,22 +1,21 @@
--- take 4: hand out what comes back: what is due after a delay, then what was left behind.
--- KEYS: the stream, the delayed, the swept. ARGV: group, member, at most how many, the member's lease
---   in milliseconds, which owner to look through next, after which of its ids, after how many bytes
---   to hand out no more, the number of this take, the number of the first take whose reply was lost
+-- take 4: deliver messages whose delay is over, then messages whose lease has expired.
+-- KEYS: the stream, the sorted set of delayed ids, the swept mark (see below). ARGV: group, member, most
+--   deliveries, the member's lease in milliseconds, the owner to continue with, the id after which to
+--   continue there, most bytes, the number of this run, the number of the first run whose reply was lost
 --   or 0, the highest id that the member has received.
--- Returns {in how many microseconds to look again, a second at most, next owner, after which id,
---   {{id, count, fields, or nil if the body is gone}, …}}.
--- A member that has lost the reply of a read or a take has entries that it does not know of: those
--- with higher ids than it has received, and those with the number of a lost take. A run gives back
--- some of them, due at once and at the same attempt, and hands out nothing until all are given back.
--- The sorted set has two parts. Ids with a later score are not due. Ids with score 0 are due, and
--- Redis keeps equal scores in the order of the ids, which is the order of positions. So a run first
--- gives score 0 to every id that has fallen due, and then hands out the lowest. One run moves a
--- bounded number of ids. If more may have fallen due it hands out nothing and asks for another run.
--- An owner is one of the group's consumers. Its name ends in its lease, and nothing is taken
--- from it earlier. Of each owner the oldest entry is looked at, which is enough if it died;
--- and some pages, of one owner after another, for what was lost without dying. Where there are many
--- owners that takes a while, and every member would do it: then one does it for all and leaves a mark
--- of when, and the others look at what is their own.
+-- Returns {microseconds until the next run, a second at most, the owner and the id to continue with,
+--   {{id, delivery count, fields, or nil if the body is gone}, …}}.
+-- Lost replies: the member holds entries that it does not know of. They have higher ids than it has
+-- received, or the number of the lost run or of a later one. A run gives back some of them, due at once
+-- and at the same attempt. It delivers nothing until all are given back.
+-- Delays: the score of an id is the time at which it is due. A run first gives score 0 to the ids whose
+-- time has come, at most step of them, and then delivers the lowest ids with score 0. Redis keeps equal
+-- scores in the order of ids. If more ids may be due, the run delivers nothing and asks for another run.
+-- Leases: an owner is a consumer of the group. Its name ends in its lease, and no entry is taken from it
+-- earlier. A run looks at the oldest entry of each owner, which finds an owner that died. It also looks
+-- at some pages of one owner after another, which finds single entries that a living owner has lost.
+-- If there are many owners, one member does this for all. It sets the swept mark to the time, and the
+-- others look only at their own entries meanwhile.
 local key, delayed, swept = KEYS[1], KEYS[2], KEYS[3]
 local group, member, max, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local page, pages, many, rest, step = 200, 5, 20, 250, 1000
@@ -43,7 +42,7 @@ if lost > 0 then
   return {0, tonumber(ARGV[5]), #entries == step and last or '', {}}
 end
 
--- claim takes one entry. A body comes into Lua before its size is known: so each comes alone.
+-- claim delivers one entry. It claims entries singly, because a body is in Lua before its size is known.
 local function claim(id, count, idle)
   local counted = count % base + 1 + number * base
   local entry = redis.call('XCLAIM', key, group, member, idle, id, 'RETRYCOUNT', counted)[1]
@@ -78,8 +77,8 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, 0, 0, 'LIMIT', 0, max))
 end
 if #done > 0 then redis.call('ZREM', delayed, unpack(done)) end
 
--- collect takes what owner has left, of so many entries after an id. It returns the last id
--- that it has looked at, or '' at the owner's end.
+-- collect looks at count entries of owner after an id, and delivers those with an expired lease. It
+-- returns the last id that it has looked at, or '' if it has reached the owner's last entry.
 local function collect(owner, after, count)
   local itsLease = leaseOf(owner, lease)
   local entries = redis.call('XPENDING', key, group, after == '' and '-' or '(' .. after, '+', count, owner)
@@ -114,7 +113,7 @@ elseif not full() then
     after = collect(owners[turn + 1], after, page)
     if after == '' then turn, ended = turn + 1, ended + 1 end
   end
-  -- Out of memory the server refuses it: then everybody looks.
+  -- A server out of memory may refuse the mark. Then every member looks at all owners.
   if #owners > many and #taken == delays then redis.pcall('ZADD', swept, now, 'at') end
 end
 

@@ -1,5 +1,5 @@
--- field returns a value of what XINFO tells, less compares ids, with or without leading zeros, and
--- position gives an id its leading zeros.
+-- field returns the value of a name in a reply of XINFO. less compares ids, with or without leading
+-- zeros. position adds the leading zeros to an id.
 local function field(list, name)
   for i = 1, #list, 2 do
     if list[i] == name then return list[i + 1] end
