@@ -83,7 +83,7 @@ func freePort(ctx context.Context) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// until calls f until it returns no error, for 2 s.
+// until calls f until it returns no error, for 2 s at most.
 func until(ctx context.Context, f func() error) (err error) {
 	for range 100 {
 		if err = f(); err == nil || ctx.Err() != nil {

@@ -11,12 +11,12 @@ import (
 //
 //	pub/c      Publish of one event, from c goroutines
 //	batch/c    Publish of 100 events in one call, from c goroutines
-//	con/c      up to c handlers at once; the events are there before
-//	e2e/c      the same, while 32 goroutines publish
-//	lat/r      r events a second, published when they are due, and 16 handlers
-//	topics/n   n topics on one bus, each with a handler, while 8 goroutines publish by 100
+//	con/c      c handlers at once, at most; the events are published before
+//	e2e/c      c handlers at once, at most, while 32 goroutines publish
+//	lat/r      r events a second, even if earlier calls wait, and 16 handlers
+//	topics/n   n topics on one bus, with a handler each; 8 goroutines publish batches of 100
 //	backlog/n  con/16 with exactly n events
-//	memory/m   a handler that waits, before a backlog of m MiB
+//	memory/m   the heap while a handler blocks and a backlog of m MiB waits
 //
 // A payload size other than the plan's follows an @: con/16@16K.
 type cell struct {
@@ -49,7 +49,7 @@ func (c cell) String() string {
 // MarshalText writes a cell as it is on the command line.
 func (c cell) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText reads it.
+// UnmarshalText parses a cell as it is on the command line.
 func (c *cell) UnmarshalText(text []byte) (err error) {
 	*c, err = parseCell(string(text))
 	return err

@@ -23,7 +23,7 @@ func (d *drawing) dot(x, y, r float64, color string) {
 	fmt.Fprintf(&d.b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\"/>\n", x, y, r, color)
 }
 
-// text is anchored at its start, middle or end.
+// text draws s. anchor says which point of s is at x: start, middle or end.
 func (d *drawing) text(x, y float64, anchor, style, s string) {
 	fmt.Fprintf(&d.b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" %s>%s</text>\n", x, y, anchor, style, html.EscapeString(s))
 }
@@ -96,7 +96,7 @@ func (r report) drawRatios(file string) error {
 	return d.write(file, "Throughput of the bus and of its peers, as a multiple of the raw client")
 }
 
-// words names a cell for people.
+// words describes a cell in words, for the drawing.
 func (c cell) words() string {
 	s := map[string]string{
 		opPublish: "publish from %d", opBatch: "publish by 100", opConsume: "consume with %d", opBoth: "32 publish, %d handle",

@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// An eventbusBus is our bus, through its public API, with default options.
+// An eventbusBus is the bus of this project, through its public API, with default options.
 type eventbusBus struct {
 	bus      *eventbus.Bus
 	attached []string // topics
@@ -71,7 +71,7 @@ func (b natsEventbusBus) unsettled(ctx context.Context) (int64, error) {
 	return b.server.unsettled(ctx)
 }
 
-// lent is a backend that closes its client too.
+// lent is a backend whose Close also closes the client that the program lends to it.
 type lent struct {
 	backend.Backend
 	client *redis.Client

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A goal is the required result of one cell of one target. It has the median of the ratios
-// to the raw client of the same broker, and ratios to peers.
+// A goal is a result that a cell of a target must reach: a median ratio to the raw client
+// of the same broker, and median ratios to peers.
 type goal struct {
 	what     string
 	target   string
@@ -24,7 +24,7 @@ type peerGoal struct {
 	required float64
 }
 
-// A measure is the quantity of a ratio.
+// A measure is a quantity of which goals compare ratios.
 type measure struct {
 	name  string
 	of    func(cost) float64
@@ -62,7 +62,7 @@ var goals = []goal{
 	{"NATS consume, 16 handlers", "eventbus-nats", "con/16", byCPU, 0, 0, []peerGoal{{headedNATS, 1.3}, {"wm-nats", 0.3}}, 0},
 }
 
-// A finding is the result of a goal.
+// A finding is the measured result for a goal.
 type finding struct {
 	What     string   `json:"what"`
 	Ratio    float64  `json:"ratio"`

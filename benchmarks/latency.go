@@ -14,11 +14,11 @@ import (
 
 const (
 	latencyHandlers = 16
-	leastPayload    = 8 // bytes: the time at which an event was due
+	leastPayload    = 8 // bytes: the time from which latency is measured
 )
 
-// latency publishes events at a fixed rate, however slow earlier ones are. It measures
-// from the time an event was due to its handler.
+// latency publishes events at a fixed rate, however slow earlier ones are. It measures from
+// the moment when an event is handed to a publishing goroutine to the call of its handler.
 func (t trial) latency(ctx context.Context, b bus) (o outcome, err error) {
 	times := make([]time.Duration, t.events)
 	var seen, bad atomic.Int64
@@ -62,8 +62,8 @@ func (t trial) latency(ctx context.Context, b bus) (o outcome, err error) {
 	return o, nil
 }
 
-// paced publishes events one after another at the cell's rate. It has enough goroutines
-// that no event waits for another.
+// paced hands events to publishing goroutines at the cell's rate. There are many of these
+// goroutines, so that an event does not wait until the one before is stored.
 func (t trial) paced(ctx context.Context, b bus, began time.Time) error {
 	due := make(chan []byte, t.events)
 	failed := make(chan error, publishers)

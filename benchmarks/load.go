@@ -8,7 +8,7 @@ import (
 
 const batchSize = 100
 
-// batchOf returns the number of events in a batch, with at most 4 MiB.
+// batchOf returns the number of events in a batch: 100, or fewer that fit into 4 MiB.
 func batchOf(payload int) int { return max(min(batchSize, 4<<20/payload), 1) }
 
 // A load publishes the events of a trial.
@@ -30,7 +30,7 @@ func (l load) single(ctx context.Context, goroutines, n int) error {
 	return share(goroutines, n, func(int) error { return l.bus.publish(ctx, l.payload) })
 }
 
-// batches publishes n events, 100 per call, or fewer large ones.
+// batches publishes n events, as many in each call as batchOf says.
 func (l load) batches(ctx context.Context, goroutines, n int) error {
 	size := batchOf(len(l.payload))
 	payloads := make([][]byte, size)

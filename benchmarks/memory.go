@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	memoryLook  = 5 * time.Millisecond // interval of looks
-	memoryStill = time.Second          // without growth for so long, all is held
-	memoryMore  = 1 << 20              // bytes
+	memoryLook  = 5 * time.Millisecond // interval of measurements
+	memoryStill = time.Second          // the bus prefetches no more if the heap has not grown for this long
+	memoryMore  = 1 << 20              // bytes; less is not growth
 )
 
-// memory measures how much the process holds while a handler blocks before the rest of a
-// backlog. The handler first handles a quarter at once; otherwise the bus would hold few
-// events for such a slow handler.
+// memory measures the heap while a handler blocks and the rest of a backlog waits. The
+// handler first handles a quarter of the events at once. Otherwise the bus would prefetch
+// few events for such a slow handler.
 func (t trial) memory(ctx context.Context, b bus) (o outcome, err error) {
 	runtime.GC()
 	before := heap()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A reading is the resources used so far.
+// A reading has the resources used so far.
 type reading struct {
 	at      time.Time
 	cpu     time.Duration // user and system
@@ -21,20 +21,20 @@ type meter struct {
 	profile *profile
 }
 
-// begin reads at the beginning of the measured part of a trial.
+// begin returns a reading at the begin of the measured part of a trial.
 func (r meter) begin() reading {
 	r.profile.begin()
 	return r.read()
 }
 
-// end reads at its end.
+// end returns a reading at the end of the measured part of a trial.
 func (r meter) end() reading {
 	x := r.read()
 	r.profile.end()
 	return x
 }
 
-// read does not stop the world, unlike runtime.ReadMemStats.
+// read returns a reading. It does not stop the world, unlike runtime.ReadMemStats.
 func (r meter) read() reading {
 	m := []metrics.Sample{
 		{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/tiny/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"},
@@ -51,14 +51,14 @@ func (r meter) read() reading {
 	}
 }
 
-// A cost is the resources used between two readings.
+// A cost has the resources used between two readings.
 type cost struct {
 	Events     int     `json:"events"`
 	PerSecond  float64 `json:"per_second"`
-	Allocs     float64 `json:"allocs"`      // per event
-	Bytes      float64 `json:"bytes"`       // allocated, per event
-	CPUSeconds float64 `json:"cpu_seconds"` // per million events
-	Broker     float64 `json:"broker_cpu_seconds"`
+	Allocs     float64 `json:"allocs"`             // per event
+	Bytes      float64 `json:"bytes"`              // allocated, per event
+	CPUSeconds float64 `json:"cpu_seconds"`        // per million events
+	Broker     float64 `json:"broker_cpu_seconds"` // of the broker, per million events
 
 	P50 float64 `json:"p50_ms,omitempty"` // of latency, in milliseconds
 	P99 float64 `json:"p99_ms,omitempty"`
@@ -66,7 +66,7 @@ type cost struct {
 	footprint
 }
 
-// A footprint is the resources held at a moment. Cells of topics and of memory have one.
+// A footprint has the resources held at one moment, in cells of topics and of memory.
 type footprint struct {
 	Connections int   `json:"connections,omitempty"`
 	Goroutines  int   `json:"goroutines,omitempty"`

@@ -21,7 +21,7 @@ import (
 // the suite.
 type natsServer struct {
 	url     string
-	monitor string // of its web page
+	monitor string // URL of its monitoring page
 	cmd     *exec.Cmd
 	dir     string
 	conn    *natsgo.Conn
@@ -94,7 +94,7 @@ func (s *natsServer) start(ctx context.Context) error {
 	return until(ctx, func() error { _, err := s.js.AccountInfo(ctx); return err })
 }
 
-// connections implements [broker]. It asks the server's web page.
+// connections implements [broker]. It reads the server's monitoring page.
 func (s *natsServer) connections(ctx context.Context) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.monitor+"/varz", http.NoBody)
 	if err != nil {

@@ -16,12 +16,12 @@ type plan struct {
 	cells   []cell
 	runs    int           // without the first one, which warms up
 	budget  time.Duration // of one trial
-	least   int           // events in one trial
-	most    int
-	payload int // bytes
+	least   int           // fewest events in one trial
+	most    int           // most events in one trial
+	payload int           // bytes
 
 	latency time.Duration // duration of publishing in a lat cell
-	within  time.Duration // no run begins that would end later, except the first; 0: no bound
+	within  time.Duration // run 2 and later begin only if they should end within this time; 0: no bound
 	curves  bool
 
 	list                     bool
@@ -35,7 +35,7 @@ type plan struct {
 const (
 	defaultCells = "pub/1,pub/32,batch/1,con/1,con/16,con/256,e2e/16,con/16@16K,lat/500"
 	quickCells   = "pub/1,pub/32,batch/1,con/1,con/16,e2e/16"
-	mostEvents   = 200_000   // every target can hold as many
+	mostEvents   = 200_000   // every target can hold this many
 	leastEvents  = 1000      // in a trial, unless quick
 	mostBytes    = 192 << 20 // in a trial; a stream on NATS holds 256 MiB by default
 )
@@ -103,7 +103,7 @@ func given(f *flag.FlagSet, name string) (found bool) {
 	return found
 }
 
-// events returns how many events a trial of a cell has, from the rate of the last trial.
+// events returns how many events a trial of a cell has. rate is the rate of the last trial.
 func (p plan) events(c cell, payload int, rate float64) int {
 	switch c.op {
 	case opLatency:
@@ -115,7 +115,7 @@ func (p plan) events(c cell, payload int, rate float64) int {
 	}
 	budget := p.budget
 	if c.op == opConsume && rate > 50_000 {
-		budget = max(2*budget, 120*time.Millisecond) // so that events read ahead before the count matter little
+		budget = max(2*budget, 120*time.Millisecond) // so that events prefetched before the measured part matter little
 	}
 	n := min(max(int(rate*budget.Seconds()), p.least), p.most)
 	return max(min(n, mostBytes/payload), batchSize)

@@ -28,7 +28,7 @@ func newProfile(cpuFile, allocFile string) *profile {
 	return &profile{cpuFile: cpuFile, allocFile: allocFile}
 }
 
-// begin is called at the beginning of the measured part.
+// begin is called at the begin of the measured part of a trial.
 func (p *profile) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +44,7 @@ func (p *profile) begin() {
 	p.failed = errors.Join(p.failed, err)
 }
 
-// end is called at its end.
+// end is called at the end of the measured part of a trial.
 func (p *profile) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

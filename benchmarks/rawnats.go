@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A rawNATSBus is the ceiling on NATS: nats.go's jetstream package with the bare payload.
-// Handlers take messages from a channel that Consume fills. Acknowledgements are not
-// confirmed.
+// A rawNATSBus is the raw client of NATS: nats.go's jetstream package with the bare
+// payload. Handlers take messages from a channel that Consume fills. Acknowledgements are
+// not confirmed.
 type rawNATSBus struct {
 	server   *natsServer
 	conn     *natsgo.Conn
@@ -58,7 +58,7 @@ func openRawNATSBus(ctx context.Context, e env, headed bool) (bus, error) {
 	return b, nil
 }
 
-// makeStream makes a stream with files.
+// makeStream makes a stream that is stored in files.
 func makeStream(ctx context.Context, js jetstream.JetStream, name string) (jetstream.Stream, error) {
 	return js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name}, Storage: jetstream.FileStorage})
 }
@@ -139,7 +139,7 @@ func (b *rawNATSBus) attach(ctx context.Context, consumer jetstream.Consumer, co
 			mu.Unlock()
 		}
 	}
-	if b.headed { // like a program that needs them
+	if b.headed { // read the headers, like a program that needs them
 		plain := one
 		one = func(m jetstream.Msg) {
 			if m.Headers().Get("ce-id") == "" || m.Headers().Get("ce-time") == "" {
@@ -165,7 +165,7 @@ func (b *rawNATSBus) attach(ctx context.Context, consumer jetstream.Consumer, co
 	}, nil
 }
 
-// fanOut passes messages on to workers.
+// fanOut returns a callback that passes messages to workers, and leave, which ends them.
 func fanOut(workers, ahead int, work func(jetstream.Msg)) (callback func(jetstream.Msg), leave func()) {
 	messages, ended := make(chan jetstream.Msg, ahead), make(chan struct{})
 	var group sync.WaitGroup

@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A rawRedisBus is the ceiling on Redis: go-redis with the bare payload, used as an expert
-// would, to avoid round trips.
+// A rawRedisBus is the raw client of Redis: go-redis with the bare payload, used as an
+// expert would, to avoid round trips.
 //
 // It reads ahead of the handlers. Workers share the messages of one read. One XACK
 // acknowledges them when the last handler has returned.
 type rawRedisBus struct {
 	client *redis.Client
 	count  int // messages of one read
-	topics int // besides the first topic
+	topics int // number of topics of attachAll
 }
 
 var (

@@ -137,7 +137,7 @@ func (r report) median(name string, c cell, of func(cost) float64) float64 {
 	return spreadOf(all).median
 }
 
-// ratio returns the ratios of one target to another, run by run.
+// ratio returns the spread of the ratios of one target to another within each run.
 func (r report) ratio(name, to string, c cell, of func(cost) float64) (s spread, ok bool) {
 	var ratios []float64
 	base := r.at(to, c)

@@ -46,7 +46,7 @@ func (s *suite) run(ctx context.Context) (failure error) {
 	defer func() { failure = errors.Join(failure, s.env.stop()) }()
 	began := time.Now()
 	var failed []error
-	rate := map[place]float64{} // the last one sets the number of events
+	rate := map[place]float64{} // of the last trial, for the number of events of the next
 	for run := 0; run <= s.plan.runs && ctx.Err() == nil && (run <= 1 || s.hasTime(began, run)); run++ {
 		for _, c := range s.plan.cells {
 			for _, t := range s.plan.targets {
@@ -70,7 +70,7 @@ func (s *suite) run(ctx context.Context) (failure error) {
 	return errors.Join(append(failed, ctx.Err())...)
 }
 
-// hasTime reports whether one more run fits into the plan's time after runs runs.
+// hasTime reports whether one more run, of average duration, fits into the plan's time.
 func (s *suite) hasTime(began time.Time, runs int) bool {
 	took := time.Since(began)
 	return s.plan.within == 0 || took+took/time.Duration(runs) < s.plan.within

@@ -42,7 +42,7 @@ const (
 	rawChannel = "raw-chan"
 	rawRedis   = "raw-redis"
 	rawNATS    = "raw-nats"
-	headedNATS = "raw-nats-h" // with headers
+	headedNATS = "raw-nats-h" // raw-nats with an event's headers
 )
 
 // targets lists all targets. To add one, add a file with its bus and an entry here.

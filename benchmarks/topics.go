@@ -23,8 +23,8 @@ type wide interface {
 // topicName returns the name of a topic, such as "orders-7".
 func topicName(topic int) string { return "orders-" + strconv.Itoa(topic) }
 
-// topics has a handler on each of many topics of one bus, and publishes to all of them. It
-// counts the resources of attaching too.
+// topics attaches a handler to each of many topics of one bus, and publishes to all of
+// them. The outcome also has the goroutines and the connections after attaching.
 func (t trial) topics(ctx context.Context, b bus, goroutines int) (outcome, error) {
 	w, ok := b.(wide)
 	if !ok {
@@ -57,7 +57,7 @@ func (t trial) topics(ctx context.Context, b bus, goroutines int) (outcome, erro
 	return o, err
 }
 
-// attachEach attaches to topics one after the other.
+// attachEach attaches to topics 0 to n-1, one after another. stop ends all of them.
 func attachEach(n int, attach func(topic int) (stop func() error, err error)) (stop func() error, err error) {
 	var stops []func() error
 	stop = func() error {

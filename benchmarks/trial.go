@@ -104,7 +104,7 @@ func (t trial) handlers() int {
 	return t.cell.n
 }
 
-// An attach attaches a consumer with a handler.
+// An attach is a function that attaches a consumer with a handler.
 type attach func(ctx context.Context, handle func([]byte)) (stop func() error, err error)
 
 func (t trial) attach(b bus) attach {
@@ -113,7 +113,7 @@ func (t trial) attach(b bus) attach {
 	}
 }
 
-// publish begins to count when each publisher has published two events.
+// publish first publishes two events for each goroutine, which do not count.
 func (t trial) publish(ctx context.Context, l load, publish func(context.Context, int, int) error) (outcome, error) {
 	stop := func() error { return nil }
 	if t.target.live {
@@ -132,8 +132,8 @@ func (t trial) publish(ctx context.Context, l load, publish func(context.Context
 	return outcome{cost, -1}, errors.Join(err, stop())
 }
 
-// consume counts from the event at a fifth, or the 5000th, to the last one handled. So
-// attaching and stopping are left out. feed runs concurrently.
+// consume counts from the 5000th event, or earlier from a fifth of the events, to the last
+// one. So attaching and stopping are left out. feed runs concurrently.
 func (t trial) consume(ctx context.Context, b bus, attach attach, feed func(*counter) error) (o outcome, err error) {
 	runtime.GC()
 	c := newCounter(t.meter, t.events, t.payload)

@@ -105,7 +105,7 @@ func (b *watermillNATSBus) close(context.Context) error {
 	return err
 }
 
-// watermillMessages are messages of Watermill.
+// watermillMessages returns Watermill messages with these payloads.
 func watermillMessages(payloads [][]byte) []*message.Message {
 	ms := make([]*message.Message, len(payloads))
 	for i, p := range payloads {

@@ -15,7 +15,7 @@ import (
 // early if a basic law fails or if three laws hang.
 func Run(t *testing.T, s Suite) { runner.Run(t, s.options(), laws.All()) }
 
-// options returns the suite as the runner of laws takes it.
+// options converts the suite to the options of package runner.
 func (s *Suite) options() runner.Options {
 	return runner.Options{
 		Name: s.Name, Lease: s.Lease, Around: s.Around, Parallel: s.Parallel, Weaker: s.Weaker, Grace: s.Grace, Only: s.Only,
@@ -35,7 +35,7 @@ func (s *Suite) newBus(t *testing.T, b backend.Backend, o eventbus.Options) law.
 	return bus
 }
 
-// harness returns the faults as laws call them.
+// harness converts the faults to the type of package law, which cannot import this one.
 func (f *Faults) harness() law.Faults {
 	h := law.Faults{
 		Down: f.Down, Freeze: f.Freeze, Swallow: f.Swallow, Cut: f.Cut,

@@ -13,10 +13,10 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A slow backend is as slow as the contract allows and brokers are. Every call takes a
-// while. A read ends after half a second without messages, notices a cancel late, and may
-// notice late that messages are due. Expired leases are late, so that new messages may go
-// first.
+// A slow backend is as slow as the contract allows and as real brokers are. Every call
+// takes a few milliseconds. Receive ends after half a second without messages, notices a
+// cancel late, and may notice due messages late. Leases expire late, so new messages may be
+// delivered before.
 type slow struct{ faultbroker.Store }
 
 // upTo waits for a random time of at most d.
@@ -87,11 +87,11 @@ func slowSuite() Suite {
 	return s
 }
 
-// realClock is the environment variable that asks for TestRealClock.
+// realClock is the environment variable that enables TestRealClock.
 const realClock = "EVENTBUS_REAL_CLOCK"
 
-// TestRealClock runs the suite as a broker would. It shows how long the laws take, and
-// whether they pass on a busy machine.
+// TestRealClock runs the suite in parallel on the machine's clock, as with a broker. It
+// shows how long the laws take, and whether they pass on a busy machine.
 func TestRealClock(t *testing.T) {
 	if os.Getenv(realClock) == "" {
 		t.Skip("it takes a minute: set " + realClock)

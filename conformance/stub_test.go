@@ -17,11 +17,11 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A stub is an unfinished backend.
+// A stub is an unfinished backend, whose Receive and Close are given.
 type stub struct {
 	receive func(context.Context) ([]backend.Delivery, error)
 	close   func() error
-	source  bool // Attach returns one
+	source  bool // Attach returns a Source
 }
 
 func (s *stub) Publish(context.Context, []*backend.Message) error { return nil }
@@ -56,7 +56,7 @@ func stubbed(s stub, parallel bool) conformance.Suite {
 	}}
 }
 
-// The stubs, with the expected texts of their accounts. Each suite ends by itself.
+// The stubs, with texts that the output of their suites must have.
 var stubs = []struct {
 	name  string
 	suite func() conformance.Suite
@@ -148,7 +148,7 @@ type statsNever struct{ backend.Backend }
 
 func (statsNever) Stats(context.Context, string, string) (backend.Stats, error) { select {} }
 
-// acksHang is a suite of two laws, of which the first hangs on a fake clock.
+// acksHang is a suite of two laws on a fake clock. The second one hangs in Ack.
 func acksHang() conformance.Suite {
 	return conformance.Suite{
 		Name: "stub", Lease: 30 * time.Second, Around: synctest.Test, Only: []string{"C02", "D10"},

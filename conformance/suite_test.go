@@ -20,13 +20,13 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// fake returns a suite on the fake clock, with faults, whose brokers and drivers
-// are wrapped.
+// fake returns a suite on the fake clock, with faults. broker and driver may wrap the
+// broker and each driver in a saboteur.
 func fake(broker, driver func(faultbroker.Store) faultbroker.Store) Suite {
 	return harmed(inmemory.Options{MaxBytes: 16 << 20}, broker, driver)
 }
 
-// harmed is fake with backends in memory that have these options.
+// harmed is fake with these options of the backends in memory.
 func harmed(o inmemory.Options, broker, driver func(faultbroker.Store) faultbroker.Store) Suite {
 	var clients sync.Map // by the driver
 	client := func(t *testing.T, b *faultbroker.Broker) backend.Backend {
@@ -70,7 +70,7 @@ func harmed(o inmemory.Options, broker, driver func(faultbroker.Store) faultbrok
 	}
 }
 
-// good wraps a broker or a driver in nothing.
+// good is the wrapper for fake that changes nothing.
 func good(s faultbroker.Store) faultbroker.Store { return s }
 
 // The backend that saboteurs wrap keeps every law. So a law that fails fails because of
@@ -135,7 +135,7 @@ func TestBackendNeedsNoOptionalVerb(t *testing.T) {
 	}
 }
 
-// With Only the other laws do not run, and the report says so. Grace breaks no law.
+// With Only the other laws do not run, and the report says so. Grace fails no law.
 func TestOnlyRunsTheLawsItNames(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	t.Setenv(report.OutFile, out)

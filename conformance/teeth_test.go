@@ -28,9 +28,9 @@ import (
 // saboteurEnv names the saboteur in the processes that TestTeeth starts.
 const saboteurEnv = "EVENTBUS_SABOTEUR"
 
-// TestTeeth shows that every law can fail: for each saboteur that a law names, a
-// process of its own tests the law on a backend broken in that way. The law must
-// fail by its own assertion, not by a crash or a timeout.
+// TestTeeth shows that every law can fail. For each saboteur, a process of its own tests
+// the laws that name it on a backend broken in that way. Each law must fail by its own
+// assertion, not by a crash or a timeout.
 func TestTeeth(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts a process for each saboteur")
@@ -144,8 +144,8 @@ func verdict(output string, l law.Law) string {
 	return "did not run:\n" + output
 }
 
-// TestSabotaged runs in the processes that TestTeeth starts. All victims of a saboteur
-// run, basic laws among them or not.
+// TestSabotaged runs in the processes that TestTeeth starts. All laws that name the
+// saboteur run, even after a basic law has failed.
 func TestSabotaged(t *testing.T) {
 	name := os.Getenv(saboteurEnv)
 	if name == "" {

@@ -48,7 +48,7 @@ func run(ctx context.Context, broker string) error {
 	}
 	defer bus.Shutdown(ctx) //nolint:errcheck // the figures are printed
 	stories := []func(context.Context, *eventbus.Bus) error{twoMembers}
-	if refunds { // on other backends waiting events hold places
+	if refunds { // without Refund, events that wait behind a retry stay in flight
 		stories = append(stories, hotKey, manyKeys)
 	}
 	for _, story := range stories {
@@ -74,7 +74,7 @@ func open(ctx context.Context, broker string) (backend.Backend, error) {
 
 var errBroken = errors.New("broken")
 
-// A ledger notes when events were published and first handled.
+// A ledger notes how long events took from publishing to their first run.
 type ledger struct {
 	mu   sync.Mutex
 	took map[string]time.Duration
@@ -99,7 +99,7 @@ func (l *ledger) count() int {
 	return len(l.took)
 }
 
-// quantile returns how long the share q of the events took to their first run.
+// quantile returns the time within which the share q of the events had their first run.
 func (l *ledger) quantile(q float64) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

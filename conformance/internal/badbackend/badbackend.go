@@ -1,5 +1,5 @@
-// Package badbackend breaks good backends: each saboteur breaks one promise, and the
-// suite must notice.
+// Package badbackend has the saboteurs of backends. Each saboteur wraps a good backend and
+// breaks one promise, and a law of the suite must fail for it.
 package badbackend
 
 import (
@@ -15,17 +15,17 @@ import (
 
 // A Saboteur breaks a backend in one way.
 type Saboteur struct {
-	Name   string // says what it does
-	Breaks string // the promise, as a backend broken in this way would state it
+	Name   string // says what the saboteur does
+	Breaks string // the false promise that the broken backend keeps instead
 
 	sabotage func(*breakable)
-	driver   bool // it breaks the driver in each process, not the broker
+	driver   bool // it breaks the driver of each process, not the broker that they share
 }
 
 // Driver reports whether s breaks the driver and not the broker.
 func (s Saboteur) Driver() bool { return s.driver }
 
-// Wrap returns next, broken.
+// Wrap returns a backend that calls next, broken by s.
 func (s Saboteur) Wrap(next faultbroker.Store) faultbroker.Store {
 	b := newBreakable(next)
 	s.sabotage(b)
@@ -39,7 +39,7 @@ func All() []Saboteur {
 	)
 }
 
-// Honest breaks nothing. A law that fails on it is wrong, or the breakable is.
+// Honest breaks nothing. If a law fails with it, the law or [breakable] is wrong.
 var Honest = Saboteur{"honest", "nothing", func(*breakable) {}, false}
 
 // Find returns the saboteur of that name.
@@ -55,7 +55,7 @@ func Find(name string) (Saboteur, bool) {
 // good is the backend that a breakable wraps.
 type good = faultbroker.Store
 
-// A breakable is a backend. Each method that a saboteur may break is a field.
+// A breakable is a backend that calls next, through fields that a saboteur may replace.
 type breakable struct {
 	good
 	publish  func(ctx context.Context, ms []*backend.Message) error
@@ -68,9 +68,9 @@ type breakable struct {
 	ping     func(ctx context.Context) error
 	declare  func(ctx context.Context, topic string) error
 	admin    backend.Admin
-	joined   func(*member) // breaks each member that attaches
+	joined   func(*member) // may replace methods of each member that attaches
 
-	mu sync.Mutex // guards the memory of saboteurs
+	mu sync.Mutex // guards the variables of saboteurs
 }
 
 func newBreakable(next good) *breakable {
@@ -144,7 +144,7 @@ func (b *breakable) ResetGroup(ctx context.Context, topic, group string, start b
 	return b.admin.ResetGroup(ctx, topic, group, start)
 }
 
-// A member is a source; each of its methods is a field.
+// A member is a source that calls next, through fields that a saboteur may replace.
 type member struct {
 	config  backend.Config
 	next    backend.Source
@@ -172,8 +172,7 @@ func (m *member) Delay(ctx context.Context, ds []backend.Delayed) error { return
 func (m *member) Extend(ctx context.Context, ds []*backend.Delivery) error { return m.extend(ctx, ds) }
 func (m *member) Close() error                                             { return m.shut() }
 
-// published lets a saboteur change messages before they are stored. The caller's messages
-// do not change.
+// published lets a saboteur change a copy of each message before it is stored.
 func published(b *breakable, change func(*backend.Message)) {
 	b.publish = func(ctx context.Context, ms []*backend.Message) error {
 		changed := make([]*backend.Message, len(ms))
@@ -190,7 +189,7 @@ func published(b *breakable, change func(*backend.Message)) {
 	}
 }
 
-// delivered lets a saboteur change each read.
+// delivered lets a saboteur change the result of each Receive.
 func delivered(b *breakable, change func(m *member, ds []backend.Delivery) []backend.Delivery) {
 	b.joined = func(m *member) {
 		m.receive = func(ctx context.Context, max int) ([]backend.Delivery, error) {
@@ -200,7 +199,7 @@ func delivered(b *breakable, change func(m *member, ds []backend.Delivery) []bac
 	}
 }
 
-// each is delivered for one delivery at a time.
+// each lets a saboteur change each delivery.
 func each(b *breakable, change func(d *backend.Delivery)) {
 	delivered(b, func(_ *member, ds []backend.Delivery) []backend.Delivery {
 		for i := range ds {

@@ -8,13 +8,13 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A holding remembers the latest receipt of each message in each group.
+// A holding has the latest delivery of each message in each group.
 type holding struct {
 	b      *breakable
 	latest map[string]backend.Delivery
 }
 
-// holdings tells a saboteur the latest receipt of each message, and breaks its members.
+// holdings calls sabotage with each member that attaches, and with the latest deliveries.
 func holdings(b *breakable, sabotage func(*member, holding)) {
 	h := holding{b, map[string]backend.Delivery{}}
 	b.joined = func(m *member) {
@@ -41,7 +41,7 @@ func (h holding) of(m *member, d backend.Delivery) backend.Delivery {
 	return h.latest[h.key(m, d)]
 }
 
-// stale reports whether d was redelivered since.
+// stale reports whether the message was redelivered since the delivery d.
 func (h holding) stale(m *member, d backend.Delivery) bool {
 	return h.of(m, d).Attempt != d.Attempt
 }
@@ -55,7 +55,7 @@ var fencing = []Saboteur{
 					current = append(current, h.of(m, *d))
 				}
 				err := m.next.Ack(ctx, backend.Lend(current))
-				if errors.Is(err, backend.ErrLeaseLost) { // it was acknowledged before
+				if errors.Is(err, backend.ErrLeaseLost) { // a second Ack
 					return nil
 				}
 				return err

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// one calls publish for each message of a batch.
+// one makes Publish call publish for each message of a batch.
 func one(b *breakable, publish func(ctx context.Context, m *backend.Message) error) {
 	b.publish = func(ctx context.Context, ms []*backend.Message) error {
 		errs := make([]error, len(ms))
@@ -20,7 +20,7 @@ func one(b *breakable, publish func(ctx context.Context, m *backend.Message) err
 	}
 }
 
-// A set remembers texts; add says whether one is new.
+// A set remembers texts. add reports whether a text is new.
 type set struct {
 	b    *breakable
 	seen map[string]bool

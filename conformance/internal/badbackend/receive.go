@@ -279,7 +279,7 @@ var starting = []Saboteur{
 	}},
 }
 
-// refusing lets a saboteur replace the result of an Attach that is refused.
+// refusing lets a saboteur replace the result of an Attach that fails with ErrRefused.
 func refusing(b *breakable, instead func(context.Context, backend.Config, error) (backend.Source, error)) {
 	attach := b.attach
 	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
@@ -291,7 +291,7 @@ func refusing(b *breakable, instead func(context.Context, backend.Config, error)
 	}
 }
 
-// attachLate lets members attach with their first read.
+// attachLate makes Attach return at once; each member attaches at its first Receive.
 func attachLate(b *breakable) {
 	attach := b.attach
 	b.attach = func(_ context.Context, c backend.Config) (backend.Source, error) {

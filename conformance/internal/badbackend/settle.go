@@ -173,7 +173,7 @@ var leasing = []Saboteur{
 	}},
 }
 
-// closingWith calls f with everything that a member received, before it closes.
+// closingWith calls f before a member closes, with all deliveries that it received.
 func closingWith(b *breakable, f func(m *member, received []backend.Delivery) error) {
 	b.joined = func(m *member) {
 		var received []backend.Delivery
@@ -189,7 +189,7 @@ func closingWith(b *breakable, f func(m *member, received []backend.Delivery) er
 	}
 }
 
-// delays lets a saboteur change each Delayed.
+// delays lets a saboteur change each [backend.Delayed].
 func delays(b *breakable, change func(m *member, d *backend.Delayed)) {
 	b.joined = func(m *member) {
 		m.delay = func(ctx context.Context, ds []backend.Delayed) error {

@@ -128,7 +128,7 @@ var removing = []Saboteur{
 	}},
 }
 
-// settleAll resets every group of topic to the end.
+// settleAll settles all messages of every group of topic.
 func settleAll(ctx context.Context, b *breakable, topic string) {
 	groups, _ := b.good.Groups(ctx, topic)
 	for _, g := range groups {
@@ -154,7 +154,7 @@ func (a shrugging) DeleteGroup(ctx context.Context, topic, group string) error {
 	return shrug(a.Admin.DeleteGroup(ctx, topic, group))
 }
 
-// tells lets a saboteur change Stats.
+// tells lets a saboteur change the result of Stats.
 func tells(b *breakable, change func(*backend.Stats)) {
 	b.stats = func(ctx context.Context, topic, group string) (backend.Stats, error) {
 		s, err := b.good.Stats(ctx, topic, group)

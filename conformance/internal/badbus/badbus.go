@@ -1,5 +1,5 @@
-// Package badbus breaks a good bus: each saboteur breaks one promise, and the
-// suite must notice.
+// Package badbus has the saboteurs of the bus. Each saboteur breaks one promise of a good
+// bus, and a law of the suite must fail for it.
 package badbus
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Saboteur breaks a bus in one way: it stands between the bus and its
-// backend, its options, its publishers or its handlers.
+// A Saboteur breaks a bus in one way. Each field that is set changes an argument of a
+// method or of New, or replaces the method.
 type Saboteur struct {
-	Name   string // says what it does
-	Breaks string // the promise, as a bus broken in this way would state it
+	Name   string // says what the saboteur does
+	Breaks string // the false promise that the broken bus keeps instead
 
 	options   func(*eventbus.Options)
 	backend   func(backend.Backend) backend.Backend
@@ -46,7 +46,7 @@ func Find(name string) (Saboteur, bool) {
 	return all[i], true
 }
 
-// A Bus is an eventbus.Bus, broken.
+// A Bus calls an eventbus.Bus, with the changes of a saboteur.
 type Bus struct {
 	good *eventbus.Bus
 	s    Saboteur
@@ -54,7 +54,7 @@ type Bus struct {
 	shut atomic.Bool
 }
 
-// New returns a bus that s has broken. The end of the test shuts it down.
+// New returns a bus that s breaks. It is shut down when the test ends.
 func (s Saboteur) New(t *testing.T, b backend.Backend, o eventbus.Options) *Bus {
 	if s.options != nil {
 		s.options(&o)
@@ -75,7 +75,7 @@ func (s Saboteur) New(t *testing.T, b backend.Backend, o eventbus.Options) *Bus 
 	return bad
 }
 
-// Publish calls the saboteur, if that breaks Publish, and else the good bus.
+// Publish calls the saboteur if it replaces Publish, and else the good bus.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*eventbus.Event) error {
 	if b.s.publish != nil {
 		return b.s.publish(b, ctx, topic, events)
@@ -83,7 +83,7 @@ func (b *Bus) Publish(ctx context.Context, topic string, events ...*eventbus.Eve
 	return b.good.Publish(ctx, topic, events...)
 }
 
-// Subscribe subscribes with the options and the handler that the saboteur breaks.
+// Subscribe lets the saboteur change the options and the handler, then subscribes.
 func (b *Bus) Subscribe(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.Handler) (*eventbus.Subscription, error) {
 	if b.s.subscribe != nil {
 		b.s.subscribe(&o)
@@ -97,7 +97,7 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o eventbus.SubscribeO
 	return b.good.Subscribe(ctx, topic, o, h)
 }
 
-// SubscribeManual subscribes with the options and the handler that the saboteur breaks.
+// SubscribeManual lets the saboteur change the options and the handler, then subscribes.
 func (b *Bus) SubscribeManual(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.ManualHandler) (*eventbus.Subscription, error) {
 	if b.s.subscribe != nil {
 		b.s.subscribe(&o)
@@ -108,8 +108,7 @@ func (b *Bus) SubscribeManual(ctx context.Context, topic string, o eventbus.Subs
 	return b.good.SubscribeManual(ctx, topic, o, h)
 }
 
-// SubscribeBatch subscribes with the options, the bounds and the handler that the saboteur
-// breaks.
+// SubscribeBatch lets the saboteur change all arguments but the topic, then subscribes.
 func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o eventbus.SubscribeOptions, batch eventbus.Batch, h eventbus.BatchHandler) (*eventbus.Subscription, error) {
 	if b.s.subscribe != nil {
 		b.s.subscribe(&o)
@@ -123,7 +122,7 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o eventbus.Subsc
 	return b.good.SubscribeBatch(ctx, topic, o, batch, h)
 }
 
-// Ready calls the saboteur, if that breaks Ready, and else the good bus.
+// Ready calls the saboteur if it replaces Ready, and else the good bus.
 func (b *Bus) Ready(ctx context.Context) error {
 	if b.s.ready != nil {
 		return b.s.ready()
@@ -131,7 +130,7 @@ func (b *Bus) Ready(ctx context.Context) error {
 	return b.good.Ready(ctx)
 }
 
-// Shutdown calls the saboteur, if that breaks Shutdown, and else the good bus.
+// Shutdown calls the saboteur if it replaces Shutdown, and else the good bus.
 func (b *Bus) Shutdown(ctx context.Context) error {
 	if b.s.shutdown != nil {
 		return b.s.shutdown(b, ctx)

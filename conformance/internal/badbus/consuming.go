@@ -238,7 +238,7 @@ var consuming = []Saboteur{
 	},
 }
 
-// wrapped replaces each error of a handler.
+// wrapped replaces each error of a handler, except for handlers of dead letters.
 func wrapped(change func(error) error) func(*Bus, string, eventbus.Handler) eventbus.Handler {
 	return func(_ *Bus, topic string, next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
@@ -251,7 +251,7 @@ func wrapped(change func(error) error) func(*Bus, string, eventbus.Handler) even
 	}
 }
 
-// sourced is a backend whose sources are replaced.
+// sourced is a backend that replaces each source with the result of the function source.
 type sourced struct {
 	backend.Backend
 	source func(backend.Source) backend.Source
@@ -267,7 +267,7 @@ func (s *sourced) Attach(ctx context.Context, c backend.Config) (backend.Source,
 	return s.source(src), nil
 }
 
-// skipping acknowledges unreadable messages silently.
+// skipping acknowledges messages with an error, and does not return them.
 type skipping struct{ backend.Source }
 
 func (s *skipping) Unwrap() backend.Source { return s.Source }
@@ -284,9 +284,9 @@ func (s *skipping) Receive(ctx context.Context, max int) (kept []backend.Deliver
 	return kept, err
 }
 
-// hoarding reads a hundred messages at a time, whatever it is asked for, and returns as
-// many as were asked for. If it does not extend the leases of the others, they expire, as
-// in a client library that reads ahead.
+// hoarding receives a hundred messages at a time and returns only as many as asked for. If
+// keeps is set, it extends the leases of the rest. Else they may expire, as in a client
+// library that reads ahead.
 type hoarding struct {
 	backend.Source
 	keeps bool
@@ -305,7 +305,7 @@ func (h *hoarding) Receive(ctx context.Context, max int) (ds []backend.Delivery,
 	return ds, err
 }
 
-// hand adds read to the hoard, and takes at most max deliveries out.
+// hand appends read to the hoard and removes at most max deliveries, which it returns.
 func (h *hoarding) hand(max int, read []backend.Delivery) (ds []backend.Delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

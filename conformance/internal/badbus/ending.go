@@ -12,8 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// ending has the saboteurs that break the promises about the end of runs, subscriptions and
-// the bus.
+// ending has the saboteurs that break promises about the end of runs, subscriptions and buses.
 var ending = []Saboteur{
 	{
 		Name: "bus-swallows-panics", Breaks: "a handler that panics is done",
@@ -91,7 +90,7 @@ var ending = []Saboteur{
 	},
 }
 
-// leaving reads no more after the first error.
+// leaving receives nothing more after the first error.
 type leaving struct {
 	backend.Source
 	left atomic.Bool
@@ -111,14 +110,14 @@ func (l *leaving) Receive(ctx context.Context, max int) ([]backend.Delivery, err
 	return ds, err
 }
 
-// keeping silently gives nothing back.
+// keeping ignores Delay, so that nothing is given back.
 type keeping struct{ backend.Source }
 
 func (k *keeping) Unwrap() backend.Source { return k.Source }
 
 func (k *keeping) Delay(context.Context, []backend.Delayed) error { return nil }
 
-// lasting reads on for five minutes after its context is done.
+// lasting continues a Receive for five minutes after its context is done.
 type lasting struct{ backend.Source }
 
 func (l *lasting) Unwrap() backend.Source { return l.Source }
@@ -135,7 +134,7 @@ func (l *lasting) Receive(ctx context.Context, max int) ([]backend.Delivery, err
 	}
 }
 
-// attachingOnce attaches to each group once.
+// attachingOnce refuses to attach to a group a second time.
 type attachingOnce struct {
 	backend.Backend
 	mu   sync.Mutex

@@ -60,7 +60,7 @@ func (o *overrun) Acquire(ctx context.Context, max int) (int, error) {
 	return n, err
 }
 
-// hiding tells no failures.
+// hiding reports all runs to the limiter as successful.
 type hiding struct{ limiter.Limiter }
 
 func (h *hiding) Release(r limiter.Released) {

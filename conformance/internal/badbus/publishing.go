@@ -90,7 +90,7 @@ var publishing = []Saboteur{
 	},
 }
 
-// eachEvent changes a copy of each event on its way.
+// eachEvent changes a copy of each event before it is published.
 func eachEvent(change func(*eventbus.Event)) func(*Bus, context.Context, string, []*eventbus.Event) error {
 	return func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
 		changed := make([]*eventbus.Event, len(events))
@@ -103,7 +103,7 @@ func eachEvent(change func(*eventbus.Event)) func(*Bus, context.Context, string,
 	}
 }
 
-// mend makes a valid name of any text.
+// mend returns a valid name for any text.
 func mend(name string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' {

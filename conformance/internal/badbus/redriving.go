@@ -6,7 +6,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// redriving has the saboteurs that break the promises of dead letters that are sent again.
+// redriving has the saboteurs that break promises about dead letters published again.
 var redriving = []Saboteur{
 	{
 		Name: "bus-redrives-to-all", Breaks: "a redriven event is a new event, for every group",
@@ -20,7 +20,7 @@ var redriving = []Saboteur{
 	},
 }
 
-// unaddressed receives every message as one for each group.
+// unaddressed hides that a redriven message is for one group only.
 type unaddressed struct{ backend.Source }
 
 func (u *unaddressed) Unwrap() backend.Source { return u.Source }

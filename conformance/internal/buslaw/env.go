@@ -1,5 +1,5 @@
 // Package buslaw gives a law of the bus its environment: a bus on a fresh backend, a record
-// of handlers and observer, and the check of the whole history.
+// of handler runs and observer events, and a check of that record.
 package buslaw
 
 import (
@@ -18,8 +18,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// An Env is one test of one law of the bus, on one fresh backend. Its Recorder keeps the
-// runs of handlers and the events of the observer.
+// An Env is the environment in which one law of the bus is tested, on a fresh backend.
 type Env struct {
 	*law.Env
 	Bus      law.Bus
@@ -28,7 +27,7 @@ type Env struct {
 	unnamed  atomic.Int64 // events that the law gave no ID
 }
 
-// On returns the test of a law of the bus. After f it checks the whole history.
+// On returns f as the Test of a [law.Law]. CheckHistory follows f, unless Again is set.
 func On(f func(*Env)) func(*law.Env) {
 	return func(e *law.Env) {
 		be := &Env{Env: e, Extends: e.Claims(law.NeedExtender)}
@@ -40,28 +39,28 @@ func On(f func(*Env)) func(*law.Env) {
 	}
 }
 
-// Open makes the bus of the test. Most laws use the zero Options. If wrap is set, its
-// backend is between the bus and the backend.
+// Open makes the bus of the test. Most laws use the zero Options. If wrap is not nil, the
+// bus uses the backend that wrap returns.
 func (e *Env) Open(o eventbus.Options, wrap func(backend.Backend) backend.Backend) law.Bus {
 	b := e.Backend
 	if wrap != nil {
 		b = wrap(b)
 	}
-	if e.Grace > 0 { // the bus may publish again a message that was stored without an answer
+	if e.Grace > 0 { // the bus may repeat a Publish that was stored but not answered
 		o.Dedup = e.Limits.OnceWindow > 0
 	}
 	e.Bus = e.newBus(b, o)
 	return e.Bus
 }
 
-// OtherBus returns a bus on a peer, as in another process.
+// OtherBus returns a second bus on the backend p, as in another process.
 func (e *Env) OtherBus(p backend.Backend) law.Bus { return e.newBus(p, eventbus.Options{}) }
 
 func (e *Env) newBus(b backend.Backend, o eventbus.Options) law.Bus {
 	o.Observer = observer.Join(o.Observer, e.Recorder.observer())
 	bus := e.Harness.Bus(e.T, b, o)
 	e.Cleanup(func() {
-		// Handlers of a law that has failed may take their time.
+		// After a failure, handlers may still run for a while.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), 40*e.Lease)
 		defer cancel()
 		_ = bus.Shutdown(ctx)
@@ -72,8 +71,8 @@ func (e *Env) newBus(b backend.Backend, o eventbus.Options) law.Bus {
 // Start opens the bus with the zero Options.
 func (e *Env) Start() law.Bus { return e.Open(eventbus.Options{}, nil) }
 
-// Options fills in the fields that a law leaves out: the group g, the lease of the suite,
-// quick retries.
+// Options sets fields that a law leaves out: group g, the suite's lease, quick retries and
+// a timeout.
 func (e *Env) Options(o eventbus.SubscribeOptions) eventbus.SubscribeOptions {
 	o.Group = cmp.Or(o.Group, "g")
 	o.Lease = cmp.Or(o.Lease, e.Lease)
@@ -89,19 +88,19 @@ func (e *Env) Options(o eventbus.SubscribeOptions) eventbus.SubscribeOptions {
 	return o
 }
 
-// Member subscribes to the usual topic. The Recorder keeps the runs of h under name.
+// Member subscribes to [law.Topic]. The Recorder keeps the runs of h under name.
 func (e *Env) Member(name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
 	return e.MemberOf(law.Topic, name, o, h)
 }
 
-// MemberOf is Member, of another topic.
+// MemberOf is Member for another topic.
 func (e *Env) MemberOf(topic, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
 	return e.subscribe(e.Bus, topic, name, o, h)
 }
 
-// MemberOn is Member, on another bus.
+// MemberOn is Member for another bus.
 func (e *Env) MemberOn(b law.Bus, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
 	return e.subscribe(b, law.Topic, name, o, h)
@@ -115,7 +114,7 @@ func (e *Env) subscribe(b law.Bus, topic, name string, o eventbus.SubscribeOptio
 	return s
 }
 
-// BatchMember is Member with a handler of batches. Its retries come quickly.
+// BatchMember is Member for a handler of batches, with quicker retries.
 func (e *Env) BatchMember(name string, o eventbus.SubscribeOptions, b eventbus.Batch, h eventbus.BatchHandler) *eventbus.Subscription {
 	e.Helper()
 	if o.Retry.Initial == 0 {
@@ -145,7 +144,7 @@ var ErrBroken = errors.New("broken")
 // Events returns n events whose IDs are numbers.
 func Events(n int) []*eventbus.Event { return KeyedEvents(n, 0) }
 
-// KeyedEvents returns n events whose keys repeat after so many; 0: no keys.
+// KeyedEvents returns n events with this many keys in turn; 0: no keys.
 func KeyedEvents(n, keys int) []*eventbus.Event {
 	es := make([]*eventbus.Event, n)
 	for i := range es {
@@ -157,8 +156,7 @@ func KeyedEvents(n, keys int) []*eventbus.Event {
 	return es
 }
 
-// Publish publishes es to the usual topic and records the outcome. An event without an ID
-// gets one.
+// Publish publishes es to [law.Topic] and records the outcome. It gives IDs where missing.
 func (e *Env) Publish(ctx context.Context, es ...*eventbus.Event) error {
 	for _, ev := range es {
 		ev.ID = cmp.Or(ev.ID, fmt.Sprintf("event %d", e.unnamed.Add(1)))
@@ -182,18 +180,19 @@ func (e *Env) PublishEvents(es ...*eventbus.Event) []*eventbus.Event {
 	return es
 }
 
-// CheckHistory checks the whole history. The history of each group named must be
-// complete: a handler has seen every attempt, and each key is in order.
+// CheckHistory checks the record of all events by the rules of package history. The groups
+// named must have settled every stored event. If the backend extends leases, their attempts
+// must count up by one and the events of each key be in order.
 func (e *Env) CheckHistory(groups ...string) {
 	e.Helper()
 	expect := history.Expect{Groups: groups, Attempts: history.Growing, Ordered: len(groups) > 0 && e.Extends}
 	switch {
-	case e.Law.Uncounted, e.Grace > 0: // a broker may forget a receipt and use its number again
+	case e.Law.Uncounted, e.Grace > 0: // a broker may lose a delivery and repeat its attempt number
 		expect.Attempts = history.Uncounted
-	case len(groups) > 0 && e.Extends: // otherwise not every receipt reaches a handler
+	case len(groups) > 0 && e.Extends: // otherwise some deliveries reach no handler
 		expect.Attempts = history.Exact
 	}
-	if e.Grace > 0 && len(groups) > 0 { // a handled event may come again before it is settled
+	if e.Grace > 0 && len(groups) > 0 { // a handled event may be redelivered before it is settled
 		e.StillAtLast()
 	}
 	for _, f := range e.Recorder.history.Check(expect) {
@@ -220,25 +219,25 @@ func Wait[T any](e *Env, c <-chan T, what string) (v T) {
 	return v
 }
 
-// AwaitDone waits until so many runs have succeeded under the names.
+// AwaitDone waits until n runs that are recorded under the names have succeeded.
 func (e *Env) AwaitDone(n int, names ...string) {
 	e.Helper()
 	e.Await(fmt.Sprintf("%d runs of %v have succeeded", n, names), func(r *Recorder) bool { return r.Succeeded(names...) >= n })
 }
 
-// AwaitRuns waits until so many runs have begun under the name.
+// AwaitRuns waits until n runs that are recorded under name have begun.
 func (e *Env) AwaitRuns(n int, name string) {
 	e.Helper()
 	e.Await(fmt.Sprintf("%d runs of %s have begun", n, name), func(r *Recorder) bool { return r.Started[name] >= n })
 }
 
-// Quiet expects that no handler gets an event for a while.
+// Quiet expects that no run begins within d.
 func (e *Env) Quiet(d time.Duration) {
 	e.Helper()
 	e.Still(e.Recorder.Count(), d)
 }
 
-// Still expects that there are so many runs, and no more after a while.
+// Still expects that there are exactly this many runs after d.
 func (e *Env) Still(runs int, d time.Duration) {
 	e.Helper()
 	time.Sleep(d)
@@ -257,8 +256,8 @@ func (e *Env) End() {
 	}
 }
 
-// Settled expects that no group named has an event left, and that no handler gets one
-// more. The backend must still be open.
+// Settled expects that the groups named have no event left, and that no further run begins.
+// The backend must still be open.
 func (e *Env) Settled(groups ...string) {
 	e.Helper()
 	if e.Grace > 0 {
@@ -296,7 +295,7 @@ func (e *Env) Settled(groups ...string) {
 	e.Still(runs, 0)
 }
 
-// Told lists the events of one type that the observer got. The caller holds the lock.
+// Told lists the observer's events of type E. The caller holds r.mu, as [Env.Await] does.
 func Told[E any](r *Recorder) (es []E) {
 	for _, t := range r.told {
 		if e, ok := t.(E); ok {
@@ -313,7 +312,7 @@ func ToldOf[E any](e *Env) []E {
 	return Told[E](&e.Recorder)
 }
 
-// AwaitTold waits until the observer got so many events of one type.
+// AwaitTold waits until the observer got n events of type E.
 func AwaitTold[E any](e *Env, n int) []E {
 	e.Helper()
 	var es []E

@@ -14,17 +14,17 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Recorder keeps the runs of handlers and the events of the observer. It wakes the
-// tests that wait for a record.
+// A Recorder keeps the runs of handlers and the events of the observer. Each record wakes
+// the tests in [Env.Await].
 type Recorder struct {
-	history history.History // of the usual topic
-	again   bool            // a handled event may come again; the history leaves that out
+	history history.History // of law.Topic
+	again   bool            // redeliveries of a handled event are allowed and not in the history
 
 	mu      sync.Mutex
 	runs    []*Handling
 	Started map[string]int  // runs, by name
 	done    map[string]int  // runs that returned nil, by name
-	Handled map[string]bool // the name and the ID of those runs
+	Handled map[string]bool // true for name, space and event ID of each run that returned nil
 	members int
 	told    []any
 	changed chan struct{} // closed and replaced with each record
@@ -38,7 +38,7 @@ type Handling struct {
 	Began    time.Time
 	Ended    time.Time // zero while it runs
 	Err      error
-	Cause    error // of the end of its context, if that had ended when the handler returned
+	Cause    error // context.Cause when the handler returned; nil if the context was not done
 }
 
 func (r *Recorder) init(again bool) {
@@ -47,8 +47,8 @@ func (r *Recorder) init(again bool) {
 	r.Started, r.done, r.Handled = map[string]int{}, map[string]int{}, map[string]bool{}
 }
 
-// Handler returns h with each run recorded under name. Each call of Handler makes another
-// member.
+// Handler returns h with each run recorded under name. Each call of Handler stands for
+// another member in the history.
 func (r *Recorder) Handler(name, group string, h eventbus.Handler) eventbus.Handler {
 	member := r.member(name)
 	return func(ctx context.Context, d *eventbus.Delivery) (err error) {
@@ -88,7 +88,6 @@ func (r *Recorder) BatchHandler(name, group string, h eventbus.BatchHandler) eve
 	}
 }
 
-// member returns the name of one more member.
 func (r *Recorder) member(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +99,7 @@ func (r *Recorder) member(name string) string {
 func (r *Recorder) run(name, group, member string, d *eventbus.Delivery) (end func(err, cause error)) {
 	ours := d.Topic == law.Topic && !(r.again && r.hasHandled(name, d.ID))
 	e := history.Event{Kind: history.Delivered, ID: d.ID, Group: group, Member: member, Attempt: d.Attempt}
-	if ours && r.again && d.Redelivered && !r.hasRun(name, d.ID) { // a failover has lost the first delivery on its way
+	if ours && r.again && d.Redelivered && !r.hasRun(name, d.ID) { // a failover lost the delivery before this one
 		r.history.Record(history.Event{Kind: history.Lost, ID: d.ID, Group: group})
 	}
 	if ours {
@@ -109,7 +108,7 @@ func (r *Recorder) run(name, group, member string, d *eventbus.Delivery) (end fu
 	run := r.Begin(name, d)
 	return func(err, cause error) {
 		if ours && err == nil {
-			e.Kind = history.Acked // in good time: no law of the bus lets it come again
+			e.Kind = history.Acked // no law of the bus allows a redelivery after a success
 			r.history.Record(e)
 		}
 		r.end(run, err, cause)
@@ -145,7 +144,7 @@ func (r *Recorder) hasHandled(name, id string) bool {
 	return r.Handled[name+" "+id]
 }
 
-// hasRun reports whether a handler has begun with the event before.
+// hasRun reports whether a run with this event has begun under name.
 func (r *Recorder) hasRun(name, id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +220,7 @@ func (r *Recorder) All(names ...string) []Handling {
 	return r.RunsOf(names...)
 }
 
-// RunsOf is All, with the lock held.
+// RunsOf is All for a caller that holds r.mu.
 func (r *Recorder) RunsOf(names ...string) (hs []Handling) {
 	for _, run := range r.runs {
 		if len(names) == 0 || slices.Contains(names, run.Name) {
@@ -231,8 +230,7 @@ func (r *Recorder) RunsOf(names ...string) (hs []Handling) {
 	return hs
 }
 
-// Succeeded counts the runs under names that have returned nil, with the lock
-// held.
+// Succeeded counts the runs under names that have returned nil. The caller holds r.mu.
 func (r *Recorder) Succeeded(names ...string) (n int) {
 	for _, name := range names {
 		n += r.done[name]

@@ -8,10 +8,8 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// Steps of laws of the bus.
-
-// StillAtLast expects that events stop coming in the end. An event whose acknowledgement
-// has no answer may come once more.
+// StillAtLast waits for a lease and a little more in which no run begins. Before that,
+// events whose acknowledgement was not answered may be redelivered.
 func (e *Env) StillAtLast() {
 	e.Helper()
 	for end := time.Now().Add(e.Patience()); ; {
@@ -26,8 +24,8 @@ func (e *Env) StillAtLast() {
 	}
 }
 
-// NothingLost checks the history of a group whose broker was harmed. An event whose
-// acknowledgement was not answered may have been redelivered.
+// NothingLost checks the history of a group whose broker was harmed. Redeliveries of
+// settled events are allowed. If once is set, each event must be stored only once.
 func (e *Env) NothingLost(once bool, group string) {
 	e.Helper()
 	for _, f := range e.Recorder.history.Check(history.Expect{Groups: []string{group}, Attempts: history.Uncounted}) {
@@ -45,7 +43,7 @@ func (e *Env) NothingLost(once bool, group string) {
 	}
 }
 
-// Gap expects that the run after run i under name began after d, and not much later.
+// Gap expects that d passed between run i under name and the next run, or a little more.
 func (e *Env) Gap(name string, i int, d time.Duration) {
 	e.Helper()
 	runs := e.Recorder.All(name)
@@ -54,8 +52,8 @@ func (e *Env) Gap(name string, i int, d time.Duration) {
 	}
 }
 
-// Crash takes n events of a group so many times without a verdict, as if each time the
-// process were killed.
+// Crash receives n events of a group and settles none, as if the process were killed. It
+// does so the given number of times.
 func (e *Env) Crash(group string, times, n int) {
 	e.Helper()
 	delays, lease := e.Claims(law.NeedDelayer), e.Lease
@@ -64,7 +62,7 @@ func (e *Env) Crash(group string, times, n int) {
 	}
 	src := e.AttachAs(backend.Config{Group: group, Lease: lease})
 	for range times {
-		if ds := e.Receive(src, n); delays { // they are redelivered before the lease expires
+		if ds := e.Receive(src, n); delays { // give them back, so that the test need not wait for the lease
 			e.Verb(e.Delay(src, 0, ds...))
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Backend is the backend under test. It logs the calls of its methods. Unwrap returns the
-// backend itself, so laws call optional verbs through Verbs, which logs them too.
+// A Backend is the backend under test, with its calls in a log. [backend.As] finds optional
+// verbs without a log, so laws call them through [Verbs].
 type Backend struct {
 	backend.Backend
 	calls *Log
@@ -18,7 +18,7 @@ type Backend struct {
 // Record returns b with its calls in a log.
 func Record(b backend.Backend, log *Log) *Backend { return &Backend{b, log} }
 
-// Unwrap leads to the optional verbs of the backend.
+// Unwrap returns the backend, so that [backend.As] finds its optional verbs.
 func (r *Backend) Unwrap() backend.Backend { return r.Backend }
 
 // Publish implements [backend.Backend].
@@ -77,8 +77,8 @@ type source struct {
 
 func (s *source) Unwrap() backend.Source { return s.Source }
 
-// Receive makes a short pause if the source returned nothing at once. So a source
-// that never waits cannot keep a fake clock from moving on.
+// Receive sleeps for a millisecond if the source returned nothing at once. Otherwise a
+// source that never waits would keep a fake clock from moving on.
 func (s *source) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
 	c := &Call{verb: "Receive", of: s.of, items: max}
 	end := s.calls.begin(ctx, c)

@@ -16,7 +16,7 @@ type Log struct {
 	mu      sync.Mutex
 	open    map[*Call]bool
 	slowest *Call
-	harmed  bool // calls may be slow from now on, because the law did harm
+	harmed  bool // later calls do not count as slow, because the broker was harmed
 }
 
 // A Call is one call of the backend under test.
@@ -24,7 +24,7 @@ type Call struct {
 	verb   string
 	of     string // topic and group, where the call has one
 	items  int    // messages, deliveries, or the most that Receive may return
-	first  string // ID of the first item
+	first  string // ID of the first item, or its position
 	ctx    context.Context
 	began  time.Time
 	ctxEnd time.Time // when the watchdog first saw that ctx was done
@@ -47,8 +47,9 @@ func (c *Call) String() string {
 	return s.String()
 }
 
-// begin records a call. The caller calls end when the call has returned, with its error.
-// A call that failed does not count as slow: it may have waited for something that is gone.
+// begin records a call. The caller calls end with the error when the call has returned. A
+// call that failed does not count as slow, because it may have waited for a broker that is
+// gone.
 func (cs *Log) begin(ctx context.Context, c *Call) (end func(*error)) {
 	c.ctx, c.began = ctx, time.Now()
 	cs.mu.Lock()
@@ -69,28 +70,28 @@ func (cs *Log) begin(ctx context.Context, c *Call) (end func(*error)) {
 	}
 }
 
-// record is begin for a verb without items.
+// record is begin for a call without items.
 func (cs *Log) record(ctx context.Context, verb, of string) (end func(*error)) {
 	return cs.begin(ctx, &Call{verb: verb, of: of})
 }
 
-// Harm notes that calls may be slow from now on.
+// Harm notes that the broker was harmed: later calls do not count as slow.
 func (cs *Log) Harm() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.harmed = true
 }
 
-// Slow returns the slowest call, or nil.
+// Slow returns the slowest call that succeeded, or nil. It leaves out Receive, which waits.
 func (cs *Log) Slow() *Call {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.slowest
 }
 
-// Overdue reports whether a call should have returned by now. receive is how long a
-// Receive may go on after its context is done. other is how long every other call may go
-// on after its deadline, or after its begin if it has none.
+// Overdue reports whether a call should have returned by now. receive is how long a Receive
+// may take after its context is done. other is how long every other call may take after its
+// deadline or, without a deadline, after its begin.
 func (cs *Log) Overdue(receive, other time.Duration) bool {
 	return slices.ContainsFunc(cs.underway(), func(c Call) bool {
 		if c.verb == "Receive" {
@@ -145,8 +146,8 @@ func (cs *Log) underway() (all []Call) {
 	return all
 }
 
-// overdue reports whether a call should have returned this long ago. A Receive may
-// wait until its context is done, and any other call for as long as its deadline says.
+// overdue reports whether the call is late by more than limit. A Receive is late from the
+// end of its context. Another call is late from then, or else from its deadline or begin.
 func (c *Call) overdue(limit time.Duration) bool {
 	from := c.began
 	if deadline, ok := c.deadline(); ok && deadline.After(from) {

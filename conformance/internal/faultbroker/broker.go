@@ -1,6 +1,5 @@
-// Package faultbroker turns a backend in memory into a broker that tests can harm.
-// Each client of the broker has a line of its own. So the laws about faults run on
-// a fake clock.
+// Package faultbroker turns a backend in memory into a broker that tests can harm. Each
+// client has a line to it in place of sockets, so laws about faults run on a fake clock.
 package faultbroker
 
 import (
@@ -22,7 +21,7 @@ type Store interface {
 	backend.Pinger
 }
 
-// A Broker is shared by its clients. It keeps its messages through every harm.
+// A Broker is shared by its clients. No fault loses its messages, except [Broker.Lose].
 type Broker struct {
 	store Store
 
@@ -43,10 +42,10 @@ func (b *Broker) Client() *Client {
 	return c
 }
 
-// restartTime is how long the broker is away when it is killed.
+// restartTime is how long the broker is unreachable after Kill.
 const restartTime = 300 * time.Millisecond
 
-// Kill ends the broker for a while.
+// Kill makes the broker unreachable for restartTime, and breaks requests under way.
 func (b *Broker) Kill() {
 	b.mu.Lock()
 	clients := b.clients
@@ -57,7 +56,8 @@ func (b *Broker) Kill() {
 	time.Sleep(restartTime)
 }
 
-// Lose removes a message. Only groups that hold or delay the message learn of it.
+// Lose removes a message. A group that was delivered the message before gets it again with
+// [backend.ErrGone]. Other groups never see it.
 func (b *Broker) Lose(topic, position string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

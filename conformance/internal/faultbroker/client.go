@@ -27,7 +27,7 @@ var _ Store = (*Client)(nil)
 // Broker returns the broker of c.
 func (c *Client) Broker() *Broker { return c.broker }
 
-// call makes a request unless the client is closed.
+// call sends a request of the given kind, unless the client is closed.
 func (c *Client) call(ctx context.Context, kind string, do func() error) error {
 	c.mu.Lock()
 	closed := c.closed
@@ -51,7 +51,7 @@ func (c *Client) Publish(ctx context.Context, msgs []*backend.Message) error {
 	}
 	err := c.call(ctx, "publish", func() error { return c.broker.store.Publish(context.WithoutCancel(ctx), own) })
 	if errors.Is(err, backend.ErrUnknownOutcome) || errors.Is(err, backend.ErrUnavailable) {
-		return err // the request may still go on
+		return err // the request may still run, so leave own alone
 	}
 	for i, m := range msgs {
 		m.Position, m.Duplicate = own[i].Position, own[i].Duplicate
@@ -160,7 +160,8 @@ func (c *Client) ResetGroup(ctx context.Context, topic, group string, start back
 	return c.call(ctx, "", func() error { return c.broker.store.ResetGroup(ctx, topic, group, start) })
 }
 
-// Declare implements [backend.Declarer]. A topic is made with its first group.
+// Declare implements [backend.Declarer]. The store makes a topic with its first group, so
+// Declare makes a group and deletes it.
 func (c *Client) Declare(ctx context.Context, topic string) error {
 	const group = "declares"
 	return c.call(ctx, "", func() error {

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	travel   = 100 * time.Microsecond // of a request, and of its answer
-	watchdog = 2 * time.Second        // how long a client waits for an answer that is due
+	travel   = 100 * time.Microsecond // of a request to the broker, and of its answer back
+	watchdog = 2 * time.Second        // how long a client waits for an answer
 )
 
-// A line connects a client and its broker.
+// A line stands for the connections between a client and its broker.
 type line struct {
 	requests atomic.Int64
 
@@ -30,7 +30,7 @@ type line struct {
 
 func newLine() *line { return &line{broken: make(chan struct{})} }
 
-// Down breaks the line until up is called.
+// Down breaks the line and refuses requests until up is called.
 func (l *line) Down() (up func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +55,7 @@ func (l *line) cut() {
 	l.broken = make(chan struct{})
 }
 
-// Freeze holds up everything until thaw is called.
+// Freeze delays all requests and answers until thaw is called.
 func (l *line) Freeze() (thaw func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *line) Swallow() (end func()) {
 	})
 }
 
-// DropReply loses the next answer to a request of a kind.
+// DropReply loses the answer to the next request of this kind.
 func (l *line) DropReply(kind string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +92,7 @@ func (l *line) DropReply(kind string) {
 // Requests counts the requests sent.
 func (l *line) Requests() int64 { return l.requests.Load() }
 
-// dropped reports whether the answer to a request of a kind must get lost.
+// dropped reports whether the answer to a request of this kind gets lost, by DropReply.
 func (l *line) dropped(kind string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *line) dropped(kind string) bool {
 	return i >= 0
 }
 
-// A state of the line, as one moment finds it.
+// A state is a snapshot of a line.
 type state struct {
 	down, swallowing bool
 	frozen, broken   chan struct{}
@@ -115,9 +115,8 @@ func (l *line) state() state {
 	return state{l.down > 0, l.swallowing > 0, l.frozen, l.broken}
 }
 
-// request calls do at the broker and waits for the answer. A request that is held up
-// arrives in the end, even if the caller has given up. So do must not share memory with
-// the caller.
+// request calls do at the broker and waits for the answer. On a frozen line, do runs after
+// the thaw, even if the caller has given up. So do must not share memory with the caller.
 func (l *line) request(ctx context.Context, kind string, do func() error) error {
 	l.requests.Add(1)
 	time.Sleep(travel)
@@ -145,8 +144,8 @@ func (l *line) request(ctx context.Context, kind string, do func() error) error 
 	return err
 }
 
-// answer delivers the answer to a request. was is the state of the line when the request
-// was sent.
+// answer waits for the answer to a request that the broker has handled. It returns an error
+// if the answer gets lost. was is the state of the line when the request was sent.
 func (l *line) answer(ctx context.Context, was state, kind string) error {
 	now := l.state()
 	done := make(chan error, 1)
@@ -171,7 +170,7 @@ func (l *line) answer(ctx context.Context, was state, kind string) error {
 	return nil
 }
 
-// within waits for an answer as long as a client does.
+// within waits for an answer, until ctx is done or the watchdog of the client gives up.
 func within(ctx context.Context, answer <-chan error) error {
 	select {
 	case err := <-answer:

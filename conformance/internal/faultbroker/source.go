@@ -17,7 +17,7 @@ type source struct {
 	next     backend.Source
 	closed   atomic.Bool
 	troubled atomic.Bool   // the last Receive had an error
-	reading  chan struct{} // full during a read, because a read that is held up may meet the next
+	reading  chan struct{} // full during a read, so that a read after a thaw and the next read take turns
 }
 
 var (
@@ -26,7 +26,7 @@ var (
 	_ backend.Extender = (*source)(nil)
 )
 
-// block is how long a read waits at the broker.
+// block is how long a read waits at the broker for messages.
 const block = 500 * time.Millisecond
 
 // Receive implements [backend.Source].
@@ -35,7 +35,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 		return s.next.Receive(ctx, limit)
 	}
 	wait := block
-	if s.troubled.Load() { // the bus waits for the next answer, even an empty one
+	if s.troubled.Load() { // the bus detects recovery by the next answer, even without deliveries
 		wait = time.Millisecond
 	}
 	ds, err := s.receive(ctx, limit, wait)
@@ -77,7 +77,7 @@ func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds
 	}
 	kind := "receive"
 	if len(ds) == 0 {
-		kind = "" // no law drops an empty answer
+		kind = "" // DropReply drops only answers with deliveries
 	}
 	if err := l.answer(ctx, was, kind); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds
 	return s.whole(ctx, ds), nil
 }
 
-// take is one read. It returns a copy of the deliveries, which are lent.
+// take is one read of the store. It copies the deliveries, which are lent.
 func (s *source) take(ctx context.Context, limit int) ([]backend.Delivery, error) {
 	s.reading <- struct{}{}
 	defer func() { <-s.reading }()
@@ -93,8 +93,8 @@ func (s *source) take(ctx context.Context, limit int) ([]backend.Delivery, error
 	return slices.Clone(ds), err
 }
 
-// heldUp is a read that arrives when the line thaws. If the caller has given up, the
-// deliveries get lost.
+// heldUp is a read on a frozen line: it reaches the broker after the thaw. If the caller
+// has given up by then, the deliveries get lost.
 func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.Delivery, error) {
 	took := make(chan []backend.Delivery, 1)
 	done := make(chan error, 1)
@@ -119,8 +119,8 @@ func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.De
 	return s.whole(ctx, <-took), nil
 }
 
-// whole takes lost messages out of ds. A lost message that is redelivered has an error and
-// no body. A lost message that was never delivered before is left out.
+// whole removes the messages of [Broker.Lose] from ds. If such a message is redelivered, it
+// stays, but with an error in place of its body.
 func (s *source) whole(ctx context.Context, ds []backend.Delivery) (rest []backend.Delivery) {
 	for _, d := range ds {
 		switch {
@@ -155,7 +155,7 @@ func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.settle(ctx, "extend", len(ds), func(ctx context.Context) error { return s.next.(backend.Extender).Extend(ctx, ds) })
 }
 
-// Copied copies deliveries that are lent to one call, for use when the call has returned.
+// Copied copies deliveries that are lent to a call, for use after the call has returned.
 func Copied(ds []*backend.Delivery) []*backend.Delivery {
 	own := make([]backend.Delivery, len(ds))
 	for i, d := range ds {
@@ -164,7 +164,7 @@ func Copied(ds []*backend.Delivery) []*backend.Delivery {
 	return backend.Lend(own)
 }
 
-// settle makes one request, unless there is nothing to settle.
+// settle sends one request, unless there is nothing to settle.
 func (s *source) settle(ctx context.Context, kind string, n int, do func(context.Context) error) error {
 	switch {
 	case s.closed.Load():

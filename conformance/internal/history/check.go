@@ -5,24 +5,23 @@ import (
 	"slices"
 )
 
-// Attempts is a rule for attempt numbers.
+// Attempts is a rule for the attempt numbers of a message in a group.
 type Attempts uint8
 
-// The rules for attempt numbers.
 const (
 	Exact     Attempts = iota // the nth delivery of a message in a group has attempt n
-	Growing                   // each is greater than the last: not every receipt reaches a handler
+	Growing                   // each is greater than the last, with gaps for deliveries that reached no handler
 	Uncounted                 // anything
 )
 
-// Expect has the expectations of a check.
+// Expect says which rules [History.Check] checks, beyond the rules for every history.
 type Expect struct {
 	Groups   []string // each must have settled every message that was stored
 	Attempts Attempts
 
-	// Ordered expects that, within a member, messages of a key are first handled in the
-	// order in which they were tried. Each must wait until the one before was handled,
-	// acknowledged or buried. A key must have one publisher.
+	// Ordered expects that each member first handles messages of a key in the order of
+	// their Tried events. Each must wait until the one before was handled, acknowledged or
+	// buried. A key must have one publisher.
 	Ordered bool
 }
 
@@ -56,8 +55,8 @@ func (f Finding) String() string {
 // mostFindings bounds the findings of one rule.
 const mostFindings = 10
 
-// Check returns the breaches of the rules, at most some of each. It takes time in
-// proportion to the events.
+// Check returns the breaches of the rules, at most ten of each rule. Its time is linear in
+// the number of events.
 func (h *History) Check(expect Expect) []Finding {
 	h.mu.Lock()
 	events := slices.Clone(h.events)
@@ -66,7 +65,7 @@ func (h *History) Check(expect Expect) []Finding {
 		expect: expect, count: map[Rule]int{},
 		messages: map[string]*message{}, receipts: map[inGroup]*receipts{}, lanes: map[inLane]*lane{},
 	}
-	for _, e := range events { // a member may hear of a lost lease late
+	for _, e := range events { // in advance, because Lost may be recorded late
 		if e.Kind == Lost {
 			c.of(e).lost = true
 		}
@@ -78,41 +77,41 @@ func (h *History) Check(expect Expect) []Finding {
 	return c.findings
 }
 
-// A checker is a state for each message, and for each message in each group.
+// A checker has the state of each message, and of each message in each group.
 type checker struct {
 	expect   Expect
 	findings []Finding
 	count    map[Rule]int
 	messages map[string]*message
-	order    []string // the IDs, as they were tried
+	order    []string // IDs in the order of their Tried events
 	receipts map[inGroup]*receipts
 	lanes    map[inLane]*lane
 }
 
 type message struct {
 	key             string
-	number          int // in the order in which they were tried, from 1
+	number          int // of its Tried event among all, from 1
 	stored, refused bool
 }
 
 type inGroup struct{ group, id string }
 
-// receipts has the record of a message in a group.
+// receipts is the record of one message in one group.
 type receipts struct {
 	delivered int
-	attempt   int // the last
+	attempt   int // of the last delivery
 	buried    int
 	settled   bool
-	lost      bool   // its lease, at some time
-	member    string // the first member that had it
+	lost      bool   // a Lost event is recorded
+	member    string // the first member that got it
 }
 
 type inLane struct{ group, member, key string }
 
-// A lane has the record of a key in a member.
+// A lane is the record of one key in one member.
 type lane struct {
-	first int    // the number of the last message that this member was the first to handle
-	open  string // the message that is not done yet
+	first int    // number of the last message that no other member got before
+	open  string // ID of the message that was delivered and is not done yet
 }
 
 func (c *checker) event(e Event) {
@@ -166,8 +165,8 @@ func (c *checker) delivered(e Event) {
 	}
 }
 
-// ordered checks messages that a member is the first to have. A message that another
-// member had before has no place in its order.
+// ordered checks the order of messages that this member was the first to get. A message
+// that another member got before is not checked.
 func (c *checker) ordered(e Event, r *receipts, m *message) {
 	if r.delivered == 1 {
 		r.member = e.Member
@@ -193,7 +192,7 @@ func (c *checker) ordered(e Event, r *receipts, m *message) {
 	l.open = e.ID
 }
 
-// done lets the next message of a key begin.
+// done notes that the next message of e's key may begin.
 func (c *checker) done(e Event) {
 	m := c.messages[e.ID]
 	if m == nil {

@@ -1,5 +1,4 @@
-// Package history records the events on a bus and finds in them, in one pass, breaches of
-// rules.
+// Package history records publishes and deliveries on a bus, and checks them against rules.
 package history
 
 import "sync"
@@ -10,29 +9,29 @@ type Kind uint8
 // The kinds, in about the order in which they happen to a message.
 const (
 	Tried     Kind = iota // its publish begins
-	Stored                // its publish returned: it is stored
-	Refused               // its publish returned: it is certainly not stored
+	Stored                // its publish succeeded: it is stored
+	Refused               // its publish failed: it is certainly not stored
 	Delivered             // a handler begins with it
-	Handled               // the handler succeeded: the next of its key may begin
+	Handled               // the handler succeeded: the next message of the key may begin
 	Returned              // it was given back, and will be redelivered
 	Acked                 // its acknowledgement is confirmed
 	Buried                // it was found among the dead letters of its group
-	Lost                  // its lease: no other message waits for it, nor it for others
+	Lost                  // its lease was lost: the order of its key is not checked for it
 )
 
 // An Event is one event of one message.
 type Event struct {
 	Kind          Kind
 	ID            string
-	Key           string // of Tried
+	Key           string // only of Tried
 	Group, Member string // from Delivered on; Buried has no member
-	Attempt       int    // of Delivered
+	Attempt       int    // only of Delivered
 }
 
 // A History has events in the order in which they were recorded. Its methods are safe for
 // concurrent use. Record an event before the call that lets others continue, and after the
 // call that it waited for. So record Tried before Publish is called, Stored after it has
-// returned, Delivered first in a handler.
+// returned, and Delivered first in a handler.
 type History struct {
 	mu     sync.Mutex
 	events []Event

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A simulation is a bus of two groups with two members each, played at random.
-// Keys belong to members. A fault breaks one rule now and then.
+// A simulation plays random events of two groups with two members each. Each key belongs to
+// one member. The fault, if not empty, breaks one rule now and then.
 type simulation struct {
 	*History
 	random *rand.Rand
@@ -65,7 +65,7 @@ func (s *simulation) publish(id string) {
 	}
 }
 
-// pick returns one of the first messages, but none behind another of its key.
+// pick returns the index of an early message that has no other of its key before it.
 func (s *simulation) pick(q []*queued) int {
 	i := s.random.IntN(min(len(q), 8))
 	for j := range i {
@@ -95,7 +95,7 @@ func (s *simulation) deliver(group string) {
 	case 0:
 		say(Returned)
 		settled = s.sometimes("forgotten")
-		if s.sometimes("held") { // its successors go first
+		if s.sometimes("held") { // later messages of its key are handled before
 			settled = true
 			s.queues[group] = append(s.queues[group], m)
 		}
@@ -115,8 +115,7 @@ func (s *simulation) deliver(group string) {
 	}
 }
 
-// Each fault is found by the rule that it breaks. Except for order, no other rule finds
-// it.
+// The first rule of each row finds the fault. No rule outside the row finds anything.
 func TestFaultsAreFound(t *testing.T) {
 	for fault, rules := range map[string][]Rule{
 		"":             nil,
@@ -173,7 +172,7 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// A message that another member had before has no place in a member's order.
+// A message that another member got before is not checked in the order of a member.
 func TestOrderIsWithinAMember(t *testing.T) {
 	var h History
 	for _, id := range []string{"1", "2"} {
@@ -190,7 +189,7 @@ func TestOrderIsWithinAMember(t *testing.T) {
 	}
 }
 
-// No message waits for one whose lease was lost, even if that is told later.
+// No message waits for another whose lease was lost, even if Lost is recorded later.
 func TestLostLeasesHoldBackNothing(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		var h History

@@ -10,8 +10,9 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/watch"
 )
 
-// A Env is one test of one law on one fresh backend. A trial judges, and steps call the
-// backend. The environment itself opens backends and harms them.
+// An Env is the environment in which one law is tested: a fresh backend, and methods that
+// open further backends and harm them. The embedded steps call the backend, and the trial
+// in them fails the test.
 type Env struct {
 	steps
 	Harness *Harness
@@ -22,11 +23,11 @@ func NewEnv(ctx context.Context, t *testing.T, w *watch.Watch, h *Harness, l Law
 	e := &Env{steps: steps{trial: newTrial(ctx, t, w, l)}, Harness: h}
 	e.Backend = e.opened(h.New(t))
 	e.Limits = backend.LimitsOf(e.Backend)
-	e.Cleanup(e.reads.Wait) // the contexts and sources of the test have ended before
+	e.Cleanup(e.reads.Wait) // runs last, after contexts have ended and sources have closed
 	return e
 }
 
-// Try tests the law, unless the backend lacks a claim that the law needs.
+// Try runs the test of the law, unless the backend does not claim one of the law's Needs.
 func (e *Env) Try() {
 	defer e.cleanUp()
 	for _, n := range e.Law.Needs {
@@ -38,10 +39,10 @@ func (e *Env) Try() {
 	e.Law.Test(e)
 }
 
-// Claims reports whether the backend, or its suite, claims a verb or a fact.
+// Claims reports whether the backend claims a verb or a limit, or the suite has a field.
 func (e *Env) Claims(n Need) bool { return n.claimed(e) }
 
-// opened returns b, which is new, with its calls recorded.
+// opened tells the watchdog of the new backend b, and returns b with its calls recorded.
 func (e *Env) opened(b backend.Backend) backend.Backend {
 	if b == nil {
 		e.Failf("the suite made no backend")
@@ -49,7 +50,7 @@ func (e *Env) opened(b backend.Backend) backend.Backend {
 	return e.watch.Opened(b)
 }
 
-// own returns the backend that New or Peer returned, for a fault.
+// own unwraps b to the backend that New or Peer returned, because a fault knows no other.
 func (e *Env) own(b backend.Backend) backend.Backend {
 	if r, ok := b.(*calls.Backend); ok {
 		return r.Backend
@@ -57,7 +58,7 @@ func (e *Env) own(b backend.Backend) backend.Backend {
 	return b
 }
 
-// OpenBounded replaces the backend by one with room for so many messages.
+// OpenBounded replaces the backend under test by one with room for this many messages.
 func (e *Env) OpenBounded(messages int) { e.Backend = e.opened(e.Harness.NewBounded(e.T, messages)) }
 
 // Peer returns another backend on the same broker.
@@ -74,7 +75,7 @@ func (e *Env) AttachPeer(c backend.Config) (backend.Backend, backend.Source) {
 	return p, e.AttachTo(p, e.Config(c))
 }
 
-// Passing reports whether an error may be the effect of a harmed broker.
+// Passing reports whether err may be temporary: the effect of harm to the broker.
 func Passing(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome)
 }
@@ -84,7 +85,7 @@ func (e *Env) Down(b backend.Backend) (up func()) {
 	return e.lasting(e.Harness.Faults.Down(e.T, e.own(b)))
 }
 
-// Freeze holds up all traffic of b until thaw is called.
+// Freeze delays all traffic of b until thaw is called.
 func (e *Env) Freeze(b backend.Backend) (thaw func()) {
 	return e.lasting(e.Harness.Faults.Freeze(e.T, e.own(b)))
 }
@@ -100,7 +101,7 @@ func (e *Env) Cut(b backend.Backend) {
 	e.Harness.Faults.Cut(e.T, e.own(b))
 }
 
-// DropReply loses the answer to the next request of a kind.
+// DropReply loses the answer to the backend's next request of this kind.
 func (e *Env) DropReply(kind Request) {
 	e.Trouble()
 	e.Harness.Faults.DropReply(e.T, e.own(e.Backend), kind)
@@ -112,14 +113,13 @@ func (e *Env) Kill() {
 	e.Harness.Faults.Kill(e.T, e.own(e.Backend))
 }
 
-// Restart stops the broker in good order and starts it again.
+// Restart stops the broker cleanly and starts it again.
 func (e *Env) Restart() {
 	e.Trouble()
 	e.Harness.Faults.Restart(e.T, e.own(e.Backend))
 }
 
-// Lose removes a stored message from the broker. It is no trouble, because calls still
-// work.
+// Lose removes a stored message. It does not call Trouble, because calls still succeed.
 func (e *Env) Lose(topic, position string) {
 	e.Harness.Faults.Lose(e.T, e.own(e.Backend), topic, position)
 }

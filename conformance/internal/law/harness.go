@@ -44,7 +44,7 @@ type Faults struct {
 // A Request is a kind of request that a backend sends to its broker.
 type Request string
 
-// The kinds of requests whose answers laws drop.
+// The kinds of requests whose answers [Faults].DropReply can drop.
 const (
 	RequestPublish Request = "publish"
 	RequestReceive Request = "receive"

@@ -8,13 +8,13 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A member is a source as laws use it. A Receive may continue for a second after its
-// context is done. A test that need not wait leaves such a Receive behind. The next
-// Receive of this member then begins with its deliveries.
+// A member wraps a source, because Receive may take up to a second to return after its
+// context is done. [steps.Nothing] does not wait for such a late Receive. The next Receive
+// of the member returns its deliveries.
 type member struct {
 	backend.Source
-	reads *sync.WaitGroup // of all members
-	read  chan Received   // of the Receive that was left behind
+	reads *sync.WaitGroup // counts the late Receives of all members
+	read  chan Received   // gets the outcome of the late Receive; nil if there is none
 }
 
 // A Received is the outcome of one Receive, and how long it took.
@@ -24,10 +24,10 @@ type Received struct {
 	Took       time.Duration
 }
 
-// Unwrap leads to the optional verbs of the source.
+// Unwrap returns the source, so that [backend.As] finds its optional verbs.
 func (m *member) Unwrap() backend.Source { return m.Source }
 
-// Receive returns the deliveries of the Receive that was left behind, if there are any.
+// Receive returns the deliveries of a late Receive, if there are any, or calls the source.
 func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
 	if m.read != nil {
 		r := <-m.read
@@ -39,8 +39,8 @@ func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, erro
 	return m.Source.Receive(ctx, max)
 }
 
-// reading returns the Receive that was left behind, or begins one. The caller that gets
-// its outcome sets read to nil.
+// reading returns the channel of the late Receive, or begins a Receive. The caller that
+// gets its outcome sets m.read to nil.
 func (m *member) reading(ctx context.Context, max int) <-chan Received {
 	if m.read == nil {
 		read := make(chan Received, 1)

@@ -2,13 +2,13 @@ package law
 
 import "github.com/seed41896749/eventbus/backend"
 
-// A Need is a verb or a fact that a backend may claim.
+// A Need is a verb, a limit or a field of the suite without which a law is not claimed.
 type Need struct {
 	what    string
 	claimed func(*Env) bool
 }
 
-// Each Need has the name of the verb, the fact or the field of Suite.
+// The name of a Need is the verb, the limit or the field of Suite, for the report.
 var (
 	NeedDelayer    = Need{"Delayer", sourceVerb[backend.Delayer]}
 	NeedExtender   = Need{"Extender", sourceVerb[backend.Extender]}
@@ -28,7 +28,7 @@ var (
 	NeedRefund = Need{"Limits.Refund", func(e *Env) bool { return e.Limits.Refund }}
 	NeedFence  = Need{"Limits.FencedAcks", func(e *Env) bool { return e.Limits.FencedAcks }}
 
-	// A test must be able to go past the window and the limit.
+	// These limits let a test exceed the window and the payload, and use long delays.
 	NeedShortWindow = Need{"Limits.OnceWindow of at most 5 leases", func(e *Env) bool {
 		return e.Limits.OnceWindow > 0 && e.Limits.OnceWindow <= 5*e.Lease
 	}}

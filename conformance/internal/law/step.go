@@ -13,7 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/calls"
 )
 
-// steps are the calls of the backend under test, as laws make them.
+// steps are the methods with which laws call the backend under test. Unless a step returns
+// an error, it fails the law if the call fails.
 type steps struct {
 	*trial
 	Backend backend.Backend
@@ -21,29 +22,29 @@ type steps struct {
 	reads   sync.WaitGroup
 }
 
-// Topic is the topic of most laws.
+// Topic is the topic that steps use unless a law names another.
 const Topic = "orders"
 
-// Go runs f beside the law. The cleanup of the law waits until f has returned.
+// Go runs f on another goroutine. The cleanup of the law waits until f has returned.
 func (e *steps) Go(f func()) { e.reads.Go(f) }
 
 // Verbs returns the optional verbs of the backend.
 func (e *steps) Verbs() calls.Verbs { return calls.VerbsOf(e.Backend) }
 
-// Attach makes a new member of a group of the usual topic.
+// Attach adds a member to a group of [Topic].
 func (e *steps) Attach(group string) backend.Source {
 	e.Helper()
 	return e.AttachAs(backend.Config{Group: group})
 }
 
-// AttachAs attaches with a config whose missing fields are filled in.
+// AttachAs adds a member with a config whose zero fields [steps.Config] sets.
 func (e *steps) AttachAs(c backend.Config) backend.Source {
 	e.Helper()
 	return e.AttachTo(e.Backend, e.Config(c))
 }
 
-// Unconfirmed attaches a member that does not ask for confirmation. The member may
-// then acknowledge deliveries that it no longer holds.
+// Unconfirmed adds a member without ConfirmAcks. Even with [backend.Limits].FencedAcks, the
+// member may acknowledge a delivery that it no longer holds.
 func (e *steps) Unconfirmed(group string) backend.Source {
 	e.Helper()
 	c := e.Config(backend.Config{Group: group})
@@ -51,7 +52,7 @@ func (e *steps) Unconfirmed(group string) backend.Source {
 	return e.AttachTo(e.Backend, c)
 }
 
-// AttachTo attaches with exactly this config.
+// AttachTo adds a member on the backend b, with exactly this config.
 func (e *steps) AttachTo(b backend.Backend, c backend.Config) backend.Source {
 	e.Helper()
 	var src backend.Source
@@ -66,7 +67,7 @@ func (e *steps) AttachTo(b backend.Backend, c backend.Config) backend.Source {
 	return &member{Source: src, reads: &e.reads}
 }
 
-// Config fills in the missing fields of a config.
+// Config sets Topic, Lease and MaxInFlight if they are zero, and sets ConfirmAcks.
 func (e *steps) Config(c backend.Config) backend.Config {
 	c.Topic, c.Lease = cmp.Or(c.Topic, Topic), cmp.Or(c.Lease, e.Lease)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1000)
@@ -74,7 +75,7 @@ func (e *steps) Config(c backend.Config) backend.Config {
 	return c
 }
 
-// Publish stores ms, in batches that the backend takes.
+// Publish stores ms, in batches of the size that the backend allows.
 func (e *steps) Publish(ms ...*backend.Message) []*backend.Message {
 	e.Helper()
 	batch := cmp.Or(e.Limits.Batch, 500)
@@ -84,7 +85,7 @@ func (e *steps) Publish(ms ...*backend.Message) []*backend.Message {
 	return ms
 }
 
-// publishPart is a Publish of one batch.
+// publishPart publishes one batch.
 func (e *steps) publishPart(ms []*backend.Message) {
 	e.Helper()
 	if e.Troubled { // a repeated Publish must not store a message twice
@@ -95,7 +96,7 @@ func (e *steps) publishPart(ms []*backend.Message) {
 	e.Persist("Publish", func() error { return e.Send(ms...) })
 }
 
-// Send is one Publish, to the usual topic if a message names no other.
+// Send is one call of the backend's Publish. The topic of a message is [Topic] by default.
 func (e *steps) Send(ms ...*backend.Message) error {
 	for _, m := range ms {
 		m.Topic = cmp.Or(m.Topic, Topic)
@@ -119,8 +120,8 @@ func Numbered(prefix string, n int) []*backend.Message {
 	return ms
 }
 
-// Take is one Receive. It expects at most max deliveries, and an error only if ctx is
-// done.
+// Take is one call of Receive. It expects at most max deliveries. An error fails the law,
+// unless ctx is done or harm to the broker may be the cause.
 func (e *steps) Take(ctx context.Context, src backend.Source, max int) []backend.Delivery {
 	e.Helper()
 	ds, err := src.Receive(ctx, max)
@@ -157,7 +158,7 @@ func (e *steps) One(src backend.Source) backend.Delivery {
 	return e.Receive(src, 1)[0]
 }
 
-// ReceiveWithin returns the deliveries of the next d, and at most n of them.
+// ReceiveWithin receives until it has n deliveries or d has passed.
 func (e *steps) ReceiveWithin(src backend.Source, n int, d time.Duration) (all []backend.Delivery) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), d)
@@ -168,7 +169,8 @@ func (e *steps) ReceiveWithin(src backend.Source, n int, d time.Duration) (all [
 	return all
 }
 
-// Background calls Receive beside the law until a call returns deliveries or an error.
+// Background calls Receive on another goroutine until a call returns deliveries or an
+// error, or ctx is done.
 func (e *steps) Background(ctx context.Context, src backend.Source, max int) <-chan Received {
 	c := make(chan Received, 1)
 	start := time.Now()
@@ -184,7 +186,7 @@ func (e *steps) Background(ctx context.Context, src backend.Source, max int) <-c
 }
 
 // Nothing expects no delivery within d, and returns after d. If its last Receive takes
-// longer, the next call waits for that Receive.
+// longer, the next Receive of src waits for it.
 func (e *steps) Nothing(src backend.Source, d time.Duration, why string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), d)
@@ -207,8 +209,8 @@ func (e *steps) Nothing(src backend.Source, d time.Duration, why string) {
 	}
 }
 
-// Ack acknowledges ds. If the answer to a fenced Ack is lost, the repeated Ack may report
-// a lost lease, because the first Ack took effect.
+// Ack acknowledges ds. If the answer to a fenced Ack gets lost, Ack calls again, and then
+// accepts ErrLeaseLost, because the first call may have taken effect.
 func (e *steps) Ack(src backend.Source, ds ...backend.Delivery) {
 	e.Helper()
 	open := false
@@ -222,7 +224,7 @@ func (e *steps) Ack(src backend.Source, ds ...backend.Delivery) {
 	})
 }
 
-// OnlyLost reports whether err is about lost leases and nothing else.
+// OnlyLost reports whether each error in err matches [backend.ErrLeaseLost].
 func OnlyLost(err error) bool {
 	if all, ok := errors.AsType[backend.BatchError](err); ok {
 		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !OnlyLost(err) })
@@ -230,7 +232,7 @@ func OnlyLost(err error) bool {
 	return errors.Is(err, backend.ErrLeaseLost)
 }
 
-// Delay gives ds back and returns the error of the verb.
+// Delay gives ds back for d and returns the error of [backend.Delayer].
 func (e *steps) Delay(src backend.Source, d time.Duration, ds ...backend.Delivery) error {
 	delayed := make([]backend.Delayed, len(ds))
 	for i := range ds {
@@ -240,13 +242,13 @@ func (e *steps) Delay(src backend.Source, d time.Duration, ds ...backend.Deliver
 	return v.Delay(e.Context(), delayed)
 }
 
-// Extend restarts the lease of ds and returns the error of the verb.
+// Extend extends the leases of ds and returns the error of [backend.Extender].
 func (e *steps) Extend(src backend.Source, ds ...backend.Delivery) error {
 	v, _ := backend.As[backend.Extender](src)
 	return v.Extend(e.Context(), backend.Lend(ds))
 }
 
-// Maintain calls Maintain of the backend, if it has one.
+// Maintain calls Maintain for [Topic] and a group, if the backend has this verb.
 func (e *steps) Maintain(group string) {
 	e.Helper()
 	if _, ok := backend.As[backend.Maintainer](e.Backend); ok {
@@ -255,7 +257,7 @@ func (e *steps) Maintain(group string) {
 	}
 }
 
-// Attempt expects an attempt number, where the backend counts.
+// Attempt expects the attempt number want, or 0 from a backend that does not count.
 func (e *steps) Attempt(d backend.Delivery, want int) {
 	e.Helper()
 	if d.Attempt != want && d.Attempt != 0 {

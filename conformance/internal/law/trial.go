@@ -13,7 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/watch"
 )
 
-// A trial is one test of one law. It knows the law's verdict, deadlines and cleanups.
+// A trial is the verdict, the time limits and the cleanups of one test of one law.
 type trial struct {
 	*testing.T
 	ctx       context.Context // ends with the law, or when it hangs
@@ -21,9 +21,9 @@ type trial struct {
 	watch     *watch.Watch
 	Law       Law
 	Lease     time.Duration
-	Grace     time.Duration // how much later things may be, because the broker has trouble
-	Troubled  bool          // the law has done harm, so that more calls may fail
-	unclaimed string        // a verb or fact that the law needs and the backend does not claim
+	Grace     time.Duration // added to every upper bound on time; see conformance.Suite
+	Troubled  bool          // the broker was harmed or has Grace, so calls may fail temporarily
+	unclaimed string        // the name of a Need of the law that the backend does not claim
 
 	cleanups struct {
 		sync.Mutex
@@ -31,18 +31,17 @@ type trial struct {
 	}
 }
 
-// Tick is subtracted from each lower bound on time, because some brokers count whole
+// Tick is subtracted from each lower bound on time, because some brokers round to whole
 // milliseconds.
 const Tick = 2 * time.Millisecond
 
-// Hitch is how long a busy machine may delay anything.
+// Hitch is the longest delay that a busy machine should cause.
 const Hitch = 400 * time.Millisecond
 
 // Pause is how long a test waits before it repeats a failed call.
 const Pause = 20 * time.Millisecond
 
-// Notice is how long a driver may take to find out that its broker does not
-// answer.
+// Notice is how long a driver may take to detect that its broker does not answer.
 const Notice = 5 * time.Second
 
 func newTrial(ctx context.Context, t *testing.T, w *watch.Watch, l Law) *trial {
@@ -50,10 +49,11 @@ func newTrial(ctx context.Context, t *testing.T, w *watch.Watch, l Law) *trial {
 	return &trial{T: t, ctx: ctx, cancel: cancel, watch: w, Law: l, Lease: w.Lease, Grace: w.Grace, Troubled: w.Grace > 0}
 }
 
-// Context returns a context that ends before the cleanups of the law.
+// Context returns a context that is done before the cleanups of the law run.
 func (t *trial) Context() context.Context { return t.ctx }
 
-// Cleanup has f called on the goroutine of the law, so that the watchdog sees it hang.
+// Cleanup registers f for the end of the law. f runs on the law's goroutine, so that the
+// watchdog notices if f hangs.
 func (t *trial) Cleanup(f func()) {
 	t.cleanups.Lock()
 	defer t.cleanups.Unlock()
@@ -77,10 +77,11 @@ func (t *trial) cleanUp() {
 	}
 }
 
-// Lacks names the verb or fact that the law needs and the backend does not claim.
+// Lacks names a verb, a limit or a field of the suite that the law needs and that is
+// missing.
 func (t *trial) Lacks() string { return t.unclaimed }
 
-// Late says how much later than promised was accepted, if anything was.
+// Late returns a sentence about the law's Grace for the report, or "" without Grace.
 func (t *trial) Late() string {
 	if t.Grace == 0 {
 		return ""
@@ -88,14 +89,14 @@ func (t *trial) Late() string {
 	return fmt.Sprintf("what comes up to %v later than promised is in time", t.Grace)
 }
 
-// Failf ends the test. Its text should have the result and the expected result.
+// Failf fails and ends the test. The text should have the result and the expected result.
 func (t *trial) Failf(format string, args ...any) {
 	t.Helper()
 	t.watch.Fails(t.T, fmt.Sprintf(format, args...))
 	runtime.Goexit()
 }
 
-// Errorf is Failf for other goroutines than the test's. The test continues.
+// Errorf is Failf for goroutines other than the test's. The test continues.
 func (t *trial) Errorf(format string, args ...any) {
 	t.watch.Fails(t.T, fmt.Sprintf(format, args...))
 }
@@ -108,8 +109,8 @@ func (t *trial) Must(err error) {
 	}
 }
 
-// Verb expects no error of an optional verb. An error that matches
-// errors.ErrUnsupported means that the backend does not offer the verb after all.
+// Verb expects no error of an optional verb. If err matches errors.ErrUnsupported, the law
+// ends as not claimed.
 func (t *trial) Verb(err error) {
 	t.Helper()
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -127,8 +128,8 @@ func (t *trial) Is(what string, got, want error) {
 	}
 }
 
-// Persist calls f until it returns no error. An error is a failure, unless the law
-// has harmed a broker that may not be well yet.
+// Persist calls f until it returns no error. It repeats f only if the broker was harmed and
+// the error is [Passing]; any other error fails the test.
 func (t *trial) Persist(what string, f func() error) {
 	t.Helper()
 	end := time.Now().Add(t.Patience())
@@ -144,8 +145,8 @@ func (t *trial) Persist(what string, f func() error) {
 	}
 }
 
-// Soon is how late a due message may be. The contract allows half a second. The slowest
-// call to the backend takes less than the other half of a lease.
+// Soon is how late a due message may be received: half a second by the contract, half a
+// lease for the slowest call to the backend, and Grace.
 func (t *trial) Soon() time.Duration { return t.Lease/2 + 500*time.Millisecond + t.Grace }
 
 // Patience is how long a test waits for an event that must come.
@@ -159,7 +160,7 @@ func (t *trial) NotBefore(start time.Time, d time.Duration, what string) {
 	}
 }
 
-// By expects that not much more than d passed since start.
+// By expects that at most d and [trial.Soon] have passed since start.
 func (t *trial) By(start time.Time, d time.Duration, what string) {
 	t.Helper()
 	if got := time.Since(start); got > d+t.Soon() {
@@ -167,8 +168,7 @@ func (t *trial) By(start time.Time, d time.Duration, what string) {
 	}
 }
 
-// Mostly expects that most of several times were within limit, because a machine may be
-// busy now and then.
+// Mostly expects that the median of took is within limit. A busy machine may delay some.
 func (t *trial) Mostly(took []time.Duration, limit time.Duration, what string) {
 	t.Helper()
 	limit += t.Grace
@@ -178,24 +178,24 @@ func (t *trial) Mostly(took []time.Duration, limit time.Duration, what string) {
 	}
 }
 
-// Within returns a context for a call that is to end in time.
+// Within returns a context that ends after d.
 func (t *trial) Within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Bounded returns a context for calls that should end by themselves.
+// Bounded returns a context that ends after Patience, for calls that should return before.
 func (t *trial) Bounded() context.Context { return t.Within(t.Patience()) }
 
-// Trouble notes that the law does harm, or did.
+// Trouble notes that the law harms the broker: from now on calls may fail and be slow.
 func (t *trial) Trouble() {
 	t.Troubled = true
 	t.watch.Calls.Harm()
 }
 
-// lasting notes that the law does harm until end is called. The end of the test calls
-// it too.
+// lasting calls Trouble. It returns a function that calls end once; the cleanup of the law
+// calls it too.
 func (t *trial) lasting(end func()) func() {
 	t.Trouble()
 	end = sync.OnceFunc(end)

@@ -28,14 +28,12 @@ type Account struct {
 	slowTook time.Duration
 }
 
-// New returns the account of so many laws on a backend. some says that the suite
-// has other laws too.
+// New returns the account of a run of so many laws. some says that the run leaves laws out.
 func New(backend string, laws int, some bool) *Account {
 	return &Account{backend: backend, laws: laws, some: some, results: map[Result]int{}, missing: map[string][]string{}}
 }
 
-// add adds the result of a law. why is the text of a failure, or the reason of another
-// result.
+// add adds the result of a law. why is the failure, the missing claim or the reason.
 func (a *Account) add(l law.Law, r Result, why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,7 +46,7 @@ func (a *Account) add(l law.Law, r Result, why string) {
 	}
 }
 
-// indented shortens the text of a failure.
+// indented shortens the text of a failure to three lines, and indents them.
 func indented(text string) string {
 	if text == "" {
 		return ""

@@ -11,8 +11,8 @@ import (
 // A Result is the result of one law.
 type Result string
 
-// The results. A law is not claimed if the backend lacks a verb or a fact, and weaker if
-// the suite says why the broker keeps less.
+// The results. A law is not claimed if the backend lacks a verb or a limit that it needs.
+// It is weaker, and does not run, if Suite.Weaker has a reason for it.
 const (
 	Pass       Result = "pass"
 	Fail       Result = "fail"
@@ -52,8 +52,8 @@ func (a *Account) Note(t *testing.T, l law.Law, r Result, why string) {
 	}
 }
 
-// appendLine writes the line at once. So packages tested at the same time do not mix
-// their lines.
+// appendLine appends line in one write, so that processes that test other packages at the
+// same time do not mix their lines.
 func appendLine(path string, line []byte) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {

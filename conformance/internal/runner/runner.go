@@ -24,7 +24,7 @@ var basics = []string{"P12-publisher-order", "C08-at-most-max", "S06-cancel-fast
 
 func basic(l law.Law) bool { return slices.Contains(basics, l.Subtest()) }
 
-// Options say how to run laws. Suite of package conformance documents the fields.
+// Options are the fields of Suite in package conformance, which documents them.
 type Options struct {
 	Name     string
 	Harness  *law.Harness
@@ -51,17 +51,17 @@ func Run(t *testing.T, o Options, all []law.Law) {
 // A runner is one run of a suite.
 type runner struct {
 	Options
-	fakeClock bool // laws may run on a clock that is not the machine's
+	fakeClock bool // laws may run on the fake clock of a synctest bubble
 	account   *report.Account
 
 	mu      sync.Mutex
 	slowest time.Duration // of the calls so far
 	hung    int           // laws
 	exit    sync.Once
-	why     string // the run has stopped
+	why     string // the reason why the run has stopped, or ""
 }
 
-// chosen returns the laws to run. An ID in the options that no law has fails t.
+// chosen returns the laws to run. An ID in the options that is no law's fails t.
 func (r *runner) chosen(t *testing.T, all []law.Law) []law.Law {
 	for field, ids := range map[string][]string{
 		"Weaker": slices.Collect(maps.Keys(r.Weaker)), "Grace": slices.Collect(maps.Keys(r.Grace)), "Only": r.Only,
@@ -110,7 +110,7 @@ func split(all []law.Law) (first, rest []law.Law) {
 	return first, rest
 }
 
-// runBasics reports whether the basic laws hold. It ends before other laws begin.
+// runBasics reports whether the basic laws hold. It returns when all of them have ended.
 func (r *runner) runBasics(t *testing.T, first []law.Law) bool {
 	if !r.Parallel {
 		for _, l := range first {
@@ -131,7 +131,7 @@ func (r *runner) runBasics(t *testing.T, first []law.Law) bool {
 // graceOf returns how much later than promised things may be in a law.
 func (r *runner) graceOf(l law.Law) time.Duration { return cmp.Or(r.Grace[l.Subtest()], r.Grace[l.ID]) }
 
-// stop lets no further law begin.
+// stop makes the run skip all laws that have not begun.
 func (r *runner) stop(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +153,7 @@ func (r *runner) test(t *testing.T, l law.Law) {
 	if why := r.stopped(); why != "" {
 		t.Skipf("not run: %s", why)
 	}
-	var e *law.Env // of the law's goroutine, until that has ended
+	var e *law.Env // set by the law's goroutine, and read when it has ended
 	w := r.newWatch(t, l)
 	defer func() {
 		switch slow := w.Calls.Slow(); {
@@ -219,7 +219,7 @@ func (r *runner) noteSlow(c *calls.Call, l law.Law) {
 	}
 }
 
-// noteHung counts the laws that hang, beside the basic ones.
+// noteHung counts the laws that hang, without basic laws, and stops the run after three.
 func (r *runner) noteHung(l law.Law) {
 	if basic(l) {
 		return
@@ -235,7 +235,7 @@ func (r *runner) noteHung(l law.Law) {
 
 func (r *runner) printAccount() { r.account.Print(r.leaseNow(), r.stopped()) }
 
-// giveUp ends the process, with an account, because a test cannot be ended.
+// giveUp prints the account and ends the process, because nothing else ends a hanging test.
 func (r *runner) giveUp(w *watch.Watch, l law.Law, why string) {
 	r.exit.Do(func() {
 		text := w.Reason()

@@ -14,11 +14,10 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// The profile of goroutines has one group for each stack. A label says to which law a
-// goroutine belongs.
+// lawLabel is the pprof label that says to which law a goroutine belongs.
 const lawLabel = "conformance-law"
 
-// labelled marks this goroutine, and the goroutines that it starts, as a law's.
+// labelled labels this goroutine, and the goroutines that it starts later, with the law.
 func labelled(ctx context.Context, law string) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels(lawLabel, law)))
 }
@@ -29,8 +28,8 @@ const (
 	maxFrames = 10
 )
 
-// stacks returns the place where a law waits, and the goroutines of that law whose stacks
-// go through the packages.
+// stacks returns the place where a law waits, and a dump of the law's goroutines whose
+// stacks go through the packages.
 func stacks(law string, packages []string) (waits, driver string) {
 	var profile bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)  // a buffer takes everything
@@ -54,8 +53,9 @@ func stacks(law string, packages []string) (waits, driver string) {
 	return waits, strings.Join(found, "")
 }
 
-// readStack shortens one group of a profile. It reports whether the stack goes through the
-// packages and, for the law's own stack, the place where the law waits.
+// readStack shortens one stack of a goroutine profile. It reports whether the stack goes
+// through the packages. For the law's own goroutine it also returns the place where it
+// waits.
 func readStack(group string, packages []string) (text string, through bool, waits string) {
 	lines := strings.Split(group, "\n")
 	count, _, _ := strings.Cut(lines[0], " ")
@@ -79,7 +79,7 @@ func readStack(group string, packages []string) (text string, through bool, wait
 	return fmt.Sprintf("  goroutines: %s\n%s", count, &below), through, waits
 }
 
-// A stack is a short text of frames, down to the call of the backend.
+// A stack is a short text of frames, from the innermost to the call of the backend.
 type stack struct {
 	strings.Builder
 	frames int
@@ -119,10 +119,10 @@ func panicStack() string {
 	}
 }
 
-// lawFunction is below everything that a law does on its own goroutine.
+// lawFunction is on the stack of the goroutine that runs a law, and on no other.
 const lawFunction = "/conformance/internal/watch.(*Watch).test"
 
-// frame returns the function of a frame, without the offset.
+// frame returns the function of a line in a profile, without the offset.
 func frame(s string) string {
 	if i := strings.LastIndexByte(s, '+'); i >= 0 {
 		s = s[:i]

@@ -18,7 +18,7 @@ import (
 
 // A Watch makes sure that the test of a law ends. The law runs on a goroutine of its own.
 // If it hangs, the watch reports the reason, ends its context and closes its backends. If
-// it still does not return, the watch leaves it behind.
+// it still does not return, the watch leaves its goroutine behind and ends the test.
 type Watch struct {
 	Law
 	name  string // of the test
@@ -31,11 +31,11 @@ type Watch struct {
 	backends []backend.Backend
 }
 
-// A Law is a law as its watch sees it.
+// A Law is the law under watch, and the calls of the watch to its runner.
 type Law struct {
 	Title     string        // ID, name and promise
-	Basic     bool          // it gets less time
-	FakeClock bool          // it may run on another clock than the machine's
+	Basic     bool          // a basic law, which gets less time
+	FakeClock bool          // it may run on the fake clock of a synctest bubble
 	Lease     time.Duration // in the law
 	Grace     time.Duration // how much longer everything may take
 
@@ -48,18 +48,18 @@ type Law struct {
 type phase int
 
 const (
-	opening  phase = iota // New has not returned
+	opening  phase = iota // New of the suite has not returned
 	running               // the law runs
 	cleaning              // the law has returned
 	left                  // the law was left behind, and reports nothing more
 )
 
-// freed is how long a law may take to return when its backends are closed.
+// freed is how long a law may take to return after its backends were closed.
 const freed = time.Second
 
 var errHangs = errors.New("the law hangs")
 
-// New returns the watch over a law, whose test begins now. The watch ends with the test.
+// New begins the watch over a law whose test begins now. The watch ends with the test.
 func New(t *testing.T, l Law) *Watch {
 	w := &Watch{Law: l, name: t.Name()}
 	if w.Grace > 0 { // the broker has trouble
@@ -68,12 +68,12 @@ func New(t *testing.T, l Law) *Watch {
 	deadline, _ := t.Deadline()
 	stop := make(chan struct{})
 	go w.guard(deadline, stop)
-	t.Cleanup(func() { close(stop) }) // the last cleanup of the test
+	t.Cleanup(func() { close(stop) }) // registered first, so it runs last
 	return w
 }
 
-// limits returns how long a Receive may take after its context is done, any other call
-// after its deadline or its begin, and the law.
+// limits returns three time limits: of a Receive after its context is done, of any other
+// call after its deadline or its begin, and of the whole law.
 func (w *Watch) limits() (receive, other, law time.Duration) {
 	if w.Basic {
 		return 4*time.Second + w.Lease + w.Grace, 10*time.Second + w.Grace, time.Minute + w.Grace
@@ -139,8 +139,8 @@ func (w *Watch) test(ctx context.Context, t *testing.T, test func(context.Contex
 	test(ctx, t)
 }
 
-// Opened notes a backend of the law and returns it with its calls recorded. The law
-// begins with its first backend.
+// Opened registers a backend of the law and returns it with its calls recorded. The time of
+// the law begins with its first backend.
 func (w *Watch) Opened(b backend.Backend) backend.Backend {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,7 +151,7 @@ func (w *Watch) Opened(b backend.Backend) backend.Backend {
 	return calls.Record(b, &w.Calls)
 }
 
-// enter moves on to a phase. A law that was left behind stays in that phase.
+// enter changes the phase, but never to an earlier one.
 func (w *Watch) enter(p phase) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +167,7 @@ func (w *Watch) at() (p phase, began time.Time) {
 	return w.phase, w.began
 }
 
-// await waits until the law has returned, or returns why it will not.
+// await returns "" when the law has returned, or the reason why it hangs.
 func (w *Watch) await(done <-chan struct{}) (why string) {
 	tick := time.NewTicker(w.Lease / 4)
 	defer tick.Stop()
@@ -183,7 +183,7 @@ func (w *Watch) await(done <-chan struct{}) (why string) {
 	}
 }
 
-// stuck says why the law will not return.
+// stuck returns the reason why the law hangs, or "".
 func (w *Watch) stuck() string {
 	p, began := w.at()
 	if p == opening {
@@ -236,13 +236,13 @@ func (w *Watch) closeAll() {
 	defer w.mu.Unlock()
 	for _, b := range w.backends {
 		go func() {
-			defer func() { _ = recover() }() // the law has failed already
+			defer func() { _ = recover() }() // a panic of Close does not matter, because the law has failed
 			_ = b.Close()
 		}()
 	}
 }
 
-// Fails fails the test, unless the law was left behind: its test has ended then.
+// Fails fails the test, unless the law was left behind, because then its test has ended.
 func (w *Watch) Fails(t *testing.T, text string) {
 	t.Helper()
 	w.mu.Lock()
@@ -263,9 +263,9 @@ func (w *Watch) Reason() string {
 	return w.text
 }
 
-// guard stops the run in three cases. A test does not end although its law has ended or
-// was left behind. A fake clock stands still. Or go test would soon end the run. It uses
-// the machine's clock.
+// guard calls GiveUp in three cases. The law has ended or was left behind, but its test
+// does not end. The law takes far too long, as when a fake clock stands still. Or go test
+// would soon end the run. guard uses the machine's clock.
 func (w *Watch) guard(deadline time.Time, stop <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -2,8 +2,8 @@ package watch
 
 import "testing"
 
-// A law that was left behind may return when its test has ended. A test that has ended
-// cannot fail any more.
+// The goroutine of a law that was left behind may return after the test has ended. It must
+// not fail the test then, because testing panics.
 func TestLawLeftBehindFailsNoTest(t *testing.T) {
 	w := &Watch{}
 	w.enter(left)

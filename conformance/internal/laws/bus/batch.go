@@ -126,7 +126,7 @@ var batchLaws = []law.Law{
 			for i := 0; i < len(es); i += 10 {
 				es[i].Payload = make([]byte, 35) // no other fits in its batch
 			}
-			e.PublishEvents(es...) // before, so that batches fill
+			e.PublishEvents(es...) // before the member subscribes, so that batches fill
 			var now, most atomic.Int64
 			var broken atomic.Value
 			e.BatchMember("g", eventbus.SubscribeOptions{Concurrency: 2}, bounds, func(_ context.Context, ds []*eventbus.Delivery) []error {
@@ -192,7 +192,7 @@ var batchLaws = []law.Law{
 			n := buslaw.Wait(e, running, "a call runs")
 			ctx, cancel := context.WithTimeout(e.Context(), e.Lease/20)
 			defer cancel()
-			_ = s.Drain(ctx) // it may have left events whose settlement takes long
+			_ = s.Drain(ctx) // an error may name events that are not settled yet
 			runs := e.Recorder.All("g")
 			for _, h := range runs[:min(n, len(runs))] {
 				if !errors.Is(h.Cause, eventbus.ErrShutdown) {
@@ -220,7 +220,7 @@ var batchLaws = []law.Law{
 	},
 }
 
-// payloads returns the size of all payloads.
+// payloads returns the sum of the payloads in bytes.
 func payloads(ds []*eventbus.Delivery) (bytes int64) {
 	for _, d := range ds {
 		bytes += int64(len(d.Payload))
@@ -228,8 +228,8 @@ func payloads(ds []*eventbus.Delivery) (bytes int64) {
 	return bytes
 }
 
-// results returns a handler of batches that fails the events for which fails returns true;
-// nil: no event.
+// results returns a handler of batches that fails each event for which fails returns true.
+// If fails is nil, no event fails.
 func results(fails func(*eventbus.Delivery) bool) eventbus.BatchHandler {
 	return func(_ context.Context, ds []*eventbus.Delivery) []error {
 		errs := make([]error, len(ds))

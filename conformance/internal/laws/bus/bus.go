@@ -1,4 +1,4 @@
-// Package bus has the laws of the bus. They run on a bus on the backend under test.
+// Package bus has the laws of the bus. They run a bus on the backend under test.
 package bus
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// Laws returns the laws of the bus, in the order in which they are best read.
+// Laws returns the laws of the bus, family by family.
 func Laws() []law.Law {
 	return slices.Concat(
 		publishLaws, deliverLaws, leaseLaws, retryLaws, policyLaws, redriveLaws, orderLaws, modeLaws, batchLaws,

@@ -25,7 +25,7 @@ var deliverLaws = []law.Law{
 				return d.Attempt <= len(d.ID)%3 && strings.HasSuffix(d.ID, "7") || d.Attempt == 1 && strings.HasSuffix(d.ID, "3")
 			}))
 			keys := 49
-			if !e.Extends { // an event behind a retry may be redelivered just as it is handled
+			if !e.Extends { // an event that waits for a retry may be redelivered when its run begins
 				keys = 0
 			}
 			e.PublishEvents(buslaw.KeyedEvents(1000, keys)...)
@@ -230,8 +230,8 @@ var deliverLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
-			// On a busy machine all calls take longer. But an event should not take much
-			// longer than the wake-up of a member without a bus.
+			// On a busy machine all calls take longer. But a bus should not need much
+			// longer than a waiting Receive of the backend, the measure here.
 			other := e.AttachAs(backend.Config{Topic: "other", Group: "g"})
 			var bare, took []time.Duration
 			for i := range 5 {
@@ -254,7 +254,7 @@ var deliverLaws = []law.Law{
 	},
 }
 
-// failing returns a handler that fails if when returns true.
+// failing returns a handler that fails each delivery for which when returns true.
 func failing(when func(*eventbus.Delivery) bool) eventbus.Handler {
 	return func(_ context.Context, d *eventbus.Delivery) error {
 		if when(d) {
@@ -264,7 +264,7 @@ func failing(when func(*eventbus.Delivery) bool) eventbus.Handler {
 	}
 }
 
-// once expects that each event came once under name.
+// once expects that no event had two runs under name.
 func once(e *buslaw.Env, name string) {
 	e.Helper()
 	seen := map[string]bool{}
@@ -276,9 +276,8 @@ func once(e *buslaw.Env, name string) {
 	}
 }
 
-// untilHandled returns the runs under name. Where the broker has trouble, it leaves out
-// runs of an event that was handled before, because its acknowledgement may have had no
-// answer.
+// untilHandled returns the runs under name. With Grace it leaves out runs of an event that
+// was handled before, because the acknowledgement may not have been answered.
 func untilHandled(e *buslaw.Env, name string) []buslaw.Handling {
 	handled := map[string]bool{}
 	return slices.DeleteFunc(e.Recorder.All(name), func(h buslaw.Handling) bool {
@@ -288,8 +287,8 @@ func untilHandled(e *buslaw.Env, name string) []buslaw.Handling {
 	})
 }
 
-// inOrder expects that runs under name were in order of position for each key, and one at
-// a time.
+// inOrder expects that runs of a key under name were in order of position, one at a time,
+// and that no later event ran before a failed one was handled.
 func inOrder(e *buslaw.Env, name string) {
 	e.Helper()
 	last := map[string]buslaw.Handling{}

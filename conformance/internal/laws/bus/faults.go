@@ -34,7 +34,7 @@ var faultLaws = []law.Law{
 		ID: "B.L06", Name: "lost-read-reply", Promise: "events of a read whose answer is lost are handled all the same, each once",
 		Needs: []law.Need{law.NeedDropReply, law.NeedOnce}, Saboteurs: []string{"bus-gives-up-on-brokers"},
 		Test: buslaw.On(func(e *buslaw.Env) {
-			e.Open(eventbus.Options{Dedup: true}, nil) // a Publish on the same connection loses its answer too
+			e.Open(eventbus.Options{Dedup: true}, nil) // a Publish on the same connection may lose its answer and be repeated
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 4}, buslaw.Succeed)
 			for i := range 3 {
 				e.DropReply(law.RequestReceive)
@@ -86,7 +86,7 @@ var faultLaws = []law.Law{
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 			e.PublishEvents(buslaw.Events(20)...)
 			e.AwaitDone(20, "g")
-			time.Sleep(time.Second) // until the work after the events is done
+			time.Sleep(time.Second) // the bus may still settle and clean up
 			const watched = 4
 			before := e.Commands()
 			time.Sleep(watched * time.Second)
@@ -122,8 +122,8 @@ var faultLaws = []law.Law{
 		ID: "B.S11", Name: "health-truth", Promise: "Ready says within seconds that the broker does not answer, and soon after it answers that all is well",
 		Needs: []law.Need{law.NeedDown}, Saboteurs: []string{"bus-always-ready", "bus-never-ready"},
 		Test: buslaw.On(func(e *buslaw.Env) {
-			// A connection that lost an answer is dead even afterwards, and only its next
-			// use shows that.
+			// A connection that lost an answer stays dead, and the bus detects that by a
+			// failed call. With Dedup it may repeat a Publish.
 			e.Open(eventbus.Options{Dedup: e.Limits.OnceWindow > 0}, nil)
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 			ready(e, "at first", true)
@@ -213,11 +213,11 @@ var faultLaws = []law.Law{
 	},
 }
 
-// ready waits until Ready tells the truth, for some seconds at most.
+// ready waits until Ready returns nil, or an error if want is false.
 func ready(e *buslaw.Env, when string, want bool) {
 	e.Helper()
 	limit := law.Notice + e.Soon()
-	if want { // the pauses between the bus's tries have grown
+	if want { // the pauses between the bus's tries grow during an outage
 		limit += law.Notice
 	}
 	for start := time.Now(); ; time.Sleep(law.Pause) {
@@ -231,8 +231,8 @@ func ready(e *buslaw.Env, when string, want bool) {
 	}
 }
 
-// underLoad lets events flow while it calls harm. It expects that every stored event is
-// handled. If the backend remembers IDs, each event must be stored once.
+// underLoad publishes events while it calls harm. It expects that every stored event is
+// handled, and, if Once is offered, that each event is stored only once.
 func underLoad(e *buslaw.Env, harm func()) {
 	e.Helper()
 	e.Trouble()
@@ -280,7 +280,7 @@ func underLoad(e *buslaw.Env, harm func()) {
 	e.NothingLost(dedup, "g")
 }
 
-// frozenBus freezes a bus in another process while it handles events.
+// frozenBus freezes the connections of a bus in another process while it handles events.
 func frozenBus(e *buslaw.Env) {
 	p := e.Peer()
 	other := e.OtherBus(p)
@@ -292,10 +292,10 @@ func frozenBus(e *buslaw.Env) {
 		<-release
 		select {
 		case <-ctx.Done():
-		case <-time.After(e.Soon()): // the other bus may be quicker than the report of the lost lease
+		case <-time.After(e.Soon()): // the frozen bus may report the lost lease late
 		}
 		if errors.Is(context.Cause(ctx), eventbus.ErrLeaseLost) {
-			return nil // it is late, but it is done
+			return nil // a success after a lost lease
 		}
 		return buslaw.ErrBroken
 	})

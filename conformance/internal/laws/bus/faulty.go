@@ -12,11 +12,10 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Laws of the bus put these backends between the bus and the backend under test, to see
-// how the bus bears a fault. Real brokers have such faults. They are no saboteurs.
+// Laws of the bus put these backends between the bus and the backend under test. They have
+// faults of real brokers, which the bus must tolerate. So they are no saboteurs.
 
-// unsettling is a backend whose sources cannot extend while broken. If acks is set, they
-// cannot acknowledge either.
+// unsettling is a backend whose Extend fails while broken, and Ack too if acks is set.
 type unsettling struct {
 	backend.Backend
 	broken *atomic.Bool
@@ -55,13 +54,13 @@ func (u *unsettlingSource) Extend(ctx context.Context, ds []*backend.Delivery) e
 	return v.Extend(ctx, ds)
 }
 
-// freezing is a backend that holds up the first read of its first source until the test
-// lets it return. Its lease replaces the lease that the bus asks for.
+// freezing is a backend whose first source delays the return of its first deliveries until
+// the test closes thaw. Its lease replaces the lease that the bus asks for.
 type freezing struct {
 	backend.Backend
 	lease time.Duration
 	once  sync.Once
-	read  chan struct{} // closed when the first read has brought deliveries
+	read  chan struct{} // closed when the first deliveries are read
 	thaw  chan struct{} // closed by the test
 }
 
@@ -95,7 +94,7 @@ func (s *frozenSource) Receive(ctx context.Context, max int) ([]backend.Delivery
 	return ds, err
 }
 
-// flaky is a backend that is unavailable for one Publish in so many.
+// flaky is a backend on which every n-th Publish fails as unavailable.
 type flaky struct {
 	backend.Backend
 	every int64
@@ -111,7 +110,7 @@ func (f *flaky) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 func (f *flaky) Unwrap() backend.Backend { return f.Backend }
 
-// refusing is a backend that refuses some messages.
+// refusing is a backend that stores a message only if refuse returns nil for it.
 type refusing struct {
 	backend.Backend
 	refuse func(*backend.Message) error
@@ -129,7 +128,7 @@ func (r *refusing) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 func (r *refusing) Unwrap() backend.Backend { return r.Backend }
 
-// stalling is a backend whose Publish does not return until released.
+// stalling is a backend whose Publish waits until release is closed.
 type stalling struct {
 	backend.Backend
 	once    sync.Once
@@ -151,7 +150,7 @@ func (s *stalling) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 func (s *stalling) Unwrap() backend.Backend { return s.Backend }
 
-// Limits returns the limits of the wrapped backend, except that Publish waits.
+// Limits sets Publishers to at least 0, because Publish waits.
 func (s *stalling) Limits() backend.Limits {
 	l := backend.LimitsOf(s.Backend)
 	l.Publishers = max(l.Publishers, 0)
@@ -160,7 +159,7 @@ func (s *stalling) Limits() backend.Limits {
 
 func (s *stalling) end() { s.once.Do(func() { close(s.release) }) }
 
-// waitFor reports whether the Publish of a message begins soon, or has begun.
+// waitFor reports whether a Publish with this message has begun, or begins within soon.
 func (s *stalling) waitFor(id string, soon time.Duration) bool {
 	for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if _, ok := s.started.Load(id); ok {
@@ -170,7 +169,7 @@ func (s *stalling) waitFor(id string, soon time.Duration) bool {
 	return false
 }
 
-// oneSlot makes one call of Publish at a time.
+// oneSlot is a stalling backend that asks the bus for one Publish at a time.
 type oneSlot struct{ *stalling }
 
 func (o *oneSlot) Unwrap() backend.Backend { return o.stalling }
@@ -181,7 +180,7 @@ func (o *oneSlot) Limits() backend.Limits {
 	return l
 }
 
-// garbling is a backend that cannot read some of its messages.
+// garbling is a backend that cannot read the messages with the IDs "unreadable" and "gone".
 type garbling struct{ backend.Backend }
 
 func (g *garbling) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Short names for events of the observer.
+// Short names for the types of observer events.
 type (
 	deadLettered = observer.DeadLettered
 	discarded    = observer.Discarded
@@ -22,7 +22,7 @@ type (
 	stateChanged = observer.StateChanged
 )
 
-// leaseLaws are about leases that the bus keeps, and leases that it loses.
+// leaseLaws are about leases that the bus extends, and leases that it loses.
 var leaseLaws = []law.Law{
 	{
 		ID: "B.L01", Name: "long-handler", Promise: "a handler may run for many leases: its event comes to nobody else",
@@ -33,7 +33,7 @@ var leaseLaws = []law.Law{
 				time.Sleep(3 * e.Lease)
 				return nil
 			}
-			for range 3 { // the third has nothing to do, and would take any event
+			for range 3 { // the third member is idle, and would get an event whose lease expires
 				e.Member("g", eventbus.SubscribeOptions{}, long)
 			}
 			e.PublishEvents(buslaw.Events(2)...)
@@ -48,7 +48,7 @@ var leaseLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var slow atomic.Bool
-			for range 2 { // if one reads ahead and loses the leases, the other takes the events
+			for range 2 { // if one member prefetches and loses leases, the other gets the events
 				e.Member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
 					if slow.Load() {
 						time.Sleep(e.Lease / 4)
@@ -59,7 +59,7 @@ var leaseLaws = []law.Law{
 					return nil
 				})
 			}
-			e.PublishEvents(buslaw.Events(500)...) // quick at first, so much may be read ahead
+			e.PublishEvents(buslaw.Events(500)...) // runs are quick at first, so the bus may prefetch many events
 			e.AwaitDone(500, "g")
 			slow.Store(true)
 			es := buslaw.Events(520)[500:]
@@ -87,8 +87,8 @@ var leaseLaws = []law.Law{
 			e.AwaitDone(10, "one", "two")
 			e.Quiet(e.Lease + e.Soon())
 			e.CheckHistory("g")
-			// One run may be a member's by chance. A member with two runs has fetched
-			// again, and the other had left it events. Five each is usual, but on a busy
+			// A member may get its first event by chance. It gets a second one only if the
+			// other member left events in the backlog. Five each is usual, but on a busy
 			// machine a member may be late.
 			if one, two := len(e.Recorder.All("one")), len(e.Recorder.All("two")); one+two != 10 || one < 2 || two < 2 {
 				e.Failf("got %d and %d runs, want ten, at least two of them by each\nrecorded: %s", one, two, e.Recorder.Summary())
@@ -139,7 +139,7 @@ var leaseLaws = []law.Law{
 			began, release := make(chan struct{}), make(chan struct{})
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 2}, func(ctx context.Context, d *eventbus.Delivery) error {
 				switch d.Attempt {
-				case 1: // loses its lease, goes on, and succeeds
+				case 1: // loses its lease, but continues and succeeds
 					<-ctx.Done()
 					<-began
 					return nil
@@ -190,7 +190,7 @@ var leaseLaws = []law.Law{
 	},
 }
 
-// misbehave fails in every way before it succeeds.
+// misbehave fails four times, by an error, a panic, Goexit and a timeout, then succeeds.
 func misbehave(ctx context.Context, d *eventbus.Delivery) error {
 	switch d.Attempt {
 	case 1:
@@ -206,7 +206,7 @@ func misbehave(ctx context.Context, d *eventbus.Delivery) error {
 	return nil
 }
 
-// exitOnce ends its goroutine once, then succeeds.
+// exitOnce ends its goroutine at attempt 1, and then succeeds.
 func exitOnce(_ context.Context, d *eventbus.Delivery) error {
 	if d.Attempt == 1 {
 		runtime.Goexit()

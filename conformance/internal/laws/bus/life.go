@@ -14,8 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// lifeLaws are about the beginning and the end of subscriptions, and about
-// handlers that end in odd ways.
+// lifeLaws are about the life of subscriptions, and handlers that panic or call Goexit.
 var lifeLaws = []law.Law{
 	{
 		ID: "B.S01", Name: "drain-clean", Promise: "a drain lets handlers finish, settles, and gives back what has not started: another member has it within a second",
@@ -24,7 +23,7 @@ var lifeLaws = []law.Law{
 			e.Start()
 			s, stop := busyMember(e)
 			e.PublishEvents(buslaw.Events(40)...)
-			e.AwaitRuns(22, "busy") // 20 of a quick past, two that run now
+			e.AwaitRuns(22, "busy") // 20 runs of busyMember, and two that wait now
 			e.Member("other", eventbus.SubscribeOptions{}, buslaw.Succeed)
 			e.Cleanup(stop)
 			time.AfterFunc(e.Lease/4, stop)
@@ -210,7 +209,7 @@ var lifeLaws = []law.Law{
 			s := e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 			e.PublishEvents(buslaw.Events(3)...)
 			e.AwaitDone(3, "g")
-			time.Sleep(e.Soon()) // it waits for more
+			time.Sleep(e.Soon()) // now Receive waits
 			s.Pause()
 			s.Pause()
 			time.Sleep(e.Soon())
@@ -247,8 +246,8 @@ var lifeLaws = []law.Law{
 	},
 }
 
-// busyMember joins the group g as "busy". It handles twenty events at once, so that the
-// bus reads far ahead, and then two at a time until stopped.
+// busyMember adds the member "busy" to the group g. Its first twenty runs are quick, so
+// that the bus prefetches many events. Then two runs at a time wait until stop is called.
 func busyMember(e *buslaw.Env) (s *eventbus.Subscription, stop func()) {
 	e.Helper()
 	slow := make(chan struct{})
@@ -268,7 +267,7 @@ func busyMember(e *buslaw.Env) (s *eventbus.Subscription, stop func()) {
 	return s, sync.OnceFunc(func() { close(slow) })
 }
 
-// onceAcross expects that each event succeeded once, in whichever member.
+// onceAcross expects that no event succeeded in a second run, whatever the member.
 func onceAcross(e *buslaw.Env) {
 	e.Helper()
 	seen := map[string]string{}

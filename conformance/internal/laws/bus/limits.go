@@ -90,7 +90,7 @@ var limitLaws = []law.Law{
 	},
 }
 
-// breaks is the law B.R03.
+// breaks tests law B.R03, about a breaker that opens.
 func breaks(e *buslaw.Env) {
 	e.Start()
 	pause := e.Lease / 2
@@ -119,11 +119,11 @@ func breaks(e *buslaw.Env) {
 	healed.Store(true)
 	received := s.Counts().Received
 	time.Sleep(pause / 4)
-	if after := s.Counts().Received; after > received && b.State() == limiter.Open { // still, as no trial has failed
+	if after := s.Counts().Received; after > received && b.State() == limiter.Open { // it did not open again, because no trial can fail now
 		e.Failf("an open breaker let %d events through", after-received)
 	}
 	e.AwaitDone(20, "g")
-	e.PublishEvents(&eventbus.Event{ID: "trial"}) // or all were held while the breaker was open
+	e.PublishEvents(&eventbus.Event{ID: "trial"}) // one more, in case all events were held while the breaker was open
 	e.AwaitDone(21, "g")
 	for end := time.Now().Add(e.Patience()); b.State() != limiter.Closed; time.Sleep(law.Tick) {
 		if time.Now().After(end) {
@@ -133,7 +133,7 @@ func breaks(e *buslaw.Env) {
 	e.CheckHistory("g")
 }
 
-// triesAgain is the law B.R04.
+// triesAgain tests law B.R04, about the trials of a breaker.
 func triesAgain(e *buslaw.Env) {
 	var mu sync.Mutex
 	var opened []opening
@@ -166,7 +166,7 @@ func triesAgain(e *buslaw.Env) {
 	mu.Lock()
 	defer mu.Unlock()
 	for i, o := range opened[:opens-1] {
-		// On a busy machine a whole pause may pass before the subscription asks again.
+		// On a busy machine the subscription may miss a whole pause of the breaker.
 		once := opened[i+1].until.Sub(o.until) < 2*pause
 		if o.received < 1 || once && o.received > trials {
 			e.Failf("got %d events after pause %d, want 1 to %d", o.received, i+1, trials)
@@ -174,13 +174,13 @@ func triesAgain(e *buslaw.Env) {
 	}
 }
 
-// An opening is one time that a breaker opens.
+// An opening is one time that the breaker opened.
 type opening struct {
 	until    time.Time
-	received int // events, until it opens again
+	received int // events received until it opened again
 }
 
-// adapts is the law B.R05.
+// adapts tests law B.R05, about an adaptive limiter.
 func adapts(e *buslaw.Env) {
 	e.Start()
 	const places = 6
@@ -195,7 +195,7 @@ func adapts(e *buslaw.Env) {
 		if l.State().Limit > 1 {
 			grown.Store(true)
 		}
-		if !grown.Load() || !failing.Load() || failures.Add(1) > 500 { // then it never shrinks
+		if !grown.Load() || !failing.Load() || failures.Add(1) > 500 { // after 500 the law fails, because the limit does not shrink
 			return nil
 		}
 		if s := l.State(); s.Limit == 1 && s.Gradient == 0.5 {
@@ -218,8 +218,8 @@ func adapts(e *buslaw.Env) {
 	}
 }
 
-// drops is the law of a policy that drops. It lets eight calls wait, and then makes four
-// more. newest says whether the last call is dropped or stored.
+// drops tests a policy that drops. Eight calls wait, then four more arrive. newest says
+// whether the last of all calls is dropped or stored.
 func drops(e *buslaw.Env, policy eventbus.WhenFull, newest bool) {
 	stalled := &stalling{release: make(chan struct{})}
 	e.Open(eventbus.Options{MaxPending: 8, WhenFull: policy}, func(b backend.Backend) backend.Backend {
@@ -276,7 +276,7 @@ func awaitDropped(e *buslaw.Env, n int) {
 	})
 }
 
-// leavesHandlers is the law B.R08.
+// leavesHandlers tests law B.R08, about the handlers of redelivered events.
 func leavesHandlers(e *buslaw.Env) {
 	e.Start()
 	release := make(chan struct{})
@@ -300,7 +300,7 @@ func leavesHandlers(e *buslaw.Env) {
 	}))
 	old := buslaw.Events(5)
 	e.PublishEvents(old[0])
-	e.AwaitRuns(2, "g") // its second run waits
+	e.AwaitRuns(2, "g") // the second run waits for release
 	e.PublishEvents(old[1:]...)
 	e.AwaitRuns(6, "g")
 	fresh := buslaw.Events(15)[5:]
@@ -320,13 +320,13 @@ func leavesHandlers(e *buslaw.Env) {
 	}
 }
 
-// A gauge counts the handlers that run at once.
+// A gauge counts runs of handlers, and how many there were at once at most.
 type gauge struct {
 	counts    func(*eventbus.Delivery) bool // nil: all
 	now, most atomic.Int64
 }
 
-// newGauge returns a gauge of the runs that counts selects.
+// newGauge returns a gauge of the runs for which counts returns true.
 func newGauge(counts func(*eventbus.Delivery) bool) *gauge { return &gauge{counts: counts} }
 
 func (g *gauge) load() int64 { return g.most.Load() }

@@ -90,7 +90,7 @@ func dedupeAfterSuccess(e *buslaw.Env) {
 	}
 }
 
-// secret is in the payload of every event that the laws seal.
+// secret is part of the payload of every event in the laws about envelopes.
 const secret = "a secret text"
 
 func secretEvents() []*eventbus.Event {
@@ -101,7 +101,7 @@ func secretEvents() []*eventbus.Event {
 	}
 }
 
-// noise returns a payload that no compression makes smaller than half of n.
+// noise returns a payload of n bytes that cannot be compressed below half of its size.
 func noise(n int) []byte {
 	b := []byte(secret)
 	for state := uint32(1); len(b) < n; {
@@ -111,7 +111,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// openSealed opens the bus with an envelope that takes all steps.
+// openSealed opens the bus with an envelope that uses every step: it compresses, encrypts,
+// moves large payloads to a store, and signs.
 func openSealed(e *buslaw.Env) *reading {
 	e.Helper()
 	store, err := middleware.OpenFileStore(e.T.TempDir())
@@ -134,7 +135,7 @@ func openSealed(e *buslaw.Env) *reading {
 	return b
 }
 
-// reading is a backend that reads each payload that it stores.
+// reading is a backend that looks for unsealed payloads in published messages.
 type reading struct {
 	backend.Backend
 
@@ -157,7 +158,7 @@ func (r *reading) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return r.Backend.Publish(ctx, msgs)
 }
 
-// check expects that at least so many messages were stored, all sealed.
+// check expects that at least n messages were published, all of them sealed.
 func (r *reading) check(e *buslaw.Env, n int) {
 	e.Helper()
 	r.mu.Lock()

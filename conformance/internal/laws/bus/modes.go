@@ -13,7 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// modeLaws are about when an event is acknowledged, and by whom.
+// modeLaws are about the acknowledgement modes, and about manual settlement.
 var modeLaws = []law.Law{
 	{
 		ID: "B.A01", Name: "ack-on-success", Promise: "an event is settled only when its handler has succeeded",
@@ -57,7 +57,7 @@ var modeLaws = []law.Law{
 				e.Failf("got %d runs, want none: the acknowledgement was not confirmed", n)
 			}
 			broken.Store(false)
-			e.AwaitDone(1, "g") // it was not settled: it comes again, and runs once
+			e.AwaitDone(1, "g") // its lease expires, and the redelivery runs
 			e.Quiet(e.Lease + e.Soon())
 		}),
 	},
@@ -74,7 +74,7 @@ var modeLaws = []law.Law{
 			held := manual(e, eventbus.SubscribeOptions{})
 			e.PublishEvents(&eventbus.Event{ID: "x"})
 			d := buslaw.Wait(e, held, "the program is handed an event")
-			time.Sleep(3 * e.Lease) // long held: its lease is kept
+			time.Sleep(3 * e.Lease) // the bus extends the lease meanwhile
 			e.Must(d.Nack(e.Context(), buslaw.ErrBroken))
 			e.Is("Ack after Nack", d.Ack(e.Context()), eventbus.ErrSettled)
 			d = buslaw.Wait(e, held, "the program is handed an event")
@@ -183,9 +183,9 @@ var modeLaws = []law.Law{
 	},
 }
 
-// frozenOnReceive holds up the answer to the first read of a member until another member
-// has handled every event. The second round stands for a member whose clock stood still:
-// it believes in a lease four times as long as the broker's.
+// frozenOnReceive delays the first deliveries of a member until another member has handled
+// every event. The second round stands for a member with a slow clock: it believes in a
+// lease four times as long as the broker's.
 func frozenOnReceive(e *buslaw.Env) {
 	const n = 5
 	for round, lease := range []time.Duration{e.Lease, 4 * e.Lease} {
@@ -207,7 +207,7 @@ func frozenOnReceive(e *buslaw.Env) {
 	}
 }
 
-// manual subscribes as the group g and passes on its deliveries.
+// manual subscribes with the group g and sends each delivery to the channel returned.
 func manual(e *buslaw.Env, o eventbus.SubscribeOptions) <-chan *eventbus.ManualDelivery {
 	e.Helper()
 	held := make(chan *eventbus.ManualDelivery, 100)

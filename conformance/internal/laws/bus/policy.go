@@ -46,7 +46,7 @@ var (
 	errOld      = errors.New("old")
 )
 
-// classed opens a bus with two classes of errors.
+// classed opens the bus with the error classes "declined" and "old".
 func classed(e *buslaw.Env) {
 	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 	e.Open(eventbus.Options{ErrorClasses: []eventbus.ErrorClass{{Name: "declined", Is: is(errDeclined)}, {Name: "old", Is: is(errOld)}}}, nil)
@@ -169,7 +169,7 @@ func onDeadLetter(e *buslaw.Env) {
 		e.Failf("OnDeadLetter got %+v for %+v, want the event as published", ev, got.why)
 	}
 	e.PublishEvents(&eventbus.Event{ID: "y"})
-	e.AwaitDone(2, "dead") // though the first call has not returned
+	e.AwaitDone(2, "dead") // although the first call of OnDeadLetter has not returned
 }
 
 func leaveTimeouts(e *buslaw.Env) {

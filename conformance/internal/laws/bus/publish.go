@@ -264,7 +264,7 @@ var publishLaws = []law.Law{
 				})
 			}
 			for i := range 2 {
-				stalled.waitFor(fmt.Sprint(i), e.Soon()) // it may wait behind the other
+				stalled.waitFor(fmt.Sprint(i), e.Soon()) // false if the bus calls Publish once at a time
 			}
 			ctx, cancel := context.WithTimeout(e.Context(), e.Lease)
 			defer cancel()
@@ -279,7 +279,7 @@ var publishLaws = []law.Law{
 	},
 }
 
-// field expects a FieldError of one field.
+// field expects a FieldError whose Field is want.
 func field(e *buslaw.Env, want string, err error) {
 	e.Helper()
 	if f, ok := errors.AsType[*eventbus.FieldError](err); !ok || f.Field != want {
@@ -287,7 +287,7 @@ func field(e *buslaw.Env, want string, err error) {
 	}
 }
 
-// sameEvent expects the fields that the publisher set.
+// sameEvent expects that the fields which a publisher may set are equal.
 func sameEvent(e *buslaw.Env, got, want eventbus.Event) {
 	e.Helper()
 	for _, f := range []struct{ name, got, want string }{

@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/deadletter"
 )
 
-// redriveLaws are about dead letters that are sent again.
+// redriveLaws are about redriven dead letters, which are published again.
 var redriveLaws = []law.Law{
 	{
 		ID: "B.Q11", Name: "redrive-one-group", Promise: "a redriven event comes to one member of the group that failed, as it was first published and with new attempts, and to no other group; its letter is gone",
@@ -39,7 +39,7 @@ var redriveLaws = []law.Law{
 	},
 }
 
-// letters returns the dead-letter topic of the usual topic.
+// letters returns the dead-letter topic of [law.Topic].
 func letters(e *buslaw.Env) *deadletter.Topic {
 	e.Helper()
 	t, err := deadletter.Open(e.Backend, law.Topic+".dlq")
@@ -64,7 +64,7 @@ func awaitLetters(e *buslaw.Env, n int) []string {
 		var ids []string
 		for l, err := range letters(e).All(e.Context(), deadletter.Filter{}) {
 			if errors.Is(err, backend.ErrGone) {
-				break // the topic comes with the first letter
+				break // the first letter makes the topic
 			}
 			e.Verb(err)
 			ids = append(ids, l.ID)
@@ -78,7 +78,7 @@ func awaitLetters(e *buslaw.Env, n int) []string {
 	}
 }
 
-// mending is a handler that fails for good until mended.
+// mending returns a handler that fails for good until mended is true.
 func mending(mended *atomic.Bool) eventbus.Handler {
 	return func(context.Context, *eventbus.Delivery) error {
 		if mended.Load() {
@@ -105,7 +105,7 @@ func redriveOneGroup(e *buslaw.Env) {
 	redrives(e, deadletter.Redrive{}, deadletter.Report{Redriven: 20})
 	e.AwaitDone(20, "one", "two")
 	for end := time.Now().Add(e.Patience()); other.Counts().Received < 40 && time.Now().Before(end); {
-		time.Sleep(law.Pause) // the other group receives the redriven events too, and runs none
+		time.Sleep(law.Pause) // the bus of the other group receives the redriven events too, but runs no handler
 	}
 	e.Settled("g", "other")
 	if n := len(e.Recorder.All("other")); n != 20 {
@@ -124,7 +124,7 @@ func redriveOneGroup(e *buslaw.Env) {
 	}
 }
 
-// A staying backend removes nothing, as if the process were killed before.
+// A staying backend fails each Remove, as if the process had ended before it.
 type staying struct{ backend.Backend }
 
 func (s staying) Unwrap() backend.Backend { return s.Backend }

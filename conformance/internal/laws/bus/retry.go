@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// retryLaws are about the time of a retry, and about dead letters.
+// retryLaws are about the delay before a retry, and about dead letters.
 var retryLaws = []law.Law{
 	{
 		ID: "B.T01", Name: "retry-not-early", Promise: "a failed event comes again after its delay, not before, and soon after",
@@ -204,7 +204,7 @@ var retryLaws = []law.Law{
 			e.PublishEvents(&eventbus.Event{ID: "killer"})
 			e.Crash("g", 15, 1)
 			e.PublishEvents(buslaw.Events(5)...)
-			e.Crash("g", 5, 6) // with MaxAttempts 3 all are suspects, one is beyond MaxDeliveries, 19
+			e.Crash("g", 5, 6) // 5 deliveries exceed MaxAttempts, 3; above 19, as the killer has, events are dead-lettered unrun
 			e.DeadLetters()
 			var now, most atomic.Int64
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 6, Retry: eventbus.Retry{MaxAttempts: 3}}, func(context.Context, *eventbus.Delivery) error {
@@ -272,7 +272,7 @@ var retryLaws = []law.Law{
 					e.Failf("%s got payload %q, which was not published", h.Name, h.Payload)
 				}
 				got, want := h.Delivery.Event, *es[i]
-				if h.Name == "dead" { // its own ID and time; more headers
+				if h.Name == "dead" { // a dead letter has its own ID and time, and more headers
 					got.ID, got.Time, got.Headers = want.ID, want.Time, backend.Headers{{Name: want.Headers[0].Name, Value: got.Headers.Get(want.Headers[0].Name)}}
 				}
 				sameEvent(e, got, want)
@@ -306,7 +306,7 @@ var retryLaws = []law.Law{
 			e.DeadLetters()
 			o := eventbus.SubscribeOptions{OnFailure: eventbus.FailAll, Retry: eventbus.Retry{MaxAttempts: 2}, Concurrency: 4}
 			s := e.Member("g", o, failing(func(d *eventbus.Delivery) bool { return d.ID == "00004" }))
-			e.PublishEvents(buslaw.KeyedEvents(10, 2)...) // key 0 has 0 2 4 6 8
+			e.PublishEvents(buslaw.KeyedEvents(10, 2)...) // key 0 has the even IDs
 			e.AwaitDone(10, "dead", "g")
 			var dead []string
 			for _, h := range e.Recorder.All("dead") {

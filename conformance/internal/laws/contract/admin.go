@@ -64,8 +64,7 @@ func lists(e *law.Env) {
 	}
 }
 
-// learns expects that two members find out: one waits in Receive, the other finds out at
-// its next call.
+// learns expects ErrGone from a Receive that waits, and from another member's next Receive.
 func learns(e *law.Env, waiting <-chan law.Received, src backend.Source) {
 	e.Helper()
 	deleted := time.Now()
@@ -153,10 +152,10 @@ func resetGroup(e *law.Env) {
 	}
 }
 
-// The stale deliveries are at first of messages that nobody has taken since, and then
-// of messages that another member holds. The member that lost them does not receive
-// meanwhile: only the broker can know. A broker that knows holders by their clocks
-// alone states no FencedAcks.
+// The messages of the stale deliveries are at first held by nobody, and then by another
+// member. The member with the stale deliveries does not call Receive in between, so only
+// the broker can detect the reset. A broker that detects lost leases by time alone must not
+// state FencedAcks.
 func resetStale(e *law.Env) {
 	e.AttachAs(backend.Config{Group: "keeps"})
 	long := backend.Config{Group: "g", Lease: 3 * e.Lease}
@@ -203,7 +202,7 @@ func resetWakes(e *law.Env) {
 	}
 }
 
-// lost expects that each settlement of four deliveries returns a lost lease.
+// lost expects ErrLeaseLost from each verb that settles or extends one of four deliveries.
 func lost(e *law.Env, src backend.Source, what string, ds []backend.Delivery) {
 	e.Helper()
 	e.Is("Delay of "+what, backend.ErrorAt(fenced(e, e.Delay(src, 0, ds[0])), 0), backend.ErrLeaseLost)

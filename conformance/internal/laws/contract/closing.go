@@ -49,7 +49,7 @@ func closeIdempotent(e *law.Env) {
 	}
 }
 
-// closed expects that a source refuses every call.
+// closed expects ErrClosed from every call of a source.
 func closed(e *law.Env, src backend.Source, d backend.Delivery) {
 	e.Helper()
 	_, err := src.Receive(e.Bounded(), 1)

@@ -35,7 +35,7 @@ var contentLaws = []law.Law{
 	},
 }
 
-// same expects that a receipt carries the published message.
+// same expects that the delivered message got equals the published message want.
 func same(e *law.Env, got *backend.Message, want *backend.Message) {
 	e.Helper()
 	switch {
@@ -61,7 +61,7 @@ func sorted(h backend.Headers) backend.Headers {
 	return slices.SortedFunc(slices.Values(h), func(a, b backend.Header) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// roundTrip publishes ms and expects them back, one by one.
+// roundTrip publishes ms and expects to receive equal messages, one by one.
 func roundTrip(e *law.Env, ms ...*backend.Message) {
 	e.Helper()
 	src := e.Attach("round-trip")
@@ -177,7 +177,7 @@ func receiversOwn(e *law.Env) {
 	ds := e.Receive(one, len(ms))
 	for i := range ds {
 		d := &ds[i]
-		same(e, &d.Message, ms[i]) // neighbours of the same read were changed before
+		same(e, &d.Message, ms[i]) // changes to earlier deliveries of this Receive must not show
 		for j := range d.Payload {
 			d.Payload[j] = 'x'
 		}

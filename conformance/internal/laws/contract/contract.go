@@ -7,7 +7,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// Laws returns the laws of the contract, in the order in which they are best read.
+// Laws returns the laws of the contract, family by family.
 func Laws() []law.Law {
 	return slices.Concat(
 		publishLaws, contentLaws, onceLaws, positionLaws, receiveLaws, wakeLaws, groupLaws, startLaws,

@@ -40,12 +40,13 @@ var crashLaws = []law.Law{
 	},
 }
 
-// published lists messages that were published through harm, by their outcomes.
+// published has the IDs of messages that were published during harm, by outcome.
 type published struct {
 	stored, refused, unknown []string
 }
 
-// publishThrough publishes one message after another, each once, while it calls harm.
+// publishThrough publishes messages one at a time, without repeats, until harm has
+// returned.
 func publishThrough(e *law.Env, harm func()) published {
 	e.Helper()
 	e.Trouble()
@@ -79,8 +80,8 @@ func publishThrough(e *law.Env, harm func()) published {
 	return p
 }
 
-// arrived expects each stored message once and in order. A message of unknown outcome may
-// come, a refused message must not. It acknowledges all.
+// arrived expects each stored message once and in order. Messages of unknown outcome may be
+// delivered, refused ones must not. It acknowledges all.
 func arrived(e *law.Env, src backend.Source, p published) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
@@ -119,7 +120,7 @@ func ackMeansStored(e *law.Env) {
 	}
 	src := e.Attach("g")
 	arrived(e, src, p)
-	for _, d := range e.ReceiveWithin(src, len(p.unknown), e.Soon()) { // may come last
+	for _, d := range e.ReceiveWithin(src, len(p.unknown), e.Soon()) { // these may be delivered last
 		if !slices.Contains(p.unknown, d.ID) {
 			e.Failf("got message %s once more, or though Publish said that it is not stored", d.ID)
 		}

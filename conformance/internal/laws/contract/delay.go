@@ -37,7 +37,7 @@ var delayLaws = []law.Law{
 	},
 }
 
-// delayEndLaws are about the member that gave a message back, and about the attempt.
+// delayEndLaws are about a delay whose member has left, and about its attempt number.
 var delayEndLaws = []law.Law{
 	{
 		ID: "T06", Name: "delay-outlives-member", Promise: "a delayed message comes back when it is due even if the member that delayed it is gone",
@@ -61,7 +61,7 @@ func delay(e *law.Env) {
 		d := e.One(one)
 		start := time.Now()
 		e.Verb(e.Delay(one, wait, d))
-		d = e.One(two) // which waits already when it is due
+		d = e.One(two) // two waits in Receive before the message is due
 		e.NotBefore(start, wait, fmt.Sprintf("delayed for %v, it came back", wait))
 		e.By(start, max(wait, 0), fmt.Sprintf("delayed for %v, it came back", wait))
 		e.Verb(e.Delay(two, 0, d))

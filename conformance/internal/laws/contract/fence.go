@@ -42,8 +42,8 @@ var fenceLaws = []law.Law{
 	},
 }
 
-// taken returns a delivery of one whose message two has received since. since is the
-// earliest moment at which two received it.
+// taken lets the lease of a delivery to one expire, so that two receives the message. It
+// returns the stale delivery, and the earliest moment at which two can have received.
 func taken(e *law.Env, one, two backend.Source) (stale backend.Delivery, since time.Time) {
 	e.Helper()
 	e.PublishN(1)
@@ -69,7 +69,7 @@ func extendFenced(e *law.Env) {
 	e.NotBefore(since, 3*e.Lease, "it was taken from its new holder")
 }
 
-// fenced returns the error of a verb, unless the backend does not offer the verb.
+// fenced returns err, or ends the law as not claimed if the backend lacks the verb.
 func fenced(e *law.Env, err error) error {
 	e.Helper()
 	if errors.Is(err, errors.ErrUnsupported) {

@@ -31,7 +31,7 @@ var leaseLaws = []law.Law{
 func abandonedComesBack(e *law.Env) {
 	one, two := e.Attach("g"), e.Attach("g")
 	e.PublishN(1)
-	earliest := time.Now() // of the moments at which it may have been handed out
+	earliest := time.Now() // earliest and latest bound the moment of its delivery
 	e.Attempt(e.One(one), 1)
 	latest := time.Now()
 	for i, src := range []backend.Source{two, one} {
@@ -55,7 +55,7 @@ func leaseOfTheHolder(e *law.Env) {
 	e.By(start, long, "it was taken")
 }
 
-// A broker may know one lease for a group, which must then be the longest.
+// A broker may have one lease for a whole group. This must be the longest of its members.
 func leaseOfTheTaker(e *law.Env) {
 	long := 3 * e.Lease
 	taker := e.AttachAs(backend.Config{Group: "g", Lease: long})

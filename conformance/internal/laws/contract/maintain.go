@@ -48,7 +48,7 @@ func safeTrim(e *law.Env) {
 			m.step()
 		}
 	}
-	for _, m := range models { // abandoned messages are redelivered at about the same time
+	for _, m := range models { // after all rounds, so that the waits for expired leases overlap
 		for _, g := range m.groups {
 			m.drain(g)
 		}
@@ -69,7 +69,7 @@ type modelGroup struct {
 	name      string
 	src       backend.Source
 	unsettled map[string]bool
-	unread    int // of them were never received
+	unread    int // how many of unsettled were never received
 	received  map[string]bool
 	held      []backend.Delivery
 }
@@ -85,13 +85,13 @@ func newModel(e *law.Env, topic string) *model {
 	return m
 }
 
-// join makes a new member and forgets the deliveries of the last one.
+// join replaces the member of a group. Deliveries of the old member stay unsettled.
 func (m *model) join(g *modelGroup) {
 	if g.src != nil {
 		m.Must(g.src.Close())
 	}
 	c := m.Config(backend.Config{Topic: m.topic, Group: g.name})
-	c.ConfirmAcks = !m.Limits.FencedAcks // a lease may expire on a busy machine
+	c.ConfirmAcks = !m.Limits.FencedAcks // a fenced Ack fails if the lease has expired on a busy machine
 	g.src, g.held = m.AttachTo(m.Backend, c), nil
 }
 
@@ -102,7 +102,7 @@ func (m *model) step() {
 	case 0, 1:
 		m.publishSome(1 + m.random.IntN(5))
 	case 2, 3, 4:
-		if g.unread > 0 { // or else it might wait
+		if g.unread > 0 { // otherwise Receive might wait
 			m.got(g, m.Receive(g.src, 1+m.random.IntN(g.unread)))
 		}
 	case 5, 6, 7:
@@ -137,7 +137,7 @@ func (m *model) publishSome(n int) {
 	}
 }
 
-// got remembers deliveries.
+// got records deliveries, and expects that each message is unsettled.
 func (m *model) got(g *modelGroup, ds []backend.Delivery) {
 	m.Helper()
 	for _, d := range ds {
@@ -152,7 +152,7 @@ func (m *model) got(g *modelGroup, ds []backend.Delivery) {
 	g.held = append(g.held, ds...)
 }
 
-// pick takes some of the deliveries that the group holds.
+// pick removes some deliveries from g.held, at random, and returns them.
 func (m *model) pick(g *modelGroup) []backend.Delivery {
 	m.random.Shuffle(len(g.held), func(i, j int) { g.held[i], g.held[j] = g.held[j], g.held[i] })
 	n := m.random.IntN(len(g.held) + 1)
@@ -161,7 +161,7 @@ func (m *model) pick(g *modelGroup) []backend.Delivery {
 	return picked
 }
 
-// drain settles the messages that are left and expects that none was missing.
+// drain receives and settles messages until it has received all unsettled ones.
 func (m *model) drain(g *modelGroup) {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.Context(), m.Patience())

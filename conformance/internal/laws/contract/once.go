@@ -39,12 +39,12 @@ var onceLaws = []law.Law{
 	},
 }
 
-// onceMessage returns a message with that ID to be stored once.
+// onceMessage returns a message with this ID and with Once.
 func onceMessage(id string) *backend.Message {
 	return &backend.Message{ID: id, Payload: []byte(id), Once: true}
 }
 
-// duplicate expects that Publish called m a duplicate of another message, or none.
+// duplicate expects m to be marked as a duplicate of another message, or, if nil, as none.
 func duplicate(e *law.Env, m *backend.Message, of *backend.Message) {
 	e.Helper()
 	if m.Duplicate != (of != nil) {

@@ -53,7 +53,7 @@ func publishWhileDown(e *law.Env) {
 	}
 	up()
 	again := &backend.Message{ID: "id"}
-	e.Publish(again) // with Once, because the law did harm
+	e.Publish(again) // sets Once, because the broker was harmed
 	if backend.NotStored(err) && again.Duplicate {
 		e.Failf("Publish said that nothing is stored (%v), but there is an earlier copy", err)
 	}
@@ -189,7 +189,7 @@ func halfOpen(e *law.Env) {
 	e.Publish(&backend.Message{ID: "last"})
 	seen := map[string]int{}
 	start = time.Now()
-	for time.Since(start) < e.Lease+e.Soon() { // messages that a lost answer had are redelivered
+	for time.Since(start) < e.Lease+e.Soon() { // messages in lost answers are redelivered
 		ds := e.ReceiveWithin(src, 1, e.Lease/4)
 		e.Ack(src, ds...)
 		for _, d := range ds {
@@ -218,8 +218,8 @@ func notStarved(e *law.Env) {
 		}
 		return took
 	}
-	// On a busy machine all calls take longer, but no longer than without idle readers.
-	// The two are measured in turn, because the load changes.
+	// On a busy machine all calls take longer, with and without idle readers. The law
+	// measures both in turn, because the load changes.
 	var alone, among []time.Duration
 	for range turns {
 		alone = measure(alone)

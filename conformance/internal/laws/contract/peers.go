@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// peerLaws are about members in other processes. Some members die or are held up.
+// peerLaws are about members in other processes. Some members die or are frozen.
 var peerLaws = []law.Law{
 	{
 		ID: "L03", Name: "frozen-member", Promise: "what a member holds that is held up goes to another when its lease has passed, and what it says too late changes nothing, but for an acknowledgement",
@@ -48,7 +48,7 @@ func frozenMember(e *law.Env) {
 	thaw := e.Freeze(p)
 	ds := e.Receive(two, 2)
 	e.NotBefore(start, e.Lease, "another member took over")
-	e.By(last, 3*e.Lease, "another member took over") // where a group has one lease, it is the longest
+	e.By(last, 3*e.Lease, "another member took over") // a broker with one lease for a group uses the longest
 	ctx := e.Within(e.Lease / 4)
 	sent := time.Now()
 	var wg sync.WaitGroup
@@ -136,7 +136,7 @@ func leasesOfPeers(e *law.Env) {
 	e.By(start, times*e.Lease, "it was taken from the member with the longer lease")
 	taken := time.Now()
 	e.Ack(long, e.One(long))
-	e.By(taken, times*e.Lease, "it was taken from the member with the shorter lease") // or then, where a group has one lease
+	e.By(taken, times*e.Lease, "it was taken from the member with the shorter lease") // a broker with one lease for a group uses the longest
 	e.Nothing(short, e.Lease/2, "it is acknowledged")
 }
 
@@ -152,7 +152,7 @@ func delayerDies(e *law.Env) {
 	e.By(start, 2*e.Lease, "it came back")
 }
 
-// identityChurn lets members settle their deliveries, leave without a word, or die.
+// identityChurn attaches many members, which settle, close without settling, or die.
 func identityChurn(e *law.Env) {
 	const cycles, dying = 40, 10
 	left := map[string]bool{}

@@ -93,7 +93,7 @@ func equalDueByPosition(e *law.Env) {
 	src := e.Attach("g")
 	const n = 20
 	want := law.IDsOf(e.PublishN(n))
-	e.Receive(src, n) // in one read if the broker can, and then all are due together
+	e.Receive(src, n) // if one Receive returns all, they are due together
 	time.Sleep(e.Lease + e.Soon())
 	if got := law.IDs(e.Receive(src, n)); !slices.Equal(got, want) {
 		e.Failf("got  %v\nwant %v", got, want)
@@ -122,7 +122,7 @@ func redelivered(e *law.Env) {
 		if d.Redelivered != (round > 0) {
 			e.Failf("delivery %d: got Redelivered %v", round+1, d.Redelivered)
 		}
-		if delays && round < 2 { // then its lease expires
+		if delays && round < 2 { // in later rounds its lease expires
 			e.Verb(v.Delay(e.Context(), []backend.Delayed{{Delivery: d, Refund: round == 0}}))
 		}
 	}
@@ -163,7 +163,7 @@ func cancelLosesNothing(e *law.Env) {
 		ds := e.Take(ctx, src, each*rounds)
 		cancel()
 		e.Must(<-errs)
-		time.Sleep(time.Millisecond) // a read that was left behind may take messages
+		time.Sleep(time.Millisecond) // a read that continues after its context is done may take messages
 		check(ds)
 	}
 	for got < rounds*each {

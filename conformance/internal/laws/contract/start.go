@@ -39,8 +39,8 @@ func startEarliest(e *law.Env) {
 	}
 }
 
-// A publisher is at work all the time. Only messages are certain whose Publish began after
-// Attach had returned, or ended before Attach began.
+// Another goroutine publishes during Attach. Its messages may be delivered or not. The law
+// checks only messages whose Publish ended before Attach, or began after it.
 func startLatest(e *law.Env) {
 	for round := range 3 {
 		group := string(rune('a' + round))
@@ -147,7 +147,7 @@ func startNeverIssued(e *law.Env) {
 	e.Nothing(src, e.Lease/4, "a reset that was refused changes nothing")
 }
 
-// refused expects that Attach refuses exactly this config, but for the topic.
+// refused expects ErrRefused from Attach with exactly this Group, Start and Lease.
 func refused(e *law.Env, c backend.Config, what string) {
 	e.Helper()
 	c.Topic, c.MaxInFlight, c.ConfirmAcks = law.Topic, 1000, true

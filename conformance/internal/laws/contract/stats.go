@@ -39,7 +39,7 @@ func stats(e *law.Env) backend.Stats {
 	return s
 }
 
-// numbers expects each number of Stats, if it is known.
+// numbers expects these numbers in Stats, or backend.Unknown in place of any of them.
 func numbers(e *law.Env, when string, s backend.Stats, lag, inFlight, delayed int64) {
 	e.Helper()
 	for _, n := range []struct {
@@ -123,7 +123,7 @@ func statsOldest(e *law.Env) {
 	}
 }
 
-// lagTruth plays random calls against a model and compares.
+// lagTruth makes random calls and compares Stats with a model of the groups.
 func lagTruth(e *law.Env) {
 	v := e.Verbs()
 	m := newModel(e, law.Topic)
