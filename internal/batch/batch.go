@@ -1,4 +1,4 @@
-// Package batch turns many small calls into few large ones.
+// Package batch gathers single items and processes them in batches.
 package batch
 
 import (
@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// A Group gathers items and flushes them together: when there are max of them, a while
-// after the first, or when Flush is called. One flush is under way at a time. The next
-// batch gathers meanwhile, so a busy Group without a wait still shares its flushes. Its
+// A Group gathers items and passes them to its flush function in batches: when there are
+// max items, a wait after the first, or when Flush is called. One flush runs at a time. The
+// next batch gathers meanwhile, so a busy Group has batches even if its wait is 0. Its
 // methods are safe for concurrent use, and only Wait blocks.
 //
-// It has one goroutine, while there is something to flush.
+// A Group has one goroutine, but only while there are items to flush.
 type Group[T any] struct {
 	flush func([]T)
 	max   int
@@ -21,12 +21,12 @@ type Group[T any] struct {
 
 	mu      sync.Mutex
 	items   []T
-	spare   []T         // the memory of the previous batch
-	due     bool        // the gathered items wait no longer
-	timer   *time.Timer // ends the wait of the gathered items
+	spare   []T         // the memory of the previous batch, to be used again
+	due     bool        // items must be flushed now
+	timer   *time.Timer // makes items due; nil before the first wait
 	later   []*delayed[T]
-	running bool
-	quiet   *sync.Cond // the goroutine has ended
+	running bool       // there is a goroutine
+	quiet   *sync.Cond // for Wait, when the goroutine has ended
 }
 
 // A delayed item is added when its timer fires.
@@ -35,8 +35,9 @@ type delayed[T any] struct {
 	timer *time.Timer
 }
 
-// New returns a Group that calls flush with at most max items, no later than wait after
-// the first of them was added. flush must not keep its slice.
+// New returns a Group that calls flush with at most max items, at the latest when wait has
+// passed since the first was added, or the flush before has ended. flush must not keep its
+// slice.
 func New[T any](max int, wait time.Duration, flush func([]T)) *Group[T] {
 	g := &Group[T]{flush: flush, max: max, wait: wait}
 	g.quiet = sync.NewCond(&g.mu)
@@ -74,13 +75,13 @@ func (g *Group[T]) Later(item T, wait time.Duration) {
 func (g *Group[T]) arrive(d *delayed[T]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if at := slices.Index(g.later, d); at >= 0 { // or Hurry was there first
+	if at := slices.Index(g.later, d); at >= 0 { // otherwise Hurry has added it
 		g.later = slices.Delete(g.later, at, at+1)
 		g.add(d.item)
 	}
 }
 
-// Hurry adds at once the items that were given to Later.
+// Hurry adds at once all items that were given to Later and still wait.
 func (g *Group[T]) Hurry() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,7 +99,7 @@ func (g *Group[T]) Flush() {
 	g.start()
 }
 
-// Wait flushes, and returns when no item is left, gathered or given to Later.
+// Wait flushes, and returns when no item is left, including the items of Later.
 func (g *Group[T]) Wait() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -111,7 +112,7 @@ func (g *Group[T]) Wait() {
 	}
 }
 
-// start starts the goroutine if there are gathered items and it does not run.
+// start makes the gathered items due, and starts the goroutine if it does not run.
 func (g *Group[T]) start() {
 	g.due = len(g.items) > 0
 	if g.due && !g.running {
@@ -124,7 +125,7 @@ func (g *Group[T]) start() {
 func (g *Group[T]) run() {
 	for {
 		if g.wait == 0 {
-			runtime.Gosched() // callers that are about to add an item share the flush
+			runtime.Gosched() // lets callers that are about to add an item join this batch
 		}
 		batch := g.take()
 		if batch == nil {
@@ -138,7 +139,7 @@ func (g *Group[T]) run() {
 	}
 }
 
-// take returns the next batch. Without one it ends the goroutine.
+// take returns the next batch, or nil if no items are due. The goroutine then ends.
 func (g *Group[T]) take() (batch []T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -150,7 +151,7 @@ func (g *Group[T]) take() (batch []T) {
 	n := min(len(g.items), g.max)
 	batch, rest := g.items[:n], g.items[n:]
 	g.items, g.spare = append(g.spare, rest...), nil
-	clear(rest) // the batch has the same memory and would keep the rest
+	clear(rest) // otherwise the batch, in the same memory, would keep the rest alive
 	g.due = len(g.items) > 0 && (g.wait == 0 || len(g.items) >= g.max)
 	if len(g.items) > 0 && !g.due {
 		g.timer.Reset(g.wait)

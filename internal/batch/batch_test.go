@@ -18,7 +18,7 @@ type recorder struct {
 	sizes []int
 	items []int
 	at    []time.Time
-	hold  time.Duration // of each flush
+	hold  time.Duration // how long each flush takes
 }
 
 func (r *recorder) flush(items []int) {
@@ -82,7 +82,7 @@ func TestFlushEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
 		g := batch.New(10, time.Hour, r.flush)
-		g.Flush() // nothing gathered: nothing happens
+		g.Flush() // does nothing without items
 		g.Add(1)
 		g.Flush()
 		synctest.Wait()
@@ -134,8 +134,8 @@ func TestManyAdd(t *testing.T) {
 	require.Len(t, r.items, 8000)
 }
 
-// Items of Later are flushed when they are due, in the order of these times, and delay
-// nothing meanwhile.
+// Items of Later are flushed when their waits are over, in that order. Until then they delay
+// no other item.
 func TestLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder
@@ -178,7 +178,7 @@ func TestHurry(t *testing.T) {
 		var r recorder
 		g := batch.New(10, 0, r.flush)
 		start := time.Now()
-		g.Hurry() // nothing waits: nothing happens
+		g.Hurry() // does nothing without items
 		g.Later(2, 2*time.Hour)
 		g.Later(1, time.Hour)
 		g.Hurry()
@@ -193,7 +193,7 @@ func TestHurry(t *testing.T) {
 	})
 }
 
-// Nothing is lost when many goroutines add items in every way.
+// No item is lost when many goroutines call all methods.
 func TestManyLater(t *testing.T) {
 	var r recorder
 	g := batch.New(7, 0, r.flush)

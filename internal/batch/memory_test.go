@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/batch"
 )
 
-// A Group keeps no item that was flushed, wherever the gathered items were divided.
+// A Group keeps no flushed item in memory, wherever it divided items into batches.
 func TestNothingIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := batch.New(6, 0, func([]*[64]byte) { time.Sleep(time.Second) })

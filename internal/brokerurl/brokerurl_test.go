@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/testing/testcerts"
 )
 
-// said has a field for each kind of parameter.
+// said has the parsed values, one field for each kind of parameter.
 type said struct {
 	name, path string
 	yes        bool
@@ -130,8 +130,8 @@ func TestTLSFiles(t *testing.T) {
 	}
 }
 
-// Each accepted value is within its bounds. An error shows a refused value only if it
-// should be a name.
+// Each accepted value is within its bounds. An error shows a refused value only if the
+// parameter is a Name.
 func FuzzTable(f *testing.F) {
 	for _, query := range []string{"count=1", "size=64MiB&size=1", "addr=h:1&addr=", "window=1h", "index=-1", "yes=1", "path=%00", "%zz", "cuont=1"} {
 		f.Add(query)

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/bytesize"
 )
 
-// Name accepts a name in the form of a topic's. Its errors show it.
+// Name accepts a name that would be valid for a topic. Its errors show the value.
 func Name(to *string) Parameter {
 	return Parameter{Set: func(v string) error {
 		*to = v
@@ -39,7 +39,7 @@ func Bool(to *bool) Parameter {
 	}}
 }
 
-// Count accepts a whole number of at least least.
+// Count accepts a whole number that is not less than least.
 func Count[N int | int64](to *N, least N) Parameter {
 	return Parameter{Set: func(v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
@@ -87,7 +87,7 @@ func Size(to *int64) Parameter {
 	}}
 }
 
-// Addrs appends a host:port to the list; it may be repeated.
+// Addrs appends a host:port to the list. The parameter may be repeated.
 func Addrs(to *[]string) Parameter {
 	return Parameter{Many: true, Set: func(v string) error {
 		if host, port, err := net.SplitHostPort(v); err != nil || host == "" || port == "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// A Table has the known parameters of a URL, or settings of a topic, by name.
+// A Table has the known parameters of a URL, or the known settings of a topic, by name.
 type Table map[string]Parameter
 
 // A Parameter parses one parameter.
@@ -24,8 +24,8 @@ type Parameter struct {
 	Many bool
 }
 
-// Parameters stores the parameters of u, in the order of their names. Its errors name the
-// wrong parameter.
+// Parameters parses and stores the parameters of u, in the order of their names. Its errors
+// name the wrong parameter.
 func (t Table) Parameters(u *url.URL) error {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -43,8 +43,8 @@ func (t Table) Parameters(u *url.URL) error {
 	return nil
 }
 
-// Settings stores the settings of a topic, in the order of their names. Its errors name
-// the wrong setting.
+// Settings parses and stores the settings of a topic, in the order of their names. Its errors
+// name the wrong setting.
 func (t Table) Settings(settings map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		p, known := t[name]

@@ -14,7 +14,7 @@ type TLSFiles struct {
 	Cert, Key string // the client's own
 }
 
-// Parameters returns the parameters that name the files.
+// Parameters returns the parameters ca_file, cert_file and key_file.
 func (f *TLSFiles) Parameters() Table {
 	return Table{"ca_file": Path(&f.CA), "cert_file": Path(&f.Cert), "key_file": Path(&f.Key)}
 }
@@ -22,7 +22,8 @@ func (f *TLSFiles) Parameters() Table {
 // Given reports whether any file is named.
 func (f *TLSFiles) Given() bool { return *f != TLSFiles{} }
 
-// Config reads the files. It always verifies the server's certificate.
+// Config reads the files and returns a client's configuration, which always verifies the
+// server's certificate.
 func (f *TLSFiles) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {

@@ -19,7 +19,7 @@ const Max = 1 << 40
 // ErrForm means that a text is not a whole number and a unit.
 var ErrForm = errors.New("not a size, a whole number and a unit, such as 64MiB")
 
-// units of sizes, the longest names first.
+// units are the known units of sizes.
 var units = []struct {
 	name  string
 	bytes uint64

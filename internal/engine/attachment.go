@@ -7,14 +7,14 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// An attachment is a source and its optional verbs. A subscription gets a new one when its
-// group was lost. A panic of the driver in a call becomes an error with an unknown
-// outcome.
+// An attachment is a backend.Source with its optional interfaces. If the broker loses the
+// group, the subscription attaches again and so gets a new attachment. A panic of the driver
+// becomes an error of the call.
 type attachment struct {
 	source   backend.Source
-	delayer  backend.Delayer  // nil if it cannot
-	extender backend.Extender // nil if it cannot
-	refunds  bool             // an event that has not run can be given back for free
+	delayer  backend.Delayer  // nil if the source cannot Delay
+	extender backend.Extender // nil if the source cannot Extend
+	refunds  bool             // Delay can give back an event without counting an attempt
 }
 
 func (a *attachment) receive(ctx context.Context, n int) (ds []backend.Delivery, err error) {
@@ -41,7 +41,7 @@ func (a *attachment) close() error {
 	return guarded(a.source.Close)
 }
 
-// guarded calls f. A panic of f becomes an error.
+// guarded calls f and returns its error, or a PanicError if f panics.
 func guarded(f func() error) (err error) {
 	defer recovered(&err)
 	return f()

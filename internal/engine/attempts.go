@@ -7,26 +7,26 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// attempts counts for a backend that does not count itself: attempts, or the receipts that
-// are not attempts. It keeps 65,536 positions of each kind and then forgets some. An event
-// whose attempts it forgets is tried more often. An event whose spared receipts it forgets
-// is tried less often.
+// attempts adds to the backend's count of attempts. If the backend counts nothing, failed
+// counts attempts. If it counts each receipt, spared counts the receipts without a run, to
+// subtract them. A map with maxCounted positions forgets one for each new one. An event then
+// has more attempts than its limit if failed forgets it, and fewer if spared does.
 type attempts struct {
 	mu     sync.Mutex
 	failed map[string]int    // by position: attempts that failed
 	spared map[string]spared // by position
-	some   atomic.Bool       // something was spared
+	some   atomic.Bool       // spared was used
 }
 
-// spared counts the receipts of a message that do not count.
+// spared counts the receipts of one message that are not attempts.
 type spared struct {
 	receipts int
-	last     int // the attempt of the last one, as the backend counts
+	last     int // Delivery.Attempt of the last such receipt
 }
 
 const maxCounted = 1 << 16
 
-// of returns the number of the attempt that d is.
+// of returns the number of the attempt that d is, counted from 1.
 func (a *attempts) of(d *backend.Delivery) int {
 	if d.Attempt > 0 && !a.some.Load() {
 		return d.Attempt
@@ -35,7 +35,7 @@ func (a *attempts) of(d *backend.Delivery) int {
 	defer a.mu.Unlock()
 	if d.Attempt > 0 {
 		s := a.spared[d.Position]
-		if s.receipts > 0 && d.Attempt <= s.last { // the backend has not counted it, and does not say so in its Limits
+		if s.receipts > 0 && d.Attempt <= s.last { // refunded, though Limits deny it
 			s = spared{s.receipts - 1, d.Attempt - 1}
 			a.spared[d.Position] = s
 		}
@@ -44,7 +44,7 @@ func (a *attempts) of(d *backend.Delivery) int {
 	return a.failed[d.Position] + 1
 }
 
-// note remembers that an attempt failed.
+// note remembers that an attempt failed, for a backend that counts nothing.
 func (a *attempts) note(d *backend.Delivery, attempt int) {
 	if d.Attempt > 0 {
 		return
@@ -54,8 +54,7 @@ func (a *attempts) note(d *backend.Delivery, attempt int) {
 	remember(&a.failed, d.Position, attempt)
 }
 
-// spare remembers a receipt that is not an attempt, for a backend that counts every
-// receipt.
+// spare remembers a receipt that is not an attempt, if the backend counts every receipt.
 func (a *attempts) spare(d *backend.Delivery) {
 	if d.Attempt == 0 {
 		return
@@ -79,7 +78,7 @@ func remember[N any](counts *map[string]N, position string, n N) {
 	(*counts)[position] = n
 }
 
-// forget drops the counts of a settled event.
+// forget drops the counts of an acknowledged event.
 func (a *attempts) forget(d *backend.Delivery) {
 	if d.Attempt > 0 && !a.some.Load() {
 		return

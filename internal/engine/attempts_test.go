@@ -13,8 +13,7 @@ func delivery(position string, attempt int) *backend.Delivery {
 	return &backend.Delivery{Message: backend.Message{Position: position}, Attempt: attempt}
 }
 
-// A delivery that was given back without a run does not count, where the backend counts
-// it.
+// If the backend counts every receipt, the bus subtracts the receipts without a run.
 func TestSparedReceiptsDoNotCount(t *testing.T) {
 	var a attempts
 	require.Equal(t, 3, a.of(delivery("1", 3)))
@@ -27,8 +26,8 @@ func TestSparedReceiptsDoNotCount(t *testing.T) {
 	require.Equal(t, 1, a.of(delivery("1", 1)))
 }
 
-// A backend may give attempts back without saying so, as one in a wrapper that hides its
-// Limits does. Then nothing is subtracted.
+// A backend may refund attempts though its Limits do not say so, because a wrapper hides
+// them. Then nothing is subtracted.
 func TestSparedReceiptsThatTheBackendSparesToo(t *testing.T) {
 	var a attempts
 	require.Equal(t, 2, a.of(delivery("1", 2)))

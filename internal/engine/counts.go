@@ -7,19 +7,19 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// counters are the totals of a subscription since its start.
+// counters are the totals that [Counts] reports.
 type counters struct {
 	received, acknowledged, failures, retried, deadLettered, discarded, leasesLost, abandoned atomic.Int64
 }
 
-// Counts are the totals of a subscription since its start, and its Holds of now.
+// Counts has the totals of a subscription since its start, and the number of its Holds now.
 type Counts struct {
 	Received, Acknowledged, Failures, Retried, DeadLettered, Discarded, LeasesLost, Abandoned int64
 
-	Held, HeldBytes, Running int64
+	Held, HeldBytes, Running int64 // Holds now, their bytes, and handlers that run
 }
 
-// Counts returns the counts of now.
+// Counts returns the totals so far and the present number of Holds.
 func (s *Subscription) Counts() Counts {
 	c := &s.counts
 	n := Counts{
@@ -38,7 +38,7 @@ func (s *Subscription) Counts() Counts {
 	return n
 }
 
-// Stats asks the backend about the group. A panic of the driver becomes an error.
+// Stats returns [backend.StatsOf] the group. A panic of the driver becomes an error.
 func (s *Subscription) Stats(ctx context.Context) (stats backend.Stats, err error) {
 	defer recovered(&err)
 	return backend.StatsOf(ctx, s.engine.backend, s.Topic, s.Group)

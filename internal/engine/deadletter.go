@@ -11,17 +11,18 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A burial is a Hold on its way to the dead-letter topic.
+// A burial is a Hold that waits for its dead letter to be stored.
 type burial struct {
 	hold   *Hold
 	reason string
 	err    error
 }
 
-// errElsewhere is the Err of a redriven message that is for another group.
+// errElsewhere is the Delivery.Err of an event that was sent again from the dead letters of
+// another group. This group acknowledges it without a run.
 var errElsewhere = errors.New("eventbus: the event was sent again for another group")
 
-// refuse settles a delivery that is not to be run, by its Err.
+// refuse settles h, whose Delivery.Err is set, without a run. The kind of error decides how.
 func (t *settler) refuse(h *Hold) {
 	err := h.delivery.Err
 	switch {
@@ -39,13 +40,13 @@ func (t *settler) refuse(h *Hold) {
 	}
 }
 
-// ackUnhandled acknowledges an event that is not handled, in every mode.
+// ackUnhandled acknowledges h, which does not run any more, in every Mode.
 func (t *settler) ackUnhandled(h *Hold) {
 	h.acknowledging()
 	t.acks.Add(h)
 }
 
-// acknowledging notes that h is being acknowledged and delays its key no longer.
+// acknowledging notes that h is being acknowledged, and lets the next event of its key run.
 func (h *Hold) acknowledging() {
 	d := &h.read.sub.sched
 	d.mu.Lock()
@@ -54,7 +55,7 @@ func (h *Hold) acknowledging() {
 	d.leave(h)
 }
 
-// bury puts h into the dead-letter topic, and then acknowledges it.
+// bury puts a copy of h into the dead-letter topic, if there is one, and acknowledges h.
 func (t *settler) bury(h *Hold, reason string, err error) {
 	b := burial{hold: h, reason: reason, err: err}
 	if t.sub.DeadLetter != "" {
@@ -68,16 +69,16 @@ func (t *settler) bury(h *Hold, reason string, err error) {
 	t.buried(h)
 }
 
-// tellBuried tells the program of an event that has failed for good. It does not wait.
+// tellBuried calls Config.Buried with a dead letter, on the notifier's goroutine.
 func (s *Subscription) tellBuried(dead *backend.Message) {
 	if s.Buried != nil {
 		s.notifier.call("OnDeadLetter", s.about(), func() { s.Buried(dead) })
 	}
 }
 
-// flushBurials stores the dead letters first and then acknowledges the originals. A
-// crash in between makes two dead letters, never none. An event whose dead letter cannot
-// be stored is redelivered.
+// flushBurials stores the dead letters of a batch and then acknowledges the events. A crash
+// in between may lead to a second dead letter, but never to none. An event whose dead letter
+// was not stored is delayed, and runs again.
 func (t *settler) flushBurials(batch []burial) {
 	msgs := make([]*backend.Message, len(batch))
 	for i, b := range batch {
@@ -99,7 +100,7 @@ func (t *settler) flushBurials(batch []burial) {
 	}
 }
 
-// buried lets the later events of h's key follow h (FailAll), and acknowledges h.
+// buried acknowledges h. With FailAll, later events of its key then become dead letters too.
 func (t *settler) buried(h *Hold) {
 	if t.sub.OnFailure == FailAll {
 		h.failKey()
@@ -107,12 +108,12 @@ func (t *settler) buried(h *Hold) {
 	t.ackUnhandled(h)
 }
 
-// deadLetter makes the dead letter of b: the original's payload and headers, and the
-// reason.
+// deadLetter makes the dead letter of b: the event's payload and headers, and headers with
+// the reason and the origin.
 func (t *settler) deadLetter(b burial) *backend.Message {
 	d := &b.hold.delivery
 	m := &backend.Message{
-		// Not by d.ID: events that share one would share a dead letter.
+		// The ID has the position, not d.ID, because several events may have the same ID.
 		Topic: t.sub.DeadLetter, ID: t.sub.Group + "/" + t.sub.Topic + "/" + d.Position, Key: d.Key,
 		Headers: letter.Original(&d.Message), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
 	}
@@ -129,7 +130,7 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 	letter.Set(m, letter.ID, d.ID)
 	letter.Set(m, letter.Position, d.Position)
 	letter.Set(m, letter.Redriven, letter.RedriveCount(&d.Message))
-	last := time.Now() // by the wall's clock, which may have been set since the subscription began
+	last := time.Now() // less the age of the run, because the wall clock may have been set
 	if b.hold.began != 0 {
 		last = last.Add(-time.Duration(t.sub.moment(last) - b.hold.began))
 	}
@@ -137,7 +138,7 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 	return m
 }
 
-// textOf returns the text of an error of the program, whose method may panic.
+// textOf returns err.Error(), or a text about its panic, because it is code of the program.
 func textOf(err error) (text string) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -147,7 +148,7 @@ func textOf(err error) (text string) {
 	return err.Error()
 }
 
-// classOf names an error of the program, as its dead letter does.
+// classOf returns p.Class of err, or ErrorClass of err if p.Class is nil or panics.
 func (p Policy) classOf(err error) (name string) {
 	if p.Class == nil || guarded(func() error { name = p.Class(err); return nil }) != nil {
 		return ErrorClass(err)
@@ -155,7 +156,8 @@ func (p Policy) classOf(err error) (name string) {
 	return name
 }
 
-// ErrorClass names the kind of the innermost error of err.
+// ErrorClass returns the class of an error for a dead letter: "panic", "timeout", or the Go
+// type of the innermost error. Of joined errors the first counts.
 func ErrorClass(err error) string {
 	for {
 		switch err.(type) { //nolint:errorlint // this walks the chain itself

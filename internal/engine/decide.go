@@ -8,32 +8,33 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Policy says what follows a failed run.
+// A Policy decides how an event is settled after a failed run.
 type Policy struct {
-	MaxAttempts int // the most that a Plan says, unless the event asks for more; 0: no limit
+	MaxAttempts int // the highest MaxAttempts of any Plan, OwnAttempts aside; 0: no limit
 
-	// Plan is for h, whose run ended with err.
+	// Plan returns the plan for h, whose run ended with err.
 	Plan func(h *Hold, err error) Plan
 
-	// OwnAttempts returns how many attempts h asks for itself; 0: no limit. It may be nil.
+	// OwnAttempts returns the limit of attempts that the event itself sets, if ok; 0: no
+	// limit. OwnAttempts may be nil.
 	OwnAttempts func(h *Hold) (attempts int, ok bool)
 
-	// Class names err in a dead letter. If it is nil, ErrorClass does.
+	// Class returns the class of err for a dead letter. If Class is nil, ErrorClass does.
 	Class func(err error) string
 
-	LeaveTimeouts bool // an event whose run timed out is left to its lease
+	LeaveTimeouts bool // an event whose run timed out is redelivered when its lease expires
 
-	exact bool // giving back without a run counts no attempt, so a high count proves something
+	exact bool // only runs count as attempts (Limits.Refund)
 }
 
-// A Plan says what follows a failed attempt.
+// A Plan says how often and when to retry an event after a failed attempt.
 type Plan struct {
 	MaxAttempts int           // 0: no limit
-	After       time.Duration // before the next attempt
-	Discard     bool          // after the last attempt, in place of a dead letter
+	After       time.Duration // until the next attempt
+	Discard     bool          // after the last attempt, make no dead letter
 }
 
-// limit is how many attempts h may have.
+// limit returns how many attempts h may have; 0: no limit.
 func (p Policy) limit(h *Hold) int {
 	if p.OwnAttempts == nil || p.MaxAttempts == 0 || h.attempt <= p.MaxAttempts {
 		return p.MaxAttempts
@@ -44,25 +45,26 @@ func (p Policy) limit(h *Hold) int {
 	return p.MaxAttempts
 }
 
-// suspect reports whether a message was delivered more often than failures explain.
+// suspect reports whether h has more attempts than its limit. Failed runs cannot explain
+// this, but a run that ended the process can.
 func (p Policy) suspect(h *Hold) bool {
 	most := p.limit(h)
 	return most > 0 && h.attempt > most
 }
 
-// spent reports whether a message is to be put aside without another run. It was delivered
-// so often that it, or another event, ends the process before its runs end.
+// spent reports whether h is dead-lettered without another run. It has so many attempts that
+// it, or an event that runs beside it, must end the process again and again.
 func (p Policy) spent(h *Hold) bool {
 	most := p.limit(h)
 	return p.exact && most > 0 && h.attempt > max(3*most, most+16)
 }
 
-// A run has the facts about a run whose handler has returned.
+// A run has the facts about a run that has ended, for decide.
 type run struct {
 	hold        *Hold
 	err         error // the handler's result
-	lost        bool  // the lease
-	manual      bool  // the program settles it; a nil result does not
+	lost        bool  // its lease was lost
+	manual      bool  // manual mode, in which a nil err does not acknowledge
 	interrupted bool  // a drain that ran out of time cancelled it
 	settled     bool  // acknowledged before it ran, so it is not redelivered
 }
@@ -70,28 +72,28 @@ type run struct {
 // A verdict says how the event is settled after a run.
 type verdict struct {
 	outcome observer.Outcome
-	after   time.Duration // Retry, Snooze
-	reason  string        // DeadLetter, Discard; leftToLease
+	after   time.Duration // of Retry and Snooze
+	reason  string        // of DeadLetter and Discard; of Forget: leftToLease or ""
 }
 
-const leftToLease = "left to its lease"
+const leftToLease = "left to its lease" // by Policy.LeaveTimeouts
 
 // The reasons for a dead letter or a discard.
 const (
-	ReasonPermanent  = "permanent"   // the handler said so
+	ReasonPermanent  = "permanent"   // the handler returned Permanent
 	ReasonExhausted  = "exhausted"   // every attempt failed
 	ReasonKeyFailed  = "key-failed"  // an earlier event of its key failed for good (FailAll)
 	ReasonUnreadable = "unreadable"  // the stored body cannot be decoded
 	ReasonNoVerdict  = "no-verdict"  // delivered too often without a result
-	ReasonDropped    = "dropped"     // the handler said so
+	ReasonDropped    = "dropped"     // the handler returned Drop
 	ReasonGone       = "gone"        // the stored body is lost
-	ReasonOnReceive  = "on-receive"  // failed after it was acknowledged
-	ReasonUnacked    = "unconfirmed" // its acknowledgement on receipt was not confirmed in time
-	ReasonExpired    = "expired"     // it came too late
+	ReasonOnReceive  = "on-receive"  // the run failed after the acknowledgement (OnReceive)
+	ReasonUnacked    = "unconfirmed" // not confirmed as acknowledged before its run (OnReceive)
+	ReasonExpired    = "expired"     // it was delivered after its expiry time
 	ReasonTooLarge   = "too-large"   // it is larger than MaxReceive
 )
 
-// decide returns the verdict of a run. It is a pure function.
+// decide returns the verdict on a run. It has no effects, unless p.Plan has.
 func (p Policy) decide(r run) verdict {
 	s, marked := errors.AsType[*signal](r.err)
 	switch {
@@ -131,7 +133,8 @@ func (p Policy) decide(r run) verdict {
 	return verdict{outcome: observer.Retry, after: plan.After}
 }
 
-// A signal is an error by which a handler chooses the verdict.
+// A signal is the error of Permanent, RetryAfter, Snooze, Drop or Expired, by which a handler
+// chooses the verdict.
 type signal struct {
 	kind   signalKind
 	after  time.Duration
@@ -151,7 +154,7 @@ const (
 func (s *signal) Error() string { return s.err.Error() }
 func (s *signal) Unwrap() error { return s.err }
 
-// Permanent marks err as not worth another attempt.
+// Permanent wraps err so that the event has failed for good, without another attempt.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -159,7 +162,7 @@ func Permanent(err error) error {
 	return &signal{kind: permanent, reason: ReasonPermanent, err: err}
 }
 
-// RetryAfter asks for the next attempt after d in place of the policy's delay.
+// RetryAfter wraps err so that the next attempt is after d, not after [Plan].After.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		err = errors.New("retry")
@@ -167,12 +170,13 @@ func RetryAfter(err error, d time.Duration) error {
 	return &signal{kind: retryAfter, after: max(d, 0), err: err}
 }
 
-// Snooze asks for the message to come again after d, at no attempt's cost.
+// Snooze returns an error that delays the event by d. The run does not count as an attempt.
 func Snooze(d time.Duration) error {
 	return &signal{kind: snooze, after: max(d, 0), err: errors.New("snoozed for " + max(d, 0).String())}
 }
 
-// Drop asks for the message to be let go.
+// Drop returns an error that discards the event: the bus acknowledges it, without a dead
+// letter.
 func Drop(reason string) error {
 	return &signal{kind: drop, reason: ReasonDropped, err: errors.New("dropped: " + reason)}
 }
@@ -183,7 +187,8 @@ func unrun(err error) bool {
 	return ok && s.reason == ReasonExpired || errors.Is(err, errKeyFailed) || errors.Is(err, errNoVerdict)
 }
 
-// Expired settles an event that came too late, without a run.
+// Expired returns the error for an event that did not run because it expired at the given
+// time. With bury it becomes a dead letter, and otherwise it is discarded.
 func Expired(at time.Time, bury bool) error {
 	s := &signal{kind: drop, reason: ReasonExpired, err: fmt.Errorf("eventbus: expired at %v", at.UTC().Format(time.RFC3339Nano))}
 	if bury {

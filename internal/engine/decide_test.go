@@ -63,7 +63,7 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// An event that asks for more attempts is neither suspect nor spent before them.
+// An event that sets a higher limit of attempts is neither suspect nor spent below it.
 func TestSuspectsThatAskForMore(t *testing.T) {
 	asks := func(n int) Policy {
 		return Policy{MaxAttempts: 3, exact: true, OwnAttempts: func(*Hold) (int, bool) { return n, n >= 0 }}

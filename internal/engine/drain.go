@@ -7,8 +7,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// lastWait is how long a drain waits for the handlers that it has cancelled, and for
-// the settlement of their events.
+// lastWait is how long a drain waits for cancelled handlers and the settlement of events.
 const lastWait = time.Second
 
 func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
@@ -20,7 +19,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	handlers := s.awaitQuiet()
 	<-s.fetcher.ended
 	if handlers == 0 {
-		s.runner.workers.Wait() // each settles the event that it ran
+		s.runner.workers.Wait() // a worker settles its last event before it ends
 	}
 	s.settler.wait()
 	s.keeper.end()
@@ -35,7 +34,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	return Abandoned{Topic: s.Topic, Group: s.Group, Handlers: handlers, Unsettled: unsettled}, err
 }
 
-// hurry lets the drain give up soon after ctx is done.
+// hurry cancels the handlers when ctx is done. The drain gives up lastWait later.
 func (s *Subscription) hurry(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
 		s.sched.interrupt()
@@ -98,8 +97,7 @@ func (d *scheduler) interrupt() {
 	}
 }
 
-// abandon forgets every Hold, and returns how many there were without a running
-// handler.
+// abandon releases all Holds, and returns how many of them had no running handler.
 func (d *scheduler) abandon() (unsettled int) {
 	d.mu.Lock()
 	defer d.unlock()

@@ -38,7 +38,7 @@ func TestDrainIsHastenedByALaterCaller(t *testing.T) {
 	})
 }
 
-// hung is a backend whose calls are not answered once on is set.
+// hung is a backend that answers no calls once on is set.
 type hung struct {
 	backend.Backend
 	on atomic.Bool

@@ -1,12 +1,16 @@
-// Package engine is the runtime of the bus: it owns every goroutine of a
-// subscription, and every policy.
+// Package engine is the runtime of the bus. It owns the goroutines of all subscriptions.
 //
-// An event passes these in order, each in a file of its own: the fetcher reads it, the
-// scheduler (with its transitions and lanes) puts it in line, the runner invokes the
-// handler, decide says what follows, and the settler acknowledges it, gives it back or
-// puts it into the dead-letter topic. Beside that the watcher looks at the time, the
-// keeper keeps leases, upkeep keeps the broker tidy, and the notifier speaks to the
-// observer. Package publish writes events to the broker.
+// An event passes these files in order:
+//
+//	fetch.go       the fetcher receives it; read.go makes it a Hold
+//	scheduler.go   the scheduler gives it to a worker (transition.go, lane.go)
+//	runner.go      the worker runs its handler
+//	decide.go      the Policy decides how to settle it
+//	settle.go      the settler settles it (giveback.go, deadletter.go)
+//
+// The watcher (watch.go) acts on timeouts, the keeper (lease.go) extends leases, upkeep
+// (maintain.go) runs maintenance, and the notifier (notifier.go) calls the observer.
+// Package publish writes events to the backend.
 package engine
 
 import (
@@ -24,16 +28,16 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Options of an Engine. Zero fields mean no bound.
+// Options of an Engine. Limits of zero mean no limit.
 type Options struct {
 	Observer        observer.Observer
-	PublishTimeout  time.Duration
-	MaxPending      int
-	MaxPendingBytes int
+	PublishTimeout  time.Duration // of one Publish, repeats included
+	MaxPending      int           // messages of all calls of Publish
+	MaxPendingBytes int           // of their messages
 	WhenFull        WhenFull
 }
 
-// An Engine runs one backend.
+// An Engine publishes to one backend and runs the subscriptions to it.
 type Engine struct {
 	backend   backend.Backend
 	limits    backend.Limits
@@ -41,17 +45,17 @@ type Engine struct {
 	publisher *publish.Publisher
 	dropped   atomic.Int64
 	upkeep    upkeep
-	failed    chan error // the first subscription that failed for good
+	failed    chan error // see Failed
 
 	mu      sync.Mutex
 	closing bool
 	subs    map[*Subscription]struct{}
 	down    chan struct{} // closed when Shutdown has ended
-	left    []Abandoned
-	downErr error
+	left    []Abandoned   // result of Shutdown; valid once down is closed
+	downErr error         // result of Shutdown; valid once down is closed
 }
 
-// New returns an Engine that owns b.
+// New returns an Engine for b. Shutdown closes b.
 func New(b backend.Backend, o Options) *Engine {
 	e := &Engine{
 		backend:  b,
@@ -69,13 +73,13 @@ func New(b backend.Backend, o Options) *Engine {
 // Backend returns the backend.
 func (e *Engine) Backend() backend.Backend { return e.backend }
 
-// Limits returns the facts that the backend states.
+// Limits returns the [backend.Limits] that the backend states.
 func (e *Engine) Limits() backend.Limits { return e.limits }
 
-// Failed receives the error of the first subscription that failed for good.
+// Failed returns a channel with the error of the first subscription that failed for good.
 func (e *Engine) Failed() <-chan error { return e.failed }
 
-// Publish stores msgs; see package publish.
+// Publish stores msgs, see [publish.Publisher.Publish], and tells the observer the result.
 func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 	var start time.Time
 	if e.notifier.now.Published != nil {
@@ -91,11 +95,11 @@ func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return err
 }
 
-// Dropped is how many messages Publish has dropped.
+// Dropped returns how many messages failed with ErrDropped so far.
 func (e *Engine) Dropped() int64 { return e.dropped.Load() }
 
-// Ready returns nil if the backend answers and every subscription runs, is limited or is
-// paused.
+// Ready returns nil if the backend answers a Ping, or offers none, and the state of each
+// subscription is Running, Limited or Paused.
 func (e *Engine) Ready(ctx context.Context) error {
 	subs, closing := e.subscriptions()
 	if closing {
@@ -115,7 +119,7 @@ func (e *Engine) Ready(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Subscriptions lists the subscriptions that are not drained.
+// Subscriptions returns the subscriptions whose Drain has not ended; none after Shutdown.
 func (e *Engine) Subscriptions() []*Subscription {
 	subs, _ := e.subscriptions()
 	return subs
@@ -136,9 +140,9 @@ func errOr(err, other error) error {
 	return other
 }
 
-// Shutdown drains every subscription, then the publisher, and closes the
-// backend. It returns the events that the drains left behind. The first call does the
-// work, and later calls wait for it.
+// Shutdown drains every subscription, then closes the publisher and the backend. It returns
+// how many events each drain left behind, for drains that left any. The first call does the
+// work. Later calls wait for it until their ctx is done.
 func (e *Engine) Shutdown(ctx context.Context) ([]Abandoned, error) {
 	e.mu.Lock()
 	first, subs := !e.closing, e.subs
@@ -179,8 +183,8 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 	return left, errors.Join(errs...)
 }
 
-// join starts s and registers it, so that Shutdown drains it. Both happen under one lock,
-// so a refused Subscription has never run, and none starts during a Shutdown.
+// join registers s, so that Shutdown drains it, and starts it. After Shutdown it fails with
+// ErrClosed. One lock guards both steps, so no subscription starts during a Shutdown.
 func (e *Engine) join(s *Subscription) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -198,7 +202,7 @@ func (e *Engine) leave(s *Subscription) {
 	delete(e.subs, s)
 }
 
-// fail notes the first subscription that failed for good.
+// fail puts err into the channel of Failed, unless an unread error is there.
 func (e *Engine) fail(err error) {
 	select {
 	case e.failed <- err:

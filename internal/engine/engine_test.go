@@ -13,8 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A Subscribe during a Shutdown is refused or drained, and nothing of it is left. (The
-// race detector finds the faults.)
+// A Subscribe during a Shutdown is refused or drained. The race detector finds the faults.
 func TestSubscribeMeetsShutdown(t *testing.T) {
 	for range 300 {
 		e := New(inmemory.New(inmemory.Options{}), Options{})
@@ -40,8 +39,8 @@ func TestSubscribeMeetsShutdown(t *testing.T) {
 	}
 }
 
-// The bus releases a delivery that the broker has forgotten at the first refusal. The
-// event is redelivered, and another acknowledgement would not help.
+// If the broker has forgotten a delivery, the bus releases it at the first refusal. The event
+// is redelivered, so another acknowledgement would not help.
 func TestForgottenByTheBroker(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var attempts []int

@@ -1,7 +1,7 @@
 package engine
 
-// ErrorType names the verdict for telemetry, if it is no failure. Another signal is as its
-// cause is.
+// ErrorType returns the error.type of a signal for telemetry. For a signal that is a failure
+// it returns "", so that telemetry uses the wrapped error.
 func (s *signal) ErrorType() string {
 	switch s.kind {
 	case snooze:

@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-// An OnFailure decides how the later events of a key are handled after one has failed for
-// good.
+// An OnFailure decides how later events of a key are handled after one failed for good.
 type OnFailure uint8
 
-// The choices.
+// The values of OnFailure.
 const (
-	Skip    OnFailure = iota // they are handled
-	FailAll                  // they follow it to the dead-letter topic
+	Skip    OnFailure = iota // later events are handled as before
+	FailAll                  // later events go to the dead-letter topic without a run
 )
 
-// errKeyFailed is why an event goes to the dead-letter topic without a run.
+// errKeyFailed is the reason to dead-letter an event without a run (FailAll).
 var errKeyFailed = errors.New("eventbus: an earlier event of its key has failed for good")
 
-// notRun returns why h is not to be run, if so (FailAll).
+// notRun returns the reason to dead-letter h without a run; nil: run it. Without FailAll it
+// returns nil, because scheduler.put has taken such Holds out.
 func (r *runner) notRun(h *Hold) error {
 	switch {
 	case r.sub.OnFailure != FailAll:
@@ -30,7 +30,7 @@ func (r *runner) notRun(h *Hold) error {
 	return nil
 }
 
-// follows reports whether h follows an event of its key that failed for good.
+// follows reports whether FailAll applies to h: an earlier event of its key failed for good.
 func (h *Hold) follows() bool {
 	d := &h.read.sub.sched
 	d.mu.Lock()
@@ -38,7 +38,7 @@ func (h *Hold) follows() bool {
 	return h.lane != nil && h.lane.failed
 }
 
-// failKey lets the later events of h's key follow h.
+// failKey notes that an event of h's key failed for good, for later events of the key.
 func (h *Hold) failKey() {
 	d := &h.read.sub.sched
 	d.mu.Lock()
@@ -48,8 +48,8 @@ func (h *Hold) failKey() {
 	}
 }
 
-// ReleaseKey lets later events of key run again after one has failed for good
-// (FailAll). It reports whether there was one.
+// ReleaseKey ends the effect of FailAll on key: later events of key run again. It reports
+// whether an event of key had failed for good.
 func (s *Subscription) ReleaseKey(key string) bool {
 	d := &s.sched
 	d.mu.Lock()
@@ -63,7 +63,7 @@ func (s *Subscription) ReleaseKey(key string) bool {
 	return true
 }
 
-// FailedKeys lists the keys of which an event has failed for good (FailAll), sorted.
+// FailedKeys returns the keys of which an event has failed for good (FailAll), sorted.
 func (s *Subscription) FailedKeys() (keys []string) {
 	d := &s.sched
 	d.mu.Lock()

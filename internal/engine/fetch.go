@@ -16,11 +16,11 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A fetcher reads ahead of the handlers. The first group of fields belongs to its
-// goroutine, the second to its lock.
+// A fetcher receives events from the backend. Its goroutine owns last and anew; mu guards
+// the fields below it.
 type fetcher struct {
 	sub   *Subscription
-	ctx   context.Context // done when nothing more is to be fetched
+	ctx   context.Context // done once a drain has begun
 	stop  context.CancelCauseFunc
 	ended chan struct{} // closed when the goroutine has ended
 
@@ -28,10 +28,10 @@ type fetcher struct {
 	anew bool   // the group was made anew, and no Receive has succeeded since
 
 	mu      sync.Mutex
-	reads   context.Context         // of the reads until the next Pause, or until renew
-	pause   context.CancelCauseFunc // ends the Receive under way
-	renew   time.Time
-	resumed chan struct{} // closed unless paused
+	reads   context.Context         // of Receive, for all calls until renew
+	pause   context.CancelCauseFunc // ends reads, and with it the Receive under way
+	renew   time.Time               // when the next Receive gets a new context
+	resumed chan struct{}           // closed unless paused
 }
 
 func newFetcher(s *Subscription) *fetcher {
@@ -41,8 +41,8 @@ func newFetcher(s *Subscription) *fetcher {
 	return f
 }
 
-// fetch reads ahead of the handlers, never more than the limiter grants. It goes on after
-// each error that may pass. It never abandons a read that is under way.
+// fetch receives events, never more than the limiter grants, until a drain begins or heal
+// ends the subscription. It waits for each Receive to return.
 func (f *fetcher) fetch() {
 	defer close(f.ended)
 	again := newBackoff()
@@ -66,7 +66,7 @@ func (f *fetcher) fetch() {
 	}
 }
 
-// isOnlyEnd reports whether err says only that ctx, of a Receive, has ended.
+// isOnlyEnd reports whether err, of a Receive with ctx, says only that ctx has ended.
 func isOnlyEnd(ctx context.Context, err error) bool {
 	if ctx.Err() == nil {
 		return false
@@ -75,10 +75,9 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 	return ended && !backend.NotStored(err) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrGone)
 }
 
-// session returns the context of the reads until the next Pause. The context ends after a
-// third of a lease at the latest. Leases are counted from the call of Receive, so an event
-// that arrives has most of its lease left. An answer that took longer, or that a frozen
-// process read late, is too late to be run.
+// session returns the context of the next Receive, unless paused. The context ends a third of
+// a lease after it was made. A lease is counted from the call of Receive, so an event has
+// most of its lease left when it arrives. Calls share a context for a twelfth of a lease.
 func (f *fetcher) session() (ctx context.Context, paused bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +97,7 @@ func (f *fetcher) session() (ctx context.Context, paused bool) {
 	return f.reads, false
 }
 
-// endRead ends the Receive under way.
+// endRead cancels the Receive under way. The fetcher then makes the next one.
 func (f *fetcher) endRead() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,7 +116,7 @@ func (f *fetcher) awaitResume() {
 	}
 }
 
-// Pause takes no new messages until Resume. Held events are still handled.
+// Pause stops receiving events until Resume. Held events are still handled.
 func (s *Subscription) Pause() {
 	f := s.fetcher
 	f.mu.Lock()
@@ -129,7 +128,7 @@ func (s *Subscription) Pause() {
 	if f.pause != nil {
 		f.pause(errPaused)
 	}
-	s.status.set(observer.Paused, nil) // with the lock: a Resume may be on its heels
+	s.status.set(observer.Paused, nil) // under mu, so that a Resume sets the state later
 }
 
 // Resume ends a Pause.
@@ -146,8 +145,8 @@ func (s *Subscription) Resume() {
 
 var errPaused = errors.New("eventbus: paused")
 
-// order waits until there is room and the limiter grants it, and returns how many messages
-// to read. It returns 0 when ctx is done.
+// order waits for room in the scheduler and for places of the limiter, and returns how many
+// messages to receive. It returns 0 if ctx is done or the limiter has failed.
 func (f *fetcher) order(ctx context.Context) int {
 	n := f.sub.sched.awaitRoom(ctx)
 	if n == 0 {
@@ -167,7 +166,7 @@ func (f *fetcher) order(ctx context.Context) int {
 	return granted
 }
 
-// emptyRead is the least time that a Receive which brings nothing takes.
+// emptyRead is the least time from one Receive to the next if the first returned nothing.
 const emptyRead = 5 * time.Millisecond
 
 // receive asks for n messages and schedules the deliveries.
@@ -187,8 +186,8 @@ func (f *fetcher) receive(ctx context.Context, n int) error {
 	case len(ds) > 0:
 		f.accept(a, ds, asked, turn)
 	case err == nil && ctx.Err() == nil:
-		// A driver may return nothing. If it does so again and again at once, this sleep
-		// keeps the processor free.
+		// A driver may return nothing at once, again and again. This sleep then keeps the
+		// processor free.
 		if early := time.Until(asked.Add(emptyRead)); early > 0 {
 			sleep(ctx, early)
 		}
@@ -213,7 +212,7 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, asked time.Time, 
 	f.sub.Limiter.Fill(len(ds), int64(info.Bytes))
 	tell(f.sub.notifier.later.Received, info)
 	aside := f.sub.sched.put(f.hold(a, ds, turn, asked))
-	runtime.Gosched() // or the worker that was woken would wait until the next read is on its way
+	runtime.Gosched() // starts the woken worker before the fetcher calls the next Receive
 	for _, h := range aside {
 		if h.delivery.Err != nil {
 			f.sub.settler.refuse(h)
@@ -223,9 +222,9 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, asked time.Time, 
 	}
 }
 
-// heal deals with an error of Receive and reports whether to continue. It attaches to a
-// lost group at once, because the group may miss the events that are published until then.
-// If no Receive has succeeded since the last such attach, it sleeps first.
+// heal handles an error of Receive and reports whether to receive again, after a wait. If the
+// group is lost it attaches again at once, because a new group may miss events that are
+// published before. If no Receive has succeeded since the last such attach, it waits first.
 func (f *fetcher) heal(err error, again *backoff.ExponentialBackOff) bool {
 	for {
 		f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, err)
@@ -254,8 +253,8 @@ func (f *fetcher) heal(err error, again *backoff.ExponentialBackOff) bool {
 	}
 }
 
-// reattach makes topic and group anew. All Holds belong to the old group, so their
-// leases are lost.
+// reattach attaches to a lost group, which makes topic and group anew. The leases of all
+// Holds are lost, because the Holds belong to the old group.
 func (f *fetcher) reattach(why error) error {
 	ctx, cancel := context.WithTimeout(f.ctx, attachTimeout)
 	defer cancel()
@@ -265,7 +264,7 @@ func (f *fetcher) reattach(why error) error {
 	}
 	old := f.sub.attachment.Swap(a)
 	lost := f.sub.sched.loseAll(old, why)
-	_ = old.close() // it is gone already
+	_ = old.close() // may fail, because the group is gone
 	f.sub.notifier.noticed(backend.Notice{
 		Topic: f.sub.Topic, Group: f.sub.Group, Err: why,
 		Text: fmt.Sprintf("the group was lost and is made anew, to start %s; events may be missing, and %d that were held here will not come again",
@@ -274,9 +273,9 @@ func (f *fetcher) reattach(why error) error {
 	return nil
 }
 
-// attachAfter attaches to a group that was lost, to go on after the last position
-// that came here. If the backend refuses that position the topic was lost too, and
-// all that it has now is new.
+// attachAfter attaches to a lost group, to start after last, the highest position received.
+// If the backend refuses last, the topic was lost too. The group then starts with the
+// earliest event, because all events are new.
 func (f *fetcher) attachAfter(ctx context.Context, last string) (a *attachment, start backend.Start, err error) {
 	start = f.sub.Start
 	if last != "" {
@@ -290,10 +289,10 @@ func (f *fetcher) attachAfter(ctx context.Context, last string) (a *attachment, 
 	return a, start, err
 }
 
-// fail ends a subscription that cannot go on. Its drain is up to the program.
+// fail ends s, which has failed for good. The program still has to call Drain.
 func (s *Subscription) fail(err error) {
 	if s.fetcher.ctx.Err() != nil {
-		return // it is ending anyway
+		return // a drain has begun
 	}
 	err = fmt.Errorf("eventbus: subscription %s/%s: %w", s.Topic, s.Group, err)
 	s.status.set(observer.Closed, err)

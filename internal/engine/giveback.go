@@ -8,20 +8,19 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A giveBack has the Holds that go back to the backend in one step, by position: one
-// Hold, or the Holds of one lane.
+// A giveBack has Holds that are given back together: one Hold, or the Holds of one lane by
+// position. When a drain begins, one has all Holds that have not started.
 type giveBack struct {
-	lane    *lane // nil: none
+	lane    *lane // that steps back; nil: none
 	holds   []*Hold
 	due     moment // zero: at once
-	counted *Hold  // the one that has spent an attempt; nil: none
-	early   bool   // they arrived too early
-	chases  bool   // and the fetcher waits for the first answer
+	counted *Hold  // has spent an attempt; nil: none has
+	early   bool   // they arrived too early, see lane.early
+	chases  bool   // the fetcher waits until the first call has ended
 	until   moment // when the given back Holds are due, at the latest
 }
 
-// retry delays h: in the backend, if h can wait there with all of its key, and otherwise
-// here.
+// retry makes h due again after v.after, and reports that. See postpone.
 func (t *settler) retry(h *Hold, v verdict, err error) {
 	after := v.after
 	if m := t.sub.engine.limits.Delay; m > 0 {
@@ -37,7 +36,7 @@ func (t *settler) retry(h *Hold, v verdict, err error) {
 	t.sub.sched.retry(h, t.sub.moment(time.Now().Add(after)), v.outcome)
 }
 
-// retry gives h back, or lets it rest here, or releases it.
+// retry postpones h. If h has lost its lease, retry releases it.
 func (d *scheduler) retry(h *Hold, due moment, outcome observer.Outcome) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -48,8 +47,10 @@ func (d *scheduler) retry(h *Hold, due moment, outcome observer.Outcome) {
 	d.postpone(h, due, outcome == observer.Retry)
 }
 
-// postpone gives h back, or lets it rest here, or releases it. If counts is set, h has
-// spent an attempt.
+// postpone makes h due again at due. It gives h back if the backend refunds attempts, h has
+// no lane, or a drain has begun. Otherwise h rests in this member, because the rest of its
+// lane would lose attempts. If neither can be done, h is redelivered when its lease has
+// expired. counts means that h has spent an attempt.
 func (d *ledger) postpone(h *Hold, due moment, counts bool) {
 	a := h.read.attachment
 	switch {
@@ -63,7 +64,7 @@ func (d *ledger) postpone(h *Hold, due moment, counts bool) {
 	}
 }
 
-// flushDelays gives back all that a batch holds.
+// flushDelays gives back the Holds of a batch.
 func (t *settler) flushDelays(batch []*giveBack) {
 	most := len(batch)
 	for _, g := range batch {
@@ -80,7 +81,7 @@ func (t *settler) flushDelays(batch []*giveBack) {
 	}
 	for _, g := range batch {
 		for _, h := range g.holds {
-			if h.tries > 0 && h.leaseEnds(time.Now()) { // it is not repeated
+			if h.tries > 0 && h.leaseEnds(time.Now()) { // no repetition after the lease
 				t.giveUpDelay(h, backend.ErrUnknownOutcome)
 				continue
 			}
@@ -100,13 +101,14 @@ func (t *settler) flushDelays(batch []*giveBack) {
 	}
 }
 
-// A item is one Hold of a giveBack.
+// An item is one Hold of a giveBack.
 type item struct {
 	giveBack *giveBack
 	hold     *Hold
 }
 
-// delay makes one call for Holds of one attachment.
+// delay makes one call of Delay for Holds of one attachment. It adds Holds whose call is to
+// be repeated to failures.
 func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 	if len(part) == 0 {
 		return
@@ -141,13 +143,13 @@ func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 		case t.hopeless(h, e, 0):
 			failed++
 			if due = h.leaseEnd(); g.early {
-				due = 0 // or it would be early again, each time that its lease expires
+				due = 0 // otherwise h would be early again, each time that its lease expires
 			}
 			t.giveUpDelay(h, e)
 		default:
 			failed++
 			failures[g] = append(failures[g], h)
-			if backend.NotStored(e) { // or else the call may have had its effect
+			if backend.NotStored(e) { // otherwise the call may have delayed h
 				due = 0
 			}
 		}
@@ -164,7 +166,7 @@ func (t *settler) giveUpDelay(h *Hold, err error) {
 	t.sub.sched.release([]*Hold{h}, errLeaseLost(err))
 }
 
-// beforeLease returns wait, or less if a lease of its Holds ends before.
+// beforeLease returns wait, or the time until the first lease of g ends if that is shorter.
 func (g *giveBack) beforeLease(wait time.Duration) time.Duration {
 	d := &g.holds[0].read.sub.sched
 	d.mu.Lock()
@@ -176,8 +178,8 @@ func (g *giveBack) beforeLease(wait time.Duration) time.Duration {
 	return wait
 }
 
-// lostAfter is the error of a caller whose Hold is no longer its own. After a call
-// without an answer the outcome is unknown, because that call may have settled the Hold.
+// lostAfter returns the error for a caller that waits for the settlement of h, whose lease is
+// lost. After a failed call the outcome is unknown, because that call may have settled h.
 func lostAfter(h *Hold, err error) error {
 	if h.tries > 0 {
 		return unknown(err)
@@ -185,7 +187,7 @@ func lostAfter(h *Hold, err error) error {
 	return errLeaseLost(err)
 }
 
-// ended notes that a call for g has ended.
+// ended notes that a call of Delay for g has ended.
 func (d *scheduler) ended(g *giveBack) {
 	d.mu.Lock()
 	defer d.unlock()

@@ -8,11 +8,11 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Hold is a delivery that is this member's until it is settled or its lease is
-// lost. Its lease is kept from receipt on, whether its handler runs or not.
+// A Hold is a delivery that this member holds until it is settled or its lease is lost. The
+// keeper extends its lease from receipt on, whether its handler runs or not.
 //
-// There is one for every event, so a Hold is small. Its context is not part of it, because
-// a handler may keep the context for ever.
+// There is one for every event, so a Hold is small. Its context is a separate object, because
+// a handler may keep the context for ever, and would keep the Hold in memory.
 type Hold struct {
 	read     *read // the Receive that brought it
 	delivery backend.Delivery
@@ -20,20 +20,20 @@ type Hold struct {
 	attempt  int
 	size     int64
 
-	tries uint16 // failed calls to settle it; used by the queue that has it
+	tries uint16 // failed calls to settle it; owned by the settler's queue that has it
 
 	// Guarded by the scheduler's lock. Only transition.go changes state.
-	lane    *lane // of its key; nil: nothing waits for it
+	lane    *lane // of its key; nil: no event waits for it
 	state   state
 	working bool // its handler is running
-	trusted bool // the scheduler counts it in trusted
-	lost    bool // its lease
-	failed  bool // manual mode: its settlement
+	trusted bool // it counts in ledger.trusted
+	lost    bool // its lease is lost
+	failed  bool // manual mode: the program settled it as failed
 	timing  timing
-	until   moment // its lease runs to here
-	began   moment // its run
-	due     moment // of a retry that waits here
-	wait    *wait  // of a caller, for the settlement
+	until   moment // when its lease ends
+	began   moment // when its run began; zero: it has not
+	due     moment // when its rest ends, in state resting
+	wait    *wait  // for its settlement; nil: no caller waits
 }
 
 // A state is the stage of a Hold between receipt and settlement.
@@ -42,26 +42,26 @@ type state uint8
 const (
 	queued     state = iota // behind another Hold of its key
 	ready                   // a worker may start it
-	confirming              // acknowledged on receipt, before it runs
+	confirming              // being acknowledged before it runs (OnReceive)
 	running                 // with the handler
 	entrusted               // with the program, which settles it (manual mode)
-	resting                 // a retry that waits here for its due moment
+	resting                 // a retry that waits in this member until it is due
 	settling                // an acknowledgement or a dead letter is under way
-	returning               // a Delay is under way
+	returning               // being given back by Delay
 	released                // no longer held
 )
 
-// A timing compares a run with its Timeout.
+// A timing compares a run with Config.Timeout.
 type timing uint8
 
 const (
 	inTime  timing = iota
 	late           // the Timeout has passed
-	expired        // and the bus took the event back from the program
-	stuck          // and the handler still does not return, which the observer was told
+	expired        // late, and the program may no longer settle the event (manual mode)
+	stuck          // late, and the handler has not returned stuckAfter later
 )
 
-// A wait is for a settlement (manual mode), or for the acknowledgement on receipt.
+// A wait is for a settlement in manual mode, or for the acknowledgement before a run.
 type wait struct {
 	ended  chan struct{}
 	result error // valid once ended is closed
@@ -69,7 +69,7 @@ type wait struct {
 
 func newWait() *wait { return &wait{ended: make(chan struct{})} }
 
-// end ends the wait, once.
+// end ends the wait with err, unless it has ended.
 func (w *wait) end(err error) {
 	if !isClosed(w.ended) {
 		w.result = err
@@ -77,7 +77,7 @@ func (w *wait) end(err error) {
 	}
 }
 
-// failure returns an error if the program has settled h as failed.
+// failure returns errNack if the program has settled h as failed, and nil otherwise.
 func (h *Hold) failure() error {
 	if h.failed {
 		return errNack
@@ -92,11 +92,11 @@ func (h *Hold) Delivery() *backend.Delivery { return &h.delivery }
 // Attempt is the number of the attempt, counted from 1.
 func (h *Hold) Attempt() int { return h.attempt }
 
-// Redelivered reports whether a member of the group may have had the event before. An event
-// that rests here between two runs is delivered once.
+// Redelivered reports whether the event may have been delivered before, or has failed in this
+// member before. It ignores a Snooze in this member, which is not a new delivery.
 func (h *Hold) Redelivered() bool { return h.attempt > 1 || h.delivery.Redelivered }
 
-// Subscription returns the Subscription that received it.
+// Subscription returns the Subscription that received h.
 func (h *Hold) Subscription() *Subscription { return h.read.sub }
 
 // Context returns the context of the current run. In manual mode it ends with settlement.
@@ -109,12 +109,11 @@ func (h *Hold) about() observer.About {
 	}
 }
 
-// leaseless reports whether h was acknowledged before its run and so has no lease any
-// more.
+// leaseless reports whether h has no lease, because it was acknowledged before its run.
 func (h *Hold) leaseless() bool { return h.state == running && h.read.sub.Mode == OnReceive }
 
-// leaseEnd is when h is due again at the latest, if nobody extends its lease. The broker
-// began the lease up to a moment later than this member counts.
+// leaseEnd returns when the broker has h due again, at the latest, if no call extends the
+// lease. This is after h.until, because the broker counts the lease from a later moment.
 func (h *Hold) leaseEnd() moment {
 	lease := h.read.sub.Lease
 	return h.until.plus(min(lease/3, time.Second))

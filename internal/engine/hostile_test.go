@@ -54,8 +54,8 @@ func TestFailAllKeepsReasonsWhileTheDeadLetterTopicFails(t *testing.T) {
 	})
 }
 
-// An event that is put aside because it was delivered too often has failed for good too.
-// The later events of its key follow it, in order.
+// With FailAll, an event that was delivered too often has failed for good. The later events
+// of its key are dead-lettered after it, in order.
 func TestFailAllFollowsWhatCameTooOften(t *testing.T) {
 	var mu sync.Mutex
 	var dead []string
@@ -86,11 +86,11 @@ func TestFailAllFollowsWhatCameTooOften(t *testing.T) {
 	})
 }
 
-// A driver returns an error of a context, though the context of Receive has not ended. It
-// is called again after a wait, and the observer is told.
+// A driver may return a context's error though the context of Receive has not ended. The bus
+// calls it again after a wait, and tells the observer.
 func TestReceiveThatTimesOutBacksOff(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		r.wire.delay("receive", time.Millisecond) // or time would never pass in the bubble
+		r.wire.delay("receive", time.Millisecond) // otherwise no time would pass in the bubble
 		r.wire.fail("receive", context.DeadlineExceeded)
 		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
 		r.pass(time.Minute)
@@ -116,7 +116,7 @@ func TestAttachingAgainBacksOff(t *testing.T) {
 	})
 }
 
-// A panic of the driver in a later Attach ends nothing.
+// A panic of the driver in a later Attach becomes an error, and Attach is repeated.
 func TestPanicOfAttachIsContained(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
@@ -203,7 +203,7 @@ func TestNackWithoutExtender(t *testing.T) {
 func TestStuckHandlerOfManualModeIsTold(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.sub(Config{Mode: Manual, Timeout: 5 * time.Second, Policy: policy(0, func(*Hold, error) time.Duration { return time.Hour })}, func(context.Context, *Hold) error {
-			time.Sleep(20 * time.Second) // deaf to its context
+			time.Sleep(20 * time.Second) // ignores its context
 			return nil
 		})
 		r.publish("1")

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A retry that waits here starts when it is due, though the watch was going to sleep
-// longer.
+// A retry that rests in the member starts when it is due, though the watcher was going to
+// sleep longer.
 func TestRetryInPlaceIsStartedWhenDue(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
@@ -29,7 +29,7 @@ func TestRetryInPlaceIsStartedWhenDue(t *testing.T) {
 	})
 }
 
-// Each run in place has a timeout of its own.
+// Each run after a rest in the member has a timeout of its own.
 func TestRetryInPlaceHasItsOwnTimeout(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
@@ -49,8 +49,7 @@ func TestRetryInPlaceHasItsOwnTimeout(t *testing.T) {
 	})
 }
 
-// Nack returns as soon as the retry waits here, and the drain does not count the event
-// twice.
+// Nack returns as soon as the retry rests in the member. The drain counts the event once.
 func TestNackInPlace(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
@@ -74,14 +73,14 @@ func TestNackInPlace(t *testing.T) {
 	})
 }
 
-// A manual run times out while its handler is stuck. The retry is a run of its own.
+// A run in manual mode times out while its handler is stuck. The retry is a separate run.
 func TestTimeoutInPlaceOfStuckHandler(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
 		var runs atomic.Int32
 		s := r.sub(Config{Mode: Manual, Concurrency: 2, Timeout: 5 * time.Second}, func(ctx context.Context, h *Hold) error {
 			if runs.Add(1) == 1 {
-				time.Sleep(20 * time.Second) // deaf to its context
+				time.Sleep(20 * time.Second) // ignores its context
 				return ctx.Err()
 			}
 			require.NoError(r, ctx.Err())

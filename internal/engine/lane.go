@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// A lane keeps the order of one key. One Hold of the key runs at a time, the lane's
-// head; the other Holds of the key queue behind it by position.
+// A lane has the Holds of one key, in order. One of them runs at a time: the head. The
+// others queue behind it by position.
 //
-// When the head fails, the lane steps back as a whole. The head and all Holds behind it
-// are given back to the backend, due at the same moment. The lane remembers that moment. A
-// Receive that was called before it may bring an event of the key while an earlier one is
-// not due. Such an event must step back as well. A later Receive brings the earlier events
+// To retry its head, a lane steps back. The head and all Holds behind it are given back to
+// the backend, due at the same moment. The lane keeps that moment in until. A Receive called
+// before until may bring a later event of the key without the earlier ones. Such an event
+// arrives early and steps back too. A Receive called after until brings the earlier events
 // first, as [backend.Source] promises, or another member has them.
 type lane struct {
 	key   string
 	head  *Hold   // ready, running, resting or being settled; nil: none
 	queue []*Hold // by position: queued, or resting
 
-	steps int    // calls under way that give Holds of this lane back
+	steps int    // giveBacks of this lane that have not ended
 	until moment // when all events that stepped back are due, at the latest; zero: none did
-	turn  int64  // number of the last answer: a Receive with a lower number was called before it
+	turn  int64  // of the last answer to a Delay; a read with a lower turn was asked before
 	first string // the lowest position that stepped back: it may always run
 
 	retry   moment // when the head that stepped back last is due; zero: it has succeeded
-	failed  bool   // an event failed for good, and later ones follow it (FailAll)
-	touched bool   // by the read that is being sorted
+	failed  bool   // an event failed for good (FailAll)
+	touched bool   // used by put: the read has an event of this lane
 }
 
-// mayLead reports whether h may be the head. It may not if an earlier event of its key is with
-// the backend.
+// mayLead reports whether h may be the head. It may not if an earlier event of its key was
+// given back and may still arrive.
 func (l *lane) mayLead(h *Hold) bool {
 	if l.steps > 0 {
 		return h.delivery.Position <= l.first
@@ -40,7 +40,7 @@ func (l *lane) mayLead(h *Hold) bool {
 // insert puts h into the queue.
 func (l *lane) insert(h *Hold) {
 	i := len(l.queue)
-	for i > 0 && l.queue[i-1].delivery.Position > h.delivery.Position { // almost always at the end
+	for i > 0 && l.queue[i-1].delivery.Position > h.delivery.Position { // rarely true
 		i--
 	}
 	l.queue = slices.Insert(l.queue, i, h)
@@ -57,7 +57,7 @@ func (l *lane) early(h *Hold) bool {
 	return l.until != 0 && (r.asked < l.until || r.turn < l.turn) && h.delivery.Position > l.first
 }
 
-// stepping notes that Holds step back; position is the lowest of them.
+// stepping notes that Holds step back. Their lowest position is position.
 func (l *lane) stepping(position string) {
 	if l.first == "" || position < l.first {
 		l.first = position
@@ -65,20 +65,20 @@ func (l *lane) stepping(position string) {
 	l.steps++
 }
 
-// stepped notes that a call that gave Holds back has ended. They are due by then.
+// stepped notes that Holds were given back and are due by until.
 func (l *lane) stepped(until moment, turn int64) {
 	l.steps--
 	l.until, l.turn = max(l.until, until), turn
 }
 
-// settle forgets the step back if all its events were due when a Receive was called.
+// settle forgets the events that stepped back if they were all due when a Receive was called.
 func (l *lane) settle(asked moment, turn int64) {
 	if l.steps == 0 && l.until <= asked && l.turn <= turn {
 		l.until, l.first = 0, ""
 	}
 }
 
-// settleQueue is settle for the earliest Receive that brought an event of the queue.
+// settleQueue calls settle for the earliest Receive that brought an event of the queue.
 func (l *lane) settleQueue() {
 	if l.until == 0 || len(l.queue) == 0 {
 		return
@@ -95,8 +95,8 @@ func (l *lane) idle() bool {
 	return l.head == nil && len(l.queue) == 0 && l.steps == 0 && l.until == 0 && !l.failed
 }
 
-// advance lets the next Hold of l run, if it may. Holds that arrived too early step back,
-// and so do Holds without room behind a head that rests.
+// advance makes the first Hold of l's queue the head, if it may be. Holds that arrived early
+// step back, and so do Holds beyond keyShare behind a head that rests.
 func (d *ledger) advance(l *lane) {
 	if d.closed {
 		return
@@ -117,14 +117,14 @@ func (d *ledger) advance(l *lane) {
 	d.lanes.drop(l)
 }
 
-// While the head of a long lane fails again and again, its early events return at 5,000
-// a second, so that other keys need not wait for them.
+// While the head of a long lane fails again and again, its early events are due later: by
+// perEvent for each, at most maxSpread. Otherwise they would delay events of other keys.
 const (
 	perEvent  = moment(200 * time.Microsecond)
 	maxSpread = moment(10 * time.Second)
 )
 
-// stepBackEarly gives back the Holds that may not wait in l.
+// stepBackEarly gives back the queued Holds of l that are early or have no room.
 func (d *ledger) stepBackEarly(l *lane) {
 	due, room := l.until, len(l.queue)
 	if l.head != nil && l.head.state == resting {
@@ -155,7 +155,7 @@ func (d *ledger) stepBackEarly(l *lane) {
 // lanes are the lanes of a subscription, by key. The zero value is ready to use.
 type lanes struct {
 	byKey map[string]*lane
-	free  []*lane // for the next keys
+	free  []*lane // to be used again
 	sweep moment  // when to look for lanes that are idle
 }
 
@@ -164,7 +164,7 @@ const (
 	sweepEvery = moment(1e9) // a second
 )
 
-// of returns the lane of key.
+// of returns the lane of key, which it makes if there is none.
 func (ls *lanes) of(key string) *lane {
 	if l := ls.byKey[key]; l != nil {
 		return l
@@ -193,8 +193,7 @@ func (ls *lanes) drop(l *lane) {
 	}
 }
 
-// settle forgets lanes whose events that stepped back were all due when a Receive was
-// called.
+// settle calls lane.settle for each lane and drops idle lanes, at most once a second.
 func (ls *lanes) settle(asked moment, turn int64) {
 	if asked < ls.sweep {
 		return

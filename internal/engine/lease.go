@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A keeper extends the lease of everything held, in one call each third of a lease. After
-// a failure it waits a quarter of that, because little time is left.
+// A keeper extends the leases of all Holds, each third of a lease. After a failure it tries
+// again after a quarter of that time, because little of the lease is left.
 type keeper struct {
 	*recurring
 	sub *Subscription
@@ -29,7 +29,8 @@ func newKeeper(s *Subscription) *keeper {
 	return k
 }
 
-// extend extends everything held, and reports whether every call was answered.
+// extend extends the leases of all Holds. It reports whether the broker answered for each of
+// them, perhaps that its lease is lost.
 func (k *keeper) extend(ctx context.Context) (answered bool) {
 	a := k.sub.attachment.Load()
 	if a.extender == nil {
@@ -67,7 +68,7 @@ func (k *keeper) extendSome(ctx context.Context, a *attachment, hs []*Hold, ds [
 		case errors.Is(e, backend.ErrLeaseLost):
 			k.sub.sched.refused(h, e)
 		default:
-			troubled++ // the watch notices if the lease expires
+			troubled++ // the watcher notices if the lease expires
 		}
 	}
 	if troubled > 0 {
@@ -80,7 +81,7 @@ func (k *keeper) extendSome(ctx context.Context, a *attachment, hs []*Hold, ds [
 	return troubled == 0
 }
 
-// keepable lists the Holds of one attachment whose leases are to be extended.
+// keepable returns the Holds of attachment a whose leases are to be extended.
 func (d *scheduler) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -93,16 +94,16 @@ func (d *scheduler) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery)
 	return hs, ds
 }
 
-// renew notes that the lease of h runs to then.
+// renew notes that the lease of h does not end before until.
 func (d *scheduler) renew(h *Hold, until time.Time) {
 	d.mu.Lock()
 	defer d.unlock()
 	h.until = max(h.until, d.sub.moment(until))
 }
 
-// refused notes that the lease of h could not be extended. An event that is being
-// acknowledged on receipt may have no lease because the broker has acknowledged it, so
-// it is not lost. The watch loses it when its lease expires.
+// refused notes that the broker refused to extend the lease of h, which is lost. In state
+// confirming it may be refused because the broker has acknowledged h. So refused ignores
+// this state, and the watcher notices when the lease expires.
 func (d *scheduler) refused(h *Hold, err error) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -111,7 +112,7 @@ func (d *scheduler) refused(h *Hold, err error) {
 	}
 }
 
-// loseAll loses the leases of all Holds of an attachment whose group is gone.
+// loseAll notes that the Holds of a lost group have lost their leases, and counts them.
 func (d *scheduler) loseAll(a *attachment, why error) (lost int) {
 	d.mu.Lock()
 	defer d.unlock()

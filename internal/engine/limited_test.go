@@ -17,10 +17,9 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A breaker that opens stops the reads and not the retries, the observer and the state say
-// why, the engine is ready all the same, and the breaker closes when the trial succeeds. No
-// event is lost. That holds where events step back, where retries rest in the member, and
-// for manual settlement.
+// A breaker that opens stops reads but no retries. The observer and the state say why, and
+// the engine stays ready. The breaker closes when the trial succeeds. No event is lost, if
+// events are given back, if retries rest in the member, and in manual mode.
 func TestBreakerLimitsTheSubscription(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -94,8 +93,8 @@ func TestBreakerLimitsTheSubscription(t *testing.T) {
 	}
 }
 
-// An adaptive limiter is told the runs of handlers, and neither the events that step back
-// with a failed one nor the time that a retry waits.
+// An adaptive limiter counts only runs of handlers. It does not count the events that are
+// given back with a failed one, nor the time that a retry waits.
 func TestLimiterIsToldRuns(t *testing.T) {
 	for _, noDelay := range []bool{false, true} {
 		inBubble(t, Options{}, func(r *rig) {
@@ -125,8 +124,8 @@ func TestLimiterIsToldRuns(t *testing.T) {
 	}
 }
 
-// A run in manual mode is told once, though its handler settles the event and fails too.
-// An event whose acknowledgement on receipt is not confirmed has no run.
+// The limiter counts a run in manual mode once, though its handler settles the event and
+// fails too. With OnReceive, an event whose acknowledgement is not confirmed has no run.
 func TestLimiterIsToldRunsOfOtherModes(t *testing.T) {
 	for _, mode := range []Mode{Manual, OnReceive} {
 		inBubble(t, Options{}, func(r *rig) {
@@ -152,7 +151,7 @@ func TestLimiterIsToldRunsOfOtherModes(t *testing.T) {
 	}
 }
 
-// runLog adds up the runs that a limiter is told.
+// runLog is a limiter that adds up the runs in Released.
 type runLog struct {
 	limiter.Limiter
 	mu  sync.Mutex

@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// A line has the Holds that a worker may start, in the order of receipt. Suspects, which
-// were delivered more often than failures explain, are kept apart. One of them runs at a
-// time.
+// A line has the Holds that a worker may start, in the order of receipt. It keeps suspects
+// apart, see [Policy.suspect], and starts one of them at a time.
 type line struct {
 	queue
 	suspects []*Hold
-	suspect  *Hold // the one that runs
+	suspect  *Hold // the suspect that runs; nil: none
 }
 
 func (l *line) add(h *Hold, suspect bool) {
@@ -27,7 +26,7 @@ func (l *line) startable() bool {
 	return l.len() > 0 || l.suspect == nil && len(l.suspects) > 0
 }
 
-// pick takes the next Hold to start.
+// pick takes the next Hold to start. A suspect that may start has an even chance.
 func (l *line) pick() *Hold {
 	if l.suspect == nil && len(l.suspects) > 0 && (l.len() == 0 || rand.IntN(2) == 0) {
 		i := rand.IntN(len(l.suspects))
@@ -38,20 +37,20 @@ func (l *line) pick() *Hold {
 	return l.pop()
 }
 
-// ended notes that h does not run any more.
+// ended notes that h does not run any more, if it is the suspect.
 func (l *line) ended(h *Hold) {
 	if l.suspect == h {
 		l.suspect = nil
 	}
 }
 
-// drop takes h from the Holds that a worker may start.
+// drop removes h, so that no worker starts it.
 func (l *line) drop(h *Hold) {
 	l.remove(h)
 	l.suspects = slices.DeleteFunc(l.suspects, func(s *Hold) bool { return s == h })
 }
 
-// A queue is first in, first out.
+// A queue of Holds is first in, first out.
 type queue struct {
 	items []*Hold
 	head  int

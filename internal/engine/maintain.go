@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// upkeep maintains each topic and group with a subscription in this bus. Subscriptions to
-// the same group share one job.
+// upkeep calls the backend's Maintainer for each topic and group with a subscription in this
+// bus. Subscriptions to the same group share one job.
 type upkeep struct {
 	engine     *Engine
 	maintainer backend.Maintainer // nil if the backend needs none
@@ -24,7 +24,7 @@ type upkeep struct {
 // A job is the maintenance of one topic and group.
 type job struct {
 	*recurring
-	users int
+	users int // subscriptions
 }
 
 func (u *upkeep) init(e *Engine) {
@@ -51,7 +51,7 @@ func (u *upkeep) join(topic, group string) {
 	})}
 }
 
-// leave ends the job with its last user, and waits for the end of its run.
+// leave ends the job with its last subscription, and waits until a run under way has ended.
 func (u *upkeep) leave(topic, group string) {
 	if u.maintainer == nil {
 		return
@@ -71,7 +71,7 @@ func (u *upkeep) leave(topic, group string) {
 }
 
 const (
-	firstMaintenance   = 5 * time.Second // leaves a start undisturbed
+	firstMaintenance   = 5 * time.Second // after Subscribe, so that it does not slow a start
 	minMaintenance     = 100 * time.Millisecond
 	maintenanceTimeout = 30 * time.Second
 )
@@ -93,7 +93,7 @@ func (u *upkeep) run(ctx context.Context, again *backoff.ExponentialBackOff, top
 	return next
 }
 
-// maintain makes one call. A panic of the driver becomes an error.
+// maintain makes one call of Maintain. A panic of the driver becomes an error.
 func (u *upkeep) maintain(ctx context.Context, topic, group string) (next time.Duration, err error) {
 	defer recovered(&err)
 	ctx, cancel := context.WithTimeout(ctx, maintenanceTimeout)
@@ -101,7 +101,7 @@ func (u *upkeep) maintain(ctx context.Context, topic, group string) (next time.D
 	return u.maintainer.Maintain(ctx, topic, group)
 }
 
-// sleep waits for d and reports whether ctx is still alive.
+// sleep waits for d. It returns false if ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -2,8 +2,8 @@ package engine
 
 import "context"
 
-// Ack acknowledges h and returns when the broker has confirmed. It is for manual mode
-// only.
+// Ack acknowledges h and returns when the broker has confirmed it. If ctx ends before, the
+// outcome is unknown. Ack is for manual mode only.
 func (h *Hold) Ack(ctx context.Context) error {
 	s := h.read.sub
 	w, err := h.claimed(false)
@@ -15,8 +15,8 @@ func (h *Hold) Ack(ctx context.Context) error {
 	return h.await(ctx, w)
 }
 
-// Nack settles h as a failed run with the given cause. It returns when h is given back or
-// put aside. It is for manual mode only.
+// Nack settles h as a failed run with the given cause. It returns when h is delayed,
+// dead-lettered or discarded. Nack is for manual mode only.
 func (h *Hold) Nack(ctx context.Context, cause error) error {
 	if cause == nil {
 		cause = errNack
@@ -30,7 +30,7 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 	return h.await(ctx, w)
 }
 
-// claimed gives the caller the right to settle h; failed says how.
+// claimed gives the caller the right to settle h; failed says how. Only one caller gets it.
 func (h *Hold) claimed(failed bool) (*wait, error) {
 	d := &h.read.sub.sched
 	d.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// The context of a manual delivery ends with settlement, even if no caller waits for it
-// any more.
+// In manual mode the context of a run ends with settlement, even if the caller of Ack has
+// left.
 func TestManualContextEndsWithSettlement(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		taken := make(chan *Hold, 1)

@@ -10,23 +10,23 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A notifier tells events to the observer. It tells events of leases, reads and
-// acknowledgements later, by a goroutine of the queue.
+// A notifier calls the hooks of the observer. It calls Published and Handled at once, and
+// all other hooks on a goroutine of its queue.
 type notifier struct {
 	now   observer.Observer
 	later observer.Observer
 	queue *observer.Queue
 }
 
-const maxBehind = 4096
+const maxBehind = 4096 // calls of hooks that wait in the queue
 
 func newNotifier(o observer.Observer) *notifier {
 	q := observer.Async(o, maxBehind)
 	return &notifier{now: observer.Safe(o), later: q.Observer(), queue: q}
 }
 
-// close tells the events that are left, unless a hook takes longer than ctx allows. If
-// ctx is done, a hook has 100 ms.
+// close waits until the queue is empty or ctx is done. If ctx is already done, close waits at
+// most 100 ms.
 func (n *notifier) close(ctx context.Context) {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
@@ -36,14 +36,14 @@ func (n *notifier) close(ctx context.Context) {
 	_ = n.queue.Wait(ctx)
 }
 
-// tell tells e to hook, if there is one.
+// tell calls hook with e, unless hook is nil.
 func tell[E any](hook func(E), e E) {
 	if hook != nil {
 		hook(e)
 	}
 }
 
-// call calls a function of the program on the queue's goroutine.
+// call calls f, a function of the program, on the queue's goroutine. It reports a panic.
 func (n *notifier) call(name string, about observer.About, f func()) {
 	n.queue.Call(func() {
 		if err := guarded(func() error { f(); return nil }); err != nil {
@@ -71,7 +71,7 @@ func (n *notifier) published(msgs []*backend.Message, took time.Duration, err er
 	tell(n.now.Published, p)
 }
 
-// dropped tells which of msgs were dropped, and returns their number.
+// dropped reports how many of msgs were dropped, and returns their number.
 func (n *notifier) dropped(msgs []*backend.Message, err error) int {
 	d := observer.Dropped{Topic: msgs[0].Topic, Err: ErrDropped}
 	for i, m := range msgs {

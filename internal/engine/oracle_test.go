@@ -37,7 +37,7 @@ func TestKeyOrderInRandomLives(t *testing.T) {
 	}
 }
 
-// An oracle knows what may run.
+// An oracle knows which events may run.
 type oracle struct {
 	mu      sync.Mutex
 	members map[string]int // by subscription, the number of its source
@@ -50,11 +50,10 @@ type oracle struct {
 	broken  []string
 }
 
-// A doubt is a run before an earlier event of the key. It breaks the order, with two
-// exceptions. The lease of the earlier event was lost just then, and the observer is told
-// later. Or the broker delivered the earlier event to another member at that moment. The
-// oracle learns of a delivery when Receive returns, so it may learn of two at one moment
-// in either order.
+// A doubt is a run of an event before an earlier one of its key has succeeded. It breaks the
+// order, with two exceptions. The earlier event lost its lease just before, which the
+// observer learns later. Or the broker delivered the earlier event to another member at that
+// moment: the oracle may learn of two such deliveries in either order.
 type doubt struct {
 	member int
 	before *oracleEvent
@@ -79,7 +78,7 @@ func (o *oracle) judge() (broken []string) {
 // member loses its lease.
 type oracleEvent struct {
 	id       string
-	owner    int // 0: nobody's
+	owner    int // member; 0: none
 	since    time.Duration
 	lostAt   []time.Duration
 	leftAt   time.Duration // when the broker delivered it last
@@ -89,7 +88,7 @@ type oracleEvent struct {
 	number   int // in its key
 }
 
-// A handout is a delivery of an event to a member by the broker.
+// A handout is a delivery of an event by the broker to a member.
 type handout struct {
 	member int
 	at     time.Duration
@@ -156,7 +155,7 @@ func (o *oracle) ends(member int, key, id string, err error) {
 	o.note("%s ends in %d: %v", id, member, err)
 }
 
-// A life is one random life of a group.
+// A life is a group whose members and broker take random steps.
 type life struct {
 	*rig
 	*oracle            // at is the rig's
@@ -264,7 +263,7 @@ func (x *life) freeze(d time.Duration) {
 	}
 }
 
-// handle is a handler of any kind.
+// handle succeeds, fails or waits, at random.
 func (x *life) handle(ctx context.Context, member int, h *Hold) error {
 	key, id := h.Delivery().Key, h.Delivery().ID
 	x.starts(x.rig.at(), member, key, id)

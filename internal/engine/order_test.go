@@ -31,7 +31,7 @@ func TestFailingDelayLeavesEventsToTheirLeases(t *testing.T) {
 	})
 }
 
-// An event that was given back to a group that is gone delays no other.
+// An event that was given back to a group that is then deleted delays no other event.
 func TestGoneForgetsWhatIsAway(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var ran []string

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Pause and Resume at the same moment leave the right state.
+// After concurrent calls of Pause and Resume, the state is right.
 func TestPauseAndResumeRaceLeavesTheStateRight(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })

@@ -7,19 +7,19 @@ import (
 
 const (
 	maxRead      = 512                    // messages in one Receive
-	prefetchTime = 100 * time.Millisecond // of work that may be held unstarted
-	hoardTime    = time.Second            // after which unstarted work is given back
+	prefetchTime = 100 * time.Millisecond // of runs for which events are prefetched
+	hoardTime    = time.Second            // after which a prefetched event is given back
 )
 
 // prefetch decides how many messages are read ahead of the handlers.
 type prefetch struct {
 	ledger       *ledger
-	room         chan struct{} // for the fetcher, when it may read
-	fetcherWaits bool
+	room         chan struct{} // wakes the fetcher when it may read
+	fetcherWaits bool          // for room
 	chasing      int           // calls under way that give back early events
 	measured     bool          // average is valid
-	average      time.Duration // from the start of a run to its end or, in manual mode, to settlement
-	brisk        time.Duration // runs no longer than this could start all that may be held
+	average      time.Duration // of runs, each to its end or, in manual mode, to settlement
+	brisk        time.Duration // runs so short allow a prefetch of MaxInFlight events
 }
 
 func (p *prefetch) init(l *ledger) {
@@ -37,10 +37,10 @@ func (p *prefetch) measure(took time.Duration) {
 	p.average += (took - p.average) / 8
 }
 
-// wanted is how many messages the fetcher may ask for. It is one for each free handler
-// and, once a run was measured, as many more as handlers can start in 100 ms. While many
-// are ready it returns 0, so that reads are large. It also returns 0 while early events
-// are given back, because the next Receive then brings them late enough to run.
+// wanted returns how many messages the fetcher may ask for: one for each free handler, and
+// ahead more. While many are ready it returns 0, so that reads are large. It also returns 0
+// while early events are given back, because a Receive after that brings them late enough to
+// run.
 func (p *prefetch) wanted() int {
 	if p.ledger.closed || p.chasing > 0 {
 		return 0
@@ -54,7 +54,8 @@ func (p *prefetch) wanted() int {
 	return min(max(free+ahead-ready, 0), maxRead)
 }
 
-// ahead is how many unstarted messages may be held.
+// ahead returns how many messages may be prefetched: as many as handlers can start in 100 ms,
+// or 0 before a run was measured or if leases cannot be extended.
 func (p *prefetch) ahead() int {
 	if !p.measured || p.ledger.sub.attachment.Load().extender == nil {
 		return 0
@@ -65,7 +66,7 @@ func (p *prefetch) ahead() int {
 	return int(time.Duration(p.ledger.sub.Concurrency) * prefetchTime / p.average)
 }
 
-// keyShare is how many events may queue behind one of their key that rests here.
+// keyShare returns how many Holds may queue behind a Hold of their key in state resting.
 func (p *prefetch) keyShare() int { return max(p.ledger.sub.MaxInFlight/4, 1) }
 
 // tellRoom wakes the fetcher if it waits for room and there is some.
@@ -79,8 +80,7 @@ func (p *prefetch) tellRoom() {
 	}
 }
 
-// awaitRoom waits until something may be read, and returns how much. It returns 0
-// when ctx is done.
+// awaitRoom waits until wanted is more than 0, and returns it. It returns 0 when ctx is done.
 func (d *scheduler) awaitRoom(ctx context.Context) int {
 	for ctx.Err() == nil {
 		d.mu.Lock()
@@ -98,8 +98,8 @@ func (d *scheduler) awaitRoom(ctx context.Context) int {
 	return 0
 }
 
-// hoards reports whether something waits unstarted for longer than hoardTime while
-// all handlers are busy, and when to look again; zero: nothing waits.
+// hoards reports whether a Hold that can be given back without counting an attempt has waited
+// for hoardTime while all handlers are busy. again is when to ask next; zero: not planned.
 func (p *prefetch) hoards(now moment) (yes bool, again moment) {
 	if p.ledger.ready.len() == 0 || p.ledger.closed || p.ledger.working < p.ledger.sub.Concurrency {
 		return false, 0
@@ -111,8 +111,8 @@ func (p *prefetch) hoards(now moment) (yes bool, again moment) {
 	return first.read.attachment.refunds, 0
 }
 
-// giveBackUnstarted gives back the Holds that have not started, with their lanes,
-// because another member may be idle.
+// giveBackUnstarted gives back the ready Holds, with their lanes, because another member may
+// be idle. It also raises the average, so that less is prefetched.
 func (d *scheduler) giveBackUnstarted() {
 	d.mu.Lock()
 	defer d.unlock()
@@ -123,7 +123,7 @@ func (d *scheduler) giveBackUnstarted() {
 	d.tellRoom()
 }
 
-// watchHoard sees to it that the watch looks for Holds that wait too long.
+// watchHoard makes the watcher look when the first ready Hold has waited for hoardTime.
 func (p *prefetch) watchHoard() {
 	if p.ledger.ready.len() > 0 && p.ledger.working == p.ledger.sub.Concurrency {
 		p.ledger.nudgeWatch(p.ledger.sub.time(p.ledger.ready.first().read.arrived).Add(hoardTime))

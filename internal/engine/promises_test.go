@@ -19,7 +19,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// publishMany stores messages in one call: n of key with IDs that begin with it.
+// publishMany stores n messages of key in one call. Their IDs begin with key.
 func (r *rig) publishMany(key string, n int) {
 	r.Helper()
 	msgs := make([]*backend.Message, n)
@@ -182,7 +182,7 @@ func TestExpiredLeaseIsNotStarted(t *testing.T) {
 			return nil
 		})
 		d := &s.sched
-		d.mu.Lock() // so that the watch does not notice first
+		d.mu.Lock() // so that the watcher does not notice first
 		lapsed := s.fetcher.hold(s.attachment.Load(), []backend.Delivery{{Attempt: 1}}, s.turns.Add(1), time.Now().Add(-3*time.Second))
 		d.reads.add(lapsed)
 		d.admit(&lapsed.holds[0])
@@ -199,7 +199,7 @@ func TestExpiredLeaseIsNotStarted(t *testing.T) {
 	})
 }
 
-// An event that a member has read ahead and cannot start is redelivered to an idle member.
+// An event that a member has prefetched and cannot start is redelivered to an idle member.
 func TestReadAheadGoesToAnIdleMember(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var slow atomic.Bool
@@ -230,7 +230,7 @@ func TestReadAheadGoesToAnIdleMember(t *testing.T) {
 	})
 }
 
-// Where giving back counts as an attempt, an event is never put aside before a run.
+// If a backend counts each receipt, no event is dead-lettered because of its receipts.
 func TestSnoozedIsNeverPutAsideUnrun(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noRefund = true
@@ -254,8 +254,8 @@ func TestSnoozedIsNeverPutAsideUnrun(t *testing.T) {
 	})
 }
 
-// Where giving back counts as an attempt, events that queue behind a failing one take no
-// more than their share of the places.
+// If a backend counts each receipt, events that queue behind a failing one take no more than
+// their share of the places, see keyShare.
 func TestHotKeyTakesItsShareOfPlaces(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noRefund = true
@@ -292,7 +292,7 @@ func TestFailingAckHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// A panic of the program's Retry.Delay, or of a driver, ends nothing.
+// A panic of the program's Retry.Delay, or of a driver, becomes an error.
 func TestPanicsAreContained(t *testing.T) {
 	for _, where := range []string{"backoff", "receive", "ack", "delay", "extend"} {
 		t.Run(where, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestPanicsAreContained(t *testing.T) {
 	}
 }
 
-// A hook that ends its goroutine costs no worker.
+// If a hook ends its goroutine, a new worker replaces the worker.
 func TestGoexitInAHookCostsNoWorker(t *testing.T) {
 	o := observer.Observer{Handled: func(observer.Handled) { runtime.Goexit() }}
 	inBubble(t, Options{Observer: o}, func(r *rig) {
@@ -398,7 +398,7 @@ func TestDeletedGroupGoesOnWhereItWas(t *testing.T) {
 			return nil
 		})
 		keeper, err := r.wire.Attach(r.Context(), backend.Config{Topic: "t", Group: "other", Lease: time.Second})
-		require.NoError(r, err) // or the topic would keep nothing
+		require.NoError(r, err) // with no group the topic would keep nothing
 		r.publish("1", "2", "3")
 		r.pass(time.Second)
 		admin, _ := backend.As[backend.Admin](r.wire)

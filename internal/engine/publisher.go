@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/publish"
 )
 
-// A WhenFull says how a Publish that finds no room is treated; see package publish.
+// WhenFull is [publish.WhenFull].
 type WhenFull = publish.WhenFull
 
 func newPublisher(b backend.Backend, o Options) *publish.Publisher {
@@ -22,8 +22,8 @@ func newPublisher(b backend.Backend, o Options) *publish.Publisher {
 	})
 }
 
-// newBackoff is how long the bus waits for a broker: 100 ms doubling to 5 s, each
-// multiplied by a random factor between 0.5 and 1.5.
+// newBackoff returns the waits between calls of a broker that fail. They double from 100 ms
+// to 5 s. Each is multiplied by a random factor between 0.5 and 1.5.
 func newBackoff() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(100*time.Millisecond),

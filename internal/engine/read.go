@@ -14,9 +14,9 @@ type read struct {
 	attachment *attachment
 	asked      moment // when its Receive was called
 	turn       int64  // the number of that call among all Receives and answers to a Delay
-	arrived    moment
+	arrived    moment // when its Receive returned
 	holds      []Hold
-	left       int // not released
+	left       int // Holds that are not released
 	index      int // in the scheduler's list
 }
 
@@ -30,8 +30,8 @@ func newRead(s *Subscription, a *attachment, n int) *read {
 	return r
 }
 
-// hold takes the deliveries of one Receive, which are lent. Their leases are counted from
-// its call.
+// hold copies the deliveries of one Receive into Holds and clears ds, which is lent. Leases
+// are counted from asked, when Receive was called.
 func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked time.Time) *read {
 	r := newRead(f.sub, a, len(ds))
 	r.turn, r.asked, r.arrived = turn, f.sub.moment(asked), f.sub.moment(time.Now())
@@ -48,7 +48,7 @@ func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked t
 		}
 		h.attempt = f.sub.attempts.of(&ds[i])
 	}
-	clear(ds) // or the lent slice would keep payloads until the next Receive
+	clear(ds) // otherwise the lent slice would keep payloads in memory until the next Receive
 	return r
 }
 
@@ -77,7 +77,7 @@ func (rs *reads) drop(r *read) {
 	rs.list = rs.list[:last]
 }
 
-// all lists the Holds that are not released.
+// all returns the Holds that are not released.
 func (rs *reads) all() (hs []*Hold) {
 	hs = make([]*Hold, 0, rs.held)
 	for _, r := range rs.list {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// A recurring job runs again and again, until it is ended. It runs by a timer, so that it
-// has no goroutine while it waits.
+// A recurring job runs again and again until end is called. A timer starts each run, so the
+// job has no goroutine while it waits.
 type recurring struct {
-	ctx   context.Context // done with end
+	ctx   context.Context // done once end is called
 	stop  context.CancelFunc
 	timer *time.Timer
-	turn  chan struct{} // holds one value, which a run has while it lasts
+	turn  chan struct{} // a lock: a run takes its one value, and puts it back
 }
 
 // recur runs f after first, and then each time after the duration that f returns.
@@ -28,12 +28,11 @@ func recur(first time.Duration, f func(context.Context) (next time.Duration)) *r
 			r.timer.Reset(next)
 		}
 	})
-	r.turn <- struct{}{} // now the timer is set
+	r.turn <- struct{}{} // only now may a run begin, because it uses r.timer
 	return r
 }
 
-// end lets no run begin any more, cancels the context of the one under way, and waits for
-// its end.
+// end lets no run begin any more, cancels the context of a run under way, and waits for it.
 func (r *recurring) end() {
 	r.stop()
 	<-r.turn

@@ -2,20 +2,20 @@ package engine
 
 import "time"
 
-// redelivered counts the redelivered Holds that run. Their number is bounded, so that the
-// recovery of many events leaves handlers to fresh ones. A further one is postponed: it is
-// given back, or rests here, and the next Receive brings other events. The caller of a
-// method has the scheduler's lock.
+// redelivered bounds how many redelivered Holds run at once, so that new events find free
+// handlers even when many events are redelivered. A further one is postponed: it is given
+// back, or rests here, and the next Receive brings other events. The caller of a method
+// holds the scheduler's lock.
 type redelivered struct {
-	most    int           // of running; 0: no bound
+	most    int           // highest value of running; 0: no bound
 	running int           // redelivered Holds that run
-	average time.Duration // of their runs
+	average time.Duration // moving average of how long they run
 	next    moment        // when the Hold that was postponed last is due
 }
 
-func (t *redelivered) init(most int) { t.most, t.average = most, prefetchTime } // until a run was measured
+func (t *redelivered) init(most int) { t.most, t.average = most, prefetchTime } // a guess
 
-// full reports whether h must be postponed.
+// full reports whether h must be postponed, because it is one redelivered Hold too many.
 func (t *redelivered) full(h *Hold) bool {
 	a := h.read.attachment
 	return t.most > 0 && h.Redelivered() && t.running >= t.most && (a.delayer != nil || a.extender != nil)
@@ -35,11 +35,12 @@ func (t *redelivered) ends(h *Hold, took time.Duration) {
 	}
 }
 
-// maxTurn is between two postponed Holds, at most. It bounds the harm of one slow run.
+// maxTurn is the longest time between two postponed Holds. It bounds the harm of a slow run.
 const maxTurn = moment(time.Second)
 
-// turn returns when a postponed Hold is due. Postponed Holds return as fast as they can
-// run, and within ten seconds, so that each is read a few times and not all the time.
+// turn returns when the next postponed Hold is due. Postponed Holds are due one by one, as
+// fast as they can run, so that each is received a few times only. All are due within ten
+// seconds.
 func (t *redelivered) turn(now moment) moment {
 	wait := max(moment(t.average/time.Duration(t.most)), perEvent)
 	t.next = min(max(t.next, now)+min(wait, maxTurn), now+maxSpread)

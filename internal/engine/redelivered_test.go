@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A recovery has runs of many redelivered events, and notes fresh ones.
+// A recovery handles many redelivered events, and measures how long new ones wait.
 type recovery struct {
 	mu      sync.Mutex
 	now     int // redelivered events that run
@@ -23,7 +23,7 @@ type recovery struct {
 	waited  time.Duration // of the fresh event that waited longest
 }
 
-// handle fails each first attempt, but of fresh events. A second attempt takes a second.
+// handle fails first attempts, except of new events. A second attempt takes a second.
 func (c *recovery) handle(_ context.Context, h *Hold) error {
 	id := h.Delivery().ID
 	c.mu.Lock()
@@ -69,7 +69,7 @@ func TestSlowRunDoesNotPostponeOthers(t *testing.T) {
 	})
 }
 
-// When redelivered events run fast again, postponed ones return soon.
+// When redelivered events run fast again, the next postponed ones are due soon.
 func TestPostponedReturnSoon(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var fast atomic.Bool
@@ -93,10 +93,9 @@ func TestPostponedReturnSoon(t *testing.T) {
 	})
 }
 
-// While many events are redelivered, at most MaxRedelivered of them run at once, fresh
-// events run at once, and each redelivered event runs without another attempt spent. That
-// holds for a backend that gives back for free, one that does not, and one that keeps
-// retries in the member; with keys and without.
+// While many events are redelivered, at most MaxRedelivered of them run at a time. New events
+// run without delay, and waiting costs a redelivered event no attempt. This holds if the
+// backend refunds attempts, if it counts each receipt, and if retries rest in the member.
 func TestRedeliveredLeaveHandlersToFresh(t *testing.T) {
 	for _, c := range []struct {
 		name              string

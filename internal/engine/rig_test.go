@@ -19,8 +19,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A rig is an engine on a real backend in memory, in a synctest bubble. The calls of the
-// backend are counted and can be made to fail.
+// A rig is an engine on the in-memory backend, in a synctest bubble. It counts the calls of
+// the backend and can make them fail.
 type rig struct {
 	*testing.T
 	*Engine
@@ -57,7 +57,7 @@ func (r *rig) tell(e any) {
 	r.told = append(r.told, e)
 }
 
-// heard lists the events of one type that the observer was told.
+// heard returns the arguments of type E that the hooks of the observer got.
 func heard[E any](r *rig) (es []E) {
 	synctest.Wait()
 	r.mu.Lock()
@@ -70,14 +70,14 @@ func heard[E any](r *rig) (es []E) {
 	return es
 }
 
-// sub subscribes and fills in the fields that c leaves out.
-// policy retries after a backoff, so often at most.
+// policy returns a Policy with maxAttempts, which waits for backoff before each retry.
 func policy(maxAttempts int, backoff func(*Hold, error) time.Duration) Policy {
 	return Policy{MaxAttempts: maxAttempts, Plan: func(h *Hold, err error) Plan {
 		return Plan{MaxAttempts: maxAttempts, After: backoff(h, err)}
 	}}
 }
 
+// sub subscribes and fills in the fields that c leaves out.
 func (r *rig) sub(c Config, h func(ctx context.Context, h *Hold) error) *Subscription {
 	r.Helper()
 	c.Topic, c.Group = "t", "g"
@@ -142,7 +142,7 @@ type wire struct {
 	noExtend bool                     // its sources can neither Delay nor Extend
 	noRefund bool                     // a delivery counts as an attempt even without a run
 	deaf     atomic.Bool              // Extend returns nil and does nothing
-	mute     atomic.Int64             // so many answers get lost: the call takes effect and fails
+	mute     atomic.Int64             // so many calls take effect, but their answers get lost
 	empty    atomic.Bool              // Receive returns nothing, at once
 	kept     atomic.Int64             // deliveries that were lent and not cleared
 	hang     atomic.Bool              // acknowledgements wait for their context
@@ -193,7 +193,7 @@ func (w *wire) answer(verb string, err error) error {
 	return err
 }
 
-// fail lets calls of a verb fail from now on; nil: no more.
+// fail makes calls of a verb fail with err from now on; nil: succeed.
 func (w *wire) fail(verb string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,7 +203,7 @@ func (w *wire) fail(verb string, err error) {
 	w.failing[verb] = err
 }
 
-// delay lets calls of a verb take so long to reach the broker.
+// delay makes calls of a verb take d to reach the broker.
 func (w *wire) delay(verb string, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,7 +213,7 @@ func (w *wire) delay(verb string, d time.Duration) {
 	w.slow[verb] = d
 }
 
-// panics lets calls of a verb panic, or no more.
+// panics sets whether calls of a verb panic.
 func (w *wire) panics(verb string, yes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,7 +229,7 @@ func (w *wire) refuses(id string) {
 	w.refuse = id
 }
 
-// answerAfter lets answers to a verb take so long.
+// answerAfter makes answers to a verb take d.
 func (w *wire) answerAfter(verb string, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -297,8 +297,8 @@ func (s withoutDelay) Extend(ctx context.Context, ds []*backend.Delivery) error 
 }
 func (s withoutDelay) Close() error { return s.source.Close() }
 
-// A wireSource lends its deliveries until the next Receive and then overwrites them. So a
-// later look at them finds nonsense.
+// A wireSource lends its deliveries until the next Receive and then overwrites them, so that
+// a later use of them fails the test.
 type wireSource struct {
 	backend.Source
 	w      *wire

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// A runCtx is the context of one run of a handler. It costs little until somebody asks for
-// Done. Then it makes a context of package context, which ends with it. Other contexts
-// derive from that one without a goroutine.
+// A runCtx is the context of one run of a handler. To be cheap, it makes a context of package
+// context, inner, only when needed, as by Done. Contexts derived from a runCtx then derive
+// from inner, and so need no goroutine.
 type runCtx struct {
 	ground   *ground
 	deadline moment // zero: none
 
 	mu    sync.Mutex
-	cause error           // why the run has ended; nil: it has not, or inner knows
-	inner context.Context // nil until somebody needs it
-	end   context.CancelCauseFunc
-	tag   any // for the observer; see Tag
+	cause error                   // why the run has ended; nil: it has not, or inner has it
+	inner context.Context         // nil until it is needed
+	end   context.CancelCauseFunc // of inner
+	tag   any                     // for the observer; see Tag
 }
 
 // A ground has the parts that the contexts of all runs of a subscription share.
@@ -60,7 +60,8 @@ func (c *runCtx) Err() error {
 	return context.Canceled
 }
 
-// Value finds the values of the Subscribe context and, once the run has ended, the cause.
+// Value returns the values of the context of Subscribe. After the run, it also serves
+// context.Cause.
 func (c *runCtx) Value(key any) any {
 	if key == (runKey{}) {
 		return c
@@ -73,7 +74,8 @@ func (c *runCtx) Value(key any) any {
 	return c.made().Value(key)
 }
 
-// made returns inner, which ends by itself at the deadline. The caller holds mu.
+// made returns inner, and makes it if needed. inner ends by itself at the deadline. The
+// caller holds mu.
 func (c *runCtx) made() context.Context {
 	if c.inner != nil {
 		return c.inner
@@ -97,7 +99,7 @@ func (c *runCtx) cancel(cause error) {
 	defer c.mu.Unlock()
 	switch {
 	case c.ground == nil:
-	case c.inner != nil && !isTimeout(cause): // it has a clock of its own
+	case c.inner != nil && !isTimeout(cause): // inner ends by itself at its deadline
 		c.end(cause)
 	case c.inner == nil && c.cause == nil:
 		c.cause = cause
@@ -110,8 +112,8 @@ func (c *runCtx) finish() { c.cancel(context.Canceled) }
 // runKey finds the runCtx below the contexts that a handler derives from it.
 type runKey struct{}
 
-// Tag gives the run of a handler a tag, which the observer gets with all that it is told
-// of the run and of its settlement. Without a run in ctx it does nothing.
+// Tag sets the tag of the run to which ctx belongs. The observer gets the tag with each
+// report about the run and its settlement. If ctx belongs to no run, Tag does nothing.
 func Tag(ctx context.Context, tag any) {
 	c, ok := ctx.Value(runKey{}).(*runCtx)
 	if !ok {

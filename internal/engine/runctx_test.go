@@ -88,7 +88,7 @@ func TestRunCtxFinished(t *testing.T) {
 	require.True(t, isClosed(c.Done()))
 }
 
-// A caller that asks for Done as the run ends, or is cancelled, sees the channel closed.
+// A caller that calls Done while the run ends gets a channel that is closed.
 func TestRunCtxAskedAsItEnds(t *testing.T) {
 	for i := range 2000 {
 		c := newRunCtx(time.Time{})
@@ -105,8 +105,7 @@ func TestRunCtxAskedAsItEnds(t *testing.T) {
 	}
 }
 
-// TestRunCtxChildren: derived contexts end with the same error and cause, and
-// cost no goroutine.
+// Derived contexts end with the same error and cause, and cost no goroutine.
 func TestRunCtxChildren(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newRunCtx(time.Time{})

@@ -11,14 +11,14 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A runner runs handlers.
+// A runner has the workers, which run handlers.
 type runner struct {
 	sub     *Subscription
 	workers sync.WaitGroup
 }
 
-// worker runs handlers until the scheduler is closed. A handler, or an observer's
-// hook, that ends its goroutine ends the worker: another one takes its place.
+// worker runs handlers until the scheduler is closed. If a handler or a hook of the observer
+// ends its goroutine, and so the worker, another worker replaces it.
 func (r *runner) worker() {
 	var h *Hold
 	ended := false
@@ -38,7 +38,7 @@ func (r *runner) worker() {
 	ended = true
 }
 
-// works reports whether the handler of h has not returned.
+// works reports whether the handler of h has not returned yet.
 func (h *Hold) works() bool {
 	d := &h.read.sub.sched
 	d.mu.Lock()
@@ -63,8 +63,8 @@ func (r *runner) turn(h *Hold) *Hold {
 	return r.sub.sched.take()
 }
 
-// next acknowledges h, which was run, and returns next or waits for a Hold to run. If none
-// is ready, the acknowledgement is sent at once.
+// next acknowledges h, whose run succeeded, and returns the next Hold to run. If next is nil,
+// it first sends the acknowledgement and then waits for a Hold.
 func (r *runner) next(h, next *Hold) *Hold {
 	r.sub.settler.acks.Add(h)
 	if next == nil {
@@ -74,8 +74,8 @@ func (r *runner) next(h, next *Hold) *Hold {
 	return next
 }
 
-// invoke runs the handler; nothing else does. A panic becomes an error. A handler that
-// ends its goroutine ends the worker too, whose deferred calls then settle the message.
+// invoke is the only caller of the handler. A panic becomes an error. If the handler ends its
+// goroutine, the deferred calls of worker settle the event.
 func (r *runner) invoke(h *Hold) (err error) {
 	if err := r.notRun(h); err != nil {
 		return err
@@ -91,8 +91,8 @@ func recovered(err *error) {
 	}
 }
 
-// confirm acknowledges h before it runs. If the acknowledgement is not confirmed within
-// the lease, h must not run, because it may be redelivered to another member.
+// confirm acknowledges h before it runs, and reports whether it may run. If the broker does
+// not confirm within the lease, h must not run, because another member may get the event.
 func (r *runner) confirm(h *Hold) bool {
 	r.sub.settler.acks.Add(h)
 	<-h.wait.ended
@@ -111,14 +111,14 @@ func (r *runner) confirm(h *Hold) bool {
 	return false
 }
 
-// confirmed starts the clock of the run of h, which is acknowledged.
+// confirmed begins the run of h, which is acknowledged.
 func (d *scheduler) confirmed(h *Hold) {
 	d.mu.Lock()
 	defer d.unlock()
 	h.begin(time.Now(), d.interrupted)
 }
 
-// unrun notes that h was taken to be run, but will not run.
+// unrun notes that h, which a worker has taken, will not run.
 func (d *scheduler) unrun(h *Hold) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -128,7 +128,7 @@ func (d *scheduler) unrun(h *Hold) {
 	d.tellQuiet()
 }
 
-// afterRun settles h by the verdict of a run that has ended.
+// afterRun settles h by the verdict on its run, which has ended with err.
 func (r *runner) afterRun(h *Hold, err error, now time.Time) {
 	took := time.Duration(r.sub.moment(now) - h.began)
 	found := r.sub.sched.returned(h, took, err)
@@ -150,7 +150,7 @@ func (r *runner) afterRun(h *Hold, err error, now time.Time) {
 		h.ctx.finish()
 		r.sub.settler.carryOut(h, v, err)
 	}
-	if r.sub.notifier.now.Handled != nil { // last, as the program's hook may end the goroutine
+	if r.sub.notifier.now.Handled != nil { // last, because a hook may end the goroutine
 		tell(r.sub.notifier.now.Handled, observer.Handled{About: about, Took: took, Err: err, Outcome: v.outcome})
 	}
 }

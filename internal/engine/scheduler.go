@@ -7,35 +7,34 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A ledger has everything that a subscription holds. The caller of a method has the
-// scheduler's lock.
+// A ledger has all Holds of a subscription. Its callers hold the scheduler's lock.
 type ledger struct {
 	sub *Subscription
 
 	work        *sync.Cond    // for idle workers
-	quiet       chan struct{} // closed once closed and nothing runs or is entrusted
-	closed      bool          // nothing more is started
+	quiet       chan struct{} // closed when closed is set, and working and trusted are 0
+	closed      bool          // no further Hold is started
 	interrupted bool          // a drain has cancelled the handlers
 	ready       line
 	resting     []*Hold
-	deaf        []*Hold // taken back from the program for their timeout, with a handler that runs
+	deaf        []*Hold // manual mode: expired Holds whose handlers still run
 	lanes       lanes
 	reads       reads
-	freed       limiter.Released // not told to the limiter yet
+	freed       limiter.Released // not passed to the limiter yet
 	redelivered redelivered
 
 	prefetch
 	workers, idle int
-	waking        bool // a worker is on its way
-	working       int  // handlers running
-	trusted       int  // manual mode: with the program, not released yet
-	watchWakes    time.Time
-	nudge         chan struct{} // for the watcher, when there is a new moment to watch for
+	waking        bool          // a worker was woken or started, and has not called take yet
+	working       int           // handlers running
+	trusted       int           // manual mode: Holds with the program, not released yet
+	watchWakes    time.Time     // when the watcher looks next
+	nudge         chan struct{} // wakes the watcher, because it must look earlier
 }
 
-// A scheduler has everything that a subscription holds and gives it to workers in the
-// order of receipt. One Hold of each key runs at a time, and one suspect. A scheduler is
-// the ledger behind a lock. Only methods of scheduler, Hold and giveBack take the lock.
+// A scheduler gives the Holds of a subscription to workers in the order of receipt. One Hold
+// of each key runs at a time, and one suspect, see [Policy.suspect]. A scheduler is a ledger
+// with a lock. Only methods of scheduler, Hold and giveBack take the lock.
 //
 // Workers are started one after another when there is work for them, and stay.
 type scheduler struct {
@@ -52,9 +51,9 @@ func (d *scheduler) init(s *Subscription) {
 	d.prefetch.init(&d.ledger)
 }
 
-// put takes the Holds of a Receive. It returns the Holds that are not to be run, in state
-// settling: they have no message to handle, or were delivered too often. With FailAll a
-// Hold that was delivered too often keeps its place in its lane, and invoke puts it aside.
+// put takes the Holds of a Receive. It returns, in state settling, the Holds to settle
+// without a run: their Delivery.Err is set, or they are spent, see [Policy.spent]. With
+// FailAll a spent Hold keeps its place in its lane, and invoke does not run it.
 func (d *scheduler) put(r *read) (aside []*Hold) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -88,8 +87,8 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 	return aside
 }
 
-// rouse wakes or hires a worker if a Hold is ready. At most one worker is on its way at
-// a time, and it rouses the next.
+// rouse wakes or starts a worker if a Hold is ready. It does so for one worker at a time,
+// which rouses the next when it takes its Hold.
 func (d *ledger) rouse() {
 	if d.closed || d.waking || !d.ready.startable() {
 		return
@@ -124,8 +123,8 @@ func (d *scheduler) take() *Hold {
 	}
 }
 
-// next starts a Hold, if there is one. A Hold whose lease expired while it waited is not
-// started.
+// next starts the next Hold, if there is one. It does not start a Hold whose lease expired
+// while it waited, and postpones a redelivered Hold that is one too many.
 func (d *ledger) next(now time.Time) *Hold {
 	for d.ready.startable() {
 		h := d.ready.pick()
@@ -150,7 +149,7 @@ func (d *ledger) next(now time.Time) *Hold {
 }
 
 // succeeded notes that the run of h succeeded and that h is being acknowledged. It returns
-// the next Hold to run, if there is one. It refuses if h was already settled otherwise.
+// the next Hold to run, if there is one. If h is not in state running, ok is false.
 func (d *scheduler) succeeded(h *Hold, now time.Time) (next *Hold, ok bool) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -172,9 +171,9 @@ func (d *scheduler) succeeded(h *Hold, now time.Time) (next *Hold, ok bool) {
 
 // A finding has the state of a Hold when its handler returns.
 type finding struct {
-	lost        bool // the lease
+	lost        bool // its lease is lost
 	late        bool // the timeout has passed
-	decided     bool // the program has settled it already, or the watch has
+	decided     bool // the program or the watcher has settled it already
 	interrupted bool // a drain has cancelled the handlers
 }
 
@@ -196,8 +195,7 @@ func (d *scheduler) returned(h *Hold, took time.Duration, err error) finding {
 	return f
 }
 
-// settles notes that h is being acknowledged, and reports whether nothing is left
-// to start.
+// settles notes that h is being acknowledged, and reports whether no Hold is ready.
 func (d *scheduler) settles(h *Hold) (nothingReady bool) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -205,7 +203,7 @@ func (d *scheduler) settles(h *Hold) (nothingReady bool) {
 	return d.ready.len() == 0
 }
 
-// release gives up Holds and their places. A caller that waits for one is told err.
+// release calls [ledger.free] with the lock.
 func (d *scheduler) release(hs []*Hold, err error) {
 	if len(hs) == 0 {
 		return
@@ -215,9 +213,9 @@ func (d *scheduler) release(hs []*Hold, err error) {
 	d.free(hs, err)
 }
 
-// unlock ends each method that takes the lock. After the lock it tells the limiter how
-// many places are free, and how runs have ended. Runs that succeeded are told with the
-// next place, because one call for each of them would cost more.
+// unlock ends each method that takes the lock. Then it tells the limiter how many places are
+// free and how runs have ended. Successful runs wait for the next free place or failed run,
+// because a call for each run would cost more.
 func (d *scheduler) unlock() {
 	freed := d.freed
 	if freed.Settled == 0 && freed.Failed == 0 {
@@ -229,7 +227,7 @@ func (d *scheduler) unlock() {
 	d.sub.Limiter.Release(freed)
 }
 
-// nudgeWatch wakes the watch if it would sleep past the given moment.
+// nudgeWatch wakes the watcher if it would sleep past the given time.
 func (d *ledger) nudgeWatch(at time.Time) {
 	if !d.watchWakes.IsZero() && !at.Before(d.watchWakes) {
 		return

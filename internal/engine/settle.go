@@ -13,20 +13,18 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Settlements go through three queues: acknowledgements, Delays and dead letters. A queue
-// makes one call at a time for the Holds that have gathered. A Hold whose call fails waits
-// for its repetition by a timer of its own, so that it delays no other.
-
-// A settler has the queues of settlements.
+// A settler has three queues: acknowledgements, Delays and dead letters. A queue makes one
+// call at a time for the Holds that have gathered. A Hold whose call fails waits for the
+// repetition by a timer of its own, so that it delays no other.
 type settler struct {
 	sub     *Subscription
 	acks    *batch.Group[*Hold]
 	delays  *batch.Group[*giveBack]
 	burials *batch.Group[burial]
-	acking  []*backend.Delivery // memory of the one call of Ack under way
+	acking  []*backend.Delivery // reused by each call of Ack
 
 	mu        sync.Mutex
-	lastCalls time.Time // when the calls after a drain has given up must end
+	lastCalls time.Time // the deadline of all calls after a drain has given up
 }
 
 const (
@@ -49,9 +47,9 @@ func newSettler(s *Subscription) *settler {
 	return t
 }
 
-// wait returns when everything is settled, or given up.
+// wait returns when every queue is empty: its Holds are settled or given up.
 func (t *settler) wait() {
-	t.burials.Wait() // one that fails becomes a Delay
+	t.burials.Wait() // first, because a dead letter that fails becomes a Delay
 	t.delays.Wait()
 	t.acks.Wait()
 }
@@ -70,7 +68,7 @@ const (
 	maxRetry      = 5 * time.Second
 )
 
-// retryWait is how long hs wait after another call to settle them has failed.
+// retryWait counts a failed call to settle hs, and returns how long to wait for the next.
 func retryWait(hs ...*Hold) time.Duration {
 	wait := min(firstRetry<<min(hs[0].tries, 10), maxRetry)
 	for _, h := range hs {
@@ -79,13 +77,13 @@ func retryWait(hs ...*Hold) time.Duration {
 	return wait/2 + rand.N(wait)
 }
 
-// hopeless reports whether another call to settle h cannot help.
+// hopeless reports whether another call to settle h after wait cannot help.
 func (t *settler) hopeless(h *Hold, err error, wait time.Duration) bool {
 	return errors.Is(err, backend.ErrClosed) || errors.Is(err, backend.ErrLeaseLost) ||
 		errors.Is(err, errors.ErrUnsupported) || h.leaseEnds(time.Now().Add(wait))
 }
 
-// leaseEnds reports whether the lease of h is lost, or will be over then.
+// leaseEnds reports whether the lease of h is lost or ends by then.
 func (h *Hold) leaseEnds(then time.Time) bool {
 	d := &h.read.sub.sched
 	d.mu.Lock()
@@ -93,7 +91,7 @@ func (h *Hold) leaseEnds(then time.Time) bool {
 	return h.lost || h.until <= d.sub.moment(then)
 }
 
-// carryOut settles h by the verdict.
+// carryOut settles h by the verdict v; err is the error of its run.
 func (t *settler) carryOut(h *Hold, v verdict, err error) {
 	switch v.outcome {
 	case observer.Acknowledge:
@@ -113,7 +111,7 @@ func (t *settler) carryOut(h *Hold, v verdict, err error) {
 	}
 }
 
-// ack acknowledges h with the next batch, or at once if no Hold is left to start.
+// ack acknowledges h with the next batch, or at once if no Hold is ready.
 func (t *settler) ack(h *Hold) {
 	if t.sub.Mode == OnReceive {
 		t.sub.sched.release([]*Hold{h}, nil)
@@ -168,7 +166,7 @@ func (t *settler) flushSomeAcks(a *attachment, batch []*Hold) {
 	t.acked(done, time.Since(start))
 }
 
-// notAcked tries again to acknowledge h, unless that cannot help.
+// notAcked plans another call to acknowledge h, unless that cannot help.
 func (t *settler) notAcked(h *Hold, err error) {
 	wait := retryWait(h)
 	switch {
@@ -182,9 +180,9 @@ func (t *settler) notAcked(h *Hold, err error) {
 	}
 }
 
-// notConfirmed is the error of a caller whose acknowledgement was not confirmed. If the
-// lease is found to be lost after a call without an answer, the outcome is unknown,
-// because that call may have acknowledged the Hold.
+// notConfirmed returns the error for a caller that waits for the acknowledgement of h. If an
+// earlier call has failed and now the lease is lost, the outcome is unknown, because the
+// earlier call may have acknowledged h.
 func notConfirmed(h *Hold, err error) error {
 	if h.tries > 1 && errors.Is(err, backend.ErrLeaseLost) {
 		err = unknown(err)
@@ -192,7 +190,7 @@ func notConfirmed(h *Hold, err error) error {
 	return fmt.Errorf("eventbus: not acknowledged within the lease: %w", err)
 }
 
-// acked notes and tells that a batch is acknowledged.
+// acked counts, releases and reports a batch that is acknowledged.
 func (t *settler) acked(batch []*Hold, took time.Duration) {
 	if len(batch) == 0 {
 		return
@@ -207,7 +205,7 @@ func (t *settler) acked(batch []*Hold, took time.Duration) {
 		observer.Settled{Topic: t.sub.Topic, Group: t.sub.Group, Events: len(batch), Took: took, Tags: tags})
 }
 
-// tags lists the tags of the runs of a batch, for a hook that is told of them.
+// tags returns the tags of the runs of a batch, see [Tag], for the hook Settled.
 func (t *settler) tags(batch []*Hold) (tags []any) {
 	if t.sub.notifier.later.Settled == nil {
 		return nil
@@ -220,8 +218,7 @@ func (t *settler) tags(batch []*Hold) (tags []any) {
 	return tags
 }
 
-// acknowledged releases acknowledged Holds. A Hold that was acknowledged on receipt runs
-// now.
+// acknowledged releases acknowledged Holds. A Hold in state confirming may now run instead.
 func (d *scheduler) acknowledged(hs []*Hold) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -233,8 +230,8 @@ func (d *scheduler) acknowledged(hs []*Hold) {
 	}
 }
 
-// unacked gives up on h, which cannot be acknowledged. If h was to be acknowledged on
-// receipt, its worker releases it.
+// unacked releases h, which cannot be acknowledged. In state confirming it only ends the
+// wait of the worker, which then releases h.
 func (d *scheduler) unacked(h *Hold, err error) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -246,7 +243,7 @@ func (d *scheduler) unacked(h *Hold, err error) {
 	d.free([]*Hold{h}, err)
 }
 
-// endWait tells the caller that waits for the settlement of h that h will not be settled.
+// endWait ends, with err, the wait of a caller for the settlement of h.
 func (h *Hold) endWait(err error) {
 	d := &h.read.sub.sched
 	d.mu.Lock()
@@ -256,8 +253,8 @@ func (h *Hold) endWait(err error) {
 	}
 }
 
-// settleContext is alive even when a drain has given up, because a settlement never uses a
-// cancelled context.
+// settleContext returns the context of one call to settle. Even after a drain has given up
+// it is not cancelled, but ends lastSettle after the first such call.
 func (t *settler) settleContext() (context.Context, context.CancelFunc) {
 	if t.sub.live.Err() == nil {
 		return context.WithTimeout(t.sub.live, settleTimeout)

@@ -6,7 +6,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// status has the state of a subscription, and the reason for it.
+// status has the state of a subscription, and the error that caused it.
 type status struct {
 	sub *Subscription
 
@@ -42,7 +42,7 @@ func (t *status) change(to observer.State, err error) {
 	})
 }
 
-// recovered ends the states Degraded and Limited.
+// recovered changes the states Degraded and Limited to Running.
 func (t *status) recovered() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

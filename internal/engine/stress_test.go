@@ -16,9 +16,8 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// Members join, pause and drain. Handlers fail, wait and settle by hand, and calls fail.
-// In the end nothing of the group is left unsettled, and every place is free again. More
-// seeds find more faults; six take a few seconds.
+// Members join, pause and drain. Handlers fail, wait and settle in manual mode, and calls
+// fail. In the end every event is settled, and every place of the limiter is free again.
 func TestNothingIsLostWhateverHappens(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -27,7 +26,7 @@ func TestNothingIsLostWhateverHappens(t *testing.T) {
 	}
 }
 
-// A stress is one random life of a group.
+// A stress is a group whose members and broker take random steps.
 type stress struct {
 	*rig
 	dice   *rand.Rand
@@ -133,7 +132,7 @@ func (x *stress) join() {
 	x.subs = append(x.subs, s)
 }
 
-// handle is a handler of any kind.
+// handle succeeds, fails, panics or waits, at random.
 func (x *stress) handle(ctx context.Context, h *Hold, m Mode) error {
 	switch rand.IntN(20) {
 	case 0, 1:
@@ -158,7 +157,7 @@ func (x *stress) handle(ctx context.Context, h *Hold, m Mode) error {
 	return nil
 }
 
-// settle settles by hand, now or later, perhaps twice, perhaps never.
+// settle settles h in manual mode, now or later, perhaps twice, perhaps never.
 func (x *stress) settle(ctx context.Context, h *Hold) error {
 	switch rand.IntN(6) {
 	case 0:
@@ -202,7 +201,7 @@ func (x *stress) drainAll() {
 	}
 }
 
-// checkSettled asks the backend: nothing waits, is held, or is delayed.
+// checkSettled checks that the backend has no event that waits, is held, or is delayed.
 func (x *stress) checkSettled() {
 	st, _ := backend.As[backend.Statser](x.wire)
 	stats, err := st.Stats(x.Context(), "t", "g")

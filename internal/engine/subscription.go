@@ -16,17 +16,17 @@ import (
 // A Mode says when a message is acknowledged.
 type Mode uint8
 
-// The modes.
+// The values of Mode.
 const (
 	OnSuccess Mode = iota // when the handler has returned nil
 	OnReceive             // just before the handler runs
-	Manual                // when the program says so
+	Manual                // when the program calls Ack or Nack
 )
 
-// An Order says which messages wait for each other.
+// An Order says which messages run one after another.
 type Order uint8
 
-// The orders.
+// The values of Order.
 const (
 	ByKey     Order = iota // the messages of one key
 	Unordered              // none
@@ -44,37 +44,36 @@ func (o Order) keyOf(h *Hold) (key string, keyed bool) {
 	return "", false
 }
 
-// Config of a Subscription. Every field is set, and zero means none.
+// Config of a Subscription. It has no defaults: the caller sets every field.
 type Config struct {
 	Topic, Group   string
 	Mode           Mode
 	Order          Order
 	Start          backend.Start
 	Concurrency    int
-	MaxRedelivered int // of Concurrency
+	MaxRedelivered int // of Concurrency, runs of redelivered events; 0: no limit
 	MaxInFlight    int
 	Limiter        limiter.Limiter
 	Lease          time.Duration
-	Timeout        time.Duration // of one run
+	Timeout        time.Duration // of one run; 0: none
 	Policy         Policy
 	OnFailure      OnFailure
 	DeadLetter     string                      // topic; empty: discard
-	MaxReceive     int64                       // size of a message that is run
-	Buried         func(dead *backend.Message) // is told of events that failed for good; may be nil
+	MaxReceive     int64                       // bytes; larger messages are dead-lettered
+	Buried         func(dead *backend.Message) // gets dead letters, stored or not; or nil
 	Handle         func(ctx context.Context, h *Hold) error
 }
 
-// A Subscription feeds a handler from a group.
+// A Subscription receives the events of a group and runs a handler for each.
 //
 // It has these goroutines. The fetcher and the watcher run from start to the end of the
-// drain. Up to Concurrency workers are started when there is work. Another one extends
-// leases, but only for the time of the calls. Acks, delays and burials have one goroutine
-// each while there are any.
+// drain. Up to Concurrency workers are started when there is work. The keeper has one while
+// it extends leases. Each queue of the settler has one while it is not empty.
 type Subscription struct {
 	Config
 	engine   *Engine
 	notifier *notifier
-	ground   // of handlers
+	ground   // of the contexts of handlers
 
 	attachment atomic.Pointer[attachment]
 	turns      atomic.Int64 // calls of Receive, and answers to a Delay
@@ -89,7 +88,7 @@ type Subscription struct {
 	keeper  *keeper
 	watcher *watcher
 
-	live     context.Context // for settling; done when a drain gives up
+	live     context.Context // of calls that settle; done when a drain gives up
 	giveUp   context.CancelCauseFunc
 	draining sync.Once
 	drained  chan struct{}
@@ -97,13 +96,13 @@ type Subscription struct {
 	drainErr error
 	ending   sync.Once
 	ended    chan struct{} // closed when nothing more runs: after a drain, or a failure for good
-	failure  error         // for good; valid once ended is closed
+	failure  error         // see Err; valid once ended is closed
 }
 
 const attachTimeout = 30 * time.Second
 
-// Subscribe attaches to the group and starts. ctx bounds attaching; handlers
-// inherit its values.
+// Subscribe attaches to the group and starts. ctx bounds attaching. The contexts of handlers
+// have its values.
 func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
 	s := &Subscription{Config: c, engine: e, notifier: e.notifier, drained: make(chan struct{}), ended: make(chan struct{})}
 	s.ground = ground{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}
@@ -123,7 +122,7 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	}
 	s.attachment.Store(a)
 	if err := e.join(s); err != nil {
-		_ = a.source.Close() // or Shutdown has done so
+		_ = a.source.Close() // may fail, because Shutdown closes the backend
 		return nil, err
 	}
 	return s, nil
@@ -153,8 +152,8 @@ func (s *Subscription) attach(ctx context.Context, start backend.Start) (a *atta
 	return a, nil
 }
 
-// checkDeadLetter finds out at start whether the dead-letter topic may be
-// written to, where the backend can tell.
+// checkDeadLetter returns an error if the backend can declare topics and refuses to declare
+// the dead-letter topic.
 func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 	if s.DeadLetter == "" {
 		return nil
@@ -165,8 +164,8 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 	return nil
 }
 
-// guardedPlan returns policy.Plan, which calls the program. If it panics, the event waits a
-// second.
+// guardedPlan returns policy.Plan, guarded against a panic because it calls the program.
+// After a panic the event is retried in a second.
 func guardedPlan(policy Policy) func(*Hold, error) Plan {
 	return func(h *Hold, cause error) (p Plan) {
 		err := guarded(func() error { p = policy.Plan(h, cause); return nil })
@@ -179,7 +178,7 @@ func guardedPlan(policy Policy) func(*Hold, error) Plan {
 	}
 }
 
-// ErrNeedsExtender: the timeout asks for leases that the backend cannot extend.
+// ErrNeedsExtender means that a run may last longer than a lease that cannot be extended.
 var ErrNeedsExtender = errors.New("the backend cannot extend leases, so a handler must finish within one")
 
 func (c *Config) check(a *attachment) error {
@@ -201,7 +200,7 @@ func isClosed(c <-chan struct{}) bool {
 // OnDrain calls f, in a goroutine of its own, when a drain begins.
 func (s *Subscription) OnDrain(f func()) { context.AfterFunc(s.fetcher.ctx, f) }
 
-// Done is closed when the subscription is drained, or has failed for good.
+// Done returns a channel that is closed when s is drained, or has failed for good.
 func (s *Subscription) Done() <-chan struct{} { return s.ended }
 
 // Err returns why the subscription has failed for good; nil: it has not.
@@ -212,7 +211,7 @@ func (s *Subscription) Err() error {
 	return s.failure
 }
 
-// end closes Done, once. Err returns failure then.
+// end closes the channel of Done, once. From then on Err returns failure.
 func (s *Subscription) end(failure error) {
 	s.ending.Do(func() {
 		s.failure = failure
@@ -224,7 +223,7 @@ func (s *Subscription) end(failure error) {
 // started, waits for handlers, settles and leaves the group. When ctx is done, Drain
 // cancels the handlers, waits a second more and returns how many events it left behind.
 // The first call does the work, and later calls wait for it. The first ctx that is done,
-// of any call, cancels the handlers, so that no Drain makes a Shutdown late.
+// of any call, cancels the handlers, so that an earlier Drain does not delay a Shutdown.
 func (s *Subscription) Drain(ctx context.Context) (left Abandoned, err error) {
 	first := false
 	s.draining.Do(func() { first = true })

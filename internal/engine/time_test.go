@@ -16,7 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// All held events, buffered or running, are extended in one call each third of a lease.
+// One call each third of a lease extends the leases of all held events, running or not.
 func TestExtendsAllHeldInOneCall(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.sub(Config{Concurrency: 4}, func(context.Context, *Hold) error {
@@ -106,8 +106,8 @@ func TestTimeoutAndStuck(t *testing.T) {
 	})
 }
 
-// Acknowledgements are flushed when no event is left to start. Otherwise they are flushed
-// two milliseconds after the first, or when there are 256.
+// Acknowledgements are sent when no event is ready. Otherwise they are sent two milliseconds
+// after the first, or when there are 256.
 func TestAckFlushes(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var work time.Duration
@@ -135,8 +135,8 @@ func TestAckFlushes(t *testing.T) {
 	})
 }
 
-// A member never holds more unstarted events than handlers can start in 100 ms. Before a
-// run was measured it reads nothing ahead.
+// A member never holds more unstarted events than handlers can start in 100 ms. It prefetches
+// nothing before a run was measured.
 func TestReadsAheadForATenthOfASecond(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.publish(numbered(200)...)
@@ -158,7 +158,7 @@ func TestReadsAheadForATenthOfASecond(t *testing.T) {
 	})
 }
 
-// A member with slow handlers reads nothing ahead, so a new member gets its share.
+// A member with slow handlers prefetches nothing, so a new member gets its share.
 func TestSlowHandlersReadNothingAhead(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.publish(numbered(10)...)

@@ -8,25 +8,24 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Each change of a Hold's state is a method in this file. The caller holds the scheduler's
-// lock.
+// Each change of a Hold's state is a method in this file. Callers hold the scheduler's lock.
 //
 //	arrive    queued, or admit
 //	admit     ready
 //	start     ready → running, or confirming
 //	acked     confirming → running
 //	trust     running → entrusted, or settling
-//	claim     running, entrusted → settling
+//	claim, expire  running, entrusted → settling
 //	decided   any before → settling
 //	settle    → settling, and the next of its key may run
 //	rest      → resting, as a Hold of its own
 //	wakeRested  resting → ready, or queued
-//	stepBack  → returning, with all of its lane
-//	giveBack  → returning
+//	yield     ready → queued
+//	stepBack, giveBack  → returning
 //	lose      queued, ready, resting → released, others lost
 //	free      → released
 
-// arrive puts h in line. It returns its lane if that has to be advanced.
+// arrive makes h ready, or queues it in the lane of its key. The caller advances that lane.
 func (d *ledger) arrive(h *Hold) *lane {
 	key, keyed := d.sub.Order.keyOf(h)
 	if !keyed {
@@ -38,13 +37,14 @@ func (d *ledger) arrive(h *Hold) *lane {
 	return h.lane
 }
 
-// admit makes h one that a worker may start.
+// admit makes h ready, so that a worker may start it.
 func (d *ledger) admit(h *Hold) {
 	h.state = ready
 	d.ready.add(h, d.sub.Policy.suspect(h))
 }
 
-// yield lets an earlier event that arrived later go before a head that has not started.
+// yield puts the head of l back into the queue if it has not started and an earlier event of
+// its key has arrived.
 func (d *ledger) yield(l *lane) {
 	h := l.head
 	if h == nil || len(l.queue) == 0 || l.queue[0].delivery.Position >= h.delivery.Position || h.state != ready && h.state != resting {
@@ -77,10 +77,9 @@ func (d *ledger) stepBack(h *Hold, due moment, counts bool) {
 	d.giveBack(g)
 }
 
-// soon bounds the delays that pass here: an early event that is due so soon waits here,
-// and is then given back to be due at once. The next Receive is then late enough to bring
-// it to run. If it were given back with so short a delay, the next Receive would be too
-// early again.
+// soon is the shortest delay with which early events are given back. For a shorter delay they
+// wait here first, and are then given back to be due at once. The next Receive brings them
+// late enough to run. With a short delay in the backend they would be early again.
 const soon = 2 * time.Millisecond
 
 // giveBack hands g to the queue of Delays.
@@ -110,7 +109,7 @@ func (d *ledger) gaveBack(g *giveBack) {
 	}
 }
 
-// start makes h run, or be acknowledged before it runs.
+// start makes h running, or with OnReceive confirming.
 func (d *ledger) start(h *Hold, now time.Time) {
 	h.state, h.working, h.began = running, true, 0
 	d.working++
@@ -122,12 +121,12 @@ func (d *ledger) start(h *Hold, now time.Time) {
 	h.begin(now, d.interrupted)
 }
 
-// begin starts the clock of the run of h.
+// begin sets when the run of h began, and its context.
 func (h *Hold) begin(now time.Time, interrupted bool) {
 	s, deadline := h.read.sub, moment(0)
 	h.began = s.moment(now)
 	if s.Timeout > 0 {
-		deadline = s.moment(now.Add(s.Timeout)) // which never overflows
+		deadline = s.moment(now.Add(s.Timeout)) // time.Time.Sub never overflows
 	}
 	h.ctx.begin(&s.ground, deadline)
 	if interrupted {
@@ -140,7 +139,7 @@ func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 	h.working = false
 	d.working--
 	d.redelivered.ends(h, took)
-	if d.sub.Mode != Manual || err != nil && h.state == running { // free notes a run that the program has settled
+	if d.sub.Mode != Manual || err != nil && h.state == running { // otherwise free calls ended
 		d.ended(h, took, err)
 	}
 	if d.ready.suspect == h {
@@ -162,7 +161,8 @@ func (d *ledger) ended(h *Hold, took time.Duration, err error) {
 	}
 }
 
-// trust counts h as a Hold that the program settles, or was to settle.
+// trust changes the state of h, which the program settles or was to settle. Until its release
+// h counts in d.trusted.
 func (d *ledger) trust(h *Hold, to state) {
 	h.state = to
 	if !h.trusted {
@@ -198,7 +198,7 @@ func (d *ledger) expire(h *Hold) bool {
 	return true
 }
 
-// decided notes that h is not to run, or not again. It keeps its place in its lane.
+// decided notes that h does not run, or not again. h keeps its place in its lane.
 func (h *Hold) decided() {
 	if h.state != released {
 		h.state = settling
@@ -214,7 +214,7 @@ func (d *ledger) settle(h *Hold) {
 	}
 }
 
-// leave lets the next of h's key run.
+// leave takes h out of its lane, so that the next Hold of the key may run.
 func (d *ledger) leave(h *Hold) {
 	l := h.lane
 	if l == nil {
@@ -229,9 +229,9 @@ func (d *ledger) leave(h *Hold) {
 	d.advance(l)
 }
 
-// rest keeps the delivery of h here until due, at the head of its lane, as a new Hold.
-// The run of h ends with h: its context, the caller that waits for its settlement, and a
-// handler that has not returned yet. It refuses if the scheduler is closed.
+// rest replaces h by a new Hold of the same delivery, which rests at the head of the lane
+// until due, and releases h. The Hold is new, because a context, a caller that waits, and a
+// handler that has not returned may refer to h. rest refuses if the scheduler is closed.
 func (d *ledger) rest(h *Hold, due moment, counts bool) bool {
 	if d.closed || h.lost || h.state == released {
 		return false
@@ -251,7 +251,7 @@ func (d *ledger) rest(h *Hold, due moment, counts bool) bool {
 	d.resting = append(d.resting, next)
 	freed := d.freed
 	d.free([]*Hold{h}, nil)
-	d.freed.Settled, d.freed.Bytes = freed.Settled, freed.Bytes // the place is taken over
+	d.freed.Settled, d.freed.Bytes = freed.Settled, freed.Bytes // next keeps the place of h
 	if next.lane != nil {
 		d.advance(next.lane)
 	}
@@ -259,8 +259,7 @@ func (d *ledger) rest(h *Hold, due moment, counts bool) bool {
 	return true
 }
 
-// wakeRested makes ready the Holds whose rest is over, and returns when the next one is
-// due; zero: none rests.
+// wakeRested makes resting Holds that are due ready, and returns when the next one is due.
 func (d *ledger) wakeRested(now moment) (next moment) {
 	d.resting = slices.DeleteFunc(d.resting, func(h *Hold) bool {
 		switch {
@@ -286,9 +285,9 @@ func (d *ledger) wakeRested(now moment) (next moment) {
 	return next
 }
 
-// lose notes that the lease of h is lost, so another member may have the event. A run is
-// cancelled, and a waiting Hold is released. Later events of the key do not wait for its
-// return. A Hold that is being settled is not touched.
+// lose notes that the lease of h is lost, so another member may have the event. It cancels a
+// run, and releases a Hold that does not run, so that later events of the key may run. It
+// ignores a Hold that is being settled.
 func (d *ledger) lose(h *Hold, why error) {
 	if h.lost || h.leaseless() || h.state >= settling {
 		return
@@ -304,7 +303,8 @@ func (d *ledger) lose(h *Hold, why error) {
 	d.tellRoom()
 }
 
-// free releases hs. A caller that waits for one is told err.
+// free releases hs and their places of the limiter. A caller that waits for the settlement
+// of a Hold gets err.
 func (d *ledger) free(hs []*Hold, err error) {
 	f := &d.freed
 	for _, h := range hs {
@@ -322,15 +322,15 @@ func (d *ledger) free(hs []*Hold, err error) {
 		f.Bytes += h.size
 		if h.wait != nil {
 			h.wait.end(err)
-			h.ctx.finish() // last: the caller may wait with this very context
+			h.ctx.finish() // after the wait, whose caller may use this context
 		}
-		d.reads.drop(h.read) // the last look at h
+		d.reads.drop(h.read) // last, because it may forget h
 	}
 	d.tellQuiet()
 }
 
-// acked notes that h is acknowledged. It returns true if h is done. A Hold that is
-// acknowledged on receipt may run now, unless its lease has expired.
+// acked notes that h is acknowledged, and reports whether h is done. If not, h was in state
+// confirming and may run now, unless its lease has expired.
 func (h *Hold) acked(now moment) (done bool) {
 	switch {
 	case h.state != confirming:

@@ -8,9 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A watcher is the one clock of a subscription. It ends runs that take too long, notices
-// leases that have expired, starts retries that rest here, and gives back Holds that wait
-// too long. It sleeps until the next of these moments and costs a handler nothing.
+// A watcher acts when time has passed. It ends late runs, notices expired leases, makes
+// resting Holds ready when they are due, and gives back Holds that wait too long. It sleeps
+// until the next of these moments.
 type watcher struct {
 	sub   *Subscription
 	stop  context.CancelFunc
@@ -24,7 +24,7 @@ func newWatcher(s *Subscription) *watcher {
 	return w
 }
 
-// end returns when the goroutine has ended.
+// end ends the goroutine and waits for it.
 func (w *watcher) end() {
 	w.stop()
 	<-w.ended
@@ -55,12 +55,12 @@ func (w *watcher) watch(ctx context.Context) {
 // stuck.
 const stuckAfter = 5 * time.Second
 
-// A sighting lists the Holds that the watch must act on.
+// A sighting has the Holds that the watcher must act on.
 type sighting struct {
-	late    []*Hold // runs past their timeout
-	expired []*Hold // entrusted, past their timeout
+	late    []*Hold // their runs are past their timeout
+	expired []*Hold // manual mode: past their timeout, and to settle as failed
 	stuck   []observer.Stuck
-	hoards  bool   // something waits unstarted for too long
+	hoards  bool   // see prefetch.hoards
 	next    moment // when to look again; zero: not known
 }
 
@@ -71,7 +71,7 @@ func (v *sighting) by(m moment) {
 	}
 }
 
-// look finds the Holds to act on now. It returns when to look next; zero: when nudged.
+// look finds the Holds to act on now. It returns when to look next; zero: after a nudge.
 func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -80,7 +80,7 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 		seen.lookAt(&d.ledger, h, now)
 	}
 	d.deaf = slices.DeleteFunc(d.deaf, func(h *Hold) bool {
-		if h.state == released { // or the loop above has looked at h
+		if h.state == released { // otherwise the loop above has looked at h
 			seen.lookAt(&d.ledger, h, now)
 		}
 		return !h.working || h.timing == stuck
@@ -91,11 +91,11 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	seen.by(again)
 	d.rouse()
 	if d.reads.held > 0 && d.sub.Timeout > 0 {
-		seen.by(d.sub.moment(at.Add(d.sub.Timeout))) // of a run that may start in the meantime
+		seen.by(d.sub.moment(at.Add(d.sub.Timeout))) // the timeout of a run that starts now
 	}
 	next = d.sub.time(seen.next)
 	if next.IsZero() && d.watchWakes.After(at) {
-		next = d.watchWakes // or each event that finds nothing held would wake the watch
+		next = d.watchWakes // otherwise each event of a quiet topic would wake the watcher
 	}
 	d.watchWakes = next
 	return seen, next
@@ -146,7 +146,7 @@ func (w *watcher) act(seen sighting) {
 		w.sub.runner.failed(h, w.sub.timeout)
 	}
 	if seen.hoards {
-		w.sub.fetcher.endRead() // or it would bring the same events again
+		w.sub.fetcher.endRead() // otherwise it would bring the same events again
 		w.sub.sched.giveBackUnstarted()
 	}
 	for _, st := range seen.stuck {

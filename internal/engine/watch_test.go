@@ -35,7 +35,7 @@ func TestSlowStuckHookDelaysNothing(t *testing.T) {
 	})
 }
 
-// A Hold that is lost cannot expire any more.
+// A Hold whose lease is lost does not expire: its timeout settles nothing.
 func TestLostIsNotExpired(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		taken := make(chan *Hold, 1)
@@ -51,7 +51,7 @@ func TestLostIsNotExpired(t *testing.T) {
 	})
 }
 
-// The watch is not woken by each event of a quiet topic.
+// On a quiet topic the watcher is not woken for each event.
 func TestWatchSleepsOn(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
@@ -61,7 +61,7 @@ func TestWatchSleepsOn(t *testing.T) {
 			return next
 		}
 		r.publish("1")
-		first := look() // which finds nothing held
+		first := look() // nothing is held
 		require.False(r, first.IsZero())
 		r.pass(time.Second)
 		r.publish("2")
@@ -71,7 +71,7 @@ func TestWatchSleepsOn(t *testing.T) {
 	})
 }
 
-// The time that an observer's hook takes between two runs belongs to neither.
+// The time that an observer's hook takes between two runs counts for neither run.
 func TestSlowHandledHookTakesNoRunsTime(t *testing.T) {
 	slow := observer.Observer{Handled: func(observer.Handled) { time.Sleep(2 * time.Second) }}
 	inBubble(t, Options{Observer: slow}, func(r *rig) {

@@ -14,7 +14,7 @@ const module = "github.com/seed41896749/eventbus"
 
 var update = flag.Bool("update", false, "write testdata/root.deps")
 
-// Packages that only some of ours may link, by the beginning of the import path.
+// Beginnings of import paths that only some packages of this module may link.
 var (
 	redis     = "github.com/redis/"
 	nats      = "github.com/nats-io/"
@@ -36,8 +36,8 @@ var (
 	testcerts  = module + "/internal/testing/testcerts"
 	faultproxy = module + "/internal/testing/faultproxy"
 
-	// The parts of the conformance suite. The root imports all of them; a law knows its
-	// environment and no more.
+	// The parts of the conformance suite. Its root imports all of them. A law imports only
+	// its environment.
 	suiteLaws     = module + "/conformance/internal/laws"
 	suiteBusLaws  = module + "/conformance/internal/laws/bus"
 	suiteBusLaw   = module + "/conformance/internal/buslaw"
@@ -53,7 +53,7 @@ var (
 	telemetry  = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, prom, protobuf, cbor, redistest, natstest, testproc, testcerts, faultproxy}
 )
 
-// rows lists the packages that a package must not link. A missing package fails.
+// rows has the packages that each package must not link. A package without a row fails.
 var rows = []struct {
 	pkg string // below the module; "" is the root
 	not []string

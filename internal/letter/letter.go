@@ -1,5 +1,5 @@
-// Package letter has the stored forms of dead letters, and of events that were sent again
-// from there.
+// Package letter has the headers of dead letters, and of events that were sent again from a
+// dead-letter topic.
 package letter
 
 import (
@@ -35,10 +35,10 @@ const (
 	Retry  = "ce-retry"      // how it is retried
 )
 
-const shelved = deadPrefix + "retry" // Retry, in a dead letter
+const shelved = deadPrefix + "retry" // keeps the Retry header of the event in a dead letter
 
-// Shelve prepares the headers of an event for a dead letter. A dead letter does not
-// expire, and its own handlers retry as they do with other events.
+// Shelve changes the headers of an event to those for its dead letter. A dead letter has no
+// Expiry, and Retry of the event must not apply to it.
 func Shelve(dead *backend.Message) {
 	dead.Headers.Del(Expiry)
 	if rule, ok := dead.Headers.Lookup(Retry); ok {
@@ -49,8 +49,8 @@ func Shelve(dead *backend.Message) {
 
 const maxText = 4 << 10
 
-// Set gives m a header of a dead letter, unless value is "". It cuts the value to 4 KiB, or
-// to 8 KiB for a stack.
+// Set sets a header of a dead letter, unless value is "". It cuts the value to 4 KiB, or to
+// 8 KiB for a stack.
 func Set(m *backend.Message, name, value string) {
 	most := maxText
 	if name == Stack {
@@ -61,8 +61,8 @@ func Set(m *backend.Message, name, value string) {
 	}
 }
 
-// headerText makes s fit for a header: one line of valid UTF-8, at most so many bytes,
-// with bars in place of line ends.
+// headerText makes s fit for a header: one line of valid UTF-8 of at most most bytes, with
+// " | " in place of line ends.
 func headerText(s string, most int) string {
 	s = strings.ToValidUTF8(strings.ReplaceAll(strings.TrimSpace(s), "\n", " | "), "�")
 	s = strings.Map(func(r rune) rune {

@@ -9,10 +9,10 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A redriven message is an event that was in a dead-letter topic and is stored in its
-// topic again, for the one group that could not handle it. It has an ID of its own, so that
-// a second try to store it finds the first. These headers have the rest. They begin as
-// attributes do, so that handlers do not see them.
+// A redriven message stores an event from a dead-letter topic in its topic again, for the one
+// group that could not handle it. It has an ID of its own, so that a second try to store it
+// is a duplicate of the first. These headers have the event's ID and the rest. They begin
+// with "ce-", as attributes do, so that handlers do not see them.
 const (
 	RedriveID    = "ce-redriveid"    // the ID of the event
 	redriveGroup = "ce-redrivegroup" // the group
@@ -21,8 +21,8 @@ const (
 
 const redrivePrefix = "redrive/"
 
-// Redrive makes m, the event of a dead letter, the message that stores it again. Once is
-// set. The ID is of this letter in this topic, which may have been deleted and made anew.
+// Redrive turns m, the event of the dead letter dead, into a redriven message. It sets Once,
+// and an ID for this dead letter alone, even if its topic was deleted and made again.
 func Redrive(m, dead *backend.Message) {
 	id := sha256.Sum256([]byte(dead.Topic + "/" + dead.Position + "/" + dead.ID))
 	m.Topic, m.ID, m.Once = dead.Headers.Get(Topic), redrivePrefix+hex.EncodeToString(id[:16]), true
@@ -32,13 +32,13 @@ func Redrive(m, dead *backend.Message) {
 	m.Headers.Set(redriveCount, strconv.Itoa(Redrives(dead)+1))
 }
 
-// Redrives returns how often the event of a dead letter was sent again before.
+// Redrives returns how often the event of a dead letter was redriven before.
 func Redrives(dead *backend.Message) int {
 	n, _ := strconv.Atoi(dead.Headers.Get(Redriven))
 	return n
 }
 
-// Event returns the message of the event of a dead letter, as it was first published.
+// Event returns the event of a dead letter, as it was first published.
 func Event(dead *backend.Message) *backend.Message {
 	return &backend.Message{
 		Topic: dead.Headers.Get(Topic), ID: dead.Headers.Get(ID), Key: dead.Key, Headers: Original(dead),
@@ -46,7 +46,7 @@ func Event(dead *backend.Message) *backend.Message {
 	}
 }
 
-// Original returns the headers of a message as it was first published.
+// Original returns the headers without the headers that this package adds. It restores Retry.
 func Original(dead *backend.Message) backend.Headers {
 	headers := make(backend.Headers, 0, len(dead.Headers))
 	for _, h := range dead.Headers {
@@ -61,8 +61,8 @@ func Original(dead *backend.Message) backend.Headers {
 	return headers
 }
 
-// Restore gives a redriven message, as it was received, the ID of its event. It returns the
-// one group that the event is for; "": every group.
+// Restore sets the ID of a received message to the ID of its event, if it is redriven. It
+// returns the one group that the event is for; "": every group.
 func Restore(m *backend.Message) (group string) {
 	if !strings.HasPrefix(m.ID, redrivePrefix) {
 		return ""
@@ -74,6 +74,6 @@ func Restore(m *backend.Message) (group string) {
 	return ""
 }
 
-// RedriveCount returns how often the event of a received message was sent again, as text;
-// "" means never.
+// RedriveCount returns how often the event of a received message was redriven, as text; ""
+// means never.
 func RedriveCount(m *backend.Message) string { return m.Headers.Get(redriveCount) }

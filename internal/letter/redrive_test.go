@@ -9,8 +9,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// A redriven letter has one ID however often it is sent. Another letter has another ID,
-// even at the same position: a topic that was deleted and made again repeats its positions.
+// A dead letter always gives its redriven message the same ID. Another dead letter gives
+// another ID, even at the same position of a topic that was deleted and made again.
 func TestRedriveIDIsTheLetters(t *testing.T) {
 	redriven := func(dead backend.Message) string {
 		var m backend.Message

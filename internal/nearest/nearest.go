@@ -31,8 +31,8 @@ func Hint(format, name string, known []string) string {
 	return fmt.Sprintf("; did you mean "+format+"?", best)
 }
 
-// Of returns the known name with the fewest edits to name. It returns "" if none is near:
-// more than half of name would change, and name is not a part of it.
+// Of returns the known name with the fewest edits to name. It returns "" if more than half of
+// name would change, unless one contains the other.
 func Of(name string, known []string) string {
 	best, least := "", -1
 	for _, k := range known {
@@ -45,7 +45,7 @@ func Of(name string, known []string) string {
 	return best
 }
 
-// distance is the Levenshtein distance in bytes.
+// distance returns the Levenshtein distance of a and b in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -1,4 +1,4 @@
-// Package pool shares objects that one call at a time can use, such as connections.
+// Package pool lends objects that only one caller at a time may use, such as connections.
 package pool
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Pool creates an object when none is idle, up to its size. Its methods are safe for
-// concurrent use.
+// A Pool lends idle objects, and creates one if none is idle and it has fewer than its size.
+// Its methods are safe for concurrent use.
 type Pool[T comparable] struct {
 	create func() (T, error)
 	free   func(T) error
@@ -20,16 +20,16 @@ type Pool[T comparable] struct {
 	idle   []T // a stack: the object used last is reused first
 	lent   map[T]struct{}
 	closed bool
-	errs   []error // of free
+	errs   []error // returned by free
 }
 
-// New returns a pool of at most size objects.
+// New returns a pool of at most size objects, which it makes with create and ends with free.
 func New[T comparable](size int, create func() (T, error), free func(T) error) *Pool[T] {
 	return &Pool[T]{create: create, free: free, places: make(chan struct{}, size), lent: map[T]struct{}{}}
 }
 
-// Get waits for an object until ctx is done. The caller returns it with Put. The error is
-// ctx's, create's, or [backend.ErrClosed].
+// Get waits for an object until ctx is done. The caller returns it with Put. Get returns the
+// error of ctx or of create, or [backend.ErrClosed].
 func (p *Pool[T]) Get(ctx context.Context) (one T, err error) {
 	select {
 	case p.places <- struct{}{}:
@@ -109,9 +109,9 @@ func (p *Pool[T]) Put(one T) {
 	<-p.places
 }
 
-// Close frees idle objects at once, and lent ones when Put returns them. Get fails from
-// now on. If cut is not nil, Close calls it for each lent object, to end its use, and
-// waits until all are returned. Close returns the errors of freeing.
+// Close frees idle objects at once, and lent ones when Put returns them. From then on Get
+// fails. If cut is not nil, Close calls it for each lent object, to end its use, and waits
+// until all are returned. Close returns the errors of free.
 func (p *Pool[T]) Close(cut func(T)) error {
 	p.mu.Lock()
 	p.closed = true

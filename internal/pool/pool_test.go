@@ -19,7 +19,7 @@ type thing struct {
 	cut   chan struct{}
 }
 
-// things returns a pool of numbered objects.
+// things returns a pool that numbers its objects.
 func things(size int) *pool.Pool[*thing] {
 	made := 0
 	return pool.New(size, func() (*thing, error) {

@@ -8,39 +8,40 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A WhenFull says how a call that finds no room is treated.
+// A WhenFull says how Publish treats a call for which there is no room, because of
+// Options.MaxPending or Options.MaxPendingBytes.
 type WhenFull uint8
 
-// The choices.
+// The values of WhenFull.
 const (
-	Wait       WhenFull = iota // until there is room
-	Reject                     // it fails with ErrBackpressure
-	DropNewest                 // it fails with ErrDropped
-	DropOldest                 // the oldest calls that were certainly not sent fail with ErrDropped
+	Wait       WhenFull = iota // the call waits until there is room
+	Reject                     // the call fails with ErrBackpressure
+	DropNewest                 // the call fails with ErrDropped
+	DropOldest                 // the oldest calls that were not sent fail with ErrDropped
 )
 
-// ErrBackpressure: too much waits to be published.
+// ErrBackpressure means that a call was refused, or timed out, because there was no room.
 var ErrBackpressure = errors.New("eventbus: too many events wait to be published")
 
-// ErrDropped: the event was dropped because too much waits to be published.
+// ErrDropped means that a call was dropped because there was no room, see WhenFull.
 var ErrDropped = errors.New("eventbus: dropped, because too many events wait to be published")
 
-// admission bounds the messages and the bytes of all calls together. Waiting calls come in
-// first come, first served, so that many small ones do not starve a large one.
+// admission bounds the messages and the bytes of all calls that have entered. It lets
+// waiting calls enter in their order, so that many small ones do not starve a large one.
 type admission struct {
 	maxMessages, maxBytes int // 0: no bound
 	whenFull              WhenFull
 
 	mu         sync.Mutex
-	in         size // of the calls that are in
-	line       []*entrant
-	droppables droppables // DropOldest
+	in         size       // of the calls that have entered and not left
+	line       []*entrant // the calls that wait to enter
+	droppables droppables // with DropOldest
 
 	closed bool
-	idle   chan struct{} // closed when no call is left; nil before close, and then
+	idle   chan struct{} // closed when the last call leaves; nil before close, and after that
 }
 
-// A size is how much a call publishes.
+// A size is the number of messages and bytes of a call.
 type size struct{ messages, bytes int }
 
 func sizeOf(msgs []*backend.Message) size {
@@ -59,14 +60,14 @@ func (s size) minus(other size) size {
 	return size{s.messages - other.messages, s.bytes - other.bytes}
 }
 
-// An entrant is a call that waits for room.
+// An entrant is a call that waits to enter.
 type entrant struct {
 	size
-	in chan struct{} // closed when it is in
+	in chan struct{} // closed when it has entered
 }
 
-// ask lets a call in, or returns an entrant that waits. With DropOldest a call that is in is
-// a droppable.
+// ask lets a call of size s enter, or returns an entrant that waits. With DropOldest it
+// returns a droppable for a call that has entered.
 func (a *admission) ask(s size) (*entrant, *droppable, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,15 +91,16 @@ func (a *admission) ask(s size) (*entrant, *droppable, error) {
 	return nil, nil, nil
 }
 
-// fits reports whether there is room besides in. A call that is larger than the bounds
-// goes alone.
+// fits reports whether there is room for s besides in. If in is empty there always is, so
+// that a call larger than the bounds can enter alone.
 func (a *admission) fits(in, s size) bool {
 	return in.messages == 0 ||
 		(a.maxMessages == 0 || in.messages+s.messages <= a.maxMessages) &&
 			(a.maxBytes == 0 || in.bytes+s.bytes <= a.maxBytes)
 }
 
-// makeRoom drops the oldest calls that wait, if room for s can be made in this way.
+// makeRoom drops the oldest calls that can be dropped until s fits. If dropping all of them
+// does not help, it drops none and returns false.
 func (a *admission) makeRoom(s size) bool {
 	if !a.fits(a.in.minus(a.droppables.waiting), s) {
 		return false
@@ -109,7 +111,7 @@ func (a *admission) makeRoom(s size) bool {
 	return true
 }
 
-// giveUp takes e off the line. It returns false if e is in.
+// giveUp takes e off the line. It returns false if e has entered.
 func (a *admission) giveUp(e *entrant) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,7 +124,7 @@ func (a *admission) giveUp(e *entrant) bool {
 	return true
 }
 
-// leave ends a call that is in.
+// leave ends a call that has entered. A dropped call has already left.
 func (a *admission) leave(s size, t *droppable) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -132,8 +134,8 @@ func (a *admission) leave(s size, t *droppable) {
 	}
 }
 
-// begin notes that a call is about to be sent, so that it cannot be dropped. It returns
-// false if the call was dropped.
+// begin notes that a call is about to be sent and can no longer be dropped. It returns false
+// if the call was dropped before.
 func (a *admission) begin(t *droppable) bool {
 	if t == nil {
 		return true
@@ -143,15 +145,15 @@ func (a *admission) begin(t *droppable) bool {
 	return a.droppables.withdraw(t)
 }
 
-// again notes that a call, of which the rest is certainly not stored, waits for another
-// try, so that it can be dropped.
+// again notes that a call waits for another try and can be dropped again, because the
+// messages to be tried are certainly not stored.
 func (a *admission) again(t *droppable) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.droppables.resume(t)
 }
 
-// next lets in the first of the line, as many as there is room for.
+// next lets the first calls of the line enter, as many as there is room for.
 func (a *admission) next() {
 	for len(a.line) > 0 && a.fits(a.in, a.line[0].size) {
 		a.in = a.in.plus(a.line[0].size)
@@ -164,7 +166,7 @@ func (a *admission) next() {
 	}
 }
 
-// close refuses every later call. The channel is closed when no call is left.
+// close refuses later calls. It returns a channel that is closed when every call has left.
 func (a *admission) close() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()

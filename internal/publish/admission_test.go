@@ -13,15 +13,14 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Waiting calls are served in order, so a large one comes in although small ones never
-// end.
+// Waiting calls enter in their order, so a large one enters although small ones never end.
 func TestLargeIsNotStarved(t *testing.T) {
 	for _, o := range []Options{{MaxPending: 10}, {MaxPendingBytes: 100}} {
 		inBubble(t, -1, o, func(r *rig) {
 			r.broker.take(time.Second)
 			ctx, cancel := context.WithCancel(r.Context())
 			var wg sync.WaitGroup
-			for i := range 20 { // ten are in at any moment
+			for i := range 20 { // ten have entered at any moment
 				wg.Go(func() {
 					time.Sleep(time.Duration(i) * 50 * time.Millisecond)
 					for ctx.Err() == nil {
@@ -43,7 +42,7 @@ func TestLargeIsNotStarved(t *testing.T) {
 	}
 }
 
-// A call that is larger than the bound goes alone.
+// A call that is larger than the bound enters alone.
 func TestLargerThanTheBound(t *testing.T) {
 	inBubble(t, -1, Options{MaxPending: 5}, func(r *rig) {
 		r.broker.take(time.Second)
@@ -61,7 +60,7 @@ func TestLargerThanTheBound(t *testing.T) {
 	})
 }
 
-// A call that gives up its place in the line lets in the calls behind it.
+// A call that gives up its place in the line lets the calls behind it enter.
 func TestGivingUpLetsOthersIn(t *testing.T) {
 	inBubble(t, -1, Options{MaxPending: 5}, func(r *rig) {
 		r.broker.take(time.Minute)
@@ -103,7 +102,7 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// Close lets in the calls that wait for room, in their order.
+// After Close, the calls that wait for room still enter, in their order.
 func TestCloseServesTheLine(t *testing.T) {
 	inBubble(t, -1, Options{MaxPending: 1}, func(r *rig) {
 		r.broker.take(time.Second)

@@ -22,7 +22,7 @@ type calls struct {
 	errs map[string]error // of the calls that have returned
 }
 
-// publish starts a call of one message, and waits until it has returned or waits.
+// publish starts a call of one message, and waits until the call has returned or blocks.
 func (c *calls) publish(id string) {
 	go func() {
 		err := backend.ErrorAt(c.Publish(c.Context(), one(id)), 0)
@@ -33,7 +33,7 @@ func (c *calls) publish(id string) {
 	synctest.Wait()
 }
 
-// dropped expects that exactly these calls have been dropped so far.
+// dropped requires that exactly these calls were dropped so far.
 func (c *calls) dropped(ids ...string) {
 	c.Helper()
 	synctest.Wait()
@@ -155,8 +155,8 @@ func TestDropOldestBetweenTries(t *testing.T) {
 	}
 }
 
-// Whatever happens, a dropped message is not stored, a message without an error is stored
-// once, and all room comes back.
+// Calls and failures are random. A dropped message is not stored, a message without an error
+// is stored once, and in the end all room is free.
 func TestDroppingInRandomLives(t *testing.T) {
 	for seed := range uint64(60) {
 		inBubble(t, []int{-1, 1, 4}[seed%3], Options{MaxPending: 5, WhenFull: []WhenFull{DropNewest, DropOldest}[seed%2], Timeout: 10 * time.Second}, func(r *rig) {

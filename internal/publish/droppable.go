@@ -2,15 +2,15 @@ package publish
 
 import "container/list"
 
-// A droppable is a call that may be dropped while it waits, with DropOldest. The lock of the
-// admission guards all but the channel.
+// A droppable is a call that can be dropped while it waits (DropOldest). The lock of the
+// admission guards its fields, except that a caller may wait for dropped.
 type droppable struct {
 	size
 	dropped chan struct{} // closed when the call is dropped
-	place   *list.Element // in the list of calls that may be dropped; nil: it may not
+	place   *list.Element // in droppables.list; nil: it cannot be dropped now
 }
 
-// lost returns a channel that is closed when the call is dropped; nil if it cannot be.
+// lost returns a channel that is closed when the call is dropped; nil if t is nil.
 func (t *droppable) lost() <-chan struct{} {
 	if t == nil {
 		return nil
@@ -21,10 +21,10 @@ func (t *droppable) lost() <-chan struct{} {
 // droppables lists the calls that wait and are certainly not stored, the oldest first.
 type droppables struct {
 	list    list.List
-	waiting size // of the list
+	waiting size // of all calls in list
 }
 
-// add lists a call that has come in.
+// add lists a call that has entered.
 func (ts *droppables) add(s size) *droppable {
 	t := &droppable{size: s, dropped: make(chan struct{})}
 	t.place = ts.list.PushBack(t)
@@ -32,7 +32,7 @@ func (ts *droppables) add(s size) *droppable {
 	return t
 }
 
-// withdraw takes the call off the list. It returns false if the call was dropped.
+// withdraw takes a call off the list, if it is there. It returns false if it was dropped.
 func (ts *droppables) withdraw(t *droppable) bool {
 	if t.place != nil {
 		ts.list.Remove(t.place)
@@ -50,7 +50,8 @@ func (t *droppable) isDropped() bool {
 	}
 }
 
-// resume puts a call that was tried back on the list, before the calls that were not.
+// resume puts a call back on the list after a try. It comes first, because it is older than
+// the calls that were not tried.
 func (ts *droppables) resume(t *droppable) {
 	if t.place != nil || t.isDropped() {
 		return

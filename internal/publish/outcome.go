@@ -9,13 +9,13 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// An outcome has the fates of the messages of one call.
+// An outcome has the results of the tries of one call, by message.
 type outcome struct {
 	msgs  []*backend.Message
-	fates []fate
+	fates []fate // of msgs, by index
 }
 
-// A fate is the outcome of one message.
+// A fate is the result for one message.
 type fate struct {
 	waiting bool  // for another try
 	refused bool  // the last try certainly did not store it
@@ -30,7 +30,7 @@ func newOutcome(msgs []*backend.Message) *outcome {
 	return o
 }
 
-// waiting lists the messages of the next try.
+// waiting returns the messages of the next try.
 func (o *outcome) waiting() (msgs []*backend.Message) {
 	for i, m := range o.msgs {
 		if o.fates[i].waiting {
@@ -40,7 +40,7 @@ func (o *outcome) waiting() (msgs []*backend.Message) {
 	return msgs
 }
 
-// note stores the error of a try, and reports whether to try again.
+// note adds the error of a try of the waiting messages, and reports whether to try again.
 func (o *outcome) note(err error) (again bool) {
 	n := 0
 	for i, m := range o.msgs {
@@ -62,7 +62,7 @@ func (o *outcome) certain() bool {
 	return !slices.ContainsFunc(o.fates, func(f fate) bool { return f.waiting && !backend.NotStored(f.err) })
 }
 
-// cutOff gives up the messages that wait for another try.
+// cutOff adds reason to the errors of the messages that wait for another try.
 func (o *outcome) cutOff(reason error) {
 	for i := range o.fates {
 		if f := &o.fates[i]; f.waiting {
@@ -79,11 +79,11 @@ func (o *outcome) error() error {
 	return backend.AsBatchError(errs)
 }
 
-// keepsOrder reports whether another try keeps the order of each key. It does not if a
-// later message of the key is stored. Nor does it if the last try may have stored the
-// later message, and certainly not the earlier one.
+// keepsOrder reports whether another try keeps the order of each key. It does not if a later
+// message of the key is stored. Nor does it if the last try may have stored a later message
+// but certainly not the message itself.
 func (o *outcome) keepsOrder() bool {
-	there, perhaps := map[string]bool{}, map[string]bool{} // of the keys of later ones
+	there, perhaps := map[string]bool{}, map[string]bool{} // keys of later messages
 	for i := len(o.msgs) - 1; i >= 0; i-- {
 		key, f := o.msgs[i].Key, o.fates[i]
 		switch {
@@ -101,8 +101,9 @@ func (o *outcome) keepsOrder() bool {
 	return true
 }
 
-// errorAfter is the error of a message after another try. A message that an earlier try
-// may have stored may still be there, even if a later try certainly did not store it.
+// errorAfter returns the error of a message after another try with the error err. If an
+// earlier try may have stored the message, the outcome stays unknown, even if the last try
+// certainly did not store it.
 func errorAfter(before, err error) error {
 	if err == nil || before == nil || backend.NotStored(before) || !backend.NotStored(err) {
 		return err
@@ -110,8 +111,8 @@ func errorAfter(before, err error) error {
 	return unknown(fmt.Errorf("%w, then: %w", before, err))
 }
 
-// repeatable reports whether another try of a message is safe and may help. A driver
-// that panics would panic again.
+// repeatable reports whether another try of a message is safe and may help. After a panic it
+// does not help, because the driver would panic again.
 func repeatable(err error, once bool) bool {
 	if backend.NotStored(err) {
 		return errors.Is(err, backend.ErrUnavailable)

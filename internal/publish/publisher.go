@@ -25,16 +25,16 @@ type Options struct {
 
 // A Publisher stores messages. Its methods are safe for concurrent use.
 //
-// A caller that finds a free slot writes its messages itself. Otherwise its call waits
-// in a queue, and a goroutine writes as many calls at once as have gathered there. The
-// goroutine takes one of the slots, and ends when the queue is empty.
+// It has a slot for each concurrent write, see backend.Limits.Publishers. A caller that finds
+// a free slot writes its messages itself. Otherwise its call waits in a queue. A goroutine
+// takes one slot, writes the calls of the queue together, and ends when the queue is empty.
 type Publisher struct {
 	writer
 	timeout    time.Duration
 	newBackoff func() *backoff.ExponentialBackOff
 	admission  admission
 	queue      queue
-	timers     sync.Pool // of the Publisher, because a timer belongs to one synctest bubble
+	timers     sync.Pool // not global, because a timer belongs to one synctest bubble
 	calls      sync.Pool
 }
 
@@ -49,9 +49,9 @@ func New(b backend.Backend, o Options) *Publisher {
 	return p
 }
 
-// Publish stores msgs. The error is nil or a BatchError as long as msgs. After Publish has
-// returned nothing uses msgs any more, with one exception: if the error of a message
-// matches ErrUnknownOutcome, its headers may still be read.
+// Publish stores msgs. The error is nil or a BatchError with one entry for each message.
+// After Publish has returned, msgs are no longer used, with one exception. If the error of a
+// message matches ErrUnknownOutcome, its headers may still be read.
 func (p *Publisher) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if len(msgs) == 0 {
 		return nil
@@ -68,7 +68,7 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*backend.Message) error 
 	return p.store(ctx, msgs, until, t)
 }
 
-// deadline is when a call that begins now ends; zero: never.
+// deadline returns when a call that begins now times out; zero: never.
 func (p *Publisher) deadline() (until time.Time) {
 	if p.timeout > 0 {
 		until = time.Now().Add(p.timeout)
@@ -76,7 +76,7 @@ func (p *Publisher) deadline() (until time.Time) {
 	return until
 }
 
-// enter waits until the admission has room.
+// enter waits until the admission has room for a call of size s.
 func (p *Publisher) enter(ctx context.Context, until time.Time, s size) (*droppable, error) {
 	e, t, err := p.admission.ask(s)
 	if e == nil {
@@ -84,7 +84,7 @@ func (p *Publisher) enter(ctx context.Context, until time.Time, s size) (*droppa
 	}
 	err = p.wait(ctx, until, e.in, nil)
 	switch {
-	case err == nil, !p.admission.giveUp(e): // or it came in at that moment
+	case err == nil, !p.admission.giveUp(e): // it has entered, perhaps just now
 		return nil, nil
 	case err == p.late: //nolint:errorlint // this one
 		return nil, notSent(fmt.Errorf("%w %w", ErrBackpressure, err))
@@ -92,7 +92,8 @@ func (p *Publisher) enter(ctx context.Context, until time.Time, s size) (*droppa
 	return nil, notSent(err)
 }
 
-// wait returns nil when ready does, or the reason why the wait ended before.
+// wait returns nil when ready has a value or is closed. Otherwise it returns why it ended
+// before: ErrDropped, the timeout at until, or the end of ctx or of the Publisher.
 func (p *Publisher) wait(ctx context.Context, until time.Time, ready, dropped <-chan struct{}) error {
 	var late <-chan time.Time
 	if !until.IsZero() {
@@ -116,7 +117,8 @@ func (p *Publisher) wait(ctx context.Context, until time.Time, ready, dropped <-
 	}
 }
 
-// store tries to store msgs until no message is left that another try may store.
+// store tries to store msgs. It repeats the try for messages that another try may store, as
+// long as there is time.
 func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
 	err := p.try(ctx, msgs, until, t)
 	if err == nil {
@@ -140,7 +142,7 @@ func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until ti
 	return o.error()
 }
 
-// try stores msgs once: here, if a slot is free, or by way of the queue.
+// try tries to store msgs once: itself if a slot is free, and otherwise through the queue.
 func (p *Publisher) try(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
 	if p.limits.Publishers < 0 {
 		return p.begin(ctx, msgs, t)
@@ -163,7 +165,7 @@ func (p *Publisher) begin(ctx context.Context, msgs []*backend.Message, t *dropp
 	return p.write(ctx, msgs)
 }
 
-// share stores msgs by way of the queue.
+// share tries to store msgs through the queue, whose goroutine writes several calls at once.
 func (p *Publisher) share(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
 	c := p.calls.Get().(*call)
 	c.ctx, c.until, c.msgs, c.droppable, c.state = ctx, until, msgs, t, queued
@@ -177,8 +179,8 @@ func (p *Publisher) share(ctx context.Context, msgs []*backend.Message, until ti
 	return err
 }
 
-// Close refuses later calls and waits for the calls under way. Once ctx is done it ends
-// them.
+// Close refuses later calls and waits for the calls under way. When ctx is done, Close ends
+// them and returns the cause.
 func (p *Publisher) Close(ctx context.Context) error {
 	var err error
 	idle := p.admission.close()
@@ -186,7 +188,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	case <-idle:
 	case <-ctx.Done():
 		select {
-		case <-idle: // both are ready, and no call is left
+		case <-idle: // ctx is done too, but no call is left
 		default:
 			err = context.Cause(ctx)
 		}

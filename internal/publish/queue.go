@@ -10,28 +10,28 @@ import (
 )
 
 // A queue has the slots, and the calls that wait because no slot was free. While its
-// goroutine runs, every call goes through the queue. So writes are few and large, and the
-// next call of a caller does not overtake an earlier one that it has left under way.
+// goroutine runs, every call goes through the queue. So writes are few and large. Also, the
+// next call of a caller is not stored before a call that the caller has left under way.
 type queue struct {
 	publisher *Publisher
 	serving   sync.WaitGroup // the goroutine
 
 	mu      sync.Mutex
-	writing []context.CancelFunc // of the callers that write themselves, by slot
+	writing []context.CancelFunc // by slot; ends the write of a caller that writes itself
 	free    []int                // slots
 	waiting []*call
-	served  bool // the goroutine is there
+	served  bool // the goroutine runs
 }
 
-// A call waits in the queue, whose lock guards the state.
+// A call is one try of a caller through the queue. The queue's lock guards its state.
 type call struct {
 	ctx       context.Context // of the caller
-	until     time.Time       // the caller waits no longer; zero: no bound
+	until     time.Time       // when the caller stops waiting; zero: no bound
 	msgs      []*backend.Message
-	droppable *droppable // DropOldest
+	droppable *droppable // nil without DropOldest
 	state     state
-	written   chan struct{} // has a value once the call is written and err is set
-	err       error
+	written   chan struct{} // gets a value when err is set
+	err       error         // the result
 }
 
 type state uint8
@@ -40,10 +40,10 @@ const (
 	queued state = iota
 	underWay
 	ended
-	left // its caller does not wait for the result
+	left // under way, but its caller no longer waits
 )
 
-// end tells the caller the result.
+// end passes the result to the caller.
 func (c *call) end(err error) {
 	c.state, c.err = ended, err
 	c.written <- struct{}{}
@@ -80,7 +80,7 @@ func (q *queue) pop() (slot int) {
 	return slot
 }
 
-// hold notes how to end the write of the caller that has the slot.
+// hold notes that cancel ends the write of the caller that has the slot.
 func (q *queue) hold(slot int, cancel context.CancelFunc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,7 +99,7 @@ func (q *queue) release(slot int, cancel context.CancelFunc) {
 	q.serve()
 }
 
-// stop ends the writes of callers.
+// stop cancels the writes of callers that write themselves.
 func (q *queue) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -117,7 +117,7 @@ func (q *queue) join(c *call) {
 	q.serve()
 }
 
-// serve starts the goroutine if there is something for it to do.
+// serve starts the goroutine if calls wait, a slot is free, and it does not run.
 func (q *queue) serve() {
 	if !q.served && len(q.waiting) > 0 && len(q.free) > 0 {
 		q.served = true
@@ -126,7 +126,8 @@ func (q *queue) serve() {
 	}
 }
 
-// leave ends the wait of a caller for a reason, and returns the outcome of its call.
+// leave ends the wait of a caller before its result, for a reason. It returns the error of
+// the call: not sent if it was queued, unknown if it is under way.
 func (q *queue) leave(c *call, reason error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -53,8 +53,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// A write by the caller itself ends at the timeout; without a timeout it may take its
-// time.
+// A write by the caller itself ends at the timeout. Without a timeout it has no limit.
 func TestOwnWriteEndsInTime(t *testing.T) {
 	for _, timeout := range []time.Duration{0, 8 * time.Second} {
 		inBubble(t, 1, Options{Timeout: timeout}, func(r *rig) {
@@ -72,8 +71,8 @@ func TestOwnWriteEndsInTime(t *testing.T) {
 	}
 }
 
-// Once Close has ended, no call that its caller left is tried. The bubble would report a
-// goroutine.
+// After Close, no call that its caller has left is tried. Otherwise the bubble would report
+// its goroutine.
 func TestNothingIsTriedAfterTheEnd(t *testing.T) {
 	inBubble(t, 1, Options{}, func(r *rig) {
 		r.broker.fail(errDown)
@@ -87,7 +86,7 @@ func TestNothingIsTriedAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A first try of unknown outcome is not forgotten after later ones.
+// If the outcome of the first try is unknown, the error says so also after later tries.
 func TestUnknownOutcomeIsNotForgotten(t *testing.T) {
 	for _, later := range []error{backend.ErrUnavailable, backend.ErrDenied} {
 		inBubble(t, 0, Options{Timeout: 10 * time.Second}, func(r *rig) {
@@ -160,8 +159,8 @@ func TestRepeatsKeepOrder(t *testing.T) {
 	}
 }
 
-// A message whose first try had an unknown outcome may not be stored. It is not tried
-// again behind a later one of its key that the last try alone may have stored.
+// A message whose first try had an unknown outcome is not tried again if the last try may
+// have stored a later message of its key.
 func TestRepeatsKeepOrderOverSeveralTries(t *testing.T) {
 	for _, c := range []struct {
 		second error // of the later one, while the first is certainly not stored

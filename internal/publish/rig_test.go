@@ -23,7 +23,7 @@ type rig struct {
 	broker *broker
 }
 
-// inBubble runs f on a fresh rig, with slots as the backend states them, and closes it.
+// inBubble runs f on a fresh rig whose backend has Limits.Publishers of slots, and closes it.
 func inBubble(t *testing.T, slots int, o Options, f func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, slots, o)
@@ -41,7 +41,7 @@ func newRig(t *testing.T, slots int, o Options) *rig {
 	return &rig{T: t, Publisher: New(b, o), broker: b}
 }
 
-// topic lists the IDs that are stored, in order.
+// topic returns the IDs of the stored messages, in order.
 func (r *rig) topic() (ids []string) {
 	ms, err := r.broker.Backend.Read(r.Context(), "t", "", 1<<20)
 	require.NoError(r, err)
@@ -51,19 +51,19 @@ func (r *rig) topic() (ids []string) {
 	return ids
 }
 
-// queued is how many calls wait in the queue.
+// queued returns how many calls wait in the queue.
 func (r *rig) queued() int {
 	r.queue.mu.Lock()
 	defer r.queue.mu.Unlock()
 	return len(r.queue.waiting)
 }
 
-// one is a call of one message.
+// one returns one message, for a call.
 func one(id string) []*backend.Message {
 	return []*backend.Message{{Topic: "t", ID: id, Payload: []byte(id)}}
 }
 
-// many is a call of n messages of one key.
+// many returns n messages of one key, for a call.
 func many(n int) (msgs []*backend.Message) {
 	for i := range n {
 		msgs = append(msgs, &backend.Message{Topic: "t", ID: fmt.Sprint(i), Key: "k", Once: true})
@@ -147,7 +147,7 @@ func (b *broker) fail(err error) { b.set(func(b *broker) { b.fails = err }) }
 
 func (b *broker) take(d time.Duration) { b.set(func(b *broker) { b.takes = d }) }
 
-// calls lists how many messages each call had.
+// calls returns how many messages each call had.
 func (b *broker) calls() []int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

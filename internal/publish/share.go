@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A share has several calls that are written together. The next share uses its memory
-// again.
+// A share has the calls of one write, and copies of their messages. The next write uses its
+// memory again.
 type share struct {
 	calls    []*call
 	messages []backend.Message
@@ -17,7 +17,7 @@ type share struct {
 	payloads []byte
 }
 
-// run writes the calls that gather, until none is left.
+// run is the queue's goroutine. It writes the waiting calls, until none is left.
 func (q *queue) run(slot int) {
 	p := q.publisher
 	var s share
@@ -25,11 +25,11 @@ func (q *queue) run(slot int) {
 		ctx, cancel := p.bound(p.done, p.deadline())
 		q.tell(&s, p.write(ctx, s.pointers))
 		cancel()
-		runtime.Gosched() // so that the callers that were told just now share the next write
+		runtime.Gosched() // lets callers that just got their results join the next write
 	}
 }
 
-// gather takes the next calls. At the end it gives the slot back.
+// gather takes the calls of the next write. Without any it frees the slot and returns false.
 func (q *queue) gather(s *share, slot int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -42,7 +42,7 @@ func (q *queue) gather(s *share, slot int) bool {
 		if over == nil && !c.until.IsZero() && !now.Before(c.until) {
 			over = q.publisher.late
 		}
-		if over != nil { // its caller is about to leave
+		if over != nil { // its caller is about to stop waiting
 			c.end(notSent(over))
 		}
 		return over != nil
@@ -59,7 +59,8 @@ func (q *queue) gather(s *share, slot int) bool {
 	return true
 }
 
-// pick takes the first calls that fit into one write. A call that was dropped ends.
+// pick moves the first calls that fit into one write from the queue to s. It ends calls that
+// were dropped.
 func (q *queue) pick(s *share) {
 	var sum size
 	picked := 0
@@ -80,9 +81,9 @@ func (q *queue) pick(s *share) {
 	q.waiting = slices.Delete(q.waiting, 0, picked)
 }
 
-// copy copies the messages, because a backend fills them in. It copies their payloads too,
-// because a caller may leave and change them. No caller leaves before that, because the
-// queue's lock is held.
+// copy copies the messages, because the backend sets their positions. It copies the payloads
+// too, because a caller that has left may change them. No caller leaves during copy, because
+// the queue's lock is held.
 func (s *share) copy() {
 	bytes := 0
 	for _, c := range s.calls {
@@ -100,7 +101,7 @@ func (s *share) copy() {
 	}
 }
 
-// tell gives the results to the callers that still wait.
+// tell passes the results of a write to the callers that still wait.
 func (q *queue) tell(s *share, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -41,8 +41,8 @@ func TestSlotsThenQueue(t *testing.T) {
 	})
 }
 
-// There are never more writes under way than slots, by callers and the queue together, and
-// every message is stored once.
+// Callers and the queue together never have more writes under way than there are slots. Every
+// message is stored once.
 func TestNeverMoreThanSlots(t *testing.T) {
 	for _, slots := range []int{0, 1, 3} {
 		inBubble(t, slots, Options{}, func(r *rig) {
@@ -67,7 +67,7 @@ func TestNeverMoreThanSlots(t *testing.T) {
 	}
 }
 
-// Where the backend states no bound every caller writes itself.
+// If the backend allows any number of writes, every caller writes itself.
 func TestAnyNumberOfPublishers(t *testing.T) {
 	inBubble(t, -1, Options{}, func(r *rig) {
 		r.broker.take(time.Second)
@@ -104,9 +104,8 @@ func TestWritesAreBounded(t *testing.T) {
 	})
 }
 
-// A caller leaves when its context ends, by a deadline or a cancel. A write under way then
-// has an unknown outcome. A call that waits in the queue is certainly not sent, and never
-// will be.
+// A caller leaves when its context ends, by a deadline or a cancel. The outcome of a write
+// under way is then unknown. A call that waits in the queue is never sent.
 func TestCallersLeave(t *testing.T) {
 	for _, want := range []error{context.DeadlineExceeded, context.Canceled} {
 		inBubble(t, 1, Options{Timeout: time.Minute}, func(r *rig) {
@@ -182,7 +181,7 @@ func TestLeavingTheQueue(t *testing.T) {
 	})
 }
 
-// The payload of a caller that has left is its own again.
+// A caller that has left may change its payload, because the queue writes a copy.
 func TestWhatIsLeftIsCopied(t *testing.T) {
 	inBubble(t, 1, Options{}, func(r *rig) {
 		r.broker.take(10 * time.Second)
@@ -240,7 +239,7 @@ func TestCallersLeaveInTime(t *testing.T) {
 			}
 			publish(r.Context(), 2, 0, 10*time.Second)
 			publish(r.Context(), 2, time.Second, 11*time.Second)
-			publish(r.Context(), 2, 1500*time.Millisecond, 11500*time.Millisecond) // has room after 10 s
+			publish(r.Context(), 2, 1500*time.Millisecond, 11500*time.Millisecond) // enters after 10 s
 			publish(r.Context(), 1, 10500*time.Millisecond, 20500*time.Millisecond)
 			ctx, cancel := context.WithTimeout(r.Context(), 15*time.Second)
 			defer cancel()
@@ -275,8 +274,8 @@ func TestCloseWhileManyWait(t *testing.T) {
 	})
 }
 
-// A caller that learns that its message is stored also learns the position, even if it was
-// about to leave.
+// If Publish returns no error, the message has its position, even if the caller was about to
+// leave.
 func TestWhatIsStoredHasAPosition(t *testing.T) {
 	inBubble(t, 2, Options{}, func(r *rig) {
 		r.broker.take(100 * time.Microsecond)

@@ -11,13 +11,13 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A writer makes the calls to the backend.
+// A writer calls Publish of the backend.
 type writer struct {
 	backend backend.Backend
 	limits  backend.Limits
 	most    int             // messages in one call
-	late    error           // the error of a call that ends by the timeout
-	done    context.Context // ends all calls
+	late    error           // the error of a call that has timed out
+	done    context.Context // done once all calls must end
 	stop    context.CancelCauseFunc
 }
 
@@ -36,7 +36,7 @@ func newWriter(b backend.Backend, timeout time.Duration) writer {
 	return w
 }
 
-// bound returns a context like ctx that ends at until at the latest; zero: when ctx does.
+// bound returns a child of ctx that ends at until, unless until is zero.
 func (w *writer) bound(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
 	if until.IsZero() {
 		return context.WithCancel(ctx)
@@ -46,9 +46,9 @@ func (w *writer) bound(ctx context.Context, until time.Time) (context.Context, c
 
 var errBehindUnknown = errors.New("the outcome of earlier messages is unknown")
 
-// write stores msgs in as few calls as the limits allow. After a call whose outcome is
-// unknown it makes no other, because a repeat of the unknown call would store its
-// messages behind the messages of the other.
+// write stores msgs in as few calls as the limits allow. After a call with an unknown outcome
+// it makes no further call. Otherwise a repetition of that call would store its messages
+// after later ones.
 func (w *writer) write(ctx context.Context, msgs []*backend.Message) error {
 	n := w.portion(msgs)
 	if n == len(msgs) {
@@ -69,7 +69,7 @@ func (w *writer) write(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// portion is how many of msgs fit in one call.
+// portion returns how many of msgs fit in one call, at least one.
 func (w *writer) portion(msgs []*backend.Message) int {
 	bytes := 0
 	for i, m := range msgs {
@@ -80,8 +80,8 @@ func (w *writer) portion(msgs []*backend.Message) int {
 	return len(msgs)
 }
 
-// call makes one call to the backend. A panic of the driver becomes an error. The error of
-// a call that was cut off has the reason.
+// call makes one call to the backend. A panic of the driver becomes an error. If ctx has
+// ended, the error includes the reason.
 func (w *writer) call(ctx context.Context, msgs []*backend.Message) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -102,7 +102,7 @@ func (w *writer) call(ctx context.Context, msgs []*backend.Message) (err error) 
 	return errs
 }
 
-// reason is why a context of a call has ended.
+// reason returns why ctx, of a call, has ended.
 func (w *writer) reason(ctx context.Context) error {
 	if w.done.Err() != nil {
 		return context.Cause(w.done)

@@ -25,8 +25,8 @@ func (l *Loan) Return() {
 	}
 }
 
-// Room returns ds with room for n more. If ds is nil, it begins a loan. The room may
-// contain old deliveries of other loans.
+// Room returns ds with capacity for n more. If ds is nil, Room begins a loan. The memory
+// beyond the length may have old deliveries of other loans.
 func (l *Loan) Room(ds []backend.Delivery, n int) []backend.Delivery {
 	if ds == nil {
 		l.Return()
@@ -36,7 +36,7 @@ func (l *Loan) Room(ds []backend.Delivery, n int) []backend.Delivery {
 	return l.Lend(slices.Grow(ds, n))
 }
 
-// Lend notes that the loan's slice has grown to ds, and returns ds.
+// Lend notes that ds is now the slice of the loan, and returns ds.
 func (l *Loan) Lend(ds []backend.Delivery) []backend.Delivery {
 	*l.lent = ds
 	return ds

@@ -1,7 +1,7 @@
-// Package slab allocates the memory of one read: a few allocations instead of several for
-// each message. The receiver may keep and change each piece. No memory is used twice. A
-// piece's capacity ends at its length, so that appending to it does not reach the next
-// piece.
+// Package slab allocates the memory for all messages of one Receive together: a few
+// allocations instead of several for each message. The receiver may keep and change each
+// piece. No memory is used twice. A piece's capacity ends at its length, so that appending
+// to it does not reach the next piece.
 package slab
 
 import (
@@ -15,11 +15,11 @@ import (
 const (
 	arena = 64 << 10 // a kept message keeps at most this much alive
 	large = 4 << 10  // a larger payload has its own allocation
-	many  = 2 << 10  // headers of an arena
+	many  = 2 << 10  // headers that share an allocation
 )
 
-// A Slab first learns the needed memory by Expect for each message, then hands it out. The
-// zero value is ready to use, once.
+// A Slab gives out memory for the messages of one Receive. Calls of Expect, one for each
+// message, first announce how much is needed. The zero value is ready to use, once.
 type Slab struct {
 	expected, used need
 
@@ -31,8 +31,8 @@ type Slab struct {
 // A need counts the bytes of small payloads and texts, and headers.
 type need struct{ payload, text, headers int }
 
-// Expect announces a message: the bytes of its payload, its number of headers, and its
-// bytes of text.
+// Expect announces a message: the bytes of its payload, the number of its headers, and the
+// bytes of its text.
 func (s *Slab) Expect(payload, headers, text int) {
 	if payload <= large {
 		s.expected.payload += payload
@@ -70,9 +70,8 @@ func (s *Slab) Headers(n int) backend.Headers {
 	return own
 }
 
-// Alike returns n empty headers, for callers that have not counted the headers of all
-// messages. It assumes that each of the left messages still to come, this one included,
-// has as many.
+// Alike returns n empty headers, for callers that have not announced headers by Expect. It
+// assumes that each of the next left messages, including this one, also has n headers.
 func (s *Slab) Alike(n, left int) backend.Headers {
 	if n > len(s.names) {
 		s.expected.headers = s.used.headers + n*left
@@ -96,7 +95,7 @@ func (s *Slab) Text(p []byte) string {
 }
 
 // Both returns a copy of p as text and as bytes in the same memory, for data that begins
-// with text and ends with bytes. The caller must not pass on the bytes that are text.
+// with text and ends with bytes. The caller must use each byte of p as text or as bytes only.
 func (s *Slab) Both(p []byte) (text string, own []byte) {
 	if len(p) == 0 {
 		return "", nil

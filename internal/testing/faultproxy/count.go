@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// counts holds the numbers since the proxy began.
+// counts has the counts since the proxy was started.
 type counts struct {
 	roundTrips atomic.Int64
 
@@ -37,9 +37,9 @@ func (p *Proxy) Commands() map[string]int64 {
 	return m
 }
 
-// RoundTrips returns how often a client began to send while it awaited no reply. A
-// pipeline counts once, however long it is. With [RESP] a client awaits as many replies as
-// it has sent commands. Without, it awaits the first bytes from the server.
+// RoundTrips returns how often a client began to send while it awaited no reply. A pipeline
+// counts once, however long it is. With [RESP] a client awaits one reply for each command.
+// Without RESP it awaits the first bytes from the server.
 func (p *Proxy) RoundTrips() int64 { return p.counts.roundTrips.Load() }
 
 // Connections returns how many connections are open.

@@ -7,21 +7,20 @@ import (
 
 // drop is one reply to lose.
 type drop struct {
-	chunk    func(request []byte) bool // matches the bytes of one read; nil matches names
+	chunk    func(request []byte) bool // matches the bytes of one read; nil: use commands
 	commands []string                  // upper-case names, if chunk is nil
 	done     chan struct{}             // closed when the reply is lost
 
-	// The replies to lose, by number on the connection, and whether replies are numbered
-	// there. Guarded by the mutex of the link that has taken the drop.
+	// The replies to lose have the numbers from to until on the connection, if numbered.
+	// Guarded by the mutex of the link that has taken the drop.
 	from, until int64
 	numbered    bool
 }
 
-// DropReply loses the answer to the next request for which match is true (nil: any). The
-// request reaches the server and takes effect. The proxy waits for the reply, drops it,
-// cuts the connection, and closes the channel. If the connection ends before the reply,
-// the next matching request is taken. Several calls wait in line, each for its own
-// request.
+// DropReply loses the reply to the next request for which match is true (nil: any). The
+// request reaches the server and takes effect. The proxy waits for the reply, drops it, cuts
+// the connection, and closes the channel. If the connection ends before the reply, the next
+// matching request counts. After several calls, each loses the reply to its own request.
 //
 // A request is the bytes of one read, at most 64 KiB: usually one flush of the client, a
 // whole pipeline or a part of a long one. With [RESP] the proxy drops the last reply to
@@ -61,7 +60,7 @@ func (p *Proxy) arm(d *drop) <-chan struct{} {
 	return d.done
 }
 
-// rearm puts d back first in line, because its connection ended too early.
+// rearm puts d back as the first drop, because its connection ended before the reply.
 func (p *Proxy) rearm(d *drop) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Cut resets every connection at both ends, and bytes in flight are lost. All are broken
-// when Cut returns. New connections pass.
+// Cut resets every connection at both ends, and loses bytes in flight. All connections are
+// broken when Cut returns. New connections work.
 func (p *Proxy) Cut() {
 	for _, l := range p.open() {
 		l.end(true)
@@ -25,9 +25,9 @@ func (p *Proxy) Refuse(on bool) {
 }
 
 // Freeze stops the bytes of every connection, new ones too, in both directions until thaw
-// is called. Connections stay open and nothing is lost. A write in progress may still
-// pass. After several calls of Freeze the last thaw counts. A second call of thaw does
-// nothing.
+// is called. Connections stay open and no byte is lost. A write in progress may still pass.
+// After several calls of Freeze, the bytes pass again when every thaw was called. A second
+// call of the same thaw does nothing.
 func (p *Proxy) Freeze() (thaw func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,9 +49,8 @@ func (p *Proxy) Freeze() (thaw func()) {
 }
 
 // Swallow simulates a half-open peer while on: clients' bytes arrive, but all bytes from
-// the server are discarded, even its close. After that, new connections work. Connections
-// that were open meanwhile stay dead until an end closes them, because their stream has a
-// hole.
+// the server are discarded, even its close. After Swallow(false) new connections work.
+// Older ones stay dead until one end closes them, because bytes of their streams are missing.
 func (p *Proxy) Swallow(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +63,7 @@ func (p *Proxy) Swallow(on bool) {
 }
 
 // Delay delays bytes by d ± jitter in each direction, so a round trip takes 2 d longer. It
-// is latency without a limit on throughput, and keeps the order. Zero ends it.
+// keeps the order and does not limit the throughput. Zero ends the delay.
 func (p *Proxy) Delay(d, jitter time.Duration) {
 	p.jitter.Store(int64(jitter))
 	p.delay.Store(int64(d))

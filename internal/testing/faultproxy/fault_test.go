@@ -104,7 +104,7 @@ func say(t *testing.T, c net.Conn, text, want string) {
 	require.Equal(t, want, string(b))
 }
 
-// silent sends text and requires that no answer and no end comes.
+// silent sends text and requires that neither an answer nor the end of the stream arrives.
 func silent(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	_, err := io.WriteString(c, text)
@@ -210,8 +210,8 @@ func TestUnixSocket(t *testing.T) {
 	require.NoError(t, c.Ping(t.Context()).Err())
 }
 
-// TestStorm cuts and drops all the time. In the end, every answer that a client got is
-// true.
+// TestStorm cuts connections and drops replies all the time. Every answer that a client got
+// was right.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

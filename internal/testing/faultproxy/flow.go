@@ -19,11 +19,11 @@ type flow struct {
 	link     *link
 	from, to net.Conn
 	line     *line
-	deaf     func() bool // reports that arriving bytes are discarded
+	deaf     func() bool // reports whether to discard the bytes read
 
-	late      []late // delayed, in order
+	late      []late // delayed bytes, in order
 	lateBytes int
-	hasLimit  bool // from has a read deadline
+	hasLimit  bool // the connection from has a read deadline
 }
 
 // late are bytes that must not arrive before due.
@@ -32,8 +32,8 @@ type late struct {
 	due   time.Time
 }
 
-// run carries bytes until a read or write fails. inspect sees each chunk first and says
-// how many of its bytes pass. After inspect says last, no more bytes pass.
+// run carries bytes until a read or write fails. It calls inspect with each chunk first, and
+// carries pass bytes of the chunk. If inspect returns last, run then returns.
 func (f *flow) run(inspect func(chunk []byte) (pass int, last bool)) error {
 	buf := make([]byte, chunkSize)
 	for {
@@ -57,7 +57,7 @@ func (f *flow) run(inspect func(chunk []byte) (pass int, last bool)) error {
 	}
 }
 
-// read is Read, and meanwhile writes late bytes that are due.
+// read reads like Read, and meanwhile writes the late bytes that are due.
 func (f *flow) read(buf []byte) (int, error) {
 	for len(f.late) > 0 {
 		if due := f.late[0].due; f.lateBytes < maxLate {
@@ -101,7 +101,7 @@ func (f *flow) send(chunk []byte) error {
 	return nil
 }
 
-// flush writes the late bytes, each when due or all at once.
+// flush writes the late bytes: each when it is due if inTime is set, and otherwise at once.
 func (f *flow) flush(inTime bool) error {
 	for len(f.late) > 0 {
 		if inTime && !wait(f.link.done, time.Until(f.late[0].due)) {
@@ -122,7 +122,7 @@ func (f *flow) writeLate() error {
 	return f.write(l.bytes)
 }
 
-// write waits while the proxy is frozen, and at most at the line's rate.
+// write writes chunk, at the line's rate at most, and waits while the proxy is frozen.
 func (f *flow) write(chunk []byte) error {
 	for len(chunk) > 0 {
 		piece := chunk[:f.line.piece(len(chunk))]

@@ -15,7 +15,7 @@ type line struct {
 	free time.Time // when the line is free for the next bytes
 }
 
-// piece returns how many of n bytes to write at once: a twentieth of the rate per second.
+// piece returns how many of n bytes to write at once, as many as pass in 50 ms at most.
 func (l *line) piece(n int) int {
 	if rate := l.rate.Load(); rate > 0 {
 		return min(n, max(1, int(rate/20)))
@@ -23,7 +23,7 @@ func (l *line) piece(n int) int {
 	return n
 }
 
-// reserve returns how long n bytes must wait for the rate limit.
+// reserve reserves the line for n bytes and returns how long to wait before their write.
 func (l *line) reserve(n int) time.Duration {
 	rate := l.rate.Load()
 	if rate <= 0 {

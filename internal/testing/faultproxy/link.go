@@ -16,7 +16,7 @@ type link struct {
 	client net.Conn
 	done   chan struct{} // closed by end
 	dead   atomic.Bool   // swallowed: bytes from the server no longer pass
-	gone   atomic.Bool   // the server no longer accepts bytes
+	gone   atomic.Bool   // a write to the server has failed
 
 	requests requests // owned by up
 	replies  replies  // owned by down
@@ -29,7 +29,7 @@ type link struct {
 	mu     sync.Mutex
 	ended  bool
 	server net.Conn // nil before dial
-	drop   *drop    // the reply to lose here, if any
+	drop   *drop    // the reply to lose on this link; nil: none
 }
 
 func newLink(p *Proxy, client net.Conn) *link {
@@ -40,7 +40,7 @@ func newLink(p *Proxy, client net.Conn) *link {
 	return l
 }
 
-// run carries the connection until it ends.
+// run dials the server and carries bytes until the connection ends.
 func (l *link) run() {
 	server, err := l.proxy.dial()
 	if err != nil || !l.connect(server) {
@@ -53,7 +53,7 @@ func (l *link) run() {
 	up.Wait()
 }
 
-// connect keeps the connection to the server, unless the link has ended.
+// connect stores the connection to the server, unless the link has ended.
 func (l *link) connect(server net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,8 +79,8 @@ func (l *link) end(hard bool) {
 		conns = append(conns, l.server)
 	}
 	l.mu.Unlock()
-	// Rearm before the connection breaks, so that a client that sees the break finds the
-	// drop in line again.
+	// Rearm before the connection breaks, so that the drop applies to the next request of a
+	// client that sees the break.
 	if d != nil {
 		l.proxy.rearm(d)
 	}
@@ -103,7 +103,7 @@ func reset(c net.Conn) {
 }
 
 // up carries requests until the client closes. If the server accepts no more bytes, it may
-// still have sent a reply; down ends the link then.
+// still have sent a reply. Then down ends the link.
 func (l *link) up() {
 	f := &flow{link: l, from: l.client, to: l.server, line: &l.proxy.up, deaf: l.gone.Load}
 	for {
@@ -199,7 +199,7 @@ func (l *link) named(name []byte) {
 	}
 }
 
-// accept makes d the drop of this link, for replies from this number on.
+// accept makes d the drop of this link, for the reply with the number from.
 func (l *link) accept(d *drop, from int64, numbered bool) {
 	l.mu.Lock()
 	if l.ended {
@@ -213,7 +213,7 @@ func (l *link) accept(d *drop, from int64, numbered bool) {
 	l.mu.Unlock()
 }
 
-// extend makes the drop just taken cover all commands of the same read.
+// extend makes the drop that was just taken include the replies to all commands of this read.
 func (l *link) extend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,8 +222,8 @@ func (l *link) extend() {
 	}
 }
 
-// reply inspects a chunk from the server. It holds back the bytes to drop, and says last
-// once they are complete.
+// reply inspects a chunk from the server. Bytes before the reply to drop pass. When that
+// reply is complete, last is true.
 func (l *link) reply(chunk []byte) (pass int, last bool) {
 	if !l.answered.Load() {
 		l.answered.Store(true)

@@ -1,6 +1,6 @@
-// Package faultproxy is a TCP proxy for tests, in front of a real server. It breaks
-// connections as networks do: cut, refuse, freeze, swallow, delay, lose one reply. It also
-// counts requests.
+// Package faultproxy is a TCP proxy for tests, in front of a real server. It harms
+// connections as networks do: it cuts, refuses, freezes or delays them, or loses a reply.
+// It also counts requests.
 package faultproxy
 
 import (
@@ -32,7 +32,7 @@ type Proxy struct {
 	closed     bool
 	refusing   bool
 	swallowing bool
-	frozen     int           // number of callers of Freeze that have not thawed
+	frozen     int           // calls of Freeze without a call of thaw
 	gate       chan struct{} // closed by the last thaw; nil if not frozen
 	gated      atomic.Bool   // gate is not nil; readable without the lock
 	drops      []*drop       // waiting for a matching request, in the order of the calls
@@ -85,7 +85,7 @@ func (p *Proxy) accept() {
 			if p.isClosed() {
 				return
 			}
-			// File descriptors have run out, as after a storm of connections.
+			// File descriptors have run out, for example after very many connections.
 			wait(nil, 10*time.Millisecond)
 			continue
 		}

@@ -92,7 +92,7 @@ func (r *requests) number(b []byte) []byte {
 	return nil
 }
 
-// numbered continues after a number.
+// numbered sets the next state, after the parser has read a number.
 func (r *requests) numbered() {
 	if r.state == argLen {
 		r.state = argument
@@ -105,7 +105,7 @@ func (r *requests) numbered() {
 	}
 }
 
-// argument skips the bytes of an argument, unless it is the name.
+// argument skips the bytes of an argument, but keeps the name.
 func (r *requests) argument(b []byte) []byte {
 	n := int(min(int64(len(b)), r.rest))
 	if r.first {
@@ -126,7 +126,7 @@ func (r *requests) argument(b []byte) []byte {
 	return b[n:]
 }
 
-// inline parses a command in the form that people type.
+// inline parses an inline command, which is one line of text without RESP lengths.
 func (r *requests) inline(b []byte) []byte {
 	end := bytes.IndexByte(b, '\n')
 	line := b
@@ -180,7 +180,7 @@ func (r *requests) count() {
 	r.named(name)
 }
 
-// replies finds the ends of replies in a server's bytes.
+// replies finds the end of each reply in a server's bytes.
 type replies struct {
 	lost    bool
 	pending int64 // values still to come in this reply; 0 between replies
@@ -253,7 +253,7 @@ func (r *replies) line(b []byte) []byte {
 	return nil
 }
 
-// sized continues after the size of a value.
+// sized sets the next state, after the parser has read the size of a value.
 func (r *replies) sized() {
 	if r.minus { // null
 		r.value(0)

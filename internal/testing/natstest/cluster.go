@@ -37,9 +37,9 @@ func StartCluster(t testing.TB) *Cluster {
 // steady is how long a new cluster must replicate without an error.
 const steady = time.Second
 
-// agree waits until the servers have replicated streams for a while. In a new cluster that
-// may take seconds, although each server answers already. A server that reconnects to
-// another is not counted on until it has been heard from.
+// agree waits until the servers have replicated streams without an error for the time steady.
+// In a new cluster this takes seconds, although each server already answers, because the
+// servers must first hear from each other.
 func (c *Cluster) agree(t testing.TB) {
 	t.Helper()
 	var since time.Time
@@ -55,7 +55,7 @@ func (c *Cluster) agree(t testing.TB) {
 	}
 }
 
-// share creates a stream with three replicas, and deletes it.
+// share creates a stream with three replicas and deletes it, or returns the error.
 func (c *Cluster) share(t testing.TB) error {
 	conn, err := natsgo.Connect(c.servers[0].URL(), Patient)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Cluster) share(t testing.TB) error {
 // Servers returns the three servers.
 func (c *Cluster) Servers() []*Server { return c.servers }
 
-// Run starts the servers that do not run, and returns when JetStream answers on all.
+// Run starts the servers that do not run, and returns when JetStream answers on each.
 func (c *Cluster) Run() {
 	for _, s := range c.servers {
 		if !s.Runs() {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// StartConfigured starts a server with the text of a configuration file, for users and
-// TLS. It ends with the test. [Server.Configure] changes the text.
+// StartConfigured starts a server with text as its configuration file, for users and TLS. It
+// ends with the test. [Server.Configure] changes the text.
 func StartConfigured(t testing.TB, text string) *Server {
 	t.Helper()
 	s := newServer(t)
@@ -36,8 +36,8 @@ func (s *Server) Configure(text string) {
 	}
 }
 
-// Reload makes a running server of [StartConfigured] reload another text. The server
-// decides which settings a reload can change.
+// Reload makes a running server of [StartConfigured] load another text without a restart. The
+// server decides which settings a reload can change.
 func (s *Server) Reload(text string) {
 	s.t.Helper()
 	s.write(text)

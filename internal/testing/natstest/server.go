@@ -27,15 +27,15 @@ import (
 // startLimit bounds the start of a server, on a busy machine.
 const startLimit = 30 * time.Second
 
-// Patient gives a test's client as long to connect, instead of the client library's 2
-// seconds.
+// Patient is an option for a test's client: startLimit as its timeout to connect, not the
+// 2 seconds of the library.
 var Patient = natsgo.Timeout(startLimit)
 
 // A Server is a nats-server with JetStream on a free port of the loopback.
 type Server struct {
 	t    testing.TB
 	name string // unique
-	path string // of the program
+	path string // of the nats-server program
 	port int
 	dir  string
 	args []string

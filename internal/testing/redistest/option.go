@@ -11,7 +11,7 @@ import (
 // settings say how to start a server.
 type settings struct {
 	args      []string
-	lines     []string // of the configuration file
+	lines     []string // more lines of the configuration file
 	noAOF     bool
 	socket    bool
 	socketDir string
@@ -75,9 +75,9 @@ func (p *process) configure() error {
 	if !p.sentinel {
 		conf = append(conf, `save ""`, "auto-aof-rewrite-percentage 0")
 		if !p.noAOF {
-			// Redis writes before it answers, so a killed process loses nothing that it
-			// has confirmed. With everysec it delays writes for up to two seconds while
-			// the disk is behind.
+			// Redis writes to the file before it answers, so a killed process loses nothing
+			// that it has confirmed. With everysec, writes wait for up to two seconds if the
+			// disk is slow.
 			conf = append(conf, "appendonly yes", "appendfsync no")
 		}
 	}

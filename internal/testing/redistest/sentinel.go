@@ -14,8 +14,8 @@ const (
 	watchers   = 3
 )
 
-// Sentinel is a master with one replica and three sentinels, with a quorum of two. A
-// master that is silent for a second is replaced within two or three.
+// Sentinel is a master with one replica and three sentinels, with a quorum of two. If the
+// master is silent for a second, the replica replaces it two or three seconds later.
 type Sentinel struct {
 	t         testing.TB
 	servers   []*Server
@@ -23,8 +23,8 @@ type Sentinel struct {
 	clients   []*redis.SentinelClient
 }
 
-// StartSentinel starts all five. It returns when the replica is in sync and the sentinels
-// know it and each other. The options apply to master and replica.
+// StartSentinel starts the five processes. It returns when the replica is in sync and the
+// sentinels know it and each other. The options apply to master and replica.
 func StartSentinel(t testing.TB, o ...Option) *Sentinel {
 	t.Helper()
 	s := &Sentinel{t: t}
@@ -85,7 +85,7 @@ func (s *Sentinel) Sentinels() []*Server { return s.sentinels }
 // Servers returns the two servers that started as master and as replica.
 func (s *Sentinel) Servers() []*Server { return s.servers }
 
-// Master returns the server that the sentinels name now; it may just have died. If they
+// Master returns the server that the sentinels name as master. It may just have died. If they
 // disagree, the sentinel with the latest epoch counts.
 func (s *Sentinel) Master() *Server {
 	s.t.Helper()
@@ -98,7 +98,7 @@ func (s *Sentinel) Master() *Server {
 			failed = err
 			continue
 		}
-		// This answer knows a new master sooner than the one above, which has the epoch.
+		// This answer names a new master earlier than the answer above, which has the epoch.
 		addr, err := c.GetMasterAddrByName(s.t.Context(), masterName).Result()
 		if err != nil {
 			failed = err
@@ -120,8 +120,8 @@ func (s *Sentinel) Master() *Server {
 	return named
 }
 
-// KillMaster kills the master and returns it. The sentinels replace it. If it runs again,
-// they make it a replica.
+// KillMaster kills the master and returns it. The sentinels then make the replica the master.
+// If the old master runs again, they make it a replica.
 func (s *Sentinel) KillMaster() *Server {
 	s.t.Helper()
 	master := s.Master()

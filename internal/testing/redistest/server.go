@@ -30,7 +30,7 @@ type Server struct {
 	*process
 }
 
-// process is the common part of a test's own server and the shared one.
+// process has the parts that a test's own server and the server of [Shared] have in common.
 type process struct {
 	settings
 	binary string
@@ -43,9 +43,9 @@ type process struct {
 	alive *os.File  // a pipe that ends when the process does
 }
 
-// Start starts a test's own redis-server and returns when it answers. A kill loses nothing
-// that it has confirmed. Without a redis-server the test is skipped, or fails if
-// EVENTBUS_REQUIRE_BROKERS=1.
+// Start starts a redis-server for one test and returns when it answers. After a kill it still
+// has all data that it has confirmed. Without the program redis-server the test is skipped,
+// or fails if EVENTBUS_REQUIRE_BROKERS=1.
 func Start(t testing.TB, o ...Option) *Server {
 	t.Helper()
 	s := &Server{t: t, process: &process{binary: binary(t), dir: t.TempDir()}}
@@ -70,7 +70,7 @@ func Start(t testing.TB, o ...Option) *Server {
 	return s
 }
 
-// binary finds redis-server.
+// binary returns the path of redis-server.
 func binary(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -113,7 +113,7 @@ func (p *process) create() error {
 	return err
 }
 
-// further returns the distances to further ports that the server listens on.
+// further returns the further ports that the server listens on, as distances to its port.
 func (p *process) further() []int {
 	if p.clustered {
 		return []int{10000} // for the other nodes

@@ -25,8 +25,8 @@ func Shared(t testing.TB) *Server {
 		if p.dir, err = os.MkdirTemp("", "redistest"); err != nil { //nolint:usetesting // it outlives the test
 			t.Fatalf("redistest: %v", err)
 		}
-		// The server keeps its files open, and this removes their names, because nothing
-		// else would later.
+		// This removes the names of the files now, because no later code would. The server
+		// keeps the files open.
 		defer func() { _ = os.RemoveAll(p.dir) }()
 		if err := p.create(); err != nil {
 			t.Fatal(err)

@@ -36,13 +36,14 @@ type Certs struct {
 // Pair are the PEM files of a certificate and its key.
 type Pair struct{ Cert, Key string }
 
-// Config returns a client's configuration for a server with [Certs.Server]; each accepts
-// the other.
+// Config returns a client's configuration. The client and a server with [Certs.Server] accept
+// each other.
 func (c *Certs) Config() *tls.Config {
 	return &tls.Config{RootCAs: c.roots, Certificates: []tls.Certificate{c.client}, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
 }
 
-// ForeignConfig trusts only the foreign authority, so it refuses every server here.
+// ForeignConfig trusts only the foreign authority, so such a client refuses every server
+// here.
 func (c *Certs) ForeignConfig() *tls.Config {
 	config := c.Config()
 	config.RootCAs = c.foreign
@@ -86,7 +87,7 @@ func Make(t testing.TB) *Certs {
 	return c
 }
 
-// mint makes certificates.
+// A mint makes the keys and certificates of one test.
 type mint struct {
 	t      testing.TB
 	dir    string

@@ -19,12 +19,12 @@ const (
 
 var (
 	portsMu sync.Mutex
-	ports   = map[int]bool{} // given to a server of this process
+	ports   = map[int]bool{} // returned by Port before
 )
 
-// Port returns a free port of the loopback, whose neighbours at the distances further are
-// free too. It returns each port once. Another process may still take the port, so a
-// caller must check that its own server answers.
+// Port returns a free port of the loopback. For each distance in further, the port plus the
+// distance is free too. Port returns each port once. Another process may still take it, so
+// a caller must check that its own server answers.
 func Port(further ...int) (int, error) {
 	portsMu.Lock()
 	defer portsMu.Unlock()

@@ -28,8 +28,8 @@ type result struct {
 	Some    bool   `json:"some"` // the suite ran some laws only
 }
 
-// outcomes lists the outcomes of a law. A later one of the list replaces an earlier one,
-// so "fail" in any run counts.
+// outcomes has the outcomes of a law. If a law has several results on a backend, the one
+// that is last in this list counts, so "fail" in any run counts.
 var outcomes = []string{"not claimed", "weaker", "pass", "fail"}
 
 // A table has the laws, sorted, with their outcomes.
@@ -41,7 +41,7 @@ type table struct {
 type law struct {
 	id, name, promise string
 	results           map[string]string // by backend
-	why               map[string]string // by backend: the reason of a weaker result, or of a reservation
+	why               map[string]string // by backend: the reason of a result that is not a plain pass
 }
 
 func main() {
@@ -54,8 +54,7 @@ func main() {
 	}
 }
 
-// run reports the results of file in. After the report it returns an error if a law
-// failed.
+// run reports the results of the file in. It then returns an error if a law failed.
 func run(in, out, by string, stdout io.Writer) error {
 	f, err := os.Open(in)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// A family is a driver with a backend that is not connected. Such a backend still declares
-// its limits and verbs.
+// A family is a driver and a backend of it without a connection, which still declares its
+// Limits and its optional interfaces.
 type family struct {
 	driver  backend.Driver
 	backend backend.Backend
@@ -43,7 +43,7 @@ func families() (map[string]family, error) {
 	}, nil
 }
 
-// A declaration is a row with facts that drivers declare.
+// A declaration is a row of the table with facts that drivers declare.
 type declaration struct {
 	what string
 	of   func(family) string

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// order lists the columns, and names their headings.
+// order has the columns of the table, and names their headings.
 var (
 	order = []string{"inmemory", "redis", "redis-cluster", "nats", "nats-cluster"}
 	names = map[string]string{
@@ -15,7 +15,7 @@ var (
 	}
 )
 
-// A promise is a row that laws test.
+// A promise is a row of the table that laws test.
 type promise struct {
 	text string
 	laws []string
@@ -38,7 +38,7 @@ var promises = []promise{
 
 const begin, end = "<!-- promises -->\n", "<!-- /promises -->"
 
-// update returns the README with a new table.
+// update returns the text of the README with a new table, from the text of CONFORMANCE.md.
 func update(readme, conformance string) (string, error) {
 	r, err := read(conformance)
 	if err != nil {
@@ -95,7 +95,7 @@ func table(r *report) (string, error) {
 }
 
 // on returns the cell of a promise on a backend: the worst outcome of the laws that the
-// backend claims. why has the reasons of weaker ones.
+// backend claims. why has the reasons of weaker outcomes.
 func (p promise) on(r *report, backend string) (cell string, why []string, err error) {
 	cell = "–"
 	var weaker []string
