@@ -23,10 +23,13 @@ var ErrDropped = publish.ErrDropped
 // errLeaseLost returns the error, and the cause for the handler's context, after a lease was
 // lost. It matches backend.ErrLeaseLost.
 func errLeaseLost(why error) error {
-	if why == nil || errors.Is(why, backend.ErrLeaseLost) {
-		return fmt.Errorf("eventbus: %w", backend.ErrLeaseLost)
+	switch {
+	case why == nil:
+		why = backend.ErrLeaseLost
+	case !errors.Is(why, backend.ErrLeaseLost):
+		why = fmt.Errorf("%w: %w", backend.ErrLeaseLost, why)
 	}
-	return fmt.Errorf("eventbus: %w: %w", backend.ErrLeaseLost, why)
+	return fmt.Errorf("eventbus: %w", why)
 }
 
 // Abandoned says how many events a drain left behind.
