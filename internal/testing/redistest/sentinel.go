@@ -79,9 +79,6 @@ func (s *Sentinel) MasterName() string { return masterName }
 // SentinelAddrs returns the addresses of the sentinels, host:port.
 func (s *Sentinel) SentinelAddrs() []string { return addrs(s.sentinels) }
 
-// Sentinels returns the sentinels' processes.
-func (s *Sentinel) Sentinels() []*Server { return s.sentinels }
-
 // Servers returns the two servers that started as master and as replica.
 func (s *Sentinel) Servers() []*Server { return s.servers }
 
