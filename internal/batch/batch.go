@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// A Group gathers items and passes them to its flush function in batches: when there are
-// max items, a wait after the first, or when Flush is called. One flush runs at a time. The
-// next batch gathers meanwhile, so a busy Group has batches even if its wait is 0. Its
-// methods are safe for concurrent use, and only Wait blocks.
+// A Group gathers items and passes them to its flush function in batches. It flushes when
+// it has max items, when its first item has waited for the time wait, or when Flush is
+// called. One flush runs at a time. Meanwhile the next batch gathers, so a busy Group has
+// batches even if wait is 0. Its methods are safe for concurrent use, and only Wait blocks.
 //
 // A Group has one goroutine, but only while there are items to flush.
 type Group[T any] struct {
@@ -25,8 +25,8 @@ type Group[T any] struct {
 	due     bool        // items must be flushed now
 	timer   *time.Timer // makes items due; nil before the first wait
 	later   []*delayed[T]
-	running bool       // there is a goroutine
-	quiet   *sync.Cond // for Wait, when the goroutine has ended
+	running bool       // the goroutine runs
+	quiet   *sync.Cond // wakes Wait when the goroutine has ended
 }
 
 // A delayed item is added when its timer fires.
@@ -35,9 +35,8 @@ type delayed[T any] struct {
 	timer *time.Timer
 }
 
-// New returns a Group that calls flush with at most max items, at the latest when wait has
-// passed since the first was added, or the flush before has ended. flush must not keep its
-// slice.
+// New returns a Group that calls flush with at most max items. An item waits at most for
+// the time wait, and then for the flush under way. flush must not keep its slice.
 func New[T any](max int, wait time.Duration, flush func([]T)) *Group[T] {
 	g := &Group[T]{flush: flush, max: max, wait: wait}
 	g.quiet = sync.NewCond(&g.mu)
@@ -63,7 +62,7 @@ func (g *Group[T]) add(item T) {
 	}
 }
 
-// Later adds item after wait, or when Hurry is called.
+// Later adds item when the time wait has passed, or when Hurry is called.
 func (g *Group[T]) Later(item T, wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -81,7 +80,7 @@ func (g *Group[T]) arrive(d *delayed[T]) {
 	}
 }
 
-// Hurry adds at once all items that were given to Later and still wait.
+// Hurry adds all items that were given to Later and still wait, without further delay.
 func (g *Group[T]) Hurry() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -99,7 +98,8 @@ func (g *Group[T]) Flush() {
 	g.start()
 }
 
-// Wait flushes, and returns when no item is left, including the items of Later.
+// Wait flushes all items, including the delayed items of Later, and returns when none is
+// left.
 func (g *Group[T]) Wait() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -151,7 +151,7 @@ func (g *Group[T]) take() (batch []T) {
 	n := min(len(g.items), g.max)
 	batch, rest := g.items[:n], g.items[n:]
 	g.items, g.spare = append(g.spare, rest...), nil
-	clear(rest) // otherwise the batch, in the same memory, would keep the rest alive
+	clear(rest) // otherwise the memory of the batch would keep the rest alive
 	g.due = len(g.items) > 0 && (g.wait == 0 || len(g.items) >= g.max)
 	if len(g.items) > 0 && !g.due {
 		g.timer.Reset(g.wait)

@@ -10,8 +10,8 @@ import (
 
 // TLSFiles are the PEM files of a TLS connection; "" means none.
 type TLSFiles struct {
-	CA        string // replaces the system's authorities
-	Cert, Key string // the client's own
+	CA        string // certificates of authorities, in place of the system's
+	Cert, Key string // the client's own certificate and its key
 }
 
 // Parameters returns the parameters ca_file, cert_file and key_file.

@@ -7,26 +7,27 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// attempts adds to the backend's count of attempts. If the backend counts nothing, failed
-// counts attempts. If it counts each receipt, spared counts the receipts without a run, to
-// subtract them. A map with maxCounted positions forgets one for each new one. An event then
-// has more attempts than its limit if failed forgets it, and fewer if spared does.
+// attempts corrects the backend's count of attempts. If the backend counts nothing, failed
+// counts the attempts. If the backend counts each receipt, spared counts the receipts
+// without a run, to subtract them. To add to a map of maxCounted positions, attempts
+// forgets another position. An event then has more attempts than its limit if failed forgot
+// it, and fewer if spared did.
 type attempts struct {
 	mu     sync.Mutex
-	failed map[string]int    // by position: attempts that failed
+	failed map[string]int    // by position: the number of failed attempts
 	spared map[string]spared // by position
 	some   atomic.Bool       // spared was used
 }
 
-// spared counts the receipts of one message that are not attempts.
+// spared counts the receipts of one message without a run, which are not attempts.
 type spared struct {
 	receipts int
-	last     int // Delivery.Attempt of the last such receipt
+	last     int // Delivery.Attempt of the last receipt without a run
 }
 
 const maxCounted = 1 << 16
 
-// of returns the number of the attempt that d is, counted from 1.
+// of returns the number of the attempt that begins with d, counted from 1.
 func (a *attempts) of(d *backend.Delivery) int {
 	if d.Attempt > 0 && !a.some.Load() {
 		return d.Attempt
@@ -35,7 +36,7 @@ func (a *attempts) of(d *backend.Delivery) int {
 	defer a.mu.Unlock()
 	if d.Attempt > 0 {
 		s := a.spared[d.Position]
-		if s.receipts > 0 && d.Attempt <= s.last { // refunded, though Limits deny it
+		if s.receipts > 0 && d.Attempt <= s.last { // refunded, against Limits.Refund
 			s = spared{s.receipts - 1, d.Attempt - 1}
 			a.spared[d.Position] = s
 		}
@@ -44,7 +45,8 @@ func (a *attempts) of(d *backend.Delivery) int {
 	return a.failed[d.Position] + 1
 }
 
-// note remembers that an attempt failed, for a backend that counts nothing.
+// note remembers the number of an attempt that failed. Only a backend that counts nothing
+// needs this.
 func (a *attempts) note(d *backend.Delivery, attempt int) {
 	if d.Attempt > 0 {
 		return
@@ -54,7 +56,8 @@ func (a *attempts) note(d *backend.Delivery, attempt int) {
 	remember(&a.failed, d.Position, attempt)
 }
 
-// spare remembers a receipt that is not an attempt, if the backend counts every receipt.
+// spare remembers a receipt without a run, which is not an attempt. Only a backend that
+// counts every receipt needs this.
 func (a *attempts) spare(d *backend.Delivery) {
 	if d.Attempt == 0 {
 		return

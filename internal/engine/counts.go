@@ -16,7 +16,7 @@ type counters struct {
 type Counts struct {
 	Received, Acknowledged, Failures, Retried, DeadLettered, Discarded, LeasesLost, Abandoned int64
 
-	Held, HeldBytes, Running int64 // Holds now, their bytes, and handlers that run
+	Held, HeldBytes, Running int64 // present Holds, their bytes, and running handlers
 }
 
 // Counts returns the totals so far and the present number of Holds.
@@ -38,7 +38,8 @@ func (s *Subscription) Counts() Counts {
 	return n
 }
 
-// Stats returns [backend.StatsOf] the group. A panic of the driver becomes an error.
+// Stats returns the result of [backend.StatsOf] for the group. A panic of the driver
+// becomes an error.
 func (s *Subscription) Stats(ctx context.Context) (stats backend.Stats, err error) {
 	defer recovered(&err)
 	return backend.StatsOf(ctx, s.engine.backend, s.Topic, s.Group)

@@ -22,7 +22,8 @@ type burial struct {
 // another group. This group acknowledges it without a run.
 var errElsewhere = errors.New("eventbus: the event was sent again for another group")
 
-// refuse settles h, whose Delivery.Err is set, without a run. The kind of error decides how.
+// refuse settles h without a run, because its Delivery.Err is set. The kind of this error
+// decides between an acknowledgement and a dead letter.
 func (t *settler) refuse(h *Hold) {
 	err := h.delivery.Err
 	switch {
@@ -40,7 +41,7 @@ func (t *settler) refuse(h *Hold) {
 	}
 }
 
-// ackUnhandled acknowledges h, which does not run any more, in every Mode.
+// ackUnhandled acknowledges h in every Mode. The handler of h does not run, or not again.
 func (t *settler) ackUnhandled(h *Hold) {
 	h.acknowledging()
 	t.acks.Add(h)
@@ -55,7 +56,8 @@ func (h *Hold) acknowledging() {
 	d.leave(h)
 }
 
-// bury puts a copy of h into the dead-letter topic, if there is one, and acknowledges h.
+// bury stores a copy of h in the dead-letter topic, and then acknowledges h. Without a
+// dead-letter topic it only acknowledges h.
 func (t *settler) bury(h *Hold, reason string, err error) {
 	b := burial{hold: h, reason: reason, err: err}
 	if t.sub.DeadLetter != "" {
@@ -76,9 +78,9 @@ func (s *Subscription) tellBuried(dead *backend.Message) {
 	}
 }
 
-// flushBurials stores the dead letters of a batch and then acknowledges the events. A crash
-// in between may lead to a second dead letter, but never to none. An event whose dead letter
-// was not stored is delayed, and runs again.
+// flushBurials stores the dead letters of a batch and then acknowledges the events. After a
+// crash between the two steps, an event may get a second dead letter. An event whose dead
+// letter was not stored is delayed, and runs again.
 func (t *settler) flushBurials(batch []burial) {
 	msgs := make([]*backend.Message, len(batch))
 	for i, b := range batch {
@@ -100,7 +102,8 @@ func (t *settler) flushBurials(batch []burial) {
 	}
 }
 
-// buried acknowledges h. With FailAll, later events of its key then become dead letters too.
+// buried acknowledges h after its dead letter was stored, or discarded. With FailAll, later
+// events with the key of h then become dead letters too.
 func (t *settler) buried(h *Hold) {
 	if t.sub.OnFailure == FailAll {
 		h.failKey()
@@ -130,7 +133,7 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 	letter.Set(m, letter.ID, d.ID)
 	letter.Set(m, letter.Position, d.Position)
 	letter.Set(m, letter.Redriven, letter.RedriveCount(&d.Message))
-	last := time.Now() // less the age of the run, because the wall clock may have been set
+	last := time.Now() // minus the age of the run, because the wall clock may have been changed
 	if b.hold.began != 0 {
 		last = last.Add(-time.Duration(t.sub.moment(last) - b.hold.began))
 	}
@@ -138,7 +141,8 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 	return m
 }
 
-// textOf returns err.Error(), or a text about its panic, because it is code of the program.
+// textOf returns err.Error(). If Error panics, textOf returns a text about the panic,
+// because err may be a type of the program.
 func textOf(err error) (text string) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -148,7 +152,7 @@ func textOf(err error) (text string) {
 	return err.Error()
 }
 
-// classOf returns p.Class of err, or ErrorClass of err if p.Class is nil or panics.
+// classOf returns p.Class(err). If p.Class is nil or panics, it returns ErrorClass(err).
 func (p Policy) classOf(err error) (name string) {
 	if p.Class == nil || guarded(func() error { name = p.Class(err); return nil }) != nil {
 		return ErrorClass(err)
@@ -157,7 +161,7 @@ func (p Policy) classOf(err error) (name string) {
 }
 
 // ErrorClass returns the class of an error for a dead letter: "panic", "timeout", or the Go
-// type of the innermost error. Of joined errors the first counts.
+// type of the innermost error. Of joined errors it follows the first.
 func ErrorClass(err error) string {
 	for {
 		switch err.(type) { //nolint:errorlint // this walks the chain itself

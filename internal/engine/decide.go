@@ -10,16 +10,17 @@ import (
 
 // A Policy decides how an event is settled after a failed run.
 type Policy struct {
-	MaxAttempts int // the highest MaxAttempts of any Plan, OwnAttempts aside; 0: no limit
+	MaxAttempts int // the highest MaxAttempts of any Plan; 0: no limit
 
 	// Plan returns the plan for h, whose run ended with err.
 	Plan func(h *Hold, err error) Plan
 
-	// OwnAttempts returns the limit of attempts that the event itself sets, if ok; 0: no
-	// limit. OwnAttempts may be nil.
+	// OwnAttempts returns the limit of attempts that the event itself sets; 0: no limit. ok
+	// is false if the event sets none. OwnAttempts may be nil.
 	OwnAttempts func(h *Hold) (attempts int, ok bool)
 
-	// Class returns the class of err for a dead letter. If Class is nil, ErrorClass does.
+	// Class returns the class of err for a dead letter. If Class is nil, ErrorClass returns
+	// it.
 	Class func(err error) string
 
 	LeaveTimeouts bool // an event whose run timed out is redelivered when its lease expires
@@ -29,8 +30,8 @@ type Policy struct {
 
 // A Plan says how often and when to retry an event after a failed attempt.
 type Plan struct {
-	MaxAttempts int           // 0: no limit
-	After       time.Duration // until the next attempt
+	MaxAttempts int           // the limit of attempts; 0: no limit
+	After       time.Duration // the delay until the next attempt
 	Discard     bool          // after the last attempt, make no dead letter
 }
 
@@ -52,8 +53,9 @@ func (p Policy) suspect(h *Hold) bool {
 	return most > 0 && h.attempt > most
 }
 
-// spent reports whether h is dead-lettered without another run. It has so many attempts that
-// it, or an event that runs beside it, must end the process again and again.
+// spent reports whether h is dead-lettered without another run, because its attempts far
+// exceed its limit. The cause is runs that ended the process: runs of h, or of events
+// beside it.
 func (p Policy) spent(h *Hold) bool {
 	most := p.limit(h)
 	return p.exact && most > 0 && h.attempt > max(3*most, most+16)
@@ -63,20 +65,20 @@ func (p Policy) spent(h *Hold) bool {
 type run struct {
 	hold        *Hold
 	err         error // the handler's result
-	lost        bool  // its lease was lost
+	lost        bool  // the lease of hold was lost
 	manual      bool  // manual mode, in which a nil err does not acknowledge
-	interrupted bool  // a drain that ran out of time cancelled it
-	settled     bool  // acknowledged before it ran, so it is not redelivered
+	interrupted bool  // a drain that ran out of time cancelled the run
+	settled     bool  // the event was acknowledged before its run, and is not redelivered
 }
 
 // A verdict says how the event is settled after a run.
 type verdict struct {
 	outcome observer.Outcome
-	after   time.Duration // of Retry and Snooze
-	reason  string        // of DeadLetter and Discard; of Forget: leftToLease or ""
+	after   time.Duration // the delay, for Retry and Snooze
+	reason  string        // for DeadLetter and Discard; for Forget: leftToLease or ""
 }
 
-const leftToLease = "left to its lease" // by Policy.LeaveTimeouts
+const leftToLease = "left to its lease" // the reason if Policy.LeaveTimeouts applies
 
 // The reasons for a dead letter or a discard.
 const (
@@ -84,16 +86,16 @@ const (
 	ReasonExhausted  = "exhausted"   // every attempt failed
 	ReasonKeyFailed  = "key-failed"  // an earlier event of its key failed for good (FailAll)
 	ReasonUnreadable = "unreadable"  // the stored body cannot be decoded
-	ReasonNoVerdict  = "no-verdict"  // delivered too often without a result
+	ReasonNoVerdict  = "no-verdict"  // it was delivered too often without a result of a run
 	ReasonDropped    = "dropped"     // the handler returned Drop
 	ReasonGone       = "gone"        // the stored body is lost
 	ReasonOnReceive  = "on-receive"  // the run failed after the acknowledgement (OnReceive)
-	ReasonUnacked    = "unconfirmed" // not confirmed as acknowledged before its run (OnReceive)
+	ReasonUnacked    = "unconfirmed" // the acknowledgement before its run failed (OnReceive)
 	ReasonExpired    = "expired"     // it was delivered after its expiry time
 	ReasonTooLarge   = "too-large"   // it is larger than MaxReceive
 )
 
-// decide returns the verdict on a run. It has no effects, unless p.Plan has.
+// decide returns the verdict on a run. It has no side effects, unless p.Plan has some.
 func (p Policy) decide(r run) verdict {
 	s, marked := errors.AsType[*signal](r.err)
 	switch {
@@ -138,7 +140,7 @@ func (p Policy) decide(r run) verdict {
 type signal struct {
 	kind   signalKind
 	after  time.Duration
-	reason string // of permanent and drop
+	reason string // set for permanent and drop
 	err    error
 }
 
@@ -154,7 +156,8 @@ const (
 func (s *signal) Error() string { return s.err.Error() }
 func (s *signal) Unwrap() error { return s.err }
 
-// Permanent wraps err so that the event has failed for good, without another attempt.
+// Permanent wraps err to mean that the event has failed for good, and gets no other
+// attempt.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -162,7 +165,7 @@ func Permanent(err error) error {
 	return &signal{kind: permanent, reason: ReasonPermanent, err: err}
 }
 
-// RetryAfter wraps err so that the next attempt is after d, not after [Plan].After.
+// RetryAfter wraps err to mean that the next attempt comes after d, not after [Plan].After.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		err = errors.New("retry")
@@ -188,7 +191,7 @@ func unrun(err error) bool {
 }
 
 // Expired returns the error for an event that did not run because it expired at the given
-// time. With bury it becomes a dead letter, and otherwise it is discarded.
+// time. If bury is set, the event becomes a dead letter; otherwise it is discarded.
 func Expired(at time.Time, bury bool) error {
 	s := &signal{kind: drop, reason: ReasonExpired, err: fmt.Errorf("eventbus: expired at %v", at.UTC().Format(time.RFC3339Nano))}
 	if bury {

@@ -85,7 +85,7 @@ func (d *scheduler) close() {
 	d.tellQuiet()
 }
 
-// interrupt cancels every run, and the contexts of the Holds entrusted to the program.
+// interrupt cancels every run, and the context of each Hold in state entrusted.
 func (d *scheduler) interrupt() {
 	d.mu.Lock()
 	defer d.unlock()

@@ -31,9 +31,9 @@ import (
 // Options of an Engine. Limits of zero mean no limit.
 type Options struct {
 	Observer        observer.Observer
-	PublishTimeout  time.Duration // of one Publish, repeats included
-	MaxPending      int           // messages of all calls of Publish
-	MaxPendingBytes int           // of their messages
+	PublishTimeout  time.Duration // bounds one Publish, with its repeated calls
+	MaxPending      int           // bounds the messages of all calls of Publish under way
+	MaxPendingBytes int           // bounds the bytes of these messages
 	WhenFull        WhenFull
 }
 
@@ -51,8 +51,8 @@ type Engine struct {
 	closing bool
 	subs    map[*Subscription]struct{}
 	down    chan struct{} // closed when Shutdown has ended
-	left    []Abandoned   // result of Shutdown; valid once down is closed
-	downErr error         // result of Shutdown; valid once down is closed
+	left    []Abandoned   // result of Shutdown; valid after down is closed
+	downErr error         // result of Shutdown; valid after down is closed
 }
 
 // New returns an Engine for b. Shutdown closes b.
@@ -140,9 +140,9 @@ func errOr(err, other error) error {
 	return other
 }
 
-// Shutdown drains every subscription, then closes the publisher and the backend. It returns
-// how many events each drain left behind, for drains that left any. The first call does the
-// work. Later calls wait for it until their ctx is done.
+// Shutdown drains every subscription, then closes the publisher and the backend. For each
+// drain that left events behind, it returns how many. The first call does the work. Each
+// later call waits for the first one, at most until its own ctx is done.
 func (e *Engine) Shutdown(ctx context.Context) ([]Abandoned, error) {
 	e.mu.Lock()
 	first, subs := !e.closing, e.subs
@@ -202,7 +202,8 @@ func (e *Engine) leave(s *Subscription) {
 	delete(e.subs, s)
 }
 
-// fail puts err into the channel of Failed, unless an unread error is there.
+// fail puts err into the channel of Failed. If the channel still has an unread error, fail
+// does nothing.
 func (e *Engine) fail(err error) {
 	select {
 	case e.failed <- err:

@@ -20,8 +20,8 @@ var ErrBackpressure = publish.ErrBackpressure
 // ErrDropped is [publish.ErrDropped].
 var ErrDropped = publish.ErrDropped
 
-// errLeaseLost returns the error, and the cause for the handler's context, after a lease was
-// lost. It matches backend.ErrLeaseLost.
+// errLeaseLost returns the error for a lost lease; why is the reason, or nil. The error
+// matches backend.ErrLeaseLost. It is also the cause with which the handler's context ends.
 func errLeaseLost(why error) error {
 	switch {
 	case why == nil:
@@ -36,7 +36,7 @@ func errLeaseLost(why error) error {
 type Abandoned struct {
 	Topic, Group string
 	Handlers     int // handlers that still run; the leases of their events expire
-	Unsettled    int // held, but neither acknowledged nor given back
+	Unsettled    int // events that are held, neither acknowledged nor given back
 }
 
 // errNack is the error of a run that the program has settled by Nack without a cause.
@@ -50,5 +50,6 @@ func errTooOften(h *Hold) error {
 	return fmt.Errorf("eventbus: handed out %d times %w", h.attempt, errNoVerdict)
 }
 
-// unknown wraps err as backend.ErrUnknownOutcome: the call may have had its effect.
+// unknown wraps err as backend.ErrUnknownOutcome, because the failed call may have had its
+// effect.
 func unknown(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err) }

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// An OnFailure decides how later events of a key are handled after one failed for good.
+// An OnFailure decides how later events of a key are handled after an event of the key
+// failed for good.
 type OnFailure uint8
 
 // The values of OnFailure.
@@ -17,8 +18,8 @@ const (
 // errKeyFailed is the reason to dead-letter an event without a run (FailAll).
 var errKeyFailed = errors.New("eventbus: an earlier event of its key has failed for good")
 
-// notRun returns the reason to dead-letter h without a run; nil: run it. Without FailAll it
-// returns nil, because scheduler.put has taken such Holds out.
+// notRun returns the reason to dead-letter h without a run; nil: h runs. Without FailAll it
+// returns nil, because scheduler.put gives spent Holds to no worker.
 func (r *runner) notRun(h *Hold) error {
 	switch {
 	case r.sub.OnFailure != FailAll:

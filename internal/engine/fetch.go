@@ -20,7 +20,7 @@ import (
 // the fields below it.
 type fetcher struct {
 	sub   *Subscription
-	ctx   context.Context // done once a drain has begun
+	ctx   context.Context // done after a drain has begun
 	stop  context.CancelCauseFunc
 	ended chan struct{} // closed when the goroutine has ended
 
@@ -28,10 +28,10 @@ type fetcher struct {
 	anew bool   // the group was made anew, and no Receive has succeeded since
 
 	mu      sync.Mutex
-	reads   context.Context         // of Receive, for all calls until renew
-	pause   context.CancelCauseFunc // ends reads, and with it the Receive under way
+	reads   context.Context         // the context of each Receive until renew
+	pause   context.CancelCauseFunc // cancels reads, and so the Receive under way
 	renew   time.Time               // when the next Receive gets a new context
-	resumed chan struct{}           // closed unless paused
+	resumed chan struct{}           // open while paused, closed otherwise
 }
 
 func newFetcher(s *Subscription) *fetcher {
@@ -41,8 +41,8 @@ func newFetcher(s *Subscription) *fetcher {
 	return f
 }
 
-// fetch receives events, never more than the limiter grants, until a drain begins or heal
-// ends the subscription. It waits for each Receive to return.
+// fetch receives events until a drain begins or heal ends the subscription. It never asks
+// for more than the limiter grants. It waits for each Receive to return.
 func (f *fetcher) fetch() {
 	defer close(f.ended)
 	again := newBackoff()
@@ -75,9 +75,10 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 	return ended && !backend.NotStored(err) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrGone)
 }
 
-// session returns the context of the next Receive, unless paused. The context ends a third of
-// a lease after it was made. A lease is counted from the call of Receive, so an event has
-// most of its lease left when it arrives. Calls share a context for a twelfth of a lease.
+// session returns the context of the next Receive, unless the subscription is paused. For a
+// twelfth of a lease, all calls share one context. This context ends a third of a lease
+// after it was made. So an event has most of its lease left when it arrives, because a
+// lease is counted from the call of Receive.
 func (f *fetcher) session() (ctx context.Context, paused bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,7 +129,7 @@ func (s *Subscription) Pause() {
 	if f.pause != nil {
 		f.pause(errPaused)
 	}
-	s.status.set(observer.Paused, nil) // under mu, so that a Resume sets the state later
+	s.status.set(observer.Paused, nil) // before unlock, so that a later Resume wins
 }
 
 // Resume ends a Pause.
@@ -145,8 +146,8 @@ func (s *Subscription) Resume() {
 
 var errPaused = errors.New("eventbus: paused")
 
-// order waits for room in the scheduler and for places of the limiter, and returns how many
-// messages to receive. It returns 0 if ctx is done or the limiter has failed.
+// order waits for room in the scheduler and for the limiter. It returns how many messages
+// the fetcher may receive; 0 if ctx is done or the limiter grants none.
 func (f *fetcher) order(ctx context.Context) int {
 	n := f.sub.sched.awaitRoom(ctx)
 	if n == 0 {
@@ -166,7 +167,8 @@ func (f *fetcher) order(ctx context.Context) int {
 	return granted
 }
 
-// emptyRead is the least time from one Receive to the next if the first returned nothing.
+// emptyRead is the least time between the calls of two Receives if the first one returned
+// no events.
 const emptyRead = 5 * time.Millisecond
 
 // receive asks for n messages and schedules the deliveries.
@@ -186,8 +188,8 @@ func (f *fetcher) receive(ctx context.Context, n int) error {
 	case len(ds) > 0:
 		f.accept(a, ds, asked, turn)
 	case err == nil && ctx.Err() == nil:
-		// A driver may return nothing at once, again and again. This sleep then keeps the
-		// processor free.
+		// A driver may return no events without waiting, again and again. This sleep then
+		// keeps the processor free.
 		if early := time.Until(asked.Add(emptyRead)); early > 0 {
 			sleep(ctx, early)
 		}
@@ -222,9 +224,10 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, asked time.Time, 
 	}
 }
 
-// heal handles an error of Receive and reports whether to receive again, after a wait. If the
-// group is lost it attaches again at once, because a new group may miss events that are
-// published before. If no Receive has succeeded since the last such attach, it waits first.
+// heal handles an error of Receive, and reports whether the fetcher continues. Usually it
+// waits before it returns. If the group is lost, heal attaches again without a wait,
+// because a new group may miss events that are published before it exists. If no Receive
+// has succeeded since the last such attach, heal waits first.
 func (f *fetcher) heal(err error, again *backoff.ExponentialBackOff) bool {
 	for {
 		f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, err)
@@ -292,7 +295,7 @@ func (f *fetcher) attachAfter(ctx context.Context, last string) (a *attachment, 
 // fail ends s, which has failed for good. The program still has to call Drain.
 func (s *Subscription) fail(err error) {
 	if s.fetcher.ctx.Err() != nil {
-		return // a drain has begun
+		return // a drain has begun, and closes s
 	}
 	err = fmt.Errorf("eventbus: subscription %s/%s: %w", s.Topic, s.Group, err)
 	s.status.set(observer.Closed, err)

@@ -9,18 +9,19 @@ import (
 )
 
 // A giveBack has Holds that are given back together: one Hold, or the Holds of one lane by
-// position. When a drain begins, one has all Holds that have not started.
+// position. A drain makes one giveBack of all Holds that have not started.
 type giveBack struct {
-	lane    *lane // that steps back; nil: none
+	lane    *lane // the lane that steps back, see lane; nil: none
 	holds   []*Hold
-	due     moment // zero: at once
-	counted *Hold  // has spent an attempt; nil: none has
-	early   bool   // they arrived too early, see lane.early
-	chases  bool   // the fetcher waits until the first call has ended
-	until   moment // when the given back Holds are due, at the latest
+	due     moment // when the Holds shall be due; zero: immediately
+	counted *Hold  // the Hold that has spent an attempt; nil: none
+	early   bool   // the Holds arrived too early, see lane.early
+	chases  bool   // the next Receive waits for the end of the first call of Delay
+	until   moment // when all Holds that were given back are surely due
 }
 
-// retry makes h due again after v.after, and reports that. See postpone.
+// retry makes h due again after v.after, see postpone. It tells the observer, unless a
+// drain has interrupted the run.
 func (t *settler) retry(h *Hold, v verdict, err error) {
 	after := v.after
 	if m := t.sub.engine.limits.Delay; m > 0 {
@@ -47,10 +48,11 @@ func (d *scheduler) retry(h *Hold, due moment, outcome observer.Outcome) {
 	d.postpone(h, due, outcome == observer.Retry)
 }
 
-// postpone makes h due again at due. It gives h back if the backend refunds attempts, h has
-// no lane, or a drain has begun. Otherwise h rests in this member, because the rest of its
-// lane would lose attempts. If neither can be done, h is redelivered when its lease has
-// expired. counts means that h has spent an attempt.
+// postpone makes h due again at the moment due. It gives h back if the backend refunds
+// attempts, h has no lane, or a drain has begun. Otherwise h rests in this member, because
+// to give back h and its lane would cost the other Holds an attempt. If h can neither be
+// given back nor rest, it is redelivered when its lease has expired. counts means that h
+// has spent an attempt.
 func (d *ledger) postpone(h *Hold, due moment, counts bool) {
 	a := h.read.attachment
 	switch {
@@ -59,7 +61,7 @@ func (d *ledger) postpone(h *Hold, due moment, counts bool) {
 	case a.extender != nil && d.rest(h, due, counts):
 	case d.closed:
 		d.free([]*Hold{h}, ErrShutdown)
-	default: // it is redelivered when its lease has expired
+	default: // h is redelivered when its lease has expired
 		d.free([]*Hold{h}, nil)
 	}
 }
@@ -81,7 +83,7 @@ func (t *settler) flushDelays(batch []*giveBack) {
 	}
 	for _, g := range batch {
 		for _, h := range g.holds {
-			if h.tries > 0 && h.leaseEnds(time.Now()) { // no repetition after the lease
+			if h.tries > 0 && h.leaseEnds(time.Now()) { // no repeated call after the lease
 				t.giveUpDelay(h, backend.ErrUnknownOutcome)
 				continue
 			}
@@ -107,8 +109,8 @@ type item struct {
 	hold     *Hold
 }
 
-// delay makes one call of Delay for Holds of one attachment. It adds Holds whose call is to
-// be repeated to failures.
+// delay makes one call of Delay for Holds of one attachment. It adds each Hold to failures
+// whose call must be repeated.
 func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 	if len(part) == 0 {
 		return
@@ -138,12 +140,12 @@ func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 		case errors.Is(e, backend.ErrLeaseLost):
 			t.sub.tellLost(h, false, e)
 			t.sub.sched.release([]*Hold{h}, lostAfter(h, e))
-		case t.sub.live.Err() != nil: // it stays held, so that the drain counts it
+		case t.sub.live.Err() != nil: // h stays held, so that the drain counts it
 			failed++
 		case t.hopeless(h, e, 0):
 			failed++
 			if due = h.leaseEnd(); g.early {
-				due = 0 // otherwise h would be early again, each time that its lease expires
+				due = 0 // otherwise h would arrive early after each expiry of its lease
 			}
 			t.giveUpDelay(h, e)
 		default:
@@ -160,13 +162,15 @@ func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 	}
 }
 
-// giveUpDelay releases h, which cannot be given back.
+// giveUpDelay releases h after its calls of Delay have failed, and reports its lease as
+// lost.
 func (t *settler) giveUpDelay(h *Hold, err error) {
 	t.sub.tellLost(h, false, err)
 	t.sub.sched.release([]*Hold{h}, errLeaseLost(err))
 }
 
-// beforeLease returns wait, or the time until the first lease of g ends if that is shorter.
+// beforeLease returns wait, or the time until the first lease of g ends, whichever is
+// shorter.
 func (g *giveBack) beforeLease(wait time.Duration) time.Duration {
 	d := &g.holds[0].read.sub.sched
 	d.mu.Lock()
@@ -178,8 +182,9 @@ func (g *giveBack) beforeLease(wait time.Duration) time.Duration {
 	return wait
 }
 
-// lostAfter returns the error for a caller that waits for the settlement of h, whose lease is
-// lost. After a failed call the outcome is unknown, because that call may have settled h.
+// lostAfter returns the error for a caller that waits for the settlement of h, whose lease
+// is lost. If an earlier call has failed, the outcome is unknown, because it may have
+// settled h.
 func lostAfter(h *Hold, err error) error {
 	if h.tries > 0 {
 		return unknown(err)

@@ -6,30 +6,30 @@ import (
 )
 
 // A lane has the Holds of one key, in order. One of them runs at a time: the head. The
-// others queue behind it by position.
+// other Holds queue behind it by position.
 //
 // To retry its head, a lane steps back. The head and all Holds behind it are given back to
-// the backend, due at the same moment. The lane keeps that moment in until. A Receive called
+// the backend, due at the same moment. The field until keeps that moment. A Receive called
 // before until may bring a later event of the key without the earlier ones. Such an event
 // arrives early and steps back too. A Receive called after until brings the earlier events
-// first, as [backend.Source] promises, or another member has them.
+// first, as [backend.Source] promises, unless another member has them.
 type lane struct {
 	key   string
 	head  *Hold   // ready, running, resting or being settled; nil: none
 	queue []*Hold // by position: queued, or resting
 
 	steps int    // giveBacks of this lane that have not ended
-	until moment // when all events that stepped back are due, at the latest; zero: none did
-	turn  int64  // of the last answer to a Delay; a read with a lower turn was asked before
-	first string // the lowest position that stepped back: it may always run
+	until moment // when all events that stepped back are surely due; zero: none stepped back
+	turn  int64  // the number of the last answer to a Delay, see read.turn
+	first string // the lowest position that stepped back; its event is never early
 
-	retry   moment // when the head that stepped back last is due; zero: it has succeeded
-	failed  bool   // an event failed for good (FailAll)
-	touched bool   // used by put: the read has an event of this lane
+	retry   moment // when the last head that stepped back is due; zero: none, or settled
+	failed  bool   // an event of the key failed for good (FailAll)
+	touched bool   // during put: the Receive has brought an event of this lane
 }
 
-// mayLead reports whether h may be the head. It may not if an earlier event of its key was
-// given back and may still arrive.
+// mayLead reports whether h may be the head: no earlier event of its key was given back
+// that may still arrive.
 func (l *lane) mayLead(h *Hold) bool {
 	if l.steps > 0 {
 		return h.delivery.Position <= l.first
@@ -37,7 +37,7 @@ func (l *lane) mayLead(h *Hold) bool {
 	return !l.early(h)
 }
 
-// insert puts h into the queue.
+// insert puts h into the queue, in the order of positions.
 func (l *lane) insert(h *Hold) {
 	i := len(l.queue)
 	for i > 0 && l.queue[i-1].delivery.Position > h.delivery.Position { // rarely true
@@ -57,7 +57,8 @@ func (l *lane) early(h *Hold) bool {
 	return l.until != 0 && (r.asked < l.until || r.turn < l.turn) && h.delivery.Position > l.first
 }
 
-// stepping notes that Holds step back. Their lowest position is position.
+// stepping notes that Holds step back. The parameter position is the lowest of their
+// positions.
 func (l *lane) stepping(position string) {
 	if l.first == "" || position < l.first {
 		l.first = position
@@ -65,13 +66,15 @@ func (l *lane) stepping(position string) {
 	l.steps++
 }
 
-// stepped notes that Holds were given back and are due by until.
+// stepped notes that Holds were given back. They are due by until, and turn is the number
+// of the answer to their last Delay.
 func (l *lane) stepped(until moment, turn int64) {
 	l.steps--
 	l.until, l.turn = max(l.until, until), turn
 }
 
-// settle forgets the events that stepped back if they were all due when a Receive was called.
+// settle forgets the events that stepped back if they were all due when a Receive was
+// called. asked and turn are the moment and the number of this Receive, see read.
 func (l *lane) settle(asked moment, turn int64) {
 	if l.steps == 0 && l.until <= asked && l.turn <= turn {
 		l.until, l.first = 0, ""
@@ -90,13 +93,14 @@ func (l *lane) settleQueue() {
 	l.settle(asked, turn)
 }
 
-// idle reports whether the lane can be forgotten.
+// idle reports whether nothing of the lane is left to remember, so that drop may forget it.
 func (l *lane) idle() bool {
 	return l.head == nil && len(l.queue) == 0 && l.steps == 0 && l.until == 0 && !l.failed
 }
 
-// advance makes the first Hold of l's queue the head, if it may be. Holds that arrived early
-// step back, and so do Holds beyond keyShare behind a head that rests.
+// advance makes the first Hold of l's queue the head, if mayLead allows it. Holds that
+// arrived early step back. While the head rests, Holds behind it that exceed keyShare step
+// back too.
 func (d *ledger) advance(l *lane) {
 	if d.closed {
 		return
@@ -118,13 +122,15 @@ func (d *ledger) advance(l *lane) {
 }
 
 // While the head of a long lane fails again and again, its early events are due later: by
-// perEvent for each, at most maxSpread. Otherwise they would delay events of other keys.
+// perEvent for each event, but at most maxSpread from now. Otherwise they would delay
+// events of other keys.
 const (
 	perEvent  = moment(200 * time.Microsecond)
 	maxSpread = moment(10 * time.Second)
 )
 
-// stepBackEarly gives back the queued Holds of l that are early or have no room.
+// stepBackEarly gives back the queued Holds of l that are early, or that exceed keyShare
+// while the head rests.
 func (d *ledger) stepBackEarly(l *lane) {
 	due, room := l.until, len(l.queue)
 	if l.head != nil && l.head.state == resting {
@@ -155,7 +161,7 @@ func (d *ledger) stepBackEarly(l *lane) {
 // lanes are the lanes of a subscription, by key. The zero value is ready to use.
 type lanes struct {
 	byKey map[string]*lane
-	free  []*lane // to be used again
+	free  []*lane // idle lanes, whose memory is used again
 	sweep moment  // when to look for lanes that are idle
 }
 

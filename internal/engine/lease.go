@@ -11,7 +11,7 @@ import (
 )
 
 // A keeper extends the leases of all Holds, each third of a lease. After a failure it tries
-// again after a quarter of that time, because little of the lease is left.
+// again after a twelfth of a lease, because little of the lease is left.
 type keeper struct {
 	*recurring
 	sub *Subscription
@@ -29,8 +29,8 @@ func newKeeper(s *Subscription) *keeper {
 	return k
 }
 
-// extend extends the leases of all Holds. It reports whether the broker answered for each of
-// them, perhaps that its lease is lost.
+// extend extends the leases of all Holds. It reports whether the broker answered for each
+// Hold; the answer may be that the lease is lost.
 func (k *keeper) extend(ctx context.Context) (answered bool) {
 	a := k.sub.attachment.Load()
 	if a.extender == nil {
@@ -101,9 +101,9 @@ func (d *scheduler) renew(h *Hold, until time.Time) {
 	h.until = max(h.until, d.sub.moment(until))
 }
 
-// refused notes that the broker refused to extend the lease of h, which is lost. In state
-// confirming it may be refused because the broker has acknowledged h. So refused ignores
-// this state, and the watcher notices when the lease expires.
+// refused notes that the broker refused to extend the lease of h, because the lease is
+// lost. In state confirming, the reason may be that the broker has acknowledged h. So
+// refused ignores this state, and the watcher notices when the lease expires.
 func (d *scheduler) refused(h *Hold, err error) {
 	d.mu.Lock()
 	defer d.unlock()

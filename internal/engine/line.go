@@ -26,7 +26,8 @@ func (l *line) startable() bool {
 	return l.len() > 0 || l.suspect == nil && len(l.suspects) > 0
 }
 
-// pick takes the next Hold to start. A suspect that may start has an even chance.
+// pick takes the next Hold to start. If a suspect and another Hold may start, pick chooses
+// between them at random, with equal chances.
 func (l *line) pick() *Hold {
 	if l.suspect == nil && len(l.suspects) > 0 && (l.len() == 0 || rand.IntN(2) == 0) {
 		i := rand.IntN(len(l.suspects))
@@ -37,7 +38,8 @@ func (l *line) pick() *Hold {
 	return l.pop()
 }
 
-// ended notes that h does not run any more, if it is the suspect.
+// ended notes that the running suspect has ended, so that another one may start. It does
+// nothing if h is not the running suspect.
 func (l *line) ended(h *Hold) {
 	if l.suspect == h {
 		l.suspect = nil

@@ -24,7 +24,7 @@ type upkeep struct {
 // A job is the maintenance of one topic and group.
 type job struct {
 	*recurring
-	users int // subscriptions
+	users int // the number of subscriptions that share the job
 }
 
 func (u *upkeep) init(e *Engine) {
@@ -33,7 +33,8 @@ func (u *upkeep) init(e *Engine) {
 	u.jobs = map[[2]string]*job{}
 }
 
-// join starts the job of a topic and group, or shares it.
+// join starts the job of a topic and group. If the job runs already, the new subscription
+// shares it.
 func (u *upkeep) join(topic, group string) {
 	if u.maintainer == nil {
 		return
@@ -51,7 +52,8 @@ func (u *upkeep) join(topic, group string) {
 	})}
 }
 
-// leave ends the job with its last subscription, and waits until a run under way has ended.
+// leave ends the job when the last of its subscriptions leaves. It then waits until a run
+// under way has ended.
 func (u *upkeep) leave(topic, group string) {
 	if u.maintainer == nil {
 		return
@@ -71,12 +73,13 @@ func (u *upkeep) leave(topic, group string) {
 }
 
 const (
-	firstMaintenance   = 5 * time.Second // after Subscribe, so that it does not slow a start
+	firstMaintenance   = 5 * time.Second // after Subscribe, to keep the start fast
 	minMaintenance     = 100 * time.Millisecond
 	maintenanceTimeout = 30 * time.Second
 )
 
-// run maintains once, and returns the time until the next maintenance.
+// run makes one maintenance of the topic and group, and returns the time until the next
+// one.
 func (u *upkeep) run(ctx context.Context, again *backoff.ExponentialBackOff, topic, group string) time.Duration {
 	start := time.Now()
 	next, err := u.maintain(ctx, topic, group)

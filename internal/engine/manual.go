@@ -2,8 +2,8 @@ package engine
 
 import "context"
 
-// Ack acknowledges h and returns when the broker has confirmed it. If ctx ends before, the
-// outcome is unknown. Ack is for manual mode only.
+// Ack acknowledges h and returns when the broker has confirmed it. If ctx ends before the
+// confirmation, the outcome is unknown. Ack is for manual mode only.
 func (h *Hold) Ack(ctx context.Context) error {
 	s := h.read.sub
 	w, err := h.claimed(false)
@@ -30,7 +30,8 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 	return h.await(ctx, w)
 }
 
-// claimed gives the caller the right to settle h; failed says how. Only one caller gets it.
+// claimed gives the caller the right to settle h. Only one caller gets this right. failed
+// means that the caller settles h as a failed run.
 func (h *Hold) claimed(failed bool) (*wait, error) {
 	d := &h.read.sub.sched
 	d.mu.Lock()
@@ -42,7 +43,7 @@ func (h *Hold) claimed(failed bool) (*wait, error) {
 	return w, err
 }
 
-// failed settles a claimed h as a failed run.
+// failed settles h, for which the caller has the right, as a failed run.
 func (r *runner) failed(h *Hold, cause error) {
 	r.sub.counts.failures.Add(1)
 	v := r.sub.Policy.decide(run{hold: h, err: cause, interrupted: h.isInterrupted()})
@@ -65,6 +66,6 @@ func (h *Hold) await(ctx context.Context, w *wait) error {
 			return unknown(ctx.Err())
 		}
 	}
-	h.ctx.finish() // here too, because the context must have ended when this returns
+	h.ctx.finish() // free does the same, but perhaps after await returns
 	return w.result
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A notifier calls the hooks of the observer. It calls Published and Handled at once, and
-// all other hooks on a goroutine of its queue.
+// A notifier calls the hooks of the observer. It calls Published and Handled on the
+// goroutine of its caller, and all other hooks on the goroutine of its queue.
 type notifier struct {
 	now   observer.Observer
 	later observer.Observer
 	queue *observer.Queue
 }
 
-const maxBehind = 4096 // calls of hooks that wait in the queue
+const maxBehind = 4096 // the most calls of hooks that wait in the queue
 
 func newNotifier(o observer.Observer) *notifier {
 	q := observer.Async(o, maxBehind)

@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	maxRead      = 512                    // messages in one Receive
-	prefetchTime = 100 * time.Millisecond // of runs for which events are prefetched
-	hoardTime    = time.Second            // after which a prefetched event is given back
+	maxRead      = 512                    // the most messages in one Receive
+	prefetchTime = 100 * time.Millisecond // how long prefetched events keep the handlers busy
+	hoardTime    = time.Second            // a prefetched event that waits longer is given back
 )
 
 // prefetch decides how many messages are read ahead of the handlers.
 type prefetch struct {
 	ledger       *ledger
 	room         chan struct{} // wakes the fetcher when it may read
-	fetcherWaits bool          // for room
-	chasing      int           // calls under way that give back early events
+	fetcherWaits bool          // the fetcher waits for room
+	chasing      int           // the number of calls under way that give back early events
 	measured     bool          // average is valid
-	average      time.Duration // of runs, each to its end or, in manual mode, to settlement
-	brisk        time.Duration // runs so short allow a prefetch of MaxInFlight events
+	average      time.Duration // length of a run to its end or, in manual mode, to settlement
+	brisk        time.Duration // if average is at most brisk, MaxInFlight events are prefetched
 }
 
 func (p *prefetch) init(l *ledger) {
@@ -38,9 +38,9 @@ func (p *prefetch) measure(took time.Duration) {
 }
 
 // wanted returns how many messages the fetcher may ask for: one for each free handler, and
-// ahead more. While many are ready it returns 0, so that reads are large. It also returns 0
-// while early events are given back, because a Receive after that brings them late enough to
-// run.
+// as many as ahead allows, minus the ready Holds. While many Holds are ready it returns 0,
+// so that reads are large. It also returns 0 while early events are given back, because a
+// Receive after that brings these events late enough to run.
 func (p *prefetch) wanted() int {
 	if p.ledger.closed || p.chasing > 0 {
 		return 0
@@ -54,8 +54,8 @@ func (p *prefetch) wanted() int {
 	return min(max(free+ahead-ready, 0), maxRead)
 }
 
-// ahead returns how many messages may be prefetched: as many as handlers can start in 100 ms,
-// or 0 before a run was measured or if leases cannot be extended.
+// ahead returns how many messages may be prefetched: as many as handlers can start in 100
+// ms. It returns 0 if no run was measured yet, or if leases cannot be extended.
 func (p *prefetch) ahead() int {
 	if !p.measured || p.ledger.sub.attachment.Load().extender == nil {
 		return 0
@@ -69,7 +69,7 @@ func (p *prefetch) ahead() int {
 // keyShare returns how many Holds may queue behind a Hold of their key in state resting.
 func (p *prefetch) keyShare() int { return max(p.ledger.sub.MaxInFlight/4, 1) }
 
-// tellRoom wakes the fetcher if it waits for room and there is some.
+// tellRoom wakes the fetcher if it waits for room and may read now.
 func (p *prefetch) tellRoom() {
 	if p.fetcherWaits && p.wanted() > 0 {
 		p.fetcherWaits = false
@@ -80,7 +80,8 @@ func (p *prefetch) tellRoom() {
 	}
 }
 
-// awaitRoom waits until wanted is more than 0, and returns it. It returns 0 when ctx is done.
+// awaitRoom waits until wanted returns more than 0, and returns that number. It returns 0
+// when ctx is done.
 func (d *scheduler) awaitRoom(ctx context.Context) int {
 	for ctx.Err() == nil {
 		d.mu.Lock()
@@ -98,8 +99,9 @@ func (d *scheduler) awaitRoom(ctx context.Context) int {
 	return 0
 }
 
-// hoards reports whether a Hold that can be given back without counting an attempt has waited
-// for hoardTime while all handlers are busy. again is when to ask next; zero: not planned.
+// hoards reports whether a Hold that can be given back without counting an attempt has
+// waited for hoardTime while all handlers are busy. again is the next moment to call
+// hoards; zero: none is planned.
 func (p *prefetch) hoards(now moment) (yes bool, again moment) {
 	if p.ledger.ready.len() == 0 || p.ledger.closed || p.ledger.working < p.ledger.sub.Concurrency {
 		return false, 0
@@ -123,7 +125,8 @@ func (d *scheduler) giveBackUnstarted() {
 	d.tellRoom()
 }
 
-// watchHoard makes the watcher look when the first ready Hold has waited for hoardTime.
+// watchHoard makes the watcher look at the moment when the first ready Hold has waited for
+// hoardTime.
 func (p *prefetch) watchHoard() {
 	if p.ledger.ready.len() > 0 && p.ledger.working == p.ledger.sub.Concurrency {
 		p.ledger.nudgeWatch(p.ledger.sub.time(p.ledger.ready.first().read.arrived).Add(hoardTime))

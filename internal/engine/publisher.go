@@ -22,8 +22,8 @@ func newPublisher(b backend.Backend, o Options) *publish.Publisher {
 	})
 }
 
-// newBackoff returns the waits between calls of a broker that fail. They double from 100 ms
-// to 5 s. Each is multiplied by a random factor between 0.5 and 1.5.
+// newBackoff returns the waits after failed calls of a broker. The waits double from 100 ms
+// to 5 s. Each wait is multiplied by a random factor between 0.5 and 1.5.
 func newBackoff() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(100*time.Millisecond),

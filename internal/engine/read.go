@@ -17,7 +17,7 @@ type read struct {
 	arrived    moment // when its Receive returned
 	holds      []Hold
 	left       int // Holds that are not released
-	index      int // in the scheduler's list
+	index      int // the place of the read in reads.list
 }
 
 // newRead returns a read of n Holds.
@@ -52,7 +52,7 @@ func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked t
 	return r
 }
 
-// reads lists the reads with a Hold that is not released.
+// reads lists each read that has a Hold which is not released.
 type reads struct {
 	list []*read
 	held int // Holds that are not released

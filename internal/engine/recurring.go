@@ -8,13 +8,14 @@ import (
 // A recurring job runs again and again until end is called. A timer starts each run, so the
 // job has no goroutine while it waits.
 type recurring struct {
-	ctx   context.Context // done once end is called
+	ctx   context.Context // done after end was called
 	stop  context.CancelFunc
 	timer *time.Timer
-	turn  chan struct{} // a lock: a run takes its one value, and puts it back
+	turn  chan struct{} // a lock: it has one value, which a run takes and puts back
 }
 
-// recur runs f after first, and then each time after the duration that f returns.
+// recur runs f when the duration first has passed, and after each run again when the
+// duration has passed that f returned.
 func recur(first time.Duration, f func(context.Context) (next time.Duration)) *recurring {
 	r := &recurring{turn: make(chan struct{}, 1)}
 	r.ctx, r.stop = context.WithCancel(context.Background())

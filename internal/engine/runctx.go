@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// A runCtx is the context of one run of a handler. To be cheap, it makes a context of package
-// context, inner, only when needed, as by Done. Contexts derived from a runCtx then derive
-// from inner, and so need no goroutine.
+// A runCtx is the context of one run of a handler. It makes a context of package context,
+// called inner, only when a method such as Done needs it, because inner is expensive.
+// Contexts derived from a runCtx are then derived from inner, and so need no goroutine.
 type runCtx struct {
 	ground   *ground
 	deadline moment // zero: none
 
 	mu    sync.Mutex
-	cause error                   // why the run has ended; nil: it has not, or inner has it
+	cause error                   // why the context has ended; nil: not yet, or inner has it
 	inner context.Context         // nil until it is needed
-	end   context.CancelCauseFunc // of inner
+	end   context.CancelCauseFunc // cancels inner
 	tag   any                     // for the observer; see Tag
 }
 
@@ -24,7 +24,7 @@ type runCtx struct {
 type ground struct {
 	clock
 	values  context.Context
-	timeout error // the cause of a run that ends at its deadline
+	timeout error // the cause when a run ends at its deadline
 }
 
 var _ context.Context = (*runCtx)(nil)
@@ -60,8 +60,8 @@ func (c *runCtx) Err() error {
 	return context.Canceled
 }
 
-// Value returns the values of the context of Subscribe. After the run, it also serves
-// context.Cause.
+// Value returns the values of the context of Subscribe. After the end of c it asks inner,
+// so that context.Cause returns the cause.
 func (c *runCtx) Value(key any) any {
 	if key == (runKey{}) {
 		return c
@@ -92,8 +92,8 @@ func (c *runCtx) made() context.Context {
 	return c.inner
 }
 
-// cancel ends the context, with context.DeadlineExceeded if cause is a timeout. Later
-// calls change nothing, nor do calls before the run begins.
+// cancel ends the context with cause; the error is context.DeadlineExceeded if cause is a
+// timeout. Only the first call has an effect. A call before the run begins has none.
 func (c *runCtx) cancel(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +109,8 @@ func (c *runCtx) cancel(cause error) {
 // finish ends the context of a run that is over.
 func (c *runCtx) finish() { c.cancel(context.Canceled) }
 
-// runKey finds the runCtx below the contexts that a handler derives from it.
+// runKey is the key of Value that returns the runCtx itself, also from a context that a
+// handler derived from it.
 type runKey struct{}
 
 // Tag sets the tag of the run to which ctx belongs. The observer gets the tag with each

@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A runner has the workers, which run handlers.
+// A runner has the workers of a subscription. They run the handlers.
 type runner struct {
 	sub     *Subscription
 	workers sync.WaitGroup
@@ -63,8 +63,8 @@ func (r *runner) turn(h *Hold) *Hold {
 	return r.sub.sched.take()
 }
 
-// next acknowledges h, whose run succeeded, and returns the next Hold to run. If next is nil,
-// it first sends the acknowledgement and then waits for a Hold.
+// next acknowledges h, whose run succeeded, and returns the next Hold to run. If the
+// parameter next is nil, it sends the acknowledgement first, and then waits for a Hold.
 func (r *runner) next(h, next *Hold) *Hold {
 	r.sub.settler.acks.Add(h)
 	if next == nil {
@@ -111,14 +111,14 @@ func (r *runner) confirm(h *Hold) bool {
 	return false
 }
 
-// confirmed begins the run of h, which is acknowledged.
+// confirmed begins the run of h after its acknowledgement.
 func (d *scheduler) confirmed(h *Hold) {
 	d.mu.Lock()
 	defer d.unlock()
 	h.begin(time.Now(), d.interrupted)
 }
 
-// unrun notes that h, which a worker has taken, will not run.
+// unrun notes that h will not run, although a worker has taken it.
 func (d *scheduler) unrun(h *Hold) {
 	d.mu.Lock()
 	defer d.unlock()

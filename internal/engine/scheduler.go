@@ -11,7 +11,7 @@ import (
 type ledger struct {
 	sub *Subscription
 
-	work        *sync.Cond    // for idle workers
+	work        *sync.Cond    // wakes idle workers
 	quiet       chan struct{} // closed when closed is set, and working and trusted are 0
 	closed      bool          // no further Hold is started
 	interrupted bool          // a drain has cancelled the handlers
@@ -20,21 +20,22 @@ type ledger struct {
 	deaf        []*Hold // manual mode: expired Holds whose handlers still run
 	lanes       lanes
 	reads       reads
-	freed       limiter.Released // not passed to the limiter yet
+	freed       limiter.Released // the changes that the limiter was not told yet
 	redelivered redelivered
 
 	prefetch
 	workers, idle int
 	waking        bool          // a worker was woken or started, and has not called take yet
-	working       int           // handlers running
-	trusted       int           // manual mode: Holds with the program, not released yet
+	working       int           // the number of handlers that run
+	trusted       int           // manual mode: Holds with Hold.trusted, not released yet
 	watchWakes    time.Time     // when the watcher looks next
 	nudge         chan struct{} // wakes the watcher, because it must look earlier
 }
 
-// A scheduler gives the Holds of a subscription to workers in the order of receipt. One Hold
-// of each key runs at a time, and one suspect, see [Policy.suspect]. A scheduler is a ledger
-// with a lock. Only methods of scheduler, Hold and giveBack take the lock.
+// A scheduler gives the Holds of a subscription to workers in the order of receipt. Of each
+// key, one Hold runs at a time. Of all suspects, see [Policy.suspect], one runs at a time.
+// A scheduler is a ledger with a lock. Only methods of scheduler, Hold and giveBack take
+// the lock.
 //
 // Workers are started one after another when there is work for them, and stay.
 type scheduler struct {
@@ -87,8 +88,8 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 	return aside
 }
 
-// rouse wakes or starts a worker if a Hold is ready. It does so for one worker at a time,
-// which rouses the next when it takes its Hold.
+// rouse wakes or starts one worker if a Hold is ready. When that worker takes its Hold, it
+// calls rouse for the next worker.
 func (d *ledger) rouse() {
 	if d.closed || d.waking || !d.ready.startable() {
 		return
@@ -104,7 +105,7 @@ func (d *ledger) rouse() {
 	}
 }
 
-// take waits for a Hold to run. It returns nil once the scheduler is closed.
+// take waits for a Hold to run. After the scheduler is closed, it returns nil.
 func (d *scheduler) take() *Hold {
 	d.mu.Lock()
 	defer d.unlock()
@@ -124,7 +125,7 @@ func (d *scheduler) take() *Hold {
 }
 
 // next starts the next Hold, if there is one. It does not start a Hold whose lease expired
-// while it waited, and postpones a redelivered Hold that is one too many.
+// while it waited. It postpones a redelivered Hold if too many of them run.
 func (d *ledger) next(now time.Time) *Hold {
 	for d.ready.startable() {
 		h := d.ready.pick()
@@ -171,9 +172,9 @@ func (d *scheduler) succeeded(h *Hold, now time.Time) (next *Hold, ok bool) {
 
 // A finding has the state of a Hold when its handler returns.
 type finding struct {
-	lost        bool // its lease is lost
+	lost        bool // the lease of the Hold is lost
 	late        bool // the timeout has passed
-	decided     bool // the program or the watcher has settled it already
+	decided     bool // the program or the watcher has already settled the Hold
 	interrupted bool // a drain has cancelled the handlers
 }
 
@@ -213,9 +214,9 @@ func (d *scheduler) release(hs []*Hold, err error) {
 	d.free(hs, err)
 }
 
-// unlock ends each method that takes the lock. Then it tells the limiter how many places are
-// free and how runs have ended. Successful runs wait for the next free place or failed run,
-// because a call for each run would cost more.
+// unlock ends each method that takes the lock. Then it passes freed to the limiter: how
+// many Holds were released, and the results of runs. Results of successful runs are passed
+// with the next released Hold or failed run, because a call for each run would cost more.
 func (d *scheduler) unlock() {
 	freed := d.freed
 	if freed.Settled == 0 && freed.Failed == 0 {

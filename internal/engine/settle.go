@@ -14,14 +14,14 @@ import (
 )
 
 // A settler has three queues: acknowledgements, Delays and dead letters. A queue makes one
-// call at a time for the Holds that have gathered. A Hold whose call fails waits for the
-// repetition by a timer of its own, so that it delays no other.
+// call at a time for the Holds that have gathered. After a failed call, the Hold waits with
+// its own timer for the next call, so that it does not delay other Holds.
 type settler struct {
 	sub     *Subscription
 	acks    *batch.Group[*Hold]
 	delays  *batch.Group[*giveBack]
 	burials *batch.Group[burial]
-	acking  []*backend.Delivery // reused by each call of Ack
+	acking  []*backend.Delivery // memory that each call of Ack uses again
 
 	mu        sync.Mutex
 	lastCalls time.Time // the deadline of all calls after a drain has given up
@@ -47,14 +47,14 @@ func newSettler(s *Subscription) *settler {
 	return t
 }
 
-// wait returns when every queue is empty: its Holds are settled or given up.
+// wait returns when every queue is empty: each Hold in it was settled, or given up.
 func (t *settler) wait() {
 	t.burials.Wait() // first, because a dead letter that fails becomes a Delay
 	t.delays.Wait()
 	t.acks.Wait()
 }
 
-// hurry repeats at once the calls that wait to be repeated.
+// hurry ends the waits between failed calls and their repetitions, in every queue.
 func (t *settler) hurry() {
 	t.burials.Hurry()
 	t.delays.Hurry()
@@ -62,13 +62,14 @@ func (t *settler) hurry() {
 }
 
 const (
-	settleTimeout = 10 * time.Second       // of one call
-	lastSettle    = 250 * time.Millisecond // for all calls after a drain has given up
+	settleTimeout = 10 * time.Second       // bounds one call
+	lastSettle    = 250 * time.Millisecond // bounds all calls after a drain has given up
 	firstRetry    = 100 * time.Millisecond
 	maxRetry      = 5 * time.Second
 )
 
-// retryWait counts a failed call to settle hs, and returns how long to wait for the next.
+// retryWait counts a failed call to settle hs, and returns how long to wait before the next
+// call.
 func retryWait(hs ...*Hold) time.Duration {
 	wait := min(firstRetry<<min(hs[0].tries, 10), maxRetry)
 	for _, h := range hs {
@@ -111,7 +112,8 @@ func (t *settler) carryOut(h *Hold, v verdict, err error) {
 	}
 }
 
-// ack acknowledges h with the next batch, or at once if no Hold is ready.
+// ack acknowledges h with the next batch; if no Hold is ready, it does not wait for a full
+// batch.
 func (t *settler) ack(h *Hold) {
 	if t.sub.Mode == OnReceive {
 		t.sub.sched.release([]*Hold{h}, nil)
@@ -124,7 +126,7 @@ func (t *settler) ack(h *Hold) {
 	}
 }
 
-// flushAcks acknowledges a batch.
+// flushAcks acknowledges a batch of Holds, with one call for each attachment in it.
 func (t *settler) flushAcks(batch []*Hold) {
 	for from := 0; from < len(batch); {
 		a, to := batch[from].read.attachment, from+1
@@ -166,14 +168,15 @@ func (t *settler) flushSomeAcks(a *attachment, batch []*Hold) {
 	t.acked(done, time.Since(start))
 }
 
-// notAcked plans another call to acknowledge h, unless that cannot help.
+// notAcked plans another call to acknowledge h after the error err. If another call cannot
+// help, it gives up.
 func (t *settler) notAcked(h *Hold, err error) {
 	wait := retryWait(h)
 	switch {
 	case t.hopeless(h, err, wait):
 		t.sub.sched.unacked(h, notConfirmed(h, err))
 	case t.sub.live.Err() != nil:
-		// It stays held, so that the drain counts it.
+		// h stays held, so that the drain counts it.
 		h.endWait(err)
 	default:
 		t.acks.Later(h, wait)
@@ -190,7 +193,8 @@ func notConfirmed(h *Hold, err error) error {
 	return fmt.Errorf("eventbus: not acknowledged within the lease: %w", err)
 }
 
-// acked counts, releases and reports a batch that is acknowledged.
+// acked counts, releases and reports the Holds of a batch after the broker has acknowledged
+// them.
 func (t *settler) acked(batch []*Hold, took time.Duration) {
 	if len(batch) == 0 {
 		return
@@ -253,8 +257,9 @@ func (h *Hold) endWait(err error) {
 	}
 }
 
-// settleContext returns the context of one call to settle. Even after a drain has given up
-// it is not cancelled, but ends lastSettle after the first such call.
+// settleContext returns the context of one call to settle. After a drain has given up,
+// calls still get a live context. All such contexts end together, lastSettle after the
+// first of them was made.
 func (t *settler) settleContext() (context.Context, context.CancelFunc) {
 	if t.sub.live.Err() == nil {
 		return context.WithTimeout(t.sub.live, settleTimeout)

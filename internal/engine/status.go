@@ -6,7 +6,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// status has the state of a subscription, and the error that caused it.
+// status has the state of a subscription, and the last error since the state Running.
 type status struct {
 	sub *Subscription
 
@@ -51,7 +51,7 @@ func (t *status) recovered() {
 	}
 }
 
-// State returns the state and, if something is wrong, the error.
+// State returns the state of s, and the last error since s was Running; nil: none.
 func (s *Subscription) State() (observer.State, error) {
 	s.status.mu.Lock()
 	defer s.status.mu.Unlock()

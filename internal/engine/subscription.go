@@ -28,9 +28,9 @@ type Order uint8
 
 // The values of Order.
 const (
-	ByKey     Order = iota // the messages of one key
-	Unordered              // none
-	Total                  // all
+	ByKey     Order = iota // messages of one key run one after another
+	Unordered              // no message waits for another
+	Total                  // all messages run one after another
 )
 
 // keyOf returns the key of the lane that keeps h in order, if any.
@@ -51,16 +51,16 @@ type Config struct {
 	Order          Order
 	Start          backend.Start
 	Concurrency    int
-	MaxRedelivered int // of Concurrency, runs of redelivered events; 0: no limit
+	MaxRedelivered int // the most redelivered events that run at the same time; 0: no limit
 	MaxInFlight    int
 	Limiter        limiter.Limiter
 	Lease          time.Duration
-	Timeout        time.Duration // of one run; 0: none
+	Timeout        time.Duration // bounds one run; 0: none
 	Policy         Policy
 	OnFailure      OnFailure
-	DeadLetter     string                      // topic; empty: discard
+	DeadLetter     string                      // the dead-letter topic; empty: discard
 	MaxReceive     int64                       // bytes; larger messages are dead-lettered
-	Buried         func(dead *backend.Message) // gets dead letters, stored or not; or nil
+	Buried         func(dead *backend.Message) // gets each dead letter; may be nil
 	Handle         func(ctx context.Context, h *Hold) error
 }
 
@@ -73,10 +73,10 @@ type Subscription struct {
 	Config
 	engine   *Engine
 	notifier *notifier
-	ground   // of the contexts of handlers
+	ground   // shared by the contexts of handlers
 
 	attachment atomic.Pointer[attachment]
-	turns      atomic.Int64 // calls of Receive, and answers to a Delay
+	turns      atomic.Int64 // counts calls of Receive and answers to a Delay, see read.turn
 	attempts   attempts
 	status     status
 	counts     counters
@@ -88,7 +88,7 @@ type Subscription struct {
 	keeper  *keeper
 	watcher *watcher
 
-	live     context.Context // of calls that settle; done when a drain gives up
+	live     context.Context // the context of calls that settle; done when a drain gives up
 	giveUp   context.CancelCauseFunc
 	draining sync.Once
 	drained  chan struct{}
@@ -96,13 +96,13 @@ type Subscription struct {
 	drainErr error
 	ending   sync.Once
 	ended    chan struct{} // closed when nothing more runs: after a drain, or a failure for good
-	failure  error         // see Err; valid once ended is closed
+	failure  error         // see Err; valid after ended is closed
 }
 
 const attachTimeout = 30 * time.Second
 
-// Subscribe attaches to the group and starts. ctx bounds attaching. The contexts of handlers
-// have its values.
+// Subscribe attaches to the group and starts the subscription. ctx bounds attaching. The
+// contexts of handlers have the values of ctx.
 func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
 	s := &Subscription{Config: c, engine: e, notifier: e.notifier, drained: make(chan struct{}), ended: make(chan struct{})}
 	s.ground = ground{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}
@@ -164,8 +164,8 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 	return nil
 }
 
-// guardedPlan returns policy.Plan, guarded against a panic because it calls the program.
-// After a panic the event is retried in a second.
+// guardedPlan returns a function that calls policy.Plan, which is code of the program. If
+// Plan panics, the event is retried in a second.
 func guardedPlan(policy Policy) func(*Hold, error) Plan {
 	return func(h *Hold, cause error) (p Plan) {
 		err := guarded(func() error { p = policy.Plan(h, cause); return nil })
@@ -178,7 +178,8 @@ func guardedPlan(policy Policy) func(*Hold, error) Plan {
 	}
 }
 
-// ErrNeedsExtender means that a run may last longer than a lease that cannot be extended.
+// ErrNeedsExtender means that runs may last longer than a lease, and that the backend
+// cannot extend leases.
 var ErrNeedsExtender = errors.New("the backend cannot extend leases, so a handler must finish within one")
 
 func (c *Config) check(a *attachment) error {
@@ -211,7 +212,8 @@ func (s *Subscription) Err() error {
 	return s.failure
 }
 
-// end closes the channel of Done, once. From then on Err returns failure.
+// end closes the channel of Done. After that Err returns failure. Only the first call has
+// an effect.
 func (s *Subscription) end(failure error) {
 	s.ending.Do(func() {
 		s.failure = failure

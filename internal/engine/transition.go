@@ -8,21 +8,22 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Each change of a Hold's state is a method in this file. Callers hold the scheduler's lock.
+// Each change of a Hold's state is a method in this file. Callers hold the scheduler's
+// lock.
 //
-//	arrive    queued, or admit
+//	arrive    queued; or ready, by admit
 //	admit     ready
-//	start     ready → running, or confirming
+//	start     ready → running; with OnReceive → confirming
 //	acked     confirming → running
-//	trust     running → entrusted, or settling
-//	claim, expire  running, entrusted → settling
-//	decided   any before → settling
-//	settle    → settling, and the next of its key may run
-//	rest      → resting, as a Hold of its own
+//	trust     running → entrusted; running, entrusted → settling
+//	claim, expire  running, entrusted → settling, by trust
+//	decided   any but released → settling
+//	settle    as decided; then the next Hold of the key may run, but not in manual mode
+//	rest      released; a new Hold of the same event is resting
 //	wakeRested  resting → ready, or queued
 //	yield     ready → queued
 //	stepBack, giveBack  → returning
-//	lose      queued, ready, resting → released, others lost
+//	lose      a Hold whose handler does not run → released
 //	free      → released
 
 // arrive makes h ready, or queues it in the lane of its key. The caller advances that lane.
@@ -58,8 +59,8 @@ func (d *ledger) yield(l *lane) {
 	l.insert(h)
 }
 
-// stepBack gives h back, to be due at the given moment, together with all Holds that queue
-// behind it. If counts is set, h has spent an attempt; the others have not.
+// stepBack gives back h and all Holds that queue behind it, to be due at the given moment.
+// If counts is set, h has spent an attempt; the other Holds have not.
 func (d *ledger) stepBack(h *Hold, due moment, counts bool) {
 	g := &giveBack{lane: h.lane, holds: []*Hold{h}, due: due}
 	if counts {
@@ -77,9 +78,10 @@ func (d *ledger) stepBack(h *Hold, due moment, counts bool) {
 	d.giveBack(g)
 }
 
-// soon is the shortest delay with which early events are given back. For a shorter delay they
-// wait here first, and are then given back to be due at once. The next Receive brings them
-// late enough to run. With a short delay in the backend they would be early again.
+// soon is the shortest delay with which early events are given back. If less is left, they
+// wait in this member and are then given back without a delay. The next Receive then brings
+// them late enough to run. After so short a delay in the backend they might arrive early
+// again.
 const soon = 2 * time.Millisecond
 
 // giveBack hands g to the queue of Delays.
@@ -121,7 +123,7 @@ func (d *ledger) start(h *Hold, now time.Time) {
 	h.begin(now, d.interrupted)
 }
 
-// begin sets when the run of h began, and its context.
+// begin sets the beginning of the run of h, and its context.
 func (h *Hold) begin(now time.Time, interrupted bool) {
 	s, deadline := h.read.sub, moment(0)
 	h.began = s.moment(now)
@@ -139,7 +141,7 @@ func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 	h.working = false
 	d.working--
 	d.redelivered.ends(h, took)
-	if d.sub.Mode != Manual || err != nil && h.state == running { // otherwise free calls ended
+	if d.sub.Mode != Manual || err != nil && h.state == running { // otherwise free calls d.ended
 		d.ended(h, took, err)
 	}
 	if d.ready.suspect == h {
@@ -161,8 +163,8 @@ func (d *ledger) ended(h *Hold, took time.Duration, err error) {
 	}
 }
 
-// trust changes the state of h, which the program settles or was to settle. Until its release
-// h counts in d.trusted.
+// trust sets the state of h in manual mode: entrusted after its run, and settling when Ack,
+// Nack or the timeout settles it. d.trusted counts h until its release.
 func (d *ledger) trust(h *Hold, to state) {
 	h.state = to
 	if !h.trusted {
@@ -198,7 +200,7 @@ func (d *ledger) expire(h *Hold) bool {
 	return true
 }
 
-// decided notes that h does not run, or not again. h keeps its place in its lane.
+// decided notes that h will be settled without another run. h keeps its place in its lane.
 func (h *Hold) decided() {
 	if h.state != released {
 		h.state = settling
@@ -230,8 +232,9 @@ func (d *ledger) leave(h *Hold) {
 }
 
 // rest replaces h by a new Hold of the same delivery, which rests at the head of the lane
-// until due, and releases h. The Hold is new, because a context, a caller that waits, and a
-// handler that has not returned may refer to h. rest refuses if the scheduler is closed.
+// until due, and releases h. The Hold is new, because a context, a waiting caller, or a
+// handler that has not returned may refer to h. If the scheduler is closed or h lost its
+// lease, rest does nothing and returns false.
 func (d *ledger) rest(h *Hold, due moment, counts bool) bool {
 	if d.closed || h.lost || h.state == released {
 		return false
@@ -251,7 +254,7 @@ func (d *ledger) rest(h *Hold, due moment, counts bool) bool {
 	d.resting = append(d.resting, next)
 	freed := d.freed
 	d.free([]*Hold{h}, nil)
-	d.freed.Settled, d.freed.Bytes = freed.Settled, freed.Bytes // next keeps the place of h
+	d.freed.Settled, d.freed.Bytes = freed.Settled, freed.Bytes // the limiter counts next in place of h
 	if next.lane != nil {
 		d.advance(next.lane)
 	}
@@ -285,9 +288,9 @@ func (d *ledger) wakeRested(now moment) (next moment) {
 	return next
 }
 
-// lose notes that the lease of h is lost, so another member may have the event. It cancels a
-// run, and releases a Hold that does not run, so that later events of the key may run. It
-// ignores a Hold that is being settled.
+// lose notes that the lease of h is lost, so another member may have the event. It cancels
+// the run of h. If h does not run, lose releases it, so that later events of the key may
+// run. It ignores a Hold that is being settled.
 func (d *ledger) lose(h *Hold, why error) {
 	if h.lost || h.leaseless() || h.state >= settling {
 		return
@@ -303,7 +306,7 @@ func (d *ledger) lose(h *Hold, why error) {
 	d.tellRoom()
 }
 
-// free releases hs and their places of the limiter. A caller that waits for the settlement
+// free releases hs, and counts them for the limiter. A caller that waits for the settlement
 // of a Hold gets err.
 func (d *ledger) free(hs []*Hold, err error) {
 	f := &d.freed
@@ -322,9 +325,9 @@ func (d *ledger) free(hs []*Hold, err error) {
 		f.Bytes += h.size
 		if h.wait != nil {
 			h.wait.end(err)
-			h.ctx.finish() // after the wait, whose caller may use this context
+			h.ctx.finish() // after wait.end, because the caller may wait with this context
 		}
-		d.reads.drop(h.read) // last, because it may forget h
+		d.reads.drop(h.read) // last, because d.reads may then forget h
 	}
 	d.tellQuiet()
 }

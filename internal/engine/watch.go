@@ -51,16 +51,16 @@ func (w *watcher) watch(ctx context.Context) {
 	}
 }
 
-// stuckAfter is how long after its timeout a handler that does not return is reported as
-// stuck.
+// stuckAfter is the time from the timeout of a run to its report as stuck, if the handler
+// has not returned.
 const stuckAfter = 5 * time.Second
 
 // A sighting has the Holds that the watcher must act on.
 type sighting struct {
-	late    []*Hold // their runs are past their timeout
-	expired []*Hold // manual mode: past their timeout, and to settle as failed
+	late    []*Hold // Holds whose runs are past their timeout
+	expired []*Hold // manual mode: Holds past their timeout, to settle as failed runs
 	stuck   []observer.Stuck
-	hoards  bool   // see prefetch.hoards
+	hoards  bool   // the result of prefetch.hoards
 	next    moment // when to look again; zero: not known
 }
 
@@ -71,7 +71,8 @@ func (v *sighting) by(m moment) {
 	}
 }
 
-// look finds the Holds to act on now. It returns when to look next; zero: after a nudge.
+// look finds the Holds to act on now. It returns the moment of the next look; zero: not
+// before a nudge.
 func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -95,7 +96,7 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	}
 	next = d.sub.time(seen.next)
 	if next.IsZero() && d.watchWakes.After(at) {
-		next = d.watchWakes // otherwise each event of a quiet topic would wake the watcher
+		next = d.watchWakes // keeps the planned look, so that put need not wake the watcher
 	}
 	d.watchWakes = next
 	return seen, next
@@ -105,7 +106,8 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 func (v *sighting) lookAt(d *ledger, h *Hold, now moment) {
 	switch {
 	case h.lost || h.leaseless() || h.state >= settling:
-		// Its lease no longer matters, or the queue that settles it checks the lease.
+		// Nothing to do: the lease is lost or not needed, or the queue that settles h
+		// checks it.
 	case h.until <= now:
 		d.lose(h, nil)
 	default:
@@ -146,7 +148,7 @@ func (w *watcher) act(seen sighting) {
 		w.sub.runner.failed(h, w.sub.timeout)
 	}
 	if seen.hoards {
-		w.sub.fetcher.endRead() // otherwise it would bring the same events again
+		w.sub.fetcher.endRead() // otherwise this Receive would bring the same events again
 		w.sub.sched.giveBackUnstarted()
 	}
 	for _, st := range seen.stuck {

@@ -31,14 +31,15 @@ const (
 
 // The headers of an event that change its handling.
 const (
-	Expiry = "ce-expirytime" // when it expires
-	Retry  = "ce-retry"      // how it is retried
+	Expiry = "ce-expirytime" // when the event expires
+	Retry  = "ce-retry"      // how the event is retried
 )
 
 const shelved = deadPrefix + "retry" // keeps the Retry header of the event in a dead letter
 
-// Shelve changes the headers of an event to those for its dead letter. A dead letter has no
-// Expiry, and Retry of the event must not apply to it.
+// Shelve changes the headers of an event to the headers of its dead letter. It removes
+// Expiry, because a dead letter does not expire. It renames Retry, because the rule is for
+// the event and must not apply to the dead letter.
 func Shelve(dead *backend.Message) {
 	dead.Headers.Del(Expiry)
 	if rule, ok := dead.Headers.Lookup(Retry); ok {

@@ -9,20 +9,21 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A redriven message stores an event from a dead-letter topic in its topic again, for the one
-// group that could not handle it. It has an ID of its own, so that a second try to store it
-// is a duplicate of the first. These headers have the event's ID and the rest. They begin
-// with "ce-", as attributes do, so that handlers do not see them.
+// A redriven message stores an event from a dead-letter topic in its topic again, for the
+// one group that could not handle it. The message has its own ID, so that a second try to
+// store it is a duplicate of the first. These headers keep the ID of the event and more.
+// They begin with "ce-", as attributes do, so that handlers do not see them.
 const (
 	RedriveID    = "ce-redriveid"    // the ID of the event
-	redriveGroup = "ce-redrivegroup" // the group
+	redriveGroup = "ce-redrivegroup" // the group that could not handle the event
 	redriveCount = "ce-redrivecount" // how often the event was sent again
 )
 
 const redrivePrefix = "redrive/"
 
-// Redrive turns m, the event of the dead letter dead, into a redriven message. It sets Once,
-// and an ID for this dead letter alone, even if its topic was deleted and made again.
+// Redrive turns m, the event of the dead letter dead, into a redriven message. It sets
+// Once, and an ID that no other dead letter leads to, even if its topic was deleted and
+// made again.
 func Redrive(m, dead *backend.Message) {
 	id := sha256.Sum256([]byte(dead.Topic + "/" + dead.Position + "/" + dead.ID))
 	m.Topic, m.ID, m.Once = dead.Headers.Get(Topic), redrivePrefix+hex.EncodeToString(id[:16]), true
@@ -32,7 +33,8 @@ func Redrive(m, dead *backend.Message) {
 	m.Headers.Set(redriveCount, strconv.Itoa(Redrives(dead)+1))
 }
 
-// Redrives returns how often the event of a dead letter was redriven before.
+// Redrives returns how often the event of a dead letter had been redriven before it became
+// this dead letter.
 func Redrives(dead *backend.Message) int {
 	n, _ := strconv.Atoi(dead.Headers.Get(Redriven))
 	return n
@@ -46,7 +48,8 @@ func Event(dead *backend.Message) *backend.Message {
 	}
 }
 
-// Original returns the headers without the headers that this package adds. It restores Retry.
+// Original returns the headers of the event of a dead letter, without the headers that this
+// package added. It restores Retry.
 func Original(dead *backend.Message) backend.Headers {
 	headers := make(backend.Headers, 0, len(dead.Headers))
 	for _, h := range dead.Headers {

@@ -9,8 +9,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Pool lends idle objects, and creates one if none is idle and it has fewer than its size.
-// Its methods are safe for concurrent use.
+// A Pool lends idle objects. If none is idle and it has fewer objects than its size, it
+// creates one. Its methods are safe for concurrent use.
 type Pool[T comparable] struct {
 	create func() (T, error)
 	free   func(T) error
@@ -20,7 +20,7 @@ type Pool[T comparable] struct {
 	idle   []T // a stack: the object used last is reused first
 	lent   map[T]struct{}
 	closed bool
-	errs   []error // returned by free
+	errs   []error // the errors that free returned
 }
 
 // New returns a pool of at most size objects, which it makes with create and ends with free.
@@ -96,7 +96,7 @@ func (p *Pool[T]) lend(one T) error {
 	return nil
 }
 
-// Put returns an object to the pool.
+// Put returns a lent object to the pool, or frees it if the pool is closed.
 func (p *Pool[T]) Put(one T) {
 	p.mu.Lock()
 	delete(p.lent, one)
@@ -109,9 +109,9 @@ func (p *Pool[T]) Put(one T) {
 	<-p.places
 }
 
-// Close frees idle objects at once, and lent ones when Put returns them. From then on Get
-// fails. If cut is not nil, Close calls it for each lent object, to end its use, and waits
-// until all are returned. Close returns the errors of free.
+// Close frees the idle objects now, and each lent object when Put returns it. From then on
+// Get fails. If cut is not nil, Close calls it for each lent object, to end its use, and
+// waits until all are returned. Close returns the errors of free.
 func (p *Pool[T]) Close(cut func(T)) error {
 	p.mu.Lock()
 	p.closed = true

@@ -26,19 +26,20 @@ var ErrBackpressure = errors.New("eventbus: too many events wait to be published
 // ErrDropped means that a call was dropped because there was no room, see WhenFull.
 var ErrDropped = errors.New("eventbus: dropped, because too many events wait to be published")
 
-// admission bounds the messages and the bytes of all calls that have entered. It lets
-// waiting calls enter in their order, so that many small ones do not starve a large one.
+// admission bounds the messages and the bytes of all calls that have entered: calls that
+// were let in and have not left. It lets waiting calls enter in their order, so that many
+// small calls do not starve a large one.
 type admission struct {
 	maxMessages, maxBytes int // 0: no bound
 	whenFull              WhenFull
 
 	mu         sync.Mutex
-	in         size       // of the calls that have entered and not left
+	in         size       // the size of all calls that have entered and not left
 	line       []*entrant // the calls that wait to enter
-	droppables droppables // with DropOldest
+	droppables droppables // used with DropOldest only
 
 	closed bool
-	idle   chan struct{} // closed when the last call leaves; nil before close, and after that
+	idle   chan struct{} // closed when the last call leaves; nil before close, and when closed
 }
 
 // A size is the number of messages and bytes of a call.
@@ -91,8 +92,8 @@ func (a *admission) ask(s size) (*entrant, *droppable, error) {
 	return nil, nil, nil
 }
 
-// fits reports whether there is room for s besides in. If in is empty there always is, so
-// that a call larger than the bounds can enter alone.
+// fits reports whether a call of size s may enter besides calls of size in. If in is empty
+// it always may, so that a call larger than the bounds can enter alone.
 func (a *admission) fits(in, s size) bool {
 	return in.messages == 0 ||
 		(a.maxMessages == 0 || in.messages+s.messages <= a.maxMessages) &&
@@ -111,7 +112,7 @@ func (a *admission) makeRoom(s size) bool {
 	return true
 }
 
-// giveUp takes e off the line. It returns false if e has entered.
+// giveUp takes e off the line. It returns false if e has entered meanwhile.
 func (a *admission) giveUp(e *entrant) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,7 +125,8 @@ func (a *admission) giveUp(e *entrant) bool {
 	return true
 }
 
-// leave ends a call that has entered. A dropped call has already left.
+// leave ends a call of size s that has entered. It ignores a dropped call, which has
+// already left.
 func (a *admission) leave(s size, t *droppable) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -3,7 +3,7 @@ package publish
 import "container/list"
 
 // A droppable is a call that can be dropped while it waits (DropOldest). The lock of the
-// admission guards its fields, except that a caller may wait for dropped.
+// admission guards its fields. Only the channel dropped may be awaited without the lock.
 type droppable struct {
 	size
 	dropped chan struct{} // closed when the call is dropped
@@ -21,7 +21,7 @@ func (t *droppable) lost() <-chan struct{} {
 // droppables lists the calls that wait and are certainly not stored, the oldest first.
 type droppables struct {
 	list    list.List
-	waiting size // of all calls in list
+	waiting size // the size of all calls in list
 }
 
 // add lists a call that has entered.
@@ -32,7 +32,8 @@ func (ts *droppables) add(s size) *droppable {
 	return t
 }
 
-// withdraw takes a call off the list, if it is there. It returns false if it was dropped.
+// withdraw takes a call off the list, if it is there. It returns false if the call was
+// dropped.
 func (ts *droppables) withdraw(t *droppable) bool {
 	if t.place != nil {
 		ts.list.Remove(t.place)
@@ -50,8 +51,8 @@ func (t *droppable) isDropped() bool {
 	}
 }
 
-// resume puts a call back on the list after a try. It comes first, because it is older than
-// the calls that were not tried.
+// resume puts a call back on the list after a try. The call comes first, because it is
+// older than all calls that were not tried.
 func (ts *droppables) resume(t *droppable) {
 	if t.place != nil || t.isDropped() {
 		return

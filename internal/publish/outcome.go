@@ -9,17 +9,17 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// An outcome has the results of the tries of one call, by message.
+// An outcome has the results of all tries of one call of Publish, for each message.
 type outcome struct {
 	msgs  []*backend.Message
-	fates []fate // of msgs, by index
+	fates []fate // the fate of each of msgs, by index
 }
 
 // A fate is the result for one message.
 type fate struct {
-	waiting bool  // for another try
-	refused bool  // the last try certainly did not store it
-	err     error // of all tries together
+	waiting bool  // the message waits for another try
+	refused bool  // the last try certainly did not store the message
+	err     error // the error of all tries together
 }
 
 func newOutcome(msgs []*backend.Message) *outcome {
@@ -40,7 +40,7 @@ func (o *outcome) waiting() (msgs []*backend.Message) {
 	return msgs
 }
 
-// note adds the error of a try of the waiting messages, and reports whether to try again.
+// note adds the result of a try of the waiting messages, and reports whether to try again.
 func (o *outcome) note(err error) (again bool) {
 	n := 0
 	for i, m := range o.msgs {
@@ -79,9 +79,10 @@ func (o *outcome) error() error {
 	return backend.AsBatchError(errs)
 }
 
-// keepsOrder reports whether another try keeps the order of each key. It does not if a later
-// message of the key is stored. Nor does it if the last try may have stored a later message
-// but certainly not the message itself.
+// keepsOrder reports whether another try keeps the order of each key. A message to be tried
+// again breaks the order if a later message of its key is stored. It also breaks the order
+// if the last try certainly did not store it, but may have stored a later message of its
+// key.
 func (o *outcome) keepsOrder() bool {
 	there, perhaps := map[string]bool{}, map[string]bool{} // keys of later messages
 	for i := len(o.msgs) - 1; i >= 0; i-- {
@@ -111,8 +112,8 @@ func errorAfter(before, err error) error {
 	return unknown(fmt.Errorf("%w, then: %w", before, err))
 }
 
-// repeatable reports whether another try of a message is safe and may help. After a panic it
-// does not help, because the driver would panic again.
+// repeatable reports whether another try of a message is safe and may help. Another try
+// after a panic does not help, because the driver would panic again.
 func repeatable(err error, once bool) bool {
 	if backend.NotStored(err) {
 		return errors.Is(err, backend.ErrUnavailable)
@@ -121,7 +122,8 @@ func repeatable(err error, once bool) bool {
 	return once && !panicked
 }
 
-// cutOff adds the reason why the call ended to the error of a message.
+// cutOff returns err, the error of a message, with the reason why the call of Publish
+// ended.
 func cutOff(err, reason error) error {
 	switch {
 	case err == nil || errors.Is(err, reason):

@@ -14,9 +14,9 @@ import (
 
 // Options of a Publisher.
 type Options struct {
-	Timeout         time.Duration // of one call, repeats included; 0: none
-	MaxPending      int           // messages; 0: no bound
-	MaxPendingBytes int           // 0: no bound
+	Timeout         time.Duration // bounds one call, with all its tries; 0: none
+	MaxPending      int           // bounds the messages of all calls under way; 0: no bound
+	MaxPendingBytes int           // bounds the bytes of these messages; 0: no bound
 	WhenFull        WhenFull
 
 	// NewBackoff returns the waits between the tries of one call.
@@ -84,7 +84,7 @@ func (p *Publisher) enter(ctx context.Context, until time.Time, s size) (*droppa
 	}
 	err = p.wait(ctx, until, e.in, nil)
 	switch {
-	case err == nil, !p.admission.giveUp(e): // it has entered, perhaps just now
+	case err == nil, !p.admission.giveUp(e): // the call has entered, perhaps just now
 		return nil, nil
 	case err == p.late: //nolint:errorlint // this one
 		return nil, notSent(fmt.Errorf("%w %w", ErrBackpressure, err))
@@ -92,8 +92,8 @@ func (p *Publisher) enter(ctx context.Context, until time.Time, s size) (*droppa
 	return nil, notSent(err)
 }
 
-// wait returns nil when ready has a value or is closed. Otherwise it returns why it ended
-// before: ErrDropped, the timeout at until, or the end of ctx or of the Publisher.
+// wait returns nil when ready has a value or is closed. If it ends earlier, it returns the
+// reason: ErrDropped, the timeout at until, or the end of ctx or of the Publisher.
 func (p *Publisher) wait(ctx context.Context, until time.Time, ready, dropped <-chan struct{}) error {
 	var late <-chan time.Time
 	if !until.IsZero() {
@@ -117,8 +117,8 @@ func (p *Publisher) wait(ctx context.Context, until time.Time, ready, dropped <-
 	}
 }
 
-// store tries to store msgs. It repeats the try for messages that another try may store, as
-// long as there is time.
+// store tries to store msgs. While there is time, it tries the failed messages again that
+// another try may store.
 func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
 	err := p.try(ctx, msgs, until, t)
 	if err == nil {
@@ -142,7 +142,8 @@ func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until ti
 	return o.error()
 }
 
-// try tries to store msgs once: itself if a slot is free, and otherwise through the queue.
+// try makes one try to store msgs. If a slot is free it writes them itself; otherwise they
+// go through the queue.
 func (p *Publisher) try(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
 	if p.limits.Publishers < 0 {
 		return p.begin(ctx, msgs, t)
@@ -165,7 +166,8 @@ func (p *Publisher) begin(ctx context.Context, msgs []*backend.Message, t *dropp
 	return p.write(ctx, msgs)
 }
 
-// share tries to store msgs through the queue, whose goroutine writes several calls at once.
+// share tries to store msgs through the queue. The goroutine of the queue writes several
+// calls together.
 func (p *Publisher) share(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
 	c := p.calls.Get().(*call)
 	c.ctx, c.until, c.msgs, c.droppable, c.state = ctx, until, msgs, t, queued

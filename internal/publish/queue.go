@@ -10,28 +10,29 @@ import (
 )
 
 // A queue has the slots, and the calls that wait because no slot was free. While its
-// goroutine runs, every call goes through the queue. So writes are few and large. Also, the
-// next call of a caller is not stored before a call that the caller has left under way.
+// goroutine runs, every call goes through the queue, so that writes are few and large. This
+// also keeps the order of a caller that stopped waiting for a call under way: its next call
+// is stored later.
 type queue struct {
 	publisher *Publisher
 	serving   sync.WaitGroup // the goroutine
 
 	mu      sync.Mutex
-	writing []context.CancelFunc // by slot; ends the write of a caller that writes itself
-	free    []int                // slots
+	writing []context.CancelFunc // by slot; ends a write without the queue
+	free    []int                // the free slots
 	waiting []*call
 	served  bool // the goroutine runs
 }
 
 // A call is one try of a caller through the queue. The queue's lock guards its state.
 type call struct {
-	ctx       context.Context // of the caller
+	ctx       context.Context // the context of the caller
 	until     time.Time       // when the caller stops waiting; zero: no bound
 	msgs      []*backend.Message
 	droppable *droppable // nil without DropOldest
 	state     state
 	written   chan struct{} // gets a value when err is set
-	err       error         // the result
+	err       error         // the result of the try
 }
 
 type state uint8
@@ -40,7 +41,7 @@ const (
 	queued state = iota
 	underWay
 	ended
-	left // under way, but its caller no longer waits
+	left // under way, but the caller no longer waits
 )
 
 // end passes the result to the caller.
@@ -80,7 +81,7 @@ func (q *queue) pop() (slot int) {
 	return slot
 }
 
-// hold notes that cancel ends the write of the caller that has the slot.
+// hold registers cancel, with which stop ends the write of the caller that has the slot.
 func (q *queue) hold(slot int, cancel context.CancelFunc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,7 +100,7 @@ func (q *queue) release(slot int, cancel context.CancelFunc) {
 	q.serve()
 }
 
-// stop cancels the writes of callers that write themselves.
+// stop cancels the writes of all callers that write without the queue.
 func (q *queue) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -117,7 +118,8 @@ func (q *queue) join(c *call) {
 	q.serve()
 }
 
-// serve starts the goroutine if calls wait, a slot is free, and it does not run.
+// serve starts the goroutine of the queue if calls wait, a slot is free, and the goroutine
+// does not run.
 func (q *queue) serve() {
 	if !q.served && len(q.waiting) > 0 && len(q.free) > 0 {
 		q.served = true
@@ -126,8 +128,8 @@ func (q *queue) serve() {
 	}
 }
 
-// leave ends the wait of a caller before its result, for a reason. It returns the error of
-// the call: not sent if it was queued, unknown if it is under way.
+// leave ends the wait of a caller before the result of c, for the given reason. It returns
+// the error of c: not sent if c was queued, and an unknown outcome if c is under way.
 func (q *queue) leave(c *call, reason error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

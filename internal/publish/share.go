@@ -17,7 +17,7 @@ type share struct {
 	payloads []byte
 }
 
-// run is the queue's goroutine. It writes the waiting calls, until none is left.
+// run is the goroutine of the queue. It writes the waiting calls, until none is left.
 func (q *queue) run(slot int) {
 	p := q.publisher
 	var s share
@@ -25,11 +25,12 @@ func (q *queue) run(slot int) {
 		ctx, cancel := p.bound(p.done, p.deadline())
 		q.tell(&s, p.write(ctx, s.pointers))
 		cancel()
-		runtime.Gosched() // lets callers that just got their results join the next write
+		runtime.Gosched() // lets callers with a result add their next call to the next write
 	}
 }
 
-// gather takes the calls of the next write. Without any it frees the slot and returns false.
+// gather takes the calls of the next write from the queue. If no call waits, it frees the
+// slot and returns false.
 func (q *queue) gather(s *share, slot int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -42,7 +43,7 @@ func (q *queue) gather(s *share, slot int) bool {
 		if over == nil && !c.until.IsZero() && !now.Before(c.until) {
 			over = q.publisher.late
 		}
-		if over != nil { // its caller is about to stop waiting
+		if over != nil { // the time of the caller is over
 			c.end(notSent(over))
 		}
 		return over != nil

@@ -15,9 +15,9 @@ import (
 type writer struct {
 	backend backend.Backend
 	limits  backend.Limits
-	most    int             // messages in one call
-	late    error           // the error of a call that has timed out
-	done    context.Context // done once all calls must end
+	most    int             // the most messages in one call
+	late    error           // the error of each call that has timed out
+	done    context.Context // done when all calls must end
 	stop    context.CancelCauseFunc
 }
 
@@ -46,9 +46,9 @@ func (w *writer) bound(ctx context.Context, until time.Time) (context.Context, c
 
 var errBehindUnknown = errors.New("the outcome of earlier messages is unknown")
 
-// write stores msgs in as few calls as the limits allow. After a call with an unknown outcome
-// it makes no further call. Otherwise a repetition of that call would store its messages
-// after later ones.
+// write stores msgs in as few calls as the limits allow. After a call with an unknown
+// outcome it makes no further call. Otherwise another try of the unknown messages would
+// store them after later messages.
 func (w *writer) write(ctx context.Context, msgs []*backend.Message) error {
 	n := w.portion(msgs)
 	if n == len(msgs) {
@@ -81,7 +81,7 @@ func (w *writer) portion(msgs []*backend.Message) int {
 }
 
 // call makes one call to the backend. A panic of the driver becomes an error. If ctx has
-// ended, the error includes the reason.
+// ended, the error includes the reason for its end.
 func (w *writer) call(ctx context.Context, msgs []*backend.Message) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -102,7 +102,7 @@ func (w *writer) call(ctx context.Context, msgs []*backend.Message) (err error) 
 	return errs
 }
 
-// reason returns why ctx, of a call, has ended.
+// reason returns why ctx, the context of a call, has ended.
 func (w *writer) reason(ctx context.Context) error {
 	if w.done.Err() != nil {
 		return context.Cause(w.done)

@@ -25,8 +25,8 @@ func (l *Loan) Return() {
 	}
 }
 
-// Room returns ds with capacity for n more. If ds is nil, Room begins a loan. The memory
-// beyond the length may have old deliveries of other loans.
+// Room returns ds with capacity for n more deliveries. If ds is nil, Room begins a loan.
+// The memory beyond the length may have old deliveries of other loans.
 func (l *Loan) Room(ds []backend.Delivery, n int) []backend.Delivery {
 	if ds == nil {
 		l.Return()

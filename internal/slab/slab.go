@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	arena = 64 << 10 // a kept message keeps at most this much alive
+	arena = 64 << 10 // the most memory that one kept message keeps alive
 	large = 4 << 10  // a larger payload has its own allocation
-	many  = 2 << 10  // headers that share an allocation
+	many  = 2 << 10  // the most headers that share an allocation
 )
 
-// A Slab gives out memory for the messages of one Receive. Calls of Expect, one for each
-// message, first announce how much is needed. The zero value is ready to use, once.
+// A Slab gives out memory for the messages of one Receive. Before that, the caller
+// announces how much is needed, by one call of Expect for each message. The zero value is
+// ready to use, for one Receive only.
 type Slab struct {
 	expected, used need
 
@@ -71,7 +72,8 @@ func (s *Slab) Headers(n int) backend.Headers {
 }
 
 // Alike returns n empty headers, for callers that have not announced headers by Expect. It
-// assumes that each of the next left messages, including this one, also has n headers.
+// assumes that the messages left, including this one, have n headers each; left is their
+// number.
 func (s *Slab) Alike(n, left int) backend.Headers {
 	if n > len(s.names) {
 		s.expected.headers = s.used.headers + n*left

@@ -38,8 +38,8 @@ func (p *Proxy) Commands() map[string]int64 {
 }
 
 // RoundTrips returns how often a client began to send while it awaited no reply. A pipeline
-// counts once, however long it is. With [RESP] a client awaits one reply for each command.
-// Without RESP it awaits the first bytes from the server.
+// is one round trip, however long it is. With [RESP] a client awaits one reply for each
+// command. Without RESP it awaits the first bytes from the server.
 func (p *Proxy) RoundTrips() int64 { return p.counts.roundTrips.Load() }
 
 // Connections returns how many connections are open.

@@ -11,22 +11,24 @@ type drop struct {
 	commands []string                  // upper-case names, if chunk is nil
 	done     chan struct{}             // closed when the reply is lost
 
-	// The replies to lose have the numbers from to until on the connection, if numbered.
-	// Guarded by the mutex of the link that has taken the drop.
+	// If numbered is set, the replies to lose have the numbers from to until; replies are
+	// counted on each connection. The mutex of the link that has taken the drop guards
+	// these fields.
 	from, until int64
 	numbered    bool
 }
 
 // DropReply loses the reply to the next request for which match is true (nil: any). The
-// request reaches the server and takes effect. The proxy waits for the reply, drops it, cuts
-// the connection, and closes the channel. If the connection ends before the reply, the next
-// matching request counts. After several calls, each loses the reply to its own request.
+// request reaches the server and takes effect. The proxy waits for the reply, drops it,
+// cuts the connection, and closes the channel. If the connection ends before the reply,
+// DropReply loses the reply to the next matching request instead. After several calls, each
+// loses the reply to its own request.
 //
 // A request is the bytes of one read, at most 64 KiB: usually one flush of the client, a
-// whole pipeline or a part of a long one. With [RESP] the proxy drops the last reply to
-// the commands that begin in it; earlier replies reach the client. Without RESP the next
-// bytes from the server are the reply. So match should choose a request that is sent while
-// no other answer is due.
+// whole pipeline or a part of a long one. With [RESP] the proxy drops the replies to all
+// commands in the request; replies to earlier commands reach the client. Without RESP the
+// next bytes from the server are the reply. So match should choose a request that is sent
+// while no other answer is due.
 //
 // match must not keep its bytes, and must not call the proxy.
 func (p *Proxy) DropReply(match func(request []byte) bool) <-chan struct{} {
@@ -36,10 +38,10 @@ func (p *Proxy) DropReply(match func(request []byte) bool) <-chan struct{} {
 	return p.arm(&drop{chunk: match})
 }
 
-// DropReplyTo is like DropReply for the next Redis command of one of these names (XADD,
-// EVALSHA, …; in either case), anywhere in a pipeline. Replies to earlier commands reach
-// the client. The reply to the command is lost, with the replies to all commands of the
-// same read. It panics on a proxy without [RESP].
+// DropReplyTo is like DropReply, but loses the reply to the next Redis command of one of
+// these names (XADD, EVALSHA, …; in either case), anywhere in a pipeline. Replies to
+// earlier commands reach the client. The replies to all later commands of the same read are
+// lost too. It panics on a proxy without [RESP].
 func (p *Proxy) DropReplyTo(command ...string) <-chan struct{} {
 	if !p.resp {
 		panic("faultproxy: DropReplyTo needs a proxy with RESP")

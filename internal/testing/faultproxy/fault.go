@@ -13,8 +13,8 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Refuse makes the server look down while on: it cuts all connections and closes new ones
-// at once.
+// Refuse makes the server look down while on is set: the proxy cuts all connections, and
+// closes each new connection immediately.
 func (p *Proxy) Refuse(on bool) {
 	p.mu.Lock()
 	p.refusing = on
@@ -24,10 +24,10 @@ func (p *Proxy) Refuse(on bool) {
 	}
 }
 
-// Freeze stops the bytes of every connection, new ones too, in both directions until thaw
-// is called. Connections stay open and no byte is lost. A write in progress may still pass.
-// After several calls of Freeze, the bytes pass again when every thaw was called. A second
-// call of the same thaw does nothing.
+// Freeze stops the bytes of every connection, also of new ones, in both directions until
+// thaw is called. Connections stay open and no byte is lost. A write in progress may still
+// pass. After several calls of Freeze, the bytes pass again when every thaw was called. A
+// second call of the same thaw does nothing.
 func (p *Proxy) Freeze() (thaw func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,9 +48,10 @@ func (p *Proxy) Freeze() (thaw func()) {
 	})
 }
 
-// Swallow simulates a half-open peer while on: clients' bytes arrive, but all bytes from
-// the server are discarded, even its close. After Swallow(false) new connections work.
-// Older ones stay dead until one end closes them, because bytes of their streams are missing.
+// Swallow simulates a half-open peer while on is set. The bytes of clients arrive, but all
+// bytes from the server are discarded, and clients do not see the server close. After
+// Swallow(false) new connections work. Older connections stay dead until one end closes
+// them, because bytes of their streams are missing.
 func (p *Proxy) Swallow(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

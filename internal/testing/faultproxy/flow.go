@@ -10,7 +10,7 @@ import (
 
 const (
 	chunkSize = 64 << 10
-	maxLate   = 4 << 20 // delayed bytes after which the reader waits
+	maxLate   = 4 << 20 // with more delayed bytes, the reader waits
 )
 
 // flow carries one direction of a connection. Without faults it writes each read
@@ -19,11 +19,11 @@ type flow struct {
 	link     *link
 	from, to net.Conn
 	line     *line
-	deaf     func() bool // reports whether to discard the bytes read
+	deaf     func() bool // reports whether to discard the bytes that were read
 
 	late      []late // delayed bytes, in order
 	lateBytes int
-	hasLimit  bool // the connection from has a read deadline
+	hasLimit  bool // a read deadline is set for from
 }
 
 // late are bytes that must not arrive before due.
@@ -32,8 +32,9 @@ type late struct {
 	due   time.Time
 }
 
-// run carries bytes until a read or write fails. It calls inspect with each chunk first, and
-// carries pass bytes of the chunk. If inspect returns last, run then returns.
+// run carries bytes until a read or write fails. It calls inspect with each chunk first,
+// and carries the first pass bytes of the chunk. If last is true, run then writes the late
+// bytes and ends.
 func (f *flow) run(inspect func(chunk []byte) (pass int, last bool)) error {
 	buf := make([]byte, chunkSize)
 	for {
@@ -101,7 +102,8 @@ func (f *flow) send(chunk []byte) error {
 	return nil
 }
 
-// flush writes the late bytes: each when it is due if inTime is set, and otherwise at once.
+// flush writes the late bytes: each when it is due if inTime is set, and otherwise without
+// waiting.
 func (f *flow) flush(inTime bool) error {
 	for len(f.late) > 0 {
 		if inTime && !wait(f.link.done, time.Until(f.late[0].due)) {

@@ -15,7 +15,8 @@ type line struct {
 	free time.Time // when the line is free for the next bytes
 }
 
-// piece returns how many of n bytes to write at once, as many as pass in 50 ms at most.
+// piece returns how many of n bytes the next write takes: as many as the rate lets pass in
+// 50 ms.
 func (l *line) piece(n int) int {
 	if rate := l.rate.Load(); rate > 0 {
 		return min(n, max(1, int(rate/20)))

@@ -10,12 +10,12 @@ import (
 )
 
 // link is a client's connection together with its connection to the server. It runs two
-// goroutines, up (requests) and down (replies).
+// goroutines: up carries requests, down carries replies.
 type link struct {
 	proxy  *Proxy
 	client net.Conn
 	done   chan struct{} // closed by end
-	dead   atomic.Bool   // swallowed: bytes from the server no longer pass
+	dead   atomic.Bool   // set by Swallow: bytes from the server no longer pass
 	gone   atomic.Bool   // a write to the server has failed
 
 	requests requests // owned by up
@@ -102,8 +102,9 @@ func reset(c net.Conn) {
 	c.Close()
 }
 
-// up carries requests until the client closes. If the server accepts no more bytes, it may
-// still have sent a reply. Then down ends the link.
+// up carries requests until the client closes. If the server accepts no more bytes, up only
+// discards requests, because the server may still have sent a reply. The method down then
+// ends the link.
 func (l *link) up() {
 	f := &flow{link: l, from: l.client, to: l.server, line: &l.proxy.up, deaf: l.gone.Load}
 	for {
@@ -127,8 +128,8 @@ func (l *link) up() {
 	}
 }
 
-// down carries replies until the server closes. A client of a half-open peer does not
-// learn of the close.
+// down carries replies until the server closes. If dead is set, it does not close the
+// connection to the client, which thus does not see the server close.
 func (l *link) down() {
 	f := &flow{link: l, from: l.server, to: l.client, line: &l.proxy.down, deaf: l.dead.Load}
 	err := f.run(l.reply)
@@ -199,7 +200,7 @@ func (l *link) named(name []byte) {
 	}
 }
 
-// accept makes d the drop of this link, for the reply with the number from.
+// accept makes d the drop of this link. The first reply to drop has the number from.
 func (l *link) accept(d *drop, from int64, numbered bool) {
 	l.mu.Lock()
 	if l.ended {
@@ -222,8 +223,8 @@ func (l *link) extend() {
 	}
 }
 
-// reply inspects a chunk from the server. Bytes before the reply to drop pass. When that
-// reply is complete, last is true.
+// reply inspects a chunk from the server. Bytes before the first reply to drop pass. When
+// the last reply to drop is complete, last is true.
 func (l *link) reply(chunk []byte) (pass int, last bool) {
 	if !l.answered.Load() {
 		l.answered.Store(true)

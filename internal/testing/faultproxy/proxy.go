@@ -15,7 +15,8 @@ import (
 
 // Proxy passes connections on to one server. Its methods are safe for concurrent use.
 //
-// It runs one goroutine that accepts and two for each connection. Close waits for them.
+// It runs one goroutine that accepts connections, and two for each connection. Close waits
+// for all of them.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -35,7 +36,7 @@ type Proxy struct {
 	frozen     int           // calls of Freeze without a call of thaw
 	gate       chan struct{} // closed by the last thaw; nil if not frozen
 	gated      atomic.Bool   // gate is not nil; readable without the lock
-	drops      []*drop       // waiting for a matching request, in the order of the calls
+	drops      []*drop       // replies to lose, in the order of the calls of DropReply
 }
 
 // Option describes the traffic to the proxy.

@@ -24,8 +24,8 @@ type requests struct {
 	lost     bool // the traffic is not RESP; parsing has ended
 
 	state int
-	args  int64 // arguments still to come
-	rest  int64 // of the current number or argument
+	args  int64 // number of arguments still to come
+	rest  int64 // the number read so far, or the bytes of the argument still to come
 	first bool  // the current argument is the name
 
 	name    [maxName]byte
@@ -183,10 +183,10 @@ func (r *requests) count() {
 // replies finds the end of each reply in a server's bytes.
 type replies struct {
 	lost    bool
-	pending int64 // values still to come in this reply; 0 between replies
-	push    bool  // a push message, not a reply
+	pending int64 // number of values of this reply still to come; 0 between replies
+	push    bool  // the value is a push message, not a reply
 
-	kind   byte // of the current value; 0 between values
+	kind   byte // the first byte of the current value; 0 between values
 	number int64
 	minus  bool
 	skip   int64 // bytes of the bulk value still to come

@@ -48,8 +48,8 @@ func (s *Server) Reload(text string) {
 	}
 }
 
-// write writes the configuration file, with the server's name, because no reload may
-// change the name.
+// write writes the configuration file. It adds the name of the server, because the name
+// must stay the same at a reload.
 func (s *Server) write(text string) {
 	s.t.Helper()
 	text = "server_name: " + s.name + "\n" + text

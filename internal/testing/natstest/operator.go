@@ -35,7 +35,7 @@ func NewOperator(t testing.TB) *Operator {
 	return o
 }
 
-// Config returns the text of a server's configuration.
+// Config returns the text of a configuration file for a server that trusts o.
 func (o *Operator) Config() string {
 	o.t.Helper()
 	type fields = map[string]any
@@ -52,7 +52,7 @@ func (o *Operator) Config() string {
 		o.public(o.app), o.sign(o.self, o.app, fields{"type": "account", "version": 2, "limits": limits}))
 }
 
-// User makes a user that is valid until until. It returns the path of the credentials
+// User makes a user whose validity ends at until. It returns the path of the credentials
 // file, and the secret in it.
 func (o *Operator) User(until time.Time) (path, secret string) {
 	o.t.Helper()
@@ -72,7 +72,8 @@ func (o *Operator) sign(by, of nkeys.KeyPair, claims map[string]any) string {
 	return o.claim(by, of, claims, time.Now().Add(24*time.Hour))
 }
 
-// claim returns a JSON web token.
+// claim returns a JSON web token with claims. The key pair of identifies its subject, and
+// the key pair by signs it.
 func (o *Operator) claim(by, of nkeys.KeyPair, claims map[string]any, until time.Time) string {
 	o.t.Helper()
 	body := map[string]any{"iat": time.Now().Unix(), "exp": until.Unix(), "iss": o.public(by), "sub": o.public(of), "name": "test", "nats": claims}

@@ -34,8 +34,8 @@ var Patient = natsgo.Timeout(startLimit)
 // A Server is a nats-server with JetStream on a free port of the loopback.
 type Server struct {
 	t    testing.TB
-	name string // unique
-	path string // of the nats-server program
+	name string // unique among all servers
+	path string // the path of the nats-server program
 	port int
 	dir  string
 	args []string
@@ -193,8 +193,8 @@ func (s *Server) signal(sig syscall.Signal) {
 	s.cmd = nil
 }
 
-// Freeze stops the process until thaw is called; its connections stay open. A second call
-// of thaw does nothing, nor does one after the process has ended.
+// Freeze stops the process until thaw is called; its connections stay open. thaw has no
+// effect when called again, or after the process has ended.
 func (s *Server) Freeze() (thaw func()) {
 	s.t.Helper()
 	s.mu.Lock()

@@ -17,7 +17,7 @@ type Cluster struct {
 }
 
 // StartCluster starts a cluster and returns when each node reports that all slots are
-// served. The cluster takes a node for down after a second.
+// served. A node that is silent for a second counts as failed.
 func StartCluster(t testing.TB, o ...Option) *Cluster {
 	t.Helper()
 	c := &Cluster{}

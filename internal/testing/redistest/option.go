@@ -37,8 +37,8 @@ func TLS() Option {
 	return func(s *settings) { s.tls = true }
 }
 
-// TLSWith is like TLS with one of these certificates for the server, such as an expired
-// one.
+// TLSWith is like TLS, but the server uses the certificate given by server, one of the
+// certificates of c, such as an expired one.
 func TLSWith(c *Certs, server Pair) Option {
 	return func(s *settings) { s.tls, s.certs, s.pair = true, c, server }
 }
@@ -58,8 +58,9 @@ func lines(l ...string) Option {
 	return func(s *settings) { s.lines = append(s.lines, l...) }
 }
 
-// configure writes the configuration, and the accounts if there are none yet. It is a file
-// because sentinels and clusters rewrite it.
+// configure writes the configuration file. If tests may add ACL users to the server, it
+// also writes an empty file for them. The settings are in a file, not in arguments, because
+// sentinels rewrite it.
 func (p *process) configure() error {
 	conf := []string{"bind 127.0.0.1", "protected-mode no", `dir "` + p.dir + `"`}
 	if p.tls {

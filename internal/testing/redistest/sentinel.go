@@ -23,8 +23,9 @@ type Sentinel struct {
 	clients   []*redis.SentinelClient
 }
 
-// StartSentinel starts the five processes. It returns when the replica is in sync and the
-// sentinels know it and each other. The options apply to master and replica.
+// StartSentinel starts the five processes. It returns when the replica is in sync and each
+// sentinel knows the replica and the other sentinels. The options apply to master and
+// replica.
 func StartSentinel(t testing.TB, o ...Option) *Sentinel {
 	t.Helper()
 	s := &Sentinel{t: t}
@@ -40,7 +41,8 @@ func StartSentinel(t testing.TB, o ...Option) *Sentinel {
 		))
 		client := redis.NewSentinelClient(&redis.Options{Addr: watcher.Addr(), Protocol: 2, DisableIdentity: true})
 		t.Cleanup(func() { client.Close() })
-		// From Redis 7.0 on, this lets the sentinels meet faster than every two seconds.
+		// From Redis 7.0 on, this command lets the sentinels meet faster than every two
+		// seconds.
 		_ = watcher.Client(t).Do(t.Context(), "SENTINEL", "DEBUG", "PUBLISH-PERIOD", 100, "INFO-PERIOD", 500)
 		s.sentinels = append(s.sentinels, watcher)
 		s.clients = append(s.clients, client)
@@ -82,8 +84,8 @@ func (s *Sentinel) SentinelAddrs() []string { return addrs(s.sentinels) }
 // Servers returns the two servers that started as master and as replica.
 func (s *Sentinel) Servers() []*Server { return s.servers }
 
-// Master returns the server that the sentinels name as master. It may just have died. If they
-// disagree, the sentinel with the latest epoch counts.
+// Master returns the server that the sentinels name as master. It may just have died. If
+// the sentinels disagree, the answer with the latest epoch wins.
 func (s *Sentinel) Master() *Server {
 	s.t.Helper()
 	var named *Server
@@ -95,7 +97,8 @@ func (s *Sentinel) Master() *Server {
 			failed = err
 			continue
 		}
-		// This answer names a new master earlier than the answer above, which has the epoch.
+		// After a failover this command names the new master earlier than the command
+		// above, which is needed for the epoch.
 		addr, err := c.GetMasterAddrByName(s.t.Context(), masterName).Result()
 		if err != nil {
 			failed = err

@@ -1,6 +1,6 @@
 // Package redistest starts real redis-servers for tests: single, as a cluster, or under
-// sentinels. Each is a process that can be killed, frozen and restarted. They end with the
-// test.
+// sentinels. Each server is a process that can be killed, frozen and restarted. All servers
+// end with the test.
 package redistest
 
 import (
@@ -40,7 +40,7 @@ type process struct {
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd // nil while it does not run
-	alive *os.File  // a pipe that ends when the process does
+	alive *os.File  // a pipe that ends when the process ends
 }
 
 // Start starts a redis-server for one test and returns when it answers. After a kill it still
@@ -116,7 +116,7 @@ func (p *process) create() error {
 // further returns the further ports that the server listens on, as distances to its port.
 func (p *process) further() []int {
 	if p.clustered {
-		return []int{10000} // for the other nodes
+		return []int{10000} // the port for the other nodes
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (p *process) ready() error {
 		if time.Now().After(limit) {
 			return err
 		}
-		// This read waits for the next attempt, and notices the end of the process.
+		// This read waits until the next attempt, and notices the end of the process.
 		_ = p.alive.SetReadDeadline(time.Now().Add(2 * time.Millisecond))
 		if _, ended := p.alive.Read(make([]byte, 1)); ended == io.EOF {
 			return fmt.Errorf("it has ended")
@@ -258,8 +258,8 @@ func (s *Server) Run() {
 	}
 }
 
-// Freeze stops the process until thaw is called; its connections stay open. A second call
-// of thaw does nothing, nor does one after the process has ended.
+// Freeze stops the process until thaw is called; its connections stay open. thaw has no
+// effect when called again, or after the process has ended.
 func (s *Server) Freeze() (thaw func()) {
 	s.own("freeze")
 	s.mu.Lock()
@@ -279,8 +279,8 @@ func (s *Server) own(verb string) {
 	}
 }
 
-// User creates or replaces an account with these ACL rules (~keys, &channels, +commands).
-// Rules of an earlier account are gone. The account survives a restart.
+// User creates or replaces an ACL user with these rules (~keys, &channels, +commands).
+// Rules of an earlier user of this name are gone. The user survives a restart.
 func (s *Server) User(t testing.TB, name, password string, rules ...string) {
 	t.Helper()
 	args := []any{"ACL", "SETUSER", name, "reset", "on", ">" + password}
@@ -294,7 +294,7 @@ func (s *Server) User(t testing.TB, name, password string, rules ...string) {
 	s.saveUsers(t, c)
 }
 
-// saveUsers writes the accounts to their file.
+// saveUsers writes the ACL users to the file of the server.
 func (s *Server) saveUsers(t testing.TB, c *redis.Client) {
 	t.Helper()
 	if s.password() != "" || s.shared {
@@ -305,7 +305,7 @@ func (s *Server) saveUsers(t testing.TB, c *redis.Client) {
 	}
 }
 
-// Revoke deletes an account; the server closes its connections.
+// Revoke deletes an ACL user; the server closes the connections of this user.
 func (s *Server) Revoke(name string) {
 	s.t.Helper()
 	c := s.Client(s.t)

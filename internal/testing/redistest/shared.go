@@ -11,9 +11,9 @@ var (
 	common   *process // the shared server, nil before the first Shared
 )
 
-// Shared returns the server that the tests of one process share. It starts at the first
-// call and ends with the process. It is never emptied: a test uses its own names, and must
-// not kill or freeze it.
+// Shared returns the server that all tests of one process share. The first call starts the
+// server, and it ends with the process. It is never emptied: a test uses names of its own,
+// and must not kill or freeze it.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	path := binary(t)
@@ -25,8 +25,8 @@ func Shared(t testing.TB) *Server {
 		if p.dir, err = os.MkdirTemp("", "redistest"); err != nil { //nolint:usetesting // it outlives the test
 			t.Fatalf("redistest: %v", err)
 		}
-		// This removes the names of the files now, because no later code would. The server
-		// keeps the files open.
+		// This removes the files now, because no later code would. The server keeps the
+		// files open, and so keeps their contents.
 		defer func() { _ = os.RemoveAll(p.dir) }()
 		if err := p.create(); err != nil {
 			t.Fatal(err)

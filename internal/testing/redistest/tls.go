@@ -12,7 +12,7 @@ type Certs = testcerts.Certs
 // Pair are the PEM files of a certificate and its key.
 type Pair = testcerts.Pair
 
-// Certificates makes certificates, in files that end with the test.
+// Certificates makes certificates; their files are removed when the test ends.
 func Certificates(t testing.TB) *Certs {
 	t.Helper()
 	return testcerts.Make(t)

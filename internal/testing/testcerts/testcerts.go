@@ -22,7 +22,7 @@ type Certs struct {
 	CA        string // signed all pairs below except ForeignClient
 	ForeignCA string // signed ForeignClient only
 
-	Server        Pair // for 127.0.0.1 and localhost
+	Server        Pair // for a server at 127.0.0.1 and localhost
 	Expired       Pair // for a server, valid until yesterday
 	WrongName     Pair // for a server, valid for other.example
 	Client        Pair
@@ -42,31 +42,32 @@ func (c *Certs) Config() *tls.Config {
 	return &tls.Config{RootCAs: c.roots, Certificates: []tls.Certificate{c.client}, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
 }
 
-// ForeignConfig trusts only the foreign authority, so such a client refuses every server
-// here.
+// ForeignConfig returns a configuration that trusts only the foreign authority, so the
+// client refuses every server with a certificate of this package.
 func (c *Certs) ForeignConfig() *tls.Config {
 	config := c.Config()
 	config.RootCAs = c.foreign
 	return config
 }
 
-// AnonymousConfig has no client certificate, so a server refuses it.
+// AnonymousConfig returns a configuration without a client certificate, so a server refuses
+// the client.
 func (c *Certs) AnonymousConfig() *tls.Config {
 	config := c.Config()
 	config.Certificates = nil
 	return config
 }
 
-// StrangerConfig has a client certificate of the foreign authority, so a server refuses
-// it.
+// StrangerConfig returns a configuration with a client certificate of the foreign
+// authority, so a server refuses the client.
 func (c *Certs) StrangerConfig() *tls.Config {
 	config := c.Config()
 	config.Certificates = []tls.Certificate{c.foreignClient}
 	return config
 }
 
-// Make creates an authority, a foreign one, and their certificates, in files that end with
-// the test.
+// Make creates an authority, a foreign authority, and their certificates. The files are
+// removed when the test ends.
 func Make(t testing.TB) *Certs {
 	t.Helper()
 	m := &mint{t: t, dir: t.TempDir()}
@@ -137,7 +138,7 @@ func (m *mint) sign(by *identity, name string, until time.Time, hosts ...string)
 	return m.make(by, cert)
 }
 
-// make makes a certificate signed by another one, or by itself.
+// make makes a certificate that is signed by another certificate, or by itself.
 func (m *mint) make(by *identity, template *x509.Certificate) *identity {
 	m.t.Helper()
 	m.serial++

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// Start starts a process that the system kills when this one ends in any way.
+// Start starts a process that the system kills when the calling process ends in any way.
 func Start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd.Start()

@@ -14,8 +14,8 @@ var (
 	held   []*os.File // this process's ends of the pipes, kept open
 )
 
-// Start starts a process, and a shell that kills it when this process ends in any way. The
-// shell reads a pipe whose other end only this process has.
+// Start starts a process, and a shell that kills the process when the calling process ends
+// in any way. The shell reads a pipe whose other end only the calling process has.
 func Start(cmd *exec.Cmd) error {
 	theirs, ours, err := os.Pipe()
 	if err != nil {

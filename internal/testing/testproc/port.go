@@ -1,5 +1,5 @@
-// Package testproc supports broker processes of tests: a free port, and an end with the
-// test.
+// Package testproc helps tests to run brokers as processes. It finds free ports, and ends
+// the processes when the process of the test ends.
 package testproc
 
 import (
@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Ports are below the range of outgoing connections, so that no client takes the port of a
-// server that is restarting.
+// The ports are below the range of outgoing connections, so that no client takes the port
+// of a server that is restarting.
 const (
 	firstPort = 10000
 	lastPort  = 21999
@@ -19,16 +19,16 @@ const (
 
 var (
 	portsMu sync.Mutex
-	ports   = map[int]bool{} // returned by Port before
+	ports   = map[int]bool{} // the ports that Port has returned
 )
 
 // Port returns a free port of the loopback. For each distance in further, the port plus the
-// distance is free too. Port returns each port once. Another process may still take it, so
-// a caller must check that its own server answers.
+// distance is free too. Port never returns the same port again. Another process may still
+// take the port, so a caller must check that its own server answers.
 func Port(further ...int) (int, error) {
 	portsMu.Lock()
 	defer portsMu.Unlock()
-	// Random, so that processes choosing at the same time rarely collide.
+	// The port is random, so that processes that choose at the same time rarely collide.
 	for range 1000 {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)
 		ok := !ports[port] && free(port)

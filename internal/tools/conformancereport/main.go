@@ -25,11 +25,11 @@ type result struct {
 	Promise string `json:"promise"`
 	Result  string `json:"result"`
 	Why     string `json:"why"`
-	Some    bool   `json:"some"` // the suite ran some laws only
+	Some    bool   `json:"some"` // the run of the suite had some of the laws only
 }
 
-// outcomes has the outcomes of a law. If a law has several results on a backend, the one
-// that is last in this list counts, so "fail" in any run counts.
+// outcomes lists the outcomes of a law. If a law has several results on a backend, the
+// result counts whose outcome is last in this list, so "fail" in any run counts.
 var outcomes = []string{"not claimed", "weaker", "pass", "fail"}
 
 // A table has the laws, sorted, with their outcomes.
@@ -40,7 +40,7 @@ type table struct {
 
 type law struct {
 	id, name, promise string
-	results           map[string]string // by backend
+	results           map[string]string // by backend: the outcome
 	why               map[string]string // by backend: the reason of a result that is not a plain pass
 }
 
@@ -125,7 +125,7 @@ func newTable(results []result) *table {
 			t.laws[i].results[r.Backend], t.laws[i].why[r.Backend] = r.Result, r.Why
 		}
 	}
-	// Sorted, because laws run in parallel and write lines in any order.
+	// The table is sorted, because laws run in parallel and write their lines in any order.
 	slices.Sort(t.backends)
 	slices.SortFunc(t.laws, func(a, b law) int {
 		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.name, b.name))

@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// A family is a driver and a backend of it without a connection, which still declares its
-// Limits and its optional interfaces.
+// A family is a driver and one of its backends without a connection. Such a backend still
+// declares its Limits and its optional interfaces.
 type family struct {
 	driver  backend.Driver
 	backend backend.Backend

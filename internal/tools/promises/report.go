@@ -10,7 +10,7 @@ import (
 
 // A report is the content of docs/CONFORMANCE.md.
 type report struct {
-	backends []string                     // the columns; other backends of the report have none
+	backends []string                     // the backends of order that the report has
 	laws     map[string]map[string]string // by "ID name" and backend: pass, weaker, fail, not claimed, missing
 	why      map[string]string            // by "ID name on backend": the reason of a weaker outcome
 }
@@ -19,7 +19,7 @@ var weakerLine = regexp.MustCompile(`^- (\S+ \S+ on \S+) is weaker: (.*)$`)
 
 func read(text string) (*report, error) {
 	r := &report{laws: map[string]map[string]string{}, why: map[string]string{}}
-	var columns, all []string // of the current table, and of all tables
+	var columns, all []string // backends of the current table, and of all tables
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if m := weakerLine.FindStringSubmatch(line); m != nil {
