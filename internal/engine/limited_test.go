@@ -75,8 +75,9 @@ func TestBreakerLimitsTheSubscription(t *testing.T) {
 
 				s.Pause()
 				r.pass(5 * time.Minute)
-				state, _ = s.State()
+				state, err = s.State()
 				require.Equal(r, observer.Paused, state, "a pause ends by Resume only")
+				require.NoError(r, err, "no error caused the pause")
 				s.Resume()
 				r.pass(time.Second)
 				broken.Store(false)

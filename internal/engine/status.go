@@ -6,7 +6,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// status has the state of a subscription, and the last error since the state Running.
+// status has the state of a subscription, and the error that caused it, if any.
 type status struct {
 	sub *Subscription
 
@@ -33,10 +33,7 @@ func (t *status) change(to observer.State, err error) {
 	case from == observer.Paused && (to == observer.Degraded || to == observer.Limited):
 		return
 	}
-	t.state = to
-	if err != nil || to == observer.Running {
-		t.err = err
-	}
+	t.state, t.err = to, err
 	tell(t.sub.notifier.later.StateChanged, observer.StateChanged{
 		Topic: t.sub.Topic, Group: t.sub.Group, From: from, To: to, Err: err,
 	})
@@ -51,7 +48,7 @@ func (t *status) recovered() {
 	}
 }
 
-// State returns the state of s, and the last error since s was Running; nil: none.
+// State returns the state of s, and the error that caused it, if any.
 func (s *Subscription) State() (observer.State, error) {
 	s.status.mu.Lock()
 	defer s.status.mu.Unlock()
