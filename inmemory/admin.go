@@ -40,7 +40,7 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []b
 }
 
 // Remove implements [backend.Remover]. A group that has not settled a removed message gets
-// a delivery with ErrGone in its place.
+// a delivery without its payload. The Err of this delivery is ErrGone.
 func (b *Backend) Remove(_ context.Context, topic string, positions []string) (err error) {
 	defer func() { err = failed("remove from "+topic, err) }()
 	offsets := make([]uint64, len(positions))
@@ -61,9 +61,10 @@ func (b *Backend) Remove(_ context.Context, topic string, positions []string) (e
 	return nil
 }
 
-// Stats implements [backend.Statser]. Every number is exact. Until a delivery is
-// redelivered, it counts as in flight even if its lease has expired, and as delayed even
-// if it is due. Lag, InFlight and Delayed add up to the group's unsettled messages.
+// Stats implements [backend.Statser]. Every number is exact. A delivery counts as in flight
+// until it is settled or redelivered, even after its lease expired. A message that was
+// given back counts as delayed until it is redelivered, even after its delay. Lag, InFlight
+// and Delayed add up to the unsettled messages of the group.
 func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats, err error) {
 	err = b.visit("stats of", topic, name, func(g *group) error {
 		log := &g.topic.log
@@ -121,7 +122,8 @@ func (b *Backend) ResetGroup(_ context.Context, topic, name string, start backen
 	return b.visit("reset", topic, name, func(g *group) error { return g.reset(start) })
 }
 
-// visit calls f with the group, under its topic's lock. A missing group is ErrGone.
+// visit calls f with the group while it holds the lock of the topic. If the topic or the
+// group is missing, visit returns ErrGone.
 func (b *Backend) visit(op, topic, name string, f func(*group) error) error {
 	t, err := b.directory.acquire(topic, nil)
 	if err == nil {

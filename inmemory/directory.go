@@ -14,11 +14,11 @@ type directory struct {
 
 	mu     sync.Mutex        // guards the fields below; taken before a topic's lock
 	topics map[string]*topic // nil after close
-	unused uint64            // first offset of a recreated topic, so that no position is used twice
+	unused uint64            // the first offset of a new topic; a deleted topic had only lower ones
 }
 
-// acquire returns a topic with its lock taken; the caller unlocks it. It creates a missing
-// topic for b. If b is nil, a missing topic is [backend.ErrGone].
+// acquire locks a topic and returns it. The caller unlocks it. If the topic is missing,
+// acquire creates it for b, or returns [backend.ErrGone] if b is nil.
 func (d *directory) acquire(name string, b *Backend) (*topic, error) {
 	for {
 		d.mu.Lock()
@@ -38,11 +38,11 @@ func (d *directory) acquire(name string, b *Backend) (*topic, error) {
 		if t.mu.Lock(); !t.ended {
 			return t, nil
 		}
-		t.mu.Unlock() // removed meanwhile: look again
+		t.mu.Unlock() // the topic was removed meanwhile: look again
 	}
 }
 
-// remove deletes a topic. Its members get [backend.ErrGone].
+// remove deletes a topic. Later calls of its members return [backend.ErrGone].
 func (d *directory) remove(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,7 +68,8 @@ func (d *directory) names() ([]string, error) {
 	return slices.Sorted(maps.Keys(d.topics)), nil
 }
 
-// close ends every topic. A second call does nothing.
+// close forgets every topic. Later calls of their members return [backend.ErrClosed]. A
+// second close does nothing.
 func (d *directory) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"github.com/seed41896749/eventbus/internal/brokerurl"
 )
 
-// Options bound a [Backend]. A field of zero or less means its default.
+// Options limit a [Backend]. A field of zero or less means its default.
 type Options struct {
-	MaxMessages int           // in all topics together; default 1,048,576
-	MaxBytes    int64         // sum of Message.Size in all topics; default 1 GiB
+	MaxMessages int           // most stored messages in all topics together; default 1,048,576
+	MaxBytes    int64         // highest sum of Message.Size in all topics together; default 1 GiB
 	OnceWindow  time.Duration // how long Message.Once remembers an ID; default 2 minutes
 }
 

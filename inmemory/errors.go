@@ -11,7 +11,8 @@ var (
 	errRemoved = fmt.Errorf("%w: the message was removed", backend.ErrGone)
 )
 
-// failed adds the call to an error.
+// failed puts the name of the failed call before the text of err. It returns nil if err is
+// nil.
 func failed(call string, err error) error {
 	if err == nil {
 		return nil

@@ -10,18 +10,19 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A group has its unsettled messages. Each one before the cursor was delivered and has an
-// entry. Messages from the cursor on were never delivered. The topic's lock guards it.
+// A group has the unsettled messages of a topic, for its members. A message with an offset
+// below the cursor was delivered, and has an entry until the group settles it. A message
+// from the cursor on was never delivered. The lock of the topic guards the group.
 type group struct {
 	topic   *topic
 	path    string // topic/name, for errors
 	members map[*source]struct{}
 
-	floor    uint64   // the lowest unsettled offset
-	entries  []*entry // from floor to the cursor; nil: settled
+	floor    uint64   // the lowest offset of an unsettled message
+	entries  []*entry // by offset, from floor to cursor-1; nil for a settled message
 	open     int      // number of unsettled entries
 	due      []*entry // entries that are due, sorted by offset
-	later    schedule // the terms of all other entries
+	later    schedule // the terms of all entries that are not in due
 	handouts uint64   // number of deliveries so far
 
 	waiting int           // members waiting in Receive
@@ -51,8 +52,8 @@ func (g *group) cursor() uint64 { return g.floor + uint64(len(g.entries)) }
 func (g *group) lag() int       { return int(g.topic.log.next() - g.cursor()) }
 func (g *group) unsettled() int { return g.lag() + g.open }
 
-// take delivers the due messages with the lowest offsets, at most limit. The lease ends at
-// until. Entries have lower offsets than the cursor, so redelivered messages go first.
+// take delivers at most limit due messages, in the order of their offsets. Their leases end
+// at until. Redelivered messages are first, because their offsets are below the cursor.
 func (g *group) take(limit int, now, until time.Time) []receipt {
 	g.expire(now)
 	taken := make([]*entry, min(limit, len(g.due)+g.lag()))
@@ -79,7 +80,7 @@ func (g *group) take(limit int, now, until time.Time) []receipt {
 	return receipts
 }
 
-// expire moves the entries whose term is over to the due entries.
+// expire moves the entries of all terms that end by now from later to due.
 func (g *group) expire(now time.Time) {
 	before := len(g.due)
 	for len(g.later) > 0 && !g.later[0].due.After(now) {
@@ -98,7 +99,8 @@ func (g *group) expire(now time.Time) {
 
 func byOffset(e, f *entry) int { return cmp.Compare(e.offset, f.offset) }
 
-// postpone puts entries into a new term, which replaces the moment at which they were due.
+// postpone makes entries due at the given time. It removes them from their earlier terms,
+// or from due, and puts them into a new term.
 func (g *group) postpone(due time.Time, entries ...*entry) {
 	t := &term{due: due, entries: entries, left: len(entries)}
 	for _, e := range entries {
@@ -108,7 +110,7 @@ func (g *group) postpone(due time.Time, entries ...*entry) {
 	heap.Push(&g.later, t)
 }
 
-// withdraw removes e from its term, or from the due entries.
+// withdraw removes e from its term, or from due.
 func (g *group) withdraw(e *entry) {
 	if t := e.term; t != nil {
 		e.term = nil
@@ -131,7 +133,8 @@ func (g *group) settle(e *entry) {
 	}
 }
 
-// reset makes the group begin anew at start. Earlier receipts become invalid.
+// reset forgets the unsettled messages of the group, and makes it begin again at start.
+// Earlier receipts become invalid.
 func (g *group) reset(start backend.Start) error {
 	cursor, err := g.topic.log.resolve(start)
 	if err != nil {
@@ -150,9 +153,9 @@ func (g *group) reset(start backend.Start) error {
 	return nil
 }
 
-// alert wakes one waiting member if an entry or a new message is due. Otherwise it sets
-// the timer to the next due time. Every call that may make a message due earlier ends with
-// alert. So does every Receive: it may have used up a wake-up and left messages for others.
+// alert wakes one waiting member if a message is due. Otherwise it sets the timer to the
+// next due time. Every call that can make a message due earlier ends with alert. So does
+// every Receive, because more messages may be due than it took.
 func (g *group) alert(now time.Time) {
 	if g.waiting == 0 {
 		return
@@ -162,15 +165,15 @@ func (g *group) alert(now time.Time) {
 	case g.lag() > 0, len(g.due) > 0, next && !g.later[0].due.After(now):
 		select {
 		case g.wake <- struct{}{}:
-		default: // a wake-up is pending, and that member alerts the next
+		default: // one member has a wake-up already; it calls alert for the next
 		}
 	case next:
 		g.timer.Reset(g.later[0].due.Sub(now))
 	}
 }
 
-// end makes every member fail with err from now on, and forgets the group's unsettled
-// messages.
+// end makes all later calls of the members fail with err. It forgets the unsettled messages
+// of the group.
 func (g *group) end(err error) {
 	for s := range g.members {
 		s.end(err)
@@ -184,18 +187,19 @@ type entry struct {
 	offset  uint64
 	attempt int    // counted deliveries
 	handout uint64 // the value of group.handouts at its last delivery
-	held    bool   // delivered, and not given back since
+	held    bool   // delivered, and not given back after its last delivery
 	settled bool
 	term    *term // nil: the entry is due, or settled
 }
 
-// A term is the moment from which its entries are due: all entries of one Receive, or one
-// that was delayed or extended. An Ack changes the heap only for the last entry of a term.
+// A term is a set of entries that become due at the same time. A Receive makes one term of
+// all its deliveries. Delay and Extend make a term for each delivery. An Ack changes the
+// heap only if it removes the last entry of a term.
 type term struct {
 	due     time.Time
 	entries []*entry
 	left    int // number of entries still in the term
-	index   int // in the heap
+	index   int // position in the heap
 }
 
 // A schedule is a heap of terms, for package container/heap. The earliest is at index 0.

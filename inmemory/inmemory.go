@@ -3,13 +3,13 @@
 // behaves.
 //
 // A topic has a lock, a log of messages, and groups. A group has a cursor into the log and
-// a heap. Messages from the cursor on were never delivered and are due at once. The heap
-// has the times at which delivered, unsettled messages are due again. Of all due messages
-// the lowest positions are delivered first.
+// a heap. Messages from the cursor on were never delivered, and are due. The heap has the
+// times at which delivered, unsettled messages are due again. Of all due messages, the one
+// with the lowest position is delivered first.
 //
-// The log forgets a message once every group has settled it and all messages before it. So
-// a message with a long delay keeps all messages stored after it. A topic without groups
-// keeps everything, up to the bounds in [Options].
+// The log forgets a message after every group has settled it and all earlier messages. So
+// the log keeps all messages that were stored after a message with a long delay. The log of
+// a topic without groups keeps all messages, up to the limits in [Options].
 package inmemory
 
 import (
@@ -19,8 +19,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Backend keeps topics in memory. When a bound of its [Options] is reached, Publish
-// refuses messages with [backend.ErrFull], one by one. No stored message is dropped.
+// A Backend keeps topics in memory. Publish refuses a message with [backend.ErrFull] if it
+// would exceed a limit of [Options]. Of one call, Publish may store some messages and
+// refuse others. The backend never drops a stored message.
 type Backend struct {
 	options   Options
 	ledger    ledger
@@ -48,7 +49,7 @@ func New(o Options) *Backend {
 	}
 }
 
-// Close implements [backend.Backend]. All messages are lost.
+// Close implements [backend.Backend]. All stored messages are lost.
 func (b *Backend) Close() error {
 	b.directory.close()
 	return nil
@@ -65,8 +66,8 @@ func (b *Backend) Limits() backend.Limits {
 	}
 }
 
-// WaitSettled waits for a moment at which no group of any topic has an unsettled message:
-// undelivered, held or delayed. It is meant for tests.
+// WaitSettled waits until no group of any topic has an unsettled message. Messages of the
+// backlog, held and delayed messages are unsettled. WaitSettled is meant for tests.
 func (b *Backend) WaitSettled(ctx context.Context) error {
 	var err error
 	select {

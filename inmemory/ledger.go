@@ -6,7 +6,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A ledger counts the messages of all topics together.
+// A ledger counts the stored and the unsettled messages of all topics together.
 type ledger struct {
 	maxMessages int
 	maxBytes    int64
@@ -14,12 +14,12 @@ type ledger struct {
 	mu        sync.Mutex // taken after a topic's lock; no lock is taken after it
 	messages  int
 	bytes     int64
-	unsettled int           // messages, each counted once for each group that has it unsettled
-	settled   chan struct{} // closed when unsettled is zero; nil without a waiting caller
+	unsettled int           // sum over all groups of their unsettled messages
+	settled   chan struct{} // closed when unsettled becomes zero; nil if no call waits for it
 }
 
-// enter counts a new message, which the given number of groups will settle. If the message
-// exceeds a bound, it returns an error and counts nothing.
+// enter counts a new message, which is unsettled in the given number of groups. If the
+// message exceeds a limit, enter returns an error and counts nothing.
 func (l *ledger) enter(size, groups int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +35,7 @@ func (l *ledger) enter(size, groups int) error {
 	return nil
 }
 
-// leave uncounts messages that the log has forgotten.
+// leave subtracts messages that a log has forgotten, and their bytes.
 func (l *ledger) leave(messages int, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +43,7 @@ func (l *ledger) leave(messages int, bytes int64) {
 	l.bytes -= bytes
 }
 
-// owe adds n to the unsettled count; n may be negative.
+// owe adds n to the number of unsettled messages; n may be negative.
 func (l *ledger) owe(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +51,7 @@ func (l *ledger) owe(n int) {
 	l.announce()
 }
 
-// whenSettled returns a channel that is closed once no message is unsettled.
+// whenSettled returns a channel that is closed as soon as no message is unsettled.
 func (l *ledger) whenSettled() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,19 +9,20 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A log keeps messages by offset. Offsets begin with 1, so every message is after position(0).
+// A log keeps the messages of a topic by offset. The lowest offset is 1, so every message
+// is after position(0).
 type log struct {
-	first   uint64 // offset of the oldest
+	first   uint64 // offset of the oldest kept record
 	records []*record
 	removed int // number of removed records
 }
 
-// A record is a stored message. It never changes, so it is read without the lock. When a
-// message is removed, another record takes its place.
+// A record is a stored message. A record never changes, so it can be read without the lock
+// of the topic. If a message is removed, the log puts another record in its place.
 type record struct {
 	message backend.Message
 	stored  time.Time
-	removed bool // the message has only its topic and position left
+	removed bool // the message was removed, and has only its topic and position left
 }
 
 // next returns the offset of the next message to be stored.
@@ -36,7 +37,8 @@ func (l *log) store(r *record) {
 	l.records = append(l.records, r)
 }
 
-// trim forgets the messages below offset, and returns their number and size.
+// trim forgets all records below offset. It returns the number and the size of their
+// messages, without removed messages.
 func (l *log) trim(offset uint64) (messages int, bytes int64) {
 	for ; l.first < offset; l.first++ {
 		if r := l.records[0]; r.removed {
@@ -50,8 +52,8 @@ func (l *log) trim(offset uint64) (messages int, bytes int64) {
 	return messages, bytes
 }
 
-// remove forgets the message at an offset. It returns 1 and the message's size, or zeros if
-// the log does not keep it.
+// remove forgets the message at an offset. It returns 1 and the size of the message. It
+// returns zeros if the log does not have the message.
 func (l *log) remove(offset uint64) (messages int, bytes int64) {
 	if offset < l.first || offset >= l.next() || l.at(offset).removed {
 		return 0, 0
@@ -64,10 +66,10 @@ func (l *log) remove(offset uint64) (messages int, bytes int64) {
 	return 1, int64(r.message.Size())
 }
 
-// kept is the number of messages that were not removed.
+// kept returns the number of stored messages, without removed messages.
 func (l *log) kept() int { return len(l.records) - l.removed }
 
-// resolve returns the offset at which start begins.
+// resolve returns the offset of the first message that a group with this start gets.
 func (l *log) resolve(start backend.Start) (offset uint64, err error) {
 	if after, ok := start.After(); ok {
 		offset, err = parsePosition(after)
@@ -85,9 +87,10 @@ func (l *log) resolve(start backend.Start) (offset uint64, err error) {
 	return 0, fmt.Errorf("%w: unknown start %q", backend.ErrRefused, start)
 }
 
-const zeros = "0000000000000000" // a position has as many hexadecimal digits
+const zeros = "0000000000000000" // as many digits as a position has; the digits are hexadecimal
 
-// position returns the position of an offset. Positions sort like their offsets.
+// position returns the position of the message at an offset. Positions compare as strings
+// like their offsets.
 func position(offset uint64) string {
 	digits := strconv.AppendUint(make([]byte, 0, len(zeros)), offset, 16)
 	return zeros[len(digits):] + string(digits)
@@ -101,7 +104,8 @@ func parsePosition(p string) (offset uint64, err error) {
 	return offset, nil
 }
 
-// own gives each of n messages its own copy of payload and headers.
+// own copies the payload and the headers of each of n messages, so that a message shares no
+// memory with its original.
 func own(n int, message func(i int) *backend.Message) {
 	var s slab.Slab
 	for i := range n {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Maintain implements [backend.Maintainer]. It forgets the IDs whose Once window has
-// passed. It need not forget messages, because Ack does.
+// Maintain implements [backend.Maintainer]. It forgets IDs that Message.Once remembered for
+// Options.OnceWindow or longer. It need not forget messages, because Ack does.
 func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
 	err = b.visit("maintain", topic, name, func(g *group) error {
 		next = g.topic.once.turn(time.Now())
@@ -15,12 +15,13 @@ func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Dur
 	return next, err
 }
 
-// A once remembers the IDs published with Once, each for at least one window.
+// A once remembers the IDs of messages that were published with Message.Once. It keeps each
+// ID for one to two windows, and find ignores an ID older than one window.
 type once struct {
 	window time.Duration
-	began  time.Time       // when the map young was made
-	young  map[string]mark // IDs added since then
-	old    map[string]mark // IDs added before
+	began  time.Time       // when turn made the map young
+	young  map[string]mark // IDs added after began
+	old    map[string]mark // IDs added before began
 }
 
 type mark struct {
@@ -28,7 +29,8 @@ type mark struct {
 	made     time.Time
 }
 
-// find returns the position of a message with this ID within the window.
+// find returns the position of the message that was stored with this ID within the last
+// window.
 func (o *once) find(id string, now time.Time) (position string, ok bool) {
 	m, ok := o.young[id]
 	if !ok {
@@ -40,14 +42,14 @@ func (o *once) find(id string, now time.Time) (position string, ok bool) {
 	return m.position, true
 }
 
-// add remembers an ID. It calls turn, so that IDs do not pile up without Maintain.
+// add remembers an ID. It also calls turn, because Maintain may never be called.
 func (o *once) add(id, position string, now time.Time) {
 	o.turn(now)
 	o.young[id] = mark{position, now}
 }
 
-// turn forgets the old IDs when the young ones are a window old. It returns the time until
-// the next useful call.
+// turn forgets the IDs in old, and moves young to old, if began is one window ago or more.
+// It returns the time until it has to be called again.
 func (o *once) turn(now time.Time) (next time.Duration) {
 	if now.Sub(o.began) >= o.window {
 		o.began, o.old, o.young = now, o.young, map[string]mark{}

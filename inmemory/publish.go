@@ -27,15 +27,15 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// publish stores messages of one topic, and calls fail for each that it could not store.
-// Readers see either none or all of the stored ones.
+// publish stores messages of one topic. It calls fail for each message that it could not
+// store. A Read or Receive of another goroutine sees all stored messages or none.
 func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) {
 	now := time.Now()
 	records := make([]*record, 0, 8)
 	for _, m := range msgs {
 		records = append(records, &record{message: *m, stored: now})
 	}
-	own(len(msgs), func(i int) *backend.Message { return &records[i].message }) // outside the lock
+	own(len(msgs), func(i int) *backend.Message { return &records[i].message }) // without the lock of the topic
 	t, err := b.directory.acquire(msgs[0].Topic, b)
 	if err != nil {
 		for i := range msgs {
@@ -54,7 +54,8 @@ func (b *Backend) publish(msgs []*backend.Message, fail func(i int, err error)) 
 	}
 }
 
-// store stores r, a copy of m, unless m is a duplicate or does not fit.
+// store stores r, a copy of m. It returns nil and stores nothing if m is a duplicate. It
+// returns an error if a limit is exceeded.
 func (t *topic) store(m *backend.Message, r *record) error {
 	m.Position, m.Duplicate = "", false
 	if m.Once {

@@ -7,17 +7,18 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A receipt is the Token of a delivery. It is valid while its entry has the same handout.
+// A receipt is the Token of a delivery. The delivery is the last one of its message only if
+// the receipt and the entry have the same handout.
 type receipt struct {
 	entry   *entry
 	handout uint64
 	attempt int
 	again   bool
-	record  *record // nil once Receive has copied it
+	record  *record // nil after Receive has copied the message
 }
 
-// Receive implements [backend.Source]. If ctx is done it delivers nothing, even if messages
-// are due, because no broker has sent any.
+// Receive implements [backend.Source]. If ctx is done, it delivers nothing even if messages
+// are due. They stay due, so no message is lost.
 func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
 	s.loan.Return()
 	receipts, err := s.await(ctx, limit)
@@ -33,7 +34,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 		}
 		r.record = nil
 	}
-	own(len(ds), func(i int) *backend.Message { return &ds[i].Message }) // outside the lock
+	own(len(ds), func(i int) *backend.Message { return &ds[i].Message }) // without the lock of the topic
 	return ds, nil
 }
 
@@ -58,7 +59,8 @@ func (s *source) await(ctx context.Context, limit int) (receipts []receipt, err 
 	}
 }
 
-// wait releases the topic's lock, waits until a message may be due, and takes the lock again.
+// wait unlocks the topic, waits until a message may be due, and locks the topic again. It
+// also returns when ctx is done or the member has ended.
 func (s *source) wait(ctx context.Context) {
 	g := s.group
 	g.waiting++

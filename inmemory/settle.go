@@ -7,7 +7,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Ack implements [backend.Source]. With ConfirmAcks it is fenced, like Delay.
+// Ack implements [backend.Source]. With Config.ConfirmAcks it is fenced, like Delay.
 func (s *source) Ack(_ context.Context, ds []*backend.Delivery) error {
 	return s.each("ack", len(ds), func(i int, _ time.Time) error {
 		e, err := s.entry(ds[i], s.fence)
@@ -34,8 +34,8 @@ func (s *source) Delay(_ context.Context, ds []backend.Delayed) error {
 	})
 }
 
-// Extend implements [backend.Extender]. An expired lease can be extended until the message
-// is redelivered.
+// Extend implements [backend.Extender]. It also extends a lease that has expired, unless
+// the message was redelivered.
 func (s *source) Extend(_ context.Context, ds []*backend.Delivery) error {
 	return s.each("extend", len(ds), func(i int, now time.Time) error {
 		e, err := s.entry(ds[i], true)
@@ -46,7 +46,8 @@ func (s *source) Extend(_ context.Context, ds []*backend.Delivery) error {
 	})
 }
 
-// each calls the function one for each of n deliveries, under the topic's lock.
+// each locks the topic and calls the callback one with each index from 0 to n-1. It
+// collects the errors of all callbacks.
 func (s *source) each(op string, n int, one func(i int, now time.Time) error) error {
 	g := s.group
 	g.topic.mu.Lock()
@@ -67,8 +68,8 @@ func (s *source) each(op string, n int, one func(i int, now time.Time) error) er
 	return backend.AsBatchError(errs)
 }
 
-// entry returns the entry of a delivery. If fenced, it returns an error unless the member
-// still holds this delivery of the message.
+// entry returns the entry of a delivery. If fenced is set and the member no longer holds
+// this delivery, entry returns [backend.ErrLeaseLost].
 func (s *source) entry(d *backend.Delivery, fenced bool) (*entry, error) {
 	r, ok := d.Token.(*receipt)
 	if !ok || r.entry.group != s.group {

@@ -10,14 +10,14 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A source is one member of a group. The topic's lock guards it, except loan.
+// A source is one member of a group. The lock of the topic guards all fields except loan.
 type source struct {
 	group *group
 	lease time.Duration
-	fence bool          // Ack is fenced
-	err   error         // the reason of its end; nil before
-	ended chan struct{} // closed when it ended
-	loan  slab.Loan     // memory of the last Receive's deliveries
+	fence bool          // the member was attached with Config.ConfirmAcks, so Ack is fenced
+	err   error         // the error of all calls after end; nil before end
+	ended chan struct{} // closed by end
+	loan  slab.Loan     // memory of the deliveries that the last Receive returned
 }
 
 var (
@@ -59,7 +59,8 @@ func (s *source) Close() error {
 	return nil
 }
 
-// end takes s out of its group. Its calls then fail with err, or with ErrClosed after Close.
+// end removes s from its group. Later calls of s fail with err. After Close, they fail with
+// ErrClosed.
 func (s *source) end(err error) {
 	if s.err == nil {
 		delete(s.group.members, s)

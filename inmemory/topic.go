@@ -9,14 +9,15 @@ type topic struct {
 	backend *Backend
 	name    string
 
-	mu     sync.Mutex // guards the fields below, with the groups and their members
+	mu     sync.Mutex // guards the fields below, and the groups with their members
 	log    log
 	once   once
 	groups map[string]*group
 	ended  bool
 }
 
-// trim forgets the messages that every group has settled. Without groups it forgets none.
+// trim forgets each message that every group has settled together with all earlier
+// messages. Without groups it forgets none.
 func (t *topic) trim() {
 	if len(t.groups) == 0 {
 		return
@@ -28,8 +29,8 @@ func (t *topic) trim() {
 	t.backend.ledger.leave(t.log.trim(floor))
 }
 
-// trimRemoved forgets the removed records at the front of the log that every group has
-// settled.
+// trimRemoved forgets removed records at the beginning of the log, up to the first record
+// that is not removed or that some group has not settled.
 func (t *topic) trimRemoved() {
 	first := t.log.first
 	for first < t.log.next() && t.log.at(first).removed {
@@ -41,8 +42,8 @@ func (t *topic) trimRemoved() {
 	t.log.trim(first)
 }
 
-// end forgets all messages and returns the first unused offset. Attached members get err
-// from now on.
+// end forgets all messages and returns the first unused offset. Later calls of the members
+// fail with err.
 func (t *topic) end(err error) (unused uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

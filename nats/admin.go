@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Topics implements [backend.Admin]. With [Options].Stream a topic exists while it has
+// Topics implements [backend.Admin]. With Options.Stream, a topic exists while it has
 // messages or groups.
 func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
 	err = b.look(ctx, "topics", "", func(ctx context.Context) (err error) {
@@ -46,8 +46,8 @@ func (b *broker) streams(ctx context.Context) (topics []string, err error) {
 	return topics, err
 }
 
-// subjects lists the topics of the shared stream: by the subjects of its messages, and by
-// its consumers.
+// subjects lists the topics of the shared stream: topics with messages, by their subjects,
+// and topics with groups, by their consumers.
 func (b *broker) subjects(ctx context.Context) ([]string, error) {
 	var topics []string
 	before := b.options.Namespace + "."
@@ -143,7 +143,7 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 }
 
 func (b *broker) remove(ctx context.Context, p *place, seq uint64) error {
-	if p.shared() { // the sequence number may be of another topic
+	if p.shared() { // a message of another topic may have this sequence number
 		m, err := b.readOne(ctx, p, seq)
 		if isCode(err, jetstream.JSErrCodeMessageNotFound) || err == nil && m.Sequence != seq {
 			return nil
@@ -162,9 +162,9 @@ func (b *broker) remove(ctx context.Context, p *place, seq uint64) error {
 	return err
 }
 
-// The server's answers to the removal of a message that it does not have: in the middle of
-// the stream, before its beginning, after its end. Every failed removal has the code
-// deleteFailed.
+// The codes of a failed removal. sequenceNotFound means that a message in the middle of the
+// stream is missing. Every other failure is deleteFailed. If its text is one of noMessage,
+// the number is before the beginning or after the end of the stream.
 const (
 	sequenceNotFound = 10043
 	deleteFailed     = 10057
@@ -205,7 +205,8 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 	})
 }
 
-// halfDone gives the error of a change that was made in part the class ErrUnknownOutcome.
+// halfDone adds the class ErrUnknownOutcome to the error of a change of which a part was
+// made.
 func halfDone(err error) error {
 	return fmt.Errorf("%w: a part is done: %w", backend.ErrUnknownOutcome, err)
 }
@@ -221,8 +222,8 @@ func (b *broker) deleteGroup(ctx context.Context, p *place, group string) error 
 	return b.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+p.consumer(group), nil, nil)
 }
 
-// ResetGroup implements [backend.Admin]. It deletes and creates the consumer. Pulls that
-// wait end, and members pull from the new consumer next.
+// ResetGroup implements [backend.Admin]. It deletes the consumer and creates it again. The
+// waiting pulls of members end, and their next pulls go to the new consumer.
 func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
 	return b.call(ctx, "reset", topic+"/"+group, func(ctx context.Context) error {
 		p := b.place(topic)
@@ -252,9 +253,9 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 	})
 }
 
-// hold calls f, and keeps all processes from purging messages that a group has not settled
-// meanwhile. For this it creates a consumer with the group's progress. The server deletes
-// that consumer after holdFor if this process cannot.
+// hold calls f. During f, no process purges messages that the group has not settled,
+// because hold creates another consumer with the same progress. It deletes this consumer
+// after f. If it cannot, the server does so after holdFor.
 func (b *broker) hold(ctx context.Context, p *place, group *jetstream.ConsumerInfo, f func() error) error {
 	name := p.prefix + holdMark + strings.TrimPrefix(natsgo.NewInbox(), natsgo.InboxPrefix)
 	err := b.putConsumer(ctx, p, jetstream.ConsumerConfig{
@@ -270,6 +271,6 @@ func (b *broker) hold(ctx context.Context, p *place, group *jetstream.ConsumerIn
 }
 
 const (
-	holdMark = "=" // begins the names of such consumers, and is in no name of a group
+	holdMark = "=" // begins the name of a consumer of hold; names of groups cannot have it
 	holdFor  = time.Minute
 )

@@ -17,7 +17,7 @@ import (
 
 // An api makes requests of the JetStream API.
 type api struct {
-	prefix string // begins the subject of each request
+	prefix string // the beginning of the subject of each request
 	asking *pool.Pool[*requester]
 }
 
@@ -29,8 +29,8 @@ func newAPI(s *sender, domain string) *api {
 	return a
 }
 
-// ask makes one request of the JetStream API and reads the answer into out, unless out is
-// nil. A missing permission fails at once, without waiting for the timeout.
+// ask makes one request of the JetStream API. It decodes the answer into out, unless out is
+// nil. If a permission is missing, ask fails without waiting for the timeout.
 func (a *api) ask(ctx context.Context, verb string, in, out any) error {
 	return a.exchange(ctx, verb, in, out, false)
 }
@@ -50,16 +50,16 @@ func (a *api) exchange(ctx context.Context, verb string, in, out any, insist boo
 	return readAnswer(answer, out)
 }
 
-// insist is ask for a request that may be made twice. It sends the request again after each
-// second without an answer. In a cluster nobody answers about a stream or a consumer that
-// was created a moment ago and has no leader yet.
+// insist makes one request like ask, but sends it again after each second without an
+// answer. So the server may run it twice. In a cluster, a new stream or consumer has no
+// leader for a moment, and no server answers requests about it.
 func (a *api) insist(ctx context.Context, verb string, in, out any) error {
 	return a.exchange(ctx, verb, in, out, true)
 }
 
-// request makes one request and returns its answer. It fails after 5 seconds without an
-// answer (const answer), because a busy server may drop a request of the API. With insist it
-// sends the request again after each second without an answer.
+// request sends o and returns the answer. It fails after 5 seconds without an answer (const
+// answer), because a busy server may drop a request of the API. With insist it sends o
+// again after each second without an answer.
 func (a *api) request(ctx context.Context, o outgoing, insist bool) (reply *natsgo.Msg, err error) {
 	r, err := a.asking.Get(ctx)
 	if err != nil {
@@ -85,15 +85,15 @@ func (a *api) request(ctx context.Context, o outgoing, insist bool) (reply *nats
 	return reply, errors.Join(failed, err)
 }
 
-// awaitServed sends a request that the server is sure to refuse, until the server refuses
-// it. In a cluster a new stream or consumer becomes reachable a moment after its creation.
-// After spread, awaitServed gives up without an error.
+// awaitServed waits until the server answers requests about a new stream or consumer. In a
+// cluster this takes a moment. It repeats the request refused, to which the answer is
+// always an error. After spread it returns without an error.
 func (a *api) awaitServed(ctx context.Context, refused outgoing) error {
 	for until := time.Now().Add(spread); ; {
 		answer, err := a.request(ctx, refused, false)
 		switch {
 		case errors.Is(err, backend.ErrDenied):
-			return nil // the subject is not permitted, so this client never uses it
+			return nil // the client may not use this subject, so it need not wait for it
 		case err != nil || !isUnserved(answer) || time.Now().After(until):
 			return err
 		}
@@ -105,7 +105,8 @@ func (a *api) awaitServed(ctx context.Context, refused outgoing) error {
 
 const spread = 2 * time.Second // the longest wait of awaitServed
 
-// sleep waits for d. It reports false if ctx or ended ended the wait.
+// sleep waits for d and returns true. If ctx is done or ended is closed before, it returns
+// false.
 func sleep(ctx context.Context, ended <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -118,7 +119,8 @@ func sleep(ctx context.Context, ended <-chan struct{}, d time.Duration) bool {
 	return false
 }
 
-// readAnswer reads an API answer into out.
+// readAnswer decodes an API answer into out, unless out is nil. If the answer is an error,
+// readAnswer returns the error.
 func readAnswer(m *natsgo.Msg, out any) error {
 	if isUnserved(m) {
 		return fmt.Errorf("%w: JetStream does not answer", backend.ErrUnavailable)
@@ -146,7 +148,7 @@ func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	return ok && slices.Contains(codes, e.ErrorCode)
 }
 
-// pages requests a list of the API, page by page. take reads one page and returns the
+// pages requests a list of the API, page by page. take gets each page, and returns the
 // length of the whole list and of the page.
 func pages[T any](ctx context.Context, a *api, verb string, take func(T) (total, n int)) error {
 	for offset := 0; ; {

@@ -12,8 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// group creates a topic's stream and a group's consumer if they are missing, and checks
-// them.
+// group creates the stream of a topic and the consumer of a group if they are missing. It
+// returns an error if the settings of one of them break a promise.
 func (b *broker) group(ctx context.Context, p *place, c backend.Config) error {
 	if err := p.checkNames(c.Group); err != nil {
 		return err
@@ -45,9 +45,9 @@ func (b *broker) group(ctx context.Context, p *place, c backend.Config) error {
 	return fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
 }
 
-// replaced refuses to begin after a position of a deleted stream, if this backend has
-// attached to the group before. A new stream counts from 1, so the group would miss its
-// first messages.
+// replaced returns an error if the group is to begin after a position, and its stream was
+// created again since this backend last attached to the group. The sequence of the new
+// stream begins at 1, so the group would miss its first messages.
 func (b *broker) replaced(c backend.Config, created time.Time) error {
 	before, known := b.created.Load(c.Topic + "/" + c.Group)
 	if _, after := c.Start.After(); !after || !known || before.(time.Time).Equal(created) {
@@ -62,8 +62,8 @@ func notify(c backend.Config, text string) {
 	}
 }
 
-// consumer creates or updates a group's consumer. Its stream exists already. The lease of
-// a consumer is the longest that a member asked for: it is raised, never lowered.
+// consumer creates or updates the consumer of a group in an existing stream. The lease of a
+// consumer is the longest lease of any member: consumer raises it, and never lowers it.
 func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, last lastSeq) error {
 	want := jetstream.ConsumerConfig{
 		Durable:       p.consumer(c.Group),
@@ -109,7 +109,7 @@ func consumerInfo(p *place, group string) string {
 	return "CONSUMER.INFO." + p.stream + "." + p.consumer(group)
 }
 
-// newConsumer creates a consumer and waits until it answers pulls.
+// newConsumer creates a consumer and waits until the server answers its pulls.
 func (b *broker) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig) error {
 	if err := b.putConsumer(ctx, p, c, "create"); err != nil {
 		return err
@@ -117,12 +117,12 @@ func (b *broker) newConsumer(ctx context.Context, p *place, c jetstream.Consumer
 	return b.awaitServed(ctx, outgoing{subject: b.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
 }
 
-// next returns the subject of pulls.
+// next returns the subject to which a member sends the pulls for a consumer.
 func (b *broker) next(p *place, consumer string) string {
 	return b.prefix + "CONSUMER.MSG.NEXT." + p.stream + "." + consumer
 }
 
-// putConsumer creates or updates a consumer.
+// putConsumer creates or updates a consumer. action is "create" or "update".
 func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string) error {
 	verb := "CONSUMER.CREATE." + p.stream + "." + c.Durable
 	if c.FilterSubject != "" {
@@ -135,8 +135,9 @@ func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.Consumer
 	}{p.stream, c, action}, nil)
 }
 
-// consumerDrift lists the differences between a consumer and the group's needs that an
-// update cannot mend. The caller reports them: a consumer is never deleted to change it.
+// consumerDrift lists the settings of a consumer that break a promise and that an update
+// cannot change. The list is for an error, because the backend never deletes a consumer to
+// change it.
 func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 	var must differences
 	must.compare("ack policy", want.AckPolicy, got.AckPolicy)
@@ -161,8 +162,9 @@ type lastSeq struct {
 	known bool
 }
 
-// begin sets the position where a new consumer begins. StartLatest uses the last sequence
-// of the stream's leader, because the consumer's leader may lag behind.
+// begin sets the position where a new consumer begins. For StartLatest it uses the last
+// sequence of the stream, if known, because the server of the consumer may not know of the
+// newest messages.
 func begin(c *jetstream.ConsumerConfig, start backend.Start, last lastSeq) error {
 	c.OptStartSeq, c.OptStartTime = 0, nil
 	after, isAfter := start.After()
@@ -186,7 +188,7 @@ func begin(c *jetstream.ConsumerConfig, start backend.Start, last lastSeq) error
 	return nil
 }
 
-// beyond refuses a position after the end of the stream.
+// beyond returns an error if start is a position after the end of the stream.
 func beyond(start backend.Start, last uint64) error {
 	after, ok := start.After()
 	if !ok {

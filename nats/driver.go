@@ -33,11 +33,11 @@ import (
 // addr=host:port names a further server and may be repeated. The client discovers the
 // other servers of a cluster by itself. credentials_file is a file made by `nsc`;
 // nkey_file holds a seed. With TLS, ca_file replaces the system's authorities; cert_file
-// and key_file identify the client. inbox_prefix replaces _INBOX, for servers that
-// separate users by it. For any other setting of a connection, use [New].
+// and key_file identify the client. inbox_prefix replaces _INBOX, for a server that gives
+// each user another prefix. For any other setting of a connection, use [New].
 type Driver struct {
 	topics map[string]TopicOptions
-	files  []string // topics whose settings say file storage: TopicOptions cannot tell that from the default
+	files  []string // topics with storage=file, which TopicOptions cannot tell from the default
 }
 
 var (
@@ -168,7 +168,7 @@ func (a *address) parameters() brokerurl.Table {
 	return t
 }
 
-// storage returns a parameter with the value file or memory.
+// storage returns a parameter that sets *to. Its value is file or memory.
 func storage(to *jetstream.StorageType) brokerurl.Parameter {
 	return brokerurl.Parameter{Set: func(v string) error {
 		switch v {
@@ -210,8 +210,7 @@ func parse(u *url.URL) (*address, error) {
 	return a, a.secure()
 }
 
-// take adds the driver's settings of topics and checks all options, before any request to
-// a server.
+// take copies the settings of topics from d to a, and checks all options.
 func (a *address) take(d Driver) error {
 	if a.options.Storage != jetstream.FileStorage && len(d.files) > 0 {
 		return fmt.Errorf(`parameter "storage": with memory for all others the topic %s cannot be in files`, d.files[0])
@@ -227,7 +226,8 @@ func (a *address) credentials() (err error) {
 	case a.user != nil && a.creds+a.seed != "", a.creds != "" && a.seed != "":
 		return errors.New(`the URL has more than one of a user, "credentials_file" and "nkey_file"`)
 	case a.user != nil:
-		// Functions, not text, because %s of a connection prints its text options.
+		// Functions return the user and the password, because %s of a connection prints
+		// options that are text.
 		name := a.user.Username()
 		a.login = natsgo.TokenHandler(func() string { return name })
 		if password, ok := a.user.Password(); ok {
@@ -262,16 +262,17 @@ func (a *address) secure() (err error) {
 	return nil
 }
 
-// connect opens a connection that reconnects for ever, buffers nothing while it is down,
-// and detects a silent server within seconds. A write or a dial blocks for seconds at
-// most. end closes the connection at once.
+// connect opens a connection that reconnects for ever, and buffers nothing while it is
+// down. The connection detects within seconds that a server does not answer. A write or a
+// dial ends after a few seconds. end closes the connection at any moment, even during a
+// write.
 func (a *address) connect(ctx context.Context) (conn *natsgo.Conn, end func(), err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	opened := context.AfterFunc(ctx, end)
 	d := &dialer{life: life}
 	options := []natsgo.Option{
 		natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100 * time.Millisecond), natsgo.ReconnectBufSize(-1),
-		natsgo.IgnoreAuthErrorAbort(),                                           // accounts may change: an unknown user may be known again
+		natsgo.IgnoreAuthErrorAbort(),                                           // a refused user may be allowed later
 		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // the default handler writes to stderr
 		natsgo.PingInterval(2 * time.Second), natsgo.MaxPingsOutstanding(2),
 		natsgo.FlusherTimeout(2 * time.Second), natsgo.ReconnectOnFlusherError(),
@@ -298,8 +299,8 @@ func (a *address) connect(ctx context.Context) (conn *natsgo.Conn, end func(), e
 	return conn, end, nil
 }
 
-// explain adds a hint to classed if the URL's scheme does not fit the server. classed is err
-// with its class; connected says whether the server accepted a connection.
+// explain adds a hint to classed if the scheme of the URL does not fit the server. classed
+// is err with an error class. connected says whether the server accepted a connection.
 func (a *address) explain(err, classed error, connected bool) error {
 	var late net.Error
 	switch {
@@ -313,13 +314,14 @@ func (a *address) explain(err, classed error, connected bool) error {
 	return classed
 }
 
-// A dialer connects to servers. Its connections are closed when life ends.
+// A dialer dials servers for one client. It closes all its connections when the context
+// life is done.
 type dialer struct {
 	life      context.Context
 	connected atomic.Bool // at least one dial has succeeded
 }
 
-// Dial implements the client library's CustomDialer.
+// Dial implements [natsgo.CustomDialer].
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: answer}).DialContext(d.life, network, addr)
 	if err != nil {
@@ -329,7 +331,7 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	return &dialed{conn, context.AfterFunc(d.life, func() { _ = conn.Close() })}, nil
 }
 
-// A dialed connection, once closed, stops watching the dialer's life.
+// A dialed is a connection of a dialer. After Close it no longer watches the context life.
 type dialed struct {
 	net.Conn
 	forget func() bool

@@ -19,14 +19,15 @@ var (
 	errNotConnected   = errors.New("not connected")
 )
 
-// codes maps JetStream error codes to classes. Any other code is ErrRefused: without effect.
+// codes maps JetStream error codes to error classes. Any other code is ErrRefused, because
+// the request had no effect.
 var codes = map[jetstream.ErrorCode]error{
 	10059: backend.ErrGone,           // stream not found
 	10014: backend.ErrGone,           // consumer not found
 	10149: backend.ErrGone,           // consumer does not exist
 	10037: backend.ErrGone,           // no message found
-	10063: backend.ErrUnknownOutcome, // a replica has another last message; another may have stored this one
-	10077: backend.ErrFull,           // maximum messages or bytes exceeded, and discard is new
+	10063: backend.ErrUnknownOutcome, // this replica has another last message; other replicas may have stored the new one
+	10077: backend.ErrFull,           // maximum messages or bytes exceeded, and the stream refuses new messages
 	10047: backend.ErrFull,           // insufficient storage resources
 	10023: backend.ErrFull,           // insufficient resources
 	10054: backend.ErrTooLarge,       // message size exceeds maximum allowed
@@ -45,7 +46,8 @@ var classes = []error{
 }
 
 // classOf adds an error class to err. sent says whether a request with an effect may have
-// left. If ctx is done, the result may match ctx.Err() too.
+// been sent, so that the outcome is unknown. If ctx is done, the result may match ctx.Err()
+// too.
 func classOf(ctx context.Context, err error, sent bool) error {
 	if err == nil {
 		return nil
@@ -84,7 +86,7 @@ func classOfAnswer(e *jetstream.APIError) error {
 		class = backend.ErrRefused
 	}
 	if e.ErrorCode == 10077 && !strings.HasPrefix(e.Description, "maximum") {
-		class = backend.ErrUnknownOutcome // the leader failed to store it; a replica may have stored it
+		class = backend.ErrUnknownOutcome // the leader did not store the message; a replica may have stored it
 	}
 	if e.ErrorCode == 10047 {
 		return fmt.Errorf("%w: %s (%d): the server's storage is less than MaxBytes of the streams on it", class, e.Description, e.ErrorCode)
@@ -92,13 +94,15 @@ func classOfAnswer(e *jetstream.APIError) error {
 	return fmt.Errorf("%w: %s (%d)", class, e.Description, e.ErrorCode)
 }
 
-// call runs one call, with the timeout answer if ctx has no deadline, and adds class,
-// operation and topic to its error. After an error the call may still have taken effect.
+// call calls f for an operation that changes data in the server. If ctx has no deadline, it
+// adds one of 5 seconds. It adds class, operation and topic to the error. Without an answer
+// the class is ErrUnknownOutcome.
 func (b *Backend) call(ctx context.Context, op, what string, f func(ctx context.Context) error) error {
 	return b.run(ctx, op, what, true, f)
 }
 
-// look is like call, for calls without an effect, or with a harmless one.
+// look is like call, for an operation that changes nothing or that can be repeated without
+// harm. Without an answer the class is ErrUnavailable.
 func (b *Backend) look(ctx context.Context, op, what string, f func(ctx context.Context) error) error {
 	return b.run(ctx, op, what, false, f)
 }
@@ -120,7 +124,8 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, answer)
 }
 
-// failure adds the operation and its object to an error.
+// failure adds the operation to err, and the topic or group in what. After Close the error
+// is ErrClosed, unless err is ErrUnknownOutcome.
 func (b *Backend) failure(op, what string, err error) error {
 	if err == nil {
 		return nil
@@ -138,10 +143,11 @@ func (b *Backend) failure(op, what string, err error) error {
 // for less.
 var errTooMuch = fmt.Errorf("%w: more than the consumer allows in one pull", backend.ErrUnavailable)
 
-// errNoLeader means that nobody answered a pull although the consumer exists.
+// errNoLeader means that no server answered a pull although the consumer exists.
 var errNoLeader = fmt.Errorf("%w: %w", backend.ErrUnavailable, errUnserved)
 
-// meaning returns the error of a pull that was sent at asked and ended by a status message.
+// meaning returns the error of a pull that a status message has ended, or nil for an
+// ordinary end. asked is the time at which the pull was sent; end is the status message.
 func (s *source) meaning(ctx context.Context, asked time.Time, end *natsgo.Msg) error {
 	switch status, text := end.Header.Get("Status"), end.Header.Get("Description"); {
 	case status == "408" && text == "Requests Pending": // pulls of other members are waiting already
@@ -167,8 +173,8 @@ func (s *source) meaning(ctx context.Context, asked time.Time, end *natsgo.Msg) 
 	}
 }
 
-// lower reduces the size or the wait of later pulls to the limit named in a refusal. It
-// reports whether there was one.
+// lower reads the limit in the text of a refused pull, and lowers the size or the wait of
+// later pulls to it. It returns false if the text has no such limit.
 func (p *pulls) lower(refusal string) bool {
 	if rest, ok := strings.CutPrefix(refusal, "Exceeded MaxRequestBatch of "); ok {
 		if n, err := strconv.Atoi(rest); err == nil && n > 0 && n < p.batch {
@@ -185,9 +191,10 @@ func (p *pulls) lower(refusal string) bool {
 	return false
 }
 
-// fate asks the server why a consumer does not answer a request sent at sent. The error is
-// ErrGone if the consumer was deleted, even if it was created again, and ErrUnavailable
-// otherwise. A server that deletes a consumer may drop a pull without a status message.
+// fate asks the server why a consumer does not answer a request, which was sent at the time
+// sent. If the consumer does not exist, or was created after that time, the error is
+// ErrGone. Otherwise it is ErrUnavailable. A server that deletes a consumer may end its
+// pulls without a status message.
 func (s *source) fate(ctx context.Context, sent time.Time, sign string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -195,7 +202,7 @@ func (s *source) fate(ctx context.Context, sent time.Time, sign string) error {
 	err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
 	gone := isCode(err, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeStreamNotFound)
 	if err == nil && !info.Created.IsZero() {
-		gone = info.TimeStamp.Sub(info.Created) < time.Since(sent) // both by the server's clock
+		gone = info.TimeStamp.Sub(info.Created) < time.Since(sent) // both times are by the clock of the server
 	}
 	if gone {
 		return fmt.Errorf("%w: %s", backend.ErrGone, sign)

@@ -17,8 +17,8 @@ import (
 // ce-partitionkey. Other headers get the prefix "h-", so that the server gives none of
 // them a meaning.
 //
-// NATS trims values and restricts the bytes of names. Any other byte is escaped as %XX,
-// and a percent sign as %25.
+// NATS trims values and allows few bytes in names. A byte that NATS does not keep is
+// escaped as %XX, and a percent sign as %25.
 const (
 	idHeader   = "ce-id"
 	keyHeader  = "ce-partitionkey"
@@ -26,12 +26,14 @@ const (
 	foreign    = "h-"
 )
 
-// onceHeader holds an ID by which the server stores a message only once.
+// onceHeader is the name of the header for Message.Once. Within its duplicate window, a
+// stream stores only one message with the same value of this header.
 const onceHeader = jetstream.MsgIDHeader
 
-const ownHeaders = 3 // at most, of one message: ID, key, once ID
+const ownHeaders = 3 // most headers of a message besides Message.Headers: ID, key, once ID
 
-// writeHeader appends the headers of m, and onceHeader unless once is empty.
+// writeHeader appends the headers of m to h. It also appends the header onceHeader with the
+// value once, unless once is empty.
 func writeHeader(h backend.Headers, m *backend.Message, once string) backend.Headers {
 	if m.ID != "" {
 		h = append(h, backend.Header{Name: idHeader, Value: escape(m.ID, isPlain)})
@@ -48,7 +50,8 @@ func writeHeader(h backend.Headers, m *backend.Message, once string) backend.Hea
 	return h
 }
 
-// headerName returns a name as it is stored. Attributes of CloudEvents stay unchanged.
+// headerName returns the stored name of a header. The name of an attribute of CloudEvents
+// is unchanged.
 func headerName(name string) string {
 	if isAttribute(name) {
 		return name
@@ -63,13 +66,13 @@ func isAttribute(name string) bool {
 
 func notAttribute(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 
-// many exceeds the headers of any message of the bus. A message of another program may
-// have more.
+// many is more than the number of headers of any message of the bus. A message of another
+// program may have more headers.
 const many = 128
 
-// readHeader reads the headers of a NATS message into m. It skips headers of the server
-// and of other programs. Of several values of one name the first counts. It skips a name
-// that our escaping would write differently.
+// readHeader reads the headers of a NATS message into m. It skips headers of the server and
+// of other programs. If a header has several values, it takes the first. It also skips a
+// name that is escaped in another way than writeHeader does it.
 func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header) error {
 	m.Headers = mem.Headers(otherHeaders(h))[:0]
 	for name, values := range h {
@@ -102,12 +105,12 @@ func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header) error {
 	return nil
 }
 
-// otherHeaders estimates the headers beside the ID, to reserve memory before reading.
+// otherHeaders estimates the number of headers without the ID, to reserve memory for them.
 // Nearly all messages have an ID.
 func otherHeaders(h natsgo.Header) int { return min(max(len(h)-1, 0), many) }
 
-// isPlain reports whether a byte of a value needs no escaping. A space needs it only at
-// the ends.
+// isPlain reports whether byte i of the value s is stored unescaped. A space is escaped
+// only at the ends of a value.
 func isPlain(s string, i int) bool {
 	c := s[i]
 	if c == ' ' {
@@ -116,7 +119,7 @@ func isPlain(s string, i int) bool {
 	return c > ' ' && c != '%' && c != 0x7f && c < 0x80
 }
 
-// isToken reports whether a byte of a name needs no escaping.
+// isToken reports whether byte i of the name s is stored unescaped.
 func isToken(s string, i int) bool {
 	c := s[i]
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.'

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	purgeOften  = 50 * time.Millisecond // the shortest time to the next Maintain
-	purgeBusy   = time.Second           // the longest time after a large purge, or if growth is unknown
-	purgeIdle   = 5 * time.Second       // the longest time otherwise
-	busy        = 1000                  // messages of a large purge
-	crowded     = 0.5                   // a fuller stream is purged even while messages are held
-	growsBefore = 2                     // Maintain is due again when half of the free room may be used up
+	purgeOften  = 50 * time.Millisecond // shortest time to the next Maintain
+	purgeBusy   = time.Second           // longest time to the next Maintain after a large purge, or with unknown growth
+	purgeIdle   = 5 * time.Second       // longest time to the next Maintain in all other cases
+	busy        = 1000                  // a purge of 1000 messages or more is large
+	crowded     = 0.5                   // a stream is crowded if more than this share of its limit is used
+	growsBefore = 2                     // the next Maintain is due before 1/2 of the free room may be used
 )
 
 // A fullness describes how full a stream was at a moment.
 type fullness struct {
 	at    time.Time
 	last  uint64  // the last sequence number
-	msgs  uint64  // in the stream
-	share float64 // the used share of the stream's limit, 0 to 1
+	msgs  uint64  // messages in the stream
+	share float64 // used share of the limit of the stream, 0 to 1
 }
 
 func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
@@ -39,11 +39,12 @@ func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
 	return f
 }
 
-// next returns the time to the next Maintain. It assumes that the stream goes on growing as
-// fast as it has since before, and leaves time before the stream is full.
+// next returns the time to the next Maintain. before is the fullness at the last Maintain.
+// next assumes that the stream continues to grow as fast as between before and f, and
+// leaves time before it is full.
 func (f fullness) next(before fullness) time.Duration {
 	switch {
-	case before.at.IsZero(), f.share > crowded && f.last == before.last: // perhaps it is full
+	case before.at.IsZero(), f.share > crowded && f.last == before.last: // if crowded, it may be full
 		return purgeBusy
 	case f.last <= before.last || f.msgs == 0:
 		return purgeIdle
@@ -56,8 +57,8 @@ func (f fullness) next(before fullness) time.Duration {
 }
 
 // Maintain implements [backend.Maintainer]. It purges messages that every group has
-// settled, and raises leases. Members need no cleaning up: the server keeps nothing of
-// them.
+// settled, and raises leases that are too short. It removes no members, because the server
+// keeps no data about them.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.Duration, err error) {
 	next = purgeIdle
 	err = b.look(ctx, "maintain", topic+"/"+group, func(ctx context.Context) error {
@@ -77,10 +78,11 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.
 	return next, err
 }
 
-// purge removes all messages below the first one that some group has not settled. It
-// returns their number and the stream's fullness before. While a group holds or delays
-// messages, only a crowded stream is purged, because a purge makes the server forget which
-// messages of a group are due. They are then redelivered only when their lease expires.
+// purge removes all messages before the first one that some group has not settled. It
+// returns the number of removed messages, and the fullness of the stream before. After a
+// purge, the server forgets which held or delayed messages are due, and redelivers them
+// only after their lease. So purge removes none while a group has such messages, unless the
+// stream is crowded.
 func (b *Backend) purge(ctx context.Context, p *place) (n uint64, now fullness, err error) {
 	consumers, err := b.consumers(ctx, p)
 	if err != nil || len(consumers) == 0 {
@@ -120,9 +122,9 @@ type consumerList struct {
 	Missing   []string                  `json:"missing"` // consumers whose servers in the cluster did not answer
 }
 
-// consumers returns the consumers of a topic, including the ones of [broker.hold]. It fails
-// unless the list is certainly complete. Each page begins with the last entry of the page before, so that a
-// deletion in between skips none.
+// consumers returns the consumers of a topic, also the ones that [broker.hold] made. It
+// returns an error if the list may be incomplete. Each page begins with the last entry of
+// the page before, so that no entry is skipped if one is deleted meanwhile.
 func (b *broker) consumers(ctx context.Context, p *place) ([]*jetstream.ConsumerInfo, error) {
 	var all []*jetstream.ConsumerInfo
 	seen, last := 0, ""
@@ -156,8 +158,9 @@ func (b *broker) consumers(ctx context.Context, p *place) ([]*jetstream.Consumer
 	}
 }
 
-// raise makes a group's lease as long as its members in this process need. A concurrent
-// raise of another process may have overwritten the longer lease.
+// raise makes the lease of a group as long as its members in this process need. The lease
+// may be too short, because another process that raised it at the same time wrote a shorter
+// one.
 func (b *Backend) raise(ctx context.Context, p *place, c *jetstream.ConsumerInfo) error {
 	group, _ := p.group(c.Name)
 	var longest time.Duration

@@ -15,36 +15,37 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A memory tells a member which of its deliveries the server may have forgotten. A server
-// that crashed may have forgotten the latest deliveries. It does not answer their
-// acknowledgements, and redelivers them as if they were new.
+// A memory knows which deliveries of a member the server may have forgotten. A server that
+// crashed may have forgotten its last deliveries. It does not answer acknowledgements of
+// them, and redelivers their messages as if they were new.
 //
-// The member asks the server which delivery was the last. Deliveries received after the
-// question are of a new generation, because the answer says nothing about them.
+// After an error that may come from a crash, the member asks the server for the sequence of
+// its last delivery. With each question a new generation of deliveries begins, because the
+// answer says nothing about deliveries after the question.
 type memory struct {
 	mu         sync.Mutex
 	generation int64
-	reached    uint64 // the highest sequence received and not known to be forgotten
+	reached    uint64 // highest received sequence that the server is not known to have forgotten
 
-	gone   atomic.Int64            // the server forgot all generations before this one, because the consumer was gone
-	lapses atomic.Pointer[[]lapse] // sorted by generation; a slice is replaced, never changed
+	gone   atomic.Int64            // the server has forgotten all earlier generations, because the consumer was deleted
+	lapses atomic.Pointer[[]lapse] // sorted by generation; a change makes a new slice
 }
 
-// A lapse says that the server forgot the deliveries of earlier generations beyond a
-// sequence.
+// A lapse means that the server has forgotten deliveries: all with a lower generation and a
+// higher sequence.
 type lapse struct {
 	generation int64
 	sequence   uint64
 }
 
-// mostLapses bounds the list. Deliveries older than the oldest lapse have lost their
-// lease.
+// mostLapses is the most lapses that a memory keeps. The leases of deliveries before the
+// oldest lapse have expired.
 const mostLapses = 16
 
 // errForgotten means that the server has forgotten a delivery.
 var errForgotten = fmt.Errorf("%w: the server has forgotten that it handed it out", backend.ErrLeaseLost)
 
-// came notes deliveries up to a sequence, and returns their generation.
+// came notes that deliveries up to a sequence were received. It returns their generation.
 func (m *memory) came(sequence uint64) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +53,8 @@ func (m *memory) came(sequence uint64) int64 {
 	return m.generation
 }
 
-// turn begins a generation, and returns it with the highest sequence of the one before.
+// turn begins a new generation of deliveries. It returns the number of this generation, and
+// the highest sequence that earlier generations reached.
 func (m *memory) turn() (generation int64, reached uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,14 +63,15 @@ func (m *memory) turn() (generation int64, reached uint64) {
 	return m.generation, reached
 }
 
-// wiped notes that the consumer was gone, with all its deliveries.
+// wiped notes that the consumer was deleted, and all its deliveries with it.
 func (m *memory) wiped() {
 	generation, _ := m.turn()
 	m.gone.Store(generation)
 }
 
-// remembers notes the server's answer: before generation the member had received up to
-// reached, and the server remembers deliveries up to sequence.
+// remembers notes an answer of the server: it remembers deliveries up to sequence. Before
+// this generation the member had received deliveries up to reached. If reached is higher,
+// the server has forgotten some.
 func (m *memory) remembers(generation int64, reached, sequence uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +85,7 @@ func (m *memory) remembers(generation int64, reached, sequence uint64) {
 	m.lapses.Store(&all)
 }
 
-// known lists the lapses.
+// known returns the lapses.
 func (m *memory) known() []lapse {
 	if all := m.lapses.Load(); all != nil {
 		return *all
@@ -90,7 +93,8 @@ func (m *memory) known() []lapse {
 	return nil
 }
 
-// has reports whether the server remembers a delivery, as far as the member knows.
+// has returns false if the server is known to have forgotten the delivery with this
+// generation and sequence.
 func (m *memory) has(generation int64, sequence uint64) bool {
 	for _, l := range slices.Backward(m.known()) {
 		if generation >= l.generation {
@@ -103,8 +107,8 @@ func (m *memory) has(generation int64, sequence uint64) bool {
 	return true
 }
 
-// recollect asks the server which of the member's deliveries it remembers, and reports
-// whether to ask again later. Without an answer, all deliveries count as remembered.
+// recollect asks the server which deliveries of the member it remembers. Without an answer,
+// all deliveries count as remembered. again means that the member must ask again later.
 func (s *source) recollect(ctx context.Context) (again bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -112,15 +116,14 @@ func (s *source) recollect(ctx context.Context) (again bool) {
 	last := reached
 	var info jetstream.ConsumerInfo
 	err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
-	if err == nil && info.Delivered.Stream > 0 { // a starting server says 0
+	if err == nil && info.Delivered.Stream > 0 { // 0 is no answer: the server is starting
 		last = info.Delivered.Stream
 	}
 	s.memory.remembers(generation, reached, last)
 	return err != nil && !errors.Is(err, backend.ErrDenied)
 }
 
-// forgotten returns errForgotten if the server has forgotten the delivery, as far as the
-// member knows.
+// forgotten returns errForgotten if the server is known to have forgotten the delivery.
 func (r *receipt) forgotten() error {
 	all := r.source.memory.known()
 	if len(all) == 0 || r.generation >= all[len(all)-1].generation {

@@ -24,10 +24,10 @@ type place struct {
 	topic   string
 	stream  string
 	subject string
-	prefix  string // begins the names of the topic's consumers; empty unless the stream is shared
+	prefix  string // beginning of the names of the consumers of the topic; empty unless the stream is shared
 }
 
-// maxName is the server's limit for names of streams and consumers, in bytes.
+// maxName is the most bytes that the server allows in the name of a stream or consumer.
 const maxName = 255
 
 func (b *broker) place(topic string) *place {
@@ -46,13 +46,15 @@ func (p *place) shared() bool { return p.prefix != "" }
 // consumer returns the name of a group's consumer.
 func (p *place) consumer(group string) string { return p.prefix + dotless(group) }
 
-// group returns the group of a consumer.
+// group returns the group to which a consumer belongs. It returns false for a consumer of
+// another topic, or of [broker.hold].
 func (p *place) group(consumer string) (string, bool) {
 	rest, ok := strings.CutPrefix(consumer, p.prefix)
 	return dotted(rest), ok && !strings.HasPrefix(rest, holdMark)
 }
 
-// checkNames refuses names that are too long for the server.
+// checkNames returns an error if the name of the consumer of a group is too long for the
+// server.
 func (p *place) checkNames(group string) error {
 	if n := p.consumer(group); len(n) > maxName {
 		return fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
@@ -60,13 +62,15 @@ func (p *place) checkNames(group string) error {
 	return nil
 }
 
-// topicOf returns the topic of a stream that is not shared.
+// topicOf returns the topic of a stream that is not shared. ok is false for a stream of
+// another namespace.
 func (b *broker) topicOf(stream string) (topic string, ok bool) {
 	rest, ok := strings.CutPrefix(stream, b.options.Namespace+"=")
 	return dotted(rest), ok
 }
 
-// topicOfConsumer returns the topic of a consumer of the shared stream.
+// topicOfConsumer returns the topic of a consumer of the shared stream. ok is false for a
+// consumer of another program.
 func topicOfConsumer(name string) (topic string, ok bool) {
 	topic, _, ok = strings.Cut(name, "=")
 	return dotted(topic), ok
@@ -76,12 +80,13 @@ func dotless(name string) string { return strings.ReplaceAll(name, ".", "+") }
 
 func dotted(name string) string { return strings.ReplaceAll(name, "+", ".") }
 
-// A position is a sequence number of the stream, with leading zeros.
+// positionLen is the length of a position, which is a sequence number of the stream with
+// leading zeros.
 const positionLen = 20
 
 func position(seq uint64) string { return string(appendPosition(make([]byte, 0, positionLen), seq)) }
 
-// appendPosition appends a position to b.
+// appendPosition appends the position of the sequence number seq to b.
 func appendPosition(b []byte, seq uint64) []byte {
 	var digits [positionLen]byte
 	for i := positionLen - 1; i >= 0; i-- {

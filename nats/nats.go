@@ -23,18 +23,19 @@ import (
 )
 
 const (
-	answer         = 5 * time.Second // timeout of one answer, and of a call without a deadline
-	defaultMax     = 256 << 20       // of Options.MaxBytes
-	defaultPayload = 1 << 20         // assumed limit of the server, until it is connected
+	answer         = 5 * time.Second // longest wait for one answer, and for a whole call without a deadline
+	defaultMax     = 256 << 20       // default of Options.MaxBytes
+	defaultPayload = 1 << 20         // assumed maxPayload if the connection has no server yet at New
 )
 
-// A Backend is a connection to one NATS system. It has one goroutine, the sender's.
+// A Backend is a connection to one NATS system. It has one goroutine, which belongs to its
+// sender.
 type Backend struct {
 	broker
 	conn *natsgo.Conn
-	end  func() // closes the connection at once, even while it blocks; nil if the caller owns the connection
+	end  func() // closes the connection at any moment, even during a write; nil if the caller owns it
 
-	maxPayload int // the server's limit, in bytes
+	maxPayload int // the server's limit for a message with its headers, in bytes
 	sender     *sender
 	requesters *pool.Pool[*requester] // for publishing and settling
 
@@ -81,12 +82,12 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 	}, nil
 }
 
-// oldest is the first server version that keeps the promises. Older servers silently
-// ignore settings that they do not know.
+// oldest is the first version of the server with which this backend keeps its promises. An
+// older server ignores settings that it does not know, without an error.
 var oldest = [2]int{2, 10}
 
-// checkVersion refuses a server that is too old. Before the first connection the version
-// is unknown and not checked.
+// checkVersion refuses a server that is older than oldest. It accepts a connection that was
+// never connected, because the version is unknown.
 func checkVersion(conn *natsgo.Conn) error {
 	var v [2]int
 	if n, _ := fmt.Sscanf(conn.ConnectedServerVersion(), "%d.%d", &v[0], &v[1]); n == 2 && slices.Compare(v[:], oldest[:]) < 0 {
@@ -95,7 +96,8 @@ func checkVersion(conn *natsgo.Conn) error {
 	return nil
 }
 
-// String names the backend only, because its options may hold a password.
+// String returns only the name of the package, because the options of the connection may
+// hold a password.
 func (*Backend) String() string { return "nats" }
 
 // Limits implements [backend.Limited].
@@ -103,8 +105,8 @@ func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{Payload: b.maxPayload - headerRoom, OnceWindow: b.options.OnceWindow, LooseAcks: true}
 }
 
-// headerRoom is the size of the largest headers that the bus allows, if every byte has to be
-// escaped.
+// headerRoom is the most bytes that the headers of a message can take in NATS. The bus
+// limits headers, and this is the limit if every byte is escaped.
 const headerRoom = 52 << 10
 
 // Ping implements [backend.Pinger].
@@ -127,7 +129,7 @@ func (b *Backend) Close() error {
 	for _, s := range members {
 		s.close()
 	}
-	_, _ = b.requesters.Close(nil), b.asking.Close(nil) // leaving an inbox does not fail
+	_, _ = b.requesters.Close(nil), b.asking.Close(nil) // closing a requester returns no error
 	if b.end != nil {
 		b.end()
 	}

@@ -14,37 +14,39 @@ import (
 
 // Options are the settings of a [Backend]. A zero field means its default.
 type Options struct {
-	// Namespace begins every subject and stream: subject "<namespace>.<topic>".
-	// It is one token; the default is "bus".
+	// Namespace is the beginning of the name of every stream and subject: the subject of a
+	// topic is "<namespace>.<topic>". It has no dots. The default is "bus".
 	Namespace string
 
-	// Stream, if set, names one stream that all topics share, with its limits. Otherwise
-	// each topic has a stream of its own. In a shared stream the names of a topic and a
-	// group have at most 254 bytes together.
+	// Stream names one stream that all topics share, with its limits. If empty, each topic
+	// has a stream of its own. In a shared stream the names of a topic and a group have at
+	// most 254 bytes together.
 	Stream string
 
 	// Domain is the JetStream domain, for servers that reach JetStream over a leaf node.
 	Domain string
 
-	// OnceWindow is how long [backend.Message].Once remembers an ID: the duplicate window of
-	// new streams. 2 minutes if zero. A stream with a shorter window is refused.
+	// OnceWindow is how long [backend.Message].Once remembers an ID. It is the duplicate
+	// window of new streams, and 2 minutes by default. An existing stream with a shorter
+	// window is refused.
 	OnceWindow time.Duration
 
-	// MaxBytes bounds each new stream. 256 MiB if zero. A full stream refuses messages
-	// with [backend.ErrFull] until the messages settled by every group are purged.
-	// JetStream reserves this much storage for each stream, dead-letter topics included;
-	// an unbounded stream would fill the disk.
+	// MaxBytes limits the size of each new stream. The default is 256 MiB. A full stream
+	// refuses messages with [backend.ErrFull] until Maintain has purged messages that every
+	// group has settled. JetStream reserves this much storage for each stream, and also for
+	// dead-letter topics. A stream without a limit would fill the disk.
 	MaxBytes int64
 
-	// MaxMessages bounds each new stream by its number of messages. No bound if zero.
+	// MaxMessages limits the number of messages of each new stream. Zero means no limit.
 	MaxMessages int64
 
-	// Replicas and Storage apply to new streams. One replica in files if zero.
+	// Replicas and Storage are settings of new streams. By default a stream has one
+	// replica, in files.
 	Replicas int
 	Storage  jetstream.StorageType
 
-	// Topics overrides these options for single topics. A zero field takes the value
-	// above. It cannot be combined with Stream.
+	// Topics has other settings for single topics, by name. A zero field of TopicOptions
+	// takes its value from these Options. Topics cannot be combined with Stream.
 	Topics map[string]TopicOptions
 }
 
@@ -91,7 +93,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// token checks that a name is valid and has no dot.
+// token checks that name is valid and has no dot. An empty name is valid if optional is
+// set. The error calls the name by the word in what.
 func token(what, name string, optional bool) error {
 	if name == "" && optional {
 		return nil
@@ -119,7 +122,7 @@ func (t TopicOptions) check() error {
 	return nil
 }
 
-// of returns the options of one topic, defaults filled in.
+// of returns the settings of one topic, with the defaults of o for zero fields.
 func (o Options) of(topic string) TopicOptions {
 	t := o.Topics[topic]
 	if t.OnceWindow == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-const maxTrip = 4 << 20 // bytes sent before the answers are awaited; a larger message goes alone
+const maxTrip = 4 << 20 // most bytes sent before their answers are awaited; a larger message is sent alone
 
 // Publish implements [backend.Backend].
 func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
@@ -37,8 +37,8 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// publish stores msgs in streams that it creates if missing. If it returns an error,
-// nothing was stored. errs gets the error of each message.
+// publish stores msgs, and creates missing streams. errs gets the error of each message. If
+// publish itself returns an error, no message was stored.
 func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message, errs []e
 	return nil
 }
 
-// fill sets the errors that are nil.
+// fill sets each nil element of errs to err.
 func fill(errs []error, err error) {
 	for i := range errs {
 		if errs[i] == nil {
@@ -73,7 +73,8 @@ func fill(errs []error, err error) {
 	}
 }
 
-// tripLen returns how many of msgs are sent before their answers are awaited.
+// tripLen returns the number of messages at the front of msgs that are sent before their
+// answers are awaited.
 func tripLen(msgs []*backend.Message) int {
 	size := 0
 	for i, m := range msgs {
@@ -84,7 +85,8 @@ func tripLen(msgs []*backend.Message) int {
 	return len(msgs)
 }
 
-// ensureAll creates the streams of all topics that have none.
+// ensureAll creates the missing streams of all topics of msgs. It sets the place or the
+// error of each message.
 func (b *broker) ensureAll(ctx context.Context, msgs []*backend.Message, places []*place, errs []error) {
 	var failed map[string]error
 	for i, m := range msgs {
@@ -114,8 +116,8 @@ type trip struct {
 	errs    []error // by message
 }
 
-// run publishes the messages that have no error in errs yet. All go through one connection,
-// which keeps the order of each topic.
+// run publishes the messages that have no error in errs. All messages go through one
+// connection, which keeps the order of each topic.
 func (t *trip) run(ctx context.Context) {
 	r, msgs, errs, most := t.r, t.msgs, t.errs, t.backend.maxPayload-headerRoom
 	r.begin(len(msgs))
@@ -148,7 +150,7 @@ func (t *trip) run(ctx context.Context) {
 	}
 }
 
-// expect reserves memory for a message.
+// expect reserves memory for a copy of m.
 func (r *requester) expect(m *backend.Message) {
 	r.mem.Expect(len(m.Payload), len(m.Headers)+ownHeaders, r.replyLen()+positionLen)
 }
@@ -157,18 +159,18 @@ func (r *requester) expect(m *backend.Message) {
 func (r *requester) publish(p *place, m *backend.Message) {
 	once := ""
 	if m.Once {
-		once = p.prefix + escape(m.ID, isPlain) // the server compares IDs within a stream; topics may share one
+		once = p.prefix + escape(m.ID, isPlain) // the server compares the IDs of all topics in a stream
 	}
 	header := writeHeader(r.mem.Headers(len(m.Headers) + ownHeaders)[:0], m, once)
 	r.add(outgoing{subject: p.subject, header: header, data: r.mem.Payload(m.Payload)}, true)
 }
 
-// errTwin means that a message was not stored because the outcome of another copy in
-// flight is unknown yet.
+// errTwin means that the server did not store a message because another message with its ID
+// is on its way. The outcome of that message is not known yet.
 var errTwin = fmt.Errorf("%w: another copy of the message is on its way", backend.ErrUnavailable)
 
-// twins resends messages that failed with errTwin, until the other copy is stored or
-// refused.
+// twins resends messages that failed with errTwin, until the outcome of the other message
+// with the same ID is known. It gives up after 5 seconds (const answer).
 func (t *trip) twins(ctx context.Context) {
 	for until := time.Now().Add(answer); time.Now().Before(until); {
 		var which []int
@@ -197,7 +199,7 @@ func (t *trip) twins(ctx context.Context) {
 	}
 }
 
-// An ack is JetStream's answer to a published message.
+// An ack is the answer of JetStream to a published message.
 type ack struct {
 	Error     *jetstream.APIError `json:"error"`
 	Stream    string              `json:"stream"`
@@ -235,8 +237,9 @@ func (t *trip) stored(i int, answer *natsgo.Msg) error {
 	return nil
 }
 
-// plainAck reads the most frequent answer without a JSON decoder: {"stream":"…","seq":7}.
-// Older servers write a space before "seq".
+// plainAck reads the most frequent answer, {"stream":"…","seq":7}, because this is faster
+// than a JSON decoder. Older servers write a space before "seq". ok is false for any other
+// answer.
 func plainAck(data []byte, stream string) (seq uint64, ok bool) {
 	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	if !ok || len(rest) < len(stream) || string(rest[:len(stream)]) != stream {

@@ -77,8 +77,8 @@ func (r *record) message(topic string) backend.Message {
 	return m
 }
 
-// readOne asks the leader of a stream for the first message of a topic from seq on. It
-// returns a message or an error.
+// readOne asks the leader of a stream for the first message of a topic with the sequence
+// seq or a higher one. The record is never nil.
 func (b *broker) readOne(ctx context.Context, p *place, seq uint64) (*record, error) {
 	var answer struct {
 		Message record `json:"message"`
@@ -88,7 +88,8 @@ func (b *broker) readOne(ctx context.Context, p *place, seq uint64) (*record, er
 	return &answer.Message, err
 }
 
-// exists returns an error if a topic of the shared stream has neither messages nor groups.
+// exists returns ErrGone if a topic of the shared stream has no groups. The caller has
+// found no messages of the topic.
 func (b *broker) exists(ctx context.Context, p *place) error {
 	names, err := b.groups(ctx, p)
 	if err == nil && len(names) == 0 {
@@ -97,9 +98,9 @@ func (b *broker) exists(ctx context.Context, p *place) error {
 	return err
 }
 
-// Stats implements [backend.Statser]. JetStream does not separate held from delayed
-// messages, nor does it count members. Such a figure is [backend.Unknown], unless it must
-// be zero.
+// Stats implements [backend.Statser]. JetStream does not count members, and does not
+// separate held from delayed messages. Stats.Members is always [backend.Unknown]. InFlight
+// and Delayed are Unknown unless both are zero.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Stats, err error) {
 	err = b.look(ctx, "stats", topic+"/"+group, func(ctx context.Context) (err error) {
 		s, err = b.stats(ctx, b.place(topic), group)
@@ -131,9 +132,9 @@ func (b *broker) stats(ctx context.Context, p *place, group string) (s backend.S
 	return s, err
 }
 
-// unread returns how many messages of an unshared stream follow the last delivered one.
-// The consumer's own figure may be too small, because it learns of stored messages a
-// moment later. Zero if the figure is unknown.
+// unread returns how many messages of a stream follow the last delivered message. The
+// number of the consumer may be too low, because the consumer learns of stored messages a
+// moment later. unread returns 0 if the stream is shared or lacks messages in the middle.
 func unread(p *place, state jetstream.StreamState, delivered uint64) uint64 {
 	if p.shared() || state.Msgs == 0 || state.NumDeleted > 0 {
 		return 0
@@ -142,8 +143,8 @@ func unread(p *place, state jetstream.StreamState, delivered uint64) uint64 {
 	return max(state.LastSeq, delivered) - delivered
 }
 
-// state returns the state of a topic's stream. In a shared stream Msgs
-// counts this topic's messages, and the other fields are about the whole stream.
+// state returns the state of the stream of a topic. In a shared stream, Msgs is the number
+// of messages of this topic, and the other fields are about the whole stream.
 func (b *broker) state(ctx context.Context, p *place) (jetstream.StreamState, error) {
 	var info jetstream.StreamInfo
 	var filter any

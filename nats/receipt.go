@@ -13,34 +13,35 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A receipt is a delivery's Token. The server does not fence: it lets a former holder settle.
-// So the receipt has the time until which this member is certainly the holder.
+// A receipt is the Token of a delivery. The server does not fence: it lets a former holder
+// settle. So the receipt has the time until which this member is certainly the holder.
 type receipt struct {
 	source     *source
 	reply      string
-	generation int64        // see memory
-	until      atomic.Int64 // the lease may have expired after this; 0 when settled
+	generation int64        // generation of the delivery in the memory of the source
+	until      atomic.Int64 // the lease has not expired before this instant; 0 after the delivery was settled
 }
 
-// held reports whether the lease has certainly not expired.
+// held reports whether the member is certainly still the holder of the delivery.
 func (r *receipt) held() bool {
 	return r.until.Load() > instant(time.Now()) && r.generation >= r.source.memory.gone.Load()
 }
 
-// extend renews the lease for d from began on, unless the delivery is settled.
+// extend sets the end of the lease to began plus d, unless the delivery is settled.
 func (r *receipt) extend(began time.Time, d time.Duration) {
 	if was := r.until.Load(); was != 0 {
 		r.until.CompareAndSwap(was, instant(began.Add(d)))
 	}
 }
 
-// instant returns a time as nanoseconds of the monotonic clock since the process began.
+// instant returns the nanoseconds of the monotonic clock from the beginning of the process
+// to t.
 func instant(t time.Time) int64 { return int64(t.Sub(processBegan)) }
 
 var processBegan = time.Now()
 
-// deliveries appends messages to ds, which grows to at most most deliveries. Their leases
-// began after asked.
+// deliveries makes deliveries of msgs and appends them to ds. The pull asked for at most
+// most deliveries in all. It was sent at the time asked, so no lease began earlier.
 func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, most int, asked time.Time) []backend.Delivery {
 	if len(msgs) == 0 {
 		return ds
@@ -83,14 +84,15 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, most int,
 //
 //	$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>
 //
-// A longer form has domain and account after ACK, and a token at the end.
+// A longer form also has a domain and an account after ACK, and a token at the end.
 type meta struct {
 	delivered int
 	sequence  uint64
 	rest      string // the text after the sequence
 }
 
-// pending is how many messages followed that had never been delivered; 0 if unknown.
+// pending returns the number of undelivered messages of the consumer after this one, or 0
+// if it is not known.
 func (m meta) pending() int {
 	_, rest, _ := strings.Cut(m.rest, ".")
 	_, rest, _ = strings.Cut(rest, ".")

@@ -14,49 +14,49 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// Pulls are a source's requests for messages.
+// Pulls are the requests of a source for messages, with their state.
 //
-// Each Receive sends one pull, which ends by itself after half a second at most. So no
-// message is in flight between two calls, and none ages in a buffer where nobody extends
-// its lease.
+// A Receive sends pulls one after another. Each pull ends by itself after half a second at
+// most. So no message is on its way between two calls of Receive. No message waits in a
+// buffer, where no call would extend its lease.
 type pulls struct {
 	inbox   *inbox // nil before the first pull, and after a failed one
 	overdue *time.Timer
-	loan    slab.Loan     // memory of the last read's deliveries
-	msgs    []*natsgo.Msg // reused buffer
+	loan    slab.Loan     // memory of the deliveries that the last Receive returned
+	msgs    []*natsgo.Msg // buffer of arriving.take
 
 	sent   uint64 // number of pulls
-	losses int    // the sender's losses before the last pull
+	losses int    // number of lost connections of the sender when the last Receive began
 	unsure bool   // the server may have crashed, and forgotten deliveries, since the last pull
-	behind int    // undelivered messages behind the last one
-	few    int    // consecutive pulls that brought one message at most, with none behind it
+	behind int    // undelivered messages of the consumer after the last received message
+	few    int    // consecutive pulls that brought at most one message and left none undelivered
 
-	// The consumer's limits for one pull, learned from its refusals.
+	// The limits of the consumer for one pull. A refused pull lowers them.
 	batch int
 	wait  time.Duration
 
-	size int // of the largest recent message, in bytes
+	size int // bytes of the largest recent message
 }
 
 const (
-	maxPull   = 1024                   // messages
-	pullBytes = 8 << 20                // bound of a pull, by the size of recent messages
-	unknown   = 64 << 10               // assumed size of the first message
-	block     = 500 * time.Millisecond // the longest wait of a pull for new messages
-	share     = 8                      // a wait takes at most 1/8 of a lease, which may begin anywhere in the wait
-	doubt     = 300 * time.Millisecond // the source asks why a pull is overdue by this
-	patience  = 2 * time.Second        // how long the pull may still take after that question
-	lull      = 40 * time.Millisecond  // from the end of ctx until a waiting pull's inbox is drained
-	grace     = 900 * time.Millisecond // the longest wait for the end of the drain
-	trickle   = 2                      // after 2 pulls with one message at most, the next asks for one
+	maxPull   = 1024                   // most messages of one pull
+	pullBytes = 8 << 20                // most bytes of one pull, if each message is as large as pulls.size
+	unknown   = 64 << 10               // value of pulls.size before the first message
+	block     = 500 * time.Millisecond // longest wait of a pull for new messages
+	share     = 8                      // a pull waits 1/8 of a lease at most, because its leases count from its beginning
+	doubt     = 300 * time.Millisecond // a pull is overdue if it takes so much longer than its wait
+	patience  = 2 * time.Second        // an overdue pull fails if it takes so much longer again
+	lull      = 40 * time.Millisecond  // time from the end of ctx until the inbox of a waiting pull is drained
+	grace     = 900 * time.Millisecond // longest wait for the end of this drain
+	trickle   = 2                      // after 2 pulls with one message at most, a pull asks for one message
 )
 
-// most returns the batch size of a pull. The bound in bytes is not sent to the server. With
-// such a bound the server ends each pull with a status message, which in a cluster may arrive
-// before messages of the pull.
+// most returns the batch size of a pull. The limit pullBytes is not sent to the server.
+// With a limit in bytes, the server ends each pull with a status message. In a cluster this
+// message may arrive before messages of the pull.
 func (p *pulls) most(limit int) int { return min(limit, p.batch, max(1, pullBytes/p.size)) }
 
-// brought updates size by the messages of a pull.
+// brought updates size after a pull with the given deliveries.
 func (p *pulls) brought(ds []backend.Delivery) {
 	if len(ds) > 0 {
 		p.size = max(p.size/2, 1)
@@ -66,8 +66,9 @@ func (p *pulls) brought(ds []backend.Delivery) {
 	}
 }
 
-// A pull is a request to a consumer for the messages that are ready. If none is ready, the
-// consumer waits for the first one, no longer than Expires.
+// A pull is a request to a consumer for the messages that are due. If none is due, the
+// consumer waits for the first one, at most for Expires. With NoWait alone it does not
+// wait.
 type pull struct {
 	Batch   int           `json:"batch"`
 	Expires time.Duration `json:"expires,omitempty"`
@@ -106,7 +107,7 @@ func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery,
 		if errors.Is(err, backend.ErrGone) {
 			s.memory.wiped()
 		}
-		passes := errors.Is(err, backend.ErrGone) || errors.Is(err, errNoLeader) // perhaps for a moment, such as during a reset
+		passes := errors.Is(err, backend.ErrGone) || errors.Is(err, errNoLeader) // the cause may pass
 		switch {
 		case len(ds) > 0 || err == nil || !passes && !errors.Is(err, errTooMuch):
 			return ds, err
@@ -118,10 +119,11 @@ func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery,
 	return ds, err
 }
 
-// pull fetches the messages that are ready. If messages trickle in, it asks for one: such
-// a pull ends with the message itself, without a status message. Redeliveries come in
-// groups, and the bus assumes that Receive left none that is due. So after a redelivery,
-// pull goes on until it has them all, or limit.
+// pull fetches messages that are due. If messages come singly, it asks for one. Such a pull
+// ends with the message itself, without a status message. Several messages may be
+// redelivered at the same time, and the bus assumes that Receive leaves none that is due.
+// So after a redelivered message, pull continues until no message is due, or until it has
+// limit messages.
 func (s *source) pull(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	order := pull{Batch: s.pulls.most(limit), NoWait: true}
 	if !s.failed {
@@ -141,10 +143,10 @@ func (s *source) pull(ctx context.Context, limit int) (ds []backend.Delivery, er
 	return ds, err
 }
 
-// order sends one pull and appends its messages to ds. It waits for the end of the pull even
-// if ctx ends first, because messages that the server has sent are leased. After an error
-// the next pull uses a new inbox. Messages on their way to the old inbox are redelivered when
-// their lease expires.
+// order sends one pull and appends its messages to ds. It waits for the end of the pull
+// even if ctx ends first, because messages that the server has sent have a lease. After an
+// error the next pull uses a new inbox. A message that arrives in the old inbox later is
+// redelivered after its lease.
 func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) ([]backend.Delivery, error) {
 	body, err := json.Marshal(order)
 	if err != nil {
@@ -170,13 +172,13 @@ func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) (
 		p.hangUp(s.backend.sender)
 	} else if a.end != nil {
 		if err = s.meaning(ctx, asked, a.end); err != nil && !errors.Is(err, errTooMuch) {
-			p.hangUp(s.backend.sender) // messages of the pull may still be on their way
+			p.hangUp(s.backend.sender) // more messages of the pull may be on their way
 		}
 	}
 	return a.ds, err
 }
 
-// hangUp ends the inbox. The next pull makes a new one.
+// hangUp gives up the inbox. The next pull makes a new one.
 func (p *pulls) hangUp(s *sender) {
 	if p.inbox != nil {
 		s.unsubscribe(p.inbox)
@@ -184,7 +186,7 @@ func (p *pulls) hangUp(s *sender) {
 	}
 }
 
-// An arriving pull gathers the messages of one pull.
+// An arriving is the state of one pull while its messages arrive.
 type arriving struct {
 	source *source
 	sent   *sending
@@ -195,8 +197,8 @@ type arriving struct {
 	ds  []backend.Delivery
 	end *natsgo.Msg // status message that ended the pull; nil if the batch was filled
 
-	done     <-chan struct{}                  // of ctx; nil once its end is handled
-	draining <-chan (<-chan natsgo.SubStatus) // nil until draining begins
+	done     <-chan struct{}                  // ctx.Done(), or nil after await has seen its end
+	draining <-chan (<-chan natsgo.SubStatus) // result of sender.drain; nil before the drain
 	drained  <-chan natsgo.SubStatus
 	doubted  bool
 }
@@ -204,9 +206,9 @@ type arriving struct {
 // errSilence means that a pull did not end in time.
 var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnavailable)
 
-// await gathers messages until the pull ends. It calls late for an overdue pull. Shortly
-// after ctx is done it drains the inbox, and the server then ends the pull. The server
-// redelivers a message that it sent during the drain as another attempt.
+// await gathers messages until the pull ends. If the pull is overdue, it calls late.
+// Shortly after ctx is done, late drains the inbox, and the server then ends the pull. A
+// message that the server sent during the drain is redelivered, as another attempt.
 func (a *arriving) await(ctx context.Context, patient time.Duration) error {
 	s := a.source
 	s.pulls.overdue.Reset(patient)
@@ -241,13 +243,13 @@ func (a *arriving) await(ctx context.Context, patient time.Duration) error {
 		}
 	}
 	if a.draining != nil {
-		return ctx.Err() // a drained inbox is not used again
+		return ctx.Err() // with an error, because a drained inbox cannot be used again
 	}
 	return nil
 }
 
 // late handles an overdue pull. If ctx is done, it drains the inbox. Otherwise it asks the
-// server why the pull has not ended. After a nil result await continues to wait.
+// server why the pull has not ended. If it returns nil, await continues to wait.
 func (a *arriving) late(ctx context.Context) error {
 	switch s := a.source; {
 	case ctx.Err() != nil && a.draining == nil:
@@ -271,12 +273,12 @@ func (a *arriving) late(ctx context.Context) error {
 	}
 }
 
-// take takes a message and all further ones that have arrived.
+// take makes deliveries of m and of all other messages that have arrived.
 func (a *arriving) take(m *natsgo.Msg) {
 	in, msgs := a.source.pulls.inbox, a.source.pulls.msgs[:0]
 	for ; m != nil; m = next(in) {
 		if m.Reply == "" { // a status message ends a pull
-			if m.Subject == a.reply { // this pull, not an earlier one
+			if m.Subject == a.reply { // the end of this pull, not of an earlier one
 				a.end = m
 				break
 			}
@@ -287,7 +289,7 @@ func (a *arriving) take(m *natsgo.Msg) {
 		}
 	}
 	a.ds = a.source.deliveries(a.ds, msgs, a.most, a.asked)
-	clear(msgs) // the deliveries own them now
+	clear(msgs) // only the deliveries refer to these messages now
 	a.source.pulls.msgs = msgs
 }
 

@@ -20,21 +20,21 @@ type requester struct {
 	inbox  *inbox
 	look   *time.Timer
 
-	first   uint64 // number of the call's first request, among all of the inbox
+	first   uint64 // number of the first request of the call; a requester numbers all its requests
 	out     []outgoing
-	mem     slab.Slab // of the current call
-	subject []byte    // reused buffer for reply subjects
-	waits   []bool    // by request: whether its answer is awaited
-	awaited int       // number of answers awaited
+	mem     slab.Slab // memory of the messages of the current call
+	subject []byte    // buffer for a reply subject
+	waits   []bool    // for each request, whether its answer is awaited
+	awaited int       // number of requests whose answers are awaited
 	stale   bool      // a late answer may arrive during a later call
 }
 
 const (
-	requesters  = 16                    // concurrent calls with messages; as many API calls
-	requestRoom = 4096                  // answers in flight
-	smallCall   = 1024                  // a requester frees memory for more messages than this
+	requesters  = 16                    // size of each pool of requesters: one for messages, one for API calls
+	requestRoom = 4096                  // most requests of one exchange
+	smallCall   = 1024                  // a requester does not keep the memory of a call with more requests
 	quiet       = 50 * time.Millisecond // interval of checks for a missing permission, while no answer comes
-	silence     = time.Second / quiet   // quiet intervals before each call of conversation.why
+	silence     = time.Second / quiet   // number of quiet intervals between two calls of conversation.why
 )
 
 func newRequesters(s *sender) *pool.Pool[*requester] {
@@ -42,7 +42,7 @@ func newRequesters(s *sender) *pool.Pool[*requester] {
 	return pool.New(requesters, create, (*requester).close)
 }
 
-// begin starts a call of at most n requests.
+// begin begins a call with at most n requests.
 func (r *requester) begin(n int) {
 	if r.inbox == nil {
 		r.inbox = newInbox(r.sender.conn, requestRoom+16)
@@ -54,8 +54,9 @@ func (r *requester) begin(n int) {
 	clear(r.waits)
 }
 
-// add adds a message. With asks, exchange waits for its answer. No two requests have the
-// same reply subject, because a cluster with a new leader may answer a request twice.
+// add adds a request to the call. If asks is set, exchange waits for its answer. No two
+// requests have the same reply subject, because a cluster with a new leader may answer a
+// request twice.
 func (r *requester) add(o outgoing, asks bool) {
 	i := len(r.out)
 	if asks {
@@ -67,23 +68,24 @@ func (r *requester) add(o outgoing, asks bool) {
 	r.out = append(r.out, o)
 }
 
-// replyLen returns the most bytes of a reply subject.
+// replyLen returns the most bytes that a reply subject can have.
 func (r *requester) replyLen() int { return len(r.inbox.prefix) + len("18446744073709551615") }
 
-// A conversation holds a call's settings and callbacks for one exchange.
+// A conversation has the settings and callbacks of one exchange.
 type conversation struct {
-	patience time.Duration // longest gap between two answers; 0: no bound but the context
+	patience time.Duration // longest time between two answers; 0: only the context ends the exchange
 	got      func(i int, m *natsgo.Msg)
-	failed   func(i int, err error) // called for a request that certainly had no effect, awaited or not
+	failed   func(i int, err error) // called for each request that certainly had no effect
 
-	// why, if set, is called each second without an answer. The function it returns gives
-	// the error of each request that will never be answered, else nil.
+	// why is called after each second without an answer, unless it is nil. It returns a
+	// function: for a request that will never be answered this function returns the error,
+	// and nil for the others.
 	why func() func(i int) error
 }
 
-// exchange sends the added messages and waits until every request is answered or failed.
-// It ends early if ctx is done, the connection is lost or patience runs out. The outcome
-// of the requests still set in waits is then unknown.
+// exchange sends the requests of the call, and waits until all awaited answers have come or
+// failed. It returns an error if ctx is done, the connection is lost, or no answer comes
+// for c.patience. Then the outcome of the requests that are still set in waits is unknown.
 func (r *requester) exchange(ctx context.Context, c conversation) error {
 	sent := newSending(r.inbox, r.out)
 	r.sender.send(sent)
@@ -100,7 +102,8 @@ func (r *requester) exchange(ctx context.Context, c conversation) error {
 	return err
 }
 
-// again resends the messages that which selects; their answers are still awaited.
+// again sends the selected requests of the call a second time. Their answers are still
+// awaited.
 func (r *requester) again(which func(i int) bool) {
 	var out []outgoing
 	for i := range r.out {
@@ -115,7 +118,7 @@ func (r *requester) gather(ctx context.Context, sent *sending, c conversation) e
 	looks := time.Duration(0)
 	for r.awaited > 0 {
 		select {
-		case m := <-r.inbox.msgs: // usually another answer is here
+		case m := <-r.inbox.msgs: // tried first without a timer, because answers often come together
 			looks = r.take(m, c, looks)
 			continue
 		default:
@@ -152,14 +155,14 @@ func (r *requester) gather(ctx context.Context, sent *sending, c conversation) e
 	return nil
 }
 
-// take handles an answer. It returns the number of quiet intervals so far: 0 after a
-// genuine answer.
+// take handles an answer. looks is the number of quiet intervals without an answer. take
+// returns the new number: 0 after an awaited answer, otherwise looks.
 func (r *requester) take(m *natsgo.Msg, c conversation, looks time.Duration) time.Duration {
 	index, ok := strings.CutPrefix(m.Subject, r.inbox.prefix)
 	i, err := strconv.ParseUint(index, 10, 64)
-	i -= r.first // for an answer to an earlier call it wraps around to a large number
+	i -= r.first // becomes very large for a request of an earlier call
 	if !ok || err != nil || i >= uint64(len(r.waits)) || !r.waits[i] {
-		return looks // an answer to an earlier request, or a forged one
+		return looks // the answer to an earlier request, or a forged one
 	}
 	r.answered(int(i))
 	c.got(int(i), m)
@@ -173,14 +176,14 @@ func (r *requester) answered(i int) {
 	}
 }
 
-// unanswered ends a request without an answer.
+// unanswered ends the wait for the answer to request i, and calls c.failed.
 func (r *requester) unanswered(i int, err error, c conversation) {
 	r.stale = true
 	r.answered(i)
 	c.failed(i, err)
 }
 
-// forbidden ends the requests that a permission violation names.
+// forbidden ends the requests to the subject that a permission violation names.
 func (r *requester) forbidden(violation error, c conversation) {
 	for i, waits := range r.waits {
 		if waits && concerns(violation, r.out[i].subject) {
@@ -189,7 +192,7 @@ func (r *requester) forbidden(violation error, c conversation) {
 	}
 }
 
-// lookInto ends the requests that will never be answered.
+// lookInto ends the requests that will never be answered, as c.why reports.
 func (r *requester) lookInto(c conversation) {
 	known := c.why()
 	for i, waits := range r.waits {
@@ -207,14 +210,15 @@ func concerns(violation error, subject string) bool {
 	return violation != nil && strings.Contains(violation.Error(), `"`+subject+`"`)
 }
 
-// renew ends the inbox, because late answers may arrive there. It leaves all memory that the
-// sender may still read to the sender.
+// renew makes the next call use a new inbox, because late answers may arrive in the old
+// one. The next call also uses new memory, because the sender may still read the old
+// memory.
 func (r *requester) renew() {
 	_ = r.close()
 	r.inbox, r.out, r.stale = nil, nil, false
 }
 
-// end frees the memory of a large call.
+// end ends a call. It keeps the memory for the next call, unless the memory is large.
 func (r *requester) end() {
 	r.first += uint64(len(r.out))
 	if cap(r.out) > smallCall {
@@ -232,5 +236,6 @@ func (r *requester) close() error {
 	return nil
 }
 
-// isUnserved reports whether an answer says that nobody listens on the request's subject.
+// isUnserved reports whether an answer says that no server listens on the subject of the
+// request.
 func isUnserved(m *natsgo.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }

@@ -10,59 +10,59 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A sender passes the messages of all calls to the client library. The library takes no
-// contexts, and holds its lock while it dials or while a write blocks. So only one
-// goroutine calls it, and a caller whose context is done can leave. close waits for the
-// goroutine.
+// A sender passes the messages of all calls to the client library. The functions of the
+// library take no context, and may block while it dials or writes. So only the goroutine of
+// the sender calls them, and a caller can leave when its context is done.
 type sender struct {
 	conn   *natsgo.Conn
-	status chan natsgo.Status // signals a lost connection
-	wake   chan struct{}      // signals a queue that is not empty
+	status chan natsgo.Status // gets a status when the connection is lost
+	wake   chan struct{}      // gets an element when the queue is no longer empty
 	ended  chan struct{}      // closed when the goroutine has ended
 
 	mu     sync.Mutex
 	queue  []*sending
 	losses int           // number of lost connections
-	lost   chan struct{} // closed at the next loss
+	lost   chan struct{} // closed at the next loss of the connection
 	closed bool
 
-	// Reused for each message; for the goroutine only.
+	// Memory for one message after another. Only the goroutine uses it.
 	message natsgo.Msg
 	values  []string
 }
 
-// A sending is the part of one call that the library executes. Once queued, its caller
+// A sending is a part of a call for the goroutine of the sender. After send, the caller
 // uses only the channels.
 type sending struct {
-	inbox  *inbox     // for the answers; nil without answers
-	out    []outgoing // sent in this order
-	losses int        // not sent if the sender has counted another loss since; -1: always sent
-	do     func()     // if set, run in place of sending
+	inbox  *inbox     // receives the answers; nil if there are none
+	out    []outgoing // messages to send, in this order
+	losses int        // sent only if the sender has counted as many lost connections; -1: always sent
+	do     func()     // if set, the goroutine calls it, and sends nothing
 
-	lost    chan struct{} // closed when the connection is lost: no answer will come
-	failed  chan []error  // gets an error for each message that was certainly not sent, nil for the others
+	lost    chan struct{} // closed when the connection is lost, after which no answer comes
+	failed  chan []error  // gets, for each message, an error if it was certainly not sent, or else nil
 	refused chan error    // gets a permission violation that the server reported after sending
 
-	before error // the connection's last error before sending
-	begun  bool  // the goroutine has taken it; guarded by the sender's mutex
+	before error // last error of the connection before this sending
+	begun  bool  // the goroutine has begun to send; guarded by sender.mu
 }
 
-// An outgoing message refers to nothing that its caller may change.
+// An outgoing is a message to send. It has no memory that its caller may change.
 type outgoing struct {
 	subject, reply string
 	header         backend.Headers // names and values as stored
 	data           []byte
 }
 
-// An inbox receives the messages for one receiver.
+// An inbox receives the messages for one requester or source.
 type inbox struct {
-	prefix string // begins the inbox's reply subjects
+	prefix string // beginning of the reply subjects of the inbox
 	msgs   chan *natsgo.Msg
 
 	sub *natsgo.Subscription // only the sender's goroutine uses it; nil before the first sending
 }
 
-// newInbox returns an inbox with room for room messages. The library drops any more.
+// newInbox returns an inbox with a channel of room messages. While it is full, the library
+// drops further messages.
 func newInbox(conn *natsgo.Conn, room int) *inbox {
 	return &inbox{prefix: conn.NewInbox() + ".", msgs: make(chan *natsgo.Msg, room)}
 }
@@ -97,8 +97,8 @@ func (s *sender) send(c *sending) {
 // later queues a function for the goroutine without waiting.
 func (s *sender) later(do func()) { s.send(&sending{do: do, losses: -1}) }
 
-// leave tells the sender that c's caller has left. It reports whether c will certainly not
-// be sent.
+// leave tells the sender that the caller of c no longer waits. It returns true if no
+// message of c was or will be sent.
 func (s *sender) leave(c *sending) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *sender) rouse() {
 	}
 }
 
-// close executes the queue, then ends the goroutine and waits for it.
+// close handles the whole queue, then ends the goroutine and waits for its end.
 func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -148,7 +148,7 @@ func (s *sender) run() {
 			s.noteLoss()
 		}
 		for s.hasMore() {
-			connected := s.conn.IsConnected() // may block: before next, so that callers can still leave
+			connected := s.conn.IsConnected() // may block; c is not begun yet, so its caller can leave
 			if c := s.next(); c != nil {
 				c.run(s, connected)
 			}
@@ -159,7 +159,7 @@ func (s *sender) run() {
 	}
 }
 
-// hasMore counts lost connections, and reports whether the queue has an entry.
+// hasMore counts lost connections. It reports whether the queue has an element.
 func (s *sender) hasMore() bool {
 	for len(s.status) > 0 {
 		<-s.status
@@ -173,7 +173,8 @@ func (s *sender) hasMore() bool {
 	return len(s.queue) > 0
 }
 
-// next takes the first entry of the queue; nil if its caller has left.
+// next takes the first element of the queue. It returns nil if the queue is empty, because
+// callers have left.
 func (s *sender) next() *sending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,7 +238,7 @@ func (c *sending) run(s *sender, connected bool) {
 	}
 }
 
-// fail reports that no message of c was sent.
+// fail tells the caller that no message of c was sent.
 func (c *sending) fail(err error) {
 	if c.failed != nil {
 		c.failed <- slices.Repeat([]error{err}, len(c.out))
@@ -266,7 +267,8 @@ func (s *sender) publish(o *outgoing) error {
 	return err
 }
 
-// doubt sends c.refused a permission violation that the server reported since c was sent.
+// doubt looks for a permission violation that the server reported after c was sent, and
+// sends it to c.refused.
 func (s *sender) doubt(c *sending) {
 	s.later(func() {
 		err := s.conn.LastError()
@@ -280,7 +282,7 @@ func (s *sender) doubt(c *sending) {
 	})
 }
 
-// unsubscribe ends an inbox.
+// unsubscribe ends the subscription of an inbox.
 func (s *sender) unsubscribe(in *inbox) {
 	s.later(func() {
 		if in.sub != nil {
@@ -289,9 +291,9 @@ func (s *sender) unsubscribe(in *inbox) {
 	})
 }
 
-// drain ends an inbox. The result yields a channel that closes when all messages sent to
-// the inbox have arrived. In a cluster another server may still send, so the result yields
-// nothing.
+// drain ends the subscription of an inbox without losing messages. The result gets a
+// channel, which signals that all messages sent to the inbox have arrived. In a cluster
+// drain does nothing, because another server may still send. Then the result gets nothing.
 func (s *sender) drain(in *inbox) <-chan (<-chan natsgo.SubStatus) {
 	draining := make(chan (<-chan natsgo.SubStatus), 1)
 	s.later(func() {

@@ -20,23 +20,24 @@ var (
 	progressBody = []byte("+WPI")
 )
 
-// A settling is one call that sends a word (ack, nak, progress) about each of n
-// deliveries.
+// A settling is one call of Ack, Delay or Extend. It sends a word about each of n
+// deliveries: +ACK, -NAK, or +WPI (in progress).
 type settling struct {
 	op        string
 	n         int
-	confirmed bool // every word is answered; otherwise only the last
-	fenced    bool // not sent unless the lease is certainly held
+	confirmed bool // the server answers every word; if not set, only the last one
+	fenced    bool // a word is not sent unless the lease is certainly held
 	at        func(i int) *backend.Delivery
 	word      func(i int) []byte
 
-	// said is called when the server has received the word (certain), or may have.
+	// said is called for each word that the server has received (certain), or may have
+	// received.
 	said func(r *receipt, certain bool)
 }
 
-// Ack implements [backend.Source]. It sends all acknowledgements and waits for the answer
-// to the last one. With ConfirmAcks it waits for every answer. The server accepts an
-// acknowledgement after the lease expired.
+// Ack implements [backend.Source]. It sends an acknowledgement of each delivery and waits
+// for the answer to the last one. With Config.ConfirmAcks it waits for every answer. The
+// server accepts an acknowledgement even after the lease has expired.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	return s.settle(ctx, settling{
 		op: "ack", n: len(ds), confirmed: s.config.ConfirmAcks,
@@ -46,16 +47,16 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	})
 }
 
-// delayPause is the least time between two Delay calls for a group in one process. A consumer
-// has one timer for its due messages, and each NAK with a delay sets it to 10 ms. So the
-// server redelivers due messages only after 10 ms without such a NAK. With up to 20 processes
-// there is such a gap in each 200 ms.
+// delayPause is the least time between two Delay calls for a group in one process. A
+// consumer redelivers due messages by a timer, and each NAK with a delay sets this timer to
+// 10 ms. So it redelivers only after 10 ms without such a NAK. With up to 20 processes
+// there is such a pause in each 200 ms.
 const delayPause = 200 * time.Millisecond
 
-// A pace spaces the Delay calls of a group's members in this process.
+// A pace makes the Delay calls of a group in this process wait for each other.
 type pace struct {
 	mu   sync.Mutex
-	next time.Time // earliest time of the next call
+	next time.Time // earliest time of the next Delay call
 }
 
 // paceOf returns the pace of a group.
@@ -70,7 +71,8 @@ func (b *Backend) paceOf(topic, group string) *pace {
 	return p
 }
 
-// await waits until delayPause after the group's Delay call before this one.
+// await waits until delayPause has passed since the Delay call before this one. It returns
+// earlier if ctx is done or ended is closed.
 func (p *pace) await(ctx context.Context, ended <-chan struct{}) {
 	now := time.Now()
 	p.mu.Lock()
@@ -99,8 +101,9 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 			if ds[i].For <= 0 {
 				return nakBody
 			}
-			// At least 1 ms: the server redelivers messages without a delay before the
-			// ones that its timer finds due, even later events of the same key.
+			// The delay is at least 1 ms, because the server redelivers messages without a
+			// delay first. They would overtake earlier messages of the same key that are
+			// due by the timer.
 			left := max(ds[i].For-waited, time.Millisecond)
 			body := append(make([]byte, 0, 40), `-NAK {"delay":`...)
 			return append(strconv.AppendInt(body, int64(left), 10), '}')
@@ -156,18 +159,19 @@ func (s *source) settle(ctx context.Context, c settling) error {
 	return backend.AsBatchError(errs)
 }
 
-// A speech is a part of a settling that fits one exchange: the deliveries from start on.
+// A speech is one exchange of a settling, with at most requestRoom deliveries from the
+// index start on.
 type speech struct {
 	settling
 	start    int
 	receipts []*receipt
 	errs     []error
-	at       []int // at[n] is the index in receipts and errs of request n
-	last     error // outcome of the latest answer, which also holds for unanswered words before it
+	at       []int // at[n] is the index of request n in receipts and errs
+	last     error // the result of the newest answer, also for earlier words without an answer of their own
 }
 
-// say sends the words about len(errs) deliveries from start on. The server handles words
-// in order, so its answer to the last one holds for all.
+// say sends the words about len(errs) deliveries from the index start on. The server
+// handles words in order, so the answer to the last word is also the result of the others.
 func (s *source) say(ctx context.Context, r *requester, c settling, start int, errs []error) {
 	p := &speech{settling: c, start: start, receipts: make([]*receipt, len(errs)), errs: errs, at: make([]int, 0, len(errs))}
 	for i := range errs {
@@ -192,7 +196,8 @@ func (s *source) say(ctx context.Context, r *requester, c settling, start int, e
 	}
 }
 
-// receipt returns a delivery's receipt, or an error if the word must not be sent.
+// receipt returns the receipt of a delivery, or an error if the word about it must not be
+// sent.
 func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 	r, ok := d.Token.(*receipt)
 	if !ok || *r.source.place != *s.place || r.source.config.Group != s.config.Group {
@@ -204,7 +209,7 @@ func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 	return r, r.forgotten()
 }
 
-// hear sends the words and waits for the answers.
+// hear sends the words of p, waits for the answers, and sets the errors in p.errs.
 func (s *source) hear(ctx context.Context, r *requester, p *speech) {
 	err := r.exchange(ctx, conversation{
 		got: func(n int, m *natsgo.Msg) {
@@ -215,7 +220,7 @@ func (s *source) hear(ctx context.Context, r *requester, p *speech) {
 		},
 		failed: func(n int, err error) {
 			if p.errs[p.at[n]], p.last = err, err; errors.Is(err, backend.ErrUnavailable) {
-				p.last = classOf(ctx, errConnectionLost, true) // the outcome of words sent before is unknown
+				p.last = classOf(ctx, errConnectionLost, true) // earlier words may have been sent
 			}
 		},
 		why: func() func(n int) error {
@@ -237,10 +242,10 @@ func (s *source) hear(ctx context.Context, r *requester, p *speech) {
 	s.tellFate(ctx, p.errs)
 }
 
-// askWhy asks the server which unanswered deliveries it has forgotten. It resends the
-// words about the others: the server may have received them after it forgot a delivery and
-// before it redelivered it. Fenced words are not resent, because the delivery may have
-// another holder by now.
+// askWhy asks the server which of the unanswered deliveries it has forgotten. It sends the
+// words about the other deliveries again. The server may have ignored such a word, because
+// it had forgotten the delivery, and redelivered the message only later. Fenced words are
+// not sent again, because the delivery may have another holder by now.
 func (s *source) askWhy(ctx context.Context, r *requester, p *speech) {
 	var asked *source
 	for n, i := range p.at {
@@ -257,7 +262,7 @@ func (s *source) askWhy(ctx context.Context, r *requester, p *speech) {
 	}
 }
 
-// tellFate replaces each errUnserved by the reason that fate finds.
+// tellFate replaces each errUnserved in errs by the error that source.fate returns.
 func (s *source) tellFate(ctx context.Context, errs []error) {
 	var fate error
 	for i := range errs {

@@ -19,7 +19,7 @@ type source struct {
 	next    string // the subject of pulls
 
 	closed atomic.Bool
-	ended  chan struct{} // closed when closed is set
+	ended  chan struct{} // closed by close
 
 	reading sync.Mutex // held during Receive
 	pulls   pulls

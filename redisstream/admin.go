@@ -19,8 +19,9 @@ func (b *Backend) Ping(ctx context.Context) error {
 	return b.verb("ping", "", func() error { return b.command(ctx, "ping") })
 }
 
-// Declare implements [backend.Declarer]. It only tests the permission, by an XADD with an id
-// that no stream accepts. The stream itself appears with its first message or group.
+// Declare implements [backend.Declarer]. It only tests whether the client may add to the
+// stream, by an XADD with an ID that no stream accepts. The first message or group creates
+// the stream.
 func (b *Backend) Declare(ctx context.Context, topic string) error {
 	return b.verb("declare", topic, func() error {
 		err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "")
@@ -31,8 +32,8 @@ func (b *Backend) Declare(ctx context.Context, topic string) error {
 	})
 }
 
-// Read implements [backend.Reader]. An entry that is no message has its raw bytes as
-// Payload.
+// Read implements [backend.Reader]. An entry that cannot be decoded becomes a message with
+// the raw bytes of the entry as Payload.
 func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 	return verb(b, "read", topic, func() (ms []backend.Message, err error) {
 		start := "-"
@@ -58,14 +59,14 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]ba
 		ms = make([]backend.Message, max(p.array(), 0))
 		entries := entries{topic, b.options.Topics[topic]}
 		for i := range ms {
-			_, _ = entries.read(&p, &mem, &ms[i], false, len(ms)-i) // an entry that is no message has its raw bytes
+			_, _ = entries.read(&p, &mem, &ms[i], false, len(ms)-i) // after an error the message has its raw bytes
 		}
 		return ms, refused(p.end())
 	})
 }
 
-// Remove implements [backend.Remover]. Afterwards Redis does not know the lag of groups that
-// had not read the removed messages.
+// Remove implements [backend.Remover]. After it, Redis does not know the lag of a group
+// that had not read the removed messages.
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
 	return b.verb("remove", topic, func() error {
 		key := b.streamKey(topic)
@@ -88,8 +89,8 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 	})
 }
 
-// refused gives an error the class ErrRefused. It is for calls that have changed nothing,
-// for example if the reply of a read is malformed.
+// refused adds the class ErrRefused to an error. The callers are reads, whose reply may be
+// malformed, and calls that failed before they changed anything.
 func refused(err error) error {
 	if err == nil {
 		return nil
@@ -97,10 +98,11 @@ func refused(err error) error {
 	return fmt.Errorf("%w: %w", backend.ErrRefused, err)
 }
 
-// Stats implements [backend.Statser]. The lag is [backend.Unknown] where Redis does not
-// know it for certain: after a Remove, after a trim by another program, and for a group that
-// began in the middle of the topic, until it reaches the end. Redis 6.2 knows it only for a
-// group at the start or the end. A member that ended without Close counts for one more lease.
+// Stats implements [backend.Statser]. The lag is [backend.Unknown] if Redis does not know
+// it: after a Remove, or after another program trimmed the stream. The lag is also unknown
+// for a group that began in the middle of the topic, until the group reaches the end. Redis
+// 6.2 knows the lag only of a group at the start or the end. A member that ended without
+// Close is counted until one lease after its end.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
 	return verb(b, "stats", topic+"/"+group, func() (s backend.Stats, err error) {
 		stream := b.streamKey(topic)
@@ -110,7 +112,7 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats
 		}
 		p.arrayOf(6)
 		s.Depth, s.Lag, s.InFlight, s.Delayed = int64(p.integer()), int64(p.integer()), int64(p.integer()), int64(p.integer())
-		s.InFlight -= s.Delayed // a pending entry is one or the other
+		s.InFlight -= s.Delayed // the script counts all pending entries; each is either held or delayed
 		s.Members = int64(p.integer())
 		if oldest := p.bulk(); len(oldest) > 0 {
 			ms, _, _ := bytes.Cut(oldest, []byte("-"))
@@ -120,8 +122,8 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats
 	})
 }
 
-// Topics implements [backend.Admin]. It walks through all keys of the server, in small
-// steps.
+// Topics implements [backend.Admin]. It walks through all keys of the server, 1000 at a
+// time.
 func (b *Backend) Topics(ctx context.Context) ([]string, error) {
 	return verb(b, "topics", "", func() (topics []string, err error) {
 		keys, err := b.walk(ctx, b.options.Namespace+":{*}", "stream")
@@ -137,7 +139,8 @@ func (b *Backend) Topics(ctx context.Context) ([]string, error) {
 
 const walkStep = 1000
 
-// walk returns the keys on all servers that match a pattern and have a type; "" is any type.
+// walk returns the keys of all servers that match a pattern and have the type kind. An
+// empty kind means any type.
 func (b *broker) walk(ctx context.Context, pattern, kind string) (all []string, err error) {
 	err = b.with(ctx, func(w *wire) error {
 		err := w.do(ctx, 0, func(ctx context.Context) error {
@@ -192,8 +195,8 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 		if err := b.command(ctx, keys...); err != nil {
 			return err
 		}
-		// The marks of Once would expire by themselves, but until then a new message could
-		// count as a duplicate of a deleted one.
+		// The marks of Once expire by themselves. Until then a new message could count as a
+		// duplicate of a deleted message.
 		marks, err := b.walk(ctx, stream+":once:*", "")
 		for part := range slices.Chunk(marks, walkStep) {
 			keys = []any{"unlink"}

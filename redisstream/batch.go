@@ -12,32 +12,34 @@ import (
 // A receipt is the Token of a delivery.
 type receipt struct {
 	*handOut
-	count   int         // the server's delivery count; scripts compare it and the holder
-	settled bool        // the script that delivered it found no body, and has removed it
-	unsure  atomic.Bool // an Ack had no answer
+	count   int         // the delivery count on the server when it was delivered; fenced scripts compare it
+	settled bool        // take.lua found that the entry has no body, and acknowledged it
+	unsure  atomic.Bool // an Ack of the delivery had no answer
 }
 
-// A handOut has the common parts of the receipts of one read.
+// A handOut has the fields that are equal in all receipts of one read.
 type handOut struct {
 	source *source
 	until  time.Time // before this moment no other member receives the deliveries
 }
 
-// countBase splits the server's delivery count: the remainder is the attempt, and the
-// quotient is the number of the run of take.lua that delivered it (lua/with/count.lua).
+// countBase splits the delivery count of the server. The remainder is the attempt. The
+// quotient is the number of the run of take.lua that made the delivery
+// (lua/with/count.lua).
 const countBase = 1_000_000
 
-// A batch has the memory of one read, which the next read uses again. The texts of the
-// deliveries are not part of it.
+// A batch has the memory of one read, which the next read uses again. The strings of the
+// deliveries are in other memory.
 type batch struct {
 	reply  reply
-	weight int       // mean bytes of an entry in the last reply that was not empty
-	loan   slab.Loan // to the caller of Receive
+	weight int       // mean bytes of an entry in the last reply that had entries
+	loan   slab.Loan // the deliveries that are lent to the caller of Receive
 }
 
 var errBodyGone = fmt.Errorf("%w: the stream entry was deleted or trimmed", backend.ErrGone)
 
-// read reads the reply of XREADGROUP: {{stream, {{id, fields}, …}}}, or nil.
+// read reads the reply of XREADGROUP: {{stream, {{id, fields}, …}}}, or nil if there is no
+// new message.
 func (b *batch) read(p *parser, s *source) (ds []backend.Delivery) {
 	switch n := p.array(); {
 	case n > 1:
@@ -50,7 +52,8 @@ func (b *batch) read(p *parser, s *source) (ds []backend.Delivery) {
 	return ds
 }
 
-// deliveries reads {{id, fields}, …} or, if counted (take.lua), {{id, count, fields}, …}.
+// deliveries reads entries: {{id, count, fields}, …} if counted, which is the form of
+// take.lua, or else {{id, fields}, …}.
 func (b *batch) deliveries(p *parser, s *source, counted bool) []backend.Delivery {
 	n, size := max(p.array(), 0), len(p.rest)
 	if n == 0 {
@@ -79,9 +82,9 @@ type entries struct {
 	options TopicOptions
 }
 
-// read reads {id, fields} or {id, count, fields} into m. left is the number of entries that
-// are still to be read, this one included. If the entry is no message, its raw bytes become
-// the payload of m.
+// read reads one entry, {id, fields} or {id, count, fields}, into m. left is the number of
+// entries still to be read, with this one. If the entry cannot be decoded, its raw bytes
+// become the payload of m.
 func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bool, left int) (count int, err error) {
 	if count = 1; counted {
 		p.arrayOf(3)
@@ -103,8 +106,9 @@ func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bo
 	return count, err
 }
 
-// readFields reads the fields of an entry and returns the value of the bus's field. If there
-// are other fields, it returns errUnreadable and lines of name=value.
+// readFields reads the fields of an entry. It returns the value if the only field is the
+// constant field. For any other entry it returns errUnreadable, and the fields as lines of
+// name=value.
 func readFields(p *parser) (value []byte, err error) {
 	n := p.array()
 	if n < 0 {
@@ -123,8 +127,8 @@ func readFields(p *parser) (value []byte, err error) {
 	return value, errUnreadable
 }
 
-// readValue reads the value of an entry into m, unless err is set. Head and payload are
-// copied together.
+// readValue decodes the value of an entry into m. If err is set, it only copies the value
+// into the payload of m, and returns err.
 func readValue(mem *slab.Slab, m *backend.Message, value []byte, err error, left int) error {
 	text, own := mem.Both(value)
 	head := 0
@@ -139,12 +143,12 @@ func readValue(mem *slab.Slab, m *backend.Message, value []byte, err error, left
 }
 
 const (
-	replyBytes = 512 << 10 // bytes of the new entries in one reply, as a target
-	leastRead  = 8         // least entries to ask for, however large they are
+	replyBytes = 512 << 10 // wanted size in bytes of one reply with new entries
+	leastRead  = 8         // a read asks for 8 entries at least, even if entries are large
 )
 
-// enough returns how many new entries to ask for. redis-server makes a whole reply before it
-// sends any of it, and serves no other client meanwhile.
+// enough returns the number of new entries to ask for, limit at most. redis-server makes
+// the whole reply before it sends any part, and serves no other client meanwhile.
 func (b *batch) enough(limit int) int {
 	return min(limit, max(leastRead, replyBytes/max(b.weight, 1)))
 }

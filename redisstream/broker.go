@@ -12,23 +12,25 @@ import (
 	"github.com/seed41896749/eventbus/internal/pool"
 )
 
-// A broker has the lent client, and a pool of wires, by which calls reach its servers.
+// A broker has the client that the program lent to the backend, and a pool of wires. Each
+// call to the servers uses one wire.
 type broker struct {
 	lent     redis.UniversalClient
-	cluster  *redis.ClusterClient // lent, if it is one
+	cluster  *redis.ClusterClient // the lent client if it is a ClusterClient, or else nil
 	detours  sync.Map             // the clients that have a detour
-	sentinel bool                 // the client was made for Sentinel
+	sentinel bool                 // the lent client was made for Sentinel
 	wires    *pool.Pool[*wire]
 
 	masters  atomic.Int64 // changes whenever Sentinel may have named another master
-	watching atomic.Int64 // number of open watchmen
+	watching atomic.Int64 // number of watchmen that are not closed
 }
 
-// wireKey is the context key of the wire that a call must use.
+// wireKey is the key of a context value: the wire that the call with this context must use.
 type wireKey struct{}
 
-// A detour is the innermost hook of a lent client, or of the client of a Cluster's node.
-// It passes calls of a wire to the wire's own client, and lets other calls through.
+// A detour is the innermost hook of the lent client, or of its client for one node of a
+// Cluster. If the context of a call has a wire, the detour passes the call to a client of
+// the wire. It lets all other calls through.
 type detour struct {
 	broker *broker
 	node   *redis.Client
@@ -56,18 +58,19 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		}
 		w.took.Store(true)
 		pipe := w.client(d.node).Pipeline()
-		_ = pipe.BatchProcess(ctx, cmds...) // it only queues
+		_ = pipe.BatchProcess(ctx, cmds...) // it only queues the commands
 		_, err := pipe.Exec(ctx)
 		if d.broker.cluster != nil && cmds[0].Name() != "asking" {
-			return nil // ClusterClient would give err also to the commands that succeeded
+			return nil // ClusterClient would also give err to the commands that succeeded
 		}
-		return err // also behind ASK in Cluster, where a nil error would mean that the command succeeded
+		return err // in Cluster the command is behind ASKING, and nil would mean that it succeeded
 	}
 }
 
-// DialHook implements [redis.Hook]. When Sentinel names another master, go-redis closes
-// the connections of the client that was made for Sentinel, but not the wires' connections.
-// So the end of one connection of that client ends the wires' connections too.
+// DialHook implements [redis.Hook]. When Sentinel names another master, go-redis closes the
+// connections of the client that was made for Sentinel, but not the connections of wires.
+// So each connection of that client is a watchman, and its end also ends the connections
+// of wires.
 func (d detour) DialHook(next redis.DialHook) redis.DialHook {
 	if d.node.Options().Addr != underSentinel {
 		return next
@@ -78,7 +81,7 @@ func (d detour) DialHook(next redis.DialHook) redis.DialHook {
 			return nil, err
 		}
 		if d.broker.watching.Add(1) == 1 {
-			d.broker.masters.Add(1) // until now nothing has shown whether the master was replaced
+			d.broker.masters.Add(1) // the master may have changed while no watchman was open
 		}
 		return &watchman{Conn: c, broker: d.broker}, nil
 	}
@@ -87,8 +90,8 @@ func (d detour) DialHook(next redis.DialHook) redis.DialHook {
 // underSentinel is the address that go-redis gives a client made for Sentinel.
 const underSentinel = "FailoverClient"
 
-// A watchman is a connection of a client made for Sentinel. When it is closed, for any
-// reason, all wires dial again.
+// A watchman is a connection of a client made for Sentinel. After it is closed, for any
+// reason, all wires close their connections and dial again.
 type watchman struct {
 	net.Conn
 	broker *broker
@@ -107,8 +110,8 @@ func (m *watchman) Close() error {
 // SyscallConn implements [syscall.Conn], for go-redis.
 func (m *watchman) SyscallConn() (syscall.RawConn, error) { return system(m.Conn) }
 
-// watchMaster makes sure that the lent client has an open watchman, by whose end the wires
-// notice a new master. Without Sentinel it does nothing.
+// watchMaster makes sure that the lent client has an open watchman, because the end of a
+// watchman tells the wires of a new master. Without Sentinel it does nothing.
 func (b *broker) watchMaster(ctx context.Context) error {
 	if !b.sentinel || b.watching.Load() > 0 {
 		return nil
@@ -116,7 +119,7 @@ func (b *broker) watchMaster(ctx context.Context) error {
 	return b.lent.Ping(ctx).Err()
 }
 
-// node returns the lent client of the server that has a key.
+// node returns the lent client, or in Cluster its client for the master that has a key.
 func (b *broker) node(ctx context.Context, key string) (*redis.Client, error) {
 	if b.cluster != nil {
 		return b.cluster.MasterForKey(ctx, key)
@@ -124,8 +127,9 @@ func (b *broker) node(ctx context.Context, key string) (*redis.Client, error) {
 	return b.lent.(*redis.Client), nil
 }
 
-// masterNodes returns the lent clients of all masters. In Cluster it adds the detour to
-// nodes that the client knew before it was lent.
+// masterNodes returns the lent client, or in Cluster its clients for all masters. In
+// Cluster it also adds the detour to all nodes, because the lent client may have known
+// nodes before New.
 func (b *broker) masterNodes(ctx context.Context) (nodes []*redis.Client, err error) {
 	if b.cluster == nil {
 		return []*redis.Client{b.lent.(*redis.Client)}, nil
@@ -147,7 +151,7 @@ func (b *broker) masterNodes(ctx context.Context) (nodes []*redis.Client, err er
 	return nodes, err
 }
 
-// detour adds a detour to a lent client, once.
+// detour adds a detour to a client, unless the client has one.
 func (b *broker) detour(node *redis.Client) {
 	if _, has := b.detours.LoadOrStore(node, true); !has {
 		node.AddHook(detour{b, node})

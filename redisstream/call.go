@@ -12,15 +12,16 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A call is one command and its result. Its reply may begin with memory to write to.
+// A call is one command and its result. Before the call, reply may have empty memory, to
+// which the reply is written.
 //
-// The command is a RawWriteToCmd, because go-redis never repeats such a command, whatever
-// the options of the lent client. It would repeat a publish whose reply was lost. It would
-// repeat a read too, which then returns the messages after the lost ones. It does follow
-// MOVED and ASK, because a server that answers so has not carried out the command.
+// The command is a RawWriteToCmd, because go-redis never repeats such a command, even if
+// the options of the lent client ask for retries. A repeated publish could store a message
+// twice. A repeated read would skip the messages of the lost reply. go-redis still follows
+// MOVED and ASK, because a server with this answer has not run the command.
 type call struct {
 	args   []any
-	script *script // if args call one by its digest
+	script *script // set if args run a script by its digest; nil for another command
 	reply  reply
 	err    error
 }
@@ -30,17 +31,19 @@ func (c *call) inFull() { c.args[0], c.args[1] = "eval", c.script.text }
 
 func (c *call) command(ctx context.Context) *redis.RawWriteToCmd {
 	cmd := redis.NewRawWriteToCmd(ctx, &c.reply, c.args...)
-	cmd.SetStepCount(1) // otherwise ClusterClient sends COMMAND to ask the server for it
+	cmd.SetStepCount(1) // without it, ClusterClient would ask the server for the step count, by COMMAND
 	return cmd
 }
 
-// send makes calls in one round trip. It needs more if a server did not know a script, or if
-// a key has moved to another server. Afterwards each call has its own error.
+// send makes calls in one round trip. It repeats a call if the server did not know its
+// script, or if its key has moved to another server. After send each call has its own
+// error.
 func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 	err := w.do(ctx, grace, func(ctx context.Context) error {
 		w.roundTrip(ctx, calls)
 		for i, c := range calls {
-			// Such a call was not carried out. go-redis does not redirect a pipeline in Cluster.
+			// The server has not run a call with one of these errors, so it is made again.
+			// In a pipeline go-redis does not follow MOVED and ASK.
 			unknown := c.script != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT")
 			if unknown {
 				c.inFull()
@@ -52,8 +55,9 @@ func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 		}
 		return nil
 	})
-	// Calls that came to no detour count as sent, because the lent client may have sent them.
-	// A node that it knew before may have no detour, and a hook may replace the context.
+	// If no detour saw the calls, they count as sent, because the lent client may have sent
+	// them. A Cluster node that the client knew before New may have no detour. A hook of
+	// the program may have replaced the context.
 	sent := err == nil && (w.sent.Load() || !w.took.Load())
 	for _, c := range calls {
 		failed := cmp.Or(err, c.err)
@@ -66,8 +70,8 @@ func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 	}
 }
 
-// errNoReply is the error of a command without a reply for which go-redis reports none. An
-// example is a command of a pipeline whose connection was refused.
+// errNoReply is the error of a command without a reply if go-redis reports no error. An
+// example is a command in a pipeline whose connection was refused.
 var errNoReply = fmt.Errorf("%w: no reply", backend.ErrUnknownOutcome)
 
 func (w *wire) roundTrip(ctx context.Context, calls []*call) {
@@ -80,14 +84,14 @@ func (w *wire) roundTrip(ctx context.Context, calls []*call) {
 		cmds[i] = c.command(ctx)
 	}
 	pipe := w.backend.lent.Pipeline()
-	_ = pipe.BatchProcess(ctx, cmds...) // it only queues
+	_ = pipe.BatchProcess(ctx, cmds...) // it only queues the commands
 	_, _ = pipe.Exec(ctx)               // each command has its own error
 	for i, c := range calls {
 		c.err = cmds[i].Err()
 	}
 }
 
-// with takes a wire from the pool for one call of use.
+// with calls use with a wire from the pool, and then puts the wire back.
 func (b *broker) with(ctx context.Context, use func(*wire) error) error {
 	w, err := b.wires.Get(ctx)
 	if err != nil {
@@ -97,7 +101,8 @@ func (b *broker) with(ctx context.Context, use func(*wire) error) error {
 	return use(w)
 }
 
-// send makes calls on a wire of the pool. It returns an error only if it got no wire.
+// send makes calls on a wire of the pool. It returns an error only if it got no wire; other
+// errors are in the calls.
 func (b *broker) send(ctx context.Context, calls ...*call) error {
 	if len(calls) == 0 {
 		return nil
@@ -125,7 +130,8 @@ func (b *broker) command(ctx context.Context, args ...any) error {
 	return err
 }
 
-// verb calls f, unless the backend is closed. It adds the operation and the topic to an error.
+// verb calls f, and adds the operation and the topic to its error. If the backend is
+// closed, verb returns ErrClosed and does not call f.
 func verb[T any](b *Backend, op, topic string, f func() (T, error)) (v T, err error) {
 	if err = b.unusable(); err == nil {
 		v, err = f()
@@ -133,14 +139,15 @@ func verb[T any](b *Backend, op, topic string, f func() (T, error)) (v T, err er
 	return v, b.failure(op, topic, err)
 }
 
-// verb is verb for an f that returns only an error.
+// verb calls the function verb with an f that returns only an error.
 func (b *Backend) verb(op, topic string, f func() error) error {
 	_, err := verb(b, op, topic, func() (struct{}, error) { return struct{}{}, f() })
 	return err
 }
 
-// failure adds the operation and the topic to err. After Close the error is ErrClosed, and
-// still matches ErrUnknownOutcome if err does, because Close may have cut off the call.
+// failure adds the operation and the topic to err. After Close the error is ErrClosed. It
+// then also matches ErrUnknownOutcome if err does, because Close may have interrupted the
+// call.
 func (b *Backend) failure(op, topic string, err error) error {
 	if err == nil {
 		return nil

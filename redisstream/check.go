@@ -11,15 +11,16 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A serverCheck checks once whether the server keeps messages safely.
+// A serverCheck checks the settings of the server one time, to see whether it keeps
+// messages safely.
 type serverCheck struct {
-	turn     chan struct{} // full while one caller checks; others wait until their contexts end
+	turn     chan struct{} // has an element while one caller checks; then other callers wait
 	done     atomic.Bool
-	warnings []string // complete once it is done
+	warnings []string // made by the check; fixed after done is set
 }
 
-// check refuses a server that loses messages by its settings. If it may not see the
-// settings, it adds a warning.
+// check refuses a server with an unsuitable version or eviction policy. It adds a warning
+// if the server has no append-only file, or if the client may not read the settings.
 func (s *serverCheck) check(ctx context.Context, b *Backend, w *wire) error {
 	if s.done.Load() {
 		return nil
@@ -53,7 +54,8 @@ func (s *serverCheck) check(ctx context.Context, b *Backend, w *wire) error {
 func (s *serverCheck) node(ctx context.Context, b *Backend, node *redis.Client) error {
 	info, err := node.InfoMap(ctx).Result()
 	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
-		// A denied SELECT is an error below, because then every other command fails too.
+		// A denied SELECT is returned as an error below, because then all other commands
+		// are denied too.
 		s.warnings = append(s.warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked")
 		return nil
 	}
@@ -80,7 +82,7 @@ func older(version string, major, minor int) bool {
 	return err == nil && (m < major || m == major && n < minor)
 }
 
-// tell sends the warnings as notices.
+// tell sends the warnings to c.Notify as notices.
 func (s *serverCheck) tell(c backend.Config) {
 	if c.Notify == nil {
 		return

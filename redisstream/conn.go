@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A conn is a connection that its wire can close at any moment. go-redis itself checks
-// only deadlines, and only at the beginning of a call.
+// A conn is a connection that its wire can close at any moment. go-redis itself checks only
+// deadlines, and only at the beginning of a call.
 type conn struct {
 	net.Conn
 	wire   *wire
 	ready  atomic.Bool // greeting and authentication are done, so later writes are commands
-	id     int64       // its id at the server, 0 if not known; set before ready
+	id     int64       // the connection's id at the server, 0 if not known; set before ready
 	closed atomic.Bool
 }
 
-// Read implements [net.Conn]. The time for an answer begins again with each piece of it,
-// because a slow line is not a server that hangs.
+// Read implements [net.Conn]. After each piece of an answer it sets a new deadline, because
+// a slow line does not mean that the server hangs.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && err == nil {
@@ -62,8 +62,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// SyscallConn implements [syscall.Conn]. By it go-redis finds out that a connection was
-// closed before it writes to it.
+// SyscallConn implements [syscall.Conn]. go-redis uses it to detect that a connection was
+// closed before it writes to the connection.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	if c.closed.Load() {
 		return nil, net.ErrClosed
@@ -71,8 +71,9 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	return system(c.Conn)
 }
 
-// system returns the raw connection of the operating system. Under TLS that is the
-// connection below, on which a server sends nothing unasked but its end.
+// system returns the raw connection of the operating system. For a TLS connection it
+// returns the one below TLS. go-redis may test that one for a closed connection, because a
+// server sends no data unasked.
 func system(inner net.Conn) (syscall.RawConn, error) {
 	const maxLayers = 4
 	for range maxLayers {
@@ -88,7 +89,8 @@ func system(inner net.Conn) (syscall.RawConn, error) {
 	return noSyscalls{}, nil
 }
 
-// noSyscalls is a connection about which nothing is known.
+// noSyscalls is a raw connection that always seems open. It stands for a connection that
+// has no raw connection of the operating system.
 type noSyscalls struct{}
 
 func (noSyscalls) Control(func(uintptr)) error    { return errors.ErrUnsupported }

@@ -24,8 +24,8 @@ import (
 //	redis://user:password@host:6379/0
 //	rediss://user:password@host:6379/0                 with TLS
 //	unix:///run/redis.sock?db=0
-//	redis+sentinel://user:password@host:26379/master   host is a Sentinel's
-//	redis+cluster://user:password@host:6379            host is any node's
+//	redis+sentinel://user:password@host:26379/master   the host of a Sentinel
+//	redis+cluster://user:password@host:6379            the host of any node
 //
 // docs/redis.md lists the parameters. For every other setting pass a client to [New].
 type Driver struct{ topics map[string]TopicOptions }
@@ -80,9 +80,9 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 	return b, nil
 }
 
-// hint checks whether the URL is wrong about TLS. A server with TLS closes the connection
-// of a client without, and a server without TLS waits for more bytes. Neither gives the
-// reason.
+// hint connects again to find out whether the URL is wrong about TLS, because the failed
+// call did not tell. A server with TLS closes a connection without TLS. A server without
+// TLS waits for more bytes.
 func (a *address) hint(ctx context.Context) string {
 	const patience = time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -142,7 +142,8 @@ func (a *address) parameters() brokerurl.Table {
 	return t
 }
 
-// only returns p if a has one of the schemes, or else a parameter refused with the reason.
+// only returns p if the scheme of a is one of schemes. Otherwise it returns a parameter
+// that fails with the reason.
 func (a *address) only(p brokerurl.Parameter, schemes []string, reason string) brokerurl.Parameter {
 	if !slices.Contains(schemes, a.scheme) {
 		p.Set = func(string) error { return errors.New(reason) }
@@ -150,7 +151,8 @@ func (a *address) only(p brokerurl.Parameter, schemes []string, reason string) b
 	return p
 }
 
-// parse reads a URL. Its errors show no part of the URL except a wrong parameter.
+// parse reads a URL. Its errors quote no part of the URL except a wrong parameter, because
+// the URL may hold a password.
 func parse(u *url.URL) (*address, error) {
 	a := &address{scheme: u.Scheme, user: u.User.Username(), tls: u.Scheme == "rediss"}
 	a.password, _ = u.User.Password()

@@ -18,9 +18,9 @@ import (
 //
 //	{"order":"o-1","cents":1290}
 //
-// Names that begin with a colon are the message's own, and the others are headers. A
-// backslash, carriage return or line feed is written \\, \r, \n, in names a colon as \:
-// and an empty name as \0. A future format must use a field with another name.
+// The names :id and :key are the ID and the key of the message. Other names are headers.
+// A backslash, carriage return or line feed is written \\, \r or \n. In a name, a colon is
+// written \:, and an empty name is \0. A future format must use a field with another name.
 const field = "event"
 
 const (
@@ -34,7 +34,7 @@ var (
 	unescaper   = strings.NewReplacer(`\\`, `\`, `\r`, "\r", `\n`, "\n", `\:`, ":", `\0`, "")
 )
 
-// appendHead appends the entry of m without the payload.
+// appendHead appends the head of the entry of m: all lines before the payload.
 func appendHead(to []byte, m *backend.Message) []byte {
 	if m.ID != "" {
 		to = appendLine(to, idName, m.ID)
@@ -61,8 +61,8 @@ func appendLine(to []byte, name, value string) []byte {
 	return append(append(append(to, name...), value...), '\n')
 }
 
-// special reports whether s has to be escaped. Three searches of a short string cost
-// less than one for any of three bytes.
+// special reports whether s has a byte to escape. On a short string, three searches for one
+// byte are faster than one search for any of three.
 func special(s string) bool {
 	return strings.IndexByte(s, '\\') >= 0 || strings.IndexByte(s, '\r') >= 0 || strings.IndexByte(s, '\n') >= 0
 }
@@ -108,8 +108,8 @@ func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end in
 	return at, nil
 }
 
-// endOfName returns the index of the colon after the name of a line, or -1. A colon at the
-// front belongs to the name, and so does an escaped one.
+// endOfName returns the index of the colon that ends the name in a line, or -1. A colon at
+// the beginning belongs to the name. An escaped colon belongs to it too.
 func endOfName(line string) int {
 	for at := 1; ; at++ {
 		n := strings.IndexByte(line[at:], ':')
@@ -130,15 +130,15 @@ func unescape(s string) string {
 	return unescaper.Replace(s)
 }
 
-// The header that readFlat adds. It names the form of the payload, for a codec.
+// The header that readFlat adds. It tells a codec the format of the payload.
 const (
 	contentTypeName = "ce-datacontenttype"
 	flatType        = "application/x-www-form-urlencoded"
 )
 
 // readFlat fills m from the fields of an entry that another program has added. The payload
-// is encoded like the query of a URL. So it keeps any bytes, the order of the fields, and
-// fields of the same name.
+// is encoded like the query of a URL, which keeps any bytes, the order of the fields, and
+// several fields with one name.
 func readFlat(p *parser, m *backend.Message, id []byte, key string) {
 	var payload []byte
 	m.ID, m.Key = string(id), ""

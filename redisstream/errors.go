@@ -12,8 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// classes has the classes of the server's error replies, by the code that a reply begins
-// with. All other error replies are ErrRefused, because the command had no effect.
+// classes maps the error replies of the server to error classes. A code is the beginning of
+// the reply. All other error replies are ErrRefused, because the command had no effect.
 var classes = []struct {
 	err   error
 	codes []string
@@ -31,8 +31,9 @@ var classes = []struct {
 	}},
 }
 
-// classOf adds an error class to err; sent says whether anything was written to the server.
-// If ctx is done, the result matches ctx.Err() too.
+// classOf adds an error class to err. sent says whether a command was written to the
+// server, whose outcome may therefore be unknown. If ctx is done, the result matches
+// ctx.Err() too.
 func classOf(ctx context.Context, err error, sent bool) error {
 	for _, known := range []error{backend.ErrClosed, backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrTooLarge, backend.ErrRefused, backend.ErrGone} {
 		if errors.Is(err, known) {
@@ -97,8 +98,8 @@ func plain(text string) string {
 	return said
 }
 
-// isMoved reports whether a server of a Cluster answered that another one has the key, and
-// so has done nothing.
+// isMoved reports whether a Cluster server answered that another server has the key. A
+// server with this answer has not run the command.
 func isMoved(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
 }

@@ -22,16 +22,17 @@ func sweptKey(delayed string) string         { return delayed + ":swept" }
 func trimmedKey(stream string) string        { return stream + ":trimmed" }
 func youngKey(stream string) string          { return stream + ":young" }
 
-// neverKey returns a key that never exists, on which publish.lua tests a permission.
+// neverKey returns a key that never exists. publish.lua uses it to test a permission.
 func neverKey(stream string) string { return stream + ":once:-" }
 
-// onceKey returns the key of the mark by which Once remembers an ID.
+// onceKey returns the key whose existence means that a message with Once and this ID was
+// stored.
 func onceKey(stream, id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return stream + ":once:" + hex.EncodeToString(sum[:16])
 }
 
-// topicOf returns the topic of a stream's key.
+// topicOf returns the topic of the stream with this key. ok is false for any other key.
 func (b *Backend) topicOf(key string) (topic string, ok bool) {
 	rest, ok := strings.CutPrefix(key, b.options.Namespace+":{")
 	if !ok {
@@ -40,20 +41,20 @@ func (b *Backend) topicOf(key string) (topic string, ok bool) {
 	return strings.CutSuffix(rest, "}")
 }
 
-// memberName returns a new name for a consumer. The name has the lease in it, because a
-// member that takes over its messages must know how long to wait (lua/with/lease.lua). The
-// consumer "parked" is no member. It owns the delayed messages: while they are pending in
-// their group, Maintain does not trim them.
+// memberName returns a new name for the consumer of a member. The name ends with the lease,
+// because another member may take over its messages only after that time
+// (lua/with/lease.lua). The consumer "parked" is no member: it owns the delayed messages.
+// Maintain does not trim them, because they are pending.
 func memberName(lease time.Duration) string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s-%d-%s-%d", host, os.Getpid(), strings.ToLower(rand.Text()[:8]), millis(lease))
 }
 
-// millis returns d in milliseconds, rounded up, so that nothing is due too early.
+// millis returns d in milliseconds, rounded up, so that no message is due too early.
 func millis(d time.Duration) int64 { return ceil(d, time.Millisecond) }
 
-// ceil returns d in a unit, rounded up. The unit of delays is a microsecond. In milliseconds
-// a message could be due up to one millisecond later than the bus expects.
+// ceil returns d in the given unit, rounded up. Delays use microseconds, because a delay in
+// milliseconds could end up to a millisecond later than the bus expects.
 func ceil(d, unit time.Duration) int64 {
 	n := int64(d / unit)
 	if d%unit > 0 {
@@ -63,16 +64,16 @@ func ceil(d, unit time.Duration) int64 {
 }
 
 // A position is the id of a stream entry with leading zeros, such as
-// 01795243593723-00000000000000000000. Redis accepts it in place of an id, and positions
-// compare as strings.
+// 01795243593723-00000000000000000000. Redis accepts a position in place of an id.
+// Positions compare as strings.
 const (
 	milliDigits  = 14
 	serialDigits = 20
 	positionLen  = milliDigits + 1 + serialDigits
-	noPosition   = "0-0" // before all others
+	noPosition   = "0-0" // lower than the position of any message
 )
 
-// appendPosition appends the position of an id as Redis writes it.
+// appendPosition appends the position of an id in the form that Redis writes.
 func appendPosition(to, id []byte) []byte {
 	const zeros = "00000000000000000000"
 	millis, serial, _ := bytes.Cut(id, []byte("-"))
@@ -85,7 +86,7 @@ func appendPosition(to, id []byte) []byte {
 // checkPosition returns an error if p is not a position of this backend.
 func checkPosition(p string) error {
 	ok := len(p) == positionLen && p[milliDigits] == '-' && strings.Trim(p[:milliDigits], "0123456789") == ""
-	if ok { // there is no id above 2⁶⁴−1
+	if ok { // the second number of an id is at most 2⁶⁴−1
 		_, err := strconv.ParseUint(p[milliDigits+1:], 10, 64)
 		ok = err == nil
 	}

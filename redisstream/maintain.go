@@ -6,24 +6,25 @@ import (
 )
 
 const (
-	maxTrim      = 10_000                // entries of one run, because other clients wait while it runs
+	maxTrim      = 10_000                // most entries that one run trims; other clients wait for the run
 	trimAgain    = 20 * time.Millisecond // time to the next run if there are more entries to trim
-	trimBusy     = time.Second           // the same, if this run trimmed at least busy entries
-	trimIdle     = 5 * time.Second       // the same, if it trimmed fewer
-	unknownLease = 10 * time.Minute      // assumed here and in Stats for consumers of other programs
+	trimBusy     = time.Second           // time to the next run if busy entries were trimmed, or more repairs are left
+	trimIdle     = 5 * time.Second       // time to the next run in all other cases
+	unknownLease = 10 * time.Minute      // assumed lease of consumers of other programs
 	busy         = 1000
 
-	youth    = time.Minute // how long a stream is young after a group was made on it
-	maxYoung = 100_000     // entries: a longer stream is not young, because it takes memory
+	youth    = time.Minute // time for which a stream is young after a group was created on it
+	maxYoung = 100_000     // a stream with more entries is not young, because it uses much memory
 )
 
 // Maintain implements [backend.Maintainer]. It trims the messages that every group has
-// settled, removes members that are gone and hold nothing, and repairs delayed messages that
-// would never be due. It trims nothing while the stream is young (docs/redis.md) or lacks a
-// group of this process. If the server lost its data, the groups return one after another.
+// settled. It removes members that have ended and hold no message. It repairs delayed
+// messages that would never be due. It trims nothing while the stream is young
+// (docs/redis.md) or lacks a group of this process. The reason is a server that lost its
+// data: its groups come back one after another.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	next, err := verb(b, "maintain", topic+"/"+group, func() (time.Duration, error) { return b.maintain(ctx, topic, group) })
-	return max(next, trimAgain), err // next is 0 after Close
+	return max(next, trimAgain), err // after Close next is 0
 }
 
 func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Duration, error) {

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	maxPipeline = 1000    // messages of one round trip without a script
-	maxScripted = 100     // the same with publish.lua, because other clients wait while it runs
-	maxTrip     = 4 << 20 // bytes of one round trip, unless its only message is larger
+	maxPipeline = 1000    // most messages of one round trip without publish.lua
+	maxScripted = 100     // most messages of one round trip with publish.lua; other clients wait for the script
+	maxTrip     = 4 << 20 // most bytes of one round trip with several messages
 )
 
 // Publish implements [backend.Backend].
@@ -53,9 +53,9 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 var errBroke = errors.New("a call before it has failed")
 
-// tripLen returns how many of msgs go into one trip. No trip has two calls of publish.lua for
-// one topic, because a server that is loading its data may refuse the first and carry out
-// the second.
+// tripLen returns the number of messages at the front of msgs that go into one trip. No
+// trip has two calls of publish.lua for one topic. A server that is loading its data may
+// refuse the first call and run the second.
 func tripLen(msgs []*backend.Message, bounded bool) int {
 	size, most := 0, maxPipeline
 	for i, m := range msgs {
@@ -69,8 +69,8 @@ func tripLen(msgs []*backend.Message, bounded bool) int {
 	return len(msgs)
 }
 
-// trip publishes msgs in one round trip. It reports whether the next trip must not follow,
-// because the connection broke, or the server is still loading its data.
+// trip publishes msgs in one round trip. broken means that later messages must not be sent,
+// because the connection broke or the server cannot store messages now.
 func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, fail func(int, error)) (broken bool) {
 	t := &w.trip
 	t.begin(b, msgs, fail)
@@ -83,29 +83,31 @@ func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, fa
 	return slices.ContainsFunc(t.calls, func(c *call) bool { return !isAnswer(c.err) || errors.Is(c.err, backend.ErrUnavailable) })
 }
 
-// A trip is one round trip of Publish. It has an XADD for each message or, for a topic with
-// a bound or a Once message, one call of publish.lua. It belongs to a wire, whose next trip
-// uses the memory again. Only the positions, in ids, stay with the messages.
+// A trip is one round trip of Publish. It has an XADD for each message. For a topic with a
+// limit or a Once message, it has one call of publish.lua instead. A wire keeps its trip,
+// because the next round trip uses the memory again. Only the memory of ids is not used
+// again, because the positions of the messages are in it.
 type trip struct {
 	backend *Backend
 	msgs    []*backend.Message
-	text    []byte // the memory of all entries
+	text    []byte // memory of the values of all entries
 	entries []value
 	calls   []*call
-	of      [][]int // by call: the indexes of its messages
+	of      [][]int // for each call, the indexes of its messages
 	ids     strings.Builder
 	adds    []add
 	topic   string // the topic of the last XADD
 	key     any    // the key of that topic's stream
 }
 
-// A value is the value of an entry. go-redis gets a pointer to it, without an allocation.
+// A value is the value of an entry. A pointer to it is an argument of a command that needs
+// no allocation.
 type value []byte
 
-// MarshalBinary implements [encoding.BinaryMarshaler], for go-redis.
+// MarshalBinary implements [encoding.BinaryMarshaler], by which go-redis gets the bytes.
 func (v *value) MarshalBinary() ([]byte, error) { return *v, nil }
 
-// An add is the memory of an XADD.
+// An add is the memory for one XADD: its call, arguments and reply.
 type add struct {
 	call  call
 	args  [5]any
@@ -115,7 +117,7 @@ type add struct {
 
 const (
 	replySize = 48      // bytes for the reply of an XADD: an id and its length
-	keepText  = 1 << 20 // the largest text whose memory is kept for the next trip
+	keepText  = 1 << 20 // a text with more memory is not kept for the next trip
 )
 
 func (t *trip) begin(b *Backend, msgs []*backend.Message, fail func(int, error)) {
@@ -144,7 +146,8 @@ func (t *trip) begin(b *Backend, msgs []*backend.Message, fail func(int, error))
 	}
 }
 
-// end releases messages and replies, and keeps memory for the next trip.
+// end releases messages and replies, so that they can be freed. It keeps the memory for the
+// next trip.
 func (t *trip) end() {
 	t.backend, t.msgs, t.ids = nil, nil, strings.Builder{}
 	clear(t.adds)
@@ -157,13 +160,14 @@ func (t *trip) end() {
 	}
 }
 
-// encode makes the entries of all messages that are not too large.
+// encode makes the entries of all messages, and calls fail for each message that is too
+// large.
 func (t *trip) encode(fail func(int, error)) {
 	t.entries = slices.Grow(t.entries[:0], len(t.msgs))[:len(t.msgs)]
 	size := 0
 	for _, m := range t.msgs {
 		if n := m.Size(); n <= maxPayload {
-			size += n + 64 // for the attributes; most messages need no more
+			size += n + 64 // 64 bytes for the names of attributes; most messages need no more
 		}
 	}
 	t.text = slices.Grow(t.text[:0], size)
@@ -174,13 +178,14 @@ func (t *trip) encode(fail func(int, error)) {
 			continue
 		}
 		start := len(t.text)
-		t.text = append(appendHead(t.text, m), m.Payload...) // if it grows, earlier entries keep the old memory
+		t.text = append(appendHead(t.text, m), m.Payload...) // if the text grows, earlier entries keep the old memory
 		t.entries[i] = t.text[start:len(t.text):len(t.text)]
 	}
 }
 
-// scripted returns, by topic, the indexes of the messages to publish by publish.lua. If one
-// message of a topic needs the script, all use it, because of their order.
+// scripted returns for each topic the indexes of the messages that publish.lua publishes.
+// If one message of a topic needs the script, all messages of the topic use it, to keep
+// their order.
 func (t *trip) scripted() (parts map[string][]int) {
 	for _, m := range t.msgs {
 		if m.Once || t.backend.options.MaxMessages > 0 {
@@ -201,7 +206,7 @@ func (t *trip) scripted() (parts map[string][]int) {
 	return parts
 }
 
-// script adds the call of publish.lua for the messages of a topic with the given indexes.
+// script adds the call of publish.lua for messages of one topic. list has their indexes.
 func (t *trip) script(topic string, list []int) {
 	keys := []string{t.backend.streamKey(topic)}
 	values := make([]any, 0, 2+2*len(list))
@@ -220,7 +225,8 @@ func (t *trip) script(topic string, list []int) {
 	t.calls, t.of = append(t.calls, publishScript.call(keys, values...)), append(t.of, list)
 }
 
-// read sets positions and errors from the replies.
+// read reads the replies. It sets the positions of stored messages, and calls fail for the
+// others.
 func (t *trip) read(fail func(int, error)) {
 	t.ids.Grow(len(t.msgs) * positionLen)
 	for n, c := range t.calls {
@@ -230,7 +236,7 @@ func (t *trip) read(fail func(int, error)) {
 			answers = p.array()
 		}
 		for k, i := range t.of[n] {
-			if nested := p.nested(); nested != nil { // an error ends the script, so it fails all later messages
+			if nested := p.nested(); nested != nil { // it ended the script, so all later messages fail
 				failed = classOfReply(nested.Error())
 			}
 			switch {
@@ -246,7 +252,7 @@ func (t *trip) read(fail func(int, error)) {
 	}
 }
 
-// stored reads the position of a stored message.
+// stored reads the reply for one stored message, and sets its Position and Duplicate.
 func (t *trip) stored(m *backend.Message, p *parser, scripted bool) error {
 	if scripted {
 		p.arrayOf(2)

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	sweepEvery = 500 * time.Millisecond // most time between two runs of take.lua
-	maxSweep   = 100                    // deliveries of one run, because other clients wait while it runs
-	grace      = 900 * time.Millisecond // how long a read waits for the server's answer after its context is done
+	sweepEvery = 500 * time.Millisecond // longest time between two runs of take.lua
+	maxSweep   = 100                    // most deliveries of one run of take.lua; other clients wait for the run
+	grace      = 900 * time.Millisecond // longest wait of a read for its answer after its context is done
 )
 
 // Receive implements [backend.Source].
@@ -33,9 +33,9 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	return ds, s.failure("receive", err)
 }
 
-// note remembers the highest position received, and whether a reply was lost. Then take.lua
-// gives back the messages of that reply. Otherwise they would be redelivered only when their
-// lease expires, behind newer ones.
+// note remembers the highest position received, and whether a reply was lost. After a lost
+// reply, the next run of take.lua gives back its messages. Otherwise they would be
+// redelivered only after their lease, behind newer messages.
 func (s *source) note(ds []backend.Delivery, err error) {
 	for i := range ds {
 		if ds[i].Position > string(s.high) {
@@ -60,14 +60,15 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	}
 	ds, err := s.takeNew(ctx, limit, !s.failed)
 	if errors.Is(err, backend.ErrGone) && !s.closed.Load() && ctx.Err() == nil {
-		// The stream or group was destroyed during the wait; it may exist again.
+		// The stream or the group was deleted during the wait. It may exist again.
 		ds, err = s.takeNew(ctx, limit, false)
 	}
 	return ds, err
 }
 
-// takeBack receives redelivered messages, by take.lua. A run that had too many delayed
-// messages to sort, or lost ones to give back, delivers nothing and is followed by another.
+// takeBack receives redelivered messages, by take.lua. It repeats a run that delivers
+// nothing and asks for another run. Such a run had too many delayed messages to sort, or
+// messages of a lost reply to give back.
 func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	for more := true; more && len(ds) == 0 && ctx.Err() == nil; {
 		if ds, more, err = s.runTake(ctx, min(limit, maxSweep)); err != nil {
@@ -77,7 +78,8 @@ func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery
 	return ds, err
 }
 
-// runTake runs take.lua once. It reports whether more messages may be due.
+// runTake runs take.lua one time. more means that the script asks for another run without a
+// wait.
 func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, more bool, err error) {
 	start := time.Now()
 	c := takeScript.call([]string{s.stream, s.delayed, sweptKey(s.delayed)},
@@ -99,14 +101,14 @@ func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, 
 		s.lost = 0
 	}
 	if len(ds) > 0 {
-		s.sweepBy(time.Time{}) // there may be more
+		s.sweepBy(time.Time{}) // more messages may be due
 	}
-	s.sweepBy(start.Add(wait)) // nothing more is due before that
+	s.sweepBy(start.Add(wait)) // the script knows of no message that is due before
 	return ds, wait == 0, nil
 }
 
-// takeNew receives new messages, by XREADGROUP. If wait is set, it waits for them until the
-// next run of take.lua.
+// takeNew receives new messages, by XREADGROUP. If wait is set and there are none, it waits
+// for them until the next run of take.lua.
 func (s *source) takeNew(ctx context.Context, limit int, wait bool) (ds []backend.Delivery, err error) {
 	args := append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
 	if wait {
@@ -121,8 +123,8 @@ func (s *source) takeNew(ctx context.Context, limit int, wait bool) (ds []backen
 	return ds, nil
 }
 
-// ask makes a call on the member's own connection, and calls read with a parser of the reply.
-// The next call uses the memory of the reply again.
+// ask makes a call on the connection of the member, and calls read with a parser of the
+// reply. The reply is valid until the next ask, which uses its memory again.
 func (s *source) ask(ctx context.Context, c *call, read func(*parser)) error {
 	c.reply = s.batch.reply.next()
 	s.reader.send(ctx, grace, c)

@@ -2,13 +2,13 @@
 // a single server, Sentinel or Cluster, with TLS and ACL.
 //
 // A topic is a stream, a group is a consumer group, and a member is one of its consumers.
-// Messages that a group has not acknowledged stay pending there, and nothing trims them.
-// The server measures leases and delays by its clock, and counts attempts by its delivery
-// count. docs/redis.md describes the keys, how to look at them, the settings that the
-// server needs, and the basis of each promise.
+// A delivered message stays pending in its group until the group acknowledges it, and is
+// not trimmed before. The server measures leases and delays by its clock, and counts
+// attempts by its delivery count. docs/redis.md describes the keys, how to look at them,
+// the settings that the server needs, and the basis of each promise.
 //
-// go-redis reports failed dials to a logger of the whole process. The program sets it by
-// [redis.SetLogger].
+// go-redis reports failed dials to a logger of the whole process, which the program can
+// replace by [redis.SetLogger].
 package redisstream
 
 import (
@@ -28,24 +28,24 @@ import (
 
 // Options are the settings of a [Backend]. A zero field means its default.
 type Options struct {
-	// Namespace begins every key: "<namespace>:{<topic>}…". The default is
-	// "bus". Buses that share a server and a namespace share topics.
+	// Namespace is the beginning of every key: "<namespace>:{<topic>}…". The default is
+	// "bus". Buses with one server and one namespace share topics.
 	Namespace string
 
-	// OnceWindow is how long [backend.Message].Once remembers an ID, by the server's
-	// clock; 2 minutes if zero. Each ID takes some 150 bytes for that time.
+	// OnceWindow is how long [backend.Message].Once remembers an ID, by the clock of the
+	// server. The default is 2 minutes. Each ID takes about 150 bytes for that time.
 	OnceWindow time.Duration
 
-	// MaxMessages bounds the stored messages of each topic. At the bound Publish returns
+	// MaxMessages limits the stored messages of each topic. At the limit Publish returns
 	// [backend.ErrFull] until Maintain has trimmed messages that every group has settled.
-	// Zero: only the server's memory is the bound.
+	// Zero means no limit except the memory of the server.
 	MaxMessages int
 
-	// AllowEviction accepts a server that may evict keys when its memory is full. It
-	// evicts whole topics with their groups, without an error.
+	// AllowEviction accepts a server that may evict keys when its memory is full. Such a
+	// server can delete whole topics with their groups, without an error.
 	AllowEviction bool
 
-	// Topics has settings of single topics.
+	// Topics has the settings of single topics, by name.
 	Topics map[string]TopicOptions
 }
 
@@ -73,26 +73,28 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 const (
-	wires      = 8                      // calls that run at the same time, besides reads
-	answer     = 5 * time.Second        // how long a call waits for an answer, unless its context ends before
-	block      = 500 * time.Millisecond // how long a read waits for new messages
-	patience   = 2 * time.Second        // how much longer than block a read waits for its answer
-	maxPayload = 16 << 20               // the server has one thread, so a larger message delays every other client
+	wires      = 8                      // calls that can run at the same time, not counting reads of members
+	answer     = 5 * time.Second        // longest wait of a call for an answer; its context may end earlier
+	block      = 500 * time.Millisecond // longest wait of a read for new messages
+	patience   = 2 * time.Second        // how long a read waits for its answer after block has passed
+	maxPayload = 16 << 20               // most bytes of a message: while the server reads it, all other clients wait
 )
 
-// A Backend keeps topics in one Redis: a server, a Cluster, or a master under sentinels.
-// Its methods are safe for concurrent use.
+// A Backend keeps topics in one Redis: a server, a Cluster, or a master with Sentinels. Its
+// methods are safe for concurrent use.
 type Backend struct {
 	broker
 	options Options
 	owned   bool // Close closes the client
 	server  serverCheck
-	youth   time.Duration // how long a stream is young; tests change it
+	youth   time.Duration // the constant youth; tests change it
 
 	closed  atomic.Bool
 	mu      sync.Mutex
 	sources map[*source]struct{}
-	mending map[string]string // by delayedKey: the id after which the next Maintain mends delays
+	// mending has, by delayedKey, the id after which the next Maintain continues to repair
+	// delayed messages.
+	mending map[string]string
 }
 
 var (
@@ -107,12 +109,12 @@ var (
 	_ backend.Limited    = (*Backend)(nil)
 )
 
-// New returns a backend that uses Redis through client: a [*redis.Client], which
-// redis.NewFailoverClient returns too, or a [*redis.ClusterClient]. The client must stay
-// open until the backend is closed. Hooks that were added to it before see every command.
-// The backend uses the client's routing, addresses, credentials, TLS settings and dialer,
-// but not its connections. To each server it has at most 8 connections of its own, and one
-// for each member.
+// New returns a backend that uses Redis through client. The client is a [*redis.Client],
+// for Sentinel too (redis.NewFailoverClient), or a [*redis.ClusterClient]. It must stay
+// open until the backend is closed. Hooks that it had before New see every command. The
+// backend uses the routing, addresses, credentials, TLS settings and dialer of the client,
+// but not its connections. To each server the backend has at most 8 connections, and one
+// more for each member.
 func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	o, err := o.withDefaults()
 	if err != nil {

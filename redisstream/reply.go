@@ -10,19 +10,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A reply has the bytes of the server's answer to one command. go-redis writes them, and a
-// parser reads them in place. go-redis passes on an error reply as data too, so Write returns
-// it as the error that go-redis would have made of it. By this error go-redis follows MOVED
-// and ASK, and leaves a server that has become read-only.
+// A reply has the bytes of the answer to one command. go-redis writes them by Write and
+// ReadFrom, and a parser reads them in place. go-redis passes an error reply to Write too.
+// Write returns it as the error that go-redis would have made. go-redis needs this error to
+// follow MOVED and ASK, and to leave a server that has become read-only.
 type reply struct{ raw []byte }
 
 const (
-	trust     = 1 << 20 // how much memory is allocated for an announced length, before the bytes arrive
-	keepReply = 1 << 20 // the largest memory that is kept for the next reply
-	keepIdle  = 4 << 10 // the same, if the last reply used less than 1/8 of it
+	trust     = 1 << 20 // most memory allocated for a string before any of its bytes arrive
+	keepReply = 1 << 20 // larger memory is not kept for the next reply
+	keepIdle  = 4 << 10 // larger memory is not kept either if the last reply used less than 1/8 of it
 )
 
-// next returns an empty reply, with the memory of the last one unless it is too large.
+// next returns an empty reply. It has the memory of r, unless the constants above say that
+// r is too large.
 func (r *reply) next() reply {
 	if size := cap(r.raw); size > keepReply || size > keepIdle && len(r.raw) < size/8 {
 		return reply{}
@@ -30,7 +31,8 @@ func (r *reply) next() reply {
 	return reply{r.raw[:0]}
 }
 
-// Write implements [io.Writer]. go-redis writes a line at a time.
+// Write implements [io.Writer]. go-redis calls it for each line. For an error reply it
+// returns the error.
 func (r *reply) Write(p []byte) (int, error) {
 	if len(r.raw) == 0 && len(p) > 0 && p[0] == '-' {
 		return 0, serverError(string(p[1:]))
@@ -39,7 +41,8 @@ func (r *reply) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom implements [io.ReaderFrom], by which go-redis passes on a string without a copy.
+// ReadFrom implements [io.ReaderFrom]. go-redis calls it for the bytes of a string, so that
+// they are not copied.
 func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
 	l, ok := src.(*io.LimitedReader)
 	if !ok {
@@ -58,14 +61,15 @@ func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
 	return n, err
 }
 
-// serverError is an error reply as the type that go-redis gives it. That type is in an
-// internal package and cannot be named elsewhere, but it can be inferred.
+// serverError returns an error reply in the type that go-redis uses for it. That type is in
+// an internal package: no code here can name it, but the compiler can infer it.
 func serverError(text string) error { return like(redis.ErrNoScript, plain(text)) }
 
 func like[T ~string](_ T, text string) T { return T(text) }
 
-// A parser reads a reply of RESP2 from front to back. The bytes it returns lie in the
-// reply. After an unexpected byte it returns empty values, and err says why.
+// A parser reads a reply in the RESP2 format, element by element. The returned bytes are
+// part of the reply. After an unexpected byte, all methods return empty values, and err has
+// the reason.
 type parser struct {
 	rest []byte
 	err  error
@@ -80,7 +84,8 @@ func (p *parser) fail(wanted string) {
 	p.rest = nil
 }
 
-// line returns the type and the text of the next line. A type that is not in kinds fails p.
+// line reads a line and returns its type and text. If kinds does not have the type, line
+// calls fail.
 func (p *parser) line(kinds string) (kind byte, text []byte) {
 	if len(p.rest) > 0 && strings.IndexByte(kinds, p.rest[0]) >= 0 {
 		for i := 2; i < len(p.rest); i++ {
@@ -116,29 +121,29 @@ func (p *parser) number(text []byte) (n int) {
 	return n
 }
 
-// array returns the length of an array whose elements come next. It is -1 for nil, which
-// is also the reply to Lua's false.
+// array reads the beginning of an array and returns its length. The elements are next. It
+// returns -1 for nil, which Redis also sends for false in Lua.
 func (p *parser) array() int {
 	kind, text := p.line("*$")
 	if p.err != nil || kind == '$' && string(text) == "-1" {
 		return -1
 	}
 	n := p.number(text)
-	if kind == '$' || n > len(p.rest) { // an element has more than a byte
+	if kind == '$' || n > len(p.rest) { // each element has more than one byte
 		p.fail("no array")
 		return -1
 	}
 	return max(n, -1)
 }
 
-// arrayOf reads the length of an array and fails p unless it is n.
+// arrayOf reads the beginning of an array, and calls fail unless its length is n.
 func (p *parser) arrayOf(n int) {
 	if p.array() != n {
 		p.fail("an array of another length")
 	}
 }
 
-// bulk returns the bytes of a bulk string, or of a status. It is nil for nil.
+// bulk reads a bulk string or a status, and returns its bytes. It returns nil for nil.
 func (p *parser) bulk() []byte {
 	kind, text := p.line("$+")
 	if kind != '$' {
@@ -157,7 +162,7 @@ func (p *parser) bulk() []byte {
 	return b
 }
 
-// integer returns an integer.
+// integer reads an integer.
 func (p *parser) integer() int {
 	_, text := p.line(":")
 	if p.err != nil {
@@ -166,8 +171,8 @@ func (p *parser) integer() int {
 	return p.number(text)
 }
 
-// nested returns the error that a script has put in place of an element. It returns nil if
-// the next element is no error and still to be read.
+// nested reads an error that a script has put into an array, and returns it. If the next
+// element is no error, nested reads nothing and returns nil.
 func (p *parser) nested() error {
 	if len(p.rest) == 0 || p.rest[0] != '-' {
 		return nil
@@ -176,7 +181,7 @@ func (p *parser) nested() error {
 	return serverError(string(text))
 }
 
-// end requires that nothing is left.
+// end returns err. It first calls fail if part of the reply was not read.
 func (p *parser) end() error {
 	if len(p.rest) > 0 {
 		p.fail("more than was expected")

@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// A script runs in the server, and no other command runs meanwhile. Its text is constant
-// and begins with its name and version. Only keys and arguments vary.
+// A script is a Lua program in the server. While it runs, the server runs no other command.
+// The text of a script is constant and begins with its name and version. Only keys and
+// arguments change.
 //
-// It is called by its digest. A server that does not know the digest, after a restart or a
-// flush of its scripts, certainly has not run it. The call is then made again with the
-// text, which the server remembers.
+// A call names the script by its digest. After a restart or a flush of its scripts, the
+// server does not know the digest. It then runs nothing and returns an error. The call is
+// made again with the text, and the server remembers it.
 type script struct{ text, digest string }
 
 //go:embed lua
@@ -32,8 +33,8 @@ var (
 	groupsScript   = newScript("groups")
 )
 
-// newScript returns a script by its name. It replaces each line "-- with NAME" of the text
-// by the file with/NAME.lua, whose functions several scripts share.
+// newScript returns the script with this name. In its text, the file with/NAME.lua replaces
+// each line "-- with NAME". Several scripts share the functions of such a file.
 func newScript(name string) *script {
 	text := textOf(name)
 	for _, part := range []string{"ids", "lease", "count"} {

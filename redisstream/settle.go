@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	maxAck   = 1000 // messages of one XACK
-	maxFence = 100  // deliveries of one call of a script, because other clients wait while it runs
+	maxAck   = 1000 // most messages of one XACK
+	maxFence = 100  // most deliveries of one call of a script; other clients wait for the script
 )
 
-// Ack implements [backend.Source]. With Config.ConfirmAcks a script checks the holder. XACK
-// checks neither the holder nor the lease, and ignores messages that were settled before.
+// Ack implements [backend.Source]. With Config.ConfirmAcks it runs ack.lua, which checks
+// the holder. Otherwise it sends XACK, which checks neither the holder nor the lease, and
+// ignores messages that are settled already.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if s.config.ConfirmAcks {
 		return s.fenced(ctx, "ack", ackScript, ds)
@@ -35,7 +36,8 @@ func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.fenced(ctx, "extend", extendScript, ds)
 }
 
-// fenced settles deliveries by a script that compares holder and count.
+// fenced settles or extends deliveries by a script. The script refuses a delivery unless
+// its holder and its delivery count are unchanged.
 func (s *source) fenced(ctx context.Context, op string, script *script, ds []*backend.Delivery) error {
 	return s.settle(ctx, op, ds, maxFence, func(part []int) *call {
 		args := append(make([]any, 0, 2+2*len(part)), s.config.Group, s.name)
@@ -68,13 +70,14 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 		return delayScript.call([]string{s.stream, s.delayed}, args...)
 	})
 	if soonest >= 0 {
-		s.dueIn(soonest) //nolint:contextcheck // it wakes a read that is not of this call
+		s.dueIn(soonest) //nolint:contextcheck // it wakes the read of another call
 	}
 	return err
 }
 
-// settle sends one call for at most most deliveries, and all calls in one round trip. made
-// returns the call for the deliveries with the given indexes. Deliveries of other groups fail.
+// settle splits ds into parts of at most most deliveries. It makes one call for each part,
+// by made, and sends all calls in one round trip. made gets the indexes of the deliveries.
+// A delivery of another group gets an error.
 func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, most int, made func(part []int) *call) error {
 	if err := s.unusable(); err != nil || len(ds) == 0 {
 		return s.failure(op, err)
@@ -117,9 +120,10 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 
 var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
 
-// settled reads the result for the next delivery of the call; the scripts list the codes. The
-// reply of XACK does not matter. Code 3 is a message without a holder. It is no error if an
-// earlier Ack had no answer, and if no other member can have received the message yet.
+// settled reads the result of a call for its next delivery. The reply of XACK does not
+// matter; ack.lua, delay.lua and extend.lua list the codes. Code 3 means that the message
+// has no holder, which may be the effect of an earlier Ack. So it is no error if an Ack had
+// no answer and r.until has not passed.
 func (c *call) settled(p *parser, r *receipt) error {
 	if c.err != nil || c.script == nil {
 		return c.err

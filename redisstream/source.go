@@ -11,18 +11,19 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A source is one member of a group: a consumer, with a connection of its own to wait on.
+// A source is one member of a group. It is a consumer of the stream, and has its own
+// connection for reads that wait.
 //
-// Receive takes new messages by XREADGROUP. It takes redelivered ones, after a delay or an
-// expired lease, by the script take.lua. It runs the script when a delay that it knows of is
-// over, and otherwise every half second.
+// Receive takes new messages by XREADGROUP. It takes redelivered messages by the script
+// take.lua, after a delay or an expired lease. A source runs this script at the end of each
+// delay that it knows, and otherwise every half second.
 type source struct {
 	backend *Backend
 	config  backend.Config
 	options TopicOptions
 	stream  string
 	delayed string
-	name    string // the name of the consumer
+	name    string // name of the consumer
 	reader  *wire
 
 	closed atomic.Bool
@@ -31,15 +32,15 @@ type source struct {
 	batch   batch
 	asked   time.Time // when the last Receive was called
 	failed  bool      // the last Receive failed
-	turn    int       // the consumer at which the next run of the script continues, and
-	after   string    // the id after which it continues there
-	number  int       // of the next run of the script; a run whose reply was lost keeps its number
-	lost    int       // the number when a reply was lost, until its messages are given back; or 0
+	turn    int       // index of the consumer at which take.lua continues
+	after   string    // id after which take.lua continues at this consumer
+	number  int       // number of the next run of take.lua; it grows after each run with a reply
+	lost    int       // the number when a reply was lost; 0 after its messages were given back
 	high    []byte    // the highest position received
 
 	mu    sync.Mutex
-	sweep time.Time // when to run the script next
-	waits bool      // a read waits for new messages, until sweep at most
+	sweep time.Time // when to run take.lua next
+	waits bool      // a read waits for new messages, at most until sweep
 }
 
 var (
@@ -85,7 +86,7 @@ func (b *Backend) checkServer(ctx context.Context) error {
 	return b.with(ctx, func(w *wire) error { return b.server.check(ctx, b, w) })
 }
 
-// startID returns the start of a group as XGROUP CREATE takes it.
+// startID returns the ID for XGROUP CREATE at which a group with this start begins.
 func startID(start backend.Start) (string, error) {
 	switch start {
 	case backend.StartEarliest:
@@ -107,8 +108,8 @@ func (s *source) unusable() error {
 	return s.backend.unusable()
 }
 
-// failure adds the operation, topic and group to err, unless err only says that a context was
-// cancelled. After Close the error is ErrClosed.
+// failure adds the operation, topic and group to err. It returns err unchanged if err only
+// reports a cancelled context. After Close the error is ErrClosed.
 func (s *source) failure(op string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrUnavailable) {
 		return err
@@ -141,15 +142,15 @@ func (s *source) close() error {
 	return s.reader.close()
 }
 
-// isDue reports whether the script is to be run now.
+// isDue reports whether it is time to run take.lua.
 func (s *source) isDue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !time.Now().Before(s.sweep)
 }
 
-// setWaits begins or ends a wait of a read. It returns the milliseconds to wait, which are
-// never zero, because XREADGROUP would then wait for ever.
+// setWaits notes whether a read waits for new messages. It returns the milliseconds that
+// the read may wait. They are never zero, because XREADGROUP would then wait without end.
 func (s *source) setWaits(waits bool) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,16 +158,16 @@ func (s *source) setWaits(waits bool) int64 {
 	return min(max(millis(time.Until(s.sweep)), 1), millis(block))
 }
 
-// sweepFrom sets the moment of the next run of the script while a run begins. A Delay that
-// the run may not see makes that moment earlier, by dueIn.
+// sweepFrom sets the time of the next run of take.lua, when a run begins. A Delay during
+// the run may be too late for this run, and then makes the next run earlier by dueIn.
 func (s *source) sweepFrom(next time.Time) {
 	s.mu.Lock()
 	s.sweep = next
 	s.mu.Unlock()
 }
 
-// sweepBy makes the script run at the given moment, if it would have run later. It reports
-// whether a read waits longer than that.
+// sweepBy makes the next run of take.lua begin no later than at. It reports whether this
+// changed the time while a read waits, so that the read must be woken.
 func (s *source) sweepBy(at time.Time) (waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,15 +178,15 @@ func (s *source) sweepBy(at time.Time) (waits bool) {
 	return s.waits
 }
 
-// dueIn makes take.lua run when a delay of d, which begins now, is over.
+// dueIn makes take.lua run after d, because a delay of d begins now.
 func (s *source) dueIn(d time.Duration) {
 	if s.sweepBy(time.Now().Add(d)) {
 		s.unblock()
 	}
 }
 
-// waiting returns the id of the connection on which a read waits. It is 0 if none waits,
-// or if the id is not known.
+// waiting returns the id of the connection on which a read waits. It returns 0 if no read
+// waits, or if the id is not known.
 func (s *source) waiting() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,16 +196,16 @@ func (s *source) waiting() int64 {
 	return 0
 }
 
-const unblockAgain = time.Millisecond // after the server answered that no read waits
+const unblockAgain = time.Millisecond // time until the next attempt, if the server answered that no read waits
 
-// unblock ends the wait of a read that is under way, if it can. The server may get this
-// request before the read itself. It then answers that no read waits, and is asked again
-// until the read has ended. At worst the read ends a little later.
+// unblock ends the wait of a read, by CLIENT UNBLOCK. The server may get this request
+// before the read. It then answers that no read waits, and unblock sends the request again
+// until the read has ended. Without success the read ends by itself a little later.
 func (s *source) unblock() {
 	if s.waiting() == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), block) //nolint:forbidigo // it is sent although the read's context is done
+	ctx, cancel := context.WithTimeout(context.Background(), block) //nolint:forbidigo // the context of the read may be done
 	defer cancel()
 	_ = s.backend.with(ctx, func(w *wire) error {
 		return w.do(ctx, 0, func(ctx context.Context) error {

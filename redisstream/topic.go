@@ -11,15 +11,16 @@ import (
 
 // TopicOptions are the settings of one topic.
 type TopicOptions struct {
-	// Flat reads the entries of other programs as messages. Without it they are unreadable
-	// and go to the dead-letter topic. The payload of such a message has the fields of the
-	// entry in their order, encoded as in the query of a URL, with the content type
-	// application/x-www-form-urlencoded. Its ID is the ID of the entry. Codec Fields in
-	// package codec reads it.
+	// Flat decodes the entries of other programs as messages. Without Flat they are
+	// unreadable and go to the dead-letter topic. The payload has the fields of the entry
+	// in their order, encoded like the query of a URL. Its content type is
+	// application/x-www-form-urlencoded, which codec.Fields reads. The ID of the message is
+	// the ID of the entry.
 	Flat bool
 
-	// FlatKey is the field of such an entry whose value is the key of the message; if there
-	// are several, the first. Default: no key, and so no order.
+	// FlatKey is the field of an entry of another program whose value is the key of the
+	// message. If an entry has several such fields, the first one counts. By default these
+	// messages have no key, and so no order.
 	FlatKey string
 }
 

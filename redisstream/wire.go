@@ -12,29 +12,29 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A wire has the connections of one call at a time: one, or in Cluster one to each node.
-// No other call uses them, so they can be cut when the call's context ends, and it is
-// known whether anything was sent.
+// A wire has the connections of one call at a time: one connection, or in Cluster one for
+// each node. Other calls do not use them. So they can be closed when the context of the
+// call ends, and the wire knows whether the call has sent a command.
 //
-// A call goes through the lent client, with its hooks and, in Cluster, its routing. The
-// innermost hook, a detour, passes it to a client of the wire's own.
+// A call goes through the lent client, to use its hooks and its routing in Cluster. The
+// innermost hook, a detour, passes the call to a client that belongs to the wire.
 type wire struct {
 	backend *broker
-	wait    time.Duration        // the longest wait for an answer, or for the next piece of it
-	onDone  func()               // called when a call's context is done; only a member's wire has it
-	sent    atomic.Bool          // a command was written since the call began
-	took    atomic.Bool          // the call came to a detour, so sent can be relied on
-	line    atomic.Pointer[conn] // the connection that a command was written to last, while it is open
+	wait    time.Duration        // longest wait for an answer, or for the next piece of an answer
+	onDone  func()               // called when the context of a call is done; nil unless a member owns the wire
+	sent    atomic.Bool          // the call has written a command
+	took    atomic.Bool          // a detour has passed the call to the wire, so sent is right
+	line    atomic.Pointer[conn] // the connection to which the last command was written; nil after it was closed
 
 	trip trip // memory for publishing
 
 	mu      sync.Mutex
-	clients map[*redis.Client]*redis.Client // the wire's own, by the lent client of the server
+	clients map[*redis.Client]*redis.Client // the clients of the wire, by the client of the program for the same server
 	conns   map[*conn]struct{}
-	master  int64  // the broker's masters when the call began
-	call    uint64 // number of the call
-	cut     bool   // the call has been cut off
-	ended   bool   // no more calls
+	master  int64  // value of broker.masters when the call began
+	call    uint64 // number of the current or last call
+	cut     bool   // the current call was cut off
+	ended   bool   // all later calls fail
 }
 
 func newWire(b *broker, wait time.Duration) *wire {
@@ -42,13 +42,15 @@ func newWire(b *broker, wait time.Duration) *wire {
 }
 
 const (
-	// poolRoom is the number of connections that a client of a wire may have, though it
-	// uses one. After so many failed dials go-redis does not dial for up to a second.
+	// poolRoom is the number of connections that the pool of a client may have. A wire uses
+	// only one of them. The number is large because go-redis stops dialing for up to a
+	// second after so many failed dials.
 	poolRoom    = 64
-	smallBuffer = 4 << 10 // bytes of the write buffer of a member, whose commands are short
+	smallBuffer = 4 << 10 // bytes of the write buffer of the wire of a member, whose commands are short
 )
 
-// client returns the wire's own client for the server of node.
+// client returns the client of the wire for the server of node. It makes the client if
+// there is none.
 func (w *wire) client(node *redis.Client) *redis.Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +74,7 @@ func (w *wire) client(node *redis.Client) *redis.Client {
 
 var errNoCall = &net.OpError{Op: "dial", Err: errors.New("the call has ended, or the master was replaced")}
 
-// dialer returns a dialer for connections of the wire, which uses dial.
+// dialer returns a function that dials by dial, and adds the connection to the wire.
 func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		master := w.backend.masters.Load()
@@ -83,7 +85,7 @@ func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, erro
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.cut || w.ended || master != w.backend.masters.Load() {
-			_ = inner.Close() // nothing was sent on it
+			_ = inner.Close() // no command was sent on it
 			return nil, errNoCall
 		}
 		c := &conn{Conn: inner, wire: w}
@@ -92,10 +94,10 @@ func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, erro
 	}
 }
 
-// greeted returns the hook that go-redis calls after it has greeted a connection. The hook
-// marks all connections of the wire as ready. If another connection is still being greeted,
-// its greeting counts as a sent command. The wire of a member learns the id of the connection
-// at the server. Without an id, unblock cannot wake a read.
+// greeted returns the hook that go-redis calls after the greeting of a new connection. The
+// hook marks all connections of the wire as ready. If one of them is still in its greeting,
+// the rest of its greeting counts as a sent command. For the wire of a member, the hook
+// asks the server for the id of the connection. Without an id, unblock cannot wake a read.
 func (w *wire) greeted(hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, c *redis.Conn) (err error) {
 		if hook != nil {
@@ -120,8 +122,8 @@ func (w *wire) greeted(hook func(context.Context, *redis.Conn) error) func(conte
 	}
 }
 
-// do makes one call, with a context by which a detour finds the wire. If ctx ends before the
-// call, do cuts the connections after grace.
+// do runs call, with a context that tells detours to use the wire. If ctx ends first, do
+// closes the connections after grace.
 func (w *wire) do(ctx context.Context, grace time.Duration, call func(context.Context) error) error {
 	number, err := w.begin(ctx)
 	if err != nil {
@@ -138,7 +140,8 @@ func (w *wire) do(ctx context.Context, grace time.Duration, call func(context.Co
 	return call(context.WithValue(ctx, wireKey{}, w))
 }
 
-// begin begins a call. If Sentinel may have replaced the master, it closes the connections.
+// begin begins a call and returns its number. If Sentinel may have replaced the master,
+// begin closes the connections to the old master.
 func (w *wire) begin(ctx context.Context) (number uint64, err error) {
 	w.sent.Store(false)
 	w.took.Store(false)
@@ -154,18 +157,19 @@ func (w *wire) begin(ctx context.Context) (number uint64, err error) {
 	return w.call, err
 }
 
-// hangUp closes the connections. go-redis finds them closed and dials again. The caller
-// holds mu.
+// hangUp closes all connections. go-redis sees that they are closed, and dials again. The
+// caller holds the lock mu.
 func (w *wire) hangUp() {
 	for c := range w.conns {
 		c.closed.Store(true)
-		_ = c.Conn.Close() // a read or write on it returns
+		_ = c.Conn.Close() // a read or write under way on it returns an error
 	}
 	clear(w.conns)
 	w.line.Store(nil)
 }
 
-// cutOff ends the call with this number, if it is still under way.
+// cutOff ends the call with this number, if it is the current one, by closing the
+// connections.
 func (w *wire) cutOff(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,7 +179,7 @@ func (w *wire) cutOff(number uint64) {
 	}
 }
 
-// end cuts off the call under way, and makes later calls fail.
+// end ends the current call, by closing the connections, and makes later calls fail.
 func (w *wire) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,7 +187,7 @@ func (w *wire) end() {
 	w.hangUp()
 }
 
-// close frees the connections. No call is under way.
+// close closes the connections and the clients of the wire. No call may be under way.
 func (w *wire) close() (err error) {
 	w.end()
 	for _, c := range w.clients {
