@@ -9,8 +9,8 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// An asynqBus is asynq, a task queue on lists and scripts. It cannot publish several tasks
-// in one call.
+// An asynqBus measures the peer asynq, a task queue that uses Redis lists and Lua scripts.
+// asynq has no call that publishes several tasks.
 type asynqBus struct {
 	options asynq.RedisClientOpt
 	client  *asynq.Client
@@ -40,7 +40,7 @@ func (b *asynqBus) consume(_ context.Context, concurrency int, handle func([]byt
 		Concurrency: concurrency, Queues: map[string]int{redisStream: 1},
 		LogLevel: asynq.FatalLevel, Logger: silent{log.New(io.Discard, "", 0)},
 		ShutdownTimeout:   5 * time.Second,
-		TaskCheckInterval: 100 * time.Millisecond, // shortens the end of a trial, and the wait in e2e cells
+		TaskCheckInterval: 100 * time.Millisecond, // pause of asynq when its queue is empty; its longer default would lengthen trials
 	})
 	err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 		handle(t.Payload())
@@ -51,7 +51,7 @@ func (b *asynqBus) consume(_ context.Context, concurrency int, handle func([]byt
 
 func (b *asynqBus) close(context.Context) error { return b.client.Close() }
 
-// silent is a logger that discards all.
+// silent is a logger that discards all messages.
 type silent struct{ *log.Logger }
 
 func (l silent) Debug(...any) {}

@@ -7,25 +7,28 @@ import (
 	"time"
 )
 
-// A broker is a server process that its targets use in turn. It ends with the suite.
+// A broker is a server process. The targets that need it use it one after another. It ends
+// with the suite.
 type broker interface {
 	pid() int
-	connections(ctx context.Context) (int, error) // without the suite's own
+	connections(ctx context.Context) (int, error) // number of connections, without the connections of the suite itself
 	empty(ctx context.Context) error              // removes the data of a trial
 	stop() error
 }
 
-// env has the brokers that the plan's targets need.
+// An env has the brokers that the targets of the plan need.
 type env struct {
 	redis *redisServer
 	nats  *natsServer
 
-	// payload is the size of the trial's events. Raw clients read fewer large events at
-	// once, as an expert would set them up; the bus adapts by itself.
+	// payload is the size of the trial's events in bytes. Raw clients read fewer events in
+	// one call if the events are large, as an expert would configure them. The bus adapts
+	// itself.
 	payload int
 }
 
-// ahead returns how many events of the trial's size to read ahead, at most most.
+// ahead returns how many events of the trial's size a raw client reads ahead. It returns at
+// most the number most.
 func (e env) ahead(most int) int { return min(max(aheadBytes/e.payload, 8), most) }
 
 const aheadBytes = 8 << 20
@@ -46,7 +49,7 @@ func startBrokers(ctx context.Context, ts []target) (e env, err error) {
 	return e, nil
 }
 
-// broker returns the broker of a target, or nil.
+// broker returns the broker that a target uses, or nil if the target runs in memory.
 func (e env) broker(t target) broker {
 	switch {
 	case t.base == rawRedis && e.redis != nil:
@@ -57,7 +60,7 @@ func (e env) broker(t target) broker {
 	return nil
 }
 
-// meter measures this process and the target's broker.
+// meter returns a meter of this process and of the target's broker.
 func (e env) meter(t target, p *profile) meter {
 	if b := e.broker(t); b != nil {
 		return meter{b.pid(), p}
@@ -83,7 +86,8 @@ func freePort(ctx context.Context) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// until calls f until it returns no error, for 2 s at most.
+// until repeats f until it returns no error, but for about 2 seconds at most. It returns
+// the last error.
 func until(ctx context.Context, f func() error) (err error) {
 	for range 100 {
 		if err = f(); err == nil || ctx.Err() != nil {

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// A cell is one measurement: an operation, and how much of it.
+// A cell is one measurement: an operation, and a number that tells how much of it.
 //
 //	pub/c      Publish of one event, from c goroutines
 //	batch/c    Publish of 100 events in one call, from c goroutines
-//	con/c      c handlers at once, at most; the events are published before
-//	e2e/c      c handlers at once, at most, while 32 goroutines publish
-//	lat/r      r events a second, even if earlier calls wait, and 16 handlers
+//	con/c      at most c handlers run at the same time; the events are published before
+//	e2e/c      at most c handlers run at the same time, while 32 goroutines publish
+//	lat/r      Publish of r events a second, even if earlier calls still wait; 16 handlers
 //	topics/n   n topics on one bus, with a handler each; 8 goroutines publish batches of 100
 //	backlog/n  con/16 with exactly n events
-//	memory/m   the heap while a handler blocks and a backlog of m MiB waits
+//	memory/m   size of the heap while a handler blocks and a backlog of m MiB waits
 //
-// A payload size other than the plan's follows an @: con/16@16K.
+// @ and a size at the end replace the payload size of the plan: con/16@16K.
 type cell struct {
 	op      string
 	n       int
-	payload int // 0: the plan's
+	payload int // payload size in bytes; 0: the size of the plan
 }
 
 const (
@@ -46,10 +46,10 @@ func (c cell) String() string {
 	return s
 }
 
-// MarshalText writes a cell as it is on the command line.
+// MarshalText returns the text of a cell in the form of the command line.
 func (c cell) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText parses a cell as it is on the command line.
+// UnmarshalText parses the text of a cell in the form of the command line.
 func (c *cell) UnmarshalText(text []byte) (err error) {
 	*c, err = parseCell(string(text))
 	return err

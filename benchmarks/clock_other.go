@@ -4,5 +4,5 @@ package main
 
 import "time"
 
-// cpuOf returns 0, because it can measure only on Linux.
+// cpuOf returns 0, because it can measure a process only on Linux.
 func cpuOf(int) time.Duration { return 0 }

@@ -7,19 +7,22 @@ import (
 	"strings"
 )
 
-// A curve shows how the cost of the bus grows with one quantity.
+// A curve shows how the cost of the bus changes while one quantity grows, such as the
+// number of handlers.
 type curve struct {
 	title string
 	what  string // the quantity that grows
 	op    string
-	// at has the values of the growing quantity: the cell's number, or its payload.
+	// at has the values of the growing quantity. The quantity is the payload size if
+	// payload is true, or else the number n of the cell.
 	at      []int
 	payload bool
-	n       int // the cell's number if the payload grows
-	size    int // the cell's payload; 0: the plan's
+	n       int // n of each cell, if the payload grows
+	size    int // payload size of each cell; 0: the size of the plan
 }
 
-// curves are the curves of -curves. Payloads end at the largest that the bus accepts.
+// curves are the curves that the flag -curves measures. The payload sizes end at the
+// largest size that the bus accepts.
 var curves = []curve{
 	{title: "Consuming, by handlers", what: "handlers", op: opConsume, at: []int{1, 2, 4, 8, 16, 32, 64, 128, 256}},
 	{title: "Consuming with 16 handlers, by payload", what: "bytes", op: opConsume, payload: true, n: 16, at: payloads},
@@ -45,7 +48,8 @@ func (c curve) cells() (cells []cell) {
 	return cells
 }
 
-// curveCells returns the cells of all curves in the form of the command line.
+// curveCells returns the cells of all curves in the form of the command line, separated by
+// commas.
 func curveCells() string {
 	var cells []string
 	for _, c := range curves {
@@ -56,7 +60,7 @@ func curveCells() string {
 	return strings.Join(cells, ",")
 }
 
-// curveTargets returns the names of all targets except the peers.
+// curveTargets returns the names of all targets except the peers, separated by commas.
 func curveTargets() string {
 	var names []string
 	for _, t := range targets {
@@ -98,7 +102,8 @@ func (r report) ourTargets(c cell) (ts []target) {
 	return ts
 }
 
-// curveTable writes the medians of the ratios, with their rates.
+// curveTable writes one row for each cell. A row has, for each target of this project, the
+// median ratio to its raw client, and the median events per second.
 func (r report) curveTable(w io.Writer, curve curve, cells []cell) {
 	ts := r.ourTargets(cells[0])
 	head, line := "| "+curve.what+" |", "|--:|"
@@ -117,7 +122,7 @@ func (r report) curveTable(w io.Writer, curve curve, cells []cell) {
 	}
 }
 
-// value returns the growing quantity of a cell.
+// value returns the growing quantity of a cell as text.
 func (c curve) value(cell cell) string {
 	if c.payload {
 		return sizeText(cell.payload)
@@ -159,7 +164,7 @@ func (r report) memoryTable(w io.Writer, _ curve, cells []cell) {
 	}
 }
 
-// grouped writes 1000000 as 1,000,000.
+// grouped returns n with commas between groups of three digits, such as 1,000,000.
 func grouped(n int) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// writeDocument replaces the text between two comments of a file by write's output:
+// writeDocument replaces part of a file with the output of write. The part is the text
+// between these two comments:
 //
 //	<!-- name -->
 //	<!-- end of name -->

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// A drawing is an SVG, written as text.
+// A drawing is the text of an SVG image.
 type drawing struct {
 	width, height float64
 	b             strings.Builder
@@ -23,7 +23,7 @@ func (d *drawing) dot(x, y, r float64, color string) {
 	fmt.Fprintf(&d.b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\"/>\n", x, y, r, color)
 }
 
-// text draws s. anchor says which point of s is at x: start, middle or end.
+// text draws s at x and y. anchor tells which point of s is at x: its start, middle or end.
 func (d *drawing) text(x, y float64, anchor, style, s string) {
 	fmt.Fprintf(&d.b, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" %s>%s</text>\n", x, y, anchor, style, html.EscapeString(s))
 }
@@ -48,12 +48,12 @@ var colors = map[string]string{
 	"wm-gochannel": "#d4a72c", "wm-redis": "#d4a72c", "wm-nats": "#d4a72c", "gocloud-mem": "#8250df", headedNATS: "#57606a", "asynq": "#bc4c00",
 }
 
-// drawRatios draws a row for each cell, with a dot for each target's ratio to the raw
-// client.
+// drawRatios draws a row for each cell. A row has a dot for each target, at its ratio to
+// the raw client.
 func (r report) drawRatios(file string) error {
 	const left, right, rowHeight, width = 150, 30, 21, 760
 	d := &drawing{width: width}
-	x := func(ratio float64) float64 { // 0.005 to 3, by logarithm
+	x := func(ratio float64) float64 { // the place of a ratio of 0.005 to 3, on a logarithmic scale
 		at := (math.Log10(min(max(ratio, 0.005), 3)) - math.Log10(0.005)) / (math.Log10(3) - math.Log10(0.005))
 		return left + at*(width-left-right)
 	}
@@ -96,7 +96,7 @@ func (r report) drawRatios(file string) error {
 	return d.write(file, "Throughput of the bus and of its peers, as a multiple of the raw client")
 }
 
-// words describes a cell in words, for the drawing.
+// words returns a description of a cell for the drawing.
 func (c cell) words() string {
 	s := map[string]string{
 		opPublish: "publish from %d", opBatch: "publish by 100", opConsume: "consume with %d", opBoth: "32 publish, %d handle",
@@ -112,7 +112,7 @@ func (c cell) words() string {
 
 var lineColors = map[string]string{"eventbus-mem": "#1a7f37", "eventbus-redis": "#cf222e", "eventbus-nats": "#0969da"}
 
-// drawCurves draws a panel for each curve of ratios.
+// drawCurves draws one panel for each curve. It leaves out the curve of memory.
 func (r report) drawCurves(file string) error {
 	const panelWidth, panelHeight = 380.0, 230.0
 	d := &drawing{width: 2 * panelWidth}

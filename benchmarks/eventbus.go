@@ -15,10 +15,11 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// An eventbusBus is the bus of this project, through its public API, with default options.
+// An eventbusBus measures the bus of this project, through its public API and with default
+// options.
 type eventbusBus struct {
 	bus      *eventbus.Bus
-	attached []string // topics
+	attached []string // topics that attachAll has subscribed to
 }
 
 var (
@@ -58,8 +59,8 @@ func openEventbusNATS(ctx context.Context, e env) (bus, error) {
 	return natsEventbusBus{on, e.nats}, err
 }
 
-// A natsEventbusBus is the bus on NATS. It asks the server how many events are unsettled,
-// because the backend does not know how many are in flight.
+// A natsEventbusBus measures the bus on NATS. It asks the server how many events are
+// unsettled, because the backend does not know how many are in flight.
 type natsEventbusBus struct {
 	*eventbusBus
 	server *natsServer
@@ -71,7 +72,8 @@ func (b natsEventbusBus) unsettled(ctx context.Context) (int64, error) {
 	return b.server.unsettled(ctx)
 }
 
-// lent is a backend whose Close also closes the client that the program lends to it.
+// lent is a backend whose Close also closes the client, which the benchmark has given to
+// the backend.
 type lent struct {
 	backend.Backend
 	client *redis.Client
@@ -89,7 +91,7 @@ func openEventbus(ctx context.Context, on backend.Backend) (*eventbusBus, error)
 		return nil, err
 	}
 	b := &eventbusBus{bus: bus}
-	stop, err := b.consume(ctx, 1, func([]byte) {}) // makes the group
+	stop, err := b.consume(ctx, 1, func([]byte) {}) // makes the group, which exists until the end of the trial
 	if err == nil {
 		err = stop()
 	}

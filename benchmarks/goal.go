@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// A goal is a result that a cell of a target must reach: a median ratio to the raw client
-// of the same broker, and median ratios to peers.
+// A goal is a required result of one cell of one target. It requires a median ratio to the
+// raw client of the same broker, and median ratios to peers.
 type goal struct {
 	what     string
 	target   string
 	cell     string
 	measure  measure
-	required float64 // 0: the ratio is only reported, and the floor is a ratio to a peer
-	aim      float64 // 0: none
+	required float64 // required ratio to the raw client; 0: none, because a ratio to a peer is required in its place
+	aim      float64 // ratio that the project would like to reach; 0: none
 	peers    []peerGoal
-	allocs   float64 // upper bound; 0: none
+	allocs   float64 // most allocations for each event; 0: no bound
 }
 
 type peerGoal struct {
@@ -24,11 +24,12 @@ type peerGoal struct {
 	required float64
 }
 
-// A measure is a quantity of which goals compare ratios.
+// A measure is a quantity in the results, such as the events per second. Goals compare its
+// ratios.
 type measure struct {
 	name  string
 	of    func(cost) float64
-	least bool // less is better
+	least bool // true if a smaller value is better
 }
 
 var (
@@ -62,7 +63,7 @@ var goals = []goal{
 	{"NATS consume, 16 handlers", "eventbus-nats", "con/16", byCPU, 0, 0, []peerGoal{{headedNATS, 1.3}, {"wm-nats", 0.3}}, 0},
 }
 
-// A finding is the measured result for a goal.
+// A finding is the measured result for one goal.
 type finding struct {
 	What     string   `json:"what"`
 	Ratio    float64  `json:"ratio"`
@@ -77,8 +78,7 @@ type finding struct {
 	peers  []string
 }
 
-// judge compares the goals with the results. It leaves out goals whose cells were not
-// measured.
+// judge returns a finding for each goal whose cell was measured.
 func (r report) judge() (found []finding) {
 	for _, g := range goals {
 		if f, ok := r.judgeOne(g); ok {
@@ -127,7 +127,7 @@ func (m measure) reaches(value, required float64) bool {
 	return value >= required
 }
 
-// bound formats a requirement.
+// bound returns the text of a required ratio, such as "≥ 0.9".
 func (m measure) bound(required float64) string {
 	if required == 0 {
 		return "–"

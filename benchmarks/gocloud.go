@@ -10,7 +10,7 @@ import (
 	"gocloud.dev/pubsub/mempubsub"
 )
 
-// A gocloudBus is the Go CDK's broker in memory.
+// A gocloudBus measures the peer Go CDK, with its broker in memory.
 type gocloudBus struct {
 	topic        *pubsub.Topic
 	subscription *pubsub.Subscription
@@ -25,8 +25,8 @@ func (b *gocloudBus) publish(ctx context.Context, payload []byte) error {
 	return b.topic.Send(ctx, &pubsub.Message{Body: payload})
 }
 
-// publishBatch calls Send concurrently: Send returns only when its message is stored, and
-// waiting messages share a call to the broker.
+// publishBatch calls Send from one goroutine for each message. Send returns only when its
+// message is stored, but messages that wait share a call to the broker.
 func (b *gocloudBus) publishBatch(ctx context.Context, payloads [][]byte) error {
 	var senders sync.WaitGroup
 	errs := make([]error, len(payloads))
@@ -55,7 +55,7 @@ func (b *gocloudBus) consume(ctx context.Context, concurrency int, handle func([
 	return func() error { cancel(); workers.Wait(); return nil }, nil
 }
 
-// close sends the waiting acknowledgements.
+// close sends the acknowledgements that still wait.
 func (b *gocloudBus) close(ctx context.Context) error {
 	return errors.Join(b.subscription.Shutdown(ctx), b.topic.Shutdown(ctx))
 }

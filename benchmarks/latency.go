@@ -14,11 +14,12 @@ import (
 
 const (
 	latencyHandlers = 16
-	leastPayload    = 8 // bytes: the time from which latency is measured
+	leastPayload    = 8 // fewest bytes of a payload, which contains the time when its event was handed over
 )
 
-// latency publishes events at a fixed rate, however slow earlier ones are. It measures from
-// the moment when an event is handed to a publishing goroutine to the call of its handler.
+// latency publishes events at a fixed rate, even if earlier events are slow. It measures
+// the time from when paced hands an event to the publishing goroutines until the event's
+// handler begins.
 func (t trial) latency(ctx context.Context, b bus) (o outcome, err error) {
 	times := make([]time.Duration, t.events)
 	var seen, bad atomic.Int64
@@ -40,7 +41,7 @@ func (t trial) latency(ctx context.Context, b bus) (o outcome, err error) {
 	if err != nil {
 		return o, err
 	}
-	wait(ctx, 20*time.Millisecond) // until the consumer waits for events
+	wait(ctx, 20*time.Millisecond) // time for the consumer to begin to wait for events
 	runtime.GC()
 	start := t.meter.begin()
 	err = t.paced(ctx, b, began)
@@ -62,8 +63,8 @@ func (t trial) latency(ctx context.Context, b bus) (o outcome, err error) {
 	return o, nil
 }
 
-// paced hands events to publishing goroutines at the cell's rate. There are many of these
-// goroutines, so that an event does not wait until the one before is stored.
+// paced hands events to publishing goroutines at the rate of the cell. There are so many
+// goroutines that an event need not wait until the previous event is stored.
 func (t trial) paced(ctx context.Context, b bus, began time.Time) error {
 	due := make(chan []byte, t.events)
 	failed := make(chan error, publishers)
@@ -92,7 +93,7 @@ func (t trial) paced(ctx context.Context, b bus, began time.Time) error {
 	return <-failed
 }
 
-// quantile returns a quantile in milliseconds.
+// quantile returns the quantile q of sorted, in milliseconds.
 func quantile(sorted []time.Duration, q float64) float64 {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))].Seconds() * 1000
 }

@@ -8,10 +8,11 @@ import (
 
 const batchSize = 100
 
-// batchOf returns the number of events in a batch: 100, or fewer that fit into 4 MiB.
+// batchOf returns the number of events in a batch: 100, or as many as fit into 4 MiB, but
+// at least one.
 func batchOf(payload int) int { return max(min(batchSize, 4<<20/payload), 1) }
 
-// A load publishes the events of a trial.
+// A load publishes events of one payload to a bus.
 type load struct {
 	bus     bus
 	payload []byte
@@ -25,12 +26,13 @@ func newPayload(size int) []byte {
 	return p
 }
 
-// single publishes n events, one per call, from goroutines goroutines.
+// single publishes n events from several goroutines, one event in each call.
 func (l load) single(ctx context.Context, goroutines, n int) error {
 	return share(goroutines, n, func(int) error { return l.bus.publish(ctx, l.payload) })
 }
 
-// batches publishes n events, as many in each call as batchOf says.
+// batches publishes n events from several goroutines. Each call publishes as many events as
+// batchOf returns.
 func (l load) batches(ctx context.Context, goroutines, n int) error {
 	size := batchOf(len(l.payload))
 	payloads := make([][]byte, size)
@@ -42,7 +44,8 @@ func (l load) batches(ctx context.Context, goroutines, n int) error {
 	})
 }
 
-// share calls f with 0 to n-1 from goroutines goroutines, and returns the first error.
+// share calls f(0) to f(n-1), divided among several goroutines, and returns the first
+// error.
 func share(goroutines, n int, f func(i int) error) error {
 	var next atomic.Int64
 	var workers sync.WaitGroup

@@ -1,5 +1,5 @@
-// Command benchmarks measures the bus, raw clients and peers in turn, in one run.
-// README.md describes the method.
+// Command benchmarks measures the bus, raw clients of the brokers, and peers, one after
+// another in one run. README.md describes the method.
 package main
 
 import (
@@ -44,18 +44,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return errors.Join(failed, r.publish(p, stdout))
 }
 
-// found runs the suite, or reads the results of an earlier run.
+// found returns the results of the suite. It runs the suite, or reads the file that p.from
+// names.
 func found(ctx context.Context, p plan, progress io.Writer) (report, error) {
 	if p.from != "" {
 		return readReport(p.from)
 	}
-	slog.SetLogLoggerLevel(slog.LevelError) // the default observer warns of a server without persistence
+	slog.SetLogLoggerLevel(slog.LevelError) // hides the default observer's warning about a server without persistence
 	s := suite{plan: p, progress: progress, profile: newProfile(p.cpuProfile, p.allocProfile)}
 	failed := errors.Join(s.run(ctx), s.profile.failed)
 	return newReport(p, s.results, s.took), failed
 }
 
-// publish writes a report to the places that the plan names.
+// publish writes a report to the files that the plan names. It writes to stdout if the plan
+// names neither a document nor a drawing.
 func (r report) publish(p plan, stdout io.Writer) error {
 	write, draw, name := r.markdown, r.drawRatios, "benchmarks"
 	if p.curves {

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	memoryLook  = 5 * time.Millisecond // interval of measurements
-	memoryStill = time.Second          // the bus prefetches no more if the heap has not grown for this long
-	memoryMore  = 1 << 20              // bytes; less is not growth
+	memoryLook  = 5 * time.Millisecond // pause between two measurements of the heap
+	memoryStill = time.Second          // if the heap has not grown for this time, the bus prefetches no more
+	memoryMore  = 1 << 20              // bytes; the heap has not grown if it has grown by less
 )
 
-// memory measures the heap while a handler blocks and the rest of a backlog waits. The
-// handler first handles a quarter of the events at once. Otherwise the bus would prefetch
-// few events for such a slow handler.
+// memory measures the heap while a handler blocks and the rest of a backlog waits. First
+// the handler handles a quarter of the events without a pause. Otherwise the bus would
+// prefetch only a few events for such a slow handler.
 func (t trial) memory(ctx context.Context, b bus) (o outcome, err error) {
 	runtime.GC()
 	before := heap()
@@ -44,7 +44,8 @@ func (t trial) memory(ctx context.Context, b bus) (o outcome, err error) {
 	return o, stop()
 }
 
-// heap returns the bytes of objects, including dead ones that are not collected yet.
+// heap returns the size of all objects on the heap, including dead objects that are not
+// collected yet.
 func heap() int64 {
 	m := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(m)

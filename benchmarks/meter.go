@@ -6,28 +6,29 @@ import (
 	"time"
 )
 
-// A reading has the resources used so far.
+// A reading has the resources that were used until one moment.
 type reading struct {
 	at      time.Time
-	cpu     time.Duration // user and system
-	broker  time.Duration // the same, of the broker's process
-	objects uint64        // allocated
+	cpu     time.Duration // CPU time of this process, in user and system mode
+	broker  time.Duration // CPU time of the broker's process, in user and system mode
+	objects uint64        // number of objects allocated
 	bytes   uint64
 }
 
-// A meter reads this process and the broker's, if its pid is not 0.
+// A meter reads the resources that this process and the broker's process have used.
 type meter struct {
 	broker  int
 	profile *profile
 }
 
-// begin returns a reading at the begin of the measured part of a trial.
+// begin returns a reading when the measured part of a trial begins. It also starts the
+// profile.
 func (r meter) begin() reading {
 	r.profile.begin()
 	return r.read()
 }
 
-// end returns a reading at the end of the measured part of a trial.
+// end returns a reading when the measured part of a trial ends. It also ends the profile.
 func (r meter) end() reading {
 	x := r.read()
 	r.profile.end()
@@ -51,7 +52,7 @@ func (r meter) read() reading {
 	}
 }
 
-// A cost has the resources used between two readings.
+// A cost has the resources that were used between two readings.
 type cost struct {
 	Events     int     `json:"events"`
 	PerSecond  float64 `json:"per_second"`
@@ -66,7 +67,8 @@ type cost struct {
 	footprint
 }
 
-// A footprint has the resources held at one moment, in cells of topics and of memory.
+// A footprint has the resources that were in use at one moment. Only cells of topics and of
+// memory measure them.
 type footprint struct {
 	Connections int   `json:"connections,omitempty"`
 	Goroutines  int   `json:"goroutines,omitempty"`

@@ -17,11 +17,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A natsServer is a nats-server with JetStream on files, in a folder that is removed with
-// the suite.
+// A natsServer is a nats-server process with JetStream. It stores its streams in a folder
+// that the suite removes at its end.
 type natsServer struct {
 	url     string
-	monitor string // URL of its monitoring page
+	monitor string // URL of the server's monitoring page
 	cmd     *exec.Cmd
 	dir     string
 	conn    *natsgo.Conn
@@ -69,7 +69,8 @@ func (s *natsServer) start(ctx context.Context) error {
 	}
 	s.url = "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	s.monitor = "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(page))
-	// The bus bounds its streams, and the server reserves storage up to the bound.
+	// The server reserves storage up to the bound of each stream of the bus. So the
+	// storage limit is high.
 	config := fmt.Sprintf("jetstream { store_dir: %q, max_file_store: 8TB }\n", filepath.Join(s.dir, "data"))
 	file := filepath.Join(s.dir, "config")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -110,7 +111,7 @@ func (s *natsServer) connections(ctx context.Context) (int, error) {
 	return varz.Connections - 1, err
 }
 
-// empty implements [broker].
+// empty implements [broker]. It deletes all streams.
 func (s *natsServer) empty(ctx context.Context) error {
 	names := s.js.StreamNames(ctx)
 	var errs []error
@@ -120,7 +121,7 @@ func (s *natsServer) empty(ctx context.Context) error {
 	return errors.Join(append(errs, names.Err())...)
 }
 
-// unsettled asks the server how many messages the groups have not received or not
+// unsettled asks the server how many messages of all groups were not received yet or not
 // acknowledged.
 func (s *natsServer) unsettled(ctx context.Context) (n int64, err error) {
 	streams := s.js.ListStreams(ctx)

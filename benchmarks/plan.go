@@ -14,14 +14,14 @@ import (
 type plan struct {
 	targets []target
 	cells   []cell
-	runs    int           // without the first one, which warms up
-	budget  time.Duration // of one trial
+	runs    int           // number of runs that count; a first run, which warms up, does not count
+	budget  time.Duration // approximate duration of one trial
 	least   int           // fewest events in one trial
 	most    int           // most events in one trial
 	payload int           // bytes
 
-	latency time.Duration // duration of publishing in a lat cell
-	within  time.Duration // run 2 and later begin only if they should end within this time; 0: no bound
+	latency time.Duration // how long a lat cell publishes
+	within  time.Duration // bound of the whole duration: run 2 and later begin only if they should end within it; 0: no bound
 	curves  bool
 
 	list                     bool
@@ -35,9 +35,9 @@ type plan struct {
 const (
 	defaultCells = "pub/1,pub/32,batch/1,con/1,con/16,con/256,e2e/16,con/16@16K,lat/500"
 	quickCells   = "pub/1,pub/32,batch/1,con/1,con/16,e2e/16"
-	mostEvents   = 200_000   // every target can hold this many
-	leastEvents  = 1000      // in a trial, unless quick
-	mostBytes    = 192 << 20 // in a trial; a stream on NATS holds 256 MiB by default
+	mostEvents   = 200_000   // most events in one trial; every target can hold this number
+	leastEvents  = 1000      // fewest events in one trial, without -quick
+	mostBytes    = 192 << 20 // most bytes in one trial, because a stream on NATS holds 256 MiB by default
 )
 
 func parsePlan(args []string, out io.Writer) (plan, error) {
@@ -103,7 +103,8 @@ func given(f *flag.FlagSet, name string) (found bool) {
 	return found
 }
 
-// events returns how many events a trial of a cell has. rate is the rate of the last trial.
+// events returns how many events a trial of the cell c has. payload is their size. rate is
+// the events per second of the cell's previous trial.
 func (p plan) events(c cell, payload int, rate float64) int {
 	switch c.op {
 	case opLatency:
@@ -115,13 +116,13 @@ func (p plan) events(c cell, payload int, rate float64) int {
 	}
 	budget := p.budget
 	if c.op == opConsume && rate > 50_000 {
-		budget = max(2*budget, 120*time.Millisecond) // so that events prefetched before the measured part matter little
+		budget = max(2*budget, 120*time.Millisecond) // a longer trial, so that events prefetched before the measured part matter little
 	}
 	n := min(max(int(rate*budget.Seconds()), p.least), p.most)
 	return max(min(n, mostBytes/payload), batchSize)
 }
 
-// chosenTargets returns the named targets, in the order of the list.
+// chosenTargets returns the targets with these names, in the order of the variable targets.
 func chosenTargets(names string) ([]target, error) {
 	if names == "all" {
 		return targets, nil

@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// A profile covers the measured parts only. It writes a file of CPU samples for each
-// trial, which pprof can merge, and two files of allocations, from before and after the
-// last trial. Its zero value writes nothing.
+// A profile profiles the measured parts of trials. For each trial it writes a file of CPU
+// samples; pprof can merge these files. It also writes two files of allocations, from
+// before and after the last trial. The zero profile writes nothing.
 type profile struct {
 	cpuFile, allocFile string
 
@@ -28,7 +28,7 @@ func newProfile(cpuFile, allocFile string) *profile {
 	return &profile{cpuFile: cpuFile, allocFile: allocFile}
 }
 
-// begin is called at the begin of the measured part of a trial.
+// begin starts the profile when the measured part of a trial begins.
 func (p *profile) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +44,7 @@ func (p *profile) begin() {
 	p.failed = errors.Join(p.failed, err)
 }
 
-// end is called at the end of the measured part of a trial.
+// end ends the profile when the measured part of a trial ends.
 func (p *profile) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *profile) allocs(suffix string) {
 	if p.allocFile == "" {
 		return
 	}
-	runtime.GC() // the profile lags one collection behind
+	runtime.GC() // the profile of allocations has all allocations until the last collection
 	f, err := os.Create(p.allocFile + suffix)
 	if err != nil {
 		p.failed = errors.Join(p.failed, err)

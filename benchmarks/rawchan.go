@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// A channelBus is the raw client in memory: a channel with reading goroutines.
+// A channelBus is the raw client in memory: a Go channel that several goroutines read.
 type channelBus struct{ events chan []byte }
 
 var _ checker = (*channelBus)(nil)

@@ -12,15 +12,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A rawNATSBus is the raw client of NATS: nats.go's jetstream package with the bare
-// payload. Handlers take messages from a channel that Consume fills. Acknowledgements are
-// not confirmed.
+// A rawNATSBus is the raw client of NATS. It uses package jetstream of nats.go, and
+// messages of only a payload. Handlers take messages from a channel that Consume fills. The
+// server does not confirm acknowledgements.
 type rawNATSBus struct {
 	server   *natsServer
 	conn     *natsgo.Conn
 	js       jetstream.JetStream
 	consumer jetstream.Consumer
-	ahead    int // messages of one pull
+	ahead    int // most messages in one pull
 	headed   bool
 	ids      atomic.Int64
 }
@@ -33,13 +33,13 @@ var (
 const (
 	natsSubject = "orders"
 	natsDurable = "billing"
-	natsAhead   = 1000 // messages of one pull, at most; the default is 500
+	natsAhead   = 1000 // most messages in one pull; the default of nats.go is 500
 )
 
 func openRawNATS(ctx context.Context, e env) (bus, error) { return openRawNATSBus(ctx, e, false) }
 
-// openHeadedNATS opens the raw client with an event's headers on each message: the ID and
-// the time, which the bus always sends.
+// openHeadedNATS opens the raw client so that it sends two headers in each message: the ID
+// and the time, as the bus always does.
 func openHeadedNATS(ctx context.Context, e env) (bus, error) { return openRawNATSBus(ctx, e, true) }
 
 func openRawNATSBus(ctx context.Context, e env, headed bool) (bus, error) {
@@ -76,7 +76,8 @@ func (b *rawNATSBus) publish(ctx context.Context, payload []byte) error {
 	return err
 }
 
-// message makes a message, with headers of the names and the lengths of an event's.
+// message returns a message with this payload. If b.headed is true, its headers have the
+// names and the lengths of an event's ID and time.
 func (b *rawNATSBus) message(subject string, payload []byte) *natsgo.Msg {
 	m := &natsgo.Msg{Subject: subject, Data: payload}
 	if b.headed {
@@ -165,7 +166,8 @@ func (b *rawNATSBus) attach(ctx context.Context, consumer jetstream.Consumer, co
 	}, nil
 }
 
-// fanOut returns a callback that passes messages to workers, and leave, which ends them.
+// fanOut returns two functions. callback passes a message to the workers, which call work
+// with it. leave ends the workers.
 func fanOut(workers, ahead int, work func(jetstream.Msg)) (callback func(jetstream.Msg), leave func()) {
 	messages, ended := make(chan jetstream.Msg, ahead), make(chan struct{})
 	var group sync.WaitGroup

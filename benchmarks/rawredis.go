@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A rawRedisBus is the raw client of Redis: go-redis with the bare payload, used as an
-// expert would, to avoid round trips.
+// A rawRedisBus is the raw client of Redis: go-redis with messages of only a payload. It is
+// used as an expert would use it, to avoid round trips.
 //
-// It reads ahead of the handlers. Workers share the messages of one read. One XACK
-// acknowledges them when the last handler has returned.
+// It reads ahead of the handlers. Several workers share the messages of one read. When the
+// last handler of a read has returned, one XACK acknowledges all its messages.
 type rawRedisBus struct {
 	client *redis.Client
-	count  int // messages of one read
-	topics int // number of topics of attachAll
+	count  int // most messages in one read
+	topics int // number of topics that attachAll has made
 }
 
 var (
@@ -28,7 +28,7 @@ var (
 )
 
 const (
-	rawCount = 256 // messages of one read, at most
+	rawCount = 256 // most messages in one read
 	rawField = "p"
 	rawBlock = 100 * time.Millisecond
 )
@@ -59,8 +59,8 @@ func (b *rawRedisBus) publishAll(ctx context.Context, stream string, payloads []
 	return err
 }
 
-// A rawRead has the messages of one XREADGROUP. Each worker takes the next one by an
-// atomic add.
+// A rawRead has the messages of one XREADGROUP. The workers divide them by an atomic
+// counter.
 type rawRead struct {
 	ids      []string
 	payloads []string
@@ -72,7 +72,8 @@ func (b *rawRedisBus) consume(ctx context.Context, concurrency int, handle func(
 	return b.attach(ctx, redisStream, concurrency, handle), nil
 }
 
-// attachAll reads each stream on its own connection, as programs do.
+// attachAll reads each stream on a connection of its own, because separate programs would
+// do so.
 func (b *rawRedisBus) attachAll(ctx context.Context, n int, handle func([]byte)) (func() error, error) {
 	b.topics = n
 	return attachEach(n, func(topic int) (func() error, error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A redisServer is one process on the loopback that all targets on Redis use in turn. It
-// stores nothing on disk, and ends with the suite.
+// A redisServer is one Redis server on this machine. All targets on Redis use it, one after
+// another. It stores nothing on disk, and ends with the suite.
 type redisServer struct {
 	addr   string
 	cmd    *exec.Cmd
@@ -68,7 +68,7 @@ func (s *redisServer) connections(ctx context.Context) (int, error) {
 	return n - int(s.client.PoolStats().TotalConns), err
 }
 
-// empty implements [broker].
+// empty implements [broker]. It deletes all keys of the server.
 func (s *redisServer) empty(ctx context.Context) error { return s.client.FlushAll(ctx).Err() }
 
 func (s *redisServer) stop() error {
@@ -85,8 +85,8 @@ func (s *redisServer) stop() error {
 
 func (s *redisServer) pid() int { return s.cmd.Process.Pid }
 
-// newRedisClient returns a client that sends no commands of its own, with enough
-// connections for every goroutine.
+// newRedisClient returns a client with enough connections for every goroutine. The client
+// sends no commands of its own.
 func newRedisClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, PoolSize: 2048, DisableIdentity: true,
@@ -99,12 +99,13 @@ const (
 	redisGroup  = "billing"
 )
 
-// makeGroup creates the group, and the stream if it is missing.
+// makeGroup creates the group in the stream. It creates the stream too if it is missing.
 func makeGroup(ctx context.Context, c *redis.Client, stream string) error {
 	return c.XGroupCreateMkStream(ctx, stream, redisGroup, "0").Err()
 }
 
-// unsettledOf asks the server how many messages a group has not read or not acknowledged.
+// unsettledOf asks the server how many messages the group has not read yet or not
+// acknowledged.
 func unsettledOf(ctx context.Context, c *redis.Client, stream string) (n int64, err error) {
 	groups, err := c.XInfoGroups(ctx, stream).Result()
 	for _, g := range groups {

@@ -28,7 +28,7 @@ func newReport(p plan, results []result, took time.Duration) report {
 		Took: took.Round(time.Second).String(), Ended: time.Now().UTC(), Results: results,
 	}
 	for _, x := range results {
-		r.Runs = min(p.runs, max(x.Run, 1)) // the last run: there may have been no time for all
+		r.Runs = min(p.runs, max(x.Run, 1)) // the number of the last run, because there may have been no time for all runs of the plan
 	}
 	r.Goals = r.judge()
 	return r
@@ -69,14 +69,14 @@ func (r report) writeConditions(w io.Writer) {
 	fmt.Fprintf(w, "%d B payload, %d interleaved runs in %s, GOMAXPROCS %d, %s.\n", r.Payload, r.Runs, r.Took, r.GOMAXPROCS, r.Go)
 }
 
-// targets returns the targets with results, in the order of the list.
+// targets returns the targets that have results, in the order of the variable targets.
 func (r report) targets() []target {
 	return slices.DeleteFunc(slices.Clone(targets), func(t target) bool {
 		return !slices.ContainsFunc(r.Results, func(x result) bool { return x.Target == t.name })
 	})
 }
 
-// cells returns the cells with results, in the order of the run.
+// cells returns the cells that have results, in the order in which they ran.
 func (r report) cells() (cells []cell) {
 	for _, x := range r.Results {
 		if !slices.Contains(cells, x.Cell) {
@@ -86,7 +86,7 @@ func (r report) cells() (cells []cell) {
 	return cells
 }
 
-// table writes the results that refer to one raw client.
+// table writes the table of the targets whose raw client is base.
 func (r report) table(w io.Writer, base string) {
 	of := slices.DeleteFunc(r.targets(), func(t target) bool { return t.base != base })
 	if len(of) == 0 {
@@ -137,7 +137,8 @@ func (r report) median(name string, c cell, of func(cost) float64) float64 {
 	return spreadOf(all).median
 }
 
-// ratio returns the spread of the ratios of one target to another within each run.
+// ratio compares two targets in the cell c. For each run, it divides the value of the
+// target name by the value of the target to. It returns the spread of these ratios.
 func (r report) ratio(name, to string, c cell, of func(cost) float64) (s spread, ok bool) {
 	var ratios []float64
 	base := r.at(to, c)
@@ -152,7 +153,7 @@ func (r report) ratio(name, to string, c cell, of func(cost) float64) (s spread,
 	return spreadOf(ratios), true
 }
 
-// at returns the costs of one cell of one target, by run.
+// at returns the costs of the cell c of the target name, by the number of the run.
 func (r report) at(name string, c cell) map[int]cost {
 	costs := map[int]cost{}
 	for _, x := range r.Results {
@@ -163,7 +164,7 @@ func (r report) at(name string, c cell) map[int]cost {
 	return costs
 }
 
-// A spread is a median with its quartiles.
+// A spread is the median of some values, with the lower and the upper quartile.
 type spread struct{ low, median, high float64 }
 
 func spreadOf(values []float64) spread {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A suite runs the plan.
+// A suite runs the trials of a plan and keeps their results.
 type suite struct {
 	plan     plan
 	progress io.Writer
@@ -19,25 +19,26 @@ type suite struct {
 	took     time.Duration
 }
 
-// A result is one counted trial.
+// A result is the result of one trial that counts.
 type result struct {
 	Target    string `json:"target"`
 	Cell      cell   `json:"cell"`
 	Run       int    `json:"run"`
 	Payload   int    `json:"payload"`
-	Unsettled int64  `json:"unsettled"` // after consuming; -1: unknown
+	Unsettled int64  `json:"unsettled"` // unsettled events after consuming; -1: unknown
 	cost
 }
 
-// place is a cell of one target.
+// A place is one cell of one target.
 type place struct {
 	target string
 	cell   cell
 }
 
-// run runs each cell on all targets in turn, as often as planned. Run 0 warms up and is
-// discarded. The error names the failed trials of this project's targets; failures of
-// peers are only printed. A failed trial does not count.
+// run runs each cell on all targets, one after another, as often as the plan says. Run 0
+// warms up, and its results do not count. A failed trial does not count either. The error
+// names the failed trials of this project's targets. Failed trials of peers are only
+// printed.
 func (s *suite) run(ctx context.Context) (failure error) {
 	var err error
 	if s.env, err = startBrokers(ctx, s.plan.targets); err != nil {
@@ -46,7 +47,7 @@ func (s *suite) run(ctx context.Context) (failure error) {
 	defer func() { failure = errors.Join(failure, s.env.stop()) }()
 	began := time.Now()
 	var failed []error
-	rate := map[place]float64{} // of the last trial, for the number of events of the next
+	rate := map[place]float64{} // events per second in the previous trial, which decides the number of events in the next one
 	for run := 0; run <= s.plan.runs && ctx.Err() == nil && (run <= 1 || s.hasTime(began, run)); run++ {
 		for _, c := range s.plan.cells {
 			for _, t := range s.plan.targets {
@@ -70,7 +71,8 @@ func (s *suite) run(ctx context.Context) (failure error) {
 	return errors.Join(append(failed, ctx.Err())...)
 }
 
-// hasTime reports whether one more run, of average duration, fits into the plan's time.
+// hasTime reports whether one more run fits into the time of the plan. It assumes that the
+// run takes as long as the average of the earlier runs.
 func (s *suite) hasTime(began time.Time, runs int) bool {
 	took := time.Since(began)
 	return s.plan.within == 0 || took+took/time.Duration(runs) < s.plan.within

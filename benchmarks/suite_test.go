@@ -25,8 +25,8 @@ func needBrokers(t *testing.T) {
 	t.Skip(err)
 }
 
-// Each target passes each cell: every event is handled once and settled. The results can
-// be written in every form.
+// TestRun checks that each target passes each cell: every event is handled one time and
+// settled. It also checks that the results can be written in every form.
 func TestRun(t *testing.T) {
 	needBrokers(t)
 	file := filepath.Join(t.TempDir(), "results.json")
@@ -75,7 +75,7 @@ func TestRun(t *testing.T) {
 	written(t, file, "benchmarks")
 }
 
-// Each curve can be measured and drawn.
+// TestCurves checks that each curve can be measured and drawn.
 func TestCurves(t *testing.T) {
 	needBrokers(t)
 	file := filepath.Join(t.TempDir(), "curves.json")
@@ -127,7 +127,7 @@ func written(t *testing.T, file, name string, more ...string) {
 	}
 }
 
-// A goal is judged by the median of the ratios within each run.
+// TestJudge checks that a goal is judged by the median of the ratios of all runs.
 func TestJudge(t *testing.T) {
 	kept := goals
 	t.Cleanup(func() { goals = kept })

@@ -2,24 +2,25 @@ package main
 
 import "context"
 
-// A target is a measured system: a row of the table.
+// A target is a system that the suite measures. It has rows in the tables.
 type target struct {
 	name string
 	kind string
-	base string // the raw client to which ratios refer
+	base string // the raw client; ratios of this target are ratios to it
 	note string
 
-	// live targets keep no events for a later consumer, so one is attached while
-	// publishing, in each cell.
+	// live is true if the target keeps no events for a later consumer. Then each cell
+	// attaches a consumer before it publishes, even if it measures only publishing.
 	live bool
 
 	open func(ctx context.Context, e env) (bus, error)
 }
 
-// does reports whether a cell is meaningful for the target.
+// does reports whether the suite measures cell c on the target. It leaves out cells that
+// have no meaning for the target.
 func (t target) does(c cell) bool {
 	if c.payload > 0 && t.base == rawChannel {
-		return false // a channel passes a reference, whatever the size
+		return false // a channel passes a reference, so the payload size does not matter
 	}
 	switch c.op {
 	case opTopics:
@@ -45,7 +46,7 @@ const (
 	headedNATS = "raw-nats-h" // raw-nats with an event's headers
 )
 
-// targets lists all targets. To add one, add a file with its bus and an entry here.
+// targets lists all targets. To add a target, add a file with its bus, and an entry here.
 var targets = []target{
 	{
 		name: rawChannel, kind: ceiling, base: rawChannel, open: openChannel,
@@ -97,9 +98,9 @@ var targets = []target{
 	},
 }
 
-// A bus is a target opened for one trial. It has one empty topic and, if the target has
-// groups, one group. It is closed after the trial, so that no part of it runs during the
-// next one.
+// A bus is a target that is opened for one trial. It has one empty topic and, if the target
+// has groups, one group. The suite closes it after the trial, so that no part of it runs
+// during the next trial.
 type bus interface {
 	// publish returns when the event is stored.
 	publish(ctx context.Context, payload []byte) error
@@ -107,16 +108,17 @@ type bus interface {
 	// publishBatch returns when every event is stored.
 	publishBatch(ctx context.Context, payloads [][]byte) error
 
-	// consume attaches to the group and returns. At most concurrency calls of
-	// handle run at once, and each event is acknowledged after its call has
-	// returned. stop returns when no call runs and every acknowledgement is made.
+	// consume attaches a consumer to the group and returns. At most concurrency calls of
+	// handle run at the same time. Each event is acknowledged after its call of handle has
+	// returned. stop returns when all these calls have returned and all acknowledgements
+	// are made.
 	consume(ctx context.Context, concurrency int, handle func(payload []byte)) (stop func() error, err error)
 
 	close(ctx context.Context) error
 }
 
-// A checker is a bus that can count its published but unsettled events. The suite asks it
-// after each trial that consumes.
+// A checker is a bus that can count the events that are published but not settled. The
+// suite asks it after each trial that consumes.
 type checker interface {
 	unsettled(ctx context.Context) (int64, error)
 }

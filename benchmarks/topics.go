@@ -13,18 +13,19 @@ import (
 type wide interface {
 	bus
 
-	// publishTo publishes to a topic of attachAll.
+	// publishTo publishes to one topic that attachAll has made.
 	publishTo(ctx context.Context, topic int, payloads [][]byte) error
 
-	// attachAll makes topics 0 to n-1 and attaches to each, with one handler.
+	// attachAll makes topics 0 to n-1, and attaches a consumer with one handler to each
+	// topic.
 	attachAll(ctx context.Context, n int, handle func([]byte)) (stop func() error, err error)
 }
 
 // topicName returns the name of a topic, such as "orders-7".
 func topicName(topic int) string { return "orders-" + strconv.Itoa(topic) }
 
-// topics attaches a handler to each of many topics of one bus, and publishes to all of
-// them. The outcome also has the goroutines and the connections after attaching.
+// topics attaches a handler to each of many topics of one bus, and publishes to all topics.
+// The outcome also has the numbers of goroutines and connections after the attaching.
 func (t trial) topics(ctx context.Context, b bus, goroutines int) (outcome, error) {
 	w, ok := b.(wide)
 	if !ok {
@@ -57,7 +58,7 @@ func (t trial) topics(ctx context.Context, b bus, goroutines int) (outcome, erro
 	return o, err
 }
 
-// attachEach attaches to topics 0 to n-1, one after another. stop ends all of them.
+// attachEach attaches to the topics 0 to n-1, one after another. stop ends all consumers.
 func attachEach(n int, attach func(topic int) (stop func() error, err error)) (stop func() error, err error) {
 	var stops []func() error
 	stop = func() error {

@@ -12,9 +12,9 @@ import (
 const (
 	trialTimeout = 20 * time.Second
 
-	preloaders    = 8  // goroutines that publish the events of a con cell
-	publishers    = 32 // of an e2e cell
-	liveConsumers = 16 // handlers of a live target during publishing
+	preloaders    = 8  // goroutines that publish the events of a con, backlog, memory or topics cell
+	publishers    = 32 // goroutines that publish in an e2e or a lat cell
+	liveConsumers = 16 // handlers that consume the events of a live target while a cell publishes
 
 	backlogHandlers = 16
 )
@@ -32,7 +32,7 @@ type trial struct {
 // An outcome is the result of a trial.
 type outcome struct {
 	cost
-	unsettled int64 // after consuming; -1: the target cannot tell
+	unsettled int64 // number of unsettled events after consuming; -1: the target cannot tell
 }
 
 func (t trial) run(parent context.Context) (o outcome, err error) {
@@ -84,7 +84,8 @@ func (t trial) run(parent context.Context) (o outcome, err error) {
 	return t.consume(ctx, b, t.attach(b), func(*counter) error { return nil })
 }
 
-// timeout returns a longer time for cells that create or publish much beforehand.
+// timeout returns the time limit of the trial. It is longer for cells that make many topics
+// or publish many events before the measured part.
 func (t trial) timeout() time.Duration {
 	switch t.cell.op {
 	case opTopics, opBacklog, opMemory:
@@ -93,7 +94,7 @@ func (t trial) timeout() time.Duration {
 	return trialTimeout
 }
 
-// handlers returns how many handlers run at once.
+// handlers returns how many handlers may run at the same time.
 func (t trial) handlers() int {
 	switch t.cell.op {
 	case opBacklog:
@@ -104,7 +105,7 @@ func (t trial) handlers() int {
 	return t.cell.n
 }
 
-// An attach is a function that attaches a consumer with a handler.
+// An attach attaches a consumer that calls handle. stop ends the consumer.
 type attach func(ctx context.Context, handle func([]byte)) (stop func() error, err error)
 
 func (t trial) attach(b bus) attach {
@@ -113,7 +114,8 @@ func (t trial) attach(b bus) attach {
 	}
 }
 
-// publish first publishes two events for each goroutine, which do not count.
+// publish measures calls of the function publish. Before the measurement, each goroutine
+// publishes two events to warm up. They are not counted.
 func (t trial) publish(ctx context.Context, l load, publish func(context.Context, int, int) error) (outcome, error) {
 	stop := func() error { return nil }
 	if t.target.live {
@@ -132,8 +134,9 @@ func (t trial) publish(ctx context.Context, l load, publish func(context.Context
 	return outcome{cost, -1}, errors.Join(err, stop())
 }
 
-// consume counts from the 5000th event, or earlier from a fifth of the events, to the last
-// one. So attaching and stopping are left out. feed runs concurrently.
+// consume measures how fast the handlers handle events. feed publishes while they run. The
+// measurement starts when a fifth of the events is handled, but after 5000 at the latest,
+// and ends with the last event. So it leaves out attaching and stopping.
 func (t trial) consume(ctx context.Context, b bus, attach attach, feed func(*counter) error) (o outcome, err error) {
 	runtime.GC()
 	c := newCounter(t.meter, t.events, t.payload)
@@ -157,8 +160,8 @@ func (t trial) consume(ctx context.Context, b bus, attach attach, feed func(*cou
 	return o, errors.Join(err, c.verify())
 }
 
-// settled asks for a second until no events are unsettled, because some peers confirm
-// acknowledgements while they are still in flight.
+// settled returns the number of unsettled events. It waits up to a second until there are
+// none, because some peers report an acknowledgement as done before the server has it.
 func settled(ctx context.Context, c checker) (left int64, err error) {
 	for range 100 {
 		if left, err = c.unsettled(ctx); left == 0 || err != nil {
@@ -173,16 +176,16 @@ func settled(ctx context.Context, c checker) (left int64, err error) {
 	return left, nil
 }
 
-// A counter is the handler of a trial. It counts events and measures between the first and
-// the last counted one.
+// A counter is the handler of a trial. It counts all events. It measures from the warm-th
+// event to the last one.
 type counter struct {
 	meter        meter
 	events, warm int64
 	size         int
 	seen, bad    atomic.Int64
 	start, end   reading
-	started      chan struct{} // closed when the count has begun
-	done         chan struct{} // closed when all are handled
+	started      chan struct{} // closed when the measurement has started
+	done         chan struct{} // closed when all events are handled
 }
 
 func newCounter(m meter, events, size int) *counter {
@@ -201,7 +204,7 @@ func (c *counter) handle(payload []byte) {
 		c.start = c.meter.begin()
 		close(c.started)
 	} else if n > c.warm {
-		<-c.started // otherwise much of the counted work could be done before the count begins
+		<-c.started // waits for the measurement to start; otherwise much work could be done before it starts
 	}
 	if n == c.events {
 		c.end = c.meter.end()
@@ -209,11 +212,11 @@ func (c *counter) handle(payload []byte) {
 	}
 }
 
-// ahead bounds how many events publishers may be ahead of handlers.
+// ahead is the largest number of events by which publishers may be ahead of handlers.
 const ahead = 5000
 
-// keepUp waits until event i may be published. Otherwise fast publishers would finish much
-// of their work before the count begins.
+// keepUp waits until event i may be published. Without this wait, fast publishers would
+// finish much of their work before the measurement starts.
 func (c *counter) keepUp(ctx context.Context, i int) error {
 	for tries := 0; int64(i)-c.seen.Load() > ahead; tries++ {
 		if err := ctx.Err(); err != nil {
@@ -228,8 +231,8 @@ func (c *counter) keepUp(ctx context.Context, i int) error {
 	return nil
 }
 
-// verify returns an error if the events were not handled correctly. It is called once all
-// are handled.
+// verify returns an error if payloads had another size or events were handled twice. It is
+// called when all events are handled.
 func (c *counter) verify() error {
 	switch {
 	case c.bad.Load() > 0:

@@ -9,8 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 )
 
-// A watermillBus is Watermill's broker in memory. Each of its subscriptions gets every
-// message, so it has only one, whatever the concurrency.
+// A watermillBus measures the peer Watermill, with its broker in memory. Each subscription
+// gets every message. So a trial uses one subscription, even if it needs several handlers.
 type watermillBus struct{ pubsub *gochannel.GoChannel }
 
 const watermillTopic = "orders"

@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A watermillNATSBus is Watermill on JetStream with its defaults: an acknowledgement waits
-// for the server's confirmation. As on Redis, a subscription has one message in flight, so
-// there is one subscription per handler.
+// A watermillNATSBus measures the peer Watermill on JetStream, with Watermill's defaults:
+// an acknowledgement waits for the server's confirmation. A subscription has only one
+// message in flight, so there is one subscription for each handler.
 type watermillNATSBus struct {
 	server    *natsServer
 	conn      *natsgo.Conn
@@ -88,8 +88,8 @@ func (b *watermillNATSBus) consume(ctx context.Context, concurrency int, handle 
 	}, nil
 }
 
-// drained waits until the server has all acknowledgements. They are still in flight when
-// Ack returns, and closing would lose them.
+// drained waits until the server has all acknowledgements. Ack returns before the server
+// has its acknowledgement, and closing the connection too early would lose it.
 func (b *watermillNATSBus) drained(ctx context.Context) error {
 	_, err := settled(ctx, b)
 	return err

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A watermillRedisBus is Watermill on Redis Streams. A subscription waits for an
-// acknowledgement before it delivers the next message. So there is one subscription per
-// handler, which is how its users scale.
+// A watermillRedisBus measures the peer Watermill on Redis Streams. A subscription waits
+// for the acknowledgement of a message before it delivers the next one. So there is one
+// subscription for each handler, as users of Watermill do it.
 type watermillRedisBus struct {
 	env       env
 	client    *redis.Client
@@ -38,7 +38,7 @@ func (b *watermillRedisBus) publishBatch(_ context.Context, payloads [][]byte) e
 
 func (b *watermillRedisBus) consume(ctx context.Context, concurrency int, handle func([]byte)) (func() error, error) {
 	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
-		Client: newRedisClient(b.env.redis.addr), ConsumerGroup: redisGroup, DisableIndefiniteInitialBlock: true, // otherwise it never ends
+		Client: newRedisClient(b.env.redis.addr), ConsumerGroup: redisGroup, DisableIndefiniteInitialBlock: true, // without this option a subscriber never ends
 	}, watermill.NopLogger{})
 	if err != nil {
 		return nil, err
@@ -68,5 +68,5 @@ func (b *watermillRedisBus) unsettled(ctx context.Context) (int64, error) {
 }
 
 func (b *watermillRedisBus) close(context.Context) error {
-	return b.publisher.Close() // and its client
+	return b.publisher.Close() // closes the publisher's client too
 }

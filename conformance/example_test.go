@@ -15,11 +15,11 @@ func ExampleRun() {
 	TestConformance := func(t *testing.T) {
 		conformance.Run(t, conformance.Suite{
 			Name:   "mine",
-			New:    func(*testing.T) backend.Backend { return inmemory.New(inmemory.Options{}) }, // yours
+			New:    func(*testing.T) backend.Backend { return inmemory.New(inmemory.Options{}) }, // put your backend here
 			Lease:  30 * time.Second,
-			Around: synctest.Test, // not for a backend that talks to a broker
+			Around: synctest.Test, // leave this out if the backend talks to a broker
 		})
 	}
-	_ = TestConformance // go test finds it by its name
+	_ = TestConformance // go test finds this function by its name
 	// Output:
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/runner"
 )
 
-// Run tests every law, the basic ones first, and prints a short account of the
-// results. A law that hangs fails, with the calls that have not returned. Run stops
-// early if a basic law fails or if three laws hang.
+// Run tests every law, the basic laws first, and prints a short account of the results. A
+// law that hangs fails. Its failure names the calls that have not returned. Run stops early
+// if a basic law fails or if three laws hang.
 func Run(t *testing.T, s Suite) { runner.Run(t, s.options(), laws.All()) }
 
 // options converts the suite to the options of package runner.
@@ -35,7 +35,8 @@ func (s *Suite) newBus(t *testing.T, b backend.Backend, o eventbus.Options) law.
 	return bus
 }
 
-// harness converts the faults to the type of package law, which cannot import this one.
+// harness converts f to the type of package law. Package law has its own type, because it
+// cannot import this package.
 func (f *Faults) harness() law.Faults {
 	h := law.Faults{
 		Down: f.Down, Freeze: f.Freeze, Swallow: f.Swallow, Cut: f.Cut,

@@ -13,10 +13,10 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A slow backend is as slow as the contract allows and as real brokers are. Every call
-// takes a few milliseconds. Receive ends after half a second without messages, notices a
+// A slow backend is as slow as real brokers are, and as the contract allows. Every call
+// takes a few milliseconds. Receive ends after half a second without messages. It notices a
 // cancel late, and may notice due messages late. Leases expire late, so new messages may be
-// delivered before.
+// delivered before redeliveries.
 type slow struct{ faultbroker.Store }
 
 // upTo waits for a random time of at most d.
@@ -77,7 +77,7 @@ func (s *slowSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 	return s.Source.(backend.Delayer).Delay(ctx, ds)
 }
 
-// A slow broker breaks no law.
+// TestSlowBrokerKeepsEveryLaw checks that a slow broker breaks no law.
 func TestSlowBrokerKeepsEveryLaw(t *testing.T) { Run(t, slowSuite()) }
 
 func slowSuite() Suite {

@@ -17,11 +17,12 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A stub is an unfinished backend, whose Receive and Close are given.
+// A stub is an unfinished backend. Only its Receive and its Close do something, by
+// functions in its fields.
 type stub struct {
 	receive func(context.Context) ([]backend.Delivery, error)
 	close   func() error
-	source  bool // Attach returns a Source
+	source  bool // Attach returns a Source, and not nil
 }
 
 func (s *stub) Publish(context.Context, []*backend.Message) error { return nil }
@@ -56,7 +57,7 @@ func stubbed(s stub, parallel bool) conformance.Suite {
 	}}
 }
 
-// The stubs, with texts that the output of their suites must have.
+// stubs has the suites of all stubs, and texts that the output of each suite must contain.
 var stubs = []struct {
 	name  string
 	suite func() conformance.Suite
@@ -148,7 +149,7 @@ type statsNever struct{ backend.Backend }
 
 func (statsNever) Stats(context.Context, string, string) (backend.Stats, error) { select {} }
 
-// acksHang is a suite of two laws on a fake clock. The second one hangs in Ack.
+// acksHang is a suite of two laws on a fake clock. The second law hangs in Ack.
 func acksHang() conformance.Suite {
 	return conformance.Suite{
 		Name: "stub", Lease: 30 * time.Second, Around: synctest.Test, Only: []string{"C02", "D10"},
@@ -179,7 +180,7 @@ func (l late) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return l.Backend.Publish(ctx, msgs)
 }
 
-// slowCalls is a suite of one basic law and another, on a backend with slow calls.
+// slowCalls is a suite of two laws, of which one is basic. Its backend has slow calls.
 func slowCalls(lease time.Duration) conformance.Suite {
 	return conformance.Suite{
 		Name: "stub", Lease: lease, Around: synctest.Test, Only: []string{"C08", "C13"},
@@ -191,11 +192,12 @@ func slowCalls(lease time.Duration) conformance.Suite {
 	}
 }
 
-// stubEnv names the stub in the processes that TestStubs starts.
+// stubEnv is the environment variable that tells a process of TestStubs the name of its
+// stub.
 const stubEnv = "EVENTBUS_STUB"
 
-// A suite on a backend that does nothing, hangs or is slow ends by itself. Its output
-// is short and names the law, the call and the lease.
+// TestStubs checks that a suite ends by itself if its backend does nothing, hangs or is
+// slow. The output must be short and name the law, the call and the lease.
 func TestStubs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts a process for each stub")
@@ -207,7 +209,7 @@ func TestStubs(t *testing.T) {
 		output bytes.Buffer
 	}
 	children := map[string]*child{}
-	for _, s := range stubs { // all at once: they mostly wait
+	for _, s := range stubs { // all stubs run at the same time, because they mostly wait
 		c := &child{Cmd: exec.CommandContext(t.Context(), self, "-test.run=^TestStubbed$", "-test.timeout=5m")}
 		c.Env = append(os.Environ(), stubEnv+"="+s.name, "EVENTBUS_CONFORMANCE_OUT=")
 		c.Stdout, c.Stderr = &c.output, &c.output

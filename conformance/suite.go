@@ -10,39 +10,40 @@
 // events. A law about an optional verb or a field of [backend.Limits] that the backend does
 // not claim is skipped, and reported as not claimed. Each claim must hold.
 //
-// Basic laws run first. If one fails the others do not run. A law that hangs fails with
-// the call that has not returned, its arguments in short, and the goroutines of the
-// backend. The run ends with an account: how many laws passed, failed, and are not
-// claimed, and the slowest call. go test prints the account even without -v, unless it
-// tests several packages and this one passes.
+// Basic laws run first. If a basic law fails, the other laws do not run. A law that hangs
+// fails. Its failure names the call that has not returned, the call's arguments in short,
+// and the goroutines of the backend. At the end, the suite prints an account: how many laws
+// passed, failed and are not claimed, and the slowest call. go test prints the account even
+// without -v, unless it tests several packages and this one passes.
 //
 // # A broker in its own process
 //
 // Give each law a broker of its own. New starts the broker, puts a TCP proxy before it,
 // and opens a backend through the proxy. [Suite].Peer opens another backend through
-// another proxy. [Faults] harm one proxy, and so one backend, or the broker, and so all
-// backends. Leave Around unset. Set Parallel, because laws mostly wait: on a small machine
-// they take a minute with go test -parallel 16, and half a minute with -parallel 48. The
-// broker must write each change to its files before it confirms it. Otherwise laws about a
-// crash fail now and then.
+// another proxy. A fault harms one proxy, and so one backend. Or it harms the broker, and
+// so all backends. Leave Around unset. Set Parallel, because laws mostly wait: on a small
+// machine they take a minute with go test -parallel 16, and half a minute with -parallel
+// 48. The broker must write each change to its files before it confirms the change.
+// Otherwise laws about a crash fail now and then.
 //
 // # A store in this process
 //
 // An embedded store has no connections and no broker to start. It still shows most laws:
 //
-//   - Peer returns a second Backend on the same open store, as another process would have
-//     it. The two share one value of yours: the open store, a signal that wakes waiting
-//     members, and the list of members. Keep leases, attempts and positions in the store,
-//     because one Backend cannot see the fields of the other. Closing one Backend leaves
-//     the store open for the other.
-//   - Restart closes the store cleanly and opens its files again. Kill opens them again
-//     without closing the store: lock the store, copy its files, and open the copy.
-//     Without the lock, the copy may lack a commit that was confirmed meanwhile. After
+//   - Peer returns a second Backend on the same open store. It stands for a Backend in
+//     another process. Both Backends share one value of your code: the open store, a signal
+//     that wakes waiting members, and the list of members. Keep leases, attempts and
+//     positions in the store, because one Backend cannot see the fields of the other. When
+//     one Backend closes, the store stays open for the other.
+//   - Restart closes the store cleanly and opens its files again. Kill does not close the
+//     store: it locks the store, copies the files, and opens the copy. Without the lock,
+//     the copy may lack a commit that the store confirmed during the copying. After
 //     either fault, the Backend that New returned and its sources must work again. Guard
 //     the handle of the store with a lock, and let the fault replace the handle. Calls
 //     during the fault wait, or fail with [backend.ErrUnavailable].
 //   - Lose deletes the body of a stored message. Down, Freeze, Swallow, Cut, DropReply and
-//     Commands are about connections. Leave them unset: their laws are then not claimed.
+//     Commands are about connections. Leave them unset. Then the laws that need
+//     them are not claimed.
 //
 // If the store waits only on channels, mutexes, disks and time, set Around to
 // synctest.Test and Lease to 30 seconds. The laws then take seconds, because the fake
@@ -63,51 +64,55 @@ type Suite struct {
 	// Name is the name of the backend in reports.
 	Name string
 
-	// New returns a new backend that shares no broker or store with earlier ones. It closes
-	// the backend with t.Cleanup. Each law calls it once.
+	// New returns a new backend that shares no broker or store with earlier backends. New
+	// closes the backend with t.Cleanup. Each law calls New once.
 	New func(t *testing.T) backend.Backend
 
-	// NewBounded, if set, is New for a backend with room for about this many messages of a
-	// few bytes. Publish refuses more with [backend.ErrFull]. After the groups settle
-	// messages, Maintain makes room again.
+	// NewBounded, if set, is like New, but the backend has room for only about this many
+	// messages of a few bytes. If there is no room, Publish fails with [backend.ErrFull].
+	// After the groups settle messages, Maintain makes room again.
 	NewBounded func(t *testing.T, messages int) backend.Backend
 
-	// Lease is the lease in the tests. The slowest call to the backend should take less
-	// than half of it; if one takes longer, the account says so. If zero, the lease is four
-	// times the slowest call so far: at least one second, or two with Parallel, and at most
-	// ten.
+	// Lease is the lease that the laws use. The slowest call to the backend should take
+	// less than half of the lease. The account that Run prints names this call. If Lease is
+	// zero, each law uses four times the slowest call so far. This is at least one second,
+	// or two with Parallel, and at most ten.
 	Lease time.Duration
 
-	// Around, if set, calls f, the test of one law, for example in synctest.Test.
+	// Around, if set, calls f, which runs the test of one law. For example, Around calls f
+	// in synctest.Test.
 	Around func(t *testing.T, f func(*testing.T))
 
-	// Parallel lets laws run at the same time, as many as go test -parallel allows. On a
-	// real clock they mostly wait.
+	// Parallel lets as many laws run at the same time as go test -parallel allows. This
+	// saves time, because laws on a real clock mostly wait.
 	Parallel bool
 
-	// Bus, if set, makes the bus under test, for example a wrapper. Otherwise it is from
-	// [eventbus.New].
+	// Bus, if set, makes the bus under test, for example a wrapper of the bus. If Bus is
+	// nil, [eventbus.New] makes the bus.
 	Bus func(t *testing.T, b backend.Backend, o eventbus.Options) Bus
 
 	// Peer, if set, returns another backend on b's broker, with its own connections, as in
-	// another process. It closes the backend with t.Cleanup. Laws about members in several
-	// processes need it. For a store in this process see above.
+	// another process. Peer closes the backend with t.Cleanup. Laws about members in
+	// several processes need it. The package comment describes Peer for a store in this
+	// process.
 	Peer func(t *testing.T, b backend.Backend) backend.Backend
 
-	// Faults can harm the broker and its connections. Without a fault its laws do not run.
+	// Faults can harm the broker and its connections. A law that needs a missing fault does
+	// not run.
 	Faults Faults
 
-	// Weaker maps laws that the broker cannot keep to the reason. A key is a law's ID, or
-	// ID and name such as "M03-lag-truth". The report shows the law as weaker, with the
-	// reason, and the law does not run. A key that is no law's fails the run.
+	// Weaker maps each law that the broker cannot keep to the reason. A key is the law's
+	// ID, or its ID and name such as "M03-lag-truth". The law does not run, and the report
+	// shows it as weaker, with the reason. The run fails if no law has the ID of a key.
 	Weaker map[string]string
 
-	// Grace maps laws, as in Weaker, to a time by which everything may be later than
-	// promised. It is for a broker that has trouble while the laws run, such as the
-	// election of a leader. Such a law also tolerates that calls fail and are repeated.
-	// Deliveries may get lost on their way, or not be counted. A message may be redelivered
-	// if its acknowledgement was not answered. No message may be lost or invented, and the
-	// events of a key stay in order. The report says which laws passed with Grace.
+	// Grace maps laws, by keys as in Weaker, to an allowed delay, which is added to every
+	// time limit of the law. Use it for a broker that has trouble while the laws run, such
+	// as the election of a leader. Such a law also tolerates failed calls, and repeats
+	// them. It tolerates deliveries that get lost on their way or are not counted. It
+	// tolerates a redelivery if the acknowledgement was not answered. It fails if a message
+	// is lost or invented, or if events of a key are out of order. The report names the
+	// laws that passed with Grace.
 	Grace map[string]time.Duration
 
 	// Only, if set, lists the IDs of the laws to run. The report marks the results of such

@@ -20,15 +20,15 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// fake returns a suite on the fake clock, with faults. broker and driver may wrap the
-// broker and each driver in a saboteur.
+// fake returns a suite on a fake clock, with faults. broker may wrap the broker in a
+// saboteur. driver may wrap each driver in a saboteur.
 func fake(broker, driver func(faultbroker.Store) faultbroker.Store) Suite {
 	return harmed(inmemory.Options{MaxBytes: 16 << 20}, broker, driver)
 }
 
-// harmed is fake with these options of the backends in memory.
+// harmed is like fake, but o has the options of the backends in memory.
 func harmed(o inmemory.Options, broker, driver func(faultbroker.Store) faultbroker.Store) Suite {
-	var clients sync.Map // by the driver
+	var clients sync.Map // the faultbroker.Client of each driver
 	client := func(t *testing.T, b *faultbroker.Broker) backend.Backend {
 		c := b.Client()
 		d := driver(c)
@@ -70,16 +70,17 @@ func harmed(o inmemory.Options, broker, driver func(faultbroker.Store) faultbrok
 	}
 }
 
-// good is the wrapper for fake that changes nothing.
+// good is a wrapper for the function fake. It changes nothing.
 func good(s faultbroker.Store) faultbroker.Store { return s }
 
-// The backend that saboteurs wrap keeps every law. So a law that fails fails because of
-// its saboteur.
+// TestHonestBackendKeepsEveryLaw checks that the backend that saboteurs wrap keeps every
+// law. So if a law fails, its saboteur is the cause.
 func TestHonestBackendKeepsEveryLaw(t *testing.T) {
 	Run(t, fake(badbackend.Honest.Wrap, badbackend.Honest.Wrap))
 }
 
-// A bare backend has the six methods and nothing else.
+// A bare backend has the six required methods of a backend and a source, and no optional
+// verb.
 type bare struct{ backend.Backend }
 
 func (b bare) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
@@ -92,8 +93,8 @@ func (b bare) Attach(ctx context.Context, c backend.Config) (backend.Source, err
 
 type bareSource struct{ backend.Source }
 
-// A backend needs no optional verb to pass. Laws about verbs are not claimed, and the
-// report says so once for each law.
+// TestBackendNeedsNoOptionalVerb checks that a backend passes without optional verbs. Laws
+// about verbs are not claimed, and the report has one line for each of them.
 func TestBackendNeedsNoOptionalVerb(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	t.Setenv(report.OutFile, out)
@@ -135,7 +136,8 @@ func TestBackendNeedsNoOptionalVerb(t *testing.T) {
 	}
 }
 
-// With Only the other laws do not run, and the report says so. Grace fails no law.
+// TestOnlyRunsTheLawsItNames checks that only the laws in Only run, and that the report
+// tells this. Grace must not make a law fail.
 func TestOnlyRunsTheLawsItNames(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	t.Setenv(report.OutFile, out)

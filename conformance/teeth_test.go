@@ -25,12 +25,13 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/runner"
 )
 
-// saboteurEnv names the saboteur in the processes that TestTeeth starts.
+// saboteurEnv is the environment variable that tells a process of TestTeeth the name of its
+// saboteur.
 const saboteurEnv = "EVENTBUS_SABOTEUR"
 
-// TestTeeth shows that every law can fail. For each saboteur, a process of its own tests
-// the laws that name it on a backend broken in that way. Each law must fail by its own
-// assertion, not by a crash or a timeout.
+// TestTeeth checks that every law can fail. For each saboteur it starts a process, which
+// breaks a backend or a bus by the saboteur. The process tests the laws that name the
+// saboteur. Each law must fail by its own assertion, not by a crash or a timeout.
 func TestTeeth(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts a process for each saboteur")
@@ -39,7 +40,7 @@ func TestTeeth(t *testing.T) {
 	if unique := slices.Compact(slices.Clone(names)); len(unique) < len(names) {
 		t.Fatalf("saboteurs share a name: %v", names)
 	}
-	verdicts := map[string]string{} // by law and saboteur
+	verdicts := map[string]string{} // a key has a law and a saboteur
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	places := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -72,7 +73,7 @@ func TestTeeth(t *testing.T) {
 
 const caught = "caught"
 
-// saboteurs lists the saboteurs of the backend and of the bus.
+// saboteurs returns the names of all saboteurs of the backend and of the bus.
 func saboteurs() (names []string) {
 	for _, s := range badbackend.All() {
 		names = append(names, s.Name)
@@ -83,7 +84,7 @@ func saboteurs() (names []string) {
 	return names
 }
 
-// saboteur returns a suite with a broken backend or bus.
+// saboteur returns a suite whose backend or bus the named saboteur breaks.
 func saboteur(name string) (Suite, bool) {
 	if s, ok := badbackend.Find(name); ok {
 		if s.Driver() {
@@ -97,7 +98,8 @@ func saboteur(name string) (Suite, bool) {
 	return suite, ok
 }
 
-// sabotaged tests the laws on a broken backend or bus and returns the output.
+// sabotaged tests the laws victims in a process of the saboteur, and returns the output of
+// the process.
 func sabotaged(t *testing.T, saboteur string, victims []law.Law) string {
 	if len(victims) == 0 {
 		return ""
@@ -124,7 +126,7 @@ func sabotaged(t *testing.T, saboteur string, victims []law.Law) string {
 	return output.String()
 }
 
-// verdict says whether a law caught its saboteur.
+// verdict returns whether the law caught its saboteur, by the output of the process.
 func verdict(output string, l law.Law) string {
 	failed := strings.Contains(output, "--- FAIL: TestSabotaged/"+l.Subtest()+" ")
 	asserted := strings.Contains(output, "law: "+l.ID+" "+l.Name+": ")
@@ -160,7 +162,8 @@ func TestSabotaged(t *testing.T) {
 	runner.Run(t, o, laws.All())
 }
 
-// Every law has a promise and a saboteur, and every saboteur breaks a law.
+// TestEveryLawHasPromiseAndSaboteur checks that every law has a promise and a saboteur, and
+// that a law names every saboteur.
 func TestEveryLawHasPromiseAndSaboteur(t *testing.T) {
 	all, named := map[string]bool{}, map[string]bool{}
 	for _, l := range laws.All() {

@@ -1,4 +1,4 @@
-// Command failing measures the cost of failing events for other events, on one broker:
+// Command failing measures how failing events slow down other events, on one broker:
 //
 //	go run ./failing -url redis://127.0.0.1:6379
 //
@@ -48,7 +48,7 @@ func run(ctx context.Context, broker string) error {
 	}
 	defer bus.Shutdown(ctx) //nolint:errcheck // the figures are printed
 	stories := []func(context.Context, *eventbus.Bus) error{twoMembers}
-	if refunds { // without Refund, events that wait behind a retry stay in flight
+	if refunds { // without Limits.Refund, events that wait behind a retry stay in flight, so these scenarios cannot run
 		stories = append(stories, hotKey, manyKeys)
 	}
 	for _, story := range stories {
@@ -74,7 +74,7 @@ func open(ctx context.Context, broker string) (backend.Backend, error) {
 
 var errBroken = errors.New("broken")
 
-// A ledger notes how long events took from publishing to their first run.
+// A ledger records for each event the time from its publishing to its first run.
 type ledger struct {
 	mu   sync.Mutex
 	took map[string]time.Duration
@@ -82,7 +82,7 @@ type ledger struct {
 
 func newLedger() *ledger { return &ledger{took: map[string]time.Duration{}} }
 
-// runs notes a run, and reports whether it is the event's first.
+// runs records a run, and reports whether the run is the first one of its event.
 func (l *ledger) runs(d *eventbus.Delivery) (first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,8 @@ func (l *ledger) count() int {
 	return len(l.took)
 }
 
-// quantile returns the time within which the share q of the events had their first run.
+// quantile returns the longest time from publishing to first run among the fastest share q
+// of the events.
 func (l *ledger) quantile(q float64) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,7 +112,7 @@ func (l *ledger) quantile(q float64) time.Duration {
 	return all[min(int(q*float64(len(all))), len(all)-1)].Round(100 * time.Microsecond)
 }
 
-// await waits until the ledger has n events.
+// await waits until the ledger has the first runs of n events.
 func (l *ledger) await(ctx context.Context, n int) error {
 	for l.count() < n {
 		select {
@@ -125,8 +126,8 @@ func (l *ledger) await(ctx context.Context, n int) error {
 
 func name(story string) string { return story + strconv.FormatInt(time.Now().UnixNano(), 36) }
 
-// twoMembers publishes 450 events a second of 40 keys for ten seconds. 2 % of them fail
-// once and are retried after 100 ms.
+// twoMembers publishes 450 events a second, with 40 keys, for ten seconds. The first run of
+// every 50th event fails, and the event is retried after 100 ms.
 func twoMembers(ctx context.Context, bus *eventbus.Bus) error {
 	topic, l := name("two"), newLedger()
 	handle := func(_ context.Context, d *eventbus.Delivery) error {
@@ -158,8 +159,9 @@ func twoMembers(ctx context.Context, bus *eventbus.Bus) error {
 	return nil
 }
 
-// hotKey publishes 50,000 events of one key. The first one fails each second, while other
-// events are published for ten seconds. Then the first one succeeds.
+// hotKey publishes 50,000 events of one key. Every run of the first event fails, with a
+// retry after a second. Meanwhile hotKey publishes events of other keys for ten seconds.
+// Then the first event succeeds, and hotKey measures how soon the other 49,999 are handled.
 func hotKey(ctx context.Context, bus *eventbus.Bus) error {
 	const hot, others = 50_000, 1000
 	topic, hots, l := name("hot"), newLedger(), newLedger()
@@ -212,8 +214,9 @@ func hotKey(ctx context.Context, bus *eventbus.Bus) error {
 	return nil
 }
 
-// manyKeys publishes one event of each of 10,000 keys, half of which fail each second.
-// Then it publishes three more events of each other key.
+// manyKeys publishes one event for each of 10,000 keys. The events of even keys always fail
+// and are retried after a second. Then manyKeys publishes three more events for each odd
+// key.
 func manyKeys(ctx context.Context, bus *eventbus.Bus) error {
 	const keys, rounds = 10_000, 4
 	topic, l := name("many"), newLedger()
@@ -239,7 +242,7 @@ func manyKeys(ctx context.Context, bus *eventbus.Bus) error {
 			if err := bus.Publish(ctx, topic, batch...); err != nil {
 				return err
 			}
-			time.Sleep(10 * time.Millisecond) // 5,000 events a second
+			time.Sleep(10 * time.Millisecond) // limits the rate to 5,000 events a second
 		}
 	}
 	if err := l.await(ctx, rounds*keys/2); err != nil {

@@ -103,7 +103,7 @@ func (a counting) ResetGroup(ctx context.Context, topic, group string, start bac
 
 type resetting struct {
 	backend.Admin
-	start *backend.Start // nil: not at all
+	start *backend.Start // start of each reset; nil: no reset happens
 }
 
 func (a resetting) ResetGroup(ctx context.Context, topic, group string, _ backend.Start) error {

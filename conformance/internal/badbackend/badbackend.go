@@ -15,31 +15,32 @@ import (
 
 // A Saboteur breaks a backend in one way.
 type Saboteur struct {
-	Name   string // says what the saboteur does
-	Breaks string // the false promise that the broken backend keeps instead
+	Name   string // names the fault, such as "lists-unsorted"
+	Breaks string // the false promise that the broken backend keeps in place of the true promise
 
 	sabotage func(*breakable)
-	driver   bool // it breaks the driver of each process, not the broker that they share
+	driver   bool // the saboteur breaks the driver of each process, not the broker that all processes share
 }
 
 // Driver reports whether s breaks the driver and not the broker.
 func (s Saboteur) Driver() bool { return s.driver }
 
-// Wrap returns a backend that calls next, broken by s.
+// Wrap returns a backend that calls next and that s breaks.
 func (s Saboteur) Wrap(next faultbroker.Store) faultbroker.Store {
 	b := newBreakable(next)
 	s.sabotage(b)
 	return b
 }
 
-// All returns every saboteur, in the order of the families of laws.
+// All returns every saboteur, in the order of the families of laws that fail with them.
 func All() []Saboteur {
 	return slices.Concat(
 		publishing, contents, onces, positions, receiving, sharing, starting, acking, leasing, delaying, extending, fencing, reading, removing, telling, managing, declaring, closing,
 	)
 }
 
-// Honest breaks nothing. If a law fails with it, the law or [breakable] is wrong.
+// Honest is no saboteur: it breaks nothing. If a law fails with Honest, the law or
+// [breakable] is wrong.
 var Honest = Saboteur{"honest", "nothing", func(*breakable) {}, false}
 
 // Find returns the saboteur of that name.
@@ -55,7 +56,8 @@ func Find(name string) (Saboteur, bool) {
 // good is the backend that a breakable wraps.
 type good = faultbroker.Store
 
-// A breakable is a backend that calls next, through fields that a saboteur may replace.
+// A breakable is a backend that wraps a good backend. Its methods call the functions in its
+// fields, which a saboteur may replace.
 type breakable struct {
 	good
 	publish  func(ctx context.Context, ms []*backend.Message) error
@@ -68,7 +70,7 @@ type breakable struct {
 	ping     func(ctx context.Context) error
 	declare  func(ctx context.Context, topic string) error
 	admin    backend.Admin
-	joined   func(*member) // may replace methods of each member that attaches
+	joined   func(*member) // called with each member that attaches; it may replace methods of the member
 
 	mu sync.Mutex // guards the variables of saboteurs
 }
@@ -144,7 +146,8 @@ func (b *breakable) ResetGroup(ctx context.Context, topic, group string, start b
 	return b.admin.ResetGroup(ctx, topic, group, start)
 }
 
-// A member is a source that calls next, through fields that a saboteur may replace.
+// A member is a source that wraps the source next. Its methods call the functions in its
+// fields, which a saboteur may replace.
 type member struct {
 	config  backend.Config
 	next    backend.Source

@@ -8,13 +8,14 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A holding has the latest delivery of each message in each group.
+// A holding knows the latest delivery of each message in each group.
 type holding struct {
 	b      *breakable
 	latest map[string]backend.Delivery
 }
 
-// holdings calls sabotage with each member that attaches, and with the latest deliveries.
+// holdings calls sabotage with each member that attaches, and with a holding of the latest
+// deliveries.
 func holdings(b *breakable, sabotage func(*member, holding)) {
 	h := holding{b, map[string]backend.Delivery{}}
 	b.joined = func(m *member) {
@@ -55,7 +56,7 @@ var fencing = []Saboteur{
 					current = append(current, h.of(m, *d))
 				}
 				err := m.next.Ack(ctx, backend.Lend(current))
-				if errors.Is(err, backend.ErrLeaseLost) { // a second Ack
+				if errors.Is(err, backend.ErrLeaseLost) { // the message was acknowledged before
 					return nil
 				}
 				return err

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// one makes Publish call publish for each message of a batch.
+// one makes b publish the messages of a batch one by one, by the function publish.
 func one(b *breakable, publish func(ctx context.Context, m *backend.Message) error) {
 	b.publish = func(ctx context.Context, ms []*backend.Message) error {
 		errs := make([]error, len(ms))
@@ -20,7 +20,7 @@ func one(b *breakable, publish func(ctx context.Context, m *backend.Message) err
 	}
 }
 
-// A set remembers texts. add reports whether a text is new.
+// A set remembers strings. Its method add returns true if the string is new.
 type set struct {
 	b    *breakable
 	seen map[string]bool
@@ -42,7 +42,7 @@ func (s set) add(text string) bool {
 	return !old
 }
 
-// plain publishes m without Once, and then restores m.
+// plain publishes m without Once. Then it restores the field Once of m.
 func (b *breakable) plain(ctx context.Context, m *backend.Message) error {
 	once := m.Once
 	m.Once = false

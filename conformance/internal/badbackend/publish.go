@@ -38,7 +38,7 @@ var publishing = []Saboteur{
 		}
 	}},
 	{Name: "folds-topics", Breaks: "topics are told apart by letters, whatever their case", sabotage: func(b *breakable) {
-		names := map[string]string{} // by folded name, the last that was used
+		names := map[string]string{} // for each folded name, the topic name that was used last
 		fold := func(name string) string {
 			b.mu.Lock()
 			defer b.mu.Unlock()

@@ -291,7 +291,8 @@ func refusing(b *breakable, instead func(context.Context, backend.Config, error)
 	}
 }
 
-// attachLate makes Attach return at once; each member attaches at its first Receive.
+// attachLate makes Attach return without attaching. Each member attaches when it first
+// calls Receive.
 func attachLate(b *breakable) {
 	attach := b.attach
 	b.attach = func(_ context.Context, c backend.Config) (backend.Source, error) {

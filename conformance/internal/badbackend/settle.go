@@ -173,7 +173,8 @@ var leasing = []Saboteur{
 	}},
 }
 
-// closingWith calls f before a member closes, with all deliveries that it received.
+// closingWith calls f before a member closes. f gets all deliveries that the member has
+// received.
 func closingWith(b *breakable, f func(m *member, received []backend.Delivery) error) {
 	b.joined = func(m *member) {
 		var received []backend.Delivery
@@ -247,7 +248,7 @@ var delaying = []Saboteur{
 		}
 	}},
 	{Name: "first-due-first", Breaks: "what was due first goes first", sabotage: func(b *breakable) {
-		due := map[string]time.Time{} // by position
+		due := map[string]time.Time{} // for each position, when the message is due
 		b.joined = func(m *member) {
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				b.mu.Lock()
@@ -296,7 +297,7 @@ var delaying = []Saboteur{
 		}
 	}},
 	{Name: "delays-die-with-member", Breaks: "a member looks after what it delayed", sabotage: func(b *breakable) {
-		joining(b, func(c *backend.Config) { c.ConfirmAcks = false }) // a fenced Ack settles only deliveries that the member holds
+		joining(b, func(c *backend.Config) { c.ConfirmAcks = false }) // because a fenced Ack would not settle the deliveries that the member gave back
 		closingWith(b, func(m *member, received []backend.Delivery) error {
 			return m.next.Ack(context.Background(), backend.Lend(received)) //nolint:forbidigo // Close has none
 		})

@@ -143,7 +143,8 @@ func shrug(err error) error {
 	return err
 }
 
-// shrugging is an Admin that reports no missing topic or group.
+// shrugging is an Admin that returns no error if the topic or the group to delete is
+// missing.
 type shrugging struct{ backend.Admin }
 
 func (a shrugging) DeleteTopic(ctx context.Context, topic string) error {

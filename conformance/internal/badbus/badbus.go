@@ -13,11 +13,11 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Saboteur breaks a bus in one way. Each field that is set changes an argument of a
-// method or of New, or replaces the method.
+// A Saboteur breaks a bus in one way. A field that is set changes the arguments of a method
+// of the bus or of New, or replaces the method.
 type Saboteur struct {
-	Name   string // says what the saboteur does
-	Breaks string // the false promise that the broken bus keeps instead
+	Name   string // names the fault, such as "bus-reads-ahead"
+	Breaks string // the false promise that the broken bus keeps in place of the true promise
 
 	options   func(*eventbus.Options)
 	backend   func(backend.Backend) backend.Backend
@@ -46,7 +46,7 @@ func Find(name string) (Saboteur, bool) {
 	return all[i], true
 }
 
-// A Bus calls an eventbus.Bus, with the changes of a saboteur.
+// A Bus calls a good eventbus.Bus. Its saboteur changes or replaces some of the calls.
 type Bus struct {
 	good *eventbus.Bus
 	s    Saboteur
@@ -75,7 +75,7 @@ func (s Saboteur) New(t *testing.T, b backend.Backend, o eventbus.Options) *Bus 
 	return bad
 }
 
-// Publish calls the saboteur if it replaces Publish, and else the good bus.
+// Publish calls the saboteur's publish if it is set, or else Publish of the good bus.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*eventbus.Event) error {
 	if b.s.publish != nil {
 		return b.s.publish(b, ctx, topic, events)
@@ -122,7 +122,7 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o eventbus.Subsc
 	return b.good.SubscribeBatch(ctx, topic, o, batch, h)
 }
 
-// Ready calls the saboteur if it replaces Ready, and else the good bus.
+// Ready calls the saboteur's ready if it is set, or else Ready of the good bus.
 func (b *Bus) Ready(ctx context.Context) error {
 	if b.s.ready != nil {
 		return b.s.ready()
@@ -130,7 +130,7 @@ func (b *Bus) Ready(ctx context.Context) error {
 	return b.good.Ready(ctx)
 }
 
-// Shutdown calls the saboteur if it replaces Shutdown, and else the good bus.
+// Shutdown calls the saboteur's shutdown if it is set, or else Shutdown of the good bus.
 func (b *Bus) Shutdown(ctx context.Context) error {
 	if b.s.shutdown != nil {
 		return b.s.shutdown(b, ctx)

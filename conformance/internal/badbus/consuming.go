@@ -238,7 +238,8 @@ var consuming = []Saboteur{
 	},
 }
 
-// wrapped replaces each error of a handler, except for handlers of dead letters.
+// wrapped wraps a handler, and replaces each error that the handler returns by change. It
+// leaves handlers of dead letters alone.
 func wrapped(change func(error) error) func(*Bus, string, eventbus.Handler) eventbus.Handler {
 	return func(_ *Bus, topic string, next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
@@ -267,7 +268,8 @@ func (s *sourced) Attach(ctx context.Context, c backend.Config) (backend.Source,
 	return s.source(src), nil
 }
 
-// skipping acknowledges messages with an error, and does not return them.
+// skipping is a source that acknowledges deliveries whose Err is set, and does not return
+// them.
 type skipping struct{ backend.Source }
 
 func (s *skipping) Unwrap() backend.Source { return s.Source }
@@ -284,9 +286,9 @@ func (s *skipping) Receive(ctx context.Context, max int) (kept []backend.Deliver
 	return kept, err
 }
 
-// hoarding receives a hundred messages at a time and returns only as many as asked for. If
-// keeps is set, it extends the leases of the rest. Else they may expire, as in a client
-// library that reads ahead.
+// hoarding is a source that receives a hundred messages in one call, and keeps the messages
+// beyond the caller's limit for later calls. If keeps is true, it extends the leases of the
+// kept messages. If not, these leases may expire, as in a client library that reads ahead.
 type hoarding struct {
 	backend.Source
 	keeps bool
@@ -305,7 +307,8 @@ func (h *hoarding) Receive(ctx context.Context, max int) (ds []backend.Delivery,
 	return ds, err
 }
 
-// hand appends read to the hoard and removes at most max deliveries, which it returns.
+// hand appends read to h.hoard. Then it removes at most max deliveries from h.hoard, and
+// returns them.
 func (h *hoarding) hand(max int, read []backend.Delivery) (ds []backend.Delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -90,7 +90,7 @@ var ending = []Saboteur{
 	},
 }
 
-// leaving receives nothing more after the first error.
+// leaving is a source that receives nothing more after the first error.
 type leaving struct {
 	backend.Source
 	left atomic.Bool
@@ -110,14 +110,14 @@ func (l *leaving) Receive(ctx context.Context, max int) ([]backend.Delivery, err
 	return ds, err
 }
 
-// keeping ignores Delay, so that nothing is given back.
+// keeping is a source that ignores Delay, so that no delivery is given back.
 type keeping struct{ backend.Source }
 
 func (k *keeping) Unwrap() backend.Source { return k.Source }
 
 func (k *keeping) Delay(context.Context, []backend.Delayed) error { return nil }
 
-// lasting continues a Receive for five minutes after its context is done.
+// lasting is a source whose Receive continues for five minutes after its context is done.
 type lasting struct{ backend.Source }
 
 func (l *lasting) Unwrap() backend.Source { return l.Source }
@@ -134,7 +134,7 @@ func (l *lasting) Receive(ctx context.Context, max int) ([]backend.Delivery, err
 	}
 }
 
-// attachingOnce refuses to attach to a group a second time.
+// attachingOnce is a backend that refuses a second Attach to the same group.
 type attachingOnce struct {
 	backend.Backend
 	mu   sync.Mutex

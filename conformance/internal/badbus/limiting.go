@@ -49,7 +49,8 @@ var limiting = []Saboteur{
 	},
 }
 
-// overrun grants all places if the limiter grants one.
+// overrun is a limiter that grants all requested places if the real limiter grants at least
+// one.
 type overrun struct{ limiter.Limiter }
 
 func (o *overrun) Acquire(ctx context.Context, max int) (int, error) {
@@ -60,7 +61,7 @@ func (o *overrun) Acquire(ctx context.Context, max int) (int, error) {
 	return n, err
 }
 
-// hiding reports all runs to the limiter as successful.
+// hiding is a limiter that reports failed runs to the real limiter as successful.
 type hiding struct{ limiter.Limiter }
 
 func (h *hiding) Release(r limiter.Released) {

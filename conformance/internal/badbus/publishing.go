@@ -90,7 +90,8 @@ var publishing = []Saboteur{
 	},
 }
 
-// eachEvent changes a copy of each event before it is published.
+// eachEvent returns a Publish that calls change with a copy of each event, and publishes
+// the copies.
 func eachEvent(change func(*eventbus.Event)) func(*Bus, context.Context, string, []*eventbus.Event) error {
 	return func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
 		changed := make([]*eventbus.Event, len(events))
@@ -103,7 +104,7 @@ func eachEvent(change func(*eventbus.Event)) func(*Bus, context.Context, string,
 	}
 }
 
-// mend returns a valid name for any text.
+// mend changes any text to a valid name.
 func mend(name string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' {

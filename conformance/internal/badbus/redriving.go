@@ -6,7 +6,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// redriving has the saboteurs that break promises about dead letters published again.
+// redriving has the saboteurs that break promises about redriven dead letters, which are
+// published again.
 var redriving = []Saboteur{
 	{
 		Name: "bus-redrives-to-all", Breaks: "a redriven event is a new event, for every group",
@@ -20,7 +21,7 @@ var redriving = []Saboteur{
 	},
 }
 
-// unaddressed hides that a redriven message is for one group only.
+// unaddressed is a source that hides that a redriven message is for one group only.
 type unaddressed struct{ backend.Source }
 
 func (u *unaddressed) Unwrap() backend.Source { return u.Source }
@@ -33,7 +34,7 @@ func (u *unaddressed) Receive(ctx context.Context, max int) ([]backend.Delivery,
 	return ds, err
 }
 
-// forgetful stores dead letters without the number of redrives.
+// forgetful is a backend that stores dead letters without the number of their redrives.
 type forgetful struct{ backend.Backend }
 
 func (f *forgetful) Unwrap() backend.Backend { return f.Backend }

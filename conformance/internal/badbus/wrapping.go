@@ -34,7 +34,7 @@ var wrapping = []Saboteur{
 	},
 }
 
-// blind makes m see a nil error from every handler.
+// blind wraps the middleware m so that m sees no error of a handler.
 func blind(m eventbus.Middleware) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
@@ -51,7 +51,7 @@ func blind(m eventbus.Middleware) eventbus.Middleware {
 	}
 }
 
-// stripping removes a program's own headers from dead letters.
+// stripping is a backend that removes the program's own headers from dead letters.
 type stripping struct{ backend.Backend }
 
 func (s *stripping) Unwrap() backend.Backend { return s.Backend }

@@ -24,10 +24,11 @@ type Env struct {
 	Bus      law.Bus
 	Recorder Recorder
 	Extends  bool         // the backend can extend leases
-	unnamed  atomic.Int64 // events that the law gave no ID
+	unnamed  atomic.Int64 // number of events that the law gave no ID
 }
 
-// On returns f as the Test of a [law.Law]. CheckHistory follows f, unless Again is set.
+// On makes the Test of a [law.Law] from f. After f, the Test calls CheckHistory, unless the
+// law's field Again is true.
 func On(f func(*Env)) func(*law.Env) {
 	return func(e *law.Env) {
 		be := &Env{Env: e, Extends: e.Claims(law.NeedExtender)}
@@ -46,14 +47,15 @@ func (e *Env) Open(o eventbus.Options, wrap func(backend.Backend) backend.Backen
 	if wrap != nil {
 		b = wrap(b)
 	}
-	if e.Grace > 0 { // the bus may repeat a Publish that was stored but not answered
+	if e.Grace > 0 { // the bus may repeat a Publish whose answer got lost, and Dedup keeps it from storing the event twice
 		o.Dedup = e.Limits.OnceWindow > 0
 	}
 	e.Bus = e.newBus(b, o)
 	return e.Bus
 }
 
-// OtherBus returns a second bus on the backend p, as in another process.
+// OtherBus returns a second bus, which uses the backend p. It stands for a bus in another
+// process.
 func (e *Env) OtherBus(p backend.Backend) law.Bus { return e.newBus(p, eventbus.Options{}) }
 
 func (e *Env) newBus(b backend.Backend, o eventbus.Options) law.Bus {
@@ -71,8 +73,8 @@ func (e *Env) newBus(b backend.Backend, o eventbus.Options) law.Bus {
 // Start opens the bus with the zero Options.
 func (e *Env) Start() law.Bus { return e.Open(eventbus.Options{}, nil) }
 
-// Options sets fields that a law leaves out: group g, the suite's lease, quick retries and
-// a timeout.
+// Options sets the fields that a law leaves zero: the group "g", the law's lease, short
+// retry delays and a timeout.
 func (e *Env) Options(o eventbus.SubscribeOptions) eventbus.SubscribeOptions {
 	o.Group = cmp.Or(o.Group, "g")
 	o.Lease = cmp.Or(o.Lease, e.Lease)
@@ -94,13 +96,13 @@ func (e *Env) Member(name string, o eventbus.SubscribeOptions, h eventbus.Handle
 	return e.MemberOf(law.Topic, name, o, h)
 }
 
-// MemberOf is Member for another topic.
+// MemberOf is like Member, but subscribes to another topic.
 func (e *Env) MemberOf(topic, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
 	return e.subscribe(e.Bus, topic, name, o, h)
 }
 
-// MemberOn is Member for another bus.
+// MemberOn is like Member, but uses the bus b.
 func (e *Env) MemberOn(b law.Bus, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
 	return e.subscribe(b, law.Topic, name, o, h)
@@ -114,7 +116,7 @@ func (e *Env) subscribe(b law.Bus, topic, name string, o eventbus.SubscribeOptio
 	return s
 }
 
-// BatchMember is Member for a handler of batches, with quicker retries.
+// BatchMember is like Member, but h handles batches, and the retry delays are shorter.
 func (e *Env) BatchMember(name string, o eventbus.SubscribeOptions, b eventbus.Batch, h eventbus.BatchHandler) *eventbus.Subscription {
 	e.Helper()
 	if o.Retry.Initial == 0 {
@@ -144,7 +146,8 @@ var ErrBroken = errors.New("broken")
 // Events returns n events whose IDs are numbers.
 func Events(n int) []*eventbus.Event { return KeyedEvents(n, 0) }
 
-// KeyedEvents returns n events with this many keys in turn; 0: no keys.
+// KeyedEvents returns n events that use this many keys in turn. If keys is 0, the events
+// have no keys.
 func KeyedEvents(n, keys int) []*eventbus.Event {
 	es := make([]*eventbus.Event, n)
 	for i := range es {
@@ -156,7 +159,8 @@ func KeyedEvents(n, keys int) []*eventbus.Event {
 	return es
 }
 
-// Publish publishes es to [law.Topic] and records the outcome. It gives IDs where missing.
+// Publish publishes es to [law.Topic] and records the outcome. It gives an ID to each event
+// that has none.
 func (e *Env) Publish(ctx context.Context, es ...*eventbus.Event) error {
 	for _, ev := range es {
 		ev.ID = cmp.Or(ev.ID, fmt.Sprintf("event %d", e.unnamed.Add(1)))
@@ -171,7 +175,7 @@ func (e *Env) Publish(ctx context.Context, es ...*eventbus.Event) error {
 	return err
 }
 
-// PublishEvents is Publish, and expects no error.
+// PublishEvents calls Publish, and fails the law if it returns an error. It returns es.
 func (e *Env) PublishEvents(es ...*eventbus.Event) []*eventbus.Event {
 	e.Helper()
 	for part := range slices.Chunk(es, 500) {
@@ -180,16 +184,16 @@ func (e *Env) PublishEvents(es ...*eventbus.Event) []*eventbus.Event {
 	return es
 }
 
-// CheckHistory checks the record of all events by the rules of package history. The groups
-// named must have settled every stored event. If the backend extends leases, their attempts
-// must count up by one and the events of each key be in order.
+// CheckHistory checks the record of all events by the rules of package history. The given
+// groups must have settled every stored event. If the backend extends leases, the attempts
+// in these groups must increase by one, and the events of each key must be in order.
 func (e *Env) CheckHistory(groups ...string) {
 	e.Helper()
 	expect := history.Expect{Groups: groups, Attempts: history.Growing, Ordered: len(groups) > 0 && e.Extends}
 	switch {
 	case e.Law.Uncounted, e.Grace > 0: // a broker may lose a delivery and repeat its attempt number
 		expect.Attempts = history.Uncounted
-	case len(groups) > 0 && e.Extends: // otherwise some deliveries reach no handler
+	case len(groups) > 0 && e.Extends: // in other cases some deliveries reach no handler
 		expect.Attempts = history.Exact
 	}
 	if e.Grace > 0 && len(groups) > 0 { // a handled event may be redelivered before it is settled
@@ -200,7 +204,8 @@ func (e *Env) CheckHistory(groups ...string) {
 	}
 }
 
-// Await waits until reached returns true.
+// Await waits until reached returns true. If this takes too long, it fails the law with the
+// text what.
 func (e *Env) Await(what string, reached func(*Recorder) bool) {
 	e.Helper()
 	if !e.Recorder.await(e.Patience()+20*e.Lease, reached) {
@@ -208,7 +213,8 @@ func (e *Env) Await(what string, reached func(*Recorder) bool) {
 	}
 }
 
-// Wait receives from c, or fails the law.
+// Wait returns the next value from c. If this takes too long, it fails the law with the
+// text what.
 func Wait[T any](e *Env, c <-chan T, what string) (v T) {
 	e.Helper()
 	select {
@@ -237,7 +243,8 @@ func (e *Env) Quiet(d time.Duration) {
 	e.Still(e.Recorder.Count(), d)
 }
 
-// Still expects that there are exactly this many runs after d.
+// Still waits for d. Then it expects that exactly this many runs have begun since the law
+// began.
 func (e *Env) Still(runs int, d time.Duration) {
 	e.Helper()
 	time.Sleep(d)
@@ -256,7 +263,7 @@ func (e *Env) End() {
 	}
 }
 
-// Settled expects that the groups named have no event left, and that no further run begins.
+// Settled expects that the given groups have no event left, and that no further run begins.
 // The backend must still be open.
 func (e *Env) Settled(groups ...string) {
 	e.Helper()
@@ -295,7 +302,8 @@ func (e *Env) Settled(groups ...string) {
 	e.Still(runs, 0)
 }
 
-// Told lists the observer's events of type E. The caller holds r.mu, as [Env.Await] does.
+// Told returns the observer's events of type E. The caller must hold r.mu. In a condition
+// of [Env.Await], Await holds it.
 func Told[E any](r *Recorder) (es []E) {
 	for _, t := range r.told {
 		if e, ok := t.(E); ok {
@@ -305,14 +313,14 @@ func Told[E any](r *Recorder) (es []E) {
 	return es
 }
 
-// ToldOf is Told for a caller that does not hold the lock.
+// ToldOf is like Told, but locks r.mu itself.
 func ToldOf[E any](e *Env) []E {
 	e.Recorder.mu.Lock()
 	defer e.Recorder.mu.Unlock()
 	return Told[E](&e.Recorder)
 }
 
-// AwaitTold waits until the observer got n events of type E.
+// AwaitTold waits until the observer has got n events of type E, and returns them.
 func AwaitTold[E any](e *Env, n int) []E {
 	e.Helper()
 	var es []E

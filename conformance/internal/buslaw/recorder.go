@@ -14,29 +14,29 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Recorder keeps the runs of handlers and the events of the observer. Each record wakes
-// the tests in [Env.Await].
+// A Recorder keeps the runs of handlers and the events of the observer. Each new record
+// makes [Env.Await] check its condition again.
 type Recorder struct {
 	history history.History // of law.Topic
-	again   bool            // redeliveries of a handled event are allowed and not in the history
+	again   bool            // handled events may be redelivered; the history leaves these redeliveries out
 
 	mu      sync.Mutex
 	runs    []*Handling
-	Started map[string]int  // runs, by name
-	done    map[string]int  // runs that returned nil, by name
-	Handled map[string]bool // true for name, space and event ID of each run that returned nil
+	Started map[string]int  // number of runs that have begun, by name
+	done    map[string]int  // number of runs that returned nil, by name
+	Handled map[string]bool // true for each run that returned nil; the key is the name, a space and the event's ID
 	members int
 	told    []any
-	changed chan struct{} // closed and replaced with each record
+	changed chan struct{} // closed and replaced by a new channel with each new record
 }
 
 // A Handling is one run of a handler.
 type Handling struct {
 	Name     string
 	Delivery eventbus.Delivery // a copy of the delivery that the handler got
-	Payload  string            // of the delivery when the run began
+	Payload  string            // the payload when the run began
 	Began    time.Time
-	Ended    time.Time // zero while it runs
+	Ended    time.Time // zero while the handler runs
 	Err      error
 	Cause    error // context.Cause when the handler returned; nil if the context was not done
 }
@@ -47,8 +47,8 @@ func (r *Recorder) init(again bool) {
 	r.Started, r.done, r.Handled = map[string]int{}, map[string]int{}, map[string]bool{}
 }
 
-// Handler returns h with each run recorded under name. Each call of Handler stands for
-// another member in the history.
+// Handler wraps h so that each run is recorded under name. In the history, each call of
+// Handler adds a member to the group.
 func (r *Recorder) Handler(name, group string, h eventbus.Handler) eventbus.Handler {
 	member := r.member(name)
 	return func(ctx context.Context, d *eventbus.Delivery) (err error) {
@@ -60,7 +60,8 @@ func (r *Recorder) Handler(name, group string, h eventbus.Handler) eventbus.Hand
 	}
 }
 
-// BatchHandler is Handler for a handler of batches. Each event of a batch is a run.
+// BatchHandler is like Handler for a handler of batches. It records one run for each event
+// of a batch.
 func (r *Recorder) BatchHandler(name, group string, h eventbus.BatchHandler) eventbus.BatchHandler {
 	member := r.member(name)
 	return func(ctx context.Context, ds []*eventbus.Delivery) (errs []error) {
@@ -95,11 +96,12 @@ func (r *Recorder) member(name string) string {
 	return fmt.Sprint(name, r.members)
 }
 
-// run records that a handler begins with d. The caller calls end with the result.
+// run records that a handler begins with d. The caller calls end when the handler has
+// ended.
 func (r *Recorder) run(name, group, member string, d *eventbus.Delivery) (end func(err, cause error)) {
 	ours := d.Topic == law.Topic && !(r.again && r.hasHandled(name, d.ID))
 	e := history.Event{Kind: history.Delivered, ID: d.ID, Group: group, Member: member, Attempt: d.Attempt}
-	if ours && r.again && d.Redelivered && !r.hasRun(name, d.ID) { // a failover lost the delivery before this one
+	if ours && r.again && d.Redelivered && !r.hasRun(name, d.ID) { // the broker lost the previous delivery in a failover
 		r.history.Record(history.Event{Kind: history.Lost, ID: d.ID, Group: group})
 	}
 	if ours {
@@ -108,17 +110,17 @@ func (r *Recorder) run(name, group, member string, d *eventbus.Delivery) (end fu
 	run := r.Begin(name, d)
 	return func(err, cause error) {
 		if ours && err == nil {
-			e.Kind = history.Acked // no law of the bus allows a redelivery after a success
+			e.Kind = history.Acked // a success counts as acknowledged, because no law of the bus allows a redelivery after it
 			r.history.Record(e)
 		}
 		r.end(run, err, cause)
 	}
 }
 
-// errNoReturn stands for a handler that panicked or ended its goroutine.
+// errNoReturn is recorded as the error of a handler that panicked or ended its goroutine.
 var errNoReturn = fmt.Errorf("the handler did not return")
 
-// Begin records that a handler begins with d.
+// Begin records that a handler begins with d, and returns the record.
 func (r *Recorder) Begin(name string, d *eventbus.Delivery) *Handling {
 	run := &Handling{Name: name, Delivery: *d, Payload: string(d.Payload), Began: time.Now()}
 	r.record(func() {
@@ -161,7 +163,7 @@ func (r *Recorder) record(f func()) {
 
 func (r *Recorder) tell(e any) { r.record(func() { r.told = append(r.told, e) }) }
 
-// observer returns an observer that records its events.
+// observer returns an observer that records all events that it gets.
 func (r *Recorder) observer() observer.Observer {
 	return observer.Observer{
 		Dropped: func(e observer.Dropped) { r.tell(e) },
@@ -186,8 +188,8 @@ func (r *Recorder) observer() observer.Observer {
 	}
 }
 
-// await waits until reached returns true, for at most d. It holds the lock while it calls
-// reached.
+// await waits until reached returns true, but at most for d. It reports whether reached
+// returned true. It holds r.mu while it calls reached.
 func (r *Recorder) await(d time.Duration, reached func(*Recorder) bool) bool {
 	timeout := time.NewTimer(d)
 	defer timeout.Stop()
@@ -220,7 +222,7 @@ func (r *Recorder) All(names ...string) []Handling {
 	return r.RunsOf(names...)
 }
 
-// RunsOf is All for a caller that holds r.mu.
+// RunsOf is like All, but the caller must hold r.mu.
 func (r *Recorder) RunsOf(names ...string) (hs []Handling) {
 	for _, run := range r.runs {
 		if len(names) == 0 || slices.Contains(names, run.Name) {
@@ -238,7 +240,8 @@ func (r *Recorder) Succeeded(names ...string) (n int) {
 	return n
 }
 
-// Summary shows the last runs and observer events, for a failure.
+// Summary returns a text with the last runs and observer events, for the message of a
+// failure.
 func (r *Recorder) Summary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

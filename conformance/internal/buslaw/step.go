@@ -8,8 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// StillAtLast waits for a lease and a little more in which no run begins. Before that,
-// events whose acknowledgement was not answered may be redelivered.
+// StillAtLast fails the law if runs do not stop. It waits for a period of a lease and a
+// little more without a new run. Earlier runs are allowed, because events may be
+// redelivered if their acknowledgement got no answer.
 func (e *Env) StillAtLast() {
 	e.Helper()
 	for end := time.Now().Add(e.Patience()); ; {
@@ -25,7 +26,7 @@ func (e *Env) StillAtLast() {
 }
 
 // NothingLost checks the history of a group whose broker was harmed. Redeliveries of
-// settled events are allowed. If once is set, each event must be stored only once.
+// settled events are allowed. If once is true, each event must be stored only one time.
 func (e *Env) NothingLost(once bool, group string) {
 	e.Helper()
 	for _, f := range e.Recorder.history.Check(history.Expect{Groups: []string{group}, Attempts: history.Uncounted}) {
@@ -43,7 +44,8 @@ func (e *Env) NothingLost(once bool, group string) {
 	}
 }
 
-// Gap expects that d passed between run i under name and the next run, or a little more.
+// Gap expects that the time between the end of run i under name and the begin of run i+1
+// was d or a little more.
 func (e *Env) Gap(name string, i int, d time.Duration) {
 	e.Helper()
 	runs := e.Recorder.All(name)
@@ -52,8 +54,8 @@ func (e *Env) Gap(name string, i int, d time.Duration) {
 	}
 }
 
-// Crash receives n events of a group and settles none, as if the process were killed. It
-// does so the given number of times.
+// Crash simulates a process that is killed while it holds n events of a group. It receives
+// n events and settles none, the given number of times.
 func (e *Env) Crash(group string, times, n int) {
 	e.Helper()
 	delays, lease := e.Claims(law.NeedDelayer), e.Lease
@@ -62,7 +64,7 @@ func (e *Env) Crash(group string, times, n int) {
 	}
 	src := e.AttachAs(backend.Config{Group: group, Lease: lease})
 	for range times {
-		if ds := e.Receive(src, n); delays { // give them back, so that the test need not wait for the lease
+		if ds := e.Receive(src, n); delays { // the events are given back, so that the test need not wait until their leases expire
 			e.Verb(e.Delay(src, 0, ds...))
 		}
 	}

@@ -41,7 +41,7 @@ func (r *Backend) Attach(ctx context.Context, c backend.Config) (src backend.Sou
 	s := &source{Source: src, calls: r.calls, of: c.Topic + "/" + c.Group}
 	_, delays := backend.As[backend.Delayer](src)
 	_, extends := backend.As[backend.Extender](src)
-	switch { // the source returned has the verbs of src, and no other
+	switch { // the returned source must have exactly the optional verbs of src
 	case delays && extends:
 		return struct {
 			*source
@@ -77,8 +77,8 @@ type source struct {
 
 func (s *source) Unwrap() backend.Source { return s.Source }
 
-// Receive sleeps for a millisecond if the source returned nothing at once. Otherwise a
-// source that never waits would keep a fake clock from moving on.
+// Receive sleeps for a millisecond if the source returned nothing without waiting.
+// Otherwise a source that never waits would keep a fake clock from moving on.
 func (s *source) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
 	c := &Call{verb: "Receive", of: s.of, items: max}
 	end := s.calls.begin(ctx, c)

@@ -1,4 +1,5 @@
-// Package calls records the calls of a backend: which are under way, and the slowest.
+// Package calls records the calls of a backend. It knows the calls that have not returned,
+// and the slowest call.
 package calls
 
 import (
@@ -10,28 +11,28 @@ import (
 	"time"
 )
 
-// A Log is a log of the calls of the backend under test. It knows which calls are under
-// way, and the slowest call that has returned.
+// A Log is a log of the calls of the backend under test. It knows the calls that have not
+// returned. It also knows the slowest call that has returned.
 type Log struct {
 	mu      sync.Mutex
 	open    map[*Call]bool
 	slowest *Call
-	harmed  bool // later calls do not count as slow, because the broker was harmed
+	harmed  bool // the broker was harmed, so [Log.Slow] ignores calls that end from now on
 }
 
 // A Call is one call of the backend under test.
 type Call struct {
 	verb   string
-	of     string // topic and group, where the call has one
-	items  int    // messages, deliveries, or the most that Receive may return
-	first  string // ID of the first item, or its position
+	of     string // topic and group of the call, or ""
+	items  int    // number of messages or deliveries in the arguments; for Receive, its limit
+	first  string // ID of the first item, or position if the item has no ID
 	ctx    context.Context
 	began  time.Time
-	ctxEnd time.Time // when the watchdog first saw that ctx was done
+	ctxEnd time.Time // when [Log.underway] first saw that ctx was done
 	Took   time.Duration
 }
 
-// String names the call and its arguments in short.
+// String returns the verb of the call and its arguments in short.
 func (c *Call) String() string {
 	var s strings.Builder
 	s.WriteString(c.verb)
@@ -47,9 +48,9 @@ func (c *Call) String() string {
 	return s.String()
 }
 
-// begin records a call. The caller calls end with the error when the call has returned. A
-// call that failed does not count as slow, because it may have waited for a broker that is
-// gone.
+// begin records that c begins. When the call has returned, the caller calls end with its
+// error. A failed call does not count as slow, because it may have waited for a broker that
+// is gone.
 func (cs *Log) begin(ctx context.Context, c *Call) (end func(*error)) {
 	c.ctx, c.began = ctx, time.Now()
 	cs.mu.Lock()
@@ -70,19 +71,20 @@ func (cs *Log) begin(ctx context.Context, c *Call) (end func(*error)) {
 	}
 }
 
-// record is begin for a call without items.
+// record is like begin, for a call without items.
 func (cs *Log) record(ctx context.Context, verb, of string) (end func(*error)) {
 	return cs.begin(ctx, &Call{verb: verb, of: of})
 }
 
-// Harm notes that the broker was harmed: later calls do not count as slow.
+// Harm notes that the broker was harmed. Calls that end from now on do not count as slow.
 func (cs *Log) Harm() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.harmed = true
 }
 
-// Slow returns the slowest call that succeeded, or nil. It leaves out Receive, which waits.
+// Slow returns the slowest call that succeeded, or nil. It ignores calls of Receive,
+// because they wait for messages.
 func (cs *Log) Slow() *Call {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -101,10 +103,11 @@ func (cs *Log) Overdue(receive, other time.Duration) bool {
 	})
 }
 
-// maxCalls bounds the list of calls.
+// maxCalls is the greatest number of lines that [Log.List] returns for calls.
 const maxCalls = 6
 
-// List says which calls have not returned. It joins the same calls to one line.
+// List returns a text with the calls that have not returned. Calls with equal text share
+// one line, which has their number.
 func (cs *Log) List() string {
 	all := cs.underway()
 	if len(all) == 0 {
@@ -146,8 +149,9 @@ func (cs *Log) underway() (all []Call) {
 	return all
 }
 
-// overdue reports whether the call is late by more than limit. A Receive is late from the
-// end of its context. Another call is late from then, or else from its deadline or begin.
+// overdue reports whether more than limit has passed since the call should have returned. A
+// Receive should return when its context is done. Another call should return when its
+// context is done, or at its deadline, or else immediately.
 func (c *Call) overdue(limit time.Duration) bool {
 	from := c.began
 	if deadline, ok := c.deadline(); ok && deadline.After(from) {

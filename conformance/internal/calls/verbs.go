@@ -7,8 +7,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Verbs are the optional verbs of the backend under test, with their calls in the log. To
-// call a verb that the backend lacks panics.
+// Verbs has the optional verbs of the backend under test, with their calls in the log. A
+// call panics if the backend lacks the verb.
 type Verbs struct{ *Backend }
 
 var (
@@ -24,7 +24,8 @@ var (
 // VerbsOf returns the verbs of b, a backend whose calls are recorded.
 func VerbsOf(b backend.Backend) Verbs { return Verbs{b.(*Backend)} }
 
-// verb returns the verb T of the backend, and logs a call of it that lasts until end.
+// verb returns the verb T of the backend, and logs that a call of it begins. The caller
+// calls end when the call has returned.
 func verb[T any](ctx context.Context, v Verbs, name, of string) (t T, end func(*error)) {
 	t, _ = backend.As[T](v.Backend)
 	return t, v.calls.record(ctx, name, of)

@@ -1,5 +1,5 @@
-// Package faultbroker turns a backend in memory into a broker that tests can harm. Each
-// client has a line to it in place of sockets, so laws about faults run on a fake clock.
+// Package faultbroker turns a backend in memory into a broker that tests can harm. A line
+// replaces the sockets of each client, so laws about faults can run on a fake clock.
 package faultbroker
 
 import (
@@ -21,13 +21,13 @@ type Store interface {
 	backend.Pinger
 }
 
-// A Broker is shared by its clients. No fault loses its messages, except [Broker.Lose].
+// A Broker serves several clients. No fault removes its messages, except [Broker.Lose].
 type Broker struct {
 	store Store
 
 	mu      sync.Mutex
 	clients []*Client
-	lost    map[[2]string]bool // by topic and position
+	lost    map[[2]string]bool // lost messages; a key is a topic and a position
 }
 
 // New returns a broker that keeps its messages in store.
@@ -45,7 +45,8 @@ func (b *Broker) Client() *Client {
 // restartTime is how long the broker is unreachable after Kill.
 const restartTime = 300 * time.Millisecond
 
-// Kill makes the broker unreachable for restartTime, and breaks requests under way.
+// Kill makes the broker unreachable for restartTime, and breaks requests that are under
+// way.
 func (b *Broker) Kill() {
 	b.mu.Lock()
 	clients := b.clients
@@ -56,8 +57,8 @@ func (b *Broker) Kill() {
 	time.Sleep(restartTime)
 }
 
-// Lose removes a message. A group that was delivered the message before gets it again with
-// [backend.ErrGone]. Other groups never see it.
+// Lose removes a message. If a group has already received the message, the message is
+// redelivered to this group with [backend.ErrGone]. Other groups never receive it.
 func (b *Broker) Lose(topic, position string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -51,7 +51,7 @@ func (c *Client) Publish(ctx context.Context, msgs []*backend.Message) error {
 	}
 	err := c.call(ctx, "publish", func() error { return c.broker.store.Publish(context.WithoutCancel(ctx), own) })
 	if errors.Is(err, backend.ErrUnknownOutcome) || errors.Is(err, backend.ErrUnavailable) {
-		return err // the request may still run, so leave own alone
+		return err // the request may still run and use own, so Publish does not read it
 	}
 	for i, m := range msgs {
 		m.Position, m.Duplicate = own[i].Position, own[i].Duplicate
@@ -97,7 +97,7 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// ask is call for a verb that returns a value.
+// ask is like call for a function that returns a value.
 func ask[T any](ctx context.Context, c *Client, do func() (T, error)) (T, error) {
 	answer := make(chan T, 1)
 	err := c.call(ctx, "", func() error {

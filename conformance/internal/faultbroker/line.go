@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	travel   = 100 * time.Microsecond // of a request to the broker, and of its answer back
+	travel   = 100 * time.Microsecond // time of a request to the broker, and of its answer back
 	watchdog = 2 * time.Second        // how long a client waits for an answer
 )
 
@@ -23,8 +23,8 @@ type line struct {
 	mu         sync.Mutex
 	down       int
 	swallowing int
-	frozen     chan struct{} // closed by the thaw; nil: not frozen
-	broken     chan struct{} // closed when connections break, and replaced
+	frozen     chan struct{} // closed when the line thaws; nil if the line is not frozen
+	broken     chan struct{} // closed when the connections break; then a new channel replaces it
 	drops      []string      // the kinds of requests whose next answers get lost
 }
 
@@ -89,10 +89,11 @@ func (l *line) DropReply(kind string) {
 	l.drops = append(l.drops, kind)
 }
 
-// Requests counts the requests sent.
+// Requests returns the number of requests that were sent so far.
 func (l *line) Requests() int64 { return l.requests.Load() }
 
-// dropped reports whether the answer to a request of this kind gets lost, by DropReply.
+// dropped reports whether DropReply asked to lose the answer to a request of this kind. A
+// true result uses up that DropReply.
 func (l *line) dropped(kind string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,7 @@ type source struct {
 	next     backend.Source
 	closed   atomic.Bool
 	troubled atomic.Bool   // the last Receive had an error
-	reading  chan struct{} // full during a read, so that a read after a thaw and the next read take turns
+	reading  chan struct{} // full while a read runs, so that two reads never run at the same time
 }
 
 var (
@@ -35,7 +35,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 		return s.next.Receive(ctx, limit)
 	}
 	wait := block
-	if s.troubled.Load() { // the bus detects recovery by the next answer, even without deliveries
+	if s.troubled.Load() { // the bus knows that the broker works again when a Receive returns without an error, so this one returns soon
 		wait = time.Millisecond
 	}
 	ds, err := s.receive(ctx, limit, wait)
@@ -85,7 +85,8 @@ func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds
 	return s.whole(ctx, ds), nil
 }
 
-// take is one read of the store. It copies the deliveries, which are lent.
+// take reads the store one time. It copies the deliveries, because the store only lends
+// them.
 func (s *source) take(ctx context.Context, limit int) ([]backend.Delivery, error) {
 	s.reading <- struct{}{}
 	defer func() { <-s.reading }()
@@ -93,8 +94,8 @@ func (s *source) take(ctx context.Context, limit int) ([]backend.Delivery, error
 	return slices.Clone(ds), err
 }
 
-// heldUp is a read on a frozen line: it reaches the broker after the thaw. If the caller
-// has given up by then, the deliveries get lost.
+// heldUp reads the store after the line thaws. If the caller has given up by then, the
+// deliveries get lost.
 func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.Delivery, error) {
 	took := make(chan []backend.Delivery, 1)
 	done := make(chan error, 1)
@@ -119,8 +120,8 @@ func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.De
 	return s.whole(ctx, <-took), nil
 }
 
-// whole removes the messages of [Broker.Lose] from ds. If such a message is redelivered, it
-// stays, but with an error in place of its body.
+// whole removes from ds each message that [Broker.Lose] has removed from the broker. If the
+// group has received the message before, whole keeps it with an error in place of its body.
 func (s *source) whole(ctx context.Context, ds []backend.Delivery) (rest []backend.Delivery) {
 	for _, d := range ds {
 		switch {
@@ -164,7 +165,8 @@ func Copied(ds []*backend.Delivery) []*backend.Delivery {
 	return backend.Lend(own)
 }
 
-// settle sends one request, unless there is nothing to settle.
+// settle sends one request that settles or extends n deliveries. If n is 0, it sends
+// nothing.
 func (s *source) settle(ctx context.Context, kind string, n int, do func(context.Context) error) error {
 	switch {
 	case s.closed.Load():

@@ -10,25 +10,27 @@ type Attempts uint8
 
 const (
 	Exact     Attempts = iota // the nth delivery of a message in a group has attempt n
-	Growing                   // each is greater than the last, with gaps for deliveries that reached no handler
-	Uncounted                 // anything
+	Growing                   // each attempt number is greater than the previous one; deliveries that reached no handler leave gaps
+	Uncounted                 // attempt numbers are not checked
 )
 
-// Expect says which rules [History.Check] checks, beyond the rules for every history.
+// Expect selects rules that [History.Check] checks in addition to the rules for every
+// history.
 type Expect struct {
-	Groups   []string // each must have settled every message that was stored
+	Groups   []string // groups that must have settled every stored message
 	Attempts Attempts
 
-	// Ordered expects that each member first handles messages of a key in the order of
-	// their Tried events. Each must wait until the one before was handled, acknowledged or
-	// buried. A key must have one publisher.
+	// Ordered checks two promises for the messages of a key in each member. The first
+	// deliveries must be in the order of the messages' Tried events. Each message must wait
+	// until the previous message was handled, acknowledged or buried. A key must have only
+	// one publisher.
 	Ordered bool
 }
 
 // A Rule is a rule that a history must keep.
 type Rule string
 
-// The rules.
+// The rules that [History.Check] can check.
 const (
 	NothingLost       Rule = "what was stored is delivered"
 	NothingInvented   Rule = "what is delivered was published, and not refused"
@@ -52,7 +54,7 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: group %s, message %s: %s", f.Rule, f.Group, f.ID, f.Text)
 }
 
-// mostFindings bounds the findings of one rule.
+// mostFindings is the greatest number of findings of one rule.
 const mostFindings = 10
 
 // Check returns the breaches of the rules, at most ten of each rule. Its time is linear in
@@ -65,7 +67,7 @@ func (h *History) Check(expect Expect) []Finding {
 		expect: expect, count: map[Rule]int{},
 		messages: map[string]*message{}, receipts: map[inGroup]*receipts{}, lanes: map[inLane]*lane{},
 	}
-	for _, e := range events { // in advance, because Lost may be recorded late
+	for _, e := range events { // first all Lost events, because a Lost event may be recorded after the deliveries that it excuses
 		if e.Kind == Lost {
 			c.of(e).lost = true
 		}
@@ -77,7 +79,7 @@ func (h *History) Check(expect Expect) []Finding {
 	return c.findings
 }
 
-// A checker has the state of each message, and of each message in each group.
+// A checker has the state of each message, and the state of each message in each group.
 type checker struct {
 	expect   Expect
 	findings []Finding
@@ -90,28 +92,28 @@ type checker struct {
 
 type message struct {
 	key             string
-	number          int // of its Tried event among all, from 1
+	number          int // the number of this message's Tried event among all Tried events; the first is 1
 	stored, refused bool
 }
 
 type inGroup struct{ group, id string }
 
-// receipts is the record of one message in one group.
+// A receipts is the record of one message in one group.
 type receipts struct {
 	delivered int
-	attempt   int // of the last delivery
+	attempt   int // the attempt number of the last delivery
 	buried    int
 	settled   bool
-	lost      bool   // a Lost event is recorded
-	member    string // the first member that got it
+	lost      bool   // the history has a Lost event of the message in this group
+	member    string // the first member that got the message
 }
 
 type inLane struct{ group, member, key string }
 
-// A lane is the record of one key in one member.
+// A lane is the record of the messages of one key in one member.
 type lane struct {
-	first int    // number of the last message that no other member got before
-	open  string // ID of the message that was delivered and is not done yet
+	first int    // the number of the last message that this member was the first to get; 0: none
+	open  string // ID of the message that was delivered and not done; "": none
 }
 
 func (c *checker) event(e Event) {
@@ -165,8 +167,8 @@ func (c *checker) delivered(e Event) {
 	}
 }
 
-// ordered checks the order of messages that this member was the first to get. A message
-// that another member got before is not checked.
+// ordered checks the delivery e against the order of its key. It checks nothing if another
+// member was the first to get the message, or if a lease of the message was lost.
 func (c *checker) ordered(e Event, r *receipts, m *message) {
 	if r.delivered == 1 {
 		r.member = e.Member
@@ -192,7 +194,7 @@ func (c *checker) ordered(e Event, r *receipts, m *message) {
 	l.open = e.ID
 }
 
-// done notes that the next message of e's key may begin.
+// done records that e's message is done, so that the next message of its key may begin.
 func (c *checker) done(e Event) {
 	m := c.messages[e.ID]
 	if m == nil {
@@ -214,7 +216,8 @@ func (c *checker) of(e Event) *receipts {
 	return r
 }
 
-// end checks the events that must have happened by now.
+// end checks that each stored message was delivered, and each delivered message was
+// settled, in all groups of [Expect].
 func (c *checker) end() {
 	for _, id := range c.order {
 		for _, group := range c.expect.Groups {

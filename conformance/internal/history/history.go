@@ -6,32 +6,32 @@ import "sync"
 // A Kind is a kind of event.
 type Kind uint8
 
-// The kinds, in about the order in which they happen to a message.
+// The kinds of events, in about the order in which they happen to a message.
 const (
-	Tried     Kind = iota // its publish begins
-	Stored                // its publish succeeded: it is stored
-	Refused               // its publish failed: it is certainly not stored
-	Delivered             // a handler begins with it
+	Tried     Kind = iota // a call that publishes the message begins
+	Stored                // the publishing succeeded: the message is stored
+	Refused               // the publishing failed: the message is certainly not stored
+	Delivered             // a handler begins with the message
 	Handled               // the handler succeeded: the next message of the key may begin
-	Returned              // it was given back, and will be redelivered
-	Acked                 // its acknowledgement is confirmed
-	Buried                // it was found among the dead letters of its group
-	Lost                  // its lease was lost: the order of its key is not checked for it
+	Returned              // the message was given back, and will be redelivered
+	Acked                 // the acknowledgement of the message is confirmed
+	Buried                // the message was found among the dead letters of its group
+	Lost                  // the lease of the message was lost: the order of its key is not checked for this message
 )
 
 // An Event is one event of one message.
 type Event struct {
 	Kind          Kind
 	ID            string
-	Key           string // only of Tried
-	Group, Member string // from Delivered on; Buried has no member
-	Attempt       int    // only of Delivered
+	Key           string // only set in a Tried event
+	Group, Member string // set in Delivered and later kinds; a Buried event has no member
+	Attempt       int    // attempt number; only set in a Delivered event
 }
 
 // A History has events in the order in which they were recorded. Its methods are safe for
-// concurrent use. Record an event before the call that lets others continue, and after the
-// call that it waited for. So record Tried before Publish is called, Stored after it has
-// returned, and Delivered first in a handler.
+// concurrent use. Record Tried before Publish is called, and Stored after it has returned.
+// Record Delivered first in a handler. Then an event that causes another event always comes
+// first.
 type History struct {
 	mu     sync.Mutex
 	events []Event
@@ -44,9 +44,9 @@ func (h *History) Record(e Event) {
 	h.events = append(h.events, e)
 }
 
-// Publish calls publish, and records Tried before and the outcome after it: Stored if the
-// error is nil, and Refused if notStored returns true for it. Otherwise the outcome is not
-// known, and nothing is recorded.
+// Publish calls publish. Before the call it records Tried. After the call it records Stored
+// if the error is nil, and Refused if notStored returns true for the error. After any other
+// error it records nothing, because nobody knows whether the message is stored.
 func (h *History) Publish(id, key string, publish func() error, notStored func(error) bool) error {
 	h.Record(Event{Kind: Tried, ID: id, Key: key})
 	err := publish()

@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// A simulation plays random events of two groups with two members each. Each key belongs to
-// one member. The fault, if not empty, breaks one rule now and then.
+// A simulation generates random events of two groups with two members each. Each key
+// belongs to one member. If fault is not empty, the simulation breaks this rule now and
+// then.
 type simulation struct {
 	*History
 	random *rand.Rand
 	fault  string
-	queues map[string][]*queued // by group
+	queues map[string][]*queued // the messages that each group has not settled
 }
 
 type queued struct {
@@ -37,11 +38,11 @@ func simulate(seed uint64, n int, fault string) *History {
 	return s.History
 }
 
-// sometimes reports whether to commit this fault now.
+// sometimes decides at random whether the simulation commits this fault now.
 func (s *simulation) sometimes(fault string) bool { return s.fault == fault && s.random.IntN(40) == 0 }
 
 func (s *simulation) publish(id string) {
-	key := fmt.Sprint(s.random.IntN(5)) // one of them, "", is no key
+	key := fmt.Sprint(s.random.IntN(5)) // one of the keys is "", which means no key
 	if key == "0" {
 		key = ""
 	}
@@ -65,7 +66,8 @@ func (s *simulation) publish(id string) {
 	}
 }
 
-// pick returns the index of an early message that has no other of its key before it.
+// pick returns the index of one of the first messages in q. No earlier message in q has the
+// same key.
 func (s *simulation) pick(q []*queued) int {
 	i := s.random.IntN(min(len(q), 8))
 	for j := range i {
@@ -115,7 +117,8 @@ func (s *simulation) deliver(group string) {
 	}
 }
 
-// The first rule of each row finds the fault. No rule outside the row finds anything.
+// TestFaultsAreFound checks for each fault that its first rule finds the fault, and that no
+// rule outside its list finds anything.
 func TestFaultsAreFound(t *testing.T) {
 	for fault, rules := range map[string][]Rule{
 		"":             nil,
@@ -172,7 +175,8 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// A message that another member got before is not checked in the order of a member.
+// TestOrderIsWithinAMember checks that the order of a member ignores a message that another
+// member got before.
 func TestOrderIsWithinAMember(t *testing.T) {
 	var h History
 	for _, id := range []string{"1", "2"} {
@@ -189,7 +193,8 @@ func TestOrderIsWithinAMember(t *testing.T) {
 	}
 }
 
-// No message waits for another whose lease was lost, even if Lost is recorded later.
+// TestLostLeasesHoldBackNothing checks that no message waits for a message whose lease was
+// lost, even if Lost is recorded later.
 func TestLostLeasesHoldBackNothing(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		var h History

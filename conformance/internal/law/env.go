@@ -10,9 +10,9 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/watch"
 )
 
-// An Env is the environment in which one law is tested: a fresh backend, and methods that
-// open further backends and harm them. The embedded steps call the backend, and the trial
-// in them fails the test.
+// An Env is the environment in which one law is tested. It has a fresh backend, and methods
+// that open further backends and harm them. The methods of steps call the backend. The
+// methods of trial, which steps embeds, fail the test.
 type Env struct {
 	steps
 	Harness *Harness
@@ -23,11 +23,12 @@ func NewEnv(ctx context.Context, t *testing.T, w *watch.Watch, h *Harness, l Law
 	e := &Env{steps: steps{trial: newTrial(ctx, t, w, l)}, Harness: h}
 	e.Backend = e.opened(h.New(t))
 	e.Limits = backend.LimitsOf(e.Backend)
-	e.Cleanup(e.reads.Wait) // runs last, after contexts have ended and sources have closed
+	e.Cleanup(e.reads.Wait) // waits for late Receives; this cleanup runs last, after all sources have closed
 	return e
 }
 
-// Try runs the test of the law, unless the backend does not claim one of the law's Needs.
+// Try runs the test of the law. It does not run the test if the backend does not claim one
+// of the law's Needs.
 func (e *Env) Try() {
 	defer e.cleanUp()
 	for _, n := range e.Law.Needs {
@@ -39,10 +40,11 @@ func (e *Env) Try() {
 	e.Law.Test(e)
 }
 
-// Claims reports whether the backend claims a verb or a limit, or the suite has a field.
+// Claims reports whether n is met: the backend claims the verb or the limit, or the field
+// of the suite is set.
 func (e *Env) Claims(n Need) bool { return n.claimed(e) }
 
-// opened tells the watchdog of the new backend b, and returns b with its calls recorded.
+// opened registers the new backend b with the watch, and returns b with its calls recorded.
 func (e *Env) opened(b backend.Backend) backend.Backend {
 	if b == nil {
 		e.Failf("the suite made no backend")
@@ -50,7 +52,8 @@ func (e *Env) opened(b backend.Backend) backend.Backend {
 	return e.watch.Opened(b)
 }
 
-// own unwraps b to the backend that New or Peer returned, because a fault knows no other.
+// own returns the backend that New or Peer returned, without the wrapper that records its
+// calls, because a fault accepts no other backend.
 func (e *Env) own(b backend.Backend) backend.Backend {
 	if r, ok := b.(*calls.Backend); ok {
 		return r.Backend
@@ -58,7 +61,8 @@ func (e *Env) own(b backend.Backend) backend.Backend {
 	return b
 }
 
-// OpenBounded replaces the backend under test by one with room for this many messages.
+// OpenBounded replaces the backend under test by a new one with room for this many
+// messages.
 func (e *Env) OpenBounded(messages int) { e.Backend = e.opened(e.Harness.NewBounded(e.T, messages)) }
 
 // Peer returns another backend on the same broker.
@@ -67,15 +71,15 @@ func (e *Env) Peer() backend.Backend {
 	return e.opened(e.Harness.Peer(e.T, e.own(e.Backend)))
 }
 
-// AttachPeer attaches a member of a group in another process. It returns the backend of
-// that process too.
+// AttachPeer opens a backend that stands for another process, and attaches a member to it.
+// It returns both.
 func (e *Env) AttachPeer(c backend.Config) (backend.Backend, backend.Source) {
 	e.Helper()
 	p := e.Peer()
 	return p, e.AttachTo(p, e.Config(c))
 }
 
-// Passing reports whether err may be temporary: the effect of harm to the broker.
+// Passing reports whether err may be a temporary effect of harm to the broker.
 func Passing(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome)
 }

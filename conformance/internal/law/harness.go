@@ -8,8 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Harness makes the backends of a law, and harms them. Its fields are the fields of
-// Suite in package conformance, which documents them. All but New and Bus may be nil.
+// A Harness has the functions that make the backends of a law and harm them. Its fields are
+// fields of Suite in package conformance, which documents them. All fields except New and
+// Bus may be nil.
 type Harness struct {
 	New        func(t *testing.T) backend.Backend
 	NewBounded func(t *testing.T, messages int) backend.Backend
@@ -28,7 +29,8 @@ type Bus interface {
 	Shutdown(ctx context.Context) error
 }
 
-// Faults do harm. Faults in package conformance documents them.
+// Faults has the functions that harm the broker. Faults in package conformance documents
+// them.
 type Faults struct {
 	Down      func(t *testing.T, b backend.Backend) (up func())
 	Freeze    func(t *testing.T, b backend.Backend) (thaw func())

@@ -5,13 +5,13 @@ package law
 // A Law is one promise and its test.
 type Law struct {
 	ID        string   // for example C08; IDs of the bus begin with "B."
-	Name      string   // a few words joined by '-'; ID and Name are unique together
+	Name      string   // a few words joined by '-'; no two laws have the same ID and Name
 	Promise   string   // the promise in words
-	Needs     []Need   // the law does not apply to a backend that does not claim all of these
-	Saboteurs []string // at least one, of package badbackend or badbus; this law must fail with each
+	Needs     []Need   // verbs, limits and fields of the suite; without one of them the law is not claimed
+	Saboteurs []string // names from package badbackend or badbus, at least one; the law must fail with each saboteur
 
-	Again     bool // settled events may be redelivered, so the history is not checked
-	Uncounted bool // attempt numbers are not checked, because they may repeat or skip here
+	Again     bool // a settled event may be redelivered, so the history is not checked
+	Uncounted bool // attempt numbers may repeat or skip in this law, so they are not checked
 
 	Test func(*Env) // fails if the promise does not hold
 }
@@ -22,5 +22,6 @@ func (l Law) Subtest() string { return l.ID + "-" + l.Name }
 // String states the law.
 func (l Law) String() string { return l.ID + " " + l.Name + ": " + l.Promise }
 
-// GoesBy reports whether id is l.ID, which several laws may share, or l.Subtest().
+// GoesBy reports whether id names the law: by l.ID, which several laws may share, or by
+// l.Subtest().
 func (l Law) GoesBy(id string) bool { return id == l.ID || id == l.Subtest() }

@@ -8,13 +8,13 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A member wraps a source, because Receive may take up to a second to return after its
-// context is done. [steps.Nothing] does not wait for such a late Receive. The next Receive
-// of the member returns its deliveries.
+// A member wraps a source for [steps.Nothing]. Receive may take up to a second to return
+// after its context is done. Nothing does not wait for such a late Receive. The next
+// Receive of the member returns the deliveries of the late one.
 type member struct {
 	backend.Source
 	reads *sync.WaitGroup // counts the late Receives of all members
-	read  chan Received   // gets the outcome of the late Receive; nil if there is none
+	read  chan Received   // gets the outcome of the late Receive; nil if no Receive is late
 }
 
 // A Received is the outcome of one Receive, and how long it took.
@@ -39,8 +39,8 @@ func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, erro
 	return m.Source.Receive(ctx, max)
 }
 
-// reading returns the channel of the late Receive, or begins a Receive. The caller that
-// gets its outcome sets m.read to nil.
+// reading returns the channel that gets the outcome of the late Receive. If none is late,
+// it begins a Receive on the source. The caller that takes the outcome sets m.read to nil.
 func (m *member) reading(ctx context.Context, max int) <-chan Received {
 	if m.read == nil {
 		read := make(chan Received, 1)

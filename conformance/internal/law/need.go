@@ -2,13 +2,15 @@ package law
 
 import "github.com/seed41896749/eventbus/backend"
 
-// A Need is a verb, a limit or a field of the suite without which a law is not claimed.
+// A Need is a verb, a limit or a field of the suite. If one is missing, the laws that need
+// it are not claimed.
 type Need struct {
 	what    string
 	claimed func(*Env) bool
 }
 
-// The name of a Need is the verb, the limit or the field of Suite, for the report.
+// The Needs. The name of each Need, for the report, is the verb, the limit or the field of
+// Suite.
 var (
 	NeedDelayer    = Need{"Delayer", sourceVerb[backend.Delayer]}
 	NeedExtender   = Need{"Extender", sourceVerb[backend.Extender]}
@@ -28,7 +30,8 @@ var (
 	NeedRefund = Need{"Limits.Refund", func(e *Env) bool { return e.Limits.Refund }}
 	NeedFence  = Need{"Limits.FencedAcks", func(e *Env) bool { return e.Limits.FencedAcks }}
 
-	// These limits let a test exceed the window and the payload, and use long delays.
+	// A test waits for the end of the window, exceeds the payload, and uses long delays.
+	// These three Needs are met only if the limit allows that.
 	NeedShortWindow = Need{"Limits.OnceWindow of at most 5 leases", func(e *Env) bool {
 		return e.Limits.OnceWindow > 0 && e.Limits.OnceWindow <= 5*e.Lease
 	}}

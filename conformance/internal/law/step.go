@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/calls"
 )
 
-// steps are the methods with which laws call the backend under test. Unless a step returns
-// an error, it fails the law if the call fails.
+// steps has the methods with which laws call the backend under test. If the call fails, a
+// step returns the error, or fails the law if the step has no error result.
 type steps struct {
 	*trial
 	Backend backend.Backend
@@ -37,7 +37,7 @@ func (e *steps) Attach(group string) backend.Source {
 	return e.AttachAs(backend.Config{Group: group})
 }
 
-// AttachAs adds a member with a config whose zero fields [steps.Config] sets.
+// AttachAs adds a member with the config c. [steps.Config] sets the zero fields of c.
 func (e *steps) AttachAs(c backend.Config) backend.Source {
 	e.Helper()
 	return e.AttachTo(e.Backend, e.Config(c))
@@ -75,7 +75,8 @@ func (e *steps) Config(c backend.Config) backend.Config {
 	return c
 }
 
-// Publish stores ms, in batches of the size that the backend allows.
+// Publish stores ms. It divides ms into batches of at most the size that the backend
+// allows.
 func (e *steps) Publish(ms ...*backend.Message) []*backend.Message {
 	e.Helper()
 	batch := cmp.Or(e.Limits.Batch, 500)
@@ -88,7 +89,7 @@ func (e *steps) Publish(ms ...*backend.Message) []*backend.Message {
 // publishPart publishes one batch.
 func (e *steps) publishPart(ms []*backend.Message) {
 	e.Helper()
-	if e.Troubled { // a repeated Publish must not store a message twice
+	if e.Troubled { // the call may be repeated, and a repeated Publish must not store a message twice
 		for _, m := range ms {
 			m.Once = e.Limits.OnceWindow > 0
 		}
@@ -96,7 +97,8 @@ func (e *steps) publishPart(ms []*backend.Message) {
 	e.Persist("Publish", func() error { return e.Send(ms...) })
 }
 
-// Send is one call of the backend's Publish. The topic of a message is [Topic] by default.
+// Send calls the backend's Publish one time. The topic of a message without a topic is
+// [Topic].
 func (e *steps) Send(ms ...*backend.Message) error {
 	for _, m := range ms {
 		m.Topic = cmp.Or(m.Topic, Topic)
@@ -120,7 +122,7 @@ func Numbered(prefix string, n int) []*backend.Message {
 	return ms
 }
 
-// Take is one call of Receive. It expects at most max deliveries. An error fails the law,
+// Take calls Receive one time, and expects at most max deliveries. An error fails the law,
 // unless ctx is done or harm to the broker may be the cause.
 func (e *steps) Take(ctx context.Context, src backend.Source, max int) []backend.Delivery {
 	e.Helper()
@@ -139,7 +141,7 @@ func (e *steps) Take(ctx context.Context, src backend.Source, max int) []backend
 			e.Failf("delivery %q: got error %v, want none", ds[i].ID, ds[i].Err)
 		}
 	}
-	return slices.Clone(ds) // they are lent until the next Receive
+	return slices.Clone(ds) // deliveries are lent until the next Receive
 }
 
 // Receive waits for exactly n deliveries.
@@ -158,7 +160,7 @@ func (e *steps) One(src backend.Source) backend.Delivery {
 	return e.Receive(src, 1)[0]
 }
 
-// ReceiveWithin receives until it has n deliveries or d has passed.
+// ReceiveWithin calls Receive until it has n deliveries or d has passed.
 func (e *steps) ReceiveWithin(src backend.Source, n int, d time.Duration) (all []backend.Delivery) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), d)
@@ -170,7 +172,7 @@ func (e *steps) ReceiveWithin(src backend.Source, n int, d time.Duration) (all [
 }
 
 // Background calls Receive on another goroutine until a call returns deliveries or an
-// error, or ctx is done.
+// error, or ctx is done. The channel gets the outcome.
 func (e *steps) Background(ctx context.Context, src backend.Source, max int) <-chan Received {
 	c := make(chan Received, 1)
 	start := time.Now()
@@ -185,8 +187,8 @@ func (e *steps) Background(ctx context.Context, src backend.Source, max int) <-c
 	return c
 }
 
-// Nothing expects no delivery within d, and returns after d. If its last Receive takes
-// longer, the next Receive of src waits for it.
+// Nothing fails the law if src receives a delivery within d. It returns after d. If its
+// last Receive has not returned then, the next Receive of src waits for it.
 func (e *steps) Nothing(src backend.Source, d time.Duration, why string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), d)
@@ -209,8 +211,8 @@ func (e *steps) Nothing(src backend.Source, d time.Duration, why string) {
 	}
 }
 
-// Ack acknowledges ds. If the answer to a fenced Ack gets lost, Ack calls again, and then
-// accepts ErrLeaseLost, because the first call may have taken effect.
+// Ack acknowledges ds. If the answer to a fenced Ack gets lost, Ack repeats the call. The
+// repeated call may fail with ErrLeaseLost, because the first call may have taken effect.
 func (e *steps) Ack(src backend.Source, ds ...backend.Delivery) {
 	e.Helper()
 	open := false
@@ -257,7 +259,8 @@ func (e *steps) Maintain(group string) {
 	}
 }
 
-// Attempt expects the attempt number want, or 0 from a backend that does not count.
+// Attempt expects that d has the attempt number want, or 0 if the backend does not count
+// attempts.
 func (e *steps) Attempt(d backend.Delivery, want int) {
 	e.Helper()
 	if d.Attempt != want && d.Attempt != 0 {

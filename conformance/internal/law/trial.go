@@ -16,14 +16,14 @@ import (
 // A trial is the verdict, the time limits and the cleanups of one test of one law.
 type trial struct {
 	*testing.T
-	ctx       context.Context // ends with the law, or when it hangs
+	ctx       context.Context // done when the law ends, or when the watch finds that the law hangs
 	cancel    context.CancelFunc
 	watch     *watch.Watch
 	Law       Law
 	Lease     time.Duration
 	Grace     time.Duration // added to every upper bound on time; see conformance.Suite
-	Troubled  bool          // the broker was harmed or has Grace, so calls may fail temporarily
-	unclaimed string        // the name of a Need of the law that the backend does not claim
+	Troubled  bool          // the law harmed the broker or has Grace, so calls may fail temporarily
+	unclaimed string        // the name of the missing Need, or the error of a verb that is not supported; "": none
 
 	cleanups struct {
 		sync.Mutex
@@ -53,7 +53,7 @@ func newTrial(ctx context.Context, t *testing.T, w *watch.Watch, l Law) *trial {
 func (t *trial) Context() context.Context { return t.ctx }
 
 // Cleanup registers f for the end of the law. f runs on the law's goroutine, so that the
-// watchdog notices if f hangs.
+// watch notices if f hangs.
 func (t *trial) Cleanup(f func()) {
 	t.cleanups.Lock()
 	defer t.cleanups.Unlock()
@@ -77,8 +77,8 @@ func (t *trial) cleanUp() {
 	}
 }
 
-// Lacks names a verb, a limit or a field of the suite that the law needs and that is
-// missing.
+// Lacks returns the name of the missing Need of the law, or the error of a verb that is not
+// supported. It returns "" if the law lacks nothing.
 func (t *trial) Lacks() string { return t.unclaimed }
 
 // Late returns a sentence about the law's Grace for the report, or "" without Grace.
@@ -96,12 +96,13 @@ func (t *trial) Failf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Errorf is Failf for goroutines other than the test's. The test continues.
+// Errorf fails the test but does not end it. Goroutines other than the test's use it in
+// place of Failf.
 func (t *trial) Errorf(format string, args ...any) {
 	t.watch.Fails(t.T, fmt.Sprintf(format, args...))
 }
 
-// Must expects no error.
+// Must fails the test if err is not nil.
 func (t *trial) Must(err error) {
 	t.Helper()
 	if err != nil {
@@ -109,8 +110,8 @@ func (t *trial) Must(err error) {
 	}
 }
 
-// Verb expects no error of an optional verb. If err matches errors.ErrUnsupported, the law
-// ends as not claimed.
+// Verb fails the test if an optional verb returned an error. But if err matches
+// errors.ErrUnsupported, the law ends as not claimed.
 func (t *trial) Verb(err error) {
 	t.Helper()
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -120,7 +121,7 @@ func (t *trial) Verb(err error) {
 	t.Must(err)
 }
 
-// Is expects an error that matches want.
+// Is fails the test if the error got does not match the error want.
 func (t *trial) Is(what string, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) {
@@ -145,14 +146,14 @@ func (t *trial) Persist(what string, f func() error) {
 	}
 }
 
-// Soon is how late a due message may be received: half a second by the contract, half a
-// lease for the slowest call to the backend, and Grace.
+// Soon is how late a due message may be received. It is the sum of half a second, which the
+// contract allows, half a lease for the slowest call to the backend, and Grace.
 func (t *trial) Soon() time.Duration { return t.Lease/2 + 500*time.Millisecond + t.Grace }
 
-// Patience is how long a test waits for an event that must come.
+// Patience is how long a test waits for something that must happen.
 func (t *trial) Patience() time.Duration { return t.watch.Patience() }
 
-// NotBefore expects that at least d passed since start.
+// NotBefore expects that at least d has passed since start.
 func (t *trial) NotBefore(start time.Time, d time.Duration, what string) {
 	t.Helper()
 	if got := time.Since(start); got < d-Tick {
@@ -168,7 +169,8 @@ func (t *trial) By(start time.Time, d time.Duration, what string) {
 	}
 }
 
-// Mostly expects that the median of took is within limit. A busy machine may delay some.
+// Mostly expects that the median of took is at most limit. It uses the median, because a
+// busy machine may delay some of the measured calls.
 func (t *trial) Mostly(took []time.Duration, limit time.Duration, what string) {
 	t.Helper()
 	limit += t.Grace
@@ -188,14 +190,15 @@ func (t *trial) Within(d time.Duration) context.Context {
 // Bounded returns a context that ends after Patience, for calls that should return before.
 func (t *trial) Bounded() context.Context { return t.Within(t.Patience()) }
 
-// Trouble notes that the law harms the broker: from now on calls may fail and be slow.
+// Trouble notes that the law harms the broker. From then on, calls may fail and may be
+// slow.
 func (t *trial) Trouble() {
 	t.Troubled = true
 	t.watch.Calls.Harm()
 }
 
-// lasting calls Trouble. It returns a function that calls end once; the cleanup of the law
-// calls it too.
+// lasting calls Trouble. It returns a function that calls end, but only the first time. The
+// cleanup of the law calls this function too, so that the harm ends with the law.
 func (t *trial) lasting(end func()) func() {
 	t.Trouble()
 	end = sync.OnceFunc(end)

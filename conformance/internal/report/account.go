@@ -1,5 +1,5 @@
-// Package report collects the results of laws. It prints a short account, and appends
-// each result to a file for make conformance.
+// Package report collects the results of laws. It prints an account, which is a short
+// summary of the results. For make conformance it also appends each result to a file.
 package report
 
 import (
@@ -18,22 +18,24 @@ import (
 type Account struct {
 	backend string
 	laws    int
-	some    bool // the run leaves laws out
+	some    bool // the run leaves some laws out
 
 	mu       sync.Mutex
-	results  map[Result]int      // laws, by result
-	failed   []string            // with the reason
-	missing  map[string][]string // laws that are not claimed, by the missing claim
+	results  map[Result]int      // number of laws, by result
+	failed   []string            // failed laws, each with the reason
+	missing  map[string][]string // IDs of the laws that are not claimed, by the claim that is missing
 	slow     string
 	slowTook time.Duration
 }
 
-// New returns the account of a run of so many laws. some says that the run leaves laws out.
+// New returns the account of a run. laws is the number of laws. some tells that the run
+// leaves laws out.
 func New(backend string, laws int, some bool) *Account {
 	return &Account{backend: backend, laws: laws, some: some, results: map[Result]int{}, missing: map[string][]string{}}
 }
 
-// add adds the result of a law. why is the failure, the missing claim or the reason.
+// add adds the result r of a law. why is the text of the failure, the name of the missing
+// claim, or the reason why the law is weaker.
 func (a *Account) add(l law.Law, r Result, why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,15 +64,15 @@ func indented(text string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// Slowest notes the slowest call so far.
+// Slowest notes a call that is slower than all calls before it.
 func (a *Account) Slowest(call string, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.slow, a.slowTook = call, took
 }
 
-// Print writes the account to the standard output, where go test shows it without -v
-// too. stopped says why the run stopped early, if it did.
+// Print writes the account to the standard output, because go test shows this output even
+// without -v. stopped says why the run stopped early, or is empty.
 func (a *Account) Print(lease time.Duration, stopped string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 // A Result is the result of one law.
 type Result string
 
-// The results. A law is not claimed if the backend lacks a verb or a limit that it needs.
-// It is weaker, and does not run, if Suite.Weaker has a reason for it.
+// The results of a law. NotClaimed: the backend lacks a verb or a limit that the law needs.
+// Weaker: Suite.Weaker has a reason why the broker cannot keep the law, so it did not run.
 const (
 	Pass       Result = "pass"
 	Fail       Result = "fail"
@@ -20,12 +20,12 @@ const (
 	Weaker     Result = "weaker"
 )
 
-// OutFile is the environment variable that names the file to which results are
-// appended, one JSON object in a line for each law.
+// OutFile is the environment variable that names a file. The suite appends one line to this
+// file for each law: its result as a JSON object.
 const OutFile = "EVENTBUS_CONFORMANCE_OUT"
 
-// Note adds the result of a law to the account and to the file. t is nil if the process
-// is about to end.
+// Note adds the result of a law to the account and to the file of [OutFile]. t is nil if
+// the process is about to end. Otherwise Note fails t if it cannot write the file.
 func (a *Account) Note(t *testing.T, l law.Law, r Result, why string) {
 	a.add(l, r, why)
 	if r == Fail {

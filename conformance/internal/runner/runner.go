@@ -24,7 +24,7 @@ var basics = []string{"P12-publisher-order", "C08-at-most-max", "S06-cancel-fast
 
 func basic(l law.Law) bool { return slices.Contains(basics, l.Subtest()) }
 
-// Options are the fields of Suite in package conformance, which documents them.
+// Options has the fields of Suite in package conformance. Suite documents them.
 type Options struct {
 	Name     string
 	Harness  *law.Harness
@@ -35,7 +35,7 @@ type Options struct {
 	Grace    map[string]time.Duration
 	Only     []string
 
-	// Whole runs every law, even if basic laws fail: for tests of the suite itself.
+	// Whole runs every law, even if basic laws fail. Tests of the suite itself set it.
 	Whole bool
 }
 
@@ -51,17 +51,18 @@ func Run(t *testing.T, o Options, all []law.Law) {
 // A runner is one run of a suite.
 type runner struct {
 	Options
-	fakeClock bool // laws may run on the fake clock of a synctest bubble
+	fakeClock bool // the laws run in Around, so they may use the fake clock of a synctest bubble
 	account   *report.Account
 
 	mu      sync.Mutex
-	slowest time.Duration // of the calls so far
-	hung    int           // laws
+	slowest time.Duration // the longest time of a call so far
+	hung    int           // number of laws that hang
 	exit    sync.Once
 	why     string // the reason why the run has stopped, or ""
 }
 
-// chosen returns the laws to run. An ID in the options that is no law's fails t.
+// chosen returns the laws to run. It fails t if no law has an ID that is named in the
+// options.
 func (r *runner) chosen(t *testing.T, all []law.Law) []law.Law {
 	for field, ids := range map[string][]string{
 		"Weaker": slices.Collect(maps.Keys(r.Weaker)), "Grace": slices.Collect(maps.Keys(r.Grace)), "Only": r.Only,
@@ -80,13 +81,13 @@ func (r *runner) chosen(t *testing.T, all []law.Law) []law.Law {
 
 func (r *runner) run(t *testing.T, all []law.Law) {
 	r.account = report.New(r.Name, len(all), r.Only != nil)
-	t.Cleanup(r.printAccount) // after the laws that run in parallel
+	t.Cleanup(r.printAccount) // prints when the laws that run in parallel have ended
 	first, rest := split(all)
 	if !r.runBasics(t, first) && !r.Whole {
 		r.stop("a basic law failed, and the other laws build on it: mend it first")
 		return
 	}
-	if r.Parallel { // the slowest laws are at the end
+	if r.Parallel { // begins with the slowest laws, which are at the end
 		slices.Reverse(rest)
 	}
 	for _, l := range rest {
@@ -110,7 +111,8 @@ func split(all []law.Law) (first, rest []law.Law) {
 	return first, rest
 }
 
-// runBasics reports whether the basic laws hold. It returns when all of them have ended.
+// runBasics reports whether the basic laws hold. Without Parallel and Whole it stops at the
+// first law that fails.
 func (r *runner) runBasics(t *testing.T, first []law.Law) bool {
 	if !r.Parallel {
 		for _, l := range first {
@@ -128,7 +130,7 @@ func (r *runner) runBasics(t *testing.T, first []law.Law) bool {
 	return !t.Failed()
 }
 
-// graceOf returns how much later than promised things may be in a law.
+// graceOf returns the Grace of a law: by how much its time limits are extended.
 func (r *runner) graceOf(l law.Law) time.Duration { return cmp.Or(r.Grace[l.Subtest()], r.Grace[l.ID]) }
 
 // stop makes the run skip all laws that have not begun.
@@ -153,7 +155,7 @@ func (r *runner) test(t *testing.T, l law.Law) {
 	if why := r.stopped(); why != "" {
 		t.Skipf("not run: %s", why)
 	}
-	var e *law.Env // set by the law's goroutine, and read when it has ended
+	var e *law.Env // the law's goroutine sets e; other code reads e only when this goroutine has ended
 	w := r.newWatch(t, l)
 	defer func() {
 		switch slow := w.Calls.Slow(); {
@@ -162,7 +164,7 @@ func (r *runner) test(t *testing.T, l law.Law) {
 				t.Logf("The lease of %v is too short for this machine and broker: %v took %v. See Suite.Lease.", w.Lease, slow, slow.Took)
 			}
 			r.account.Note(t, l, report.Fail, w.Reason())
-		case e == nil: // New skipped the test
+		case e == nil: // the function New of the suite skipped the test
 			r.noteSlow(slow, l)
 		case e.Lacks() != "":
 			r.account.Note(t, l, report.NotClaimed, e.Lacks())
@@ -190,8 +192,8 @@ func (r *runner) newWatch(t *testing.T, l law.Law) *watch.Watch {
 	})
 }
 
-// leaseNow returns the lease of a law that begins now: the suite's lease, or four times
-// the slowest call so far.
+// leaseNow returns the lease of a law that begins now. This is the suite's lease. If it is
+// zero, leaseNow returns four times the slowest call so far, within fixed bounds.
 func (r *runner) leaseNow() time.Duration {
 	if r.Lease > 0 {
 		return r.Lease
@@ -206,7 +208,7 @@ func (r *runner) leaseNow() time.Duration {
 	return min(max(least, (4*r.slowest).Round(step)), 10*time.Second)
 }
 
-// noteSlow remembers the slowest call of a law.
+// noteSlow remembers c if it is the slowest call of all laws so far. l is the law of c.
 func (r *runner) noteSlow(c *calls.Call, l law.Law) {
 	if c == nil {
 		return
@@ -219,7 +221,7 @@ func (r *runner) noteSlow(c *calls.Call, l law.Law) {
 	}
 }
 
-// noteHung counts the laws that hang, without basic laws, and stops the run after three.
+// noteHung counts the laws that hang, except basic laws. At the third one it stops the run.
 func (r *runner) noteHung(l law.Law) {
 	if basic(l) {
 		return

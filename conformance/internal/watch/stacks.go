@@ -22,14 +22,14 @@ func labelled(ctx context.Context, law string) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels(lawLabel, law)))
 }
 
-// Bounds of a dump, in groups of goroutines and in frames.
+// maxStacks bounds the stacks in a dump, and maxFrames the frames of a stack.
 const (
 	maxStacks = 6
 	maxFrames = 10
 )
 
-// stacks returns the place where a law waits, and a dump of the law's goroutines whose
-// stacks go through the packages.
+// stacks returns the place where the law waits. It also returns a dump of the law's
+// goroutines whose stacks contain a function of the packages.
 func stacks(law string, packages []string) (waits, driver string) {
 	var profile bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)  // a buffer takes everything
@@ -53,9 +53,9 @@ func stacks(law string, packages []string) (waits, driver string) {
 	return waits, strings.Join(found, "")
 }
 
-// readStack shortens one stack of a goroutine profile. It reports whether the stack goes
-// through the packages. For the law's own goroutine it also returns the place where it
-// waits.
+// readStack returns a short text of one stack of a goroutine profile. It reports whether
+// the stack goes through the packages. If the goroutine runs the law, readStack also
+// returns the place where the law waits.
 func readStack(group string, packages []string) (text string, through bool, waits string) {
 	lines := strings.Split(group, "\n")
 	count, _, _ := strings.Cut(lines[0], " ")
@@ -69,7 +69,7 @@ func readStack(group string, packages []string) (text string, through bool, wait
 		below.add(function, at)
 		through = through || inPackage(function, packages)
 		own = own || strings.HasSuffix(function, lawFunction)
-		if strings.Contains(function, lawPackages) { // the last one is the law, the others are its helpers
+		if strings.Contains(function, lawPackages) { // the outermost function of package laws is the law, the inner functions are its helpers
 			waits = path.Base(function) + " " + at
 		}
 	}
@@ -79,7 +79,8 @@ func readStack(group string, packages []string) (text string, through bool, wait
 	return fmt.Sprintf("  goroutines: %s\n%s", count, &below), through, waits
 }
 
-// A stack is a short text of frames, from the innermost to the call of the backend.
+// A stack is a short text of frames. It begins with the innermost frame, and ends with the
+// law's call of the backend.
 type stack struct {
 	strings.Builder
 	frames int
@@ -102,7 +103,7 @@ const lawPackages = "/conformance/internal/laws/"
 // plumbing matches the functions through which laws call the backend.
 var plumbing = regexp.MustCompile(`/conformance/internal/(calls|law|buslaw)\.`)
 
-// panicStack returns the frames below a panic that was recovered.
+// panicStack returns the frames that led to a panic, after the panic was recovered.
 func panicStack() string {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
@@ -122,7 +123,7 @@ func panicStack() string {
 // lawFunction is on the stack of the goroutine that runs a law, and on no other.
 const lawFunction = "/conformance/internal/watch.(*Watch).test"
 
-// frame returns the function of a line in a profile, without the offset.
+// frame returns the name of the function in a line of a profile, without the offset.
 func frame(s string) string {
 	if i := strings.LastIndexByte(s, '+'); i >= 0 {
 		s = s[:i]

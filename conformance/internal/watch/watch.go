@@ -1,5 +1,5 @@
-// Package watch makes sure that the test of a law ends. It says which call of the backend
-// has not returned, and where.
+// Package watch makes sure that the test of a law ends. If the law hangs, the package
+// reports which call of the backend has not returned, and where the call waits.
 package watch
 
 import (
@@ -17,44 +17,45 @@ import (
 )
 
 // A Watch makes sure that the test of a law ends. The law runs on a goroutine of its own.
-// If it hangs, the watch reports the reason, ends its context and closes its backends. If
-// it still does not return, the watch leaves its goroutine behind and ends the test.
+// If the law hangs, the watch reports the reason, ends the law's context and closes the
+// law's backends. If the law still does not return, the watch leaves the goroutine behind
+// and ends the test.
 type Watch struct {
 	Law
-	name  string // of the test
+	name  string // name of the test
 	Calls calls.Log
 
 	mu       sync.Mutex
-	text     string // of the first failure
+	text     string // text of the first failure
 	phase    phase
 	began    time.Time
 	backends []backend.Backend
 }
 
-// A Law is the law under watch, and the calls of the watch to its runner.
+// A Law has the properties of the law under watch, and the functions that the watch calls.
 type Law struct {
 	Title     string        // ID, name and promise
 	Basic     bool          // a basic law, which gets less time
-	FakeClock bool          // it may run on the fake clock of a synctest bubble
-	Lease     time.Duration // in the law
-	Grace     time.Duration // how much longer everything may take
+	FakeClock bool          // the law may run on the fake clock of a synctest bubble
+	Lease     time.Duration // the lease that the law uses
+	Grace     time.Duration // is added to the time limits of the law and its calls
 
-	Around func(t *testing.T, f func(*testing.T)) // wraps the test, for example in a bubble of synctest
-	Hung   func()                                 // notes that the law hangs
-	GiveUp func(w *Watch, why string)             // ends the process, because nothing else can end the test
+	Around func(t *testing.T, f func(*testing.T)) // Around wraps the test, for example in a bubble of synctest
+	Hung   func()                                 // Hung notes that the law hangs
+	GiveUp func(w *Watch, why string)             // GiveUp ends the process, because nothing else can end the test
 }
 
 // A phase is the progress of the test of a law.
 type phase int
 
 const (
-	opening  phase = iota // New of the suite has not returned
+	opening  phase = iota // the function New of the suite has not returned
 	running               // the law runs
 	cleaning              // the law has returned
 	left                  // the law was left behind, and reports nothing more
 )
 
-// freed is how long a law may take to return after its backends were closed.
+// freed is how long a law may take to return after the watch closed its backends.
 const freed = time.Second
 
 var errHangs = errors.New("the law hangs")
@@ -68,25 +69,26 @@ func New(t *testing.T, l Law) *Watch {
 	deadline, _ := t.Deadline()
 	stop := make(chan struct{})
 	go w.guard(deadline, stop)
-	t.Cleanup(func() { close(stop) }) // registered first, so it runs last
+	t.Cleanup(func() { close(stop) }) // the first registered cleanup runs last, so guard runs until the other cleanups end
 	return w
 }
 
-// limits returns three time limits: of a Receive after its context is done, of any other
-// call after its deadline or its begin, and of the whole law.
+// limits returns three time limits. receive is for a Receive, from the end of its context.
+// other is for any other call, from its deadline or, without a deadline, from its begin.
+// law is for the whole law.
 func (w *Watch) limits() (receive, other, law time.Duration) {
 	if w.Basic {
 		return 4*time.Second + w.Lease + w.Grace, 10*time.Second + w.Grace, time.Minute + w.Grace
 	}
 	p := w.Patience()
 	law = 2*time.Minute + 40*w.Lease + 4*w.Grace
-	if w.FakeClock { // where waiting costs nothing
+	if w.FakeClock { // waiting on a fake clock takes no time
 		law = 100 * w.Lease
 	}
 	return p, 2 * p, law
 }
 
-// Patience is how long the law waits for an event that must come.
+// Patience is how long the law waits for something that must happen.
 func (w *Watch) Patience() time.Duration {
 	if w.Basic {
 		return 10*time.Second + w.Grace
@@ -98,7 +100,7 @@ func (w *Watch) Patience() time.Duration {
 // ended or was left behind.
 func (w *Watch) Run(t *testing.T, test func(context.Context, *testing.T)) {
 	defer func() {
-		if p := recover(); p != nil { // synctest found goroutines that wait for ever
+		if p := recover(); p != nil { // synctest panics if it finds goroutines that wait for ever
 			_, driver := stacks(w.name, w.packages())
 			w.Fails(t, fmt.Sprintf("goroutines have not ended with the law: %v\n%s", p, driver))
 		}
@@ -128,7 +130,7 @@ func (w *Watch) Run(t *testing.T, test func(context.Context, *testing.T)) {
 	})
 }
 
-// test is the law's own goroutine. A panic fails the law.
+// test runs the law, on a goroutine of its own. A panic fails the law.
 func (w *Watch) test(ctx context.Context, t *testing.T, test func(context.Context, *testing.T)) {
 	labelled(ctx, w.name)
 	defer func() {
@@ -139,8 +141,8 @@ func (w *Watch) test(ctx context.Context, t *testing.T, test func(context.Contex
 	test(ctx, t)
 }
 
-// Opened registers a backend of the law and returns it with its calls recorded. The time of
-// the law begins with its first backend.
+// Opened registers a backend of the law, and returns it with its calls recorded. The first
+// call of Opened begins the time that the law may take.
 func (w *Watch) Opened(b backend.Backend) backend.Backend {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,12 +153,12 @@ func (w *Watch) Opened(b backend.Backend) backend.Backend {
 	return calls.Record(b, &w.Calls)
 }
 
-// enter changes the phase, but never to an earlier one.
+// enter changes the phase to p, unless the phase is already a later one.
 func (w *Watch) enter(p phase) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.phase = max(w.phase, p)
-	if w.began.IsZero() { // New has failed
+	if w.began.IsZero() { // the function New of the suite has failed
 		w.began = time.Now()
 	}
 }
@@ -199,7 +201,7 @@ func (w *Watch) stuck() string {
 	return ""
 }
 
-// Hangs is the report of a law that hangs.
+// Hangs returns the report about a law that hangs.
 func (w *Watch) Hangs(why string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "The law hangs: %s.\n", why)
@@ -242,7 +244,8 @@ func (w *Watch) closeAll() {
 	}
 }
 
-// Fails fails the test, unless the law was left behind, because then its test has ended.
+// Fails fails the test with text. It does nothing if the law was left behind, because the
+// law's test has ended then.
 func (w *Watch) Fails(t *testing.T, text string) {
 	t.Helper()
 	w.mu.Lock()
@@ -263,9 +266,9 @@ func (w *Watch) Reason() string {
 	return w.text
 }
 
-// guard calls GiveUp in three cases. The law has ended or was left behind, but its test
-// does not end. The law takes far too long, as when a fake clock stands still. Or go test
-// would soon end the run. guard uses the machine's clock.
+// guard calls GiveUp in three cases. First, the law has ended or was left behind, but its
+// test does not end. Second, the law takes far too long, for example because a fake clock
+// stands still. Third, go test would soon end the run. guard uses the machine's clock.
 func (w *Watch) guard(deadline time.Time, stop <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

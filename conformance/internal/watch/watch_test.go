@@ -2,11 +2,11 @@ package watch
 
 import "testing"
 
-// The goroutine of a law that was left behind may return after the test has ended. It must
-// not fail the test then, because testing panics.
+// TestLawLeftBehindFailsNoTest runs a law that returns after it was left behind, when the
+// test has ended. The law must not fail the test then, because package testing would panic.
 func TestLawLeftBehindFailsNoTest(t *testing.T) {
 	w := &Watch{}
 	w.enter(left)
-	w.enter(cleaning) // it has returned after all
+	w.enter(cleaning) // the law returns after it was left behind
 	w.Fails(t, "too late")
 }

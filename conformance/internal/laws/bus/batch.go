@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// batchLaws are about handlers that take several events in one call.
+// batchLaws are the laws about handlers of batches.
 var batchLaws = []law.Law{
 	{
 		ID: "B.B01", Name: "batch-results", Promise: "each event of a batch has its own result: a failed one comes again with one more attempt, and the others are done",
@@ -124,9 +124,9 @@ var batchLaws = []law.Law{
 			bounds := eventbus.Batch{MaxSize: 3, MaxBytes: 40, MaxWait: e.Lease / 20}
 			es := buslaw.Events(40)
 			for i := 0; i < len(es); i += 10 {
-				es[i].Payload = make([]byte, 35) // no other fits in its batch
+				es[i].Payload = make([]byte, 35) // MaxBytes is 40, so this event leaves no room for another in its batch
 			}
-			e.PublishEvents(es...) // before the member subscribes, so that batches fill
+			e.PublishEvents(es...) // the member subscribes later, so that its batches fill
 			var now, most atomic.Int64
 			var broken atomic.Value
 			e.BatchMember("g", eventbus.SubscribeOptions{Concurrency: 2}, bounds, func(_ context.Context, ds []*eventbus.Delivery) []error {

@@ -25,7 +25,7 @@ var deliverLaws = []law.Law{
 				return d.Attempt <= len(d.ID)%3 && strings.HasSuffix(d.ID, "7") || d.Attempt == 1 && strings.HasSuffix(d.ID, "3")
 			}))
 			keys := 49
-			if !e.Extends { // an event that waits for a retry may be redelivered when its run begins
+			if !e.Extends { // without extended leases, an event that waits for a retry may be redelivered before its retry, so the test uses no keys
 				keys = 0
 			}
 			e.PublishEvents(buslaw.KeyedEvents(1000, keys)...)
@@ -230,8 +230,8 @@ var deliverLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
-			// On a busy machine all calls take longer. But a bus should not need much
-			// longer than a waiting Receive of the backend, the measure here.
+			// On a busy machine all calls take longer. So the law compares: a bus should
+			// not need much longer than a waiting Receive of the backend.
 			other := e.AttachAs(backend.Config{Topic: "other", Group: "g"})
 			var bare, took []time.Duration
 			for i := range 5 {
@@ -276,8 +276,8 @@ func once(e *buslaw.Env, name string) {
 	}
 }
 
-// untilHandled returns the runs under name. With Grace it leaves out runs of an event that
-// was handled before, because the acknowledgement may not have been answered.
+// untilHandled returns the runs under name. With Grace it leaves out each run that follows
+// a successful run of the same event, because the acknowledgement may have got no answer.
 func untilHandled(e *buslaw.Env, name string) []buslaw.Handling {
 	handled := map[string]bool{}
 	return slices.DeleteFunc(e.Recorder.All(name), func(h buslaw.Handling) bool {
@@ -287,8 +287,8 @@ func untilHandled(e *buslaw.Env, name string) []buslaw.Handling {
 	})
 }
 
-// inOrder expects that runs of a key under name were in order of position, one at a time,
-// and that no later event ran before a failed one was handled.
+// inOrder expects three facts about the runs under name of each key. The runs are in order
+// of position. No two runs overlap. No later event runs before a failed event was handled.
 func inOrder(e *buslaw.Env, name string) {
 	e.Helper()
 	last := map[string]buslaw.Handling{}

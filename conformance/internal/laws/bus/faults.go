@@ -34,7 +34,7 @@ var faultLaws = []law.Law{
 		ID: "B.L06", Name: "lost-read-reply", Promise: "events of a read whose answer is lost are handled all the same, each once",
 		Needs: []law.Need{law.NeedDropReply, law.NeedOnce}, Saboteurs: []string{"bus-gives-up-on-brokers"},
 		Test: buslaw.On(func(e *buslaw.Env) {
-			e.Open(eventbus.Options{Dedup: true}, nil) // a Publish on the same connection may lose its answer and be repeated
+			e.Open(eventbus.Options{Dedup: true}, nil) // if the answer to a Publish gets lost too, the bus repeats the Publish, and Dedup prevents a duplicate
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 4}, buslaw.Succeed)
 			for i := range 3 {
 				e.DropReply(law.RequestReceive)
@@ -63,7 +63,7 @@ var faultLaws = []law.Law{
 			})
 			es := e.PublishEvents(buslaw.Events(3)...)
 			e.AwaitRuns(3, "g")
-			time.Sleep(e.Lease / 4) // all are delayed now
+			time.Sleep(e.Lease / 4) // all events are delayed now
 			e.Lose(law.Topic, es[1].Position)
 			e.AwaitDone(2, "g")
 			told := buslaw.AwaitTold[discarded](e, 1)
@@ -122,8 +122,8 @@ var faultLaws = []law.Law{
 		ID: "B.S11", Name: "health-truth", Promise: "Ready says within seconds that the broker does not answer, and soon after it answers that all is well",
 		Needs: []law.Need{law.NeedDown}, Saboteurs: []string{"bus-always-ready", "bus-never-ready"},
 		Test: buslaw.On(func(e *buslaw.Env) {
-			// A connection that lost an answer stays dead, and the bus detects that by a
-			// failed call. With Dedup it may repeat a Publish.
+			// A connection that lost an answer gets no more answers. The bus detects this
+			// when a call fails. Then it may repeat a Publish, because Dedup is set.
 			e.Open(eventbus.Options{Dedup: e.Limits.OnceWindow > 0}, nil)
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 			ready(e, "at first", true)
@@ -213,11 +213,12 @@ var faultLaws = []law.Law{
 	},
 }
 
-// ready waits until Ready returns nil, or an error if want is false.
+// ready waits until Ready returns nil. If want is false, it waits until Ready returns an
+// error.
 func ready(e *buslaw.Env, when string, want bool) {
 	e.Helper()
 	limit := law.Notice + e.Soon()
-	if want { // the pauses between the bus's tries grow during an outage
+	if want { // the pauses between the bus's attempts to connect grow during an outage
 		limit += law.Notice
 	}
 	for start := time.Now(); ; time.Sleep(law.Pause) {
@@ -232,7 +233,8 @@ func ready(e *buslaw.Env, when string, want bool) {
 }
 
 // underLoad publishes events while it calls harm. It expects that every stored event is
-// handled, and, if Once is offered, that each event is stored only once.
+// handled. If the backend offers Once, it also expects that each event is stored only one
+// time.
 func underLoad(e *buslaw.Env, harm func()) {
 	e.Helper()
 	e.Trouble()
@@ -280,7 +282,8 @@ func underLoad(e *buslaw.Env, harm func()) {
 	e.NothingLost(dedup, "g")
 }
 
-// frozenBus freezes the connections of a bus in another process while it handles events.
+// frozenBus runs a bus in another process. It freezes the connections of this bus while the
+// bus handles events.
 func frozenBus(e *buslaw.Env) {
 	p := e.Peer()
 	other := e.OtherBus(p)
@@ -295,7 +298,7 @@ func frozenBus(e *buslaw.Env) {
 		case <-time.After(e.Soon()): // the frozen bus may report the lost lease late
 		}
 		if errors.Is(context.Cause(ctx), eventbus.ErrLeaseLost) {
-			return nil // a success after a lost lease
+			return nil // reports success, although the lease is lost
 		}
 		return buslaw.ErrBroken
 	})

@@ -12,10 +12,12 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Laws of the bus put these backends between the bus and the backend under test. They have
-// faults of real brokers, which the bus must tolerate. So they are no saboteurs.
+// The laws of the bus put the backends in this file between the bus and the backend under
+// test. These backends have faults of real brokers, which the bus must tolerate. So they
+// are no saboteurs.
 
-// unsettling is a backend whose Extend fails while broken, and Ack too if acks is set.
+// unsettling is a backend whose Extend fails while broken is true. If acks is true, its Ack
+// fails too.
 type unsettling struct {
 	backend.Backend
 	broken *atomic.Bool
@@ -55,7 +57,7 @@ func (u *unsettlingSource) Extend(ctx context.Context, ds []*backend.Delivery) e
 }
 
 // freezing is a backend whose first source delays the return of its first deliveries until
-// the test closes thaw. Its lease replaces the lease that the bus asks for.
+// the test closes thaw. The field lease replaces the lease that the bus asks for.
 type freezing struct {
 	backend.Backend
 	lease time.Duration
@@ -94,7 +96,8 @@ func (s *frozenSource) Receive(ctx context.Context, max int) ([]backend.Delivery
 	return ds, err
 }
 
-// flaky is a backend on which every n-th Publish fails as unavailable.
+// flaky is a backend on which every n-th Publish fails with ErrUnavailable. n is the field
+// every.
 type flaky struct {
 	backend.Backend
 	every int64
@@ -110,7 +113,8 @@ func (f *flaky) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 func (f *flaky) Unwrap() backend.Backend { return f.Backend }
 
-// refusing is a backend that stores a message only if refuse returns nil for it.
+// refusing is a backend that stores a message only if the function refuse returns nil for
+// the message.
 type refusing struct {
 	backend.Backend
 	refuse func(*backend.Message) error
@@ -133,7 +137,7 @@ type stalling struct {
 	backend.Backend
 	once    sync.Once
 	release chan struct{}
-	started sync.Map // by ID
+	started sync.Map // IDs of the messages whose Publish has begun
 }
 
 func (s *stalling) Publish(ctx context.Context, msgs []*backend.Message) error {
@@ -150,7 +154,8 @@ func (s *stalling) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 func (s *stalling) Unwrap() backend.Backend { return s.Backend }
 
-// Limits sets Publishers to at least 0, because Publish waits.
+// Limits returns the backend's limits without a negative Publishers, which would tell the
+// bus that Publish never waits.
 func (s *stalling) Limits() backend.Limits {
 	l := backend.LimitsOf(s.Backend)
 	l.Publishers = max(l.Publishers, 0)

@@ -48,7 +48,7 @@ var leaseLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var slow atomic.Bool
-			for range 2 { // if one member prefetches and loses leases, the other gets the events
+			for range 2 { // two members, because the second one gets an event if the first one loses its lease
 				e.Member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
 					if slow.Load() {
 						time.Sleep(e.Lease / 4)
@@ -59,7 +59,7 @@ var leaseLaws = []law.Law{
 					return nil
 				})
 			}
-			e.PublishEvents(buslaw.Events(500)...) // runs are quick at first, so the bus may prefetch many events
+			e.PublishEvents(buslaw.Events(500)...) // these runs are quick, so the bus may prefetch many events afterwards
 			e.AwaitDone(500, "g")
 			slow.Store(true)
 			es := buslaw.Events(520)[500:]
@@ -87,9 +87,9 @@ var leaseLaws = []law.Law{
 			e.AwaitDone(10, "one", "two")
 			e.Quiet(e.Lease + e.Soon())
 			e.CheckHistory("g")
-			// A member may get its first event by chance. It gets a second one only if the
-			// other member left events in the backlog. Five each is usual, but on a busy
-			// machine a member may be late.
+			// A member may get its first event by chance. It gets a second event only if
+			// the other member left events in the backlog. Usually each member gets five
+			// events, but on a busy machine a member may be late.
 			if one, two := len(e.Recorder.All("one")), len(e.Recorder.All("two")); one+two != 10 || one < 2 || two < 2 {
 				e.Failf("got %d and %d runs, want ten, at least two of them by each\nrecorded: %s", one, two, e.Recorder.Summary())
 			}
@@ -190,7 +190,8 @@ var leaseLaws = []law.Law{
 	},
 }
 
-// misbehave fails four times, by an error, a panic, Goexit and a timeout, then succeeds.
+// misbehave fails in its first four attempts: by an error, a panic, Goexit and a timeout.
+// Then it succeeds.
 func misbehave(ctx context.Context, d *eventbus.Delivery) error {
 	switch d.Attempt {
 	case 1:

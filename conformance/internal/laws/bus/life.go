@@ -209,7 +209,7 @@ var lifeLaws = []law.Law{
 			s := e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 			e.PublishEvents(buslaw.Events(3)...)
 			e.AwaitDone(3, "g")
-			time.Sleep(e.Soon()) // now Receive waits
+			time.Sleep(e.Soon()) // time for the bus to call Receive, which then waits
 			s.Pause()
 			s.Pause()
 			time.Sleep(e.Soon())
@@ -267,7 +267,8 @@ func busyMember(e *buslaw.Env) (s *eventbus.Subscription, stop func()) {
 	return s, sync.OnceFunc(func() { close(slow) })
 }
 
-// onceAcross expects that no event succeeded in a second run, whatever the member.
+// onceAcross expects that each event succeeded in one run at most, even if several members
+// got it.
 func onceAcross(e *buslaw.Env) {
 	e.Helper()
 	seen := map[string]string{}

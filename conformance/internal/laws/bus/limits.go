@@ -119,7 +119,7 @@ func breaks(e *buslaw.Env) {
 	healed.Store(true)
 	received := s.Counts().Received
 	time.Sleep(pause / 4)
-	if after := s.Counts().Received; after > received && b.State() == limiter.Open { // it did not open again, because no trial can fail now
+	if after := s.Counts().Received; after > received && b.State() == limiter.Open { // all runs succeed by now, so the breaker was open when received was read
 		e.Failf("an open breaker let %d events through", after-received)
 	}
 	e.AwaitDone(20, "g")
@@ -174,10 +174,10 @@ func triesAgain(e *buslaw.Env) {
 	}
 }
 
-// An opening is one time that the breaker opened.
+// An opening is one change of the breaker to its open state.
 type opening struct {
 	until    time.Time
-	received int // events received until it opened again
+	received int // number of events received from this opening until the next one
 }
 
 // adapts tests law B.R05, about an adaptive limiter.
@@ -195,7 +195,7 @@ func adapts(e *buslaw.Env) {
 		if l.State().Limit > 1 {
 			grown.Store(true)
 		}
-		if !grown.Load() || !failing.Load() || failures.Add(1) > 500 { // after 500 the law fails, because the limit does not shrink
+		if !grown.Load() || !failing.Load() || failures.Add(1) > 500 { // after 500 failures the runs succeed, so that the law can end and fail
 			return nil
 		}
 		if s := l.State(); s.Limit == 1 && s.Gradient == 0.5 {
@@ -218,8 +218,8 @@ func adapts(e *buslaw.Env) {
 	}
 }
 
-// drops tests a policy that drops. Eight calls wait, then four more arrive. newest says
-// whether the last of all calls is dropped or stored.
+// drops tests a policy that drops events. Eight calls of Publish fill the bus, and four
+// more follow. newest tells whether the policy drops the last of the twelve calls.
 func drops(e *buslaw.Env, policy eventbus.WhenFull, newest bool) {
 	stalled := &stalling{release: make(chan struct{})}
 	e.Open(eventbus.Options{MaxPending: 8, WhenFull: policy}, func(b backend.Backend) backend.Backend {
@@ -264,7 +264,7 @@ func drops(e *buslaw.Env, policy eventbus.WhenFull, newest bool) {
 	}
 }
 
-// awaitDropped waits until the observer is told of n dropped events.
+// awaitDropped waits until the observer has been told of n dropped events.
 func awaitDropped(e *buslaw.Env, n int) {
 	e.Helper()
 	e.Await(fmt.Sprintf("the observer is told of %d dropped events", n), func(r *buslaw.Recorder) bool {
@@ -309,7 +309,7 @@ func leavesHandlers(e *buslaw.Env) {
 	}
 	e.PublishEvents(fresh...)
 	e.AwaitDone(10, "g")
-	time.Sleep(e.Lease / 8) // the retries are due
+	time.Sleep(e.Lease / 8) // by now the retries are due
 	if done := e.Recorder.All("g"); len(done) != 16 {
 		e.Failf("got %d runs while one redelivered event runs, want 16: 10 of fresh events and 5 first attempts besides", len(done))
 	}
@@ -320,9 +320,10 @@ func leavesHandlers(e *buslaw.Env) {
 	}
 }
 
-// A gauge counts runs of handlers, and how many there were at once at most.
+// A gauge counts the runs of handlers that have begun and not returned, and keeps the
+// highest count.
 type gauge struct {
-	counts    func(*eventbus.Delivery) bool // nil: all
+	counts    func(*eventbus.Delivery) bool // selects the runs to count; nil: all runs
 	now, most atomic.Int64
 }
 
@@ -331,7 +332,7 @@ func newGauge(counts func(*eventbus.Delivery) bool) *gauge { return &gauge{count
 
 func (g *gauge) load() int64 { return g.most.Load() }
 
-// handler returns h with its runs counted.
+// handler wraps h so that g counts its runs.
 func (g *gauge) handler(h eventbus.Handler) eventbus.Handler {
 	return func(ctx context.Context, d *eventbus.Delivery) error {
 		if g.counts == nil || g.counts(d) {

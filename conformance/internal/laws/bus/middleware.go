@@ -75,7 +75,7 @@ func dedupeAfterSuccess(e *buslaw.Env) {
 		return nil
 	})
 	es := buslaw.Events(2 * n)
-	for i, ev := range es { // the second half repeats the requests of the first
+	for i, ev := range es { // the second half of the events has the same "request" headers as the first half
 		ev.Headers = eventbus.Headers{{Name: "request", Value: strconv.Itoa(i % n)}}
 	}
 	e.PublishEvents(es[:n]...)
@@ -168,8 +168,8 @@ func (r *reading) check(e *buslaw.Env, n int) {
 	}
 }
 
-// sameEvents expects that the runs under name got the events as they were published. id
-// returns the ID under which an event was published.
+// sameEvents expects that each run under name got an event that equals the published event.
+// id returns the ID under which the event of a delivery was published.
 func sameEvents(e *buslaw.Env, name string, want []*eventbus.Event, id func(*eventbus.Delivery) string) {
 	e.Helper()
 	for _, h := range e.Recorder.All(name) {

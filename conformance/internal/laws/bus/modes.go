@@ -184,8 +184,8 @@ var modeLaws = []law.Law{
 }
 
 // frozenOnReceive delays the first deliveries of a member until another member has handled
-// every event. The second round stands for a member with a slow clock: it believes in a
-// lease four times as long as the broker's.
+// every event. In the second round, the bus asks for a lease four times as long as the
+// lease that the broker grants. This stands for a member with a slow clock.
 func frozenOnReceive(e *buslaw.Env) {
 	const n = 5
 	for round, lease := range []time.Duration{e.Lease, 4 * e.Lease} {
@@ -207,7 +207,8 @@ func frozenOnReceive(e *buslaw.Env) {
 	}
 }
 
-// manual subscribes with the group g and sends each delivery to the channel returned.
+// manual subscribes with the group g. It sends each delivery to the channel that it
+// returns.
 func manual(e *buslaw.Env, o eventbus.SubscribeOptions) <-chan *eventbus.ManualDelivery {
 	e.Helper()
 	held := make(chan *eventbus.ManualDelivery, 100)

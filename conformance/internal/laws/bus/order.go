@@ -37,7 +37,7 @@ var orderLaws = []law.Law{
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 16}, failing(func(d *eventbus.Delivery) bool {
 				return strings.HasSuffix(d.ID, "3") && d.Attempt < 3 || strings.HasSuffix(d.ID, "8") && d.Attempt < 2
 			}))
-			e.PublishEvents(buslaw.KeyedEvents(100, 4)...) // 25 of each key: more than the bus holds behind a retry
+			e.PublishEvents(buslaw.KeyedEvents(100, 4)...) // 25 events of each key, which is more than the bus holds behind a retry
 			e.AwaitDone(100, "g")
 			inOrder(e, "g")
 			e.Settled("g")
@@ -103,7 +103,8 @@ var orderLaws = []law.Law{
 			e.PublishEvents(buslaw.KeyedEvents(4, 1)...)
 			e.AwaitRuns(1, "one")
 			time.Sleep(e.Soon())
-			// While this member pauses, another receives the failed event when it is due.
+			// While this member pauses, another member receives the failed event when it is
+			// due.
 			other := e.Attach("g")
 			var head []backend.Delivery
 			s.Pause()
@@ -131,7 +132,7 @@ var orderLaws = []law.Law{
 		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-waits-for-ever"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
-			o := eventbus.SubscribeOptions{MaxInFlight: 4, Concurrency: 2, Lease: 10 * e.Lease} // so long that none expires on a busy machine
+			o := eventbus.SubscribeOptions{MaxInFlight: 4, Concurrency: 2, Lease: 10 * e.Lease} // a long lease, which does not expire on a busy machine
 			e.Member("g", o, failing(func(d *eventbus.Delivery) bool {
 				return d.ID < "00004" && d.Attempt < 3
 			}))

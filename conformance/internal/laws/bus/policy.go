@@ -12,7 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// policyLaws are about the settlement after a failure, by error and by event.
+// policyLaws are about the settlement of events that fail, expire, time out or are too
+// large.
 var policyLaws = []law.Law{
 	{
 		ID: "B.Q15", Name: "rules-by-error", Promise: "a rule for a class of errors decides about attempts, delay, and discard; the class is in the dead letter",

@@ -264,7 +264,7 @@ var publishLaws = []law.Law{
 				})
 			}
 			for i := range 2 {
-				stalled.waitFor(fmt.Sprint(i), e.Soon()) // false if the bus calls Publish once at a time
+				stalled.waitFor(fmt.Sprint(i), e.Soon()) // the law ignores a failure: the bus may have only one Publish of the backend under way
 			}
 			ctx, cancel := context.WithTimeout(e.Context(), e.Lease)
 			defer cancel()
@@ -287,7 +287,7 @@ func field(e *buslaw.Env, want string, err error) {
 	}
 }
 
-// sameEvent expects that the fields which a publisher may set are equal.
+// sameEvent expects that got equals want in all fields that a publisher may set.
 func sameEvent(e *buslaw.Env, got, want eventbus.Event) {
 	e.Helper()
 	for _, f := range []struct{ name, got, want string }{

@@ -39,7 +39,7 @@ var redriveLaws = []law.Law{
 	},
 }
 
-// letters returns the dead-letter topic of [law.Topic].
+// letters returns the [deadletter.Topic] with the dead letters of [law.Topic].
 func letters(e *buslaw.Env) *deadletter.Topic {
 	e.Helper()
 	t, err := deadletter.Open(e.Backend, law.Topic+".dlq")
@@ -47,7 +47,7 @@ func letters(e *buslaw.Env) *deadletter.Topic {
 	return t
 }
 
-// redrives expects that a Redrive ends with this report.
+// redrives runs the redrive r, and expects that it returns the report want.
 func redrives(e *buslaw.Env, r deadletter.Redrive, want deadletter.Report) {
 	e.Helper()
 	got, err := letters(e).Redrive(e.Context(), r)
@@ -57,14 +57,15 @@ func redrives(e *buslaw.Env, r deadletter.Redrive, want deadletter.Report) {
 	}
 }
 
-// awaitLetters waits until there are n letters, and returns the IDs of their events, sorted.
+// awaitLetters waits until there are n dead letters, and returns the sorted IDs of their
+// events.
 func awaitLetters(e *buslaw.Env, n int) []string {
 	e.Helper()
 	for end := time.Now().Add(e.Patience() + 20*e.Lease); ; time.Sleep(law.Pause) {
 		var ids []string
 		for l, err := range letters(e).All(e.Context(), deadletter.Filter{}) {
 			if errors.Is(err, backend.ErrGone) {
-				break // the first letter makes the topic
+				break // the topic does not exist until it gets its first dead letter
 			}
 			e.Verb(err)
 			ids = append(ids, l.ID)
@@ -78,7 +79,7 @@ func awaitLetters(e *buslaw.Env, n int) []string {
 	}
 }
 
-// mending returns a handler that fails for good until mended is true.
+// mending returns a handler that returns a permanent error until mended is true.
 func mending(mended *atomic.Bool) eventbus.Handler {
 	return func(context.Context, *eventbus.Delivery) error {
 		if mended.Load() {
@@ -105,7 +106,7 @@ func redriveOneGroup(e *buslaw.Env) {
 	redrives(e, deadletter.Redrive{}, deadletter.Report{Redriven: 20})
 	e.AwaitDone(20, "one", "two")
 	for end := time.Now().Add(e.Patience()); other.Counts().Received < 40 && time.Now().Before(end); {
-		time.Sleep(law.Pause) // the bus of the other group receives the redriven events too, but runs no handler
+		time.Sleep(law.Pause) // the other group receives the redriven events too, but its bus does not run the handler for them
 	}
 	e.Settled("g", "other")
 	if n := len(e.Recorder.All("other")); n != 20 {
@@ -124,7 +125,8 @@ func redriveOneGroup(e *buslaw.Env) {
 	}
 }
 
-// A staying backend fails each Remove, as if the process had ended before it.
+// A staying backend fails each Remove, so that a redrive ends as if its process had been
+// killed before Remove.
 type staying struct{ backend.Backend }
 
 func (s staying) Unwrap() backend.Backend { return s.Backend }

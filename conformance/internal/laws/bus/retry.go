@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// retryLaws are about the delay before a retry, and about dead letters.
+// retryLaws are the laws about the delay before a retry, and about dead letters.
 var retryLaws = []law.Law{
 	{
 		ID: "B.T01", Name: "retry-not-early", Promise: "a failed event comes again after its delay, not before, and soon after",
@@ -306,7 +306,7 @@ var retryLaws = []law.Law{
 			e.DeadLetters()
 			o := eventbus.SubscribeOptions{OnFailure: eventbus.FailAll, Retry: eventbus.Retry{MaxAttempts: 2}, Concurrency: 4}
 			s := e.Member("g", o, failing(func(d *eventbus.Delivery) bool { return d.ID == "00004" }))
-			e.PublishEvents(buslaw.KeyedEvents(10, 2)...) // key 0 has the even IDs
+			e.PublishEvents(buslaw.KeyedEvents(10, 2)...) // the events with even IDs have the first key
 			e.AwaitDone(10, "dead", "g")
 			var dead []string
 			for _, h := range e.Recorder.All("dead") {

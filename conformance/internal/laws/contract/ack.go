@@ -64,7 +64,7 @@ func ackLate(e *law.Env) {
 	one, two := e.Unconfirmed("g"), e.Attach("g")
 	e.PublishN(1)
 	late := e.One(one)
-	e.One(two) // the same message, one lease later
+	e.One(two) // member two receives the same message, one lease later
 	e.Ack(one, late)
 	e.Nothing(two, 3*e.Lease, "it is acknowledged")
 }
@@ -88,7 +88,7 @@ func manyCallers(e *law.Env) {
 			errs[i] = errors.Join(errs[i], src.Ack(e.Context(), []*backend.Delivery{&d}))
 		})
 	}
-	e.ReceiveWithin(src, n, 10*time.Millisecond) // any number of the delayed messages
+	e.ReceiveWithin(src, n, 10*time.Millisecond) // receives the delayed messages that no Ack has settled yet, if any
 	wg.Wait()
 	e.Verb(errors.Join(errs...))
 	e.Nothing(src, e.Lease+e.Soon(), "all are acknowledged")

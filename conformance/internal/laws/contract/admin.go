@@ -64,7 +64,8 @@ func lists(e *law.Env) {
 	}
 }
 
-// learns expects ErrGone from a Receive that waits, and from another member's next Receive.
+// learns expects ErrGone from a Receive that waits, and from the next Receive of src, which
+// is another member.
 func learns(e *law.Env, waiting <-chan law.Received, src backend.Source) {
 	e.Helper()
 	deleted := time.Now()
@@ -152,10 +153,10 @@ func resetGroup(e *law.Env) {
 	}
 }
 
-// The messages of the stale deliveries are at first held by nobody, and then by another
-// member. The member with the stale deliveries does not call Receive in between, so only
-// the broker can detect the reset. A broker that detects lost leases by time alone must not
-// state FencedAcks.
+// resetStale checks that deliveries from before ResetGroup are stale. At first nobody holds
+// their messages. Later another member holds them. The member with the stale deliveries
+// does not call Receive in between, so only the broker can detect the reset. A broker that
+// detects lost leases by time alone must not state FencedAcks.
 func resetStale(e *law.Env) {
 	e.AttachAs(backend.Config{Group: "keeps"})
 	long := backend.Config{Group: "g", Lease: 3 * e.Lease}
@@ -202,7 +203,8 @@ func resetWakes(e *law.Env) {
 	}
 }
 
-// lost expects ErrLeaseLost from each verb that settles or extends one of four deliveries.
+// lost expects ErrLeaseLost from four calls on src: Delay, Extend, Ack and again Delay.
+// Each call gets one of the four deliveries in ds.
 func lost(e *law.Env, src backend.Source, what string, ds []backend.Delivery) {
 	e.Helper()
 	e.Is("Delay of "+what, backend.ErrorAt(fenced(e, e.Delay(src, 0, ds[0])), 0), backend.ErrLeaseLost)

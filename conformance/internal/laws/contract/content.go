@@ -103,7 +103,8 @@ func headerRoundTrip(e *law.Env) {
 	} {
 		h.Set(fmt.Sprintf("value-%d", i), v)
 	}
-	// A driver may use some of these names itself. Others differ in case only.
+	// A driver may use some of these names itself, for example "id". Other names, such as
+	// "ID" and "Id", differ in case only.
 	for _, name := range []string{"id", "ID", "Id", "key", "topic", "once", "payload", "time", "content-type", "Content-Type", "a.b_c-d", "0"} {
 		h.Set(name, "value of "+name)
 	}
@@ -177,7 +178,7 @@ func receiversOwn(e *law.Env) {
 	ds := e.Receive(one, len(ms))
 	for i := range ds {
 		d := &ds[i]
-		same(e, &d.Message, ms[i]) // changes to earlier deliveries of this Receive must not show
+		same(e, &d.Message, ms[i]) // the loop changes each delivery, and this must not change the next delivery of the same Receive
 		for j := range d.Payload {
 			d.Payload[j] = 'x'
 		}

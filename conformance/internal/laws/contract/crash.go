@@ -45,8 +45,8 @@ type published struct {
 	stored, refused, unknown []string
 }
 
-// publishThrough publishes messages one at a time, without repeats, until harm has
-// returned.
+// publishThrough publishes messages one by one until harm has returned. It does not repeat
+// a failed Publish.
 func publishThrough(e *law.Env, harm func()) published {
 	e.Helper()
 	e.Trouble()
@@ -80,8 +80,9 @@ func publishThrough(e *law.Env, harm func()) published {
 	return p
 }
 
-// arrived expects each stored message once and in order. Messages of unknown outcome may be
-// delivered, refused ones must not. It acknowledges all.
+// arrived receives and acknowledges the messages of p. It expects each stored message
+// exactly one time, in order. It accepts messages of unknown outcome, but no refused
+// message.
 func arrived(e *law.Env, src backend.Source, p published) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), e.Patience())
@@ -120,7 +121,7 @@ func ackMeansStored(e *law.Env) {
 	}
 	src := e.Attach("g")
 	arrived(e, src, p)
-	for _, d := range e.ReceiveWithin(src, len(p.unknown), e.Soon()) { // these may be delivered last
+	for _, d := range e.ReceiveWithin(src, len(p.unknown), e.Soon()) { // messages of unknown outcome may arrive after all stored messages
 		if !slices.Contains(p.unknown, d.ID) {
 			e.Failf("got message %s once more, or though Publish said that it is not stored", d.ID)
 		}

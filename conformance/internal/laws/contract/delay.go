@@ -37,7 +37,8 @@ var delayLaws = []law.Law{
 	},
 }
 
-// delayEndLaws are about a delay whose member has left, and about its attempt number.
+// delayEndLaws are about a delayed message whose member has left, and about the attempt
+// number of a delayed message.
 var delayEndLaws = []law.Law{
 	{
 		ID: "T06", Name: "delay-outlives-member", Promise: "a delayed message comes back when it is due even if the member that delayed it is gone",
@@ -61,7 +62,7 @@ func delay(e *law.Env) {
 		d := e.One(one)
 		start := time.Now()
 		e.Verb(e.Delay(one, wait, d))
-		d = e.One(two) // two waits in Receive before the message is due
+		d = e.One(two) // member two waits in Receive before the message is due
 		e.NotBefore(start, wait, fmt.Sprintf("delayed for %v, it came back", wait))
 		e.By(start, max(wait, 0), fmt.Sprintf("delayed for %v, it came back", wait))
 		e.Verb(e.Delay(two, 0, d))
@@ -126,9 +127,10 @@ func delayBlocksNobody(e *law.Env) {
 	e.NotBefore(start, wait*e.Lease, "what was delayed came back")
 }
 
-// Many messages are due, more than a driver may ask its broker for at once. The law
-// acknowledges a third of the delayed messages before they are due, so that the backend
-// has to remove them from the middle of its order. A few messages are due much later.
+// delayOrder checks the order of many delayed messages that become due, more than a driver
+// may ask its broker for in one call. The law acknowledges a third of them before they are
+// due. So the backend must remove these from the middle of its order. A few messages are
+// due much later.
 func delayOrder(e *law.Env) {
 	const n, later = 600, 20
 	src := e.Unconfirmed("g") // the law acknowledges deliveries that it gave back

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// fenceLaws are about a member that has lost its delivery to another.
+// fenceLaws are about a member whose delivery was redelivered to another member.
 var fenceLaws = []law.Law{
 	{
 		ID: "C29", Name: "delay-fenced", Promise: "a member whose delivery another has taken cannot give it back, and the other keeps it",
@@ -42,8 +42,9 @@ var fenceLaws = []law.Law{
 	},
 }
 
-// taken lets the lease of a delivery to one expire, so that two receives the message. It
-// returns the stale delivery, and the earliest moment at which two can have received.
+// taken waits until the lease of a delivery to member one has expired and member two has
+// received the message. It returns the stale delivery, and the earliest moment at which two
+// can have received the message.
 func taken(e *law.Env, one, two backend.Source) (stale backend.Delivery, since time.Time) {
 	e.Helper()
 	e.PublishN(1)
@@ -69,7 +70,8 @@ func extendFenced(e *law.Env) {
 	e.NotBefore(since, 3*e.Lease, "it was taken from its new holder")
 }
 
-// fenced returns err, or ends the law as not claimed if the backend lacks the verb.
+// fenced returns err. But if err says that the backend lacks the verb, the law ends as not
+// claimed.
 func fenced(e *law.Env, err error) error {
 	e.Helper()
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -129,7 +131,7 @@ func delayItemErrors(e *law.Env) {
 	e.Ack(src, ds[1])
 	start := time.Now()
 	itemErrors(e, fenced(e, e.Delay(src, 2*e.Lease, ds...)))
-	got := slices.Sorted(slices.Values(law.IDs(e.Receive(src, 3)))) // law C24 is about their order
+	got := slices.Sorted(slices.Values(law.IDs(e.Receive(src, 3)))) // sorted, because law C24 tests the order
 	e.NotBefore(start, 2*e.Lease, "what was delayed came back")
 	if want := []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {
 		e.Failf("got %v, want %v", got, want)
@@ -151,7 +153,8 @@ func extendItemErrors(e *law.Env) {
 	}
 }
 
-// itemErrors expects that the second of four deliveries was lost, and no other.
+// itemErrors expects that err has errors for four deliveries: ErrLeaseLost for the second,
+// and none for the others.
 func itemErrors(e *law.Env, err error) {
 	e.Helper()
 	for i := range 4 {

@@ -71,7 +71,7 @@ func competingOnce(e *law.Env) {
 					total++
 				}
 				if total >= n {
-					time.AfterFunc(e.Lease/2, cancel) // time for deliveries that must not happen
+					time.AfterFunc(e.Lease/2, cancel) // leaves time for deliveries that must not happen
 				}
 				mu.Unlock()
 			}

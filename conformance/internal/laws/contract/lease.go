@@ -31,7 +31,7 @@ var leaseLaws = []law.Law{
 func abandonedComesBack(e *law.Env) {
 	one, two := e.Attach("g"), e.Attach("g")
 	e.PublishN(1)
-	earliest := time.Now() // earliest and latest bound the moment of its delivery
+	earliest := time.Now() // earliest and latest are bounds of the moment when the message is delivered
 	e.Attempt(e.One(one), 1)
 	latest := time.Now()
 	for i, src := range []backend.Source{two, one} {
@@ -55,7 +55,9 @@ func leaseOfTheHolder(e *law.Env) {
 	e.By(start, long, "it was taken")
 }
 
-// A broker may have one lease for a whole group. This must be the longest of its members.
+// leaseOfTheTaker checks when a message is redelivered if its holder has a shorter lease
+// than the member that takes it. A broker may have only one lease for a group: the longest
+// lease of the members.
 func leaseOfTheTaker(e *law.Env) {
 	long := 3 * e.Lease
 	taker := e.AttachAs(backend.Config{Group: "g", Lease: long})

@@ -45,7 +45,8 @@ func lostPublishReply(e *law.Env) {
 	}
 }
 
-// loseReply publishes n messages to the topic name, drops the answer and checks the result.
+// loseReply publishes n messages to a topic, and the answer to Publish gets lost. It checks
+// the error of Publish against the messages that are delivered.
 func loseReply(e *law.Env, name string, n int, once bool) {
 	e.Helper()
 	src := e.AttachAs(backend.Config{Topic: name, Group: "g"})
@@ -85,7 +86,7 @@ func lostReplyWithID(e *law.Env) {
 		if err := e.Send(first...); err == nil {
 			e.Failf("Publish whose answer is lost: got no error")
 		}
-		e.Publish(law.Numbered(prefix, n)...) // sets Once, because DropReply is Trouble
+		e.Publish(law.Numbered(prefix, n)...) // Publish sets Once in each message, because DropReply has set Troubled
 		ds := e.Receive(src, n)
 		if got, want := law.IDs(ds), law.IDsOf(first); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
 			e.Failf("got %v, want each once: %v", got, want)
@@ -99,7 +100,7 @@ func lostReadReply(e *law.Env) {
 	src := e.Attach("g")
 	const n, lost = 20, 3
 	e.PublishN(n)
-	var start time.Time // of the last lease whose answer was dropped
+	var start time.Time // when the last Receive whose answer was dropped began
 	seen := map[string]bool{}
 	for i := 0; len(seen) < n; i++ {
 		if i < lost {

@@ -37,8 +37,8 @@ func maintainNext(e *law.Env) {
 	}
 }
 
-// safeTrim plays random calls against a model, which knows the unsettled messages of each
-// group. In the end it expects exactly these messages.
+// safeTrim makes random calls and notes in a model which messages each group has not
+// settled. At the end, each group must deliver exactly these messages.
 func safeTrim(e *law.Env) {
 	var models []*model
 	for round := range 5 {
@@ -48,7 +48,7 @@ func safeTrim(e *law.Env) {
 			m.step()
 		}
 	}
-	for _, m := range models { // after all rounds, so that the waits for expired leases overlap
+	for _, m := range models { // drains after all rounds, so that the waits for expired leases overlap
 		for _, g := range m.groups {
 			m.drain(g)
 		}
@@ -69,7 +69,7 @@ type modelGroup struct {
 	name      string
 	src       backend.Source
 	unsettled map[string]bool
-	unread    int // how many of unsettled were never received
+	unread    int // number of unsettled messages that were never received
 	received  map[string]bool
 	held      []backend.Delivery
 }
@@ -95,14 +95,14 @@ func (m *model) join(g *modelGroup) {
 	g.src, g.held = m.AttachTo(m.Backend, c), nil
 }
 
-// step makes a random call.
+// step does one random action on the backend, and updates the model.
 func (m *model) step() {
 	g := m.groups[m.random.IntN(len(m.groups))]
 	switch m.random.IntN(10) {
 	case 0, 1:
 		m.publishSome(1 + m.random.IntN(5))
 	case 2, 3, 4:
-		if g.unread > 0 { // otherwise Receive might wait
+		if g.unread > 0 { // without new messages, Receive might wait
 			m.got(g, m.Receive(g.src, 1+m.random.IntN(g.unread)))
 		}
 	case 5, 6, 7:
@@ -137,7 +137,8 @@ func (m *model) publishSome(n int) {
 	}
 }
 
-// got records deliveries, and expects that each message is unsettled.
+// got records in the model that ds were delivered to g. It expects that no message in ds
+// was settled before.
 func (m *model) got(g *modelGroup, ds []backend.Delivery) {
 	m.Helper()
 	for _, d := range ds {
@@ -152,7 +153,7 @@ func (m *model) got(g *modelGroup, ds []backend.Delivery) {
 	g.held = append(g.held, ds...)
 }
 
-// pick removes some deliveries from g.held, at random, and returns them.
+// pick removes a random part of g.held, and returns it.
 func (m *model) pick(g *modelGroup) []backend.Delivery {
 	m.random.Shuffle(len(g.held), func(i, j int) { g.held[i], g.held[j] = g.held[j], g.held[i] })
 	n := m.random.IntN(len(g.held) + 1)
@@ -161,7 +162,8 @@ func (m *model) pick(g *modelGroup) []backend.Delivery {
 	return picked
 }
 
-// drain receives and settles messages until it has received all unsettled ones.
+// drain receives and settles messages of g until it has received all unsettled messages of
+// the model.
 func (m *model) drain(g *modelGroup) {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.Context(), m.Patience())

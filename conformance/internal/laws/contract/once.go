@@ -39,12 +39,13 @@ var onceLaws = []law.Law{
 	},
 }
 
-// onceMessage returns a message with this ID and with Once.
+// onceMessage returns a message with this ID whose field Once is true.
 func onceMessage(id string) *backend.Message {
 	return &backend.Message{ID: id, Payload: []byte(id), Once: true}
 }
 
-// duplicate expects m to be marked as a duplicate of another message, or, if nil, as none.
+// duplicate expects that m is marked as a duplicate of the second message. If the second
+// message is nil, m must not be marked as a duplicate.
 func duplicate(e *law.Env, m *backend.Message, of *backend.Message) {
 	e.Helper()
 	if m.Duplicate != (of != nil) {

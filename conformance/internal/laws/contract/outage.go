@@ -53,7 +53,7 @@ func publishWhileDown(e *law.Env) {
 	}
 	up()
 	again := &backend.Message{ID: "id"}
-	e.Publish(again) // sets Once, because the broker was harmed
+	e.Publish(again) // Publish sets Once, because the broker was harmed
 	if backend.NotStored(err) && again.Duplicate {
 		e.Failf("Publish said that nothing is stored (%v), but there is an earlier copy", err)
 	}
@@ -79,7 +79,7 @@ func attachWhileDown(e *law.Env) {
 	}
 }
 
-// failing expects that a Receive which waits returns an error soon.
+// failing expects that the Receive whose outcome waiting gets returns an error soon.
 func failing(e *law.Env, waiting <-chan law.Received) {
 	e.Helper()
 	start := time.Now()
@@ -189,7 +189,7 @@ func halfOpen(e *law.Env) {
 	e.Publish(&backend.Message{ID: "last"})
 	seen := map[string]int{}
 	start = time.Now()
-	for time.Since(start) < e.Lease+e.Soon() { // messages in lost answers are redelivered
+	for time.Since(start) < e.Lease+e.Soon() { // a message whose delivery was in a lost answer is redelivered
 		ds := e.ReceiveWithin(src, 1, e.Lease/4)
 		e.Ack(src, ds...)
 		for _, d := range ds {
@@ -219,7 +219,8 @@ func notStarved(e *law.Env) {
 		return took
 	}
 	// On a busy machine all calls take longer, with and without idle readers. The law
-	// measures both in turn, because the load changes.
+	// measures with and without idle readers in turn, because the load of the machine
+	// changes.
 	var alone, among []time.Duration
 	for range turns {
 		alone = measure(alone)

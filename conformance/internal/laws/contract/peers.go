@@ -152,7 +152,8 @@ func delayerDies(e *law.Env) {
 	e.By(start, 2*e.Lease, "it came back")
 }
 
-// identityChurn attaches many members, which settle, close without settling, or die.
+// identityChurn attaches many members. Some settle their messages, some close without
+// settling, and some die.
 func identityChurn(e *law.Env) {
 	const cycles, dying = 40, 10
 	left := map[string]bool{}

@@ -20,7 +20,7 @@ var positionLaws = []law.Law{
 
 func positionIncreases(e *law.Env) {
 	src := e.Attach("g")
-	ms := e.PublishN(1150) // past 9 to 10, 99 to 100 and 999 to 1000
+	ms := e.PublishN(1150) // so that the decimal numbers in positions get longer: at 10, 100 and 1000
 	last := ""
 	for _, m := range ms {
 		if m.Position <= last {
@@ -38,7 +38,7 @@ func positionIncreases(e *law.Env) {
 func positionStays(e *law.Env) {
 	one, two := e.Attach("one"), e.Attach("two")
 	ms := e.PublishN(3)
-	for _, src := range []backend.Source{one, two, one} { // the third time as redeliveries
+	for _, src := range []backend.Source{one, two, one} { // member one receives the messages again, as redeliveries
 		for i, d := range e.Receive(src, len(ms)) {
 			if d.Position != ms[i].Position || d.Position == "" {
 				e.Failf("message %s: got position %q, want that of Publish, %q", d.ID, d.Position, ms[i].Position)

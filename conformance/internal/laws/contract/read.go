@@ -24,7 +24,7 @@ var readLaws = []law.Law{
 	},
 }
 
-// reads calls Read and expects these messages.
+// reads calls Read, and expects that it returns the messages want.
 func reads(e *law.Env, from string, max int, want []*backend.Message) {
 	e.Helper()
 	v := e.Verbs()

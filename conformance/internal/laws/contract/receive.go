@@ -63,7 +63,7 @@ func maxOfNone(e *law.Env) {
 	e.Attempt(ds[0], 1)
 }
 
-// takesNone expects that a Receive with a limit of 0 or less returns at once.
+// takesNone expects that a Receive with a limit of 0 or less returns immediately.
 func takesNone(e *law.Env, src backend.Source) {
 	e.Helper()
 	for _, max := range []int{0, -1} {
@@ -93,7 +93,7 @@ func equalDueByPosition(e *law.Env) {
 	src := e.Attach("g")
 	const n = 20
 	want := law.IDsOf(e.PublishN(n))
-	e.Receive(src, n) // if one Receive returns all, they are due together
+	e.Receive(src, n) // if one Receive returns all messages, their leases expire at the same time
 	time.Sleep(e.Lease + e.Soon())
 	if got := law.IDs(e.Receive(src, n)); !slices.Equal(got, want) {
 		e.Failf("got  %v\nwant %v", got, want)
@@ -122,7 +122,7 @@ func redelivered(e *law.Env) {
 		if d.Redelivered != (round > 0) {
 			e.Failf("delivery %d: got Redelivered %v", round+1, d.Redelivered)
 		}
-		if delays && round < 2 { // in later rounds its lease expires
+		if delays && round < 2 { // in later rounds the lease expires, because the law does not call Delay
 			e.Verb(v.Delay(e.Context(), []backend.Delayed{{Delivery: d, Refund: round == 0}}))
 		}
 	}
@@ -131,8 +131,9 @@ func redelivered(e *law.Env) {
 	}
 }
 
-// Each round publishes while a Receive is being cancelled. If such a Receive took messages
-// and did not return them, they would be redelivered one lease later.
+// cancelLosesNothing checks that a cancelled Receive loses no messages. Each round
+// publishes while the context of a Receive ends. If the Receive took messages without
+// returning them, they would be redelivered one lease later.
 func cancelLosesNothing(e *law.Env) {
 	const rounds, each = 25, 4
 	lease := 4 * e.Lease
@@ -163,7 +164,7 @@ func cancelLosesNothing(e *law.Env) {
 		ds := e.Take(ctx, src, each*rounds)
 		cancel()
 		e.Must(<-errs)
-		time.Sleep(time.Millisecond) // a read that continues after its context is done may take messages
+		time.Sleep(time.Millisecond) // a late read may take messages after its context is done
 		check(ds)
 	}
 	for got < rounds*each {

@@ -25,7 +25,7 @@ var removeLaws = []law.Law{
 	},
 }
 
-// removes calls Remove for messages.
+// removes calls Remove with the positions of ms, and fails the law if Remove fails.
 func removes(e *law.Env, ms ...*backend.Message) {
 	e.Helper()
 	positions := make([]string, len(ms))
@@ -60,7 +60,7 @@ func removeInGroups(e *law.Env) {
 	ms := e.PublishN(8)
 	ds := e.Receive(src, 4)
 	e.Must(e.Delay(src, e.Lease/4, ds[1], ds[2]))
-	removes(e, ms[0], ms[1], ms[4], ms[6]) // held, delayed, unread, unread
+	removes(e, ms[0], ms[1], ms[4], ms[6]) // the first message is held, the second is delayed, and no member has received the others
 	e.Ack(src, ds[0], ds[3])
 	var got []string
 	for until := time.Now().Add(e.Patience()); len(got) < 3 && time.Now().Before(until); {

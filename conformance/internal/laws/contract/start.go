@@ -39,8 +39,9 @@ func startEarliest(e *law.Env) {
 	}
 }
 
-// Another goroutine publishes during Attach. Its messages may be delivered or not. The law
-// checks only messages whose Publish ended before Attach, or began after it.
+// startLatest checks StartLatest. Another goroutine publishes during Attach, and its
+// messages may be delivered or not. So the law checks only messages whose Publish ended
+// before Attach began, or began after Attach ended.
 func startLatest(e *law.Env) {
 	for round := range 3 {
 		group := string(rune('a' + round))
@@ -147,7 +148,8 @@ func startNeverIssued(e *law.Env) {
 	e.Nothing(src, e.Lease/4, "a reset that was refused changes nothing")
 }
 
-// refused expects ErrRefused from Attach with exactly this Group, Start and Lease.
+// refused expects ErrRefused from Attach with the Group, the Start and the Lease of c, even
+// if they are zero.
 func refused(e *law.Env, c backend.Config, what string) {
 	e.Helper()
 	c.Topic, c.MaxInFlight, c.ConfirmAcks = law.Topic, 1000, true

@@ -39,7 +39,8 @@ func stats(e *law.Env) backend.Stats {
 	return s
 }
 
-// numbers expects these numbers in Stats, or backend.Unknown in place of any of them.
+// numbers expects that Stats has these numbers. In place of each number it accepts
+// backend.Unknown.
 func numbers(e *law.Env, when string, s backend.Stats, lag, inFlight, delayed int64) {
 	e.Helper()
 	for _, n := range []struct {
@@ -57,7 +58,7 @@ func numbers(e *law.Env, when string, s backend.Stats, lag, inFlight, delayed in
 	}
 }
 
-// skew is how far a broker's clock may be off.
+// skew is the largest accepted error of a broker's clock.
 const skew = time.Second
 
 // oldest expects that the oldest message was published between from and to.
@@ -92,8 +93,8 @@ func statsTruth(e *law.Env) {
 	}
 }
 
-// Messages are stored so far apart that a broker's clock that is a little off cannot
-// hide which of them is the oldest.
+// statsOldest checks Stats.Oldest. It leaves so much time between messages that even a
+// broker with a slightly wrong clock must know which message is the oldest.
 func statsOldest(e *law.Env) {
 	src := e.AttachAs(backend.Config{Group: "g", Lease: 20 * e.Lease})
 	if s := stats(e); !s.Oldest.IsZero() {

@@ -90,9 +90,9 @@ func wakesForDelays(e *law.Env) {
 	e.By(start, e.Lease/2, "it came back")
 }
 
-// If a waiting Receive misses the Delay, the next Receive still finds the message. So only
-// the time shows the fault, and the limit is the contract's. The law tolerates one late
-// round, because the machine may cause it.
+// delayMeetsReceive checks that a waiting Receive notices a Delay. If it does not, the next
+// Receive still finds the message. So only the time shows the fault. The limit is the limit
+// of the contract. One late round is tolerated, because the machine may cause it.
 func delayMeetsReceive(e *law.Env) {
 	const rounds, limit = 30, 500 * time.Millisecond
 	src := e.AttachAs(backend.Config{Group: "g", Lease: 5 * e.Lease})
@@ -102,7 +102,7 @@ func delayMeetsReceive(e *law.Env) {
 	var late []time.Duration
 	for round := range rounds {
 		waiting := e.Background(e.Bounded(), src, 1)
-		time.Sleep(time.Duration(round%5) * 100 * time.Microsecond) // Delay comes before Receive, or just after
+		time.Sleep(time.Duration(round%5) * 100 * time.Microsecond) // so that Delay comes before Receive in some rounds, and just after it in others
 		e.Verb(e.Delay(src, wait, d))
 		due := time.Now().Add(wait)
 		r := <-waiting
@@ -123,19 +123,19 @@ func cancelPassesOn(e *law.Env) {
 	for round := range 10 {
 		ctx, cancel := context.WithCancel(e.Context())
 		cancelled := e.Background(ctx, one, 1)
-		time.Sleep(5 * time.Millisecond) // so that one waits before two
+		time.Sleep(5 * time.Millisecond) // so that member one waits before member two
 		waiting := e.Background(e.Bounded(), two, 1)
 		time.Sleep(5 * time.Millisecond)
 		start := time.Now()
 		errs := make(chan error, 1)
 		go func() { errs <- e.Send(law.Numbered("", 1)...) }()
-		time.Sleep(time.Duration(round) * 100 * time.Microsecond) // the cancel comes before the message, or just after
+		time.Sleep(time.Duration(round) * 100 * time.Microsecond) // in early rounds the cancel comes before the message, in later rounds just after it
 		cancel()
 		first := <-cancelled
 		e.Must(<-errs)
 		e.Ack(one, first.Deliveries...)
 		if len(first.Deliveries) > 0 {
-			e.PublishN(1) // so that two receives a message as well
+			e.PublishN(1) // so that member two receives a message as well
 		}
 		second := <-waiting
 		e.Must(second.Err)
@@ -154,7 +154,7 @@ func cancelFast(e *law.Env) {
 		cancel()
 		r := <-c
 		if len(r.Deliveries) == 0 && r.Took < e.Lease/5-law.Tick {
-			continue // a Receive returned none before the cancel
+			continue // this Receive returned without deliveries before the cancel, so it shows nothing
 		}
 		if took := time.Since(start); took > 1500*time.Millisecond {
 			e.Failf("Receive returned %v after its context was done, want within a second or so", took)
