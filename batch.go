@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// A BatchHandler handles several events in one call. The result at index i is for the
-// event ds[i] and means the same as the result of a [Handler]. So each event is
-// acknowledged, redelivered or dead-lettered for itself. A nil slice means that all events
-// are handled. A slice of any other length than ds, or a panic, fails every event of the
-// call.
+// A BatchHandler handles several events in one call. The result at index i is for the event
+// ds[i] and means the same as the result of a [Handler]. So the bus settles each event by
+// the event's own result. A nil slice means that all events are handled. A panic, or a
+// slice of any other length than ds, fails every event of the call.
 //
-// An event on its last attempt, if that is not its first, is handled in a batch of its own,
-// so that other events cannot fail it for good. An attempt counts as the last one if it
-// reaches Retry.MaxAttempts, or the MaxAttempts of any of Retry.Rules.
+// An event on its last attempt is handled in a batch of its own, so that other events
+// cannot fail it for good. If only one attempt is allowed, the event shares a batch. An
+// attempt counts as the last one if it reaches Retry.MaxAttempts, or the MaxAttempts of any
+// of Retry.Rules.
 //
-// ctx carries the values of the context given to SubscribeBatch. It ends when
-// SubscribeOptions.Timeout has passed since the call (cause *observer.TimeoutError), when the
-// handler has returned, and when the contexts of all events in the batch have ended: their
-// leases are lost, or the time of a drain is up. The result of an event whose lease is
-// lost changes nothing.
+// ctx carries the values of the context given to SubscribeBatch. It ends when the handler
+// has returned, or when SubscribeOptions.Timeout has passed since the call (cause
+// *observer.TimeoutError). It ends too when the contexts of all events of the batch have
+// ended: their leases are lost, or the context of a Drain or Shutdown has ended. The result
+// of an event whose lease is lost changes nothing.
 type BatchHandler func(ctx context.Context, ds []*Delivery) []error
 
 // A BatchSubscriber subscribes handlers of batches to topics.
@@ -43,13 +43,14 @@ type Batch struct {
 	// Default: no bound.
 	MaxBytes int64
 
-	// MaxWait is how long the first event of a batch waits for more. It waits longer if
-	// Concurrency calls are running. Default 10 ms; negative: not at all.
+	// MaxWait is how long the first event of a batch waits for further events. The wait is
+	// longer if SubscribeOptions.Concurrency calls of the handler are running. Default 10
+	// ms; negative: no wait.
 	MaxWait time.Duration
 }
 
-// Effective returns b with the default in each zero field, as SubscribeBatch uses it. If b
-// is contradictory the error is the *FieldError with which SubscribeBatch refuses it.
+// Effective returns b with the default in each zero field, as SubscribeBatch uses it. If
+// SubscribeBatch would refuse b, the error is the *FieldError of SubscribeBatch.
 func (b Batch) Effective() (Batch, error) {
 	setDefault(&b.MaxSize, 100)
 	setDefault(&b.MaxWait, 10*time.Millisecond)
@@ -65,21 +66,24 @@ func (b Batch) Effective() (Batch, error) {
 // SubscribeBatch is like Subscribe for a handler that takes several events in one call.
 // Options have the same meaning for each event, with these differences:
 //
-//   - Concurrency is how many calls of h run at once. While they run the next batches fill.
+//   - Concurrency is the most calls of h that run at the same time. While they run the next
+//     batches fill.
 //   - Timeout bounds a call. If the call of an event has not begun after MaxWait plus twice
-//     Timeout, the event is given back as by [Snooze], or discarded with AckOnReceive. That
-//     happens only if calls are slow and MaxBytes divides the waiting events into several
-//     batches. On a backend that cannot extend leases, this sum must be less than Lease.
-//   - MaxInFlight must be at least Concurrency times MaxSize, which is its default if that is
-//     more than 1,024. A shared Limiter must grant more events than that.
-//   - With OrderByKey a batch has at most one event of each key, because an event runs
-//     only after the event before it has succeeded. So batches stay small if there are few
-//     keys. Unordered has no such bound, and OrderTotal is refused.
+//     Timeout, the event is given back as by [Snooze]. With AckOnReceive it is discarded.
+//     Such a delay occurs only if calls are slow and MaxBytes divides the waiting events
+//     into several batches. On a backend that cannot extend leases, MaxWait plus twice
+//     Timeout must be less than Lease.
+//   - MaxInFlight must be at least Concurrency times MaxSize. Its default is the greater of
+//     that product and 1,024. A shared limiter.MaxInFlight must be greater than the sum of
+//     these products.
+//   - With OrderByKey a batch has at most one event of each key, because an event runs only
+//     after the event before it has succeeded. So batches stay small if there are few keys.
+//     Unordered has no such bound. SubscribeBatch refuses OrderTotal.
 //
-// The order of the events of a batch means nothing. Middleware of the bus wraps the
-// handling of each event, and its wait for the batch. With AckOnReceive an event is
-// acknowledged before it joins a batch. A drain does not wait for MaxWait: the events that
-// have joined a batch are handled at once.
+// The order of the events of a batch means nothing. Options.Middleware wraps the handler of
+// each single event, and so measures the wait for the batch too. With AckOnReceive an event
+// is acknowledged before it joins a batch. A drain does not wait for MaxWait: the events
+// that have joined a batch are handled immediately.
 func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptions, batch Batch, h BatchHandler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
@@ -109,7 +113,8 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptio
 	return s, nil
 }
 
-// perEvent returns the options of a subscription whose handlers wait in a collector.
+// perEvent returns the options of the subscription that receives the events of batches. It
+// has a handler for each event of each running batch: [collector].handle.
 func (b Batch) perEvent(o SubscribeOptions) (SubscribeOptions, error) {
 	handlers := o.Concurrency * b.MaxSize
 	switch {
@@ -124,7 +129,8 @@ func (b Batch) perEvent(o SubscribeOptions) (SubscribeOptions, error) {
 		}
 	}
 	o.Concurrency = handlers
-	// An event waits for one call at most, unless MaxBytes divides the events that wait.
+	// An event waits for the end of at most one running call, unless MaxBytes divides the
+	// waiting events into several batches.
 	if wait := max(b.MaxWait, 0); 0 < o.Timeout && o.Timeout <= (math.MaxInt64-wait)/2 {
 		o.Timeout = wait + 2*o.Timeout
 	} else {

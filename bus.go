@@ -63,8 +63,8 @@ type Options struct {
 	// PublishMiddleware wraps Publish, the first outermost.
 	PublishMiddleware []PublishMiddleware
 
-	// ErrorClasses name errors of handlers, for Retry.Rules and for dead letters. An error
-	// is of the first class that matches it.
+	// ErrorClasses give names to errors of handlers, for Retry.Rules and for dead letters.
+	// The class of an error is the first one that matches it.
 	ErrorClasses []ErrorClass
 
 	// Timeout is the default of SubscribeOptions.Timeout. Default 1 minute; negative: none.
@@ -78,8 +78,8 @@ type Options struct {
 	// negative: none.
 	DrainTimeout time.Duration
 
-	// Dedup stores an event only once while the backend remembers its ID
-	// (Limits.OnceWindow), so that repeating a Publish is safe. New refuses Dedup if
+	// Dedup stores only one event of an ID while the backend remembers the ID
+	// (Limits.OnceWindow). So a program may safely repeat a Publish. New refuses Dedup if
 	// the backend does not remember IDs.
 	Dedup bool
 
@@ -88,27 +88,30 @@ type Options struct {
 	MaxPending      int
 	MaxPendingBytes int
 
-	// WhenFull says how Publish behaves when a bound is reached. Default WaitWhenFull.
+	// WhenFull says how Publish behaves when MaxPending or MaxPendingBytes is reached.
+	// Default WaitWhenFull.
 	WhenFull WhenFull
 }
 
-// WhenFull says how Publish behaves when a bound on the events that wait is reached.
+// WhenFull says how Publish behaves when Options.MaxPending or Options.MaxPendingBytes is
+// reached.
 type WhenFull uint8
 
 const (
-	// WaitWhenFull waits until there is room, in order of the calls.
+	// WaitWhenFull lets Publish wait until there is room. Calls get room in the order in
+	// which they began.
 	WaitWhenFull WhenFull = iota
 
-	// RejectWhenFull returns ErrBackpressure at once.
+	// RejectWhenFull lets Publish return ErrBackpressure immediately.
 	RejectWhenFull
 
-	// DropNewest drops the events of this call: it returns ErrDropped at once.
+	// DropNewest drops the events of the new call: Publish returns ErrDropped immediately.
 	DropNewest
 
-	// DropOldest drops the events of the calls that have waited longest: these calls
-	// return ErrDropped. Only events that are certainly not stored are dropped. If that
-	// does not make enough room, the events of this call are dropped. A dropped event
-	// leaves no dead letter; Bus.Dropped counts it, and Observer.Dropped reports it.
+	// DropOldest drops the events of the calls that have waited longest: these calls return
+	// ErrDropped. Only events that are certainly not stored are dropped. If that does not
+	// make enough room, the events of the new call are dropped. A dropped event leaves no
+	// dead letter. Bus.Dropped counts it, and Observer.Dropped reports it.
 	DropOldest
 )
 
@@ -118,9 +121,9 @@ const (
 type Bus struct {
 	engine  *engine.Engine
 	options Options
-	publish Publisher     // store, wrapped by the middleware; nil without middleware
+	publish Publisher     // the method store, wrapped by Options.PublishMiddleware; nil if there is none
 	down    chan struct{} // closed when a Shutdown has ended
-	ended   func()        // closes down, once
+	ended   func()        // closes the channel down; only its first call has an effect
 }
 
 var (
@@ -129,8 +132,8 @@ var (
 	_ ManualSubscriber = (*Bus)(nil)
 )
 
-// New returns a bus that owns b: Shutdown closes it. If b is nil, or o is contradictory, the
-// error is a *FieldError, and b stays with the caller.
+// New returns a bus that owns b: Shutdown of the bus closes b. If b is nil, or o is
+// contradictory, the error is a *FieldError, and New does not close b.
 func New(b backend.Backend, o Options) (*Bus, error) {
 	o = o.Effective()
 	if b == nil {
@@ -157,7 +160,8 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 	return bus, nil
 }
 
-// wrapPublisher returns p, wrapped by the middleware.
+// wrapPublisher returns p, wrapped by o.PublishMiddleware. A middleware that returns nil is
+// an error.
 func (o Options) wrapPublisher(p Publisher) (Publisher, error) {
 	for i, m := range slices.Backward(o.PublishMiddleware) {
 		if p = m(p); p == nil {
@@ -167,7 +171,7 @@ func (o Options) wrapPublisher(p Publisher) (Publisher, error) {
 	return p, nil
 }
 
-// wrap returns h, wrapped by the middleware, the first outermost. A middleware that returns
+// wrap returns h, wrapped by o.Middleware, the first outermost. A middleware that returns
 // nil is an error.
 func (o Options) wrap(h Handler) (Handler, error) {
 	for i, m := range slices.Backward(o.Middleware) {
@@ -223,7 +227,7 @@ func (o Options) check(l backend.Limits) error {
 	return checkText("Options.Service", o.Service)
 }
 
-// setDefault gives v its default if it is zero.
+// setDefault sets v to value if v is zero.
 func setDefault[T comparable](v *T, value T) {
 	var zero T
 	if *v == zero {
@@ -249,12 +253,12 @@ func (b *Bus) Run(ctx context.Context) error {
 	return errors.Join(failed, b.Shutdown(drain))
 }
 
-// Shutdown ends every subscription, then publishing, then the backend. It receives
-// nothing more, gives back the events whose handlers have not started, waits for handlers,
-// and settles their events. Handlers may publish until they return. When ctx ends Shutdown
-// cancels the handlers with cause ErrShutdown and waits a second more. It then returns a
-// *DrainError with the number of events that are still held. It is idempotent, and later
-// calls wait for the first.
+// Shutdown ends every subscription, then publishing, then the backend. The subscriptions
+// receive nothing more, give back the events whose handlers have not started, wait for
+// handlers, and settle the handled events. Handlers may publish until they return. When ctx
+// ends Shutdown cancels the handlers with cause ErrShutdown and waits one more second. It
+// then returns a *DrainError with the number of events that are still held. A later call
+// waits for the first call, at most until its own ctx ends.
 func (b *Bus) Shutdown(ctx context.Context) error {
 	defer b.ended()
 	return drainError(b.engine.Shutdown(ctx))

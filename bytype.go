@@ -6,9 +6,9 @@ import (
 	"maps"
 )
 
-// ByType returns a handler that passes each event to the entry of handlers for its Type, or
-// to fallback if there is none. If fallback is nil too, the event is a [Permanent] failure.
-// ByType copies handlers, and panics if one of them is nil.
+// ByType returns a handler that passes each event to the entry of handlers for its Type. If
+// there is no entry, it passes the event to fallback. If fallback is nil too, the event is
+// a [Permanent] failure. ByType copies handlers, and panics if one of them is nil.
 func ByType(handlers map[string]Handler, fallback Handler) Handler {
 	handlers = maps.Clone(handlers)
 	for name, h := range handlers {

@@ -19,17 +19,17 @@ import (
 type collector struct {
 	Batch
 	handler BatchHandler
-	calls   int             // how many may run at once
-	timeout time.Duration   // of a call; negative: none
-	last    int             // least MaxAttempts above 1 of Retry.Rules; 0: none
-	values  context.Context // parent of the contexts of calls
+	calls   int             // the most calls that may run at the same time
+	timeout time.Duration   // of each call; negative: no timeout
+	last    int             // of the MaxAttempts above 1 in Retry.Rules, the least; 0: there is none
+	values  context.Context // the parent of the context of each call
 
 	mu       sync.Mutex
-	full     []*call // they take no more events and have not begun, oldest first
-	open     *call   // takes more events; nil if no call does
-	running  int     // number of calls that run
+	full     []*call // calls that take no more events and have not begun, oldest first
+	open     *call   // the call that takes further events; nil if there is none
+	running  int     // the number of calls that run now
 	draining bool
-	timer    *time.Timer // for the MaxWait of open
+	timer    *time.Timer // calls next when MaxWait of the open call has passed
 }
 
 // A call is one call of the BatchHandler, with the events of its batch.
@@ -45,7 +45,7 @@ type call struct {
 type member struct {
 	ctx context.Context
 	*Delivery
-	err error // valid once the call is done
+	err error // the result of the event; valid after done of the call is closed
 }
 
 func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHandler) *collector {
@@ -58,13 +58,14 @@ func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHa
 	return c
 }
 
-// alone reports whether d is to be handled in a batch of its own, because a failure of the
-// whole batch may be its last one.
+// alone reports whether d is to be handled in a batch of its own: one more failure may be
+// the last that d is allowed, and other events of a batch must not cause it.
 func (c *collector) alone(d *Delivery) bool {
 	return d.MaxAttempts > 1 && d.LastAttempt() || c.last > 0 && d.Attempt >= c.last
 }
 
-// handle is the Handler of one event: it joins a call, and returns the event's result.
+// handle is the Handler of each single event: the event joins a call, and handle returns
+// the event's result.
 func (c *collector) handle(ctx context.Context, d *Delivery) error {
 	m, came := &member{ctx: ctx, Delivery: d}, time.Now()
 	joined := c.join(m) //nolint:contextcheck // a call has a context of its own
@@ -79,12 +80,12 @@ func (c *collector) handle(ctx context.Context, d *Delivery) error {
 	}
 	cause := context.Cause(ctx)
 	if _, late := errors.AsType[*observer.TimeoutError](cause); late && time.Since(came) > c.timeout {
-		return Snooze(0) // it waited for other calls, and no handler has failed
+		return Snooze(0) // d waited for other calls, and no handler has failed
 	}
 	return cause
 }
 
-// join makes m a member of a call.
+// join adds m to the open call, or to a new call, and returns that call.
 func (c *collector) join(m *member) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +108,7 @@ func (c *collector) join(m *member) *call {
 // close lets the open call take no more events. The caller holds mu.
 func (c *collector) close() { c.full, c.open = append(c.full, c.open), nil }
 
-// leave takes m out of a call. It returns false if the call has begun.
+// leave removes m from a call that has not begun. It returns false if the call has begun.
 func (c *collector) leave(from *call, m *member) (left bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +123,8 @@ func (c *collector) leave(from *call, m *member) (left bool) {
 	return true
 }
 
-// next begins the calls that need not wait. The caller holds mu.
+// next begins the full calls, and the open call if its MaxWait has passed, as far as
+// c.calls allows. The caller holds mu.
 func (c *collector) next() {
 	for c.running < c.calls {
 		if len(c.full) == 0 && c.open != nil {
@@ -157,7 +159,7 @@ func (c *collector) wakeIn(d time.Duration) {
 	})
 }
 
-// drain begins the open call without waiting for MaxWait, now and from now on.
+// drain begins the open call immediately. From now on no call waits for MaxWait.
 func (c *collector) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +167,8 @@ func (c *collector) drain() {
 	c.next()
 }
 
-// run calls the handler. If it panics or ends its goroutine, all events of r have failed.
+// run calls the handler with the events of r. If the handler panics or ends its goroutine,
+// all events of r have failed.
 func (c *collector) run(r *call) {
 	ds := make([]*Delivery, len(r.members))
 	for i, m := range r.members {
@@ -191,7 +194,8 @@ func (c *collector) run(r *call) {
 	returned = true
 }
 
-// ended wakes the members of r, which have their results, and begins the next calls.
+// ended wakes the calls of handle that wait for r, and begins the next calls. The members
+// of r already have their results.
 func (c *collector) ended(r *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,8 +204,8 @@ func (c *collector) ended(r *call) {
 	close(r.done)
 }
 
-// context returns the context of r. It ends with the timeout, or when the contexts of all
-// members have ended.
+// context returns the context for the handler's call r. The context ends with the timeout,
+// or when the contexts of all members have ended.
 func (c *collector) context(r *call) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(c.values)
 	release := context.CancelFunc(func() {})

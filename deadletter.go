@@ -15,33 +15,34 @@ type DeadLetter struct {
 	Reason      string    // eventbus-dead-reason: one of the Reason constants
 	Error       string    // eventbus-dead-error: text of the last error, at most 4 KiB
 	ErrorClass  string    // eventbus-dead-error-class: the first of Options.ErrorClasses that matches, else "panic", "timeout", or the Go type of the innermost error
-	Stack       string    // eventbus-dead-stack: of a panic, at most 8 KiB
+	Stack       string    // eventbus-dead-stack: the stack of a panic, at most 8 KiB
 	Attempts    int       // eventbus-dead-attempts: the number of the last attempt
-	Topic       string    // eventbus-dead-topic: where the event was published
-	Group       string    // eventbus-dead-group: whose handler failed
-	ID          string    // eventbus-dead-id: of the event; the dead letter has an ID of its own
-	Position    string    // eventbus-dead-position: of the event in Topic
-	LastAttempt time.Time // eventbus-dead-last-attempt: when the last run began; without a run, when the dead letter was made
-	Redriven    int       // eventbus-dead-redriven: how often package deadletter had redriven the event before
+	Topic       string    // eventbus-dead-topic: the topic to which the event was published
+	Group       string    // eventbus-dead-group: the group whose handler failed
+	ID          string    // eventbus-dead-id: the ID of the event; the dead letter has another ID
+	Position    string    // eventbus-dead-position: the position of the event in Topic
+	LastAttempt time.Time // eventbus-dead-last-attempt: when the last run began; if there was no run, when the dead letter was made
+	Redriven    int       // eventbus-dead-redriven: how often package deadletter has redriven the event
 }
 
-// The reasons of dead letters and discards, as an observer and DeadLetter.Reason give them.
+// The reasons for dead letters and discards. DeadLetter.Reason and the hooks of an observer
+// use them.
 const (
 	ReasonPermanent   = engine.ReasonPermanent  // the handler returned Permanent
 	ReasonExhausted   = engine.ReasonExhausted  // Retry.MaxAttempts is reached
 	ReasonKeyFailed   = engine.ReasonKeyFailed  // an earlier event of its key failed for good (FailAll)
 	ReasonUnreadable  = engine.ReasonUnreadable // the stored body cannot be decoded
-	ReasonNoVerdict   = engine.ReasonNoVerdict  // delivered too often, and no run has returned: it may crash its process
-	ReasonExpired     = engine.ReasonExpired    // it was delivered later than its TTL allows
-	ReasonTooLarge    = engine.ReasonTooLarge   // it is larger than SubscribeOptions.MaxReceive
+	ReasonNoVerdict   = engine.ReasonNoVerdict  // delivered too often, and no run has returned: the event may crash its process
+	ReasonExpired     = engine.ReasonExpired    // the event was delivered later than its TTL allows
+	ReasonTooLarge    = engine.ReasonTooLarge   // the event is larger than SubscribeOptions.MaxReceive
 	ReasonDropped     = engine.ReasonDropped    // discarded: the handler returned Drop
 	ReasonGone        = engine.ReasonGone       // discarded: the stored body is lost
-	ReasonOnReceive   = engine.ReasonOnReceive  // discarded: failed after AckOnReceive had acknowledged it
-	ReasonUnconfirmed = engine.ReasonUnacked    // discarded: AckOnReceive was not confirmed within the lease
+	ReasonOnReceive   = engine.ReasonOnReceive  // discarded: the run failed, and AckOnReceive had acknowledged the event before
+	ReasonUnconfirmed = engine.ReasonUnacked    // discarded: with AckOnReceive, its acknowledgement was not confirmed within the lease
 )
 
-// DeadLetterOf returns why e is in a dead-letter topic. It returns false if e is not a
-// dead letter. For a Delivery d it is called with &d.Event.
+// DeadLetterOf returns why e is in a dead-letter topic. It returns false if e is not a dead
+// letter. For a Delivery d, call it with &d.Event.
 func DeadLetterOf(e *Event) (DeadLetter, bool) {
 	h := e.Headers
 	l := DeadLetter{

@@ -7,15 +7,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
-// An ErrorClass is a name for some errors of handlers. RetryRule.Class and
-// DeadLetter.ErrorClass have the name.
+// An ErrorClass gives a name to some errors of handlers. RetryRule.Class and
+// DeadLetter.ErrorClass contain the name.
 type ErrorClass struct {
 	Name string
 	Is   func(error) bool // such as: errors.Is(err, ErrCardDeclined)
 }
 
-// classOf returns the name of the first of classes that matches err, or else the name
-// that the engine gives err, such as "panic" or its Go type.
+// classOf returns the name of the first of classes that matches err. If none matches, it
+// returns the engine's name for err, such as "panic" or the Go type of err.
 func classOf(err error, classes []ErrorClass) string {
 	for _, c := range classes {
 		if c.Is(err) {
@@ -25,7 +25,7 @@ func classOf(err error, classes []ErrorClass) string {
 	return engine.ErrorClass(err)
 }
 
-// knownClasses are the classes that rules may name without an ErrorClass.
+// knownClasses are the names that RetryRule.Class may have without an ErrorClass.
 var knownClasses = []string{"panic", "timeout"}
 
 // checkClasses returns an error that says why New refuses classes.

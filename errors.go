@@ -38,15 +38,15 @@ var (
 	// it is not stored (DropNewest, DropOldest).
 	ErrDropped = engine.ErrDropped
 
-	// ErrLeaseLost: another member may have the event by now. A handler's context then
-	// ends with this cause.
+	// ErrLeaseLost: another member may have the event by now. If a handler is running, its
+	// context ends with this cause.
 	ErrLeaseLost = backend.ErrLeaseLost
 
 	// ErrSettled: the delivery was settled before.
 	ErrSettled = engine.ErrSettled
 
-	// ErrShutdown: the context of a Shutdown or Drain ended before a handler returned.
-	// The handler's context then ends with this cause.
+	// ErrShutdown: the context of a Shutdown or Drain ended before a handler returned. The
+	// context of the handler then ends with this cause.
 	ErrShutdown = engine.ErrShutdown
 )
 
@@ -56,7 +56,7 @@ func Permanent(err error) error { return engine.Permanent(err) }
 
 // RetryAfter returns an error that asks for the next attempt after d, instead of the delay
 // of Retry. The failed attempt counts. The error wraps err. It is not nil even if err is
-// nil, so a handler that has succeeded returns nil itself.
+// nil. So a handler that has succeeded must return nil, and not RetryAfter(nil, d).
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
 // Snooze returns an error that asks for redelivery after d. The run does not count as an
@@ -84,29 +84,30 @@ func (e *Error) Error() string {
 	return errorText(e.Op+where, e.Err)
 }
 
-// errorText joins call and err. If the driver has put call into err, it removes that one.
+// errorText returns the text "eventbus: call: err". If the text of err contains call too,
+// errorText removes it there, so that the result contains call only once.
 func errorText(call string, err error) string {
 	cause := strings.TrimPrefix(err.Error(), "eventbus: ")
 	return "eventbus: " + call + ": " + strings.ReplaceAll(cause, ": "+call+": ", ": ")
 }
 
-// Unwrap returns the cause.
+// Unwrap returns Err, the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // A FieldError says which field of an option or an event is wrong, and why. The call that
-// returns it had no effect.
+// returns the error had no effect.
 type FieldError struct {
 	Field  string // such as "SubscribeOptions.Lease"
 	Reason string
-	Err    error // a class, such as ErrTooLarge; may be nil
+	Err    error // the class of the error, such as ErrTooLarge; may be nil
 }
 
 func (e *FieldError) Error() string { return "eventbus: " + e.Field + " " + e.Reason }
 
-// Unwrap returns the class.
+// Unwrap returns Err, the class of the error.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// A PublishError says which events of a Publish are not certainly stored.
+// A PublishError says which events of a call of Publish are not certainly stored.
 type PublishError struct {
 	Topic  string
 	Errors []error // Errors[i] is the error of event i, or nil if it is stored
@@ -120,7 +121,7 @@ func (e *PublishError) Error() string {
 func (e *PublishError) Unwrap() []error { return backend.BatchError(e.Errors).Unwrap() }
 
 // A DrainError says how many events a Shutdown or Drain still held when its context ended.
-// They are redelivered to other members when their leases have expired.
+// The events are redelivered to other members when their leases have expired.
 type DrainError struct {
 	Abandoned []Abandoned
 	Err       error // another failure of the drain; may be nil
@@ -129,7 +130,7 @@ type DrainError struct {
 // Abandoned counts the events that one subscription still held when its drain ended.
 type Abandoned struct {
 	Topic, Group string
-	Handlers     int // still running
+	Handlers     int // handlers that are still running
 	Unsettled    int // events without a running handler, not acknowledged or given back
 }
 

@@ -11,32 +11,33 @@ import (
 // An Event is something that happened. Its attributes have the names and the
 // meaning of CloudEvents.
 type Event struct {
-	ID          string // Publish fills an empty one with a UUIDv7; at most 512 bytes
+	ID          string // if empty, Publish sets a UUIDv7; at most 512 bytes
 	Type        string // the kind of event, such as "order.placed"
-	Source      string // the program that publishes it; Publish fills an empty one with Options.Service
-	Subject     string // the thing it happened to, such as an order number
-	ContentType string // of Payload, such as "application/json"
+	Source      string // the program that publishes the event; if empty, Publish sets Options.Service
+	Subject     string // the thing that the event is about, such as an order number
+	ContentType string // the format of Payload, such as "application/json"
 
 	// Key names a sequence of events whose order matters. Events of one key in one topic
-	// are stored in the order of publishing, and each member of a group handles them one
-	// after another. Empty: no order. At most 512 bytes.
+	// are stored in the order of publishing. By default each member of a group handles them
+	// one after another, see Order. Empty: no order. At most 512 bytes.
 	Key string
 
-	Time time.Time // when it happened; Publish fills a zero one with now
+	Time time.Time // when the event happened; if zero, Publish sets the present time
 
-	// TTL is how long after Time handlers may get the event; zero: for ever. After that the
-	// event has expired: see SubscribeOptions.DeadLetterExpired. A dead letter does not
-	// expire, nor does an event that package deadletter redrives.
+	// TTL is how long after Time handlers may get the event; zero: for ever. After that
+	// time the event has expired: see SubscribeOptions.DeadLetterExpired. A dead letter
+	// does not expire. An event that package deadletter redrives does not expire either.
 	TTL time.Duration
 
-	// Retry changes the retries of this event, in every group. It is stored with the event.
+	// Retry changes the retries of this event, in every group. Publish stores it with the
+	// event.
 	Retry *RetryRule
 
-	Headers Headers // a few small texts of the program's own
+	Headers Headers // a few small texts that the program chooses
 	Payload []byte
 
-	// Position says where the event is stored in its topic. Publish and the bus fill it. A
-	// later event of the topic has a greater string.
+	// Position says where the event is stored in its topic. Publish and the bus set it.
+	// Positions compare as strings: a later event of the topic has a greater one.
 	Position string
 }
 
@@ -50,21 +51,22 @@ type Headers = backend.Headers
 type Header = backend.Header
 
 // A Delivery is one receipt of an event. It is plain data, so a test can make one. A
-// handler may keep and change it, except for the bytes of Payload: it may keep them, but
-// not overwrite them, because a dead letter carries them too.
+// handler may keep a Delivery and change its fields. It may keep the bytes of Payload too,
+// but must not overwrite them, because a dead letter carries the same bytes.
 type Delivery struct {
 	Event
 	Topic, Group string
-	Attempt      int  // 1 the first time; exact if the backend counts receipts
-	MaxAttempts  int  // after so many the event has failed for good, unless a rule for its error differs; 0: no limit
-	Redelivered  bool // false: no handler of the group has had it before, as far as the broker remembers
-	Manual       bool // its handler is a [ManualHandler], whose nil result does not settle it; for middleware
+	Attempt      int  // the number of this attempt, from 1; exact if the backend counts receipts
+	MaxAttempts  int  // if attempt MaxAttempts fails, the event has failed for good, unless Retry.Rules differ for the error; 0: no limit
+	Redelivered  bool // false: no handler of the group has had the event before, as far as the broker remembers
+	Manual       bool // the handler is a [ManualHandler], whose nil result does not settle the event; for middleware
 }
 
-// LastAttempt reports whether the event fails for good if this attempt fails.
+// LastAttempt reports whether the event fails for good if this attempt fails. It does not
+// know Retry.Rules, which may differ for the error.
 func (d *Delivery) LastAttempt() bool { return d.MaxAttempts > 0 && d.Attempt >= d.MaxAttempts }
 
-// The names under which attributes are stored among the headers of a message.
+// The names of the message headers that store the attributes of an event.
 const (
 	attributePrefix = "ce-"
 	typeName        = attributePrefix + "type"
@@ -105,16 +107,16 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 	return room
 }
 
-// EventOf returns the event that a message stores. Programs that read a topic without a
-// group need it, see [backend.Read]. The event shares the payload of m.
+// EventOf returns the event that a message stores. A program that reads a topic without a
+// group, by [backend.Read], calls it. The event shares the payload of m.
 func EventOf(m *backend.Message) Event {
 	var e Event
 	e.decode(m)
 	return e
 }
 
-// decode makes e the event that m stores. It shares the payload of m. A header that is
-// not an attribute stays a header.
+// decode sets e to the event that m stores. e shares the payload of m. A header of m that
+// is not an attribute becomes a header of e.
 func (e *Event) decode(m *backend.Message) {
 	e.ID, e.Key, e.Payload, e.Position = m.ID, m.Key, m.Payload, m.Position
 	headers := 0
@@ -137,13 +139,13 @@ func (e *Event) decode(m *backend.Message) {
 	}
 }
 
-// expiry returns when the event of m expires. It is zero if the event never expires.
+// expiry returns the time when the event of m expires, or zero if the event never expires.
 func expiry(m *backend.Message) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, m.Headers.Get(expiresName))
 	return t
 }
 
-// ttl returns the TTL of the event that m stores, whose Time is at.
+// ttl returns the TTL of the event that m stores. at is the Time of that event.
 func ttl(m *backend.Message, at time.Time) time.Duration {
 	end := expiry(m)
 	switch {
@@ -155,7 +157,7 @@ func ttl(m *backend.Message, at time.Time) time.Duration {
 	return max(end.Sub(at), 1)
 }
 
-// setAttribute stores h as an attribute, and reports whether h is one.
+// setAttribute sets the field of e that h stores. It reports whether h is an attribute.
 func (e *Event) setAttribute(h *Header) bool {
 	if !isAttribute(h.Name) {
 		return false
@@ -170,13 +172,13 @@ func (e *Event) setAttribute(h *Header) bool {
 	case contentTypeName:
 		e.ContentType = h.Value
 	case expiresName:
-		e.TTL = 1 // decode replaces it when Time is known
+		e.TTL = 1 // not zero; decode computes the TTL when Time is known
 	case retryName:
 		e.Retry = readRule(h.Value)
 	case letter.RedriveID:
 		e.ID = h.Value
 	case timeName:
-		// Another program may store a time that cannot be parsed. It leaves Time zero.
+		// Another program may store a text that is not a time. Time is then zero.
 		e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
 	}
 	return true

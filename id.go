@@ -9,17 +9,18 @@ import (
 	"github.com/google/uuid"
 )
 
-// An idSource makes UUIDv7s like package uuid, without an allocation for each: it reads
-// random bytes for many at once. It is not safe for concurrent use.
+// An idSource makes UUIDv7s like package uuid, but without an allocation for each ID,
+// because it reads random bytes for many IDs in one call. It is not safe for concurrent
+// use.
 type idSource struct {
 	random [512]byte
-	left   int // unused bytes at the end of random
+	left   int // the number of unused bytes at the end of random
 }
 
-// lastID is the time of the last ID of the process, in 1/4096 ms since 1970.
+// lastID is the time in the newest ID of this process, in 1/4096 ms since 1970.
 var lastID atomic.Int64
 
-// next returns an ID for now. Later IDs of a process are greater.
+// next returns an ID with the time now. A later ID of the same process is greater.
 func (s *idSource) next(now time.Time) (id uuid.UUID) {
 	if s.left == 0 {
 		_, _ = rand.Read(s.random[:]) // it never fails
@@ -32,11 +33,12 @@ func (s *idSource) next(now time.Time) (id uuid.UUID) {
 	return id
 }
 
-// stampID returns now in 1/4096 ms, or one more than the last ID's time if that is later.
+// stampID returns the time for a new ID, in 1/4096 ms since 1970. It is now, or lastID plus
+// one if that is later, and becomes lastID.
 func stampID(now time.Time) int64 {
 	nanos := now.UnixNano()
 	ms := nanos / int64(time.Millisecond)
-	at := ms<<12 + (nanos-ms*int64(time.Millisecond))>>8 // less than 4096, as in package uuid
+	at := ms<<12 + (nanos-ms*int64(time.Millisecond))>>8 // the second term is less than 4096, as in package uuid
 	for {
 		last := lastID.Load()
 		if at <= last {

@@ -7,15 +7,15 @@ import (
 )
 
 // A ManualHandler takes one event that the program settles later, from any goroutine. If
-// it returns nil the event stays in flight. If it returns an error the event is settled
-// as by Nack.
+// the handler returns nil, the event stays in flight. If it returns an error, the event is
+// settled as by [ManualDelivery.Nack].
 type ManualHandler func(ctx context.Context, d *ManualDelivery) error
 
-// A ManualDelivery is in flight until it is settled by Ack or Nack. If
-// SubscribeOptions.Timeout passes after its handler was called, its context ends and it
-// counts as failed. While it is in flight the bus extends its lease, it counts for
-// MaxInFlight, later events of its key wait, and a drain waits for it. Its methods are
-// safe for concurrent use.
+// A ManualDelivery is an event in flight until the program settles it by Ack or Nack. If
+// SubscribeOptions.Timeout passes after the call of the handler, the context of the
+// delivery ends, and the event counts as failed. While the event is in flight the bus
+// extends its lease, and counts it for MaxInFlight. Later events of its key wait, and so
+// does a drain. The methods are safe for concurrent use.
 type ManualDelivery struct {
 	*Delivery
 	hold *engine.Hold
@@ -49,5 +49,6 @@ func (b *Bus) SubscribeManual(ctx context.Context, topic string, o SubscribeOpti
 	})
 }
 
-// manualKey is the context key of the engine.Hold, because middleware passes no Hold on.
+// manualKey is the key of the context value that holds the engine.Hold of an event. The
+// context carries it to SubscribeManual's handler through the middleware.
 type manualKey struct{}

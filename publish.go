@@ -31,17 +31,17 @@ type PublishMiddleware func(Publisher) Publisher
 // Publish stores events in topic, in the order given, and returns when all are
 // stored as durably as the backend can. Concurrent calls share round trips.
 //
-// Before it stores any event Publish checks all of them. A *FieldError names a field that
-// is wrong. Any other failure is a *PublishError with an entry for each event. If ctx
-// ends before an event was sent, the event is certainly not stored. If ctx ends later,
-// the event's error matches both ErrUnknownOutcome and ctx.Err().
+// Before it stores any event Publish checks all of them. If a field is wrong, the error is
+// a *FieldError that names it. Any other failure is a *PublishError with an entry for each
+// event. If ctx ends before an event was sent, the event is certainly not stored. If ctx
+// ends later, the event's error matches both ErrUnknownOutcome and ctx.Err().
 //
 // If the backend cannot be reached, Publish tries the events again that are certainly not
 // stored, as long as ctx and Options.PublishTimeout allow. It tries an event of unknown
 // outcome again only with Options.Dedup.
 //
-// Publish fills Position, and each of ID, Source and Time that is empty. It does not keep
-// the events. Two concurrent calls must not publish the same *Event.
+// Publish sets Position, and those fields ID, Source and Time that are empty. It does not
+// keep the events. Two concurrent calls must not publish the same *Event.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error {
 	if b.publish == nil {
 		return b.store(ctx, topic, events...)
@@ -50,7 +50,7 @@ func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error
 	return b.publish.Publish(ctx, topic, slices.Clone(events)...)
 }
 
-// store is Publish without the middleware.
+// store does the work of Publish, without the middleware.
 func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
 	s := encoders.Get().(*encoder)
 	if err := s.check(topic, events); err != nil || len(events) == 0 {
@@ -64,7 +64,7 @@ func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
 			e.Position = s.messages[i].Position
 		}
 	}
-	if err == nil { // after an error a write may still read the messages of s
+	if err == nil { // after an error a write to the broker may still read the messages of s
 		s.recycle()
 		return nil
 	}
@@ -75,8 +75,8 @@ func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
 	return &PublishError{Topic: topic, Errors: errs}
 }
 
-// An encoder turns the events of one call of Publish into messages. Later calls reuse its
-// memory, except for texts, because programs keep them.
+// An encoder turns the events of one call of Publish into messages. Later calls reuse the
+// memory of the encoder, but not its texts, because programs keep the texts.
 type encoder struct {
 	messages []backend.Message
 	pointers []*backend.Message
@@ -84,12 +84,12 @@ type encoder struct {
 	texts    strings.Builder
 	ids      idSource
 	second   second
-	topic    string // of the last call; its name is valid
+	topic    string // the topic of the last call, whose name is known to be valid
 }
 
 var encoders = sync.Pool{New: func() any { return &encoder{} }}
 
-// check returns an error that says why Publish refuses a call.
+// check returns an error that says why Publish refuses to publish events to topic, or nil.
 func (s *encoder) check(topic string, events []*Event) error {
 	if topic != s.topic || topic == "" {
 		if err := checkTopic(topic); err != nil {
@@ -132,8 +132,8 @@ func (s *encoder) encode(b *Bus, topic string, events []*Event) {
 }
 
 // recycle keeps s for a later call. It clears pointers, so that s keeps no events in
-// memory. For a single event it clears only the payload, because the texts have 20 KB at
-// most, and each cleared pointer costs time.
+// memory. After a call with a single event it clears only the payload. The other texts of
+// one event have 20 KB at most, and each cleared pointer costs time.
 func (s *encoder) recycle() {
 	if len(s.messages) > 1 {
 		clear(s.messages)
@@ -151,7 +151,8 @@ func checkTopic(topic string) error {
 	return nil
 }
 
-// check returns an error that says why Publish refuses e, which is event i of its call.
+// check returns an error that says why Publish refuses e, or nil. i is the index of e in
+// the call.
 func (e *Event) check(i int) error {
 	if e == nil {
 		return &FieldError{Field: fmt.Sprintf("events[%d]", i), Reason: "is nil"}
@@ -208,7 +209,7 @@ func tooLarge(field string, n, most int, unit string) error {
 	return &FieldError{Field: field, Reason: fmt.Sprintf("has %d %s, more than %d", n, unit, most), Err: ErrTooLarge}
 }
 
-// checkText refuses a text that would not survive as a header on every backend.
+// checkText refuses a text that some backend could not keep unchanged as a header value.
 func checkText(field, s string) error {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < ' ' || c == 0x7f || c >= utf8.RuneSelf {

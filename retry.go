@@ -11,9 +11,9 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
-// Retry says how often a failing event is tried, and when. Retries are durable, and
-// concern only the group whose handler failed. An event that waits for its retry is not in
-// flight, if the backend has Limits.Refund. Zero fields mean the default.
+// Retry says how often a failing event is tried, and when. Retries are durable, and concern
+// only the group whose handler failed. If the backend has Limits.Refund, an event that
+// waits for its retry is not in flight. A zero field means its default.
 type Retry struct {
 	// MaxAttempts is how often a handler may fail before the event goes to the
 	// dead-letter topic. Default 12; -1: no limit.
@@ -32,7 +32,8 @@ type Retry struct {
 	// called from several goroutines. If it panics the delay is one second.
 	Delay func(d *Delivery, err error) time.Duration
 
-	// Rules change the retry after errors of a class; each class has at most one.
+	// Rules change the retry after errors of a class. At most one rule may name the same
+	// class.
 	Rules []RetryRule
 }
 
@@ -121,7 +122,7 @@ func orNone(r *RetryRule) RetryRule {
 	return *r
 }
 
-// after returns the delay of the retry, after d has failed with err.
+// after returns the delay before the retry of d, whose attempt has failed with err.
 func (r Retry) after(d *Delivery, err error) time.Duration {
 	if r.Delay != nil {
 		return max(r.Delay(d, err), 0)
@@ -129,7 +130,8 @@ func (r Retry) after(d *Delivery, err error) time.Duration {
 	return r.exponential(d.Attempt)
 }
 
-// exponential returns the delay after an attempt if r has no Delay.
+// exponential returns the delay after a failed attempt, computed from Initial, Max and
+// Jitter.
 func (r Retry) exponential(attempt int) time.Duration {
 	d := float64(r.Initial) * math.Pow(2, float64(max(attempt, 1)-1))
 	d = min(d, float64(r.Max))

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// A RetryRule changes a [Retry]: after errors of a class (Retry.Rules), or for one event
-// (Event.Retry). The event's changes apply first, and then the rule of the error's class.
-// A zero field changes nothing.
+// A RetryRule changes a [Retry]. A rule of Retry.Rules is for the errors of a class. The
+// rule Event.Retry is for one event. The event's rule applies first, and then the rule for
+// the class of the error. A zero field changes nothing.
 type RetryRule struct {
 	// Class is the name of one of Options.ErrorClasses, or "panic" or "timeout". For
 	// Event.Retry it is empty.
 	Class string
 
-	MaxAttempts  int           // as in Retry; 1: no second attempt
-	Initial, Max time.Duration // as in Retry; if one is set, Retry.Delay is not called
+	MaxAttempts  int           // like Retry.MaxAttempts; 1: no second attempt
+	Initial, Max time.Duration // like Retry.Initial and Retry.Max; if one is set, Retry.Delay is not called
 
 	// Discard discards the event after its last attempt, instead of storing a dead letter.
-	// Errors marked by Permanent are dead-lettered even so. For a discarded event
-	// OnDeadLetter is not called, and FailAll does nothing.
+	// Nevertheless, after an error marked by Permanent the event goes to the dead-letter
+	// topic. For a discarded event OnDeadLetter is not called, and FailAll does nothing.
 	Discard bool
 }
 
@@ -36,7 +36,7 @@ func (r *RetryRule) check(field string) error {
 	return nil
 }
 
-// checkOwn returns an error that says why Publish refuses r as Event.Retry.
+// checkOwn returns an error that says why Publish refuses r as Event.Retry, or nil.
 func (r *RetryRule) checkOwn() error {
 	switch {
 	case r == nil:
@@ -62,8 +62,9 @@ func (r *RetryRule) text() string {
 	return strings.Join(parts, " ")
 }
 
-// readRule reads the text of a rule. It ignores an unknown or unreadable part, because the
-// event itself must not be refused for it.
+// readRule returns the rule that text, made by [RetryRule].text, describes. It ignores
+// parts that it does not know or cannot read, and returns nil for a contradictory rule. So
+// an event is never refused for its rule.
 func readRule(text string) *RetryRule {
 	r := &RetryRule{}
 	for part := range strings.FieldsSeq(text) {
@@ -85,7 +86,8 @@ func readRule(text string) *RetryRule {
 	return r
 }
 
-// parse sets a field to the value of a text, if the text can be read.
+// parse sets field to the value that read returns for text. If read fails, field is
+// unchanged.
 func parse[T any](field *T, text string, read func(string) (T, error)) {
 	if v, err := read(text); err == nil {
 		*field = v

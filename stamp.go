@@ -9,10 +9,10 @@ import (
 
 const (
 	uuidLen  = 36
-	textSize = 512 // bytes of an allocation that texts share; a kept ID keeps it in memory
+	textSize = 512 // bytes of an allocation that several texts share; a program that keeps one ID keeps all of them in memory
 )
 
-// stamp returns e.Time as text, and fills e.ID if it is empty.
+// stamp returns e.Time as text. If e.ID is empty, stamp sets it.
 func (s *encoder) stamp(e *Event, now time.Time) string {
 	var text [uuidLen + len(time.RFC3339Nano)]byte
 	from := 0
@@ -27,13 +27,15 @@ func (s *encoder) stamp(e *Event, now time.Time) string {
 	return both[from:]
 }
 
-// A second is a cached text of one second, because many events share it.
+// A second caches the text of the last formatted second, because many events have times in
+// the same second.
 type second struct {
 	unix int64
 	text [len(time.DateTime)]byte
 }
 
-// appendTime appends t in UTC as RFC 3339, with as many digits as needed.
+// appendTime appends t in UTC as RFC 3339. The fraction of the second has no trailing
+// zeros.
 func (s *second) appendTime(to []byte, t time.Time) []byte {
 	if unix := t.Unix(); unix != s.unix || s.text[0] == 0 {
 		text := t.UTC().AppendFormat(nil, rfc3339Second)
@@ -60,7 +62,7 @@ func (s *second) appendTime(to []byte, t time.Time) []byte {
 
 const rfc3339Second = "2006-01-02T15:04:05"
 
-// text returns p as a string, which shares its allocation with other texts.
+// text returns a string with the bytes of p. Several such strings share one allocation.
 func (s *encoder) text(p []byte) string {
 	if s.texts.Cap()-s.texts.Len() < len(p) {
 		s.texts = strings.Builder{}
@@ -71,7 +73,7 @@ func (s *encoder) text(p []byte) string {
 	return all[len(all)-len(p):]
 }
 
-// encodeID writes id as its usual text.
+// encodeID writes the usual text of id, 36 characters, to the slice to.
 func encodeID(to []byte, id uuid.UUID) {
 	const digits = "0123456789abcdef"
 	_ = to[uuidLen-1]

@@ -27,16 +27,16 @@ const (
 	AckOnReceive
 )
 
-// Order says which events wait for others, within one member of a group.
+// Order says which events wait for other events, within one member of a group.
 type Order uint8
 
 const (
-	// OrderByKey handles events of one Key one after another, retries included: while
-	// one waits for its retry, later events of its key wait too. Events without a key
-	// wait for none.
+	// OrderByKey handles events of one Key one after another, retries included: while an
+	// event waits for its retry, later events of its key wait too. Events without a key
+	// wait for no other event.
 	OrderByKey Order = iota
 
-	// Unordered lets no event wait for another.
+	// Unordered lets no event wait for another event.
 	Unordered
 
 	// OrderTotal handles one event after another, retries included. It is
@@ -53,7 +53,7 @@ const (
 	Skip OnFailure = iota
 
 	// FailAll sends the later events of the key that reach this member to the dead-letter
-	// topic too, in order and without a run. It ends when the program calls
+	// topic too, in order and without a run. This ends when the program calls
 	// [Subscription.ReleaseKey] or the subscription ends. Each event is counted and
 	// reported as dead-lettered, with the reason "key-failed".
 	FailAll
@@ -82,25 +82,27 @@ type SubscribeOptions struct {
 	Order Order   // default OrderByKey
 	Start Start   // default StartEarliest
 
-	// Concurrency is how many handlers run at once. Default 1.
+	// Concurrency is the most handlers that run at the same time. Default 1.
 	Concurrency int
 
-	// MaxRedelivered is how many handlers may run redelivered events at once (see
-	// Delivery.Redelivered). The other handlers stay free for new events during many
-	// retries, or after another member has died. It must be less than Concurrency. A
-	// further redelivered event waits for up to ten seconds more, with the later events of
-	// its key, and that spends no attempt. Default: no bound.
+	// MaxRedelivered is the most handlers that run redelivered events
+	// (Delivery.Redelivered) at the same time. The other handlers stay free for new events
+	// during many retries, or after another member has died. It must be less than
+	// Concurrency. A redelivered event beyond the bound waits for up to ten seconds more,
+	// and so do the later events of its key. This wait spends no attempt. Default: no
+	// bound.
 	MaxRedelivered int
 
-	// MaxInFlight bounds the events that are held: running, waiting to run, or waiting
-	// to be settled. Default 1,024. MaxBytes bounds their size; one read may exceed it.
-	// Default 64 MiB; negative: no bound.
+	// MaxInFlight is the most events that are held: running, waiting to run, or waiting to
+	// be settled. Default 1,024. MaxBytes bounds their total size, which one read may
+	// exceed. Default 64 MiB; negative: no bound.
 	MaxInFlight int
 	MaxBytes    int64
 
-	// The bus asks Limiter before each read, in addition to these bounds, for a place for
-	// each event. Subscriptions with the same Limiter share its places. Each keeps a place
-	// for every free handler, so a shared limiter.MaxInFlight must exceed their number.
+	// The bus asks Limiter before each read for a place for each event, in addition to
+	// MaxInFlight and MaxBytes. Subscriptions with the same Limiter share its places. Each
+	// subscription keeps a place for every free handler. So a shared limiter.MaxInFlight
+	// must be greater than the number of their handlers.
 	Limiter limiter.Limiter
 
 	// Lease is how long the backend waits for a silent member before it redelivers the
@@ -113,8 +115,8 @@ type SubscribeOptions struct {
 	Timeout time.Duration
 
 	// LeaveTimeouts lets an event whose run timed out be redelivered when its lease has
-	// expired. Later events of its key do not wait for it. By default a timeout is a
-	// failure like another.
+	// expired. Later events of its key do not wait for it. By default a timeout is an
+	// ordinary failure, with a retry.
 	LeaveTimeouts bool
 
 	Retry Retry
@@ -127,7 +129,8 @@ type SubscribeOptions struct {
 	// topic. By default they are discarded. No handler gets them in either case.
 	DeadLetterExpired bool
 
-	// OnFailure is for events that have a key, or a total order. Default Skip.
+	// OnFailure decides about the events after a failed one, with OrderByKey or OrderTotal.
+	// Default Skip.
 	OnFailure OnFailure
 
 	// DeadLetter is the topic for events that fail for good. Default: the topic's name
@@ -135,18 +138,19 @@ type SubscribeOptions struct {
 	// See DiscardDeadLetters.
 	DeadLetter string
 
-	// OnDeadLetter is called for each event that has failed for good, after it was stored in
-	// DeadLetter or discarded by DiscardDeadLetters. Settlement does not wait for it. If it
-	// is too slow, calls are dropped and counted, as for the hooks of observer.Observer.
+	// OnDeadLetter is called for each event that has failed for good, after the event was
+	// stored in DeadLetter or discarded by DiscardDeadLetters. Settlement does not wait for
+	// it. If OnDeadLetter is too slow, calls are dropped and counted, like hooks of
+	// observer.Observer.
 	OnDeadLetter func(e *Event, why DeadLetter)
 }
 
 // Subscribe makes h a member of the group o.Group. Each event of topic is delivered to one
 // member of each group. Subscribe returns when the group exists, so a group with
 // StartLatest gets the next event published. ctx bounds the call. The contexts of handlers
-// have the values of ctx, but do not end with it. Subscribe does not retry, but a running
-// subscription does after each failure that may pass. If the backend can tell, Subscribe
-// checks that this program may write to the dead-letter topic.
+// have the values of ctx, but do not end with it. Subscribe itself does not retry. The
+// running subscription retries after each failure that may pass. If the backend can tell,
+// Subscribe checks that this program may write to the dead-letter topic.
 func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
@@ -158,7 +162,7 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h
 	return b.subscribe(ctx, topic, o, mode, h)
 }
 
-// mode returns the mode of the engine for a.
+// mode returns the engine.Mode that corresponds to a.
 func (a AckMode) mode() (engine.Mode, error) {
 	switch a {
 	case AckOnSuccess:
@@ -169,7 +173,7 @@ func (a AckMode) mode() (engine.Mode, error) {
 	return 0, &FieldError{Field: "SubscribeOptions.Ack", Reason: fmt.Sprintf("is %d, which is no AckMode", a)}
 }
 
-// subscribe makes h, wrapped by the middleware, a member of a group.
+// subscribe makes h, wrapped by Options.Middleware, a member of the group o.Group.
 func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, mode engine.Mode, h Handler) (*Subscription, error) {
 	if err := checkTopic(topic); err != nil {
 		return nil, err
@@ -214,9 +218,8 @@ func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, m
 	return &Subscription{s: s}, nil
 }
 
-// Effective returns o with the default in each zero field, as Subscribe uses it for
-// topic. If o is contradictory the error is the *FieldError with which Subscribe refuses
-// it.
+// Effective returns o with the default in each zero field, as Subscribe uses it for topic.
+// If Subscribe would refuse o, the error is the *FieldError of Subscribe.
 func (o SubscribeOptions) Effective(topic string) (SubscribeOptions, error) {
 	o, err := o.withDefaults(topic)
 	if err == nil {
@@ -298,7 +301,7 @@ func (o SubscribeOptions) check(topic string) error {
 	return o.Retry.check()
 }
 
-// minLease leaves time to extend a lease on any broker.
+// minLease is the shortest Lease. It leaves time to extend the lease on any broker.
 const minLease = 100 * time.Millisecond
 
 func (o SubscribeOptions) config(topic string, mode engine.Mode, classes []ErrorClass, handle func(context.Context, *engine.Hold) error) engine.Config {

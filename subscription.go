@@ -27,15 +27,15 @@ func (s *Subscription) Pause() { s.s.Pause() }
 // Resume ends a Pause.
 func (s *Subscription) Resume() { s.s.Resume() }
 
-// FailedKeys lists the keys whose later events go to the dead-letter topic, sorted:
-// see FailAll. For OrderTotal the key is "".
+// FailedKeys lists the keys whose later events go to the dead-letter topic, sorted; see
+// [FailAll]. With OrderTotal the only key is "".
 func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
 
-// ReleaseKey lets later events of key run again, and reports whether key was among the
+// ReleaseKey lets later events of key run again. It reports whether key was one of
 // FailedKeys.
 func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
 
-// State returns the state, and the error that caused it, if any.
+// State returns the state of the subscription, and the error that caused the state, if any.
 func (s *Subscription) State() (observer.State, error) { return s.s.State() }
 
 // Counts returns the counts of this member.
@@ -66,22 +66,22 @@ func (s *Subscription) Drain(ctx context.Context) error {
 // Counts are totals of a [Subscription] since its start, and the events that it holds now.
 // They count events of this member, not of its group.
 type Counts struct {
-	Received     int64 // redeliveries included
-	Acknowledged int64 // with confirmation; discarded and dead-lettered events included
+	Received     int64 // received messages, redeliveries included
+	Acknowledged int64 // confirmed acknowledgements, also of discarded and dead-lettered events
 	Failures     int64 // runs that failed
 	Retried      int64 // failures after which the event is redelivered
 	DeadLettered int64
 	Discarded    int64 // acknowledged without success
 	LeasesLost   int64
-	Abandoned    int64 // unsettled when a drain ended, without a running handler
+	Abandoned    int64 // events without a running handler that were unsettled when a drain ended
 
-	Held      int64 // now; SubscribeOptions.MaxInFlight bounds it
-	HeldBytes int64 // size of the events in Held; SubscribeOptions.MaxBytes bounds it
+	Held      int64 // events held now; at most SubscribeOptions.MaxInFlight
+	HeldBytes int64 // total size of the events in Held; SubscribeOptions.MaxBytes bounds it
 	Running   int64 // how many of Held have a running handler
 }
 
 // Subscriptions lists the subscriptions that are not drained, sorted by topic and group.
-// Once Shutdown is called there are none.
+// After the call of Shutdown there are none.
 func (b *Bus) Subscriptions() []*Subscription {
 	list := b.engine.Subscriptions()
 	slices.SortStableFunc(list, func(x, y *engine.Subscription) int {

@@ -9,10 +9,10 @@ import (
 
 // A Topic is a topic whose events carry values of type T.
 type Topic[T any] struct {
-	Name  string         // of the topic
-	Type  string         // Event.Type; if set, other types are dead-lettered
-	Key   func(T) string // Event.Key; nil: none
-	Codec codec.Codec    // nil: codec.JSON
+	Name  string         // the name of the topic
+	Type  string         // the Event.Type; if set, events of other types are dead-lettered
+	Key   func(T) string // returns the Event.Key of a value; nil: events have no key
+	Codec codec.Codec    // encodes and decodes the values; nil: codec.JSON
 }
 
 func (t Topic[T]) codec() codec.Codec {
@@ -36,7 +36,7 @@ func (t Topic[T]) Event(v T) (*Event, error) {
 	return e, nil
 }
 
-// Publish publishes vs in one call. If one cannot be encoded, none is stored.
+// Publish publishes vs in one call. If one of them cannot be encoded, no event is stored.
 func (t Topic[T]) Publish(ctx context.Context, p Publisher, vs ...T) error {
 	events := make([]*Event, len(vs))
 	for i, v := range vs {
@@ -49,9 +49,10 @@ func (t Topic[T]) Publish(ctx context.Context, p Publisher, vs ...T) error {
 	return p.Publish(ctx, t.Name, events...)
 }
 
-// Handler returns a handler that decodes. An event that cannot be decoded, or has
-// another Type, is a [Permanent] failure: it goes to the dead-letter topic unchanged.
-// Handler returns nil for nil, which Subscribe refuses.
+// Handler returns a handler that decodes the value of each event and calls h with it. An
+// event that cannot be decoded, or has another Type, is a [Permanent] failure: it goes to
+// the dead-letter topic unchanged. If h is nil Handler returns nil, which Subscribe
+// refuses.
 func (t Topic[T]) Handler(h func(ctx context.Context, v T, d *Delivery) error) Handler {
 	if h == nil {
 		return nil
@@ -65,7 +66,7 @@ func (t Topic[T]) Handler(h func(ctx context.Context, v T, d *Delivery) error) H
 	}
 }
 
-// ManualHandler is like Handler for SubscribeManual.
+// ManualHandler is like [Topic.Handler], but returns a handler for SubscribeManual.
 func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelivery) error) ManualHandler {
 	if h == nil {
 		return nil
@@ -79,9 +80,9 @@ func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelive
 	}
 }
 
-// BatchHandler is like Handler for SubscribeBatch. h gets the values that can be decoded,
-// with their deliveries, and returns a result for each of them. h is not called if no value
-// can be decoded.
+// BatchHandler is like [Topic.Handler], but returns a handler for SubscribeBatch. h gets
+// the values that can be decoded, with their deliveries, and returns a result for each of
+// them. If no value can be decoded h is not called.
 func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Delivery) []error) BatchHandler {
 	if h == nil {
 		return nil

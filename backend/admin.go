@@ -10,9 +10,9 @@ type Admin interface {
 	// Groups lists the groups of topic, sorted.
 	Groups(ctx context.Context, topic string) ([]string, error)
 
-	// DeleteTopic removes a topic with its groups and messages. Calls of members that
-	// are attached then return [ErrGone]. In a later topic of the same name, a backend
-	// may refuse the positions of the deleted one, or find other messages there.
+	// DeleteTopic removes a topic with its groups and messages. Calls of members that are
+	// attached then return [ErrGone]. A later topic may have the same name. A backend may
+	// refuse positions of the deleted topic there, or find other messages at them.
 	DeleteTopic(ctx context.Context, topic string) error
 
 	// DeleteGroup removes a group. Calls of its members then return [ErrGone].
@@ -20,8 +20,8 @@ type Admin interface {
 
 	// ResetGroup lets a group begin again at start. The group forgets which messages it
 	// held and delayed. For a delivery from before the reset, Delay and Extend return
-	// [ErrLeaseLost], and so does Ack if it is fenced. A backend without
-	// [Limits].FencedAcks may do so only after the lease of that delivery. Members stay
-	// attached, and a Receive that waits delivers the messages that are due now.
+	// [ErrLeaseLost], and a fenced Ack does too. A backend without [Limits].FencedAcks may
+	// return it only after the lease of that delivery. Members stay attached, and a Receive
+	// that waits delivers the messages that are due now.
 	ResetGroup(ctx context.Context, topic, group string, start Start) error
 }

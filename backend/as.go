@@ -6,8 +6,8 @@ import (
 )
 
 // As returns v as a T, an optional interface such as [Delayer]. If v is no T, As tries the
-// value that v wraps, and so on. v is a [Backend] or a [Source]. A wrapper has a method
-// Unwrap() Backend or Unwrap() Source.
+// value that v wraps, and so on, and returns false if none is a T. v is a [Backend] or a
+// [Source]. A wrapper has a method Unwrap() Backend or Unwrap() Source.
 func As[T any](v any) (T, bool) {
 	for v != nil {
 		if t, ok := v.(T); ok {
@@ -26,7 +26,8 @@ func As[T any](v any) (T, bool) {
 	return none, false
 }
 
-// missing returns the error of a call whose optional interface a backend does not have.
+// missing returns an error that matches [errors.ErrUnsupported]. verb says what a backend
+// without the optional interface cannot do, such as "read topics".
 func missing(verb string) error {
 	return fmt.Errorf("this backend cannot %s: %w", verb, errors.ErrUnsupported)
 }

@@ -9,7 +9,7 @@ import (
 // succeeded is nil.
 type BatchError []error
 
-// Error counts the failures and shows the first.
+// Error returns a text with the number of failures and the first failure.
 func (e BatchError) Error() string {
 	failed, first := 0, error(nil)
 	for _, err := range e {
@@ -29,7 +29,7 @@ func (e BatchError) Error() string {
 	return fmt.Sprintf("%d of %d failed, first: %v", failed, len(e), first)
 }
 
-// Unwrap returns the failures.
+// Unwrap returns the entries that are not nil.
 func (e BatchError) Unwrap() []error {
 	var errs []error
 	for _, err := range e {
@@ -40,8 +40,8 @@ func (e BatchError) Unwrap() []error {
 	return errs
 }
 
-// ErrorAt returns the error of item i of a batch: the entry of a [BatchError] that err is
-// or wraps, or else err itself.
+// ErrorAt returns the error of item i of a batch whose call returned err. If err is or
+// wraps a [BatchError], that is its entry i. Otherwise it is err.
 func ErrorAt(err error, i int) error {
 	if err == nil {
 		return nil
@@ -65,7 +65,8 @@ func AsBatchError(errs []error) error {
 	return nil
 }
 
-// Set makes err the entry of item i of n. The first error allocates e. A nil err does nothing.
+// Set makes err the entry of item i, in a batch of n items. The first call with an error
+// allocates e. A nil err does nothing.
 func (e *BatchError) Set(i, n int, err error) {
 	if err == nil {
 		return

@@ -6,10 +6,10 @@ import (
 
 // A Declarer is a [Backend] that can create a topic ahead of its first message.
 type Declarer interface {
-	// Declare creates topic if it does not exist, and else changes nothing. It returns
-	// [ErrDenied] if this client may not publish to the topic. The bus declares
-	// dead-letter topics, so that Subscribe reports a missing permission before the
-	// first dead letter needs it.
+	// Declare creates topic if it does not exist, and otherwise changes nothing. It returns
+	// [ErrDenied] if this client may not publish to the topic. The bus declares dead-letter
+	// topics, so that Subscribe reports a missing permission before the first dead letter
+	// needs it.
 	Declare(ctx context.Context, topic string) error
 }
 

@@ -45,9 +45,9 @@ var (
 // noEffect are the errors of calls that certainly had no effect.
 var noEffect = []error{ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrRefused, ErrClosed, errors.ErrUnsupported}
 
-// Class returns the error of this package, or [errors.ErrUnsupported], that err matches.
-// It returns nil if err matches none. If err matches several, ErrUnknownOutcome comes
-// first, because such a call may have had its effect.
+// Class returns the error class that err matches: an error of this package or
+// [errors.ErrUnsupported]. It returns nil if err matches none. If err matches several,
+// ErrUnknownOutcome comes first, because such a call may have had its effect.
 func Class(err error) error {
 	for _, class := range slices.Concat([]error{ErrUnknownOutcome}, noEffect, []error{ErrGone, ErrLeaseLost}) {
 		if errors.Is(err, class) {

@@ -7,6 +7,7 @@ import "context"
 // for the retry of an earlier event of their key are then redelivered in no order.
 type Extender interface {
 	// Extend makes each delivery due one lease from now. It is fenced as [Delayer].Delay
-	// is. It does not count as an attempt. It may only read ds, as [Source].Ack may.
+	// is. It does not count as an attempt. Extend must not change the deliveries, because a
+	// concurrent Ack may read them.
 	Extend(ctx context.Context, ds []*Delivery) error
 }

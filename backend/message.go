@@ -5,7 +5,7 @@ import "time"
 // A Message is an event as a broker stores it: bytes and names, no policy.
 type Message struct {
 	Topic string
-	ID    string // of the event: any UTF-8 of at most 512 bytes, control characters included; messages may share it
+	ID    string // the ID of the event: any UTF-8 of at most 512 bytes, control characters included; several messages may have the same ID
 	Key   string // any UTF-8 of at most 512 bytes; messages of one key are kept in order; empty: no key
 
 	// Headers are a few small texts. Drivers keep names and values exactly.
@@ -17,9 +17,9 @@ type Message struct {
 	// later in the same topic has a greater position.
 	Position string
 
-	// Once asks to store the message only if no other message with Once and this ID was
-	// stored in this topic within [Limits].OnceWindow. It has no effect if OnceWindow is
-	// zero.
+	// Once asks the backend to store the message only if it stored no other message with
+	// Once and this ID in this topic within [Limits].OnceWindow. Once has no effect if
+	// OnceWindow is zero.
 	Once bool
 
 	// Publish sets Duplicate if an earlier copy was stored, see Once. Position is then
@@ -42,10 +42,12 @@ type Delivery struct {
 	Attempt int
 
 	// Redelivered is false if no member of the group has received the message before, as
-	// far as the broker remembers. A receipt that was given back with Refund counts too.
+	// far as the broker remembers. A receipt that was given back with [Delayed].Refund
+	// counts as received.
 	Redelivered bool
 
-	// Token is the driver's. The bus returns it unchanged, to Ack, Delay and Extend.
+	// Token is a value that the driver sets and the bus does not read. The bus returns it
+	// unchanged to Ack, Delay and Extend.
 	Token any
 
 	// Err is set if the message cannot be handled. If the stored body is unreadable,
@@ -66,7 +68,7 @@ func Lend(ds []Delivery) []*Delivery {
 // A Delayed is a delivery to be given back by [Delayer].Delay.
 type Delayed struct {
 	Delivery
-	For    time.Duration // until it is due again; zero or less: at once
+	For    time.Duration // the time until the message is due again; zero or less: it is due immediately
 	Refund bool          // this receipt does not count as an attempt, if [Limits].Refund
 }
 
@@ -77,13 +79,13 @@ type Header struct{ Name, Value string }
 // nothing. The zero value is empty and ready to use.
 type Headers []Header
 
-// Get returns the value of name, or "".
+// Get returns the value of name, or "" if h does not contain name.
 func (h Headers) Get(name string) string {
 	v, _ := h.Lookup(name)
 	return v
 }
 
-// Lookup returns the value of name and whether there is one.
+// Lookup returns the value of name, and whether h contains name.
 func (h Headers) Lookup(name string) (string, bool) {
 	for i := range h {
 		if h[i].Name == name {
@@ -93,7 +95,7 @@ func (h Headers) Lookup(name string) (string, bool) {
 	return "", false
 }
 
-// Set gives name a value, which replaces an earlier one.
+// Set sets the value of name, and replaces an earlier value.
 func (h *Headers) Set(name, value string) {
 	for i := range *h {
 		if (*h)[i].Name == name {
@@ -104,7 +106,7 @@ func (h *Headers) Set(name, value string) {
 	*h = append(*h, Header{name, value})
 }
 
-// Del removes name.
+// Del removes name and its value, if there is one.
 func (h *Headers) Del(name string) {
 	for i := range *h {
 		if (*h)[i].Name == name {

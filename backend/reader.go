@@ -4,11 +4,11 @@ import "context"
 
 // A Reader is a [Backend] whose topics can be read without a group.
 type Reader interface {
-	// Read returns at most max messages of topic that are stored after the position
-	// from, oldest first. If from is "" it begins with the oldest message kept. The
-	// caller may keep and change the messages. Read does not wait: at the end of the
-	// topic it returns none. If topic does not exist the error is [ErrGone]. A message
-	// whose body is lost is left out. The Payload of an unreadable one is its raw body.
+	// Read returns at most max messages of topic that are stored after the position from,
+	// oldest first. If from is "" it begins with the oldest message kept. The caller may
+	// keep and change the messages. Read does not wait: at the end of the topic it returns
+	// no message. If topic does not exist the error is [ErrGone]. Read leaves out a message
+	// whose body is lost. If a body cannot be decoded, Payload has the raw bytes.
 	Read(ctx context.Context, topic, from string, max int) ([]Message, error)
 }
 

@@ -11,10 +11,10 @@ import (
 // arguments are. An empty slice is no error. A Source must not use the slices given to a
 // method after the method has returned.
 type Source interface {
-	// Receive waits until a message is due and returns at most max deliveries. Of all
-	// due messages it delivers the lowest positions, in that order. So it
-	// delivers no new message while a redelivered one is due. It may return none. With
-	// a max of zero or less it returns none at once, and no message changes.
+	// Receive waits until a message is due and returns at most max deliveries. Of all due
+	// messages it delivers the messages with the lowest positions, in that order. So it
+	// delivers no new message while a redelivered one is due. It may return no delivery.
+	// With a max of zero or less it returns none immediately, and no message changes.
 	//
 	// A delayed message is delivered at most half a second after it is due, if a
 	// member waits in Receive. A message whose lease expired may be delivered
@@ -87,7 +87,8 @@ type Config struct {
 	Notify func(Notice)
 }
 
-// Start says where a new group begins: one of the constants, or [StartAfter].
+// Start says where a new group begins. It is [StartEarliest], [StartLatest], or a result of
+// [StartAfter].
 type Start string
 
 const (
@@ -97,8 +98,8 @@ const (
 
 const startAfter = "after "
 
-// StartAfter begins with the first message stored after position. A backend refuses with
-// [ErrRefused] a text that cannot be a position, and an unknown Start, and then makes no
+// StartAfter begins with the first message stored after position. A backend refuses an
+// unknown Start, and a text that cannot be a position, with [ErrRefused]. It then makes no
 // group. It may refuse a position that the topic has not reached yet.
 func StartAfter(position string) Start { return Start(startAfter + position) }
 

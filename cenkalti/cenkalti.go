@@ -10,9 +10,9 @@ import (
 )
 
 // Delay returns a function for eventbus.Retry.Delay. The delay after attempt n is the n-th
-// delay of a new policy. If the policy has stopped by then, its last delay is used, because
-// only Retry.MaxAttempts ends retrying. Delay panics if policy is nil. policy is called from
-// several goroutines.
+// delay of a new policy. If the policy stops before that, its last delay is used, because
+// only Retry.MaxAttempts ends retrying. Delay panics if policy is nil. policy is called
+// from several goroutines.
 func Delay(policy func() backoff.BackOff) func(*eventbus.Delivery, error) time.Duration {
 	if policy == nil {
 		panic("cenkalti: Delay needs a policy")

@@ -1,9 +1,10 @@
 package codec
 
-// ByContentType returns a codec that writes with the first codec, and reads a payload with
-// the first of writes and reads that accepts its content type ([Accepts]). So writes reads
-// payloads without a content type. If no codec accepts it, the error is a *ContentTypeError
-// with all content types. ByContentType panics if a codec is nil.
+// ByContentType returns a codec that encodes with writes. It decodes a payload with the
+// first codec, of writes and then reads, that accepts the content type of the payload
+// ([Accepts]). So writes decodes payloads without a content type. If no codec accepts the
+// content type, the error is a *ContentTypeError with the content types of all codecs.
+// ByContentType panics if a codec is nil.
 func ByContentType(writes Codec, reads ...Codec) Codec {
 	all := append([]Codec{writes}, reads...)
 	for _, c := range all {
@@ -15,7 +16,7 @@ func ByContentType(writes Codec, reads ...Codec) Codec {
 }
 
 type choice struct {
-	Codec // that writes
+	Codec // encodes values
 	all   []Codec
 }
 

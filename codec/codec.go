@@ -36,9 +36,9 @@ func Decode(c Codec, contentType string, data []byte, v any) error {
 }
 
 // Accepts reports whether c reads payloads of a content type. It does if the media types,
-// without parameters, are equal, or if the content type ends with the codec's subtype: a
-// codec of application/json accepts application/cloudevents+json. Each codec accepts a
-// payload without a content type. A codec without one accepts each payload.
+// without parameters, are equal. It does too if the content type ends with the codec's
+// subtype: a codec of application/json accepts application/cloudevents+json. Each codec
+// accepts a payload without a content type. A codec without one accepts each payload.
 func Accepts(c Codec, contentType string) bool {
 	got, want := mediaType(contentType), mediaType(c.ContentType())
 	_, kind, _ := strings.Cut(want, "/")

@@ -12,19 +12,21 @@ import (
 )
 
 // Fields is the codec of flat payloads: fields with text values, encoded as in the query of
-// a URL. With a setting in redisstream.TopicOptions, stream entries that other programs
-// have added are read in this form. A value is a struct, or a pointer to one.
+// a URL. With redisstream.TopicOptions.Flat, stream entries that other programs have added
+// are messages with such payloads. A value is a struct, or a pointer to one.
 //
-// Each exported field of the struct is a field of the payload. Its name is the first part
-// of the tag "field", or the name in Go. The name "-" leaves it out:
+// Each exported field of the struct is a field of the payload. Its name in the payload is
+// the first part of the tag "field". Without a tag it is the name in Go. A field with the
+// name "-" is not in the payload:
 //
 //	Customer string        `field:"customer_id"`
 //	Note     string        `field:"note,optional"`
 //	Wait     time.Duration `field:"wait" default:"30s"`
 //
-// A missing field is an error, unless it is optional, has a default, or is a pointer. An
-// empty value is not missing. Marshal leaves out nil pointers, and optional fields that are
-// zero. Unmarshal ignores unknown fields, and all but the first of equal names.
+// If a field is missing from the payload, Unmarshal fails, unless the field is optional,
+// has a default, or is a pointer. An empty value is not missing. Marshal leaves out nil
+// pointers, and optional fields that are zero. Unmarshal ignores unknown fields. If a name
+// occurs several times, Unmarshal reads the first value.
 //
 // The types are string, []byte, bool, integers, floats, time.Duration, and types with
 // MarshalText and UnmarshalText, such as time.Time.
@@ -74,8 +76,8 @@ func (Fields) Marshal(v any) ([]byte, error) {
 	return data, nil
 }
 
-// Unmarshal reads the fields into v, a pointer to a struct or to a pointer to one. A wrong
-// field is a *FieldError.
+// Unmarshal reads the fields into v, a pointer to a struct or to a pointer to a struct. If
+// a field is missing or wrong, the error is a *FieldError.
 func (Fields) Unmarshal(data []byte, v any) error {
 	s := reflect.ValueOf(v)
 	for s.Kind() == reflect.Pointer && !s.IsNil() && s.Elem().Kind() == reflect.Pointer {
@@ -107,14 +109,14 @@ func (Fields) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// A flatField is a field of a struct with its tags.
+// A flatField describes a struct field that is in a payload, by its tags.
 type flatField struct {
 	name, fallback       string
 	optional, hasDefault bool
 	index                int
 }
 
-// plan returns the fields of a struct.
+// plan returns the fields of the struct type t that are in a payload.
 func plan(t reflect.Type) (fs []flatField) {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -160,7 +162,8 @@ func textOf(v reflect.Value) (string, error) {
 	return "", fmt.Errorf("type %v has no text", v.Type())
 }
 
-// setText reads text into v. Its errors do not show the text, but an UnmarshalText may.
+// setText sets v to the value that text stands for. Its errors do not contain text, except
+// errors of an UnmarshalText method.
 func setText(v reflect.Value, text string) (err error) {
 	switch to := v.Addr().Interface().(type) {
 	case encoding.TextUnmarshaler:

@@ -6,8 +6,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Limit returns c with a bound on the size of payloads, in bytes. It neither decodes nor
-// returns a longer payload: the error is then a *SizeError.
+// Limit returns a codec that encodes and decodes with c, and bounds the size of payloads,
+// in bytes. It neither decodes nor returns a longer payload: the error is then a
+// *SizeError.
 func Limit(bytes int, c Codec) Codec { return limited{c, bytes} }
 
 type limited struct {

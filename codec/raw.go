@@ -12,7 +12,7 @@ type Raw struct{ Media string }
 
 var _ Codec = Raw{}
 
-// ContentType returns Media.
+// ContentType returns Media or its default.
 func (r Raw) ContentType() string { return cmp.Or(r.Media, "application/octet-stream") }
 
 // Marshal returns the bytes of v, which is a []byte or a string. A []byte is not copied.

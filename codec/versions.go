@@ -15,11 +15,11 @@ import (
 // another, and decodes the result. A newer version is an error, because this program does
 // not know its form. So deploy readers of a new version before writers.
 type Versions struct {
-	Codec   Codec      // of the newest version; nil: JSON
-	Upcasts []Upcaster // Upcasts[i] makes version i+2 from version i+1
+	Codec   Codec      // encodes and decodes the newest version; nil: JSON
+	Upcasts []Upcaster // Upcasts[i] turns a payload of version i+1 into version i+2
 }
 
-// An Upcaster returns the payload of the next version. It must not change old.
+// An Upcaster turns a payload of one version into the next version. It must not change old.
 type Upcaster func(old []byte) ([]byte, error)
 
 var _ Decoder = Versions{}
@@ -33,7 +33,8 @@ func (v Versions) codec() Codec {
 
 func (v Versions) newest() int { return len(v.Upcasts) + 1 }
 
-// ContentType is the content type of Codec, with the newest version if that is not 1.
+// ContentType returns the content type of v.Codec. If the newest version is not 1, the
+// parameter "version" is added.
 func (v Versions) ContentType() string {
 	if v.newest() == 1 {
 		return v.codec().ContentType()
@@ -41,16 +42,16 @@ func (v Versions) ContentType() string {
 	return v.codec().ContentType() + "; version=" + strconv.Itoa(v.newest())
 }
 
-// Marshal encodes the newest version.
+// Marshal encodes value as a payload of the newest version.
 func (v Versions) Marshal(value any) ([]byte, error) { return v.codec().Marshal(value) }
 
-// Unmarshal decodes the newest version.
+// Unmarshal decodes a payload of the newest version.
 func (v Versions) Unmarshal(data []byte, value any) error { return v.codec().Unmarshal(data, value) }
 
-// Decode decodes any version.
+// Decode decodes a payload of any known version. contentType says which version it has.
 func (v Versions) Decode(contentType string, data []byte, value any) error {
 	if _, ok := v.codec().(Decoder); !ok && !Accepts(v.codec(), contentType) {
-		return Decode(v.codec(), contentType, data, value) // its error
+		return Decode(v.codec(), contentType, data, value) // returns the *ContentTypeError
 	}
 	version, err := versionOf(contentType)
 	switch {
@@ -67,7 +68,7 @@ func (v Versions) Decode(contentType string, data []byte, value any) error {
 	return Decode(v.codec(), contentType, data, value)
 }
 
-// versionOf returns the parameter "version" of a content type.
+// versionOf returns the parameter "version" of a content type, or 1 without the parameter.
 func versionOf(contentType string) (int, error) {
 	if contentType == "" {
 		return 1, nil

@@ -6,14 +6,15 @@
 //	  subscriptions:
 //	    billing: {topic: shop.orders, group: billing, concurrency: 16, retry: {attempts: 8}}
 //
-// A value may refer to environment variables as ${VARIABLE}; $$ is a dollar sign. A
-// secret, here url, may be in a separate file: url_file. A variable EVENTBUS_BUS_…
-// replaces the value of a key. Its name is the key's path in upper case, with underscores
-// for dots and dashes, such as EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY.
-// docs/config.md lists all keys with their defaults.
+// A value may refer to environment variables as ${VARIABLE}; $$ is a dollar sign. A secret,
+// here url, may be in a separate file, which the key url_file names. A variable
+// EVENTBUS_BUS_… replaces the value of a key. Its name is the key's path in upper case,
+// with underscores for dots and dashes, such as
+// EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY. docs/config.md lists all keys with their
+// defaults.
 //
-// The file cannot contain handlers, the observer, middleware and limiters that
-// subscriptions share; the program adds them. All errors of a file are reported together,
+// The file cannot contain handlers, the observer, middleware, and limiters that several
+// subscriptions share. The program adds them. All errors of a file are reported together,
 // each an [Error] with its place. No error shows a secret.
 package config
 
@@ -38,10 +39,10 @@ import (
 type Config struct {
 	file   string
 	bus    bus
-	places map[string]place // of each given key, by path
+	places map[string]place // the place of each given key, by the path of the key
 
 	mu    sync.Mutex
-	asked map[string]bool // names of the subscriptions that the program has asked for
+	asked map[string]bool // names of the subscriptions that the program has used
 }
 
 // Open loads file and opens the bus that it describes; see [Load] and [Config.Open]. A
@@ -62,7 +63,9 @@ func Open(ctx context.Context, file string, change func(*eventbus.Options), driv
 	return bus, c, nil
 }
 
-// Load reads file and the environment of the process.
+// Load reads file, and variables EVENTBUS_BUS_… of the process's environment. A variable
+// with a value replaces the value of its key in the file. All mistakes are returned
+// together.
 func Load(file string) (*Config, error) {
 	data, err := readSome(file, maxFile)
 	if err != nil {
@@ -71,8 +74,9 @@ func Load(file string) (*Config, error) {
 	return Parse(file, []byte(data), os.Environ())
 }
 
-// Parse reads data as the content of the file name; relative paths begin in its folder.
-// environ has the form of os.Environ; nil means no environment.
+// Parse is like [Load], but data is the content of the file, and environ the environment,
+// in the form of os.Environ; nil means no environment. Errors show name as the name of the
+// file. Relative paths in data begin in the folder of name.
 func Parse(name string, data []byte, environ []string) (*Config, error) {
 	p := &problems{file: name}
 	d := &decoder{problems: p, environment: environment(environ), places: map[string]place{}}
@@ -103,8 +107,9 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 
 func subscriptionPath(name string) string { return "bus.subscriptions." + name }
 
-// placed adds a place in the file to an error of package eventbus. The place is that at
-// path or, for a FieldError, at the key below path that sets the field.
+// placed adds a place in the file to an error of package eventbus. Usually the place is the
+// one of the key at path. For a FieldError it is the place of the key, below path, that
+// sets the field.
 func (c *Config) placed(path string, err error) *Error {
 	e := &Error{File: c.file, Path: path, Reason: err.Error(), Err: err}
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
@@ -123,11 +128,11 @@ func (c *Config) placed(path string, err error) *Error {
 	return e
 }
 
-// keyNames replaces names of fields by keys in the reasons of errors.
+// keyNames replaces names of eventbus fields by names of keys, in texts of errors.
 var keyNames = strings.NewReplacer("Concurrency", "concurrency", "Lease", "lease", "Initial", "the first", "Batch.MaxSize", "batch.size")
 
-// options lists the fields of package eventbus with their keys, relative to the bus or the
-// subscription.
+// options lists the fields of package eventbus that keys set. A path begins below the key
+// of the bus or of the subscription.
 var options = slices.Concat(keysOf(reflect.TypeFor[bus](), ""), keysOf(reflect.TypeFor[subscription](), ""))
 
 // An option is a field of package eventbus and the path of its key.
@@ -145,7 +150,8 @@ func keysOf(t reflect.Type, path string) (list []option) {
 	return list
 }
 
-// String returns the file's name and the number of subscriptions, and no values.
+// String returns the file's name and the number of subscriptions. It shows no values,
+// because they may be secret.
 func (c *Config) String() string {
 	return fmt.Sprintf("config %s: %d subscriptions", filepath.Base(c.file), len(c.bus.Subscriptions))
 }
@@ -159,8 +165,8 @@ func (c *Config) Options() eventbus.Options { return c.bus.options() }
 // Subscriptions returns the names of the subscriptions, sorted.
 func (c *Config) Subscriptions() []string { return slices.Sorted(maps.Keys(c.bus.Subscriptions)) }
 
-// Subscription returns the topic and the options of the subscription name. Use it to add
-// options, or to call SubscribeManual.
+// Subscription returns the topic and the options of the subscription with this name in the
+// file. Call it to add options, or to call SubscribeManual.
 func (c *Config) Subscription(name string) (topic string, o eventbus.SubscribeOptions, err error) {
 	s, ok := c.bus.Subscriptions[name]
 	if !ok {
@@ -172,13 +178,13 @@ func (c *Config) Subscription(name string) (topic string, o eventbus.SubscribeOp
 	return string(s.Topic), s.options(), nil
 }
 
-// unknown says that a subscription is not in the file.
+// unknown returns an error that says that the file has no subscription with this name.
 func (c *Config) unknown(name string) error {
 	return &Error{File: c.file, Reason: fmt.Sprintf("has no subscription %q%s", name, nearest.Hint("%q", name, c.Subscriptions()))}
 }
 
-// Subscribe subscribes h with the topic and options of the subscription name. It refuses a
-// subscription with batch options, which need SubscribeBatch.
+// Subscribe subscribes h with the topic and options of the subscription with this name in
+// the file. It refuses a subscription with batch options, which need SubscribeBatch.
 func (c *Config) Subscribe(ctx context.Context, s eventbus.Subscriber, name string, h eventbus.Handler) (*eventbus.Subscription, error) {
 	topic, o, err := c.Subscription(name)
 	if err != nil {
@@ -195,7 +201,7 @@ func (c *Config) Subscribe(ctx context.Context, s eventbus.Subscriber, name stri
 	return sub, nil
 }
 
-// SubscribeBatch is like Subscribe for a handler of batches.
+// SubscribeBatch is like [Config.Subscribe], but for a handler of batches.
 func (c *Config) SubscribeBatch(ctx context.Context, s eventbus.BatchSubscriber, name string, h eventbus.BatchHandler) (*eventbus.Subscription, error) {
 	topic, o, err := c.Subscription(name)
 	if err != nil {
@@ -208,14 +214,15 @@ func (c *Config) SubscribeBatch(ctx context.Context, s eventbus.BatchSubscriber,
 	return sub, nil
 }
 
-// batch returns the batch options of a subscription.
+// batch returns the batch options of the subscription with this name.
 func (c *Config) batch(name string) eventbus.Batch {
 	s := c.bus.Subscriptions[name]
 	return s.Batch.options()
 }
 
-// Unused returns the names of the subscriptions that the program has not asked for,
-// sorted. Call it after subscribing: the events of such a subscription have no handler.
+// Unused returns the sorted names of the subscriptions for which the program has called
+// neither Subscription, Subscribe nor SubscribeBatch. Call it after subscribing: the events
+// of an unused subscription have no handler.
 func (c *Config) Unused() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,11 +15,11 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// A decoder fills a model from a tree.
+// A decoder fills a model from the tree of nodes of a file.
 type decoder struct {
 	*problems
 	environment map[string]string
-	places      map[string]place // of each given key, by path
+	places      map[string]place // the place of each given key, by the path of the key
 }
 
 // join appends a key to a path.
@@ -30,7 +30,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// value decodes n into v. at is the place of the key.
+// value decodes n into v. n is the value of the key f at path. at is the place of the key.
 func (d *decoder) value(n *node, at place, path string, f *field, v reflect.Value) {
 	if path != "" {
 		d.places[path] = n.place
@@ -54,7 +54,7 @@ func (d *decoder) value(n *node, at place, path string, f *field, v reflect.Valu
 	}
 }
 
-// noun names the kind of a node in errors.
+// noun returns the words with which an error names the kind of a node.
 func (n *node) noun() string {
 	switch n.kind {
 	case list:
@@ -75,7 +75,7 @@ func (n *node) noun() string {
 	return "of a type of its own"
 }
 
-// keys decodes a mapping with known keys into a struct.
+// keys decodes a mapping into the struct v. It reports keys that are unknown or missing.
 func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 	known := fields(v.Type())
 	var keys []string
@@ -114,7 +114,8 @@ func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 	}
 }
 
-// later returns the place that comes later in the file; the environment comes last.
+// later returns the place that comes later in the file. A variable of the environment comes
+// after all of the file.
 func later(a, b place) place {
 	if a.variable > b.variable || a.variable == b.variable && a.line > b.line {
 		return a
@@ -122,7 +123,7 @@ func later(a, b place) place {
 	return b
 }
 
-// names decodes a mapping from names to values.
+// names decodes a mapping from names, of topics or subscriptions, into the map v.
 func (d *decoder) names(n *node, path string, f *field, v reflect.Value) {
 	v.Set(reflect.MakeMap(v.Type()))
 	for _, e := range n.entries {
@@ -136,7 +137,7 @@ func (d *decoder) names(n *node, path string, f *field, v reflect.Value) {
 	}
 }
 
-// leaf decodes a single value.
+// leaf decodes n, a value without keys below it, into l.
 func (d *decoder) leaf(n *node, path string, f *field, l leaf) {
 	text, shown, ok := d.text(n, path, f, l)
 	if !ok {
@@ -147,7 +148,8 @@ func (d *decoder) leaf(n *node, path string, f *field, l leaf) {
 	}
 }
 
-// text returns the text of n, and the part that an error may show.
+// text returns the text of n, with variables filled in. shown is the part of the text that
+// an error may show, and ok is false if n cannot be the text of l.
 func (d *decoder) text(n *node, path string, f *field, l leaf) (text, shown string, ok bool) {
 	isSecret := f.typ == reflect.TypeFor[secret]()
 	if s, ok := show(n.text); ok && !isSecret {
@@ -188,7 +190,7 @@ func (d *decoder) text(n *node, path string, f *field, l leaf) (text, shown stri
 
 const maxSecret = 64 << 10
 
-// secretFile decodes the path of a file that holds a secret.
+// secretFile sets v to the content of the file whose path n holds. The content is a secret.
 func (d *decoder) secretFile(n *node, path string, f *field, v reflect.Value) {
 	d.places[path] = n.place
 	var t text
@@ -211,7 +213,8 @@ func (d *decoder) secretFile(n *node, path string, f *field, v reflect.Value) {
 	}
 }
 
-// readSome reads a file of at most most bytes. Its errors do not contain the name.
+// readSome returns the content of a file of at most most bytes. It refuses a larger file.
+// Its errors do not contain the name.
 func readSome(name string, most int64) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// prefix begins the name of each variable that sets a key.
+// prefix is the beginning of the name of each variable that sets a key.
 const prefix = "EVENTBUS_BUS_"
 
 var toVariable = strings.NewReplacer(".", "_", "-", "_")
@@ -20,7 +20,7 @@ func variable(path []string) string {
 	return "EVENTBUS_" + strings.ToUpper(toVariable.Replace(strings.Join(path, "_")))
 }
 
-// environment parses variables in the form of os.Environ.
+// environment returns a map of variables from a list in the form of os.Environ.
 func environment(list []string) map[string]string {
 	m := make(map[string]string, len(list))
 	for _, v := range list {
@@ -31,9 +31,10 @@ func environment(list []string) map[string]string {
 	return m
 }
 
-// override replaces values of the file by values of the environment.
+// override replaces values of the file by values of environment variables. It ignores empty
+// variables.
 func override(root *node, environment map[string]string, p *problems) {
-	keys := map[string][][]string{} // by variable
+	keys := map[string][][]string{} // the paths of keys, by the name of their variable
 	var names []string
 	settable(reflect.TypeFor[model](), root, nil, func(path []string) {
 		v := variable(path)
@@ -62,8 +63,8 @@ func override(root *node, environment map[string]string, p *problems) {
 	}
 }
 
-// settable yields the path of every single value that t can hold, with the names of
-// subscriptions and topics in n.
+// settable yields the path of each key below path that a variable may set. t is the type of
+// the model at path. n is its node, which has the names of subscriptions and topics.
 func settable(t reflect.Type, n *node, path []string, yield func(path []string)) {
 	if _, ok := asLeaf(reflect.New(t).Elem()); ok {
 		yield(slices.Clone(path))
@@ -91,8 +92,8 @@ func settable(t reflect.Type, n *node, path []string, yield func(path []string))
 	}
 }
 
-// set puts value at path, and creates missing mappings. It leaves a value that is not a
-// mapping, which is reported later.
+// set sets the key at path to value, and creates missing mappings. If a value on the way is
+// not a mapping, set does nothing: the decoder reports that mistake later.
 func (n *node) set(path []string, value *node) {
 	if n.kind != mapping {
 		return
@@ -106,8 +107,8 @@ func (n *node) set(path []string, value *node) {
 		e.value.set(path[1:], value)
 		return
 	}
-	// A secret in the environment replaces a secret in the file. Each may be given
-	// directly or as a file.
+	// A secret in the environment replaces a secret in the file. In both places the secret
+	// may be the value itself or the path of a file.
 	other := path[0] + "_file"
 	if of, ok := strings.CutSuffix(path[0], "_file"); ok {
 		other = of

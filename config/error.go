@@ -14,9 +14,9 @@ import (
 // a file joined, errors of the environment last. No error shows a secret.
 type Error struct {
 	File         string
-	Line, Column int    // from 1; 0 without a place in the file
+	Line, Column int    // the place in the file, from 1; 0 if the mistake has no place in the file
 	Variable     string // the environment variable with the mistake, if any
-	Path         string // of the key, such as bus.subscriptions.billing.lease; may be empty
+	Path         string // the path of the key, such as bus.subscriptions.billing.lease; may be empty
 	Reason       string
 	Err          error // the cause; may be nil
 }
@@ -35,7 +35,7 @@ func (e *Error) Error() string {
 	return where + ": " + e.Reason
 }
 
-// Unwrap returns the cause.
+// Unwrap returns Err, the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // A place is the position of a value in the file, or its environment variable.
@@ -44,7 +44,7 @@ type place struct {
 	variable     string
 }
 
-// problems are the errors of one file.
+// problems collects the errors of one file and of the environment.
 type problems struct {
 	file string
 	list []*Error
@@ -54,14 +54,15 @@ func (p *problems) add(at place, path, reason string) {
 	p.list = append(p.list, &Error{File: p.file, Line: at.line, Column: at.column, Variable: at.variable, Path: path, Reason: reason})
 }
 
-// within reports whether there is an error at path or below.
+// within reports whether there is an error for the key at path or for a key below it.
 func (p *problems) within(path string) bool {
 	return slices.ContainsFunc(p.list, func(e *Error) bool {
 		return e.Path == path || strings.HasPrefix(e.Path, path+".")
 	})
 }
 
-// err joins the errors in the order of the file.
+// err joins the errors: first errors of the file, by their place, and then errors of
+// variables.
 func (p *problems) err() error {
 	slices.SortStableFunc(p.list, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -73,7 +74,8 @@ func (p *problems) err() error {
 	return errors.Join(errs...)
 }
 
-// show quotes a given text if it is harmless: short, printable, and not part of a URL.
+// show returns text in quotes if it is certainly no secret: short, printable, and not part
+// of a URL. Otherwise it returns false.
 func show(text string) (string, bool) {
 	harmful := func(r rune) bool { return r == '@' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }
 	if len(text) > 64 || strings.Contains(text, "://") || strings.IndexFunc(text, harmful) >= 0 {
@@ -82,7 +84,8 @@ func show(text string) (string, bool) {
 	return strconv.Quote(text), true
 }
 
-// quoted returns prefix and the quoted text, or instead if the text may be secret.
+// quoted returns prefix and text in quotes. If text may be secret, it returns the words
+// instead and a remark that the text is not shown.
 func quoted(prefix, text, instead string) string {
 	if s, ok := show(text); ok {
 		return prefix + s
@@ -90,7 +93,7 @@ func quoted(prefix, text, instead string) string {
 	return instead + " that is not shown, as it may be part of a secret"
 }
 
-// String is the text for people.
+// String returns the name of the variable, or the line in the file.
 func (p place) String() string {
 	if p.variable != "" {
 		return p.variable

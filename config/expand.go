@@ -8,8 +8,8 @@ import (
 
 var reference = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
-// expand replaces ${NAME} by an environment variable, and $$ by a dollar sign. used
-// reports whether there was a variable.
+// expand replaces each ${NAME} in text by the environment variable NAME, and $$ by a dollar
+// sign. used reports whether text had a ${NAME}.
 func expand(text string, environment map[string]string) (expanded string, used bool, err error) {
 	var b strings.Builder
 	for {

@@ -4,7 +4,8 @@ import (
 	"reflect"
 )
 
-// A leaf is a single value of the model. Its zero value stands for the default.
+// A leaf is a value of the model without keys below it. Its zero value stands for the
+// default.
 type leaf interface {
 	// parse sets the leaf from a text. Its error gives the reason, such as "missing unit",
 	// and does not show the text.
@@ -47,7 +48,7 @@ var (
 	_ leaf = (*deadLetter)(nil)
 )
 
-// asLeaf returns v as a leaf, if it is one.
+// asLeaf returns the address of v as a leaf, or false if it is none.
 func asLeaf(v reflect.Value) (leaf, bool) {
 	l, ok := v.Addr().Interface().(leaf)
 	return l, ok

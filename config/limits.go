@@ -35,7 +35,8 @@ type breaker struct {
 	Trials   number   `key:"trials" default:"1" min:"1" doc:"How many events are read after a pause, and must succeed, before the breaker closes."`
 }
 
-// limiter returns a limiter that joins the given limits, or nil if none is given.
+// limiter returns a limiter that joins the limits that the file sets, or nil if it sets
+// none.
 func (l *limits) limiter() limiter.Limiter {
 	var given []limiter.Limiter
 	if l.Breaker.Failures > 0 {
@@ -65,7 +66,8 @@ func (l *limits) burst() int {
 
 func (a adaptive) least() int { return max(int(a.Min), 1) }
 
-// mistake returns the key of a limit that contradicts another, and the reason.
+// mistake returns the key of a limit that contradicts another limit, and the reason. It
+// returns "" if there is no contradiction.
 func (l *limits) mistake() (key, reason string) {
 	switch {
 	case l.Burst > 0 && l.Rate == 0:
@@ -95,7 +97,7 @@ func (l *limits) describe() (parts []string) {
 	return parts
 }
 
-// A frequency is a number of events a second.
+// A frequency is a number of events per second.
 type frequency float64
 
 var frequencyForm = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?/[smh]$`)
@@ -120,7 +122,7 @@ func (*frequency) schema(*field) schema {
 }
 func (*frequency) form() form { return anyForm }
 
-// A percent is above 0 and at most 1, and is written as 50%.
+// A percent is a share above 0 and at most 1. The file has it as a percentage, such as 50%.
 type percent float64
 
 var percentForm = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?%$`)

@@ -15,14 +15,14 @@ import (
 //
 //	key      the name in the file
 //	doc      its meaning, a sentence
-//	default  its value if it is left out, as it would be written
-//	option   the fields of package eventbus that it sets, with commas
+//	default  its value if the key is left out, as it would be written
+//	option   the fields of package eventbus that it sets, separated by commas
 //	min      the least value
-//	none     a word that means no bound, in place of a value
-//	oneof    the words that it may be, with commas
-//	example  a value as it may be written, if default shows none
-//	required it must be given
-//	each     of a mapping with names: a word for one entry
+//	none     the word that the file may have in place of a value; it means no bound
+//	oneof    the words that are its possible values, separated by commas
+//	example  a possible value, as it would be written, if there is no default
+//	required "true" if the key must be given
+//	each     for a mapping with names as keys: the meaning of one entry, a sentence
 type model struct {
 	Bus bus `key:"bus" required:"true" doc:"The bus."`
 }
@@ -81,7 +81,7 @@ type rule struct {
 	Discard  flag   `key:"discard" doc:"Discards the event after its last attempt, without a dead letter."`
 }
 
-// A field is one key of the model.
+// A field describes one key of the model, by the tags of a struct field.
 type field struct {
 	key, doc, fallback, example, least, none, each string
 	options, words                                 []string
@@ -90,7 +90,7 @@ type field struct {
 	typ                                            reflect.Type
 }
 
-// fields returns the keys of a struct of the model.
+// fields returns the keys that the struct type t of the model has.
 func fields(t reflect.Type) []*field {
 	list := make([]*field, t.NumField())
 	for i := range list {
@@ -112,7 +112,8 @@ func split(list string) []string {
 	return strings.Split(list, ",")
 }
 
-// file returns the key for the file with the value, if the field is a secret.
+// file returns the name of the key that may replace the key of a secret: its value is the
+// path of a file that holds the secret. ok is false if f is no secret.
 func (f *field) file() (key string, ok bool) {
 	return f.key + "_file", f.typ == reflect.TypeFor[secret]()
 }
@@ -167,7 +168,7 @@ func (b *batch) options() eventbus.Batch {
 	return eventbus.Batch{MaxSize: int(b.Size), MaxBytes: int64(b.Bytes), MaxWait: b.Wait.value()}
 }
 
-// rules returns the rules of a retry, by the name of their class.
+// rules returns the rules for errors of classes, sorted by the name of the class.
 func (r *retry) rules() (rules []eventbus.RetryRule) {
 	for _, class := range slices.Sorted(maps.Keys(r.Rules)) {
 		rule := r.Rules[class]

@@ -20,9 +20,9 @@ func ours() []backend.Driver {
 	return []backend.Driver{inmemory.Driver{}, redisstream.Driver{}, nats.Driver{}}
 }
 
-// Open opens the bus. change, if not nil, receives the options of the file and may change
-// them, for example add an observer and middleware. Without drivers, Open uses the drivers
-// of this project. ctx bounds Open, not the bus.
+// Open opens the bus that the file describes. If change is not nil, Open calls it with the
+// options of the file. change may change them, for example add an observer and middleware.
+// Without drivers, Open uses the drivers of this project. ctx bounds Open, not the bus.
 func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drivers ...backend.Driver) (*eventbus.Bus, error) {
 	d, err := c.driver(ctx, drivers)
 	if err != nil {
@@ -47,7 +47,8 @@ func (c *Config) Check(ctx context.Context, drivers ...backend.Driver) error {
 	return err
 }
 
-// opened adds a place to an error of Open: the key of the URL, unless the error names a field.
+// opened adds a place to an error of eventbus.Open. The place is the key of the field that
+// the error names, or otherwise the key of the URL.
 func (c *Config) opened(err error) *Error {
 	e := c.placed("bus", err)
 	if e.Path != "bus" {
@@ -80,8 +81,8 @@ func (c *Config) unserved(err error, drivers []backend.Driver) *Error {
 	return e
 }
 
-// driver returns the driver that serves the URL, with the settings of topics. It checks
-// everything that needs no broker.
+// driver returns the driver that serves the URL, configured with the settings of the file
+// for single topics. It checks everything that needs no broker.
 func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.Driver, error) {
 	if len(drivers) == 0 {
 		drivers = ours()
@@ -119,7 +120,7 @@ func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.
 	return chosen, p.err()
 }
 
-// configured gives a driver the settings of a topic.
+// configured returns d, configured with the settings of one topic.
 func configured(d backend.Driver, topic string, settings map[string]string) (backend.Driver, error) {
 	if len(settings) == 0 {
 		return d, nil

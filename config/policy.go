@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Describe explains the bus options in words, defaults included.
+// Describe returns a text that explains the bus options, defaults included.
 func (c *Config) Describe() string {
 	o := c.Options().Effective()
 	full := map[eventbus.WhenFull]string{
@@ -27,8 +27,8 @@ func (c *Config) Describe() string {
 	return strings.Join(append(parts, "the shutdown after Run "+within(o.DrainTimeout)), "; ")
 }
 
-// DescribeSubscription explains the options of a subscription in words, defaults included,
-// with their effects in the worst case.
+// DescribeSubscription returns a text that explains the options of a subscription, defaults
+// included, with their effects in the worst case.
 func (c *Config) DescribeSubscription(name string) (string, error) {
 	s, ok := c.bus.Subscriptions[name]
 	if !ok {
@@ -133,7 +133,8 @@ func eachRun(timeout time.Duration) string {
 	return "each run at most " + short(timeout)
 }
 
-// failing describes the retries and the end of an event that fails every time.
+// failing describes the retries of an event that fails every time, and where it goes after
+// its last attempt.
 func failing(o eventbus.SubscribeOptions) string {
 	then, goes := "to "+o.DeadLetter, "goes to "+o.DeadLetter
 	if o.DeadLetter == eventbus.DiscardDeadLetters {
@@ -176,8 +177,9 @@ func ruled(r eventbus.RetryRule) string {
 	return "after errors of class " + r.Class + ": " + strings.Join(does, ", ")
 }
 
-// delays returns the sum of the delays between all attempts, without jitter and with the
-// most jitter. It leaves out waits for a free handler.
+// delays returns the sum of the delays between all attempts. usual is the sum without
+// jitter, and worst the sum with the most jitter. The waits for a free handler are left
+// out.
 func delays(r eventbus.Retry) (usual, worst time.Duration) {
 	d := r.Initial
 	for i := 1; i < r.MaxAttempts; i++ {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/bytesize"
 )
 
-// orNone adds the word for none to a noun, if the field has one.
+// orNone appends "or" and f.none to noun, if f has such a word for "no bound".
 func orNone(noun string, f *field) string {
 	if f.none != "" {
 		return noun + " or " + f.none
@@ -20,7 +20,7 @@ func orNone(noun string, f *field) string {
 	return noun
 }
 
-// schemaOrNone adds the word for none to a schema, if the field has one.
+// schemaOrNone lets s also accept f.none, if f has such a word for "no bound".
 func schemaOrNone(s schema, f *field) schema {
 	if f.none == "" {
 		return s
@@ -28,7 +28,7 @@ func schemaOrNone(s schema, f *field) schema {
 	return schema{"anyOf": []schema{s, {"const": f.none}}}
 }
 
-// A number is a whole number; -1 means none.
+// A number is a whole number; -1 means no bound.
 type number int
 
 const maxNumber = math.MaxInt32
@@ -54,7 +54,8 @@ func (n *number) parse(s string, f *field) error {
 	return nil
 }
 
-// tooLittle names the least value and the word for none.
+// tooLittle returns an error with the least value and, if f has one, the word for "no
+// bound".
 func tooLittle(f *field) error {
 	reason := "less than " + f.least
 	if f.none != "" {
@@ -77,7 +78,8 @@ func (*number) schema(f *field) schema {
 }
 func (*number) form() form { return plain }
 
-// A share is from 0 to 1. 0 in the file becomes negative, because zero means the default.
+// A share is a number from 0 to 1. A 0 in the file becomes -1, because the zero value means
+// the default.
 type share float64
 
 var decimal = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
@@ -100,7 +102,7 @@ func (*share) noun(*field) string   { return "number from 0 to 1" }
 func (*share) schema(*field) schema { return schema{"type": "number", "minimum": 0, "maximum": 1} }
 func (*share) form() form           { return plain }
 
-// A duration has a unit; negative means none.
+// A duration is written with a unit. A negative duration means no bound.
 type duration time.Duration
 
 func (d *duration) value() time.Duration { return time.Duration(*d) }
@@ -126,7 +128,7 @@ var (
 	withUnit     = regexp.MustCompile(`^[0-9.]+ ?([A-Za-z]{1,12})$`)
 )
 
-// parseDuration reads a positive duration of at least f.least.
+// parseDuration returns the duration that s stands for. It refuses one below f.least.
 func parseDuration(s string, f *field) (time.Duration, error) {
 	if !durationForm.MatchString(s) {
 		return 0, notDuration(s, f)
@@ -141,7 +143,7 @@ func parseDuration(s string, f *field) (time.Duration, error) {
 	return v, nil
 }
 
-// notDuration explains why a text is not a duration.
+// notDuration returns an error that says why s is not a duration.
 func notDuration(s string, f *field) error {
 	number, bad := strconv.ParseFloat(s, 64)
 	unit := withUnit.FindStringSubmatch(s)
@@ -162,7 +164,7 @@ func (*duration) schema(f *field) schema {
 }
 func (*duration) form() form { return anyForm }
 
-// A span is the first and the longest delay.
+// A span is the first and the longest delay of retries.
 type span struct{ Initial, Max time.Duration }
 
 func (p *span) parse(s string, f *field) error {
@@ -191,7 +193,7 @@ func (*span) schema(*field) schema {
 }
 func (*span) form() form { return anyForm }
 
-// A size is a number of bytes with a unit; -1 means none.
+// A size is a number of bytes, written with a unit; -1 means no bound.
 type size int64
 
 func (b *size) parse(s string, f *field) error {

@@ -8,8 +8,8 @@ import (
 // A schema is an object of JSON Schema.
 type schema map[string]any
 
-// Schema returns the JSON Schema (draft 2020-12) of files, for editors and for checks
-// before a deployment.
+// Schema returns the JSON Schema (draft 2020-12) of configuration files, for editors and
+// for checks before a deployment.
 func Schema() []byte {
 	root := object(reflect.TypeFor[model]())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -25,7 +25,7 @@ func Schema() []byte {
 	return append(text, '\n')
 }
 
-// object is the schema of a struct of the model.
+// object returns the schema of t, a struct of the model.
 func object(t reflect.Type) schema {
 	properties := schema{}
 	o := schema{"type": "object", "additionalProperties": false, "properties": properties}
@@ -50,7 +50,7 @@ func object(t reflect.Type) schema {
 	return o
 }
 
-// fileDoc describes the key for the file of a secret.
+// fileDoc returns the documentation of the key that names the file with a secret.
 func fileDoc(f *field) string {
 	return "The path of a file that holds " + f.key + ", in its place. A relative one begins where this file is."
 }
@@ -73,7 +73,8 @@ func valueSchema(t reflect.Type, f *field) schema {
 	return object(t)
 }
 
-// eachSchema returns the schema of the entries of a mapping from names.
+// eachSchema returns the schema of one entry of f, a mapping with names as keys. t is the
+// type of the entry.
 func eachSchema(t reflect.Type, f *field) schema {
 	s := valueSchema(t, f)
 	if f.each != "" && t.Kind() != reflect.String {
@@ -82,7 +83,7 @@ func eachSchema(t reflect.Type, f *field) schema {
 	return s
 }
 
-// described adds the field's documentation.
+// described adds the documentation, the example and the default of f to s.
 func described(s schema, f *field) schema {
 	s["description"] = f.doc
 	if f.example != "" {

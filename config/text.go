@@ -54,8 +54,8 @@ func (*name) schema(*field) schema {
 }
 func (*name) form() form { return words }
 
-// A secret is a URL that may hold a password. It is a function, so that printing a value
-// cannot show it.
+// A secret is a URL that may hold a password. The URL is in a function, so that printing
+// the secret cannot show it.
 type secret struct{ reveal func() string }
 
 func (s *secret) parse(text string, _ *field) error {
@@ -76,7 +76,7 @@ func (*secret) noun(*field) string   { return "URL" }
 func (*secret) schema(*field) schema { return schema{"type": "string", "minLength": 1} }
 func (*secret) form() form           { return words }
 
-// A setting is a text for the driver.
+// A setting is a text that the driver interprets.
 type setting string
 
 func (s *setting) parse(text string, f *field) error {

@@ -10,14 +10,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Bounds of a file. An alias counts as a copy of its target.
+// Bounds on the size of a file. An alias counts as a copy of its target.
 const (
 	maxFile  = 1 << 20 // bytes
 	maxNodes = 10_000
 	maxDepth = 20
 )
 
-// A kind is the kind of a node.
+// A kind says whether a node is a scalar, a mapping or a list.
 type kind uint8
 
 const (
@@ -30,8 +30,8 @@ const (
 type node struct {
 	place
 	kind    kind
-	tag     string // of a scalar, such as "!!int"; empty for the environment
-	text    string // of a scalar
+	tag     string // the YAML tag of a scalar, such as "!!int"; empty for a value of the environment
+	text    string // the text of a scalar
 	entries []*entry
 }
 
@@ -57,7 +57,7 @@ func (n *node) remove(key string) {
 	n.entries = slices.DeleteFunc(n.entries, func(e *entry) bool { return e.key == key })
 }
 
-// readTree reads YAML. It returns nil if the data is not a YAML mapping, and adds the
+// readTree returns the tree of a YAML file, or nil if data is not a YAML mapping. It adds
 // errors to p.
 func readTree(data []byte, p *problems) *node {
 	start := place{line: 1, column: 1}
@@ -105,7 +105,8 @@ func readTree(data []byte, p *problems) *node {
 	return root
 }
 
-// syntax returns the place of a YAML error, without any text of the file.
+// syntax returns the place and the reason of a YAML error. The path between them is empty.
+// The reason contains no text of the file.
 func syntax(err error) (place, string, string) {
 	e, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
@@ -125,7 +126,7 @@ func syntax(err error) (place, string, string) {
 	return at, "", "not YAML in UTF-8"
 }
 
-// A reader converts nodes of the YAML library.
+// A reader converts nodes of the YAML library into nodes of this package.
 type reader struct {
 	problems *problems
 	nodes    int
@@ -179,7 +180,7 @@ func (r *reader) mapping(y *yaml.Node, depth int) *node {
 	return n
 }
 
-// merged returns the mappings that "<<" names.
+// merged returns the mappings that the merge key "<<" with the value y refers to.
 func (r *reader) merged(y *yaml.Node, depth int) []*node {
 	from := []*yaml.Node{y}
 	if y.Kind == yaml.SequenceNode {

@@ -12,8 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// A Redrive says which dead letters to redrive, and how: [Topic.Redrive] publishes their
-// events again. Zero fields mean the default.
+// A Redrive says which dead letters [Topic.Redrive] redrives, and how: Redrive publishes
+// their events again. A zero field means its default.
 type Redrive struct {
 	Filter Filter
 
@@ -23,40 +23,45 @@ type Redrive struct {
 	// Rate is the most letters to redrive per second. Default: no bound.
 	Rate float64
 
-	// MaxRedrives skips letters whose event was redriven so often before. Default 3;
-	// negative: no bound.
+	// MaxRedrives skips each letter whose event was redriven MaxRedrives times or more
+	// before. Default 3; negative: no bound.
 	MaxRedrives int
 
 	// DryRun lets Redrive count letters and change nothing.
 	DryRun bool
 
-	// Edit, if set, may change the Key, Payload and Headers of the event. Attributes are
-	// headers such as "ce-type". If Edit returns an error the letter is skipped.
+	// Edit, if set, may change the Key, Payload and Headers of the message m before it is
+	// published. Attributes of the event are headers such as "ce-type". If Edit returns an
+	// error the letter is skipped.
 	Edit func(m *backend.Message, why *Letter) error
 
 	// Progress, if set, is called after each step of at most 100 letters.
 	Progress func(Report)
 }
 
-// A Report counts letters.
+// A Report counts the letters of one call of Redrive.
 type Report struct {
-	Redriven int   `json:"redriven"` // event stored again, letter removed; with DryRun: would be
+	Redriven int   `json:"redriven"` // the event was stored again and the letter removed; with DryRun: would be
 	Looping  int   `json:"looping"`  // skipped, because of MaxRedrives
 	NoGroup  int   `json:"no_group"` // skipped, because the topic or the group does not exist any more
 	Refused  int   `json:"refused"`  // skipped, because Edit or the broker refused the message
-	Err      error `json:"-"`        // the reason of one of Refused
+	Err      error `json:"-"`        // the error of one of Refused; nil if Refused is 0
 }
 
 // Redrive publishes the events of letters again, each for the one group that could not
-// handle it: handlers of other groups do not get it. The event has its original ID, key,
-// headers and payload. Its attempts begin with 1, and it does not expire. It is delivered
-// after newer events of its key. Redrive removes the letter once the event is stored.
+// handle it: handlers of other groups do not get the event. The event has its original ID,
+// key, headers and payload. Its attempts begin with 1, and it does not expire. It is
+// delivered after newer events of its key. After the event is stored Redrive removes the
+// letter.
 //
-// The program may die during a Redrive and call it again, and calls may run at once. No
-// event is lost, and no event is stored twice by calls within [backend.Limits].OnceWindow of
-// each other. After an error of the broker, call it again. A call skips letters of events
-// that are stored after the first event that it has stored, so it ends even if each event
-// fails again. A group that is deleted while its events are stored does not get them.
+// The program may die during a Redrive and call Redrive again. Calls may run concurrently.
+// No event is lost. No event is stored twice by calls that are less than
+// [backend.Limits].OnceWindow apart. After an error of the broker, call Redrive again.
+//
+// A redriven event may fail again and become a new letter. A call of Redrive does not
+// redrive its own events again, so it ends: it remembers the first position at which it
+// stored an event, and skips letters of events from that position on. A group that is
+// deleted during the call does not get the events.
 //
 // All members of all groups of the topic must run a version of the bus that knows Redrive.
 // Older versions handle the event as a new one.
@@ -66,13 +71,13 @@ func (t *Topic) Redrive(ctx context.Context, r Redrive) (Report, error) {
 	return run.report, err
 }
 
-// A redriving is a call of Redrive.
+// A redriving is the state of a call of Redrive.
 type redriving struct {
 	Redrive
 	topic   *Topic
-	groups  map[string][]string // by topic; looked up for each step
-	first   map[string]string   // by topic: the position of the first event that this call stored
-	letters []*Letter           // collected for the next step
+	groups  map[string][]string // the existing groups, by topic; looked up again for each step
+	first   map[string]string   // the position of the first event that this call stored, by topic
+	letters []*Letter           // the letters of the next step
 	report  Report
 }
 
@@ -84,7 +89,7 @@ func (r *redriving) all(ctx context.Context) error {
 	if r.Rate > 0 {
 		pace, most = rate.NewLimiter(rate.Limit(r.Rate), 1), max(1, min(page, int(r.Rate)))
 	}
-	for l, err := range r.topic.pages(ctx, r.Filter, most) { // a page is not older than a step
+	for l, err := range r.topic.pages(ctx, r.Filter, most) { // it reads the letters of one step at a time, so no letter is outdated
 		if err != nil {
 			return err
 		}
@@ -112,7 +117,8 @@ func (r *redriving) all(ctx context.Context) error {
 	return r.step(ctx)
 }
 
-// admits reports whether a letter may be redriven. Otherwise it counts the letter.
+// admits reports whether a letter may be redriven. If not, it counts the letter in the
+// report.
 func (r *redriving) admits(ctx context.Context, l *Letter) (bool, error) {
 	if r.MaxRedrives > 0 && l.Redriven >= r.MaxRedrives {
 		r.report.Looping++
@@ -138,8 +144,8 @@ func (r *redriving) admits(ctx context.Context, l *Letter) (bool, error) {
 	return true, nil
 }
 
-// step stores the events of the collected letters, and removes the letters of the stored
-// ones.
+// step stores the events of the collected letters. It then removes each letter whose event
+// is stored.
 func (r *redriving) step(ctx context.Context) error {
 	letters := r.letters
 	r.letters = nil
@@ -176,8 +182,9 @@ func (r *redriving) step(ctx context.Context) error {
 
 var errUnedited = errors.New("an earlier call has stored the event without this edit")
 
-// sort returns the places of the letters whose events are stored. It counts the letters. If
-// it returns an error, Redrive ends.
+// sort returns the places of the letters whose events are stored, after Publish of msgs has
+// returned err. It counts the letters in the report. If sort returns an error, Redrive
+// ends.
 func (r *redriving) sort(msgs []*backend.Message, places []string, err error) (stored []string, failed error) {
 	for i, place := range places {
 		m := msgs[i]

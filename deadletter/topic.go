@@ -5,7 +5,7 @@
 //	letters, err := deadletter.Open(bus.Backend(), "shop.orders.dlq")
 //	report, err := letters.Redrive(ctx, deadletter.Redrive{Filter: deadletter.Filter{Group: "billing"}})
 //
-// It works on every backend with [backend.Reader] and [backend.Remover].
+// The package works on every backend with [backend.Reader] and [backend.Remover].
 package deadletter
 
 import (
@@ -22,14 +22,14 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// A Topic is a dead-letter topic. Its methods are safe for concurrent use, and so are the
-// methods of several Topics with one name, in any number of processes.
+// A Topic is a dead-letter topic. Its methods are safe for concurrent use. Several Topics
+// with one name may be used concurrently too, in any number of processes.
 type Topic struct {
 	backend backend.Backend
 	name    string
 }
 
-// Open returns the dead-letter topic of that name. It asks no broker. If b has no
+// Open returns the dead-letter topic with this name. It asks no broker. If b has no
 // [backend.Reader] or no [backend.Remover], the error matches errors.ErrUnsupported.
 func Open(b backend.Backend, name string) (*Topic, error) {
 	if err := backend.CheckName(name); err != nil {
@@ -46,13 +46,13 @@ func Open(b backend.Backend, name string) (*Topic, error) {
 // A Letter is one dead letter.
 type Letter struct {
 	eventbus.DeadLetter                // why the event failed
-	Event               eventbus.Event // as it was published
+	Event               eventbus.Event // the event as it was published
 	Place               string         // the position of the letter in the dead-letter topic
 
 	message *backend.Message
 }
 
-// newLetter returns the dead letter that m stores; false if m is none.
+// newLetter returns the dead letter that m stores, or false if m is no dead letter.
 func newLetter(m *backend.Message) (*Letter, bool) {
 	stored := eventbus.EventOf(m)
 	why, ok := eventbus.DeadLetterOf(&stored)
@@ -62,14 +62,15 @@ func newLetter(m *backend.Message) (*Letter, bool) {
 	return &Letter{DeadLetter: why, Event: eventbus.EventOf(letter.Event(m)), Place: m.Position, message: m}, true
 }
 
-// A Filter chooses letters. A zero field chooses all.
+// A Filter chooses the letters that match all of its fields. A zero field matches all
+// letters.
 type Filter struct {
 	Group, Topic       string // the group that failed, and the topic of its event
 	Reason, ErrorClass string
-	Type               string    // of the event
-	ID, Key            string    // of the event
-	Place              string    // of the letter
-	Since, Before      time.Time // bounds of LastAttempt: not before Since, and before Before
+	Type               string    // the type of the event
+	ID, Key            string    // the ID and the key of the event
+	Place              string    // the position of the letter in the dead-letter topic
+	Since, Before      time.Time // LastAttempt of the letter is not before Since, and is before Before
 	Match              func(*Letter) bool
 }
 
@@ -83,14 +84,15 @@ func (f *Filter) matches(l *Letter) bool {
 
 const page = 100 // messages of one read
 
-// All yields the letters that f chooses, oldest first, including letters that arrive
-// meanwhile. It leaves out messages that are no dead letters. A topic that does not exist
-// has none. After an error All yields no more. Letters may be removed meanwhile.
+// All yields the letters that f chooses, oldest first. It leaves out messages that are no
+// dead letters. If the topic does not exist, All yields no letter. Letters may arrive and
+// be removed while All runs; it yields the letters that arrive too. After an error All
+// ends.
 func (t *Topic) All(ctx context.Context, f Filter) iter.Seq2[*Letter, error] {
 	return t.pages(ctx, f, page)
 }
 
-// pages is All with reads of size messages.
+// pages is like All, and reads size messages at a time.
 func (t *Topic) pages(ctx context.Context, f Filter, size int) iter.Seq2[*Letter, error] {
 	return func(yield func(*Letter, error) bool) {
 		for from := ""; ; {
@@ -115,7 +117,8 @@ func (t *Topic) pages(ctx context.Context, f Filter, size int) iter.Seq2[*Letter
 	}
 }
 
-// A Class counts the letters of one group, reason, class of error and type of event.
+// A Class counts the letters that have the same topic, group, reason, class of error and
+// type of event.
 type Class struct {
 	Topic      string    `json:"topic"`
 	Group      string    `json:"group"`
@@ -128,7 +131,8 @@ type Class struct {
 	Error      string    `json:"error"`           // the error text of one of the letters
 }
 
-// Classes counts the letters that f chooses by class, the largest class first.
+// Classes returns the classes of the letters that f chooses, the class with most letters
+// first.
 func (t *Topic) Classes(ctx context.Context, f Filter) ([]Class, error) {
 	type key struct{ topic, group, reason, class, kind string }
 	found := map[key]*Class{}
@@ -164,7 +168,7 @@ func (t *Topic) Classes(ctx context.Context, f Filter) ([]Class, error) {
 	return classes, nil
 }
 
-// Discard removes the letters that f chooses for good, and returns their number. After an
+// Discard removes for good the letters that f chooses, and returns their number. After an
 // error it returns the number of letters that are certainly removed.
 func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) {
 	var places []string
@@ -193,11 +197,11 @@ func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) 
 	return removed, err
 }
 
-// Trim removes the oldest of the letters that f chooses until at most keep of them are left.
-// It returns the number of removed letters. A program calls it from time to time to bound
-// its dead-letter topic. [Filter].Before bounds the age.
+// Trim keeps the newest keep of the letters that f chooses, and removes the older ones. It
+// returns the number of removed letters. A program calls it from time to time to bound the
+// number of dead letters. [Filter].Before bounds their age.
 func (t *Topic) Trim(ctx context.Context, f Filter, keep int) (removed int, err error) {
-	var newest []string // places, at most keep
+	var newest []string // the places of the newest letters, at most keep
 	last := ""          // the newest place that is not in newest
 	for l, err := range t.All(ctx, f) {
 		if err != nil {

@@ -1,6 +1,7 @@
-// Package eventbustest has a bus for the tests of applications. The bus is in memory, ends
-// with its test, remembers published events, and can wait until all are settled. It works
-// inside testing/synctest, where retries of minutes take no time.
+// Package eventbustest has a bus for the tests of applications. The bus is in memory, and
+// is shut down when its test ends. It remembers published events, and can wait until all
+// events are settled. It works inside testing/synctest, where retries of minutes take no
+// time.
 package eventbustest
 
 import (
@@ -22,7 +23,7 @@ type Bus struct {
 	record *record
 }
 
-// drainTimeout is how long the end of a test waits for its handlers.
+// drainTimeout is how long the shutdown at the end of a test waits for handlers.
 const drainTimeout = 5 * time.Second
 
 // New returns a bus with default options.
@@ -35,8 +36,8 @@ func New(t testing.TB) *Bus {
 // t.Log until the test ends.
 //
 // The bus is shut down when the test ends, within Options.DrainTimeout, 5 s by default. If
-// events are then still held, the test fails. A test may shut the bus down itself; then it
-// checks the error itself.
+// events are then still held, the test fails. If the test itself calls Shutdown, it must
+// also check the error of Shutdown.
 func NewWith(t testing.TB, o eventbus.Options) *Bus {
 	t.Helper()
 	if o.DrainTimeout == 0 {
@@ -55,8 +56,8 @@ func NewWith(t testing.TB, o eventbus.Options) *Bus {
 	return b
 }
 
-// On returns a bus on b. If the options are refused the test ends. The caller must shut the
-// bus down.
+// On returns a bus on the backend b. If the options are refused the test ends. The caller
+// must shut the bus down.
 func On(t testing.TB, b backend.Backend, o eventbus.Options) *eventbus.Bus {
 	t.Helper()
 	bus, err := eventbus.New(b, o)
@@ -79,8 +80,8 @@ func (b *Bus) end(t testing.TB, timeout time.Duration) {
 	}
 }
 
-// Published returns the events stored in topic, in order, for dead-letter topics too. The
-// caller may change them. All events are kept until the test ends.
+// Published returns the events stored in topic, in order. topic may be a dead-letter topic.
+// The caller may change the events. All events are kept until the test ends.
 func (b *Bus) Published(topic string) []eventbus.Event { return b.record.published(topic) }
 
 // WaitIdle waits for a moment at which every group has settled every event: each is

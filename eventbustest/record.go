@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A record is the in-memory backend with a copy of every stored event. The backend itself
-// forgets events that every group has settled.
+// A record is the in-memory backend with a copy of every stored event. The copies are
+// needed, because the backend itself removes events that every group has settled.
 type record struct {
 	*inmemory.Backend
 
@@ -31,8 +31,8 @@ func newRecord(b *inmemory.Backend) *record {
 // Unwrap lets backend.As find the in-memory backend.
 func (r *record) Unwrap() backend.Backend { return r.Backend }
 
-// Publish stores and copies events under one lock. So a handler that has an event finds it
-// in the record.
+// Publish stores events and copies them under one lock. So when a handler gets an event,
+// the event is in the record.
 func (r *record) Publish(ctx context.Context, msgs []*backend.Message) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +56,7 @@ func (r *record) published(topic string) []eventbus.Event {
 	return events
 }
 
-// event copies the content of m.
+// event returns the event that m stores, with a copy of the payload.
 func event(m *backend.Message) eventbus.Event {
 	e := eventbus.EventOf(m)
 	e.Payload = bytes.Clone(e.Payload)

@@ -7,57 +7,57 @@ import (
 	"time"
 )
 
-// An Adaptive is a limiter whose number of places adapts to the handlers. It grows while
-// runs take no longer than with few places, and shrinks when they take longer, or fail. To
-// use all places, SubscribeOptions.Concurrency must be at least their maximum. Its methods
-// are safe for concurrent use.
+// An Adaptive is a limiter whose number of places adapts to the handlers. The number grows
+// while runs take no longer than with few places. It shrinks when runs take longer, or
+// fail. To use all places, SubscribeOptions.Concurrency must be at least their maximum. The
+// methods are safe for concurrent use.
 //
 // It measures runs, the calls of handlers, in rounds. A round has as many runs as there are
-// places, and ten at least. Runs that began before the last change of places do not count.
-// At the end of a round,
+// places, and ten at least. Runs that began before the last change of the number of places
+// do not count. At the end of a round,
 //
 //	mean     = the time of its runs / runs
 //	base     = the least mean since the last probe
 //	gradient = 2·base / mean, or the share of runs that succeeded if more than a tenth
 //	           failed; at least ½ and at most 1
 //	places   = gradient·places, if the gradient is below 1
-//	           places + √places, if half of them held messages at once
+//	           places + √places, otherwise, if half of them held messages together
 //
 // Every hundredth round is a probe: it leaves a quarter of the places and measures base
-// anew. So base follows a service that has become slower for good. With so few places, no
-// queue in front of the service lengthens the runs that base is measured by.
+// anew. So base follows a service that has become slower for good. With so few places no
+// queue forms in front of the service, so waiting does not lengthen the runs of a probe.
 type Adaptive struct {
 	places   *pool
 	min, max float64
 
 	mu     sync.Mutex
 	limit  float64
-	round  Released // the runs of this round
-	skip   int      // runs that began before the last change
-	most   int      // places that held messages at once in this round
+	round  Released // sums of the runs of this round
+	skip   int      // runs still to be ignored, because they began before the last change of limit
+	most   int      // the most places that held messages at the same time in this round
 	rounds int
 	state  AdaptiveState
 }
 
 var _ Limiter = (*Adaptive)(nil)
 
-// An AdaptiveState has the figures of an Adaptive at the end of its last round.
+// An AdaptiveState has the figures of an Adaptive after its last round.
 type AdaptiveState struct {
-	Limit    int           // places now
-	Gradient float64       // 1: runs are as fast as usual; 0 before the first round
-	Mean     time.Duration // mean time of a run
+	Limit    int           // the number of places now
+	Gradient float64       // see Adaptive; 1: runs are as fast as usual; 0: no round has ended
+	Mean     time.Duration // the mean time of the runs of the last round
 	Base     time.Duration // the least Mean since the last probe; 0: not known
 }
 
 const (
-	shortestRound  = 10  // runs
-	usualFailures  = 0.1 // the share of failed runs up to which failures are ignored
-	tolerance      = 2   // Mean / Base up to which runs are as fast as usual
+	shortestRound  = 10  // the least number of runs in a round
+	usualFailures  = 0.1 // up to this share of failed runs, failures are ignored
+	tolerance      = 2   // up to this Mean / Base, runs are as fast as usual
 	roundsPerProbe = 100
 )
 
-// NewAdaptive returns a limiter of min to max places, which begins with min. It panics
-// unless 1 ≤ min ≤ max.
+// NewAdaptive returns a limiter of at least min and at most max places. It begins with min
+// places. NewAdaptive panics unless 1 ≤ min ≤ max.
 func NewAdaptive(min, max int) *Adaptive {
 	if min < 1 || max < min {
 		panic("limiter: NewAdaptive needs 1 ≤ min ≤ max")
@@ -108,7 +108,7 @@ func (a *Adaptive) Release(r Released) {
 	}
 }
 
-// endRound computes the number of places after a round.
+// endRound computes the number of places at the end of a round, and begins the next round.
 func (a *Adaptive) endRound() {
 	s, before := &a.state, a.state.Limit
 	s.Gradient = 1

@@ -16,16 +16,17 @@ type BreakerOptions struct {
 	// Window is the time over which runs are counted. Default 10 s.
 	Window time.Duration
 
-	// Runs is the least number of runs (calls of handlers) in the window without which the
-	// breaker stays closed. Default 10.
+	// Runs is the least number of runs (calls of handlers) in the window. With fewer runs
+	// the breaker stays closed. Default 10.
 	Runs int
 
 	// Pause is how long an open breaker grants nothing. Default 30 s.
 	Pause time.Duration
 
-	// Trials is the number of places after a pause, and of successful runs that close the
-	// breaker. Default 1. If subscriptions share a breaker, Trials must be at least their
-	// number, because a subscription with an empty topic keeps a place.
+	// Trials is the number of places that the breaker grants after a pause. If that many
+	// runs succeed, the breaker closes. Default 1. If subscriptions share a breaker, Trials
+	// must be at least their number, because a subscription with an empty topic keeps a
+	// place.
 	Trials int
 }
 
@@ -54,41 +55,43 @@ type BreakerState string
 
 // The states of a Breaker.
 const (
-	Closed   BreakerState = "closed"    // as many as are asked for
-	Open     BreakerState = "open"      // none
-	HalfOpen BreakerState = "half-open" // a few: the trials
+	Closed   BreakerState = "closed"    // it grants each place that is asked for
+	Open     BreakerState = "open"      // it grants no place
+	HalfOpen BreakerState = "half-open" // it grants a few places: the trials
 )
 
 // A Breaker is a circuit breaker: a limiter that opens when too large a share of runs has
-// failed. While it is open the subscription reads nothing, and has the state Limited, with
-// the reason as its error. Events that are held are still handled. No event is lost, because
-// the others wait in the backend. After the pause the subscription reads a few events, the
-// trials. If they succeed, the breaker closes. If a run fails meanwhile, it opens again.
+// failed. While it is open the subscription reads nothing. The subscription has the state
+// Limited, with the reason as its error. Events that are held are still handled. No event
+// is lost, because the other events wait in the backend. After the pause the subscription
+// reads a few events, the trials. If the trials succeed, the breaker closes. If a run fails
+// before that, the breaker opens again.
 //
-// Every run that returns an error counts as failed, also one that asks for a Snooze. Its
-// methods are safe for concurrent use.
+// Every run that returns an error counts as failed, also if the error is made by Snooze.
+// The methods are safe for concurrent use.
 type Breaker struct {
 	options BreakerOptions
 
 	mu      sync.Mutex
 	state   BreakerState
-	reason  string    // Open: why
-	until   time.Time // Open: the end of the pause
-	held    int       // places granted, and neither unused nor settled
-	old     int       // HalfOpen: places of held that were granted before the pause
-	good    int       // HalfOpen: runs that succeeded
+	reason  string    // in state Open: why the breaker is open
+	until   time.Time // in state Open: the end of the pause
+	held    int       // granted places that were not given back
+	old     int       // in state HalfOpen: the places of held that were granted before the pause
+	good    int       // in state HalfOpen: the runs that succeeded
 	counts  [windowParts]windowPart
-	changed chan struct{} // closed and replaced when waiting callers may look again
+	changed chan struct{} // closed and replaced when waiting calls of Acquire shall try again
 }
 
 var _ Limiter = (*Breaker)(nil)
 
-// windowParts is the number of parts of the window, which moves on by one part at a time.
+// windowParts is the number of parts of the window. The window moves on by one part at a
+// time.
 const windowParts = 10
 
 // A windowPart counts the runs of one part of the window.
 type windowPart struct {
-	turn         int64 // the number of the part since the epoch
+	turn         int64 // the number of this part, counted from the Unix epoch
 	runs, failed int
 }
 
@@ -101,8 +104,8 @@ func NewBreaker(o BreakerOptions) *Breaker {
 	return &Breaker{options: o.Effective(), state: Closed, changed: make(chan struct{})}
 }
 
-// State returns the state. A breaker whose pause is over stays open until a subscription
-// asks for places.
+// State returns the state of the breaker. A breaker whose pause is over stays open until a
+// subscription asks for places.
 func (b *Breaker) State() BreakerState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +127,8 @@ func (b *Breaker) Acquire(ctx context.Context, max int) (int, error) {
 	}
 }
 
-// take grants up to max, or returns a channel to wait for.
+// take grants at most max places. If it grants none, it returns an error, or a channel that
+// is closed when the caller shall try again.
 func (b *Breaker) take(max int) (int, <-chan struct{}, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,8 +160,9 @@ func (b *Breaker) Release(r Released) {
 			b.open(now, fmt.Sprintf("the breaker is open for %v: %d of %d runs failed within %v", b.options.Pause, failed, runs, b.options.Window))
 		}
 	case HalfOpen:
-		// The breaker cannot tell whether a settled place was a trial. It assumes that old
-		// places are settled first, so that there are never too many trials.
+		// The breaker cannot tell whether a settled place was a trial. It assumes that
+		// places from before the pause are settled first, so that there are never too many
+		// trials.
 		b.old = min(max(b.old-r.Settled, 0), b.held)
 		b.good += r.Runs - r.Failed
 		switch {
@@ -170,7 +175,8 @@ func (b *Breaker) Release(r Released) {
 	}
 }
 
-// count adds runs to the window, and returns its sums.
+// count adds the runs of r to the window, and returns the number of all runs and of the
+// failed runs in the window.
 func (b *Breaker) count(now time.Time, r Released) (runs, failed int) {
 	turn := now.UnixNano() / max(int64(b.options.Window)/windowParts, 1)
 	part := &b.counts[turn%windowParts]
@@ -192,7 +198,7 @@ func (b *Breaker) open(now time.Time, reason string) {
 	b.counts = [windowParts]windowPart{}
 }
 
-// wake lets waiting callers look again.
+// wake lets waiting calls of Acquire try again.
 func (b *Breaker) wake() {
 	close(b.changed)
 	b.changed = make(chan struct{})

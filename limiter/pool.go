@@ -8,16 +8,16 @@ import (
 
 var _ Limiter = (*pool)(nil)
 
-// A pool is a limiter with a bound on places and on bytes. A bound of 0 means none.
+// A pool is a limiter with a bound on places and on bytes. A bound of 0 means no bound.
 type pool struct {
 	places int
 	bytes  int64
 
 	mu      sync.Mutex
-	granted int           // places
-	empty   int           // of granted: they hold no message yet
-	held    int64         // bytes of the messages in the other granted places
-	largest int64         // size of the largest message so far, in bytes
+	granted int           // granted places that were not given back
+	empty   int           // how many of granted hold no message yet
+	held    int64         // the total size of the messages in granted places, in bytes
+	largest int64         // the largest average size of the messages of one read so far, in bytes
 	free    chan struct{} // closed and replaced when a place is given back while a caller waits
 	waiting int
 }
@@ -45,7 +45,8 @@ func (p *pool) Acquire(ctx context.Context, max int) (int, error) {
 	}
 }
 
-// take grants up to max, or returns a channel to wait for.
+// take grants at most max places. If it grants none, it returns a channel that is closed
+// when the caller shall try again.
 func (p *pool) take(max int) (int, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +60,7 @@ func (p *pool) take(max int) (int, <-chan struct{}) {
 	return n, nil
 }
 
-// resize changes the number of places. It does not take back granted places.
+// resize changes the bound on places. Granted places stay granted.
 func (p *pool) resize(places int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,8 +84,8 @@ func (p *pool) room() int {
 	if p.bytes == 0 {
 		return n
 	}
-	// While no size is known, each caller gets one place, and waits for no other caller's
-	// first message.
+	// Before the first message, each call gets one place. It does not wait for the first
+	// message of another caller.
 	if p.largest == 0 && p.held == 0 {
 		return min(n, 1)
 	}
@@ -109,7 +110,7 @@ func (p *pool) Fill(n int, bytes int64) {
 	p.empty -= n
 	p.held += bytes
 	p.largest = max(p.largest, (bytes+int64(n)-1)/int64(n))
-	p.wake() // the messages may be smaller than the largest
+	p.wake() // there may be more room, if the messages are smaller than p.largest
 }
 
 func (p *pool) Release(r Released) {
@@ -124,7 +125,7 @@ func (p *pool) Release(r Released) {
 	p.wake()
 }
 
-// wake lets waiting callers look again.
+// wake lets waiting calls of Acquire try again.
 func (p *pool) wake() {
 	if p.waiting > 0 {
 		close(p.free)

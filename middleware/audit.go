@@ -25,7 +25,7 @@ type AuditRecord struct {
 	Error   string        `json:"error,omitempty"` // at most 4 KiB
 }
 
-// An AuditOutcome says how a run ended, as a middleware sees it. The bus decides later
+// An AuditOutcome is the result of a run, as a middleware sees it. The bus decides later
 // whether it retries a failed event; see observer.Handled.
 type AuditOutcome string
 
@@ -39,8 +39,8 @@ const (
 
 // AuditOptions are the settings of [Audit]. A zero field means its default.
 type AuditOptions struct {
-	Timeout time.Duration // of each Publish; default 5 s
-	OnError OnError       // is called for each record that is not stored
+	Timeout time.Duration // the most time to publish one record; default 5 s
+	OnError OnError       // called for each record that could not be stored
 }
 
 // Audit publishes an [AuditRecord] to topic for each run of a handler, after the run and
@@ -48,9 +48,8 @@ type AuditOptions struct {
 // cannot be stored never fails the event; OnError is called for it. A record has no
 // payload, headers or key. It has the text of the handler's error.
 //
-// Each run waits for its record to be stored. Records themselves are not audited: the runs
-// for events of topic, and for their dead letters, have no record. Audit panics if p is
-// nil.
+// Each run waits for its record to be stored. Audit makes no records about events of topic,
+// nor about their dead letters. Audit panics if p is nil.
 func Audit(p eventbus.Publisher, topic string, o AuditOptions) eventbus.Middleware {
 	if p == nil {
 		panic("eventbus: Audit: the publisher is nil")
@@ -64,7 +63,7 @@ func Audit(p eventbus.Publisher, topic string, o AuditOptions) eventbus.Middlewa
 			if letter, dead := eventbus.DeadLetterOf(&d.Event); d.Topic == topic || dead && letter.Topic == topic {
 				return next(ctx, d)
 			}
-			seen := *d // a copy, because the handler may change its own
+			seen := *d // a copy, because the handler may change *d
 			r := AuditRecord{
 				Topic: d.Topic, Group: d.Group, ID: d.ID, Type: d.Type, Attempt: d.Attempt,
 				Began: time.Now().Round(0).UTC(), Outcome: AuditPanic,

@@ -8,11 +8,11 @@ import (
 )
 
 // bound returns the canonical form of the attributes and headers of e that a step, such as
-// Sign, protects. use is a text of the step's own, so that no two steps have the same form.
-// Each part has its length in front, and a missing header differs from an empty one.
+// Sign, protects. Each step gives another text as use, so that no two steps have the same
+// form. Each part has its length in front, and a missing header differs from an empty one.
 //
-// The ID is the one under which e was published, because a dead letter has an ID of its
-// own. The topic is left out, because a dead letter is in another topic.
+// The ID in the form is the ID under which e was published, because a dead letter has
+// another ID. The topic is left out, because a dead letter is in another topic.
 func bound(use string, e *eventbus.Event, headers ...[]string) []byte {
 	b := part(nil, use)
 	for _, attribute := range []string{
@@ -35,8 +35,8 @@ func part(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// checkID reports that the protected ID is not the ID of e. A dead letter names the ID of
-// its original, and was stored under another.
+// checkID returns an error if the protected ID in the headers of e is not the ID of e. A
+// dead letter may differ, because it is stored under another ID than the original event.
 func checkID(e *eventbus.Event) error {
 	id, ok := e.Headers.Lookup(idHeader)
 	if !ok {

@@ -15,10 +15,11 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A BlobStore keeps large payloads, for a [ClaimCheck]. Names have 26 letters and digits,
-// and none is used twice. Its methods are safe for concurrent use.
+// A BlobStore keeps large payloads, for a [ClaimCheck]. The name of a payload has 26
+// letters and digits, and no name is used twice. The methods are safe for concurrent use.
 type BlobStore interface {
-	// Put returns when data is stored durably: its event is published next.
+	// Put stores data under name. It returns when the data is stored durably, because the
+	// event is published next.
 	Put(ctx context.Context, name string, data []byte) error
 
 	// Get opens the data of name. The error matches fs.ErrNotExist only if the data is
@@ -30,27 +31,28 @@ type BlobStore interface {
 // the event carries a reference, with size and SHA-256. So a payload may be larger than
 // eventbus.MaxPayload. MinSize counts after compression and encryption.
 //
-// A payload is stored before its event is published, so no handler gets an event too
-// early. A Publish that fails, or an event that is deduplicated, leaves a payload without
-// an event.
+// A payload is stored before its event is published, so that a handler always finds it. If
+// Publish fails, or the event is deduplicated, the payload stays in the store without an
+// event.
 //
 // No payload is deleted when its event is handled, because other groups and dead letters
 // may still need it. The store must delete payloads by age, after the time for which the
 // topic, its dead-letter topic and redrives need them: see [FileStore.DeleteOlder].
 //
-// A payload that is gone, damaged or larger than EnvelopeOptions.MaxPayload is a permanent
-// failure of its event. Other errors of the store are retried.
+// If a payload is gone, damaged or larger than EnvelopeOptions.MaxPayload, its event is a
+// permanent failure. After other errors of the store the event is retried.
 type ClaimCheck struct {
 	Store   BlobStore
 	MinSize int // bytes; default 256 KiB
 }
 
-const blobNameLen = 26 // of rand.Text
+const blobNameLen = 26 // the length of a text of rand.Text
 
-// overhead bounds the growth of a payload by the steps before.
+// overhead is the most bytes that compression and encryption add to a payload.
 const overhead = 1 << 10
 
-// seal does nothing if c is nil.
+// seal stores a large payload, and puts a reference to it into the headers of e. It does
+// nothing if c is nil.
 func (c *ClaimCheck) seal(ctx context.Context, e *eventbus.Event) error {
 	if c == nil || len(e.Payload) < c.MinSize {
 		return nil
@@ -64,7 +66,8 @@ func (c *ClaimCheck) seal(ctx context.Context, e *eventbus.Event) error {
 	return nil
 }
 
-// open fetches the payload of e, of at most the given size. A nil c refuses references.
+// open sets the payload of e from the store, if e has a reference. It refuses a payload
+// that is larger than most, and any reference if c is nil.
 func (c *ClaimCheck) open(ctx context.Context, e *eventbus.Event, most int) error {
 	value, claimed := e.Headers.Lookup(claimHeader)
 	switch {
@@ -94,7 +97,7 @@ func (c *ClaimCheck) open(ctx context.Context, e *eventbus.Event, most int) erro
 	return nil
 }
 
-// fetch reads exactly size bytes.
+// fetch returns the first size bytes of the payload name. It fails if there are fewer.
 func (c *ClaimCheck) fetch(ctx context.Context, name string, size int) ([]byte, error) {
 	r, err := c.Store.Get(ctx, name)
 	if err != nil {
@@ -106,7 +109,8 @@ func (c *ClaimCheck) fetch(ctx context.Context, name string, size int) ([]byte, 
 	return payload, err
 }
 
-// parseClaim reads a reference. It checks all of it, because anybody may have written it.
+// parseClaim returns the parts of a reference. It checks all of them, because anybody may
+// have written the header.
 func parseClaim(value string) (name string, size int, digest string, ok bool) {
 	parts := strings.Split(value, " ")
 	if len(parts) != 3 || !isBlobName(parts[0]) || len(parts[2]) != hex.EncodedLen(sha256.Size) {

@@ -15,18 +15,21 @@ import (
 // content-encoding already.
 //
 // A received payload is decompressed if its content-encoding is zstd, also if another
-// program has compressed it. If it is damaged, or larger than EnvelopeOptions.MaxPayload,
-// the error is permanent, and at most 8 MiB or MaxPayload are decompressed.
+// program has compressed it. If the payload is damaged, or larger than
+// EnvelopeOptions.MaxPayload, the error is permanent. Decompression stops after MaxPayload
+// bytes, or 8 MiB if that is more.
 //
-// With Encrypt, the size of an event tells how well its payload can be compressed. Do not
-// combine the two if an attacker chooses a part of the payload and sees sizes.
+// With Encrypt, the size of an event shows how well its payload can be compressed. So do
+// not combine Compress and Encrypt if an attacker chooses a part of the payload and sees
+// sizes.
 type Compress struct {
 	MinSize int // bytes; default 1 KiB
 }
 
 const encoding = "zstd"
 
-// windowSize is the window that decoders should support (RFC 8878, 3.1.1.1.2).
+// windowSize is the size of the compression window that every decoder should support (RFC
+// 8878, 3.1.1.1.2).
 const windowSize = 8 << 20
 
 // A compressor does the work of Compress. A nil compressor does nothing.
@@ -44,7 +47,7 @@ func newCompressor(o *Compress, most int) (c *compressor, err error) {
 	if c.encoder, err = zstd.NewWriter(nil); err != nil {
 		return nil, fmt.Errorf("eventbus: envelope: %w", err)
 	}
-	c.encoder.EncodeAll(nil, nil) // it makes a channel now, which all synctest bubbles may then use
+	c.encoder.EncodeAll(nil, nil) // so the encoder makes its channel here, outside of any synctest bubble, and each bubble may use it
 	c.decoder, err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(max(most, windowSize))), zstd.WithDecoderConcurrency(0))
 	if err != nil {
 		return nil, fmt.Errorf("eventbus: envelope: %w", err)

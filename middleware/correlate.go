@@ -15,12 +15,12 @@ const (
 
 // Correlate returns two wrappers, for Options.Middleware and Options.PublishMiddleware of
 // one bus. A program that forwards between two buses gives one wrapper to each. An event
-// published with the context of a handler then names its origin. [CausationID] is the ID
-// of the event being handled. [CorrelationID] is copied from that event, or is its ID if
-// it has none.
+// published with the context of a handler then names its origin, the handled event.
+// [CausationID] is the ID of the origin. [CorrelationID] is copied from the origin. If the
+// origin has none, it is the ID of the origin.
 //
-// A header that the program has set stays. To add one, Correlate replaces the event's
-// Headers by a new slice, because several events may share the old one. The event keeps
+// A header that the program has set stays. To add a header, Correlate replaces the event's
+// Headers by a new slice, because several events may share the old slice. The event keeps
 // the new slice, so a second publish sends the same headers.
 func Correlate() (eventbus.Middleware, eventbus.PublishMiddleware) {
 	return rememberOrigin, stampOrigin

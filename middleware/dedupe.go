@@ -20,7 +20,7 @@ type DedupeOptions struct {
 	// event. An event with the ID "" is always handled. Default: Event.ID.
 	ID func(*eventbus.Delivery) string
 
-	// OnError is called if a handled event could not be marked.
+	// OnError is called if an event was handled but could not be marked.
 	OnError OnError
 }
 
@@ -30,8 +30,8 @@ type DedupeOptions struct {
 //
 // An ID is marked after the handler has returned nil. So a crash, or an error of Mark,
 // leads to a second run and never to a lost event. Dedupe is no lock. If two members, or
-// two handlers of one member, run events of one ID at the same time, both run. An error
-// of Handled fails the event, which is retried.
+// two handlers of one member, run events of one ID at the same time, both run. If
+// DedupeStore.Handled returns an error, the event fails and is retried.
 //
 // Dedupe passes on the events of SubscribeManual, because a ManualHandler that has
 // returned nil need not have handled its event. Dedupe panics if store is nil.

@@ -9,8 +9,8 @@ import (
 // DedupeMemoryOptions are the settings of a [DedupeMemory]. A zero field means its
 // default.
 type DedupeMemoryOptions struct {
-	// Max is how many events are remembered. Beyond it the event that was marked first is
-	// forgotten. Default 100,000: about 20 MB with keys of 60 bytes.
+	// Max is the most events that are remembered. If there are more, the event that was
+	// marked first is forgotten. Default 100,000: about 20 MB with keys of 60 bytes.
 	Max int
 
 	// Age is how long an event is remembered. Default 1 hour.

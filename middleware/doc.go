@@ -1,7 +1,8 @@
-// Package middleware has common wrappers for handlers and for publishing. Each uses only
-// the public API, so a program could write it too.
+// Package middleware has common wrappers for handlers and for publishing. Each wrapper uses
+// only the public API, so a program could have such a wrapper of its own.
 //
-// For handlers, in Options.Middleware, in an order that suits most programs:
+// These wrappers are for handlers, in Options.Middleware, in an order that suits most
+// programs:
 //
 //   - [Correlate] names the origin of events that a handler publishes (publishing too).
 //   - [Audit] publishes a record of each run.
@@ -16,8 +17,9 @@
 // wrappers behind it. If Dedupe stood behind IgnoreErrors, an ignored error would not be
 // marked. If Throttle stood behind Timeout, its wait would be part of the timeout.
 //
-// For publishing and handling together, an [Envelope] has four steps, whose order it
-// knows. Its method Install puts it in the right place of both lists.
+// An [Envelope] is for publishing and handling together. It has four steps in a fixed
+// order. Its method Install puts it in the right place of Options.Middleware and
+// Options.PublishMiddleware.
 //
 //   - [Compress] makes payloads smaller.
 //   - [Encrypt] hides them from the broker and its readers.

@@ -13,22 +13,23 @@ import (
 // EnvelopeOptions.Headers are protected against changes, so a payload cannot be moved to
 // another event. The topic is not protected, because a dead letter is in another topic.
 //
-// To rotate keys: add the new key to Keys of all programs, then let Key name it, and
-// remove the old key when no stored event or dead letter needs it. One key is good for
-// 2^32 events. The payload grows by 28 bytes.
+// To rotate keys: add the new key to Keys of all programs. Then let Key name the new key.
+// Remove the old key when no stored event or dead letter needs it. One key is good for 2^32
+// events. The payload grows by 28 bytes.
 //
 // With access to the broker, an attacker can store an old event again, or present it as a
 // dead letter of another topic.
 type Encrypt struct {
 	Key  string         // ID of the key that encrypts; empty: this program only decrypts
-	Keys map[string]Key // by ID; 16, 24 or 32 random bytes, for AES-128, -192 or -256
+	Keys map[string]Key // the keys that decrypt, by ID; 16, 24 or 32 random bytes, for AES-128, -192 or -256
 
 	// AcceptPlain passes on events that are not encrypted, while the programs of a topic
 	// begin to encrypt. Otherwise such an event is a permanent failure.
 	AcceptPlain bool
 }
 
-// An encrypter does the work of Encrypt. A nil one does nothing, but refuses encrypted events.
+// An encrypter does the work of Encrypt. A nil encrypter encrypts nothing, and refuses
+// encrypted events.
 type encrypter struct {
 	key         string
 	ciphers     map[string]cipher.AEAD
@@ -98,7 +99,8 @@ func (c *encrypter) open(e *eventbus.Event, headers []string, strict bool) error
 	return nil
 }
 
-// bound returns the parts of e that decryption checks in addition to the payload.
+// bound returns the attributes and headers that a payload is encrypted for. Decryption
+// fails if they have changed.
 func (c *encrypter) bound(e *eventbus.Event, headers []string) []byte {
 	return bound("eventbus encrypt 1", e, []string{keyHeader, encodingHeader}, headers)
 }

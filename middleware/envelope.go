@@ -25,7 +25,8 @@ const (
 )
 
 // EnvelopeOptions say which of four steps an [Envelope] takes. A nil step is left out.
-// Publishing takes them in this order, and handling in the opposite order.
+// Publishing takes the steps in the order of the fields, and handling in the opposite
+// order.
 type EnvelopeOptions struct {
 	Compress   *Compress
 	Encrypt    *Encrypt
@@ -33,33 +34,34 @@ type EnvelopeOptions struct {
 	Sign       *Sign
 
 	// Topics reports whether the events of a topic are sealed. Events of other topics are
-	// published as they are. A received one is opened if it is sealed, such as a dead
-	// letter. Default: the events of all topics are sealed. It is called from several
-	// goroutines.
+	// published unsealed. A received event of another topic is opened if it is sealed, such
+	// as a dead letter. Default: the events of all topics are sealed. Topics is called from
+	// several goroutines.
 	Topics func(topic string) bool
 
-	// MaxPayload bounds the payloads of published events, and of received ones after
-	// decompression, in bytes. A handler and its envelope together use up to three times
-	// as much. Default: eventbus.MaxPayload; with ClaimCheck 16 MiB.
+	// MaxPayload is the most bytes of the payload of a published event, and of a received
+	// event after decompression. A handler and its envelope together use up to three times
+	// as much memory. Default: eventbus.MaxPayload; with ClaimCheck 16 MiB.
 	MaxPayload int
 
 	// Headers are names of headers that Encrypt and Sign protect against changes, besides
-	// the attributes and the payload. TTL and Retry are not protected, because a dead letter
-	// has neither. A header that a later program adds must not be among them.
+	// the attributes and the payload. TTL and Retry are not protected, because a dead
+	// letter has neither. Do not name a header that another program adds after the event
+	// was sealed.
 	Headers []string
 }
 
 // An Envelope seals events when they are published, and opens them before they are handled.
-// The options say how. Every combination of steps is valid, and their order is fixed.
-// Data is compressed before it is encrypted, because encrypted data cannot be compressed.
-// The store of a ClaimCheck gets encrypted data. The signature is checked before any
-// other part is read.
+// Its [EnvelopeOptions] choose the steps. Every combination of steps is valid, and their
+// order is fixed. Data is compressed before it is encrypted, because encrypted data cannot
+// be compressed. The store of a ClaimCheck gets encrypted data. The signature is checked
+// before any other part is read.
 //
 // All programs of a topic need the same steps. Encrypt and Sign refuse unprotected events,
 // unless AcceptPlain or AcceptUnsigned is set. An event that cannot be opened does not
-// reach the handler. It goes to the dead-letter topic, sealed as it is. After an unknown
-// key ID the event is retried, because the program may get the key later, and also after
-// an error of a [BlobStore].
+// reach the handler. It goes to the dead-letter topic, still sealed. But after an unknown
+// key ID the event is retried, because the program may get the key later. After an error of
+// a [BlobStore] it is retried too.
 //
 // An event stays sealed in its topic and as a dead letter. A handler of the dead-letter
 // topic on a bus with the envelope sees the opened event. Retry.Delay gets the sealed
@@ -74,8 +76,8 @@ type Envelope struct {
 	sign     *signer
 }
 
-// NewEnvelope returns an envelope. If o is contradictory the error is a
-// *eventbus.FieldError; it names no key.
+// NewEnvelope returns an envelope with the steps of o. If o is contradictory the error is a
+// *eventbus.FieldError, which shows no key.
 func NewEnvelope(o EnvelopeOptions) (*Envelope, error) {
 	most := eventbus.MaxPayload
 	if o.ClaimCheck != nil {
@@ -108,9 +110,9 @@ func envelopeError(field, reason string) error {
 	return &eventbus.FieldError{Field: "EnvelopeOptions." + field, Reason: reason}
 }
 
-// Install adds the envelope to the options of a bus, in the right places: publishing seals
-// after all other middleware, and handling opens before all other middleware. Call it
-// after the other middleware and Service are set, and add none outside of it later.
+// Install adds the envelope to the options of a bus. Publishing then seals after all other
+// middleware, and handling opens before all other middleware. Call Install after Service
+// and all other middleware are set.
 func (v *Envelope) Install(o *eventbus.Options) {
 	o.Middleware = slices.Insert(slices.Clone(o.Middleware), 0, v.opening)
 	service := o.Service
@@ -130,7 +132,8 @@ func (v *Envelope) opening(next eventbus.Handler) eventbus.Handler {
 	}
 }
 
-// sealing publishes sealed copies of events, and fills the events as Publish does.
+// sealing returns a publisher that publishes sealed copies of events. It sets ID, Source,
+// Time and Position of the events as Publish does.
 func (v *Envelope) sealing(next eventbus.Publisher, service string) eventbus.Publisher {
 	return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
 		if !v.covers(topic) {
@@ -157,8 +160,8 @@ func (v *Envelope) sealing(next eventbus.Publisher, service string) eventbus.Pub
 	})
 }
 
-// notSealed is the error of a call of Publish that stores none of its n events, because
-// event i cannot be sealed.
+// notSealed returns the error of a call of Publish that stores none of its n events,
+// because event i cannot be sealed.
 func notSealed(topic string, i, n int, err error) error {
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
 		f.Field = fmt.Sprintf("events[%d].%s", i, f.Field)
@@ -168,7 +171,8 @@ func notSealed(topic string, i, n int, err error) error {
 	return &eventbus.PublishError{Topic: topic, Errors: slices.Repeat([]error{err}, n)}
 }
 
-// seal takes all steps on e, unless e is sealed already.
+// seal seals e by all steps, unless e is sealed already. service is the default of
+// e.Source.
 func (v *Envelope) seal(ctx context.Context, e *eventbus.Event, service string) error {
 	if done, err := v.isSealed(e); done || err != nil {
 		return err
@@ -204,15 +208,16 @@ func (v *Envelope) seal(ctx context.Context, e *eventbus.Event, service string) 
 	return v.sign.seal(e, v.o.Headers)
 }
 
-// Open opens a stored event in place, for programs that read a topic without a group. An
-// event that has no part of an envelope stays as it is, if the options accept it. After
-// an error the event is unchanged. If no retry can help, the error is marked by
-// eventbus.Permanent. Errors do not contain keys, payloads or header values.
+// Open opens e, a stored event, for programs that read a topic without a group. If no step
+// was applied to e, and the options accept such an event, e stays as it is. After an error
+// e is unchanged. If no retry can help, the error is marked by eventbus.Permanent. Errors
+// do not contain keys, payloads or header values.
 func (v *Envelope) Open(ctx context.Context, e *eventbus.Event) error {
 	return v.openWith(ctx, e, true)
 }
 
-// openWith is Open. If strict is false, e need not be protected.
+// openWith does the work of Open. If strict is false, it accepts an event that is neither
+// encrypted nor signed.
 func (v *Envelope) openWith(ctx context.Context, e *eventbus.Event, strict bool) error {
 	opened := *e
 	opened.Headers = slices.Clone(e.Headers)
@@ -245,8 +250,9 @@ func isEnvelopes(h eventbus.Header) bool {
 	return false
 }
 
-// isSealed reports whether e is sealed already. It returns an error if e is sealed only in
-// part, because its payload could then be stored unprotected.
+// isSealed reports whether e is sealed already. It returns an error if e has headers of an
+// envelope but is not encrypted or signed as v does. Such an event would be stored
+// unprotected.
 func (v *Envelope) isSealed(e *eventbus.Event) (bool, error) {
 	i := slices.IndexFunc(e.Headers, isEnvelopes)
 	if i < 0 {
@@ -260,7 +266,8 @@ func (v *Envelope) isSealed(e *eventbus.Event) (bool, error) {
 	return true, nil
 }
 
-// permanent returns an error after which the event is not retried.
+// permanent returns an error marked by [eventbus.Permanent], after which the event is not
+// retried.
 func permanent(format string, args ...any) error {
 	return eventbus.Permanent(fmt.Errorf(format, args...))
 }

@@ -29,7 +29,7 @@ func OpenFileStore(folder string) (*FileStore, error) {
 // Close closes the folder.
 func (s *FileStore) Close() error { return s.root.Close() }
 
-// partial ends the name of a file that is being written.
+// partial is the end of the name of a file that is being written.
 const partial = ".part"
 
 // Put writes data to a file under another name, syncs it, and renames it to name. So a
@@ -50,7 +50,7 @@ func (s *FileStore) Put(_ context.Context, name string, data []byte) (err error)
 	return s.syncFolder()
 }
 
-// syncFolder makes a new name durable.
+// syncFolder syncs the folder, so that the new name of a file is durable.
 func (s *FileStore) syncFolder() error {
 	folder, err := s.root.Open(".")
 	if err != nil {
@@ -59,14 +59,14 @@ func (s *FileStore) syncFolder() error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// Get opens the file of name.
+// Get opens the file name for reading.
 func (s *FileStore) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	return s.root.Open(name)
 }
 
-// DeleteOlder deletes the payloads that were stored longer ago than age, and returns how
-// many. Other files stay. [ClaimCheck] says how great age must be. One program should call
-// it from time to time.
+// DeleteOlder deletes the payloads that were stored longer ago than age, and returns their
+// number. Other files of the folder stay. [ClaimCheck] says how great age must be. One
+// program should call DeleteOlder from time to time.
 func (s *FileStore) DeleteOlder(ctx context.Context, age time.Duration) (deleted int, err error) {
 	files, err := fs.ReadDir(s.root.FS(), ".")
 	if err != nil {

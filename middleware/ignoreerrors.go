@@ -22,7 +22,7 @@ func Is(targets ...error) ErrorRule {
 	}
 }
 
-// As returns a rule for the errors in whose tree errors.As finds an E.
+// As returns a rule for the errors in which errors.As finds an error of type E.
 func As[E error]() ErrorRule {
 	return func(err error) bool {
 		_, ok := errors.AsType[E](err)

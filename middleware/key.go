@@ -7,8 +7,8 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A Key is a secret. A function keeps its bytes, so that fmt and encoders do not show them.
-// The zero Key means no key.
+// A Key is a secret. Its bytes are in a function, so that fmt and encoders do not show
+// them. The zero Key means no key.
 type Key struct{ reveal func() []byte }
 
 // NewKey returns a key with a copy of secret.
@@ -37,13 +37,13 @@ func checkKeyID(field, id string) error {
 	return nil
 }
 
-// errNoKey returns the error of an unknown key. It is not permanent, because the program
-// may get the key later.
+// errNoKey returns the error for an event that names an unknown key. The error is not
+// permanent, because the program may get the key later.
 func errNoKey(step, id string) error {
 	return fmt.Errorf("%s has no key with the ID %q", step, id)
 }
 
-// errOnlyOpens refuses a Publish without a key.
+// errOnlyOpens returns the error of a Publish for which a step has no key to seal with.
 func errOnlyOpens(step string) error {
 	return &eventbus.FieldError{Field: "Payload", Reason: "cannot be sealed, because EnvelopeOptions." + step + ".Key is empty"}
 }

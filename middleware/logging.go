@@ -8,9 +8,9 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Logging writes one record for each run of a handler: at Debug after nil; at Warn after
-// an error, a panic or runtime.Goexit. It does not log payloads and headers. A nil logger
-// means slog.Default(), looked up for each record.
+// Logging writes one record for each run of a handler. The level is Debug if the handler
+// returned nil, and Warn after an error, a panic or runtime.Goexit. Payloads and headers
+// are not logged. A nil logger means slog.Default(), looked up for each record.
 func Logging(logger *slog.Logger) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
@@ -24,10 +24,10 @@ func Logging(logger *slog.Logger) eventbus.Middleware {
 	}
 }
 
-// An entry describes one run.
+// An entry describes one run, for its log record.
 type entry struct {
 	logger   *slog.Logger
-	delivery eventbus.Delivery // a copy, because the handler may change its own
+	delivery eventbus.Delivery // a copy, because the handler may change its Delivery
 	start    time.Time
 	returned bool
 	err      error

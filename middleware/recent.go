@@ -2,14 +2,15 @@ package middleware
 
 import "container/list"
 
-// A recent keeps at most max values: the ones that were put last. It has no lock.
+// A recent is a map that keeps at most max values: the values that were put last. It has no
+// lock.
 type recent[V any] struct {
 	max    int
-	byKey  map[string]*list.Element // of a kept value
-	newest list.List                // the key that was put last is in front
+	byKey  map[string]*list.Element // the element of newest that has the key
+	newest list.List                // of kept values; the value that was put last is in front
 }
 
-// A kept value knows its key.
+// A kept is a value of a recent, with its key.
 type kept[V any] struct {
 	key   string
 	value V
@@ -27,7 +28,7 @@ func (r *recent[V]) get(key string) (v V, ok bool) {
 	return el.Value.(kept[V]).value, true
 }
 
-// put stores v, and removes the oldest value if there are more than max.
+// put stores v under key, and removes the oldest value if there are more than max.
 func (r *recent[V]) put(key string, v V) {
 	if el, ok := r.byKey[key]; ok {
 		r.newest.Remove(el)

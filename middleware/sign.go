@@ -23,11 +23,11 @@ import (
 // private key. Remove the old public key when no stored event or dead letter needs it.
 //
 // A valid signature does not show that the event is new. With access to the broker, an
-// attacker can store it again. [Dedupe] discards an event with the same ID.
+// attacker can store a signed event again. [Dedupe] discards an event with the same ID.
 type Sign struct {
-	Key     string                       // ID of the key that signs; empty: this program only verifies
-	Private Key                          // NewKey of the ed25519.PrivateKey that signs
-	Public  map[string]ed25519.PublicKey // the keys that verify, by ID; the key of Private is added
+	Key     string                       // the ID of the key that signs; empty: this program only verifies
+	Private Key                          // the key that signs: NewKey of an ed25519.PrivateKey
+	Public  map[string]ed25519.PublicKey // the keys that verify, by ID; NewEnvelope adds the public key of Private
 
 	// AcceptUnsigned passes on events without a signature, while the programs of a topic
 	// begin to sign. Otherwise such an event is a permanent failure.

@@ -12,27 +12,28 @@ import (
 
 // ThrottleOptions are the settings of [Throttle]. A zero field means its default.
 type ThrottleOptions struct {
-	// Burst is how many events of a bucket may run at once after a pause. Default 1.
+	// Burst is how many events of a bucket may run without a wait after a pause. Default 1.
 	Burst int
 
-	// Bucket names the bucket of an event, such as a tenant. An event of the bucket "" is
-	// not throttled. Default: topic and group.
+	// Bucket returns the name of the bucket of an event, such as a tenant. If the name is
+	// "", the event is not throttled. Default: topic and group.
 	Bucket func(*eventbus.Delivery) string
 
-	// MaxBuckets bounds the number of buckets in memory. If there are more, the bucket that
-	// was unused for longest is forgotten: its next event runs at once. Default 10,000.
+	// MaxBuckets is the most buckets in memory. If there are more, the bucket that was
+	// unused for longest is forgotten, and its next event runs without a wait. Default
+	// 10,000.
 	MaxBuckets int
 }
 
-// Throttle lets perSecond runs of handlers begin each second and bucket, in this process.
-// Retries are runs too.
+// Throttle bounds the runs of handlers in this process: for each bucket, perSecond runs
+// begin per second. Retries are runs too.
 //
-// An event waits for its turn while it occupies one of the Concurrency handlers, so waiting
-// costs no attempt and no round trip. Its lease is extended. The wait is part of
-// SubscribeOptions.Timeout. If it would be longer, Throttle returns at once with
-// [eventbus.Snooze]. If all handlers wait, events of other buckets wait as well, so
-// Concurrency should exceed the number of buckets that are busy at once. If ctx ends during
-// the wait, the event fails with the cause of ctx.
+// An event waits for its turn in one of the Concurrency handlers, so waiting costs no
+// attempt and no round trip. Its lease is extended. The wait is part of
+// SubscribeOptions.Timeout. If the wait would be longer, Throttle returns immediately with
+// [eventbus.Snooze]. If all handlers wait, events of other buckets wait as well. So
+// Concurrency should be greater than the number of buckets that are busy at the same time.
+// If ctx ends during the wait, the event fails with the cause of ctx.
 //
 // Throttle panics if perSecond is not positive, or Burst or MaxBuckets is negative.
 func Throttle(perSecond float64, o ThrottleOptions) eventbus.Middleware {
@@ -64,7 +65,7 @@ func Throttle(perSecond float64, o ThrottleOptions) eventbus.Middleware {
 	}
 }
 
-// buckets has the limiters that were used last, by the name of their bucket.
+// buckets has the limiters of the buckets that were used last, by the name of the bucket.
 type buckets struct {
 	add func() *rate.Limiter
 
@@ -83,7 +84,7 @@ func (b *buckets) get(name string) *rate.Limiter {
 	return l
 }
 
-// await waits for a turn of l.
+// await waits until l allows a run. It returns an error if ctx ends before that.
 func await(ctx context.Context, l *rate.Limiter) error {
 	turn := l.Reserve()
 	delay := turn.Delay()

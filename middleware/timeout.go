@@ -11,11 +11,12 @@ import (
 )
 
 // Timeout bounds the handling of events by their Type, within SubscribeOptions.Timeout.
-// When the time is up, the handler's context ends with the cause *observer.TimeoutError,
-// and Timeout joins it to the handler's error. A handler that returns nil has succeeded,
-// however late. If the entry of a type is missing, zero or negative, the type has no bound.
+// When the time is over, the handler's context ends with the cause *observer.TimeoutError.
+// Timeout then wraps the cause and the handler's error in one error. A handler that returns
+// nil has succeeded, however late. If byType has no positive entry for a type, the type has
+// no bound.
 //
-// It bounds the call of the handler. Under SubscribeManual it does not bound the time
+// Timeout bounds the call of the handler. With SubscribeManual it does not bound the time
 // until settlement: the handler's ctx ends when the handler returns, and later work uses
 // ManualDelivery.Context.
 func Timeout(byType map[string]time.Duration) eventbus.Middleware {

@@ -8,14 +8,14 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A Check returns why an event is invalid, or nil. It is called from several goroutines.
-// It must not change the event.
+// A Check returns an error that says why an event is invalid, or nil. It is called from
+// several goroutines. It must not change the event.
 type Check func(*eventbus.Event) error
 
-// Validate checks each event before its handler runs. It uses the check that byType has for
-// the event's Type, or the check otherwise if there is none. A nil otherwise accepts the
-// event. An invalid event is a [eventbus.Permanent] failure: it goes to the dead-letter
-// topic without a run, with the error of the check.
+// Validate checks each event before its handler runs, by the entry of byType for the
+// event's Type. If there is no entry, it uses the check otherwise. If that is nil, it
+// accepts the event. An invalid event is a [eventbus.Permanent] failure: it goes to the
+// dead-letter topic without a run, with the error of the check.
 //
 // Validate copies byType, and panics if one of its checks is nil.
 func Validate(byType map[string]Check, otherwise Check) eventbus.Middleware {

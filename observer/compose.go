@@ -8,7 +8,7 @@ import (
 // IsZero reports whether o has no hook.
 func (o Observer) IsZero() bool { return reflect.ValueOf(o).IsZero() }
 
-// Join returns an Observer that calls the hooks of each of os, in that order.
+// Join returns an Observer whose hooks call the hooks of each of os, in the order of os.
 func Join(os ...Observer) Observer {
 	var j Observer
 	for _, o := range os {
@@ -43,8 +43,8 @@ func both[E any](a, b func(E)) func(E) {
 	return func(e E) { a(e); b(e) }
 }
 
-// Safe returns an Observer that calls o and recovers from hooks that panic. It reports a
-// panic to o.Failed.
+// Safe returns an Observer that calls the hooks of o and recovers if a hook panics. It
+// reports the panic to o.Failed.
 func Safe(o Observer) Observer {
 	return wrap(o, func(f func()) {
 		defer func() {
@@ -57,7 +57,8 @@ func Safe(o Observer) Observer {
 	})
 }
 
-// wrap returns an Observer whose hooks call the hooks of o through call.
+// wrap returns an Observer with the same hooks as o. Each of its hooks passes to call a
+// function that calls the hook of o.
 func wrap(o Observer, call func(func())) Observer {
 	return Observer{
 		Published:    wrapped(o.Published, call),

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A TimeoutError is the cause of a handler's cancelled context after its timeout.
+// A TimeoutError is the cause with which the context of a handler ends after the handler's
+// timeout.
 type TimeoutError struct{ After time.Duration }
 
 func (e *TimeoutError) Error() string {
@@ -22,7 +23,7 @@ func (e *TimeoutError) Timeout() bool { return true }
 // A PanicError replaces the result of a handler that panicked or called runtime.Goexit.
 type PanicError struct {
 	Value any    // nil if the handler called runtime.Goexit
-	Stack []byte // of the handler
+	Stack []byte // the stack of the handler
 }
 
 func (e *PanicError) Error() string {

@@ -5,25 +5,25 @@ import "time"
 
 // An Observer has a hook, a function, for each kind of occurrence. A nil hook is not called.
 //
-// Handled runs on the handler's goroutine, and Published on the one that called Publish.
-// All other hooks run one after another on a single other goroutine, so that a slow hook
-// delays no lease, no read and no acknowledgement. At most 4,096 occurrences wait for that
-// goroutine. Further occurrences are dropped, and the next call of Failed says how many.
-// The bus recovers from a hook that panics, and reports the panic to Failed.
+// Handled runs on the handler's goroutine, and Published on the goroutine that called
+// Publish. All other hooks run one after another on a single other goroutine, so that a
+// slow hook delays no lease, no read and no acknowledgement. At most 4,096 occurrences wait
+// for that goroutine. Further occurrences are dropped, and the next call of Failed says how
+// many. The bus recovers from a hook that panics, and reports the panic to Failed.
 type Observer struct {
 	Published    func(Published)    // a call of Publish ended
-	Dropped      func(Dropped)      // a call of Publish was dropped, as Options.WhenFull says
+	Dropped      func(Dropped)      // events of a call of Publish were dropped, because too many events waited; see Options.WhenFull
 	Received     func(Received)     // a read from the backend returned messages
 	Handled      func(Handled)      // a handler returned
 	Settled      func(Settled)      // acknowledgements were confirmed
-	Retried      func(Retried)      // a message is to be redelivered later
+	Retried      func(Retried)      // a message is redelivered later, after a failed run or a Snooze
 	DeadLettered func(DeadLettered) // a message was stored in its dead-letter topic
 	Discarded    func(Discarded)    // a message was acknowledged without success
-	Extended     func(Extended)     // leases were restarted
-	LeaseLost    func(LeaseLost)    // another member may have a message now
-	Stuck        func(Stuck)        // a handler does not return after its timeout
+	Extended     func(Extended)     // leases were extended
+	LeaseLost    func(LeaseLost)    // a lease was lost: another member may have the message now
+	Stuck        func(Stuck)        // a handler has not returned although its timeout has passed
 	StateChanged func(StateChanged) // a subscription changed its state
-	Maintained   func(Maintained)   // the backend was maintained
+	Maintained   func(Maintained)   // backend.Maintainer was called
 	Noticed      func(Noticed)      // a driver gave a notice
 	Failed       func(Failed)       // an error occurred that no call returns
 }
@@ -33,7 +33,7 @@ type About struct {
 	Topic, Group string
 	ID, Position string
 	Attempt      int
-	Tag          any // of the run, see eventbus.Tag; nil if there was no run, or no tag
+	Tag          any // the tag of the run, see eventbus.Tag; nil if there was no run, or no tag
 }
 
 // Published tells how a call of Publish ended.
@@ -41,14 +41,15 @@ type Published struct {
 	Topic      string
 	Events     int
 	Bytes      int
-	Stored     int // of Events, duplicates included
-	Duplicates int // of Stored: an earlier copy was found, see Options.Dedup
+	Stored     int // how many of Events are stored, duplicates included
+	Duplicates int // for how many of Stored the backend had an earlier copy, see Options.Dedup
 	Took       time.Duration
-	Err        error // nil if all are stored
+	Err        error // nil if all events are stored
 }
 
-// Dropped tells of events that were dropped because too many waited to be published. They
-// are certainly not stored, and their call of Publish has failed.
+// Dropped tells of the events of one call of Publish that were dropped, because too many
+// events waited to be published. They are certainly not stored, and their Publish has
+// failed.
 type Dropped struct {
 	Topic  string
 	Events int
@@ -68,7 +69,7 @@ type Received struct {
 type Handled struct {
 	About
 	Took    time.Duration
-	Err     error   // nil if it succeeded
+	Err     error   // nil if the handler succeeded
 	Outcome Outcome // how the message is settled
 }
 
@@ -78,24 +79,25 @@ type Outcome string
 // The outcomes of a run.
 const (
 	Acknowledge Outcome = "acknowledge" // the message is acknowledged
-	Retry       Outcome = "retry"       // it is redelivered after a delay
-	Snooze      Outcome = "snooze"      // it is redelivered, and this run does not count
-	DeadLetter  Outcome = "dead-letter" // it goes to the dead-letter topic
-	Discard     Outcome = "discard"     // it is acknowledged without success
-	Return      Outcome = "return"      // it is given back at once, because the subscription ends
-	Hold        Outcome = "hold"        // it stays held until the program settles it, see SubscribeManual
-	Forget      Outcome = "forget"      // the bus does not settle it, because its lease is lost
+	Retry       Outcome = "retry"       // the message is redelivered after a delay
+	Snooze      Outcome = "snooze"      // the message is redelivered; this run does not count as an attempt, if Limits.Refund
+	DeadLetter  Outcome = "dead-letter" // the message goes to the dead-letter topic
+	Discard     Outcome = "discard"     // the message is acknowledged without success
+	Return      Outcome = "return"      // the message is given back without a delay, because the subscription ends
+	Hold        Outcome = "hold"        // the message stays held until the program settles it, see SubscribeManual
+	Forget      Outcome = "forget"      // the bus does not settle the message: its lease is lost, or will expire (LeaveTimeouts)
 )
 
 // Settled tells of confirmed acknowledgements.
 type Settled struct {
 	Topic, Group string
 	Events       int
-	Took         time.Duration // of the call to the backend
-	Tags         []any         // of the runs of these events, see eventbus.Tag; a run may have none
+	Took         time.Duration // the duration of the call to the backend
+	Tags         []any         // the tags of the runs of these events, see eventbus.Tag; a run may have no tag
 }
 
-// Retried tells when a message is to be redelivered.
+// Retried tells of a message that is redelivered after a failed run or a Snooze. After is
+// the delay until then.
 type Retried struct {
 	About
 	After time.Duration
@@ -105,7 +107,7 @@ type Retried struct {
 // DeadLettered tells why a message was stored in its dead-letter topic.
 type DeadLettered struct {
 	About
-	DeadLetter string // the topic that has it now
+	DeadLetter string // the dead-letter topic
 	Reason     string // one of the Reason constants of package eventbus
 	Err        error
 }
@@ -117,7 +119,7 @@ type Discarded struct {
 	Err    error // may be nil
 }
 
-// Extended tells of restarted leases.
+// Extended tells of leases that were extended.
 type Extended struct {
 	Topic, Group string
 	Events       int
@@ -127,15 +129,15 @@ type Extended struct {
 // LeaseLost tells of a lease that expired, or of a message that another member received.
 type LeaseLost struct {
 	About
-	Running bool          // its handler was running, and its context was cancelled
-	Held    time.Duration // since it was received
-	Err     error         // why
+	Running bool          // the handler was running, and its context was cancelled
+	Held    time.Duration // the time since the message was received
+	Err     error         // why the lease was lost
 }
 
 // Stuck tells of a handler that has not returned after its timeout.
 type Stuck struct {
 	About
-	Running time.Duration // so far
+	Running time.Duration // how long the handler has run so far
 }
 
 // A State is the state of a subscription.
@@ -146,20 +148,20 @@ const (
 	Starting State = "starting"
 	Running  State = "running"
 	Degraded State = "degraded" // the backend cannot be reached or refuses; the bus tries again
-	Limited  State = "limited"  // its limiter, such as an open breaker, lets it read nothing for a while
+	Limited  State = "limited"  // the limiter of the subscription, such as an open breaker, lets it read nothing for a while
 	Paused   State = "paused"
 	Draining State = "draining"
 	Closed   State = "closed"
 )
 
-// StateChanged tells of a change from one state to another.
+// StateChanged tells of a change of the state of a subscription.
 type StateChanged struct {
 	Topic, Group string
 	From, To     State
-	Err          error // why, if something went wrong
+	Err          error // the error that caused the change; may be nil
 }
 
-// Maintained tells of a call of the backend's Maintainer.
+// Maintained tells of a call of backend.Maintainer.
 type Maintained struct {
 	Topic, Group string
 	Took, Next   time.Duration // Next: the time until the next call
@@ -175,7 +177,7 @@ type Noticed struct {
 // A Scope says in which part of the bus something failed.
 type Scope string
 
-// The scopes of Failed.
+// The values of Failed.Scope.
 const (
 	Publish       Scope = "publish"
 	Receive       Scope = "receive"
@@ -186,13 +188,13 @@ const (
 	DeadLettering Scope = "dead-letter"
 	Panic         Scope = "panic"
 	Maintain      Scope = "maintain"
-	Observe       Scope = "observe" // a hook panicked, or occurrences were dropped because it was slow
+	Observe       Scope = "observe" // a hook panicked, or occurrences were dropped because a hook was too slow
 )
 
 // Failed tells of an error that no call returns.
 type Failed struct {
 	Scope  Scope
-	About      // ID, Position and Attempt are empty if it concerns several messages
-	Events int // how many messages it concerns; 0 if none
+	About      // ID, Position and Attempt are empty if the error concerns several messages
+	Events int // how many messages the error concerns; may be 0
 	Err    error
 }

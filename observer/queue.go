@@ -9,39 +9,40 @@ import (
 )
 
 // A Queue calls the hooks of an [Observer] on its own goroutine, which runs while
-// occurrences wait. If it is full, occurrences are dropped and counted, and the queue later
-// calls Failed with the count. Its methods are safe for concurrent use.
+// occurrences wait. If the queue is full, occurrences are dropped and counted, and the
+// queue later calls Failed with the count. Its methods are safe for concurrent use.
 type Queue struct {
 	o       Observer
 	length  int64
 	waiting atomic.Int64
 	dropped atomic.Int64
-	told    int64 // how many of dropped Failed was told of; used by the queue's goroutine only
+	told    int64 // how many of dropped were reported to Failed; used by the queue's goroutine only
 	queue   *batch.Group[func()]
 }
 
 // ErrDropped means that occurrences were dropped because the observer was too slow.
 var ErrDropped = errors.New("eventbus: the observer is too slow: events were not told")
 
-// Async returns a Queue of at most length occurrences. Use it for slow hooks, such as
-// writes to a network.
+// Async returns a Queue that calls the hooks of o. At most length occurrences wait in it.
+// Use it for slow hooks, such as writes to a network.
 func Async(o Observer, length int) *Queue {
 	q := &Queue{o: Safe(o), length: int64(max(length, 1))}
 	q.queue = batch.New(int(q.length), 0, q.tell)
 	return q
 }
 
-// Observer returns the Observer to pass to the bus.
+// Observer returns the Observer to pass to the bus. Its hooks add occurrences to the queue.
 func (q *Queue) Observer() Observer { return wrap(q.o, q.add) }
 
-// Call calls f on the queue's goroutine, after the hooks that wait. It does not recover from
-// a panic of f.
+// Call lets the queue's goroutine call f after the hooks that wait already. If the queue is
+// full f is dropped. Call does not recover from a panic of f.
 func (q *Queue) Call(f func()) { q.add(f) }
 
 // Dropped returns how many occurrences were dropped so far.
 func (q *Queue) Dropped() int64 { return q.dropped.Load() }
 
-// Wait returns nil when the queue is empty, or the cause of ctx if it is done before.
+// Wait waits until the queue is empty and returns nil. If ctx ends before that, Wait
+// returns the cause of ctx.
 func (q *Queue) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

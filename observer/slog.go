@@ -13,9 +13,9 @@ import (
 // slog.Default(), looked up each time. Payloads and header values are not logged.
 //
 // Some occurrences come in large numbers: failures that concern no single event, drops, and
-// changes to and from the states degraded and limited. Of each kind the first three in 10 s
-// are logged for each topic and group. At the end of that time one line follows for the
-// others, with their number as "repeated".
+// changes to and from the states degraded and limited. Of each kind only the first three in
+// 10 s are logged for each topic and group. If there were more, the newest is logged at the
+// end of the 10 s, with their number as "repeated".
 func Slog(logger *slog.Logger) Observer {
 	l := &logging{logger: logger}
 	return Observer{
@@ -64,7 +64,7 @@ func Slog(logger *slog.Logger) Observer {
 	}
 }
 
-// logging writes one occurrence as one record, without empty fields.
+// logging writes each occurrence as one record, without empty fields.
 type logging struct {
 	logger *slog.Logger
 	storms stormLog
@@ -76,7 +76,8 @@ func (l *logging) log(level slog.Level, message string, a About, pairs ...any) {
 	l.write(record(level, message, a, pairs))
 }
 
-// oneOfMany returns a function that logs occurrences of a kind, by way of the stormLog.
+// oneOfMany returns a function that logs occurrences of a kind through the stormLog, which
+// limits their number.
 func (l *logging) oneOfMany(kind string) logFunc {
 	return func(level slog.Level, message string, a About, pairs ...any) {
 		l.storms.add(stormKind{kind, a.Topic, a.Group}, record(level, message, a, pairs), l.write)

@@ -7,15 +7,15 @@ import (
 )
 
 // A stormLog limits how many records of a kind are logged. It writes the first three of a
-// kind at once. If more come within 10 s, it writes the last of them at the end, with
-// their number.
+// kind immediately. It holds further records of the next 10 s. At the end of the 10 s it
+// writes the newest held record, with the number of held records.
 type stormLog struct {
 	mu    sync.Mutex
 	kinds map[stormKind]*storm
 }
 
-// A stormKind has the fields that records of a kind have in common. Error texts are not
-// among them, because they may contain addresses that differ.
+// A stormKind is the kind of a record: the fields that records of one kind have in common.
+// It has no error text, because error texts of one kind may contain different addresses.
 type stormKind struct{ message, topic, group string }
 
 type storm struct {
@@ -31,7 +31,7 @@ const (
 	stormBurst = 3
 )
 
-// add writes r, or holds it.
+// add writes r by write, or holds r if enough records of the kind k were written.
 func (l *stormLog) add(k stormKind, r slog.Record, write func(slog.Record)) {
 	l.mu.Lock()
 	now := time.Now()
@@ -56,7 +56,7 @@ func (l *stormLog) add(k stormKind, r slog.Record, write func(slog.Record)) {
 	l.mu.Unlock()
 }
 
-// end writes the last record that was held.
+// end writes the newest held record of s, with the number of held records.
 func (l *stormLog) end(k stormKind, s *storm) {
 	l.mu.Lock()
 	if l.kinds[k] == s {

@@ -98,7 +98,7 @@ func describe(c *config.Config) (*description, error) {
 	return d, nil
 }
 
-// String is the text for people.
+// String returns the description as text, one line for the bus and for each subscription.
 func (d *description) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "bus: %s\n", d.Bus)

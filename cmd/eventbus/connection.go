@@ -25,7 +25,7 @@ const urlVariable = "EVENTBUS_URL"
 type connection struct {
 	drivers  []backend.Driver
 	url      string
-	fallback string // used without a URL; empty: a URL is required
+	fallback string // the URL to open if neither flag nor variable gives one; empty: an error
 	patience time.Duration
 }
 
@@ -85,7 +85,8 @@ func tolerated(err error) error {
 	return err
 }
 
-// bound calls f, which asks the backend, with the command's timeout.
+// bound calls f with a context that ends after c.patience. f asks the backend. If the time
+// has passed, the error is a *silenceError.
 func (c *connection) bound(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.patience, errPatience)
 	defer cancel()
@@ -114,11 +115,11 @@ func (e *silenceError) Unwrap() error { return e.err }
 func (c *connection) close(ctx context.Context, bus *eventbus.Bus) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.patience)
 	defer cancel()
-	_ = bus.Shutdown(ctx) // no subscription and no Publish is left whose error could matter
+	_ = bus.Shutdown(ctx) // its error does not matter, because no subscription and no Publish is left
 }
 
-// look opens the backend for a command that only asks, and calls f with one timeout for
-// all of its calls.
+// look opens the backend for a command that changes nothing, and calls f. All calls of f to
+// the backend share one timeout.
 func (c *connection) look(cmd *cobra.Command, f func(context.Context, backend.Backend) error) error {
 	bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
 	if err == nil {
@@ -131,8 +132,8 @@ func (c *connection) look(cmd *cobra.Command, f func(context.Context, backend.Ba
 	return nil
 }
 
-// unexpected returns an observer that logs errors that no call returns. It logs the same
-// notice of a driver at most once a minute.
+// unexpected returns an observer that logs occurrences, such as errors that no call
+// returns. It logs the same notice of a driver at most once a minute.
 func unexpected(w io.Writer) observer.Observer {
 	o := observer.Slog(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	log, said := o.Noticed, map[string]time.Time{}

@@ -64,7 +64,7 @@ func newDemo(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return cmd
 }
 
-// demoFlags are the flags of demo, beside the connection's.
+// demoFlags are the flags of demo that connection does not have.
 type demoFlags struct{ input, prefix, metrics string }
 
 func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error {
@@ -78,8 +78,9 @@ func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error 
 		prefix = "demo-" + uuid.NewString()
 	}
 	watch := unexpected(cmd.ErrOrStderr())
-	watch.DeadLettered = nil // the demo causes them
-	// A topic that stays may hold the IDs of an earlier run of the same input.
+	watch.DeadLettered = nil // not logged, because the demo causes dead letters by itself
+	// With --topic-prefix the topic may still hold the IDs of an earlier run of the same
+	// input, which Dedup would drop.
 	o := eventbus.Options{Service: "eventbus-demo", Observer: watch, Dedup: own && c.isBroker()}
 	watchBus, closeMetrics, err := serveMetrics(cmd.Context(), f.metrics, cmd.ErrOrStderr(), &o)
 	if err != nil {
@@ -123,7 +124,8 @@ func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error 
 	return err
 }
 
-// openDemo returns a bus that deduplicates as o says, if the backend can.
+// openDemo returns a bus with the options o. If the backend does not support o.Dedup, the
+// bus does not deduplicate.
 func openDemo(ctx context.Context, c *connection, o eventbus.Options) (*eventbus.Bus, error) {
 	bus, err := c.open(ctx, o)
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok && f.Field == "Options.Dedup" {
@@ -154,7 +156,7 @@ func deleteTopics(ctx context.Context, c *connection, names []string) error {
 	return nil
 }
 
-// openInput opens the input and returns its name for messages.
+// openInput opens the input, and returns the name by which messages call it.
 func openInput(stdin io.Reader, input string) (name string, from io.ReadCloser, err error) {
 	switch input {
 	case "":

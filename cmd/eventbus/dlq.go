@@ -81,7 +81,7 @@ func (q *dlq) run(cmd *cobra.Command, topic string, do func(context.Context, *co
 	return do(ctx, cmd, t)
 }
 
-// narrow reports whether a flag chooses letters.
+// narrow reports whether at least one flag limits the command to some letters.
 func (q *dlq) narrow() bool {
 	f := q.filter
 	return f.Group+f.Topic+f.Reason+f.ErrorClass+f.Type+f.Key+f.ID != "" || q.older > 0
@@ -253,7 +253,7 @@ func orDash(s string) string {
 	return s
 }
 
-// short cuts a text for a table.
+// short returns the beginning of a text that is too long for a table.
 func short(s string) string {
 	const most = 100
 	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")

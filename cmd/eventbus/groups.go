@@ -61,7 +61,7 @@ func writeGroups(to io.Writer, rows []survey.Group, now time.Time) error {
 	})
 }
 
-// age says how long ago t was; "-" for never.
+// age returns how much time has passed from t to now, as text. It returns "-" if t is zero.
 func age(t, now time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -35,7 +35,7 @@ With --once an event is stored only if its id was not stored in this topic befor
 as far back as the backend remembers (memory: 2 minutes). So each event needs an id
 of its own then, and the same command can be repeated after an error.`
 
-// A pub is the command and its flags.
+// A pub is the command "eventbus pub", with its flags.
 type pub struct {
 	connection
 
@@ -133,7 +133,7 @@ func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	return err
 }
 
-// String is the line for people.
+// String returns the result as a line of text.
 func (d published) String() string {
 	s := fmt.Sprintf("stored %d events in %s", d.Stored, d.Topic)
 	if d.Duplicates != nil {

@@ -51,7 +51,7 @@ var (
 	}
 )
 
-// A sub is the command and its flags.
+// A sub is the command "eventbus sub", with its flags.
 type sub struct {
 	connection
 
@@ -104,7 +104,7 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return cmd
 }
 
-// parse sets the options whose flags are words.
+// parse sets the options whose flags have words as values, and checks the flags.
 func (s *sub) parse() (err error) {
 	o := &s.options
 	if o.Ack, err = choose("ack", s.ack, ackModes); err != nil {
@@ -124,7 +124,7 @@ func (s *sub) parse() (err error) {
 	if o.DeadLetter == "discard" {
 		o.DeadLetter = eventbus.DiscardDeadLetters
 	}
-	switch { // a zero option would mean its default
+	switch { // checked here, because a zero option would mean its default
 	case o.Concurrency < 1:
 		return errors.New("--concurrency must be positive")
 	case o.Timeout == 0:

@@ -22,7 +22,7 @@ ends at the end. With it, it looks for more four times a second, and, while noth
 comes, ever less often, down to once in two seconds, until it is interrupted; it
 waits for a topic that does not exist yet, and for a backend that has gone away.`
 
-// A tail is the command and its flags.
+// A tail is the command "eventbus tail", with its flags.
 type tail struct {
 	connection
 
@@ -56,7 +56,7 @@ func newTail(drivers []backend.Driver) *cobra.Command {
 }
 
 const (
-	tailPage = 100 // messages in one request: 100 MiB at most
+	tailPage = 100 // messages in one request, which have 100 MiB at most
 
 	pollFirst = 250 * time.Millisecond
 	pollLast  = 2 * time.Second
@@ -124,8 +124,8 @@ func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (posit
 	}
 }
 
-// read calls Read once. With --follow it returns no messages, and no error, after an error
-// that may pass.
+// read calls Read of the backend once. With --follow, after an error that may pass, it
+// returns neither messages nor an error.
 func (t *tail) read(ctx context.Context, r backend.Reader, topic, from string, limit int) (ms []backend.Message, err error) {
 	err = t.bound(ctx, func(ctx context.Context) (err error) {
 		ms, err = r.Read(ctx, topic, from, limit)

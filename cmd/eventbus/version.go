@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A version describes the build.
+// A version describes the build of this program.
 type version struct {
-	Version  string `json:"version"`            // of the module; "(devel)" if built from a checkout
-	Revision string `json:"revision,omitempty"` // of the checkout
+	Version  string `json:"version"`            // the version of the module; "(devel)" if built from a checkout
+	Revision string `json:"revision,omitempty"` // the revision of the checkout
 	Modified bool   `json:"modified,omitempty"` // the checkout had changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
@@ -51,7 +51,7 @@ func versionOf(info *debug.BuildInfo) version {
 	return v
 }
 
-// String is the line for people.
+// String returns the version as a line of text.
 func (v version) String() string {
 	s := "eventbus " + v.Version
 	if v.Revision != "" {

@@ -23,16 +23,17 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A work handles the events of sub, and knows when sub ends by itself.
+// A work handles the events of the command sub, and finds reasons to end it, such as idle
+// time.
 //
-// start begins its goroutine, which waits for a reason to end.
+// Its method start begins goroutines that wait for such a reason.
 type work struct {
 	stdout, stderr *lines.Writer
 	handler        eventbus.Handler
-	onReceive      bool         // events are acknowledged on receipt
-	quota          *quota.Quota // nil: no bound
+	onReceive      bool         // whether events are acknowledged on receipt
+	quota          *quota.Quota // bounds how many events succeed; nil: no bound
 	idleExit       time.Duration
-	patience       time.Duration // for the backend's answers
+	patience       time.Duration // the most time to wait for an answer of the backend
 	idle           *idle.Watch
 	handled        atomic.Int64
 	watching       sync.WaitGroup
@@ -59,16 +60,16 @@ func newWork(cmd *cobra.Command, s *sub) (*work, error) {
 	return w, nil
 }
 
-// print is the handler if no command is given.
+// print is the handler if no command is given. It prints the event.
 func (w *work) print(_ context.Context, d *eventbus.Delivery) error {
 	if _, err := w.stdout.Write(ndjson.Append(nil, d)); err != nil {
 		return notPrinted
 	}
-	return nil // another event's line may have been lost meanwhile
+	return nil // even if stdout has failed since, because this line was written
 }
 
-// run is the handler if a command is given. After an error of stdout it cannot tell whose
-// output was lost.
+// run returns the handler if a command is given: it calls h. After an error of stdout it
+// cannot tell which event's output was lost, so that no event counts as handled.
 func (w *work) run(h eventbus.Handler) eventbus.Handler {
 	return func(ctx context.Context, d *eventbus.Delivery) error {
 		err := h(ctx, d)
@@ -79,10 +80,10 @@ func (w *work) run(h eventbus.Handler) eventbus.Handler {
 	}
 }
 
-// notPrinted gives the event to another member without counting a failure.
+// notPrinted is the error that gives an event to another member, without a counted failure.
 var notPrinted = eventbus.Snooze(0)
 
-// handle is the handler that the bus calls.
+// handle is the handler that the bus calls. It calls w.handler and counts successes.
 func (w *work) handle(ctx context.Context, d *eventbus.Delivery) error {
 	w.idle.Begin()
 	defer w.idle.End()
@@ -96,14 +97,14 @@ func (w *work) handle(ctx context.Context, d *eventbus.Delivery) error {
 	return nil
 }
 
-// Reasons for sub to end by itself.
+// The reasons for which the command sub ends by itself.
 var (
 	errOutput  = errors.New("standard output")
 	errCounted = errors.New("as many as wanted have succeeded")
 	errIdle    = errors.New("nothing to do")
 )
 
-// start waits in a goroutine for a reason to end, and calls stop with it.
+// start starts goroutines that wait for a reason to end sub, and call stop with it.
 func (w *work) start(ctx context.Context, stop context.CancelCauseFunc, bus *eventbus.Bus, s *eventbus.Subscription) {
 	w.watching.Go(func() {
 		var counted <-chan struct{}
@@ -140,8 +141,8 @@ func (w *work) busy(ctx context.Context, bus *eventbus.Bus, s *eventbus.Subscrip
 	if err != nil {
 		return tolerated(err) != nil
 	}
-	// A backend may not know how many events are in flight or delayed. Oldest is set if
-	// there are any.
+	// A backend may not know how many events are in flight or delayed. Oldest is set if any
+	// event is unacknowledged.
 	return stats.Lag > 0 || stats.InFlight > 0 || stats.Delayed > 0 || !stats.Oldest.IsZero()
 }
 
@@ -151,7 +152,7 @@ type account struct {
 	Retried      int64 `json:"retried"`
 	DeadLettered int64 `json:"dead_lettered"`
 	Discarded    int64 `json:"discarded"`
-	Unconfirmed  int64 `json:"unconfirmed"` // of these: without a confirmed acknowledgement, so to be redelivered
+	Unconfirmed  int64 `json:"unconfirmed"` // how many of the events above have no confirmed acknowledgement, and are redelivered
 	LeasesLost   int64 `json:"leases_lost"`
 	Abandoned    int64 `json:"abandoned"`
 }
@@ -167,8 +168,8 @@ func (w *work) account(c eventbus.Counts) account {
 	return a
 }
 
-// err reports unconfirmed acknowledgements. It leaves out lost leases, because another
-// member handles such an event.
+// err returns an error if acknowledgements were not confirmed. It leaves out events whose
+// lease was lost, because another member handles these.
 func (a account) err() error {
 	if open := a.Unconfirmed - a.LeasesLost; open > 0 {
 		return fmt.Errorf("%d acknowledgements were not confirmed; these events come again", open)
@@ -188,7 +189,7 @@ func (a account) write(to io.Writer, asJSON bool) error {
 	return err
 }
 
-// String is the line for people.
+// String returns the counts as a line of text.
 func (a account) String() string {
 	s := fmt.Sprintf("handled %d, retried %d, dead-lettered %d, discarded %d", a.Handled, a.Retried, a.DeadLettered, a.Discarded)
 	if a.Unconfirmed > 0 {

@@ -11,12 +11,12 @@ import (
 )
 
 // Codec is the codec of CBOR. Fields of structs have the names of their cbor or json tags.
-// It writes deterministic CBOR, and times with nanoseconds and zone. It refuses a map with
-// the same key twice. It checks the bounds before it decodes a value, to refuse a small
-// payload that would need much memory.
+// Marshal writes deterministic CBOR, and times with nanoseconds and zone. Unmarshal refuses
+// a map with the same key twice. It checks MaxDepth and MaxElements before it decodes a
+// value, to refuse a small payload that would need much memory.
 type Codec struct {
-	MaxDepth    int // levels of nested arrays and maps; default 32
-	MaxElements int // of one array or map; default 131,072
+	MaxDepth    int // the most levels of nested arrays and maps; default 32
+	MaxElements int // the most elements of one array or map; default 131,072
 }
 
 var _ codec.Codec = Codec{}
@@ -35,7 +35,7 @@ func (Codec) Marshal(v any) ([]byte, error) {
 	return mode.Marshal(v)
 }
 
-// Unmarshal decodes data, which must be one value within the bounds.
+// Unmarshal decodes data, which must be one value, within MaxDepth and MaxElements.
 func (c Codec) Unmarshal(data []byte, v any) error {
 	mode, err := cbor.DecOptions{
 		MaxNestedLevels: c.MaxDepth, MaxArrayElements: c.MaxElements, MaxMapPairs: c.MaxElements,

@@ -11,20 +11,20 @@ import (
 	"github.com/seed41896749/eventbus/codec"
 )
 
-// Codec is the codec of Protocol Buffers. The type of the topic is a pointer to a generated
-// message, as in eventbus.Topic[*shop.Order].
+// Codec is the codec of Protocol Buffers. The type parameter of the topic is a pointer to a
+// generated message, as in eventbus.Topic[*shop.Order].
 type Codec struct {
 	Media    string // the content type; default application/protobuf
-	MaxDepth int    // levels of nested messages; default 100
+	MaxDepth int    // the most levels of nested messages when decoding; default 100
 }
 
 var _ codec.Codec = Codec{}
 
-// ContentType returns Media.
+// ContentType returns Media or its default.
 func (c Codec) ContentType() string { return cmp.Or(c.Media, "application/protobuf") }
 
-// Marshal encodes v, a message. Equal messages have equal bytes with the same version of
-// the library.
+// Marshal encodes v, a proto.Message. The same version of the library encodes equal
+// messages to equal bytes.
 func (Codec) Marshal(v any) ([]byte, error) {
 	m, ok := v.(proto.Message)
 	if !ok {
@@ -43,7 +43,8 @@ func (c Codec) Unmarshal(data []byte, v any) error {
 	return proto.UnmarshalOptions{RecursionLimit: cmp.Or(c.MaxDepth, 100)}.Unmarshal(data, m)
 }
 
-// message returns v if it is a message. If v points to a pointer to one, it allocates one.
+// message returns v if it is a proto.Message. If v points to a pointer to a message type,
+// message allocates a message, sets the pointer to it, and returns it.
 func message(v any) (proto.Message, error) {
 	if m, ok := v.(proto.Message); ok {
 		return m, nil

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A curve is one picture below the other.
+// A curve is one of the diagrams that are drawn one below the other.
 type curve struct {
 	title string
 	color string
@@ -26,7 +26,7 @@ const (
 	plot          = height - top - 10
 )
 
-// draw returns the picture of a run as SVG.
+// draw returns the curves of a run as SVG.
 func draw(seconds []second) string {
 	var b strings.Builder
 	total := len(curves)*height + 30

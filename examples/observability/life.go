@@ -75,7 +75,7 @@ func remove(ctx context.Context, bus *eventbus.Bus, topic string) error {
 	return errors.Join(admin.DeleteTopic(ctx, topic), admin.DeleteTopic(ctx, topic+".dlq"))
 }
 
-// A bank is closed at first.
+// A bank refuses charges until it is opened.
 type bank struct{ open atomic.Bool }
 
 func (b *bank) charge(context.Context, *eventbus.Delivery) error {

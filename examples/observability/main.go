@@ -1,4 +1,4 @@
-// Command observability shows what telemetry tells of a bus.
+// Command observability shows the spans and metrics that package telemetry makes of a bus.
 //
 //	go run .                            the life of one event, in memory
 //	go run . -url redis://localhost     the same on a broker

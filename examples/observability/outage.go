@@ -12,23 +12,23 @@ import (
 	"github.com/seed41896749/eventbus/observer/telemetry"
 )
 
-// The run of the picture. The shop takes orders at a steady rate. While the bank is down
-// each charge fails at once, and is tried again after a while.
+// The numbers of the run that draw shows. The shop takes orders at a steady rate. While the
+// bank is down each charge fails immediately, and is retried after a while.
 const (
 	length    = 120 * time.Second
 	downFrom  = 30 * time.Second
 	downUntil = 60 * time.Second
-	everyTime = 50 * time.Millisecond // an order
+	everyTime = 50 * time.Millisecond // the time between two orders
 	charge    = 100 * time.Millisecond
 )
 
 // A second has the metrics of one second.
 type second struct {
 	handled, failed, dead float64 // events in this second
-	backlog               float64 // events at its end: never delivered, or waiting for a retry
+	backlog               float64 // events at the end of the second that were never delivered, or wait for a retry
 }
 
-// outage lets the shop run, and reads its metrics each second.
+// outage runs the shop, and reads its metrics each second.
 func outage(ctx context.Context) (seconds []second, err error) {
 	i, err := newInstruments(telemetry.Options{SampleEvery: 500 * time.Millisecond})
 	if err != nil {
@@ -77,7 +77,7 @@ func outage(ctx context.Context) (seconds []second, err error) {
 	return seconds, bus.Shutdown(ctx)
 }
 
-// read returns the totals of now.
+// read returns the totals of the metrics until now.
 func (i *instruments) read() (second, error) {
 	all, err := i.samples()
 	return second{
@@ -88,7 +88,7 @@ func (i *instruments) read() (second, error) {
 	}, err
 }
 
-// order publishes orders for so long.
+// order publishes orders at a steady rate for the time during.
 func order(ctx context.Context, bus *eventbus.Bus, during time.Duration) error {
 	for range int(during / everyTime) {
 		if err := bus.Publish(ctx, "orders", &eventbus.Event{Type: "order.placed"}); err != nil {
@@ -101,7 +101,7 @@ func order(ctx context.Context, bus *eventbus.Bus, during time.Duration) error {
 	return nil
 }
 
-// wait waits so long, or until ctx ends.
+// wait waits for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -110,7 +110,8 @@ func run(ctx context.Context, url, address string, s shop) (err error) {
 
 func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 
-// take answers when the order is stored.
+// take returns an HTTP handler that publishes an order, and answers when the order is
+// stored.
 func take(bus eventbus.Publisher, topic eventbus.Topic[order]) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var o order

@@ -1,5 +1,5 @@
 // Command swap is a small service whose backend is one line of its YAML file. It places
-// orders, bills them with an unreliable bank, and accounts for every order.
+// orders, bills them with an unreliable bank, and checks the outcome of every order.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 func run(ctx context.Context, file string, n int, out io.Writer) error {
 	bus, cfg, err := config.Open(ctx, file, func(o *eventbus.Options) {
 		quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-		o.Observer = observer.Slog(quiet) // an observer is not data: it is added in code
+		o.Observer = observer.Slog(quiet) // the file cannot contain an observer, so code adds it
 	})
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func run(ctx context.Context, file string, n int, out io.Writer) error {
 	opened := make(chan error, 1)
 	go func() {
 		opened <- s.open(ctx, bus)
-		stop() // every order is accounted for: Run drains the bus
+		stop() // every order is billed or lost, so Run drains the bus
 	}()
 	ended := bus.Run(ctx)
 	stop()

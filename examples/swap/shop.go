@@ -35,7 +35,7 @@ func newShop(orders int) *shop {
 	return &shop{orders: orders, done: make(chan struct{}), billed: map[int]bool{}, lost: map[int]bool{}}
 }
 
-// open places the orders and waits until all are accounted for.
+// open places the orders and waits until each of them is billed or lost.
 func (s *shop) open(ctx context.Context, p eventbus.Publisher) error {
 	placed := make([]Order, s.orders)
 	for i := range placed {
@@ -81,7 +81,7 @@ func (s *shop) retry(d *eventbus.Delivery) {
 	}
 }
 
-// settle records an order's outcome; an order may arrive twice.
+// settle records the outcome of an order. An order may arrive twice.
 func (s *shop) settle(as map[int]bool, o Order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

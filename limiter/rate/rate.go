@@ -14,22 +14,23 @@ import (
 )
 
 // A bucket is a token bucket: it has a token for each message that may be read now. A token
-// is spent after the read of its message, so a read without messages spends none.
+// is spent after the read of its message. So a read without messages spends no token.
 type bucket struct {
 	mu      sync.Mutex
 	tokens  *rate.Limiter
-	granted int // places that hold no message yet
+	granted int // granted places that hold no message yet
 }
 
 var _ limiter.Limiter = (*bucket)(nil)
 
 // New returns a limiter that lets perSecond messages be read per second, and at most burst
-// of them at once. In t seconds at most burst + t·perSecond messages are read. To settle a
-// message returns no place. New panics if perSecond or burst is not positive.
+// of them at the same moment. In t seconds at most burst + t·perSecond messages are read.
+// The settlement of a message gives no place back. New panics if perSecond or burst is not
+// positive.
 //
 // Subscriptions that are given the same limiter share the rate. A subscription whose topic
-// is empty takes nothing from the others. Therefore each further subscription may read one
-// message ahead of the rate, for which later messages wait longer.
+// is empty takes nothing from the other subscriptions. Therefore each further subscription
+// may read one message ahead of the rate. Later messages then wait longer.
 func New(perSecond float64, burst int) limiter.Limiter {
 	if !(perSecond > 0) || burst < 1 {
 		panic("rate: New needs a positive rate and a positive burst")
@@ -53,9 +54,9 @@ func (b *bucket) Acquire(ctx context.Context, max int) (int, error) {
 	}
 }
 
-// take grants up to max, or returns how long to wait for the next token. If places of
-// other subscriptions are waiting for messages, it grants one place all the same, because
-// such a wait may be long.
+// take grants at most max places. Without a token it grants none, and returns how long to
+// wait for the next token. If granted places without messages use up all tokens, take
+// nevertheless grants one place, because their reads may wait for long.
 func (b *bucket) take(max int) (n int, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +77,7 @@ func (b *bucket) Fill(n int, _ int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.granted -= n
-	b.tokens.ReserveN(time.Now(), n) // the number of tokens may become negative
+	b.tokens.ReserveN(time.Now(), n) // after this call the number of tokens may be negative
 }
 
 func (b *bucket) Release(r limiter.Released) {

@@ -13,13 +13,13 @@ import (
 
 // Options are the settings of a [Store]. A zero field means its default.
 type Options struct {
-	Prefix string        // of the keys in Redis; default "eventbus:dedupe:"
+	Prefix string        // the beginning of each key in Redis; default "eventbus:dedupe:"
 	Age    time.Duration // how long an event is remembered, at least 1 ms; default 24 hours
 }
 
-// A Store is a [middleware.DedupeStore] that all members share. It has a key in Redis for
-// each handled event: about 150 bytes of memory for Age. Each event costs one EXISTS and
-// one SET. Its methods are safe for concurrent use.
+// A Store is a [middleware.DedupeStore] that all members share. For each handled event it
+// keeps a key in Redis, with about 150 bytes of memory, for the time Age. Each event costs
+// one EXISTS and one SET. Its methods are safe for concurrent use.
 type Store struct {
 	client redis.Cmdable
 	o      Options
@@ -27,8 +27,8 @@ type Store struct {
 
 var _ middleware.DedupeStore = (*Store)(nil)
 
-// New returns a store on a client, which stays with the caller. The client may be of one
-// server, of Sentinel or of a cluster. New panics if Age is negative.
+// New returns a store that uses client. The caller closes the client. The client may be of
+// one server, of Sentinel or of a cluster. New panics if Age is negative.
 func New(client redis.Cmdable, o Options) *Store {
 	if o.Age < 0 { // go-redis would mean "for ever"
 		panic("eventbus: redisdedupe: Age is negative")

@@ -11,15 +11,16 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A carrier shows a propagator the headers of an event. Names are in lower case.
+// A carrier lets a propagator read and write the headers of an event. It turns header names
+// into lower case.
 type carrier struct{ headers eventbus.Headers }
 
 var _ propagation.TextMapCarrier = (*carrier)(nil)
 
-// Get returns a header's value.
+// Get returns the value of the header name.
 func (c *carrier) Get(name string) string { return c.headers.Get(strings.ToLower(name)) }
 
-// Set adds or replaces a header.
+// Set adds the header name, or replaces its value.
 func (c *carrier) Set(name, value string) { c.headers.Set(strings.ToLower(name), value) }
 
 // Keys lists the names of the headers.
@@ -31,8 +32,9 @@ func (c *carrier) Keys() []string {
 	return names
 }
 
-// extract returns ctx with the baggage of an event, and the context of the span that
-// created the event. That context is invalid if h has none. ctx must have no span.
+// extract returns ctx with the baggage in the headers h of an event, and the context of the
+// span that created the event. If h has no such context, the second result is invalid. ctx
+// must have no span.
 func (t *Telemetry) extract(ctx context.Context, h eventbus.Headers) (context.Context, trace.SpanContext) {
 	if len(h) == 0 {
 		return ctx, trace.SpanContext{}
@@ -41,8 +43,8 @@ func (t *Telemetry) extract(ctx context.Context, h eventbus.Headers) (context.Co
 	return ctx, trace.SpanContextFromContext(ctx)
 }
 
-// inject returns a copy of h with the context of the span of ctx. If the copy had more
-// headers than Publish accepts, inject returns h itself and false.
+// inject returns a copy of h to which the context of the span of ctx is added. If the copy
+// would have more headers than Publish accepts, inject returns h itself and false.
 func (t *Telemetry) inject(ctx context.Context, h eventbus.Headers) (eventbus.Headers, bool) {
 	c := &carrier{append(make(eventbus.Headers, 0, len(h)+3), h...)}
 	t.options.Propagator.Inject(ctx, c)

@@ -8,11 +8,12 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// other is the value of error.type, and of a bounded attribute, for all other values. The
-// conventions of OpenTelemetry define it.
+// other is the value of error.type, and of a bounded attribute, that stands for all values
+// without a value of their own. The conventions of OpenTelemetry define it.
 const other = "_OTHER"
 
-// kinds are the values of error.type, by the error that has them. The first match counts.
+// kinds has the values of error.type for known errors. The first entry that an error
+// matches counts.
 var kinds = []struct {
 	err  error
 	name string
@@ -34,9 +35,9 @@ var kinds = []struct {
 // panicked is the error.type of a handler that panics or ends its goroutine.
 const panicked = "panic"
 
-// errorType returns the attribute error.type of err; "" for no error, and for a handler
-// that snoozes or drops its event. An error of the program names its type by a method
-// ErrorType() string, which should have few values.
+// errorType returns the value of the attribute error.type for err. It is "" if err is nil,
+// and if a handler snoozes or drops its event. An error of the program may choose the value
+// by a method ErrorType() string. The method should return few different values.
 func errorType(err error) string {
 	if err == nil {
 		return ""
@@ -62,10 +63,11 @@ func errorType(err error) string {
 	return other
 }
 
-// drop is the ErrorType of the error that eventbus.Drop returns.
+// drop is the result of ErrorType() of the error that eventbus.Drop returns.
 const drop = "drop"
 
-// ownType returns the first type that an error in the chain of err names itself.
+// ownType returns the first result of ErrorType() in the chain of err that is not empty, or
+// "".
 func ownType(err error) string {
 	for err != nil {
 		named, ok := errors.AsType[interface {

@@ -13,8 +13,8 @@ import (
 )
 
 // Observer returns the hooks that measure reads, outcomes, settlements and failures, and
-// that make the spans of settlements. Join it with the program's other observers, such as
-// observer.Slog: a zero Options.Observer logs failures, and this one does not.
+// that make the spans of settlements. Join it with an observer that logs, such as
+// observer.Slog, because these hooks do not log failures.
 func (t *Telemetry) Observer() observer.Observer {
 	return observer.Observer{
 		Received:     t.received,
@@ -32,8 +32,9 @@ func (t *Telemetry) Observer() observer.Observer {
 	}
 }
 
-// received counts the messages of a read. A read has no span: it waits for messages in the
-// background, belongs to no trace, and its time says only how long there was nothing to do.
+// received counts the messages of a read. A read has no span, because it waits for messages
+// in the background and belongs to no trace. Its duration would only show how long no
+// message came.
 func (t *Telemetry) received(e observer.Received) {
 	defer contain()
 	l := labels{topic: e.Topic, group: e.Group}
@@ -51,8 +52,9 @@ func (t *Telemetry) handled(e observer.Handled) {
 	t.count(t.attempts, 1, l)
 }
 
-// settled measures a call that acknowledged events, and makes its span. The span is a child
-// of the processing span of one event, and links to the processing spans of several.
+// settled measures a call to the backend that acknowledged events, and makes the span of
+// the call. If the call acknowledged one event, the span is a child of the event's
+// processing span. Otherwise it links to the processing spans of all events.
 func (t *Telemetry) settled(e observer.Settled) {
 	defer contain()
 	set := t.labels.of(labels{operation: acknowledge, topic: e.Topic, group: e.Group})
@@ -95,8 +97,8 @@ func (t *Telemetry) discarded(e observer.Discarded) {
 	t.settle(discard, e.About, reasonKey.String(e.Reason))
 }
 
-// settle makes the span of a decision about one event, below its processing span. It has no
-// duration: the bus makes the call to the backend for many events together.
+// settle makes the span of a decision about one event, as a child of the event's processing
+// span. The span has no duration, because the bus calls the backend once for many events.
 func (t *Telemetry) settle(operation string, about observer.About, attributes ...attribute.KeyValue) {
 	if !t.traces {
 		return

@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
 )
 
-// instruments are the metrics that the hooks and the middleware measure.
+// instruments are the metrics that the hooks and the middleware record.
 type instruments struct {
 	operations   metric.Float64Histogram
 	processes    metric.Float64Histogram
@@ -30,10 +30,10 @@ type instruments struct {
 }
 
 var (
-	// The boundaries of the conventions, in seconds.
+	// durations has the boundaries that the conventions prescribe, in seconds.
 	durations = metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
-	// An event may wait for hours, in seconds.
+	// waits has boundaries up to hours, in seconds, because an event may wait for hours.
 	waits = metric.WithExplicitBucketBoundaries(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400)
 
 	sizes = metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -77,7 +77,7 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 	return i, errors.Join(errs...)
 }
 
-// count adds n to a counter.
+// count adds n to the counter c, with the attributes l.
 func (t *Telemetry) count(c metric.Int64Counter, n int, l labels) {
 	defer contain()
 	if n > 0 {

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Attributes that the conventions lack.
+// The attributes that the OpenTelemetry conventions for messaging lack.
 const (
 	attemptKey    = attribute.Key("eventbus.attempt")
 	outcomeKey    = attribute.Key("eventbus.outcome")
@@ -21,20 +21,21 @@ const (
 	omittedKey    = attribute.Key("eventbus.context.omitted")
 )
 
-// The operations of a bus, by the conventions' operation types.
+// The names of the operations of a bus. operationType returns the type that the conventions
+// have for each of them.
 const (
 	create      = "create"
-	publish     = "publish" // type send
+	publish     = "publish" // its type is send
 	receive     = "receive"
 	process     = "process"
-	acknowledge = "acknowledge" // type settle, as the following ones
+	acknowledge = "acknowledge" // its type is settle, like the type of the operations below
 	retry       = "retry"
 	snooze      = "snooze"
 	deadLetter  = "dead-letter"
 	discard     = "discard"
 )
 
-// operationType returns the attribute messaging.operation.type.
+// operationType returns the attribute messaging.operation.type of an operation.
 func operationType(operation string) attribute.KeyValue {
 	switch operation {
 	case create:
@@ -49,7 +50,8 @@ func operationType(operation string) attribute.KeyValue {
 	return semconv.MessagingOperationTypeSettle
 }
 
-// labels are the attributes of a measurement. Each has few values. An empty one is left out.
+// labels are the attributes of a measurement. Each attribute has few different values. An
+// empty attribute is left out.
 type labels struct {
 	operation, topic, group, outcome, reason, scope, errorType, eventType string
 }
@@ -86,14 +88,15 @@ func kindOf(operation string) trace.SpanKind {
 	return trace.SpanKindClient
 }
 
-// A labelSet has attributes in the types that instruments and tracers take. It is reused,
-// so that a measurement allocates nothing, and a span little.
+// A labelSet has the attributes of labels in the types that instruments and tracers take.
+// Several measurements use the same labelSet, so that a measurement allocates nothing, and
+// a span little.
 type labelSet struct {
 	add     []metric.AddOption
 	record  []metric.RecordOption
 	observe []metric.ObserveOption
 	span    []trace.SpanStartOption
-	name    string // of the span
+	name    string // the name of the span
 }
 
 func newLabelSet(l labels, system string) *labelSet {
@@ -106,7 +109,7 @@ func newLabelSet(l labels, system string) *labelSet {
 	}
 }
 
-// labelSets keeps a labelSet for each value of labels in use.
+// labelSets keeps a labelSet for each value of labels that was used.
 type labelSets struct {
 	system string
 
@@ -114,8 +117,8 @@ type labelSets struct {
 	known map[labels]*labelSet
 }
 
-// maxLabelSets bounds the memory of a program that publishes to ever new topics. Further
-// sets are made for each measurement.
+// maxLabelSets is the most sets that labelSets keeps. It bounds the memory of a program
+// that publishes to ever new topics. A further set is made anew for each measurement.
 const maxLabelSets = 4096
 
 func (s *labelSets) of(l labels) *labelSet {
@@ -137,7 +140,8 @@ func (s *labelSets) of(l labels) *labelSet {
 	return set
 }
 
-// bounded lets the first texts pass, and turns further ones into "_OTHER".
+// bounded bounds the number of different texts. It returns each of the first texts
+// unchanged, and "_OTHER" for further ones.
 type bounded struct {
 	most int
 

@@ -11,14 +11,16 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A run is the tag of a handler's run. It lets the hooks of the observer find the span.
+// A run is the tag ([eventbus.Tag]) of a handler's run. By it the hooks of the observer
+// find the span of the run.
 type run struct {
-	span      trace.SpanContext // of the processing span; invalid: none
-	eventType string            // for metrics
+	span      trace.SpanContext // the context of the processing span; invalid: there is no span
+	eventType string            // the event type as metrics show it
 }
 
 // Middleware is for Options.Middleware. It makes a span for each run of a handler, and
-// measures it. Set it first, so that it sees the result of the middleware behind it.
+// measures the run. Put it first in Options.Middleware, so that it sees the result of the
+// other middleware.
 func (t *Telemetry) Middleware(next eventbus.Handler) eventbus.Handler {
 	return func(ctx context.Context, d *eventbus.Delivery) error {
 		p := processing{t: t, began: time.Now(), err: errPanicked}
@@ -30,7 +32,7 @@ func (t *Telemetry) Middleware(next eventbus.Handler) eventbus.Handler {
 	}
 }
 
-// A processing is a run of a handler under way, with its span.
+// A processing is a run of a handler that has not ended, with its span.
 type processing struct {
 	t      *Telemetry
 	labels labels
@@ -39,7 +41,8 @@ type processing struct {
 	err    error
 }
 
-// start starts the span, and tags the run. It returns the context for the handler.
+// start starts the span of the run, and tags the run. It returns the context for the
+// handler.
 func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler context.Context) {
 	handler = ctx
 	defer contain()
@@ -52,7 +55,7 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 	if !t.traces {
 		return ctx
 	}
-	if trace.SpanContextFromContext(ctx).IsValid() { // of the call of Subscribe, which has ended long since
+	if trace.SpanContextFromContext(ctx).IsValid() { // the span of the call of Subscribe, which ended long ago
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	}
 	ctx, created := t.extract(ctx, d.Headers)
@@ -74,8 +77,8 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 	return handler
 }
 
-// end ends the span and measures the run. The error of a handler that panics is
-// errPanicked, because end does not recover: the bus does, and needs the stack.
+// end ends the span and measures the run. If the handler panics, p.err is errPanicked. end
+// does not recover, because the bus recovers and needs the stack.
 func (p *processing) end(ctx context.Context) {
 	defer contain()
 	l := p.labels

@@ -15,11 +15,12 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// PublishMiddleware is for Options.PublishMiddleware. It makes a span for each Publish, and
-// for each event if there are several. The event's headers carry the span's context while
-// next runs; then the event has its own headers again. If headers have a span's context
-// already, that context stays, and the span of Publish links to it. If an event has no room
-// for more headers, it is published without a context.
+// PublishMiddleware is for Options.PublishMiddleware. It makes a span for each call of
+// Publish and, if the call has several events, a span for each event. While next runs, the
+// headers of an event carry the context of its span. After that the event has its own
+// headers again. If the headers of an event already have the context of a span, that
+// context stays, and the span of Publish links to it. If an event has no room for more
+// headers, it is published without a context.
 func (t *Telemetry) PublishMiddleware(next eventbus.Publisher) eventbus.Publisher {
 	return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
 		if len(events) == 0 {
@@ -36,14 +37,14 @@ func (t *Telemetry) PublishMiddleware(next eventbus.Publisher) eventbus.Publishe
 	})
 }
 
-// A sending is a Publish under way, with its span.
+// A sending is a call of Publish that has not ended, with its span.
 type sending struct {
 	t      *Telemetry
 	topic  string
 	events []*eventbus.Event
-	own    []eventbus.Headers // the program's headers of the events; nil: they were not replaced
+	own    []eventbus.Headers // the events' headers as the program set them; nil: headers were not replaced
 	began  time.Time
-	span   trace.Span // nil: none
+	span   trace.Span // nil: there is no span
 	err    error
 }
 
@@ -57,7 +58,7 @@ func ownHeaders(events []*eventbus.Event) []eventbus.Headers {
 	return own
 }
 
-// start starts the span. The span of a single event is the one that creates the event.
+// start starts the span of the call. For a single event this span also creates the event.
 func (s *sending) start(ctx context.Context) (sent context.Context) {
 	sent = ctx
 	defer contain()
@@ -84,13 +85,14 @@ func (s *sending) start(ctx context.Context) (sent context.Context) {
 	return sent
 }
 
-// creator returns the context of the span that created e; invalid: the headers have none.
+// creator returns the context of the span that created e. It is invalid if the headers of e
+// have no such context.
 func (t *Telemetry) creator(e *eventbus.Event) trace.SpanContext {
 	_, created := t.extract(context.Background(), e.Headers)
 	return created
 }
 
-// create makes the span that creates one of several events.
+// create makes the span that creates e, one of several events of a call.
 func (t *Telemetry) create(ctx context.Context, topic string, e *eventbus.Event) trace.SpanContext {
 	ctx, span := t.start(ctx, labels{operation: create, topic: topic})
 	defer span.End()
@@ -101,7 +103,7 @@ func (t *Telemetry) create(ctx context.Context, topic string, e *eventbus.Event)
 	return span.SpanContext()
 }
 
-// carry puts the context of span, which is in ctx, into the headers of e.
+// carry adds the context of span to the headers of e. ctx must contain span.
 func (t *Telemetry) carry(ctx context.Context, span trace.Span, e *eventbus.Event) {
 	headers, fits := t.inject(ctx, e.Headers)
 	if !fits {
@@ -111,7 +113,7 @@ func (t *Telemetry) carry(ctx context.Context, span trace.Span, e *eventbus.Even
 	e.Headers = headers
 }
 
-// end gives the events their own headers again, ends the span, and measures the call.
+// end restores the headers of the events, ends the span, and measures the call.
 func (s *sending) end(ctx context.Context) {
 	for i, own := range s.own {
 		if e := s.events[i]; e != nil {
@@ -129,16 +131,16 @@ func (s *sending) end(ctx context.Context) {
 	endSpan(s.span, s.err)
 }
 
-// errPanicked stands for the error of a call that does not return.
+// errPanicked is used as the error of a call that panics and so returns no error.
 var errPanicked error = &observer.PanicError{}
 
-// start starts the span of an operation.
+// start starts the span of the operation l.operation, with the attributes l.
 func (t *Telemetry) start(ctx context.Context, l labels, o ...trace.SpanStartOption) (context.Context, trace.Span) {
 	set := t.labels.of(l)
 	return t.tracer.Start(ctx, set.name, slices.Concat(set.span, o)...)
 }
 
-// endSpan ends span with the status of err.
+// endSpan ends span. Its status is an error if err has an error type, see errorType.
 func endSpan(span trace.Span, err error, attributes ...attribute.KeyValue) {
 	if kind := errorType(err); kind != "" {
 		span.SetStatus(codes.Error, err.Error())
@@ -148,7 +150,7 @@ func endSpan(span trace.Span, err error, attributes ...attribute.KeyValue) {
 	span.End()
 }
 
-// sent measures a call of Publish that has ended.
+// sent measures a call of Publish that has ended with err after the time took.
 func (t *Telemetry) sent(ctx context.Context, topic string, events int, err error, took time.Duration) {
 	l := labels{operation: publish, topic: topic, errorType: errorType(err)}
 	t.operations.Record(ctx, took.Seconds(), t.labels.of(l).record...)

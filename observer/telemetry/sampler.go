@@ -10,24 +10,24 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A sampler asks the backend about the groups of a bus, and keeps the answers. It has one
-// goroutine while it asks.
+// A sampler asks the backend for the backend.Stats of the groups of a bus, and keeps the
+// answers. It has one goroutine while it asks.
 type sampler struct {
 	telemetry *Telemetry
 	bus       *eventbus.Bus
-	ctx       context.Context // of the calls
+	ctx       context.Context // the context of the calls to the backend
 	cancel    context.CancelFunc
 	asking    sync.WaitGroup
 
 	mu    sync.Mutex
-	next  time.Time     // when to ask again
-	ended chan struct{} // closed when the last ask has ended
+	next  time.Time     // the answers are old from this time on
+	ended chan struct{} // closed when the newest call of ask has ended
 	known map[place]backend.Stats
 }
 
 const (
-	askTimeout = 5 * time.Second        // for all groups
-	patience   = 250 * time.Millisecond // how long a collection waits for the answers
+	askTimeout = 5 * time.Second        // the most time to ask about all groups
+	patience   = 250 * time.Millisecond // the most time that a collection of metrics waits for new answers
 )
 
 func newSampler(t *Telemetry, bus *eventbus.Bus) *sampler {
@@ -37,15 +37,16 @@ func newSampler(t *Telemetry, bus *eventbus.Bus) *sampler {
 	return s
 }
 
-// stop ends the calls under way, and later ones.
+// stop ends the call of ask that runs, waits for it, and prevents later calls.
 func (s *sampler) stop() {
 	s.mu.Lock()
-	s.cancel() // with the lock: after it, no sample begins to ask
+	s.cancel() // while mu is held, so that begin starts no ask after it
 	s.mu.Unlock()
 	s.asking.Wait()
 }
 
-// sample returns the last answers, after it has asked for new ones if they are old.
+// sample returns the newest answers. If they are old it first asks for new answers, and
+// waits for them at most for the time patience.
 func (s *sampler) sample() map[place]backend.Stats {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -55,11 +56,11 @@ func (s *sampler) sample() map[place]backend.Stats {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known // which is replaced, never changed
+	return s.known // the caller may read the map, because ask replaces it and never changes it
 }
 
-// begin starts ask if the answers are old, and returns a channel that is closed when the
-// last ask has ended.
+// begin starts ask if the answers are old. It returns a channel that is closed when the
+// newest call of ask has ended.
 func (s *sampler) begin() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,12 +80,12 @@ func (s *sampler) begin() <-chan struct{} {
 	return s.ended
 }
 
-// ask asks the backend about each group once, one group after another.
+// ask asks the backend about one group after another, and keeps the answers.
 func (s *sampler) ask() {
 	ctx, cancel := context.WithTimeout(s.ctx, askTimeout)
 	defer cancel()
 	answers, last := map[place]backend.Stats{}, place{}
-	for _, sub := range s.bus.Subscriptions() { // sorted, so members of a group are adjacent
+	for _, sub := range s.bus.Subscriptions() { // sorted, so that members of one group are adjacent
 		at := place{sub.Topic(), sub.Group()}
 		if at == last {
 			continue

@@ -1,8 +1,8 @@
-// Package telemetry shows a bus to OpenTelemetry: spans for the life of an event, by the
-// semantic conventions for messaging, and metrics. It uses the API only. The program
-// chooses the SDK and the exporters.
+// Package telemetry reports the work of a bus to OpenTelemetry: spans for the life of an
+// event, by the semantic conventions for messaging, and metrics. It uses the API of
+// OpenTelemetry only. The program chooses the SDK and the exporters.
 //
-// Set all three parts in the options of a bus, and Watch the bus for its gauges:
+// Set all three parts in the options of a bus, and call Watch for the gauges of the bus:
 //
 //	t, err := telemetry.New(tracers, meters, telemetry.Options{})
 //	bus, err := eventbus.New(b, eventbus.Options{
@@ -28,7 +28,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 )
 
-// scope names this package to the SDK.
+// scope is the name of this package for the SDK of OpenTelemetry.
 const scope = "github.com/seed41896749/eventbus/observer/telemetry"
 
 // Options are the settings of a Telemetry. A zero field means its default.
@@ -46,12 +46,12 @@ type Options struct {
 	// are in lower case. Default: W3C trace context and baggage.
 	Propagator propagation.TextMapPropagator
 
-	// EventTypes is how many event types the metrics tell apart. Further types are
+	// EventTypes is the most event types that metrics show. They show further types as
 	// "_OTHER". Default 50; negative: no metric has the type.
 	EventTypes int
 
-	// SampleEvery is how long the gauges use an answer of the backend about a group, such
-	// as its lag, before they ask again. Default 10 s.
+	// SampleEvery is how long gauges show the same answer of the backend about a group,
+	// such as its lag. After that time the backend is asked again. Default 10 s.
 	SampleEvery time.Duration
 }
 
@@ -71,10 +71,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Telemetry has the spans and metrics of one bus. Its methods are safe for concurrent use.
+// A Telemetry makes the spans and metrics of one bus. Its methods are safe for concurrent
+// use.
 type Telemetry struct {
 	options Options
-	traces  bool // there is a TracerProvider
+	traces  bool // whether New was given a TracerProvider
 	tracer  trace.Tracer
 	meter   metric.Meter
 	instruments
@@ -85,7 +86,7 @@ type Telemetry struct {
 // New returns a Telemetry that makes spans with tracers and metrics with meters. If tracers
 // is nil there are no spans, and headers of events are neither written nor read. If meters
 // is nil there are no metrics. The global providers are otel.GetTracerProvider() and
-// otel.GetMeterProvider(). The error is the meter's, which refuses an instrument.
+// otel.GetMeterProvider(). New fails if the meter refuses an instrument.
 func New(tracers trace.TracerProvider, meters metric.MeterProvider, o Options) (*Telemetry, error) {
 	t := &Telemetry{options: o.withDefaults(), traces: tracers != nil}
 	if tracers == nil {
@@ -103,9 +104,9 @@ func New(tracers trace.TracerProvider, meters metric.MeterProvider, o Options) (
 	return t, err
 }
 
-// contain recovers from a panic of the SDK or of the program's span processors, so that it
-// harms no handler, publisher or other observer. It reports the panic to OpenTelemetry's
-// error handler. Callers defer it.
+// contain recovers from a panic of the SDK or of the program's span processors. So the
+// panic harms no handler, publisher or other observer. contain reports the panic to
+// OpenTelemetry's error handler. Callers defer it.
 func contain() {
 	if v := recover(); v != nil {
 		otel.Handle(fmt.Errorf("eventbus: telemetry panicked: %v", v))

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// gauges are the metrics that are observed when metrics are collected.
+// gauges are the metrics whose values are computed when metrics are collected.
 type gauges struct {
 	held, bytes, running, degraded  metric.Int64ObservableGauge
 	lag, inFlight, delayed, members metric.Int64ObservableGauge
@@ -20,10 +20,11 @@ type gauges struct {
 	age                             metric.Float64ObservableGauge
 }
 
-// Watch adds the gauges of bus: the load and the state of its subscriptions, and the backend's
-// numbers about their groups. The backend is asked at most once in Options.SampleEvery. A
-// collection of metrics waits for its answer for a quarter of a second, and then shows the
-// previous answer. stop removes the gauges, and returns when no call to the backend runs.
+// Watch adds the gauges of bus: the load and the state of its subscriptions, and the
+// backend.Stats of their groups. The backend is asked at most once in Options.SampleEvery.
+// A collection of metrics waits at most a quarter of a second for new answers. If none
+// come, it shows the previous answers. stop removes the gauges, and returns when no call to
+// the backend runs.
 func (t *Telemetry) Watch(bus *eventbus.Bus) (stop func(), err error) {
 	g, all, err := t.newGauges()
 	if err != nil {
@@ -40,7 +41,7 @@ func (t *Telemetry) Watch(bus *eventbus.Bus) (stop func(), err error) {
 		return nil, err
 	}
 	return func() {
-		_ = registration.Unregister() // it only fails for a registration of another SDK
+		_ = registration.Unregister() // Unregister only fails for a registration of another SDK
 		s.stop()
 	}, nil
 }
@@ -65,10 +66,10 @@ func (t *Telemetry) newGauges() (g gauges, all []metric.Observable, err error) {
 	return g, append(all, g.age), errors.Join(append(errs, err)...)
 }
 
-// A place is a group of a topic.
+// A place names a group by its topic and its name.
 type place struct{ topic, group string }
 
-// observeCounts adds up the counts of the subscriptions of each group.
+// observeCounts sets the gauges of groups to the sums of the counts of their subscriptions.
 func (t *Telemetry) observeCounts(o metric.Observer, g *gauges, subscriptions []*eventbus.Subscription) {
 	type sum struct {
 		held, bytes, running, degraded int64
@@ -92,12 +93,13 @@ func (t *Telemetry) observeCounts(o metric.Observer, g *gauges, subscriptions []
 	}
 }
 
-// observeGroups shows the numbers that the backend knows.
+// observeGroups sets the gauges of groups to the numbers of their backend.Stats that are
+// known.
 func (t *Telemetry) observeGroups(o metric.Observer, g *gauges, groups map[place]backend.Stats) {
 	for at, now := range groups {
 		set := t.labels.of(labels{topic: at.topic, group: at.group}).observe
 		known := func(gauge metric.Int64ObservableGauge, value int64, set []metric.ObserveOption) {
-			if value >= 0 { // otherwise the backend does not know it
+			if value >= 0 { // otherwise it is backend.Unknown
 				o.ObserveInt64(gauge, value, set...)
 			}
 		}

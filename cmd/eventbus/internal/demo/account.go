@@ -8,18 +8,20 @@ import (
 )
 
 // An Account records the outcome of every event in every group. The publisher, the handlers
-// and the reader of dead letters report to it, not the bus and its counters.
+// and the reader of dead letters report to it. It does not use the counters of the bus,
+// because it checks the bus.
 //
-// It takes a byte for each event and group, and an entry for each key and group.
+// An Account needs a byte of memory for each event and group, and an entry for each key and
+// group. An event is finished if it was handled or its dead letter was read.
 type Account struct {
-	moved chan struct{} // signals that an event was finished
+	moved chan struct{} // receives a value when an event was finished
 
 	mu        sync.Mutex
 	published int
 	groups    []*ledger
 }
 
-// NewAccount returns an account for these groups.
+// NewAccount returns an account for the groups of these names.
 func NewAccount(groups ...string) *Account {
 	a := &Account{moved: make(chan struct{}, 1)}
 	for _, name := range groups {
@@ -28,12 +30,12 @@ func NewAccount(groups ...string) *Account {
 	return a
 }
 
-// A ledger is the part of one group.
+// A ledger is the part of an Account about one group.
 type ledger struct {
 	name   string
-	events []mark // by number, from 1 on
+	events []mark // the mark of the event with the number n is events[n-1]
 	keys   map[string]*lane
-	floor  int // every event below is finished
+	floor  int // the first floor events are all finished
 	row    Row
 }
 
@@ -42,21 +44,24 @@ type mark uint8
 
 const (
 	handled   mark = 1 << 7 // a handler returned nil
-	buried    mark = 1 << 6 // its dead letter was read
-	running   mark = 1 << 5 // a handler is running
-	misplaced mark = 1 << 4 // counted as out of order
-	over      mark = 1 << 3 // it has failed for good
+	buried    mark = 1 << 6 // the dead letter of the event was read
+	running   mark = 1 << 5 // a handler is running with the event
+	misplaced mark = 1 << 4 // the event was counted as out of order
+	over      mark = 1 << 3 // the event has failed for good
 	runs      mark = 1<<3 - 1
 )
 
-// concluded has the marks of events that are done. At-least-once allows a second delivery
-// of such an event; it is ignored, because order means the order of first handling.
+// concluded has the marks of events that need no further run. At-least-once delivery allows
+// another run of such an event. inOrder ignores that run, because the order of events is
+// the order of their first handling.
 const concluded = handled | buried | over
 
-// A lane is the state of one key in one group: the last event done, and the event in work.
+// A lane is the state of one key in one group. last is the number of the last event that
+// needs no further run. current is the number of the event that began and is not done, or
+// 0.
 type lane struct{ last, current int }
 
-// A Row sums up a group.
+// A Row has the counts of one group.
 type Row struct {
 	Group        string `json:"group"`
 	Published    int    `json:"published"`
@@ -69,8 +74,8 @@ type Row struct {
 	Unknown      int    `json:"unknown"` // received but never published
 }
 
-// Publish notes that n more events are about to be published, and returns the number of
-// the first one.
+// Publish records that n more events are about to be published, and returns the number of
+// the first of them.
 func (a *Account) Publish(n int) (first int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,13 +91,13 @@ func (a *Account) Publish(n int) (first int) {
 type Outcome int
 
 const (
-	Done  Outcome = iota // it returns nil
-	Again                // it returns an error and will be retried
-	Over                 // it returns an error and will not be retried
+	Done  Outcome = iota // the handler returned nil
+	Again                // the handler returned an error, and the event is retried
+	Over                 // the handler returned an error, and the event is not retried
 )
 
-// Begin notes that a handler of the group starts with an event. It returns the number of
-// the run, from 1 on.
+// Begin records that a handler of the group starts with an event. It returns the number of
+// the run of this event; the first is 1.
 func (a *Account) Begin(group, number int, key string) (run int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,8 +124,8 @@ func (a *Account) Begin(group, number int, key string) (run int) {
 	return int(*m & runs)
 }
 
-// inOrder reports whether an event may begin: no earlier event of its key is in work, and
-// no later one has begun.
+// inOrder reports whether an event begins in order: no other event of its key has begun
+// without being done, and no later event of the key is done.
 func (l *ledger) inOrder(number int, key string) bool {
 	k := l.keys[key]
 	if k == nil {
@@ -132,7 +137,7 @@ func (l *ledger) inOrder(number int, key string) bool {
 	return ok
 }
 
-// End notes the outcome of a handler's run.
+// End records the outcome of a handler's run.
 func (a *Account) End(group, number int, key string, o Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -154,7 +159,7 @@ func (a *Account) End(group, number int, key string, o Outcome) {
 	if o == Done && *m&handled == 0 {
 		*m |= handled
 		l.row.Handled++
-		if *m&buried != 0 { // handled after its dead letter was read
+		if *m&buried != 0 { // the event was handled after its dead letter was read
 			l.row.DeadLettered--
 			l.row.Duplicated++
 		}
@@ -162,7 +167,7 @@ func (a *Account) End(group, number int, key string, o Outcome) {
 	}
 }
 
-// Bury notes that the dead letter of an event was read.
+// Bury records that the dead letter of an event was read.
 func (a *Account) Bury(group, number int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,12 +202,12 @@ func (a *Account) finish(l *ledger) {
 	}
 }
 
-// ErrStalled means that events are open, but none was finished for a while.
+// ErrStalled means that some published events are not finished, and that no event was
+// finished for the time given to Wait.
 var ErrStalled = errors.New("nothing is handled any more")
 
-// Wait waits until, in every group, the oldest unfinished event is among the last n
-// published. With n = 0 it waits until every event is finished. It has one caller at a
-// time.
+// Wait waits until, in every group, all events except the last n published are finished.
+// With n = 0 it waits until every event is finished. Wait has one caller at a time.
 func (a *Account) Wait(ctx context.Context, n int, stall time.Duration) error {
 	timer := time.NewTimer(stall)
 	defer timer.Stop()
@@ -219,7 +224,8 @@ func (a *Account) Wait(ctx context.Context, n int, stall time.Duration) error {
 	return nil
 }
 
-// behind returns how many events ago the oldest unfinished one was published.
+// behind returns how many events were published since the oldest unfinished event, with
+// that event included. It is the greatest such number of all groups.
 func (a *Account) behind() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

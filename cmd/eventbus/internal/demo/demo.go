@@ -1,4 +1,4 @@
-// Package demo runs a small shop on a bus and accounts for each of its events.
+// Package demo runs a small shop on a bus, and checks the outcome of each of its events.
 package demo
 
 import (
@@ -19,7 +19,7 @@ import (
 type Demo struct {
 	bus     *eventbus.Bus
 	topic   string
-	run     string // marks the events of this run
+	run     string // the value of runHeader in the events of this run
 	input   *Input
 	stall   time.Duration
 	groups  []group
@@ -27,12 +27,13 @@ type Demo struct {
 	window  window
 }
 
-// stallAfter is how long no event may be finished while some are open. It is longer than
-// the lease, because events dropped by a member are redelivered when it expires.
+// stallAfter is how long the demo waits for the next finished event before it gives up. It
+// is longer than a lease, because the events of a lost member are redelivered when their
+// leases expire.
 const stallAfter = 45 * time.Second
 
-// New returns a demo on a bus, which Run shuts down. Events go to topic; dead letters go
-// to the topic with ".dlq".
+// New returns a demo on a bus, which Run shuts down. Events go to topic. Dead letters go to
+// the topic whose name is topic with ".dlq" appended.
 func New(bus *eventbus.Bus, topic string, input *Input) *Demo {
 	d := &Demo{bus: bus, topic: topic, run: uuid.NewString(), input: input, stall: stallAfter, groups: groups()}
 	var names []string
@@ -55,14 +56,14 @@ func (d *Demo) SetLease(lease time.Duration) {
 	}
 }
 
-// Account returns the account, which changes until the demo ends.
+// Account returns the [Account] of the demo. Its counts change until the demo ends.
 func (d *Demo) Account() *Account { return d.account }
 
-// errFinished ends the run: every event is accounted for.
+// errFinished is the cause with which Run ends if every event was finished.
 var errFinished = errors.New("finished")
 
-// Run publishes the input and shuts the bus down. It returns when every event is handled
-// or dead-lettered, when no event moves any more, or when ctx ends.
+// Run publishes the input and shuts the bus down. It returns when every event is handled or
+// dead-lettered, when no event was finished for stallAfter, or when ctx ends.
 func (d *Demo) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	fed := make(chan struct{})
@@ -81,7 +82,7 @@ func (d *Demo) Run(ctx context.Context) error {
 		stop(err)
 	}()
 	err := d.bus.Run(ctx)
-	stop(err) // if the bus ended first
+	stop(err) // ends feed too, if the bus ended before it
 	<-fed
 	if cause := context.Cause(ctx); !errors.Is(cause, errFinished) && !errors.Is(cause, ErrStalled) {
 		err = errors.Join(cause, err)
@@ -114,7 +115,8 @@ const (
 	batchBytes  = 1 << 20
 )
 
-// feed publishes the input, at most a window ahead of the slowest group.
+// feed publishes the input. It is never further ahead of the slowest group than [window]
+// allows.
 func (d *Demo) feed(ctx context.Context) error {
 	for {
 		b, err := d.read(ctx)
@@ -130,7 +132,7 @@ func (d *Demo) feed(ctx context.Context) error {
 	}
 }
 
-// read returns the next batch; the last one together with io.EOF.
+// read returns the next batch of the input. With the last batch the error is io.EOF.
 func (d *Demo) read(ctx context.Context) (b batch, err error) {
 	for len(b.events) < batchEvents && b.bytes < batchBytes {
 		if ctx.Err() != nil {
@@ -168,7 +170,7 @@ func (d *Demo) publish(ctx context.Context, b batch) error {
 	return d.locate(b, err)
 }
 
-// locate adds the line of the first refused event to an error.
+// locate adds the line of the first refused event to err, an error of Publish for b.
 func (d *Demo) locate(b batch, err error) error {
 	if err == nil {
 		return nil
@@ -179,8 +181,9 @@ func (d *Demo) locate(b batch, err error) error {
 	return err
 }
 
-// A window bounds the publisher's lead over the slowest group in events and, by the
-// largest event so far, in bytes.
+// A window bounds how many events the publisher may be ahead of the slowest group. If
+// events are large, it allows fewer, so that their bytes are bounded too. largest is the
+// size of the largest event so far.
 type window struct{ largest int }
 
 const (

@@ -10,11 +10,11 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// numberHeader holds an event's number in the input, from 1 on. The account identifies
-// events by it.
+// numberHeader is the header with the number of an event in the input; the first is 1. An
+// [Account] identifies events by this number.
 const numberHeader = "demo-number"
 
-// runHeader holds the run to which an event belongs.
+// runHeader is the header with the ID of the run to which an event belongs.
 const runHeader = "demo-run"
 
 // A group is a consumer of the demo.
@@ -22,7 +22,7 @@ type group struct {
 	name    string
 	options eventbus.SubscribeOptions
 	trouble trouble
-	handler eventbus.Handler // runs after an attempt without trouble; nil: none
+	handler eventbus.Handler // called if trouble has no error for the attempt; nil: the attempt succeeds
 }
 
 // An order is the payload that billing and shipping decode.
@@ -33,7 +33,7 @@ type order struct {
 
 const maxAttempts = 4
 
-// quick has waits between attempts that are short enough for a demo.
+// quick has delays between attempts that are short enough for a demo.
 var quick = eventbus.Retry{MaxAttempts: maxAttempts, Initial: 2 * time.Millisecond, Max: 20 * time.Millisecond}
 
 // groups are the consumers. All keep the order of a customer's events.
@@ -60,14 +60,15 @@ func groups() []group {
 	}
 }
 
-// trouble says how many of 1,000 events fail in a group, by kind. Only the event's number
-// decides, so each run of the demo has the same failures.
+// trouble says how many of 1,000 events fail in a group, by kind of failure. Only the
+// number of an event decides whether it fails, so each run of the demo has the same
+// failures.
 type trouble struct {
 	salt    uint64
 	once    uint64 // the first attempt fails
-	twice   uint64 // the first two fail
+	twice   uint64 // the first two attempts fail
 	always  uint64 // every attempt fails
-	refused uint64 // the first fails for good
+	refused uint64 // the first attempt fails for good
 }
 
 var (
@@ -75,7 +76,8 @@ var (
 	errRefused   = errors.New("the card is refused")
 )
 
-// of returns the error of one run of an event, or nil.
+// of returns the error that a run of an event shall have, or nil. run is the number of the
+// run.
 func (t trouble) of(number, run int) error {
 	// The finalizer of splitmix64 spreads consecutive numbers.
 	x := uint64(number) + t.salt*0x9e3779b97f4a7c15
@@ -103,7 +105,8 @@ func (t trouble) of(number, run int) error {
 	return nil
 }
 
-// watched wraps the handler of group i and reports each run to the account.
+// watched returns a handler that fails as g.trouble says, calls g.handler, and reports each
+// run to the account as a run of group i.
 func (d *Demo) watched(i int, g group) eventbus.Handler {
 	return func(ctx context.Context, del *eventbus.Delivery) (err error) {
 		if d.foreign(del) {
@@ -134,7 +137,7 @@ func (d *Demo) watched(i int, g group) eventbus.Handler {
 	}
 }
 
-// foreign reports whether an event carries the mark of another run.
+// foreign reports whether an event belongs to another run of the demo.
 func (d *Demo) foreign(del *eventbus.Delivery) bool {
 	run := del.Headers.Get(runHeader)
 	return run != "" && run != d.run

@@ -17,7 +17,7 @@ type Input struct {
 	seen map[uint64]struct{}
 }
 
-// NewInput returns an Input that reads from r. Its errors call it name.
+// NewInput returns an Input that reads from r. Errors call the input by name.
 func NewInput(name string, r io.Reader) *Input {
 	return &Input{Reader: ndjson.NewReader(name, r), seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
 }

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Progress shows an account while it changes: on a terminal one line, redrawn ten times a
-// second; elsewhere one line a second. Its goroutine runs until Stop.
+// Progress shows the counts of an [Account], published and finished events, while they
+// change. On a terminal it redraws one line ten times a second. Elsewhere it writes a line
+// each second. Its goroutine runs until Stop.
 type Progress struct {
 	out      io.Writer
 	terminal bool
@@ -19,7 +20,7 @@ type Progress struct {
 	ended    sync.WaitGroup
 }
 
-// StartProgress shows a on out.
+// StartProgress starts a Progress that shows the counts of a on out.
 func StartProgress(out io.Writer, a *Account) *Progress {
 	return newProgress(out, isTerminal(out), a)
 }

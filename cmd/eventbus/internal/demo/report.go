@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Report is an account at the end of a run.
+// A Report has the counts of an [Account] at the end of a run, with sums over all groups.
 type Report struct {
 	Input      string  `json:"input"`
 	Published  int     `json:"published"`
@@ -19,7 +19,8 @@ type Report struct {
 	Unknown    int     `json:"unknown"`
 }
 
-// Report sums up the account. input names the input, took is the run's time.
+// Report returns the counts of a and their sums. input is the name of the input. took is
+// the duration of the run.
 func (a *Account) Report(input string, took time.Duration) Report {
 	r := Report{Input: input, Seconds: took.Seconds(), Groups: a.Rows()}
 	for _, row := range r.Groups {
@@ -32,8 +33,8 @@ func (a *Account) Report(input string, took time.Duration) Report {
 	return r
 }
 
-// Err returns an error if a promise was broken. Duplicates break none: the bus promises at
-// least once.
+// Err returns an error if the bus broke a promise. Duplicated events break no promise,
+// because the bus promises to deliver at least once.
 func (r Report) Err() error {
 	var wrong []string
 	for _, w := range []struct {
@@ -50,7 +51,7 @@ func (r Report) Err() error {
 	return fmt.Errorf("the account is wrong: %s", strings.Join(wrong, ", "))
 }
 
-// WriteText writes the report for people.
+// WriteText writes the report as a table.
 func (r Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d events from %s in %.1f s\n\n", r.Published, r.Input, r.Seconds)

@@ -11,22 +11,24 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 )
 
-// A Feed publishes the events of a reader. While one batch is being stored, the next one
-// is read. A batch is all events read by then, so trickling events do not wait for others.
-// Batches are published one after another, so events are stored in the order of the input.
+// A Feed publishes the events of a reader. It reads events while it stores a batch. The
+// next batch has all events that were read meanwhile, so that no event waits for later
+// events. Batches are published one after another, so events are stored in the order of the
+// input.
 type Feed struct {
 	Bus   eventbus.Publisher
 	Topic string
 	Input *ndjson.Reader
 
-	// Prepare, if set, completes an event, or says why it is refused.
+	// Prepare, if set, sets missing fields of an event. Its error says why the event is
+	// refused.
 	Prepare func(*eventbus.Event) error
 }
 
 // An Error means that a feed ended before its input did.
 type Error struct {
-	Stored  int  // events stored, including part of the failed batch
-	Perhaps bool // more events may be stored
+	Stored  int  // the number of stored events, also of the failed batch
+	Perhaps bool // whether more events than Stored may be stored, because an outcome is unknown
 	Err     error
 }
 
@@ -38,7 +40,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap returns the cause.
+// Unwrap returns Err, the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Run publishes until the input ends, and returns the number of stored events. An error is
@@ -67,7 +69,7 @@ func (f *Feed) Run(ctx context.Context) (stored int, err error) {
 	}
 }
 
-// An item is one event of the input, with its line.
+// An item is one event of the input, and the number of its line.
 type item struct {
 	event *eventbus.Event
 	line  int

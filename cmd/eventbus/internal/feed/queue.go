@@ -7,13 +7,13 @@ import (
 
 // A queue passes items from one reader to one publisher.
 type queue struct {
-	changed chan struct{} // signals an item or the end
-	taken   chan struct{} // signals room
+	changed chan struct{} // receives a value after an item was put, or the input has ended
+	taken   chan struct{} // receives a value after items were taken
 
 	mu    sync.Mutex
 	items []item
 	bytes int
-	err   error // why the input ended, io.EOF included
+	err   error // the reason for which the input ended, such as io.EOF; nil: it has not ended
 }
 
 // Bounds of the queue, which one item may exceed.
@@ -26,7 +26,7 @@ func newQueue() *queue {
 	return &queue{changed: make(chan struct{}, 1), taken: make(chan struct{}, 1)}
 }
 
-// put waits for room and adds an event. It reports false if ctx ended first.
+// put waits until there is room, and adds an item. It returns false if ctx ended before.
 func (q *queue) put(ctx context.Context, it item) bool {
 	for {
 		q.mu.Lock()
@@ -48,7 +48,7 @@ func (q *queue) put(ctx context.Context, it item) bool {
 	}
 }
 
-// end closes the queue with the reason.
+// end records err, the reason for which the input ended.
 func (q *queue) end(err error) {
 	q.mu.Lock()
 	q.err = err
@@ -56,8 +56,8 @@ func (q *queue) end(err error) {
 	signal(q.changed)
 }
 
-// take waits for events and takes all of them. The last ones come with the reason of the
-// end.
+// take waits until there are items, and takes all of them. If the input has ended, it also
+// returns the reason.
 func (q *queue) take(ctx context.Context) ([]item, error) {
 	for {
 		q.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Watch counts running work, and notes when some last began or ended.
+// A Watch counts the pieces of work that run, and records when the last one began or ended.
 type Watch struct {
 	mu      sync.Mutex
 	running int
@@ -17,10 +17,10 @@ type Watch struct {
 // New returns a Watch whose idle time begins now.
 func New() *Watch { return &Watch{last: time.Now()} }
 
-// Begin notes a piece of work that runs until End.
+// Begin records the begin of a piece of work.
 func (w *Watch) Begin() { w.note(1) }
 
-// End notes the end of a piece of work.
+// End records the end of a piece of work.
 func (w *Watch) End() { w.note(-1) }
 
 func (w *Watch) note(n int) {
@@ -30,7 +30,7 @@ func (w *Watch) note(n int) {
 	w.last = time.Now()
 }
 
-// left returns how much longer the watch must stay quiet to be idle for d.
+// left returns how much longer no work must run, for the idle time to reach d.
 func (w *Watch) left(d time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,11 +40,12 @@ func (w *Watch) left(d time.Duration) time.Duration {
 	return d - time.Since(w.last)
 }
 
-// askEvery is the pause between two questions to busy.
+// askEvery is the longest pause between two calls of the function busy in Wait.
 const askEvery = time.Second
 
-// Wait returns nil once no work has run for d and busy reports that none is waiting. While
-// busy reports true, d begins anew. If ctx ends first, Wait returns its cause.
+// Wait returns nil when no work has run for d and busy reports false: no work waits. When
+// busy reports true, the idle time begins again. If ctx ends before, Wait returns its
+// cause.
 func (w *Watch) Wait(ctx context.Context, d time.Duration, busy func(context.Context) bool) error {
 	timer := time.NewTimer(w.left(d))
 	defer timer.Stop()

@@ -52,7 +52,7 @@ func (w *Writer) Err() error {
 type Stream struct {
 	w    *Writer
 	rest []byte // the beginning of an unfinished line
-	long bool   // a line too long to keep is being passed on, with w locked
+	long bool   // a part of a line longer than maxKept was written; w stays locked until the line ends
 }
 
 // maxKept bounds the bytes of an unfinished line that a Stream keeps. A longer line is
@@ -62,7 +62,7 @@ const maxKept = 256 << 10
 // Stream returns a new Stream. It must be closed.
 func (w *Writer) Stream() *Stream { return &Stream{w: w} }
 
-// Write passes on all lines that end in p.
+// Write writes all lines that end in p, and keeps the beginning of an unfinished line.
 func (s *Stream) Write(p []byte) (int, error) {
 	size := len(p)
 	if s.long {
@@ -100,7 +100,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return size, nil
 }
 
-// Close ends an unfinished line and passes it on.
+// Close writes the unfinished line, if there is one, and ends it with a line feed.
 func (s *Stream) Close() error {
 	switch {
 	case s.long:

@@ -53,7 +53,7 @@ func Listen(ctx context.Context, address string) (*Server, error) {
 	return s, nil
 }
 
-// URL is where the metrics are.
+// URL returns the URL at which the server shows the metrics.
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() + "/metrics" }
 
 // Measure adds the metrics to the options of a bus.
@@ -69,7 +69,7 @@ func (s *Server) Watch(bus *eventbus.Bus) (err error) {
 	return err
 }
 
-// Close ends the server. Answers under way have a second.
+// Close ends the server. Requests that are being answered have one more second.
 func (s *Server) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -33,11 +33,11 @@ type line struct {
 	Position string `json:"position,omitempty"`
 	Dead     *dead  `json:"dead,omitempty"`
 
-	// ContentType defaults to JSON if there is Data.
+	// ContentType is "application/json" by default if Data is given.
 	ContentType *string `json:"content_type,omitempty"`
 
-	// Data is a JSON payload itself, or a string that is the payload if ContentType is not
-	// JSON. Base64 is any other payload.
+	// Data is the payload: a JSON value, or, if ContentType is not JSON, a string with the
+	// text of the payload. Base64 holds a payload that is neither.
 	Data   json.RawMessage `json:"data,omitempty"`
 	Base64 *[]byte         `json:"data_base64,omitempty"`
 }
@@ -97,7 +97,7 @@ func isJSON(contentType string) bool {
 	return err == nil && (t == jsonType || t == "text/json" || strings.HasSuffix(t, "+json"))
 }
 
-// dead says why an event is a dead letter.
+// dead is the part of a line that says why an event is a dead letter.
 type dead struct {
 	Reason      string    `json:"reason"`
 	Error       string    `json:"error,omitempty"`
@@ -150,8 +150,8 @@ func appendLine(b []byte, d *eventbus.Delivery, why *dead) []byte {
 	return l.append(b, raw)
 }
 
-// append writes the fields with the encoder, then the data itself, which the encoder would
-// reformat.
+// append appends the line to b. An encoder writes all fields but the data. raw, the data,
+// is added after them, because the encoder would reformat it.
 func (l *line) append(b []byte, raw []byte) []byte {
 	var buf bytes.Buffer
 	to := json.NewEncoder(&buf)

@@ -25,7 +25,7 @@ type Reader struct {
 	line    int
 }
 
-// NewReader returns a Reader of r. Its errors call it name.
+// NewReader returns a Reader that reads from r. Errors call the input by name.
 func NewReader(name string, r io.Reader) *Reader {
 	s := bufio.NewScanner(r)
 	s.Buffer(make([]byte, 0, 64<<10), maxLine)

@@ -8,16 +8,16 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A Quota is a limiter that grants at most as many places as events are still to succeed. So
-// not too many events are read, even with retries and with events acknowledged on receipt.
-// It asks another limiter, which may grant less.
+// A Quota is a limiter that grants at most as many places as events have still to succeed.
+// So no more events are read than wanted, even with retries, and with events acknowledged
+// on receipt. A Quota asks another limiter too, which may grant fewer places.
 type Quota struct {
 	inner limiter.Limiter
 
 	mu      sync.Mutex
-	left    int // events still to succeed
+	left    int // the number of events that have still to succeed
 	held    int
-	changed chan struct{} // closed and replaced
+	changed chan struct{} // closed and replaced when places are given back
 	done    chan struct{} // closed when left is 0
 }
 
@@ -28,7 +28,7 @@ func New(n int, inner limiter.Limiter) *Quota {
 	return &Quota{inner: inner, left: n, changed: make(chan struct{}), done: make(chan struct{})}
 }
 
-// Succeeded notes that a held event has succeeded.
+// Succeeded records that a held event has succeeded.
 func (q *Quota) Succeeded() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,11 +57,13 @@ func (q *Quota) Acquire(ctx context.Context, limit int) (int, error) {
 	}
 }
 
-// take takes up to limit places. Without a free place, the caller waits for the channel.
+// take takes at most limit places, without asking the inner limiter. If it takes none, the
+// caller waits until the channel is closed.
 func (q *Quota) take(limit int) (int, <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// An event that has succeeded but is not released yet counts twice for a moment.
+	// For a moment, an event that has succeeded but still has its place counts twice: in
+	// left and in held.
 	n := max(min(limit, q.left-q.held), 0)
 	q.held += n
 	return n, q.changed

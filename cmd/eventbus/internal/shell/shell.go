@@ -33,7 +33,7 @@ const (
 	// has ended or was terminated.
 	outputWait = grace + 200*time.Millisecond
 
-	tailBytes = 2 << 10 // of stderr, as the text of the error
+	tailBytes = 2 << 10 // the most bytes of stderr that the text of an error contains
 )
 
 // A Handler runs a command for each event. The event is one line of JSON on its

@@ -15,7 +15,7 @@ import (
 // A Count is a number, or backend.Unknown.
 type Count int64
 
-// String is the number, or "unknown".
+// String returns the number as text, or "unknown".
 func (c Count) String() string {
 	if c < 0 {
 		return "unknown"
@@ -23,7 +23,7 @@ func (c Count) String() string {
 	return strconv.FormatInt(int64(c), 10)
 }
 
-// MarshalJSON is the number, or null.
+// MarshalJSON returns the number, or null if it is unknown.
 func (c Count) MarshalJSON() ([]byte, error) {
 	if c < 0 {
 		return []byte("null"), nil
@@ -40,7 +40,7 @@ func (c *Count) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*int64)(c))
 }
 
-// A Topic is one row about a topic.
+// A Topic is the line that the command prints for a topic.
 type Topic struct {
 	Topic  string `json:"topic"`
 	Groups Count  `json:"groups"`
@@ -60,14 +60,14 @@ type Group struct {
 	Members     Count     `json:"members"`
 }
 
-// A Survey asks a backend.
+// A Survey asks a backend about its topics and groups.
 type Survey struct {
 	admin   backend.Admin
 	statser backend.Statser // nil: numbers are unknown
 	reader  backend.Reader  // nil: dead letters without a group are unknown
 }
 
-// New returns a survey of b, which must be able to list.
+// New returns a survey of b, which must implement [backend.Admin].
 func New(b backend.Backend) (*Survey, error) {
 	admin, ok := backend.As[backend.Admin](b)
 	if !ok {

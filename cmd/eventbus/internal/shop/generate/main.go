@@ -79,7 +79,8 @@ type shop struct {
 	open   []*order
 }
 
-// next advances one open order. It opens new orders up to atOnce.
+// next returns event n, the next step of a random open order. Before that it opens new
+// orders until atOnce orders are open.
 func (s *shop) next(n int) event {
 	s.now = s.now.Add(time.Duration(1+s.rand.IntN(40)) * time.Second)
 	for len(s.open) < atOnce {
