@@ -57,7 +57,7 @@ func (f *Feed) Run(ctx context.Context) (stored int, err error) {
 			err = readErr
 		}
 		switch {
-		case errors.Is(err, io.EOF):
+		case err == io.EOF: //nolint:errorlint // the input's own; an error of Publish may wrap another
 			return stored, nil
 		case err != nil:
 			perhaps := errors.Is(err, eventbus.ErrUnknownOutcome)

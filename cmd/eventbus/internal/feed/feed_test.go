@@ -101,6 +101,17 @@ func TestFeedSaysWhatTheBackendRefuses(t *testing.T) {
 	require.ErrorContains(t, err, `topic "a b" contains ' '`)
 }
 
+// A connection that ends while a batch is published is an error, and not the end of the input.
+func TestFeedTellsALostConnection(t *testing.T) {
+	lost := eventbus.PublisherFunc(func(context.Context, string, ...*eventbus.Event) error {
+		return fmt.Errorf("%w: %w", eventbus.ErrUnknownOutcome, io.EOF)
+	})
+	_, err := (&Feed{Bus: lost, Topic: "t", Input: ndjson.NewReader("in", strings.NewReader(numbered(3)))}).Run(t.Context())
+	failure, ok := errors.AsType[*Error](err)
+	require.True(t, ok)
+	require.True(t, failure.Perhaps)
+}
+
 // A typed event is published without waiting for a full batch.
 func TestFeedDoesNotWaitForMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
