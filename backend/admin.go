@@ -21,7 +21,7 @@ type Admin interface {
 	// ResetGroup lets a group begin again at start. The group forgets which messages it
 	// held and delayed. For a delivery from before the reset, Delay and Extend return
 	// [ErrLeaseLost], and a fenced Ack does too. A backend without [Limits].FencedAcks may
-	// return it only after the lease of that delivery. Members stay attached, and a Receive
+	// still accept them until the lease of that delivery has expired. Members stay attached, and a Receive
 	// that waits delivers the messages that are due now.
 	ResetGroup(ctx context.Context, topic, group string, start Start) error
 }

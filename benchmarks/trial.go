@@ -155,14 +155,14 @@ func (t trial) consume(ctx context.Context, b bus, attach attach, feed func(*cou
 	}
 	o = outcome{c.start.until(c.end, t.events-int(c.warm)), -1}
 	if check, ok := b.(checker); ok {
-		o.unsettled, err = settled(ctx, check)
+		o.unsettled, err = unsettled(ctx, check)
 	}
 	return o, errors.Join(err, c.verify())
 }
 
-// settled returns the number of unsettled events. It waits up to a second until there are
+// unsettled returns the number of unsettled events. It waits up to a second until there are
 // none, because some peers report an acknowledgement as done before the server has it.
-func settled(ctx context.Context, c checker) (left int64, err error) {
+func unsettled(ctx context.Context, c checker) (left int64, err error) {
 	for range 100 {
 		if left, err = c.unsettled(ctx); left == 0 || err != nil {
 			return left, err

@@ -91,7 +91,7 @@ func (b *watermillNATSBus) consume(ctx context.Context, concurrency int, handle 
 // drained waits until the server has all acknowledgements. Ack returns before the server
 // has its acknowledgement, and closing the connection too early would lose it.
 func (b *watermillNATSBus) drained(ctx context.Context) error {
-	_, err := settled(ctx, b)
+	_, err := unsettled(ctx, b)
 	return err
 }
 

@@ -77,7 +77,7 @@ type redriving struct {
 	topic   *Topic
 	groups  map[string][]string // the existing groups, by topic; looked up again for each step
 	first   map[string]string   // the position of the first event that this call stored, by topic
-	letters []*Letter           // the letters of the next step
+	letters []*Letter           // the letters that are read, but not published again yet
 	report  Report
 }
 

@@ -132,8 +132,9 @@ func (v *Envelope) opening(next eventbus.Handler) eventbus.Handler {
 	}
 }
 
-// sealing returns a publisher that publishes sealed copies of events. It sets ID, Source,
-// Time and Position of the events as Publish does.
+// sealing returns a publisher that publishes sealed copies of events by next. It sets ID,
+// Source, Time and Position of the caller's events, as [eventbus.Bus.Publish] does; service
+// is the default Source.
 func (v *Envelope) sealing(next eventbus.Publisher, service string) eventbus.Publisher {
 	return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
 		if !v.covers(topic) {

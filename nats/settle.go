@@ -151,7 +151,7 @@ func (s *source) settle(ctx context.Context, c settling) error {
 			fill(part, classOf(ctx, err, false))
 			continue
 		}
-		s.say(ctx, r, c, start, part)
+		s.sendPart(ctx, r, c, start, part)
 	}
 	for i, err := range errs {
 		errs[i] = s.failure(c.op, err)
@@ -159,9 +159,9 @@ func (s *source) settle(ctx context.Context, c settling) error {
 	return backend.AsBatchError(errs)
 }
 
-// A speech is one exchange of a settling, with at most requestRoom deliveries from the
-// index start on.
-type speech struct {
+// A part is a share of a settling's deliveries that is sent together: at most requestRoom,
+// the first of them with the index start.
+type part struct {
 	settling
 	start    int
 	receipts []*receipt
@@ -170,10 +170,10 @@ type speech struct {
 	last     error // the result of the newest answer, also for earlier words without an answer of their own
 }
 
-// say sends the words about len(errs) deliveries from the index start on. The server
+// sendPart sends the words about len(errs) deliveries from the index start on. The server
 // handles words in order, so the answer to the last word is also the result of the others.
-func (s *source) say(ctx context.Context, r *requester, c settling, start int, errs []error) {
-	p := &speech{settling: c, start: start, receipts: make([]*receipt, len(errs)), errs: errs, at: make([]int, 0, len(errs))}
+func (s *source) sendPart(ctx context.Context, r *requester, c settling, start int, errs []error) {
+	p := &part{settling: c, start: start, receipts: make([]*receipt, len(errs)), errs: errs, at: make([]int, 0, len(errs))}
 	for i := range errs {
 		if p.receipts[i], errs[i] = s.receipt(c, c.at(start+i)); errs[i] == nil {
 			p.at = append(p.at, i)
@@ -188,7 +188,7 @@ func (s *source) say(ctx context.Context, r *requester, c settling, start int, e
 	for n, i := range p.at {
 		r.add(outgoing{subject: p.receipts[i].reply, data: c.word(start + i)}, c.confirmed || n == len(p.at)-1)
 	}
-	s.hear(ctx, r, p)
+	s.awaitPart(ctx, r, p)
 	for i, receipt := range p.receipts {
 		if unknown := errors.Is(errs[i], backend.ErrUnknownOutcome); errs[i] == nil || unknown {
 			c.said(receipt, !unknown)
@@ -209,8 +209,8 @@ func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 	return r, r.forgotten()
 }
 
-// hear sends the words of p, waits for the answers, and sets the errors in p.errs.
-func (s *source) hear(ctx context.Context, r *requester, p *speech) {
+// awaitPart sends the words of p, waits for the answers, and sets the errors in p.errs.
+func (s *source) awaitPart(ctx context.Context, r *requester, p *part) {
 	err := r.exchange(ctx, conversation{
 		got: func(n int, m *natsgo.Msg) {
 			if p.last = nil; isUnserved(m) {
@@ -246,7 +246,7 @@ func (s *source) hear(ctx context.Context, r *requester, p *speech) {
 // words about the other deliveries again. The server may have ignored such a word, because
 // it had forgotten the delivery, and redelivered the message only later. Fenced words are
 // not sent again, because the delivery may have another holder by now.
-func (s *source) askWhy(ctx context.Context, r *requester, p *speech) {
+func (s *source) askWhy(ctx context.Context, r *requester, p *part) {
 	var asked *source
 	for n, i := range p.at {
 		if member := p.receipts[i].source; r.waits[n] && member != asked {

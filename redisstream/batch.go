@@ -106,9 +106,9 @@ func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bo
 	return count, err
 }
 
-// readFields reads the fields of an entry. It returns the value if the only field is the
-// constant field. For any other entry it returns errUnreadable, and the fields as lines of
-// name=value.
+// readFields reads the fields of an entry. If the entry has one field, named "event", value
+// is its value. For any other entry readFields returns errUnreadable, and value has the
+// fields as lines of name=value.
 func readFields(p *parser) (value []byte, err error) {
 	n := p.array()
 	if n < 0 {

@@ -31,8 +31,8 @@ func (r *reply) next() reply {
 	return reply{r.raw[:0]}
 }
 
-// Write implements [io.Writer]. go-redis calls it for each line. For an error reply it
-// returns the error.
+// Write implements [io.Writer]. go-redis calls it for each line of a reply. If the reply is
+// an error, Write returns that error.
 func (r *reply) Write(p []byte) (int, error) {
 	if len(r.raw) == 0 && len(p) > 0 && p[0] == '-' {
 		return 0, serverError(string(p[1:]))

@@ -158,7 +158,7 @@ func (d *scheduler) succeeded(h *Hold, now time.Time) (next *Hold, ok bool) {
 		return nil, false
 	}
 	waking := d.waking
-	d.waking = true // this worker takes the Hold that becomes ready
+	d.waking = true // no other worker is woken, because this one takes the next Hold
 	d.ran(h, time.Duration(d.sub.moment(now)-h.began), nil)
 	d.settle(h)
 	d.waking = waking
