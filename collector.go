@@ -205,7 +205,7 @@ func (c *collector) ended(r *call) {
 }
 
 // context returns the context for the handler's call r. The context ends with the timeout,
-// or when the contexts of all members have ended.
+// or when the context of every event of r has ended.
 func (c *collector) context(r *call) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(c.values)
 	release := context.CancelFunc(func() {})

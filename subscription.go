@@ -31,8 +31,8 @@ func (s *Subscription) Resume() { s.s.Resume() }
 // [FailAll]. With OrderTotal the only key is "".
 func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
 
-// ReleaseKey lets later events of key run again. It reports whether key was one of
-// FailedKeys.
+// ReleaseKey ends the effect of [FailAll] on key: the handler gets later events of key
+// again. It reports whether key was one of FailedKeys.
 func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
 
 // State returns the state of the subscription, and the error that caused the state, if any.

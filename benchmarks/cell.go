@@ -46,7 +46,7 @@ func (c cell) String() string {
 	return s
 }
 
-// MarshalText returns the text of a cell in the form of the command line.
+// MarshalText returns the cell as the flag -cells takes it, such as con/16@16K.
 func (c cell) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalText parses the text of a cell in the form of the command line.

@@ -48,8 +48,7 @@ func (c curve) cells() (cells []cell) {
 	return cells
 }
 
-// curveCells returns the cells of all curves in the form of the command line, separated by
-// commas.
+// curveCells returns the cells of all curves as the flag -cells takes them.
 func curveCells() string {
 	var cells []string
 	for _, c := range curves {

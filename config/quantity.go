@@ -54,8 +54,8 @@ func (n *number) parse(s string, f *field) error {
 	return nil
 }
 
-// tooLittle returns an error with the least value and, if f has one, the word for "no
-// bound".
+// tooLittle returns the error for a value of f that is less than the least one. If f can be
+// unbounded, the error names the word for it.
 func tooLittle(f *field) error {
 	reason := "less than " + f.least
 	if f.none != "" {

@@ -169,7 +169,7 @@ func (*onFailure) noun(f *field) string   { return strings.Join(f.words, ", ") }
 func (*onFailure) schema(f *field) schema { return oneOf(f) }
 func (*onFailure) form() form             { return words }
 
-// A start is an eventbus.Start.
+// A start reads an eventbus.Start from a configuration: earliest, latest or after POSITION.
 type start eventbus.Start
 
 func (p *start) parse(s string, f *field) error {

@@ -82,8 +82,8 @@ type entries struct {
 	options TopicOptions
 }
 
-// read reads one entry, {id, fields} or {id, count, fields}, into m. left is the number of
-// entries still to be read, with this one. If the entry cannot be decoded, its raw bytes
+// read reads one entry into m: {id, count, fields} if counted, otherwise {id, fields}. left
+// is the number of entries that are not read yet, with this one; it sizes mem. If the entry cannot be decoded, its raw bytes
 // become the payload of m.
 func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bool, left int) (count int, err error) {
 	if count = 1; counted {

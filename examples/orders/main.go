@@ -141,7 +141,7 @@ func (s shop) charge(ctx context.Context, o order, d *eventbus.Delivery) error {
 	return s.note("charged")(ctx, o, d)
 }
 
-// note returns a handler that prints the text what and the ID of the order.
+// note returns a handler that prints a text and the ID of the order.
 func (shop) note(what string) func(context.Context, order, *eventbus.Delivery) error {
 	return func(_ context.Context, o order, _ *eventbus.Delivery) error {
 		_, err := fmt.Fprintln(os.Stdout, what, o.ID)

@@ -49,8 +49,8 @@ func (h *Hold) failKey() {
 	}
 }
 
-// ReleaseKey ends the effect of FailAll on key: later events of key run again. It reports
-// whether an event of key had failed for good.
+// ReleaseKey ends the effect of FailAll on key: the handler gets later events of key again.
+// It reports whether FailAll had an effect on key.
 func (s *Subscription) ReleaseKey(key string) bool {
 	d := &s.sched
 	d.mu.Lock()

@@ -121,9 +121,9 @@ func (d *ledger) advance(l *lane) {
 	d.lanes.drop(l)
 }
 
-// While the head of a long lane fails again and again, its early events are due later: by
-// perEvent for each event, but at most maxSpread from now. Otherwise they would delay
-// events of other keys.
+// While the first event of a lane fails again and again, the events behind it that are given
+// back are due later: by perEvent for each of them, but at most maxSpread from now.
+// Otherwise reading them again would delay events of other keys.
 const (
 	perEvent  = moment(200 * time.Microsecond)
 	maxSpread = moment(10 * time.Second)

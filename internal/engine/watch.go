@@ -96,7 +96,7 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	}
 	next = d.sub.time(seen.next)
 	if next.IsZero() && d.watchWakes.After(at) {
-		next = d.watchWakes // nothing is to be done then, but put need not wake the watcher for what it adds
+		next = d.watchWakes // nothing is due then, but put need not wake the watcher for a new Hold
 	}
 	d.watchWakes = next
 	return seen, next

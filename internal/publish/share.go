@@ -83,8 +83,8 @@ func (q *queue) pick(s *share) {
 }
 
 // copy copies the messages, because the backend sets their positions. It copies the payloads
-// too, because a caller that has left may change them. No caller leaves during copy, because
-// the queue's lock is held.
+// too, because a caller whose Publish returned early may change them. No Publish returns
+// during copy, because the queue's lock is held.
 func (s *share) copy() {
 	bytes := 0
 	for _, c := range s.calls {

@@ -77,8 +77,8 @@ func (t *trial) cleanUp() {
 	}
 }
 
-// Lacks returns the name of the missing Need of the law, or the error of a verb that is not
-// supported. It returns "" if the law lacks nothing.
+// Lacks returns the name of the [Need] of the law that the backend does not have, or the
+// error of a call that the backend does not support. It returns "" if nothing is missing.
 func (t *trial) Lacks() string { return t.unclaimed }
 
 // Late returns a sentence about the law's Grace for the report, or "" without Grace.

@@ -34,8 +34,8 @@ func New(backend string, laws int, some bool) *Account {
 	return &Account{backend: backend, laws: laws, some: some, results: map[Result]int{}, missing: map[string][]string{}}
 }
 
-// add adds the result r of a law. why is the text of the failure, the name of the missing
-// claim, or the reason why the law is weaker.
+// add adds the result r of a law. why is the text of the failure; or, if the law did not
+// run, the verb that the backend lacks; or the reason why the law checks less.
 func (a *Account) add(l law.Law, r Result, why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

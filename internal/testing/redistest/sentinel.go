@@ -23,7 +23,7 @@ type Sentinel struct {
 	clients   []*redis.SentinelClient
 }
 
-// StartSentinel starts the five processes. It returns when the replica is in sync and each
+// StartSentinel starts a master, a replica and three sentinels. It returns when the replica is in sync and each
 // sentinel knows the replica and the other sentinels. The options apply to master and
 // replica.
 func StartSentinel(t testing.TB, o ...Option) *Sentinel {
