@@ -241,3 +241,39 @@ func TestErrorsSayWhere(t *testing.T) {
 	require.EqualError(t, &eventbus.DrainError{Abandoned: []eventbus.Abandoned{{Topic: "t", Group: "g", Handlers: 1, Unsettled: 2}}},
 		"eventbus: drain: t/g: handlers still running: 1, events unsettled: 2")
 }
+
+// A time that RFC 3339 has no text for is refused, because no handler could read it.
+func TestTimesBeyondTheCalendar(t *testing.T) {
+	bus := eventbustest.New(t)
+	for at, ok := range map[time.Time]bool{
+		time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC): true,
+		time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC):               false,
+		time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC):                   true,
+		time.Date(-1, 12, 31, 23, 59, 59, 0, time.UTC):             false,
+	} {
+		err := bus.Publish(t.Context(), "orders", &eventbus.Event{Time: at})
+		if ok {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "events[0].Time is not in the years 0 to 9999")
+		}
+	}
+}
+
+// All hooks but Published and Handled run on one goroutine, also after a panic of a hook.
+func TestAPanicOfAHookIsToldInTurn(t *testing.T) {
+	failed := 0
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Observer: observer.Observer{
+		Handled: func(observer.Handled) { panic("hook") },
+		Failed:  func(observer.Failed) { failed++ },
+	}})
+	require.NoError(t, err)
+	o := eventbus.SubscribeOptions{Group: "g", Concurrency: 8, Order: eventbus.Unordered}
+	_, err = bus.Subscribe(t.Context(), "orders", o, func(context.Context, *eventbus.Delivery) error { return nil })
+	require.NoError(t, err)
+	for range 100 {
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}, &eventbus.Event{}, &eventbus.Event{}, &eventbus.Event{}))
+	}
+	require.NoError(t, bus.Shutdown(t.Context()))
+	require.NotZero(t, failed)
+}

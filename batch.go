@@ -70,9 +70,9 @@ func (b Batch) Effective() (Batch, error) {
 //     batches fill.
 //   - Timeout bounds a call. If the call of an event has not begun after MaxWait plus twice
 //     Timeout, the event is given back as by [Snooze]. With AckOnReceive it is discarded.
-//     Such a delay occurs only if calls are slow and MaxBytes divides the waiting events
-//     into several batches. On a backend that cannot extend leases, MaxWait plus twice
-//     Timeout must be less than Lease.
+//     Such a delay occurs only if calls are slow, and MaxBytes or last attempts divide the
+//     waiting events into several batches. On a backend that cannot extend leases, MaxWait
+//     plus three times Timeout must be less than Lease.
 //   - MaxInFlight must be at least Concurrency times MaxSize. Its default is the greater of
 //     that product and 1,024. A shared limiter.MaxInFlight must be greater than the sum of
 //     these products.
@@ -97,14 +97,14 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptio
 	}
 	setDefault(&o.Concurrency, 1)
 	setDefault(&o.Timeout, b.options.Timeout)
-	each, err := batch.perEvent(o)
+	each, err := batch.PerEvent(o)
 	if err != nil {
 		return nil, err
 	}
 	c := newCollector(context.WithoutCancel(ctx), o, batch, h)
 	s, err := b.subscribe(ctx, topic, each, mode, c.handle)
 	if f, ok := errors.AsType[*FieldError](err); ok && f.Field == "SubscribeOptions.Timeout" {
-		f.Reason = fmt.Sprintf("is %v; for batches its double, and MaxWait, %v, %s", o.Timeout, batch.MaxWait, f.Reason)
+		f.Reason = fmt.Sprintf("is %v; for batches three times as much, and MaxWait, %v, %s", o.Timeout, batch.MaxWait, f.Reason)
 	}
 	if err != nil {
 		return nil, err
@@ -113,9 +113,16 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptio
 	return s, nil
 }
 
-// perEvent returns the options of the subscription that receives the events of batches. It
-// has a handler for each event of each running batch: [collector].handle.
-func (b Batch) perEvent(o SubscribeOptions) (SubscribeOptions, error) {
+// PerEvent returns the options of the subscription that receives the events for the batches
+// of a subscription with the options o. Its Concurrency is one for each event of each
+// running batch, and its Timeout has time for the wait of an event. [Bus.SubscribeBatch]
+// uses it, and so can a check of options.
+func (b Batch) PerEvent(o SubscribeOptions) (SubscribeOptions, error) {
+	b, err := b.Effective()
+	if err != nil {
+		return o, err
+	}
+	setDefault(&o.Concurrency, 1)
 	handlers := o.Concurrency * b.MaxSize
 	switch {
 	case o.Order == OrderTotal:
@@ -129,12 +136,16 @@ func (b Batch) perEvent(o SubscribeOptions) (SubscribeOptions, error) {
 		}
 	}
 	o.Concurrency = handlers
-	// An event waits for the end of at most one running call, unless MaxBytes divides the
-	// waiting events into several batches.
-	if wait := max(b.MaxWait, 0); 0 < o.Timeout && o.Timeout <= (math.MaxInt64-wait)/2 {
-		o.Timeout = wait + 2*o.Timeout
-	} else {
-		o.Timeout = -1
-	}
+	_, o.Timeout = b.bounds(o.Timeout)
 	return o, nil
+}
+
+// bounds returns the most time that an event waits for its call to begin, and the most time
+// until that call has ended. timeout is the timeout of a call. Negative: no bound.
+func (b Batch) bounds(timeout time.Duration) (begin, end time.Duration) {
+	wait := max(b.MaxWait, 0)
+	if timeout <= 0 || timeout > (math.MaxInt64-wait)/3 {
+		return -1, -1
+	}
+	return wait + 2*timeout, wait + 3*timeout
 }

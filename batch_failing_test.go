@@ -191,6 +191,40 @@ func TestWaitingForABatchCostsNoAttempt(t *testing.T) {
 	})
 }
 
+// A call has all of its timeout, however long its events have waited for it. Otherwise the
+// wait of other events, each on its last attempt, would fail them for good.
+func TestEachCallHasAllOfItsTimeout(t *testing.T) {
+	for name, c := range map[string]struct {
+		batch  eventbus.Batch
+		poison []string
+	}{"last attempts": {poison: []string{"003"}}, "batches of few bytes": {batch: eventbus.Batch{MaxBytes: 20}}} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(t *testing.T, bus *eventbustest.Bus) {
+				o := eventbus.SubscribeOptions{Group: "g", Timeout: 10 * time.Second, Retry: eventbus.Retry{MaxAttempts: 2}}
+				_, err := bus.SubscribeBatch(t.Context(), "orders", o, c.batch, func(ctx context.Context, ds []*eventbus.Delivery) []error {
+					if slices.ContainsFunc(ds, func(d *eventbus.Delivery) bool { return slices.Contains(c.poison, d.ID) }) {
+						panic("poison")
+					}
+					select {
+					case <-time.After(9 * time.Second):
+						return nil
+					case <-ctx.Done():
+						return slices.Repeat([]error{context.Cause(ctx)}, len(ds))
+					}
+				})
+				require.NoError(t, err)
+				require.NoError(t, bus.Publish(t.Context(), "orders", numbered(40)...))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+				var dead []string
+				for _, e := range bus.Published("orders.dlq") {
+					dead = append(dead, deadID(e))
+				}
+				require.Equal(t, c.poison, dead)
+			})
+		})
+	}
+}
+
 // If the context of one event ends, it leaves a batch that has not begun. The context of a
 // call ends with the context of its last event.
 func TestOneEventDoesNotEndABatch(t *testing.T) {
@@ -240,7 +274,7 @@ func TestAStuckBatchIsTold(t *testing.T) {
 			})
 		require.NoError(t, err)
 		require.NoError(t, bus.Publish(t.Context(), "orders", numbered(2)...))
-		time.Sleep(2*time.Minute + 6*time.Second)
+		time.Sleep(3*time.Minute + 6*time.Second)
 		require.Len(t, stuck, 2)
 		time.Sleep(time.Hour)
 		require.NoError(t, bus.Shutdown(t.Context()))
@@ -286,16 +320,16 @@ func (b unextending) Attach(ctx context.Context, c backend.Config) (backend.Sour
 	return struct{ backend.Source }{s}, err
 }
 
-// If leases cannot be extended, the wait for a batch and two calls must fit into a lease.
+// If leases cannot be extended, the wait for a batch and three calls must fit into a lease.
 func TestBatchWithoutExtendedLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.On(t, unextending{inmemory.New(inmemory.Options{})}, eventbus.Options{})
-		o := eventbus.SubscribeOptions{Group: "g", Lease: 30 * time.Second, Timeout: 15 * time.Second}
+		o := eventbus.SubscribeOptions{Group: "g", Lease: 30 * time.Second, Timeout: 10 * time.Second}
 		_, err := bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{}, allHandled)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
-		require.ErrorContains(t, err, "SubscribeOptions.Timeout is 15s; for batches its double, and MaxWait, 10ms, must be less than Lease, 30s")
+		require.ErrorContains(t, err, "SubscribeOptions.Timeout is 10s; for batches three times as much, and MaxWait, 10ms, must be less than Lease, 30s")
 		var b batches
-		o.Timeout = 14 * time.Second
+		o.Timeout = 9 * time.Second
 		_, err = bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{}, b.of(allHandled))
 		require.NoError(t, err)
 		require.NoError(t, bus.Publish(t.Context(), "orders", numbered(3)...))

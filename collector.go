@@ -24,6 +24,8 @@ type collector struct {
 	last    int             // of the MaxAttempts above 1 in Retry.Rules, the least; 0: there is none
 	values  context.Context // the parent of the context of each call
 
+	patience time.Duration // the most time that an event waits for its call to begin; negative: no bound
+
 	mu       sync.Mutex
 	full     []*call // calls that take no more events and have not begun, oldest first
 	open     *call   // the call that takes further events; nil if there is none
@@ -50,6 +52,7 @@ type member struct {
 
 func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHandler) *collector {
 	c := &collector{Batch: b, handler: h, calls: o.Concurrency, timeout: o.Timeout, values: values}
+	c.patience, _ = b.bounds(o.Timeout)
 	for _, r := range o.Retry.Rules {
 		if r.MaxAttempts > 1 && (c.last == 0 || r.MaxAttempts < c.last) {
 			c.last = r.MaxAttempts
@@ -67,22 +70,28 @@ func (c *collector) alone(d *Delivery) bool {
 // handle is the Handler of each single event: the event joins a call, and handle returns
 // the event's result.
 func (c *collector) handle(ctx context.Context, d *Delivery) error {
-	m, came := &member{ctx: ctx, Delivery: d}, time.Now()
+	m := &member{ctx: ctx, Delivery: d}
 	joined := c.join(m) //nolint:contextcheck // a call has a context of its own
+	var late <-chan time.Time
+	if c.patience >= 0 {
+		timer := time.NewTimer(c.patience)
+		defer timer.Stop()
+		late = timer.C
+	}
+	var err error
 	select {
 	case <-joined.done:
 		return m.err
+	case <-late: // a call that began later would not have all of its timeout
+		err = Snooze(0)
 	case <-ctx.Done():
+		err = context.Cause(ctx)
 	}
 	if !c.leave(joined, m) {
 		<-joined.done
 		return m.err
 	}
-	cause := context.Cause(ctx)
-	if _, late := errors.AsType[*observer.TimeoutError](cause); late && time.Since(came) > c.timeout {
-		return Snooze(0) // d waited for other calls, and no handler has failed
-	}
-	return cause
+	return err
 }
 
 // join adds m to the open call, or to a new call, and returns that call.

@@ -179,9 +179,19 @@ func (e *Event) checkFields() error {
 		checkAttribute("Subject", e.Subject),
 		checkAttribute("ContentType", e.ContentType),
 		checkHeaders(e.Headers),
+		e.checkTime(),
 		e.checkTTL(),
 		e.Retry.checkOwn(),
 	)
+}
+
+// checkTime refuses a time that RFC 3339 has no text for.
+func (e *Event) checkTime() error {
+	const year0, year10000 = -62167219200, 253402300800 // in seconds since 1970
+	if s := e.Time.Unix(); s < year0 || s >= year10000 {
+		return &FieldError{Field: "Time", Reason: "is not in the years 0 to 9999"}
+	}
+	return nil
 }
 
 func (e *Event) checkTTL() error {

@@ -94,7 +94,7 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 				p.add(c.places[path], path, reason)
 				continue
 			}
-			if _, err := o.options().Effective(string(o.Topic)); err != nil {
+			if _, err := o.effective(o.options()); err != nil {
 				p.list = append(p.list, c.placed(path, err))
 			}
 		}
@@ -103,6 +103,17 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// effective returns o with defaults, as the bus uses it for the events of s, or the error
+// with which the bus would refuse it.
+func (s subscription) effective(o eventbus.SubscribeOptions) (_ eventbus.SubscribeOptions, err error) {
+	if s.Batch != (batch{}) {
+		if o, err = s.Batch.options().PerEvent(o); err != nil {
+			return o, err
+		}
+	}
+	return o.Effective(string(s.Topic))
 }
 
 func subscriptionPath(name string) string { return "bus.subscriptions." + name }

@@ -194,7 +194,7 @@ bus:
   url: "mem:"
   subscriptions:
     rows: {topic: rows, group: database, batch: {size: 3, bytes: 4KiB, wait: 1m}}
-    bad: {topic: rows, group: bad, max_in_flight: 99, batch: {size: 100}}
+    slow: {topic: rows, group: slow, concurrency: 40, limits: {redelivered: 50}, batch: {size: 100}}
 `
 	bus, c, err := config.Open(t.Context(), write(t, "eventbus.yaml", file), nil)
 	require.NoError(t, err)
@@ -203,8 +203,16 @@ bus:
 	require.Contains(t, words, "in batches of up to 3 events or 4 KiB that wait 1m to fill")
 	_, err = c.Subscribe(t.Context(), bus, "rows", func(context.Context, *eventbus.Delivery) error { return nil })
 	require.ErrorContains(t, err, ":5:42: bus.subscriptions.rows.batch: is set, but the program handles single events")
-	_, err = c.SubscribeBatch(t.Context(), bus, "bad", func(context.Context, []*eventbus.Delivery) []error { return nil })
-	require.ErrorContains(t, err, ":6:51: bus.subscriptions.bad.max_in_flight: is 99, less than concurrency times batch.size, 100")
+	words, err = c.DescribeSubscription("slow")
+	require.NoError(t, err)
+	require.Contains(t, words, "at most 4,000 events or 64 MiB held")
+	for keys, want := range map[string]string{
+		"max_in_flight: 99": "bus.subscriptions.bad.max_in_flight: is 99, less than concurrency times batch.size, 100",
+		"order: total":      "bus.subscriptions.bad.order: is OrderTotal, with which no batch has two events",
+	} {
+		_, err = config.Parse("f", []byte("bus: {url: 'mem:', subscriptions: {bad: {topic: rows, group: bad, "+keys+", batch: {size: 100}}}}"), nil)
+		require.ErrorContains(t, err, want)
+	}
 
 	sizes := make(chan int)
 	_, err = c.SubscribeBatch(t.Context(), bus, "rows", func(_ context.Context, ds []*eventbus.Delivery) []error {

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/nearest"
@@ -144,8 +145,24 @@ func (d *decoder) leaf(n *node, path string, f *field, l leaf) {
 		return
 	}
 	if err := l.parse(text, f); err != nil {
-		d.add(n.place, path, shown+err.Error())
+		reason := err.Error()
+		if text != n.text && reveals(reason, text) { // text has the value of a variable
+			reason = "it must be: " + l.noun(f)
+		}
+		d.add(n.place, path, shown+reason)
 	}
+}
+
+// reveals reports whether reason has a word or a number of text.
+func reveals(reason, text string) bool {
+	for _, is := range []func(rune) bool{unicode.IsLetter, unicode.IsDigit} {
+		for _, part := range strings.FieldsFunc(text, func(r rune) bool { return !is(r) }) {
+			if len(part) > 1 && strings.Contains(reason, part) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // text returns the text of n, with variables filled in. shown is the part of the text that

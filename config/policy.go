@@ -38,8 +38,12 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	if o.Timeout == 0 {
 		o.Timeout = c.bus.Timeout.value()
 	}
-	o, err := o.Effective(string(s.Topic))
+	each, err := s.effective(o)
 	if err != nil {
+		return "", c.placed(subscriptionPath(name), err)
+	}
+	o.MaxInFlight, o.MaxRedelivered = each.MaxInFlight, 0 // which count events, not batches
+	if o, err = o.Effective(string(s.Topic)); err != nil {
 		return "", c.placed(subscriptionPath(name), err)
 	}
 	parts := []string{strings.Join([]string{

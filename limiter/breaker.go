@@ -160,10 +160,10 @@ func (b *Breaker) Release(r Released) {
 			b.open(now, fmt.Sprintf("the breaker is open for %v: %d of %d runs failed within %v", b.options.Pause, failed, runs, b.options.Window))
 		}
 	case HalfOpen:
-		// The breaker cannot tell whether a settled place was a trial. It assumes that
-		// places from before the pause are settled first, so that there are never too many
+		// The breaker cannot tell whether a released place was a trial. It assumes that
+		// places from before the pause are released first, so that there are never too many
 		// trials.
-		b.old = min(max(b.old-r.Settled, 0), b.held)
+		b.old = min(max(b.old-r.Settled-r.Unused, 0), b.held)
 		b.good += r.Runs - r.Failed
 		switch {
 		case r.Failed > 0:

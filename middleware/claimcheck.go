@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -80,33 +81,34 @@ func (c *ClaimCheck) open(ctx context.Context, e *eventbus.Event, most int) erro
 	if !ok {
 		return permanent("the header %s has another form", claimHeader)
 	}
-	if size > most+overhead {
+	if size-overhead > most {
 		return permanent("fetch the payload: %w: %d bytes, more than %d", eventbus.ErrTooLarge, size, most)
 	}
 	payload, err := c.fetch(ctx, name, size)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+	switch sum := sha256.Sum256(payload); {
+	case errors.Is(err, fs.ErrNotExist):
 		return permanent("fetch the payload: %w", err)
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("fetch the payload: %w", err)
-	}
-	if sum := sha256.Sum256(payload); hex.EncodeToString(sum[:]) != digest {
+	case len(payload) < size:
+		return permanent("fetch the payload: it is damaged: it has %d bytes instead of %d", len(payload), size)
+	case hex.EncodeToString(sum[:]) != digest:
 		return permanent("fetch the payload: it is damaged: its SHA-256 differs")
 	}
 	e.Payload = payload
 	return nil
 }
 
-// fetch returns the first size bytes of the payload name. It fails if there are fewer.
+// fetch returns the first size bytes of the payload name, or all if there are fewer.
 func (c *ClaimCheck) fetch(ctx context.Context, name string, size int) ([]byte, error) {
 	r, err := c.Store.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	payload := make([]byte, size)
-	_, err = io.ReadFull(r, payload)
-	return payload, err
+	payload := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	_, err = payload.ReadFrom(io.LimitReader(r, int64(size)))
+	return payload.Bytes(), err
 }
 
 // parseClaim returns the parts of a reference. It checks all of them, because anybody may

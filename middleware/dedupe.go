@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/seed41896749/eventbus"
 )
@@ -24,11 +25,13 @@ type DedupeOptions struct {
 	OnError OnError
 }
 
+const markTimeout = 5 * time.Second
+
 // Dedupe discards an event that its group has handled before: a redelivered event, and a
 // second event with the same ID. The bus counts and reports it as discarded, with the
 // reason "dropped".
 //
-// An ID is marked after the handler has returned nil. So a crash, or an error of Mark,
+// An ID is marked after the handler has returned nil, within 5 seconds. So a crash, or an error of Mark,
 // leads to a second run and never to a lost event. Dedupe is no lock. If two members, or
 // two handlers of one member, run events of one ID at the same time, both run. If
 // DedupeStore.Handled returns an error, the event fails and is retried.
@@ -60,7 +63,9 @@ func Dedupe(store DedupeStore, o DedupeOptions) eventbus.Middleware {
 				return err
 			}
 			// The handler has succeeded, so the event is marked even if ctx has ended.
-			if err := store.Mark(context.WithoutCancel(ctx), key); err != nil {
+			mark, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
+			defer cancel()
+			if err := store.Mark(mark, key); err != nil {
 				o.OnError.tell(ctx, d, fmt.Errorf("eventbus: dedupe: mark %q: %w", key, err))
 			}
 			return nil

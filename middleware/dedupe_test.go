@@ -148,3 +148,30 @@ func TestDedupeMemoryIsBounded(t *testing.T) {
 		require.True(t, handled("d"))
 	})
 }
+
+// A store that does not answer holds a handler for seconds, although the run's own context
+// does not end the call.
+func TestDedupeMarkEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failures []error
+		o := middleware.DedupeOptions{OnError: func(_ context.Context, _ *eventbus.Delivery, err error) { failures = append(failures, err) }}
+		bus := with(t, middleware.Dedupe(silentStore{}, o))
+		s, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Timeout: time.Second}, func(context.Context, *eventbus.Delivery) error { return nil })
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+		time.Sleep(10 * time.Second)
+		require.Zero(t, s.Counts().Running)
+		require.Len(t, failures, 1)
+		require.ErrorIs(t, failures[0], context.DeadlineExceeded)
+	})
+}
+
+// silentStore is a store whose Mark ends with its context only.
+type silentStore struct{}
+
+func (silentStore) Handled(context.Context, string) (bool, error) { return false, nil }
+
+func (silentStore) Mark(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}

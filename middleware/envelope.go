@@ -93,6 +93,9 @@ func NewEnvelope(o EnvelopeOptions) (*Envelope, error) {
 	if o.MaxPayload < 0 {
 		return nil, envelopeError("MaxPayload", "is negative")
 	}
+	if i := slices.IndexFunc(o.Headers, isEnvelopes); i >= 0 {
+		return nil, envelopeError(fmt.Sprintf("Headers[%d]", i), "is a header of the envelope")
+	}
 	o.Headers = slices.Sorted(slices.Values(o.Headers))
 	v := &Envelope{o: o}
 	var err error
@@ -175,7 +178,7 @@ func notSealed(topic string, i, n int, err error) error {
 // seal seals e by all steps, unless e is sealed already. service is the default of
 // e.Source.
 func (v *Envelope) seal(ctx context.Context, e *eventbus.Event, service string) error {
-	if done, err := v.isSealed(e); done || err != nil {
+	if done, err := v.isSealed(ctx, e); done || err != nil {
 		return err
 	}
 	if n := len(e.Payload); n > v.o.MaxPayload {
@@ -225,7 +228,7 @@ func (v *Envelope) openWith(ctx context.Context, e *eventbus.Event, strict bool)
 	if err := v.open(ctx, &opened, strict); err != nil {
 		return fmt.Errorf("eventbus: envelope: open event %q: %w", e.ID, err)
 	}
-	opened.Headers = slices.DeleteFunc(opened.Headers, isEnvelopes)
+	opened.Headers = slices.DeleteFunc(opened.Headers, hasEnvelopes)
 	*e = opened
 	return nil
 }
@@ -243,26 +246,28 @@ func (v *Envelope) open(ctx context.Context, e *eventbus.Event, strict bool) err
 	return v.compress.open(e)
 }
 
-func isEnvelopes(h eventbus.Header) bool {
-	switch h.Name {
+func isEnvelopes(name string) bool {
+	switch name {
 	case idHeader, keyHeader, claimHeader, signatureHeader:
 		return true
 	}
 	return false
 }
 
+func hasEnvelopes(h eventbus.Header) bool { return isEnvelopes(h.Name) }
+
 // isSealed reports whether e is sealed already. It returns an error if e has headers of an
-// envelope but is not encrypted or signed as v does. Such an event would be stored
-// unprotected.
-func (v *Envelope) isSealed(e *eventbus.Event) (bool, error) {
-	i := slices.IndexFunc(e.Headers, isEnvelopes)
+// envelope but cannot be opened by v. Such an event would be stored unprotected.
+func (v *Envelope) isSealed(ctx context.Context, e *eventbus.Event) (bool, error) {
+	i := slices.IndexFunc(e.Headers, hasEnvelopes)
 	if i < 0 {
 		return false, nil
 	}
 	_, encrypted := e.Headers.Lookup(keyHeader)
 	_, signed := e.Headers.Lookup(signatureHeader)
-	if v.encrypt != nil && !encrypted || v.sign != nil && !signed {
-		return false, &eventbus.FieldError{Field: "Headers[" + e.Headers[i].Name + "]", Reason: "is reserved for middleware.Envelope"}
+	opened := *e
+	if err := v.Open(ctx, &opened); err != nil || v.encrypt != nil && !encrypted || v.sign != nil && !signed {
+		return false, &eventbus.FieldError{Field: "Headers[" + e.Headers[i].Name + "]", Reason: "is reserved for middleware.Envelope", Err: err}
 	}
 	return true, nil
 }

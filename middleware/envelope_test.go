@@ -3,11 +3,17 @@ package middleware_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"math"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
@@ -220,5 +226,69 @@ func TestEnvelopeRefusesItsHeaders(t *testing.T) {
 		err := bus.Publish(t.Context(), "orders", &eventbus.Event{Headers: eventbus.Headers{{Name: "envelope-id", Value: "x"}}})
 		require.EqualError(t, err, "eventbus: events[0].Headers[envelope-id] is reserved for middleware.Envelope")
 		require.Empty(t, bus.Published("orders"))
+	}
+}
+
+// A store that cannot be reached, or a connection to it that ends, is no reason to give up
+// an event, whatever its error wraps. A payload that ends early is one.
+func TestClaimCheckRetriesAfterALostConnection(t *testing.T) {
+	for name, s := range map[string]*failsOnce{
+		"the answer is lost": {err: &url.Error{Op: "Get", URL: "http://store/x", Err: io.EOF}},
+		"the body is cut":    {err: io.ErrUnexpectedEOF, cut: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s.BlobStore = fileStore(t)
+				o := middleware.EnvelopeOptions{MaxPayload: math.MaxInt, ClaimCheck: &middleware.ClaimCheck{Store: s, MinSize: 10}}
+				bus := sealing(t, envelope(t, o))
+				got := handle(t, bus, "orders", "", nil)
+				require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: make([]byte, 1000)}))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+				require.Len(t, *got, 1)
+			})
+		})
+	}
+}
+
+// failsOnce is a store whose first Get fails with err; with cut, after three bytes.
+type failsOnce struct {
+	middleware.BlobStore
+	err  error
+	cut  bool
+	gets atomic.Int32
+}
+
+func (f *failsOnce) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	r, err := f.BlobStore.Get(ctx, name)
+	switch {
+	case err != nil || f.gets.Add(1) > 1:
+		return r, err
+	case !f.cut:
+		return nil, errors.Join(f.err, r.Close())
+	}
+	type closing struct {
+		io.Reader
+		io.Closer
+	}
+	return closing{io.MultiReader(io.LimitReader(r, 3), iotest.ErrReader(f.err)), r}, nil
+}
+
+// An event that only looks sealed is refused, and not stored unprotected.
+func TestSealedHeadersWithoutASeal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for header, which := range map[string]int{"envelope-key": 2, "envelope-signature": 8} {
+			bus := sealing(t, envelope(t, steps(t, which)))
+			err := bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: []byte("secret"), Headers: eventbus.Headers{{Name: header, Value: "2026 x"}}})
+			f, ok := errors.AsType[*eventbus.FieldError](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, "events[0].Headers["+header+"]", f.Field)
+			require.Empty(t, bus.Published("orders"))
+		}
+	})
+	for _, header := range []string{"envelope-id", "envelope-key", "envelope-claim", "envelope-signature"} {
+		o := steps(t, 15)
+		o.Headers = []string{header}
+		_, err := middleware.NewEnvelope(o)
+		require.ErrorContains(t, err, "EnvelopeOptions.Headers[0] is a header of the envelope")
 	}
 }

@@ -31,7 +31,8 @@ func As[E error]() ErrorRule {
 }
 
 // IgnoreErrors makes a run a success if one of rules returns true for its error: the event
-// is acknowledged and counted as handled. Is and As find errors in [eventbus.Permanent] and
+// is acknowledged and counted as handled. An event of SubscribeManual is dropped instead, see
+// [eventbus.Drop], because the result nil would not settle it. Is and As find errors in [eventbus.Permanent] and
 // [eventbus.RetryAfter] too. A panic is never ignored. To log the ignored errors, put
 // [Logging] behind IgnoreErrors.
 func IgnoreErrors(rules ...ErrorRule) eventbus.Middleware {
@@ -42,7 +43,11 @@ func IgnoreErrors(rules ...ErrorRule) eventbus.Middleware {
 				return nil
 			}
 			for _, means := range rules {
-				if means(err) {
+				switch {
+				case !means(err):
+				case d.Manual:
+					return eventbus.Drop("an ignored error: " + err.Error())
+				default:
 					return nil
 				}
 			}

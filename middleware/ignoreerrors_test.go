@@ -39,3 +39,20 @@ func TestIgnoreErrors(t *testing.T) {
 		require.EqualValues(t, 1+3, s.Counts().Failures, "one permanent failure, three attempts that panic")
 	})
 }
+
+// An ignored error settles an event of SubscribeManual too.
+func TestIgnoreErrorsOfManualHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := with(t, middleware.IgnoreErrors(middleware.Is(errBroken)))
+		runs := 0
+		_, err := bus.SubscribeManual(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.ManualDelivery) error {
+			runs++
+			return errBroken
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, 1, runs)
+		require.Empty(t, bus.Published("orders.dlq"))
+	})
+}

@@ -33,7 +33,8 @@ type ThrottleOptions struct {
 // SubscribeOptions.Timeout. If the wait would be longer, Throttle returns immediately with
 // [eventbus.Snooze]. If all handlers wait, events of other buckets wait as well. So
 // Concurrency should be greater than the number of buckets that are busy at the same time.
-// If ctx ends during the wait, the event fails with the cause of ctx.
+// If ctx ends during the wait, the event fails with the cause of ctx. With AckOnReceive a
+// Snooze discards the event, because it is acknowledged already.
 //
 // Throttle panics if perSecond is not positive, or Burst or MaxBuckets is negative.
 func Throttle(perSecond float64, o ThrottleOptions) eventbus.Middleware {
@@ -50,13 +51,13 @@ func Throttle(perSecond float64, o ThrottleOptions) eventbus.Middleware {
 		o.Bucket = func(d *eventbus.Delivery) string { return d.Topic + "/" + d.Group }
 	}
 	b := &buckets{
-		add:    func() *rate.Limiter { return rate.NewLimiter(rate.Limit(perSecond), o.Burst) },
-		byName: newRecent[*rate.Limiter](o.MaxBuckets),
+		add:    func() *bucket { return &bucket{limiter: rate.NewLimiter(rate.Limit(perSecond), o.Burst)} },
+		byName: newRecent[*bucket](o.MaxBuckets),
 	}
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
 			if name := o.Bucket(d); name != "" {
-				if err := await(ctx, b.get(name)); err != nil {
+				if err := b.get(name).await(ctx); err != nil {
 					return err
 				}
 			}
@@ -65,35 +66,53 @@ func Throttle(perSecond float64, o ThrottleOptions) eventbus.Middleware {
 	}
 }
 
-// buckets has the limiters of the buckets that were used last, by the name of the bucket.
+// buckets has the buckets that were used last, by name.
 type buckets struct {
-	add func() *rate.Limiter
+	add func() *bucket
 
 	mu     sync.Mutex
-	byName *recent[*rate.Limiter]
+	byName *recent[*bucket]
 }
 
-func (b *buckets) get(name string) *rate.Limiter {
+func (b *buckets) get(name string) *bucket {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l, ok := b.byName.get(name)
+	found, ok := b.byName.get(name)
 	if !ok {
-		l = b.add()
+		found = b.add()
 	}
-	b.byName.put(name, l)
-	return l
+	b.byName.put(name, found)
+	return found
 }
 
-// await waits until l allows a run. It returns an error if ctx ends before that.
-func await(ctx context.Context, l *rate.Limiter) error {
-	turn := l.Reserve()
-	delay := turn.Delay()
-	if delay == 0 {
-		return nil
-	}
-	if deadline, ok := ctx.Deadline(); ok && delay >= time.Until(deadline) {
+// A bucket gives turns to the events of one name.
+type bucket struct {
+	mu      sync.Mutex // held from Reserve to Cancel: a turn is not given back after a later Reserve
+	limiter *rate.Limiter
+}
+
+// reserve takes a turn, unless it is at the deadline of ctx or later. delay is the time
+// until the turn.
+func (b *bucket) reserve(ctx context.Context) (turn *rate.Reservation, delay time.Duration, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	turn = b.limiter.Reserve()
+	delay = turn.Delay()
+	if deadline, has := ctx.Deadline(); has && delay > 0 && delay >= time.Until(deadline) {
 		turn.Cancel()
+		return nil, delay, false
+	}
+	return turn, delay, true
+}
+
+// await waits until b allows a run. It returns an error if ctx ends before that.
+func (b *bucket) await(ctx context.Context) error {
+	turn, delay, ok := b.reserve(ctx)
+	switch {
+	case !ok:
 		return eventbus.Snooze(delay)
+	case delay == 0:
+		return nil
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()

@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,5 +94,26 @@ func TestThrottleForgetsTheBucketUnusedForLongest(t *testing.T) {
 		require.Zero(t, wait("c"), "b is forgotten for c")
 		require.Equal(t, time.Second, wait("a"))
 		require.Zero(t, wait("b"), "forgotten")
+	})
+}
+
+// Many events that snooze at the same time take no turns from the events that run later.
+func TestThrottleSnoozesTakeNoTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := with(t, middleware.Throttle(10, middleware.ThrottleOptions{}))
+		var runs atomic.Int64
+		o := eventbus.SubscribeOptions{Group: "g", Concurrency: 64, Timeout: time.Second}
+		_, err := bus.Subscribe(t.Context(), "orders", o, func(context.Context, *eventbus.Delivery) error { runs.Add(1); return nil })
+		require.NoError(t, err)
+		batch := make([]*eventbus.Event, 0, 500)
+		for range 20 {
+			batch = batch[:0]
+			for range 500 {
+				batch = append(batch, &eventbus.Event{})
+			}
+			require.NoError(t, bus.Publish(t.Context(), "orders", batch...))
+		}
+		time.Sleep(30 * time.Second)
+		require.Greater(t, runs.Load(), int64(250), "10 in a second")
 	})
 }

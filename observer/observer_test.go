@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -194,4 +195,24 @@ level=WARN msg="eventbus: subscription degraded" topic=t group=g from=running
 level=INFO msg="eventbus: subscription running" topic=t group=g from=starting
 `, out.String())
 	require.Equal(t, 8, fire(o), "failures, drops, dead letters, discards, losses, stuck handlers, states, notices")
+}
+
+// A hook that ends its goroutine, such as by t.FailNow, ends neither the queue nor Wait.
+func TestAsyncOutlivesGoexit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		q := observer.Async(observer.Observer{Settled: func(s observer.Settled) {
+			if told++; s.Events == 0 {
+				runtime.Goexit()
+			}
+		}}, 3)
+		for range 10 {
+			for _, n := range []int{0, 1, 0} {
+				q.Observer().Settled(observer.Settled{Events: n})
+			}
+			require.NoError(t, q.Wait(t.Context()))
+		}
+		require.Equal(t, 30, told)
+		require.Zero(t, q.Dropped())
+	})
 }

@@ -67,9 +67,17 @@ func (q *Queue) add(f func()) {
 }
 
 func (q *Queue) tell(fs []func()) {
+	called := 0
+	defer func() {
+		if called < len(fs) { // fs[called] has ended the goroutine, such as by t.FailNow
+			q.waiting.Add(-1)
+			q.tell(fs[called+1:])
+		}
+	}()
 	for _, f := range fs {
 		f()
 		q.waiting.Add(-1)
+		called++
 	}
 	if n := q.dropped.Load(); n > q.told && q.o.Failed != nil {
 		q.o.Failed(Failed{Scope: Observe, Events: int(n - q.told), Err: ErrDropped})

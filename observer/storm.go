@@ -42,6 +42,7 @@ func (l *stormLog) add(k stormKind, r slog.Record, write func(slog.Record)) {
 			l.kinds = map[stormKind]*storm{}
 		}
 		l.kinds[k] = s
+		time.AfterFunc(stormTime, func() { l.end(k, s) })
 	}
 	if s.written < stormBurst {
 		s.written++
@@ -49,14 +50,13 @@ func (l *stormLog) add(k stormKind, r slog.Record, write func(slog.Record)) {
 		write(r)
 		return
 	}
-	if s.held++; s.held == 1 {
-		time.AfterFunc(stormTime-now.Sub(s.began), func() { l.end(k, s) })
-	}
+	s.held++
 	s.last, s.write = r, write
 	l.mu.Unlock()
 }
 
-// end writes the newest held record of s, with the number of held records.
+// end forgets s. It writes the newest held record of s, if there is one, with the number of
+// held records.
 func (l *stormLog) end(k stormKind, s *storm) {
 	l.mu.Lock()
 	if l.kinds[k] == s {
@@ -64,6 +64,8 @@ func (l *stormLog) end(k stormKind, s *storm) {
 	}
 	r, held, write := s.last, s.held, s.write
 	l.mu.Unlock()
-	r.AddAttrs(slog.Int("repeated", held))
-	write(r)
+	if held > 0 {
+		r.AddAttrs(slog.Int("repeated", held))
+		write(r)
+	}
 }

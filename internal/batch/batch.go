@@ -123,12 +123,19 @@ func (g *Group[T]) start() {
 
 // run flushes batch after batch, while there are due items.
 func (g *Group[T]) run() {
+	ended := false
+	defer func() {
+		if !ended { // flush has ended the goroutine, by runtime.Goexit
+			go g.run()
+		}
+	}()
 	for {
 		if g.wait == 0 {
 			runtime.Gosched() // lets callers that are about to add an item join this batch
 		}
 		batch := g.take()
 		if batch == nil {
+			ended = true
 			return
 		}
 		g.flush(batch)

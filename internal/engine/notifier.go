@@ -22,7 +22,9 @@ const maxBehind = 4096 // the most calls of hooks that wait in the queue
 
 func newNotifier(o observer.Observer) *notifier {
 	q := observer.Async(o, maxBehind)
-	return &notifier{now: observer.Safe(o), later: q.Observer(), queue: q}
+	later := q.Observer()
+	o.Failed = later.Failed // for a panic of a hook that is called now
+	return &notifier{now: observer.Safe(o), later: later, queue: q}
 }
 
 // close waits until the queue is empty or ctx is done. If ctx is already done, close waits at

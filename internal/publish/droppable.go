@@ -8,6 +8,7 @@ type droppable struct {
 	size
 	dropped chan struct{} // closed when the call is dropped
 	place   *list.Element // in droppables.list; nil: it cannot be dropped now
+	number  uint64        // calls that enter later have greater numbers
 }
 
 // lost returns a channel that is closed when the call is dropped; nil if t is nil.
@@ -22,11 +23,13 @@ func (t *droppable) lost() <-chan struct{} {
 type droppables struct {
 	list    list.List
 	waiting size // the size of all calls in list
+	entered uint64
 }
 
 // add lists a call that has entered.
 func (ts *droppables) add(s size) *droppable {
-	t := &droppable{size: s, dropped: make(chan struct{})}
+	ts.entered++
+	t := &droppable{size: s, dropped: make(chan struct{}), number: ts.entered}
 	t.place = ts.list.PushBack(t)
 	ts.waiting = ts.waiting.plus(s)
 	return t
@@ -51,13 +54,19 @@ func (t *droppable) isDropped() bool {
 	}
 }
 
-// resume puts a call back on the list after a try. The call comes first, because it is
-// older than all calls that were not tried.
+// resume puts a call back on the list after a try, before all calls that entered later.
+// Only other tried calls can have entered earlier, so the search is short.
 func (ts *droppables) resume(t *droppable) {
 	if t.place != nil || t.isDropped() {
 		return
 	}
-	t.place = ts.list.PushFront(t)
+	later := ts.list.Front()
+	for later != nil && later.Value.(*droppable).number < t.number {
+		later = later.Next()
+	}
+	if t.place = ts.list.PushBack(t); later != nil {
+		ts.list.MoveBefore(t.place, later)
+	}
 	ts.waiting = ts.waiting.plus(t.size)
 }
 

@@ -47,7 +47,7 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 	handler = ctx
 	defer contain()
 	t, r := p.t, &run{eventType: p.labels.eventType}
-	if d.Attempt == 1 && !d.Time.IsZero() {
+	if d.Attempt == 1 && !d.Redelivered && !d.Time.IsZero() {
 		waited := max(p.began.Sub(d.Time), 0) // the publisher's clock may be ahead
 		t.queueTime.Record(ctx, waited.Seconds(), t.labels.of(p.labels).record...)
 	}
