@@ -262,18 +262,20 @@ func TestTimesBeyondTheCalendar(t *testing.T) {
 
 // All hooks but Published and Handled run on one goroutine, also after a panic of a hook.
 func TestAPanicOfAHookIsToldInTurn(t *testing.T) {
-	failed := 0
-	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Observer: observer.Observer{
-		Handled: func(observer.Handled) { panic("hook") },
-		Failed:  func(observer.Failed) { failed++ },
-	}})
-	require.NoError(t, err)
-	o := eventbus.SubscribeOptions{Group: "g", Concurrency: 8, Order: eventbus.Unordered}
-	_, err = bus.Subscribe(t.Context(), "orders", o, func(context.Context, *eventbus.Delivery) error { return nil })
-	require.NoError(t, err)
-	for range 100 {
-		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}, &eventbus.Event{}, &eventbus.Event{}, &eventbus.Event{}))
-	}
-	require.NoError(t, bus.Shutdown(t.Context()))
-	require.NotZero(t, failed)
+	synctest.Test(t, func(t *testing.T) {
+		failed := 0
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Observer: observer.Observer{
+			Handled: func(observer.Handled) { panic("hook") },
+			Failed:  func(observer.Failed) { failed++ },
+		}})
+		o := eventbus.SubscribeOptions{Group: "g", Concurrency: 8, Order: eventbus.Unordered}
+		_, err := bus.Subscribe(t.Context(), "orders", o, func(context.Context, *eventbus.Delivery) error { return nil })
+		require.NoError(t, err)
+		for range 100 {
+			require.NoError(t, bus.Publish(t.Context(), "orders", numbered(4)...))
+		}
+		synctest.Wait()
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Equal(t, 400, failed)
+	})
 }

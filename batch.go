@@ -54,6 +54,7 @@ type Batch struct {
 func (b Batch) Effective() (Batch, error) {
 	setDefault(&b.MaxSize, 100)
 	setDefault(&b.MaxWait, 10*time.Millisecond)
+	b.MaxWait = max(b.MaxWait, -1)
 	switch {
 	case b.MaxSize < 0:
 		return b, &FieldError{Field: "Batch.MaxSize", Reason: "is negative"}

@@ -365,3 +365,25 @@ func TestRefusedBatches(t *testing.T) {
 		require.Equal(t, c.field, f.Field)
 	}
 }
+
+// No handler gets an event that has expired while it waited for its batch.
+func TestEventsExpireInABatch(t *testing.T) {
+	on(t, func(t *testing.T, bus *eventbustest.Bus) {
+		var got []string
+		s, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, eventbus.Batch{MaxWait: 10 * time.Second},
+			func(_ context.Context, ds []*eventbus.Delivery) []error {
+				for _, d := range ds {
+					got = append(got, d.ID)
+				}
+				return nil
+			})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "expires", TTL: time.Second}, &eventbus.Event{ID: "stays", TTL: time.Minute}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, []string{"stays"}, got)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "expires", TTL: time.Second}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, []string{"stays"}, got)
+		require.Equal(t, int64(2), s.Counts().Discarded)
+	})
+}

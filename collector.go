@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed41896749/eventbus/internal/engine"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -21,6 +22,7 @@ type collector struct {
 	handler BatchHandler
 	calls   int             // the most calls that may run at the same time
 	timeout time.Duration   // of each call; negative: no timeout
+	shelve  bool            // events that expire become dead letters
 	last    int             // of the MaxAttempts above 1 in Retry.Rules, the least; 0: there is none
 	values  context.Context // the parent of the context of each call
 
@@ -47,11 +49,12 @@ type call struct {
 type member struct {
 	ctx context.Context
 	*Delivery
-	err error // the result of the event; valid after done of the call is closed
+	expires time.Time // zero: never
+	err     error     // the result of the event; valid after done of the call is closed
 }
 
 func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHandler) *collector {
-	c := &collector{Batch: b, handler: h, calls: o.Concurrency, timeout: o.Timeout, values: values}
+	c := &collector{Batch: b, handler: h, calls: o.Concurrency, timeout: o.Timeout, shelve: o.DeadLetterExpired, values: values}
 	c.patience, _ = b.bounds(o.Timeout)
 	for _, r := range o.Retry.Rules {
 		if r.MaxAttempts > 1 && (c.last == 0 || r.MaxAttempts < c.last) {
@@ -71,6 +74,12 @@ func (c *collector) alone(d *Delivery) bool {
 // the event's result.
 func (c *collector) handle(ctx context.Context, d *Delivery) error {
 	m := &member{ctx: ctx, Delivery: d}
+	if d.TTL > 0 {
+		m.expires = d.Time.Add(d.TTL)
+		if d.Time.IsZero() { // TTL is then counted from the beginning of the run
+			m.expires = time.Now().Add(d.TTL)
+		}
+	}
 	joined := c.join(m) //nolint:contextcheck // a call has a context of its own
 	var late <-chan time.Time
 	if c.patience >= 0 {
@@ -148,11 +157,27 @@ func (c *collector) next() {
 		}
 		first := c.full[0]
 		c.full = slices.Delete(c.full, 0, 1)
-		if len(first.members) > 0 { // otherwise all members have left the call
-			c.running, first.begun = c.running+1, true
+		first.begun = true
+		c.expire(first)
+		if len(first.members) > 0 {
+			c.running++
 			go c.run(first)
+		} else { // all members have left the call, or have expired
+			close(first.done)
 		}
 	}
+}
+
+// expire removes the members of r that have expired while they waited, with their results.
+func (c *collector) expire(r *call) {
+	now := time.Now()
+	r.members = slices.DeleteFunc(r.members, func(m *member) bool {
+		if m.expires.IsZero() || !now.After(m.expires) {
+			return false
+		}
+		m.err = engine.Expired(m.expires, c.shelve)
+		return true
+	})
 }
 
 // wakeIn calls next after d.
@@ -200,6 +225,9 @@ func (c *collector) run(r *call) {
 		c.ended(r) //nolint:contextcheck // another call has a context of its own
 	}()
 	errs = resultsOf(len(ds), c.handler(ctx, ds))
+	for _, err := range errs {
+		engine.Inspect(err)
+	}
 	returned = true
 }
 

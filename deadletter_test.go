@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
@@ -48,4 +50,79 @@ func TestDeadLetterOf(t *testing.T) {
 		}, got)
 		require.NoError(t, bus.Shutdown(t.Context()))
 	})
+}
+
+// An error whose methods panic, such as a nil pointer, fails its event and not the process.
+func TestErrorsThatPanic(t *testing.T) {
+	typedNil := func() error {
+		var e *fs.PathError
+		return e
+	}
+	for name, subscribe := range map[string]func(*eventbustest.Bus, eventbus.SubscribeOptions) error{
+		"single": func(bus *eventbustest.Bus, o eventbus.SubscribeOptions) error {
+			_, err := bus.Subscribe(t.Context(), "orders", o, func(context.Context, *eventbus.Delivery) error { return typedNil() })
+			return err
+		},
+		"batch": func(bus *eventbustest.Bus, o eventbus.SubscribeOptions) error {
+			_, err := bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{}, func(_ context.Context, ds []*eventbus.Delivery) []error {
+				return []error{typedNil()}
+			})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bus := eventbustest.NewWith(t, eventbus.Options{})
+				require.NoError(t, subscribe(bus, eventbus.SubscribeOptions{Group: "g", Retry: eventbus.Retry{MaxAttempts: 2}}))
+				require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+				letters := bus.Published("orders.dlq")
+				require.Len(t, letters, 1)
+				letter, _ := eventbus.DeadLetterOf(&letters[0])
+				require.Equal(t, "panic", letter.ErrorClass)
+			})
+		})
+	}
+}
+
+// An event that stands at the position of an earlier one, in a topic that was deleted and
+// created again, has a dead letter of its own.
+func TestDeadLettersOfATopicMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		bus := eventbustest.On(t, reused{b}, eventbus.Options{})
+		for _, id := range []string{"old", "new"} {
+			s, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Timeout: time.Second}, func(context.Context, *eventbus.Delivery) error {
+				return eventbus.Permanent(errors.New("no"))
+			})
+			require.NoError(t, err)
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: id}))
+			time.Sleep(time.Second)
+			require.NoError(t, s.Drain(t.Context()))
+			require.NoError(t, b.DeleteTopic(t.Context(), "orders"))
+		}
+		letters, err := b.Read(t.Context(), "orders.dlq", "", 10)
+		require.NoError(t, err)
+		require.Len(t, letters, 2)
+		require.NoError(t, bus.Shutdown(t.Context()))
+	})
+}
+
+// reused is a backend whose messages all have the same position, as have the first messages
+// of a topic on NATS that was made again.
+type reused struct{ *inmemory.Backend }
+
+func (b reused) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	s, err := b.Backend.Attach(ctx, c)
+	return reusedSource{s}, err
+}
+
+type reusedSource struct{ backend.Source }
+
+func (s reusedSource) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	ds, err := s.Source.Receive(ctx, limit)
+	for i := range ds {
+		ds[i].Position = "1"
+	}
+	return ds, err
 }

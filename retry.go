@@ -85,6 +85,7 @@ func (r Retry) with(rule RetryRule) Retry {
 
 // policy returns r in the form that the engine takes.
 func (r Retry) policy(classes []ErrorClass) engine.Policy {
+	r.Rules = slices.Clone(r.Rules) // the program may change its slice
 	p := engine.Policy{
 		MaxAttempts: max(r.MaxAttempts, 0),
 		Class:       func(err error) string { return classOf(err, classes) },

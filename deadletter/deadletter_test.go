@@ -399,3 +399,75 @@ func TestTrimsAtOnce(t *testing.T) {
 		require.Len(t, s.ids(t, deadletter.Filter{}), 20)
 	})
 }
+
+// A redriven event has every byte of its original ID.
+func TestRedriveKeepsTheID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "billing")
+		s.publish(t, "permanent", " e 1 ", "  ")
+		settle()
+		s.mend()
+		report, err := s.letters.Redrive(t.Context(), deadletter.Redrive{Filter: deadletter.Filter{ID: " e 1 "}})
+		require.NoError(t, err)
+		require.Equal(t, 1, report.Redriven)
+		_, err = s.letters.Redrive(t.Context(), deadletter.Redrive{})
+		require.NoError(t, err)
+		settle()
+		var ids []string
+		for _, d := range s.handled["billing"] {
+			ids = append(ids, d.ID)
+		}
+		require.Equal(t, []string{" e 1 ", "  "}, ids)
+	})
+}
+
+// threes is a backend that stores at most three messages in one call.
+type threes struct{ *inmemory.Backend }
+
+func (b threes) Limits() backend.Limits {
+	l := b.Backend.Limits()
+	l.Batch = 3
+	return l
+}
+
+func (b threes) Publish(ctx context.Context, ms []*backend.Message) error {
+	if len(ms) > 3 {
+		return backend.ErrRefused
+	}
+	return b.Backend.Publish(ctx, ms)
+}
+
+// Redrive keeps to the limits of the backend, to the deadline of its context, and counts
+// letters of topics that cannot exist.
+func TestRedriveKeepsToLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := threes{inmemory.New(inmemory.Options{})}
+		_, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "g", Lease: time.Minute})
+		require.NoError(t, err)
+		for i := range 10 {
+			topic := "orders"
+			if i == 4 {
+				topic = "no topic!"
+			}
+			m := &backend.Message{Topic: "orders.dlq", ID: fmt.Sprint(i), Headers: backend.Headers{
+				{Name: "eventbus-dead-reason", Value: "permanent"},
+				{Name: "eventbus-dead-topic", Value: topic},
+				{Name: "eventbus-dead-group", Value: "g"},
+				{Name: "eventbus-dead-id", Value: fmt.Sprint(i)},
+			}}
+			require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
+		}
+		letters, err := deadletter.Open(b, "orders.dlq")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		report, err := letters.Redrive(ctx, deadletter.Redrive{Rate: 1})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 3, report.Redriven)
+		report, err = letters.Redrive(t.Context(), deadletter.Redrive{})
+		require.NoError(t, err)
+		require.Equal(t, 6, report.Redriven)
+		require.Equal(t, 1, report.NoGroup)
+		require.NoError(t, b.Close())
+	})
+}

@@ -89,6 +89,9 @@ func (r *redriving) all(ctx context.Context) error {
 	if r.Rate > 0 {
 		pace, most = rate.NewLimiter(rate.Limit(r.Rate), 1), max(1, min(page, int(r.Rate)))
 	}
+	if n := backend.LimitsOf(r.topic.backend).Batch; n > 0 {
+		most = min(most, n)
+	}
 	for l, err := range r.topic.pages(ctx, r.Filter, most) { // it reads the letters of one step at a time, so no letter is outdated
 		if err != nil {
 			return err
@@ -103,6 +106,9 @@ func (r *redriving) all(ctx context.Context) error {
 		}
 		if !r.DryRun {
 			if err := pace.Wait(ctx); err != nil {
+				if ctx.Err() == nil { // the next turn would be after its deadline
+					err = context.DeadlineExceeded
+				}
 				return r.topic.failed("redrive", err)
 			}
 		}
@@ -125,7 +131,7 @@ func (r *redriving) admits(ctx context.Context, l *Letter) (bool, error) {
 		return false, nil
 	}
 	groups, known := r.groups[l.Topic]
-	if !known {
+	if !known && backend.CheckName(l.Topic) == nil {
 		admin, ok := backend.As[backend.Admin](r.topic.backend)
 		if !ok {
 			return true, nil

@@ -23,7 +23,9 @@ import (
 // private key. Remove the old public key when no stored event or dead letter needs it.
 //
 // A valid signature does not show that the event is new. With access to the broker, an
-// attacker can store a signed event again. [Dedupe] discards an event with the same ID.
+// attacker can store a signed event again, also in another topic. [Dedupe] discards an event
+// with the same ID. But the attacker can give the event the headers of a dead letter, which
+// may have another ID. Handlers that must not run twice need an ID in the signed payload.
 type Sign struct {
 	Key     string                       // the ID of the key that signs; empty: this program only verifies
 	Private Key                          // the key that signs: NewKey of an ed25519.PrivateKey

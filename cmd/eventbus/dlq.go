@@ -212,6 +212,15 @@ func (q *dlq) account(cmd *cobra.Command, r deadletter.Redrive, report deadlette
 	return report.Err
 }
 
+// count prints the number of letters that a command has removed; done is its word for that.
+func (q *dlq) count(cmd *cobra.Command, done string, n int) error {
+	if *q.asJSON {
+		return writeJSON(cmd.OutOrStdout(), map[string]int{done: n})
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %d\n", done, n)
+	return err
+}
+
 func newDLQDiscard(q *dlq) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{Use: "discard TOPIC", Short: "Remove dead letters for good", Example: "  eventbus dlq discard orders.dlq --reason unreadable"}
@@ -221,8 +230,7 @@ func newDLQDiscard(q *dlq) *cobra.Command {
 			return errors.New("choose letters by a flag, or give --all")
 		}
 		n, err := t.Discard(ctx, q.filter)
-		fmt.Fprintf(cmd.OutOrStdout(), "discarded %d\n", n)
-		return err
+		return errors.Join(err, q.count(cmd, "discarded", n))
 	})
 }
 
@@ -241,8 +249,7 @@ func newDLQPurge(q *dlq) *cobra.Command {
 			return errors.New("--keep is negative")
 		}
 		n, err := t.Trim(ctx, q.filter, keep)
-		fmt.Fprintf(cmd.OutOrStdout(), "purged %d\n", n)
-		return err
+		return errors.Join(err, q.count(cmd, "purged", n))
 	})
 }
 

@@ -60,6 +60,7 @@ func TestDLQ(t *testing.T) {
 		require.Equal(t, "discarded 1\n", b.ok("", "dlq", "discard", "orders.dlq", "--id", "e-3").stdout)
 		require.Equal(t, "purged 1\n", b.ok("", "dlq", "purge", "orders.dlq", "--keep", "1").stdout)
 		require.Equal(t, "purged 0\n", b.ok("", "dlq", "purge", "orders.dlq", "--older-than", "1h").stdout)
+		require.JSONEq(t, `{"purged": 0}`, b.ok("", "dlq", "purge", "orders.dlq", "--older-than", "1h", "--json").stdout)
 		left := b.ok("", "dlq", "export", "orders.dlq").events(t)
 		require.Len(t, left, 1)
 		require.Equal(t, "e-5", left[0].ID)

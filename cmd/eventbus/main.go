@@ -44,6 +44,9 @@ func run(ctx context.Context, drivers []backend.Driver, args []string, stdin io.
 // a password.
 func withoutURLs(text string, args []string) string {
 	for _, arg := range args {
+		if flag, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(flag, "-") {
+			arg = value
+		}
 		if strings.Contains(arg, "://") {
 			text = strings.ReplaceAll(text, arg, "URL")
 			text = strings.ReplaceAll(text, strings.Trim(fmt.Sprintf("%q", arg), `"`), "URL")

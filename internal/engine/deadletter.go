@@ -3,6 +3,8 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"strconv"
 	"time"
 
@@ -116,8 +118,7 @@ func (t *settler) buried(h *Hold) {
 func (t *settler) deadLetter(b burial) *backend.Message {
 	d := &b.hold.delivery
 	m := &backend.Message{
-		// The ID has the position, not d.ID, because several events may have the same ID.
-		Topic: t.sub.DeadLetter, ID: t.sub.Group + "/" + t.sub.Topic + "/" + d.Position, Key: d.Key,
+		Topic: t.sub.DeadLetter, ID: t.letterID(d), Key: d.Key,
 		Headers: letter.Original(&d.Message), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
 	}
 	letter.Shelve(m)
@@ -139,6 +140,16 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 	}
 	letter.Set(m, letter.LastAttempt, last.UTC().Format(time.RFC3339Nano))
 	return m
+}
+
+// letterID returns the ID of the dead letter of d. It has the position, because several
+// events may have the same ID; and a hash, because a topic that was deleted and created
+// again may have another event at the position.
+func (t *settler) letterID(d *backend.Delivery) string {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, d.ID) // it does not fail
+	_, _ = h.Write(d.Payload)
+	return fmt.Sprintf("%s/%s/%s/%016x", t.sub.Group, t.sub.Topic, d.Position, h.Sum64())
 }
 
 // textOf returns err.Error(). If Error panics, textOf returns a text about the panic,

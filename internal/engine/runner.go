@@ -74,14 +74,28 @@ func (r *runner) next(h, next *Hold) *Hold {
 	return next
 }
 
-// invoke is the only caller of the handler. A panic becomes an error. If the handler ends its
-// goroutine, the deferred calls of worker settle the event.
+// invoke is the only caller of the handler. A panic becomes an error, also a panic of the
+// error that the handler returned. If the handler ends its goroutine, the deferred calls of
+// worker settle the event.
 func (r *runner) invoke(h *Hold) (err error) {
 	if err := r.notRun(h); err != nil {
 		return err
 	}
 	defer recovered(&err)
-	return r.sub.Handle(h.ctx, h)
+	err = r.sub.Handle(h.ctx, h)
+	Inspect(err)
+	return err
+}
+
+var errNone = errors.New("matches no error")
+
+// Inspect calls the methods Unwrap, Is and As of err and of the errors that it wraps. It
+// panics if one of them does, as with a nil pointer in err.
+func Inspect(err error) {
+	if err != nil {
+		_ = errors.Is(err, errNone)
+		_, _ = errors.AsType[*observer.PanicError](err)
+	}
 }
 
 // recovered turns a panic into a PanicError.

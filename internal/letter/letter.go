@@ -50,15 +50,18 @@ func Shelve(dead *backend.Message) {
 
 const maxText = 4 << 10
 
-// Set sets a header of a dead letter, unless value is "". It cuts the value to 4 KiB, or to
-// 8 KiB for a stack.
+// Set sets a header of a dead letter, unless value is "". It makes one line of at most 4 KiB
+// of an error, and of at most 8 KiB of a stack. It keeps every byte of other values, because
+// a redriven event has its original ID.
 func Set(m *backend.Message, name, value string) {
-	most := maxText
-	if name == Stack {
-		most = 2 * maxText
+	switch name {
+	case Error, ErrorClass:
+		value = headerText(value, maxText)
+	case Stack:
+		value = headerText(value, 2*maxText)
 	}
 	if value != "" {
-		m.Headers.Set(name, headerText(value, most))
+		m.Headers.Set(name, value)
 	}
 }
 
