@@ -471,3 +471,41 @@ func TestRedriveKeepsToLimits(t *testing.T) {
 		require.NoError(t, b.Close())
 	})
 }
+
+// cancelling ends a context as soon as it has stored messages.
+type cancelling struct {
+	*inmemory.Backend
+	cancel context.CancelFunc
+}
+
+func (b cancelling) Publish(ctx context.Context, ms []*backend.Message) error {
+	err := b.Backend.Publish(ctx, ms)
+	b.cancel()
+	return err
+}
+
+func (b cancelling) Remove(ctx context.Context, topic string, positions []string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return b.Backend.Remove(ctx, topic, positions)
+}
+
+// A Redrive that is interrupted removes the letters whose events it has stored. Otherwise a
+// later call could store them twice.
+func TestInterruptedRedriveRemovesItsLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "billing")
+		s.publish(t, "bad", "a", "b")
+		settle()
+		s.mend()
+		ctx, cancel := context.WithCancel(t.Context())
+		letters, err := deadletter.Open(cancelling{s.Backend().(*inmemory.Backend), cancel}, "orders.dlq")
+		require.NoError(t, err)
+		_, err = letters.Redrive(ctx, deadletter.Redrive{})
+		require.NoError(t, err)
+		require.Empty(t, s.ids(t, deadletter.Filter{}))
+		settle()
+		require.Len(t, s.handled["billing"], 2)
+	})
+}

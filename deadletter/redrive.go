@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -176,6 +177,9 @@ func (r *redriving) step(ctx context.Context) error {
 	err := r.topic.backend.Publish(ctx, msgs)
 	stored, failed := r.sort(msgs, places, err)
 	if len(stored) > 0 {
+		// The letters are removed even if ctx has ended, because their events are stored.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		defer cancel()
 		if err := backend.Remove(ctx, r.topic.backend, r.topic.name, stored); err != nil {
 			return errors.Join(failed, r.topic.failed("remove letters", err))
 		}
@@ -185,6 +189,8 @@ func (r *redriving) step(ctx context.Context) error {
 	}
 	return failed
 }
+
+const removeTimeout = 10 * time.Second // of the letters of one step
 
 var errUnedited = errors.New("an earlier call has stored the event without this edit")
 

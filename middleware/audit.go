@@ -49,10 +49,13 @@ type AuditOptions struct {
 // payload, headers or key. It has the text of the handler's error.
 //
 // Each run waits for its record to be stored. Audit makes no records about events of topic,
-// nor about their dead letters. Audit panics if p is nil.
+// nor about their dead letters. Audit panics if p is nil or Timeout is negative.
 func Audit(p eventbus.Publisher, topic string, o AuditOptions) eventbus.Middleware {
-	if p == nil {
+	switch {
+	case p == nil:
 		panic("eventbus: Audit: the publisher is nil")
+	case o.Timeout < 0:
+		panic("eventbus: Audit: Timeout is negative")
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 5 * time.Second

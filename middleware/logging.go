@@ -35,14 +35,13 @@ type entry struct {
 
 func (e *entry) write(ctx context.Context) {
 	level, message := slog.LevelDebug, "eventbus: event handled"
-	failure := ""
-	switch {
-	case !e.returned:
-		failure = "the handler panicked or ended its goroutine"
-	case e.err != nil:
-		failure = e.err.Error()
+	failed, failure := true, "the handler panicked or ended its goroutine"
+	if e.returned {
+		if failed = e.err != nil; failed {
+			failure = e.err.Error()
+		}
 	}
-	if failure != "" {
+	if failed {
 		level, message = slog.LevelWarn, "eventbus: event not handled"
 	}
 	logger := e.logger
@@ -57,7 +56,7 @@ func (e *entry) write(ctx context.Context) {
 		slog.String("topic", d.Topic), slog.String("group", d.Group), slog.String("type", d.Type),
 		slog.String("id", d.ID), slog.Int("attempt", d.Attempt), slog.Duration("duration", time.Since(e.start)),
 	}
-	if failure != "" {
+	if failed {
 		attrs = append(attrs, slog.String("error", failure))
 	}
 	logger.LogAttrs(ctx, level, message, attrs...)

@@ -31,6 +31,10 @@ func TestLoggingWritesOneRecord(t *testing.T) {
 			func(context.Context, *eventbus.Delivery) error { return errors.New("no stock") },
 		},
 		{
+			"failure without a text", `level=WARN msg="eventbus: event not handled"` + about + " error=\"\"\n",
+			func(context.Context, *eventbus.Delivery) error { return errors.New("") },
+		},
+		{
 			"panic", `level=WARN msg="eventbus: event not handled"` + about + " error=\"the handler panicked or ended its goroutine\"\n",
 			func(context.Context, *eventbus.Delivery) error { panic("boom") },
 		},

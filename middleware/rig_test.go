@@ -32,6 +32,7 @@ func TestSetUpMistakesPanic(t *testing.T) {
 		"eventbus: Dedupe: the store is nil":                                               func() { middleware.Dedupe(nil, middleware.DedupeOptions{}) },
 		"eventbus: NewDedupeMemory: Max or Age is negative":                                func() { middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{Max: -1}) },
 		"eventbus: Throttle: the rate must be positive, Burst and MaxBuckets not negative": func() { middleware.Throttle(0, middleware.ThrottleOptions{}) },
+		"eventbus: Audit: Timeout is negative":                                             func() { middleware.Audit(eventbustest.New(t), "audit", middleware.AuditOptions{Timeout: -1}) },
 		"eventbus: Audit: the publisher is nil":                                            func() { middleware.Audit(nil, "audit", middleware.AuditOptions{}) },
 		`eventbus: Validate: the check of "order" is nil`:                                  func() { middleware.Validate(map[string]middleware.Check{"order": nil}, nil) },
 	} {

@@ -54,6 +54,8 @@ func (b *bucket) Acquire(ctx context.Context, max int) (int, error) {
 	}
 }
 
+const maxTokens = 1 << 30 // more are not counted, so that no sum overflows
+
 // take grants at most max places. Without a token it grants none, and returns how long to
 // wait for the next token. If granted places without messages use up all tokens, take
 // nevertheless grants one place, because their reads may wait for long.
@@ -65,7 +67,7 @@ func (b *bucket) take(max int) (n int, wait time.Duration) {
 		seconds := (1 - tokens) / float64(b.tokens.Limit())
 		return 0, time.Duration(min(math.Ceil(seconds*float64(time.Second)), float64(time.Hour)))
 	}
-	n = min(max, int(tokens)-b.granted)
+	n = min(max, int(min(tokens, maxTokens))-b.granted)
 	if n < 1 {
 		n = 1
 	}

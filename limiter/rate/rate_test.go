@@ -2,6 +2,7 @@ package rate_test
 
 import (
 	"context"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -131,4 +132,11 @@ func TestRefused(t *testing.T) {
 	require.Panics(t, func() { rate.New(0, 1) })
 	require.Panics(t, func() { rate.New(1, 0) })
 	require.Panics(t, func() { rate.New(1, 1).Release(limiter.Released{Unused: 1}) })
+}
+
+// A burst without an end grants as many places as a reader asks for.
+func TestHugeBurst(t *testing.T) {
+	n, err := rate.New(1e6, math.MaxInt).Acquire(t.Context(), 100)
+	require.NoError(t, err)
+	require.Equal(t, 100, n)
 }

@@ -119,8 +119,8 @@ func AppendLetter(b []byte, l *deadletter.Letter) []byte {
 }
 
 // Append appends the line of a delivery or, without Group and Attempt, of a stored event.
-// A Reader reads the same event from it, except that JSON over several lines, or with
-// space around it, is compacted.
+// A Reader reads the same event from it, without TTL and Retry. JSON over several lines, or
+// with space around it, is compacted.
 func Append(b []byte, d *eventbus.Delivery) []byte { return appendLine(b, d, nil) }
 
 func appendLine(b []byte, d *eventbus.Delivery, why *dead) []byte {
