@@ -123,7 +123,7 @@ func (e *Env) BatchMember(name string, o eventbus.SubscribeOptions, b eventbus.B
 		o.Retry.Initial, o.Retry.Jitter = e.Lease/40, -1
 	}
 	if o.Timeout == 0 && !e.Extends {
-		o.Timeout = e.Lease / 3
+		o.Timeout = e.Lease / 4 // three of it, and MaxWait, must fit into a lease
 	}
 	o = e.Options(o)
 	s, err := e.Bus.SubscribeBatch(e.Context(), law.Topic, o, b, e.Recorder.BatchHandler(name, o.Group, h))
