@@ -255,7 +255,7 @@ func TestTimesBeyondTheCalendar(t *testing.T) {
 		if ok {
 			require.NoError(t, err)
 		} else {
-			require.ErrorContains(t, err, "events[0].Time is not in the years 0 to 9999")
+			require.ErrorContains(t, err, "events[0].Time is, with TTL, not in the years 0 to 9999")
 		}
 	}
 }

@@ -387,3 +387,29 @@ func TestEventsExpireInABatch(t *testing.T) {
 		require.Equal(t, int64(2), s.Counts().Discarded)
 	})
 }
+
+// Time that middleware takes before an event joins a batch is no part of the batch's timeout.
+func TestSlowMiddlewareCutsNoBatchShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(next eventbus.Handler) eventbus.Handler {
+			return func(ctx context.Context, d *eventbus.Delivery) error {
+				time.Sleep(9 * time.Second)
+				return next(ctx, d)
+			}
+		}
+		bus := eventbustest.NewWith(t, eventbus.Options{Middleware: []eventbus.Middleware{slow}})
+		o := eventbus.SubscribeOptions{Group: "g", Timeout: 10 * time.Second, Retry: eventbus.Retry{MaxAttempts: 2}}
+		_, err := bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{MaxBytes: 20}, func(ctx context.Context, ds []*eventbus.Delivery) []error {
+			select {
+			case <-time.After(9 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return slices.Repeat([]error{context.Cause(ctx)}, len(ds))
+			}
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", numbered(40)...))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Empty(t, bus.Published("orders.dlq"))
+	})
+}

@@ -27,6 +27,7 @@ type collector struct {
 	values  context.Context // the parent of the context of each call
 
 	patience time.Duration // the most time that an event waits for its call to begin; negative: no bound
+	most     time.Duration // the timeout of the engine for an event; negative: none
 
 	mu       sync.Mutex
 	full     []*call // calls that take no more events and have not begun, oldest first
@@ -55,7 +56,7 @@ type member struct {
 
 func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHandler) *collector {
 	c := &collector{Batch: b, handler: h, calls: o.Concurrency, timeout: o.Timeout, shelve: o.DeadLetterExpired, values: values}
-	c.patience, _ = b.bounds(o.Timeout)
+	c.patience, c.most = b.bounds(o.Timeout)
 	for _, r := range o.Retry.Rules {
 		if r.MaxAttempts > 1 && (c.last == 0 || r.MaxAttempts < c.last) {
 			c.last = r.MaxAttempts
@@ -94,13 +95,22 @@ func (c *collector) handle(ctx context.Context, d *Delivery) error {
 	case <-late: // a call that began later would not have all of its timeout
 		err = Snooze(0)
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		if err = context.Cause(ctx); c.isOver(ctx) {
+			err = Snooze(0) // no handler has failed
+		}
 	}
 	if !c.leave(joined, m) {
 		<-joined.done
 		return m.err
 	}
 	return err
+}
+
+// isOver reports whether ctx, of an event, has ended by the timeout of the engine. That can
+// be before the timeout of its call only if middleware took time before handle.
+func (c *collector) isOver(ctx context.Context) bool {
+	t, ok := errors.AsType[*observer.TimeoutError](context.Cause(ctx))
+	return ok && t.After == c.most
 }
 
 // join adds m to the open call, or to a new call, and returns that call.
@@ -225,10 +235,10 @@ func (c *collector) run(r *call) {
 		c.ended(r) //nolint:contextcheck // another call has a context of its own
 	}()
 	errs = resultsOf(len(ds), c.handler(ctx, ds))
-	for _, err := range errs {
-		engine.Inspect(err)
-	}
 	returned = true
+	for i, err := range errs {
+		errs[i] = engine.Inspected(err)
+	}
 }
 
 // ended wakes the calls of handle that wait for r, and begins the next calls. The members
@@ -241,8 +251,8 @@ func (c *collector) ended(r *call) {
 	close(r.done)
 }
 
-// context returns the context for the handler's call r. The context ends with the timeout,
-// or when the context of every event of r has ended.
+// context returns the context for the handler's call r. The context ends with the timeout
+// of the call, or when the context of every event of r has ended by another cause.
 func (c *collector) context(r *call) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(c.values)
 	release := context.CancelFunc(func() {})
@@ -254,7 +264,7 @@ func (c *collector) context(r *call) (ctx context.Context, end func()) {
 	stops := make([]func() bool, len(r.members))
 	for i, m := range r.members {
 		stops[i] = context.AfterFunc(m.ctx, func() {
-			if left.Add(-1) == 0 {
+			if !c.isOver(m.ctx) && left.Add(-1) == 0 {
 				cancel(context.Cause(m.ctx))
 			}
 		})

@@ -186,6 +186,13 @@ func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, m
 	if err != nil {
 		return nil, err
 	}
+	inner := h
+	h = func(ctx context.Context, d *Delivery) error {
+		if d.TTL > 0 && !d.Time.IsZero() && time.Now().After(d.Time.Add(d.TTL)) {
+			return engine.Expired(d.Time.Add(d.TTL), o.DeadLetterExpired) // while middleware waited
+		}
+		return inner(ctx, d)
+	}
 	if h, err = b.options.wrap(h); err != nil {
 		return nil, err
 	}

@@ -177,9 +177,11 @@ func (r *redriving) step(ctx context.Context) error {
 	err := r.topic.backend.Publish(ctx, msgs)
 	stored, failed := r.sort(msgs, places, err)
 	if len(stored) > 0 {
-		// The letters are removed even if ctx has ended, because their events are stored.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		// The letters are removed even if ctx ends, because their events are stored.
+		live, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
+		defer context.AfterFunc(ctx, func() { time.AfterFunc(removeTimeout, cancel) })()
+		ctx = live
 		if err := backend.Remove(ctx, r.topic.backend, r.topic.name, stored); err != nil {
 			return errors.Join(failed, r.topic.failed("remove letters", err))
 		}
@@ -190,7 +192,7 @@ func (r *redriving) step(ctx context.Context) error {
 	return failed
 }
 
-const removeTimeout = 10 * time.Second // of the letters of one step
+const removeTimeout = 10 * time.Second // after the context of a call has ended
 
 var errUnedited = errors.New("an earlier call has stored the event without this edit")
 

@@ -161,9 +161,9 @@ func (b *Breaker) Release(r Released) {
 		}
 	case HalfOpen:
 		// The breaker cannot tell whether a released place was a trial. It assumes that
-		// places from before the pause are released first, so that there are never too many
-		// trials.
-		b.old = min(max(b.old-r.Settled-r.Unused, 0), b.held)
+		// settled places are from before the pause and unused ones are not. So a read from
+		// before the pause that ends without messages makes room for further trials.
+		b.old = min(max(b.old-r.Settled, 0), b.held)
 		b.good += r.Runs - r.Failed
 		switch {
 		case r.Failed > 0:

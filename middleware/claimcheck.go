@@ -47,6 +47,8 @@ type ClaimCheck struct {
 	MinSize int // bytes; default 256 KiB
 }
 
+const largeBlob = 1 << 20 // memory for more bytes is taken when they arrive, because size may be forged
+
 const blobNameLen = 26 // the length of a text of rand.Text
 
 // overhead is the most bytes that compression and encryption add to a payload.
@@ -106,7 +108,7 @@ func (c *ClaimCheck) fetch(ctx context.Context, name string, size int) ([]byte, 
 		return nil, err
 	}
 	defer r.Close()
-	payload := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	payload := bytes.NewBuffer(make([]byte, 0, min(size, largeBlob)+bytes.MinRead))
 	_, err = payload.ReadFrom(io.LimitReader(r, int64(size)))
 	return payload.Bytes(), err
 }

@@ -66,7 +66,7 @@ type EnvelopeOptions struct {
 // An event stays sealed in its topic and as a dead letter. A handler of the dead-letter
 // topic on a bus with the envelope sees the opened event. Retry.Delay gets the sealed
 // event. Programs that read a topic without a group call Open. A sealed event that is
-// published again is stored as it is, so a dead letter can be redriven under its own ID.
+// published again is stored as it is, if the envelope can open it.
 //
 // The methods of an Envelope are safe for concurrent use.
 type Envelope struct {
@@ -265,9 +265,12 @@ func (v *Envelope) isSealed(ctx context.Context, e *eventbus.Event) (bool, error
 	}
 	_, encrypted := e.Headers.Lookup(keyHeader)
 	_, signed := e.Headers.Lookup(signatureHeader)
+	if v.encrypt != nil && !encrypted || v.sign != nil && !signed {
+		return false, &eventbus.FieldError{Field: "Headers[" + e.Headers[i].Name + "]", Reason: "is reserved for middleware.Envelope"}
+	}
 	opened := *e
-	if err := v.Open(ctx, &opened); err != nil || v.encrypt != nil && !encrypted || v.sign != nil && !signed {
-		return false, &eventbus.FieldError{Field: "Headers[" + e.Headers[i].Name + "]", Reason: "is reserved for middleware.Envelope", Err: err}
+	if err := v.Open(ctx, &opened); err != nil {
+		return false, fmt.Errorf("it looks sealed, but cannot be opened: %w", err)
 	}
 	return true, nil
 }

@@ -279,9 +279,7 @@ func TestSealedHeadersWithoutASeal(t *testing.T) {
 		for header, which := range map[string]int{"envelope-key": 2, "envelope-signature": 8} {
 			bus := sealing(t, envelope(t, steps(t, which)))
 			err := bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: []byte("secret"), Headers: eventbus.Headers{{Name: header, Value: "2026 x"}}})
-			f, ok := errors.AsType[*eventbus.FieldError](err)
-			require.True(t, ok, "%v", err)
-			require.Equal(t, "events[0].Headers["+header+"]", f.Field)
+			require.ErrorContains(t, err, "seal events[0]: it looks sealed, but cannot be opened: ")
 			require.Empty(t, bus.Published("orders"))
 		}
 	})

@@ -80,7 +80,8 @@ func (q *Queue) tell(fs []func()) {
 		called++
 	}
 	if n := q.dropped.Load(); n > q.told && q.o.Failed != nil {
-		q.o.Failed(Failed{Scope: Observe, Events: int(n - q.told), Err: ErrDropped})
+		untold := n - q.told
 		q.told = n
+		q.o.Failed(Failed{Scope: Observe, Events: int(untold), Err: ErrDropped})
 	}
 }

@@ -70,7 +70,7 @@ func (t *settler) bury(h *Hold, reason string, err error) {
 	if t.sub.Buried != nil {
 		t.sub.tellBuried(t.deadLetter(b))
 	}
-	t.buried(h)
+	t.buried(h, reason)
 }
 
 // tellBuried calls Config.Buried with a dead letter, on the notifier's goroutine.
@@ -100,14 +100,14 @@ func (t *settler) flushBurials(batch []burial) {
 			About: b.hold.about(), DeadLetter: t.sub.DeadLetter, Reason: b.reason, Err: b.err,
 		})
 		t.sub.tellBuried(msgs[i])
-		t.buried(b.hold)
+		t.buried(b.hold, b.reason)
 	}
 }
 
 // buried acknowledges h after its dead letter was stored, or discarded. With FailAll, later
 // events with the key of h then become dead letters too.
-func (t *settler) buried(h *Hold) {
-	if t.sub.OnFailure == FailAll {
+func (t *settler) buried(h *Hold, reason string) {
+	if t.sub.OnFailure == FailAll && reason != ReasonKeyFailed { // ReleaseKey may have been called since
 		h.failKey()
 	}
 	t.ackUnhandled(h)

@@ -287,7 +287,9 @@ func (f *fetcher) attachAfter(ctx context.Context, last string) (a *attachment, 
 	a, err = f.sub.attach(ctx, start)
 	if last != "" && errors.Is(err, backend.ErrRefused) {
 		start = backend.StartEarliest
-		a, err = f.sub.attach(ctx, start)
+		if a, err = f.sub.attach(ctx, start); err == nil {
+			f.last = "" // it was a position of the old topic
+		}
 	}
 	return a, start, err
 }

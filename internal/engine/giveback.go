@@ -58,7 +58,7 @@ func (d *ledger) postpone(h *Hold, due moment, counts bool) {
 	switch {
 	case a.refunds, d.closed && a.delayer != nil, a.delayer != nil && h.lane == nil:
 		d.stepBack(h, due, counts)
-	case a.extender != nil && d.rest(h, due, counts):
+	case a.extender != nil && h.delivery.Err == nil && d.rest(h, due, counts): // an unreadable event must not run later
 	case d.closed:
 		d.free([]*Hold{h}, ErrShutdown)
 	default: // h is redelivered when its lease has expired
@@ -97,7 +97,7 @@ func (t *settler) flushDelays(batch []*giveBack) {
 	for _, g := range batch {
 		g.holds = failures[g]
 		t.sub.sched.ended(g)
-		if len(g.holds) > 0 {
+		if len(g.holds) > 0 && t.sub.live.Err() == nil { // otherwise they stay held, so that the drain counts them
 			t.delays.Later(g, g.beforeLease(retryWait(g.holds...)))
 		}
 	}
@@ -138,6 +138,7 @@ func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 			}
 			t.sub.sched.release([]*Hold{h}, nil)
 		case errors.Is(e, backend.ErrLeaseLost):
+			due = 0 // the call had no effect
 			t.sub.tellLost(h, false, e)
 			t.sub.sched.release([]*Hold{h}, lostAfter(h, e))
 		case t.sub.live.Err() != nil: // h stays held, so that the drain counts it
@@ -165,7 +166,9 @@ func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 // giveUpDelay releases h after its calls of Delay have failed, and reports its lease as
 // lost.
 func (t *settler) giveUpDelay(h *Hold, err error) {
-	t.sub.tellLost(h, false, err)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.sub.tellLost(h, false, err)
+	}
 	t.sub.sched.release([]*Hold{h}, errLeaseLost(err))
 }
 

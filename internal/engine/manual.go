@@ -21,6 +21,7 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 	if cause == nil {
 		cause = errNack
 	}
+	cause = Inspected(cause)
 	s := h.read.sub
 	w, err := h.claimed(true)
 	if err != nil {

@@ -27,3 +27,28 @@ func TestManualContextEndsWithSettlement(t *testing.T) {
 		require.Error(r, h.Context().Err())
 	})
 }
+
+// nilable is an error whose methods panic if it is nil.
+type nilable struct{ err error }
+
+func (n *nilable) Error() string { return n.err.Error() }
+func (n *nilable) Unwrap() error { return n.err }
+
+// Nack with an error whose methods panic settles the event as failed.
+func TestNackWithAnErrorThatPanics(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		attempts := make(chan int, 9)
+		s := r.sub(Config{Mode: Manual, Policy: policy(3, nil)}, func(ctx context.Context, h *Hold) error {
+			attempts <- h.Attempt()
+			if h.Attempt() == 1 {
+				var cause *nilable
+				return h.Nack(ctx, cause)
+			}
+			return h.Ack(ctx)
+		})
+		r.publish("1")
+		r.pass(time.Minute)
+		require.Len(r, attempts, 2)
+		require.Equal(r, int64(1), s.Counts().Acknowledged)
+	})
+}

@@ -67,3 +67,84 @@ func TestNextOfAKeyRunsBeforeTheAck(t *testing.T) {
 		require.Equal(r, ran[0], ran[1])
 	})
 }
+
+// A key that the program has released stays released, although the dead letter of a later
+// event was being stored meanwhile.
+func TestReleasedKeyStaysReleased(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var ran []string
+		s := r.sub(Config{OnFailure: FailAll, DeadLetter: "dead"}, func(_ context.Context, h *Hold) error {
+			ran = append(ran, h.Delivery().ID)
+			if h.Delivery().ID == "1" {
+				return Permanent(errDown)
+			}
+			return nil
+		})
+		r.publishKeyed("k", "1")
+		r.pass(time.Second)
+		r.wire.delay("publish", 20*time.Millisecond)
+		r.publishKeyed("k", "2")
+		r.pass(10 * time.Millisecond)
+		require.True(r, s.ReleaseKey("k"))
+		r.pass(time.Second)
+		r.publishKeyed("k", "3")
+		r.pass(time.Second)
+		require.Empty(r, s.FailedKeys())
+		require.Equal(r, []string{"1", "3"}, ran)
+	})
+}
+
+// A Delay that is refused because the lease is lost delays no later event of the key.
+func TestRefusedDelayHoldsUpNoKey(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var ran []string
+		r.sub(Config{}, func(_ context.Context, h *Hold) error {
+			if ran = append(ran, h.Delivery().ID); len(ran) == 1 {
+				return RetryAfter(errDown, 10*time.Minute)
+			}
+			return nil
+		})
+		r.wire.fail("delay", backend.ErrLeaseLost)
+		r.publishKeyed("k", "1")
+		r.pass(time.Second)
+		r.wire.fail("delay", nil)
+		r.pass(40 * time.Second)
+		r.publishKeyed("k", "2")
+		r.pass(10 * time.Second)
+		require.Equal(r, []string{"1", "1", "2"}, ran)
+	})
+}
+
+// An event that cannot be read never runs, also if its dead letter cannot be stored and the
+// backend cannot delay it.
+func TestUnreadableEventsNeverRun(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.noDelay = true
+		ran := 0
+		s := r.sub(Config{DeadLetter: "dead", MaxReceive: 10, Timeout: time.Minute}, func(context.Context, *Hold) error {
+			ran++
+			return nil
+		})
+		require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", ID: "1", Payload: make([]byte, 100)}}))
+		r.wire.fail("publish", backend.ErrRefused)
+		r.pass(time.Minute)
+		r.wire.fail("publish", nil)
+		r.pass(2 * time.Minute)
+		require.Zero(r, ran)
+		require.Equal(r, int64(1), s.Counts().DeadLettered)
+	})
+}
+
+// A lost lease is counted once, also if the acknowledgement of the event is refused later.
+func TestLostLeaseIsCountedOnce(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.fail("extend", errDown)
+		s := r.sub(Config{}, func(context.Context, *Hold) error { time.Sleep(31 * time.Second); return nil })
+		r.wire.fail("ack", backend.ErrLeaseLost)
+		r.publish("1")
+		r.pass(32 * time.Second)
+		r.wire.fail("extend", nil)
+		r.wire.fail("ack", nil)
+		require.Equal(r, int64(1), s.Counts().LeasesLost)
+	})
+}

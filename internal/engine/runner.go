@@ -82,20 +82,21 @@ func (r *runner) invoke(h *Hold) (err error) {
 		return err
 	}
 	defer recovered(&err)
-	err = r.sub.Handle(h.ctx, h)
-	Inspect(err)
-	return err
+	return Inspected(r.sub.Handle(h.ctx, h))
 }
 
 var errNone = errors.New("matches no error")
 
-// Inspect calls the methods Unwrap, Is and As of err and of the errors that it wraps. It
-// panics if one of them does, as with a nil pointer in err.
-func Inspect(err error) {
-	if err != nil {
-		_ = errors.Is(err, errNone)
-		_, _ = errors.AsType[*observer.PanicError](err)
+// Inspected calls the methods Unwrap, Is and As of err and of the errors that it wraps. It
+// returns err, or a PanicError if one of them panics, as with a nil pointer in err.
+func Inspected(err error) (result error) {
+	if err == nil {
+		return nil
 	}
+	defer recovered(&result)
+	_ = errors.Is(err, errNone)
+	_, _ = errors.AsType[*observer.PanicError](err)
+	return err
 }
 
 // recovered turns a panic into a PanicError.

@@ -243,7 +243,9 @@ func (d *scheduler) unacked(h *Hold, err error) {
 		h.wait.end(err)
 		return
 	}
-	d.sub.tellLost(h, false, err)
+	if !h.lost { // otherwise it was told when the lease was lost
+		d.sub.tellLost(h, false, err)
+	}
 	d.free([]*Hold{h}, err)
 }
 

@@ -243,6 +243,15 @@ func TestSentinel(t *testing.T) {
 	require.Equal(t, "before", c.Get(t.Context(), "k").Val())
 	require.NotEqual(t, old.Addr(), s.Master().Addr())
 
+	// A sentinel that has not heard of the new master would make it follow the old one.
+	for _, addr := range s.SentinelAddrs() {
+		sentinel := redis.NewSentinelClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
+		require.Eventually(t, func() bool {
+			named := sentinel.GetMasterAddrByName(t.Context(), s.MasterName()).Val()
+			return len(named) == 2 && strings.Join(named, ":") != old.Addr()
+		}, 20*time.Second, 10*time.Millisecond, "%s names the new master", addr)
+		require.NoError(t, sentinel.Close())
+	}
 	old.Run()
 	require.Eventually(t, func() bool { return old.Client(t).Get(t.Context(), "after").Val() == "v" }, 20*time.Second, 50*time.Millisecond,
 		"the old master follows the new one")
