@@ -241,7 +241,7 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 		if err := begin(&info.Config, start, lastSeq{state.LastSeq, true}); err != nil {
 			return err
 		}
-		return b.hold(ctx, p, &info, func() error {
+		return hold(ctx, &b.broker, p, &info, func() error {
 			if err := b.deleteGroup(ctx, p, group); err != nil {
 				return err
 			}
@@ -256,7 +256,7 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 // hold calls f. During f, no process purges messages that the group has not settled,
 // because hold creates another consumer with the same progress. It deletes this consumer
 // after f. If it cannot, the server does so after holdFor.
-func (b *broker) hold(ctx context.Context, p *place, group *jetstream.ConsumerInfo, f func() error) error {
+func hold(ctx context.Context, b *broker, p *place, group *jetstream.ConsumerInfo, f func() error) error {
 	name := p.prefix + holdMark + strings.TrimPrefix(natsgo.NewInbox(), natsgo.InboxPrefix)
 	err := b.putConsumer(ctx, p, jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: group.Config.FilterSubject, AckPolicy: jetstream.AckExplicitPolicy,

@@ -122,7 +122,7 @@ type consumerList struct {
 	Missing   []string                  `json:"missing"` // consumers whose servers in the cluster did not answer
 }
 
-// consumers returns the consumers of a topic, also the ones that [broker.hold] made. It
+// consumers returns the consumers of a topic, also the ones that [hold] made. It
 // returns an error if the list may be incomplete. Each page begins with the last entry of
 // the page before, so that no entry is skipped if one is deleted meanwhile.
 func (b *broker) consumers(ctx context.Context, p *place) ([]*jetstream.ConsumerInfo, error) {
