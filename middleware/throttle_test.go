@@ -106,14 +106,14 @@ func TestThrottleSnoozesTakeNoTurns(t *testing.T) {
 		_, err := bus.Subscribe(t.Context(), "orders", o, func(context.Context, *eventbus.Delivery) error { runs.Add(1); return nil })
 		require.NoError(t, err)
 		batch := make([]*eventbus.Event, 0, 500)
-		for range 20 {
+		for range 2 {
 			batch = batch[:0]
 			for range 500 {
 				batch = append(batch, &eventbus.Event{})
 			}
 			require.NoError(t, bus.Publish(t.Context(), "orders", batch...))
 		}
-		time.Sleep(30 * time.Second)
-		require.Greater(t, runs.Load(), int64(250), "10 in a second")
+		time.Sleep(20 * time.Second)
+		require.Greater(t, runs.Load(), int64(180), "10 in a second")
 	})
 }
