@@ -191,6 +191,16 @@ func TestWaitingForABatchCostsNoAttempt(t *testing.T) {
 	})
 }
 
+// nineSeconds is a BatchHandler that needs nine seconds and fails if ctx ends before.
+func nineSeconds(ctx context.Context, ds []*eventbus.Delivery) []error {
+	select {
+	case <-time.After(9 * time.Second):
+		return nil
+	case <-ctx.Done():
+		return slices.Repeat([]error{context.Cause(ctx)}, len(ds))
+	}
+}
+
 // A call has all of its timeout, however long its events have waited for it. Otherwise the
 // wait of other events, each on its last attempt, would fail them for good.
 func TestEachCallHasAllOfItsTimeout(t *testing.T) {
@@ -205,12 +215,7 @@ func TestEachCallHasAllOfItsTimeout(t *testing.T) {
 					if slices.ContainsFunc(ds, func(d *eventbus.Delivery) bool { return slices.Contains(c.poison, d.ID) }) {
 						panic("poison")
 					}
-					select {
-					case <-time.After(9 * time.Second):
-						return nil
-					case <-ctx.Done():
-						return slices.Repeat([]error{context.Cause(ctx)}, len(ds))
-					}
+					return nineSeconds(ctx, ds)
 				})
 				require.NoError(t, err)
 				require.NoError(t, bus.Publish(t.Context(), "orders", numbered(40)...))
@@ -399,17 +404,33 @@ func TestSlowMiddlewareCutsNoBatchShort(t *testing.T) {
 		}
 		bus := eventbustest.NewWith(t, eventbus.Options{Middleware: []eventbus.Middleware{slow}})
 		o := eventbus.SubscribeOptions{Group: "g", Timeout: 10 * time.Second, Retry: eventbus.Retry{MaxAttempts: 2}}
-		_, err := bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{MaxBytes: 20}, func(ctx context.Context, ds []*eventbus.Delivery) []error {
-			select {
-			case <-time.After(9 * time.Second):
-				return nil
-			case <-ctx.Done():
-				return slices.Repeat([]error{context.Cause(ctx)}, len(ds))
-			}
-		})
+		_, err := bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{MaxBytes: 20}, nineSeconds)
 		require.NoError(t, err)
 		require.NoError(t, bus.Publish(t.Context(), "orders", numbered(40)...))
 		require.NoError(t, bus.WaitIdle(t.Context()))
 		require.Empty(t, bus.Published("orders.dlq"))
+	})
+}
+
+// No handler gets an event that has expired while middleware waited.
+func TestEventsExpireInMiddleware(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(next eventbus.Handler) eventbus.Handler {
+			return func(ctx context.Context, d *eventbus.Delivery) error {
+				time.Sleep(2 * time.Second)
+				return next(ctx, d)
+			}
+		}
+		bus := eventbustest.NewWith(t, eventbus.Options{Middleware: []eventbus.Middleware{slow}})
+		var got []string
+		s, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, func(_ context.Context, d *eventbus.Delivery) error {
+			got = append(got, d.ID)
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "expires", TTL: time.Second}, &eventbus.Event{ID: "stays", TTL: time.Minute}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, []string{"stays"}, got)
+		require.Equal(t, int64(1), s.Counts().Discarded)
 	})
 }

@@ -50,8 +50,7 @@ type call struct {
 type member struct {
 	ctx context.Context
 	*Delivery
-	expires time.Time // zero: never
-	err     error     // the result of the event; valid after done of the call is closed
+	err error // the result of the event; valid after done of the call is closed
 }
 
 func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHandler) *collector {
@@ -75,12 +74,6 @@ func (c *collector) alone(d *Delivery) bool {
 // the event's result.
 func (c *collector) handle(ctx context.Context, d *Delivery) error {
 	m := &member{ctx: ctx, Delivery: d}
-	if d.TTL > 0 {
-		m.expires = d.Time.Add(d.TTL)
-		if d.Time.IsZero() { // TTL is then counted from the beginning of the run
-			m.expires = time.Now().Add(d.TTL)
-		}
-	}
 	joined := c.join(m) //nolint:contextcheck // a call has a context of its own
 	var late <-chan time.Time
 	if c.patience >= 0 {
@@ -180,13 +173,9 @@ func (c *collector) next() {
 
 // expire removes the members of r that have expired while they waited, with their results.
 func (c *collector) expire(r *call) {
-	now := time.Now()
 	r.members = slices.DeleteFunc(r.members, func(m *member) bool {
-		if m.expires.IsZero() || !now.After(m.expires) {
-			return false
-		}
-		m.err = engine.Expired(m.expires, c.shelve)
-		return true
+		m.err = m.expired(c.shelve)
+		return m.err != nil
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/engine"
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
@@ -155,6 +156,15 @@ func ttl(m *backend.Message, at time.Time) time.Duration {
 		at = time.Now()
 	}
 	return max(end.Sub(at), 1)
+}
+
+// expired returns the error for d if its TTL has passed since its Time, or nil. With bury,
+// the event becomes a dead letter.
+func (d *Delivery) expired(bury bool) error {
+	if end := d.Time.Add(d.TTL); d.TTL > 0 && !d.Time.IsZero() && time.Now().After(end) {
+		return engine.Expired(end, bury)
+	}
+	return nil
 }
 
 // setAttribute sets the field of e that h stores. It reports whether h is an attribute.

@@ -188,8 +188,8 @@ func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, m
 	}
 	inner := h
 	h = func(ctx context.Context, d *Delivery) error {
-		if d.TTL > 0 && !d.Time.IsZero() && time.Now().After(d.Time.Add(d.TTL)) {
-			return engine.Expired(d.Time.Add(d.TTL), o.DeadLetterExpired) // while middleware waited
+		if err := d.expired(o.DeadLetterExpired); err != nil { // while middleware waited
+			return err
 		}
 		return inner(ctx, d)
 	}
