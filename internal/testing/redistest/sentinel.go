@@ -1,6 +1,8 @@
 package redistest
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -128,3 +130,24 @@ func (s *Sentinel) KillMaster() *Server {
 	master.Kill()
 	return master
 }
+
+// Replace makes the sentinels replace the master, which keeps running, by the replica. They
+// replace no master after that, however long it is silent.
+func (s *Sentinel) Replace() {
+	s.t.Helper()
+	old := s.Master()
+	for _, c := range s.clients {
+		if err := c.Set(s.t.Context(), masterName, "down-after-milliseconds", "3600000").Err(); err != nil {
+			s.t.Fatalf("redistest: %v", err)
+		}
+	}
+	until(s.t, "the replica is the master", func() error {
+		if s.Master() != old {
+			return nil
+		}
+		// On a busy machine the sentinel may find the replica silent, and then it gives up.
+		return fmt.Errorf("failover: %w", cmp.Or(s.clients[0].Failover(s.t.Context(), masterName).Err(), errBegun))
+	})
+}
+
+var errBegun = errors.New("has just begun")

@@ -88,11 +88,15 @@ var faultLaws = []law.Law{
 			e.AwaitDone(20, "g")
 			time.Sleep(time.Second) // the bus may still settle and clean up
 			const watched = 4
-			before := e.Commands()
-			time.Sleep(watched * time.Second)
-			if n := e.Commands() - before; n >= 5*watched {
-				e.Failf("got %d requests in %d s, want fewer than five a second", n, watched)
+			var sent []int64
+			for range 3 { // on a busy machine the driver may have to connect again meanwhile
+				before := e.Commands()
+				time.Sleep(watched * time.Second)
+				if sent = append(sent, e.Commands()-before); sent[len(sent)-1] < 5*watched {
+					return
+				}
 			}
+			e.Failf("got %v requests in %d s each, want fewer than five a second", sent, watched)
 		}),
 	},
 	{
