@@ -289,9 +289,11 @@ func publishCancelled(e *buslaw.Env) time.Duration {
 	e.Helper()
 	stalled := &stalling{release: make(chan struct{})}
 	e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend { stalled.Backend = b; return stalled })
-	ctx, cancel := context.WithTimeout(e.Context(), e.Lease)
+	begins := e.Lease/8 + law.Hitch // by then a call has begun, or it waits for a slot
+	wait := 2 * begins
+	ctx, cancel := context.WithTimeout(e.Context(), wait)
 	defer cancel()
-	time.AfterFunc(4*e.Lease, stalled.end)
+	time.AfterFunc(wait+3*e.Lease+time.Second, stalled.end)
 	start := time.Now()
 	errs := make([]error, 10)
 	calls := 0
@@ -302,11 +304,11 @@ func publishCancelled(e *buslaw.Env) time.Duration {
 			e.Failf("%d calls are stored at once, want the last to wait", i)
 		}
 		wg.Go(func() { errs[i] = e.Publish(ctx, &eventbus.Event{ID: fmt.Sprint(i)}) })
-		queued = !stalled.waitFor(fmt.Sprint(i), e.Lease/2)
+		queued = !stalled.waitFor(fmt.Sprint(i), begins)
 	}
 	wg.Wait()
-	took := time.Since(start) - e.Lease
-	e.By(start, e.Lease, "Publish returned")
+	took := time.Since(start) - wait
+	e.By(start, wait, "Publish returned")
 	sent, queued := errs[:calls-1], errs[calls-1]
 	if len(sent) == 0 {
 		e.Failf("nothing was sent")
