@@ -36,6 +36,7 @@ func TestBatchError(t *testing.T) {
 	require.Equal(t, full, backend.ErrorAt(wrapped, 1))
 	require.Equal(t, full, backend.ErrorAt(full, 7), "any other error is that of every item")
 	require.NoError(t, backend.ErrorAt(nil, 0))
+	require.ErrorIs(t, backend.ErrorAt(wrapped, 3), backend.ErrUnknownOutcome, "an item without an entry")
 	require.NoError(t, backend.AsBatchError([]error{nil, nil}))
 }
 

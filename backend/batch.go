@@ -41,7 +41,8 @@ func (e BatchError) Unwrap() []error {
 }
 
 // ErrorAt returns the error of item i of a batch whose call returned err. If err is or
-// wraps a [BatchError], that is its entry i. Otherwise it is err.
+// wraps a [BatchError], that is its entry i, or [ErrUnknownOutcome] if it has no entry i.
+// Otherwise it is err.
 func ErrorAt(err error, i int) error {
 	if err == nil {
 		return nil
@@ -50,7 +51,7 @@ func ErrorAt(err error, i int) error {
 		if i < len(be) {
 			return be[i]
 		}
-		return nil
+		return fmt.Errorf("%w: the backend returned the results of %d items only", ErrUnknownOutcome, len(be))
 	}
 	return err
 }

@@ -107,10 +107,6 @@ func (p Policy) decide(r run) verdict {
 		return verdict{outcome: observer.Discard, reason: ReasonOnReceive}
 	case r.lost:
 		return verdict{outcome: observer.Forget}
-	case errors.Is(r.err, errKeyFailed):
-		return verdict{outcome: observer.DeadLetter, reason: ReasonKeyFailed}
-	case errors.Is(r.err, errNoVerdict):
-		return verdict{outcome: observer.DeadLetter, reason: ReasonNoVerdict}
 	case marked && s.kind == permanent:
 		return verdict{outcome: observer.DeadLetter, reason: s.reason}
 	case marked && s.kind == drop:
@@ -141,6 +137,7 @@ type signal struct {
 	kind   signalKind
 	after  time.Duration
 	reason string // set for permanent and drop
+	unrun  bool   // no handler ran
 	err    error
 }
 
@@ -184,16 +181,21 @@ func Drop(reason string) error {
 	return &signal{kind: drop, reason: ReasonDropped, err: errors.New("dropped: " + reason)}
 }
 
-// unrun reports whether err says that no handler ran.
-func unrun(err error) bool {
+// unrun returns an error that dead-letters an event without a run.
+func unrun(reason string, err error) error {
+	return &signal{kind: permanent, reason: reason, unrun: true, err: err}
+}
+
+// isUnrun reports whether err says that no handler ran.
+func isUnrun(err error) bool {
 	s, ok := errors.AsType[*signal](err)
-	return ok && s.reason == ReasonExpired || errors.Is(err, errKeyFailed) || errors.Is(err, errNoVerdict)
+	return ok && s.unrun
 }
 
 // Expired returns the error for an event that did not run because it expired at the given
 // time. If bury is set, the event becomes a dead letter; otherwise it is discarded.
 func Expired(at time.Time, bury bool) error {
-	s := &signal{kind: drop, reason: ReasonExpired, err: fmt.Errorf("eventbus: expired at %v", at.UTC().Format(time.RFC3339Nano))}
+	s := &signal{kind: drop, reason: ReasonExpired, unrun: true, err: fmt.Errorf("eventbus: expired at %v", at.UTC().Format(time.RFC3339Nano))}
 	if bury {
 		s.kind = permanent
 	}

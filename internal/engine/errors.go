@@ -42,12 +42,10 @@ type Abandoned struct {
 // errNack is the error of a run that the program has settled by Nack without a cause.
 var errNack = errors.New("eventbus: not acknowledged")
 
-// errNoVerdict is the reason to dead-letter an event without a run: it was delivered many
-// times, and no run has ended with a result.
-var errNoVerdict = errors.New("without a verdict")
-
+// errTooOften is the reason to dead-letter h without a run: h was delivered many times, and
+// no run has ended with a result.
 func errTooOften(h *Hold) error {
-	return fmt.Errorf("eventbus: handed out %d times %w", h.attempt, errNoVerdict)
+	return unrun(ReasonNoVerdict, fmt.Errorf("eventbus: handed out %d times without a verdict", h.attempt))
 }
 
 // unknown wraps err as backend.ErrUnknownOutcome, because the failed call may have had its

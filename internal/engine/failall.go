@@ -16,15 +16,17 @@ const (
 )
 
 // errKeyFailed is the reason to dead-letter an event without a run (FailAll).
-var errKeyFailed = errors.New("eventbus: an earlier event of its key has failed for good")
+var errKeyFailed = unrun(ReasonKeyFailed, errors.New("eventbus: an earlier event of its key has failed for good"))
 
 // notRun returns the reason to dead-letter h without a run; nil: h runs. Without FailAll it
-// returns nil, because scheduler.put gives spent Holds to no worker.
+// returns nil, because scheduler.put gives such Holds to no worker.
 func (r *runner) notRun(h *Hold) error {
 	switch {
 	case r.sub.OnFailure != FailAll:
 	case h.follows():
 		return errKeyFailed
+	case h.delivery.Err != nil:
+		return unrun(ReasonTooLarge, h.delivery.Err)
 	case r.sub.Policy.spent(h):
 		return errTooOften(h)
 	}

@@ -58,7 +58,7 @@ func (d *ledger) postpone(h *Hold, due moment, counts bool) {
 	switch {
 	case a.refunds, d.closed && a.delayer != nil, a.delayer != nil && h.lane == nil:
 		d.stepBack(h, due, counts)
-	case a.extender != nil && h.delivery.Err == nil && d.rest(h, due, counts): // an unreadable event must not run later
+	case a.extender != nil && !d.unfit(h) && d.rest(h, due, counts): // otherwise it would run later
 	case d.closed:
 		d.free([]*Hold{h}, ErrShutdown)
 	default: // h is redelivered when its lease has expired

@@ -86,6 +86,32 @@ func TestFailAllFollowsWhatCameTooOften(t *testing.T) {
 	})
 }
 
+// With FailAll, an event that is larger than MaxReceive has failed for good, so the later
+// events of its key become dead letters after it.
+func TestFailAllFollowsWhatIsTooLarge(t *testing.T) {
+	var mu sync.Mutex
+	var dead []string
+	o := observer.Observer{DeadLettered: func(e observer.DeadLettered) {
+		mu.Lock()
+		defer mu.Unlock()
+		dead = append(dead, e.ID+" "+e.Reason)
+	}}
+	inBubble(t, Options{Observer: o}, func(r *rig) {
+		var ran []string
+		s := r.sub(Config{OnFailure: FailAll, DeadLetter: "dead", MaxReceive: 200}, func(_ context.Context, h *Hold) error {
+			ran = append(ran, h.Delivery().ID)
+			return nil
+		})
+		large := &backend.Message{Topic: "t", ID: "large", Key: "k", Payload: make([]byte, 300)}
+		require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", ID: "1", Key: "k"}, large, {Topic: "t", ID: "2", Key: "k"}, {Topic: "t", ID: "3", Key: "other"}}))
+		r.pass(time.Minute)
+		require.Equal(r, []string{"k"}, s.FailedKeys())
+		require.Equal(r, []string{"large too-large", "2 key-failed"}, dead)
+		require.ElementsMatch(r, []string{"1", "3"}, ran)
+		require.Equal(r, int64(2), s.Counts().DeadLettered)
+	})
+}
+
 // A driver may return a context's error though the context of Receive has not ended. The bus
 // calls it again after a wait, and tells the observer.
 func TestReceiveThatTimesOutBacksOff(t *testing.T) {

@@ -52,3 +52,20 @@ func TestNackWithAnErrorThatPanics(t *testing.T) {
 		require.Equal(r, int64(1), s.Counts().Acknowledged)
 	})
 }
+
+// A run that settles its event by Nack and returns the same error has failed once.
+func TestNackAndAnErrorFailOnce(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		s := r.sub(Config{Mode: Manual}, func(ctx context.Context, h *Hold) error {
+			if h.Attempt() == 1 {
+				require.NoError(r, h.Nack(ctx, errDown))
+				return errDown
+			}
+			return h.Ack(ctx)
+		})
+		r.publish("1")
+		r.pass(time.Minute)
+		require.Equal(r, int64(1), s.Counts().Failures)
+		require.Equal(r, int64(1), s.Counts().Acknowledged)
+	})
+}

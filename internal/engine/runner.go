@@ -153,7 +153,7 @@ func (r *runner) afterRun(h *Hold, err error, now time.Time) {
 	if p, ok := errors.AsType[*observer.PanicError](err); ok {
 		r.sub.notifier.failed(observer.Panic, h.about(), 1, p)
 	}
-	if err != nil && !unrun(err) {
+	if err != nil && !found.failed && !isUnrun(err) {
 		r.sub.counts.failures.Add(1)
 	}
 	about, v := h.about(), verdict{outcome: observer.Hold}

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/limiter"
 )
 
@@ -52,9 +54,8 @@ func (d *scheduler) init(s *Subscription) {
 	d.prefetch.init(&d.ledger)
 }
 
-// put takes the Holds of a Receive. It returns, in state settling, the Holds to settle
-// without a run: their Delivery.Err is set, or they are spent, see [Policy.spent]. With
-// FailAll a spent Hold keeps its place in its lane, and invoke does not run it.
+// put takes the Holds of a Receive. It returns the unfit ones, in state settling, see
+// [ledger.unfit].
 func (d *scheduler) put(r *read) (aside []*Hold) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -66,7 +67,7 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 		switch {
 		case d.closed:
 			d.giveBack(&giveBack{holds: []*Hold{h}})
-		case h.delivery.Err != nil || d.sub.OnFailure != FailAll && d.sub.Policy.spent(h):
+		case d.unfit(h):
 			h.decided()
 			aside = append(aside, h)
 		default:
@@ -86,6 +87,16 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 		d.nudgeWatch(time.Now().Add(d.sub.Timeout))
 	}
 	return aside
+}
+
+// unfit reports whether h is settled without a worker: its Delivery.Err is set, or it is
+// spent, see [Policy.spent]. With FailAll a spent or too large Hold keeps its place in its
+// lane, and a worker dead-letters it, see runner.notRun.
+func (d *ledger) unfit(h *Hold) bool {
+	if d.sub.OnFailure == FailAll {
+		return h.delivery.Err != nil && !errors.Is(h.delivery.Err, backend.ErrTooLarge)
+	}
+	return h.delivery.Err != nil || d.sub.Policy.spent(h)
 }
 
 // rouse wakes or starts one worker if a Hold is ready. When that worker takes its Hold, it
@@ -175,6 +186,7 @@ type finding struct {
 	lost        bool // the lease of the Hold is lost
 	late        bool // the timeout has passed
 	decided     bool // the program or the watcher has already settled the Hold
+	failed      bool // they have counted the run as failed
 	interrupted bool // a drain has cancelled the handlers
 }
 
@@ -182,7 +194,7 @@ type finding struct {
 func (d *scheduler) returned(h *Hold, took time.Duration, err error) finding {
 	d.mu.Lock()
 	defer d.unlock()
-	f := finding{lost: h.lost, late: d.sub.Timeout > 0 && took >= d.sub.Timeout, decided: h.state != running, interrupted: d.interrupted}
+	f := finding{lost: h.lost, late: d.sub.Timeout > 0 && took >= d.sub.Timeout, decided: h.state != running, failed: h.failed, interrupted: d.interrupted}
 	d.ran(h, took, err)
 	switch {
 	case f.decided:

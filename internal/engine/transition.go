@@ -152,7 +152,7 @@ func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 
 // ended notes how long a run took, or in manual mode the time until settlement.
 func (d *ledger) ended(h *Hold, took time.Duration, err error) {
-	if h.began == 0 || err != nil && unrun(err) { // no handler ran
+	if h.began == 0 || err != nil && isUnrun(err) { // no handler ran
 		return
 	}
 	d.measure(took)
