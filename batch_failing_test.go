@@ -3,6 +3,7 @@ package eventbus_test
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -18,6 +19,21 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/observer"
 )
+
+// A batch handler may use the slice of its results again: the bus does not write into it.
+func TestResultsOfABatchAreNotWritten(t *testing.T) {
+	var broken *os.PathError // a nil pointer, whose methods panic
+	results := []error{broken}
+	on(t, func(t *testing.T, bus *eventbustest.Bus) {
+		sub, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Retry: eventbus.Retry{MaxAttempts: 1}}, eventbus.Batch{},
+			func(context.Context, []*eventbus.Delivery) []error { return results })
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1, sub.Counts().DeadLettered)
+		require.True(t, results[0] == error(broken))
+	})
+}
 
 // A call that panics, ends its goroutine or returns too few results fails its events. But
 // on its last attempt an event is alone, so only the poison event is dead-lettered.

@@ -275,5 +275,5 @@ func resultsOf(n int, errs []error) []error {
 	case len(errs) != n:
 		return slices.Repeat([]error{fmt.Errorf("eventbus: the batch handler returned %d results for %d events", len(errs), n)}, n)
 	}
-	return errs
+	return slices.Clone(errs) // the handler may use its slice again
 }

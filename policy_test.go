@@ -180,6 +180,40 @@ func TestRetryOfAnEvent(t *testing.T) {
 	})
 }
 
+// If Retry.Delay or an ErrorClass panics, the delay is a second, and the limits that are known
+// hold: those of the event, and of the rule for the class.
+func TestPanicOfDelayKeepsTheLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		classes := []eventbus.ErrorClass{{Name: "declined", Is: func(err error) bool {
+			if errors.Is(err, errDeclined) {
+				panic("a bug in Is")
+			}
+			return false
+		}}}
+		retry := eventbus.Retry{MaxAttempts: 4, Rules: []eventbus.RetryRule{{Class: "panic", MaxAttempts: 2}}, Delay: func(*eventbus.Delivery, error) time.Duration {
+			panic("a bug in Delay")
+		}}
+		bus, l := failing(t, eventbus.Options{ErrorClasses: classes}, eventbus.SubscribeOptions{Retry: retry}, func(d *eventbus.Delivery) error {
+			switch d.ID {
+			case "by class":
+				panic("a bug of the handler")
+			case "no class":
+				return errDeclined
+			}
+			return errors.New("no")
+		})
+		own := &eventbus.RetryRule{MaxAttempts: 3, Discard: true}
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{ID: "by class"}, &eventbus.Event{ID: "no class", Retry: own}, &eventbus.Event{ID: "own", Retry: own}))
+		time.Sleep(time.Hour)
+		require.Equal(t, "0s 1s", l.ran("by class"))
+		require.Equal(t, "0s 1s 2s", l.ran("no class"))
+		require.Equal(t, "0s 1s 2s", l.ran("own"))
+		require.Equal(t, map[string]string{
+			"by class": "dead-lettered exhausted", "no class": "discarded exhausted", "own": "discarded exhausted",
+		}, l.fates())
+	})
+}
+
 // An event that asks for many attempts is not taken for a poison event.
 func TestRetryOfAnEventForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -101,19 +101,28 @@ func (r Retry) policy(classes []ErrorClass) engine.Policy {
 			p.MaxAttempts = max(p.MaxAttempts, most)
 		}
 	}
-	p.Plan = func(h *engine.Hold, err error) engine.Plan {
+	p.Plan = func(h *engine.Hold, err error, plan *engine.Plan) {
 		d := delivery(h)
-		own, rule := orNone(d.Retry), RetryRule{}
-		d.MaxAttempts = max(r.with(own).MaxAttempts, 0)
-		if class := p.Class(err); len(r.Rules) > 0 {
-			if i := slices.IndexFunc(r.Rules, func(rule RetryRule) bool { return rule.Class == class }); i >= 0 {
-				rule = r.Rules[i]
-			}
+		own := orNone(d.Retry)
+		now := r.with(own)
+		d.MaxAttempts = max(now.MaxAttempts, 0)
+		plan.MaxAttempts, plan.Discard = d.MaxAttempts, own.Discard
+		if len(r.Rules) > 0 {
+			rule := r.ruleOf(p.Class(err))
+			now = now.with(rule)
+			plan.MaxAttempts, plan.Discard = max(now.MaxAttempts, 0), own.Discard || rule.Discard
 		}
-		now := r.with(own).with(rule)
-		return engine.Plan{MaxAttempts: max(now.MaxAttempts, 0), After: now.after(d, err), Discard: own.Discard || rule.Discard}
+		plan.After = now.after(d, err)
 	}
 	return p
+}
+
+// ruleOf returns the rule of Rules for a class of errors; the zero rule if there is none.
+func (r Retry) ruleOf(class string) RetryRule {
+	if i := slices.IndexFunc(r.Rules, func(rule RetryRule) bool { return rule.Class == class }); i >= 0 {
+		return r.Rules[i]
+	}
+	return RetryRule{}
 }
 
 func orNone(r *RetryRule) RetryRule {

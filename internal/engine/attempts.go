@@ -21,7 +21,7 @@ type attempts struct {
 
 // spared counts the receipts of one message without a run, which are not attempts.
 type spared struct {
-	receipts int
+	receipts int // less the attempts after the first of a receipt, see ledger.rest
 	last     int // Delivery.Attempt of the last receipt without a run
 }
 
@@ -56,15 +56,15 @@ func (a *attempts) note(d *backend.Delivery, attempt int) {
 	remember(&a.failed, d.Position, attempt)
 }
 
-// spare remembers a receipt without a run, which is not an attempt. Only a backend that
-// counts every receipt needs this.
-func (a *attempts) spare(d *backend.Delivery) {
+// spare remembers that d was given back before the attempt with the given number. Only a
+// backend that counts every receipt needs this.
+func (a *attempts) spare(d *backend.Delivery, attempt int) {
 	if d.Attempt == 0 {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	remember(&a.spared, d.Position, spared{a.spared[d.Position].receipts + 1, d.Attempt})
+	remember(&a.spared, d.Position, spared{d.Attempt + 1 - attempt, d.Attempt})
 	a.some.Store(true)
 }
 

@@ -17,13 +17,20 @@ func delivery(position string, attempt int) *backend.Delivery {
 func TestSparedReceiptsDoNotCount(t *testing.T) {
 	var a attempts
 	require.Equal(t, 3, a.of(delivery("1", 3)))
-	a.spare(delivery("1", 3))
-	a.spare(delivery("1", 4))
+	a.spare(delivery("1", 3), 3)
+	a.spare(delivery("1", 4), 3)
 	require.Equal(t, 3, a.of(delivery("1", 5)))
 	require.Equal(t, 5, a.of(delivery("2", 5)), "another message")
 	a.forget(delivery("1", 5))
 	require.Equal(t, 5, a.of(delivery("1", 5)))
 	require.Equal(t, 1, a.of(delivery("1", 1)))
+}
+
+// Attempts that a resting Hold has made are counted after it was given back.
+func TestAttemptsOfOneReceiptCount(t *testing.T) {
+	var a attempts
+	a.spare(delivery("1", 1), 3)
+	require.Equal(t, 3, a.of(delivery("1", 2)))
 }
 
 // A backend may refund attempts though its Limits do not say so, because a wrapper hides
@@ -32,11 +39,11 @@ func TestSparedReceiptsThatTheBackendSparesToo(t *testing.T) {
 	var a attempts
 	require.Equal(t, 2, a.of(delivery("1", 2)))
 	for range 5 {
-		a.spare(delivery("1", 2))
+		a.spare(delivery("1", 2), 2)
 		require.Equal(t, 2, a.of(delivery("1", 2)))
 	}
 	require.Equal(t, 3, a.of(delivery("1", 3)))
-	a.spare(delivery("1", 3))
+	a.spare(delivery("1", 3), 3)
 	require.Equal(t, 3, a.of(delivery("1", 4)), "it counted this one")
 }
 
@@ -46,7 +53,7 @@ func TestFailedAttemptsAreCounted(t *testing.T) {
 	require.Equal(t, 1, a.of(delivery("1", 0)))
 	a.note(delivery("1", 0), 1)
 	require.Equal(t, 2, a.of(delivery("1", 0)))
-	a.spare(delivery("1", 0))
+	a.spare(delivery("1", 0), 2)
 	require.Equal(t, 2, a.of(delivery("1", 0)))
 	a.forget(delivery("1", 0))
 	require.Equal(t, 1, a.of(delivery("1", 0)))
@@ -56,7 +63,7 @@ func TestFailedAttemptsAreCounted(t *testing.T) {
 func TestCountedAttemptsAreBounded(t *testing.T) {
 	var a attempts
 	for i := range maxCounted + 100 {
-		a.spare(delivery(strconv.Itoa(i), 1))
+		a.spare(delivery(strconv.Itoa(i), 1), 1)
 	}
 	require.Len(t, a.spared, maxCounted)
 }

@@ -92,7 +92,7 @@ func (t *settler) flushBurials(batch []burial) {
 	for i, b := range batch {
 		if e := backend.ErrorAt(err, i); e != nil {
 			t.sub.notifier.failed(observer.DeadLettering, b.hold.about(), 1, e)
-			t.retry(b.hold, verdict{outcome: observer.Snooze, after: t.sub.Policy.Plan(b.hold, e).After}, e)
+			t.retry(b.hold, verdict{outcome: observer.Snooze, after: t.sub.Policy.plan(b.hold, e).After}, e)
 			continue
 		}
 		t.sub.counts.deadLettered.Add(1)

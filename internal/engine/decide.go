@@ -12,8 +12,9 @@ import (
 type Policy struct {
 	MaxAttempts int // the highest MaxAttempts of any Plan; 0: no limit
 
-	// Plan returns the plan for h, whose run ended with err.
-	Plan func(h *Hold, err error) Plan
+	// Plan fills in the plan for h, whose run ended with err. After a panic in it, the fields
+	// that it has set are valid.
+	Plan func(h *Hold, err error, plan *Plan)
 
 	// OwnAttempts returns the limit of attempts that the event itself sets; 0: no limit. ok
 	// is false if the event sets none. OwnAttempts may be nil.
@@ -95,6 +96,18 @@ const (
 	ReasonTooLarge   = "too-large"   // it is larger than MaxReceive
 )
 
+// plan calls p.Plan, which is code of the program. If that code panics before it has set
+// After, the event is retried in a second.
+func (p Policy) plan(h *Hold, cause error) Plan {
+	plan := Plan{MaxAttempts: p.MaxAttempts, After: time.Second}
+	err := guarded(func() error { p.Plan(h, cause, &plan); return nil })
+	if err != nil {
+		h.read.sub.notifier.failed(observer.Panic, h.about(), 1, fmt.Errorf("the policy of retries: %w", err))
+	}
+	plan.After = max(plan.After, 0)
+	return plan
+}
+
 // decide returns the verdict on a run. It has no side effects, unless p.Plan has some.
 func (p Policy) decide(r run) verdict {
 	s, marked := errors.AsType[*signal](r.err)
@@ -118,7 +131,7 @@ func (p Policy) decide(r run) verdict {
 	case p.LeaveTimeouts && isTimeout(r.err):
 		return verdict{outcome: observer.Forget, reason: leftToLease}
 	}
-	plan := p.Plan(r.hold, r.err)
+	plan := p.plan(r.hold, r.err)
 	switch {
 	case plan.MaxAttempts > 0 && r.hold.attempt >= plan.MaxAttempts:
 		if plan.Discard {

@@ -18,7 +18,7 @@ func TestDecide(t *testing.T) {
 	endless := policy(0, func(h *Hold, _ error) time.Duration { return time.Duration(h.attempt) * time.Second })
 	leaves, discards := p, p
 	leaves.LeaveTimeouts = true
-	discards.Plan = func(*Hold, error) Plan { return Plan{MaxAttempts: 3, Discard: true} }
+	discards.Plan = func(_ *Hold, _ error, plan *Plan) { *plan = Plan{MaxAttempts: 3, Discard: true} }
 	for _, c := range []struct {
 		name   string
 		policy Policy

@@ -154,6 +154,9 @@ func (f *fetcher) order(ctx context.Context) int {
 		return 0
 	}
 	granted, err := f.sub.Limiter.Acquire(ctx, n)
+	if err == nil {
+		f.sub.status.leave(observer.Limited)
+	}
 	if err == nil || ctx.Err() != nil {
 		return granted
 	}
@@ -195,7 +198,7 @@ func (f *fetcher) receive(ctx context.Context, n int) error {
 		}
 	}
 	if err == nil {
-		f.sub.status.recovered()
+		f.sub.status.leave(observer.Degraded)
 	}
 	return err
 }
@@ -242,7 +245,7 @@ func (f *fetcher) heal(err error, again *backoff.ExponentialBackOff) bool {
 			}
 			failure := f.reattach(err)
 			if f.anew = failure == nil; f.anew {
-				f.sub.status.recovered()
+				f.sub.status.leave(observer.Degraded)
 				return true
 			}
 			err = failure

@@ -18,6 +18,8 @@ type giveBack struct {
 	early   bool   // the Holds arrived too early, see lane.early
 	chases  bool   // the next Receive waits for the end of the first call of Delay
 	until   moment // when all Holds that were given back are surely due
+
+	attachment *attachment // of the last Hold
 }
 
 // retry makes h due again after v.after, see postpone. It tells the observer, unless a
@@ -98,7 +100,7 @@ func (t *settler) flushDelays(batch []*giveBack) {
 		g.holds = failures[g]
 		t.sub.sched.ended(g)
 		if len(g.holds) > 0 && t.sub.live.Err() == nil { // otherwise they stay held, so that the drain counts them
-			t.delays.Later(g, g.beforeLease(retryWait(g.holds...)))
+			t.delays.Later(g, t.sub.sched.retryWait(g.holds...))
 		}
 	}
 }
@@ -134,7 +136,7 @@ func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 		switch {
 		case e == nil:
 			if ds[i].Refund && !t.sub.engine.limits.Refund {
-				t.sub.attempts.spare(&h.delivery)
+				t.sub.attempts.spare(&h.delivery, h.attempt)
 			}
 			t.sub.sched.release([]*Hold{h}, nil)
 		case errors.Is(e, backend.ErrLeaseLost):
@@ -170,19 +172,6 @@ func (t *settler) giveUpDelay(h *Hold, err error) {
 		t.sub.tellLost(h, false, err)
 	}
 	t.sub.sched.release([]*Hold{h}, errLeaseLost(err))
-}
-
-// beforeLease returns wait, or the time until the first lease of g ends, whichever is
-// shorter.
-func (g *giveBack) beforeLease(wait time.Duration) time.Duration {
-	d := &g.holds[0].read.sub.sched
-	d.mu.Lock()
-	defer d.unlock()
-	now := d.sub.moment(time.Now())
-	for _, h := range g.holds {
-		wait = min(wait, max(time.Duration(h.until-now), 0))
-	}
-	return wait
 }
 
 // lostAfter returns the error for a caller that waits for the settlement of h, whose lease

@@ -153,6 +153,9 @@ func (d *ledger) stepBackEarly(l *lane) {
 		spread := due + moment(len(early))*perEvent
 		due = max(due, min(spread, now+maxSpread))
 	}
+	for _, h := range early {
+		due = max(due, h.due) // h may be a retry that rested
+	}
 	l.stepping(early[0].delivery.Position)
 	d.chasing++
 	d.giveBack(&giveBack{lane: l, holds: early, due: due, early: true, chases: true})

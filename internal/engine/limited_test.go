@@ -152,6 +152,33 @@ func TestLimiterIsToldRunsOfOtherModes(t *testing.T) {
 	}
 }
 
+// A subscription without events is not Limited any longer than its limiter grants nothing.
+func TestLimitedEndsWithoutEvents(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		shut := &shutLimiter{limiter.MaxInFlight(100), time.Now().Add(time.Minute)}
+		s := r.sub(Config{Limiter: shut}, func(context.Context, *Hold) error { return nil })
+		r.pass(30 * time.Second)
+		state, _ := s.State()
+		require.Equal(r, observer.Limited, state)
+		r.pass(time.Minute)
+		state, _ = s.State()
+		require.Equal(r, observer.Running, state)
+	})
+}
+
+// shutLimiter is a limiter that grants nothing before a moment.
+type shutLimiter struct {
+	limiter.Limiter
+	until time.Time
+}
+
+func (l *shutLimiter) Acquire(ctx context.Context, n int) (int, error) {
+	if time.Now().Before(l.until) {
+		return 0, &limiter.WaitError{Until: l.until}
+	}
+	return l.Limiter.Acquire(ctx, n)
+}
+
 // runLog is a limiter that adds up the runs in Released.
 type runLog struct {
 	limiter.Limiter

@@ -53,6 +53,88 @@ func TestGoneForgetsWhatIsAway(t *testing.T) {
 	})
 }
 
+// The answer to a Delay may come after the group was deleted. It delays no event of the new
+// group.
+func TestGoneForgetsADelayUnderWay(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.answerAfter("delay", 5*time.Second)
+		var ran []string
+		r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Hold) error {
+			if ran = append(ran, h.Delivery().ID); h.Delivery().ID == "old" {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		r.publishKeyed("k", "old")
+		r.pass(time.Second)
+		admin, _ := backend.As[backend.Admin](r.wire)
+		require.NoError(r, admin.DeleteTopic(r.Context(), "t"))
+		r.pass(10 * time.Second)
+		r.publish("free", "free")
+		r.publishKeyed("k", "new")
+		r.pass(time.Minute)
+		require.Equal(r, []string{"old", "free", "free", "new"}, ran)
+	})
+}
+
+// After ResetGroup no event waits for a retry that the group has forgotten.
+func TestResetForgetsWhatIsAway(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var ran []string
+		r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Hold) error {
+			if ran = append(ran, h.Delivery().ID); len(ran) == 2 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		r.publishKeyed("k", "1", "2", "3")
+		r.pass(time.Second)
+		admin, _ := backend.As[backend.Admin](r.wire)
+		require.NoError(r, admin.ResetGroup(r.Context(), "t", "g", backend.StartEarliest))
+		r.pass(time.Minute)
+		require.Equal(r, []string{"1", "2", "2", "3"}, ran)
+	})
+}
+
+// If a backend counts each receipt, a retry that rests in this member may have to step back,
+// because earlier events of its key have come again. It keeps its attempt and its delay.
+func TestRestingRetryStepsBack(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.noRefund = true
+		r.limits = r.wire.Limits()
+		first := r.sub(Config{Concurrency: 4}, func(ctx context.Context, _ *Hold) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		r.publishKeyed("k", "1", "2", "3", "4")
+		r.pass(time.Second)
+		first.Pause()
+		var ran []string
+		var retried time.Duration
+		r.sub(Config{MaxInFlight: 4, Concurrency: 4}, func(_ context.Context, h *Hold) error {
+			id := h.Delivery().ID
+			switch ran = append(ran, id); {
+			case id == "5" && len(ran) == 1:
+				return RetryAfter(errors.New("not yet"), time.Hour)
+			case id == "2" && len(ran) == 2:
+				return RetryAfter(errors.New("not yet"), time.Minute)
+			case id == "5":
+				require.Equal(r, 2, h.Attempt())
+				retried = r.at()
+			}
+			return nil
+		})
+		r.publishKeyed("k", "5")
+		r.pass(time.Second)
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		_, _ = first.Drain(ctx)
+		r.pass(2 * time.Hour)
+		require.Equal(r, []string{"5", "2", "1", "2", "3", "4", "5"}, ran)
+		require.GreaterOrEqual(r, retried, time.Hour)
+	})
+}
+
 // The next event of a key does not wait until the acknowledgement of the one before is
 // confirmed.
 func TestNextOfAKeyRunsBeforeTheAck(t *testing.T) {

@@ -72,8 +72,8 @@ func heard[E any](r *rig) (es []E) {
 
 // policy returns a Policy with maxAttempts, which waits for backoff before each retry.
 func policy(maxAttempts int, backoff func(*Hold, error) time.Duration) Policy {
-	return Policy{MaxAttempts: maxAttempts, Plan: func(h *Hold, err error) Plan {
-		return Plan{MaxAttempts: maxAttempts, After: backoff(h, err)}
+	return Policy{MaxAttempts: maxAttempts, Plan: func(h *Hold, err error, plan *Plan) {
+		plan.MaxAttempts, plan.After = maxAttempts, backoff(h, err)
 	}}
 }
 

@@ -116,11 +116,11 @@ func (r *runner) confirm(h *Hold) bool {
 		r.sub.sched.confirmed(h)
 		return true
 	}
-	r.sub.sched.unrun(h)
-	if errors.Is(err, backend.ErrLeaseLost) && !errors.Is(err, backend.ErrUnknownOutcome) {
-		r.sub.tellLost(h, false, err)
-	} else {
+	told := r.sub.sched.unrun(h)
+	if !errors.Is(err, backend.ErrLeaseLost) || errors.Is(err, backend.ErrUnknownOutcome) {
 		r.sub.discarded(h, ReasonUnacked, err)
+	} else if !told {
+		r.sub.tellLost(h, false, err)
 	}
 	r.sub.sched.release([]*Hold{h}, err)
 	return false
@@ -133,14 +133,16 @@ func (d *scheduler) confirmed(h *Hold) {
 	h.begin(time.Now(), d.interrupted)
 }
 
-// unrun notes that h will not run, although a worker has taken it.
-func (d *scheduler) unrun(h *Hold) {
+// unrun notes that h will not run, although a worker has taken it. It reports whether the
+// lease of h was lost before, which the observer then knows.
+func (d *scheduler) unrun(h *Hold) (lost bool) {
 	d.mu.Lock()
 	defer d.unlock()
 	d.ran(h, 0, errLeaseLost(nil))
 	h.decided()
 	d.tellRoom()
 	d.tellQuiet()
+	return h.lost
 }
 
 // afterRun settles h by the verdict on its run, which has ended with err.

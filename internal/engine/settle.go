@@ -64,18 +64,24 @@ func (t *settler) hurry() {
 const (
 	settleTimeout = 10 * time.Second       // bounds one call
 	lastSettle    = 250 * time.Millisecond // bounds all calls after a drain has given up
+	leastRetry    = 10 * time.Millisecond
 	firstRetry    = 100 * time.Millisecond
 	maxRetry      = 5 * time.Second
 )
 
 // retryWait counts a failed call to settle hs, and returns how long to wait before the next
-// call.
-func retryWait(hs ...*Hold) time.Duration {
+// call: at most half of the time until the first of their leases ends, but at least leastRetry.
+func (d *scheduler) retryWait(hs ...*Hold) time.Duration {
+	d.mu.Lock()
+	defer d.unlock()
 	wait := min(firstRetry<<min(hs[0].tries, 10), maxRetry)
+	wait = wait/2 + rand.N(wait)
+	now := d.sub.moment(time.Now())
 	for _, h := range hs {
 		h.tries++
+		wait = min(wait, time.Duration(h.until-now)/2)
 	}
-	return wait/2 + rand.N(wait)
+	return max(wait, leastRetry)
 }
 
 // hopeless reports whether another call to settle h after wait cannot help.
@@ -171,7 +177,7 @@ func (t *settler) flushSomeAcks(a *attachment, batch []*Hold) {
 // notAcked plans another call to acknowledge h after the error err. If another call cannot
 // help, it gives up.
 func (t *settler) notAcked(h *Hold, err error) {
-	wait := retryWait(h)
+	wait := t.sub.sched.retryWait(h)
 	switch {
 	case t.hopeless(h, err, wait):
 		t.sub.sched.unacked(h, notConfirmed(h, err))

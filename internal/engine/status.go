@@ -18,7 +18,8 @@ type status struct {
 func (t *status) init(s *Subscription) { t.sub, t.state = s, observer.Starting }
 
 // set changes the state and tells the observer. Closed is final, and after Draining only
-// Closed follows. Degraded and Limited do not end a pause.
+// Closed follows. Degraded and Limited do not end a
+// pause, and Limited does not end Degraded.
 func (t *status) set(to observer.State, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -30,7 +31,8 @@ func (t *status) change(to observer.State, err error) {
 	switch {
 	case from == to, from == observer.Closed, from == observer.Draining && to != observer.Closed:
 		return
-	case from == observer.Paused && (to == observer.Degraded || to == observer.Limited):
+	case from == observer.Paused && to == observer.Degraded,
+		(from == observer.Paused || from == observer.Degraded) && to == observer.Limited:
 		return
 	}
 	t.state, t.err = to, err
@@ -39,11 +41,11 @@ func (t *status) change(to observer.State, err error) {
 	})
 }
 
-// recovered changes the states Degraded and Limited to Running.
-func (t *status) recovered() {
+// leave changes the given state to Running. In another state it does nothing.
+func (t *status) leave(state observer.State) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state == observer.Degraded || t.state == observer.Limited {
+	if t.state == state {
 		t.change(observer.Running, nil)
 	}
 }

@@ -109,7 +109,7 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	s.live, s.giveUp = context.WithCancelCause(context.Background())
 	s.fetcher, s.runner.sub, s.settler = newFetcher(s), s, newSettler(s)
 	s.status.init(s)
-	s.Policy.Plan, s.Policy.exact = guardedPlan(c.Policy), e.limits.Refund
+	s.Policy.exact = e.limits.Refund
 	if err := s.checkDeadLetter(ctx); err != nil {
 		return nil, err
 	}
@@ -162,20 +162,6 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 		return fmt.Errorf("dead-letter topic %s: %w", s.DeadLetter, err)
 	}
 	return nil
-}
-
-// guardedPlan returns a function that calls policy.Plan, which is code of the program. If
-// Plan panics, the event is retried in a second.
-func guardedPlan(policy Policy) func(*Hold, error) Plan {
-	return func(h *Hold, cause error) (p Plan) {
-		err := guarded(func() error { p = policy.Plan(h, cause); return nil })
-		if err != nil {
-			h.read.sub.notifier.failed(observer.Panic, h.about(), 1, fmt.Errorf("the policy of retries: %w", err))
-			return Plan{MaxAttempts: policy.MaxAttempts, After: time.Second}
-		}
-		p.After = max(p.After, 0)
-		return p
-	}
 }
 
 // ErrNeedsExtender means that runs may last longer than a lease, and that the backend

@@ -75,6 +75,47 @@ func TestLeaseOutlivesFailedExtends(t *testing.T) {
 	})
 }
 
+// An acknowledgement or a Delay that fails is called again as long as the lease lasts.
+func TestSettlesWithinTheLeaseThatIsLeft(t *testing.T) {
+	for _, result := range []error{nil, errDown} {
+		inBubble(t, Options{}, func(r *rig) {
+			for _, verb := range []string{"ack", "delay", "extend"} {
+				r.wire.fail(verb, errDown)
+				time.AfterFunc(9500*time.Millisecond, func() { r.wire.fail(verb, nil) })
+			}
+			runs := 0
+			s := r.sub(Config{Lease: 10 * time.Second}, func(context.Context, *Hold) error {
+				if runs++; runs == 1 {
+					return result
+				}
+				return nil
+			})
+			r.publish("1")
+			r.pass(time.Minute)
+			require.Empty(t, heard[observer.LeaseLost](r))
+			require.EqualValues(t, 1, s.Counts().Acknowledged)
+			require.Equal(t, result != nil, runs == 2)
+		})
+	}
+}
+
+// With OnReceive, the observer is told once of a lease that ends during the acknowledgement.
+func TestOnReceiveTellsALostLeaseOnce(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.fail("extend", errDown)
+		r.wire.delay("ack", 15*time.Second)
+		time.AfterFunc(time.Second, func() { r.wire.delay("ack", 0) })
+		s := r.sub(Config{Mode: OnReceive, Lease: 10 * time.Second}, func(context.Context, *Hold) error { return nil })
+		r.publish("1")
+		r.pass(time.Minute)
+		lost := heard[observer.LeaseLost](r)
+		require.Len(t, lost, 1)
+		require.False(t, lost[0].Running)
+		require.EqualValues(t, 1, s.Counts().LeasesLost)
+		require.EqualValues(t, 1, s.Counts().Acknowledged)
+	})
+}
+
 // A run is cancelled at its timeout to the nanosecond. Five seconds later it is reported
 // as stuck, once.
 func TestTimeoutAndStuck(t *testing.T) {

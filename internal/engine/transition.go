@@ -34,6 +34,9 @@ func (d *ledger) arrive(h *Hold) *lane {
 		return nil
 	}
 	h.lane = d.lanes.of(key)
+	if h.delivery.Position <= h.lane.first && !h.delivery.Redelivered { // the group was reset
+		h.lane.until, h.lane.first = 0, ""
+	}
 	h.lane.insert(h)
 	return h.lane
 }
@@ -88,6 +91,7 @@ const soon = 2 * time.Millisecond
 func (d *ledger) giveBack(g *giveBack) {
 	for _, h := range g.holds {
 		h.state, h.lane = returning, nil
+		g.attachment = h.read.attachment
 	}
 	if wait := time.Duration(g.due - d.sub.moment(time.Now())); g.chases && 0 < wait && wait < soon {
 		g.due = 0
@@ -106,6 +110,9 @@ func (d *ledger) gaveBack(g *giveBack) {
 		d.tellRoom()
 	}
 	if l := g.lane; l != nil && len(g.holds) == 0 {
+		if g.attachment != d.sub.attachment.Load() {
+			g.until = 0 // the group was lost
+		}
 		l.stepped(g.until, d.sub.turns.Add(1))
 		d.advance(l)
 	}
@@ -296,7 +303,7 @@ func (d *ledger) lose(h *Hold, why error) {
 		return
 	}
 	h.lost = true
-	d.sub.tellLost(h, h.working, why)
+	d.sub.tellLost(h, h.working && h.state != confirming, why)
 	h.ctx.cancel(errLeaseLost(why))
 	if h.working {
 		return

@@ -59,21 +59,14 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*backend.Message) error 
 	if err := ctx.Err(); err != nil {
 		return all(len(msgs), notSent(err))
 	}
-	until, size := p.deadline(), sizeOf(msgs)
+	began, size := time.Now(), sizeOf(msgs)
+	until := p.deadline(began)
 	t, err := p.enter(ctx, until, size)
 	if err != nil {
 		return all(len(msgs), err)
 	}
 	defer p.admission.leave(size, t)
-	return p.store(ctx, msgs, until, t)
-}
-
-// deadline returns when a call that begins now times out; zero: never.
-func (p *Publisher) deadline() (until time.Time) {
-	if p.timeout > 0 {
-		until = time.Now().Add(p.timeout)
-	}
-	return until
+	return p.store(ctx, msgs, began, until, t)
 }
 
 // enter waits until the admission has room for a call of size s.
@@ -117,9 +110,18 @@ func (p *Publisher) wait(ctx context.Context, until time.Time, ready, dropped <-
 	}
 }
 
-// store tries to store msgs. While there is time, it tries the failed messages again that
-// another try may store.
-func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
+// deadline returns when a call that begins at the given time times out; zero: never.
+func (p *Publisher) deadline(begins time.Time) (until time.Time) {
+	if p.timeout > 0 {
+		until = begins.Add(p.timeout)
+	}
+	return until
+}
+
+// store tries to store msgs. Before until, it tries the failed messages again that another
+// try may store. After an unknown outcome it does so only while the backend surely remembers
+// the IDs of a call that began at the given time.
+func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, began, until time.Time, t *droppable) error {
 	err := p.try(ctx, msgs, until, t)
 	if err == nil {
 		return nil
@@ -127,6 +129,9 @@ func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, until ti
 	o, waits := newOutcome(msgs), p.newBackoff()
 	for o.note(err) {
 		next := time.Now().Add(waits.NextBackOff())
+		if forgotten := began.Add(p.limits.OnceWindow); !o.certain() && (until.IsZero() || until.After(forgotten)) {
+			until = forgotten
+		}
 		if !until.IsZero() && next.After(until) {
 			break
 		}

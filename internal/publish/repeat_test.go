@@ -99,6 +99,19 @@ func TestUnknownOutcomeIsNotForgotten(t *testing.T) {
 	}
 }
 
+// A message that may be stored is tried again only while the broker remembers its ID.
+func TestRepeatsWithinTheOnceWindow(t *testing.T) {
+	for _, timeout := range []time.Duration{0, 3 * time.Hour} {
+		inBubble(t, 1, Options{Timeout: timeout}, func(r *rig) {
+			start := time.Now()
+			r.broker.fail(backend.ErrUnknownOutcome)
+			time.AfterFunc(time.Hour, func() { r.broker.fail(nil) }) // the OnceWindow of the broker
+			require.ErrorIs(r, r.Publish(r.Context(), many(1)), backend.ErrUnknownOutcome)
+			require.LessOrEqual(r, time.Since(start), time.Hour)
+		})
+	}
+}
+
 // A panic of the driver becomes an error of unknown outcome with its stack, in the
 // caller's goroutine and in the queue's. The call is not repeated.
 func TestPanicOfTheDriver(t *testing.T) {

@@ -22,7 +22,7 @@ func (q *queue) run(slot int) {
 	p := q.publisher
 	var s share
 	for q.gather(&s, slot) {
-		ctx, cancel := p.bound(p.done, p.deadline())
+		ctx, cancel := p.bound(p.done, p.deadline(time.Now()))
 		q.tell(&s, p.write(ctx, s.pointers))
 		cancel()
 		runtime.Gosched() // lets callers with a result add their next call to the next write

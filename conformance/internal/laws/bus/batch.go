@@ -25,7 +25,7 @@ var batchLaws = []law.Law{
 			e.BatchMember("g", eventbus.SubscribeOptions{}, eventbus.Batch{MaxWait: e.Lease / 20}, results(fails))
 			e.PublishEvents(buslaw.Events(20)...)
 			e.AwaitDone(20, "g")
-			for _, h := range untilHandled(e, "g") {
+			for _, h := range ordered(e, "g") {
 				if h.Delivery.Attempt > 1 && h.Delivery.ID != "00004" {
 					e.Failf("%s was handled again, but only 00004 had failed\nrecorded: %s", h.Delivery.ID, e.Recorder.Summary())
 				}

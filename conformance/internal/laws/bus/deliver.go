@@ -276,14 +276,26 @@ func once(e *buslaw.Env, name string) {
 	}
 }
 
-// untilHandled returns the runs under name. With Grace it leaves out each run that follows
-// a successful run of the same event, because the acknowledgement may have got no answer.
-func untilHandled(e *buslaw.Env, name string) []buslaw.Handling {
-	handled := map[string]bool{}
-	return slices.DeleteFunc(e.Recorder.All(name), func(h buslaw.Handling) bool {
-		again := handled[h.Delivery.ID]
-		handled[h.Delivery.ID] = again || h.Err == nil
-		return again && e.Grace > 0
+// ordered returns the runs under name that must be in order. With Grace it leaves out each
+// run that follows a successful run of the same event, because the acknowledgement may have
+// got no answer. It also leaves out the events that lost a lease, here or on the way here,
+// because order holds only while leases hold.
+func ordered(e *buslaw.Env, name string) []buslaw.Handling {
+	runs := e.Recorder.All(name)
+	if e.Grace == 0 {
+		return runs
+	}
+	lost, handled := map[string]bool{}, map[string]bool{}
+	for _, l := range buslaw.ToldOf[leaseLost](e) {
+		lost[l.ID] = true
+	}
+	return slices.DeleteFunc(runs, func(h buslaw.Handling) bool {
+		id := h.Delivery.ID
+		_, came := handled[id]
+		lost[id] = lost[id] || !came && h.Delivery.Redelivered
+		again := handled[id]
+		handled[id] = again || h.Err == nil
+		return again || lost[id]
 	})
 }
 
@@ -292,7 +304,7 @@ func untilHandled(e *buslaw.Env, name string) []buslaw.Handling {
 func inOrder(e *buslaw.Env, name string) {
 	e.Helper()
 	last := map[string]buslaw.Handling{}
-	for _, h := range untilHandled(e, name) {
+	for _, h := range ordered(e, name) {
 		d := h.Delivery
 		before, ok := last[d.Key]
 		if ok && d.Position < before.Delivery.Position {

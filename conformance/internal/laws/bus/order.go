@@ -78,7 +78,7 @@ var orderLaws = []law.Law{
 			e.PublishEvents(es...)
 			e.AwaitDone(60, "g")
 			last := ""
-			for _, h := range untilHandled(e, "g") {
+			for _, h := range ordered(e, "g") {
 				if h.Err != nil {
 					continue
 				}
