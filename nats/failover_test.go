@@ -49,7 +49,9 @@ func TestConformanceFailover(t *testing.T) {
 	conformance.Run(t, conformance.Suite{
 		Name: "nats-failover",
 		New: func(t *testing.T) backend.Backend {
-			b := r.open(t, clustered(), clusterOf(natstest.StartCluster(t)))
+			o := clustered()
+			o.OnceWindow = 0 // the default, 2 minutes, is longer than the election of a leader
+			b := r.open(t, o, clusterOf(natstest.StartCluster(t)))
 			s := &stopping{Backend: b, t: t, line: r.line(b)}
 			r.alias(s, b)
 			t.Cleanup(func() { require.True(t, s.done, "the law stored nothing: its leader did not stop") })
