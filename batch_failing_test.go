@@ -31,7 +31,7 @@ func TestResultsOfABatchAreNotWritten(t *testing.T) {
 		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 1, sub.Counts().DeadLettered)
-		require.True(t, results[0] == error(broken))
+		require.Same(t, broken, results[0])
 	})
 }
 
@@ -202,7 +202,8 @@ func TestWaitingForABatchCostsNoAttempt(t *testing.T) {
 		for id, as := range attempts {
 			require.Equal(t, []int{1}, as, id)
 		}
-		require.NotZero(t, s.Counts().Failures, "some were given back")
+		require.Greater(t, s.Counts().Received, int64(10), "some were given back")
+		require.Zero(t, s.Counts().Failures, "no call failed")
 		require.Empty(t, bus.Published("orders.dlq"))
 	})
 }

@@ -86,10 +86,10 @@ func (c *collector) handle(ctx context.Context, d *Delivery) error {
 	case <-joined.done:
 		return m.err
 	case <-late: // a call that began later would not have all of its timeout
-		err = Snooze(0)
+		err = engine.Waited()
 	case <-ctx.Done():
 		if err = context.Cause(ctx); c.isOver(ctx) {
-			err = Snooze(0) // no handler has failed
+			err = engine.Waited() // no handler has failed
 		}
 	}
 	if !c.leave(joined, m) {

@@ -181,7 +181,7 @@ func TestRetryOfAnEvent(t *testing.T) {
 }
 
 // If Retry.Delay or an ErrorClass panics, the delay is a second, and the limits that are known
-// hold: those of the event, and of the rule for the class.
+// hold.
 func TestPanicOfDelayKeepsTheLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		classes := []eventbus.ErrorClass{{Name: "declined", Is: func(err error) bool {

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/letter"
@@ -67,7 +66,7 @@ type Report struct {
 // All members of all groups of the topic must run a version of the bus that knows Redrive.
 // Older versions handle the event as a new one.
 func (t *Topic) Redrive(ctx context.Context, r Redrive) (Report, error) {
-	run := redriving{Redrive: r, topic: t, groups: map[string][]string{}, first: map[string]string{}}
+	run := redriving{Redrive: r, topic: t, groups: map[string][]string{}, first: map[string]string{}, began: time.Now()}
 	err := run.all(ctx)
 	return run.report, err
 }
@@ -80,20 +79,27 @@ type redriving struct {
 	first   map[string]string   // the position of the first event that this call stored, by topic
 	letters []*Letter           // the letters that are read, but not published again yet
 	report  Report
+	began   time.Time
 }
 
 func (r *redriving) all(ctx context.Context) error {
 	if r.MaxRedrives == 0 {
 		r.MaxRedrives = 3
 	}
-	pace, most := rate.NewLimiter(rate.Inf, 1), page
+	most := page
 	if r.Rate > 0 {
-		pace, most = rate.NewLimiter(rate.Limit(r.Rate), 1), max(1, min(page, int(r.Rate)))
+		most = max(1, min(page, int(r.Rate)))
 	}
 	if n := backend.LimitsOf(r.topic.backend).Batch; n > 0 {
 		most = min(most, n)
 	}
-	for l, err := range r.topic.pages(ctx, r.Filter, most) { // it reads the letters of one step at a time, so no letter is outdated
+	next := func() error { // a letter that was read does not wait, because another call may remove it meanwhile
+		if err := r.step(ctx); err != nil {
+			return err
+		}
+		return r.wait(ctx)
+	}
+	for l, err := range r.topic.pages(ctx, r.Filter, most, next) {
 		if err != nil {
 			return err
 		}
@@ -105,23 +111,28 @@ func (r *redriving) all(ctx context.Context) error {
 		} else if !ok {
 			continue
 		}
-		if !r.DryRun {
-			if err := pace.Wait(ctx); err != nil {
-				if ctx.Err() == nil { // the next turn would be after its deadline
-					err = context.DeadlineExceeded
-				}
-				return r.topic.failed("redrive", err)
-			}
-		}
 		r.letters = append(r.letters, l)
-		full := r.Limit > 0 && r.report.Redriven+len(r.letters) >= r.Limit
-		if full || len(r.letters) == most {
-			if err := r.step(ctx); err != nil || full && r.report.Redriven >= r.Limit {
+		if r.Limit > 0 && r.report.Redriven+len(r.letters) >= r.Limit {
+			if err := r.step(ctx); err != nil || r.report.Redriven >= r.Limit {
 				return err
 			}
 		}
 	}
-	return r.step(ctx)
+	return nil
+}
+
+// wait waits until Rate allows another step.
+func (r *redriving) wait(ctx context.Context) error {
+	if r.Rate <= 0 || r.DryRun {
+		return nil
+	}
+	pace := min(float64(r.report.Redriven)/r.Rate*float64(time.Second), math.MaxInt64/2)
+	select {
+	case <-time.After(time.Until(r.began.Add(time.Duration(pace)))):
+		return nil
+	case <-ctx.Done():
+		return r.topic.failed("redrive", ctx.Err())
+	}
 }
 
 // admits reports whether a letter may be redriven. If not, it counts the letter in the

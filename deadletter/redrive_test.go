@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
@@ -237,6 +238,23 @@ func TestRedriveKeepsToLimits(t *testing.T) {
 		require.Equal(t, 6, report.Redriven)
 		require.Equal(t, 1, report.NoGroup)
 		require.NoError(t, b.Close())
+	})
+}
+
+// With Rate, Redrive does not redrive a letter that another call has removed meanwhile.
+func TestRedriveAtARateBesideDiscard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "billing")
+		s.publish(t, "bad", "1", "2", "3", "4")
+		settle()
+		s.mend()
+		time.AfterFunc(3*time.Second, func() {
+			_, err := s.letters.Discard(t.Context(), deadletter.Filter{})
+			assert.NoError(t, err)
+		})
+		report, err := s.letters.Redrive(t.Context(), deadletter.Redrive{Rate: 0.5})
+		require.NoError(t, err)
+		require.Equal(t, deadletter.Report{Redriven: 2}, report)
 	})
 }
 

@@ -89,11 +89,12 @@ const page = 100 // messages of one read
 // be removed while All runs; it yields the letters that arrive too. After an error All
 // ends.
 func (t *Topic) All(ctx context.Context, f Filter) iter.Seq2[*Letter, error] {
-	return t.pages(ctx, f, page)
+	return t.pages(ctx, f, page, func() error { return nil })
 }
 
-// pages is like All, and reads size messages at a time.
-func (t *Topic) pages(ctx context.Context, f Filter, size int) iter.Seq2[*Letter, error] {
+// pages is like All, and reads size messages at a time. Between two reads it calls between.
+// An error of between ends it.
+func (t *Topic) pages(ctx context.Context, f Filter, size int, between func() error) iter.Seq2[*Letter, error] {
 	return func(yield func(*Letter, error) bool) {
 		for from := ""; ; {
 			ms, err := backend.Read(ctx, t.backend, t.name, from, size)
@@ -113,6 +114,10 @@ func (t *Topic) pages(ctx context.Context, f Filter, size int) iter.Seq2[*Letter
 				}
 			}
 			from = ms[len(ms)-1].Position
+			if err := between(); err != nil {
+				yield(nil, err)
+				return
+			}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // An ErrorRule reports whether [IgnoreErrors] ignores an error.
@@ -32,15 +33,16 @@ func As[E error]() ErrorRule {
 
 // IgnoreErrors makes a run a success if one of rules returns true for its error: the event
 // is acknowledged and counted as handled. An event of SubscribeManual is dropped instead, see
-// [eventbus.Drop], because the result nil would not settle it. Is and As find errors in [eventbus.Permanent] and
-// [eventbus.RetryAfter] too. A panic is never ignored. To log the ignored errors, put
-// [Logging] behind IgnoreErrors.
+// [eventbus.Drop], because the result nil would not settle it. Is and As find errors in
+// [eventbus.Permanent] and [eventbus.RetryAfter] too. Neither a panic nor an
+// [observer.NotRunError] is ever ignored. To log the ignored errors, put [Logging] behind
+// IgnoreErrors.
 func IgnoreErrors(rules ...ErrorRule) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
 			err := next(ctx, d)
-			if err == nil {
-				return nil
+			if err == nil || As[*observer.NotRunError]()(err) || As[*observer.PanicError]()(err) { // a batch returns its panic
+				return err
 			}
 			for _, means := range rules {
 				switch {

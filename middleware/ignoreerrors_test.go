@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,5 +55,39 @@ func TestIgnoreErrorsOfManualHandlers(t *testing.T) {
 		require.NoError(t, bus.WaitIdle(t.Context()))
 		require.Equal(t, 1, runs)
 		require.Empty(t, bus.Published("orders.dlq"))
+	})
+}
+
+// IgnoreErrors ignores no error for an event that no handler has got, and no panic of a batch.
+func TestIgnoreErrorsOfBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := with(t, middleware.IgnoreErrors(func(error) bool { return true }))
+		ran := map[string]int{}
+		_, err := bus.SubscribeBatch(t.Context(), "orders",
+			eventbus.SubscribeOptions{Group: "g", Timeout: time.Minute, Retry: eventbus.Retry{MaxAttempts: 1}, DeadLetterExpired: true}, eventbus.Batch{MaxSize: 10, MaxBytes: 1},
+			func(_ context.Context, ds []*eventbus.Delivery) []error {
+				ran[ds[0].ID]++
+				if ds[0].ID == "panic" {
+					panic(errBroken)
+				}
+				time.Sleep(59 * time.Second)
+				return nil
+			})
+		require.NoError(t, err)
+		for _, id := range []string{"panic", "1", "2", "3", "expires"} {
+			e := &eventbus.Event{ID: id, Payload: []byte("x")}
+			if id == "expires" {
+				e.TTL = 30 * time.Second
+			}
+			require.NoError(t, bus.Publish(t.Context(), "orders", e))
+		}
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, map[string]int{"panic": 1, "1": 1, "2": 1, "3": 1}, ran)
+		var dead []string
+		for _, e := range bus.Published("orders.dlq") {
+			letter, _ := eventbus.DeadLetterOf(&e)
+			dead = append(dead, letter.ID+" "+letter.Reason)
+		}
+		require.ElementsMatch(t, []string{"panic exhausted", "expires expired"}, dead)
 	})
 }

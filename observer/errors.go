@@ -20,6 +20,14 @@ func (e *TimeoutError) Is(target error) bool { return target == context.Deadline
 // Timeout returns true, as for a net.Error that is a timeout.
 func (e *TimeoutError) Timeout() bool { return true }
 
+// A NotRunError is the error for an event that its handler did not get: the event has expired,
+// or has waited too long for a batch. A middleware must not replace it by nil, which would
+// acknowledge the event.
+type NotRunError struct{ Err error }
+
+func (e *NotRunError) Error() string { return e.Err.Error() }
+func (e *NotRunError) Unwrap() error { return e.Err }
+
 // A PanicError replaces the result of a handler that panicked or called runtime.Goexit.
 type PanicError struct {
 	Value any    // nil if the handler called runtime.Goexit

@@ -180,7 +180,10 @@ func newDLQRedrive(q *dlq) *cobra.Command {
 	f.BoolVar(&r.DryRun, "dry-run", false, "count, and change nothing")
 	f.StringVar(&data, "data", "", "give the event of --id the payload in this `file`")
 	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
-		if data != "" {
+		if r.MaxRedrives == 0 {
+			return errors.New("--max-redrives is 0; -1 means no bound")
+		}
+		if cmd.Flags().Changed("data") {
 			if q.filter.ID == "" {
 				return errors.New("--data needs --id")
 			}

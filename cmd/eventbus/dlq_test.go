@@ -67,6 +67,8 @@ func TestDLQ(t *testing.T) {
 		for want, args := range map[string][]string{
 			"choose letters by a flag": {"discard", "orders.dlq"},
 			"give --keep":              {"purge", "orders.dlq"},
+			"--max-redrives is 0":      {"redrive", "orders.dlq", "--max-redrives", "0"},
+			"open :":                   {"redrive", "orders.dlq", "--id", "e-1", "--data", ""},
 			"--data needs --id":        {"redrive", "orders.dlq", "--data", mended},
 			"must not be negative":     {"redrive", "orders.dlq", "--limit", "-1"},
 			"needs a topic":            {"ls"},

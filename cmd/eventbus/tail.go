@@ -80,7 +80,12 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 	left, wait := t.count, pollFirst
 	for err == nil {
 		var ms []backend.Message
-		ms, err = t.read(ctx, r, topic, position, tailPage)
+		if ms, err = t.read(ctx, r, topic, position); errors.Is(err, backend.ErrGone) {
+			position = "" // a topic that is made anew may have smaller positions
+		}
+		if t.passes(ctx, err) {
+			err = nil
+		}
 		switch {
 		case err != nil:
 		case len(ms) > 0:
@@ -115,31 +120,37 @@ func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (posit
 	default:
 		return t.from, nil
 	}
-	for {
-		ms, err := t.read(ctx, r, topic, position, tailPage)
-		if err != nil || len(ms) == 0 {
+	for wait := pollFirst; ; wait = min(wait*2, pollLast) {
+		ms, err := t.read(ctx, r, topic, position)
+		switch {
+		case errors.Is(err, backend.ErrGone) && t.follow:
+			return "", nil
+		case t.passes(ctx, err):
+			if err := pause(ctx, wait); err != nil {
+				return "", err
+			}
+		case err != nil || len(ms) == 0:
 			return position, err
+		default:
+			position, wait = ms[len(ms)-1].Position, pollFirst
 		}
-		position = ms[len(ms)-1].Position
 	}
 }
 
-// read calls Read of the backend once. With --follow, after an error that may pass, it
-// returns neither messages nor an error.
-func (t *tail) read(ctx context.Context, r backend.Reader, topic, from string, limit int) (ms []backend.Message, err error) {
+// read calls Read of the backend once.
+func (t *tail) read(ctx context.Context, r backend.Reader, topic, from string) (ms []backend.Message, err error) {
 	err = t.bound(ctx, func(ctx context.Context) (err error) {
-		ms, err = r.Read(ctx, topic, from, limit)
+		ms, err = r.Read(ctx, topic, from, tailPage)
 		return err
 	})
-	if t.follow && ctx.Err() == nil && passes(err) {
-		return nil, nil
-	}
 	return ms, err
 }
 
-func passes(err error) bool {
+// passes reports whether, with --follow, a read after the error err may succeed.
+func (t *tail) passes(ctx context.Context, err error) bool {
 	_, silent := errors.AsType[*silenceError](err)
-	return silent || errors.Is(err, backend.ErrGone) || errors.Is(err, backend.ErrUnavailable)
+	passes := silent || errors.Is(err, backend.ErrGone) || errors.Is(err, backend.ErrUnavailable)
+	return passes && t.follow && ctx.Err() == nil
 }
 
 func writeMessages(cmd *cobra.Command, ms []backend.Message) error {

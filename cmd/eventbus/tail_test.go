@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
 )
 
 func TestTail(t *testing.T) {
@@ -66,6 +68,32 @@ func TestTailFollows(t *testing.T) {
 			require.Equal(t, fmt.Sprintf("e-%d", i), e.ID)
 		}
 	})
+}
+
+// An error that passes does not let tail begin before the end of the topic.
+func TestTailFromLatestBearsAnError(t *testing.T) {
+	mem := inmemory.New(inmemory.Options{})
+	defer func() { require.NoError(t, mem.Close()) }()
+	m := &backend.Message{Topic: "orders", ID: "old"}
+	require.NoError(t, mem.Publish(t.Context(), []*backend.Message{m}))
+	tail := tail{from: "latest", follow: true}
+	position, err := tail.begin(t.Context(), &away{Reader: mem}, "orders")
+	require.NoError(t, err)
+	require.Equal(t, m.Position, position)
+}
+
+// away is a Reader whose first read fails.
+type away struct {
+	backend.Reader
+	back bool
+}
+
+func (a *away) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+	if !a.back {
+		a.back = true
+		return nil, backend.ErrUnavailable
+	}
+	return a.Reader.Read(ctx, topic, from, limit)
 }
 
 func TestBackendsThatCannot(t *testing.T) {

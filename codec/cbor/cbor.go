@@ -15,8 +15,8 @@ import (
 // a map with the same key twice. It checks MaxDepth and MaxElements before it decodes a
 // value, to refuse a small payload that would need much memory.
 type Codec struct {
-	MaxDepth    int // the most levels of nested arrays and maps; default 32
-	MaxElements int // the most elements of one array or map; default 131,072
+	MaxDepth    int // the most levels of nested arrays and maps, at least 4; default 32
+	MaxElements int // the most elements of one array or map, at least 16; default 131,072
 }
 
 var _ codec.Codec = Codec{}

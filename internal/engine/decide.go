@@ -150,7 +150,6 @@ type signal struct {
 	kind   signalKind
 	after  time.Duration
 	reason string // set for permanent and drop
-	unrun  bool   // no handler ran
 	err    error
 }
 
@@ -196,19 +195,26 @@ func Drop(reason string) error {
 
 // unrun returns an error that dead-letters an event without a run.
 func unrun(reason string, err error) error {
-	return &signal{kind: permanent, reason: reason, unrun: true, err: err}
+	return &signal{kind: permanent, reason: reason, err: &observer.NotRunError{Err: err}}
 }
 
 // isUnrun reports whether err says that no handler ran.
 func isUnrun(err error) bool {
-	s, ok := errors.AsType[*signal](err)
-	return ok && s.unrun
+	_, ok := errors.AsType[*observer.NotRunError](err)
+	return ok
+}
+
+// Waited returns the error for an event that has waited too long for its run. The event is
+// due again immediately.
+func Waited() error {
+	return &signal{kind: snooze, err: &observer.NotRunError{Err: errors.New("eventbus: waited too long for a run")}}
 }
 
 // Expired returns the error for an event that did not run because it expired at the given
 // time. If bury is set, the event becomes a dead letter; otherwise it is discarded.
 func Expired(at time.Time, bury bool) error {
-	s := &signal{kind: drop, reason: ReasonExpired, unrun: true, err: fmt.Errorf("eventbus: expired at %v", at.UTC().Format(time.RFC3339Nano))}
+	err := fmt.Errorf("eventbus: expired at %v", at.UTC().Format(time.RFC3339Nano))
+	s := &signal{kind: drop, reason: ReasonExpired, err: &observer.NotRunError{Err: err}}
 	if bury {
 		s.kind = permanent
 	}

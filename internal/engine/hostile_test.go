@@ -90,12 +90,12 @@ func TestFailAllFollowsWhatCameTooOften(t *testing.T) {
 // events of its key become dead letters after it.
 func TestFailAllFollowsWhatIsTooLarge(t *testing.T) {
 	var mu sync.Mutex
-	var dead []string
+	var dead, handled []string
 	o := observer.Observer{DeadLettered: func(e observer.DeadLettered) {
 		mu.Lock()
 		defer mu.Unlock()
 		dead = append(dead, e.ID+" "+e.Reason)
-	}}
+	}, Handled: func(e observer.Handled) { handled = append(handled, e.ID) }}
 	inBubble(t, Options{Observer: o}, func(r *rig) {
 		var ran []string
 		s := r.sub(Config{OnFailure: FailAll, DeadLetter: "dead", MaxReceive: 200}, func(_ context.Context, h *Hold) error {
@@ -108,6 +108,7 @@ func TestFailAllFollowsWhatIsTooLarge(t *testing.T) {
 		require.Equal(r, []string{"k"}, s.FailedKeys())
 		require.Equal(r, []string{"large too-large", "2 key-failed"}, dead)
 		require.ElementsMatch(r, []string{"1", "3"}, ran)
+		require.Equal(r, ran, handled)
 		require.Equal(r, int64(2), s.Counts().DeadLettered)
 	})
 }

@@ -167,7 +167,7 @@ func (r *runner) afterRun(h *Hold, err error, now time.Time) {
 		h.ctx.finish()
 		r.sub.settler.carryOut(h, v, err)
 	}
-	if r.sub.notifier.now.Handled != nil { // last, because a hook may end the goroutine
+	if r.sub.notifier.now.Handled != nil && !isUnrun(err) { // last, because a hook may end the goroutine
 		tell(r.sub.notifier.now.Handled, observer.Handled{About: about, Took: took, Err: err, Outcome: v.outcome})
 	}
 }

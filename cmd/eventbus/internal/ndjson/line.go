@@ -2,6 +2,7 @@ package ndjson
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -37,7 +38,8 @@ type line struct {
 	ContentType *string `json:"content_type,omitempty"`
 
 	// Data is the payload: a JSON value, or, if ContentType is not JSON, a string with the
-	// text of the payload. Base64 holds a payload that is neither.
+	// text of the payload. Base64 holds a payload that is neither, and a text that is shorter
+	// so.
 	Data   json.RawMessage `json:"data,omitempty"`
 	Base64 *[]byte         `json:"data_base64,omitempty"`
 }
@@ -114,7 +116,7 @@ type dead struct {
 func AppendLetter(b []byte, l *deadletter.Letter) []byte {
 	return appendLine(b, &eventbus.Delivery{Event: l.Event, Topic: l.Topic, Group: l.Group}, &dead{
 		Reason: l.Reason, Error: l.Error, ErrorClass: l.ErrorClass, Stack: l.Stack, Attempts: l.Attempts,
-		LastAttempt: l.LastAttempt, Redriven: l.Redriven, Place: l.Place,
+		LastAttempt: writable(l.LastAttempt), Redriven: l.Redriven, Place: l.Place,
 	})
 }
 
@@ -125,7 +127,7 @@ func Append(b []byte, d *eventbus.Delivery) []byte { return appendLine(b, d, nil
 
 func appendLine(b []byte, d *eventbus.Delivery, why *dead) []byte {
 	l := line{
-		ID: d.ID, Type: d.Type, Source: d.Source, Subject: d.Subject, Key: d.Key, Time: d.Time,
+		ID: d.ID, Type: d.Type, Source: d.Source, Subject: d.Subject, Key: d.Key, Time: writable(d.Time),
 		Topic: d.Topic, Group: d.Group, Attempt: d.Attempt, Position: d.Position, Dead: why,
 	}
 	if len(d.Headers) > 0 {
@@ -136,13 +138,16 @@ func appendLine(b []byte, d *eventbus.Delivery, why *dead) []byte {
 	}
 	var raw []byte
 	switch asJSON := isJSON(d.ContentType); {
-	case len(d.Payload) == 0:
-	case asJSON && json.Valid(d.Payload):
-		raw = oneLine(d.Payload)
-	case !asJSON && utf8.Valid(d.Payload):
+	case !utf8.Valid(d.Payload):
+	case !asJSON:
 		raw = quoted(string(d.Payload))
-	default:
-		l.Base64 = &d.Payload
+	case json.Valid(d.Payload):
+		raw = oneLine(d.Payload)
+	}
+	if size := base64.StdEncoding.EncodedLen(len(d.Payload)); size == 0 {
+		raw = nil
+	} else if raw == nil || !isJSON(d.ContentType) && len(raw) > size+2 {
+		raw, l.Base64 = nil, &d.Payload
 	}
 	if (raw == nil && d.ContentType != "") || (raw != nil && d.ContentType != jsonType) {
 		l.ContentType = &d.ContentType
@@ -156,12 +161,8 @@ func (l *line) append(b []byte, raw []byte) []byte {
 	var buf bytes.Buffer
 	to := json.NewEncoder(&buf)
 	to.SetEscapeHTML(false)
-	_ = to.Encode(l) // it can only fail because of a year after 9999
+	_ = to.Encode(l) // it cannot fail, because the times are writable
 	fields := bytes.TrimSuffix(buf.Bytes(), []byte("}\n"))
-	if len(fields) == 0 {
-		l.Time = time.Time{}
-		return l.append(b, raw)
-	}
 	b = append(b, fields...)
 	if raw != nil {
 		if len(fields) > 1 {
@@ -171,6 +172,18 @@ func (l *line) append(b []byte, raw []byte) []byte {
 		b = append(b, raw...)
 	}
 	return append(b, '}', '\n')
+}
+
+// writable returns t in a form that JSON can hold. A year after 9999 has none: the result is
+// zero.
+func writable(t time.Time) time.Time {
+	if _, err := t.MarshalJSON(); err == nil {
+		return t
+	}
+	if t = t.UTC(); t.Year() > 9999 || t.Year() < 0 { // otherwise the zone was not writable
+		return time.Time{}
+	}
+	return t
 }
 
 func oneLine(data []byte) []byte {

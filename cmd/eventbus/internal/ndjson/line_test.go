@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/deadletter"
 )
 
 // A written event is one line, and reading it returns the same event.
@@ -26,6 +27,8 @@ func TestLinesAreReadAgain(t *testing.T) {
 		{"text", "text/plain", "three <apples>\nand \"more\"", `"content_type":"text/plain","data":"three <apples>\nand \"more\""}`},
 		{"text that could be JSON", "text/plain", `{"a":1}`, `"content_type":"text/plain","data":"{\"a\":1}"}`},
 		{"text of no type", "", "apples", `"data_base64":"YXBwbGVz"}`},
+		{"text of control characters", "text/plain", "\x00\x01\x02\x03", `"content_type":"text/plain","data_base64":"AAECAw=="}`},
+		{"JSON that is not UTF-8", "application/json", "\"\xff\"", `"content_type":"application/json","data_base64":"Iv8i"}`},
 		{"bytes", "image/png", "\xff\x00", `"content_type":"image/png","data_base64":"/wA="}`},
 		{"nothing", "", "", `"position":"7"}`},
 		{"nothing of a type", "text/plain", "", `"content_type":"text/plain"}`},
@@ -59,6 +62,11 @@ func TestLinesOfWhatIsHardlyThere(t *testing.T) {
 	require.Equal(t, "{\"data\":{\"a\":1}}\n", string(Append(nil, d)), "JSON on several lines is compacted")
 	d.Payload, d.Time = nil, time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)
 	require.Equal(t, "{\"content_type\":\"application/json\"}\n", string(Append(nil, d)), "a time that JSON cannot show")
+	d.Time = time.Date(2026, 3, 2, 8, 0, 0, 0, time.FixedZone("far", 24*60*60))
+	require.Equal(t, "{\"time\":\"2026-03-01T08:00:00Z\",\"content_type\":\"application/json\"}\n", string(Append(nil, d)), "a zone that JSON cannot show")
+	letter := &deadletter.Letter{}
+	letter.LastAttempt = d.Time
+	require.Contains(t, string(AppendLetter(nil, letter)), `"last_attempt":"2026-03-01T08:00:00Z"`)
 }
 
 func TestContentTypeOf(t *testing.T) {
