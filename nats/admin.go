@@ -170,7 +170,7 @@ const (
 	deleteFailed     = 10057
 )
 
-var noMessage = []string{"no message found", "EOF"}
+var noMessage = []string{"no message found", "EOF", "stream store EOF"}
 
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {

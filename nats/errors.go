@@ -30,7 +30,11 @@ var codes = map[jetstream.ErrorCode]error{
 	10077: backend.ErrFull,           // maximum messages or bytes exceeded, and the stream refuses new messages
 	10047: backend.ErrFull,           // insufficient storage resources
 	10023: backend.ErrFull,           // insufficient resources
+	10002: backend.ErrFull,           // resource limits exceeded for account
+	10028: backend.ErrFull,           // insufficient memory resources available
 	10054: backend.ErrTooLarge,       // message size exceeds maximum allowed
+	10097: backend.ErrTooLarge,       // header size exceeds maximum allowed
+	10167: backend.ErrUnavailable,    // too many requests
 	10008: backend.ErrUnavailable,    // JetStream system temporarily unavailable
 	10009: backend.ErrUnavailable,    // cluster not available
 	10005: backend.ErrUnavailable,    // no suitable peers for placement: too few servers run

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/testing/natstest"
 	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -195,4 +198,71 @@ func TestStreamReplaced(t *testing.T) {
 	require.Eventually(t, func() bool { return l.was("degraded", "running") }, 2*heals, time.Millisecond)
 	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "after"}))
 	require.Eventually(t, func() bool { return l.has("after") }, heals, time.Millisecond)
+}
+
+// A publisher finds out that its stream was deleted, though another program subscribes to the
+// subject, so that the server does not say that nobody listens.
+func TestDeletedStreamWithASubscriber(t *testing.T) {
+	t.Parallel()
+	b, _, _ := withoutStream(t)
+	store := func() error { return b.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: "x"}}) }
+	require.ErrorIs(t, store(), backend.ErrUnknownOutcome)
+	require.NoError(t, store())
+}
+
+// withoutStream returns a backend with a lent connection. Its stream of the topic "orders" was
+// deleted after a Publish. The channel gets every message to the server.
+func withoutStream(t *testing.T) (*nats.Backend, *natsgo.Conn, <-chan *natsgo.Msg) {
+	s := natstest.Start(t)
+	conn, err := natsgo.Connect(s.URL(), natstest.Patient)
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	b, err := nats.New(conn, nats.Options{Namespace: "shop"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: "first"}}))
+	seen := make(chan *natsgo.Msg, 1000)
+	_, err = conn.ChanSubscribe(">", seen)
+	require.NoError(t, err)
+	js, err := jetstream.New(conn)
+	require.NoError(t, err)
+	require.NoError(t, js.DeleteStream(t.Context(), "shop=orders"))
+	return b, conn, seen
+}
+
+// After Close of a backend with a lent connection, nothing of it subscribes to the server,
+// although a call was under way.
+func TestCloseLeavesNoSubscription(t *testing.T) {
+	t.Parallel()
+	b, conn, seen := withoutStream(t)
+	ended := make(chan error, 1)
+	go func() { ended <- b.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: "x"}}) }()
+	for m := range seen {
+		if strings.HasPrefix(m.Subject, "shop.") { // the call is under way
+			break
+		}
+	}
+	require.NoError(t, b.Close())
+	require.ErrorIs(t, <-ended, backend.ErrUnknownOutcome)
+	require.Eventually(t, func() bool { return conn.NumSubscriptions() == 2 }, 5*time.Second, time.Millisecond, "those of withoutStream are left")
+}
+
+// A message beyond the end of its topic is removed already, in both kinds of storage.
+func TestRemoveBeyondTheEnd(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	for _, storage := range []jetstream.StorageType{jetstream.FileStorage, jetstream.MemoryStorage} {
+		conn, err := natsgo.Connect(s.URL(), natstest.Patient)
+		require.NoError(t, err)
+		t.Cleanup(conn.Close)
+		b, err := nats.New(conn, nats.Options{Namespace: strings.ToLower(storage.String()), Storage: storage})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
+		m := &backend.Message{Topic: "orders", ID: "x"}
+		require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
+		beyond := strings.Repeat("0", len(m.Position)-3) + "999"
+		require.NoError(t, b.Remove(t.Context(), "orders", []string{beyond}))
+		require.NoError(t, b.Remove(t.Context(), "orders", []string{m.Position, m.Position}))
+		require.NoError(t, b.Remove(t.Context(), "orders", []string{m.Position}))
+	}
 }

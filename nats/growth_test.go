@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"net/url"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 )
 
 // Maintain runs again before a stream is full, although the stream grows by 30 MiB a second
@@ -115,4 +117,31 @@ func TestPullsAreBounded(t *testing.T) {
 		most()
 	}
 	require.Equal(t, maxPull, s.member.pulls.most(10*maxPull))
+}
+
+// A pull is not given up while its messages arrive, however slow the line is.
+func TestPullOverASlowLine(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for range 10 {
+		require.NoError(t, s.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: make([]byte, 200<<10)}}))
+	}
+	line := faultproxy.New(t, s.server.Addr())
+	u, err := url.Parse("nats://" + line.Addr())
+	require.NoError(t, err)
+	slow, err := Open(t.Context(), u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, slow.Close()) })
+	member, err := slow.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
+	require.NoError(t, err)
+	member.(*source).pulls.size = 200 << 10 // as if a message of this size had been received
+	line.Throttle(300 << 10)                // bytes in a second, so all take seven seconds
+	for got := 0; got < 10; {
+		ds, err := member.Receive(t.Context(), 10-got)
+		require.NoError(t, err)
+		for i := range ds {
+			require.Equal(t, 1, ds[i].Attempt)
+		}
+		got += len(ds)
+	}
 }

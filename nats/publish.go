@@ -145,6 +145,7 @@ func (t *trip) run(ctx context.Context) {
 		for i, waits := range r.waits[:len(at)] {
 			if waits {
 				errs[at[i]] = classOf(ctx, err, true)
+				t.backend.forget(msgs[at[i]].Topic) // the stream may be deleted, and then nobody answers
 			}
 		}
 	}

@@ -40,8 +40,8 @@ type pulls struct {
 
 const (
 	maxPull   = 1024                   // most messages of one pull
-	pullBytes = 8 << 20                // most bytes of one pull, if each message is as large as pulls.size
-	unknown   = 64 << 10               // value of pulls.size before the first message
+	pullBytes = 1 << 20                // most bytes of one pull, if each message is as large as pulls.size
+	unknown   = 32 << 10               // value of pulls.size before the first message
 	block     = 500 * time.Millisecond // longest wait of a pull for new messages
 	share     = 8                      // a pull waits 1/8 of a lease at most, because its leases count from its beginning
 	doubt     = 300 * time.Millisecond // a pull is overdue if it takes so much longer than its wait
@@ -217,6 +217,10 @@ func (a *arriving) await(ctx context.Context, patient time.Duration) error {
 		select {
 		case m := <-s.pulls.inbox.msgs:
 			a.take(m)
+			if a.doubted && a.done != nil { // the line is slow
+				a.doubted = false
+				s.pulls.overdue.Reset(patience)
+			}
 		case <-a.done:
 			if s.backend.sender.leave(a.sent) {
 				return ctx.Err()

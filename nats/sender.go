@@ -87,6 +87,9 @@ func (s *sender) send(c *sending) {
 	defer s.mu.Unlock()
 	c.lost = s.lost
 	if s.closed {
+		if c.do != nil {
+			go func() { <-s.ended; c.do() }() // the connection may be lent, and outlive s
+		}
 		c.fail(backend.ErrClosed)
 		return
 	}

@@ -20,12 +20,12 @@ func (b *Backend) Ping(ctx context.Context) error {
 }
 
 // Declare implements [backend.Declarer]. It only tests whether the client may add to the
-// stream, by an XADD with an ID that no stream accepts. The first message or group creates
-// the stream.
+// stream, by an XADD with an ID that no stream accepts. A server whose memory is full has
+// permitted it too. The first message or group creates the stream.
 func (b *Backend) Declare(ctx context.Context, topic string) error {
 	return b.verb("declare", topic, func() error {
 		err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "")
-		if err != nil && strings.Contains(err.Error(), "must be greater than 0-0") {
+		if errors.Is(err, backend.ErrFull) || err != nil && strings.Contains(err.Error(), "must be greater than 0-0") {
 			return nil
 		}
 		return err
@@ -213,15 +213,12 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
 	return b.verb("delete", topic+"/"+group, func() error {
 		stream := b.streamKey(topic)
-		p, err := b.ask(ctx, &call{args: []any{"xgroup", "destroy", stream, group}})
+		delayed := delayedKey(stream, group)
+		p, err := b.run(ctx, deleteScript, []string{stream, delayed, sweptKey(delayed)}, group)
 		if err == nil && p.integer() == 0 {
 			err = fmt.Errorf("%w: no such group", backend.ErrGone)
 		}
-		if err != nil {
-			return err
-		}
-		delayed := delayedKey(stream, group)
-		return b.command(ctx, "unlink", delayed, sweptKey(delayed))
+		return err
 	})
 }
 

@@ -42,15 +42,18 @@ func (w *wire) send(ctx context.Context, grace time.Duration, calls ...*call) {
 	err := w.do(ctx, grace, func(ctx context.Context) error {
 		w.roundTrip(ctx, calls)
 		for i, c := range calls {
-			// The server has not run a call with one of these errors, so it is made again.
-			// In a pipeline go-redis does not follow MOVED and ASK.
-			unknown := c.script != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT")
-			if unknown {
-				c.inFull()
-			}
-			if unknown || isMoved(c.err) && len(calls) > 1 {
+			again := func() {
 				c.reply.raw = c.reply.raw[:0]
 				w.roundTrip(ctx, calls[i:i+1])
+			}
+			// The server has not run a call with one of these errors, so it is made again.
+			// In a pipeline go-redis does not follow MOVED and ASK.
+			if isMoved(c.err) && len(calls) > 1 {
+				again()
+			}
+			if c.script != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+				c.inFull()
+				again()
 			}
 		}
 		return nil

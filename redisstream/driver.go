@@ -162,6 +162,9 @@ func parse(u *url.URL) (*address, error) {
 	if u.Opaque != "" || u.Fragment != "" {
 		return nil, errors.New("the URL has no // behind its scheme, or something behind #")
 	}
+	if a.user != "" && a.password == "" {
+		return nil, errors.New("the URL has a user without a password")
+	}
 	if err := a.place(u); err != nil {
 		return nil, err
 	}

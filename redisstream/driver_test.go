@@ -64,6 +64,7 @@ func TestURLIsStrict(t *testing.T) {
 	for raw, want := range map[string]string{
 		"http://h":                                    "scheme is none of redis, rediss, unix, redis+sentinel, redis+cluster",
 		"redis:h":                                     "no //",
+		"redis://app@h":                               "a user without a password",
 		"redis://h#x":                                 "behind #",
 		"redis://":                                    "no host",
 		"redis://:7":                                  "no host",

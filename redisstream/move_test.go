@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/observer"
@@ -138,4 +139,24 @@ func TestSlotThatMovesLosesNothing(t *testing.T) {
 	defer mu.Unlock()
 	require.Equal(t, stored, handled, "in order, each for the first time")
 	require.Equal(t, int64(len(stored)), m.to.XInfoStream(t.Context(), stream).Val().EntriesAdded, "none was stored twice")
+}
+
+// A call may be refused twice: a server names the new owner of its slot, and the new owner
+// does not know the script.
+func TestMovedToAServerWithoutTheScript(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	b, err := redisstream.New(client, redisstream.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	publish(t, b, once(batch("before", 1)))
+	m := newMover(t, cluster, stream)
+	m.begin()
+	m.move()
+	m.end()
+	require.NoError(t, m.to.ScriptFlush(t.Context()).Err())
+	other := &backend.Message{Topic: "other", ID: "other", Once: true} // with its call, the driver sends a pipeline
+	require.NoError(t, b.Publish(t.Context(), append(once(batch("moved", 1)), other)))
 }

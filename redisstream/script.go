@@ -29,6 +29,7 @@ var (
 	leaveScript    = newScript("leave")
 	maintainScript = newScript("maintain")
 	resetScript    = newScript("reset")
+	deleteScript   = newScript("delete")
 	statsScript    = newScript("stats")
 	groupsScript   = newScript("groups")
 )
