@@ -79,8 +79,9 @@ type Options struct {
 	DrainTimeout time.Duration
 
 	// Dedup stores only one event of an ID while the backend remembers the ID
-	// (Limits.OnceWindow). So a program may safely repeat a Publish. New refuses Dedup if
-	// the backend does not remember IDs.
+	// (Limits.OnceWindow). So a program may safely repeat a Publish meanwhile, and after an
+	// unknown outcome the bus does so itself. New refuses Dedup if the backend does not
+	// remember IDs.
 	Dedup bool
 
 	// MaxPending and MaxPendingBytes bound the events that wait to be published.

@@ -88,8 +88,8 @@ func (c *collector) handle(ctx context.Context, d *Delivery) error {
 	case <-late: // a call that began later would not have all of its timeout
 		err = engine.Waited()
 	case <-ctx.Done():
-		if err = context.Cause(ctx); c.isOver(ctx) {
-			err = engine.Waited() // no handler has failed
+		if err = error(&observer.NotRunError{Err: context.Cause(ctx)}); c.isOver(ctx) {
+			err = engine.Waited()
 		}
 	}
 	if !c.leave(joined, m) {

@@ -79,7 +79,7 @@ type redriving struct {
 	first   map[string]string   // the position of the first event that this call stored, by topic
 	letters []*Letter           // the letters that are read, but not published again yet
 	report  Report
-	began   time.Time
+	began   time.Time // of the current step
 }
 
 func (r *redriving) all(ctx context.Context) error {
@@ -93,11 +93,12 @@ func (r *redriving) all(ctx context.Context) error {
 	if n := backend.LimitsOf(r.topic.backend).Batch; n > 0 {
 		most = min(most, n)
 	}
-	next := func() error { // a letter that was read does not wait, because another call may remove it meanwhile
+	next := func(from string) error { // a letter that was read does not wait, because another call may remove it meanwhile
+		sent := len(r.letters)
 		if err := r.step(ctx); err != nil {
 			return err
 		}
-		return r.wait(ctx)
+		return r.wait(ctx, sent, from)
 	}
 	for l, err := range r.topic.pages(ctx, r.Filter, most, next) {
 		if err != nil {
@@ -121,14 +122,21 @@ func (r *redriving) all(ctx context.Context) error {
 	return nil
 }
 
-// wait waits until Rate allows another step.
-func (r *redriving) wait(ctx context.Context) error {
-	if r.Rate <= 0 || r.DryRun {
+// wait waits until Rate allows another step after one of sent letters, unless no message
+// follows the position from.
+func (r *redriving) wait(ctx context.Context, sent int, from string) error {
+	began := r.began
+	r.began = time.Now()
+	if r.Rate <= 0 || r.DryRun || sent == 0 {
 		return nil
 	}
-	pace := min(float64(r.report.Redriven)/r.Rate*float64(time.Second), math.MaxInt64/2)
+	if ms, err := backend.Read(ctx, r.topic.backend, r.topic.name, from, 1); err == nil && len(ms) == 0 {
+		return nil
+	}
+	pace := min(float64(sent)/r.Rate*float64(time.Second), math.MaxInt64/2)
 	select {
-	case <-time.After(time.Until(r.began.Add(time.Duration(pace)))):
+	case <-time.After(time.Until(began.Add(time.Duration(pace)))):
+		r.began = time.Now()
 		return nil
 	case <-ctx.Done():
 		return r.topic.failed("redrive", ctx.Err())

@@ -241,6 +241,27 @@ func TestRedriveKeepsToLimits(t *testing.T) {
 	})
 }
 
+// Rate holds at each moment: time that passes without letters is not made up for. After the
+// last letter Redrive does not wait.
+func TestRateAfterOtherLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "billing")
+		s.publish(t, "bad", "1", "2", "3", "4")
+		settle()
+		s.mend()
+		var at []time.Duration
+		start := time.Now()
+		_, err := s.letters.Redrive(t.Context(), deadletter.Redrive{Rate: 1, Progress: func(r deadletter.Report) {
+			if at = append(at, time.Since(start)); len(at) == 1 {
+				time.Sleep(10 * time.Second)
+			}
+		}})
+		require.NoError(t, err)
+		require.Equal(t, []time.Duration{0, 10 * time.Second, 11 * time.Second, 12 * time.Second}, at)
+		require.Equal(t, 12*time.Second, time.Since(start))
+	})
+}
+
 // With Rate, Redrive does not redrive a letter that another call has removed meanwhile.
 func TestRedriveAtARateBesideDiscard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -89,12 +89,12 @@ const page = 100 // messages of one read
 // be removed while All runs; it yields the letters that arrive too. After an error All
 // ends.
 func (t *Topic) All(ctx context.Context, f Filter) iter.Seq2[*Letter, error] {
-	return t.pages(ctx, f, page, func() error { return nil })
+	return t.pages(ctx, f, page, func(string) error { return nil })
 }
 
-// pages is like All, and reads size messages at a time. Between two reads it calls between.
-// An error of between ends it.
-func (t *Topic) pages(ctx context.Context, f Filter, size int, between func() error) iter.Seq2[*Letter, error] {
+// pages is like All, and reads size messages at a time. Between two reads it calls between
+// with the position after which it reads on. An error of between ends it.
+func (t *Topic) pages(ctx context.Context, f Filter, size int, between func(from string) error) iter.Seq2[*Letter, error] {
 	return func(yield func(*Letter, error) bool) {
 		for from := ""; ; {
 			ms, err := backend.Read(ctx, t.backend, t.name, from, size)
@@ -114,7 +114,7 @@ func (t *Topic) pages(ctx context.Context, f Filter, size int, between func() er
 				}
 			}
 			from = ms[len(ms)-1].Position
-			if err := between(); err != nil {
+			if err := between(from); err != nil {
 				yield(nil, err)
 				return
 			}

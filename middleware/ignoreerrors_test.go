@@ -58,6 +58,37 @@ func TestIgnoreErrorsOfManualHandlers(t *testing.T) {
 	})
 }
 
+// A Shutdown that runs out of time gives back the events that wait for a batch or for
+// Throttle, although IgnoreErrors ignores every error.
+func TestIgnoreErrorsInADrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		throttle := middleware.Throttle(0.02, middleware.ThrottleOptions{}) // waits of 50 s, and of 100 s, which is longer than the timeout
+		bus := with(t, middleware.IgnoreErrors(func(error) bool { return true }))
+		slow := with(t, middleware.IgnoreErrors(func(error) bool { return true }), throttle)
+		o := eventbus.SubscribeOptions{Group: "g", Concurrency: 1}
+		batch, err := bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{MaxSize: 10, MaxBytes: 1}, func(context.Context, []*eventbus.Delivery) []error {
+			time.Sleep(30 * time.Second)
+			return nil
+		})
+		require.NoError(t, err)
+		o.Concurrency = 3
+		throttled, err := slow.Subscribe(t.Context(), "orders", o, func(context.Context, *eventbus.Delivery) error { return nil })
+		require.NoError(t, err)
+		for range 3 {
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: []byte("x")}))
+			require.NoError(t, slow.Publish(t.Context(), "orders", &eventbus.Event{Payload: []byte("x")}))
+		}
+		time.Sleep(time.Second)
+		for _, s := range []*eventbus.Subscription{batch, throttled} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_ = s.Drain(ctx) // it runs out of time
+			require.LessOrEqual(t, s.Counts().Acknowledged, int64(1))
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 // IgnoreErrors ignores no error for an event that no handler has got, and no panic of a batch.
 func TestIgnoreErrorsOfBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // ThrottleOptions are the settings of [Throttle]. A zero field means its default.
@@ -105,12 +106,13 @@ func (b *bucket) reserve(ctx context.Context) (turn *rate.Reservation, delay tim
 	return turn, delay, true
 }
 
-// await waits until b allows a run. It returns an error if ctx ends before that.
+// await waits until b allows a run. If the wait is too long, or ctx ends before, it returns a
+// NotRunError.
 func (b *bucket) await(ctx context.Context) error {
 	turn, delay, ok := b.reserve(ctx)
 	switch {
 	case !ok:
-		return eventbus.Snooze(delay)
+		return &observer.NotRunError{Err: eventbus.Snooze(delay)}
 	case delay == 0:
 		return nil
 	}
@@ -121,6 +123,6 @@ func (b *bucket) await(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		turn.Cancel()
-		return context.Cause(ctx)
+		return &observer.NotRunError{Err: context.Cause(ctx)}
 	}
 }

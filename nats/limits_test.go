@@ -115,3 +115,10 @@ func TestLargerThanAnyLimit(t *testing.T) {
 		})
 	}
 }
+
+// Limits has the shortest window of all topics, because the bus repeats within it.
+func TestLimitsHaveTheShortestOnceWindow(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nats.Options{Topics: map[string]nats.TopicOptions{"short": {OnceWindow: time.Second}, "long": {OnceWindow: time.Hour}, "same": {}}})
+	require.Equal(t, time.Second, p.b.Limits().OnceWindow)
+}

@@ -102,7 +102,11 @@ func (*Backend) String() string { return "nats" }
 
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: b.maxPayload - headerRoom, OnceWindow: b.options.OnceWindow, LooseAcks: true}
+	once := b.options.OnceWindow
+	for topic := range b.options.Topics {
+		once = min(once, b.options.of(topic).OnceWindow)
+	}
+	return backend.Limits{Payload: b.maxPayload - headerRoom, OnceWindow: once, LooseAcks: true}
 }
 
 // headerRoom is the most bytes that the headers of a message can take in NATS. The bus

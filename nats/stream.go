@@ -52,7 +52,7 @@ func (b *broker) stream(ctx context.Context, p *place) (has, error) {
 	}
 	if isCode(err, jetstream.JSErrCodeStreamNotFound) {
 		if err = b.insist(ctx, "STREAM.CREATE."+p.stream, want, &info); err == nil {
-			err = b.awaitServed(ctx, outgoing{subject: p.subject, header: backend.Headers{{Name: jetstream.ExpectedStreamHeader, Value: "-"}}}) // always refused: there is no stream of that name
+			err = b.awaitServed(ctx, neverStored(p))
 		}
 		if isCode(err, jetstream.JSErrCodeStreamNameInUse) { // another client created it, with other settings
 			err = b.insist(ctx, "STREAM.INFO."+p.stream, nil, &info)
@@ -142,10 +142,21 @@ func (d *differences) compare(what string, want, got any) {
 
 func (d differences) String() string { return strings.Join(d, "; ") }
 
-// Declare implements [backend.Declarer].
+// neverStored returns a message to the stream of p that the server always refuses, because
+// the message says that it is for a stream of another name.
+func neverStored(p *place) outgoing {
+	return outgoing{subject: p.subject, header: backend.Headers{{Name: jetstream.ExpectedStreamHeader, Value: "-"}}}
+}
+
+// Declare implements [backend.Declarer]. To learn whether the client may publish, it sends a
+// message that is never stored.
 func (b *Backend) Declare(ctx context.Context, topic string) error {
 	return b.call(ctx, "declare", topic, func(ctx context.Context) error {
-		_, err := b.ensure(ctx, topic)
+		b.forget(topic) // the stream may be deleted
+		p, err := b.ensure(ctx, topic)
+		if err == nil {
+			_, err = b.request(ctx, neverStored(p), false)
+		}
 		return err
 	})
 }

@@ -18,8 +18,7 @@ type giveBack struct {
 	early   bool   // the Holds arrived too early, see lane.early
 	chases  bool   // the next Receive waits for the end of the first call of Delay
 	until   moment // when all Holds that were given back are surely due
-
-	attachment *attachment // of the last Hold
+	forgets int    // lane.forgets when the lane stepped back
 }
 
 // retry makes h due again after v.after, see postpone. It tells the observer, unless a

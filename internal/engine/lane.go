@@ -18,10 +18,11 @@ type lane struct {
 	head  *Hold   // ready, running, resting or being settled; nil: none
 	queue []*Hold // by position: queued, or resting
 
-	steps int    // giveBacks of this lane that have not ended
-	until moment // when all events that stepped back are surely due; zero: none stepped back
-	turn  int64  // the number of the last answer to a Delay, see read.turn
-	first string // the lowest position that stepped back; its event is never early
+	steps   int    // giveBacks of this lane that have not ended
+	until   moment // when all events that stepped back are surely due; zero: none stepped back
+	turn    int64  // the number of the last answer to a Delay, see read.turn
+	first   string // the lowest position that stepped back; its event is never early
+	forgets int    // how often the lane was told to forget
 
 	retry   moment // when the last head that stepped back is due; zero: none, or settled
 	failed  bool   // an event of the key failed for good (FailAll)
@@ -79,6 +80,13 @@ func (l *lane) settle(asked moment, turn int64) {
 	if l.steps == 0 && l.until <= asked && l.turn <= turn {
 		l.until, l.first = 0, ""
 	}
+}
+
+// forget forgets the events that stepped back, because the group was lost or reset. That
+// includes events whose Delay is under way, see ledger.gaveBack.
+func (l *lane) forget() {
+	l.until, l.first = 0, ""
+	l.forgets++
 }
 
 // settleQueue calls settle for the earliest Receive that brought an event of the queue.
@@ -154,7 +162,7 @@ func (d *ledger) stepBackEarly(l *lane) {
 		due = max(due, min(spread, now+maxSpread))
 	}
 	for _, h := range early {
-		due = max(due, h.due) // h may be a retry that rested
+		due = max(due, h.due) // a retry that rested; the events before it then wait as long
 	}
 	l.stepping(early[0].delivery.Position)
 	d.chasing++

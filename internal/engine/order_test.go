@@ -77,23 +77,29 @@ func TestGoneForgetsADelayUnderWay(t *testing.T) {
 	})
 }
 
-// After ResetGroup no event waits for a retry that the group has forgotten.
+// After ResetGroup no event waits for a retry that the group has forgotten, even if the answer
+// to its Delay comes later.
 func TestResetForgetsWhatIsAway(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		var ran []string
-		r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Hold) error {
-			if ran = append(ran, h.Delivery().ID); len(ran) == 2 {
-				return errors.New("not yet")
-			}
-			return nil
-		})
-		r.publishKeyed("k", "1", "2", "3")
-		r.pass(time.Second)
-		admin, _ := backend.As[backend.Admin](r.wire)
-		require.NoError(r, admin.ResetGroup(r.Context(), "t", "g", backend.StartEarliest))
-		r.pass(time.Minute)
-		require.Equal(r, []string{"1", "2", "2", "3"}, ran)
+	for _, answer := range []time.Duration{0, 5 * time.Second} {
+		inBubble(t, Options{}, func(r *rig) { resetForgets(r, answer) })
+	}
+}
+
+func resetForgets(r *rig, answer time.Duration) {
+	r.wire.answerAfter("delay", answer)
+	var ran []string
+	r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Hold) error {
+		if ran = append(ran, h.Delivery().ID); len(ran) == 2 {
+			return errors.New("not yet")
+		}
+		return nil
 	})
+	r.publishKeyed("k", "1", "2", "3")
+	r.pass(time.Second)
+	admin, _ := backend.As[backend.Admin](r.wire)
+	require.NoError(r, admin.ResetGroup(r.Context(), "t", "g", backend.StartEarliest))
+	r.pass(time.Minute)
+	require.Equal(r, []string{"1", "2", "2", "3"}, ran)
 }
 
 // If a backend counts each receipt, a retry that rests in this member may have to step back,

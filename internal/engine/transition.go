@@ -35,7 +35,7 @@ func (d *ledger) arrive(h *Hold) *lane {
 	}
 	h.lane = d.lanes.of(key)
 	if h.delivery.Position <= h.lane.first && !h.delivery.Redelivered { // the group was reset
-		h.lane.until, h.lane.first = 0, ""
+		h.lane.forget()
 	}
 	h.lane.insert(h)
 	return h.lane
@@ -89,9 +89,11 @@ const soon = 2 * time.Millisecond
 
 // giveBack hands g to the queue of Delays.
 func (d *ledger) giveBack(g *giveBack) {
+	if g.lane != nil {
+		g.forgets = g.lane.forgets
+	}
 	for _, h := range g.holds {
 		h.state, h.lane = returning, nil
-		g.attachment = h.read.attachment
 	}
 	if wait := time.Duration(g.due - d.sub.moment(time.Now())); g.chases && 0 < wait && wait < soon {
 		g.due = 0
@@ -110,8 +112,8 @@ func (d *ledger) gaveBack(g *giveBack) {
 		d.tellRoom()
 	}
 	if l := g.lane; l != nil && len(g.holds) == 0 {
-		if g.attachment != d.sub.attachment.Load() {
-			g.until = 0 // the group was lost
+		if g.forgets != l.forgets {
+			g.until = 0
 		}
 		l.stepped(g.until, d.sub.turns.Add(1))
 		d.advance(l)

@@ -119,8 +119,8 @@ func (p *Publisher) deadline(begins time.Time) (until time.Time) {
 }
 
 // store tries to store msgs. Before until, it tries the failed messages again that another
-// try may store. After an unknown outcome it does so only while the backend surely remembers
-// the IDs of a call that began at the given time.
+// try may store. After an unknown outcome it begins no try later than the backend's
+// OnceWindow after began.
 func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, began, until time.Time, t *droppable) error {
 	err := p.try(ctx, msgs, until, t)
 	if err == nil {
@@ -129,10 +129,8 @@ func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, began, u
 	o, waits := newOutcome(msgs), p.newBackoff()
 	for o.note(err) {
 		next := time.Now().Add(waits.NextBackOff())
-		if forgotten := began.Add(p.limits.OnceWindow); !o.certain() && (until.IsZero() || until.After(forgotten)) {
-			until = forgotten
-		}
-		if !until.IsZero() && next.After(until) {
+		forgotten := !o.certain() && next.After(began.Add(p.limits.OnceWindow))
+		if forgotten || !until.IsZero() && next.After(until) {
 			break
 		}
 		if t != nil && o.certain() {

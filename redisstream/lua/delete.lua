@@ -1,5 +1,6 @@
 -- delete 1: delete a group.
 -- KEYS: the stream, the sorted set of delayed ids, the time of its last sweep. ARGV: group.
 -- Returns 1, or 0 if there is no such group.
+local deleted = redis.call('XGROUP', 'DESTROY', KEYS[1], ARGV[1])
 redis.call('UNLINK', KEYS[2], KEYS[3])
-return redis.call('XGROUP', 'DESTROY', KEYS[1], ARGV[1])
+return deleted
