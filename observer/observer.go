@@ -65,7 +65,7 @@ type Received struct {
 	Redelivered  int // how many of Events were redelivered
 }
 
-// Handled tells how a handler ended.
+// Handled tells how a handler ended. It is not called for an event with a [NotRunError].
 type Handled struct {
 	About
 	Took    time.Duration
