@@ -120,8 +120,8 @@ func (e *PublishError) Error() string {
 // Unwrap returns the errors of the events that failed.
 func (e *PublishError) Unwrap() []error { return backend.BatchError(e.Errors).Unwrap() }
 
-// A DrainError says how many events a Shutdown or Drain still held when its context ended.
-// The events are redelivered to other members when their leases have expired.
+// A DrainError says how many events were still held when the context of a Shutdown or Drain
+// ended. They are redelivered to other members when their leases have expired.
 type DrainError struct {
 	Abandoned []Abandoned
 	Err       error // another failure of the drain; may be nil

@@ -2,7 +2,8 @@ package backend
 
 import "time"
 
-// A Message is an event as a broker stores it: bytes and names, no policy.
+// A Message is an event in the form in which a broker stores it. It has bytes and names, but
+// no policy.
 type Message struct {
 	Topic string
 	ID    string // the ID of the event: any UTF-8 of at most 512 bytes, control characters included; several messages may have the same ID

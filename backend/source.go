@@ -103,7 +103,8 @@ const startAfter = "after "
 // group. It may refuse a position that the topic has not reached yet.
 func StartAfter(position string) Start { return Start(startAfter + position) }
 
-// After returns the position given to [StartAfter], or false if s is another Start.
+// After returns the position given to [StartAfter]. It returns false if s is not a result of
+// StartAfter, or if the position is empty.
 func (s Start) After() (position string, ok bool) {
 	if len(s) <= len(startAfter) || s[:len(startAfter)] != startAfter {
 		return "", false

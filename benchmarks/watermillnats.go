@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A watermillNATSBus measures the peer Watermill on JetStream, with Watermill's defaults:
-// an acknowledgement waits for the server's confirmation. A subscription has only one
-// message in flight, so there is one subscription for each handler.
+// A watermillNATSBus runs the benchmarks on Watermill over JetStream, with Watermill's
+// defaults: an acknowledgement waits for the server's confirmation. A subscription has only
+// one message in flight, so there is one subscription for each handler that runs concurrently.
 type watermillNATSBus struct {
 	server    *natsServer
 	conn      *natsgo.Conn

@@ -109,7 +109,8 @@ func (Fields) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// A flatField describes a struct field that is in a payload, by its tags.
+// A flatField describes a struct field that is in a payload. The description comes from the
+// name, the type and the tags of the struct field.
 type flatField struct {
 	name, fallback       string
 	optional, hasDefault bool

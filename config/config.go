@@ -118,9 +118,10 @@ func (s subscription) effective(o eventbus.SubscribeOptions) (_ eventbus.Subscri
 
 func subscriptionPath(name string) string { return "bus.subscriptions." + name }
 
-// placed adds a place in the file to an error of package eventbus. Usually the place is the
-// one of the key at path. For a FieldError it is the place of the key, below path, that
-// sets the field.
+// placed returns err, usually an error of package eventbus, as an [Error] with a place in the
+// file. The place belongs to the key at path. If err is a FieldError, the place belongs to
+// the key below path that sets the field. Without such a key in the file, the place again
+// belongs to the key at path.
 func (c *Config) placed(path string, err error) *Error {
 	e := &Error{File: c.file, Path: path, Reason: err.Error(), Err: err}
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {

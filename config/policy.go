@@ -137,7 +137,7 @@ func eachRun(timeout time.Duration) string {
 	return "each run at most " + short(timeout)
 }
 
-// failing describes the retries of an event that fails every time, and where it goes after
+// failing returns a text about the retries of an event that fails every time, and where it goes after
 // its last attempt.
 func failing(o eventbus.SubscribeOptions) string {
 	then, goes := "to "+o.DeadLetter, "goes to "+o.DeadLetter

@@ -54,8 +54,8 @@ func (n *number) parse(s string, f *field) error {
 	return nil
 }
 
-// tooLittle returns the error for a value of f that is less than the least one. If f can be
-// unbounded, the error names the word for it.
+// tooLittle returns the error for a value of f below its minimum, f.least. If f has a word
+// for "no bound", the error also names this word.
 func tooLittle(f *field) error {
 	reason := "less than " + f.least
 	if f.none != "" {

@@ -191,7 +191,8 @@ func (*start) schema(f *field) schema {
 }
 func (*start) form() form { return words }
 
-// A deadLetter is a topic, or eventbus.DiscardDeadLetters.
+// A deadLetter is the name of the topic for events that fail for good. It may also be
+// eventbus.DiscardDeadLetters.
 type deadLetter string
 
 func (d *deadLetter) parse(s string, f *field) error {

@@ -99,10 +99,10 @@ func (g *group) expire(now time.Time) {
 
 func byOffset(e, f *entry) int { return cmp.Compare(e.offset, f.offset) }
 
-// postpone makes entries due at the given time. It removes them from their earlier terms,
-// or from due, and puts them into a new term.
-func (g *group) postpone(due time.Time, entries ...*entry) {
-	t := &term{due: due, entries: entries, left: len(entries)}
+// postpone makes entries due at the given time. It moves them from their terms, or from
+// g.due, to a new term.
+func (g *group) postpone(at time.Time, entries ...*entry) {
+	t := &term{due: at, entries: entries, left: len(entries)}
 	for _, e := range entries {
 		g.withdraw(e)
 		e.term = t

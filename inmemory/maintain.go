@@ -42,7 +42,8 @@ func (o *once) find(id string, now time.Time) (position string, ok bool) {
 	return m.position, true
 }
 
-// add remembers an ID. It also calls turn, because Maintain may never be called.
+// add remembers an ID with its position. It also calls turn to forget old IDs, because
+// Maintain may never be called.
 func (o *once) add(id, position string, now time.Time) {
 	o.turn(now)
 	o.young[id] = mark{position, now}

@@ -45,8 +45,8 @@ func (p *pool) Acquire(ctx context.Context, max int) (int, error) {
 	}
 }
 
-// take grants at most max places. If it grants none, it returns a channel that is closed
-// when the caller shall try again.
+// take reserves at most max places, and returns how many it has reserved. If that is none,
+// it also returns a channel that is closed when the caller should try again.
 func (p *pool) take(max int) (int, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -101,7 +101,8 @@ func (c *ClaimCheck) open(ctx context.Context, e *eventbus.Event, most int) erro
 	return nil
 }
 
-// fetch returns the first size bytes of the payload name, or all if there are fewer.
+// fetch returns the first size bytes of the payload that the store has under name. If the
+// payload is shorter, fetch returns all of it.
 func (c *ClaimCheck) fetch(ctx context.Context, name string, size int) ([]byte, error) {
 	r, err := c.Store.Get(ctx, name)
 	if err != nil {

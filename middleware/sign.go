@@ -12,20 +12,21 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Sign is a step of an [Envelope]: events carry an Ed25519 signature (RFC 8032) over
-// payload, attributes (but not TTL and Retry), ID and EnvelopeOptions.Headers. A handler
-// gets only events whose signature is valid. With Encrypt the signature covers the encrypted
-// payload, and with ClaimCheck the reference to it. The topic is not signed, because a dead
-// letter is in another topic.
+// Sign is a step of an [Envelope] that signs events with Ed25519 (RFC 8032). The signature
+// covers the payload, the ID, the attributes except TTL and Retry, and the headers named in
+// EnvelopeOptions.Headers. With Encrypt it covers the encrypted payload. With ClaimCheck it
+// covers the reference to a stored payload. It does not cover the topic, because a dead
+// letter is in another topic. A handler gets only events whose signature is valid.
 //
 // A program that has only public keys can verify events, but cannot forge them. To rotate
-// keys: add the new public key to all programs, then let publishers sign with the new
+// keys, add the new public key to all programs. Then let publishers sign with the new
 // private key. Remove the old public key when no stored event or dead letter needs it.
 //
-// A valid signature does not show that the event is new. With access to the broker, an
-// attacker can store a signed event again, also in another topic. [Dedupe] discards an event
-// with the same ID. But the attacker can give the event the headers of a dead letter, which
-// may have another ID. Handlers that must not run twice need an ID in the signed payload.
+// A valid signature does not show that the event is new. An attacker with access to the
+// broker can store a signed event again, also in another topic. In the same topic, [Dedupe]
+// discards an event with the same ID. But the attacker can add the headers of a dead letter,
+// and Sign then accepts another ID. Handlers that must not run twice need an ID in the
+// signed payload.
 type Sign struct {
 	Key     string                       // the ID of the key that signs; empty: this program only verifies
 	Private Key                          // the key that signs: NewKey of an ed25519.PrivateKey

@@ -92,8 +92,8 @@ type bucket struct {
 	limiter *rate.Limiter
 }
 
-// reserve takes a turn, unless it is at the deadline of ctx or later. delay is the time
-// until the turn.
+// reserve takes a turn, unless the wait for the turn would last until the deadline of ctx or
+// longer. delay is the time until the turn. ok reports whether reserve took the turn.
 func (b *bucket) reserve(ctx context.Context) (turn *rate.Reservation, delay time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -62,8 +62,9 @@ func notify(c backend.Config, text string) {
 	}
 }
 
-// consumer creates or updates the consumer of a group in an existing stream. The lease of a
-// consumer is the longest lease of any member: consumer raises it, and never lowers it.
+// consumer creates or updates the consumer of a group in an existing stream. It may raise the
+// lease of the group to c.Lease, but never lowers it. So this lease is the longest lease of
+// any member. A new consumer with StartLatest begins after last, if last is known.
 func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, last lastSeq) error {
 	want := jetstream.ConsumerConfig{
 		Durable:       p.consumer(c.Group),

@@ -331,7 +331,8 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	return &dialed{conn, context.AfterFunc(d.life, func() { _ = conn.Close() })}, nil
 }
 
-// A dialed is a connection of a dialer. After Close it no longer watches the context life.
+// A dialed is a connection of a dialer. Its Close also removes the callback that closes the
+// connection when the context dialer.life is done.
 type dialed struct {
 	net.Conn
 	forget func() bool

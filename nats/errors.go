@@ -19,8 +19,8 @@ var (
 	errNotConnected   = errors.New("not connected")
 )
 
-// codes maps JetStream error codes to error classes. Any other code is ErrRefused, because
-// the request had no effect.
+// codes maps JetStream error codes to error classes. A request with any other error code had
+// no effect. Its class is ErrRefused, or ErrUnavailable if the status of the error is 503.
 var codes = map[jetstream.ErrorCode]error{
 	10059: backend.ErrGone,           // stream not found
 	10014: backend.ErrGone,           // consumer not found
@@ -105,8 +105,8 @@ func (b *Backend) call(ctx context.Context, op, what string, f func(ctx context.
 	return b.run(ctx, op, what, true, f)
 }
 
-// look is like call, for an operation that changes nothing or that can be repeated without
-// harm. Without an answer the class is ErrUnavailable.
+// look is like call, but for an operation that changes nothing, or that can be repeated
+// without harm. If the server does not answer, the error has the class ErrUnavailable.
 func (b *Backend) look(ctx context.Context, op, what string, f func(ctx context.Context) error) error {
 	return b.run(ctx, op, what, false, f)
 }

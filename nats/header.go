@@ -66,8 +66,8 @@ func isAttribute(name string) bool {
 
 func notAttribute(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 
-// many is more than the number of headers of any message of the bus. A message of another
-// program may have more headers.
+// many is the most headers of one message for which memory is reserved. Each message of the
+// bus has fewer headers. A message of another program may have more.
 const many = 128
 
 // readHeader reads the headers of a NATS message into m. It skips headers of the server and

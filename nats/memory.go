@@ -45,7 +45,8 @@ const mostLapses = 16
 // errForgotten means that the server has forgotten a delivery.
 var errForgotten = fmt.Errorf("%w: the server has forgotten that it handed it out", backend.ErrLeaseLost)
 
-// came notes that deliveries up to a sequence were received. It returns their generation.
+// came notes that the member has received deliveries up to a sequence. It returns the
+// generation to which these deliveries belong.
 func (m *memory) came(sequence uint64) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,8 +108,9 @@ func (m *memory) has(generation int64, sequence uint64) bool {
 	return true
 }
 
-// recollect asks the server which deliveries of the member it remembers. Without an answer,
-// all deliveries count as remembered. again means that the member must ask again later.
+// recollect asks the server which deliveries of the member the server remembers, and notes
+// the answer in s.memory. If the server does not answer, recollect notes no delivery as
+// forgotten. again means that the member must ask again later.
 func (s *source) recollect(ctx context.Context) (again bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -47,7 +47,7 @@ func (p *place) shared() bool { return p.prefix != "" }
 func (p *place) consumer(group string) string { return p.prefix + dotless(group) }
 
 // group returns the group to which a consumer belongs. It returns false for a consumer of
-// another topic, or of [broker.hold].
+// another topic, and for a consumer that the function hold created.
 func (p *place) group(consumer string) (string, bool) {
 	rest, ok := strings.CutPrefix(consumer, p.prefix)
 	return dotted(rest), ok && !strings.HasPrefix(rest, holdMark)

@@ -66,9 +66,9 @@ func (p *pulls) brought(ds []backend.Delivery) {
 	}
 }
 
-// A pull is a request to a consumer for the messages that are due. If none is due, the
-// consumer waits for the first one, at most for Expires. With NoWait alone it does not
-// wait.
+// A pull is a request to a consumer for the messages that are due. If no message is due, the
+// consumer waits for the first one, for at most Expires. If NoWait is set without Expires,
+// the consumer does not wait.
 type pull struct {
 	Batch   int           `json:"batch"`
 	Expires time.Duration `json:"expires,omitempty"`
@@ -206,9 +206,10 @@ type arriving struct {
 // errSilence means that a pull did not end in time.
 var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnavailable)
 
-// await gathers messages until the pull ends. If the pull is overdue, it calls late.
-// Shortly after ctx is done, late drains the inbox, and the server then ends the pull. A
-// message that the server sent during the drain is redelivered, as another attempt.
+// await gathers messages until the pull ends. If the pull has not ended after the time
+// patient, await calls late. If ctx ends after the pull was sent, await calls late shortly
+// afterwards. late then drains the inbox, and the server ends the pull. A message that the
+// server sent during the drain is redelivered, as another attempt.
 func (a *arriving) await(ctx context.Context, patient time.Duration) error {
 	s := a.source
 	s.pulls.overdue.Reset(patient)

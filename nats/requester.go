@@ -192,7 +192,8 @@ func (r *requester) forbidden(violation error, c conversation) {
 	}
 }
 
-// lookInto ends the requests that will never be answered, as c.why reports.
+// lookInto asks c.why which awaited requests will never be answered. It ends these requests
+// with the errors that c.why reports.
 func (r *requester) lookInto(c conversation) {
 	known := c.why()
 	for i, waits := range r.waits {

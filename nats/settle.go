@@ -53,7 +53,8 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 // there is such a pause in each 200 ms.
 const delayPause = 200 * time.Millisecond
 
-// A pace makes the Delay calls of a group in this process wait for each other.
+// A pace makes the Delay calls of a group in this process wait for each other. It lets one of
+// the waiting calls go on per delayPause.
 type pace struct {
 	mu   sync.Mutex
 	next time.Time // earliest time of the next Delay call

@@ -131,7 +131,8 @@ func streamDrift(want, got jetstream.StreamConfig) (refused, other string) {
 	return must.String(), may.String()
 }
 
-// differences are lines such as "retention is WorkQueue, not Limits".
+// differences lists the settings that differ from the wanted ones. An element is a text such
+// as "retention is WorkQueue, not Limits".
 type differences []string
 
 func (d *differences) compare(what string, want, got any) {

@@ -17,7 +17,8 @@ func (e *TimeoutError) Error() string {
 // Is makes a TimeoutError match context.DeadlineExceeded.
 func (e *TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// Timeout returns true, as for a net.Error that is a timeout.
+// Timeout returns true. Programs can call it to recognize a timeout, as they call the Timeout
+// method of a [net.Error].
 func (e *TimeoutError) Timeout() bool { return true }
 
 // A NotRunError is the error for an event that its handler did not get: the event has expired,

@@ -154,7 +154,7 @@ const (
 	Closed   State = "closed"
 )
 
-// StateChanged tells of a change of the state of a subscription.
+// StateChanged tells that the state of a subscription has changed.
 type StateChanged struct {
 	Topic, Group string
 	From, To     State

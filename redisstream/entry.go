@@ -72,8 +72,9 @@ var errUnreadable = errors.New("not an entry of the bus")
 // usual is a number of headers that few messages exceed.
 const usual = 8
 
-// readHead reads attribute lines into m, up to the empty line. It returns the index at which
-// the payload begins. left is the number of messages still to be read, m included.
+// readHead reads attribute lines of text into m, up to the empty line. It returns the index
+// at which the payload begins. left is the number of messages still to be read, including m.
+// It tells mem how many more headers to expect.
 func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end int, err error) {
 	var room [usual]backend.Header
 	headers, at := room[:0], 0

@@ -31,9 +31,9 @@ var classes = []struct {
 	}},
 }
 
-// classOf adds an error class to err. sent says whether a command was written to the
-// server, whose outcome may therefore be unknown. If ctx is done, the result matches
-// ctx.Err() too.
+// classOf adds an error class to err. If sent is set, a command was written to the server, or
+// may have been. The outcome of this command may then be unknown. If ctx is done, the result
+// may match ctx.Err() too.
 func classOf(ctx context.Context, err error, sent bool) error {
 	for _, known := range []error{backend.ErrClosed, backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrTooLarge, backend.ErrRefused, backend.ErrGone} {
 		if errors.Is(err, known) {

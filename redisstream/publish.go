@@ -69,8 +69,9 @@ func tripLen(msgs []*backend.Message, bounded bool) int {
 	return len(msgs)
 }
 
-// trip publishes msgs in one round trip. broken means that later messages must not be sent,
-// because the connection broke or the server cannot store messages now.
+// trip publishes msgs in one round trip. It calls fail with the index and the error of each
+// failed message. broken means that the caller must not send later messages, because the
+// connection broke or the server cannot store messages now.
 func (b *Backend) trip(ctx context.Context, w *wire, msgs []*backend.Message, fail func(int, error)) (broken bool) {
 	t := &w.trip
 	t.begin(b, msgs, fail)
@@ -100,8 +101,8 @@ type trip struct {
 	key     any    // the key of that topic's stream
 }
 
-// A value is the value of an entry. A pointer to it is an argument of a command that needs
-// no allocation.
+// A value is the value of the field of an entry: an encoded message. Commands take a *value
+// as an argument, because a pointer in an argument needs no allocation.
 type value []byte
 
 // MarshalBinary implements [encoding.BinaryMarshaler], by which go-redis gets the bytes.
@@ -252,7 +253,8 @@ func (t *trip) read(fail func(int, error)) {
 	}
 }
 
-// stored reads the reply for one stored message, and sets its Position and Duplicate.
+// stored reads the reply for one stored message, and sets the Position and Duplicate of m. If
+// scripted is set, the reply is from publish.lua, otherwise from XADD.
 func (t *trip) stored(m *backend.Message, p *parser, scripted bool) error {
 	if scripted {
 		p.arrayOf(2)

@@ -66,9 +66,9 @@ func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	return ds, err
 }
 
-// takeBack receives redelivered messages, by take.lua. It repeats a run that delivers
-// nothing and asks for another run. Such a run had too many delayed messages to sort, or
-// messages of a lost reply to give back.
+// takeBack receives redelivered messages, by take.lua. If a run delivers nothing and asks for
+// another run, takeBack runs the script again. Such a run had too many delayed messages
+// to sort all of them, or gave back messages of a lost reply.
 func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	for more := true; more && len(ds) == 0 && ctx.Err() == nil; {
 		if ds, more, err = s.runTake(ctx, min(limit, maxSweep)); err != nil {

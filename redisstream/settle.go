@@ -121,9 +121,10 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
 
 // settled reads the result of a call for its next delivery. The reply of XACK does not
-// matter; ack.lua, delay.lua and extend.lua list the codes. Code 3 means that the message
-// has no holder, which may be the effect of an earlier Ack. So it is no error if an Ack had
-// no answer and r.until has not passed.
+// matter. The codes of a script are listed in ack.lua, delay.lua and extend.lua. Code 3 means
+// that the message has no holder. This is no error if an earlier Ack had no answer and
+// r.until has not passed. Then that Ack may have removed the holder. After r.until, another
+// member may have settled the message.
 func (c *call) settled(p *parser, r *receipt) error {
 	if c.err != nil || c.script == nil {
 		return c.err

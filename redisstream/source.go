@@ -166,8 +166,8 @@ func (s *source) sweepFrom(next time.Time) {
 	s.mu.Unlock()
 }
 
-// sweepBy makes the next run of take.lua begin no later than at. It reports whether this
-// changed the time while a read waits, so that the read must be woken.
+// sweepBy makes the next run of take.lua begin no later than at. It returns true if this made
+// the run earlier while a read waits. The caller must then wake the read.
 func (s *source) sweepBy(at time.Time) (waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

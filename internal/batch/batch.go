@@ -91,7 +91,8 @@ func (g *Group[T]) Hurry() {
 	g.later = nil
 }
 
-// Flush ends the wait of the items gathered so far. It does not wait for the flush.
+// Flush makes the items gathered so far, but at most max of them, due for the next flush. It
+// does not wait until they are flushed.
 func (g *Group[T]) Flush() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,7 +147,8 @@ func (g *Group[T]) run() {
 	}
 }
 
-// take returns the next batch, or nil if no items are due. The goroutine then ends.
+// take returns the next batch. If no items are due, take returns nil and notes that the
+// goroutine of g ends.
 func (g *Group[T]) take() (batch []T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

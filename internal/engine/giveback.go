@@ -59,7 +59,7 @@ func (d *ledger) postpone(h *Hold, due moment, counts bool) {
 	switch {
 	case a.refunds, d.closed && a.delayer != nil, a.delayer != nil && h.lane == nil:
 		d.stepBack(h, due, counts)
-	case a.extender != nil && !d.unfit(h) && d.rest(h, due, counts): // otherwise it would run later
+	case a.extender != nil && !h.unfit() && d.rest(h, due, counts): // otherwise it would run later
 	case d.closed:
 		d.free([]*Hold{h}, ErrShutdown)
 	default: // h is redelivered when its lease has expired
@@ -99,7 +99,7 @@ func (t *settler) flushDelays(batch []*giveBack) {
 		g.holds = failures[g]
 		t.sub.sched.ended(g)
 		if len(g.holds) > 0 && t.sub.live.Err() == nil { // otherwise they stay held, so that the drain counts them
-			t.delays.Later(g, t.sub.sched.retryWait(g.holds...))
+			t.delays.Later(g, t.retryWait(g.holds...))
 		}
 	}
 }

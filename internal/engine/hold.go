@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -12,7 +13,8 @@ import (
 // keeper extends its lease from receipt on, whether its handler runs or not.
 //
 // Every event has a Hold, so a Hold is small. Its context is a separate object, because a
-// handler may keep the context for ever, and would keep the Hold in memory.
+// handler may keep the context for ever. If the context were part of the Hold, such a
+// handler would also keep the Hold in memory.
 type Hold struct {
 	read     *read // the Receive that brought it
 	delivery backend.Delivery
@@ -111,12 +113,37 @@ func (h *Hold) about() observer.About {
 	}
 }
 
+// begin notes that the run of h begins at now, and prepares its context. If a drain
+// has interrupted the handlers, begin also cancels the context with ErrShutdown.
+func (h *Hold) begin(now time.Time, interrupted bool) {
+	s, deadline := h.read.sub, moment(0)
+	h.began = s.moment(now)
+	if s.Timeout > 0 {
+		deadline = s.moment(now.Add(s.Timeout)) // time.Time.Sub never overflows
+	}
+	h.ctx.begin(&s.ground, deadline)
+	if interrupted {
+		h.ctx.cancel(ErrShutdown)
+	}
+}
+
+// unfit reports whether h is settled without a worker: its Delivery.Err is set, or it is
+// spent, see [Policy.spent]. With FailAll a spent or too large Hold keeps its place in its
+// lane, and a worker dead-letters it, see runner.notRun.
+func (h *Hold) unfit() bool {
+	s := h.read.sub
+	if s.OnFailure == FailAll {
+		return h.delivery.Err != nil && !errors.Is(h.delivery.Err, backend.ErrTooLarge)
+	}
+	return h.delivery.Err != nil || s.Policy.spent(h)
+}
+
 // leaseless reports whether h has no lease, because it was acknowledged before its run.
 func (h *Hold) leaseless() bool { return h.state == running && h.read.sub.Mode == OnReceive }
 
 // leaseEnd returns a moment at which the broker has surely made h due again, if no call
-// extends the lease. It is after h.until, because the broker counts the lease from a later
-// moment.
+// extends the lease. This moment is after h.until, which counts the lease from the start of
+// a call of Receive or Extend. The broker counts the lease from a later moment.
 func (h *Hold) leaseEnd() moment {
 	lease := h.read.sub.Lease
 	return h.until.plus(min(lease/3, time.Second))

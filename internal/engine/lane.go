@@ -67,8 +67,9 @@ func (l *lane) stepping(position string) {
 	l.steps++
 }
 
-// stepped notes that Holds were given back. They are due by until, and turn is the number
-// of the answer to their last Delay.
+// stepped notes that the Holds of one giveBack were given back. All of them are due by
+// until. The last call of Delay for them was answered. The parameter turn is the number of
+// this answer, see read.turn.
 func (l *lane) stepped(until moment, turn int64) {
 	l.steps--
 	l.until, l.turn = max(l.until, until), turn
@@ -89,7 +90,8 @@ func (l *lane) forget() {
 	l.forgets++
 }
 
-// settleQueue calls settle for the earliest Receive that brought an event of the queue.
+// settleQueue calls settle for the earliest Receive that brought an event of the queue. If
+// all events that stepped back were due at this Receive, settle forgets them.
 func (l *lane) settleQueue() {
 	if l.until == 0 || len(l.queue) == 0 {
 		return
@@ -137,8 +139,9 @@ const (
 	maxSpread = moment(10 * time.Second)
 )
 
-// stepBackEarly gives back the queued Holds of l that are early, or that exceed keyShare
-// while the head rests.
+// stepBackEarly gives back the first Hold of l's queue that is early, see lane.early, and
+// all Holds behind it. If the head rests, only keyShare Holds may queue behind it. Then
+// stepBackEarly also gives back the Holds beyond them.
 func (d *ledger) stepBackEarly(l *lane) {
 	due, room := l.until, len(l.queue)
 	if l.head != nil && l.head.state == resting {

@@ -102,8 +102,8 @@ func (d *scheduler) renew(h *Hold, until time.Time) {
 }
 
 // refused notes that the broker refused to extend the lease of h, because the lease is
-// lost. In state confirming, the reason may be that the broker has acknowledged h. So
-// refused ignores this state, and the watcher notices when the lease expires.
+// lost. In state confirming, refused does nothing, because the broker may have refused after
+// it acknowledged h. If the lease expires in this state, the watcher notices it.
 func (d *scheduler) refused(h *Hold, err error) {
 	d.mu.Lock()
 	defer d.unlock()

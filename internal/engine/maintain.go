@@ -78,8 +78,8 @@ const (
 	maintenanceTimeout = 30 * time.Second
 )
 
-// run makes one maintenance of the topic and group, and returns the time until the next
-// one.
+// run calls Maintain once for the topic and group. It returns the time until the next run.
+// If Maintain fails, this time is the next wait of the parameter again.
 func (u *upkeep) run(ctx context.Context, again *backoff.ExponentialBackOff, topic, group string) time.Duration {
 	start := time.Now()
 	next, err := u.maintain(ctx, topic, group)

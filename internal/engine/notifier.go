@@ -45,7 +45,8 @@ func tell[E any](hook func(E), e E) {
 	}
 }
 
-// call calls f, a function of the program, on the queue's goroutine. It reports a panic.
+// call calls f, a function of the program, on the queue's goroutine. If f panics, call
+// reports the panic to the observer's hook Failed, with name and about.
 func (n *notifier) call(name string, about observer.About, f func()) {
 	n.queue.Call(func() {
 		if err := guarded(func() error { f(); return nil }); err != nil {

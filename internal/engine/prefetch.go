@@ -99,9 +99,10 @@ func (d *scheduler) awaitRoom(ctx context.Context) int {
 	return 0
 }
 
-// hoards reports whether a Hold that can be given back without counting an attempt has
-// waited for hoardTime while all handlers are busy. again is the next moment to call
-// hoards; zero: none is planned.
+// hoards reports whether all handlers are busy and the first ready Hold has waited for
+// hoardTime. It returns false if this Hold cannot be given back without counting an
+// attempt. The result again is the next moment to call hoards. If again is zero, no call is
+// planned.
 func (p *prefetch) hoards(now moment) (yes bool, again moment) {
 	if p.ledger.ready.len() == 0 || p.ledger.closed || p.ledger.working < p.ledger.sub.Concurrency {
 		return false, 0

@@ -22,7 +22,8 @@ func (t *redelivered) full(h *Hold) bool {
 	return t.most > 0 && h.Redelivered() && t.running >= t.most && (a.delayer != nil || a.extender != nil)
 }
 
-// begins notes that a run of h begins. The method ends notes that the run has ended.
+// begins notes that a run of h begins. It counts only redelivered Holds. The ledger calls
+// ends when the run has ended.
 func (t *redelivered) begins(h *Hold) {
 	if h.Redelivered() {
 		t.running++

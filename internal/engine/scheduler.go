@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"errors"
 	"sync"
 	"time"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/limiter"
 )
 
@@ -55,7 +53,7 @@ func (d *scheduler) init(s *Subscription) {
 }
 
 // put takes the Holds of a Receive. It returns the unfit ones, in state settling, see
-// [ledger.unfit].
+// [Hold.unfit].
 func (d *scheduler) put(r *read) (aside []*Hold) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -67,7 +65,7 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 		switch {
 		case d.closed:
 			d.giveBack(&giveBack{holds: []*Hold{h}})
-		case d.unfit(h):
+		case h.unfit():
 			h.decided()
 			aside = append(aside, h)
 		default:
@@ -87,16 +85,6 @@ func (d *scheduler) put(r *read) (aside []*Hold) {
 		d.nudgeWatch(time.Now().Add(d.sub.Timeout))
 	}
 	return aside
-}
-
-// unfit reports whether h is settled without a worker: its Delivery.Err is set, or it is
-// spent, see [Policy.spent]. With FailAll a spent or too large Hold keeps its place in its
-// lane, and a worker dead-letters it, see runner.notRun.
-func (d *ledger) unfit(h *Hold) bool {
-	if d.sub.OnFailure == FailAll {
-		return h.delivery.Err != nil && !errors.Is(h.delivery.Err, backend.ErrTooLarge)
-	}
-	return h.delivery.Err != nil || d.sub.Policy.spent(h)
 }
 
 // rouse wakes or starts one worker if a Hold is ready. When that worker takes its Hold, it

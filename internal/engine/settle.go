@@ -71,7 +71,8 @@ const (
 
 // retryWait counts a failed call to settle hs, and returns how long to wait before the next
 // call: at most half of the time until the first of their leases ends, but at least leastRetry.
-func (d *scheduler) retryWait(hs ...*Hold) time.Duration {
+func (t *settler) retryWait(hs ...*Hold) time.Duration {
+	d := &t.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
 	wait := min(firstRetry<<min(hs[0].tries, 10), maxRetry)
@@ -177,7 +178,7 @@ func (t *settler) flushSomeAcks(a *attachment, batch []*Hold) {
 // notAcked plans another call to acknowledge h after the error err. If another call cannot
 // help, it gives up.
 func (t *settler) notAcked(h *Hold, err error) {
-	wait := t.sub.sched.retryWait(h)
+	wait := t.retryWait(h)
 	switch {
 	case t.hopeless(h, err, wait):
 		t.sub.sched.unacked(h, notConfirmed(h, err))

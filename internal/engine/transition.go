@@ -132,19 +132,6 @@ func (d *ledger) start(h *Hold, now time.Time) {
 	h.begin(now, d.interrupted)
 }
 
-// begin sets the beginning of the run of h, and its context.
-func (h *Hold) begin(now time.Time, interrupted bool) {
-	s, deadline := h.read.sub, moment(0)
-	h.began = s.moment(now)
-	if s.Timeout > 0 {
-		deadline = s.moment(now.Add(s.Timeout)) // time.Time.Sub never overflows
-	}
-	h.ctx.begin(&s.ground, deadline)
-	if interrupted {
-		h.ctx.cancel(ErrShutdown)
-	}
-}
-
 // ran notes that no handler runs for h any more.
 func (d *ledger) ran(h *Hold, took time.Duration, err error) {
 	h.working = false

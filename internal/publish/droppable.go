@@ -26,7 +26,8 @@ type droppables struct {
 	entered uint64
 }
 
-// add lists a call that has entered.
+// add appends a call of size s to the list. The admission has let this call enter. add
+// returns the droppable of the call.
 func (ts *droppables) add(s size) *droppable {
 	ts.entered++
 	t := &droppable{size: s, dropped: make(chan struct{}), number: ts.entered}
@@ -70,7 +71,7 @@ func (ts *droppables) resume(t *droppable) {
 	ts.waiting = ts.waiting.plus(t.size)
 }
 
-// dropOldest drops the first call of the list, and returns its size.
+// dropOldest drops the first call of the list. It returns the size of this call.
 func (ts *droppables) dropOldest() size {
 	t := ts.list.Front().Value.(*droppable)
 	ts.withdraw(t)

@@ -161,7 +161,8 @@ func (p *Publisher) try(ctx context.Context, msgs []*backend.Message, until time
 	return p.begin(own, msgs, t)
 }
 
-// begin writes msgs, unless they were dropped.
+// begin writes msgs, and returns the error of the write. If the call of msgs was dropped,
+// begin writes nothing and returns an error that matches ErrDropped.
 func (p *Publisher) begin(ctx context.Context, msgs []*backend.Message, t *droppable) error {
 	if !p.admission.begin(t) {
 		return notSent(ErrDropped)

@@ -50,8 +50,8 @@ func operationType(operation string) attribute.KeyValue {
 	return semconv.MessagingOperationTypeSettle
 }
 
-// labels are the attributes of a measurement. Each attribute has few different values. An
-// empty attribute is left out.
+// labels are the attributes of a measurement. Each attribute takes only a small number of
+// values, so that a metric has few series. Empty attributes are left out.
 type labels struct {
 	operation, topic, group, outcome, reason, scope, errorType, eventType string
 }

@@ -41,8 +41,9 @@ type processing struct {
 	err    error
 }
 
-// start starts the span of the run, and tags the run. It returns the context for the
-// handler.
+// start starts the span of a handler's run, and gives the run its tag, see [eventbus.Tag].
+// It returns the context for the handler. It also records the queue time of a first
+// delivery.
 func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler context.Context) {
 	handler = ctx
 	defer contain()

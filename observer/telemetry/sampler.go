@@ -11,7 +11,7 @@ import (
 )
 
 // A sampler asks the backend for the backend.Stats of the groups of a bus, and keeps the
-// answers. It has one goroutine while it asks.
+// answers. It uses one goroutine, which runs only while the sampler asks.
 type sampler struct {
 	telemetry *Telemetry
 	bus       *eventbus.Bus

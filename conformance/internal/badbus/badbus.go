@@ -36,7 +36,7 @@ func All() []Saboteur {
 	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, wrapping)
 }
 
-// Find returns the saboteur of that name.
+// Find returns the saboteur with the given name, or false if there is none.
 func Find(name string) (Saboteur, bool) {
 	all := All()
 	i := slices.IndexFunc(all, func(s Saboteur) bool { return s.Name == name })

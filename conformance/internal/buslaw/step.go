@@ -25,8 +25,9 @@ func (e *Env) StillAtLast() {
 	}
 }
 
-// NothingLost checks the history of a group whose broker was harmed. Redeliveries of
-// settled events are allowed. If once is true, each event must be stored only one time.
+// NothingLost checks the history of a group after its broker was harmed. The group must have
+// settled every stored event. A settled event may be delivered again. If once is true, each
+// event must be stored only once.
 func (e *Env) NothingLost(once bool, group string) {
 	e.Helper()
 	for _, f := range e.Recorder.history.Check(history.Expect{Groups: []string{group}, Attempts: history.Uncounted}) {

@@ -29,9 +29,9 @@ type Event struct {
 }
 
 // A History has events in the order in which they were recorded. Its methods are safe for
-// concurrent use. Record Tried before Publish is called, and Stored after it has returned.
-// Record Delivered first in a handler. Then an event that causes another event always comes
-// first.
+// concurrent use. An event that causes another event must be recorded first. So the caller
+// records Tried before it calls Publish, and Stored after Publish has returned. A handler
+// records Delivered before it does anything else.
 type History struct {
 	mu     sync.Mutex
 	events []Event

@@ -27,8 +27,8 @@ func NewEnv(ctx context.Context, t *testing.T, w *watch.Watch, h *Harness, l Law
 	return e
 }
 
-// Try runs the test of the law. It does not run the test if the backend does not claim one
-// of the law's Needs.
+// Try runs the test of the law only if every Need of the law is met. Otherwise Lacks returns
+// the name of the first missing Need.
 func (e *Env) Try() {
 	defer e.cleanUp()
 	for _, n := range e.Law.Needs {

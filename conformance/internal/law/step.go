@@ -13,8 +13,9 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/calls"
 )
 
-// steps has the methods with which laws call the backend under test. If the call fails, a
-// step returns the error, or fails the law if the step has no error result.
+// steps has the methods with which laws call the backend under test. If a call fails, a
+// method with an error result returns the error. Any other method fails the law if harm to
+// the broker cannot be the cause.
 type steps struct {
 	*trial
 	Backend backend.Backend
@@ -67,7 +68,8 @@ func (e *steps) AttachTo(b backend.Backend, c backend.Config) backend.Source {
 	return &member{Source: src, reads: &e.reads}
 }
 
-// Config sets Topic, Lease and MaxInFlight if they are zero, and sets ConfirmAcks.
+// Config returns c with ConfirmAcks set. If Topic, Lease or MaxInFlight is zero, Config sets
+// it to a default.
 func (e *steps) Config(c backend.Config) backend.Config {
 	c.Topic, c.Lease = cmp.Or(c.Topic, Topic), cmp.Or(c.Lease, e.Lease)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1000)
@@ -112,7 +114,7 @@ func (e *steps) PublishN(n int) []*backend.Message {
 	return e.Publish(Numbered("", n)...)
 }
 
-// Numbered returns n messages whose IDs are prefix and a number.
+// Numbered returns n messages whose IDs are prefix followed by 0000, 0001, and so on.
 func Numbered(prefix string, n int) []*backend.Message {
 	ms := make([]*backend.Message, n)
 	for i := range ms {
@@ -211,8 +213,9 @@ func (e *steps) Nothing(src backend.Source, d time.Duration, why string) {
 	}
 }
 
-// Ack acknowledges ds. If the answer to a fenced Ack gets lost, Ack repeats the call. The
-// repeated call may fail with ErrLeaseLost, because the first call may have taken effect.
+// Ack acknowledges ds. If harm to the broker loses the answer of src, Ack calls src again.
+// With FencedAcks a later call may return ErrLeaseLost, because the first call may have taken
+// effect. In this case Ack accepts the error.
 func (e *steps) Ack(src backend.Source, ds ...backend.Delivery) {
 	e.Helper()
 	open := false

@@ -73,9 +73,9 @@ func New(t *testing.T, l Law) *Watch {
 	return w
 }
 
-// limits returns three time limits. receive is for a Receive, from the end of its context.
-// other is for any other call, from its deadline or, without a deadline, from its begin.
-// law is for the whole law.
+// limits returns three time limits. receive is how long a Receive may take after its context
+// is done. other is how long any other call may take after its context is done, or after its
+// deadline, or else after its start. law is how long the whole law may take.
 func (w *Watch) limits() (receive, other, law time.Duration) {
 	if w.Basic {
 		return 4*time.Second + w.Lease + w.Grace, 10*time.Second + w.Grace, time.Minute + w.Grace

@@ -183,9 +183,10 @@ var modeLaws = []law.Law{
 	},
 }
 
-// frozenOnReceive delays the first deliveries of a member until another member has handled
-// every event. In the second round, the bus asks for a lease four times as long as the
-// lease that the broker grants. This stands for a member with a slow clock.
+// frozenOnReceive runs two rounds. In each round, it delays the first deliveries of a member
+// until another member has handled every event. In the second round, the bus asks for a
+// lease four times as long as the lease that the broker grants. The longer lease simulates a
+// member with a slow clock.
 func frozenOnReceive(e *buslaw.Env) {
 	const n = 5
 	for round, lease := range []time.Duration{e.Lease, 4 * e.Lease} {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// publishLaws are about Publish of the bus.
+// publishLaws are the laws that the method Publish of a bus keeps.
 var publishLaws = []law.Law{
 	{
 		ID: "B.P01", Name: "publish-deliver", Promise: "every event published reaches every group",
