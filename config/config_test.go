@@ -187,6 +187,26 @@ func TestSubscribeSaysWhere(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
+// The explanation of a subscription names each event that is not simply run.
+func TestPolicyInWords(t *testing.T) {
+	for keys, want := range map[string]string{
+		"max_receive: 64KiB":                                      "an event of more than 64 KiB goes to t.dlq without a run",
+		"max_receive: 1KB, dead_letter: (discard)":                "an event of more than 1 KB is discarded without a run",
+		"dead_letter_expired: true":                               "an expired event goes to t.dlq",
+		"leave_timeouts: true, retry: {jitter: 0}":                "each run at most 1m; a run that times out leaves its event to the lease; up to 12 attempts",
+		"leave_timeouts: true, lease: 2m, timeout: 90s":           "and the time of the runs, which has no bound",
+		"retry: {attempts: unlimited}, dead_letter: t.lost":       "a permanent failure goes to t.lost",
+		"retry: {attempts: 1}, dead_letter: (discard)":            "one attempt, then discarded",
+		"retry: {rules: {panic: {attempts: 1}}}, max_bytes: none": "after errors of class panic: one attempt",
+	} {
+		c, err := config.Parse("f", []byte("bus: {url: 'mem:', subscriptions: {s: {topic: t, group: g, "+keys+"}}}"), nil)
+		require.NoError(t, err, keys)
+		got, err := c.DescribeSubscription("s")
+		require.NoError(t, err, keys)
+		require.Contains(t, got, want)
+	}
+}
+
 // A subscription with batch options is for a handler of batches.
 func TestSubscribeBatch(t *testing.T) {
 	const file = `

@@ -58,13 +58,23 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	if o.Ack == eventbus.AckOnReceive {
 		parts = append(parts, "acknowledged before it runs, so failed events are discarded", eachRun(o.Timeout))
 	} else {
-		parts = append(parts, "acknowledged on success", eachRun(o.Timeout), failing(o))
+		parts = append(parts, "acknowledged on success", eachRun(o.Timeout))
+		if o.LeaveTimeouts {
+			parts = append(parts, "a run that times out leaves its event to the lease")
+		}
+		parts = append(parts, failing(o))
 		for _, r := range o.Retry.Rules {
 			parts = append(parts, ruled(r))
 		}
 	}
 	if o.OnFailure == eventbus.FailAll {
 		parts = append(parts, "later events of its key follow it there")
+	}
+	if o.MaxReceive > 0 {
+		parts = append(parts, "an event of more than "+byteCount(o.MaxReceive)+" "+buried(o)+" without a run")
+	}
+	if o.DeadLetterExpired {
+		parts = append(parts, "an expired event "+buried(o))
 	}
 	parts = append(parts, s.Limits.describe()...)
 	held := "at most " + thousands(o.MaxInFlight) + " events"
@@ -140,10 +150,8 @@ func eachRun(timeout time.Duration) string {
 // failing returns a text about the retries of an event that fails every time, and where it goes after
 // its last attempt.
 func failing(o eventbus.SubscribeOptions) string {
-	then, goes := "to "+o.DeadLetter, "goes to "+o.DeadLetter
-	if o.DeadLetter == eventbus.DiscardDeadLetters {
-		then, goes = "discarded", "is discarded"
-	}
+	goes := buried(o)
+	_, then, _ := strings.Cut(goes, " ") // without its verb
 	if o.Retry.MaxAttempts < 0 {
 		return fmt.Sprintf("attempts without end, %s to %s apart; a permanent failure %s",
 			short(o.Retry.Initial), short(o.Retry.Max), goes)
@@ -153,12 +161,20 @@ func failing(o eventbus.SubscribeOptions) string {
 	}
 	usual, worst := delays(o.Retry)
 	words := fmt.Sprintf("up to %s attempts over about %s", thousands(o.Retry.MaxAttempts), short(usual))
-	if o.Timeout > 0 {
+	if o.Timeout > 0 && !o.LeaveTimeouts {
 		words += fmt.Sprintf(" (at worst %s, if each finds a free handler and runs into its timeout)", short(plus(worst, times(o.Timeout, o.Retry.MaxAttempts))))
 	} else {
 		words += fmt.Sprintf(" (at worst %s, and the time of the runs, which has no bound)", short(worst))
 	}
 	return words + ", then " + then
+}
+
+// buried returns how an event ends that is not acknowledged.
+func buried(o eventbus.SubscribeOptions) string {
+	if o.DeadLetter == eventbus.DiscardDeadLetters {
+		return "is discarded"
+	}
+	return "goes to " + o.DeadLetter
 }
 
 // ruled describes a rule for a class of errors.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -184,7 +185,7 @@ func TestDiscardAndTrim(t *testing.T) {
 		}
 		s.publish(t, "panics", "250")
 		settle()
-		n, err := s.letters.Trim(t.Context(), deadletter.Filter{Type: "permanent"}, 120)
+		n, err := s.letters.Trim(t.Context(), deadletter.Filter{Type: "permanent"}, deadletter.Bounds{Letters: 120})
 		require.NoError(t, err)
 		require.Equal(t, 130, n)
 		left := s.ids(t, deadletter.Filter{Type: "permanent"})
@@ -195,6 +196,38 @@ func TestDiscardAndTrim(t *testing.T) {
 		require.Equal(t, 120, n)
 		require.Equal(t, []string{"250"}, s.ids(t, deadletter.Filter{}))
 	})
+}
+
+// A letter is removed that is outside one bound, although it is within the others.
+func TestBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		bounds deadletter.Bounds
+		left   []string
+	}{
+		"none":         {deadletter.Bounds{}, []string{"0", "1", "2", "3"}},
+		"age":          {deadletter.Bounds{Age: 30 * time.Hour}, []string{"2", "3"}},
+		"age, letters": {deadletter.Bounds{Age: 30 * time.Hour, Letters: 3}, []string{"2", "3"}},
+		"letters, age": {deadletter.Bounds{Age: 30 * time.Hour, Letters: 1}, []string{"3"}},
+		"bytes":        {deadletter.Bounds{Bytes: 210_000, Age: 1000 * time.Hour}, []string{"2", "3"}},
+		"few bytes":    {deadletter.Bounds{Bytes: 1, Letters: 2}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := open(t, "billing")
+				for i := range 4 {
+					if i > 0 {
+						time.Sleep(20 * time.Hour)
+					}
+					require.NoError(t, s.Publish(t.Context(), "orders", &eventbus.Event{ID: strconv.Itoa(i), Type: "permanent", Payload: make([]byte, 100_000)}))
+					settle()
+				}
+				n, err := s.letters.Trim(t.Context(), deadletter.Filter{}, c.bounds)
+				require.NoError(t, err)
+				require.Equal(t, c.left, s.ids(t, deadletter.Filter{}))
+				require.Equal(t, 4-len(c.left), n)
+			})
+		})
+	}
 }
 
 func TestOpenNeedsVerbs(t *testing.T) {
@@ -238,11 +271,11 @@ func TestTrimsAtOnce(t *testing.T) {
 		slow := 0
 		_, err := s.letters.Trim(t.Context(), deadletter.Filter{Match: func(*deadletter.Letter) bool {
 			if slow++; slow == 51 { // the slow Trim has counted: now another program trims
-				_, err := s.letters.Trim(t.Context(), deadletter.Filter{}, 20)
+				_, err := s.letters.Trim(t.Context(), deadletter.Filter{}, deadletter.Bounds{Letters: 20})
 				require.NoError(t, err)
 			}
 			return true
-		}}, 20)
+		}}, deadletter.Bounds{Letters: 20})
 		require.NoError(t, err)
 		require.Len(t, s.ids(t, deadletter.Filter{}), 20)
 	})

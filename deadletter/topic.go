@@ -202,22 +202,43 @@ func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) 
 	return removed, err
 }
 
-// Trim keeps the newest keep of the letters that f chooses, and removes the older ones. It
-// returns the number of removed letters. A program calls it from time to time to bound the
-// number of dead letters. [Filter].Before bounds their age.
-func (t *Topic) Trim(ctx context.Context, f Filter, keep int) (removed int, err error) {
-	var newest []string // the places of the newest letters, at most keep
-	last := ""          // the newest place that is not in newest
-	for l, err := range t.All(ctx, f) {
-		if err != nil {
-			return 0, err
-		}
-		if newest = append(newest, l.Place); len(newest) > max(keep, 0) {
-			last, newest = newest[0], newest[1:]
+// Bounds of a dead-letter topic, see [Topic.Trim]. A zero field is no bound.
+type Bounds struct {
+	Letters int           // the newest so many letters are kept
+	Bytes   int64         // the newest letters are kept whose size, headers included, is so many bytes in all
+	Age     time.Duration // letters are kept whose last attempt is at most so long ago
+}
+
+// Trim removes each letter that f chooses and that is outside at least one bound, and
+// returns the number of removed letters. A program calls it from time to time to bound a
+// dead-letter topic.
+func (t *Topic) Trim(ctx context.Context, f Filter, b Bounds) (removed int, err error) {
+	type kept struct {
+		place string
+		size  int64
+	}
+	var newest []kept // the newest letters, within the bounds of number and size
+	var size int64    // of these letters
+	last := ""        // the newest place that is not in newest
+	if b.Letters > 0 || b.Bytes > 0 {
+		for l, err := range t.All(ctx, f) {
+			if err != nil {
+				return 0, err
+			}
+			newest = append(newest, kept{l.Place, int64(l.message.Size())})
+			size += int64(l.message.Size())
+			for b.Letters > 0 && len(newest) > b.Letters || b.Bytes > 0 && size > b.Bytes {
+				last, size, newest = newest[0].place, size-newest[0].size, newest[1:]
+			}
 		}
 	}
-	match := f.Match
-	f.Match = func(l *Letter) bool { return l.Place <= last && (match == nil || match(l)) }
+	oldest, match := time.Time{}, f.Match
+	if b.Age > 0 {
+		oldest = time.Now().Add(-b.Age)
+	}
+	f.Match = func(l *Letter) bool {
+		return (l.Place <= last || l.LastAttempt.Before(oldest)) && (match == nil || match(l))
+	}
 	return t.Discard(ctx, f)
 }
 

@@ -114,12 +114,13 @@ func envelopeError(field, reason string) error {
 }
 
 // Install adds the envelope to the options of a bus. Publishing then seals after all other
-// middleware, and handling opens before all other middleware. Call Install after Service
-// and all other middleware are set.
+// middleware, and handling opens before all other middleware. Call Install after all other
+// middleware is set, and give *o itself to eventbus.New.
 func (v *Envelope) Install(o *eventbus.Options) {
 	o.Middleware = slices.Insert(slices.Clone(o.Middleware), 0, v.opening)
-	service := o.Service
-	sealing := func(next eventbus.Publisher) eventbus.Publisher { return v.sealing(next, service) }
+	sealing := func(next eventbus.Publisher) eventbus.Publisher { // eventbus.New calls it, so o.Service may still change
+		return v.sealing(next, o.Service)
+	}
 	o.PublishMiddleware = append(slices.Clone(o.PublishMiddleware), sealing)
 }
 

@@ -205,6 +205,22 @@ func TestEnvelopeIsInTheRightPlace(t *testing.T) {
 	})
 }
 
+// The Source that Encrypt and Sign protect is the Service of the bus, also if the program
+// sets it after Install.
+func TestServiceMayBeSetAfterInstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o eventbus.Options
+		envelope(t, steps(t, 15)).Install(&o)
+		o.Service = "late"
+		bus := eventbustest.NewWith(t, o)
+		handled := handle(t, bus, "orders", "", nil)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: []byte("secret")}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Len(t, *handled, 1)
+		require.Equal(t, "late", (*handled)[0].Source)
+	})
+}
+
 func TestEnvelopeLeavesSharedHeadersAlone(t *testing.T) {
 	bus := sealing(t, envelope(t, steps(t, 15)))
 	shared := make(eventbus.Headers, 1, 8)

@@ -15,6 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 	"github.com/seed41896749/eventbus/deadletter"
+	"github.com/seed41896749/eventbus/internal/bytesize"
 )
 
 const dlqHelp = `Look at dead letters, and settle them: send their events again, or discard them.
@@ -237,23 +238,33 @@ func newDLQDiscard(q *dlq) *cobra.Command {
 	})
 }
 
+const purgeHelp = `Remove the dead letters that are outside one of the bounds. The flags that choose
+letters leave the others out of account.`
+
 func newDLQPurge(q *dlq) *cobra.Command {
-	var keep int
+	var b deadletter.Bounds
 	cmd := &cobra.Command{
-		Use: "purge TOPIC", Short: "Bound a dead-letter topic: remove its oldest letters", Example: "  eventbus dlq purge orders.dlq --keep 10000\n  eventbus dlq purge orders.dlq --older-than 720h",
-		Long: "Remove the oldest letters until at most --keep of those that the flags choose are left.",
+		Use: "purge TOPIC", Short: "Bound a dead-letter topic: remove its oldest letters", Long: purgeHelp,
+		Example: "  eventbus dlq purge orders.dlq --keep 10000 --keep-bytes 1GiB --older-than 720h",
 	}
-	cmd.Flags().IntVar(&keep, "keep", 0, "how many letters to keep")
-	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
-		if !cmd.Flags().Changed("keep") && q.older == 0 {
-			return errors.New("give --keep or --older-than")
+	cmd.Flags().IntVar(&b.Letters, "keep", 0, "keep at most so many letters")
+	cmd.Flags().Func("keep-bytes", "keep letters of at most this `size` in all", func(s string) (err error) {
+		b.Bytes, err = bytesize.Parse(s)
+		return err
+	})
+	cmd = q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
+		b.Age, q.filter.Before = q.older, time.Time{}
+		if b == (deadletter.Bounds{}) {
+			return errors.New("give --keep, --keep-bytes or --older-than, above 0")
 		}
-		if keep < 0 {
+		if b.Letters < 0 {
 			return errors.New("--keep is negative")
 		}
-		n, err := t.Trim(ctx, q.filter, keep)
+		n, err := t.Trim(ctx, q.filter, b)
 		return errors.Join(err, q.count(cmd, "purged", n))
 	})
+	cmd.Flags().Lookup("older-than").Usage = "remove letters whose last attempt is so long ago"
+	return cmd
 }
 
 func orDash(s string) string {

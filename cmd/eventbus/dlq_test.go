@@ -61,12 +61,15 @@ func TestDLQ(t *testing.T) {
 		require.Equal(t, "purged 1\n", b.ok("", "dlq", "purge", "orders.dlq", "--keep", "1").stdout)
 		require.Equal(t, "purged 0\n", b.ok("", "dlq", "purge", "orders.dlq", "--older-than", "1h").stdout)
 		require.JSONEq(t, `{"purged": 0}`, b.ok("", "dlq", "purge", "orders.dlq", "--older-than", "1h", "--json").stdout)
+		require.Equal(t, "purged 0\n", b.ok("", "dlq", "purge", "orders.dlq", "--older-than", "1h", "--keep", "1", "--keep-bytes", "1MiB").stdout)
 		left := b.ok("", "dlq", "export", "orders.dlq").events(t)
 		require.Len(t, left, 1)
 		require.Equal(t, "e-5", left[0].ID)
 		for want, args := range map[string][]string{
 			"choose letters by a flag": {"discard", "orders.dlq"},
 			"give --keep":              {"purge", "orders.dlq"},
+			"above 0":                  {"purge", "orders.dlq", "--keep", "0"},
+			"not a size":               {"purge", "orders.dlq", "--keep-bytes", "1"},
 			"--max-redrives is 0":      {"redrive", "orders.dlq", "--max-redrives", "0"},
 			"open :":                   {"redrive", "orders.dlq", "--id", "e-1", "--data", ""},
 			"--data needs --id":        {"redrive", "orders.dlq", "--data", mended},
