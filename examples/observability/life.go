@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
@@ -25,7 +26,10 @@ var errBank = errors.New("the bank is closed")
 // printLife lets one event fail twice and become a dead letter, redrives it, and prints the
 // trace and the metrics. The topic is new for each call.
 func printLife(ctx context.Context, url string, out io.Writer) error {
-	i, err := newInstruments(telemetry.Options{ContinueTrace: true})
+	i, err := newInstruments(telemetry.Options{
+		ContinueTrace: true,
+		ErrorClasses:  []eventbus.ErrorClass{{Name: "bank-closed", Is: func(err error) bool { return errors.Is(err, errBank) }}},
+	})
 	if err != nil {
 		return err
 	}
@@ -44,7 +48,7 @@ func printLife(ctx context.Context, url string, out io.Writer) error {
 	b := &bank{}
 	for _, step := range []func() error{
 		func() error { return live(ctx, i, bus, topic, b) },
-		func() error { return redrive(ctx, bus, topic, b) },
+		func() error { return redrive(ctx, i, bus, topic, b) },
 	} {
 		if err := step(); err != nil {
 			return errors.Join(err, bus.Shutdown(ctx))
@@ -86,17 +90,28 @@ func (b *bank) charge(context.Context, *eventbus.Delivery) error {
 }
 
 // redrive opens the bank, and sends the event again.
-func redrive(ctx context.Context, bus *eventbus.Bus, topic string, b *bank) error {
+func redrive(ctx context.Context, i *instruments, bus *eventbus.Bus, topic string, b *bank) error {
 	b.open.Store(true)
 	letters, err := deadletter.Open(bus.Backend(), topic+".dlq")
 	if err != nil {
 		return err
 	}
-	report, err := letters.Redrive(ctx, deadletter.Redrive{})
+	report, err := letters.Redrive(ctx, deadletter.Redrive{Edit: i.trace})
 	if err == nil && report.Redriven != 1 {
 		err = fmt.Errorf("redriven %d letters, want 1", report.Redriven)
 	}
 	return err
+}
+
+// trace makes a span of a redrive, in the trace of the event. The next run of the event is
+// below this span.
+func (i *instruments) trace(m *backend.Message, l *deadletter.Letter) error {
+	w3c, carrier := propagation.TraceContext{}, propagation.MapCarrier{"traceparent": m.Headers.Get("traceparent")}
+	ctx, span := i.tracers.Tracer("operator").Start(w3c.Extract(context.Background(), carrier), "redrive "+l.Topic)
+	defer span.End()
+	w3c.Inject(ctx, carrier)
+	m.Headers.Set("traceparent", carrier["traceparent"])
+	return nil
 }
 
 // live publishes the event below a span of the program.

@@ -21,13 +21,14 @@ var update = flag.Bool("update", false, "write docs/telemetry.svg")
 const lifeTree = `trace:
 POST /checkout  TIME
 └─ publish orders-NEW  TIME
-   ├─ process orders-NEW  ✗ the bank is closed  group=billing  attempt=1  error=_OTHER  TIME
+   ├─ process orders-NEW  ✗ the bank is closed  group=billing  attempt=1  error=bank-closed  TIME
    │  └─ retry orders-NEW  group=billing  attempt=1  delay=TIME  TIME
-   ├─ process orders-NEW  ✗ the bank is closed  group=billing  attempt=2  error=_OTHER  TIME
+   ├─ process orders-NEW  ✗ the bank is closed  group=billing  attempt=2  error=bank-closed  TIME
    │  ├─ dead-letter orders-NEW  group=billing  attempt=2  reason=exhausted  to=orders-NEW.dlq  TIME
    │  └─ acknowledge orders-NEW  group=billing  TIME
-   └─ process orders-NEW  group=billing  attempt=1  TIME
-      └─ acknowledge orders-NEW  group=billing  TIME
+   └─ redrive orders-NEW  TIME
+      └─ process orders-NEW  group=billing  attempt=1  TIME
+         └─ acknowledge orders-NEW  group=billing  TIME
 `
 
 // The program prints the trace of an event, and its metrics, on each broker.

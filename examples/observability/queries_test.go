@@ -36,6 +36,7 @@ func existing(t *testing.T) map[string]map[string]bool {
 	time.Sleep(time.Minute)
 	synctest.Wait()
 	hooks, about := i.telemetry.Observer(), observer.About{Topic: "orders", Group: "billing"}
+	hooks.Dropped(observer.Dropped{Topic: "orders", Events: 1})
 	hooks.Discarded(observer.Discarded{About: about, Reason: "dropped"})
 	hooks.Extended(observer.Extended{Topic: "orders", Group: "billing", Events: 1})
 	hooks.LeaseLost(observer.LeaseLost{About: about})

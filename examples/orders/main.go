@@ -41,8 +41,8 @@ var (
 	placed    = eventbus.Topic[order]{Name: "orders", Type: "order.placed", Key: order.key}
 	cancelled = eventbus.Topic[order]{Name: "orders", Type: "order.cancelled", Key: order.key}
 
-	errDeclined = errors.New("card declined")
-	errBusy     = errors.New("bank busy")
+	errDeclined, errBusy = errors.New("card declined"), errors.New("bank busy")
+	classes              = []eventbus.ErrorClass{{Name: "declined", Is: is(errDeclined)}, {Name: "bank-busy", Is: is(errBusy)}}
 )
 
 func main() {
@@ -63,7 +63,7 @@ func run(ctx context.Context, url, address string, s shop) (err error) {
 	if err != nil {
 		return err
 	}
-	t, err := telemetry.New(nil, sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)), telemetry.Options{})
+	t, err := telemetry.New(nil, sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)), telemetry.Options{ErrorClasses: classes})
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func run(ctx context.Context, url, address string, s shop) (err error) {
 		Observer:          observer.Join(t.Observer(), observer.Slog(nil)),
 		Middleware:        []eventbus.Middleware{t.Middleware},
 		PublishMiddleware: []eventbus.PublishMiddleware{t.PublishMiddleware},
-		ErrorClasses:      []eventbus.ErrorClass{{Name: "declined", Is: is(errDeclined)}, {Name: "bank-busy", Is: is(errBusy)}},
+		ErrorClasses:      classes,
 	}, inmemory.Driver{}, redisstream.Driver{}, nats.Driver{})
 	if err != nil {
 		return err

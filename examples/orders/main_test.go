@@ -157,7 +157,7 @@ func TestOrders(t *testing.T) {
 				}
 				return s.count("refunded", "o-1") > 0
 			})
-			require.Contains(t, s.call("GET", "/metrics", ""), `eventbus_attempts_total`)
+			require.Regexp(t, `eventbus_attempts_total{error_type="declined",.*eventbus_outcome="dead-letter"`, s.call("GET", "/metrics", ""))
 			time.Sleep(3 * time.Second) // an order that a killed process mailed is redelivered after its lease
 			s.stop()
 			mailed := 0

@@ -61,6 +61,7 @@ func everything(t *testing.T) (*recorder, map[string]metricdata.Metrics) {
 	time.Sleep(time.Minute)
 	synctest.Wait()
 	hooks, about := r.telemetry.Observer(), observer.About{Topic: "orders", Group: "billing", ID: "4"}
+	hooks.Dropped(observer.Dropped{Topic: "orders", Events: 1})
 	hooks.Discarded(observer.Discarded{About: about, Reason: "dropped"})
 	hooks.Extended(observer.Extended{Topic: "orders", Group: "billing", Events: 1})
 	hooks.LeaseLost(observer.LeaseLost{About: about})

@@ -49,11 +49,14 @@ func TestErrorTypes(t *testing.T) {
 		{"panic", func(context.Context) error { panic("boom") }, "panic", observer.Retry},
 		{"goexit", func(context.Context) error { runtime.Goexit(); return nil }, "panic", observer.Retry},
 		{"timeout", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "timeout", observer.Retry},
+		{"class", func(context.Context) error { return fmt.Errorf("read: %w", io.ErrUnexpectedEOF) }, "cut_off", observer.Retry},
+		{"dropped", func(context.Context) error { return eventbus.ErrDropped }, "dropped", observer.Retry},
 		{"full", func(context.Context) error { return eventbus.ErrFull }, "full", observer.Retry},
 		{"field", func(context.Context) error { return &eventbus.FieldError{Field: "x"} }, "invalid", observer.Retry},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			inBubble(t, telemetry.Options{}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
+			classes := []eventbus.ErrorClass{{Name: "cut_off", Is: func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }}}
+			inBubble(t, telemetry.Options{ErrorClasses: classes}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
 				subscribe(t, bus, func(ctx context.Context, d *eventbus.Delivery) error {
 					if d.Attempt > 1 {
 						return nil

@@ -21,6 +21,7 @@ var kinds = []struct {
 	{eventbus.ErrLeaseLost, "lease_lost"},
 	{eventbus.ErrShutdown, "shutdown"},
 	{eventbus.ErrUnknownOutcome, "unknown_outcome"},
+	{eventbus.ErrDropped, "dropped"},
 	{eventbus.ErrBackpressure, "backpressure"},
 	{eventbus.ErrUnavailable, "unavailable"},
 	{eventbus.ErrDenied, "denied"},
@@ -37,8 +38,9 @@ const panicked = "panic"
 
 // errorType returns the value of the attribute error.type for err. It is "" if err is nil,
 // and if a handler snoozes or drops its event. An error of the program may choose the value
-// by a method ErrorType() string. The method should return few different values.
-func errorType(err error) string {
+// by a method ErrorType() string. The method should return few different values. Next come
+// Options.ErrorClasses.
+func (t *Telemetry) errorType(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -52,6 +54,9 @@ func errorType(err error) string {
 	default:
 		return named
 	}
+	if class := t.classOf(err); class != "" {
+		return class
+	}
 	for _, k := range kinds {
 		if errors.Is(err, k.err) {
 			return k.name
@@ -61,6 +66,17 @@ func errorType(err error) string {
 		return "invalid"
 	}
 	return other
+}
+
+// classOf returns the name of the first of Options.ErrorClasses that matches err, or "".
+func (t *Telemetry) classOf(err error) (name string) {
+	defer contain()
+	for _, c := range t.options.ErrorClasses {
+		if c.Is(err) {
+			return c.Name
+		}
+	}
+	return ""
 }
 
 // drop is the result of ErrorType() of the error that eventbus.Drop returns.

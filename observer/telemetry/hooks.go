@@ -17,6 +17,7 @@ import (
 // observer.Slog, because these hooks do not log failures.
 func (t *Telemetry) Observer() observer.Observer {
 	return observer.Observer{
+		Dropped:      func(e observer.Dropped) { t.count(t.dropped, e.Events, labels{topic: e.Topic}) },
 		Received:     t.received,
 		Handled:      t.handled,
 		Settled:      t.settled,
@@ -45,7 +46,7 @@ func (t *Telemetry) received(e observer.Received) {
 }
 
 func (t *Telemetry) handled(e observer.Handled) {
-	l := labels{topic: e.Topic, group: e.Group, outcome: string(e.Outcome), errorType: errorType(e.Err)}
+	l := labels{topic: e.Topic, group: e.Group, outcome: string(e.Outcome), errorType: t.errorType(e.Err)}
 	if r, ok := e.Tag.(*run); ok {
 		l.eventType = r.eventType
 	}
@@ -121,5 +122,5 @@ func (t *Telemetry) failed(e observer.Failed) {
 		t.count(t.untold, e.Events, labels{})
 		return
 	}
-	t.count(t.failures, 1, labels{topic: e.Topic, group: e.Group, scope: string(e.Scope), errorType: errorType(e.Err)})
+	t.count(t.failures, 1, labels{topic: e.Topic, group: e.Group, scope: string(e.Scope), errorType: t.errorType(e.Err)})
 }

@@ -17,6 +17,7 @@ type instruments struct {
 
 	queueTime   metric.Float64Histogram
 	batches     metric.Int64Histogram
+	dropped     metric.Int64Counter
 	reads       metric.Int64Histogram
 	attempts    metric.Int64Counter
 	redelivered metric.Int64Counter
@@ -65,6 +66,7 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 	i.reads, err = m.Int64Histogram("eventbus.receive.batch.size", metric.WithUnit("{message}"), sizes,
 		metric.WithDescription("Events of one read."))
 	errs = append(errs, err)
+	i.dropped = counter("eventbus.dropped.messages", "{message}", "Events that were not stored, because too many events waited to be published.")
 	i.attempts = counter("eventbus.attempts", "{attempt}", "Runs of handlers, by outcome.")
 	i.redelivered = counter("eventbus.redelivered.messages", "{message}", "Deliveries after the first, of all members of the group.")
 	i.deadLetters = counter("eventbus.dead_letters", "{message}", "Events stored in a dead-letter topic.")

@@ -83,9 +83,9 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 func (p *processing) end(ctx context.Context) {
 	defer contain()
 	l := p.labels
-	l.operation, l.errorType = process, errorType(p.err)
+	l.operation, l.errorType = process, p.t.errorType(p.err)
 	p.t.processes.Record(ctx, time.Since(p.began).Seconds(), p.t.labels.of(l).record...)
 	if p.span != nil {
-		endSpan(p.span, p.err)
+		p.t.endSpan(p.span, p.err)
 	}
 }

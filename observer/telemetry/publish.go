@@ -128,7 +128,7 @@ func (s *sending) end(ctx context.Context) {
 	if e := s.events[0]; len(s.events) == 1 && e != nil && e.ID != "" {
 		s.span.SetAttributes(semconv.MessagingMessageID(e.ID))
 	}
-	endSpan(s.span, s.err)
+	s.t.endSpan(s.span, s.err)
 }
 
 // errPanicked is used as the error of a call that panics and so returns no error.
@@ -141,8 +141,8 @@ func (t *Telemetry) start(ctx context.Context, l labels, o ...trace.SpanStartOpt
 }
 
 // endSpan ends span. Its status is an error if err has an error type, see errorType.
-func endSpan(span trace.Span, err error, attributes ...attribute.KeyValue) {
-	if kind := errorType(err); kind != "" {
+func (t *Telemetry) endSpan(span trace.Span, err error, attributes ...attribute.KeyValue) {
+	if kind := t.errorType(err); kind != "" {
 		span.SetStatus(codes.Error, err.Error())
 		attributes = append(attributes, semconv.ErrorTypeKey.String(kind))
 	}
@@ -152,18 +152,18 @@ func endSpan(span trace.Span, err error, attributes ...attribute.KeyValue) {
 
 // sent measures a call of Publish that has ended with err after the time took.
 func (t *Telemetry) sent(ctx context.Context, topic string, events int, err error, took time.Duration) {
-	l := labels{operation: publish, topic: topic, errorType: errorType(err)}
+	l := labels{operation: publish, topic: topic, errorType: t.errorType(err)}
 	t.operations.Record(ctx, took.Seconds(), t.labels.of(l).record...)
 	l.errorType = ""
 	t.batches.Record(ctx, int64(events), t.labels.of(labels{topic: topic}).record...)
 	failed, _ := errors.AsType[*eventbus.PublishError](err)
 	if err == nil || failed == nil || len(failed.Errors) != events {
-		l.errorType = errorType(err)
+		l.errorType = t.errorType(err)
 		t.sentMessages.Add(ctx, int64(events), t.labels.of(l).add...)
 		return
 	}
 	for _, e := range failed.Errors {
-		l.errorType = errorType(e)
+		l.errorType = t.errorType(e)
 		t.sentMessages.Add(ctx, 1, t.labels.of(l).add...)
 	}
 }

@@ -26,6 +26,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/seed41896749/eventbus"
 )
 
 // scope is the name of this package for the SDK of OpenTelemetry.
@@ -49,6 +51,11 @@ type Options struct {
 	// EventTypes is the most event types that metrics show. They show further types as
 	// "_OTHER". Default 50; negative: no metric has the type.
 	EventTypes int
+
+	// ErrorClasses are the names that the attribute error.type has for errors of handlers.
+	// Give the Options.ErrorClasses of the bus, so that metrics, rules of retries and dead
+	// letters use the same names. Default: none.
+	ErrorClasses []eventbus.ErrorClass
 
 	// SampleEvery is how long gauges show the same answer of the backend about a group,
 	// such as its lag. After that time the backend is asked again. Default 10 s.

@@ -14,7 +14,8 @@ import (
 
 // gauges are the metrics whose values are computed when metrics are collected.
 type gauges struct {
-	held, bytes, running, degraded  metric.Int64ObservableGauge
+	held, bytes, running            metric.Int64ObservableGauge
+	degraded, limited               metric.Int64ObservableGauge
 	lag, inFlight, delayed, members metric.Int64ObservableGauge
 	depth                           metric.Int64ObservableGauge
 	age                             metric.Float64ObservableGauge
@@ -56,6 +57,7 @@ func (t *Telemetry) newGauges() (g gauges, all []metric.Observable, err error) {
 	add(&g.bytes, "eventbus.held.size", "By", "Size of the events that this program holds.")
 	add(&g.running, "eventbus.handlers.running", "{handler}", "Handlers that run.")
 	add(&g.degraded, "eventbus.subscription.degraded", "{subscription}", "Subscriptions that cannot reach their backend.")
+	add(&g.limited, "eventbus.subscription.limited", "{subscription}", "Subscriptions whose limiter lets them read nothing, such as an open breaker.")
 	add(&g.lag, "eventbus.group.lag", "{message}", "Events that were never delivered to the group.")
 	add(&g.inFlight, "eventbus.group.in_flight", "{message}", "Events held by a member of the group.")
 	add(&g.delayed, "eventbus.group.delayed", "{message}", "Events of the group that wait for a retry.")
@@ -72,15 +74,18 @@ type place struct{ topic, group string }
 // observeCounts sets the gauges of groups to the sums of the counts of their subscriptions.
 func (t *Telemetry) observeCounts(o metric.Observer, g *gauges, subscriptions []*eventbus.Subscription) {
 	type sum struct {
-		held, bytes, running, degraded int64
+		held, bytes, running, degraded, limited int64
 	}
 	sums := map[place]sum{}
 	for _, s := range subscriptions {
 		at := place{s.Topic(), s.Group()}
 		now, all := s.Counts(), sums[at]
 		all.held, all.bytes, all.running = all.held+now.Held, all.bytes+now.HeldBytes, all.running+now.Running
-		if state, _ := s.State(); state == observer.Degraded {
+		switch state, _ := s.State(); state {
+		case observer.Degraded:
 			all.degraded++
+		case observer.Limited:
+			all.limited++
 		}
 		sums[at] = all
 	}
@@ -90,6 +95,7 @@ func (t *Telemetry) observeCounts(o metric.Observer, g *gauges, subscriptions []
 		o.ObserveInt64(g.bytes, sum.bytes, set...)
 		o.ObserveInt64(g.running, sum.running, set...)
 		o.ObserveInt64(g.degraded, sum.degraded, set...)
+		o.ObserveInt64(g.limited, sum.limited, set...)
 	}
 }
 

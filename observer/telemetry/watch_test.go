@@ -13,6 +13,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/observer/telemetry"
 )
@@ -192,6 +193,26 @@ func TestDegraded(t *testing.T) {
 		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
 		require.Equal(t, 1, <-r.settled)
 		require.EqualValues(t, 0, r.value("eventbus.subscription.degraded"))
+	})
+}
+
+// A subscription whose breaker is open shows as limited.
+func TestLimited(t *testing.T) {
+	inBubble(t, telemetry.Options{}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
+		_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{
+			Group: "billing", Limiter: limiter.NewBreaker(limiter.BreakerOptions{Failures: 0.5, Runs: 1, Pause: time.Minute}),
+		}, func(_ context.Context, d *eventbus.Delivery) error {
+			if d.Attempt == 1 {
+				return errors.New("no")
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+		time.Sleep(30 * time.Second)
+		require.EqualValues(t, 1, r.value("eventbus.subscription.limited"))
+		time.Sleep(5 * time.Minute)
+		require.EqualValues(t, 0, r.value("eventbus.subscription.limited"))
 	})
 }
 
