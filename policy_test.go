@@ -316,6 +316,34 @@ func TestLeaveTimeouts(t *testing.T) {
 	})
 }
 
+// The last attempt of an event ends with a dead letter, although it timed out.
+func TestLastTimeoutIsNotLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		so := eventbus.SubscribeOptions{LeaveTimeouts: true, Lease: time.Minute, Retry: eventbus.Retry{MaxAttempts: 3}}
+		bus, l := failing(t, eventbus.Options{Timeout: 10 * time.Second}, so, func(*eventbus.Delivery) error {
+			time.Sleep(15 * time.Second)
+			return errors.New("too late")
+		})
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{ID: "x"}))
+		time.Sleep(time.Hour)
+		require.Equal(t, "0s 1m0s 2m0s", l.ran("x"))
+		require.Equal(t, "dead-lettered exhausted", l.fates()["x"])
+	})
+}
+
+// With AckOnReceive each attempt is the last one, because the event was acknowledged before.
+func TestOnReceiveHasOneAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		last := make(chan bool, 1)
+		bus, _ := failing(t, eventbus.Options{}, eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive}, func(d *eventbus.Delivery) error {
+			last <- d.LastAttempt() && d.MaxAttempts == 1
+			return errors.New("no")
+		})
+		require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{Retry: &eventbus.RetryRule{MaxAttempts: 5}}))
+		require.True(t, <-last)
+	})
+}
+
 func TestRefusedPolicies(t *testing.T) {
 	is := func(error) bool { return true }
 	for field, o := range map[string]eventbus.Options{

@@ -115,8 +115,8 @@ type SubscribeOptions struct {
 	Timeout time.Duration
 
 	// LeaveTimeouts lets an event whose run timed out be redelivered when its lease has
-	// expired. Later events of its key do not wait for it. By default a timeout is an
-	// ordinary failure, with a retry.
+	// expired, unless this attempt was the last one. Later events of its key do not wait
+	// for it. By default a timeout is an ordinary failure, with a retry.
 	LeaveTimeouts bool
 
 	Retry Retry
@@ -208,7 +208,10 @@ func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, m
 			}
 		}
 		d.MaxAttempts = attempts
-		if d.Retry != nil && d.Retry.MaxAttempts != 0 {
+		switch {
+		case mode == engine.OnReceive:
+			d.MaxAttempts = 1
+		case d.Retry != nil && d.Retry.MaxAttempts != 0:
 			d.MaxAttempts = max(d.Retry.MaxAttempts, 0)
 		}
 		return h(ctx, d)

@@ -27,7 +27,8 @@ type Redrive struct {
 	// before. Default 3; negative: no bound.
 	MaxRedrives int
 
-	// DryRun lets Redrive count letters and change nothing.
+	// DryRun lets Redrive count letters and change nothing. It calls Edit, whose errors
+	// count.
 	DryRun bool
 
 	// Edit, if set, may change the Key, Payload and Headers of the message m before it is
@@ -35,7 +36,8 @@ type Redrive struct {
 	// error the letter is skipped.
 	Edit func(m *backend.Message, why *Letter) error
 
-	// Progress, if set, is called after each step of at most 100 letters.
+	// Progress, if set, is called each time after events of at most 100 letters were
+	// stored; not with DryRun.
 	Progress func(Report)
 }
 
@@ -44,7 +46,7 @@ type Report struct {
 	Redriven int   `json:"redriven"` // the event was stored again and the letter removed; with DryRun: would be
 	Looping  int   `json:"looping"`  // skipped, because of MaxRedrives
 	NoGroup  int   `json:"no_group"` // skipped, because the topic or the group does not exist any more
-	Refused  int   `json:"refused"`  // skipped, because Edit or the broker refused the message
+	Refused  int   `json:"refused"`  // skipped, because Edit or the broker refused the message; or stored by an earlier call, perhaps without Edit
 	Err      error `json:"-"`        // the error of one of Refused; nil if Refused is 0
 }
 
@@ -213,7 +215,7 @@ func (r *redriving) step(ctx context.Context) error {
 
 const removeTimeout = 10 * time.Second // after the context of a call has ended
 
-var errUnedited = errors.New("an earlier call has stored the event without this edit")
+var errUnedited = errors.New("an earlier call has stored the event, perhaps without this edit")
 
 // sort returns the places of the letters whose events are stored, after Publish of msgs has
 // returned err. It counts the letters in the report. If sort returns an error, Redrive

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/limiter/rate"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -67,4 +69,38 @@ func ExampleAdaptive() {
 	o := eventbus.SubscribeOptions{Group: "billing", Concurrency: 64, Limiter: places}
 	fmt.Println(o.Concurrency, places.State().Limit) // for a gauge
 	// Output: 64 1
+}
+
+// Two subscriptions call one bank: together at most a thousand times a second, and not
+// while it is down. They share one limiter, and so ask its parts in the same order.
+func ExampleAll() {
+	ctx := context.Background()
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Observer: observer.Slog(slog.New(slog.DiscardHandler))})
+	if err != nil {
+		panic(err)
+	}
+	breaker := limiter.NewBreaker(limiter.BreakerOptions{Runs: 2, Trials: 2}) // a trial for each subscription
+	bank := limiter.All(rate.New(1000, 20), breaker)
+	failed := make(chan string)
+	for _, topic := range []string{"orders", "refunds"} {
+		_, err := bus.Subscribe(ctx, topic, eventbus.SubscribeOptions{
+			Group: "billing", Limiter: bank,
+			OnDeadLetter: func(_ *eventbus.Event, why eventbus.DeadLetter) { failed <- why.Topic },
+		}, func(context.Context, *eventbus.Delivery) error {
+			return eventbus.Permanent(errors.New("the bank is down"))
+		})
+		if err != nil {
+			panic(err)
+		}
+		if err := bus.Publish(ctx, topic, &eventbus.Event{}); err != nil {
+			panic(err)
+		}
+		fmt.Printf("%s failed, the breaker is %s\n", <-failed, breaker.State())
+	}
+	if err := bus.Shutdown(ctx); err != nil {
+		panic(err)
+	}
+	// Output:
+	// orders failed, the breaker is closed
+	// refunds failed, the breaker is open
 }

@@ -17,7 +17,9 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance"
+	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/eventbustest"
+	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/observer"
@@ -81,6 +83,21 @@ var flows = map[string]flow{
 		}
 		return nil
 	},
+	"redriver": func(ctx context.Context, b *redisstream.Backend, topic string) error {
+		letters, err := deadletter.Open(b, topic+".dlq")
+		if err != nil {
+			return err
+		}
+		classes, err := letters.Classes(ctx, deadletter.Filter{})
+		report, err2 := letters.Redrive(ctx, deadletter.Redrive{})
+		if err := errors.Join(b.Ping(ctx), err, err2); err != nil {
+			return err
+		}
+		if left, err := letters.Classes(ctx, deadletter.Filter{}); err != nil || len(classes) != 1 || report.Redriven != 1 || len(left) > 0 {
+			return fmt.Errorf("wrong: %v %+v %v %w", classes, report, left, err)
+		}
+		return nil
+	},
 	"admin": func(ctx context.Context, b *redisstream.Backend, topic string) error {
 		_, err := b.Topics(ctx)
 		_, err2 := b.Groups(ctx, topic)
@@ -88,6 +105,14 @@ var flows = map[string]flow{
 			b.ResetGroup(ctx, topic, workers, backend.StartAfter("00000000000000-00000000000000000001")),
 			b.DeleteGroup(ctx, topic, workers), b.DeleteTopic(ctx, topic))
 	},
+}
+
+// dead returns a dead letter of an event of topic.
+func dead(topic string) *backend.Message {
+	return &backend.Message{Topic: topic + ".dlq", ID: "dead", Headers: backend.Headers{
+		{Name: letter.Reason, Value: eventbus.ReasonExhausted}, {Name: letter.Topic, Value: topic},
+		{Name: letter.Group, Value: workers}, {Name: letter.ID, Value: "x"},
+	}}
 }
 
 func duplicate(m *backend.Message) error {
@@ -172,6 +197,7 @@ func TestLeastPrivilege(t *testing.T) {
 		for range 3 {
 			require.NoError(t, owner.Publish(t.Context(), []*backend.Message{{Topic: topic, ID: "x"}}))
 		}
+		require.NoError(t, owner.Publish(t.Context(), []*backend.Message{dead(topic)}))
 		if role != "publisher" && role != "consumer" {
 			s := attach(t, owner, backend.Config{Topic: topic, Group: workers, Lease: lease})
 			receive(t, s, 1)
@@ -192,7 +218,7 @@ func TestLeastPrivilege(t *testing.T) {
 		}
 		return done
 	}
-	require.ElementsMatch(t, slices.Collect(maps.Keys(flows)), []string{"publisher", "consumer", "monitor", "admin"})
+	require.ElementsMatch(t, slices.Collect(maps.Keys(flows)), []string{"publisher", "consumer", "monitor", "redriver", "admin"})
 	for role := range flows { // each has an account and a topic of its own
 		t.Run(role, func(t *testing.T) {
 			require.NoError(t, run(t, role, all[role]), "without what is optional")
@@ -224,6 +250,7 @@ func TestRolesAreDeniedTheRest(t *testing.T) {
 	owner := open(t, dial(t, server.Addr()), redisstream.Options{})
 	attach(t, owner, config())
 	publish(t, owner, batch("a", 5))
+	publish(t, owner, []*backend.Message{dead(topic)})
 	as := func(role string) *redisstream.Backend {
 		server.User(t, role, "secret", append(slices.Clone(all[role]), all[role+" optional"]...)...)
 		return open(t, dialAs(t, server.Addr(), role, "secret"), redisstream.Options{})
@@ -244,6 +271,19 @@ func TestRolesAreDeniedTheRest(t *testing.T) {
 	require.ErrorIs(t, monitor.Publish(t.Context(), once(batch("b", 1))), backend.ErrDenied)
 	require.ErrorIs(t, monitor.Declare(t.Context(), topic), backend.ErrDenied)
 	_, err = monitor.Maintain(t.Context(), topic, workers)
+	require.ErrorIs(t, err, backend.ErrDenied)
+	letters, err := deadletter.Open(monitor, topic+".dlq")
+	require.NoError(t, err)
+	report, err := letters.Redrive(t.Context(), deadletter.Redrive{DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, deadletter.Report{Redriven: 1}, report)
+	_, err = letters.Redrive(t.Context(), deadletter.Redrive{})
+	require.ErrorIs(t, err, backend.ErrDenied)
+	_, err = letters.Discard(t.Context(), deadletter.Filter{})
+	require.ErrorIs(t, err, backend.ErrDenied)
+	redriver := as("redriver")
+	require.ErrorIs(t, redriver.DeleteTopic(t.Context(), topic), backend.ErrDenied)
+	_, err = redriver.Attach(t.Context(), config())
 	require.ErrorIs(t, err, backend.ErrDenied)
 	stats, err := monitor.Stats(t.Context(), topic, workers)
 	require.NoError(t, err)

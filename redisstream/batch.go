@@ -100,7 +100,7 @@ func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bo
 	fields := p.rest
 	value, err := readFields(p)
 	if err = readValue(mem, m, value, err, left); err == errUnreadable && e.options.Flat && p.err == nil { //nolint:errorlint // it is not wrapped
-		readFlat(&parser{rest: fields}, m, id, e.options.FlatKey)
+		readFlat(&parser{rest: fields}, m, id, e.options)
 		err = nil
 	}
 	return count, err

@@ -3,7 +3,9 @@ package redisstream
 import (
 	"errors"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -131,18 +133,27 @@ func unescape(s string) string {
 	return unescaper.Replace(s)
 }
 
-// The header that readFlat adds. It tells a codec the format of the payload.
+// The headers that readFlat adds: the attributes of an event that an entry of another
+// program has no lines for.
 const (
+	typeName        = "ce-type"
+	timeName        = "ce-time"
 	contentTypeName = "ce-datacontenttype"
-	flatType        = "application/x-www-form-urlencoded"
+	flatContentType = "application/x-www-form-urlencoded"
 )
 
 // readFlat fills m from the fields of an entry that another program has added. The payload
 // is encoded like the query of a URL, which keeps any bytes, the order of the fields, and
-// several fields with one name.
-func readFlat(p *parser, m *backend.Message, id []byte, key string) {
+// several fields with one name. The server has made the ID from its time, unless it is so
+// small that the program must have given the ID.
+func readFlat(p *parser, m *backend.Message, id []byte, o TopicOptions) {
 	var payload []byte
 	m.ID, m.Key = string(id), ""
+	m.Headers = backend.Headers{{Name: contentTypeName, Value: flatContentType}}
+	first, _, _ := strings.Cut(m.ID, "-")
+	if ms, err := strconv.ParseInt(first, 10, 64); err == nil && ms > 1e12 { // the year 2001
+		m.Headers.Set(timeName, time.UnixMilli(ms).UTC().Format(time.RFC3339Nano))
+	}
 	for n := p.array(); n > 1; n -= 2 {
 		name, value := string(p.bulk()), string(p.bulk())
 		if len(payload) > 0 {
@@ -151,9 +162,12 @@ func readFlat(p *parser, m *backend.Message, id []byte, key string) {
 		payload = append(payload, url.QueryEscape(name)...)
 		payload = append(payload, '=')
 		payload = append(payload, url.QueryEscape(value)...)
-		if name == key && key != "" && m.Key == "" {
+		if name == o.FlatKey && name != "" && m.Key == "" {
 			m.Key = value
 		}
+		if name == o.FlatType && name != "" && m.Headers.Get(typeName) == "" {
+			m.Headers.Set(typeName, value)
+		}
 	}
-	m.Payload, m.Headers = payload, backend.Headers{{Name: contentTypeName, Value: flatType}}
+	m.Payload = payload
 }

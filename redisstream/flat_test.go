@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,7 +56,12 @@ func TestFlatEntries(t *testing.T) {
 			require.Equal(t, want[i].Key, m.Key)
 			require.Equal(t, string(want[i].Payload), string(m.Payload))
 			if m.ID != "own" {
-				require.Equal(t, backend.Headers{{Name: "ce-datacontenttype", Value: "application/x-www-form-urlencoded"}}, m.Headers)
+				ms, _, _ := strings.Cut(m.ID, "-")
+				at, err := time.Parse(time.RFC3339Nano, m.Headers.Get("ce-time"))
+				require.NoError(t, err)
+				require.Equal(t, ms, strconv.FormatInt(at.UnixMilli(), 10))
+				require.Equal(t, "application/x-www-form-urlencoded", m.Headers.Get("ce-datacontenttype"))
+				require.Len(t, m.Headers, 2)
 			}
 		}
 	}
@@ -97,14 +104,14 @@ func TestFlatEntriesAreEvents(t *testing.T) {
 	server := redistest.Start(t)
 	u, err := url.Parse("redis://" + server.Addr())
 	require.NoError(t, err)
-	d, err := redisstream.Driver{}.ConfigureTopic(topic, map[string]string{"flat": "true", "flat_key": "customer"})
+	d, err := redisstream.Driver{}.ConfigureTopic(topic, map[string]string{"flat": "true", "flat_key": "customer", "flat_type": "kind"})
 	require.NoError(t, err)
 	bus, err := eventbus.Open(t.Context(), u.String(), eventbus.Options{}, d)
 	require.NoError(t, err)
 	client := server.Client(t)
 	first := addFlat(t, client, "customer", "ada", "amount", "1")
 	addFlat(t, client, "customer", "ada", "amount", "2")
-	bad := addFlat(t, client, "customer", "ben", "amount", "much")
+	bad := addFlat(t, client, "customer", "ben", "amount", "much", "kind", "refund", "kind", "ignored")
 	require.NoError(t, payments.Publish(t.Context(), bus, payment{"ada", 3}))
 
 	handled := make(chan string, 9)
@@ -126,7 +133,9 @@ func TestFlatEntriesAreEvents(t *testing.T) {
 	}
 	require.Equal(t, "ada3", <-handled, "an event that the bus has published in the same form")
 	l := <-dead
-	require.Equal(t, "customer=ben&amount=much", string(l.Payload))
+	require.Equal(t, "customer=ben&amount=much&kind=refund&kind=ignored", string(l.Payload))
+	require.Equal(t, "refund", l.Type)
+	require.WithinDuration(t, time.Now(), l.Time, time.Minute)
 	why, ok := eventbus.DeadLetterOf(&l.Event)
 	require.True(t, ok)
 	require.Equal(t, bad, why.ID)
@@ -144,7 +153,7 @@ func TestTopicSettings(t *testing.T) {
 	}{
 		{"orders", map[string]string{"flat": "yes"}, `redisstream: configure orders: setting "flat": `},
 		{"orders", map[string]string{"flatt": "true"}, `unknown setting "flatt"; did you mean "flat"?`},
-		{"orders", map[string]string{"flat_key": "customer"}, "flat_key is given without flat"},
+		{"orders", map[string]string{"flat_key": "customer"}, "flat_key or flat_type is given without flat"},
 		{"a b", map[string]string{"flat": "true"}, "the topic "},
 		{"twice", map[string]string{"flat": "true"}, "the topic is configured already"},
 	} {
@@ -156,5 +165,5 @@ func TestTopicSettings(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "nowhere.invalid:1"})
 	defer client.Close()
 	_, err := redisstream.New(client, redisstream.Options{Topics: map[string]redisstream.TopicOptions{"orders": {FlatKey: "x"}}})
-	require.EqualError(t, err, `redisstream: new: topic "orders": flat_key is given without flat`)
+	require.EqualError(t, err, `redisstream: new: topic "orders": flat_key or flat_type is given without flat`)
 }

@@ -15,32 +15,37 @@ type TopicOptions struct {
 	// unreadable and go to the dead-letter topic. The payload has the fields of the entry
 	// in their order, encoded like the query of a URL. Its content type is
 	// application/x-www-form-urlencoded, which codec.Fields reads. The ID of the message is
-	// the ID of the entry.
+	// the ID of the entry, and its time is the server's time in this ID.
 	Flat bool
 
 	// FlatKey is the field of an entry of another program whose value is the key of the
 	// message. If an entry has several such fields, the first one counts. By default these
 	// messages have no key, and so no order.
 	FlatKey string
+
+	// FlatType is the field whose value is the type of the event, in the same way. By
+	// default these events have no type.
+	FlatType string
 }
 
 func checkTopic(topic string, o TopicOptions) error {
 	if err := backend.CheckName(topic); err != nil {
 		return fmt.Errorf("the topic %w", err)
 	}
-	if o.FlatKey != "" && !o.Flat {
-		return errors.New("flat_key is given without flat")
+	if (o.FlatKey != "" || o.FlatType != "") && !o.Flat {
+		return errors.New("flat_key or flat_type is given without flat")
 	}
 	return nil
 }
 
 // ConfigureTopic implements [backend.TopicConfigurer]. Settings are the fields of
-// [TopicOptions]: flat (true or false) and flat_key.
+// [TopicOptions]: flat (true or false), flat_key and flat_type.
 func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {
 	var o TopicOptions
 	err := brokerurl.Table{
-		"flat":     brokerurl.Bool(&o.Flat),
-		"flat_key": {Set: func(name string) error { o.FlatKey = name; return nil }},
+		"flat":      brokerurl.Bool(&o.Flat),
+		"flat_key":  {Set: func(name string) error { o.FlatKey = name; return nil }},
+		"flat_type": {Set: func(name string) error { o.FlatType = name; return nil }},
 	}.Settings(settings)
 	if err == nil {
 		err = checkTopic(topic, o)

@@ -128,8 +128,6 @@ func (p Policy) decide(r run) verdict {
 		return verdict{outcome: observer.Snooze, after: s.after}
 	case r.interrupted:
 		return verdict{outcome: observer.Return}
-	case p.LeaveTimeouts && isTimeout(r.err):
-		return verdict{outcome: observer.Forget, reason: leftToLease}
 	}
 	plan := p.plan(r.hold, r.err)
 	switch {
@@ -138,6 +136,8 @@ func (p Policy) decide(r run) verdict {
 			return verdict{outcome: observer.Discard, reason: ReasonExhausted}
 		}
 		return verdict{outcome: observer.DeadLetter, reason: ReasonExhausted}
+	case p.LeaveTimeouts && isTimeout(r.err):
+		return verdict{outcome: observer.Forget, reason: leftToLease}
 	case marked && s.kind == retryAfter:
 		return verdict{outcome: observer.Retry, after: s.after}
 	}
