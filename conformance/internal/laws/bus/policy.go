@@ -33,7 +33,7 @@ var policyLaws = []law.Law{
 		ID: "B.Q19", Name: "on-dead-letter", Promise: "OnDeadLetter is told of each event that has failed for good, as it was published, and holds up nothing",
 		Saboteurs: []string{"bus-tells-no-dead-letter"}, Test: buslaw.On(onDeadLetter),
 	}, {
-		ID: "B.Q20", Name: "leave-timeouts", Promise: "with LeaveTimeouts an event whose run timed out comes again when its lease has expired, and not sooner",
+		ID: "B.Q20", Name: "leave-timeouts", Promise: "with LeaveTimeouts an event whose run timed out comes again when its lease has expired, and not sooner; after its last attempt it is dead-lettered",
 		Needs:     []law.Need{law.NeedExtender},
 		Saboteurs: []string{"bus-retries-timeouts"}, Test: buslaw.On(leaveTimeouts),
 	}, {
@@ -175,22 +175,31 @@ func onDeadLetter(e *buslaw.Env) {
 
 func leaveTimeouts(e *buslaw.Env) {
 	e.Start()
-	o := eventbus.SubscribeOptions{LeaveTimeouts: true, Timeout: e.Lease / 4, Retry: eventbus.Retry{Initial: time.Millisecond}}
+	e.DeadLetters()
+	o := eventbus.SubscribeOptions{
+		LeaveTimeouts: true, Timeout: e.Lease / 4, Concurrency: 2, Retry: eventbus.Retry{MaxAttempts: 2, Initial: time.Millisecond},
+	}
 	e.Member("g", o, func(ctx context.Context, d *eventbus.Delivery) error {
-		if d.Attempt == 1 {
+		if d.ID == "always" || d.Attempt == 1 {
 			<-ctx.Done()
 			return ctx.Err()
 		}
 		return nil
 	})
-	e.PublishEvents(&eventbus.Event{ID: "x"})
+	e.PublishEvents(&eventbus.Event{ID: "once"}, &eventbus.Event{ID: "always"})
 	e.AwaitDone(1, "g")
-	runs := e.Recorder.All("g")
-	if len(runs) != 2 {
-		e.Failf("got %d runs, want 2", len(runs))
+	e.AwaitDone(1, "dead")
+	began := map[string][]time.Time{}
+	for _, run := range e.Recorder.All("g") {
+		began[run.Delivery.ID] = append(began[run.Delivery.ID], run.Began)
 	}
-	if gap := runs[1].Began.Sub(runs[0].Began); gap < e.Lease*9/10 {
-		e.Failf("the event came again %v after its run began, want its lease of %v", gap, e.Lease)
+	for id, runs := range began {
+		if len(runs) != 2 {
+			e.Failf("got %d runs of %s, want 2", len(runs), id)
+		}
+		if gap := runs[1].Sub(runs[0]); gap < e.Lease*9/10 {
+			e.Failf("%s came again %v after its run began, want its lease of %v", id, gap, e.Lease)
+		}
 	}
 }
 
