@@ -33,6 +33,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/limiter"
 )
 
 // A Config is a parsed file. Its methods are safe for concurrent use.
@@ -42,7 +43,8 @@ type Config struct {
 	places map[string]place // the place of each given key, by the path of the key
 
 	mu    sync.Mutex
-	asked map[string]bool // names of the subscriptions that the program has used
+	asked map[string]bool            // names of the subscriptions that the program has used
+	rates map[string]limiter.Limiter // the limiters of limits.rate, by the name of the subscription
 }
 
 // Open loads file and opens the bus that it describes; see [Load] and [Config.Open]. A
@@ -85,11 +87,11 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 		override(root, d.environment, p)
 		d.value(root, root.place, "", nil, reflect.ValueOf(&m).Elem())
 	}
-	c := &Config{file: name, bus: m.Bus, places: d.places, asked: map[string]bool{}}
+	c := &Config{file: name, bus: m.Bus, places: d.places, asked: map[string]bool{}, rates: map[string]limiter.Limiter{}}
 	for _, s := range c.Subscriptions() {
 		if path := subscriptionPath(s); !p.within(path) {
 			o := c.bus.Subscriptions[s]
-			if key, reason := o.Limits.mistake(); key != "" {
+			if key, reason := o.Limits.mistake(c.bus.Subscriptions); key != "" {
 				path = join(path, "limits."+key)
 				p.add(c.places[path], path, reason)
 				continue
@@ -187,7 +189,9 @@ func (c *Config) Subscription(name string) (topic string, o eventbus.SubscribeOp
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked[name] = true
-	return string(s.Topic), s.options(), nil
+	o = s.options()
+	o.Limiter = c.limiter(name)
+	return string(s.Topic), o, nil
 }
 
 // unknown returns an error that says that the file has no subscription with this name.

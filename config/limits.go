@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -17,6 +18,7 @@ import (
 type limits struct {
 	Rate        frequency `key:"rate" example:"100/s" doc:"How many events may be read in a time."`
 	Burst       number    `key:"burst" min:"1" example:"20" doc:"How many of them may come at once. Default: the events of a second, at least 1."`
+	RateOf      text      `key:"rate_of" example:"billing" doc:"The name of another subscription in this file, which has a rate. The two share it."`
 	Redelivered number    `key:"redelivered" min:"1" option:"SubscribeOptions.MaxRedelivered" example:"4" doc:"How many handlers may run redelivered events at once, so that they leave handlers to fresh events. Less than concurrency. Default: no bound."`
 	Adaptive    adaptive  `key:"adaptive" doc:"Bounds the held events by the time and the failures of handlers."`
 	Breaker     breaker   `key:"breaker" doc:"Reads nothing for a while after many handlers have failed."`
@@ -35,9 +37,11 @@ type breaker struct {
 	Trials   number   `key:"trials" default:"1" min:"1" doc:"How many events are read after a pause, and must succeed, before the breaker closes."`
 }
 
-// limiter returns a limiter that joins the limits that the file sets, or nil if it sets
-// none.
-func (l *limits) limiter() limiter.Limiter {
+// limiter returns a limiter that joins the limits that the file sets for a subscription, or
+// nil if it sets none. Each subscription has one rate, which its members in this program and
+// other subscriptions share. The caller holds c.mu.
+func (c *Config) limiter(name string) limiter.Limiter {
+	l := c.bus.Subscriptions[name].Limits
 	var given []limiter.Limiter
 	if l.Breaker.Failures > 0 {
 		given = append(given, limiter.NewBreaker(limiter.BreakerOptions{
@@ -48,8 +52,12 @@ func (l *limits) limiter() limiter.Limiter {
 	if l.Adaptive.Max > 0 {
 		given = append(given, limiter.NewAdaptive(l.Adaptive.least(), int(l.Adaptive.Max)))
 	}
-	if l.Rate > 0 {
-		given = append(given, rate.New(float64(l.Rate), l.burst()))
+	if rated := cmp.Or(string(l.RateOf), name); c.bus.Subscriptions[rated].Limits.Rate > 0 {
+		if c.rates[rated] == nil {
+			of := c.bus.Subscriptions[rated].Limits
+			c.rates[rated] = rate.New(float64(of.Rate), of.burst())
+		}
+		given = append(given, c.rates[rated])
 	}
 	if given == nil {
 		return nil
@@ -66,10 +74,14 @@ func (l *limits) burst() int {
 
 func (a adaptive) least() int { return max(int(a.Min), 1) }
 
-// mistake returns the key of a limit that contradicts another limit, and the reason. It
-// returns "" if there is no contradiction.
-func (l *limits) mistake() (key, reason string) {
+// mistake returns the key of a limit that contradicts another limit of the subscriptions,
+// and the reason. It returns "" if there is no contradiction.
+func (l *limits) mistake(all map[string]subscription) (key, reason string) {
 	switch {
+	case l.RateOf != "" && l.Rate > 0:
+		return "rate_of", "is given beside a rate"
+	case l.RateOf != "" && all[string(l.RateOf)].Limits.Rate == 0:
+		return "rate_of", fmt.Sprintf("is %q, which is no subscription with a rate", l.RateOf)
 	case l.Burst > 0 && l.Rate == 0:
 		return "burst", "is given without a rate"
 	case l.Adaptive.Max > 0 && l.Adaptive.Max < l.Adaptive.Min:
@@ -82,6 +94,9 @@ func (l *limits) mistake() (key, reason string) {
 func (l *limits) describe() (parts []string) {
 	if l.Rate > 0 {
 		parts = append(parts, fmt.Sprintf("at most %v events a second are read, %s at once", float64(l.Rate), thousands(l.burst())))
+	}
+	if l.RateOf != "" {
+		parts = append(parts, "reads at the rate of "+string(l.RateOf)+", which shares it")
 	}
 	if l.Redelivered > 0 {
 		parts = append(parts, fmt.Sprintf("at most %s redelivered at a time", thousands(int(l.Redelivered))))

@@ -68,6 +68,41 @@ func TestLimitsOfAFile(t *testing.T) {
 	}
 }
 
+// Subscriptions share the rate of one of them.
+func TestSharedRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := config.Parse("f", []byte(`
+bus:
+  url: "mem:"
+  subscriptions:
+    s: {topic: t, group: s, limits: {rate: 10/s, burst: 1}}
+    u: {topic: t, group: u, limits: {rate_of: s}}
+`), nil)
+		require.NoError(t, err)
+		words, err := cfg.DescribeSubscription("u")
+		require.NoError(t, err)
+		require.Contains(t, words, "; reads at the rate of s, which shares it; at most 1,024 events")
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
+		for range 300 {
+			require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{}))
+		}
+		var runs [3]atomic.Int64
+		for i, name := range []string{"s", "u", "s"} {
+			_, err := cfg.Subscribe(t.Context(), bus, name, func(context.Context, *eventbus.Delivery) error {
+				runs[i].Add(1)
+				return nil
+			})
+			require.NoError(t, err)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		all := runs[0].Load() + runs[1].Load() + runs[2].Load()
+		require.InDelta(t, 100, all, 4)
+		require.Greater(t, runs[1].Load(), int64(20))
+		require.NoError(t, bus.Shutdown(t.Context()))
+	})
+}
+
 // Mistakes in limits name their place and the reason.
 func TestMistakesInLimits(t *testing.T) {
 	for limits, want := range map[string]string{
@@ -75,6 +110,9 @@ func TestMistakesInLimits(t *testing.T) {
 		"{rate: 0/s}":                                "limits.rate: \"0/s\": not above 0 and at most 2147483647/s",
 		"{rate: 1/d}":                                "limits.rate: \"1/d\": not a number of events in a time, such as 100/s, 30/m or 5/h",
 		"{burst: 5}":                                 "limits.burst: is given without a rate",
+		"{rate_of: u}":                               "limits.rate_of: is \"u\", which is no subscription with a rate",
+		"{rate_of: s}":                               "limits.rate_of: is \"s\", which is no subscription with a rate",
+		"{rate_of: s, rate: 1/s}":                    "limits.rate_of: is given beside a rate",
 		"{adaptive: {min: 3}}":                       "limits.adaptive: max is missing",
 		"{adaptive: {min: 3, max: 2}}":               "limits.adaptive.max: is less than min",
 		"{breaker: {pause: 1s}}":                     "limits.breaker: failures is missing",

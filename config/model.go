@@ -135,17 +135,15 @@ func (b *bus) options() eventbus.Options {
 // options returns the subscription options that the file can set.
 func (s *subscription) options() eventbus.SubscribeOptions {
 	return eventbus.SubscribeOptions{
-		Group:       string(s.Group),
-		Ack:         eventbus.AckMode(s.Ack),
-		Order:       eventbus.Order(s.Order),
-		OnFailure:   eventbus.OnFailure(s.OnFailure),
-		Start:       eventbus.Start(s.Start),
-		Concurrency: int(s.Concurrency),
-		MaxInFlight: int(s.MaxInFlight),
-		MaxBytes:    int64(s.MaxBytes),
-
+		Group:          string(s.Group),
+		Ack:            eventbus.AckMode(s.Ack),
+		Order:          eventbus.Order(s.Order),
+		OnFailure:      eventbus.OnFailure(s.OnFailure),
+		Start:          eventbus.Start(s.Start),
+		Concurrency:    int(s.Concurrency),
+		MaxInFlight:    int(s.MaxInFlight),
+		MaxBytes:       int64(s.MaxBytes),
 		MaxRedelivered: int(s.Limits.Redelivered),
-		Limiter:        s.Limits.limiter(),
 
 		Lease:   s.Lease.value(),
 		Timeout: s.Timeout.value(),

@@ -15,7 +15,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/deadletter"
+	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
 	"github.com/seed41896749/eventbus/nats"
 )
@@ -72,7 +75,7 @@ func as(t *testing.T, s *natstest.Server, role string) (*nats.Backend, error) {
 	return b, err
 }
 
-const topic, group = "shop.orders", "billing"
+const topic, group, dead = "shop.orders", "billing", "shop.dead"
 
 // A flow is a role's whole work. The owner has stored three messages in the topic; the
 // group has settled one.
@@ -83,6 +86,21 @@ var flows = map[string]flow{
 		return errors.Join(publishTo(ctx, b, topic), publishTo(ctx, b, "another"), b.Declare(ctx, "a.third"))
 	},
 	"consumer": func(ctx context.Context, b *nats.Backend) error { return consume(ctx, b, topic, group) },
+	"redriver": func(ctx context.Context, b *nats.Backend) error {
+		letters, err := deadletter.Open(b, dead)
+		if err != nil {
+			return err
+		}
+		classes, err := letters.Classes(ctx, deadletter.Filter{})
+		report, err2 := letters.Redrive(ctx, deadletter.Redrive{})
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		if left, err := letters.Classes(ctx, deadletter.Filter{}); err != nil || len(classes) != 1 || report.Redriven != 1 || len(left) > 0 {
+			return fmt.Errorf("wrong: %v %+v %v %w", classes, report, left, err)
+		}
+		return nil
+	},
 	"operator": func(ctx context.Context, b *nats.Backend) error {
 		topics, err := b.Topics(ctx)
 		groups, err2 := b.Groups(ctx, topic)
@@ -142,7 +160,7 @@ func consume(ctx context.Context, b *nats.Backend, topic, group string) error {
 }
 
 // prepared starts a server on which the owner has stored three messages, of which
-// the group has settled one.
+// the group has settled one, and a dead letter.
 func prepared(t *testing.T, permissions string) *natstest.Server {
 	server := guarded(t, permissions)
 	owner, err := as(t, server, "")
@@ -152,6 +170,12 @@ func prepared(t *testing.T, permissions string) *natstest.Server {
 	for i := range 3 {
 		require.NoError(t, owner.Publish(t.Context(), []*backend.Message{{Topic: topic, ID: fmt.Sprint(i)}}))
 	}
+	require.NoError(t, owner.Publish(t.Context(), []*backend.Message{{Topic: dead, ID: "a", Headers: backend.Headers{
+		{Name: letter.Reason, Value: eventbus.ReasonExhausted},
+		{Name: letter.Topic, Value: topic},
+		{Name: letter.Group, Value: group},
+		{Name: letter.ID, Value: "0"},
+	}}}))
 	ds, err := source.Receive(t.Context(), 1)
 	require.NoError(t, err)
 	require.NoError(t, source.Ack(t.Context(), backend.Lend(ds)))
@@ -204,7 +228,7 @@ func TestRolesAreDeniedTheRest(t *testing.T) {
 		require.NoError(t, err)
 		return b
 	}
-	publisher, consumer, operator := open("publisher"), open("consumer"), open("operator")
+	publisher, consumer, redriver, operator := open("publisher"), open("consumer"), open("redriver"), open("operator")
 	c := backend.Config{Topic: topic, Group: group, Lease: 10 * time.Second}
 	denied := func(_ any, err error) {
 		t.Helper()
@@ -222,6 +246,14 @@ func TestRolesAreDeniedTheRest(t *testing.T) {
 	denied(nil, publishTo(ctx, operator, topic))
 	denied(nil, operator.Declare(ctx, "new"))
 	denied(operator.Maintain(ctx, topic, group))
+	letters, err := deadletter.Open(operator, dead)
+	require.NoError(t, err)
+	denied(letters.Redrive(ctx, deadletter.Redrive{}))
+	n, err := letters.Discard(ctx, deadletter.Filter{})
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "the letter was still there")
+	denied(nil, redriver.DeleteTopic(ctx, topic))
+	denied(redriver.Attach(ctx, c))
 	source, err := operator.Attach(ctx, c) // not denied, because the role may reset groups
 	require.NoError(t, err)
 	denied(source.Receive(ctx, 1))

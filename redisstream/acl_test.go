@@ -110,8 +110,10 @@ var flows = map[string]flow{
 // dead returns a dead letter of an event of topic.
 func dead(topic string) *backend.Message {
 	return &backend.Message{Topic: topic + ".dlq", ID: "dead", Headers: backend.Headers{
-		{Name: letter.Reason, Value: eventbus.ReasonExhausted}, {Name: letter.Topic, Value: topic},
-		{Name: letter.Group, Value: workers}, {Name: letter.ID, Value: "x"},
+		{Name: letter.Reason, Value: eventbus.ReasonExhausted},
+		{Name: letter.Topic, Value: topic},
+		{Name: letter.Group, Value: workers},
+		{Name: letter.ID, Value: "x"},
 	}}
 }
 

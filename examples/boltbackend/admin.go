@@ -64,6 +64,25 @@ func (b *Backend) Read(ctx context.Context, name, from string, limit int) (ms []
 	return ms, err
 }
 
+// Remove implements [backend.Remover]. A string that is not a position rolls back the whole
+// call.
+func (b *Backend) Remove(ctx context.Context, name string, positions []string) error {
+	return b.update(ctx, "remove from "+name, func(t *txn) error {
+		topic, err := t.topic(name)
+		if err != nil {
+			return err
+		}
+		for _, p := range positions {
+			offset, err := parsePosition(p)
+			if err != nil {
+				return err
+			}
+			topic.drop(offset)
+		}
+		return nil
+	})
+}
+
 // Stats implements [backend.Statser]. Every number is exact.
 func (b *Backend) Stats(ctx context.Context, topic, name string) (s backend.Stats, err error) {
 	err = b.view(ctx, "stats of "+topic+"/"+name, func(t *txn) error {
@@ -71,13 +90,13 @@ func (b *Backend) Stats(ctx context.Context, topic, name string) (s backend.Stat
 		if err != nil {
 			return err
 		}
-		s.Depth = int64(g.end() - g.first())
+		s.Depth = int64(g.depth())
 		s.Lag = int64(g.end() - g.cursor)
 		s.Members = b.store.count(g.identity, 0)
-		if floor := g.floor(); floor < g.end() {
-			_, s.Oldest, _ = g.message(floor)
-		}
-		return g.entries.ForEach(func(k, _ []byte) error {
+		err = g.entries.ForEach(func(k, _ []byte) error {
+			if s.Oldest.IsZero() { // a removed message has no time
+				_, s.Oldest, _ = g.message(number(k, 0))
+			}
 			if g.entry(number(k, 0)).held == 1 {
 				s.InFlight++
 			} else {
@@ -85,6 +104,10 @@ func (b *Backend) Stats(ctx context.Context, topic, name string) (s backend.Stat
 			}
 			return nil
 		})
+		if k, _ := g.log.Cursor().Seek(pack(g.cursor)); k != nil && s.Oldest.IsZero() {
+			_, s.Oldest, _ = g.message(number(k, 0))
+		}
+		return err
 	})
 	return s, err
 }

@@ -22,6 +22,7 @@ var (
 	_ backend.Declarer   = (*Backend)(nil)
 	_ backend.Maintainer = (*Backend)(nil)
 	_ backend.Reader     = (*Backend)(nil)
+	_ backend.Remover    = (*Backend)(nil)
 	_ backend.Statser    = (*Backend)(nil)
 	_ backend.Admin      = (*Backend)(nil)
 	_ backend.Limited    = (*Backend)(nil)

@@ -83,13 +83,5 @@ func openDB(t *testing.T, path string) *bolt.DB {
 
 // lose deletes a stored body. Members are not told.
 func lose(t *testing.T, b backend.Backend, name, position string) {
-	require.NoError(t, b.(*Backend).store.run(t.Context(), true, func(tx *txn) error {
-		topic, err := tx.topic(name)
-		if err != nil {
-			return err
-		}
-		offset, err := parsePosition(position)
-		tx.remove(topic.log, pack(offset))
-		return err
-	}))
+	require.NoError(t, backend.Remove(t.Context(), b, name, []string{position}))
 }

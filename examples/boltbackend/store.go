@@ -4,6 +4,7 @@
 // The file has these buckets. Numbers are eight bytes, so keys sort by number.
 //
 //	topics/                         its sequence numbers groups, resets and hand-outs
+//	  TOPIC/                        its sequence is the number of messages in the log
 //	  TOPIC/log/                    offset → record; its sequence is the last offset
 //	  TOPIC/once/                   ID → offset, end of the window
 //	  TOPIC/marks/                  offset → ID: the entries of once, oldest first

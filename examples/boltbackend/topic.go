@@ -19,6 +19,7 @@ type topic struct {
 	*txn
 	name string
 
+	root                     *bolt.Bucket // has the other buckets; its sequence is the number of messages
 	log, once, marks, groups *bolt.Bucket
 }
 
@@ -29,7 +30,7 @@ func (t *txn) topic(name string) (*topic, error) {
 		return nil, fmt.Errorf("%w: there is no topic %s", backend.ErrGone, name)
 	}
 	part := func(name string) *bolt.Bucket { return b.Bucket([]byte(name)) }
-	return &topic{t, name, part("log"), part("once"), part("marks"), part("groups")}, nil
+	return &topic{t, name, b, part("log"), part("once"), part("marks"), part("groups")}, nil
 }
 
 // makeTopic returns a topic, and makes it if it does not exist.
@@ -54,6 +55,9 @@ func (t *topic) first() uint64 {
 	return t.end()
 }
 
+// depth is the number of messages. It is a count of its own, because Remove leaves gaps.
+func (t *topic) depth() uint64 { return t.root.Sequence() }
+
 // store appends m, unless it was stored before or there is no room.
 func (t *topic) store(m *backend.Message, o Options) error {
 	m.Position, m.Duplicate = "", false
@@ -68,11 +72,12 @@ func (t *topic) store(m *backend.Message, o Options) error {
 	switch {
 	case m.Size() > maxMessage:
 		return fmt.Errorf("%w: a message of %d bytes", backend.ErrTooLarge, m.Size())
-	case t.end()-t.first() >= o.MaxMessages:
+	case t.depth() >= o.MaxMessages:
 		return fmt.Errorf("%w: the topic has %d messages", backend.ErrFull, o.MaxMessages)
 	}
 	offset := t.next(t.log)
 	t.put(t.log, pack(offset), encode(m, now))
+	t.next(t.root) // adds one to depth
 	m.Position = position(offset)
 	if m.Once {
 		t.put(t.once, mark, pack(offset, after(now, o.OnceWindow)))
@@ -90,6 +95,15 @@ func (t *topic) message(offset uint64) (m backend.Message, stored time.Time, err
 	}
 	m.Topic, m.Position = t.name, position(offset)
 	return m, stored, err
+}
+
+// drop removes the message at an offset, if there is one. A group that has not settled the
+// message gets it with ErrGone.
+func (t *topic) drop(offset uint64) {
+	if t.log.Get(pack(offset)) != nil {
+		t.remove(t.log, pack(offset))
+		t.note(t.root.SetSequence(t.depth() - 1))
+	}
 }
 
 // begin returns the offset at which start begins.
@@ -110,9 +124,9 @@ func (t *topic) begin(start backend.Start) (uint64, error) {
 	return 0, fmt.Errorf("%w: unknown start %q", backend.ErrRefused, start)
 }
 
-// trim removes up to limit messages that every group has settled, and returns how many.
-// There is at least the group that Maintain is called for.
-func (t *topic) trim(limit int) (removed int, err error) {
+// trim removes messages that every group has settled. It looks at up to limit offsets, and
+// returns how many. There is at least the group that Maintain is called for.
+func (t *topic) trim(limit int) (seen int, err error) {
 	floor := t.end()
 	err = t.groups.ForEachBucket(func(name []byte) error {
 		g, err := t.group(string(name))
@@ -121,11 +135,11 @@ func (t *topic) trim(limit int) (removed int, err error) {
 		}
 		return err
 	})
-	for offset := t.first(); err == nil && offset < floor && removed < limit; offset++ {
-		t.remove(t.log, pack(offset))
-		removed++
+	for offset := t.first(); err == nil && offset < floor && seen < limit; offset++ {
+		t.drop(offset)
+		seen++
 	}
-	return removed, err
+	return seen, err
 }
 
 // forget removes up to limit IDs whose window has passed, and returns how many.
