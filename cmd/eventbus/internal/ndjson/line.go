@@ -26,6 +26,8 @@ type line struct {
 	Subject string            `json:"subject,omitempty"`
 	Key     string            `json:"key,omitempty"`
 	Time    time.Time         `json:"time,omitzero"`
+	TTL     span              `json:"ttl,omitzero"`
+	Retry   *rule             `json:"retry,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
 
 	Topic    string `json:"topic,omitempty"`
@@ -47,6 +49,7 @@ type line struct {
 func (l *line) event() (*eventbus.Event, error) {
 	e := &eventbus.Event{
 		ID: l.ID, Type: l.Type, Source: l.Source, Subject: l.Subject, Key: l.Key, Time: l.Time,
+		TTL: time.Duration(l.TTL), Retry: l.Retry.retry(),
 	}
 	switch {
 	case l.ContentType != nil:
@@ -121,13 +124,14 @@ func AppendLetter(b []byte, l *deadletter.Letter) []byte {
 }
 
 // Append appends the line of a delivery or, without Group and Attempt, of a stored event.
-// A Reader reads the same event from it, without TTL and Retry. JSON over several lines, or
-// with space around it, is compacted.
+// A Reader reads the same event from it. JSON over several lines, or with space around it,
+// is compacted.
 func Append(b []byte, d *eventbus.Delivery) []byte { return appendLine(b, d, nil) }
 
 func appendLine(b []byte, d *eventbus.Delivery, why *dead) []byte {
 	l := line{
 		ID: d.ID, Type: d.Type, Source: d.Source, Subject: d.Subject, Key: d.Key, Time: writable(d.Time),
+		TTL: span(d.TTL), Retry: ruleOf(d.Retry),
 		Topic: d.Topic, Group: d.Group, Attempt: d.Attempt, Position: d.Position, Dead: why,
 	}
 	if len(d.Headers) > 0 {

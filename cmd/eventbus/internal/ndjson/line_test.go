@@ -37,6 +37,8 @@ func TestLinesAreReadAgain(t *testing.T) {
 			e := eventbus.Event{
 				ID: "i", Type: "t", Source: "s", Subject: "u", Key: "k", ContentType: row.contentType,
 				Time:     time.Date(2026, 3, 2, 8, 0, 0, 5, time.UTC),
+				TTL:      90 * time.Second,
+				Retry:    &eventbus.RetryRule{MaxAttempts: -1, Initial: time.Second, Max: time.Hour, Discard: true},
 				Headers:  eventbus.Headers{{Name: "a", Value: "1"}, {Name: "b", Value: "2"}},
 				Position: "7",
 			}
@@ -46,6 +48,7 @@ func TestLinesAreReadAgain(t *testing.T) {
 			text := string(Append(nil, &eventbus.Delivery{Event: e, Topic: "orders", Group: "billing", Attempt: 3}))
 			require.Equal(t, 1, strings.Count(text, "\n"))
 			require.True(t, strings.HasSuffix(text, row.want+"\n"), text)
+			require.Contains(t, text, `"ttl":"1m30s","retry":{"attempts":-1,"initial":"1s","max":"1h0m0s","discard":true},`)
 			require.Contains(t, text, `"topic":"orders","group":"billing","attempt":3,"position":"7"`)
 
 			got, _, err := NewReader("in", strings.NewReader(text)).Next()
