@@ -140,8 +140,8 @@ type SubscribeOptions struct {
 
 	// OnDeadLetter is called for each event that has failed for good, after the event was
 	// stored in DeadLetter or discarded by DiscardDeadLetters. Settlement does not wait for
-	// it. If OnDeadLetter is too slow, calls are dropped and counted, like hooks of
-	// observer.Observer.
+	// it. OnDeadLetter runs in the goroutine of the observer's hooks. If the two are too
+	// slow, calls of both are dropped and counted.
 	OnDeadLetter func(e *Event, why DeadLetter)
 }
 
