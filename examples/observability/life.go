@@ -96,22 +96,24 @@ func redrive(ctx context.Context, i *instruments, bus *eventbus.Bus, topic strin
 	if err != nil {
 		return err
 	}
-	report, err := letters.Redrive(ctx, deadletter.Redrive{Edit: i.trace})
+	report, err := letters.Redrive(ctx, deadletter.Redrive{Edit: i.redriving(ctx)})
 	if err == nil && report.Redriven != 1 {
 		err = fmt.Errorf("redriven %d letters, want 1", report.Redriven)
 	}
 	return err
 }
 
-// trace makes a span of a redrive, in the trace of the event. The next run of the event is
-// below this span.
-func (i *instruments) trace(m *backend.Message, l *deadletter.Letter) error {
-	w3c, carrier := propagation.TraceContext{}, propagation.MapCarrier{"traceparent": m.Headers.Get("traceparent")}
-	ctx, span := i.tracers.Tracer("operator").Start(w3c.Extract(context.Background(), carrier), "redrive "+l.Topic)
-	defer span.End()
-	w3c.Inject(ctx, carrier)
-	m.Headers.Set("traceparent", carrier["traceparent"])
-	return nil
+// redriving returns a function that makes a span of a redrive, in the trace of the event.
+// The next run of the event is below this span.
+func (i *instruments) redriving(ctx context.Context) func(m *backend.Message, l *deadletter.Letter) error {
+	return func(m *backend.Message, l *deadletter.Letter) error {
+		w3c, carrier := propagation.TraceContext{}, propagation.MapCarrier{"traceparent": m.Headers.Get("traceparent")}
+		ctx, span := i.tracers.Tracer("operator").Start(w3c.Extract(ctx, carrier), "redrive "+l.Topic)
+		defer span.End()
+		w3c.Inject(ctx, carrier)
+		m.Headers.Set("traceparent", carrier["traceparent"])
+		return nil
+	}
 }
 
 // live publishes the event below a span of the program.
