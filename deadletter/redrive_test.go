@@ -38,7 +38,7 @@ func TestRedriveReachesTheFailedGroupAlone(t *testing.T) {
 		for i, d := range got {
 			id := fmt.Sprint(i + 1)
 			require.Equal(t, eventbus.Delivery{
-				Topic: "orders", Group: "billing", Attempt: 1, MaxAttempts: 2,
+				Topic: "orders", Group: "billing", Attempt: 1, MaxAttempts: 2, Redelivered: true,
 				Event: eventbus.Event{
 					ID: id, Type: "bad", Key: "k-" + id, Subject: "s", ContentType: "text/plain", Payload: []byte("order " + id),
 					Headers: eventbus.Headers{{Name: "region", Value: "north"}}, Time: d.Time, Position: d.Position,

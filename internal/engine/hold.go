@@ -22,7 +22,8 @@ type Hold struct {
 	attempt  int
 	size     int64
 
-	tries uint16 // failed calls to settle it; used by one queue of the settler at a time
+	redriven bool   // sent again from a dead-letter topic
+	tries    uint16 // failed calls to settle it; used by one queue of the settler at a time
 
 	// Guarded by the scheduler's lock. Only transition.go changes state.
 	lane    *lane // the lane of its key; nil: it is in no lane
@@ -95,9 +96,10 @@ func (h *Hold) Delivery() *backend.Delivery { return &h.delivery }
 // Attempt returns the number of the attempt, counted from 1.
 func (h *Hold) Attempt() int { return h.attempt }
 
-// Redelivered reports whether the event may have been delivered before, or has failed in this
-// member before. It ignores a Snooze in this member, which is not a new delivery.
-func (h *Hold) Redelivered() bool { return h.attempt > 1 || h.delivery.Redelivered }
+// Redelivered reports whether the event may have been delivered before, has failed in this
+// member before, or is redriven. It ignores a Snooze in this member, which is not a new
+// delivery.
+func (h *Hold) Redelivered() bool { return h.attempt > 1 || h.delivery.Redelivered || h.redriven }
 
 // Subscription returns the Subscription that received h.
 func (h *Hold) Subscription() *Subscription { return h.read.sub }

@@ -39,7 +39,9 @@ func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked t
 	for i := range ds {
 		h := &r.holds[i]
 		h.delivery, h.until = ds[i], until
-		if group := letter.Restore(&h.delivery.Message); group != "" && group != f.sub.Group {
+		if group := letter.Restore(&h.delivery.Message); group == f.sub.Group {
+			h.redriven = true
+		} else if group != "" {
 			h.delivery.Err = errElsewhere
 		}
 		h.size = int64(ds[i].Size())

@@ -239,6 +239,7 @@ func (d *ledger) rest(h *Hold, due moment, counts bool) bool {
 	r.asked, r.turn, r.arrived = h.read.asked, h.read.turn, h.read.arrived
 	next := &r.holds[0]
 	next.delivery, next.attempt, next.size, next.until = h.delivery, h.attempt, h.size, h.until
+	next.redriven = h.redriven
 	if counts {
 		next.attempt++
 	}

@@ -50,7 +50,7 @@ eventbus.handlers.running{group=billing,topic=orders} 0
 eventbus.held.messages{group=billing,topic=orders} 0
 eventbus.held.size{group=billing,topic=orders} 0
 eventbus.publish.batch.size{topic=orders} 1
-eventbus.queue.time{event.type=order.placed,group=billing,topic=orders} 2
+eventbus.queue.time{event.type=order.placed,group=billing,topic=orders} 1
 eventbus.receive.batch.size{group=billing,topic=orders} 3
 eventbus.redelivered.messages{group=billing,topic=orders} 1
 eventbus.subscription.degraded{group=billing,topic=orders} 0
