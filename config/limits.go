@@ -19,7 +19,7 @@ type limits struct {
 	Rate        frequency `key:"rate" example:"100/s" doc:"How many events may be read in a time."`
 	Burst       number    `key:"burst" min:"1" example:"20" doc:"How many of them may come at once. Default: the events of a second, at least 1."`
 	RateOf      text      `key:"rate_of" example:"billing" doc:"The name of another subscription in this file, which has a rate. The two share it."`
-	Redelivered number    `key:"redelivered" min:"1" option:"SubscribeOptions.MaxRedelivered" example:"4" doc:"How many handlers may run redelivered events at once, so that they leave handlers to fresh events. Less than concurrency. Default: no bound."`
+	Redelivered number    `key:"redelivered" min:"1" option:"SubscribeOptions.MaxRedelivered" example:"4" doc:"How many handlers may run redelivered events at once, so that they leave handlers to fresh events. Less than concurrency (with a batch: times batch.size). Default: no bound."`
 	Adaptive    adaptive  `key:"adaptive" doc:"Bounds the held events by the time and the failures of handlers."`
 	Breaker     breaker   `key:"breaker" doc:"Reads nothing for a while after many handlers have failed."`
 }
