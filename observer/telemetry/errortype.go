@@ -54,7 +54,7 @@ func (t *Telemetry) errorType(err error) string {
 	default:
 		return named
 	}
-	if class := t.classOf(err); class != "" {
+	if class := classOf(err, t.options.ErrorClasses); class != "" {
 		return class
 	}
 	for _, k := range kinds {
@@ -68,10 +68,10 @@ func (t *Telemetry) errorType(err error) string {
 	return other
 }
 
-// classOf returns the name of the first of Options.ErrorClasses that matches err, or "".
-func (t *Telemetry) classOf(err error) (name string) {
+// classOf returns the name of the first class that matches err, or "".
+func classOf(err error, classes []eventbus.ErrorClass) string {
 	defer contain()
-	for _, c := range t.options.ErrorClasses {
+	for _, c := range classes {
 		if c.Is(err) {
 			return c.Name
 		}
