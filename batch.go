@@ -14,9 +14,9 @@ import (
 // slice of any other length than ds, fails every event of the call.
 //
 // An event on its last attempt is handled in a batch of its own, so that other events
-// cannot fail it for good. If only one attempt is allowed, the event shares a batch. An
-// attempt counts as the last one if it reaches Retry.MaxAttempts, or the MaxAttempts of any
-// of Retry.Rules.
+// cannot fail it for good. An attempt counts as the last one if it reaches
+// Retry.MaxAttempts, or the MaxAttempts of any of Retry.Rules. A MaxAttempts of 1 has no
+// such effect: an event with a single attempt shares a batch.
 //
 // ctx carries the values of the context given to SubscribeBatch. It ends when the handler
 // has returned, or when SubscribeOptions.Timeout has passed since the call (cause
@@ -44,13 +44,13 @@ type Batch struct {
 	MaxBytes int64
 
 	// MaxWait is how long the first event of a batch waits for further events. The wait is
-	// longer if SubscribeOptions.Concurrency calls of the handler are running. Default 10
-	// ms; negative: no wait.
+	// longer while as many calls of the handler run as SubscribeOptions.Concurrency
+	// allows. Default 10 ms; negative: no wait.
 	MaxWait time.Duration
 }
 
 // Effective returns b with the default in each zero field, as SubscribeBatch uses it. If
-// SubscribeBatch would refuse b, the error is the *FieldError of SubscribeBatch.
+// SubscribeBatch refuses b, Effective returns the same *FieldError.
 func (b Batch) Effective() (Batch, error) {
 	setDefault(&b.MaxSize, 100)
 	setDefault(&b.MaxWait, 10*time.Millisecond)
@@ -67,24 +67,24 @@ func (b Batch) Effective() (Batch, error) {
 // SubscribeBatch is like Subscribe for a handler that takes several events in one call.
 // Options have the same meaning for each event, with these differences:
 //
-//   - Concurrency is the most calls of h that run at the same time. While they run the next
+//   - Concurrency is the most calls of h that run at the same time. Meanwhile the next
 //     batches fill.
-//   - Timeout bounds a call. If the call of an event has not begun after MaxWait plus twice
-//     Timeout, the event is given back as by [Snooze]. With AckOnReceive it is discarded.
-//     Such a delay occurs only if calls are slow, and MaxBytes or last attempts divide the
-//     waiting events into several batches. On a backend that cannot extend leases, MaxWait
-//     plus three times Timeout must be less than Lease.
-//   - MaxInFlight must be at least Concurrency times MaxSize. Its default is the greater of
-//     that product and 1,024. A shared limiter.MaxInFlight must be greater than the sum of
-//     these products.
+//   - Timeout bounds a call of h. An event that waits longer than MaxWait plus twice
+//     Timeout for its call is given back as by [Snooze]. With AckOnReceive it is
+//     discarded. This happens only if calls are slow and the waiting events need several
+//     batches, because of MaxBytes or last attempts. On a backend that cannot extend
+//     leases, MaxWait plus three times Timeout must be less than Lease.
+//   - MaxInFlight must be at least Concurrency times MaxSize. Its default is the greater
+//     of that product and 1,024. A limiter.MaxInFlight that several subscriptions share
+//     must be greater than the sum of their products.
 //   - With OrderByKey a batch has at most one event of each key, because an event runs only
 //     after the event before it has succeeded. So batches stay small if there are few keys.
 //     Unordered has no such bound. SubscribeBatch refuses OrderTotal.
 //
-// The order of the events of a batch means nothing. Options.Middleware wraps the handler of
-// each single event, and so measures the wait for the batch too. With AckOnReceive an event
-// is acknowledged before it joins a batch. A drain does not wait for MaxWait: the events
-// that have joined a batch are handled immediately.
+// The events of a batch have no particular order. Options.Middleware wraps the handling of
+// each single event. So the time that a middleware measures includes the wait for the
+// batch. With AckOnReceive an event is acknowledged before it joins a batch. A drain does
+// not wait for MaxWait: the events that have joined a batch are handled immediately.
 func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptions, batch Batch, h BatchHandler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
@@ -114,10 +114,10 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptio
 	return s, nil
 }
 
-// PerEvent returns the options of the subscription that receives the events for the batches
-// of a subscription with the options o. Its Concurrency is one for each event of each
-// running batch, and its Timeout has time for the wait of an event. [Bus.SubscribeBatch]
-// uses it, and so can a check of options.
+// PerEvent returns the options with which [Bus.SubscribeBatch], given o and b, receives
+// single events. Concurrency becomes o.Concurrency times MaxSize. Timeout becomes MaxWait
+// plus three times o.Timeout; a zero o.Timeout counts as none. PerEvent lets a program
+// check options before it subscribes.
 func (b Batch) PerEvent(o SubscribeOptions) (SubscribeOptions, error) {
 	b, err := b.Effective()
 	if err != nil {

@@ -1,10 +1,11 @@
 // Package eventbus publishes and subscribes to events through one small API, in memory, on
 // Redis Streams, on NATS JetStream or on a program's own backend.
 //
-// A [Bus] is a [Publisher] and a [Subscriber], the interfaces that programs depend on. A
-// [Handler] that returns nil has handled its event. After an error the event is redelivered
-// to its group, and in the end it goes to a dead-letter topic. Every event reaches every
-// group at least once, so a handler must tolerate a redelivered event.
+// A [Bus] is a [Publisher] and a [Subscriber]. Each group gets every event of its topic,
+// and its members share the events. A [Handler] that returns nil has handled its event.
+// After an error the event is redelivered to its group, and after the last attempt it goes
+// to a dead-letter topic. By default delivery is at least once, so a handler must tolerate
+// a redelivered event.
 package eventbus
 
 import (
@@ -22,9 +23,10 @@ import (
 
 // A Publisher stores events.
 type Publisher interface {
-	// Publish stores events in topic, in the order given. It returns when all events
-	// are stored as durably as the backend can. A failure is a *PublishError. Publish
-	// fills ID, Source, Time and Position.
+	// Publish stores events in topic, in the order given. It returns when all events are
+	// stored as durably as the backend can. The error is a *FieldError or a *PublishError,
+	// see [Bus.Publish]. Publish sets Position, and each of ID, Source and Time that is
+	// empty.
 	Publish(ctx context.Context, topic string, events ...*Event) error
 }
 
@@ -78,13 +80,14 @@ type Options struct {
 	// negative: none.
 	DrainTimeout time.Duration
 
-	// Dedup stores only one event of an ID while the backend remembers the ID
-	// (Limits.OnceWindow). So a program may safely repeat a Publish meanwhile, and after an
-	// unknown outcome the bus does so itself. New refuses Dedup if the backend does not
-	// remember IDs.
+	// Dedup makes a topic store only one event of an ID while the backend remembers the ID
+	// (Limits.OnceWindow). During this time a program may safely repeat a Publish. The bus
+	// itself repeats a Publish of unknown outcome. New refuses Dedup if the backend does
+	// not remember IDs.
 	Dedup bool
 
-	// MaxPending and MaxPendingBytes bound the events that wait to be published.
+	// MaxPending and MaxPendingBytes bound the events of all calls of Publish under way. A
+	// call that is larger than a bound is accepted only when no other call is under way.
 	// Defaults 10,000 events and 64 MiB.
 	MaxPending      int
 	MaxPendingBytes int
@@ -99,11 +102,11 @@ type Options struct {
 type WhenFull uint8
 
 const (
-	// WaitWhenFull lets Publish wait until there is room. Calls get room in the order in
+	// WaitWhenFull makes Publish wait until there is room. Calls get room in the order in
 	// which they began.
 	WaitWhenFull WhenFull = iota
 
-	// RejectWhenFull lets Publish return ErrBackpressure immediately.
+	// RejectWhenFull makes Publish return ErrBackpressure immediately.
 	RejectWhenFull
 
 	// DropNewest drops the events of the new call: Publish returns ErrDropped immediately.
@@ -133,8 +136,8 @@ var (
 	_ ManualSubscriber = (*Bus)(nil)
 )
 
-// New returns a bus that owns b: Shutdown of the bus closes b. If b is nil, or o is
-// contradictory, the error is a *FieldError, and New does not close b.
+// New returns a bus that owns b: Shutdown of the bus closes b. If b is nil or New refuses
+// o, the error is a *FieldError, and New does not close b.
 func New(b backend.Backend, o Options) (*Bus, error) {
 	o = o.Effective()
 	if b == nil {
@@ -254,19 +257,20 @@ func (b *Bus) Run(ctx context.Context) error {
 	return errors.Join(failed, b.Shutdown(drain))
 }
 
-// Shutdown ends every subscription, then publishing, then the backend. The subscriptions
-// receive nothing more, give back the events whose handlers have not started, wait for
-// handlers, and settle the handled events. Handlers may publish until they return. When ctx
-// ends Shutdown cancels the handlers with cause ErrShutdown and waits one more second. It
-// then returns a *DrainError with the number of events that are still held. A later call
-// waits for the first call, at most until its own ctx ends.
+// Shutdown drains every subscription, then ends publishing, then closes the backend. A
+// drained subscription receives no more events and gives back the events whose handlers
+// have not started. It waits for running handlers and settles their events. Handlers may
+// publish until they return. When ctx ends Shutdown cancels the handlers with cause
+// ErrShutdown and waits one more second. It then returns a *DrainError with the number of
+// events that are still held. A later call waits for the first call, at most until its own
+// ctx ends.
 func (b *Bus) Shutdown(ctx context.Context) error {
 	defer b.ended()
 	return drainError(b.engine.Shutdown(ctx))
 }
 
-// Ready returns nil if the backend answers and every subscription is running, limited or
-// paused. Readiness probes call it.
+// Ready returns nil if the backend answers and every subscription has the state Running,
+// Limited or Paused. Ready suits a readiness probe.
 func (b *Bus) Ready(ctx context.Context) error {
 	if err := b.engine.Ready(ctx); err != nil {
 		return &Error{Op: "ready", Err: err}

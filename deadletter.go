@@ -8,9 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// A DeadLetter says why an event is in a dead-letter topic. The event is stored there
-// with its payload, key and headers. Each field has a header of its own, which programs
-// in other languages can read.
+// A DeadLetter says why an event is in a dead-letter topic. The event is stored there with
+// its payload, key and headers. Each field is also stored in a header, named in its
+// comment, so that programs in other languages can read it.
 type DeadLetter struct {
 	Reason      string    // eventbus-dead-reason: one of the Reason constants
 	Error       string    // eventbus-dead-error: text of the last error, at most 4 KiB
@@ -25,20 +25,20 @@ type DeadLetter struct {
 	Redriven    int       // eventbus-dead-redriven: how often package deadletter has redriven the event
 }
 
-// The reasons for dead letters and discards. DeadLetter.Reason and the hooks of an observer
-// use them.
+// The reasons for dead letters and discards, as in DeadLetter.Reason and in the observer's
+// hooks DeadLettered and Discarded.
 const (
 	ReasonPermanent   = engine.ReasonPermanent  // the handler returned Permanent
 	ReasonExhausted   = engine.ReasonExhausted  // Retry.MaxAttempts is reached
-	ReasonKeyFailed   = engine.ReasonKeyFailed  // an earlier event of its key failed for good (FailAll)
+	ReasonKeyFailed   = engine.ReasonKeyFailed  // an earlier event of the same key failed for good (FailAll)
 	ReasonUnreadable  = engine.ReasonUnreadable // the stored body cannot be decoded
-	ReasonNoVerdict   = engine.ReasonNoVerdict  // delivered too often, and no run has returned: the event may crash its process
+	ReasonNoVerdict   = engine.ReasonNoVerdict  // delivered far more often than MaxAttempts: its runs may crash the process
 	ReasonExpired     = engine.ReasonExpired    // the event was delivered later than its TTL allows
 	ReasonTooLarge    = engine.ReasonTooLarge   // the event is larger than SubscribeOptions.MaxReceive
 	ReasonDropped     = engine.ReasonDropped    // discarded: the handler returned Drop
 	ReasonGone        = engine.ReasonGone       // discarded: the stored body is lost
-	ReasonOnReceive   = engine.ReasonOnReceive  // discarded: the run failed, and AckOnReceive had acknowledged the event before
-	ReasonUnconfirmed = engine.ReasonUnacked    // discarded: with AckOnReceive, its acknowledgement was not confirmed within the lease
+	ReasonOnReceive   = engine.ReasonOnReceive  // discarded: the run failed after AckOnReceive had acknowledged the event
+	ReasonUnconfirmed = engine.ReasonUnacked    // discarded: with AckOnReceive, the acknowledgement was not confirmed within the lease
 )
 
 // DeadLetterOf returns why e is in a dead-letter topic. It returns false if e is not a dead

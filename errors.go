@@ -18,7 +18,8 @@ var (
 	// may store it twice, unless Options.Dedup is set.
 	ErrUnknownOutcome = backend.ErrUnknownOutcome
 
-	// ErrUnavailable: the backend cannot be reached; nothing was stored.
+	// ErrUnavailable: the backend cannot be reached, or Publish ended before it sent the
+	// event; nothing was stored.
 	ErrUnavailable = backend.ErrUnavailable
 
 	// ErrFull: the store is full; nothing was stored.
@@ -38,11 +39,11 @@ var (
 	// it is not stored (DropNewest, DropOldest).
 	ErrDropped = engine.ErrDropped
 
-	// ErrLeaseLost: another member may have the event by now. If a handler is running, its
-	// context ends with this cause.
+	// ErrLeaseLost: another member may have the event by now. The context of a running
+	// handler ends with this cause.
 	ErrLeaseLost = backend.ErrLeaseLost
 
-	// ErrSettled: the delivery was settled before.
+	// ErrSettled: the delivery is already settled.
 	ErrSettled = engine.ErrSettled
 
 	// ErrShutdown: the context of a Shutdown or Drain ended before a handler returned. The
@@ -50,25 +51,28 @@ var (
 	ErrShutdown = engine.ErrShutdown
 )
 
-// Permanent marks err as permanent: the event goes to the dead-letter topic without a
-// retry. It returns nil for nil.
+// Permanent returns an error that wraps err and sends the event to the dead-letter topic
+// without a retry. If err is nil, Permanent returns nil.
 func Permanent(err error) error { return engine.Permanent(err) }
 
-// RetryAfter returns an error that asks for the next attempt after d, instead of the delay
-// of Retry. The failed attempt counts. The error wraps err. It is not nil even if err is
-// nil. So a handler that has succeeded must return nil, and not RetryAfter(nil, d).
+// RetryAfter returns an error that wraps err and asks for the next attempt after d,
+// instead of the delay of [Retry]. The failed attempt counts toward Retry.MaxAttempts. The
+// result is an error even if err is nil. So a handler that has succeeded must return nil,
+// and not RetryAfter(nil, d).
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
 // Snooze returns an error that asks for redelivery after d. The run does not count as an
-// attempt if the backend has Limits.Refund; otherwise it counts.
+// attempt. Without Limits.Refund of the backend it may count, if another member gets the
+// event next.
 func Snooze(d time.Duration) error { return engine.Snooze(d) }
 
-// Drop returns an error that asks the bus to acknowledge the event and count it as discarded.
+// Drop returns an error that asks the bus to acknowledge the event and count it as
+// discarded. The observer's hook Discarded gets an error with the text of reason.
 func Drop(reason string) error { return engine.Drop(reason) }
 
 // An Error says which operation failed, and where.
 type Error struct {
-	Op           string // open, subscribe, ready
+	Op           string // "open" with the scheme of the URL, "subscribe" or "ready"
 	Topic, Group string // empty if the error concerns the whole bus
 	Err          error
 }
@@ -95,7 +99,7 @@ func errorText(call string, err error) string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // A FieldError says which field of an option or an event is wrong, and why. The call that
-// returns the error had no effect.
+// returns the error has stored no event and made no bus or subscription.
 type FieldError struct {
 	Field  string // such as "SubscribeOptions.Lease"
 	Reason string
@@ -107,7 +111,8 @@ func (e *FieldError) Error() string { return "eventbus: " + e.Field + " " + e.Re
 // Unwrap returns Err, the class of the error.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// A PublishError says which events of a call of Publish are not certainly stored.
+// A PublishError says which events of a call of Publish failed. A failed event is not
+// stored, or its outcome is unknown.
 type PublishError struct {
 	Topic  string
 	Errors []error // Errors[i] is the error of event i, or nil if it is stored
@@ -120,8 +125,8 @@ func (e *PublishError) Error() string {
 // Unwrap returns the errors of the events that failed.
 func (e *PublishError) Unwrap() []error { return backend.BatchError(e.Errors).Unwrap() }
 
-// A DrainError says how many events were still held when the context of a Shutdown or Drain
-// ended. They are redelivered to other members when their leases have expired.
+// A DrainError says how many events were still held when the context of a Shutdown or
+// Drain ended. The events are redelivered to other members when their leases have expired.
 type DrainError struct {
 	Abandoned []Abandoned
 	Err       error // another failure of the drain; may be nil
@@ -131,7 +136,7 @@ type DrainError struct {
 type Abandoned struct {
 	Topic, Group string
 	Handlers     int // handlers that are still running
-	Unsettled    int // events without a running handler, not acknowledged or given back
+	Unsettled    int // events without a running handler, neither acknowledged nor given back
 }
 
 func (e *DrainError) Error() string {

@@ -19,8 +19,9 @@ type Event struct {
 	ContentType string // the format of Payload, such as "application/json"
 
 	// Key names a sequence of events whose order matters. Events of one key in one topic
-	// are stored in the order of publishing. By default each member of a group handles them
-	// one after another, see Order. Empty: no order. At most 512 bytes.
+	// are stored in the order of publishing. By default each member of a group handles its
+	// events of one key one after another, see Order. Members do not wait for each other.
+	// Empty: no order. At most 512 bytes.
 	Key string
 
 	Time time.Time // when the event happened; if zero, Publish sets the present time
@@ -34,37 +35,40 @@ type Event struct {
 	// event.
 	Retry *RetryRule
 
-	Headers Headers // a few small texts that the program chooses
+	Headers Headers // names and values that the program chooses, see MaxHeaders
 	Payload []byte
 
-	// Position says where the event is stored in its topic. Publish and the bus set it.
-	// Positions compare as strings: a later event of the topic has a greater one.
+	// Position says where the event is stored in its topic. Publish sets it, and the bus
+	// sets it in each Delivery. Positions compare as strings: a later event of the topic
+	// has a greater one.
 	Position string
 }
 
-// Headers are names and values. Names are unique tokens as in HTTP, compared
-// exactly; values are UTF-8 without control characters. Names that begin with
-// "ce-", "eventbus-" or "nats-" are reserved, and Publish refuses them. The headers of a
-// dead letter that begin with "eventbus-dead-" are the fields of DeadLetter.
+// Headers are names and values. A name is a token as in HTTP, but case-sensitive, and
+// occurs once. A value is UTF-8 without control characters. Publish refuses names that
+// begin with "ce-", "eventbus-" or "nats-", in any letter case, because they are reserved.
+// The headers of a dead letter that begin with "eventbus-dead-" are the fields of
+// DeadLetter.
 type Headers = backend.Headers
 
 // A Header is one name and its value.
 type Header = backend.Header
 
-// A Delivery is one receipt of an event. It is plain data, so a test can make one. A
-// handler may keep a Delivery and change its fields. It may keep the bytes of Payload too,
-// but must not overwrite them, because a dead letter carries the same bytes.
+// A Delivery is one receipt of an event by a member of a group. It is plain data, so a
+// test can make one. A handler may keep a Delivery and change its fields. It may keep the
+// bytes of Payload too, but must not overwrite them, because a dead letter carries the
+// same bytes.
 type Delivery struct {
 	Event
 	Topic, Group string
-	Attempt      int  // the number of this attempt, from 1; exact if the backend counts receipts
-	MaxAttempts  int  // if attempt MaxAttempts fails, the event has failed for good, unless Retry.Rules differ for the error; 0: no limit
-	Redelivered  bool // false: no handler of the group has had the event before, as far as the broker remembers
-	Manual       bool // the handler is a [ManualHandler], whose nil result does not settle the event; for middleware
+	Attempt      int  // the number of this attempt, from 1; if the backend does not count receipts, it counts only failures in this member
+	MaxAttempts  int  // the last attempt: if it fails, the event has failed for good; Retry.Rules may differ for some errors; 0: no limit
+	Redelivered  bool // a member of the group received the event before, as far as the broker remembers; true too after a failure, and for a redriven event
+	Manual       bool // the handler is a [ManualHandler], so a middleware must not take its nil result as success
 }
 
-// LastAttempt reports whether the event fails for good if this attempt fails. It does not
-// know Retry.Rules, which may differ for the error.
+// LastAttempt reports whether the event fails for good if this attempt fails. It ignores
+// Retry.Rules, which may set another limit for some errors.
 func (d *Delivery) LastAttempt() bool { return d.MaxAttempts > 0 && d.Attempt >= d.MaxAttempts }
 
 // The names of the message headers that store the attributes of an event.

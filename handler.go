@@ -19,11 +19,11 @@ type Handler func(ctx context.Context, d *Delivery) error
 // A Middleware wraps a [Handler].
 type Middleware func(Handler) Handler
 
-// Tag attaches tag to the run of a handler. Later hooks of the observer about this run, or
+// Tag attaches tag to the run of a handler. The observer's later hooks about this run, or
 // about the settlement of its event, receive the tag in About.Tag or Settled.Tags. So a
-// middleware can pass its trace span to an observer. ctx is the handler's context, or
-// derives from it. With another context Tag does nothing. The last tag of a run replaces
-// the others.
+// middleware can pass its trace span to an observer. ctx must be the handler's context or
+// derive from it; otherwise Tag does nothing. Each tag replaces the previous tag of the
+// run.
 func Tag(ctx context.Context, tag any) { engine.Tag(ctx, tag) }
 
 // delivery returns the Delivery of an event that the engine holds. MaxAttempts is not set.

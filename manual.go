@@ -11,11 +11,11 @@ import (
 // settled as by [ManualDelivery.Nack].
 type ManualHandler func(ctx context.Context, d *ManualDelivery) error
 
-// A ManualDelivery is an event in flight until the program settles it by Ack or Nack. If
-// SubscribeOptions.Timeout passes after the call of the handler, the context of the
-// delivery ends, and the event counts as failed. While the event is in flight the bus
-// extends its lease, and counts it for MaxInFlight. Later events of its key wait, and so
-// does a drain. The methods are safe for concurrent use.
+// A ManualDelivery is an event in flight until the program settles it by Ack or Nack.
+// While the event is in flight the bus extends its lease, and counts it for MaxInFlight.
+// Later events of its key wait, and so does a drain. SubscribeOptions.Timeout counts from
+// the call of the handler. If the event is not settled by then, its context ends and the
+// event counts as failed. The methods are safe for concurrent use.
 type ManualDelivery struct {
 	*Delivery
 	hold *engine.Hold
@@ -26,16 +26,17 @@ func (d *ManualDelivery) Context() context.Context { return d.hold.Context() }
 
 // Ack settles the event as handled and returns when the broker has confirmed. A second
 // settlement returns ErrSettled. A settlement after the timeout, or after the lease was
-// lost, returns ErrLeaseLost. If ctx ends first the outcome is unknown, and the bus goes
-// on trying.
+// lost, returns ErrLeaseLost. If ctx ends first, the error matches ErrUnknownOutcome, and
+// the bus goes on trying.
 func (d *ManualDelivery) Ack(ctx context.Context) error { return d.hold.Ack(ctx) }
 
-// Nack settles the event as failed, as if a [Handler] had returned cause. It returns when
-// the event is given back or dead-lettered. It returns the same errors as Ack.
+// Nack settles the event as failed, as if a [Handler] had returned cause. A nil cause is a
+// failure too. Nack returns when the event is given back, dead-lettered or discarded. It
+// returns the same errors as Ack.
 func (d *ManualDelivery) Nack(ctx context.Context, cause error) error { return d.hold.Nack(ctx, cause) }
 
-// SubscribeManual is like Subscribe for a program that settles events itself. Middleware
-// of the bus wraps the call of h. SubscribeOptions.Ack must be zero.
+// SubscribeManual is like Subscribe for a program that settles events itself.
+// Options.Middleware wraps the call of h. SubscribeOptions.Ack must be AckOnSuccess.
 func (b *Bus) SubscribeManual(ctx context.Context, topic string, o SubscribeOptions, h ManualHandler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}

@@ -31,17 +31,18 @@ type PublishMiddleware func(Publisher) Publisher
 // Publish stores events in topic, in the order given, and returns when all are
 // stored as durably as the backend can. Concurrent calls share round trips.
 //
-// Before it stores any event Publish checks all of them. If a field is wrong, the error is
-// a *FieldError that names it. Any other failure is a *PublishError with an entry for each
-// event. If ctx ends before an event was sent, the event is certainly not stored. If ctx
-// ends later, the event's error matches both ErrUnknownOutcome and ctx.Err().
+// Publish checks all events before it stores any. If a field is wrong, the error is a
+// *FieldError that names the field. Any other failure is a *PublishError with an entry for
+// each event. If ctx ends before an event was sent, the event is certainly not stored. If
+// ctx ends later, the event's error matches both ErrUnknownOutcome and ctx.Err().
 //
-// If the backend cannot be reached, Publish tries the events again that are certainly not
-// stored, as long as ctx and Options.PublishTimeout allow. It tries an event of unknown
-// outcome again only with Options.Dedup.
+// If the backend cannot be reached, Publish tries again until ctx ends or
+// Options.PublishTimeout has passed. It repeats only events that are certainly not stored,
+// and with Options.Dedup also events of unknown outcome. It stops if another try could
+// change the order of a key.
 //
-// Publish sets Position, and those fields ID, Source and Time that are empty. It does not
-// keep the events. Two concurrent calls must not publish the same *Event.
+// Publish sets Position, and each of ID, Source and Time that is empty. It does not retain
+// the events. Two concurrent calls must not publish the same *Event.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error {
 	if b.publish == nil {
 		return b.store(ctx, topic, events...)

@@ -20,11 +20,12 @@ type Retry struct {
 	MaxAttempts int
 
 	// Initial is the delay after the first failure. Each further failure doubles the
-	// delay, up to Max. Defaults 1 s and 10 min: 12 attempts take about 27 minutes.
+	// delay, up to Max. Defaults 1 s and 10 min, so that 12 attempts take about 27
+	// minutes. With a longer Initial, Max defaults to Initial.
 	Initial, Max time.Duration
 
-	// Jitter makes each delay longer or shorter, at random, by up to this fraction of it.
-	// Default 0.2; negative: none.
+	// Jitter changes each delay at random, by up to this fraction of the delay. Default
+	// 0.2; at most 1; negative: none.
 	Jitter float64
 
 	// Delay, if set, returns the delay after a failed attempt, in place of Initial, Max
@@ -32,8 +33,7 @@ type Retry struct {
 	// called from several goroutines. If it panics the delay is one second.
 	Delay func(d *Delivery, err error) time.Duration
 
-	// Rules change the retry after errors of a class. At most one rule may name the same
-	// class.
+	// Rules change the retry after errors of a class. A class has at most one rule.
 	Rules []RetryRule
 }
 

@@ -8,11 +8,11 @@ import (
 )
 
 // A RetryRule changes a [Retry]. A rule of Retry.Rules is for the errors of a class. The
-// rule Event.Retry is for one event. The event's rule applies first, and then the rule for
-// the class of the error. A zero field changes nothing.
+// rule Event.Retry is for one event. If both rules set a field, the rule of Retry.Rules
+// decides. A zero field changes nothing.
 type RetryRule struct {
-	// Class is the name of one of Options.ErrorClasses, or "panic" or "timeout". For
-	// Event.Retry it is empty.
+	// Class is the name of one of Options.ErrorClasses, or "panic" or "timeout". It must
+	// be empty in Event.Retry.
 	Class string
 
 	MaxAttempts  int           // like Retry.MaxAttempts; 1: no second attempt

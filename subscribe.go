@@ -18,12 +18,12 @@ import (
 type AckMode uint8
 
 const (
-	// AckOnSuccess acknowledges when the handler has returned nil: at least once.
+	// AckOnSuccess acknowledges an event when its handler has returned nil: at least once.
 	AckOnSuccess AckMode = iota
 
-	// AckOnReceive acknowledges just before the handler runs: at most once. The handler
-	// runs only if the acknowledgement is confirmed within the lease. An event whose
-	// handler fails is counted as discarded.
+	// AckOnReceive acknowledges an event just before its handler runs: at most once. The
+	// handler runs only if the acknowledgement is confirmed within the lease. An event
+	// whose handler fails is counted as discarded.
 	AckOnReceive
 )
 
@@ -36,16 +36,15 @@ const (
 	// wait for no other event.
 	OrderByKey Order = iota
 
-	// Unordered lets no event wait for another event.
+	// Unordered makes no event wait for another event.
 	Unordered
 
-	// OrderTotal handles one event after another, retries included. It is
-	// refused with Concurrency above 1.
+	// OrderTotal handles one event after another, retries included. Concurrency must be 1.
 	OrderTotal
 )
 
-// OnFailure decides about the later events of a key when an event of the key has failed
-// for good and goes to the dead-letter topic.
+// OnFailure says how later events of a key are handled after an event of the key has
+// failed for good and become a dead letter.
 type OnFailure uint8
 
 const (
@@ -62,14 +61,14 @@ const (
 // Start says where a new group begins. An existing group continues at its position.
 type Start = backend.Start
 
-// Constants of Start; backend.StartAfter returns further ones.
+// Values of Start. A group can also begin after a position, see [backend.StartAfter].
 const (
 	StartEarliest = backend.StartEarliest // with the oldest event kept
 	StartLatest   = backend.StartLatest   // with the first event published after Subscribe has returned
 )
 
 // DiscardDeadLetters, as SubscribeOptions.DeadLetter, discards events that fail for good:
-// each is acknowledged, counted as discarded and told to the observer.
+// each is acknowledged, counted as discarded and reported to the observer.
 const DiscardDeadLetters = "(discard)"
 
 const deadLetterSuffix = ".dlq"
@@ -88,49 +87,49 @@ type SubscribeOptions struct {
 	// MaxRedelivered is the most handlers that run redelivered events
 	// (Delivery.Redelivered) at the same time. The other handlers stay free for new events
 	// during many retries, or after another member has died. It must be less than
-	// Concurrency. A redelivered event beyond the bound waits for up to ten seconds more,
-	// and so do the later events of its key. This wait spends no attempt. Default: no
-	// bound.
+	// Concurrency. A redelivered event beyond the bound waits up to ten seconds at a time,
+	// and so do later events of its key. The wait costs no attempt. Default: no bound.
 	MaxRedelivered int
 
 	// MaxInFlight is the most events that are held: running, waiting to run, or waiting to
-	// be settled. Default 1,024. MaxBytes bounds their total size, which one read may
-	// exceed. Default 64 MiB; negative: no bound.
+	// be settled. Default 1,024, or Concurrency if that is more. MaxBytes bounds their
+	// total size; one read may exceed it. Default 64 MiB; negative: no bound.
 	MaxInFlight int
 	MaxBytes    int64
 
-	// The bus asks Limiter before each read for a place for each event, in addition to
-	// MaxInFlight and MaxBytes. Subscriptions with the same Limiter share its places. Each
-	// subscription keeps a place for every free handler. So a shared limiter.MaxInFlight
-	// must be greater than the number of their handlers.
+	// Limiter grants a place for each event before the bus reads the event. MaxInFlight
+	// and MaxBytes apply too. Subscriptions with the same Limiter share its places, and
+	// each keeps a place for every free handler. So a shared limiter.MaxInFlight must be
+	// greater than the number of all these handlers. Default: none.
 	Limiter limiter.Limiter
 
 	// Lease is how long the backend waits for a silent member before it redelivers the
-	// member's events. The bus extends the leases of all events that it holds.
-	// Default 30 s.
+	// member's events. The bus extends the leases of all events that it holds. At least
+	// 100 ms; default 30 s.
 	Lease time.Duration
 
 	// Timeout bounds one run of the handler; for SubscribeManual, the time until
-	// settlement. Default Options.Timeout, a minute; negative: none.
+	// settlement. Default Options.Timeout, a minute; negative: none. Timeout must be less
+	// than Lease if the backend cannot extend leases.
 	Timeout time.Duration
 
-	// LeaveTimeouts lets an event whose run timed out be redelivered when its lease has
-	// expired, unless this attempt was the last one. Later events of its key do not wait
-	// for it. By default a timeout is an ordinary failure, with a retry.
+	// LeaveTimeouts redelivers an event whose run timed out when its lease has expired,
+	// unless this attempt was the last one. Later events of its key do not wait for it. By
+	// default a timeout is an ordinary failure, with a retry.
 	LeaveTimeouts bool
 
 	Retry Retry
 
-	// MaxReceive is the size in bytes (payload, key and headers) of the largest event that
-	// is handled. A larger one goes to the dead-letter topic without a run. Default: no bound.
+	// MaxReceive bounds the size of an event in bytes: payload, ID, key and headers. A
+	// larger event goes to the dead-letter topic without a run. Default: no bound.
 	MaxReceive int64
 
 	// DeadLetterExpired sends expired events (Event.TTL) to the dead-letter
 	// topic. By default they are discarded. No handler gets them in either case.
 	DeadLetterExpired bool
 
-	// OnFailure decides about the events after a failed one, with OrderByKey or OrderTotal.
-	// Default Skip.
+	// OnFailure says how events after a failed one are handled, with OrderByKey or
+	// OrderTotal. Default Skip.
 	OnFailure OnFailure
 
 	// DeadLetter is the topic for events that fail for good. Default: the topic's name
@@ -139,18 +138,18 @@ type SubscribeOptions struct {
 	DeadLetter string
 
 	// OnDeadLetter is called for each event that has failed for good, after the event was
-	// stored in DeadLetter or discarded by DiscardDeadLetters. Settlement does not wait for
-	// it. OnDeadLetter runs in the goroutine of the observer's hooks. If the two are too
-	// slow, calls of both are dropped and counted.
+	// stored in DeadLetter or discarded by DiscardDeadLetters. The call runs on the
+	// goroutine of the observer's hooks, and settlement does not wait for it. If that
+	// goroutine is too slow, calls are dropped and counted, see observer.ErrDropped.
 	OnDeadLetter func(e *Event, why DeadLetter)
 }
 
 // Subscribe makes h a member of the group o.Group. Each event of topic is delivered to one
 // member of each group. Subscribe returns when the group exists, so a group with
 // StartLatest gets the next event published. ctx bounds the call. The contexts of handlers
-// have the values of ctx, but do not end with it. Subscribe itself does not retry. The
-// running subscription retries after each failure that may pass. If the backend can tell,
-// Subscribe checks that this program may write to the dead-letter topic.
+// have its values, but do not end with it. Subscribe itself does not retry, but a running
+// subscription retries after temporary failures. If the backend can declare topics,
+// Subscribe declares the dead-letter topic, and fails if this program may not write to it.
 func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
@@ -228,8 +227,9 @@ func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, m
 	return &Subscription{s: s}, nil
 }
 
-// Effective returns o with the default in each zero field, as Subscribe uses it for topic.
-// If Subscribe would refuse o, the error is the *FieldError of Subscribe.
+// Effective returns o with the default in each zero field, as Subscribe uses it for topic
+// on a bus with zero Options. The error is the *FieldError with which Subscribe refuses o.
+// Only Subscribe checks Ack, and o against the bus and its backend.
 func (o SubscribeOptions) Effective(topic string) (SubscribeOptions, error) {
 	o, err := o.withDefaults(topic)
 	if err == nil {

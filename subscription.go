@@ -54,7 +54,8 @@ func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
 // subscription that has failed still has to be drained, by Drain or by Bus.Shutdown.
 func (s *Subscription) Err() error { return s.s.Err() }
 
-// Drain ends this subscription alone, as Bus.Shutdown ends all of them.
+// Drain ends this subscription alone, as [Bus.Shutdown] ends all of them. A later call
+// waits for the first one. If ctx of any call ends, Drain cancels the handlers.
 func (s *Subscription) Drain(ctx context.Context) error {
 	left, err := s.s.Drain(ctx)
 	if left.Handlers+left.Unsettled == 0 {
@@ -81,7 +82,7 @@ type Counts struct {
 }
 
 // Subscriptions lists the subscriptions that are not drained, sorted by topic and group.
-// After the call of Shutdown there are none.
+// Once Shutdown has begun there are none.
 func (b *Bus) Subscriptions() []*Subscription {
 	list := b.engine.Subscriptions()
 	slices.SortStableFunc(list, func(x, y *engine.Subscription) int {

@@ -22,7 +22,7 @@ func (t Topic[T]) codec() codec.Codec {
 	return t.Codec
 }
 
-// Event returns an event that carries v.
+// Event returns an event that carries v: it has Type, Key, ContentType and Payload.
 func (t Topic[T]) Event(v T) (*Event, error) {
 	c := t.codec()
 	data, err := c.Marshal(v)
@@ -36,7 +36,8 @@ func (t Topic[T]) Event(v T) (*Event, error) {
 	return e, nil
 }
 
-// Publish publishes vs in one call. If one of them cannot be encoded, no event is stored.
+// Publish publishes vs in one call. If one of the values cannot be encoded, no event is
+// stored.
 func (t Topic[T]) Publish(ctx context.Context, p Publisher, vs ...T) error {
 	events := make([]*Event, len(vs))
 	for i, v := range vs {
@@ -112,8 +113,8 @@ func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Deliver
 	}
 }
 
-// Decode returns the value that e carries. It fails if e has another Type, or a
-// ContentType that the codec does not read: see [codec.Decode].
+// Decode returns the value that e carries. It fails if the payload cannot be decoded, or
+// if e has another Type or a ContentType that the codec does not read: see [codec.Decode].
 func (t Topic[T]) Decode(e *Event) (v T, err error) {
 	if t.Type != "" && e.Type != t.Type {
 		return v, fmt.Errorf("eventbus: event of type %q in %s, want %q", e.Type, t.Name, t.Type)

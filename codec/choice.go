@@ -1,9 +1,9 @@
 package codec
 
 // ByContentType returns a codec that encodes with writes. It decodes a payload with the
-// first codec, of writes and then reads, that accepts the content type of the payload
-// ([Accepts]). So writes decodes payloads without a content type. If no codec accepts the
-// content type, the error is a *ContentTypeError with the content types of all codecs.
+// first codec that accepts its content type (see [Accepts]): writes, and then reads in
+// order. So writes decodes payloads without a content type. If no codec accepts the content
+// type, the error is a *ContentTypeError with the content types of all codecs.
 // ByContentType panics if a codec is nil.
 func ByContentType(writes Codec, reads ...Codec) Codec {
 	all := append([]Codec{writes}, reads...)

@@ -1,7 +1,8 @@
 // Package codec turns Go values into the payloads of events, and back. [JSON] is the
 // default codec of an eventbus.Topic. [Raw] leaves bytes and texts as they are.
-// [ByContentType] reads several formats, [Versions] reads old payloads, and [Limit] bounds
-// payloads. Packages codec/protobuf and codec/cbor have the codecs that need a library.
+// [ByContentType] reads several formats, [Versions] also reads payloads of older versions,
+// and [Limit] bounds the size of payloads. Packages codec/protobuf and codec/cbor have
+// codecs that need a library.
 package codec
 
 import (
@@ -10,11 +11,11 @@ import (
 	"strings"
 )
 
-// A Codec turns values into payloads and back. It is safe for concurrent use.
+// A Codec turns values into payloads and back. It must be safe for concurrent use.
 type Codec interface {
-	ContentType() string
-	Marshal(v any) ([]byte, error)
-	Unmarshal(data []byte, v any) error
+	ContentType() string                // the content type of payloads; may be ""
+	Marshal(v any) ([]byte, error)      // encodes v
+	Unmarshal(data []byte, v any) error // decodes data into v, a pointer
 }
 
 // A Decoder is a [Codec] that decides by the content type of a payload how to decode it.
@@ -23,8 +24,9 @@ type Decoder interface {
 	Decode(contentType string, data []byte, v any) error
 }
 
-// Decode decodes data into v, a pointer. If c is no [Decoder] and does not accept the
-// content type, the error is a *ContentTypeError.
+// Decode decodes data into v, a pointer. It calls c.Decode if c is a [Decoder]. Otherwise
+// it calls c.Unmarshal, or returns a *ContentTypeError if c does not accept the content
+// type.
 func Decode(c Codec, contentType string, data []byte, v any) error {
 	if d, ok := c.(Decoder); ok {
 		return d.Decode(contentType, data, v)
@@ -35,10 +37,11 @@ func Decode(c Codec, contentType string, data []byte, v any) error {
 	return c.Unmarshal(data, v)
 }
 
-// Accepts reports whether c reads payloads of a content type. It does if the media types,
-// without parameters, are equal. It does too if the content type ends with the codec's
-// subtype: a codec of application/json accepts application/cloudevents+json. Each codec
-// accepts a payload without a content type. A codec without one accepts each payload.
+// Accepts reports whether c reads payloads of a content type. It compares media types
+// without their parameters. A codec accepts its own media type, and each type that ends
+// with "+" and the codec's subtype. So a codec of application/json accepts
+// application/cloudevents+json. Each codec accepts a payload without a content type. A
+// codec without a content type accepts each payload.
 func Accepts(c Codec, contentType string) bool {
 	got, want := mediaType(contentType), mediaType(c.ContentType())
 	_, kind, _ := strings.Cut(want, "/")

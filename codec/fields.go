@@ -12,12 +12,12 @@ import (
 )
 
 // Fields is the codec of flat payloads: fields with text values, encoded as in the query of
-// a URL. With redisstream.TopicOptions.Flat, stream entries that other programs have added
-// are messages with such payloads. A value is a struct, or a pointer to one.
+// a URL. With redisstream.TopicOptions.Flat, the stream entries of other programs become
+// messages with such payloads. The Go value is a struct, or a pointer to one.
 //
-// Each exported field of the struct is a field of the payload. Its name in the payload is
-// the first part of the tag "field". Without a tag it is the name in Go. A field with the
-// name "-" is not in the payload:
+// Each exported field of the struct is a field of the payload. The first part of its tag
+// "field" is its name in the payload. Without a tag, that is its name in Go. A field with
+// the name "-" is not in the payload:
 //
 //	Customer string        `field:"customer_id"`
 //	Note     string        `field:"note,optional"`
@@ -28,8 +28,8 @@ import (
 // pointers, and optional fields that are zero. Unmarshal ignores unknown fields. If a name
 // occurs several times, Unmarshal reads the first value.
 //
-// The types are string, []byte, bool, integers, floats, time.Duration, and types with
-// MarshalText and UnmarshalText, such as time.Time.
+// The types of fields are string, []byte, bool, integers, floats, time.Duration, and types
+// with MarshalText and UnmarshalText, such as time.Time.
 type Fields struct{}
 
 var _ Codec = Fields{}
@@ -45,7 +45,7 @@ func (e *FieldError) Error() string { return fmt.Sprintf("codec: field %q: %v", 
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// ErrMissing: a field that is required is not in the payload.
+// ErrMissing is the error in a [FieldError] if a required field is not in the payload.
 var ErrMissing = errors.New("missing")
 
 // ContentType is application/x-www-form-urlencoded.

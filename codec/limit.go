@@ -6,9 +6,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Limit returns a codec that encodes and decodes with c, and bounds the size of payloads,
-// in bytes. It neither decodes nor returns a longer payload: the error is then a
-// *SizeError.
+// Limit returns a codec that encodes and decodes with c, but refuses payloads of more than
+// the given number of bytes. The error is then a *SizeError.
 func Limit(bytes int, c Codec) Codec { return limited{c, bytes} }
 
 type limited struct {
@@ -50,7 +49,7 @@ func (l limited) check(data []byte) error {
 	return nil
 }
 
-// A SizeError is the error of a payload that is longer than [Limit] allows. It is an
+// A SizeError is the error of a payload that is longer than [Limit] allows. It matches
 // eventbus.ErrTooLarge.
 type SizeError struct{ Bytes, Limit int }
 

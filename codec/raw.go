@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Raw is the codec of payloads that the program reads itself. A value is a []byte or a
-// string. Media is the content type. Default: application/octet-stream.
+// Raw is the codec of payloads that the program encodes and decodes itself. The Go value is
+// a []byte or a string. Media is the content type. Default: application/octet-stream.
 type Raw struct{ Media string }
 
 var _ Codec = Raw{}

@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// Versions is the codec of payloads whose form has changed. The parameter "version" of the
-// content type says which form a payload has, as in "application/json; version=2". Without
-// the parameter the version is 1. Versions writes the newest version, which is
-// len(Upcasts) + 1.
+// Versions is the codec of payloads whose form has changed over time. The parameter
+// "version" of the content type says which form a payload has, as in "application/json;
+// version=2". Without the parameter the version is 1. Versions writes the newest version,
+// which is len(Upcasts) + 1.
 //
-// To decode an older version, it calls the upcasters from that version on, one after
-// another, and decodes the result. A newer version is an error, because this program does
-// not know its form. So deploy readers of a new version before writers.
+// To decode a payload of an older version, Versions calls the upcasters from that version
+// on, one after another, and decodes the last result. A newer version is an error, because
+// this program does not know its form. So deploy readers of a new version before writers.
 type Versions struct {
 	Codec   Codec      // encodes and decodes the newest version; nil: JSON
 	Upcasts []Upcaster // Upcasts[i] turns a payload of version i+1 into version i+2

@@ -7,15 +7,15 @@
 //	    billing: {topic: shop.orders, group: billing, concurrency: 16, retry: {attempts: 8}}
 //
 // A value may refer to environment variables as ${VARIABLE}; $$ is a dollar sign. A secret,
-// here url, may be in a separate file, which the key url_file names. A variable
-// EVENTBUS_BUS_… replaces the value of a key. Its name is the key's path in upper case,
-// with underscores for dots and dashes, such as
+// here url, may be in a separate file: the key url_file then has the path of the file. An
+// environment variable EVENTBUS_BUS_… replaces the value of a key. Its name is the key's
+// path in upper case, with underscores for dots and dashes, such as
 // EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY. docs/config.md lists all keys with their
 // defaults.
 //
-// The file cannot contain handlers, the observer, middleware, and limiters that several
-// subscriptions share. The program adds them. All errors of a file are reported together,
-// each an [Error] with its place. No error shows a secret.
+// The file cannot contain handlers, the observer, middleware, or limiters that several
+// subscriptions share, except a rate. The program adds them. All errors of a file are
+// reported together, each as an [Error] with its place. No error shows a secret.
 package config
 
 import (
@@ -65,9 +65,9 @@ func Open(ctx context.Context, file string, change func(*eventbus.Options), driv
 	return bus, c, nil
 }
 
-// Load reads file, and variables EVENTBUS_BUS_… of the process's environment. A variable
-// with a value replaces the value of its key in the file. All mistakes are returned
-// together.
+// Load reads file, and the environment variables of the process. A variable EVENTBUS_BUS_…
+// that is not empty replaces the value of its key in the file. A variable of that form
+// without a key is an error. Load returns all errors together, each as an [Error].
 func Load(file string) (*Config, error) {
 	data, err := readSome(file, maxFile)
 	if err != nil {
@@ -78,7 +78,7 @@ func Load(file string) (*Config, error) {
 
 // Parse is like [Load], but data is the content of the file, and environ the environment,
 // in the form of os.Environ; nil means no environment. Errors show name as the name of the
-// file. Relative paths in data begin in the folder of name.
+// file. Relative paths in data start from the folder of name.
 func Parse(name string, data []byte, environ []string) (*Config, error) {
 	p := &problems{file: name}
 	d := &decoder{problems: p, environment: environment(environ), places: map[string]place{}}
@@ -180,7 +180,8 @@ func (c *Config) Options() eventbus.Options { return c.bus.options() }
 func (c *Config) Subscriptions() []string { return slices.Sorted(maps.Keys(c.bus.Subscriptions)) }
 
 // Subscription returns the topic and the options of the subscription with this name in the
-// file. Call it to add options, or to call SubscribeManual.
+// file. Call it to change the options, or to use them for SubscribeManual. If the file has
+// no such subscription, the error is an [Error].
 func (c *Config) Subscription(name string) (topic string, o eventbus.SubscribeOptions, err error) {
 	s, ok := c.bus.Subscriptions[name]
 	if !ok {
@@ -237,8 +238,8 @@ func (c *Config) batch(name string) eventbus.Batch {
 }
 
 // Unused returns the sorted names of the subscriptions for which the program has called
-// neither Subscription, Subscribe nor SubscribeBatch. Call it after subscribing: the events
-// of an unused subscription have no handler.
+// neither Subscription, Subscribe nor SubscribeBatch. Call it after subscribing, because
+// the events of an unused subscription have no handler.
 func (c *Config) Unused() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 	"unicode"
 )
 
-// An Error is a mistake in a configuration, with its place. [Parse] returns all errors of
-// a file joined, errors of the environment last. No error shows a secret.
+// An Error is a mistake in a configuration, with its place. [Parse] joins all errors as
+// errors.Join does: first the errors of the file, then the errors of the environment. No
+// error shows a secret.
 type Error struct {
 	File         string
 	Line, Column int    // the place in the file, from 1; 0 if the mistake has no place in the file

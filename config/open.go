@@ -21,8 +21,8 @@ func ours() []backend.Driver {
 }
 
 // Open opens the bus that the file describes. If change is not nil, Open calls it with the
-// options of the file. change may change them, for example add an observer and middleware.
-// Without drivers, Open uses the drivers of this project. ctx bounds Open, not the bus.
+// options of the file, for example to add an observer and middleware. Without drivers, Open
+// uses the drivers of this project. ctx bounds Open, not the bus.
 func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drivers ...backend.Driver) (*eventbus.Bus, error) {
 	d, err := c.driver(ctx, drivers)
 	if err != nil {
@@ -39,9 +39,10 @@ func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drive
 	return bus, nil
 }
 
-// Check reports whether a driver serves the URL, knows the settings of topics and, if it
-// implements [backend.URLChecker], accepts the URL's parameters. Without drivers, Check
-// uses the drivers of this project. It asks no broker.
+// Check returns an error if no driver serves the URL, or if the driver does not know a
+// setting of a topic. If the driver implements [backend.URLChecker], Check also checks the
+// URL's parameters. Without drivers, Check uses the drivers of this project. It does not
+// connect to a broker.
 func (c *Config) Check(ctx context.Context, drivers ...backend.Driver) error {
 	_, err := c.driver(ctx, drivers)
 	return err

@@ -12,8 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// A Redrive says which dead letters [Topic.Redrive] redrives, and how: Redrive publishes
-// their events again. A zero field means its default.
+// A Redrive has the options of [Topic.Redrive], which publishes the events of dead letters
+// again. A zero field means its default.
 type Redrive struct {
 	Filter Filter
 
@@ -23,47 +23,52 @@ type Redrive struct {
 	// Rate is the most letters to redrive per second. Default: no bound.
 	Rate float64
 
-	// MaxRedrives skips each letter whose event was redriven MaxRedrives times or more
-	// before. Default 3; negative: no bound.
+	// MaxRedrives is how often an event may be redriven. A letter is skipped if its event
+	// was redriven MaxRedrives times or more before. Default 3; negative: no bound.
 	MaxRedrives int
 
-	// DryRun lets Redrive count letters and change nothing. It calls Edit, whose errors
-	// count.
+	// DryRun lets Redrive count letters and change nothing. Redrive still calls Edit, and
+	// counts its errors in Report.Refused.
 	DryRun bool
 
 	// Edit, if set, may change the Key, Payload and Headers of the message m before it is
-	// published. Attributes of the event are headers such as "ce-type". If Edit returns an
-	// error the letter is skipped.
+	// published. Attributes of the event are headers such as "ce-type". The letter of the
+	// event is why. If Edit returns an error, the letter is skipped.
 	Edit func(m *backend.Message, why *Letter) error
 
-	// Progress, if set, is called each time after events of at most 100 letters were
-	// stored; not with DryRun.
+	// Progress, if set, is called with the report so far, each time after events of at most
+	// 100 letters were published. DryRun does not call it.
 	Progress func(Report)
 }
 
 // A Report counts the letters of one call of Redrive.
 type Report struct {
-	Redriven int   `json:"redriven"` // the event was stored again and the letter removed; with DryRun: would be
-	Looping  int   `json:"looping"`  // skipped, because of MaxRedrives
-	NoGroup  int   `json:"no_group"` // skipped, because the topic or the group does not exist any more
-	Refused  int   `json:"refused"`  // skipped, because Edit or the broker refused the message; or stored by an earlier call, perhaps without Edit
-	Err      error `json:"-"`        // the error of one of Refused; nil if Refused is 0
+	Redriven int `json:"redriven"` // the event was stored again and the letter removed; with DryRun: would be
+	Looping  int `json:"looping"`  // skipped, because of MaxRedrives
+	NoGroup  int `json:"no_group"` // skipped, because the topic or the group does not exist any more
+
+	// Refused counts letters that were skipped because Edit or the broker refused the
+	// message. With Edit, it also counts removed letters whose event an earlier call had
+	// stored, perhaps without the edit.
+	Refused int `json:"refused"`
+
+	Err error `json:"-"` // the error of one of the Refused letters; nil if Refused is 0
 }
 
 // Redrive publishes the events of letters again, each for the one group that could not
-// handle it: handlers of other groups do not get the event. The event has its original ID,
+// handle it. Handlers of other groups do not get the event. The event has its original ID,
 // key, headers and payload. Its attempts begin with 1, and it does not expire. It is
-// delivered after newer events of its key. After the event is stored Redrive removes the
+// delivered after newer events of its key. After the event is stored, Redrive removes the
 // letter.
 //
-// The program may die during a Redrive and call Redrive again. Calls may run concurrently.
-// No event is lost. No event is stored twice by calls that are less than
-// [backend.Limits].OnceWindow apart. After an error of the broker, call Redrive again.
+// If the program dies during a Redrive, or the broker returns an error, call Redrive again.
+// Calls may run concurrently. No event is lost. No event is stored twice by calls that are
+// less than [backend.Limits].OnceWindow apart.
 //
 // A redriven event may fail again and become a new letter. A call of Redrive does not
-// redrive its own events again, so it ends: it remembers the first position at which it
-// stored an event, and skips letters of events from that position on. A group that is
-// deleted during the call does not get the events.
+// redrive its own events again, so it ends. For each topic it remembers the first position
+// at which it stored an event, and skips letters of events from that position on. A group
+// that is deleted during the call does not get the events.
 //
 // All members of all groups of the topic must run a version of the bus that knows Redrive.
 // Older versions handle the event as a new one.

@@ -5,7 +5,8 @@
 //	letters, err := deadletter.Open(bus.Backend(), "shop.orders.dlq")
 //	report, err := letters.Redrive(ctx, deadletter.Redrive{Filter: deadletter.Filter{Group: "billing"}})
 //
-// The package works on every backend with [backend.Reader] and [backend.Remover].
+// The package works on every backend that implements [backend.Reader] and
+// [backend.Remover].
 package deadletter
 
 import (
@@ -29,8 +30,9 @@ type Topic struct {
 	name    string
 }
 
-// Open returns the dead-letter topic with this name. It asks no broker. If b has no
-// [backend.Reader] or no [backend.Remover], the error matches errors.ErrUnsupported.
+// Open returns the dead-letter topic with this name. It asks no broker. If b does not
+// implement [backend.Reader] and [backend.Remover], the error matches
+// errors.ErrUnsupported.
 func Open(b backend.Backend, name string) (*Topic, error) {
 	if err := backend.CheckName(name); err != nil {
 		return nil, fmt.Errorf("deadletter: topic: %w", err)
@@ -65,13 +67,13 @@ func newLetter(m *backend.Message) (*Letter, bool) {
 // A Filter chooses the letters that match all of its fields. A zero field matches all
 // letters.
 type Filter struct {
-	Group, Topic       string // the group that failed, and the topic of its event
-	Reason, ErrorClass string
-	Type               string    // the type of the event
-	ID, Key            string    // the ID and the key of the event
-	Place              string    // the position of the letter in the dead-letter topic
-	Since, Before      time.Time // LastAttempt of the letter is not before Since, and is before Before
-	Match              func(*Letter) bool
+	Group, Topic       string             // the group that failed, and the topic of its event
+	Reason, ErrorClass string             // as in eventbus.DeadLetter
+	Type               string             // the type of the event
+	ID, Key            string             // the ID and the key of the event
+	Place              string             // the position of the letter in the dead-letter topic
+	Since, Before      time.Time          // the letter's LastAttempt is at or after Since, and before Before
+	Match              func(*Letter) bool // reports whether a letter matches
 }
 
 func (f *Filter) matches(l *Letter) bool {
@@ -86,7 +88,7 @@ const page = 100 // messages of one read
 
 // All yields the letters that f chooses, oldest first. It leaves out messages that are no
 // dead letters. If the topic does not exist, All yields no letter. Letters may arrive and
-// be removed while All runs; it yields the letters that arrive too. After an error All
+// be removed while All runs. All yields the letters that arrive too. After an error All
 // ends.
 func (t *Topic) All(ctx context.Context, f Filter) iter.Seq2[*Letter, error] {
 	return t.pages(ctx, f, page, func(string) error { return nil })
@@ -131,8 +133,8 @@ type Class struct {
 	ErrorClass string    `json:"error_class"`
 	Type       string    `json:"type"` // of the event
 	Letters    int       `json:"letters"`
-	Oldest     time.Time `json:"oldest,omitzero"` // LastAttempt
-	Newest     time.Time `json:"newest,omitzero"` // LastAttempt
+	Oldest     time.Time `json:"oldest,omitzero"` // the earliest LastAttempt
+	Newest     time.Time `json:"newest,omitzero"` // the latest LastAttempt
 	Error      string    `json:"error"`           // the error text of one of the letters
 }
 
@@ -174,7 +176,7 @@ func (t *Topic) Classes(ctx context.Context, f Filter) ([]Class, error) {
 }
 
 // Discard removes for good the letters that f chooses, and returns their number. After an
-// error it returns the number of letters that are certainly removed.
+// error, removed counts only the letters that are certainly removed.
 func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) {
 	var places []string
 	remove := func() error {
@@ -202,16 +204,17 @@ func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) 
 	return removed, err
 }
 
-// Bounds of a dead-letter topic, see [Topic.Trim]. A zero field is no bound.
+// Bounds say which letters [Topic.Trim] keeps: the letters within all bounds. A zero field
+// is no bound.
 type Bounds struct {
-	Letters int           // the newest so many letters are kept
-	Bytes   int64         // the newest letters are kept whose size, headers included, is so many bytes in all
-	Age     time.Duration // letters are kept whose last attempt is at most so long ago
+	Letters int           // the most letters to keep, the newest first
+	Bytes   int64         // the most bytes to keep, headers included, of the newest letters
+	Age     time.Duration // the longest time since a letter's LastAttempt
 }
 
-// Trim removes each letter that f chooses and that is outside at least one bound, and
-// returns the number of removed letters. A program calls it from time to time to bound a
-// dead-letter topic.
+// Trim removes each letter that f chooses and that is outside at least one bound of b, and
+// returns the number of removed letters. Other letters count for no bound. A program calls
+// Trim from time to time to bound a dead-letter topic.
 func (t *Topic) Trim(ctx context.Context, f Filter, b Bounds) (removed int, err error) {
 	type kept struct {
 		place string

@@ -32,12 +32,12 @@ func New(t testing.TB) *Bus {
 	return NewWith(t, eventbus.Options{})
 }
 
-// NewWith returns a bus with the given options. Without an Observer, it logs failures with
-// t.Log until the test ends.
+// NewWith returns a bus with the given options. If o.Observer is zero, the bus logs
+// failures with t.Log until the test ends.
 //
-// The bus is shut down when the test ends, within Options.DrainTimeout, 5 s by default. If
-// events are then still held, the test fails. If the test itself calls Shutdown, it must
-// also check the error of Shutdown.
+// When the test ends the bus is shut down, within Options.DrainTimeout, 5 s by default.
+// The test fails if events are still held then. If the test itself calls Shutdown, it must
+// also check the error, because the bus then does not.
 func NewWith(t testing.TB, o eventbus.Options) *Bus {
 	t.Helper()
 	if o.DrainTimeout == 0 {
@@ -56,8 +56,8 @@ func NewWith(t testing.TB, o eventbus.Options) *Bus {
 	return b
 }
 
-// On returns a bus on the backend b. If the options are refused the test ends. The caller
-// must shut the bus down.
+// On returns a bus on the backend b. If [eventbus.New] refuses b or o, On ends the test
+// with t.Fatal. The caller must shut the bus down.
 func On(t testing.TB, b backend.Backend, o eventbus.Options) *eventbus.Bus {
 	t.Helper()
 	bus, err := eventbus.New(b, o)
@@ -89,5 +89,5 @@ func (b *Bus) Published(topic string) []eventbus.Event { return b.record.publish
 // the error names the groups with unsettled events.
 //
 // With AckOnReceive an event is settled before its handler has run. In a synctest bubble,
-// call synctest.Wait after WaitIdle.
+// call synctest.Wait after WaitIdle, so that the handlers run.
 func (b *Bus) WaitIdle(ctx context.Context) error { return b.record.waitIdle(ctx) }

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// An Adaptive is a limiter whose number of places adapts to the handlers. The number grows
-// while runs take no longer than with few places. It shrinks when runs take longer, or
-// fail. To use all places, SubscribeOptions.Concurrency must be at least their maximum. The
-// methods are safe for concurrent use.
+// An Adaptive is a [Limiter] that adjusts its number of places to the handlers. The number
+// grows while runs take no longer than with few places. It shrinks when runs take longer,
+// or fail. To use all places, SubscribeOptions.Concurrency must be at least the greatest
+// number of places. The methods are safe for concurrent use.
 //
-// It measures runs, the calls of handlers, in rounds. A round has as many runs as there are
-// places, and ten at least. Runs that began before the last change of the number of places
-// do not count. At the end of a round,
+// An Adaptive measures runs, the calls of handlers, in rounds. A round has as many runs as
+// there are places, and ten at least. Runs that began before the last change of the number
+// of places do not count. At the end of a round the limiter computes
 //
-//	mean     = the time of its runs / runs
-//	base     = the least mean since the last probe
+//	mean     = the total time of the runs / the number of runs
+//	base     = the least mean since the last probe; a mean counts if at most a tenth failed
 //	gradient = 2·base / mean, or the share of runs that succeeded if more than a tenth
 //	           failed; at least ½ and at most 1
 //	places   = gradient·places, if the gradient is below 1
-//	           places + √places, otherwise, if half of them held messages together
+//	           places + √places, otherwise, if at least half of them held messages at one time
 //
-// Every hundredth round is a probe: it leaves a quarter of the places and measures base
-// anew. So base follows a service that has become slower for good. With so few places no
-// queue forms in front of the service, so waiting does not lengthen the runs of a probe.
+// After every hundredth round comes a probe: the limiter keeps a quarter of the places and
+// measures base anew. So base follows a service that has become slower for good. With so
+// few places no queue forms in front of the service, so runs of a probe do not wait there.
 type Adaptive struct {
 	places   *pool
 	min, max float64

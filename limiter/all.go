@@ -3,9 +3,9 @@ package limiter
 import "context"
 
 // All returns a limiter that grants a place if each of limiters grants one. It asks
-// limiters in the given order. While it waits for a limiter it keeps places of the limiters
-// before it. So to avoid a deadlock, subscriptions that share limiters must pass them to
-// All in the same order. All panics if there is no limiter, or if one is nil.
+// limiters in the given order. While it waits for one of them, it keeps places of the
+// limiters before it. So subscriptions that share limiters must pass them to All in the
+// same order, or they may deadlock. All panics if there is no limiter, or if one is nil.
 func All(limiters ...Limiter) Limiter {
 	if len(limiters) == 0 {
 		panic("limiter: All needs a limiter")

@@ -9,8 +9,8 @@ import (
 
 // BreakerOptions are the settings of a Breaker. A zero field means its default.
 type BreakerOptions struct {
-	// Failures is the share of failed runs, above 0 and at most 1, that opens the breaker.
-	// Default 0.5.
+	// Failures is the least share of failed runs that opens the breaker: above 0 and at
+	// most 1. Default 0.5.
 	Failures float64
 
 	// Window is the time over which runs are counted. Default 10 s.
@@ -25,8 +25,8 @@ type BreakerOptions struct {
 
 	// Trials is the number of places that the breaker grants after a pause. If that many
 	// runs succeed, the breaker closes. Default 1. If subscriptions share a breaker, Trials
-	// must be at least their number, because a subscription with an empty topic keeps a
-	// place.
+	// must be at least their number, because a subscription keeps a place while its topic
+	// is empty.
 	Trials int
 }
 
@@ -55,20 +55,20 @@ type BreakerState string
 
 // The states of a Breaker.
 const (
-	Closed   BreakerState = "closed"    // it grants each place that is asked for
+	Closed   BreakerState = "closed"    // it grants all places
 	Open     BreakerState = "open"      // it grants no place
 	HalfOpen BreakerState = "half-open" // it grants a few places: the trials
 )
 
-// A Breaker is a circuit breaker: a limiter that opens when too large a share of runs has
-// failed. While it is open the subscription reads nothing. The subscription has the state
-// Limited, with the reason as its error. Events that are held are still handled. No event
-// is lost, because the other events wait in the backend. After the pause the subscription
-// reads a few events, the trials. If the trials succeed, the breaker closes. If a run fails
-// before that, the breaker opens again.
+// A Breaker is a circuit breaker: a limiter that opens when too large a share of runs, the
+// calls of handlers, has failed. While it is open, its subscriptions read nothing. They
+// have the state observer.Limited, with the reason as their error. Held events are still
+// handled. No event is lost, because the other events wait in the backend. After the pause
+// a subscription reads a few events, the trials. If the trials succeed, the breaker closes.
+// If a run fails before that, the breaker opens again.
 //
-// Every run that returns an error counts as failed, also if the error is made by Snooze.
-// The methods are safe for concurrent use.
+// Every run that returns an error counts as failed, even if eventbus.Snooze or
+// eventbus.Drop has made the error. The methods are safe for concurrent use.
 type Breaker struct {
 	options BreakerOptions
 
@@ -104,7 +104,7 @@ func NewBreaker(o BreakerOptions) *Breaker {
 	return &Breaker{options: o.Effective(), state: Closed, changed: make(chan struct{})}
 }
 
-// State returns the state of the breaker. A breaker whose pause is over stays open until a
+// State returns the state of the breaker. After the pause the state stays Open until a
 // subscription asks for places.
 func (b *Breaker) State() BreakerState {
 	b.mu.Lock()

@@ -2,14 +2,14 @@
 // bus asks a [Limiter] before it reads. So messages beyond the limit wait in the backend,
 // and no message is lost.
 //
-//   - [MaxInFlight], [MaxBytes] and [Both] bound the messages that are held.
-//   - [Adaptive] sets the number of held messages by the time and the failures of handlers.
-//   - [Breaker] lets a subscription read nothing for a while after many handlers have failed.
-//   - Package limiter/rate bounds the messages per second.
+//   - [MaxInFlight], [MaxBytes] and [Both] bound the messages held, which are in flight.
+//   - [Adaptive] adjusts that number to the times and failures of handlers.
+//   - [Breaker] stops the reads for a while after many handlers have failed.
+//   - Package limiter/rate bounds the messages that are read per second.
 //
 // [All] joins several limiters. SubscribeOptions.MaxInFlight and MaxBytes apply in addition
-// to SubscribeOptions.Limiter. Subscriptions that are given the same Limiter share it, for
-// example one rate for all calls to one service.
+// to SubscribeOptions.Limiter. Subscriptions with the same Limiter share it, for example
+// one rate for all calls to one service.
 package limiter
 
 import (
@@ -19,22 +19,23 @@ import (
 
 // A Limiter grants places. A place is the permission to read and hold one message. The bus
 // asks for a place before it reads a message, and gives the place back when the message is
-// settled. A Limiter is safe for concurrent use. Subscriptions that are given the same
-// Limiter share its places. A limiter may wait before it grants the place of a settled
-// message again, as package rate does. It must grant an unused place again immediately.
+// settled. A Limiter must be safe for concurrent use. Subscriptions with the same Limiter
+// share its places. A limiter may wait before it grants the place of a settled message
+// again, as package rate does. A place that is given back unused must be free immediately.
 //
-// A read of an empty topic keeps its places while it waits, for a third of
-// SubscribeOptions.Lease at most. A message that waits in the backend for its retry has no
-// place. It needs a new place when it is read again.
+// A read keeps its places while it waits for messages, for a third of
+// SubscribeOptions.Lease at most. A message that was given back to the backend until its
+// retry has no place. It needs a new place when it is read again. A message that the member
+// itself holds until the retry keeps its place.
 type Limiter interface {
-	// Acquire waits until there is a place. It grants at least one place and at most max.
-	// When ctx is done it waits no longer: it grants the places that are free, and if there
-	// are none it fails with context.Cause(ctx). A limiter that grants nothing for a while
-	// may fail immediately with a *WaitError. The subscription then has the state Limited,
-	// and asks again at WaitError.Until.
+	// Acquire waits until a place is free. It grants at least one place and at most max,
+	// and returns how many it has granted. If ctx is done, Acquire does not wait: it grants
+	// the free places, or fails with context.Cause(ctx) if there are none. A limiter that
+	// grants nothing for a while may fail immediately with a *WaitError. The subscription
+	// then has the state observer.Limited, and asks again at WaitError.Until.
 	Acquire(ctx context.Context, max int) (int, error)
 
-	// Fill tells the limiter that n granted places now hold messages, whose total size is
+	// Fill tells the limiter that n granted places now hold messages with a total size of
 	// bytes. The bus calls it after a read.
 	Fill(n int, bytes int64)
 
@@ -43,8 +44,8 @@ type Limiter interface {
 }
 
 // Released says which places are given back, and how runs have ended since the last call of
-// Release. A run is one call of a handler. Adaptive and Breaker need the runs. A message
-// may be settled without a run. A message that is held until its retry keeps its place.
+// Release. A run is one call of a handler. [Adaptive] and [Breaker] use the results of
+// runs. A message may be settled without a run.
 type Released struct {
 	Unused int // places that were granted, but got no message
 
@@ -64,7 +65,7 @@ type WaitError struct {
 
 func (e *WaitError) Error() string { return "limiter: " + e.Reason }
 
-// MaxInFlight returns a limiter of n places. n must be positive.
+// MaxInFlight returns a limiter of n places. It panics if n is not positive.
 func MaxInFlight(n int) Limiter {
 	if n < 1 {
 		panic("limiter: MaxInFlight needs a positive number")
@@ -72,10 +73,10 @@ func MaxInFlight(n int) Limiter {
 	return newPool(n, 0)
 }
 
-// MaxBytes returns a limiter that grants places while the messages held have less than n
-// bytes. Sizes are known only after a read, so one read may exceed n. MaxBytes keeps the
-// largest average size of the messages of one read. A read asks for as many messages of
-// that size as fit in the rest. The first read asks for one message. n must be positive.
+// MaxBytes returns a limiter that grants places while the held messages have less than n
+// bytes. Sizes are known only after a read, so one read may exceed n. MaxBytes estimates
+// the size of a message by the largest average of one read so far, and grants as many
+// places as fit. For the first read it grants one. MaxBytes panics if n is not positive.
 func MaxBytes(n int64) Limiter {
 	if n < 1 {
 		panic("limiter: MaxBytes needs a positive number")
@@ -83,8 +84,8 @@ func MaxBytes(n int64) Limiter {
 	return newPool(0, n)
 }
 
-// Both returns a limiter that bounds the number of messages and their total size. If bytes
-// is zero or less, the size has no bound. messages must be positive.
+// Both returns a limiter that bounds the number of messages and their total size in bytes.
+// If bytes is zero or less, the size has no bound. Both panics if messages is not positive.
 func Both(messages int, bytes int64) Limiter {
 	if messages < 1 {
 		panic("limiter: Both needs a positive number of messages")

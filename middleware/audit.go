@@ -16,13 +16,13 @@ const AuditType = "eventbus.audit"
 type AuditRecord struct {
 	Topic   string        `json:"topic"`
 	Group   string        `json:"group"`
-	ID      string        `json:"id"` // of the event
+	ID      string        `json:"id"` // the ID of the event
 	Type    string        `json:"type,omitempty"`
 	Attempt int           `json:"attempt"`
 	Began   time.Time     `json:"began"`
-	Took    time.Duration `json:"took_ns"` // nanoseconds
+	Took    time.Duration `json:"took_ns"` // in JSON: nanoseconds
 	Outcome AuditOutcome  `json:"outcome"`
-	Error   string        `json:"error,omitempty"` // at most 4 KiB
+	Error   string        `json:"error,omitempty"` // the text of the error, cut at 4 KiB
 }
 
 // An AuditOutcome is the result of a run, as a middleware sees it. The bus decides later
@@ -32,8 +32,8 @@ type AuditOutcome string
 // The outcomes of runs.
 const (
 	AuditSuccess AuditOutcome = "success" // the handler returned nil
-	AuditFailure AuditOutcome = "failure" // it returned an error: Permanent, RetryAfter, Snooze and Drop too
-	AuditPanic   AuditOutcome = "panic"   // it panicked or called runtime.Goexit
+	AuditFailure AuditOutcome = "failure" // it returned an error, Snooze and Drop included, or a handler of batches panicked
+	AuditPanic   AuditOutcome = "panic"   // a handler of single events panicked or called runtime.Goexit
 	AuditHeld    AuditOutcome = "held"    // a ManualHandler returned nil: the event is settled later
 )
 
@@ -44,12 +44,13 @@ type AuditOptions struct {
 }
 
 // Audit publishes an [AuditRecord] to topic for each run of a handler, after the run and
-// before the event is settled. A crash during a run leaves no record of it. A record that
-// cannot be stored never fails the event; OnError is called for it. A record has no
-// payload, headers or key. It has the text of the handler's error.
+// before the bus acts on its result. A crash during a run leaves no record of the run. A
+// record that cannot be stored never fails the event; OnError is called for it. A record
+// has the text of the handler's error, but not the payload, headers or key of the event.
 //
-// Each run waits for its record to be stored. Audit makes no records about events of topic,
-// nor about their dead letters. Audit panics if p is nil or Timeout is negative.
+// Each event waits for its record to be stored, for Timeout at most. Audit makes no records
+// about events of topic, nor about their dead letters. Audit panics if p is nil or Timeout
+// is negative.
 func Audit(p eventbus.Publisher, topic string, o AuditOptions) eventbus.Middleware {
 	switch {
 	case p == nil:

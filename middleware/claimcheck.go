@@ -17,28 +17,29 @@ import (
 )
 
 // A BlobStore keeps large payloads, for a [ClaimCheck]. The name of a payload has 26
-// letters and digits, and no name is used twice. The methods are safe for concurrent use.
+// characters, of A–Z and 2–7, and no name is used twice. The methods must be safe for
+// concurrent use.
 type BlobStore interface {
-	// Put stores data under name. It returns when the data is stored durably, because the
+	// Put stores data under name. It returns only after the data is durable, because the
 	// event is published next.
 	Put(ctx context.Context, name string, data []byte) error
 
-	// Get opens the data of name. The error matches fs.ErrNotExist only if the data is
-	// gone for good: the event then goes to the dead-letter topic.
+	// Get opens the data that Put has stored under name. The error may match fs.ErrNotExist
+	// only if the data is gone for good: the event is then dead-lettered.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
 }
 
-// ClaimCheck is a step of an [Envelope]: payloads of at least MinSize go to a store, and
-// the event carries a reference, with size and SHA-256. So a payload may be larger than
-// eventbus.MaxPayload. MinSize counts after compression and encryption.
+// ClaimCheck is a step of an [Envelope] that moves payloads of at least MinSize to a store.
+// The event then carries a reference, with size and SHA-256. So a payload may be larger
+// than eventbus.MaxPayload. MinSize applies after compression and encryption.
 //
 // A payload is stored before its event is published, so that a handler always finds it. If
-// Publish fails, or the event is deduplicated, the payload stays in the store without an
-// event.
+// Publish then fails, or discards the event as a duplicate, the payload stays in the store
+// without an event.
 //
 // No payload is deleted when its event is handled, because other groups and dead letters
-// may still need it. The store must delete payloads by age, after the time for which the
-// topic, its dead-letter topic and redrives need them: see [FileStore.DeleteOlder].
+// may still need it. The store must delete payloads by age, see [FileStore.DeleteOlder]:
+// later than the topic, its dead-letter topic and redrives need them.
 //
 // If a payload is gone, damaged or larger than EnvelopeOptions.MaxPayload, its event is a
 // permanent failure. After other errors of the store the event is retried.

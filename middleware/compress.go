@@ -14,14 +14,14 @@ import (
 // MinSize, if compression does not make it smaller, or if its event has a
 // content-encoding already.
 //
-// A received payload is decompressed if its content-encoding is zstd, also if another
-// program has compressed it. If the payload is damaged, or larger than
+// A received payload is decompressed if its content-encoding is zstd, even if another
+// program has compressed it. If the payload is damaged, or decompressed larger than
 // EnvelopeOptions.MaxPayload, the error is permanent. Decompression stops after MaxPayload
-// bytes, or 8 MiB if that is more.
+// or 8 MiB, whichever is more.
 //
 // With Encrypt, the size of an event shows how well its payload can be compressed. So do
-// not combine Compress and Encrypt if an attacker chooses a part of the payload and sees
-// sizes.
+// not combine Compress and Encrypt if an attacker can choose a part of the payload and see
+// the sizes of events.
 type Compress struct {
 	MinSize int // bytes; default 1 KiB
 }

@@ -9,19 +9,19 @@ import (
 
 // The headers that [Correlate] sets.
 const (
-	CorrelationID = "correlation-id" // the ID of the first event of the chain
+	CorrelationID = "correlation-id" // the ID of the first event in the chain of causes
 	CausationID   = "causation-id"   // the ID of the event whose handler published this one
 )
 
 // Correlate returns two wrappers, for Options.Middleware and Options.PublishMiddleware of
-// one bus. A program that forwards between two buses gives one wrapper to each. An event
-// published with the context of a handler then names its origin, the handled event.
-// [CausationID] is the ID of the origin. [CorrelationID] is copied from the origin. If the
-// origin has none, it is the ID of the origin.
+// one bus. A program that forwards events to another bus gives the second wrapper to that
+// bus. An event published with the context of a handler then names its origin, the handled
+// event. [CausationID] is the ID of the origin. [CorrelationID] is copied from the origin.
+// If the origin has no CorrelationID, it is the ID of the origin.
 //
-// A header that the program has set stays. To add a header, Correlate replaces the event's
-// Headers by a new slice, because several events may share the old slice. The event keeps
-// the new slice, so a second publish sends the same headers.
+// Correlate keeps a header that the program has set. To add a header, it replaces the
+// event's Headers by a new slice, because several events may share the old slice. The event
+// keeps the new slice, so a second publish sends the same headers.
 func Correlate() (eventbus.Middleware, eventbus.PublishMiddleware) {
 	return rememberOrigin, stampOrigin
 }

@@ -8,17 +8,18 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A DedupeStore remembers the events that were handled. The store decides for how long, and
-// how many. Its methods are safe for concurrent use. Its keys have at most 1,300 bytes.
+// A DedupeStore remembers the keys of handled events. The store decides how many keys it
+// remembers, and for how long. Its methods must be safe for concurrent use. Keys have at
+// most 1,300 bytes, unless DedupeOptions.ID returns longer IDs.
 type DedupeStore interface {
-	Handled(ctx context.Context, key string) (bool, error) // reports whether key was marked
-	Mark(ctx context.Context, key string) error
+	Handled(ctx context.Context, key string) (bool, error) // reports whether key is remembered
+	Mark(ctx context.Context, key string) error            // remembers key
 }
 
 // DedupeOptions are the settings of [Dedupe]. A zero field means its default.
 type DedupeOptions struct {
-	// ID names an event. Events of one topic and group with the same ID are the same
-	// event. An event with the ID "" is always handled. Default: Event.ID.
+	// ID returns the identity of an event. Events of one topic and group with the same ID
+	// are the same event. An event with the ID "" is always handled. Default: Event.ID.
 	ID func(*eventbus.Delivery) string
 
 	// OnError is called if an event was handled but could not be marked.
@@ -27,17 +28,18 @@ type DedupeOptions struct {
 
 const markTimeout = 5 * time.Second
 
-// Dedupe discards an event that its group has handled before: a redelivered event, and a
-// second event with the same ID. The bus counts and reports it as discarded, with the
-// reason "dropped".
+// Dedupe discards an event that its group has handled before: a redelivered event, or
+// another event with the same ID. The bus counts and reports the event as discarded, with
+// the reason "dropped".
 //
-// An ID is marked after the handler has returned nil, within 5 seconds. So a crash, or an error of Mark,
-// leads to a second run and never to a lost event. Dedupe is no lock. If two members, or
-// two handlers of one member, run events of one ID at the same time, both run. If
-// DedupeStore.Handled returns an error, the event fails and is retried.
+// Dedupe marks an ID after the handler has returned nil. It gives DedupeStore.Mark 5
+// seconds. After a crash, or an error of Mark, the event may run a second time, but it is
+// never lost. Dedupe is no lock. If two members, or two handlers of one member, run events
+// of one ID at the same time, both run. If DedupeStore.Handled returns an error, the event
+// fails and is retried.
 //
-// Dedupe passes on the events of SubscribeManual, because a ManualHandler that has
-// returned nil need not have handled its event. Dedupe panics if store is nil.
+// Dedupe neither discards nor marks events of SubscribeManual, because a ManualHandler may
+// return nil before its event is handled. Dedupe panics if store is nil.
 func Dedupe(store DedupeStore, o DedupeOptions) eventbus.Middleware {
 	if store == nil {
 		panic("eventbus: Dedupe: the store is nil")

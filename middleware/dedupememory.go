@@ -17,8 +17,8 @@ type DedupeMemoryOptions struct {
 	Age time.Duration
 }
 
-// A DedupeMemory is a [DedupeStore] of one process. It is empty after a restart, and
-// other members do not see it.
+// A DedupeMemory is a [DedupeStore] in the memory of one process. It is empty after a
+// restart, and other members do not see it.
 type DedupeMemory struct {
 	age time.Duration
 
@@ -42,7 +42,8 @@ func NewDedupeMemory(o DedupeMemoryOptions) *DedupeMemory {
 	return &DedupeMemory{age: o.Age, marked: newRecent[time.Time](o.Max)}
 }
 
-// Handled reports whether key was marked. It returns no error.
+// Handled reports whether key was marked less than Age ago and is not forgotten. The error
+// is always nil.
 func (m *DedupeMemory) Handled(_ context.Context, key string) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,7 +51,7 @@ func (m *DedupeMemory) Handled(_ context.Context, key string) (bool, error) {
 	return ok && time.Since(at) < m.age, nil
 }
 
-// Mark remembers key. It returns no error.
+// Mark remembers key. The error is always nil.
 func (m *DedupeMemory) Mark(_ context.Context, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

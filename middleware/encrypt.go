@@ -8,23 +8,24 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Encrypt is a step of an [Envelope]: payloads are stored encrypted by AES-GCM with random
-// nonces. Attributes and headers stay readable. The attributes, the event's ID, and
-// EnvelopeOptions.Headers are protected against changes, so a payload cannot be moved to
-// another event. The topic is not protected, because a dead letter is in another topic.
+// Encrypt is a step of an [Envelope] that encrypts payloads by AES-GCM with random nonces.
+// Attributes and headers stay readable. The ID, the attributes except TTL and Retry, and
+// the headers named in EnvelopeOptions.Headers are protected against changes. So a payload
+// cannot be moved to another event. The topic is not protected, because a dead letter is in
+// another topic.
 //
-// To rotate keys: add the new key to Keys of all programs. Then let Key name the new key.
-// Remove the old key when no stored event or dead letter needs it. One key is good for 2^32
-// events. The payload grows by 28 bytes.
+// To rotate keys, add the new key to Keys of all programs. Then let Key name the new key.
+// Remove the old key when no stored event or dead letter needs it. Use one key for at most
+// 2^32 events. Encryption adds 28 bytes to a payload.
 //
-// With access to the broker, an attacker can store an old event again, or present it as a
+// An attacker with access to the broker can store an old event again, or present it as a
 // dead letter of another topic.
 type Encrypt struct {
-	Key  string         // ID of the key that encrypts; empty: this program only decrypts
-	Keys map[string]Key // the keys that decrypt, by ID; 16, 24 or 32 random bytes, for AES-128, -192 or -256
+	Key  string         // the ID of the key that encrypts; empty: this program only decrypts, and Publish fails
+	Keys map[string]Key // the keys that decrypt, by ID; each has 16, 24 or 32 random bytes, for AES-128, -192 or -256
 
-	// AcceptPlain passes on events that are not encrypted, while the programs of a topic
-	// begin to encrypt. Otherwise such an event is a permanent failure.
+	// AcceptPlain accepts events that are not encrypted. Set it while the programs of a
+	// topic begin to encrypt. Without AcceptPlain such an event is a permanent failure.
 	AcceptPlain bool
 }
 

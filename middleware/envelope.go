@@ -33,40 +33,42 @@ type EnvelopeOptions struct {
 	ClaimCheck *ClaimCheck
 	Sign       *Sign
 
-	// Topics reports whether the events of a topic are sealed. Events of other topics are
-	// published unsealed. A received event of another topic is opened if it is sealed, such
-	// as a dead letter. Default: the events of all topics are sealed. Topics is called from
-	// several goroutines.
+	// Topics reports whether events that are published to a topic are sealed. A received
+	// event of another topic, such as a dead letter, is opened if it is sealed, and
+	// accepted if it is not. Default: the events of all topics are sealed. Topics is called
+	// from several goroutines.
 	Topics func(topic string) bool
 
-	// MaxPayload is the most bytes of the payload of a published event, and of a received
-	// event after decompression. A handler and its envelope together use up to three times
-	// as much memory. Default: eventbus.MaxPayload; with ClaimCheck 16 MiB.
+	// MaxPayload is the largest payload in bytes, of a published event before sealing and
+	// of a received event after decompression. A handler and its envelope together use up
+	// to three times as much memory. Default: eventbus.MaxPayload; with ClaimCheck 16 MiB.
 	MaxPayload int
 
-	// Headers are names of headers that Encrypt and Sign protect against changes, besides
-	// the attributes and the payload. TTL and Retry are not protected, because a dead
-	// letter has neither. Do not name a header that another program adds after the event
+	// Headers are names of headers that Encrypt and Sign protect against changes. They
+	// always protect the payload, and the attributes except TTL and Retry, which a dead
+	// letter does not have. Do not name a header that another program adds after the event
 	// was sealed.
 	Headers []string
 }
 
 // An Envelope seals events when they are published, and opens them before they are handled.
 // Its [EnvelopeOptions] choose the steps. Every combination of steps is valid, and their
-// order is fixed. Data is compressed before it is encrypted, because encrypted data cannot
-// be compressed. The store of a ClaimCheck gets encrypted data. The signature is checked
-// before any other part is read.
+// order is fixed. Payloads are compressed before they are encrypted, because encrypted data
+// cannot be compressed. The store of a ClaimCheck gets encrypted payloads. The signature is
+// checked before any other part is read.
 //
-// All programs of a topic need the same steps. Encrypt and Sign refuse unprotected events,
-// unless AcceptPlain or AcceptUnsigned is set. An event that cannot be opened does not
-// reach the handler. It goes to the dead-letter topic, still sealed. But after an unknown
-// key ID the event is retried, because the program may get the key later. After an error of
-// a [BlobStore] it is retried too.
+// All programs of a topic need the same steps. An envelope without Compress does not
+// decompress, and an envelope without Sign checks no signature. Encrypt and Sign refuse
+// unprotected events, unless AcceptPlain or AcceptUnsigned is set. An event that cannot be
+// opened does not reach the handler. It goes to the dead-letter topic, still sealed. But
+// first it is retried after an unknown key ID, because the program may get the key later.
+// It is also retried after an error of a [BlobStore], or if the envelope lacks Encrypt or
+// ClaimCheck.
 //
 // An event stays sealed in its topic and as a dead letter. A handler of the dead-letter
-// topic on a bus with the envelope sees the opened event. Retry.Delay gets the sealed
-// event. Programs that read a topic without a group call Open. A sealed event that is
-// published again is stored as it is, if the envelope can open it.
+// topic on a bus with the envelope sees the opened event. The function Retry.Delay gets the
+// sealed event. Programs that read a topic without a group call Open. A sealed event that
+// is published again is stored as it is; Publish fails if the envelope cannot open it.
 //
 // The methods of an Envelope are safe for concurrent use.
 type Envelope struct {
@@ -76,7 +78,7 @@ type Envelope struct {
 	sign     *signer
 }
 
-// NewEnvelope returns an envelope with the steps of o. If o is contradictory the error is a
+// NewEnvelope returns an envelope with the steps of o. If o is invalid, the error is a
 // *eventbus.FieldError, which shows no key.
 func NewEnvelope(o EnvelopeOptions) (*Envelope, error) {
 	most := eventbus.MaxPayload
@@ -115,7 +117,7 @@ func envelopeError(field, reason string) error {
 
 // Install adds the envelope to the options of a bus. Publishing then seals after all other
 // middleware, and handling opens before all other middleware. Call Install after all other
-// middleware is set, and give *o itself to eventbus.New.
+// middleware is set, and then pass *o to eventbus.New. Set Service in *o, not in a copy.
 func (v *Envelope) Install(o *eventbus.Options) {
 	o.Middleware = slices.Insert(slices.Clone(o.Middleware), 0, v.opening)
 	sealing := func(next eventbus.Publisher) eventbus.Publisher { // eventbus.New calls it, so o.Service may still change
@@ -213,10 +215,11 @@ func (v *Envelope) seal(ctx context.Context, e *eventbus.Event, service string) 
 	return v.sign.seal(e, v.o.Headers)
 }
 
-// Open opens e, a stored event, for programs that read a topic without a group. If no step
-// was applied to e, and the options accept such an event, e stays as it is. After an error
-// e is unchanged. If no retry can help, the error is marked by eventbus.Permanent. Errors
-// do not contain keys, payloads or header values.
+// Open opens the stored event e, for programs that read a topic without a group. An event
+// to which no step was applied stays as it is, if AcceptPlain and AcceptUnsigned allow
+// that. After an error e is unchanged. If no retry can help, the error is marked by
+// [eventbus.Permanent]. Errors may contain key IDs and names of a [BlobStore], but no keys,
+// payloads or other header values.
 func (v *Envelope) Open(ctx context.Context, e *eventbus.Event) error {
 	return v.openWith(ctx, e, true)
 }

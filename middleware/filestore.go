@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// A FileStore is a [BlobStore] in a folder: a file for each payload. Programs on several
-// machines need a shared folder. Its methods are safe for concurrent use.
+// A FileStore is a [BlobStore] in a folder, with a file for each payload. Programs on
+// several machines need a shared folder. Its methods are safe for concurrent use.
 type FileStore struct{ root *os.Root }
 
 var _ BlobStore = (*FileStore)(nil)
 
-// OpenFileStore opens a folder that exists. Close the store when its buses are shut down.
+// OpenFileStore opens a folder that exists. Close the store after its buses are shut down.
 func OpenFileStore(folder string) (*FileStore, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *FileStore) Close() error { return s.root.Close() }
 const partial = ".part"
 
 // Put writes data to a file under another name, syncs it, and renames it to name. So a
-// crash leaves no part of a payload under name.
+// crash leaves no incomplete payload under name.
 func (s *FileStore) Put(_ context.Context, name string, data []byte) (err error) {
 	part := name + partial
 	f, err := s.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -59,14 +59,15 @@ func (s *FileStore) syncFolder() error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// Get opens the file name for reading.
+// Get opens the payload with this name for reading.
 func (s *FileStore) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	return s.root.Open(name)
 }
 
-// DeleteOlder deletes the payloads that were stored longer ago than age, and returns their
-// number. Other files of the folder stay. [ClaimCheck] says how great age must be. One
-// program should call DeleteOlder from time to time.
+// DeleteOlder deletes the payloads that were stored longer ago than age, and incomplete
+// files of that age. It returns their number, also with an error. Other files of the folder
+// stay. [ClaimCheck] says how great age must be. One program should call DeleteOlder from
+// time to time.
 func (s *FileStore) DeleteOlder(ctx context.Context, age time.Duration) (deleted int, err error) {
 	files, err := fs.ReadDir(s.root.FS(), ".")
 	if err != nil {

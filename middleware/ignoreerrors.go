@@ -32,11 +32,11 @@ func As[E error]() ErrorRule {
 }
 
 // IgnoreErrors makes a run a success if one of rules returns true for its error: the event
-// is acknowledged and counted as handled. An event of SubscribeManual is dropped instead, see
-// [eventbus.Drop], because the result nil would not settle it. Is and As find errors in
-// [eventbus.Permanent] and [eventbus.RetryAfter] too. Neither a panic nor an
-// [observer.NotRunError] is ever ignored. To log the ignored errors, put [Logging] behind
-// IgnoreErrors.
+// is acknowledged and counted as handled. An event of SubscribeManual is dropped instead
+// (see [eventbus.Drop]), because the result nil would not settle it. [Is] and [As] also
+// find errors that [eventbus.Permanent] or [eventbus.RetryAfter] wraps. Neither a panic nor
+// an [observer.NotRunError] is ever ignored. To log the ignored errors, put [Logging] after
+// IgnoreErrors in Options.Middleware.
 func IgnoreErrors(rules ...ErrorRule) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {

@@ -7,8 +7,9 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A Key is a secret. Its bytes are in a function, so that fmt and encoders do not show
-// them. The zero Key means no key.
+// A Key is a secret key of [Encrypt] or [Sign]. Packages such as fmt and encoding/json do
+// not show its bytes. The ID of a key has 1 to 64 visible ASCII characters. The zero Key
+// means no key.
 type Key struct{ reveal func() []byte }
 
 // NewKey returns a key with a copy of secret.

@@ -7,9 +7,9 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// OnError is called with an error of a middleware that does not fail the event d. It is
-// called on the goroutines of handlers, so several calls may run concurrently. A nil
-// OnError logs a warning with slog.Default().
+// An OnError is called with an error that does not fail the event d, for example if [Audit]
+// cannot store a record. It is called on the goroutines of handlers, so several calls may
+// run concurrently. A nil OnError logs a warning with slog.Default().
 type OnError func(ctx context.Context, d *eventbus.Delivery, err error)
 
 func (f OnError) tell(ctx context.Context, d *eventbus.Delivery, err error) {

@@ -16,24 +16,26 @@ import (
 // covers the payload, the ID, the attributes except TTL and Retry, and the headers named in
 // EnvelopeOptions.Headers. With Encrypt it covers the encrypted payload. With ClaimCheck it
 // covers the reference to a stored payload. It does not cover the topic, because a dead
-// letter is in another topic. A handler gets only events whose signature is valid.
+// letter is in another topic. No handler gets an event with a wrong signature. A handler
+// gets unsigned events only with AcceptUnsigned, or of topics that EnvelopeOptions.Topics
+// leaves out.
 //
 // A program that has only public keys can verify events, but cannot forge them. To rotate
 // keys, add the new public key to all programs. Then let publishers sign with the new
 // private key. Remove the old public key when no stored event or dead letter needs it.
 //
 // A valid signature does not show that the event is new. An attacker with access to the
-// broker can store a signed event again, also in another topic. In the same topic, [Dedupe]
-// discards an event with the same ID. But the attacker can add the headers of a dead letter,
-// and Sign then accepts another ID. Handlers that must not run twice need an ID in the
-// signed payload.
+// broker can store a copy of a signed event, also in another topic. In the same topic,
+// [Dedupe] discards a copy with the same ID. But Sign accepts a copy with another ID if the
+// attacker adds the headers of a dead letter. So handlers that must not run twice need an
+// ID in the signed payload.
 type Sign struct {
-	Key     string                       // the ID of the key that signs; empty: this program only verifies
+	Key     string                       // the ID of the key that signs; empty: this program only verifies, and Publish fails
 	Private Key                          // the key that signs: NewKey of an ed25519.PrivateKey
-	Public  map[string]ed25519.PublicKey // the keys that verify, by ID; NewEnvelope adds the public key of Private
+	Public  map[string]ed25519.PublicKey // the keys that verify, by ID; the envelope adds the public key of Private
 
-	// AcceptUnsigned passes on events without a signature, while the programs of a topic
-	// begin to sign. Otherwise such an event is a permanent failure.
+	// AcceptUnsigned accepts events without a signature. Set it while the programs of a
+	// topic begin to sign. Without AcceptUnsigned such an event is a permanent failure.
 	AcceptUnsigned bool
 }
 

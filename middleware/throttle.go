@@ -13,11 +13,11 @@ import (
 
 // ThrottleOptions are the settings of [Throttle]. A zero field means its default.
 type ThrottleOptions struct {
-	// Burst is how many events of a bucket may run without a wait after a pause. Default 1.
+	// Burst is how many runs of a bucket may begin at once after a pause. Default 1.
 	Burst int
 
 	// Bucket returns the name of the bucket of an event, such as a tenant. If the name is
-	// "", the event is not throttled. Default: topic and group.
+	// "", the event is not throttled. Default: one bucket for each topic and group.
 	Bucket func(*eventbus.Delivery) string
 
 	// MaxBuckets is the most buckets in memory. If there are more, the bucket that was
@@ -26,16 +26,18 @@ type ThrottleOptions struct {
 	MaxBuckets int
 }
 
-// Throttle bounds the runs of handlers in this process: for each bucket, perSecond runs
-// begin per second. Retries are runs too.
+// Throttle bounds the runs of handlers in this process. In each bucket at most perSecond
+// runs begin per second, and up to ThrottleOptions.Burst at once after a pause. Retries are
+// runs too.
 //
-// An event waits for its turn in one of the Concurrency handlers, so waiting costs no
-// attempt and no round trip. Its lease is extended. The wait is part of
-// SubscribeOptions.Timeout. If the wait would be longer, Throttle returns immediately with
-// [eventbus.Snooze]. If all handlers wait, events of other buckets wait as well. So
-// Concurrency should be greater than the number of buckets that are busy at the same time.
-// If ctx ends during the wait, the event fails with the cause of ctx. With AckOnReceive a
-// Snooze discards the event, because it is acknowledged already.
+// While an event waits for its turn, it occupies one of the SubscribeOptions.Concurrency
+// handlers. So the wait costs no attempt and no round trip. The lease of the event is
+// extended. The wait is part of SubscribeOptions.Timeout. If the wait would exceed the
+// timeout, Throttle returns immediately with [eventbus.Snooze]. If all handlers wait,
+// events of other buckets wait as well. So Concurrency should be greater than the number of
+// buckets that are busy at the same time. If ctx ends during the wait, the event fails with
+// the cause of ctx. With AckOnReceive a Snooze discards the event, because it is
+// acknowledged already.
 //
 // Throttle panics if perSecond is not positive, or Burst or MaxBuckets is negative.
 func Throttle(perSecond float64, o ThrottleOptions) eventbus.Middleware {

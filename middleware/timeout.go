@@ -10,14 +10,14 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Timeout bounds the handling of events by their Type, within SubscribeOptions.Timeout.
-// When the time is over, the handler's context ends with the cause *observer.TimeoutError.
-// Timeout then wraps the cause and the handler's error in one error. A handler that returns
-// nil has succeeded, however late. If byType has no positive entry for a type, the type has
-// no bound.
+// Timeout bounds each run of a handler by the entry of byType for the event's Type, within
+// SubscribeOptions.Timeout. When the time is over, the handler's context ends with the
+// cause *observer.TimeoutError. If the handler then returns an error, Timeout returns an
+// error that wraps both. A handler that returns nil has succeeded, however late. A type
+// without a positive entry has no such bound.
 //
-// Timeout bounds the call of the handler. With SubscribeManual it does not bound the time
-// until settlement: the handler's ctx ends when the handler returns, and later work uses
+// With SubscribeManual, Timeout bounds the call of the handler, not the time until
+// settlement. The handler's ctx ends when the handler returns, and later work uses
 // ManualDelivery.Context.
 func Timeout(byType map[string]time.Duration) eventbus.Middleware {
 	byType = maps.Clone(byType)

@@ -8,13 +8,13 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A Check returns an error that says why an event is invalid, or nil. It is called from
-// several goroutines. It must not change the event.
+// A Check returns nil for a valid event, or an error that says why the event is invalid. It
+// is called from several goroutines. It must not change the event.
 type Check func(*eventbus.Event) error
 
-// Validate checks each event before its handler runs, by the entry of byType for the
-// event's Type. If there is no entry, it uses the check otherwise. If that is nil, it
-// accepts the event. An invalid event is a [eventbus.Permanent] failure: it goes to the
+// Validate checks each event before its handler runs. The check is the entry of byType for
+// the event's Type. If there is no entry, it is the argument otherwise, where nil accepts
+// the event. An invalid event is an [eventbus.Permanent] failure: it goes to the
 // dead-letter topic without a run, with the error of the check.
 //
 // Validate copies byType, and panics if one of its checks is nil.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A TimeoutError is the cause with which the context of a handler ends after the handler's
-// timeout.
+// A TimeoutError is the cause with which a handler's context ends when the handler's
+// timeout has passed.
 type TimeoutError struct{ After time.Duration }
 
 func (e *TimeoutError) Error() string {
@@ -21,9 +21,9 @@ func (e *TimeoutError) Is(target error) bool { return target == context.Deadline
 // method of a [net.Error].
 func (e *TimeoutError) Timeout() bool { return true }
 
-// A NotRunError is the error for an event that its handler did not get: the event has expired,
-// or has waited too long for a batch. A middleware must not replace it by nil, which would
-// acknowledge the event.
+// A NotRunError is the error for an event that its handler did not get, such as an expired
+// event. With SubscribeBatch the event may have waited too long for its batch. A
+// middleware must not replace it by nil, because nil acknowledges the event.
 type NotRunError struct{ Err error }
 
 func (e *NotRunError) Error() string { return e.Err.Error() }

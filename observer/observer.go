@@ -1,15 +1,17 @@
-// Package observer lets a program watch a bus: for metrics, traces and logs.
+// Package observer lets a program watch a bus, for metrics, traces and logs.
 package observer
 
 import "time"
 
-// An Observer has a hook, a function, for each kind of occurrence. A nil hook is not called.
+// An Observer has a hook for each kind of occurrence: a function that the bus calls. A nil
+// hook is not called.
 //
 // Handled runs on the handler's goroutine, and Published on the goroutine that called
 // Publish. All other hooks run one after another on a single other goroutine, so that a
-// slow hook delays no lease, no read and no acknowledgement. At most 4,096 occurrences wait
-// for that goroutine. Further occurrences are dropped, and the next call of Failed says how
-// many. The bus recovers from a hook that panics, and reports the panic to Failed.
+// slow hook delays no lease, no read and no acknowledgement. At most 4,096 occurrences
+// wait for that goroutine. Further occurrences are dropped, and a later call of Failed
+// gets [ErrDropped] with their number. The bus recovers from a hook that panics, and
+// reports the panic to Failed.
 type Observer struct {
 	Published    func(Published)    // a call of Publish ended
 	Dropped      func(Dropped)      // events of a call of Publish were dropped, because too many events waited; see Options.WhenFull
@@ -21,7 +23,7 @@ type Observer struct {
 	Discarded    func(Discarded)    // a message was acknowledged without success
 	Extended     func(Extended)     // leases were extended
 	LeaseLost    func(LeaseLost)    // a lease was lost: another member may have the message now
-	Stuck        func(Stuck)        // a handler has not returned although its timeout has passed
+	Stuck        func(Stuck)        // a handler has not returned five seconds after its timeout
 	StateChanged func(StateChanged) // a subscription changed its state
 	Maintained   func(Maintained)   // backend.Maintainer was called
 	Noticed      func(Noticed)      // a driver gave a notice
@@ -65,12 +67,13 @@ type Received struct {
 	Redelivered  int // how many of Events were redelivered
 }
 
-// Handled tells how a handler ended. It is not called for an event with a [NotRunError].
+// Handled tells how a handler ended. Its hook is not called for an event with a
+// [NotRunError].
 type Handled struct {
 	About
-	Took    time.Duration
-	Err     error   // nil if the handler succeeded
-	Outcome Outcome // how the message is settled
+	Took    time.Duration // how long the handler ran
+	Err     error         // nil if the handler succeeded
+	Outcome Outcome       // how the message is settled
 }
 
 // An Outcome says how the bus settles a message after a run of its handler.
@@ -80,7 +83,7 @@ type Outcome string
 const (
 	Acknowledge Outcome = "acknowledge" // the message is acknowledged
 	Retry       Outcome = "retry"       // the message is redelivered after a delay
-	Snooze      Outcome = "snooze"      // the message is redelivered; this run does not count as an attempt, if Limits.Refund
+	Snooze      Outcome = "snooze"      // the message is redelivered after a delay; for attempts see eventbus.Snooze
 	DeadLetter  Outcome = "dead-letter" // the message goes to the dead-letter topic
 	Discard     Outcome = "discard"     // the message is acknowledged without success
 	Return      Outcome = "return"      // the message is given back without a delay, because the subscription ends
@@ -115,15 +118,15 @@ type DeadLettered struct {
 // Discarded tells why a message was acknowledged without success.
 type Discarded struct {
 	About
-	Reason string
-	Err    error // may be nil
+	Reason string // one of the Reason constants of package eventbus
+	Err    error  // may be nil
 }
 
 // Extended tells of leases that were extended.
 type Extended struct {
 	Topic, Group string
 	Events       int
-	Took         time.Duration
+	Took         time.Duration // the duration of the call to the backend
 }
 
 // LeaseLost tells of a lease that expired, or of a message that another member received.
@@ -134,7 +137,7 @@ type LeaseLost struct {
 	Err     error         // why the lease was lost
 }
 
-// Stuck tells of a handler that has not returned after its timeout.
+// Stuck tells of a handler that has not returned five seconds after its timeout.
 type Stuck struct {
 	About
 	Running time.Duration // how long the handler has run so far
@@ -147,11 +150,11 @@ type State string
 const (
 	Starting State = "starting"
 	Running  State = "running"
-	Degraded State = "degraded" // the backend cannot be reached or refuses; the bus tries again
-	Limited  State = "limited"  // the limiter of the subscription, such as an open breaker, lets it read nothing for a while
+	Degraded State = "degraded" // the backend cannot be reached, or refuses reads; the bus tries again
+	Limited  State = "limited"  // the limiter, such as an open breaker, allows no read for a while
 	Paused   State = "paused"
 	Draining State = "draining"
-	Closed   State = "closed"
+	Closed   State = "closed" // drained, or failed for good
 )
 
 // StateChanged tells that the state of a subscription has changed.
@@ -161,10 +164,10 @@ type StateChanged struct {
 	Err          error // the error that caused the change; may be nil
 }
 
-// Maintained tells of a call of backend.Maintainer.
+// Maintained tells of a call of Maintain, the method of a backend.Maintainer.
 type Maintained struct {
 	Topic, Group string
-	Took, Next   time.Duration // Next: the time until the next call
+	Took, Next   time.Duration // the duration of the call, and the time until the next one
 }
 
 // Noticed tells of a backend.Notice, a driver's message to the operator.
@@ -179,16 +182,15 @@ type Scope string
 
 // The values of Failed.Scope.
 const (
-	Publish       Scope = "publish"
-	Receive       Scope = "receive"
-	Decode        Scope = "decode"
-	Ack           Scope = "ack"
-	Delay         Scope = "delay"
-	Extend        Scope = "extend"
-	DeadLettering Scope = "dead-letter"
-	Panic         Scope = "panic"
-	Maintain      Scope = "maintain"
-	Observe       Scope = "observe" // a hook panicked, or occurrences were dropped because a hook was too slow
+	Receive       Scope = "receive"     // a read from the backend, or the limiter before it
+	Decode        Scope = "decode"      // a stored body cannot be decoded, or is lost
+	Ack           Scope = "ack"         // acknowledging messages
+	Delay         Scope = "delay"       // giving messages back, such as for a retry
+	Extend        Scope = "extend"      // extending leases
+	DeadLettering Scope = "dead-letter" // storing a dead letter
+	Panic         Scope = "panic"       // a handler, a function of Retry or OnDeadLetter panicked
+	Maintain      Scope = "maintain"    // a call of a backend.Maintainer
+	Observe       Scope = "observe"     // a hook panicked, or occurrences were dropped because a hook was too slow
 )
 
 // Failed tells of an error that no call returns.

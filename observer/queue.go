@@ -20,11 +20,12 @@ type Queue struct {
 	queue   *batch.Group[func()]
 }
 
-// ErrDropped means that occurrences were dropped because the observer was too slow.
+// ErrDropped means that hooks were not called for some occurrences, because earlier calls
+// of hooks were too slow.
 var ErrDropped = errors.New("eventbus: the observer is too slow: events were not told")
 
-// Async returns a Queue that calls the hooks of o. At most length occurrences wait in it.
-// Use it for slow hooks, such as writes to a network.
+// Async returns a Queue that calls the hooks of o. At most length occurrences wait in it;
+// a length below 1 counts as 1. Async suits slow hooks, such as writes to a network.
 func Async(o Observer, length int) *Queue {
 	q := &Queue{o: Safe(o), length: int64(max(length, 1))}
 	q.queue = batch.New(int(q.length), 0, q.tell)
@@ -34,15 +35,15 @@ func Async(o Observer, length int) *Queue {
 // Observer returns the Observer to pass to the bus. Its hooks add occurrences to the queue.
 func (q *Queue) Observer() Observer { return wrap(q.o, q.add) }
 
-// Call lets the queue's goroutine call f after the hooks that wait already. If the queue is
-// full f is dropped. Call does not recover from a panic of f.
+// Call makes the queue's goroutine call f after the calls that wait already. If the queue
+// is full, f is dropped and counted. Call does not recover from a panic of f.
 func (q *Queue) Call(f func()) { q.add(f) }
 
-// Dropped returns how many occurrences were dropped so far.
+// Dropped returns how many occurrences and calls were dropped so far.
 func (q *Queue) Dropped() int64 { return q.dropped.Load() }
 
-// Wait waits until the queue is empty and returns nil. If ctx ends before that, Wait
-// returns the cause of ctx.
+// Wait waits until the queue is empty and its last call has returned. If ctx ends before
+// that, Wait returns the cause of ctx.
 func (q *Queue) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

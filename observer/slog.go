@@ -9,8 +9,8 @@ import (
 
 // Slog returns an Observer that logs the occurrences that an operator should see:
 // failures, drops, dead letters, discards, lost leases, stuck handlers, changes of state,
-// and notices of drivers. A panic is logged with its stack. A nil logger is
-// slog.Default(), looked up each time. Payloads and header values are not logged.
+// and notices of drivers. A panic is logged with its stack. If logger is nil, each record
+// goes to the slog.Default() of its time. Payloads and header values are not logged.
 //
 // Some occurrences come in large numbers: failures that concern no single event, drops, and
 // changes to and from the states degraded and limited. Of each kind only the first three in

@@ -11,7 +11,23 @@ if [ -z "$targets" ]; then
 	echo "fuzz: no targets found" >&2
 	exit 1
 fi
+
+# Without a bound, a worker may minimize one input for as long as the target has.
+fuzz() {
+	go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 10x "$1" </dev/null 2>&1 | tee "$log"
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 while read -r package name; do
 	echo "== $package $name, $time"
-	go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" "$package" </dev/null
+	if fuzz "$package" "$name"; then
+		continue
+	fi
+	# Before Go 1.27 the end of the time itself may be told as a failure (go.dev/issue/75804).
+	# It has no failing input. The target must then pass a second time.
+	if ! grep -q '^ *context deadline exceeded$' "$log" || grep -q 'Failing input written' "$log"; then
+		exit 1
+	fi
+	fuzz "$package" "$name"
 done <<<"$targets"

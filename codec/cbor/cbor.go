@@ -1,5 +1,5 @@
-// Package cbor has the codec of CBOR, RFC 8949: a binary form of JSON's values, with bytes
-// and times.
+// Package cbor has the codec of CBOR (RFC 8949), a binary form of JSON's values, and of
+// bytes and times.
 package cbor
 
 import (
@@ -13,7 +13,8 @@ import (
 // Codec is the codec of CBOR. Fields of structs have the names of their cbor or json tags.
 // Marshal writes deterministic CBOR, and times with nanoseconds and zone. Unmarshal refuses
 // a map with the same key twice. It checks MaxDepth and MaxElements before it decodes a
-// value, to refuse a small payload that would need much memory.
+// value, to refuse a small payload that would need much memory. Unmarshal fails if one of
+// these fields is below its minimum.
 type Codec struct {
 	MaxDepth    int // the most levels of nested arrays and maps, at least 4; default 32
 	MaxElements int // the most elements of one array or map, at least 16; default 131,072

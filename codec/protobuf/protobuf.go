@@ -33,8 +33,8 @@ func (Codec) Marshal(v any) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
 
-// Unmarshal decodes data into v, a pointer to a pointer to a message. It allocates the
-// message.
+// Unmarshal decodes data into v, a message or a pointer to a pointer to a message. For the
+// latter it allocates the message.
 func (c Codec) Unmarshal(data []byte, v any) error {
 	m, err := message(v)
 	if err != nil {

@@ -24,13 +24,13 @@ type bucket struct {
 var _ limiter.Limiter = (*bucket)(nil)
 
 // New returns a limiter that lets perSecond messages be read per second, and at most burst
-// of them at the same moment. In t seconds at most burst + t·perSecond messages are read.
-// The settlement of a message gives no place back. New panics if perSecond or burst is not
-// positive.
+// of them at the same moment. In t seconds one subscription reads at most burst +
+// t·perSecond messages. Places become free with time, not when messages are settled. New
+// panics if perSecond or burst is not positive.
 //
-// Subscriptions that are given the same limiter share the rate. A subscription whose topic
-// is empty takes nothing from the other subscriptions. Therefore each further subscription
-// may read one message ahead of the rate. Later messages then wait longer.
+// Subscriptions with the same limiter share the rate. A subscription that waits for
+// messages of an empty topic takes nothing from the others. Therefore each further
+// subscription may exceed the bound by one message. Later messages then wait longer.
 func New(perSecond float64, burst int) limiter.Limiter {
 	if !(perSecond > 0) || burst < 1 {
 		panic("rate: New needs a positive rate and a positive burst")

@@ -18,8 +18,8 @@ type Options struct {
 }
 
 // A Store is a [middleware.DedupeStore] that all members share. For each handled event it
-// keeps a key in Redis, with about 150 bytes of memory, for the time Age. Each event costs
-// one EXISTS and one SET. Its methods are safe for concurrent use.
+// keeps a key in Redis for the time Options.Age, in about 150 bytes of memory. Each event
+// costs one EXISTS and one SET. Its methods are safe for concurrent use.
 type Store struct {
 	client redis.Cmdable
 	o      Options
@@ -27,8 +27,8 @@ type Store struct {
 
 var _ middleware.DedupeStore = (*Store)(nil)
 
-// New returns a store that uses client. The caller closes the client. The client may be of
-// one server, of Sentinel or of a cluster. New panics if Age is negative.
+// New returns a store that uses client. The caller closes the client. The client may be for
+// a single server, for Sentinel or for a cluster. New panics if Age is negative.
 func New(client redis.Cmdable, o Options) *Store {
 	if o.Age < 0 { // go-redis would mean "for ever"
 		panic("eventbus: redisdedupe: Age is negative")

@@ -12,9 +12,9 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Observer returns the hooks that measure reads, outcomes, settlements and failures, and
-// that make the spans of settlements. Join it with an observer that logs, such as
-// observer.Slog, because these hooks do not log failures.
+// Observer returns hooks that measure reads, outcomes, settlements and failures, and that
+// make the spans of settlements. Join it, by observer.Join, with an observer that logs,
+// such as observer.Slog, because these hooks do not log failures.
 func (t *Telemetry) Observer() observer.Observer {
 	return observer.Observer{
 		Dropped:      func(e observer.Dropped) { t.count(t.dropped, e.Events, labels{topic: e.Topic}) },

@@ -18,10 +18,10 @@ type run struct {
 	eventType string            // the event type as metrics show it
 }
 
-// Middleware is for Options.Middleware. It makes a span for each run of a handler, and
-// measures the run. Put it first in Options.Middleware, so that it sees the result of the
-// other middleware. An Envelope of package middleware stands before it all the same: an
-// event that the envelope cannot open has no span.
+// Middleware is for the Options.Middleware of the bus. It makes a span for each run of a
+// handler, and measures the run. Put it first, so that it sees the result of the other
+// middleware. The Install method of middleware.Envelope still puts the envelope before it.
+// So an event that the envelope cannot open has no span.
 func (t *Telemetry) Middleware(next eventbus.Handler) eventbus.Handler {
 	return func(ctx context.Context, d *eventbus.Delivery) error {
 		p := processing{t: t, began: time.Now(), err: errPanicked}

@@ -15,12 +15,12 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// PublishMiddleware is for Options.PublishMiddleware. It makes a span for each call of
-// Publish and, if the call has several events, a span for each event. While next runs, the
-// headers of an event carry the context of its span. After that the event has its own
-// headers again. If the headers of an event already have the context of a span, that
-// context stays, and the span of Publish links to it. If an event has no room for more
-// headers, it is published without a context.
+// PublishMiddleware is for the Options.PublishMiddleware of the bus. It makes a span for
+// each call of Publish and, if the call has several events, a span for each event. While
+// next runs, the headers of an event carry the context of its span. After that the event
+// has its own headers again. If the headers of an event already have the context of a
+// span, that context stays, and the span of Publish links to it. If an event has no room
+// for more headers, it is published without a context.
 func (t *Telemetry) PublishMiddleware(next eventbus.Publisher) eventbus.Publisher {
 	return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
 		if len(events) == 0 {

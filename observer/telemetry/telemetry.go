@@ -1,8 +1,9 @@
-// Package telemetry reports the work of a bus to OpenTelemetry: spans for the life of an
-// event, by the semantic conventions for messaging, and metrics. It uses the API of
-// OpenTelemetry only. The program chooses the SDK and the exporters.
+// Package telemetry reports the work of a bus to OpenTelemetry. It makes metrics, and
+// spans for the life of an event, by the semantic conventions for messaging. It uses only
+// the API of OpenTelemetry. The program chooses the SDK and the exporters.
 //
-// Set all three parts in the options of a bus, and call Watch for the gauges of the bus:
+// Set the observer and both kinds of middleware in the options of a bus, and call Watch
+// for the gauges of the bus:
 //
 //	t, err := telemetry.New(tracers, meters, telemetry.Options{})
 //	bus, err := eventbus.New(b, eventbus.Options{
@@ -40,25 +41,25 @@ type Options struct {
 	System string
 
 	// ContinueTrace makes the span that created an event the parent of the spans that
-	// process it, so that an event has one trace. Default: a processing span begins a
-	// trace of its own. It always links to the creating span.
+	// process it, so that an event has one trace. By default a processing span begins a
+	// trace of its own. In both cases it links to the creating span.
 	ContinueTrace bool
 
 	// Propagator carries the context of a span in the headers of an event. Header names
 	// are in lower case. Default: W3C trace context and baggage.
 	Propagator propagation.TextMapPropagator
 
-	// EventTypes is the most event types that metrics show. They show further types as
-	// "_OTHER". Default 50; negative: no metric has the type.
+	// EventTypes is the most event types that metrics show. Metrics show further types as
+	// "_OTHER". Default 50; negative: metrics show no types.
 	EventTypes int
 
 	// ErrorClasses are the names that the attribute error.type has for errors of handlers.
-	// Give the Options.ErrorClasses of the bus, so that metrics, rules of retries and dead
+	// Set the Options.ErrorClasses of the bus here, so that metrics, retry rules and dead
 	// letters use the same names. Default: none.
 	ErrorClasses []eventbus.ErrorClass
 
 	// SampleEvery is how long gauges show the same answer of the backend about a group,
-	// such as its lag. After that time the backend is asked again. Default 10 s.
+	// such as its lag, before the backend is asked again. Default 10 s.
 	SampleEvery time.Duration
 }
 
@@ -90,10 +91,11 @@ type Telemetry struct {
 	types  bounded
 }
 
-// New returns a Telemetry that makes spans with tracers and metrics with meters. If tracers
-// is nil there are no spans, and headers of events are neither written nor read. If meters
-// is nil there are no metrics. The global providers are otel.GetTracerProvider() and
-// otel.GetMeterProvider(). New fails if the meter refuses an instrument.
+// New returns a Telemetry that makes spans with tracers and metrics with meters. If
+// tracers is nil there are no spans, and headers of events are neither written nor read.
+// If meters is nil there are no metrics. For the global providers, pass
+// otel.GetTracerProvider() and otel.GetMeterProvider(). New fails if the meter refuses an
+// instrument.
 func New(tracers trace.TracerProvider, meters metric.MeterProvider, o Options) (*Telemetry, error) {
 	t := &Telemetry{options: o.withDefaults(), traces: tracers != nil}
 	if tracers == nil {

@@ -23,9 +23,9 @@ type gauges struct {
 
 // Watch adds the gauges of bus: the load and the state of its subscriptions, and the
 // backend.Stats of their groups. The backend is asked at most once in Options.SampleEvery.
-// A collection of metrics waits at most a quarter of a second for new answers. If none
-// come, it shows the previous answers. stop removes the gauges, and returns when no call to
-// the backend runs.
+// A collection of metrics waits at most a quarter of a second for new answers. If they
+// come later, it shows the previous ones. stop removes the gauges, and returns when the
+// last call to the backend has ended.
 func (t *Telemetry) Watch(bus *eventbus.Bus) (stop func(), err error) {
 	g, all, err := t.newGauges()
 	if err != nil {
