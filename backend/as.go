@@ -5,9 +5,10 @@ import (
 	"fmt"
 )
 
-// As returns v as a T, an optional interface such as [Delayer]. If v is no T, As tries the
-// value that v wraps, and so on, and returns false if none is a T. v is a [Backend] or a
-// [Source]. A wrapper has a method Unwrap() Backend or Unwrap() Source.
+// As returns v, a [Backend] or a [Source], as a T, which is an optional interface such as
+// [Delayer]. If v does not implement T, As tries the value that v wraps, and so on. It
+// returns false if none of them implements T. A wrapper has a method Unwrap() Backend or
+// Unwrap() Source.
 func As[T any](v any) (T, bool) {
 	for v != nil {
 		if t, ok := v.(T); ok {

@@ -40,9 +40,9 @@ func (e BatchError) Unwrap() []error {
 	return errs
 }
 
-// ErrorAt returns the error of item i of a batch whose call returned err. If err is or
-// wraps a [BatchError], that is its entry i, or [ErrUnknownOutcome] if it has no entry i.
-// Otherwise it is err.
+// ErrorAt returns the error of item i of a batch, where err is the error of the whole call.
+// If err is or wraps a [BatchError], ErrorAt returns its entry i. If there is no entry i,
+// the error matches [ErrUnknownOutcome]. For any other err, ErrorAt returns err.
 func ErrorAt(err error, i int) error {
 	if err == nil {
 		return nil
@@ -66,8 +66,8 @@ func AsBatchError(errs []error) error {
 	return nil
 }
 
-// Set makes err the entry of item i, in a batch of n items. The first call with an error
-// allocates e. A nil err does nothing.
+// Set makes err the entry of item i, in a batch of n items. The first call with a non-nil
+// err allocates the entries. A call with a nil err does nothing.
 func (e *BatchError) Set(i, n int, err error) {
 	if err == nil {
 		return

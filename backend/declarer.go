@@ -6,15 +6,15 @@ import (
 
 // A Declarer is a [Backend] that can create a topic ahead of its first message.
 type Declarer interface {
-	// Declare creates topic if it does not exist, and otherwise changes nothing. It returns
+	// Declare creates topic if it does not exist, and otherwise changes nothing. A backend
+	// may leave the creation to Publish, and only check the permission. Declare returns
 	// [ErrDenied] if this client may not publish to the topic. The bus declares dead-letter
-	// topics, so that Subscribe reports a missing permission before the first dead letter
-	// needs it.
+	// topics, so that Subscribe reports a missing permission before the first dead letter.
 	Declare(ctx context.Context, topic string) error
 }
 
-// Declare creates topic in b if it does not exist. If b is no [Declarer] the error
-// matches [errors.ErrUnsupported].
+// Declare calls [Declarer].Declare of b. If b is no Declarer the error matches
+// [errors.ErrUnsupported].
 func Declare(ctx context.Context, b Backend, topic string) error {
 	if d, ok := As[Declarer](b); ok {
 		return d.Declare(ctx, topic)

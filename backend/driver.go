@@ -5,7 +5,8 @@ import (
 	"net/url"
 )
 
-// A Driver opens backends by URL. A program lists the drivers that it uses.
+// A Driver opens backends by URL. A program passes the drivers that it uses to
+// eventbus.Open.
 type Driver interface {
 	// Schemes are the URL schemes that the driver serves, the preferred one first.
 	Schemes() []string
@@ -18,18 +19,18 @@ type Driver interface {
 // A TopicConfigurer is a [Driver] whose topics can have settings of their own,
 // such as the number of replicas.
 type TopicConfigurer interface {
-	// ConfigureTopic returns a copy of the driver. The backends that the copy opens
-	// create topic with settings. ConfigureTopic asks no broker. Its error names an
-	// unknown setting, or one with a wrong value, but never shows values, as they may be
-	// secrets. The driver documents whether settings apply to a topic that exists.
+	// ConfigureTopic returns a copy of the driver. The backends that the copy opens use
+	// settings for topic. ConfigureTopic does not connect to a broker. Its error names a
+	// setting that is unknown or has a wrong value. It never shows values, because they may
+	// be secrets. The driver documents whether settings apply to a topic that exists.
 	ConfigureTopic(topic string, settings map[string]string) (Driver, error)
 }
 
-// A URLChecker is a [Driver] that can check a URL without asking a broker, for
-// programs that check a configuration before they use it.
+// A URLChecker is a [Driver] that can check a URL without a connection to a broker. It is
+// for programs that check a configuration before they use it.
 type URLChecker interface {
 	// CheckURL returns the error that Open would return for u before it connects. It
 	// checks the parameters, the settings given to ConfigureTopic, and the files that u
-	// names. It asks no broker.
+	// names. It does not connect to a broker.
 	CheckURL(u *url.URL) error
 }

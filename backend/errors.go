@@ -5,39 +5,41 @@ import (
 	"slices"
 )
 
-// The kinds of errors that the bus tells apart. A driver wraps one of them, with %w,
-// around the error of its client.
+// The error classes that the bus tells apart, by [errors.Is]. The error of a driver wraps a
+// class and the error of the client, both with %w. If it matches [ErrUnknownOutcome] and
+// another class, the call may have had an effect.
 var (
-	// ErrUnavailable: the broker could not be reached, or refused for now, and the call
-	// certainly had no effect. Trying again may help. A call that was sent and not
-	// answered is ErrUnknownOutcome instead. If a Receive returns it, messages that the
-	// broker has already sent are redelivered when their leases have expired.
+	// ErrUnavailable means that the broker could not be reached, or refused for now. The
+	// call certainly had no effect, and trying again may help. A call that was sent and not
+	// answered is ErrUnknownOutcome instead. If Receive returns ErrUnavailable, messages
+	// that the broker has already sent are redelivered when their leases have expired.
 	ErrUnavailable = errors.New("unavailable")
 
-	// ErrUnknownOutcome: the call may or may not have taken effect.
+	// ErrUnknownOutcome means that the call may or may not have taken effect.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 
-	// ErrGone: the topic, the group or the stored body of a message does not exist.
+	// ErrGone means that a topic, a group or the stored body of a message does not exist.
 	ErrGone = errors.New("gone")
 
-	// ErrDenied: the broker does not allow the call, which had no effect. Trying again
-	// does not help until somebody changes permissions.
+	// ErrDenied means that the broker does not allow the call. The call had no effect, and
+	// trying again does not help until somebody changes permissions.
 	ErrDenied = errors.New("denied")
 
-	// ErrFull: a limit of the store is reached. The call had no effect.
+	// ErrFull means that a limit of the store is reached. The call had no effect.
 	ErrFull = errors.New("full")
 
-	// ErrTooLarge: the message is larger than the broker takes. The call had no effect.
+	// ErrTooLarge means that the message is larger than the broker accepts. The call had no
+	// effect.
 	ErrTooLarge = errors.New("too large")
 
-	// ErrRefused: the broker refused for a reason that has no other error here. The call
-	// had no effect, and trying again does not help.
+	// ErrRefused means that the broker or the driver refused the call for a reason without
+	// an error class of its own. The call had no effect, and trying again does not help.
 	ErrRefused = errors.New("refused")
 
-	// ErrLeaseLost: the caller is no longer the holder of the delivery.
+	// ErrLeaseLost means that the caller is no longer the holder of the delivery.
 	ErrLeaseLost = errors.New("lease lost")
 
-	// ErrClosed: the Source or the Backend was closed. The call had no effect. A
+	// ErrClosed means that the Source or the Backend was closed. The call had no effect. A
 	// connection that the broker closed is ErrUnavailable instead.
 	ErrClosed = errors.New("closed")
 )
@@ -47,7 +49,7 @@ var noEffect = []error{ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrRefus
 
 // Class returns the error class that err matches: an error of this package or
 // [errors.ErrUnsupported]. It returns nil if err matches none. If err matches several,
-// ErrUnknownOutcome comes first, because such a call may have had its effect.
+// ErrUnknownOutcome comes first, because the call may have had an effect.
 func Class(err error) error {
 	for _, class := range slices.Concat([]error{ErrUnknownOutcome}, noEffect, []error{ErrGone, ErrLeaseLost}) {
 		if errors.Is(err, class) {

@@ -2,37 +2,38 @@ package backend
 
 import "time"
 
-// Limited is a [Backend] that states facts about itself. A backend without it has the
-// zero [Limits].
+// A Limited is a [Backend] that states facts about itself. A Backend that is no Limited has
+// the zero [Limits].
 type Limited interface {
 	Limits() Limits
 }
 
 // Limits are facts about a backend. They do not change while it is open.
 type Limits struct {
-	Batch      int           // most messages in one Publish, Ack, Delay or Extend; 0: any number
-	Payload    int           // the largest Message.Size, in bytes; 0: not known
-	Delay      time.Duration // the longest Delayed.For; 0: any
-	OnceWindow time.Duration // how long the ID of a message with Once is remembered; 0: Once has no effect
-	Refund     bool          // Delayed.Refund works; otherwise every receipt counts as an attempt
+	Batch      int           // most items in one Publish, Ack, Delay or Extend; 0: no limit
+	Payload    int           // largest Message.Size in bytes; 0: not known
+	Delay      time.Duration // longest Delayed.For; 0: no limit
+	OnceWindow time.Duration // how long Message.Once remembers an ID; 0: Once has no effect
+	Refund     bool          // Delayed.Refund works; otherwise each delivery is an attempt
 
-	// LooseAcks: without Config.ConfirmAcks, Ack returns when the acknowledgement is
-	// sent, before the broker has confirmed it.
+	// LooseAcks means that Ack without Config.ConfirmAcks returns when the acknowledgement
+	// is sent, before the broker has confirmed it.
 	LooseAcks bool
 
-	// FencedAcks: with Config.ConfirmAcks, Ack returns [ErrLeaseLost] to a member that is
-	// no longer the holder.
+	// FencedAcks means that Ack with Config.ConfirmAcks returns [ErrLeaseLost] to a member
+	// that is no longer the holder.
 	FencedAcks bool
 
-	// Publishers is how many calls of Publish the bus makes at the same time, because
-	// more would not be faster. 0 means 4. A store with one writer states 1. A negative
-	// number means any number, and that Publish never waits. The bus then neither joins
-	// concurrent calls in one, nor bounds a call by its Options.PublishTimeout. So a
-	// wrapper whose Publish waits states 0.
+	// Publishers is the number of calls of Publish that the bus makes at the same time,
+	// because more would not be faster. Zero means 4. A store with one writer states 1. A
+	// negative number means any number, and that Publish never waits. The bus then neither
+	// joins concurrent calls into one, nor applies its Options.PublishTimeout to a call. So
+	// a wrapper whose Publish waits must state 0, even if it wraps such a backend.
 	Publishers int
 }
 
-// LimitsOf returns the facts that b states, or the backend that b wraps.
+// LimitsOf returns the limits that b states, or else the backend that b wraps. They are
+// zero if neither is a [Limited].
 func LimitsOf(b Backend) Limits {
 	if l, ok := As[Limited](b); ok {
 		return l.Limits()

@@ -6,9 +6,10 @@ import (
 )
 
 // A Maintainer is a [Backend] that needs regular work on its topics and groups. The bus
-// calls it for each topic and group of its subscriptions, one call at a time for each.
+// calls Maintain for each topic and group of its subscriptions. Calls of one bus for the
+// same topic and group do not overlap.
 type Maintainer interface {
-	// Maintain does one bounded piece of work: for example it trims messages that every
+	// Maintain does one bounded piece of work. For example, it trims messages that every
 	// group has settled, or removes members that have died. It returns how long to wait
 	// before the next call.
 	Maintain(ctx context.Context, topic, group string) (next time.Duration, err error)

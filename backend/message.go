@@ -2,29 +2,34 @@ package backend
 
 import "time"
 
-// A Message is an event in the form in which a broker stores it. It has bytes and names, but
-// no policy.
+// A Message is an event in the form in which a broker stores it.
 type Message struct {
 	Topic string
-	ID    string // the ID of the event: any UTF-8 of at most 512 bytes, control characters included; several messages may have the same ID
-	Key   string // any UTF-8 of at most 512 bytes; messages of one key are kept in order; empty: no key
+
+	// ID is the ID of the event: any UTF-8 text of at most 512 bytes, control characters
+	// included. Several messages may have the same ID.
+	ID string
+
+	// Key is any UTF-8 text of at most 512 bytes. Messages of one key are kept in order. A
+	// message with an empty Key has no key.
+	Key string
 
 	// Headers are a few small texts. Drivers keep names and values exactly.
 	Headers Headers
 	Payload []byte
 
-	// Position says where the message is stored. Publish sets it, and so does Receive,
-	// to the same value in every group. Positions compare as strings: a message stored
-	// later in the same topic has a greater position.
+	// Position is the place of the message in its topic. Publish and Receive set it, to the
+	// same value in every group. Positions compare as strings: a message stored later in
+	// the same topic has a greater position.
 	Position string
 
-	// Once asks the backend to store the message only if it stored no other message with
-	// Once and this ID in this topic within [Limits].OnceWindow. Once has no effect if
-	// OnceWindow is zero.
+	// Once asks the backend not to store a duplicate. The message is a duplicate if the
+	// topic stored another message with Once and the same ID within the last
+	// [Limits].OnceWindow. Once has no effect if OnceWindow is zero.
 	Once bool
 
-	// Publish sets Duplicate if an earlier copy was stored, see Once. Position is then
-	// the position of the earlier copy, or empty if the backend does not know it.
+	// Duplicate is set by Publish if the message is a duplicate, see Once. Position is then
+	// the position of the earlier message, or empty if the backend does not know it.
 	Duplicate bool
 }
 
@@ -38,13 +43,12 @@ func (m *Message) Size() int {
 type Delivery struct {
 	Message
 
-	// Attempt is how often the message was delivered in this group, this delivery
-	// included; 0 if the backend does not count.
+	// Attempt is the number of deliveries of the message in this group, with this one, but
+	// without refunded deliveries (see [Delayed]). It is 0 if the backend does not count.
 	Attempt int
 
-	// Redelivered is false if no member of the group has received the message before, as
-	// far as the broker remembers. A receipt that was given back with [Delayed].Refund
-	// counts as received.
+	// Redelivered reports whether the message was delivered in this group before, as far as
+	// the broker remembers. Unlike Attempt, it counts refunded deliveries too.
 	Redelivered bool
 
 	// Token is a value that the driver sets and the bus does not read. The bus returns it
@@ -52,12 +56,12 @@ type Delivery struct {
 	Token any
 
 	// Err is set if the message cannot be handled. If the stored body is unreadable,
-	// Payload has the raw bytes. If the body is gone, Err matches [ErrGone]. Position is
-	// set in both cases; other fields may be empty.
+	// Payload has the raw bytes. If the body is gone, Err matches [ErrGone]. In both cases
+	// Position, Attempt and Token are set, and other fields may be empty.
 	Err error
 }
 
-// Lend returns a pointer to each element of ds, as Ack and Extend take them.
+// Lend returns pointers to the elements of ds, for Ack and Extend.
 func Lend(ds []Delivery) []*Delivery {
 	lent := make([]*Delivery, len(ds))
 	for i := range ds {
@@ -66,18 +70,18 @@ func Lend(ds []Delivery) []*Delivery {
 	return lent
 }
 
-// A Delayed is a delivery to be given back by [Delayer].Delay.
+// A Delayed is a delivery that [Delayer].Delay gives back.
 type Delayed struct {
 	Delivery
-	For    time.Duration // the time until the message is due again; zero or less: it is due immediately
-	Refund bool          // this receipt does not count as an attempt, if [Limits].Refund
+	For    time.Duration // time until the message is due again; zero or less: immediately
+	Refund bool          // do not count this delivery as an attempt, if [Limits].Refund
 }
 
 // A Header is one name and its value.
 type Header struct{ Name, Value string }
 
-// Headers are names and values. Names are unique and compared exactly. Their order means
-// nothing. The zero value is empty and ready to use.
+// Headers are names and values. Names are unique and case-sensitive. Their order has no
+// meaning. The zero value is empty and ready to use.
 type Headers []Header
 
 // Get returns the value of name, or "" if h does not contain name.

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// MaxName is the longest topic or group name in bytes. It includes suffixes that the bus
-// adds, such as ".dlq".
+// MaxName is the largest length of a topic or group name in bytes. Suffixes that the bus
+// adds, such as ".dlq", count too.
 const MaxName = 200
 
-// CheckName returns an error that says why name cannot be the name of a topic or a
-// group. A name is one or more tokens of A-Z a-z 0-9 _ - joined by dots, and has at most
-// [MaxName] bytes. The bus checks every name before it calls a driver.
+// CheckName returns an error that says why name cannot be the name of a topic or a group.
+// A name has at most [MaxName] bytes. It is one or more tokens, joined by dots. A token is
+// one or more of the letters A-Z and a-z, digits, underscores and hyphens. The bus checks
+// every name before it calls a driver.
 func CheckName(name string) error {
 	switch {
 	case name == "":

@@ -5,14 +5,14 @@ import "context"
 // A Reader is a [Backend] whose topics can be read without a group.
 type Reader interface {
 	// Read returns at most max messages of topic that are stored after the position from,
-	// oldest first. If from is "" it begins with the oldest message kept. The caller may
-	// keep and change the messages. Read does not wait: at the end of the topic it returns
-	// no message. If topic does not exist the error is [ErrGone]. Read leaves out a message
-	// whose body is lost. If a body cannot be decoded, Payload has the raw bytes.
+	// oldest first. If from is "", Read begins with the oldest message kept. Read does not
+	// wait: at the end of the topic it returns no message. It leaves out a message whose
+	// body is lost. If a body cannot be decoded, Payload has the raw bytes. If topic does
+	// not exist the error is [ErrGone]. The caller may keep and change the messages.
 	Read(ctx context.Context, topic, from string, max int) ([]Message, error)
 }
 
-// Read calls the [Reader] of b. If b is no Reader the error matches
+// Read calls [Reader].Read of b. If b is no Reader the error matches
 // [errors.ErrUnsupported].
 func Read(ctx context.Context, b Backend, topic, from string, max int) ([]Message, error) {
 	if r, ok := As[Reader](b); ok {

@@ -11,7 +11,7 @@ type Statser interface {
 	Stats(ctx context.Context, topic, group string) (Stats, error)
 }
 
-// Unknown stands in [Stats] for a number that the backend cannot tell for certain.
+// Unknown is the value of a number in [Stats] that the backend does not know for certain.
 const Unknown = -1
 
 // Stats describes one group at one moment. A number is exact or [Unknown]. Lag, InFlight
@@ -21,15 +21,15 @@ type Stats struct {
 	Depth    int64 // messages that the topic keeps
 	Lag      int64 // messages that were never delivered to this group
 	InFlight int64 // messages held by a member
-	Delayed  int64 // messages that were delivered, are not due yet, and have no holder
+	Delayed  int64 // messages that were given back, and not redelivered since
 	Members  int64 // members attached now
 
-	// Oldest is when the oldest unacknowledged message of this group was stored, held
-	// and delayed messages included; zero if there is none.
+	// Oldest is when the oldest unacknowledged message of this group was stored. Held and
+	// delayed messages count. Oldest is zero if no message is unacknowledged.
 	Oldest time.Time
 }
 
-// StatsOf describes a group of b. If b is no [Statser] the error matches
+// StatsOf calls [Statser].Stats of b. If b is no Statser the error matches
 // [errors.ErrUnsupported].
 func StatsOf(ctx context.Context, b Backend, topic, group string) (Stats, error) {
 	if s, ok := As[Statser](b); ok {

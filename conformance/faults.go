@@ -7,13 +7,14 @@ import (
 )
 
 // Faults are the functions by which the suite harms the broker or the connections to it.
-// Each fault gets a backend that New or Peer returned. It fails t if it cannot do the harm.
-// If a fault returns a function, this function ends the harm. The suite calls the function
-// exactly one time, before the law ends.
+// Each fault gets a backend b that New or Peer returned. It fails t if it cannot do the
+// harm. If a fault returns a function, this function ends the harm. The suite calls the
+// function exactly one time, before the law ends.
+//
+// The faults from Down to DropReply harm the connections of b, and no other backend on the
+// broker. Restart and Kill harm the broker of b, and so all its clients. They return when
+// the broker works again.
 type Faults struct {
-	// The faults from Down to DropReply harm the connections of one backend. No other
-	// backend on the broker is harmed.
-
 	// Down breaks b's connections, and refuses new connections until up is called.
 	Down func(t *testing.T, b backend.Backend) (up func())
 
@@ -29,13 +30,9 @@ type Faults struct {
 	// Cut breaks b's connections. b can open new connections immediately.
 	Cut func(t *testing.T, b backend.Backend)
 
-	// DropReply waits for b's next request of this kind. It lets the request take effect,
-	// then drops the answer and breaks the connection. The call of DropReply returns before
-	// that.
+	// DropReply returns immediately. Later, when b sends its next request of this kind, the
+	// request takes effect, but its answer is dropped and the connection is broken.
 	DropReply func(t *testing.T, b backend.Backend, kind Request)
-
-	// Restart and Kill harm the broker of b, and so all its clients. They return when the
-	// broker works again.
 
 	// Restart stops the broker cleanly and starts it again on its data.
 	Restart func(t *testing.T, b backend.Backend)

@@ -12,7 +12,8 @@ import (
 
 // Run tests every law, the basic laws first, and prints a short account of the results. A
 // law that hangs fails. Its failure names the calls that have not returned. Run stops early
-// if a basic law fails or if three laws hang.
+// if a basic law fails or if three laws hang. If the test of a hanging law cannot be ended,
+// Run prints the account and ends the process.
 func Run(t *testing.T, s Suite) { runner.Run(t, s.options(), laws.All()) }
 
 // options converts the suite to the options of package runner.

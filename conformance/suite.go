@@ -7,34 +7,37 @@
 //
 // A law is a test of one promise, and runs as a subtest. Laws of the contract call the
 // backend. Laws of the bus run a bus on the backend, and then check the record of all
-// events. A law about an optional verb or a field of [backend.Limits] that the backend does
-// not claim is skipped, and reported as not claimed. Each claim must hold.
+// events. A backend claims an optional verb by implementing it, and a field of
+// [backend.Limits] by setting it. Laws about other verbs and fields are skipped, and
+// reported as not claimed.
 //
 // Basic laws run first. If a basic law fails, the other laws do not run. A law that hangs
 // fails. Its failure names the call that has not returned, the call's arguments in short,
 // and the goroutines of the backend. At the end, the suite prints an account: how many laws
-// passed, failed and are not claimed, and the slowest call. go test prints the account even
-// without -v, unless it tests several packages and this one passes.
+// passed, failed and are not claimed, and the slowest call. go test shows the account even
+// without -v. If go test runs for several packages, it shows the account only with -v, or
+// if this package fails.
 //
 // # A broker in its own process
 //
 // Give each law a broker of its own. New starts the broker, puts a TCP proxy before it,
 // and opens a backend through the proxy. [Suite].Peer opens another backend through
-// another proxy. A fault harms one proxy, and so one backend. Or it harms the broker, and
-// so all backends. Leave Around unset. Set Parallel, because laws mostly wait: on a small
+// another proxy. A fault harms either one proxy, and so one backend, or the broker, and so
+// all backends. Leave Around unset. Set Parallel, because laws mostly wait: on a small
 // machine they take a minute with go test -parallel 16, and half a minute with -parallel
 // 48. The broker must write each change to its files before it confirms the change.
 // Otherwise laws about a crash fail now and then.
 //
 // # A store in this process
 //
-// An embedded store has no connections and no broker to start. It still shows most laws:
+// An embedded store has no connections and no broker to start. Most laws can run all the
+// same, if you set these fields of Suite and Faults:
 //
 //   - Peer returns a second Backend on the same open store. It stands for a Backend in
-//     another process. Both Backends share one value of your code: the open store, a signal
-//     that wakes waiting members, and the list of members. Keep leases, attempts and
-//     positions in the store, because one Backend cannot see the fields of the other. When
-//     one Backend closes, the store stays open for the other.
+//     another process. Both Backends point to one value of your code, which has the open
+//     store, a signal that wakes waiting members, and the list of members. Keep leases,
+//     attempts and positions in the store, because one Backend cannot see the fields of the
+//     other. When one Backend closes, the store stays open for the other.
 //   - Restart closes the store cleanly and opens its files again. Kill does not close the
 //     store: it locks the store, copies the files, and opens the copy. Without the lock,
 //     the copy may lack a commit that the store confirmed during the copying. After
@@ -42,8 +45,8 @@
 //     the handle of the store with a lock, and let the fault replace the handle. Calls
 //     during the fault wait, or fail with [backend.ErrUnavailable].
 //   - Lose deletes the body of a stored message. Down, Freeze, Swallow, Cut, DropReply and
-//     Commands are about connections. Leave them unset. Then the laws that need
-//     them are not claimed.
+//     Commands are about connections. Leave them unset, so that laws about them are
+//     reported as not claimed.
 //
 // If the store waits only on channels, mutexes, disks and time, set Around to
 // synctest.Test and Lease to 30 seconds. The laws then take seconds, because the fake
@@ -75,12 +78,12 @@ type Suite struct {
 
 	// Lease is the lease that the laws use. The slowest call to the backend should take
 	// less than half of the lease. The account that Run prints names this call. If Lease is
-	// zero, each law uses four times the slowest call so far. This is at least one second,
-	// or two with Parallel, and at most ten.
+	// zero, each law uses four times the duration of the slowest call so far. The bounds of
+	// such a lease are one second (two with Parallel) and ten seconds.
 	Lease time.Duration
 
-	// Around, if set, calls f, which runs the test of one law. For example, Around calls f
-	// in synctest.Test.
+	// Around, if set, must call f, which runs the test of one law. For example, Around is
+	// synctest.Test.
 	Around func(t *testing.T, f func(*testing.T))
 
 	// Parallel lets as many laws run at the same time as go test -parallel allows. This
@@ -97,13 +100,14 @@ type Suite struct {
 	// process.
 	Peer func(t *testing.T, b backend.Backend) backend.Backend
 
-	// Faults can harm the broker and its connections. A law that needs a missing fault does
-	// not run.
+	// Faults can harm the broker and its connections. A law that needs a fault that is nil
+	// is not claimed.
 	Faults Faults
 
 	// Weaker maps each law that the broker cannot keep to the reason. A key is the law's
 	// ID, or its ID and name such as "M03-lag-truth". The law does not run, and the report
-	// shows it as weaker, with the reason. The run fails if no law has the ID of a key.
+	// shows it as weaker, with the reason. Run fails t if Weaker, Grace or Only names a law
+	// that does not exist.
 	Weaker map[string]string
 
 	// Grace maps laws, by keys as in Weaker, to an allowed delay, which is added to every
@@ -115,8 +119,8 @@ type Suite struct {
 	// laws that passed with Grace.
 	Grace map[string]time.Duration
 
-	// Only, if set, lists the IDs of the laws to run. The report marks the results of such
-	// a run, because the other laws did not run.
+	// Only, if set, lists the laws to run, by keys as in Weaker. The report marks the
+	// results of such a run, because the other laws did not run.
 	Only []string
 }
 

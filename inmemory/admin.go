@@ -40,7 +40,7 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []b
 }
 
 // Remove implements [backend.Remover]. A group that has not settled a removed message gets
-// a delivery without its payload. The Err of this delivery is ErrGone.
+// a delivery without a payload, whose Err matches [backend.ErrGone].
 func (b *Backend) Remove(_ context.Context, topic string, positions []string) (err error) {
 	defer func() { err = failed("remove from "+topic, err) }()
 	offsets := make([]uint64, len(positions))
@@ -61,10 +61,7 @@ func (b *Backend) Remove(_ context.Context, topic string, positions []string) (e
 	return nil
 }
 
-// Stats implements [backend.Statser]. Every number is exact. A delivery counts as in flight
-// until it is settled or redelivered, even after its lease expired. A message that was
-// given back counts as delayed until it is redelivered, even after its delay. Lag, InFlight
-// and Delayed add up to the unsettled messages of the group.
+// Stats implements [backend.Statser]. Every number is exact.
 func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats, err error) {
 	err = b.visit("stats of", topic, name, func(g *group) error {
 		log := &g.topic.log

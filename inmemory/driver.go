@@ -13,8 +13,8 @@ import (
 
 // Options limit a [Backend]. A field of zero or less means its default.
 type Options struct {
-	MaxMessages int           // most stored messages in all topics together; default 1,048,576
-	MaxBytes    int64         // highest sum of Message.Size in all topics together; default 1 GiB
+	MaxMessages int           // the most messages in all topics together; default 1,048,576
+	MaxBytes    int64         // the largest sum of their Message.Size; default 1 GiB
 	OnceWindow  time.Duration // how long Message.Once remembers an ID; default 2 minutes
 }
 

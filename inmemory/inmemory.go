@@ -2,8 +2,8 @@
 // the contract in package backend: authors of other backends can read here how each verb
 // behaves.
 //
-// A topic has a lock, a log of messages, and groups. A group has a cursor into the log and
-// a heap. Messages from the cursor on were never delivered, and are due. The heap has the
+// A topic has a lock, a log of messages, and groups. A group has a heap, and a cursor into
+// the log. Messages from the cursor on were never delivered, and are due. The heap has the
 // times at which delivered, unsettled messages are due again. Of all due messages, the one
 // with the lowest position is delivered first.
 //
@@ -20,8 +20,9 @@ import (
 )
 
 // A Backend keeps topics in memory. Publish refuses a message with [backend.ErrFull] if it
-// would exceed a limit of [Options]. Of one call, Publish may store some messages and
-// refuse others. The backend never drops a stored message.
+// would exceed a limit of [Options], or with [backend.ErrTooLarge] if the message alone is
+// larger than MaxBytes. A call of Publish may store some messages and refuse others. The
+// backend never drops a stored message.
 type Backend struct {
 	options   Options
 	ledger    ledger
@@ -66,8 +67,9 @@ func (b *Backend) Limits() backend.Limits {
 	}
 }
 
-// WaitSettled waits until no group of any topic has an unsettled message. Messages of the
-// backlog, held and delayed messages are unsettled. WaitSettled is meant for tests.
+// WaitSettled waits until no group of any topic has an unsettled message. Messages in the
+// backlog, held messages and delayed messages are unsettled. WaitSettled fails if ctx is
+// done or the Backend is closed. It is meant for tests.
 func (b *Backend) WaitSettled(ctx context.Context) error {
 	var err error
 	select {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Maintain implements [backend.Maintainer]. It forgets IDs that Message.Once remembered for
-// Options.OnceWindow or longer. It need not forget messages, because Ack does.
+// Maintain implements [backend.Maintainer]. It frees the memory of IDs that Message.Once
+// need not remember any more. It does not free messages, because Ack does.
 func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
 	err = b.visit("maintain", topic, name, func(g *group) error {
 		next = g.topic.once.turn(time.Now())

@@ -222,8 +222,9 @@ func (b *broker) deleteGroup(ctx context.Context, p *place, group string) error 
 	return b.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+p.consumer(group), nil, nil)
 }
 
-// ResetGroup implements [backend.Admin]. It deletes the consumer and creates it again. The
-// waiting pulls of members end, and their next pulls go to the new consumer.
+// ResetGroup implements [backend.Admin]. It deletes the consumer and creates it again. If
+// it cannot create the consumer, the group is deleted, and the error matches
+// [backend.ErrUnknownOutcome]. A Receive that waits continues with the new consumer.
 func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
 	return b.call(ctx, "reset", topic+"/"+group, func(ctx context.Context) error {
 		p := b.place(topic)

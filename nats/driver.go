@@ -109,8 +109,8 @@ func (d Driver) parse(u *url.URL) (*address, error) {
 	return a, err
 }
 
-// Open connects to the NATS system that a URL names, in the form described at [Driver],
-// and checks that JetStream answers.
+// Open connects to the NATS system that u names, in a form that [Driver] lists, and checks
+// that JetStream answers.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) { return Driver{}.open(ctx, u) }
 
 func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {

@@ -57,8 +57,9 @@ func (f fullness) next(before fullness) time.Duration {
 }
 
 // Maintain implements [backend.Maintainer]. It purges messages that every group has
-// settled, and raises leases that are too short. It removes no members, because the server
-// keeps no data about them.
+// settled. While messages of a group are held or delayed, it purges only a stream that is
+// more than half full. It raises the lease of a group (AckWait) that is too short for a
+// member. It removes no members, because the server keeps no data about members.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.Duration, err error) {
 	next = purgeIdle
 	err = b.look(ctx, "maintain", topic+"/"+group, func(ctx context.Context) error {

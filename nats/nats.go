@@ -3,8 +3,8 @@
 //
 // A topic is a stream; a group is a durable pull consumer of it. The server keeps leases
 // (AckWait), delays (a negative acknowledgement with a delay) and attempts (the number of
-// deliveries). docs/nats.md describes the names and how to inspect them, the server's
-// settings, and the weaker promises of a single server.
+// deliveries). docs/nats.md describes the names of streams and consumers and how to inspect
+// them, the server's settings, and the weaker promises of a single server.
 package nats
 
 import (
@@ -28,8 +28,8 @@ const (
 	defaultPayload = 1 << 20         // assumed maxPayload if the connection has no server yet at New
 )
 
-// A Backend is a connection to one NATS system. It has one goroutine, which belongs to its
-// sender.
+// A Backend keeps topics in one NATS system, over one connection. It has one goroutine,
+// which calls nats.go, because the functions of nats.go may block and take no contexts.
 type Backend struct {
 	broker
 	conn *natsgo.Conn
@@ -61,9 +61,11 @@ var (
 // New returns a backend on the caller's connection. Close leaves the connection open. The
 // caller chooses how the connection recovers from a loss:
 //
-//   - It should reconnect for ever (natsgo.MaxReconnects(-1)), because the bus does not reconnect.
+//   - It should reconnect for ever (natsgo.MaxReconnects(-1)), because the bus does not
+//     reconnect.
 //   - It should buffer nothing while it is down (natsgo.ReconnectBufSize(-1)).
-//   - It should give up a blocked write within a minute (natsgo.FlusherTimeout, natsgo.ReconnectOnFlusherError), because a blocked write blocks every call.
+//   - It should give up a blocked write within a minute (natsgo.FlusherTimeout,
+//     natsgo.ReconnectOnFlusherError), because a blocked write blocks every call.
 func New(conn *natsgo.Conn, o Options) (*Backend, error) { return newBackend(conn, nil, o) }
 
 func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {

@@ -15,12 +15,12 @@ import (
 // Options are the settings of a [Backend]. A zero field means its default.
 type Options struct {
 	// Namespace is the beginning of the name of every stream and subject: the subject of a
-	// topic is "<namespace>.<topic>". It has no dots. The default is "bus".
+	// topic is "<namespace>.<topic>". It must not have dots. The default is "bus".
 	Namespace string
 
-	// Stream names one stream that all topics share, with its limits. If empty, each topic
-	// has a stream of its own. In a shared stream the names of a topic and a group have at
-	// most 254 bytes together.
+	// Stream, if not empty, names one stream for all topics, which then share its limits.
+	// Otherwise each topic has a stream of its own. In a shared stream, the names of a
+	// topic and a group may have at most 254 bytes together.
 	Stream string
 
 	// Domain is the JetStream domain, for servers that reach JetStream over a leaf node.
@@ -45,12 +45,12 @@ type Options struct {
 	Replicas int
 	Storage  jetstream.StorageType
 
-	// Topics has other settings for single topics, by name. A zero field of TopicOptions
-	// takes its value from these Options. Topics cannot be combined with Stream.
+	// Topics has other settings for single topics, by name. It cannot be used with Stream.
 	Topics map[string]TopicOptions
 }
 
-// TopicOptions are the settings of one topic.
+// TopicOptions are the settings of one topic. A zero field takes its value from the field
+// of the same name in [Options].
 type TopicOptions struct {
 	OnceWindow  time.Duration
 	MaxBytes    int64

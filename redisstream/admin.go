@@ -20,8 +20,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 }
 
 // Declare implements [backend.Declarer]. It only tests whether the client may add to the
-// stream, by an XADD with an ID that no stream accepts. A server whose memory is full has
-// permitted it too. The first message or group creates the stream.
+// stream, by an XADD with an ID that no stream accepts. The first message or group creates
+// the stream. If the memory of the server is full, Declare succeeds too.
 func (b *Backend) Declare(ctx context.Context, topic string) error {
 	return b.verb("declare", topic, func() error {
 		err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "")
@@ -65,8 +65,8 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]ba
 	})
 }
 
-// Remove implements [backend.Remover]. After it, Redis does not know the lag of a group
-// that had not read the removed messages.
+// Remove implements [backend.Remover]. After a Remove, the lag of a group may be unknown:
+// see [Backend.Stats].
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
 	return b.verb("remove", topic, func() error {
 		key := b.streamKey(topic)
@@ -98,11 +98,11 @@ func refused(err error) error {
 	return fmt.Errorf("%w: %w", backend.ErrRefused, err)
 }
 
-// Stats implements [backend.Statser]. The lag is [backend.Unknown] if Redis does not know
-// it: after a Remove, or after another program trimmed the stream. The lag is also unknown
-// for a group that began in the middle of the topic, until the group reaches the end. Redis
-// 6.2 knows the lag only of a group at the start or the end. A member that ended without
-// Close is counted until one lease after its end.
+// Stats implements [backend.Statser]. The lag of a group at the start or the end of the
+// topic is exact. The lag of any other group is [backend.Unknown] on Redis 6.2, after a
+// Remove, or after another program trimmed the stream. The lag is also unknown for a group
+// that began in the middle of the topic, until the group reaches the end. A member that
+// ended without Close is counted until one lease after its end.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
 	return verb(b, "stats", topic+"/"+group, func() (s backend.Stats, err error) {
 		stream := b.streamKey(topic)
@@ -122,8 +122,8 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats
 	})
 }
 
-// Topics implements [backend.Admin]. It walks through all keys of the server, 1000 at a
-// time.
+// Topics implements [backend.Admin]. It scans all keys of the server, or of all masters of
+// a Cluster, 1000 at a time.
 func (b *Backend) Topics(ctx context.Context) ([]string, error) {
 	return verb(b, "topics", "", func() (topics []string, err error) {
 		keys, err := b.walk(ctx, b.options.Namespace+":{*}", "stream")

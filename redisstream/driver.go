@@ -41,7 +41,7 @@ func (Driver) Schemes() []string {
 	return []string{"redis", "rediss", "unix", "redis+sentinel", "redis+cluster"}
 }
 
-// Open implements [backend.Driver]. It checks the server.
+// Open implements [backend.Driver]. It checks the server, as the function [Open] does.
 func (d Driver) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	b, err := d.open(ctx, u)
 	if err != nil {
@@ -58,7 +58,8 @@ func (Driver) CheckURL(u *url.URL) error {
 	return nil
 }
 
-// Open opens the Redis that a URL names, as [Driver] describes it, and checks the server.
+// Open opens a backend on the Redis that u names, in a form that [Driver] lists. It refuses
+// a server before 6.2, and a server that may evict keys (see [Options].AllowEviction).
 func Open(ctx context.Context, u *url.URL) (*Backend, error) { return Driver{}.open(ctx, u) }
 
 func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {

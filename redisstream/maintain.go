@@ -19,9 +19,9 @@ const (
 
 // Maintain implements [backend.Maintainer]. It trims the messages that every group has
 // settled. It removes members that have ended and hold no message. It repairs delayed
-// messages that would never be due. It trims nothing while the stream is young
-// (docs/redis.md) or lacks a group of this process. The reason is a server that lost its
-// data: its groups come back one after another.
+// messages that would never be due. It trims nothing while the stream is young (see
+// docs/redis.md) or lacks a group of this process. The reason is a server that lost its
+// data: its groups are created again one after another, and each must get all messages.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	next, err := verb(b, "maintain", topic+"/"+group, func() (time.Duration, error) { return b.maintain(ctx, topic, group) })
 	return max(next, trimAgain), err // after Close next is 0

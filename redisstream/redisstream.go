@@ -2,13 +2,13 @@
 // a single server, Sentinel or Cluster, with TLS and ACL.
 //
 // A topic is a stream, a group is a consumer group, and a member is one of its consumers.
-// A delivered message stays pending in its group until the group acknowledges it, and is
-// not trimmed before. The server measures leases and delays by its clock, and counts
-// attempts by its delivery count. docs/redis.md describes the keys, how to look at them,
-// the settings that the server needs, and the basis of each promise.
+// A delivered message stays pending in its group, and is not trimmed, until the group
+// acknowledges it. Leases and delays are measured by the clock of the server. Attempts are
+// part of the server's delivery count. docs/redis.md describes the keys, how to look at
+// them, the settings that the server needs, and the features on which each promise rests.
 //
-// go-redis reports failed dials to a logger of the whole process, which the program can
-// replace by [redis.SetLogger].
+// go-redis reports failed dials to a logger of the whole process. A program can replace
+// this logger by [redis.SetLogger].
 package redisstream
 
 import (
@@ -29,7 +29,7 @@ import (
 // Options are the settings of a [Backend]. A zero field means its default.
 type Options struct {
 	// Namespace is the beginning of every key: "<namespace>:{<topic>}…". The default is
-	// "bus". Buses with one server and one namespace share topics.
+	// "bus". Buses with the same server and the same namespace share topics.
 	Namespace string
 
 	// OnceWindow is how long [backend.Message].Once remembers an ID, by the clock of the
@@ -109,12 +109,12 @@ var (
 	_ backend.Limited    = (*Backend)(nil)
 )
 
-// New returns a backend that uses Redis through client. The client is a [*redis.Client],
-// for Sentinel too (redis.NewFailoverClient), or a [*redis.ClusterClient]. It must stay
-// open until the backend is closed. Hooks that it had before New see every command. The
-// backend uses the routing, addresses, credentials, TLS settings and dialer of the client,
-// but not its connections. To each server the backend has at most 8 connections, and one
-// more for each member.
+// New returns a backend that uses Redis through client, which must be a [*redis.Client] or
+// a [*redis.ClusterClient]. For Sentinel, use a client of redis.NewFailoverClient. The
+// client must stay open until the backend is closed. Hooks that were added to it before New
+// see every command. The backend uses the routing, addresses, credentials, TLS settings and
+// dialer of the client, but not its connections. The backend has at most 8 connections to
+// each server, and one more for each member.
 func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	o, err := o.withDefaults()
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 
 // TopicOptions are the settings of one topic.
 type TopicOptions struct {
-	// Flat decodes the entries of other programs as messages. Without Flat they are
+	// Flat decodes the entries of other programs as messages. Without Flat such entries are
 	// unreadable and go to the dead-letter topic. The payload has the fields of the entry
 	// in their order, encoded like the query of a URL. Its content type is
 	// application/x-www-form-urlencoded, which codec.Fields reads. The ID of the message is
 	// the ID of the entry, and its time is the server's time in this ID.
 	Flat bool
 
-	// FlatKey is the field of an entry of another program whose value is the key of the
-	// message. If an entry has several such fields, the first one counts. By default these
-	// messages have no key, and so no order.
+	// FlatKey, which needs Flat, is the name of the field whose value is the key of the
+	// message. If an entry has several fields of this name, the first one counts. By
+	// default the messages have no key, and so no order.
 	FlatKey string
 
-	// FlatType is the field whose value is the type of the event, in the same way. By
-	// default these events have no type.
+	// FlatType, which needs Flat, is the name of the field whose value is the type of the
+	// event. By default the events have no type.
 	FlatType string
 }
 
