@@ -172,6 +172,9 @@ func parse(u *url.URL) (*address, error) {
 	if err := a.parameters().Parameters(u); err != nil {
 		return nil, err
 	}
+	if _, err := a.options.withDefaults(); err != nil {
+		return nil, err
+	}
 	return a, a.secure()
 }
 

@@ -91,6 +91,7 @@ func TestURLIsStrict(t *testing.T) {
 		"redis://h?once_window=90":                    `parameter "once_window"`,
 		"redis://h?once_window=0s":                    `parameter "once_window": must be positive`,
 		"redis://h?once_window=-1s":                   `parameter "once_window": must be positive`,
+		"redis://h?once_window=1us":                   "once window of 1µs is less than a millisecond",
 		"redis://h?max_messages=x":                    `parameter "max_messages"`,
 		"redis://h?max_messages=0":                    `parameter "max_messages": must be positive`,
 		"redis://h?max_messages=-5":                   `parameter "max_messages": must be positive`,
