@@ -43,9 +43,9 @@ type Batch struct {
 	// Default: no bound.
 	MaxBytes int64
 
-	// MaxWait is how long the first event of a batch waits for further events. The wait is
-	// longer while as many calls of the handler run as SubscribeOptions.Concurrency
-	// allows. Default 10 ms; negative: no wait.
+	// MaxWait is how long the first event of a batch waits for further events. If
+	// SubscribeOptions.Concurrency calls of the handler run at the end of this time, the
+	// batch waits for one of them, and fills meanwhile. Default 10 ms; negative: no wait.
 	MaxWait time.Duration
 }
 

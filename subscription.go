@@ -71,18 +71,18 @@ type Counts struct {
 	Acknowledged int64 // confirmed acknowledgements, also of discarded and dead-lettered events
 	Failures     int64 // runs that failed
 	Retried      int64 // failures after which the event is redelivered
-	DeadLettered int64
-	Discarded    int64 // acknowledged without success
+	DeadLettered int64 // events stored in the dead-letter topic
+	Discarded    int64 // events acknowledged without success and without a dead letter
 	LeasesLost   int64
-	Abandoned    int64 // events without a running handler that were unsettled when a drain ended
+	Abandoned    int64 // events still held when a drain ended, except those whose handler still ran
 
 	Held      int64 // events held now; at most SubscribeOptions.MaxInFlight
 	HeldBytes int64 // total size of the events in Held; SubscribeOptions.MaxBytes bounds it
 	Running   int64 // how many of Held have a running handler
 }
 
-// Subscriptions lists the subscriptions that are not drained, sorted by topic and group.
-// Once Shutdown has begun there are none.
+// Subscriptions lists the subscriptions whose Drain has not ended, sorted by topic and
+// group. Once Shutdown has been called, the list is empty.
 func (b *Bus) Subscriptions() []*Subscription {
 	list := b.engine.Subscriptions()
 	slices.SortStableFunc(list, func(x, y *engine.Subscription) int {

@@ -8,8 +8,8 @@ import (
 // A Source is one member of a group. It receives messages and settles them. Its methods
 // are safe for concurrent use, except that Receive has one caller at a time. After Close of
 // the Source or of its Backend, every method except Close returns [ErrClosed], whatever its
-// arguments are. Before that, a call with an empty slice returns nil. A Source must not use
-// the slices given to a method after the method has returned.
+// arguments are. On an open Source, a call with an empty slice returns nil. A Source must
+// not use the slices given to a method after the method has returned.
 type Source interface {
 	// Receive waits until a message is due and returns at most max deliveries. It may also
 	// return none. Of all due messages it delivers the messages with the lowest positions,
@@ -37,16 +37,16 @@ type Source interface {
 	// delivery refers.
 	Receive(ctx context.Context, max int) (ds []Delivery, err error)
 
-	// Ack removes the messages of ds from the group for good. Unless Ack is fenced, it also
-	// removes a message whose lease has expired, and a second Ack is no error. If the
-	// broker has forgotten the delivery and will redeliver the message, the error of the
-	// item matches [ErrLeaseLost]. An error may be a [BatchError].
+	// Ack removes the messages of ds from the group for good. Usually it also removes a
+	// message whose lease has expired, and a second Ack is no error. If the broker has
+	// forgotten the delivery and will redeliver the message, the error of the item matches
+	// [ErrLeaseLost]. An error may be a [BatchError].
 	//
-	// With [Config].ConfirmAcks, a backend that states [Limits].FencedAcks fences Ack as
-	// [Delayer].Delay is fenced. A nil error then means that this member held the message
-	// and has removed it. The member holds the message after its lease too, until the
-	// message is redelivered. After an Ack without an error, a second Ack of the same
-	// delivery returns ErrLeaseLost.
+	// Ack is fenced, and so stricter, if [Config].ConfirmAcks is set and the backend states
+	// [Limits].FencedAcks. A nil error then means that this member held the message and has
+	// removed it. The member holds the message after its lease too, until the message is
+	// redelivered. After an Ack without an error, a second Ack of the same delivery returns
+	// ErrLeaseLost.
 	//
 	// The error of a delivery of another group or driver is [ErrRefused].
 	//

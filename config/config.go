@@ -180,8 +180,8 @@ func (c *Config) Options() eventbus.Options { return c.bus.options() }
 func (c *Config) Subscriptions() []string { return slices.Sorted(maps.Keys(c.bus.Subscriptions)) }
 
 // Subscription returns the topic and the options of the subscription with this name in the
-// file. Call it to change the options, or to use them for SubscribeManual. If the file has
-// no such subscription, the error is an [Error].
+// file. The program may change the options, and pass them to a method of the bus such as
+// SubscribeManual. If the file has no such subscription, the error is an [Error].
 func (c *Config) Subscription(name string) (topic string, o eventbus.SubscribeOptions, err error) {
 	s, ok := c.bus.Subscriptions[name]
 	if !ok {

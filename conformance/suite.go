@@ -100,12 +100,12 @@ type Suite struct {
 	// process.
 	Peer func(t *testing.T, b backend.Backend) backend.Backend
 
-	// Faults can harm the broker and its connections. A law that needs a fault that is nil
-	// is not claimed.
+	// Faults can harm the broker and its connections. If a law needs
+	// a fault that is nil, the law does not run, and the account lists it as not claimed.
 	Faults Faults
 
 	// Weaker maps each law that the broker cannot keep to the reason. A key is the law's
-	// ID, or its ID and name such as "M03-lag-truth". The law does not run, and the report
+	// ID, or its ID and name such as "M03-lag-truth". The law does not run, and the account
 	// shows it as weaker, with the reason. Run fails t if Weaker, Grace or Only names a law
 	// that does not exist.
 	Weaker map[string]string
@@ -115,11 +115,11 @@ type Suite struct {
 	// as the election of a leader. Such a law also tolerates failed calls, and repeats
 	// them. It tolerates deliveries that get lost on their way or are not counted. It
 	// tolerates a redelivery if the acknowledgement was not answered. It fails if a message
-	// is lost or invented, or if events of a key are out of order. The report names the
+	// is lost or invented, or if events of a key are out of order. The account names the
 	// laws that passed with Grace.
 	Grace map[string]time.Duration
 
-	// Only, if set, lists the laws to run, by keys as in Weaker. The report marks the
+	// Only, if set, lists the laws to run, by keys as in Weaker. The account marks the
 	// results of such a run, because the other laws did not run.
 	Only []string
 }

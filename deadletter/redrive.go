@@ -48,8 +48,9 @@ type Report struct {
 	NoGroup  int `json:"no_group"` // skipped, because the topic or the group does not exist any more
 
 	// Refused counts letters that were skipped because Edit or the broker refused the
-	// message. With Edit, it also counts removed letters whose event an earlier call had
-	// stored, perhaps without the edit.
+	// message. With Edit, it also counts letters whose event an earlier call had stored
+	// before it could remove the letter. Such a letter is removed, and its event may lack
+	// the edit.
 	Refused int `json:"refused"`
 
 	Err error `json:"-"` // the error of one of the Refused letters; nil if Refused is 0

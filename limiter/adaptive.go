@@ -68,7 +68,8 @@ func NewAdaptive(min, max int) *Adaptive {
 	}
 }
 
-// State returns the figures of the last round.
+// State returns the limit and the measurements of the last completed round, see
+// [Adaptive].
 func (a *Adaptive) State() AdaptiveState {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -39,7 +39,8 @@ func (q *Queue) Observer() Observer { return wrap(q.o, q.add) }
 // is full, f is dropped and counted. Call does not recover from a panic of f.
 func (q *Queue) Call(f func()) { q.add(f) }
 
-// Dropped returns how many occurrences and calls were dropped so far.
+// Dropped returns how many occurrences, and functions given to Call, the queue has dropped
+// because it was full.
 func (q *Queue) Dropped() int64 { return q.dropped.Load() }
 
 // Wait waits until the queue is empty and its last call has returned. If ctx ends before

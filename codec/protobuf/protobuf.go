@@ -23,8 +23,8 @@ var _ codec.Codec = Codec{}
 // ContentType returns Media or its default.
 func (c Codec) ContentType() string { return cmp.Or(c.Media, "application/protobuf") }
 
-// Marshal encodes v, a proto.Message. The same version of the library encodes equal
-// messages to equal bytes.
+// Marshal encodes v, a proto.Message. Programs with the same version of
+// google.golang.org/protobuf encode equal messages to equal bytes.
 func (Codec) Marshal(v any) ([]byte, error) {
 	m, ok := v.(proto.Message)
 	if !ok {
@@ -33,8 +33,8 @@ func (Codec) Marshal(v any) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
 
-// Unmarshal decodes data into v, a message or a pointer to a pointer to a message. For the
-// latter it allocates the message.
+// Unmarshal decodes data into v, which is a proto.Message such as a *Order, or a pointer to
+// one, such as a **Order. For the pointer it allocates the message.
 func (c Codec) Unmarshal(data []byte, v any) error {
 	m, err := message(v)
 	if err != nil {
