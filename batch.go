@@ -72,8 +72,9 @@ func (b Batch) Effective() (Batch, error) {
 //   - Timeout bounds a call of h. An event that waits longer than MaxWait plus twice
 //     Timeout for its call is given back as by [Snooze]. With AckOnReceive it is
 //     discarded. This happens only if calls are slow and the waiting events need several
-//     batches, because of MaxBytes or last attempts. On a backend that cannot extend
-//     leases, MaxWait plus three times Timeout must be less than Lease.
+//     batches, because of MaxBytes, or because last attempts have a batch each. On a
+//     backend that cannot extend leases, MaxWait plus three times Timeout must be less
+//     than Lease.
 //   - MaxInFlight must be at least Concurrency times MaxSize. Its default is the greater
 //     of that product and 1,024. A limiter.MaxInFlight that several subscriptions share
 //     must be greater than the sum of their products.

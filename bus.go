@@ -81,9 +81,9 @@ type Options struct {
 	DrainTimeout time.Duration
 
 	// Dedup makes a topic store only one event of an ID while the backend remembers the ID
-	// (Limits.OnceWindow). During this time a program may safely repeat a Publish. The bus
-	// itself repeats a Publish of unknown outcome. New refuses Dedup if the backend does
-	// not remember IDs.
+	// (Limits.OnceWindow). During this time a program may safely repeat a Publish. With
+	// Dedup the bus itself repeats a Publish of unknown outcome. New refuses Dedup if the
+	// backend does not remember IDs.
 	Dedup bool
 
 	// MaxPending and MaxPendingBytes bound the events of all calls of Publish under way. A

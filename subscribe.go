@@ -100,7 +100,7 @@ type SubscribeOptions struct {
 	// Limiter grants a place for each event before the bus reads the event. MaxInFlight
 	// and MaxBytes apply too. Subscriptions with the same Limiter share its places, and
 	// each keeps a place for every free handler. So a shared limiter.MaxInFlight must be
-	// greater than the number of all these handlers. Default: none.
+	// greater than the sum of their Concurrency. Default: none.
 	Limiter limiter.Limiter
 
 	// Lease is how long the backend waits for a silent member before it redelivers the
@@ -113,9 +113,9 @@ type SubscribeOptions struct {
 	// than Lease if the backend cannot extend leases.
 	Timeout time.Duration
 
-	// LeaveTimeouts redelivers an event whose run timed out when its lease has expired,
-	// unless this attempt was the last one. Later events of its key do not wait for it. By
-	// default a timeout is an ordinary failure, with a retry.
+	// LeaveTimeouts leaves an event whose run timed out to its lease: the event is
+	// redelivered when the lease has expired, unless this attempt was the last one. Later
+	// events of its key do not wait for it. Default: a timeout is an ordinary failure.
 	LeaveTimeouts bool
 
 	Retry Retry

@@ -113,10 +113,11 @@ type Suite struct {
 	// Grace maps laws, by keys as in Weaker, to an allowed delay, which is added to every
 	// time limit of the law. Use it for a broker that has trouble while the laws run, such
 	// as the election of a leader. Such a law also tolerates failed calls, and repeats
-	// them. It tolerates deliveries that get lost on their way or are not counted. It
-	// tolerates a redelivery if the acknowledgement was not answered. It fails if a message
-	// is lost or invented, or if events of a key are out of order. The account names the
-	// laws that passed with Grace.
+	// them. It tolerates a delivery that does not reach the member, if the message is
+	// redelivered, and a delivery that Delivery.Attempt does not count. It tolerates a
+	// redelivery if the acknowledgement was not answered. It fails if a message is lost or
+	// invented, or if events of a key are out of order. The account names the laws that
+	// passed with Grace.
 	Grace map[string]time.Duration
 
 	// Only, if set, lists the laws to run, by keys as in Weaker. The account marks the

@@ -31,10 +31,10 @@ type Redrive struct {
 	// counts its errors in Report.Refused.
 	DryRun bool
 
-	// Edit, if set, may change the Key, Payload and Headers of the message m before it is
-	// published. Attributes of the event are headers such as "ce-type". The letter of the
-	// event is why. If Edit returns an error, the letter is skipped.
-	Edit func(m *backend.Message, why *Letter) error
+	// Edit, if set, is called with the message m before it is published, and with the dead
+	// letter. It may change the Key, Payload and Headers of m. Attributes of the event are
+	// headers such as "ce-type". If Edit returns an error, the letter is skipped.
+	Edit func(m *backend.Message, l *Letter) error
 
 	// Progress, if set, is called with the report so far, each time after events of at most
 	// 100 letters were published. DryRun does not call it.

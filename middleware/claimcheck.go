@@ -38,8 +38,9 @@ type BlobStore interface {
 // without an event.
 //
 // No payload is deleted when its event is handled, because other groups and dead letters
-// may still need it. The store must delete payloads by age, see [FileStore.DeleteOlder]:
-// later than the topic, its dead-letter topic and redrives need them.
+// may still need it. Delete old payloads, for example by [FileStore.DeleteOlder]. Their age
+// must exceed the time that events stay in the topic and in its dead-letter topic,
+// redrives included.
 //
 // If a payload is gone, damaged or larger than EnvelopeOptions.MaxPayload, its event is a
 // permanent failure. After other errors of the store the event is retried.

@@ -16,8 +16,8 @@ import (
 //
 // A received payload is decompressed if its content-encoding is zstd, even if another
 // program has compressed it. If the payload is damaged, or decompressed larger than
-// EnvelopeOptions.MaxPayload, the error is permanent. Decompression stops after MaxPayload
-// or 8 MiB, whichever is more.
+// EnvelopeOptions.MaxPayload, the error is permanent. To find this out, Compress uses
+// memory for MaxPayload bytes, or 8 MiB if that is more.
 //
 // With Encrypt, the size of an event shows how well its payload can be compressed. So do
 // not combine Compress and Encrypt if an attacker can choose a part of the payload and see

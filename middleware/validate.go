@@ -13,8 +13,8 @@ import (
 type Check func(*eventbus.Event) error
 
 // Validate checks each event before its handler runs. The check is the entry of byType for
-// the event's Type. If there is no entry, it is the argument otherwise, where nil accepts
-// the event. An invalid event is an [eventbus.Permanent] failure: it goes to the
+// the event's Type. The parameter otherwise checks events without an entry; if it is nil,
+// they are accepted. An invalid event is an [eventbus.Permanent] failure: it goes to the
 // dead-letter topic without a run, with the error of the check.
 //
 // Validate copies byType, and panics if one of its checks is nil.

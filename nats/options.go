@@ -56,7 +56,7 @@ type TopicOptions struct {
 	MaxBytes    int64
 	MaxMessages int64
 	Replicas    int
-	Storage     jetstream.StorageType
+	Storage     jetstream.StorageType // FileStorage is zero, so it cannot replace MemoryStorage
 }
 
 func (o Options) withDefaults() (Options, error) {
