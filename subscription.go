@@ -74,7 +74,7 @@ type Counts struct {
 	DeadLettered int64 // events stored in the dead-letter topic
 	Discarded    int64 // events acknowledged without success and without a dead letter
 	LeasesLost   int64
-	Abandoned    int64 // events still held when a drain ended, except those whose handler still ran
+	Abandoned    int64 // events without a running handler that were still held when a drain ended
 
 	Held      int64 // events held now; at most SubscribeOptions.MaxInFlight
 	HeldBytes int64 // total size of the events in Held; SubscribeOptions.MaxBytes bounds it

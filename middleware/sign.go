@@ -27,8 +27,8 @@ import (
 // A valid signature does not show that the event is new. An attacker with access to the
 // broker can store a copy of a signed event, also in another topic. In the same topic,
 // [Dedupe] discards a copy with the same ID. But a dead letter has an ID of its own, and Sign
-// checks the original ID in its headers. So an attacker who adds such headers can give a
-// copy any ID. Handlers that must not run twice need an ID in the signed payload.
+// checks the original ID in its headers. By adding such headers an attacker can give a copy
+// any ID. Handlers that must not run twice need an ID in the signed payload.
 type Sign struct {
 	Key     string                       // the ID of the key that signs; empty: this program only verifies, and Publish fails
 	Private Key                          // the key that signs: NewKey of an ed25519.PrivateKey
