@@ -16,7 +16,7 @@ import (
 
 // limits are the keys that limit the reads and runs of a subscription. Each is optional.
 type limits struct {
-	Rate        frequency `key:"rate" example:"100/s" doc:"How many events may be read in a time."`
+	Rate        frequency `key:"rate" example:"100/s" doc:"How many events may be read in a time, by all members of the subscription in the program."`
 	Burst       number    `key:"burst" min:"1" example:"20" doc:"How many of them may come at once. Default: the events of a second, at least 1."`
 	RateOf      text      `key:"rate_of" example:"billing" doc:"The name of another subscription in this file, which has a rate. The two share it."`
 	Redelivered number    `key:"redelivered" min:"1" option:"SubscribeOptions.MaxRedelivered" example:"4" doc:"How many handlers may run redelivered events at once, so that they leave handlers to fresh events. Less than concurrency (with a batch: times batch.size). Default: no bound."`

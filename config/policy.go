@@ -59,8 +59,8 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 		parts = append(parts, "acknowledged before it runs, so failed events are discarded", eachRun(o.Timeout))
 	} else {
 		parts = append(parts, "acknowledged on success", eachRun(o.Timeout))
-		if o.LeaveTimeouts {
-			parts = append(parts, "a run that times out leaves its event to the lease")
+		if o.LeaveTimeouts && o.Timeout > 0 {
+			parts = append(parts, "a run that times out leaves its event to the lease, "+short(o.Lease))
 		}
 		parts = append(parts, failing(o))
 		for _, r := range o.Retry.Rules {
@@ -161,7 +161,10 @@ func failing(o eventbus.SubscribeOptions) string {
 	}
 	usual, worst := delays(o.Retry)
 	words := fmt.Sprintf("up to %s attempts over about %s", thousands(o.Retry.MaxAttempts), short(usual))
-	if o.Timeout > 0 && !o.LeaveTimeouts {
+	if o.Timeout > 0 {
+		if o.LeaveTimeouts {
+			worst = plus(worst, times(o.Lease, o.Retry.MaxAttempts-1))
+		}
 		words += fmt.Sprintf(" (at worst %s, if each finds a free handler and runs into its timeout)", short(plus(worst, times(o.Timeout, o.Retry.MaxAttempts))))
 	} else {
 		words += fmt.Sprintf(" (at worst %s, and the time of the runs, which has no bound)", short(worst))

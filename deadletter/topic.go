@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus"
@@ -204,8 +205,8 @@ func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) 
 	return removed, err
 }
 
-// Bounds say which letters [Topic.Trim] keeps: the letters within all bounds. A zero field
-// is no bound.
+// Bounds say which letters [Topic.Trim] keeps: the letters within all bounds. A field of
+// zero or less is no bound.
 type Bounds struct {
 	Letters int           // the most letters to keep, the newest first
 	Bytes   int64         // the most bytes to keep, headers included, of the newest letters
@@ -228,7 +229,8 @@ func (t *Topic) Trim(ctx context.Context, f Filter, b Bounds) (removed int, err 
 			if err != nil {
 				return 0, err
 			}
-			newest = append(newest, kept{l.Place, int64(l.message.Size())})
+			place := strings.Clone(l.Place) // otherwise it would keep the whole letter in memory
+			newest = append(newest, kept{place, int64(l.message.Size())})
 			size += int64(l.message.Size())
 			for b.Letters > 0 && len(newest) > b.Letters || b.Bytes > 0 && size > b.Bytes {
 				last, size, newest = newest[0].place, size-newest[0].size, newest[1:]

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -144,14 +146,14 @@ const (
 
 // readFlat fills m from the fields of an entry that another program has added. The payload
 // is encoded like the query of a URL, which keeps any bytes, the order of the fields, and
-// several fields with one name. The server has made the ID from its time, unless it is so
-// small that the program must have given the ID.
+// several fields with one name. The server has made the ID from its time, unless that is
+// not in the years 2001 to 2096.
 func readFlat(p *parser, m *backend.Message, id []byte, o TopicOptions) {
 	var payload []byte
 	m.ID, m.Key = string(id), ""
 	m.Headers = backend.Headers{{Name: contentTypeName, Value: flatContentType}}
 	first, _, _ := strings.Cut(m.ID, "-")
-	if ms, err := strconv.ParseInt(first, 10, 64); err == nil && ms > 1e12 { // the year 2001
+	if ms, err := strconv.ParseInt(first, 10, 64); err == nil && 1e12 < ms && ms < 4e12 {
 		m.Headers.Set(timeName, time.UnixMilli(ms).UTC().Format(time.RFC3339Nano))
 	}
 	for n := p.array(); n > 1; n -= 2 {
@@ -165,9 +167,16 @@ func readFlat(p *parser, m *backend.Message, id []byte, o TopicOptions) {
 		if name == o.FlatKey && name != "" && m.Key == "" {
 			m.Key = value
 		}
-		if name == o.FlatType && name != "" && m.Headers.Get(typeName) == "" {
+		if name == o.FlatType && isType(value) && m.Headers.Get(typeName) == "" {
 			m.Headers.Set(typeName, value)
 		}
 	}
 	m.Payload = payload
 }
+
+// isType reports whether Publish would accept a value as the type of an event.
+func isType(value string) bool {
+	return value != "" && len(value) <= maxType && utf8.ValidString(value) && strings.IndexFunc(value, unicode.IsControl) < 0
+}
+
+const maxType = 512

@@ -80,6 +80,22 @@ func TestFlatEntries(t *testing.T) {
 	}
 }
 
+// The type of a flat entry is one that Publish would accept. An ID that the server did not
+// make has no time.
+func TestFlatTypes(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	b := open(t, client, redisstream.Options{Topics: map[string]redisstream.TopicOptions{topic: {Flat: true, FlatType: "kind"}}})
+	values := []string{"kind", "bad\xff", "kind", "bad\n", "kind", strings.Repeat("x", 513), "kind", "", "kind", "good", "kind", "late"}
+	for _, id := range []string{"1-1", "20260302123456-7"} {
+		require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, ID: id, Values: values}).Err())
+	}
+	for _, m := range stored(t, b) {
+		require.Equal(t, "good", m.Headers.Get("ce-type"))
+		require.Empty(t, m.Headers.Get("ce-time"))
+	}
+}
+
 // In a topic without the setting Flat an entry of another program is unreadable.
 func TestEntriesOfOthersAreUnreadable(t *testing.T) {
 	t.Parallel()

@@ -255,10 +255,13 @@ func FuzzParser(f *testing.F) {
 	f.Add([]byte("*3\r\n*3\r\n*3\r\n*3\r\n"))
 	f.Add([]byte("*2\r\n$4\r\nname\r\n$1\r\na\r\n*2\r\n"))
 	f.Add([]byte("+\r\n-\r\n:\r\n$\r\n*\r\n"))
+	f.Add([]byte("*1\r\n*3\r\n$15\r\n1700000000000-0\r\n:1\r\n*4\r\n$1\r\nk\r\n$1\r\nv\r\n$1\r\nt\r\n$1\r\n\xff\r\n"))
+	flat := &source{options: TopicOptions{Flat: true, FlatKey: "k", FlatType: "t"}}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, read := range []func(*parser) int{
 			func(p *parser) int { return len(new(batch).read(p, &source{})) },
 			func(p *parser) int { return len(new(batch).deliveries(p, &source{}, true)) },
+			func(p *parser) int { return len(new(batch).deliveries(p, flat, true)) },
 			func(p *parser) int { return len(new(batch).deliveries(p, &source{}, false)) },
 			func(p *parser) int { _ = p.nested(); p.bulk(); return 0 },
 		} {

@@ -15,7 +15,7 @@ type TopicOptions struct {
 	// unreadable and go to the dead-letter topic. The payload has the fields of the entry
 	// in their order, encoded like the query of a URL. Its content type is
 	// application/x-www-form-urlencoded, which codec.Fields reads. The ID of the message is
-	// the ID of the entry, and its time is the server's time in this ID.
+	// the ID of the entry. Its time is the server's time in this ID, if the server made it.
 	Flat bool
 
 	// FlatKey, which needs Flat, is the name of the field whose value is the key of the
@@ -24,7 +24,8 @@ type TopicOptions struct {
 	FlatKey string
 
 	// FlatType, which needs Flat, is the name of the field whose value is the type of the
-	// event. By default the events have no type.
+	// event. A value that Publish refuses as a type is ignored. By default the events have
+	// no type.
 	FlatType string
 }
 

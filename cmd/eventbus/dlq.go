@@ -254,11 +254,11 @@ func newDLQPurge(q *dlq) *cobra.Command {
 	})
 	cmd = q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
 		b.Age, q.filter.Before = q.older, time.Time{}
-		if b == (deadletter.Bounds{}) {
-			return errors.New("give --keep, --keep-bytes or --older-than, above 0")
-		}
-		if b.Letters < 0 {
-			return errors.New("--keep is negative")
+		switch {
+		case cmd.Flags().Changed("keep") && b.Letters < 1:
+			return errors.New("--keep is less than 1; discard --all removes every letter")
+		case b == (deadletter.Bounds{}):
+			return errors.New("give --keep, --keep-bytes or --older-than")
 		}
 		n, err := t.Trim(ctx, q.filter, b)
 		return errors.Join(err, q.count(cmd, "purged", n))

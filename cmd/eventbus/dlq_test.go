@@ -68,7 +68,7 @@ func TestDLQ(t *testing.T) {
 		for want, args := range map[string][]string{
 			"choose letters by a flag": {"discard", "orders.dlq"},
 			"give --keep":              {"purge", "orders.dlq"},
-			"above 0":                  {"purge", "orders.dlq", "--keep", "0"},
+			"--keep is less than 1":    {"purge", "orders.dlq", "--keep", "0", "--older-than", "1h"},
 			"not a size":               {"purge", "orders.dlq", "--keep-bytes", "1"},
 			"--max-redrives is 0":      {"redrive", "orders.dlq", "--max-redrives", "0"},
 			"open :":                   {"redrive", "orders.dlq", "--id", "e-1", "--data", ""},

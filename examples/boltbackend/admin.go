@@ -83,7 +83,8 @@ func (b *Backend) Remove(ctx context.Context, name string, positions []string) e
 	})
 }
 
-// Stats implements [backend.Statser]. Every number is exact.
+// Stats implements [backend.Statser]. Every number is exact. Lag counts removed messages too,
+// because the group gets them with ErrGone.
 func (b *Backend) Stats(ctx context.Context, topic, name string) (s backend.Stats, err error) {
 	err = b.view(ctx, "stats of "+topic+"/"+name, func(t *txn) error {
 		g, err := t.find(topic, name)

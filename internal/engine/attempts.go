@@ -56,6 +56,15 @@ func (a *attempts) note(d *backend.Delivery, attempt int) {
 	remember(&a.failed, d.Position, attempt)
 }
 
+// leave remembers the number of an attempt that failed and is left to its lease. A backend
+// that counts receipts misses the attempts that were made while d rested.
+func (a *attempts) leave(d *backend.Delivery, attempt int) {
+	if attempt > d.Attempt {
+		a.spare(d, attempt+1)
+	}
+	a.note(d, attempt)
+}
+
 // spare remembers that d was given back before the attempt with the given number. Only a
 // backend that counts every receipt needs this.
 func (a *attempts) spare(d *backend.Delivery, attempt int) {

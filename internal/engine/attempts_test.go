@@ -33,6 +33,18 @@ func TestAttemptsOfOneReceiptCount(t *testing.T) {
 	require.Equal(t, 3, a.of(delivery("1", 2)))
 }
 
+// Attempts that a resting Hold has made are counted after the last one was left to its
+// lease.
+func TestAttemptsBeforeATimeoutCount(t *testing.T) {
+	var a attempts
+	a.leave(delivery("1", 1), 3)
+	require.Equal(t, 4, a.of(delivery("1", 2)))
+	a.leave(delivery("1", 2), 2)
+	require.Equal(t, 4, a.of(delivery("1", 2)), "nothing was missed")
+	a.leave(delivery("2", 0), 3)
+	require.Equal(t, 4, a.of(delivery("2", 0)), "the backend counts nothing")
+}
+
 // A backend may refund attempts though its Limits do not say so, because a wrapper hides
 // them. Then nothing is subtracted.
 func TestSparedReceiptsThatTheBackendSparesToo(t *testing.T) {

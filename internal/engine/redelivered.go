@@ -15,23 +15,29 @@ type redelivered struct {
 
 func (t *redelivered) init(most int) { t.most, t.average = most, prefetchTime } // average is a guess
 
+// counts reports whether h counts for the bound. If the backend refunds attempts, a first
+// attempt never counts, because no handler had the event: a member gave it back unstarted.
+func (t *redelivered) counts(h *Hold) bool {
+	return h.attempt > 1 || h.redriven || h.delivery.Redelivered && !h.read.sub.Policy.exact
+}
+
 // full reports whether h must be postponed, because it is redelivered and as many
 // redelivered Holds run as the bound allows.
 func (t *redelivered) full(h *Hold) bool {
 	a := h.read.attachment
-	return t.most > 0 && h.Redelivered() && t.running >= t.most && (a.delayer != nil || a.extender != nil)
+	return t.most > 0 && t.counts(h) && t.running >= t.most && (a.delayer != nil || a.extender != nil)
 }
 
 // begins notes that a run of h begins. It counts only redelivered Holds. The ledger calls
 // ends when the run has ended.
 func (t *redelivered) begins(h *Hold) {
-	if h.Redelivered() {
+	if t.counts(h) {
 		t.running++
 	}
 }
 
 func (t *redelivered) ends(h *Hold, took time.Duration) {
-	if h.Redelivered() {
+	if t.counts(h) {
 		t.running--
 		t.average += (took - t.average) / 8
 	}

@@ -140,3 +140,35 @@ func TestRedeliveredLeaveHandlersToFresh(t *testing.T) {
 		})
 	}
 }
+
+// A new event that a member gave back unstarted is new: it does not wait for redelivered
+// events.
+func TestGivenBackEventsAreNew(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var last atomic.Pointer[time.Time]
+		s := r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(_ context.Context, h *Hold) error {
+			if id := h.Delivery().ID; id[0] == 'f' {
+				time.Sleep(2 * time.Second)
+				now := time.Now()
+				last.Store(&now)
+				return nil
+			}
+			if h.Attempt() == 1 {
+				return errors.New("not yet")
+			}
+			time.Sleep(time.Second)
+			return nil
+		})
+		for i := range 60 {
+			r.publish(fmt.Sprint(i))
+		}
+		r.pass(time.Second)
+		began := time.Now()
+		for i := range 60 {
+			r.publish(fmt.Sprintf("f%d", i))
+		}
+		r.pass(3 * time.Minute)
+		require.Equal(t, int64(120), s.Counts().Acknowledged)
+		require.Less(t, last.Load().Sub(began), 45*time.Second, "60 events of 2 s, three or four at a time")
+	})
+}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	arena = 64 << 10 // the most memory that one kept message keeps alive
+	arena = 64 << 10 // the most memory that a kept piece keeps alive, or one larger text
 	large = 4 << 10  // a larger payload has its own allocation
 	many  = 2 << 10  // the most headers that share an allocation
 )

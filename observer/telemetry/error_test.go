@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel"
@@ -20,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/observer/telemetry"
@@ -50,6 +53,7 @@ func TestErrorTypes(t *testing.T) {
 		{"goexit", func(context.Context) error { runtime.Goexit(); return nil }, "panic", observer.Retry},
 		{"timeout", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "timeout", observer.Retry},
 		{"class", func(context.Context) error { return fmt.Errorf("read: %w", io.ErrUnexpectedEOF) }, "cut_off", observer.Retry},
+		{"class of an own type", func(context.Context) error { return fmt.Errorf("%w: %w", codedError{}, io.ErrUnexpectedEOF) }, "cut_off", observer.Retry},
 		{"dropped", func(context.Context) error { return eventbus.ErrDropped }, "dropped", observer.Retry},
 		{"full", func(context.Context) error { return eventbus.ErrFull }, "full", observer.Retry},
 		{"field", func(context.Context) error { return &eventbus.FieldError{Field: "x"} }, "invalid", observer.Retry},
@@ -77,6 +81,34 @@ func TestErrorTypes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Classes are for errors of handlers, not for errors of Publish.
+func TestClassesAreForHandlers(t *testing.T) {
+	all := []eventbus.ErrorClass{{Name: "any", Is: func(error) bool { return true }}}
+	inBubble(t, telemetry.Options{ErrorClasses: all}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
+		require.Error(t, bus.Publish(t.Context(), "orders", nil))
+		require.EqualValues(t, 1, r.value("messaging.client.sent.messages", attribute.String("error.type", "invalid")))
+	})
+}
+
+// Another program may store any bytes as the type of an event. Exporters get UTF-8.
+func TestTypesOfOtherPrograms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, b := newRecorder(t, telemetry.Options{}), inmemory.New(inmemory.Options{})
+		bus := r.bus(b)
+		subscribe(t, bus, succeed)
+		for _, eventType := range []string{"bad\xff", strings.Repeat("x", 513)} {
+			m := &backend.Message{Topic: "orders", ID: "id\xff", Headers: backend.Headers{{Name: "ce-type", Value: eventType}}}
+			require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
+			<-r.settled
+		}
+		require.EqualValues(t, 2, r.value("eventbus.attempts", attribute.String("eventbus.event.type", "_OTHER")))
+		for _, a := range r.span("process", 0).Attributes() {
+			require.True(t, utf8.ValidString(a.Value.Emit()), a.Key)
+		}
+		require.NoError(t, bus.Shutdown(t.Context()))
+	})
 }
 
 // The bus finds the panic of a handler, with its stack, behind the middleware.

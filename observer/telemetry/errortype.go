@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -38,9 +39,8 @@ const panicked = "panic"
 
 // errorType returns the value of the attribute error.type for err. It is "" if err is nil,
 // and if a handler snoozes or drops its event. An error of the program may choose the value
-// by a method ErrorType() string. The method should return few different values. Next come
-// Options.ErrorClasses.
-func (t *Telemetry) errorType(err error) string {
+// by a method ErrorType() string. The method should return few different values.
+func errorType(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -54,9 +54,6 @@ func (t *Telemetry) errorType(err error) string {
 	default:
 		return named
 	}
-	if class := classOf(err, t.options.ErrorClasses); class != "" {
-		return class
-	}
 	for _, k := range kinds {
 		if errors.Is(err, k.err) {
 			return k.name
@@ -66,6 +63,16 @@ func (t *Telemetry) errorType(err error) string {
 		return "invalid"
 	}
 	return other
+}
+
+// runErrorType returns the error type of the result of a handler: the first of
+// Options.ErrorClasses that matches err, as in a dead letter, or else errorType(err).
+func (t *Telemetry) runErrorType(err error) string {
+	kind := errorType(err)
+	if kind == "" {
+		return ""
+	}
+	return cmp.Or(classOf(err, t.options.ErrorClasses), kind)
 }
 
 // classOf returns the name of the first class that matches err, or "".

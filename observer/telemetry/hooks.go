@@ -46,7 +46,7 @@ func (t *Telemetry) received(e observer.Received) {
 }
 
 func (t *Telemetry) handled(e observer.Handled) {
-	l := labels{topic: e.Topic, group: e.Group, outcome: string(e.Outcome), errorType: t.errorType(e.Err)}
+	l := labels{topic: e.Topic, group: e.Group, outcome: string(e.Outcome), errorType: t.runErrorType(e.Err)}
 	if r, ok := e.Tag.(*run); ok {
 		l.eventType = r.eventType
 	}
@@ -111,7 +111,7 @@ func (t *Telemetry) settle(operation string, about observer.About, attributes ..
 	}
 	attributes = append(attributes, attemptKey.Int(about.Attempt))
 	if about.ID != "" {
-		attributes = append(attributes, semconv.MessagingMessageID(about.ID))
+		attributes = append(attributes, semconv.MessagingMessageID(valid(about.ID)))
 	}
 	_, span := t.start(ctx, labels{operation: operation, topic: about.Topic, group: about.Group}, trace.WithAttributes(attributes...))
 	span.End()
@@ -122,5 +122,5 @@ func (t *Telemetry) failed(e observer.Failed) {
 		t.count(t.untold, e.Events, labels{})
 		return
 	}
-	t.count(t.failures, 1, labels{topic: e.Topic, group: e.Group, scope: string(e.Scope), errorType: t.errorType(e.Err)})
+	t.count(t.failures, 1, labels{topic: e.Topic, group: e.Group, scope: string(e.Scope), errorType: errorType(e.Err)})
 }

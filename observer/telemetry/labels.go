@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -77,6 +79,12 @@ func (l labels) attributes(system string) attribute.Set {
 	return attribute.NewSet(list...)
 }
 
+// maxType is the length of the longest event type that metrics show, in bytes.
+const maxType = 512
+
+// valid returns text as UTF-8, which exporters need.
+func valid(text string) string { return strings.ToValidUTF8(text, "�") }
+
 // kindOf returns the kind of the span of an operation.
 func kindOf(operation string) trace.SpanKind {
 	switch operation {
@@ -141,7 +149,8 @@ func (s *labelSets) of(l labels) *labelSet {
 }
 
 // bounded bounds the number of different texts. It returns each of the first texts
-// unchanged, and "_OTHER" for further ones.
+// unchanged, and "_OTHER" for further ones. A text that is too long or not UTF-8 counts as a
+// further one: exporters refuse it, and the type of another program's event may be any text.
 type bounded struct {
 	most int
 
@@ -152,6 +161,9 @@ type bounded struct {
 func (b *bounded) of(text string) string {
 	if text == "" || b.most < 0 {
 		return ""
+	}
+	if len(text) > maxType || !utf8.ValidString(text) {
+		return other
 	}
 	b.mu.RLock()
 	_, ok := b.known[text]

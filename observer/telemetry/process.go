@@ -62,9 +62,9 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 	}
 	ctx, created := t.extract(ctx, d.Headers)
 	attributes := make([]attribute.KeyValue, 0, 3)
-	attributes = append(attributes, semconv.MessagingMessageID(d.ID), attemptKey.Int(d.Attempt))
+	attributes = append(attributes, semconv.MessagingMessageID(valid(d.ID)), attemptKey.Int(d.Attempt))
 	if d.Type != "" {
-		attributes = append(attributes, eventTypeKey.String(d.Type))
+		attributes = append(attributes, eventTypeKey.String(valid(d.Type)))
 	}
 	options := make([]trace.SpanStartOption, 0, 3)
 	options = append(options, trace.WithAttributes(attributes...))
@@ -84,9 +84,9 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 func (p *processing) end(ctx context.Context) {
 	defer contain()
 	l := p.labels
-	l.operation, l.errorType = process, p.t.errorType(p.err)
+	l.operation, l.errorType = process, p.t.runErrorType(p.err)
 	p.t.processes.Record(ctx, time.Since(p.began).Seconds(), p.t.labels.of(l).record...)
 	if p.span != nil {
-		p.t.endSpan(p.span, p.err)
+		endSpan(p.span, p.err, l.errorType)
 	}
 }

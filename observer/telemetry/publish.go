@@ -128,7 +128,7 @@ func (s *sending) end(ctx context.Context) {
 	if e := s.events[0]; len(s.events) == 1 && e != nil && e.ID != "" {
 		s.span.SetAttributes(semconv.MessagingMessageID(e.ID))
 	}
-	s.t.endSpan(s.span, s.err)
+	endSpan(s.span, s.err, errorType(s.err))
 }
 
 // errPanicked is used as the error of a call that panics and so returns no error.
@@ -140,9 +140,9 @@ func (t *Telemetry) start(ctx context.Context, l labels, o ...trace.SpanStartOpt
 	return t.tracer.Start(ctx, set.name, slices.Concat(set.span, o)...)
 }
 
-// endSpan ends span. Its status is an error if err has an error type, see errorType.
-func (t *Telemetry) endSpan(span trace.Span, err error, attributes ...attribute.KeyValue) {
-	if kind := t.errorType(err); kind != "" {
+// endSpan ends span. Its status is an error if kind, the error type of err, is not "".
+func endSpan(span trace.Span, err error, kind string, attributes ...attribute.KeyValue) {
+	if kind != "" {
 		span.SetStatus(codes.Error, err.Error())
 		attributes = append(attributes, semconv.ErrorTypeKey.String(kind))
 	}
@@ -152,18 +152,18 @@ func (t *Telemetry) endSpan(span trace.Span, err error, attributes ...attribute.
 
 // sent measures a call of Publish that has ended with err after the time took.
 func (t *Telemetry) sent(ctx context.Context, topic string, events int, err error, took time.Duration) {
-	l := labels{operation: publish, topic: topic, errorType: t.errorType(err)}
+	l := labels{operation: publish, topic: topic, errorType: errorType(err)}
 	t.operations.Record(ctx, took.Seconds(), t.labels.of(l).record...)
 	l.errorType = ""
 	t.batches.Record(ctx, int64(events), t.labels.of(labels{topic: topic}).record...)
 	failed, _ := errors.AsType[*eventbus.PublishError](err)
 	if err == nil || failed == nil || len(failed.Errors) != events {
-		l.errorType = t.errorType(err)
+		l.errorType = errorType(err)
 		t.sentMessages.Add(ctx, int64(events), t.labels.of(l).add...)
 		return
 	}
 	for _, e := range failed.Errors {
-		l.errorType = t.errorType(e)
+		l.errorType = errorType(e)
 		t.sentMessages.Add(ctx, 1, t.labels.of(l).add...)
 	}
 }

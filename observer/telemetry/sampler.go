@@ -97,7 +97,7 @@ func (s *sampler) ask() {
 			answers[at] = stats
 		case !errors.Is(err, errors.ErrUnsupported) && s.ctx.Err() == nil:
 			s.telemetry.count(s.telemetry.failures, 1,
-				labels{topic: at.topic, group: at.group, scope: "stats", errorType: s.telemetry.errorType(err)})
+				labels{topic: at.topic, group: at.group, scope: "stats", errorType: errorType(err)})
 		}
 	}
 	s.mu.Lock()
