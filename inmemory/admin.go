@@ -8,6 +8,15 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
+var (
+	_ backend.Pinger     = (*Backend)(nil)
+	_ backend.Reader     = (*Backend)(nil)
+	_ backend.Remover    = (*Backend)(nil)
+	_ backend.Statser    = (*Backend)(nil)
+	_ backend.Maintainer = (*Backend)(nil)
+	_ backend.Admin      = (*Backend)(nil)
+)
+
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(context.Context) error {
 	_, err := b.directory.names()

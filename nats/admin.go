@@ -14,6 +14,11 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
+var (
+	_ backend.Remover = (*Backend)(nil)
+	_ backend.Admin   = (*Backend)(nil)
+)
+
 // Topics implements [backend.Admin]. With Options.Stream, a topic exists while it has
 // messages or groups.
 func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {

@@ -11,6 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
+var _ backend.Maintainer = (*Backend)(nil)
+
 const (
 	purgeOften  = 50 * time.Millisecond // shortest time to the next Maintain
 	purgeBusy   = time.Second           // longest time to the next Maintain after a large purge, or with unknown growth

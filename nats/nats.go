@@ -47,15 +47,9 @@ type Backend struct {
 }
 
 var (
-	_ backend.Backend    = (*Backend)(nil)
-	_ backend.Declarer   = (*Backend)(nil)
-	_ backend.Maintainer = (*Backend)(nil)
-	_ backend.Reader     = (*Backend)(nil)
-	_ backend.Remover    = (*Backend)(nil)
-	_ backend.Statser    = (*Backend)(nil)
-	_ backend.Admin      = (*Backend)(nil)
-	_ backend.Pinger     = (*Backend)(nil)
-	_ backend.Limited    = (*Backend)(nil)
+	_ backend.Backend = (*Backend)(nil)
+	_ backend.Pinger  = (*Backend)(nil)
+	_ backend.Limited = (*Backend)(nil)
 )
 
 // New returns a backend on the caller's connection. Close leaves the connection open. The

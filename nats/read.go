@@ -13,6 +13,11 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
+var (
+	_ backend.Reader  = (*Backend)(nil)
+	_ backend.Statser = (*Backend)(nil)
+)
+
 // Read implements [backend.Reader]. A message of another program that cannot be decoded
 // has its raw bytes as Payload.
 func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms []backend.Message, err error) {

@@ -13,6 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
+var _ backend.Declarer = (*Backend)(nil)
+
 // A broker creates, checks and inspects the streams of topics and the consumers of groups.
 type broker struct {
 	*api

@@ -14,6 +14,16 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
+var (
+	_ backend.Declarer   = (*Backend)(nil)
+	_ backend.Pinger     = (*Backend)(nil)
+	_ backend.Reader     = (*Backend)(nil)
+	_ backend.Remover    = (*Backend)(nil)
+	_ backend.Statser    = (*Backend)(nil)
+	_ backend.Maintainer = (*Backend)(nil)
+	_ backend.Admin      = (*Backend)(nil)
+)
+
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(ctx context.Context) error {
 	return b.verb("ping", "", func() error { return b.command(ctx, "ping") })

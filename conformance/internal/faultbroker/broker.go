@@ -9,18 +9,6 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Store keeps the messages of a broker. It is a backend with every optional verb.
-type Store interface {
-	backend.Backend
-	backend.Maintainer
-	backend.Reader
-	backend.Remover
-	backend.Statser
-	backend.Admin
-	backend.Limited
-	backend.Pinger
-}
-
 // A Broker serves several clients. No fault removes its messages, except [Broker.Lose].
 type Broker struct {
 	store Store

@@ -11,6 +11,18 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
+// A Store keeps the messages of a broker. It is a backend with every optional verb.
+type Store interface {
+	backend.Backend
+	backend.Maintainer
+	backend.Reader
+	backend.Remover
+	backend.Statser
+	backend.Admin
+	backend.Limited
+	backend.Pinger
+}
+
 // A Client is the backend of one process.
 type Client struct {
 	*line
