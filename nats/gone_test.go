@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,7 +138,8 @@ func TestStreamDeletedUnderLoad(t *testing.T) {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	var after []string
-	var deleted sync.Map // true once the stream is deleted
+	var late atomic.Int64 // len(after)
+	var deleted sync.Map  // true once the stream is deleted
 	wg.Go(func() {
 		for i := 0; ; i++ {
 			select {
@@ -145,11 +147,12 @@ func TestStreamDeletedUnderLoad(t *testing.T) {
 				return
 			case <-time.After(2 * time.Millisecond):
 			}
-			_, late := deleted.Load(true)
+			_, isLate := deleted.Load(true)
 			id := fmt.Sprint(i)
 			switch err := bus.Publish(t.Context(), "orders", &eventbus.Event{ID: id}); {
-			case err == nil && late:
+			case err == nil && isLate:
 				after = append(after, id)
+				late.Add(1)
 			case err != nil && !errors.Is(err, eventbus.ErrUnknownOutcome) && !errors.Is(err, eventbus.ErrUnavailable):
 				t.Errorf("Publish: got error %v, want none or a typed one that passes", err)
 			}
@@ -159,10 +162,10 @@ func TestStreamDeletedUnderLoad(t *testing.T) {
 	require.NoError(t, p.js.DeleteStream(t.Context(), ordersStream))
 	deleted.Store(true, true)
 	require.Eventually(t, func() bool { return l.was("degraded", "running") }, heals, time.Millisecond)
-	time.Sleep(200 * time.Millisecond) // time for a hundred more events
+	// A Publish that was under way may wait for its answer for five seconds.
+	require.Eventually(t, func() bool { return late.Load() >= 20 }, heals, time.Millisecond)
 	close(stop)
 	wg.Wait()
-	require.NotEmpty(t, after)
 	for _, id := range after {
 		require.Eventually(t, func() bool { return l.has(id) }, heals, time.Millisecond, "%s was published after the stream was deleted", id)
 	}

@@ -148,6 +148,22 @@ func (s *Sentinel) Replace() {
 		// On a busy machine the sentinel may find the replica silent, and then it gives up.
 		return fmt.Errorf("failover: %w", cmp.Or(s.clients[0].Failover(s.t.Context(), masterName).Err(), errBegun))
 	})
+	until(s.t, "all sentinels name the new master", func() error { return s.settle(old) })
+}
+
+// settle makes the successor of old the master once all sentinels name it. A sentinel that
+// heard of the failover late has made it a replica of old again.
+func (s *Sentinel) settle(old *Server) error {
+	for _, c := range s.clients {
+		addr, err := c.GetMasterAddrByName(s.t.Context(), masterName).Result()
+		if err != nil {
+			return err
+		}
+		if strings.Join(addr, ":") == old.Addr() {
+			return errors.New("a sentinel names the old one")
+		}
+	}
+	return s.Master().Client(s.t).Do(s.t.Context(), "replicaof", "no", "one").Err()
 }
 
 var errBegun = errors.New("has just begun")
