@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"context"
+	"errors"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -78,4 +81,27 @@ func TestCountedAttemptsAreBounded(t *testing.T) {
 		a.spare(delivery(strconv.Itoa(i), 1), 1)
 	}
 	require.Len(t, a.spared, maxCounted)
+}
+
+// An event whose attempts were made in the member, and whose last of them timed out, has all
+// of them after its lease, although the backend has counted one receipt.
+func TestAttemptsOfALeftEventCount(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.noRefund = true
+		r.limits = r.wire.Limits()
+		p := policy(4, func(*Hold, error) time.Duration { return time.Second })
+		p.LeaveTimeouts = true
+		var attempts []int
+		s := r.sub(Config{Timeout: 10 * time.Second, Policy: p}, func(ctx context.Context, h *Hold) error {
+			if attempts = append(attempts, h.Attempt()); h.Attempt() == 3 {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return errors.New("no")
+		})
+		r.publishKeyed("key", "x")
+		r.pass(10 * time.Minute)
+		require.Equal(t, []int{1, 2, 3, 4}, attempts)
+		require.Equal(t, int64(1), s.Counts().Discarded)
+	})
 }
