@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
 )
 
 // A recovery handles many redelivered events, and measures how long new ones wait.
@@ -171,4 +174,33 @@ func TestGivenBackEventsAreNew(t *testing.T) {
 		require.Equal(t, int64(120), s.Counts().Acknowledged)
 		require.Less(t, last.Load().Sub(began), 45*time.Second, "60 events of 2 s, three or four at a time")
 	})
+}
+
+// A redriven event counts for the bound, also after it was postponed and rested.
+func TestRedrivenEventsAreBounded(t *testing.T) {
+	for _, noRefund := range []bool{false, true} {
+		inBubble(t, Options{}, func(r *rig) {
+			r.wire.noRefund = noRefund
+			r.limits = r.wire.Limits()
+			var now, most atomic.Int64
+			s := r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(context.Context, *Hold) error {
+				most.Store(max(most.Load(), now.Add(1)))
+				time.Sleep(time.Second)
+				now.Add(-1)
+				return nil
+			})
+			for i := range 20 {
+				dead := &backend.Message{Topic: "t.dlq", ID: "dead", Position: fmt.Sprint(i)}
+				letter.Set(dead, letter.Topic, "t")
+				letter.Set(dead, letter.Group, "g")
+				letter.Set(dead, letter.ID, fmt.Sprint(i))
+				m := &backend.Message{Key: fmt.Sprint(i)}
+				letter.Redrive(m, dead)
+				require.NoError(t, r.Publish(t.Context(), []*backend.Message{m}))
+			}
+			r.pass(5 * time.Minute)
+			require.Equal(t, int64(20), s.Counts().Acknowledged)
+			require.Equal(t, int64(1), most.Load(), "redriven events at once, no refund: %v", noRefund)
+		})
+	}
 }
