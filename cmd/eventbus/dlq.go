@@ -238,8 +238,8 @@ func newDLQDiscard(q *dlq) *cobra.Command {
 	})
 }
 
-const purgeHelp = `Remove the dead letters that are outside one of the bounds. The flags that choose
-letters leave the others out of account.`
+const purgeHelp = `Remove the dead letters that are outside one of the bounds. Letters that
+the other flags do not choose stay, and count for no bound.`
 
 func newDLQPurge(q *dlq) *cobra.Command {
 	var b deadletter.Bounds
