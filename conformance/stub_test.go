@@ -117,7 +117,7 @@ var stubs = []struct {
 			s.Only = []string{"S04"}
 			return s
 		},
-		[]string{"FAILED S04-close-idempotent", "Close of the backend has not returned for", " (8 calls).", "STOPPED: S04-close-idempotent hangs: its test has not ended 5s after the law"},
+		[]string{"FAILED S04-close-idempotent", "Close of the backend has not returned for", " (the oldest of 8 calls).", "STOPPED: S04-close-idempotent hangs: its test has not ended 5s after the law"},
 	},
 	{
 		"no-source", func() conformance.Suite { return stubbed(stub{waits, closes, false}, false) },

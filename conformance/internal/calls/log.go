@@ -106,28 +106,31 @@ func (cs *Log) Overdue(receive, other time.Duration) bool {
 // maxCalls is the greatest number of lines that [Log.List] returns for calls.
 const maxCalls = 6
 
-// List returns a text with the calls that have not returned. Calls with equal text share
-// one line, which has their number.
+// List returns a text with the calls that have not returned. Calls of the same verb and
+// arguments share one line, which has the time of the oldest and their number.
 func (cs *Log) List() string {
 	all := cs.underway()
 	if len(all) == 0 {
 		return "No call of the backend is under way.\n"
 	}
-	var lines []string
-	count := map[string]int{}
+	var keys, lines []string
+	alike := map[string]int{}
 	for _, c := range all {
+		key := fmt.Sprint(&c, c.ctxEnd.IsZero())
+		if alike[key]++; alike[key] > 1 {
+			continue
+		}
 		line := fmt.Sprintf("%v has not returned for %v", &c, time.Since(c.began).Round(100*time.Millisecond))
 		if !c.ctxEnd.IsZero() {
 			line += fmt.Sprintf("; its context was done %v ago", time.Since(c.ctxEnd).Round(100*time.Millisecond))
 		}
-		if count[line]++; count[line] == 1 {
-			lines = append(lines, line)
-		}
+		keys, lines = append(keys, key), append(lines, line)
 	}
-	for i, line := range lines {
-		if lines[i] = line + ".\n"; count[line] > 1 {
-			lines[i] = fmt.Sprintf("%s (%d calls).\n", line, count[line])
+	for i, key := range keys {
+		if n := alike[key]; n > 1 {
+			lines[i] += fmt.Sprintf(" (the oldest of %d calls)", n)
 		}
+		lines[i] += ".\n"
 	}
 	if more := len(lines) - maxCalls; more > 0 {
 		lines = append(lines[:maxCalls], fmt.Sprintf("and %d other calls\n", more))
