@@ -12,8 +12,8 @@ import (
 
 // managing has the saboteurs that break the promises about topics and groups.
 var managing = []Saboteur{
-	{Name: "lists-unsorted", Breaks: "lists are in the order of a map", sabotage: func(b *breakable) { b.admin = reversed{b.good} }},
-	{Name: "lists-half", Breaks: "a list is a page of it", sabotage: func(b *breakable) { b.admin = halved{b.good} }},
+	{Name: "lists-unsorted", Breaks: "lists are in the order of a map", sabotage: func(b *breakable) { b.good = reversed{b.good} }},
+	{Name: "lists-half", Breaks: "a list is a page of it", sabotage: func(b *breakable) { b.good = halved{b.good} }},
 	{Name: "deletes-in-silence", Breaks: "members find out by themselves", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
@@ -26,16 +26,16 @@ var managing = []Saboteur{
 			}
 		}
 	}},
-	{Name: "deletes-nothing", Breaks: "what is deleted is hidden some day", sabotage: func(b *breakable) { b.admin = keeping{b.good} }},
-	{Name: "deletes-every-group", Breaks: "a group is deleted with its like", sabotage: func(b *breakable) { b.admin = sweeping{b.good} }},
-	{Name: "resets-nothing", Breaks: "a group goes on where it was", sabotage: func(b *breakable) { b.admin = resetting{b.good, nil} }},
+	{Name: "deletes-nothing", Breaks: "what is deleted is hidden some day", sabotage: func(b *breakable) { b.good = keeping{b.good} }},
+	{Name: "deletes-every-group", Breaks: "a group is deleted with its like", sabotage: func(b *breakable) { b.good = sweeping{b.good} }},
+	{Name: "resets-nothing", Breaks: "a group goes on where it was", sabotage: func(b *breakable) { b.good = resetting{b.good, nil} }},
 	{Name: "resets-to-latest", Breaks: "a group that is reset skips what there is", sabotage: func(b *breakable) {
 		latest := backend.StartLatest
-		b.admin = resetting{b.good, &latest}
+		b.good = resetting{b.good, &latest}
 	}},
 	{Name: "deaf-to-reset", driver: true, Breaks: "who waits when its group is reset waits on", sabotage: func(b *breakable) {
 		var resets atomic.Int64
-		b.admin = counting{b.good, &resets}
+		b.good = counting{b.good, &resets}
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
 				before := resets.Load()
@@ -61,48 +61,48 @@ var managing = []Saboteur{
 	}},
 }
 
-type reversed struct{ backend.Admin }
+type reversed struct{ good }
 
 func (a reversed) Topics(ctx context.Context) ([]string, error) {
-	names, err := a.Admin.Topics(ctx)
+	names, err := a.good.Topics(ctx)
 	slices.Reverse(names)
 	return names, err
 }
 
-type halved struct{ backend.Admin }
+type halved struct{ good }
 
 func (a halved) Groups(ctx context.Context, topic string) ([]string, error) {
-	names, err := a.Admin.Groups(ctx, topic)
+	names, err := a.good.Groups(ctx, topic)
 	return names[:len(names)/2], err
 }
 
-type keeping struct{ backend.Admin }
+type keeping struct{ good }
 
 func (keeping) DeleteTopic(context.Context, string) error         { return nil }
 func (keeping) DeleteGroup(context.Context, string, string) error { return nil }
 
-type sweeping struct{ backend.Admin }
+type sweeping struct{ good }
 
 func (a sweeping) DeleteGroup(ctx context.Context, topic, _ string) error {
 	groups, err := a.Groups(ctx, topic)
 	for _, g := range groups {
-		err = errors.Join(err, a.Admin.DeleteGroup(ctx, topic, g))
+		err = errors.Join(err, a.good.DeleteGroup(ctx, topic, g))
 	}
 	return err
 }
 
 type counting struct {
-	backend.Admin
+	good
 	resets *atomic.Int64
 }
 
 func (a counting) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
 	a.resets.Add(1)
-	return a.Admin.ResetGroup(ctx, topic, group, start)
+	return a.good.ResetGroup(ctx, topic, group, start)
 }
 
 type resetting struct {
-	backend.Admin
+	good
 	start *backend.Start // start of each reset; nil: no reset happens
 }
 
@@ -110,5 +110,5 @@ func (a resetting) ResetGroup(ctx context.Context, topic, group string, _ backen
 	if a.start == nil {
 		return nil
 	}
-	return a.Admin.ResetGroup(ctx, topic, group, *a.start)
+	return a.good.ResetGroup(ctx, topic, group, *a.start)
 }

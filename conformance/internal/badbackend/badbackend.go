@@ -57,7 +57,8 @@ func Find(name string) (Saboteur, bool) {
 type good = faultbroker.Store
 
 // A breakable is a backend that wraps a good backend. Its methods call the functions in its
-// fields, which a saboteur may replace.
+// fields, which a saboteur may replace. For a verb without a field, a saboteur replaces good
+// with a wrapper of it, such as [shrugging].
 type breakable struct {
 	good
 	publish  func(ctx context.Context, ms []*backend.Message) error
@@ -69,7 +70,6 @@ type breakable struct {
 	stats    func(ctx context.Context, topic, group string) (backend.Stats, error)
 	ping     func(ctx context.Context) error
 	declare  func(ctx context.Context, topic string) error
-	admin    backend.Admin
 	joined   func(*member) // called with each member that attaches; it may replace methods of the member
 
 	mu sync.Mutex // guards the variables of saboteurs
@@ -78,7 +78,7 @@ type breakable struct {
 func newBreakable(next good) *breakable {
 	b := &breakable{
 		good: next, publish: next.Publish, shut: next.Close, maintain: next.Maintain, read: next.Read, remove: next.Remove,
-		stats: next.Stats, ping: next.Ping, admin: next, joined: func(*member) {},
+		stats: next.Stats, ping: next.Ping, joined: func(*member) {},
 	}
 	b.declare = func(ctx context.Context, topic string) error {
 		if v, ok := next.(backend.Declarer); ok {
@@ -127,24 +127,6 @@ func (b *breakable) Stats(ctx context.Context, topic, group string) (backend.Sta
 func (b *breakable) Ping(ctx context.Context) error { return b.ping(ctx) }
 
 func (b *breakable) Declare(ctx context.Context, topic string) error { return b.declare(ctx, topic) }
-
-func (b *breakable) Topics(ctx context.Context) ([]string, error) { return b.admin.Topics(ctx) }
-
-func (b *breakable) Groups(ctx context.Context, topic string) ([]string, error) {
-	return b.admin.Groups(ctx, topic)
-}
-
-func (b *breakable) DeleteTopic(ctx context.Context, topic string) error {
-	return b.admin.DeleteTopic(ctx, topic)
-}
-
-func (b *breakable) DeleteGroup(ctx context.Context, topic, group string) error {
-	return b.admin.DeleteGroup(ctx, topic, group)
-}
-
-func (b *breakable) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
-	return b.admin.ResetGroup(ctx, topic, group, start)
-}
 
 // A member is a source that wraps the source next. Its methods call the functions in its
 // fields, which a saboteur may replace.

@@ -82,7 +82,7 @@ var reading = []Saboteur{
 		b.remove = func(ctx context.Context, topic string, positions []string) error {
 			return shrug(b.good.Remove(ctx, topic, positions))
 		}
-		b.admin = shrugging{b.good}
+		b.good = shrugging{b.good}
 	}},
 }
 
@@ -143,16 +143,16 @@ func shrug(err error) error {
 	return err
 }
 
-// shrugging is an Admin that returns no error if the topic or the group to delete is
+// shrugging is a backend that returns no error if the topic or the group to delete is
 // missing.
-type shrugging struct{ backend.Admin }
+type shrugging struct{ good }
 
 func (a shrugging) DeleteTopic(ctx context.Context, topic string) error {
-	return shrug(a.Admin.DeleteTopic(ctx, topic))
+	return shrug(a.good.DeleteTopic(ctx, topic))
 }
 
 func (a shrugging) DeleteGroup(ctx context.Context, topic, group string) error {
-	return shrug(a.Admin.DeleteGroup(ctx, topic, group))
+	return shrug(a.good.DeleteGroup(ctx, topic, group))
 }
 
 // tells lets a saboteur change the result of Stats.

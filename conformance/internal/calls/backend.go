@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/verbs"
 )
 
 // A Backend is the backend under test, with its calls in a log. [backend.As] finds optional
-// verbs without a log, so laws call them through [Verbs].
+// verbs without a log, so laws call them through [VerbsOf].
 type Backend struct {
 	backend.Backend
 	calls *Log
@@ -20,6 +21,17 @@ func Record(b backend.Backend, log *Log) *Backend { return &Backend{b, log} }
 
 // Unwrap returns the backend, so that [backend.As] finds its optional verbs.
 func (r *Backend) Unwrap() backend.Backend { return r.Backend }
+
+// VerbsOf returns the optional verbs of b, a backend whose calls are recorded, with their
+// calls in the log.
+func VerbsOf(b backend.Backend) verbs.Verbs {
+	r := b.(*Backend)
+	around := func(ctx context.Context, verb, of string, do func() error) (err error) {
+		defer r.calls.record(ctx, verb, of)(&err)
+		return do()
+	}
+	return verbs.Verbs{Of: r.Backend, Around: around}
+}
 
 // Publish implements [backend.Backend].
 func (r *Backend) Publish(ctx context.Context, msgs []*backend.Message) (err error) {

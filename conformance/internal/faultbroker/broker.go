@@ -3,10 +3,12 @@
 package faultbroker
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/verbs"
 )
 
 // A Broker serves several clients. No fault removes its messages, except [Broker.Lose].
@@ -26,6 +28,9 @@ func (b *Broker) Client() *Client {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &Client{broker: b, line: newLine(), done: make(chan struct{})}
+	c.Verbs = verbs.Verbs{Of: b.store, Around: func(ctx context.Context, _, _ string, do func() error) error {
+		return c.call(ctx, "", do)
+	}}
 	b.clients = append(b.clients, c)
 	return c
 }

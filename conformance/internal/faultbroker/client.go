@@ -9,23 +9,20 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/verbs"
 )
 
-// A Store keeps the messages of a broker. It is a backend with every optional verb.
+// A Store keeps the messages of a broker.
 type Store interface {
 	backend.Backend
-	backend.Maintainer
-	backend.Reader
-	backend.Remover
-	backend.Statser
-	backend.Admin
 	backend.Limited
-	backend.Pinger
+	verbs.All
 }
 
 // A Client is the backend of one process.
 type Client struct {
 	*line
+	verbs.Verbs
 	broker *Broker
 
 	mu      sync.Mutex
@@ -109,67 +106,10 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// ask is like call for a function that returns a value.
-func ask[T any](ctx context.Context, c *Client, do func() (T, error)) (T, error) {
-	answer := make(chan T, 1)
-	err := c.call(ctx, "", func() error {
-		v, err := do()
-		answer <- v
-		return err
-	})
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return <-answer, nil
-}
-
-// Maintain implements [backend.Maintainer].
-func (c *Client) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
-	return ask(ctx, c, func() (time.Duration, error) { return c.broker.store.Maintain(ctx, topic, group) })
-}
-
 // Read implements [backend.Reader].
 func (c *Client) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
-	return ask(ctx, c, func() ([]backend.Message, error) {
-		ms, err := c.broker.store.Read(ctx, topic, from, limit)
-		return slices.DeleteFunc(ms, func(m backend.Message) bool { return c.broker.isLost(&m) }), err
-	})
-}
-
-// Remove implements [backend.Remover].
-func (c *Client) Remove(ctx context.Context, topic string, positions []string) error {
-	return c.call(ctx, "", func() error { return c.broker.store.Remove(ctx, topic, positions) })
-}
-
-// Stats implements [backend.Statser].
-func (c *Client) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
-	return ask(ctx, c, func() (backend.Stats, error) { return c.broker.store.Stats(ctx, topic, group) })
-}
-
-// Topics implements [backend.Admin].
-func (c *Client) Topics(ctx context.Context) ([]string, error) {
-	return ask(ctx, c, func() ([]string, error) { return c.broker.store.Topics(ctx) })
-}
-
-// Groups implements [backend.Admin].
-func (c *Client) Groups(ctx context.Context, topic string) ([]string, error) {
-	return ask(ctx, c, func() ([]string, error) { return c.broker.store.Groups(ctx, topic) })
-}
-
-// DeleteTopic implements [backend.Admin].
-func (c *Client) DeleteTopic(ctx context.Context, topic string) error {
-	return c.call(ctx, "", func() error { return c.broker.store.DeleteTopic(ctx, topic) })
-}
-
-// DeleteGroup implements [backend.Admin].
-func (c *Client) DeleteGroup(ctx context.Context, topic, group string) error {
-	return c.call(ctx, "", func() error { return c.broker.store.DeleteGroup(ctx, topic, group) })
-}
-
-// ResetGroup implements [backend.Admin].
-func (c *Client) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
-	return c.call(ctx, "", func() error { return c.broker.store.ResetGroup(ctx, topic, group, start) })
+	ms, err := c.Verbs.Read(ctx, topic, from, limit)
+	return slices.DeleteFunc(ms, func(m backend.Message) bool { return c.broker.isLost(&m) }), err
 }
 
 // Declare implements [backend.Declarer]. The store makes a topic with its first group, so
@@ -183,11 +123,6 @@ func (c *Client) Declare(ctx context.Context, topic string) error {
 		}
 		return errors.Join(src.Close(), c.broker.store.DeleteGroup(ctx, topic, group))
 	})
-}
-
-// Ping implements [backend.Pinger].
-func (c *Client) Ping(ctx context.Context) error {
-	return c.call(ctx, "", func() error { return c.broker.store.Ping(ctx) })
 }
 
 // Limits implements [backend.Limited].

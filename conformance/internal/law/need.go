@@ -1,6 +1,10 @@
 package law
 
-import "github.com/seed41896749/eventbus/backend"
+import (
+	"reflect"
+
+	"github.com/seed41896749/eventbus/backend"
+)
 
 // A Need is a verb, a limit or a field of the suite. If one is missing, the laws that need
 // it are not claimed.
@@ -12,15 +16,8 @@ type Need struct {
 // The Needs. The name of each Need, for the report, is the verb, the limit or the field of
 // Suite.
 var (
-	NeedDelayer    = Need{"Delayer", sourceVerb[backend.Delayer]}
-	NeedExtender   = Need{"Extender", sourceVerb[backend.Extender]}
-	NeedMaintainer = Need{"Maintainer", backendVerb[backend.Maintainer]}
-	NeedReader     = Need{"Reader", backendVerb[backend.Reader]}
-	NeedRemover    = Need{"Remover", backendVerb[backend.Remover]}
-	NeedStatser    = Need{"Statser", backendVerb[backend.Statser]}
-	NeedAdmin      = Need{"Admin", backendVerb[backend.Admin]}
-	NeedDeclarer   = Need{"Declarer", backendVerb[backend.Declarer]}
-	NeedPinger     = Need{"Pinger", backendVerb[backend.Pinger]}
+	NeedDelayer  = Need{"Delayer", sourceVerb[backend.Delayer]}
+	NeedExtender = Need{"Extender", sourceVerb[backend.Extender]}
 
 	NeedRest = Need{"Delayer or Extender", func(e *Env) bool {
 		return sourceVerb[backend.Delayer](e) || sourceVerb[backend.Extender](e)
@@ -55,9 +52,12 @@ var (
 	NeedCommands  = Need{"Faults.Commands", func(e *Env) bool { return e.Harness.Faults.Commands != nil }}
 )
 
-func backendVerb[T any](e *Env) bool {
-	_, ok := backend.As[T](e.Backend)
-	return ok
+// NeedVerb returns the Need of the optional verb T of a [backend.Backend].
+func NeedVerb[T any]() Need {
+	return Need{reflect.TypeFor[T]().Name(), func(e *Env) bool {
+		_, ok := backend.As[T](e.Backend)
+		return ok
+	}}
 }
 
 func sourceVerb[T any](e *Env) bool {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/calls"
+	"github.com/seed41896749/eventbus/conformance/internal/verbs"
 )
 
 // steps has the methods with which laws call the backend under test. If a call fails, a
@@ -30,7 +31,7 @@ const Topic = "orders"
 func (e *steps) Go(f func()) { e.reads.Go(f) }
 
 // Verbs returns the optional verbs of the backend.
-func (e *steps) Verbs() calls.Verbs { return calls.VerbsOf(e.Backend) }
+func (e *steps) Verbs() verbs.Verbs { return calls.VerbsOf(e.Backend) }
 
 // Attach adds a member to a group of [Topic].
 func (e *steps) Attach(group string) backend.Source {

@@ -199,7 +199,7 @@ var faultLaws = []law.Law{
 	},
 	{
 		ID: "B.F10", Name: "topic-deleted", Promise: "a subscription whose topic is deleted is attached anew, and says so",
-		Needs: []law.Need{law.NeedAdmin}, Saboteurs: []string{"bus-ends-when-gone"}, Again: true,
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"bus-ends-when-gone"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)

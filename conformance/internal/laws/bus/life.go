@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
@@ -226,7 +227,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S14", Name: "gone", Promise: "a subscription whose group is deleted is attached anew, and says so",
-		Needs: []law.Need{law.NeedAdmin}, Saboteurs: []string{"bus-ends-when-gone"}, Again: true,
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"bus-ends-when-gone"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)

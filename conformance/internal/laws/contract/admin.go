@@ -11,31 +11,31 @@ import (
 var adminLaws = []law.Law{
 	{
 		ID: "C39", Name: "lists", Promise: "Topics and Groups list what exists, sorted",
-		Needs:     []law.Need{law.NeedAdmin},
+		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
 		Saboteurs: []string{"lists-unsorted", "lists-half"}, Test: lists,
 	}, {
 		ID: "C40", Name: "delete-topic", Promise: "a deleted topic is gone with its groups and messages, and members learn of it",
-		Needs:     []law.Need{law.NeedAdmin},
+		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
 		Saboteurs: []string{"deletes-in-silence", "deletes-nothing"}, Test: deleteTopic,
 	}, {
 		ID: "C41", Name: "delete-group", Promise: "a deleted group is gone, its members learn of it, and other groups do not notice",
-		Needs:     []law.Need{law.NeedAdmin},
+		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
 		Saboteurs: []string{"deletes-in-silence", "deletes-nothing", "deletes-every-group"}, Test: deleteGroup,
 	}, {
 		ID: "C42", Name: "reset-group", Promise: "a group that is reset begins anew where it is told, and forgets what it held and delayed",
-		Needs:     []law.Need{law.NeedAdmin, law.NeedDelayer},
+		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer},
 		Saboteurs: []string{"resets-nothing", "resets-to-latest"}, Test: resetGroup,
 	}, {
 		ID: "C61", Name: "reset-stale", Promise: "where acknowledgements are fenced, a delivery from before ResetGroup can be neither delayed nor extended nor acknowledged after it, and the group that begins anew does not notice",
-		Needs:     []law.Need{law.NeedAdmin, law.NeedDelayer, law.NeedFence},
+		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer, law.NeedFence},
 		Saboteurs: []string{"unfenced-delays", "unfenced-extends", "unfenced-acks", "loses-leases-in-silence"}, Test: resetStale,
 	}, {
 		ID: "C69", Name: "reset-wakes", Promise: "a member that waits in Receive while its group is reset gets the messages that are due by the reset",
-		Needs:     []law.Need{law.NeedAdmin},
+		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
 		Saboteurs: []string{"deaf-to-reset", "resets-nothing"}, Test: resetWakes,
 	}, {
 		ID: "C43", Name: "admin-unknown", Promise: "changing what does not exist is ErrGone",
-		Needs:     []law.Need{law.NeedAdmin},
+		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
 		Saboteurs: []string{"shrugs"}, Test: adminUnknown,
 	},
 }

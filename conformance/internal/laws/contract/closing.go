@@ -12,7 +12,7 @@ import (
 var closeLaws = []law.Law{
 	{
 		ID: "C45", Name: "ping", Promise: "Ping is nil while the backend is open and ErrClosed after",
-		Needs:     []law.Need{law.NeedPinger},
+		Needs:     []law.Need{law.NeedVerb[backend.Pinger]()},
 		Saboteurs: []string{"pings-for-ever"}, Test: ping,
 	}, {
 		ID: "S04", Name: "close-idempotent", Promise: "closing again, also at the same time, is not an error",
@@ -88,15 +88,15 @@ func closedBackend(e *law.Env) {
 	}
 	_, err = e.Backend.Attach(e.Context(), e.Config(backend.Config{Group: "g"}))
 	e.Is("Attach", err, backend.ErrClosed)
-	if e.Claims(law.NeedReader) {
+	if e.Claims(law.NeedVerb[backend.Reader]()) {
 		_, err = e.Verbs().Read(e.Context(), law.Topic, "", 1)
 		e.Is("Read", err, backend.ErrClosed)
 	}
-	if e.Claims(law.NeedStatser) {
+	if e.Claims(law.NeedVerb[backend.Statser]()) {
 		_, err = e.Verbs().Stats(e.Context(), law.Topic, "g")
 		e.Is("Stats", err, backend.ErrClosed)
 	}
-	if e.Claims(law.NeedAdmin) {
+	if e.Claims(law.NeedVerb[backend.Admin]()) {
 		_, err = e.Verbs().Topics(e.Context())
 		e.Is("Topics", err, backend.ErrClosed)
 		e.Is("DeleteTopic", e.Verbs().DeleteTopic(e.Context(), law.Topic), backend.ErrClosed)

@@ -15,7 +15,7 @@ import (
 var maintainLaws = []law.Law{
 	{
 		ID: "C44", Name: "maintain-next", Promise: "Maintain says when it wants to be called next, which is not at once",
-		Needs:     []law.Need{law.NeedMaintainer},
+		Needs:     []law.Need{law.NeedVerb[backend.Maintainer]()},
 		Saboteurs: []string{"maintains-without-end"}, Test: maintainNext,
 	}, {
 		ID: "M01", Name: "safe-trim", Promise: "nothing is removed that a group has not settled, whatever the order of calls",
@@ -111,7 +111,7 @@ func (m *model) step() {
 			delete(g.unsettled, d.ID)
 		}
 	case 8:
-		if m.Claims(law.NeedMaintainer) {
+		if m.Claims(law.NeedVerb[backend.Maintainer]()) {
 			_, err := m.Verbs().Maintain(m.Context(), m.topic, g.name)
 			m.Must(err)
 		}

@@ -33,7 +33,7 @@ var peerLaws = []law.Law{
 		Saboteurs: []string{"ignores-delays", "delays-longer"}, Test: delayerDies,
 	}, {
 		ID: "L07", Name: "identity-churn", Promise: "members that come, go and die many times leave few traces, and nothing is lost",
-		Needs:     []law.Need{law.NeedPeer, law.NeedDown, law.NeedStatser, law.NeedMaintainer},
+		Needs:     []law.Need{law.NeedPeer, law.NeedDown, law.NeedVerb[backend.Statser](), law.NeedVerb[backend.Maintainer]()},
 		Saboteurs: []string{"loses-some", "members-never-leave"}, Test: identityChurn,
 	},
 }

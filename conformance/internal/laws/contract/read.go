@@ -11,15 +11,15 @@ import (
 var readLaws = []law.Law{
 	{
 		ID: "C34", Name: "read", Promise: "Read returns what a topic keeps after a position, oldest first, and no group notices",
-		Needs:     []law.Need{law.NeedReader},
+		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
 		Saboteurs: []string{"reads-from-included", "reads-settle", "reads-backwards", "reads-bare", "reads-share-memory"}, Test: read,
 	}, {
 		ID: "C35", Name: "read-waits-not", Promise: "Read returns none at the end, at once",
-		Needs:     []law.Need{law.NeedReader},
+		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
 		Saboteurs: []string{"reads-wait"}, Test: readWaitsNot,
 	}, {
 		ID: "C36", Name: "read-unknown-topic", Promise: "Read of a topic that does not exist is ErrGone",
-		Needs:     []law.Need{law.NeedReader},
+		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
 		Saboteurs: []string{"shrugs"}, Test: readUnknownTopic,
 	},
 }

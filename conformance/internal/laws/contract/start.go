@@ -138,7 +138,7 @@ func startNeverIssued(e *law.Env) {
 	if got, want := law.IDs(e.Receive(src, 3)), law.IDsOf(ms); !slices.Equal(got, want) {
 		e.Failf("got %v, want all of a group that was not made before: %v", got, want)
 	}
-	if !e.Claims(law.NeedAdmin) {
+	if !e.Claims(law.NeedVerb[backend.Admin]()) {
 		return
 	}
 	v := e.Verbs()

@@ -10,23 +10,23 @@ import (
 var statsLaws = []law.Law{
 	{
 		ID: "M03", Name: "stats-truth", Promise: "each number of Stats is exact or unknown",
-		Needs:     []law.Need{law.NeedStatser, law.NeedDelayer},
+		Needs:     []law.Need{law.NeedVerb[backend.Statser](), law.NeedDelayer},
 		Saboteurs: []string{"lag-is-depth", "delayed-is-in-flight", "oldest-is-now"}, Test: statsTruth,
 	}, {
 		ID: "M03", Name: "lag-truth", Promise: "Lag is exact or unknown after any calls, and so is the sum of Lag, InFlight and Delayed",
-		Needs:     []law.Need{law.NeedStatser},
+		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
 		Saboteurs: []string{"lag-is-depth", "trims-unread"}, Test: lagTruth,
 	}, {
 		ID: "C62", Name: "stats-oldest", Promise: "Oldest is when the oldest message was stored that the group has not settled, held or not, and zero if there is none",
-		Needs:     []law.Need{law.NeedStatser},
+		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
 		Saboteurs: []string{"oldest-is-now", "oldest-never-moves", "oldest-is-unread"}, Test: statsOldest,
 	}, {
 		ID: "C37", Name: "stats-members", Promise: "Stats counts members until they are closed",
-		Needs:     []law.Need{law.NeedStatser},
+		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
 		Saboteurs: []string{"members-never-leave"}, Test: statsMembers,
 	}, {
 		ID: "C38", Name: "stats-unknown", Promise: "Stats of a topic or group that does not exist is ErrGone",
-		Needs:     []law.Need{law.NeedStatser},
+		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
 		Saboteurs: []string{"shrugs"}, Test: statsUnknown,
 	},
 }

@@ -1,0 +1,124 @@
+// Package verbs has the optional verbs of a backend in one place. Every package of the suite
+// that records or harms the calls of a backend uses it.
+package verbs
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// All has the optional verbs of a [backend.Backend], without [backend.Declarer]: in memory
+// a topic needs no declaration.
+type All interface {
+	backend.Maintainer
+	backend.Reader
+	backend.Remover
+	backend.Statser
+	backend.Admin
+	backend.Pinger
+}
+
+// Verbs has the optional verbs of a backend. A call panics if the backend lacks the verb.
+type Verbs struct {
+	// Of is the backend.
+	Of backend.Backend
+
+	// Around runs do, which is a call of a verb. Of names the topic and the group of the
+	// call; it is "" if the call has none. Around may return before do does.
+	Around func(ctx context.Context, verb, of string, do func() error) error
+}
+
+var (
+	_ All              = Verbs{}
+	_ backend.Declarer = Verbs{}
+)
+
+// as returns the verb T of the backend.
+func as[T any](v Verbs) T {
+	t, _ := backend.As[T](v.Of)
+	return t
+}
+
+// ask runs do, which has a result, within Around.
+func ask[T any](ctx context.Context, v Verbs, verb, of string, do func() (T, error)) (T, error) {
+	results := make(chan T, 1)
+	err := v.Around(ctx, verb, of, func() error {
+		result, err := do()
+		results <- result
+		return err
+	})
+	select {
+	case result := <-results:
+		return result, err
+	default: // Around has not run do to its end
+		var none T
+		return none, err
+	}
+}
+
+// Declare implements [backend.Declarer].
+func (v Verbs) Declare(ctx context.Context, topic string) error {
+	return v.Around(ctx, "Declare", topic, func() error { return as[backend.Declarer](v).Declare(ctx, topic) })
+}
+
+// Maintain implements [backend.Maintainer].
+func (v Verbs) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
+	return ask(ctx, v, "Maintain", topic+"/"+group, func() (time.Duration, error) {
+		return as[backend.Maintainer](v).Maintain(ctx, topic, group)
+	})
+}
+
+// Read implements [backend.Reader].
+func (v Verbs) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+	return ask(ctx, v, "Read", topic, func() ([]backend.Message, error) {
+		return as[backend.Reader](v).Read(ctx, topic, from, limit)
+	})
+}
+
+// Remove implements [backend.Remover].
+func (v Verbs) Remove(ctx context.Context, topic string, positions []string) error {
+	return v.Around(ctx, "Remove", topic, func() error { return as[backend.Remover](v).Remove(ctx, topic, positions) })
+}
+
+// Stats implements [backend.Statser].
+func (v Verbs) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	return ask(ctx, v, "Stats", topic+"/"+group, func() (backend.Stats, error) {
+		return as[backend.Statser](v).Stats(ctx, topic, group)
+	})
+}
+
+// Ping implements [backend.Pinger].
+func (v Verbs) Ping(ctx context.Context) error {
+	return v.Around(ctx, "Ping", "", func() error { return as[backend.Pinger](v).Ping(ctx) })
+}
+
+// Topics implements [backend.Admin].
+func (v Verbs) Topics(ctx context.Context) ([]string, error) {
+	return ask(ctx, v, "Topics", "", func() ([]string, error) { return as[backend.Admin](v).Topics(ctx) })
+}
+
+// Groups implements [backend.Admin].
+func (v Verbs) Groups(ctx context.Context, topic string) ([]string, error) {
+	return ask(ctx, v, "Groups", topic, func() ([]string, error) { return as[backend.Admin](v).Groups(ctx, topic) })
+}
+
+// DeleteTopic implements [backend.Admin].
+func (v Verbs) DeleteTopic(ctx context.Context, topic string) error {
+	return v.Around(ctx, "DeleteTopic", topic, func() error { return as[backend.Admin](v).DeleteTopic(ctx, topic) })
+}
+
+// DeleteGroup implements [backend.Admin].
+func (v Verbs) DeleteGroup(ctx context.Context, topic, group string) error {
+	return v.Around(ctx, "DeleteGroup", topic+"/"+group, func() error {
+		return as[backend.Admin](v).DeleteGroup(ctx, topic, group)
+	})
+}
+
+// ResetGroup implements [backend.Admin].
+func (v Verbs) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
+	return v.Around(ctx, "ResetGroup", topic+"/"+group, func() error {
+		return as[backend.Admin](v).ResetGroup(ctx, topic, group, start)
+	})
+}
