@@ -15,15 +15,15 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// calls keeps the outcomes of calls that run beside the test.
-type calls struct {
+// callers keeps the outcomes of calls that run beside the test.
+type callers struct {
 	*rig
 	mu   sync.Mutex
 	errs map[string]error // of the calls that have returned
 }
 
 // publish starts a call of one message, and waits until the call has returned or blocks.
-func (c *calls) publish(id string) {
+func (c *callers) publish(id string) {
 	go func() {
 		err := backend.ErrorAt(c.Publish(c.Context(), one(id)), 0)
 		c.mu.Lock()
@@ -34,7 +34,7 @@ func (c *calls) publish(id string) {
 }
 
 // dropped requires that exactly these calls were dropped so far.
-func (c *calls) dropped(ids ...string) {
+func (c *callers) dropped(ids ...string) {
 	c.Helper()
 	synctest.Wait()
 	c.mu.Lock()
@@ -50,21 +50,20 @@ func (c *calls) dropped(ids ...string) {
 }
 
 // withCalls runs f on a rig whose broker takes a second for a call.
-func withCalls(t *testing.T, slots int, o Options, f func(c *calls)) {
+func withCalls(t *testing.T, slots int, o Options, f func(c *callers)) {
 	inBubble(t, slots, o, func(r *rig) {
 		r.broker.take(time.Second)
-		c := &calls{rig: r, errs: map[string]error{}}
+		c := &callers{rig: r, errs: map[string]error{}}
 		f(c)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Equal(t, size{}, r.admission.in, "all calls have left")
-		require.Equal(t, size{}, r.admission.droppables.waiting)
+		require.Equal(t, size{}, r.in, "all calls have left")
 	})
 }
 
 // DropNewest drops the call that finds no room, at once.
 func TestDropNewest(t *testing.T) {
-	withCalls(t, 1, Options{MaxPending: 2, WhenFull: DropNewest}, func(c *calls) {
+	withCalls(t, 1, Options{MaxPending: 2, WhenFull: DropNewest}, func(c *callers) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.publish(id)
 		}
@@ -77,7 +76,7 @@ func TestDropNewest(t *testing.T) {
 // DropOldest drops the call that has waited longest, at once. A call that is under way is
 // not dropped.
 func TestDropOldest(t *testing.T) {
-	withCalls(t, 1, Options{MaxPending: 3, WhenFull: DropOldest}, func(c *calls) {
+	withCalls(t, 1, Options{MaxPending: 3, WhenFull: DropOldest}, func(c *callers) {
 		for _, id := range []string{"under way", "b", "c"} {
 			c.publish(id)
 		}
@@ -95,13 +94,13 @@ func TestDropOldest(t *testing.T) {
 // If calls under way take all the room, or a call is larger than the room that can be made,
 // DropOldest drops the new call, and no other.
 func TestDropOldestWithoutRoom(t *testing.T) {
-	withCalls(t, -1, Options{MaxPending: 2, WhenFull: DropOldest}, func(c *calls) {
+	withCalls(t, -1, Options{MaxPending: 2, WhenFull: DropOldest}, func(c *callers) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.publish(id)
 		}
 		c.dropped("c")
 	})
-	withCalls(t, 1, Options{MaxPending: 3, WhenFull: DropOldest}, func(c *calls) {
+	withCalls(t, 1, Options{MaxPending: 3, WhenFull: DropOldest}, func(c *callers) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.publish(id)
 		}
@@ -111,7 +110,7 @@ func TestDropOldestWithoutRoom(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(c, c.Publish(c.Context(), many(10)), "alone")
 	})
-	withCalls(t, 1, Options{MaxPendingBytes: 120, WhenFull: DropOldest}, func(c *calls) {
+	withCalls(t, 1, Options{MaxPendingBytes: 120, WhenFull: DropOldest}, func(c *callers) {
 		for _, id := range []string{"forty bytes of payload, and more of them", "b"} {
 			c.publish(id)
 		}
@@ -126,7 +125,7 @@ func TestDropOldestWithoutRoom(t *testing.T) {
 func TestDropOldestBetweenTries(t *testing.T) {
 	for _, unknown := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unknown=%v", unknown), func(t *testing.T) {
-			withCalls(t, 1, Options{MaxPending: 1, WhenFull: DropOldest}, func(c *calls) {
+			withCalls(t, 1, Options{MaxPending: 1, WhenFull: DropOldest}, func(c *callers) {
 				c.broker.take(0)
 				c.broker.fail(backend.ErrUnavailable)
 				if unknown {
@@ -153,6 +152,24 @@ func TestDropOldestBetweenTries(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Calls are dropped in the order in which they entered, also after tries that failed.
+func TestDropOldestKeepsTheOrderAfterTries(t *testing.T) {
+	withCalls(t, 1, Options{MaxPending: 3, WhenFull: DropOldest}, func(c *callers) {
+		c.broker.take(0)
+		c.broker.fail(backend.ErrUnavailable)
+		for _, id := range []string{"a", "b", "c"} {
+			c.publish(id)
+		}
+		time.Sleep(20 * time.Second)
+		c.publish("d")
+		c.dropped("a")
+		time.Sleep(20 * time.Second)
+		c.publish("e")
+		c.dropped("a", "b")
+		c.broker.fail(nil)
+	})
 }
 
 // Calls and failures are random. A dropped message is not stored, a message without an error
@@ -194,8 +211,7 @@ func TestDroppingInRandomLives(t *testing.T) {
 			}
 			r.broker.fail(nil)
 			wg.Wait()
-			require.Equal(t, size{}, r.admission.in)
-			require.Equal(t, size{}, r.admission.droppables.waiting)
+			require.Equal(t, size{}, r.in)
 			there, drops := map[string]int{}, 0
 			for _, id := range r.topic() {
 				there[id]++

@@ -112,11 +112,12 @@ func errorAfter(before, err error) error {
 	return unknown(fmt.Errorf("%w, then: %w", before, err))
 }
 
-// repeatable reports whether another try of a message is safe and may help. Another try
-// after a panic does not help, because the driver would panic again.
+// repeatable reports whether another try of a message is safe and may help. A dropped message
+// has no other try. Another try after a panic does not help, because the driver would panic
+// again.
 func repeatable(err error, once bool) bool {
 	if backend.NotStored(err) {
-		return errors.Is(err, backend.ErrUnavailable)
+		return errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, ErrDropped)
 	}
 	_, panicked := errors.AsType[*observer.PanicError](err)
 	return once && !panicked

@@ -2,6 +2,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -30,21 +31,21 @@ type Options struct {
 // takes one slot, writes the calls of the queue together, and ends when the queue is empty.
 type Publisher struct {
 	writer
+	calls
 	timeout    time.Duration
 	newBackoff func() *backoff.ExponentialBackOff
-	admission  admission
-	queue      queue
-	timers     sync.Pool // not global, because a timer belongs to one synctest bubble
-	calls      sync.Pool
+	serving    sync.WaitGroup // the goroutine of the queue
+	timers     sync.Pool      // not global, because a timer belongs to one synctest bubble
+	unused     sync.Pool      // calls that have ended
 }
 
 // New returns a Publisher that writes to b.
 func New(b backend.Backend, o Options) *Publisher {
 	p := &Publisher{timeout: o.Timeout, newBackoff: o.NewBackoff}
 	p.writer = newWriter(b, o.Timeout)
-	p.admission = admission{maxMessages: o.MaxPending, maxBytes: o.MaxPendingBytes, whenFull: o.WhenFull}
-	p.queue.init(p)
-	p.calls.New = func() any { return &call{written: make(chan struct{}, 1)} }
+	p.maxMessages, p.maxBytes, p.whenFull = o.MaxPending, o.MaxPendingBytes, o.WhenFull
+	p.free, p.writers = cmp.Or(p.limits.Publishers, defaultSlots), map[*call]struct{}{}
+	p.unused.New = func() any { return &call{woken: make(chan struct{}, 1)} }
 	p.timers.New = func() any { return time.NewTimer(time.Hour) }
 	return p
 }
@@ -59,35 +60,47 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*backend.Message) error 
 	if err := ctx.Err(); err != nil {
 		return all(len(msgs), notSent(err))
 	}
-	began, size := time.Now(), sizeOf(msgs)
-	until := p.deadline(began)
-	t, err := p.enter(ctx, until, size)
-	if err != nil {
+	began := time.Now()
+	c := p.unused.Get().(*call)
+	c.ctx, c.until, c.msgs, c.size, c.certain = ctx, p.deadline(began), msgs, sizeOf(msgs), true
+	if err := p.enter(c); err != nil {
 		return all(len(msgs), err)
 	}
-	defer p.admission.leave(size, t)
-	return p.store(ctx, msgs, began, until, t)
+	defer p.end(c)
+	return p.store(c, began)
 }
 
-// enter waits until the admission has room for a call of size s.
-func (p *Publisher) enter(ctx context.Context, until time.Time, s size) (*droppable, error) {
-	e, t, err := p.admission.ask(s)
-	if e == nil {
-		return t, err
+// enter waits until there is room for c.
+func (p *Publisher) enter(c *call) error {
+	if waits, err := p.calls.enter(c); !waits {
+		return err
 	}
-	err = p.wait(ctx, until, e.in, nil)
+	reason := p.wait(c.ctx, c.until, c.woken)
 	switch {
-	case err == nil, !p.admission.giveUp(e): // the call has entered, perhaps just now
-		return nil, nil
-	case err == p.late: //nolint:errorlint // this one
-		return nil, notSent(fmt.Errorf("%w %w", ErrBackpressure, err))
+	case reason == nil, !p.giveUp(c): // c has entered, perhaps just now
+		return nil
+	case reason == p.late: //nolint:errorlint // this one
+		return notSent(fmt.Errorf("%w %w", ErrBackpressure, reason))
 	}
-	return nil, notSent(err)
+	return notSent(reason)
 }
 
-// wait returns nil when ready has a value or is closed. If it ends earlier, it returns the
-// reason: ErrDropped, the timeout at until, or the end of ctx or of the Publisher.
-func (p *Publisher) wait(ctx context.Context, until time.Time, ready, dropped <-chan struct{}) error {
+// end ends c, and keeps its memory for a later call unless the queue still writes c.
+func (p *Publisher) end(c *call) {
+	p.leave(c)
+	if c.state != left {
+		*c = call{woken: c.woken}
+		select {
+		case <-c.woken: // c was dropped while its caller did not wait
+		default:
+		}
+		p.unused.Put(c)
+	}
+}
+
+// wait returns nil when ready has a value. If it ends earlier, it returns the reason: the
+// timeout at until, or the end of ctx or of the Publisher.
+func (p *Publisher) wait(ctx context.Context, until time.Time, ready <-chan struct{}) error {
 	var late <-chan time.Time
 	if !until.IsZero() {
 		t := p.timers.Get().(*time.Timer)
@@ -99,8 +112,6 @@ func (p *Publisher) wait(ctx context.Context, until time.Time, ready, dropped <-
 	select {
 	case <-ready:
 		return nil
-	case <-dropped:
-		return ErrDropped
 	case <-late:
 		return p.late
 	case <-ctx.Done():
@@ -118,78 +129,37 @@ func (p *Publisher) deadline(begins time.Time) (until time.Time) {
 	return until
 }
 
-// store tries to store msgs. Before until, it tries the failed messages again that another
-// try may store. After an unknown outcome it begins no try later than the backend's
-// OnceWindow after began.
-func (p *Publisher) store(ctx context.Context, msgs []*backend.Message, began, until time.Time, t *droppable) error {
-	err := p.try(ctx, msgs, until, t)
+// store tries to store the messages of c. Before the timeout of c, it tries the failed
+// messages again that another try may store. After an unknown outcome it begins no try later
+// than the backend's OnceWindow after began.
+func (p *Publisher) store(c *call, began time.Time) error {
+	err := p.try(c)
 	if err == nil {
 		return nil
 	}
-	o, waits := newOutcome(msgs), p.newBackoff()
+	o, waits := newOutcome(c.msgs), p.newBackoff()
 	for o.note(err) {
 		next := time.Now().Add(waits.NextBackOff())
 		forgotten := !o.certain() && next.After(began.Add(p.limits.OnceWindow))
-		if forgotten || !until.IsZero() && next.After(until) {
+		if forgotten || !c.until.IsZero() && next.After(c.until) {
 			break
 		}
-		if t != nil && o.certain() {
-			p.admission.again(t)
-		}
-		if reason := p.wait(ctx, next, nil, t.lost()); reason != p.late { //nolint:errorlint // this one
-			o.cutOff(reason)
+		p.rest(c, o.certain())
+		if reason := p.wait(c.ctx, next, c.woken); reason != p.late { //nolint:errorlint // this one
+			o.cutOff(cmp.Or(reason, ErrDropped))
 			break
 		}
-		err = p.try(ctx, o.waiting(), until, t)
+		c.msgs = o.waiting()
+		err = p.try(c)
 	}
 	return o.error()
-}
-
-// try makes one try to store msgs. If a slot is free it writes them itself; otherwise they
-// go through the queue.
-func (p *Publisher) try(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
-	if p.limits.Publishers < 0 {
-		return p.begin(ctx, msgs, t)
-	}
-	slot, free := p.queue.take()
-	if !free {
-		return p.share(ctx, msgs, until, t)
-	}
-	own, cancel := p.bound(ctx, until)
-	defer p.queue.release(slot, cancel)
-	p.queue.hold(slot, cancel)
-	return p.begin(own, msgs, t)
-}
-
-// begin writes msgs, and returns the error of the write. If the call of msgs was dropped,
-// begin writes nothing and returns an error that matches ErrDropped.
-func (p *Publisher) begin(ctx context.Context, msgs []*backend.Message, t *droppable) error {
-	if !p.admission.begin(t) {
-		return notSent(ErrDropped)
-	}
-	return p.write(ctx, msgs)
-}
-
-// share tries to store msgs through the queue. The goroutine of the queue writes several
-// calls together.
-func (p *Publisher) share(ctx context.Context, msgs []*backend.Message, until time.Time, t *droppable) error {
-	c := p.calls.Get().(*call)
-	c.ctx, c.until, c.msgs, c.droppable, c.state = ctx, until, msgs, t, queued
-	p.queue.join(c)
-	if reason := p.wait(ctx, until, c.written, t.lost()); reason != nil {
-		return p.queue.leave(c, reason)
-	}
-	err := c.err
-	c.ctx, c.msgs, c.droppable, c.err = nil, nil, nil, nil
-	p.calls.Put(c)
-	return err
 }
 
 // Close refuses later calls and waits for the calls under way. When ctx is done, Close ends
 // them and returns the cause.
 func (p *Publisher) Close(ctx context.Context) error {
 	var err error
-	idle := p.admission.close()
+	idle := p.close()
 	select {
 	case <-idle:
 	case <-ctx.Done():
@@ -200,8 +170,8 @@ func (p *Publisher) Close(ctx context.Context) error {
 		}
 	}
 	p.stop(backend.ErrClosed)
-	p.queue.stop()
+	p.cut()
 	<-idle
-	p.queue.serving.Wait()
+	p.serving.Wait()
 	return err
 }

@@ -1,146 +1,107 @@
 package publish
 
-import (
-	"context"
-	"slices"
-	"sync"
-	"time"
-
-	"github.com/seed41896749/eventbus/backend"
-)
-
-// A queue has the slots, and the calls that wait because no slot was free. While its
-// goroutine runs, every call goes through the queue, so that writes are few and large. This
-// also keeps the order of a caller that stopped waiting for a call under way: its next call
-// is stored later.
-type queue struct {
-	publisher *Publisher
-	serving   sync.WaitGroup // the goroutine
-
-	mu      sync.Mutex
-	writing []context.CancelFunc // by slot; ends a write without the queue
-	free    []int                // the free slots
-	waiting []*call
-	served  bool // the goroutine runs
-}
-
-// A call is one try of a caller through the queue. The queue's lock guards its state.
-type call struct {
-	ctx       context.Context // the context of the caller
-	until     time.Time       // when the caller stops waiting; zero: no bound
-	msgs      []*backend.Message
-	droppable *droppable // nil without DropOldest
-	state     state
-	written   chan struct{} // gets a value when err is set
-	err       error         // the result of the try
-}
-
-type state uint8
-
-const (
-	queued state = iota
-	underWay
-	ended
-	left // under way, but the caller no longer waits
-)
-
-// end passes the result to the caller.
-func (c *call) end(err error) {
-	c.state, c.err = ended, err
-	c.written <- struct{}{}
-}
+import "context"
 
 // defaultSlots is the number of concurrent writes if the backend states none.
 const defaultSlots = 4
 
-func (q *queue) init(p *Publisher) {
-	q.publisher = p
-	slots := p.limits.Publishers
-	if slots == 0 {
-		slots = defaultSlots
+// try makes one try to store the messages of c. If a slot is free and the queue is empty, the
+// caller writes them itself. Otherwise they go through the queue. While the goroutine of the
+// queue runs, every call goes through the queue, so that writes are few and large. This also
+// keeps the order of a caller that stopped waiting for a call being written: its next call
+// is stored later.
+func (p *Publisher) try(c *call) error {
+	switch p.begin(c) {
+	case dropped:
+		return c.err
+	case queued:
+		return p.await(c)
 	}
-	q.writing = make([]context.CancelFunc, max(slots, 0))
-	for slot := range q.writing {
-		q.free = append(q.free, slot)
+	if p.limits.Publishers < 0 {
+		return p.write(c.ctx, c.msgs)
 	}
+	ctx, cancel := p.bound(c.ctx, c.until)
+	p.hold(c, cancel)
+	defer p.release(c)
+	return p.write(ctx, c.msgs)
 }
 
-// take returns a slot for a caller, if one is free.
-func (q *queue) take() (slot int, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.served || len(q.free) == 0 {
-		return 0, false
+// begin returns how a try of c goes on: dropped, queued, or writing. In state writing the
+// caller has a slot, unless the backend limits no writes.
+func (p *Publisher) begin(c *call) state {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case c.state == dropped:
+	case p.limits.Publishers < 0:
+		c.state = writing
+	case p.served || p.free == 0:
+		c.state = queued
+		p.queue = append(p.queue, c)
+		p.serve()
+	default:
+		c.state = writing
+		p.free--
 	}
-	return q.pop(), true
+	return c.state
 }
 
-func (q *queue) pop() (slot int) {
-	last := len(q.free) - 1
-	slot, q.free = q.free[last], q.free[:last]
-	return slot
-}
-
-// hold registers cancel, with which stop ends the write of the caller that has the slot.
-func (q *queue) hold(slot int, cancel context.CancelFunc) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.writing[slot] = cancel
-	if q.publisher.done.Err() != nil {
+// hold notes how Close ends the write of a caller that writes itself.
+func (p *Publisher) hold(c *call, cancel context.CancelFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.cancel = cancel
+	p.writers[c] = struct{}{}
+	if p.done.Err() != nil {
 		cancel()
 	}
 }
 
-func (q *queue) release(slot int, cancel context.CancelFunc) {
-	cancel()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.writing[slot] = nil
-	q.free = append(q.free, slot)
-	q.serve()
+func (p *Publisher) release(c *call) {
+	c.cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.writers, c)
+	p.free++
+	p.serve()
 }
 
-// stop cancels the writes of all callers that write without the queue.
-func (q *queue) stop() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, cancel := range q.writing {
-		if cancel != nil {
-			cancel()
-		}
+// cut ends the writes of all callers that write themselves.
+func (p *Publisher) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.writers {
+		c.cancel()
 	}
-}
-
-func (q *queue) join(c *call) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.waiting = append(q.waiting, c)
-	q.serve()
 }
 
 // serve starts the goroutine of the queue if calls wait, a slot is free, and the goroutine
 // does not run.
-func (q *queue) serve() {
-	if !q.served && len(q.waiting) > 0 && len(q.free) > 0 {
-		q.served = true
-		slot := q.pop()
-		q.serving.Go(func() { q.run(slot) })
+func (p *Publisher) serve() {
+	if !p.served && len(p.queue) > 0 && p.free > 0 {
+		p.served = true
+		p.free--
+		p.serving.Go(p.run)
 	}
 }
 
-// leave ends the wait of a caller before the result of c, for the given reason. It returns
-// the error of c: not sent if c was queued, and an unknown outcome if c is under way.
-func (q *queue) leave(c *call, reason error) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch c.state {
-	case ended:
+// await waits for the result of c, which is queued.
+func (p *Publisher) await(c *call) error {
+	reason := p.wait(c.ctx, c.until, c.woken)
+	if reason == nil {
 		return c.err
-	case queued:
-		at := slices.Index(q.waiting, c)
-		q.waiting = slices.Delete(q.waiting, at, at+1)
-		return notSent(reason)
 	}
-	c.state = left
-	return unknown(reason)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch c.state {
+	case queued:
+		p.queue = without(p.queue, c)
+		c.state = between
+		return notSent(reason)
+	case writing:
+		c.state = left
+		return unknown(reason)
+	}
+	<-c.woken // the result has come just now
+	return c.err
 }

@@ -53,9 +53,9 @@ func (r *rig) topic() (ids []string) {
 
 // queued returns how many calls wait in the queue.
 func (r *rig) queued() int {
-	r.queue.mu.Lock()
-	defer r.queue.mu.Unlock()
-	return len(r.queue.waiting)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.queue)
 }
 
 // one returns one message, for a call.

@@ -18,12 +18,11 @@ type share struct {
 }
 
 // run is the goroutine of the queue. It writes the waiting calls, until none is left.
-func (q *queue) run(slot int) {
-	p := q.publisher
+func (p *Publisher) run() {
 	var s share
-	for q.gather(&s, slot) {
+	for p.gather(&s) {
 		ctx, cancel := p.bound(p.done, p.deadline(time.Now()))
-		q.tell(&s, p.write(ctx, s.pointers))
+		p.tell(&s, p.write(ctx, s.pointers))
 		cancel()
 		runtime.Gosched() // lets callers with a result add their next call to the next write
 	}
@@ -31,55 +30,40 @@ func (q *queue) run(slot int) {
 
 // gather takes the calls of the next write from the queue. If no call waits, it frees the
 // slot and returns false.
-func (q *queue) gather(s *share, slot int) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (p *Publisher) gather(s *share) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	clear(s.calls)
 	clear(s.messages)
 	s.calls, s.messages, s.pointers = s.calls[:0], s.messages[:0], s.pointers[:0]
 	now := time.Now()
-	q.waiting = slices.DeleteFunc(q.waiting, func(c *call) bool {
+	p.queue = slices.DeleteFunc(p.queue, func(c *call) bool {
 		over := c.ctx.Err()
 		if over == nil && !c.until.IsZero() && !now.Before(c.until) {
-			over = q.publisher.late
+			over = p.late
 		}
 		if over != nil { // the time of the caller is over
-			c.end(notSent(over))
+			c.wake(written, notSent(over))
 		}
 		return over != nil
 	})
-	for len(s.calls) == 0 {
-		if len(q.waiting) == 0 || q.publisher.done.Err() != nil {
-			q.served = false
-			q.free = append(q.free, slot)
-			return false
-		}
-		q.pick(s)
+	if len(p.queue) == 0 || p.done.Err() != nil {
+		p.served = false
+		p.free++
+		return false
 	}
-	s.copy()
-	return true
-}
-
-// pick moves the first calls that fit into one write from the queue to s. It ends calls that
-// were dropped.
-func (q *queue) pick(s *share) {
 	var sum size
-	picked := 0
-	for _, c := range q.waiting {
+	for _, c := range p.queue {
 		sum = sum.plus(sizeOf(c.msgs))
-		if len(s.calls) > 0 && (sum.messages > q.publisher.most || sum.bytes > bytesPerWrite) {
+		if len(s.calls) > 0 && (sum.messages > p.most || sum.bytes > bytesPerWrite) {
 			break
 		}
-		picked++
-		if !q.publisher.admission.begin(c.droppable) {
-			sum = sum.minus(sizeOf(c.msgs))
-			c.end(notSent(ErrDropped))
-			continue
-		}
-		c.state = underWay
+		c.state = writing
 		s.calls = append(s.calls, c)
 	}
-	q.waiting = slices.Delete(q.waiting, 0, picked)
+	p.queue = slices.Delete(p.queue, 0, len(s.calls))
+	s.copy()
+	return true
 }
 
 // copy copies the messages, because the backend sets their positions. It copies the payloads
@@ -103,9 +87,9 @@ func (s *share) copy() {
 }
 
 // tell passes the results of a write to the callers that still wait.
-func (q *queue) tell(s *share, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (p *Publisher) tell(s *share, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	at := 0
 	for _, c := range s.calls {
 		from := at
@@ -120,6 +104,6 @@ func (q *queue) tell(s *share, err error) {
 				errs = append(errs, backend.ErrorAt(err, from+i))
 			}
 		}
-		c.end(backend.AsBatchError(errs))
+		c.wake(written, backend.AsBatchError(errs))
 	}
 }
