@@ -20,8 +20,8 @@ func delivery(position string, attempt int) *backend.Delivery {
 func TestSparedReceiptsDoNotCount(t *testing.T) {
 	var a attempts
 	require.Equal(t, 3, a.of(delivery("1", 3)))
-	a.spare(delivery("1", 3), 3)
-	a.spare(delivery("1", 4), 3)
+	a.expect(delivery("1", 3), 3)
+	a.expect(delivery("1", 4), 3)
 	require.Equal(t, 3, a.of(delivery("1", 5)))
 	require.Equal(t, 5, a.of(delivery("2", 5)), "another message")
 	a.forget(delivery("1", 5))
@@ -32,7 +32,7 @@ func TestSparedReceiptsDoNotCount(t *testing.T) {
 // Attempts that a resting Hold has made are counted after it was given back.
 func TestAttemptsOfOneReceiptCount(t *testing.T) {
 	var a attempts
-	a.spare(delivery("1", 1), 3)
+	a.expect(delivery("1", 1), 3)
 	require.Equal(t, 3, a.of(delivery("1", 2)))
 }
 
@@ -40,11 +40,11 @@ func TestAttemptsOfOneReceiptCount(t *testing.T) {
 // lease.
 func TestAttemptsBeforeATimeoutCount(t *testing.T) {
 	var a attempts
-	a.leave(delivery("1", 1), 3)
+	a.failed(delivery("1", 1), 3)
 	require.Equal(t, 4, a.of(delivery("1", 2)))
-	a.leave(delivery("1", 2), 2)
+	a.failed(delivery("1", 2), 2)
 	require.Equal(t, 4, a.of(delivery("1", 2)), "nothing was missed")
-	a.leave(delivery("2", 0), 3)
+	a.failed(delivery("2", 0), 3)
 	require.Equal(t, 4, a.of(delivery("2", 0)), "the backend counts nothing")
 }
 
@@ -54,11 +54,11 @@ func TestSparedReceiptsThatTheBackendSparesToo(t *testing.T) {
 	var a attempts
 	require.Equal(t, 2, a.of(delivery("1", 2)))
 	for range 5 {
-		a.spare(delivery("1", 2), 2)
+		a.expect(delivery("1", 2), 2)
 		require.Equal(t, 2, a.of(delivery("1", 2)))
 	}
 	require.Equal(t, 3, a.of(delivery("1", 3)))
-	a.spare(delivery("1", 3), 3)
+	a.expect(delivery("1", 3), 3)
 	require.Equal(t, 3, a.of(delivery("1", 4)), "it counted this one")
 }
 
@@ -66,9 +66,9 @@ func TestSparedReceiptsThatTheBackendSparesToo(t *testing.T) {
 func TestFailedAttemptsAreCounted(t *testing.T) {
 	var a attempts
 	require.Equal(t, 1, a.of(delivery("1", 0)))
-	a.note(delivery("1", 0), 1)
+	a.failed(delivery("1", 0), 1)
 	require.Equal(t, 2, a.of(delivery("1", 0)))
-	a.spare(delivery("1", 0), 2)
+	a.expect(delivery("1", 0), 2)
 	require.Equal(t, 2, a.of(delivery("1", 0)))
 	a.forget(delivery("1", 0))
 	require.Equal(t, 1, a.of(delivery("1", 0)))
@@ -78,9 +78,9 @@ func TestFailedAttemptsAreCounted(t *testing.T) {
 func TestCountedAttemptsAreBounded(t *testing.T) {
 	var a attempts
 	for i := range maxCounted + 100 {
-		a.spare(delivery(strconv.Itoa(i), 1), 1)
+		a.expect(delivery(strconv.Itoa(i), 1), 1)
 	}
-	require.Len(t, a.spared, maxCounted)
+	require.Len(t, a.next, maxCounted)
 }
 
 // An event whose attempts were made in the member, and whose last of them timed out, has all

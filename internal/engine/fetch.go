@@ -28,9 +28,7 @@ type fetcher struct {
 	anew bool   // the group was made anew, and no Receive has succeeded since
 
 	mu      sync.Mutex
-	reads   context.Context         // the context of each Receive until renew
-	pause   context.CancelCauseFunc // cancels reads, and so the Receive under way
-	renew   time.Time               // when the next Receive gets a new context
+	pause   context.CancelCauseFunc // cancels the Receive under way, or the wait for it
 	resumed chan struct{}           // open while paused, closed otherwise
 }
 
@@ -46,24 +44,28 @@ func newFetcher(s *Subscription) *fetcher {
 func (f *fetcher) fetch() {
 	defer close(f.ended)
 	again := newBackoff()
-	for f.ctx.Err() == nil {
-		ctx, paused := f.session()
+	for goesOn := true; goesOn && f.ctx.Err() == nil; {
+		ctx, end, paused := f.session()
 		if paused {
 			f.awaitResume()
 			continue
 		}
-		n := f.order(ctx)
-		if n == 0 {
-			continue
+		if n := f.order(ctx); n > 0 {
+			err := f.receive(ctx, n)
+			goesOn = f.goesOn(ctx, err, again)
 		}
-		switch err := f.receive(ctx, n); {
-		case err == nil:
-			again.Reset()
-			f.anew = false
-		case f.ctx.Err() == nil && !isOnlyEnd(ctx, err) && !f.heal(err, again):
-			return
-		}
+		end()
 	}
+}
+
+// goesOn handles the result of a Receive with ctx, and reports whether the fetcher continues.
+func (f *fetcher) goesOn(ctx context.Context, err error, again *backoff.ExponentialBackOff) bool {
+	if err == nil {
+		again.Reset()
+		f.anew = false
+		return true
+	}
+	return f.ctx.Err() != nil || isOnlyEnd(ctx, err) || f.heal(err, again)
 }
 
 // isOnlyEnd reports whether err, of a Receive with ctx, says only that ctx has ended.
@@ -75,27 +77,18 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 	return ended && !backend.NotStored(err) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrGone)
 }
 
-// session returns the context of the next Receive, unless the subscription is paused. For a
-// twelfth of a lease, all calls share one context. This context ends a third of a lease
-// after it was made. So an event has most of its lease left when it arrives, because a
-// lease is counted from the call of Receive.
-func (f *fetcher) session() (ctx context.Context, paused bool) {
+// session returns the context of the next Receive, unless the subscription is paused. The
+// context ends after a third of a lease. So an event has most of its lease left when it
+// arrives, because a lease is counted from the call of Receive. The caller calls end.
+func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !isClosed(f.resumed) {
-		return nil, true
+		return nil, nil, true
 	}
-	if now := time.Now(); f.pause == nil || f.reads.Err() != nil || now.After(f.renew) {
-		var release context.CancelFunc
-		if f.pause != nil {
-			f.pause(nil)
-		}
-		f.reads, f.pause = context.WithCancelCause(f.ctx)
-		f.reads, release = context.WithTimeout(f.reads, f.sub.Lease/3)
-		context.AfterFunc(f.reads, release)
-		f.renew = now.Add(f.sub.Lease / 12)
-	}
-	return f.reads, false
+	ctx, f.pause = context.WithCancelCause(f.ctx)
+	ctx, end = context.WithTimeout(ctx, f.sub.Lease/3)
+	return ctx, end, false
 }
 
 // endRead cancels the Receive under way. The fetcher then makes the next one.
@@ -177,7 +170,7 @@ const emptyRead = 5 * time.Millisecond
 // receive asks for n messages and schedules the deliveries.
 func (f *fetcher) receive(ctx context.Context, n int) error {
 	a := f.sub.attachment.Load()
-	asked, turn := time.Now(), f.sub.turns.Add(1)
+	asked := f.sub.tick()
 	ds, err := a.receive(ctx, n)
 	if len(ds) > n {
 		f.sub.notifier.failed(observer.Receive, f.sub.about(), len(ds)-n,
@@ -189,11 +182,11 @@ func (f *fetcher) receive(ctx context.Context, n int) error {
 	}
 	switch {
 	case len(ds) > 0:
-		f.accept(a, ds, asked, turn)
+		f.accept(a, ds, asked)
 	case err == nil && ctx.Err() == nil:
 		// A driver may return no events without waiting, again and again. This sleep then
 		// keeps the processor free.
-		if early := time.Until(asked.Add(emptyRead)); early > 0 {
+		if early := time.Until(f.sub.time(asked).Add(emptyRead)); early > 0 {
 			sleep(ctx, early)
 		}
 	}
@@ -204,7 +197,7 @@ func (f *fetcher) receive(ctx context.Context, n int) error {
 }
 
 // accept schedules deliveries that have arrived.
-func (f *fetcher) accept(a *attachment, ds []backend.Delivery, asked time.Time, turn int64) {
+func (f *fetcher) accept(a *attachment, ds []backend.Delivery, asked moment) {
 	info := observer.Received{Topic: f.sub.Topic, Group: f.sub.Group, Events: len(ds)}
 	for i := range ds {
 		info.Bytes += ds[i].Size()
@@ -216,7 +209,7 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, asked time.Time, 
 	f.sub.counts.received.Add(int64(len(ds)))
 	f.sub.Limiter.Fill(len(ds), int64(info.Bytes))
 	tell(f.sub.notifier.later.Received, info)
-	aside := f.sub.sched.put(f.hold(a, ds, turn, asked))
+	aside := f.sub.sched.put(f.hold(a, ds, asked))
 	runtime.Gosched() // starts the woken worker before the fetcher calls the next Receive
 	for _, h := range aside {
 		if h.delivery.Err != nil {

@@ -12,13 +12,13 @@ import (
 // position. A drain makes one giveBack of all Holds that have not started.
 type giveBack struct {
 	lane    *lane // the lane that steps back, see lane; nil: none
+	away    *away // the lane.away that counts this giveBack
 	holds   []*Hold
 	due     moment // when the Holds shall be due; zero: immediately
 	counted *Hold  // the Hold that has spent an attempt; nil: none
 	early   bool   // the Holds arrived too early, see lane.early
 	chases  bool   // the next Receive waits for the end of the first call of Delay
 	until   moment // when all Holds that were given back are surely due
-	forgets int    // lane.forgets when the lane stepped back
 }
 
 // retry makes h due again after v.after, see postpone. It tells the observer, unless a
@@ -30,7 +30,7 @@ func (t *settler) retry(h *Hold, v verdict, err error) {
 	}
 	if v.outcome == observer.Retry {
 		t.sub.counts.retried.Add(1)
-		t.sub.attempts.note(&h.delivery, h.attempt)
+		t.sub.attempts.failed(&h.delivery, h.attempt)
 	}
 	if v.outcome != observer.Return {
 		tell(t.sub.notifier.later.Retried, observer.Retried{About: h.about(), After: after, Err: err})
@@ -135,7 +135,7 @@ func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 		switch {
 		case e == nil:
 			if ds[i].Refund && !t.sub.engine.limits.Refund {
-				t.sub.attempts.spare(&h.delivery, h.attempt)
+				t.sub.attempts.expect(&h.delivery, h.attempt)
 			}
 			t.sub.sched.release([]*Hold{h}, nil)
 		case errors.Is(e, backend.ErrLeaseLost):

@@ -9,33 +9,39 @@ import (
 // other Holds queue behind it by position.
 //
 // To retry its head, a lane steps back. The head and all Holds behind it are given back to
-// the backend, due at the same moment. The field until keeps that moment. A Receive called
-// before until may bring a later event of the key without the earlier ones. Such an event
-// arrives early and steps back too. A Receive called after until brings the earlier events
+// the backend, due at the same moment; the field away remembers them. A Receive called before
+// that moment may bring a later event of the key without the earlier ones. Such an event
+// arrives early and steps back too. A Receive called after it brings the earlier events
 // first, as [backend.Source] promises, unless another member has them.
 type lane struct {
 	key   string
 	head  *Hold   // ready, running, resting or being settled; nil: none
 	queue []*Hold // by position: queued, or resting
-
-	steps   int    // giveBacks of this lane that have not ended
-	until   moment // when all events that stepped back are surely due; zero: none stepped back
-	turn    int64  // the number of the last answer to a Delay, see read.turn
-	first   string // the lowest position that stepped back; its event is never early
-	forgets int    // how often the lane was told to forget
+	away  *away   // nil: none
 
 	retry   moment // when the last head that stepped back is due; zero: none, or settled
 	failed  bool   // an event of the key failed for good (FailAll)
 	touched bool   // during put: the Receive has brought an event of this lane
 }
 
-// mayLead reports whether h may be the head: no earlier event of its key was given back
-// that may still arrive.
-func (l *lane) mayLead(h *Hold) bool {
-	if l.steps > 0 {
-		return h.delivery.Position <= l.first
+// An away has the events of a lane that stepped back and may still arrive.
+type away struct {
+	first string // the lowest of their positions; its event is never early
+	calls int    // giveBacks that have not ended
+	until moment // when all of them are surely due, and the Delays were answered; zero: none was delayed
+}
+
+// returned notes that the last call of Delay for g has ended, now, see Subscription.tick.
+func (a *away) returned(g *giveBack, now moment) {
+	a.calls--
+	if until := max(a.until, g.until); until != 0 {
+		a.until = max(until, now)
 	}
-	return !l.early(h)
+}
+
+// mayLead reports whether h may be the head: no earlier event of its key may still arrive.
+func (l *lane) mayLead(h *Hold) bool {
+	return l.away == nil || h.delivery.Position <= l.away.first || l.away.calls == 0 && !l.early(h)
 }
 
 // insert puts h into the queue, in the order of positions.
@@ -54,58 +60,44 @@ func (l *lane) remove(h *Hold) {
 // early reports whether h must step back, because an earlier event of its key may arrive
 // after it.
 func (l *lane) early(h *Hold) bool {
-	r := h.read
-	return l.until != 0 && (r.asked < l.until || r.turn < l.turn) && h.delivery.Position > l.first
+	return l.away != nil && h.read.asked < l.away.until && h.delivery.Position > l.away.first
 }
 
 // stepping notes that Holds step back. The parameter position is the lowest of their
 // positions.
-func (l *lane) stepping(position string) {
-	if l.first == "" || position < l.first {
-		l.first = position
+func (l *lane) stepping(position string) *away {
+	if l.away == nil {
+		l.away = &away{first: position}
 	}
-	l.steps++
+	l.away.first = min(l.away.first, position)
+	l.away.calls++
+	return l.away
 }
 
-// stepped notes that the Holds of one giveBack were given back. All of them are due by
-// until. The last call of Delay for them was answered. The parameter turn is the number of
-// this answer, see read.turn.
-func (l *lane) stepped(until moment, turn int64) {
-	l.steps--
-	l.until, l.turn = max(l.until, until), turn
-}
-
-// settle forgets the events that stepped back if they were all due when a Receive was
-// called. asked and turn are the moment and the number of this Receive, see read.
-func (l *lane) settle(asked moment, turn int64) {
-	if l.steps == 0 && l.until <= asked && l.turn <= turn {
-		l.until, l.first = 0, ""
+// settle forgets the events that stepped back if they were all due when the Receive was
+// called that came at the given moment, see read.asked.
+func (l *lane) settle(asked moment) {
+	if l.away != nil && l.away.calls == 0 && l.away.until <= asked {
+		l.away = nil
 	}
-}
-
-// forget forgets the events that stepped back, because the group was lost or reset. That
-// includes events whose Delay is under way, see ledger.gaveBack.
-func (l *lane) forget() {
-	l.until, l.first = 0, ""
-	l.forgets++
 }
 
 // settleQueue calls settle for the earliest Receive that brought an event of the queue. If
 // all events that stepped back were due at this Receive, settle forgets them.
 func (l *lane) settleQueue() {
-	if l.until == 0 || len(l.queue) == 0 {
+	if l.away == nil || len(l.queue) == 0 {
 		return
 	}
-	asked, turn := l.queue[0].read.asked, l.queue[0].read.turn
+	asked := l.queue[0].read.asked
 	for _, h := range l.queue {
-		asked, turn = min(asked, h.read.asked), min(turn, h.read.turn)
+		asked = min(asked, h.read.asked)
 	}
-	l.settle(asked, turn)
+	l.settle(asked)
 }
 
 // idle reports whether nothing of the lane is left to remember, so that drop may forget it.
 func (l *lane) idle() bool {
-	return l.head == nil && len(l.queue) == 0 && l.steps == 0 && l.until == 0 && !l.failed
+	return l.head == nil && len(l.queue) == 0 && l.away == nil && !l.failed
 }
 
 // advance makes the first Hold of l's queue the head, if mayLead allows it. Holds that
@@ -125,7 +117,7 @@ func (d *ledger) advance(l *lane) {
 			d.rouse()
 		}
 	}
-	if l.steps == 0 {
+	if l.away == nil || l.away.calls == 0 {
 		d.stepBackEarly(l)
 	}
 	d.lanes.drop(l)
@@ -143,11 +135,14 @@ const (
 // all Holds behind it. If the head rests, only keyShare Holds may queue behind it. Then
 // stepBackEarly also gives back the Holds beyond them.
 func (d *ledger) stepBackEarly(l *lane) {
-	due, room := l.until, len(l.queue)
+	due, room := moment(0), len(l.queue)
+	if l.away != nil {
+		due = l.away.until
+	}
 	if l.head != nil && l.head.state == resting {
 		due, room = max(due, l.head.due), d.keyShare()
 	}
-	if l.until == 0 && len(l.queue) <= room {
+	if l.away == nil && len(l.queue) <= room {
 		return
 	}
 	n := slices.IndexFunc(l.queue, func(h *Hold) bool {
@@ -167,9 +162,8 @@ func (d *ledger) stepBackEarly(l *lane) {
 	for _, h := range early {
 		due = max(due, h.due) // a retry that rested; the events before it then wait as long
 	}
-	l.stepping(early[0].delivery.Position)
 	d.chasing++
-	d.giveBack(&giveBack{lane: l, holds: early, due: due, early: true, chases: true})
+	d.giveBack(&giveBack{lane: l, away: l.stepping(early[0].delivery.Position), holds: early, due: due, early: true, chases: true})
 }
 
 // lanes are the lanes of a subscription, by key. The zero value is ready to use.
@@ -214,13 +208,13 @@ func (ls *lanes) drop(l *lane) {
 }
 
 // settle calls lane.settle for each lane and drops idle lanes, at most once a second.
-func (ls *lanes) settle(asked moment, turn int64) {
+func (ls *lanes) settle(asked moment) {
 	if asked < ls.sweep {
 		return
 	}
 	ls.sweep = asked + sweepEvery
 	for _, l := range ls.byKey {
-		l.settle(asked, turn)
+		l.settle(asked)
 		ls.drop(l)
 	}
 }

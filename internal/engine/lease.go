@@ -117,7 +117,7 @@ func (d *scheduler) loseAll(a *attachment, why error) (lost int) {
 	d.mu.Lock()
 	defer d.unlock()
 	for _, l := range d.lanes.byKey {
-		l.forget()
+		l.away = nil
 	}
 	for _, h := range d.reads.all() {
 		if h.read.attachment == a && h.state != released {

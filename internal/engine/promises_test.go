@@ -183,7 +183,7 @@ func TestExpiredLeaseIsNotStarted(t *testing.T) {
 		})
 		d := &s.sched
 		d.mu.Lock() // so that the watcher does not notice first
-		lapsed := s.fetcher.hold(s.attachment.Load(), []backend.Delivery{{Attempt: 1}}, s.turns.Add(1), time.Now().Add(-3*time.Second))
+		lapsed := s.fetcher.hold(s.attachment.Load(), []backend.Delivery{{Attempt: 1}}, s.moment(time.Now().Add(-3*time.Second)))
 		d.reads.add(lapsed)
 		d.admit(&lapsed.holds[0])
 		started := d.next(time.Now())

@@ -12,8 +12,7 @@ import (
 type read struct {
 	sub        *Subscription
 	attachment *attachment
-	asked      moment // when its Receive was called
-	turn       int64  // the number of that call among all Receives and answers to a Delay
+	asked      moment // when its Receive was called, see Subscription.tick
 	arrived    moment // when its Receive returned
 	holds      []Hold
 	left       int // Holds that are not released
@@ -32,10 +31,10 @@ func newRead(s *Subscription, a *attachment, n int) *read {
 
 // hold copies the deliveries of one Receive into Holds and clears ds, which is lent. Leases
 // are counted from asked, when Receive was called.
-func (f *fetcher) hold(a *attachment, ds []backend.Delivery, turn int64, asked time.Time) *read {
+func (f *fetcher) hold(a *attachment, ds []backend.Delivery, asked moment) *read {
 	r := newRead(f.sub, a, len(ds))
-	r.turn, r.asked, r.arrived = turn, f.sub.moment(asked), f.sub.moment(time.Now())
-	until := f.sub.moment(asked.Add(f.sub.Lease))
+	r.asked, r.arrived = asked, f.sub.moment(time.Now())
+	until := asked.plus(f.sub.Lease)
 	for i := range ds {
 		h := &r.holds[i]
 		h.delivery, h.until = ds[i], until

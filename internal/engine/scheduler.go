@@ -57,7 +57,7 @@ func (d *scheduler) init(s *Subscription) {
 func (d *scheduler) put(r *read) (aside []*Hold) {
 	d.mu.Lock()
 	defer d.unlock()
-	d.lanes.settle(r.asked, r.turn)
+	d.lanes.settle(r.asked)
 	d.reads.add(r)
 	var touched []*lane
 	for i := range r.holds {

@@ -113,7 +113,7 @@ func (t *settler) carryOut(h *Hold, v verdict, err error) {
 		t.retry(h, v, err)
 	default:
 		if v.reason == leftToLease {
-			t.sub.attempts.leave(&h.delivery, h.attempt)
+			t.sub.attempts.failed(&h.delivery, h.attempt)
 			t.sub.tellLost(h, false, err)
 		}
 		t.sub.sched.release([]*Hold{h}, errLeaseLost(err))

@@ -76,7 +76,7 @@ type Subscription struct {
 	ground   // shared by the contexts of handlers
 
 	attachment atomic.Pointer[attachment]
-	turns      atomic.Int64 // counts calls of Receive and answers to a Delay, see read.turn
+	ticks      atomic.Int64 // the last result of tick
 	attempts   attempts
 	status     status
 	counts     counters
@@ -181,6 +181,18 @@ func isClosed(c <-chan struct{}) bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// tick returns the present moment for a call of Receive, or for the answer to a Delay. Each
+// result is greater than all results before it, even if the clock stands still.
+func (s *Subscription) tick() moment {
+	for {
+		last := s.ticks.Load()
+		next := max(last+1, int64(s.moment(time.Now())))
+		if s.ticks.CompareAndSwap(last, next) {
+			return moment(next)
+		}
 	}
 }
 
