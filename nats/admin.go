@@ -251,7 +251,7 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 			if err := b.deleteGroup(ctx, p, group); err != nil {
 				return err
 			}
-			if err := b.newConsumer(ctx, p, info.Config); err != nil {
+			if _, err := b.newConsumer(ctx, p, info.Config); err != nil {
 				return fmt.Errorf("the group is deleted, and not made again: %w", halfDone(err))
 			}
 			return nil
@@ -264,7 +264,7 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 // after f. If it cannot, the server does so after holdFor.
 func hold(ctx context.Context, b *broker, p *place, group *jetstream.ConsumerInfo, f func() error) error {
 	name := p.prefix + holdMark + strings.TrimPrefix(natsgo.NewInbox(), natsgo.InboxPrefix)
-	err := b.putConsumer(ctx, p, jetstream.ConsumerConfig{
+	_, err := b.putConsumer(ctx, p, jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: group.Config.FilterSubject, AckPolicy: jetstream.AckExplicitPolicy,
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: group.AckFloor.Stream + 1, InactiveThreshold: holdFor,
 	}, "create")

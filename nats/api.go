@@ -12,27 +12,32 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/pool"
 )
 
 // An api makes requests of the JetStream API.
 type api struct {
+	sender *sender
 	prefix string // the beginning of the subject of each request
-	asking *pool.Pool[*requester]
 }
 
 func newAPI(s *sender, domain string) *api {
-	a := &api{jetstream.DefaultAPIPrefix, newRequesters(s)}
 	if domain != "" {
-		a.prefix = "$JS." + domain + ".API."
+		return &api{s, "$JS." + domain + ".API."}
 	}
-	return a
+	return &api{s, jetstream.DefaultAPIPrefix}
 }
 
 // ask makes one request of the JetStream API. It decodes the answer into out, unless out is
 // nil. If a permission is missing, ask fails without waiting for the timeout.
 func (a *api) ask(ctx context.Context, verb string, in, out any) error {
 	return a.exchange(ctx, verb, in, out, false)
+}
+
+// insist makes one request like ask, but sends it again after each second without an
+// answer. So the server may run it twice. In a cluster, a new stream or consumer has no
+// leader for a moment, and no server answers requests about it.
+func (a *api) insist(ctx context.Context, verb string, in, out any) error {
+	return a.exchange(ctx, verb, in, out, true)
 }
 
 func (a *api) exchange(ctx context.Context, verb string, in, out any, insist bool) error {
@@ -50,39 +55,21 @@ func (a *api) exchange(ctx context.Context, verb string, in, out any, insist boo
 	return readAnswer(answer, out)
 }
 
-// insist makes one request like ask, but sends it again after each second without an
-// answer. So the server may run it twice. In a cluster, a new stream or consumer has no
-// leader for a moment, and no server answers requests about it.
-func (a *api) insist(ctx context.Context, verb string, in, out any) error {
-	return a.exchange(ctx, verb, in, out, true)
-}
-
 // request sends o and returns the answer. It fails after 5 seconds without an answer (const
 // answer), because a busy server may drop a request of the API. With insist it sends o
 // again after each second without an answer.
 func (a *api) request(ctx context.Context, o outgoing, insist bool) (reply *natsgo.Msg, err error) {
-	r, err := a.asking.Get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer a.asking.Put(r)
+	r := newRequester(a.sender, 1)
+	defer r.hangUp()
 	r.begin(1)
-	defer r.end()
-	r.add(o, true)
-	var failed error
-	c := conversation{
-		patience: answer,
-		got:      func(_ int, m *natsgo.Msg) { reply = m },
-		failed:   func(_ int, err error) { failed = err },
-	}
+	r.out[0] = o
+	r.await(0)
+	c := conversation{patience: answer, got: func(_ int, m *natsgo.Msg, failure error) { reply, err = m, failure }}
 	if insist {
-		c.why = func() func(int) error {
-			r.again(func(int) bool { return true })
-			return func(int) error { return nil }
-		}
+		c.why = func() { r.again(func(int) bool { return true }) }
 	}
-	err = r.exchange(ctx, c)
-	return reply, errors.Join(failed, err)
+	r.exchange(ctx, c)
+	return reply, err
 }
 
 // awaitServed waits until the server answers requests about a new stream or consumer. In a

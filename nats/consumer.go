@@ -13,36 +13,33 @@ import (
 )
 
 // group creates the stream of a topic and the consumer of a group if they are missing. It
-// returns an error if the settings of one of them break a promise.
-func (b *broker) group(ctx context.Context, p *place, c backend.Config) error {
+// returns the settings of the consumer, or an error if a setting breaks a promise.
+func (b *broker) group(ctx context.Context, p *place, c backend.Config) (settings jetstream.ConsumerConfig, err error) {
 	if err := p.checkNames(c.Group); err != nil {
-		return err
+		return settings, err
 	}
 	for range 2 {
 		has, err := b.stream(ctx, p)
-		if err != nil && !errors.Is(err, errNotAsked) {
-			return err
-		}
 		if err == nil {
 			err = errors.Join(beyond(c.Start, has.state.LastSeq), b.replaced(c, has.created))
 		}
 		if err != nil && !errors.Is(err, errNotAsked) {
-			return err
+			return settings, err
 		}
 		last := lastSeq{has.state.LastSeq, err == nil}
 		if has.other != "" {
 			notify(c, "stream "+p.stream+" is taken as it is: "+has.other)
 		}
-		err = b.consumer(ctx, p, c, last)
+		settings, err = b.consumer(ctx, p, c, last)
 		if err == nil && !has.created.IsZero() {
 			b.created.Store(c.Topic+"/"+c.Group, has.created)
 		}
 		if !isCode(err, jetstream.JSErrCodeStreamNotFound) {
-			return err
+			return settings, err
 		}
 		b.forget(p.topic)
 	}
-	return fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
+	return settings, fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
 }
 
 // replaced returns an error if the group is to begin after a position, and its stream was
@@ -62,10 +59,11 @@ func notify(c backend.Config, text string) {
 	}
 }
 
-// consumer creates or updates the consumer of a group in an existing stream. It may raise the
-// lease of the group to c.Lease, but never lowers it. So this lease is the longest lease of
-// any member. A new consumer with StartLatest begins after last, if last is known.
-func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, last lastSeq) error {
+// consumer creates or updates the consumer of a group in an existing stream, and returns its
+// settings. It may raise the lease of the group to c.Lease, but never lowers it. So this
+// lease is the longest lease of any member. A new consumer with StartLatest begins after
+// last, if last is known.
+func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, last lastSeq) (jetstream.ConsumerConfig, error) {
 	want := jetstream.ConsumerConfig{
 		Durable:       p.consumer(c.Group),
 		Description:   "group " + c.Group + " of an event bus",
@@ -80,30 +78,30 @@ func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, last 
 		want.FilterSubject = p.subject
 	}
 	if err := begin(&want, c.Start, last); err != nil {
-		return err
+		return want, err
 	}
 	var info jetstream.ConsumerInfo
 	err := b.insist(ctx, consumerInfo(p, c.Group), nil, &info)
 	if isCode(err, jetstream.JSErrCodeConsumerNotFound) {
-		err = b.newConsumer(ctx, p, want)
-		if !isCode(err, jetstream.JSErrCodeConsumerExists, jetstream.JSErrCodeConsumerAlreadyExists) {
-			return err
+		info, err = b.newConsumer(ctx, p, want)
+		if isCode(err, jetstream.JSErrCodeConsumerExists, jetstream.JSErrCodeConsumerAlreadyExists) {
+			err = b.insist(ctx, consumerInfo(p, c.Group), nil, &info)
 		}
-		err = b.insist(ctx, consumerInfo(p, c.Group), nil, &info)
-	}
-	if err != nil {
-		return err
 	}
 	has := info.Config
+	if err != nil {
+		return has, err
+	}
 	if drift := consumerDrift(p, want, has); drift != "" {
-		return fmt.Errorf("%w: consumer %s: %s", backend.ErrRefused, want.Durable, drift)
+		return has, fmt.Errorf("%w: consumer %s: %s", backend.ErrRefused, want.Durable, drift)
 	}
 	if has.AckWait >= want.AckWait && has.MaxDeliver == -1 && has.MaxAckPending == -1 && len(has.BackOff) == 0 {
-		return nil
+		return has, nil
 	}
 	has.AckWait = max(has.AckWait, want.AckWait)
 	has.MaxDeliver, has.MaxAckPending, has.BackOff = -1, -1, nil
-	return b.putConsumer(ctx, p, has, "update")
+	info, err = b.putConsumer(ctx, p, has, "update")
+	return info.Config, err
 }
 
 func consumerInfo(p *place, group string) string {
@@ -111,11 +109,12 @@ func consumerInfo(p *place, group string) string {
 }
 
 // newConsumer creates a consumer and waits until the server answers its pulls.
-func (b *broker) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig) error {
-	if err := b.putConsumer(ctx, p, c, "create"); err != nil {
-		return err
+func (b *broker) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig) (jetstream.ConsumerInfo, error) {
+	info, err := b.putConsumer(ctx, p, c, "create")
+	if err == nil {
+		err = b.awaitServed(ctx, outgoing{subject: b.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
 	}
-	return b.awaitServed(ctx, outgoing{subject: b.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
+	return info, err
 }
 
 // next returns the subject to which a member sends the pulls for a consumer.
@@ -124,16 +123,17 @@ func (b *broker) next(p *place, consumer string) string {
 }
 
 // putConsumer creates or updates a consumer. action is "create" or "update".
-func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string) error {
+func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string) (info jetstream.ConsumerInfo, err error) {
 	verb := "CONSUMER.CREATE." + p.stream + "." + c.Durable
 	if c.FilterSubject != "" {
 		verb += "." + c.FilterSubject
 	}
-	return b.insist(ctx, verb, struct {
+	err = b.insist(ctx, verb, struct {
 		Stream string                   `json:"stream_name"`
 		Config jetstream.ConsumerConfig `json:"config"`
 		Action string                   `json:"action"`
-	}{p.stream, c, action}, nil)
+	}{p.stream, c, action}, &info)
+	return info, err
 }
 
 // consumerDrift lists the settings of a consumer that break a promise and that an update

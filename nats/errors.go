@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -44,22 +43,12 @@ var codes = map[jetstream.ErrorCode]error{
 	10035: backend.ErrDenied,         // JetStream not enabled for account
 }
 
-var classes = []error{
-	backend.ErrClosed, backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrTooLarge, backend.ErrRefused,
-	backend.ErrGone, backend.ErrFull, backend.ErrDenied, backend.ErrLeaseLost, errors.ErrUnsupported,
-}
-
 // classOf adds an error class to err. sent says whether a request with an effect may have
 // been sent, so that the outcome is unknown. If ctx is done, the result may match ctx.Err()
 // too.
 func classOf(ctx context.Context, err error, sent bool) error {
-	if err == nil {
-		return nil
-	}
-	for _, known := range classes {
-		if errors.Is(err, known) {
-			return err
-		}
+	if err == nil || backend.Class(err) != nil {
+		return err
 	}
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return classOfAnswer(e)
@@ -143,10 +132,6 @@ func (b *Backend) failure(op, what string, err error) error {
 	return fmt.Errorf("nats: %s: %w", op, err)
 }
 
-// errTooMuch means that a pull asked for more than the consumer allows. The next pull asks
-// for less.
-var errTooMuch = fmt.Errorf("%w: more than the consumer allows in one pull", backend.ErrUnavailable)
-
 // errNoLeader means that no server answered a pull although the consumer exists.
 var errNoLeader = fmt.Errorf("%w: %w", backend.ErrUnavailable, errUnserved)
 
@@ -170,29 +155,17 @@ func (s *source) meaning(ctx context.Context, asked time.Time, end *natsgo.Msg) 
 		return fmt.Errorf("%w: %s", backend.ErrGone, text)
 	case strings.HasPrefix(text, "Leadership Change"), strings.HasPrefix(text, "Server Shutdown"), strings.HasPrefix(text, "Exceeded MaxWaiting"):
 		return fmt.Errorf("%w: %s", backend.ErrUnavailable, text)
-	case s.pulls.lower(text):
-		return errTooMuch
 	default:
 		return fmt.Errorf("%w: %s", backend.ErrRefused, text)
 	}
 }
 
-// lower reads the limit in the text of a refused pull, and lowers the size or the wait of
-// later pulls to it. It returns false if the text has no such limit.
-func (p *pulls) lower(refusal string) bool {
-	if rest, ok := strings.CutPrefix(refusal, "Exceeded MaxRequestBatch of "); ok {
-		if n, err := strconv.Atoi(rest); err == nil && n > 0 && n < p.batch {
-			p.batch = n
-			return true
-		}
-	}
-	if rest, ok := strings.CutPrefix(refusal, "Exceeded MaxRequestExpires of "); ok {
-		if d, err := time.ParseDuration(rest); err == nil && d > 0 && d < p.wait {
-			p.wait = d
-			return true
-		}
-	}
-	return false
+// info asks the server about the consumer of the member.
+func (s *source) info(ctx context.Context) (info jetstream.ConsumerInfo, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err = s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
+	return info, err
 }
 
 // fate asks the server why a consumer does not answer a request, which was sent at the time
@@ -200,10 +173,7 @@ func (p *pulls) lower(refusal string) bool {
 // ErrGone. Otherwise it is ErrUnavailable. A server that deletes a consumer may end its
 // pulls without a status message.
 func (s *source) fate(ctx context.Context, sent time.Time, sign string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	var info jetstream.ConsumerInfo
-	err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
+	info, err := s.info(ctx)
 	gone := isCode(err, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeStreamNotFound)
 	if err == nil && !info.Created.IsZero() {
 		gone = info.TimeStamp.Sub(info.Created) < time.Since(sent) // both times are by the clock of the server

@@ -178,5 +178,6 @@ func (b *Backend) raise(ctx context.Context, p *place, c *jetstream.ConsumerInfo
 		return nil
 	}
 	c.Config.AckWait = longest
-	return b.putConsumer(ctx, p, c.Config, "update")
+	_, err := b.putConsumer(ctx, p, c.Config, "update")
+	return err
 }

@@ -74,7 +74,9 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 	return &Backend{
 		broker: broker{api: newAPI(sender, o.Domain), options: o},
 		conn:   conn, end: end, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
-		sender: sender, requesters: newRequesters(sender), sources: map[*source]struct{}{}, paces: map[string]*pace{}, fills: map[string]fullness{},
+		sender:     sender,
+		requesters: pool.New(requesters, func() (*requester, error) { return newRequester(sender, requestRoom), nil }, (*requester).close),
+		sources:    map[*source]struct{}{}, paces: map[string]*pace{}, fills: map[string]fullness{},
 	}, nil
 }
 
@@ -114,6 +116,18 @@ func (b *Backend) Ping(ctx context.Context) error {
 	return b.look(ctx, "ping", "", func(ctx context.Context) error { return b.ask(ctx, "INFO", nil, nil) })
 }
 
+// requester takes a requester from the pool. The caller puts it back.
+func (b *Backend) requester(ctx context.Context) (*requester, error) {
+	err := ctx.Err()
+	if err == nil {
+		var r *requester
+		if r, err = b.requesters.Get(ctx); err == nil {
+			return r, nil
+		}
+	}
+	return nil, classOf(ctx, err, false)
+}
+
 // Close implements [backend.Backend].
 func (b *Backend) Close() error {
 	b.mu.Lock()
@@ -129,7 +143,7 @@ func (b *Backend) Close() error {
 	for _, s := range members {
 		s.close()
 	}
-	_, _ = b.requesters.Close(nil), b.asking.Close(nil) // closing a requester returns no error
+	_ = b.requesters.Close(nil) // closing a requester returns no error
 	if b.end != nil {
 		b.end()
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -25,8 +24,8 @@ type source struct {
 	pulls   pulls
 	failed  bool // the last Receive failed
 
-	memory memory
-	pace   *pace
+	era  atomic.Pointer[era] // the present era
+	pace *pace
 }
 
 var (
@@ -53,17 +52,17 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
 	p := b.place(c.Topic)
-	if err := b.group(ctx, p, c); err != nil {
+	limits, err := b.group(ctx, p, c)
+	if err != nil {
 		return nil, err
 	}
 	b.known.Store(c.Topic, p)
+	ended := make(chan struct{})
 	s := &source{
-		backend: b, config: c, place: p, ended: make(chan struct{}), next: b.next(p, p.consumer(c.Group)), pace: b.paceOf(c.Topic, c.Group),
-		pulls: pulls{
-			batch: maxPull, wait: min(block, c.Lease/share), size: unknown,
-			overdue: time.NewTimer(time.Hour), losses: b.sender.lossCount(),
-		},
+		backend: b, config: c, place: p, ended: ended, next: b.next(p, p.consumer(c.Group)), pace: b.paceOf(c.Topic, c.Group),
+		pulls: newPulls(newLine(b.sender, maxPull+16, ended), c.Lease, limits),
 	}
+	s.era.Store(newEra())
 	b.mu.Lock()
 	closed := b.closed.Load()
 	if !closed {
@@ -76,6 +75,9 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	}
 	return s, nil
 }
+
+// String returns only the name of the package, as [Backend.String] does.
+func (*source) String() string { return "nats" }
 
 func (s *source) unusable() error {
 	if s.closed.Load() || s.backend.closed.Load() {
@@ -107,7 +109,7 @@ func (s *source) close() {
 	close(s.ended)
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	s.pulls.hangUp(s.backend.sender)
+	s.pulls.hangUp()
 	s.backend.mu.Lock()
 	delete(s.backend.sources, s)
 	s.backend.mu.Unlock()
