@@ -135,17 +135,41 @@ func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	return ok && slices.Contains(codes, e.ErrorCode)
 }
 
-// pages requests a list of the API, page by page. take gets each page, and returns the
-// length of the whole list and of the page.
-func pages[T any](ctx context.Context, a *api, verb string, take func(T) (total, n int)) error {
-	for offset := 0; ; {
-		var list T
-		if err := a.ask(ctx, verb, map[string]int{"offset": offset}, &list); err != nil {
-			return err
+// list requests a list of the API, page by page. key returns the name of an entry. Each page
+// begins with the last entry of the page before, so that no entry is skipped if one is
+// deleted meanwhile. If the list may be incomplete, the error is ErrUnavailable.
+func list[T any](ctx context.Context, a *api, verb string, key func(T) string) ([]T, error) {
+	var all []T
+	for {
+		var page struct {
+			Total     int      `json:"total"`
+			Streams   []T      `json:"streams"`
+			Consumers []T      `json:"consumers"`
+			Missing   []string `json:"missing"` // consumers whose servers in the cluster did not answer
 		}
-		total, n := take(list)
-		if offset += n; n == 0 || offset >= total {
-			return nil
+		if err := a.ask(ctx, verb, map[string]int{"offset": max(len(all)-1, 0)}, &page); err != nil {
+			return nil, err
+		}
+		entries := append(page.Streams, page.Consumers...)
+		switch n := len(all); {
+		case len(page.Missing) > 0:
+			return nil, fmt.Errorf("%w: the servers of %d groups do not answer", backend.ErrUnavailable, len(page.Missing))
+		case n == 0:
+			all = entries
+		case len(entries) == 0 || key(entries[0]) != key(all[n-1]):
+			return nil, fmt.Errorf("%w: entries were made or deleted while they were listed", backend.ErrUnavailable)
+		case len(entries) == 1:
+			return nil, fmt.Errorf("%w: the server does not list all entries", backend.ErrUnavailable)
+		default:
+			all = append(all, entries[1:]...)
+		}
+		if len(all) >= page.Total {
+			return all, nil
 		}
 	}
+}
+
+// names requests a list of names.
+func (a *api) names(ctx context.Context, verb string) ([]string, error) {
+	return list(ctx, a, verb, func(name string) string { return name })
 }

@@ -87,26 +87,31 @@ func classOfAnswer(e *jetstream.APIError) error {
 	return fmt.Errorf("%w: %s (%d)", class, e.Description, e.ErrorCode)
 }
 
-// call calls f for an operation that changes data in the server. If ctx has no deadline, it
-// adds one of 5 seconds. It adds class, operation and topic to the error. Without an answer
-// the class is ErrUnknownOutcome.
-func (b *Backend) call(ctx context.Context, op, what string, f func(ctx context.Context) error) error {
-	return b.run(ctx, op, what, true, f)
-}
+// An effect says whether an operation changes data in the server.
+type effect bool
 
-// look is like call, but for an operation that changes nothing, or that can be repeated
-// without harm. If the server does not answer, the error has the class ErrUnavailable.
-func (b *Backend) look(ctx context.Context, op, what string, f func(ctx context.Context) error) error {
-	return b.run(ctx, op, what, false, f)
-}
+const (
+	effective effect = true
+	harmless  effect = false // it changes nothing, or can be repeated without harm
+)
 
-func (b *Backend) run(ctx context.Context, op, what string, effect bool, f func(ctx context.Context) error) error {
+// run calls f for an operation. If ctx has no deadline, it adds one of 5 seconds. It adds
+// class, operation and topic to the error. Without an answer the class is ErrUnknownOutcome
+// if the operation is effective, and ErrUnavailable if it is harmless.
+func run[T any](ctx context.Context, b *Backend, op, what string, e effect, f func(ctx context.Context) (T, error)) (out T, err error) {
 	if b.closed.Load() {
-		return b.failure(op, what, backend.ErrClosed)
+		return out, b.failure(op, what, backend.ErrClosed)
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	return b.failure(op, what, classOf(ctx, f(ctx), effect))
+	out, err = f(ctx)
+	return out, b.failure(op, what, classOf(ctx, err, bool(e)))
+}
+
+// call is run for an operation without a result.
+func (b *Backend) call(ctx context.Context, op, what string, e effect, f func(ctx context.Context) error) error {
+	_, err := run(ctx, b, op, what, e, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	return err
 }
 
 // bounded returns ctx with a timeout of 5 seconds (const answer), unless ctx has a deadline.

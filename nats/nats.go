@@ -24,7 +24,6 @@ import (
 
 const (
 	answer         = 5 * time.Second // longest wait for one answer, and for a whole call without a deadline
-	defaultMax     = 256 << 20       // default of Options.MaxBytes
 	defaultPayload = 1 << 20         // assumed maxPayload if the connection has no server yet at New
 )
 
@@ -113,7 +112,7 @@ const headerRoom = 52 << 10
 
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(ctx context.Context) error {
-	return b.look(ctx, "ping", "", func(ctx context.Context) error { return b.ask(ctx, "INFO", nil, nil) })
+	return b.call(ctx, "ping", "", harmless, func(ctx context.Context) error { return b.ask(ctx, "INFO", nil, nil) })
 }
 
 // requester takes a requester from the pool. The caller puts it back.

@@ -36,11 +36,7 @@ var (
 
 // Attach implements [backend.Backend].
 func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	var s *source
-	err := b.look(ctx, "attach", c.Topic+"/"+c.Group, func(ctx context.Context) (err error) {
-		s, err = b.attach(ctx, c)
-		return err
-	})
+	s, err := run(ctx, b, "attach", c.Topic+"/"+c.Group, harmless, func(ctx context.Context) (*source, error) { return b.attach(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
