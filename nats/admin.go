@@ -186,17 +186,14 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 		if err != nil {
 			return err
 		}
-		if err := beyond(start, state.LastSeq); err != nil {
-			return err
-		}
-		if err := begin(&info.Config, start, lastSeq{state.LastSeq, true}); err != nil {
+		if err := begin(&info.Config, start, &state); err != nil {
 			return err
 		}
 		return hold(ctx, &b.broker, p, &info, func() error {
 			if err := b.deleteGroup(ctx, p, group); err != nil {
 				return err
 			}
-			if _, err := b.newConsumer(ctx, p, info.Config); err != nil {
+			if err := b.newConsumer(ctx, p, info.Config); err != nil {
 				return fmt.Errorf("the group is deleted, and not made again: %w", halfDone(err))
 			}
 			return nil
@@ -209,7 +206,7 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 // after f. If it cannot, the server does so after holdFor.
 func hold(ctx context.Context, b *broker, p *place, group *jetstream.ConsumerInfo, f func() error) error {
 	name := p.prefix + holdMark + strings.TrimPrefix(natsgo.NewInbox(), natsgo.InboxPrefix)
-	_, err := b.putConsumer(ctx, p, jetstream.ConsumerConfig{
+	err := b.putConsumer(ctx, p, jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: group.Config.FilterSubject, AckPolicy: jetstream.AckExplicitPolicy,
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: group.AckFloor.Stream + 1, InactiveThreshold: holdFor,
 	}, "create")

@@ -13,33 +13,35 @@ import (
 )
 
 // group creates the stream of a topic and the consumer of a group if they are missing. It
-// returns the settings of the consumer, or an error if a setting breaks a promise.
-func (b *broker) group(ctx context.Context, p *place, c backend.Config) (settings jetstream.ConsumerConfig, err error) {
+// returns an error if the settings of one of them break a promise.
+func (b *broker) group(ctx context.Context, p *place, c backend.Config) error {
 	if err := p.checkNames(c.Group); err != nil {
-		return settings, err
+		return err
 	}
 	for range 2 {
-		has, err := b.stream(ctx, p)
-		if err == nil {
-			err = errors.Join(beyond(c.Start, has.state.LastSeq), b.replaced(c, has.created))
+		stream, other, err := b.stream(ctx, p)
+		state := &stream.State
+		if errors.Is(err, errNotAsked) {
+			state, err = nil, nil
+		} else if err == nil {
+			err = b.replaced(c, stream.Created)
 		}
-		if err != nil && !errors.Is(err, errNotAsked) {
-			return settings, err
+		if err != nil {
+			return err
 		}
-		last := lastSeq{has.state.LastSeq, err == nil}
-		if has.other != "" {
-			notify(c, "stream "+p.stream+" is taken as it is: "+has.other)
+		if other != "" {
+			notify(c, "stream "+p.stream+" is taken as it is: "+other)
 		}
-		settings, err = b.consumer(ctx, p, c, last)
-		if err == nil && !has.created.IsZero() {
-			b.created.Store(c.Topic+"/"+c.Group, has.created)
+		err = b.consumer(ctx, p, c, state)
+		if err == nil && state != nil {
+			b.created.Store(c.Topic+"/"+c.Group, stream.Created)
 		}
 		if !isCode(err, jetstream.JSErrCodeStreamNotFound) {
-			return settings, err
+			return err
 		}
 		b.forget(p.topic)
 	}
-	return settings, fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
+	return fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
 }
 
 // replaced returns an error if the group is to begin after a position, and its stream was
@@ -59,11 +61,10 @@ func notify(c backend.Config, text string) {
 	}
 }
 
-// consumer creates or updates the consumer of a group in an existing stream, and returns its
-// settings. It may raise the lease of the group to c.Lease, but never lowers it. So this
-// lease is the longest lease of any member. A new consumer with StartLatest begins after
-// last, if last is known.
-func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, last lastSeq) (jetstream.ConsumerConfig, error) {
+// consumer creates or updates the consumer of a group in an existing stream. It may raise
+// the lease of the group to c.Lease, but never lowers it. So this lease is the longest lease
+// of any member. stream is nil if it is not known.
+func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, stream *jetstream.StreamState) error {
 	want := jetstream.ConsumerConfig{
 		Durable:       p.consumer(c.Group),
 		Description:   "group " + c.Group + " of an event bus",
@@ -77,31 +78,31 @@ func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, last 
 	if p.shared() {
 		want.FilterSubject = p.subject
 	}
-	if err := begin(&want, c.Start, last); err != nil {
-		return want, err
+	if err := begin(&want, c.Start, stream); err != nil {
+		return err
 	}
 	var info jetstream.ConsumerInfo
 	err := b.insist(ctx, consumerInfo(p, c.Group), nil, &info)
 	if isCode(err, jetstream.JSErrCodeConsumerNotFound) {
-		info, err = b.newConsumer(ctx, p, want)
-		if isCode(err, jetstream.JSErrCodeConsumerExists, jetstream.JSErrCodeConsumerAlreadyExists) {
-			err = b.insist(ctx, consumerInfo(p, c.Group), nil, &info)
+		err = b.newConsumer(ctx, p, want)
+		if !isCode(err, jetstream.JSErrCodeConsumerExists, jetstream.JSErrCodeConsumerAlreadyExists) {
+			return err
 		}
+		err = b.insist(ctx, consumerInfo(p, c.Group), nil, &info)
+	}
+	if err != nil {
+		return err
 	}
 	has := info.Config
-	if err != nil {
-		return has, err
-	}
 	if drift := consumerDrift(p, want, has); drift != "" {
-		return has, fmt.Errorf("%w: consumer %s: %s", backend.ErrRefused, want.Durable, drift)
+		return fmt.Errorf("%w: consumer %s: %s", backend.ErrRefused, want.Durable, drift)
 	}
 	if has.AckWait >= want.AckWait && has.MaxDeliver == -1 && has.MaxAckPending == -1 && len(has.BackOff) == 0 {
-		return has, nil
+		return nil
 	}
 	has.AckWait = max(has.AckWait, want.AckWait)
 	has.MaxDeliver, has.MaxAckPending, has.BackOff = -1, -1, nil
-	info, err = b.putConsumer(ctx, p, has, "update")
-	return info.Config, err
+	return b.putConsumer(ctx, p, has, "update")
 }
 
 func consumerInfo(p *place, group string) string {
@@ -109,12 +110,11 @@ func consumerInfo(p *place, group string) string {
 }
 
 // newConsumer creates a consumer and waits until the server answers its pulls.
-func (b *broker) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig) (jetstream.ConsumerInfo, error) {
-	info, err := b.putConsumer(ctx, p, c, "create")
-	if err == nil {
-		err = b.awaitServed(ctx, outgoing{subject: b.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
+func (b *broker) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig) error {
+	if err := b.putConsumer(ctx, p, c, "create"); err != nil {
+		return err
 	}
-	return info, err
+	return b.awaitServed(ctx, outgoing{subject: b.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
 }
 
 // next returns the subject to which a member sends the pulls for a consumer.
@@ -123,17 +123,16 @@ func (b *broker) next(p *place, consumer string) string {
 }
 
 // putConsumer creates or updates a consumer. action is "create" or "update".
-func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string) (info jetstream.ConsumerInfo, err error) {
+func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string) error {
 	verb := "CONSUMER.CREATE." + p.stream + "." + c.Durable
 	if c.FilterSubject != "" {
 		verb += "." + c.FilterSubject
 	}
-	err = b.insist(ctx, verb, struct {
+	return b.insist(ctx, verb, struct {
 		Stream string                   `json:"stream_name"`
 		Config jetstream.ConsumerConfig `json:"config"`
 		Action string                   `json:"action"`
-	}{p.stream, c, action}, &info)
-	return info, err
+	}{p.stream, c, action}, nil)
 }
 
 // consumerDrift lists the settings of a consumer that break a promise and that an update
@@ -157,47 +156,33 @@ func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 	return must.String()
 }
 
-// A lastSeq is the last sequence number of a stream, if known.
-type lastSeq struct {
-	seq   uint64
-	known bool
-}
-
 // begin sets the position where a new consumer begins. For StartLatest it uses the last
 // sequence of the stream, if known, because the server of the consumer may not know of the
-// newest messages.
-func begin(c *jetstream.ConsumerConfig, start backend.Start, last lastSeq) error {
+// newest messages. It refuses a position after the end of the stream.
+func begin(c *jetstream.ConsumerConfig, start backend.Start, stream *jetstream.StreamState) error {
 	c.OptStartSeq, c.OptStartTime = 0, nil
 	after, isAfter := start.After()
 	switch {
 	case start == backend.StartEarliest:
 		c.DeliverPolicy = jetstream.DeliverAllPolicy
 		return nil
-	case start == backend.StartLatest && !last.known:
+	case start == backend.StartLatest && stream == nil:
 		c.DeliverPolicy = jetstream.DeliverNewPolicy
 		return nil
 	case start == backend.StartLatest:
-	case !isAfter:
-		return fmt.Errorf("%w: start %q", backend.ErrRefused, start)
-	default:
-		var err error
-		if last.seq, err = parsePosition(after); err != nil {
+		c.OptStartSeq = stream.LastSeq + 1
+	case isAfter:
+		seq, err := parsePosition(after)
+		if err != nil {
 			return err
 		}
+		if stream != nil && seq > stream.LastSeq {
+			return fmt.Errorf("%w: position %s is beyond the end of the stream, %s", backend.ErrRefused, after, position(stream.LastSeq))
+		}
+		c.OptStartSeq = seq + 1
+	default:
+		return fmt.Errorf("%w: start %q", backend.ErrRefused, start)
 	}
-	c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last.seq+1
+	c.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
 	return nil
-}
-
-// beyond returns an error if start is a position after the end of the stream.
-func beyond(start backend.Start, last uint64) error {
-	after, ok := start.After()
-	if !ok {
-		return nil
-	}
-	seq, err := parsePosition(after)
-	if err == nil && seq > last {
-		err = fmt.Errorf("%w: position %s is beyond the end of the stream, %s", backend.ErrRefused, after, position(last))
-	}
-	return err
 }

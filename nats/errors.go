@@ -137,8 +137,10 @@ func (b *Backend) failure(op, what string, err error) error {
 	return fmt.Errorf("nats: %s: %w", op, err)
 }
 
-// errNoLeader means that no server answered a pull although the consumer exists.
-var errNoLeader = fmt.Errorf("%w: %w", backend.ErrUnavailable, errUnserved)
+const unserved = "nobody serves the consumer"
+
+// errPasses means that a pull failed, and the next one may succeed.
+var errPasses = fmt.Errorf("%w: a pull was refused", backend.ErrUnavailable)
 
 // meaning returns the error of a pull that a status message has ended, or nil for an
 // ordinary end. asked is the time at which the pull was sent; end is the status message.
@@ -149,17 +151,23 @@ func (s *source) meaning(ctx context.Context, asked time.Time, end *natsgo.Msg) 
 		return nil
 	case status == "404", status == "408": // no messages, or the pull expired
 		return nil
-	case status == "503":
-		if err := s.fate(ctx, asked, errUnserved.Error()); errors.Is(err, backend.ErrGone) {
+	case status == "503": // the consumer is deleted, or has no leader
+		if err := s.fate(ctx, asked, unserved); errors.Is(err, backend.ErrGone) {
 			return err
 		}
-		return errNoLeader
+		return fmt.Errorf("%w: %s", errPasses, unserved)
 	case status != "409":
 		return fmt.Errorf("%w: status %s %s", backend.ErrRefused, status, text)
 	case strings.HasPrefix(text, "Consumer Deleted"):
 		return fmt.Errorf("%w: %s", backend.ErrGone, text)
 	case strings.HasPrefix(text, "Leadership Change"), strings.HasPrefix(text, "Server Shutdown"), strings.HasPrefix(text, "Exceeded MaxWaiting"):
 		return fmt.Errorf("%w: %s", backend.ErrUnavailable, text)
+	case strings.HasPrefix(text, "Exceeded MaxRequest"):
+		info, err := s.info(ctx)
+		if err == nil {
+			s.pulls.respect(info.Config)
+		}
+		return fmt.Errorf("%w: %s", errPasses, text)
 	default:
 		return fmt.Errorf("%w: %s", backend.ErrRefused, text)
 	}

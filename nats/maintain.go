@@ -133,6 +133,5 @@ func (b *Backend) raise(ctx context.Context, p *place, c *jetstream.ConsumerInfo
 		return nil
 	}
 	c.Config.AckWait = longest
-	_, err := b.putConsumer(ctx, p, c.Config, "update")
-	return err
+	return b.putConsumer(ctx, p, c.Config, "update")
 }

@@ -41,8 +41,8 @@ type Backend struct {
 	closed  atomic.Bool
 	mu      sync.Mutex
 	sources map[*source]struct{}
-	paces   map[string]*pace    // by topic and group
-	fills   map[string]fullness // by topic and group: fullness at the last Maintain
+	turns   map[string]time.Time // by topic and group: earliest time of the next Delay
+	fills   map[string]fullness  // by topic and group: fullness at the last Maintain
 }
 
 var (
@@ -75,7 +75,7 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 		conn:   conn, end: end, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
 		sender:     sender,
 		requesters: pool.New(requesters, func() (*requester, error) { return newRequester(sender, requestRoom), nil }, (*requester).close),
-		sources:    map[*source]struct{}{}, paces: map[string]*pace{}, fills: map[string]fullness{},
+		sources:    map[*source]struct{}{}, turns: map[string]time.Time{}, fills: map[string]fullness{},
 	}, nil
 }
 

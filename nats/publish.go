@@ -105,17 +105,14 @@ func (r *requester) compose(msgs []*backend.Message, places []*place, errs []err
 // message, and sets its error.
 func (b *broker) ensureAll(ctx context.Context, msgs []*backend.Message, errs []error) []*place {
 	places := make([]*place, len(msgs))
-	first := map[string]int{} // the first message of a topic
 	for i, m := range msgs {
-		if i > 0 && m.Topic == msgs[i-1].Topic {
-			places[i], errs[i] = places[i-1], errs[i-1]
-		} else if f, ok := first[m.Topic]; ok {
-			places[i], errs[i] = places[f], errs[f]
-		} else {
-			first[m.Topic] = i
-			places[i], errs[i] = b.ensure(ctx, m.Topic)
-			errs[i] = classOf(ctx, errs[i], false)
+		first := slices.IndexFunc(msgs, func(o *backend.Message) bool { return o.Topic == m.Topic })
+		if first < i {
+			places[i], errs[i] = places[first], errs[first]
+			continue
 		}
+		places[i], errs[i] = b.ensure(ctx, m.Topic)
+		errs[i] = classOf(ctx, errs[i], false)
 	}
 	return places
 }

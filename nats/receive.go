@@ -29,7 +29,7 @@ type pulls struct {
 	lost   chan struct{} // closed when the connection of the last Receive was lost
 	unsure bool          // the server may have crashed, and forgotten deliveries, since the last pull
 
-	batch int           // most messages that the consumer allows in one pull
+	batch int           // most messages of one pull
 	block time.Duration // longest wait of one pull
 	size  int           // bytes of the largest recent message
 }
@@ -46,17 +46,14 @@ const (
 	grace     = 900 * time.Millisecond // longest wait for the end of this drain
 )
 
-// newPulls returns the pulls of a member with this lease. They respect the limits of the
-// consumer.
-func newPulls(l line, lease time.Duration, limits jetstream.ConsumerConfig) pulls {
-	p := pulls{line: l, lost: l.sender.connection(), batch: maxPull, block: min(longest, lease/share), size: unknown}
+// respect makes later pulls keep the limits of the consumer.
+func (p *pulls) respect(limits jetstream.ConsumerConfig) {
 	if limits.MaxRequestBatch > 0 {
 		p.batch = min(p.batch, limits.MaxRequestBatch)
 	}
 	if limits.MaxRequestExpires > 0 {
 		p.block = min(p.block, limits.MaxRequestExpires)
 	}
-	return p
 }
 
 // most returns the batch size of a pull. The limit pullBytes is not sent to the server.
@@ -103,12 +100,11 @@ func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery,
 	}
 	for range 6 {
 		ds, err = s.pull(ctx, limit)
-		if errors.Is(err, backend.ErrGone) {
+		isGone := errors.Is(err, backend.ErrGone)
+		if isGone {
 			s.wiped()
-		} else if !errors.Is(err, errNoLeader) {
-			return ds, err
 		}
-		if len(ds) > 0 {
+		if len(ds) > 0 || !isGone && !errors.Is(err, errPasses) {
 			return ds, err
 		}
 		if !sleep(ctx, s.ended, 50*time.Millisecond) { // the cause may pass

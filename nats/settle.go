@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -62,46 +61,24 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 // there is such a pause in each 200 ms.
 const delayPause = 200 * time.Millisecond
 
-// A pace makes the Delay calls of a group in this process wait for each other. It lets one of
-// the waiting calls go on per delayPause.
-type pace struct {
-	mu   sync.Mutex
-	next time.Time // earliest time of the next Delay call
-}
-
-// paceOf returns the pace of a group.
-func (b *Backend) paceOf(topic, group string) *pace {
+// turn returns how long the next Delay call for a group must wait, so that delayPause has
+// passed since the call before it.
+func (b *Backend) turn(topic, group string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.paces[topic+"/"+group]
-	if p == nil {
-		p = new(pace)
-		b.paces[topic+"/"+group] = p
-	}
-	return p
-}
-
-// await waits until delayPause has passed since the Delay call before this one. It returns
-// earlier if ctx is done or ended is closed.
-func (p *pace) await(ctx context.Context, ended <-chan struct{}) {
-	now := time.Now()
-	p.mu.Lock()
-	turn := p.next
+	now, turn := time.Now(), b.turns[topic+"/"+group]
 	if turn.Before(now) {
 		turn = now
 	}
-	p.next = turn.Add(delayPause)
-	p.mu.Unlock()
-	if wait := turn.Sub(now); wait > 0 {
-		sleep(ctx, ended, wait)
-	}
+	b.turns[topic+"/"+group] = turn.Add(delayPause)
+	return turn.Sub(now)
 }
 
 // Delay implements [backend.Delayer].
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	called := time.Now()
 	if slices.ContainsFunc(ds, func(d backend.Delayed) bool { return d.For > 0 }) { // a NAK without a delay does not set the timer
-		s.pace.await(ctx, s.ended)
+		sleep(ctx, s.ended, s.backend.turn(s.config.Topic, s.config.Group))
 	}
 	waited := time.Since(called)
 	all := make([]told, len(ds))
@@ -173,15 +150,17 @@ func (s *source) tell(ctx context.Context, r *requester, all []told, c settling)
 	if final >= 0 && !c.confirmed {
 		r.await(final)
 	}
-	var last error // the newest result
+	var last, fate error // the newest result, and why nobody serves the consumer
 	r.exchange(ctx, conversation{
 		got: func(i int, m *natsgo.Msg, err error) {
-			if err == nil && isUnserved(m) {
-				err = errUnserved
-			} else {
-				err = classOf(ctx, err, true)
+			if m != nil && isUnserved(m) {
+				if fate == nil {
+					fate = s.fate(ctx, time.Now(), unserved)
+				}
+				err = fate
 			}
-			if errs[i], last = err, err; errors.Is(err, backend.ErrUnavailable) {
+			last = classOf(ctx, err, true)
+			if errs[i] = last; m == nil && errors.Is(err, backend.ErrUnavailable) {
 				last = classOf(ctx, errConnectionLost, true) // earlier words may have been sent
 			}
 		},
@@ -194,7 +173,6 @@ func (s *source) tell(ctx context.Context, r *requester, all []told, c settling)
 			}
 		}
 	}
-	s.tellFate(ctx, errs)
 	for i, receipt := range receipts {
 		if unknown := errors.Is(errs[i], backend.ErrUnknownOutcome); errs[i] == nil || unknown {
 			c.said(receipt, !unknown)
@@ -241,18 +219,3 @@ func (s *source) askWhy(ctx context.Context, r *requester, receipts []*receipt, 
 		}
 	}
 }
-
-// tellFate replaces each errUnserved in errs by the error that source.fate returns.
-func (s *source) tellFate(ctx context.Context, errs []error) {
-	var fate error
-	for i := range errs {
-		if errs[i] == errUnserved { //nolint:errorlint // a marker, never wrapped
-			if fate == nil {
-				fate = s.fate(ctx, time.Now(), errUnserved.Error())
-			}
-			errs[i] = fate
-		}
-	}
-}
-
-var errUnserved = errors.New("nobody serves the consumer")

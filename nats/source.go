@@ -24,8 +24,7 @@ type source struct {
 	pulls   pulls
 	failed  bool // the last Receive failed
 
-	era  atomic.Pointer[era] // the present era
-	pace *pace
+	era atomic.Pointer[era] // the present era
 }
 
 var (
@@ -48,15 +47,17 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
 	p := b.place(c.Topic)
-	limits, err := b.group(ctx, p, c)
-	if err != nil {
+	if err := b.group(ctx, p, c); err != nil {
 		return nil, err
 	}
 	b.known.Store(c.Topic, p)
 	ended := make(chan struct{})
 	s := &source{
-		backend: b, config: c, place: p, ended: ended, next: b.next(p, p.consumer(c.Group)), pace: b.paceOf(c.Topic, c.Group),
-		pulls: newPulls(newLine(b.sender, maxPull+16, ended), c.Lease, limits),
+		backend: b, config: c, place: p, ended: ended, next: b.next(p, p.consumer(c.Group)),
+		pulls: pulls{
+			line: newLine(b.sender, maxPull+16, ended), lost: b.sender.connection(),
+			batch: maxPull, block: min(longest, c.Lease/share), size: unknown,
+		},
 	}
 	s.era.Store(newEra())
 	b.mu.Lock()
