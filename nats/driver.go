@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -100,15 +101,6 @@ func (d Driver) CheckURL(u *url.URL) error {
 	return nil
 }
 
-// parse reads a URL and checks it together with the settings of topics.
-func (d Driver) parse(u *url.URL) (*address, error) {
-	a, err := parse(u)
-	if err == nil {
-		err = a.take(d)
-	}
-	return a, err
-}
-
 // Open connects to the NATS system that u names, in a form that [Driver] lists, and checks
 // that JetStream answers.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) { return Driver{}.open(ctx, u) }
@@ -183,41 +175,35 @@ func storage(to *jetstream.StorageType) brokerurl.Parameter {
 	}}
 }
 
-// parse reads a URL. Its errors quote only the parameter that is wrong, because the URL
-// may hold a password.
-func parse(u *url.URL) (*address, error) {
-	if !slices.Contains(Driver{}.Schemes(), u.Scheme) {
+// parse reads a URL and checks it together with the settings of topics. Its errors quote
+// only the parameter that is wrong, because the URL may hold a password.
+func (d Driver) parse(u *url.URL) (*address, error) {
+	if !slices.Contains(d.Schemes(), u.Scheme) {
 		return nil, errors.New("the URL's scheme is not nats or tls")
 	}
-	a := &address{user: u.User, tls: u.Scheme == "tls"}
 	if u.Opaque != "" || u.Fragment != "" || u.Hostname() == "" {
 		return nil, errors.New("the URL names no host, or has something behind #")
 	}
 	if strings.Trim(u.Path, "/") != "" {
 		return nil, errors.New("the URL has a path, of which NATS knows none")
 	}
-	port := u.Port()
-	if port == "" {
-		port = "4222"
+	a := &address{
+		user: u.User, tls: u.Scheme == "tls", options: Options{Topics: d.topics},
+		addrs: []string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "4222"))},
 	}
-	a.addrs = []string{net.JoinHostPort(u.Hostname(), port)}
 	if err := a.parameters().Parameters(u); err != nil {
+		return nil, err
+	}
+	if a.options.Storage != jetstream.FileStorage && len(d.files) > 0 {
+		return nil, fmt.Errorf(`parameter "storage": with memory for all others the topic %s cannot be in files`, d.files[0])
+	}
+	if _, err := a.options.withDefaults(); err != nil {
 		return nil, err
 	}
 	if err := a.credentials(); err != nil {
 		return nil, err
 	}
 	return a, a.secure()
-}
-
-// take copies the settings of topics from d to a, and checks all options.
-func (a *address) take(d Driver) error {
-	if a.options.Storage != jetstream.FileStorage && len(d.files) > 0 {
-		return fmt.Errorf(`parameter "storage": with memory for all others the topic %s cannot be in files`, d.files[0])
-	}
-	a.options.Topics = d.topics
-	_, err := a.options.withDefaults()
-	return err
 }
 
 // credentials reads the user from the URL, or the credentials or seed from a file.

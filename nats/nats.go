@@ -117,14 +117,11 @@ func (b *Backend) Ping(ctx context.Context) error {
 
 // requester takes a requester from the pool. The caller puts it back.
 func (b *Backend) requester(ctx context.Context) (*requester, error) {
-	err := ctx.Err()
-	if err == nil {
-		var r *requester
-		if r, err = b.requesters.Get(ctx); err == nil {
-			return r, nil
-		}
+	if err := ctx.Err(); err != nil {
+		return nil, classOf(ctx, err, false)
 	}
-	return nil, classOf(ctx, err, false)
+	r, err := b.requesters.Get(ctx)
+	return r, classOf(ctx, err, false)
 }
 
 // Close implements [backend.Backend].
