@@ -15,8 +15,8 @@ import (
 // group creates the stream of a topic and the consumer of a group if they are missing. It
 // returns an error if the settings of one of them break a promise.
 func (b *broker) group(ctx context.Context, p *place, c backend.Config) error {
-	if err := p.checkNames(c.Group); err != nil {
-		return err
+	if n := p.consumer(c.Group); len(n) > maxName {
+		return fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
 	}
 	for range 2 {
 		stream, other, err := b.stream(ctx, p)

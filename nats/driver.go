@@ -54,7 +54,21 @@ func (Driver) Schemes() []string { return []string{"nats", "tls"} }
 // [TopicOptions], named and written as in the URL: once_window, max_bytes, max_messages,
 // replicas and storage. An existing stream keeps its settings.
 func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {
-	o, err := d.topic(topic, settings)
+	var o TopicOptions
+	err := backend.CheckName(topic)
+	if err != nil {
+		err = fmt.Errorf("the topic %w", err)
+	} else if _, twice := d.topics[topic]; twice {
+		err = errors.New("the topic is configured already")
+	} else {
+		err = brokerurl.Table{
+			"once_window":  brokerurl.Duration(&o.OnceWindow),
+			"max_bytes":    brokerurl.Size(&o.MaxBytes),
+			"max_messages": brokerurl.Count(&o.MaxMessages, 1),
+			"replicas":     brokerurl.Count(&o.Replicas, 1),
+			"storage":      storage(&o.Storage),
+		}.Settings(settings)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("nats: configure %s: %w", topic, err)
 	}
@@ -64,24 +78,6 @@ func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backen
 		next.files = append(next.files, topic)
 	}
 	return next, nil
-}
-
-// topic reads the settings of one topic. It refuses a topic that has settings already.
-func (d Driver) topic(topic string, settings map[string]string) (o TopicOptions, err error) {
-	if err := backend.CheckName(topic); err != nil {
-		return o, fmt.Errorf("the topic %w", err)
-	}
-	if _, twice := d.topics[topic]; twice {
-		return o, errors.New("the topic is configured already")
-	}
-	err = brokerurl.Table{
-		"once_window":  brokerurl.Duration(&o.OnceWindow),
-		"max_bytes":    brokerurl.Size(&o.MaxBytes),
-		"max_messages": brokerurl.Count(&o.MaxMessages, 1),
-		"replicas":     brokerurl.Count(&o.Replicas, 1),
-		"storage":      storage(&o.Storage),
-	}.Settings(settings)
-	return o, err
 }
 
 // Open implements [backend.Driver].

@@ -59,7 +59,15 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message) []error 
 	}
 	for until := time.Now().Add(answer); ; {
 		b.send(ctx, r, msgs, places, errs)
-		if !slices.Contains(errs, errTwin) || time.Now().After(until) || !sleep(ctx, nil, 20*time.Millisecond) {
+		switch {
+		case !slices.Contains(errs, errTwin), time.Now().After(until):
+			return errs
+		case !sleep(ctx, nil, 20*time.Millisecond):
+			for i := range errs {
+				if errs[i] == errTwin { //nolint:errorlint // a marker, never wrapped
+					errs[i] = fmt.Errorf("%w: %w", errTwin, ctx.Err())
+				}
+			}
 			return errs
 		}
 	}

@@ -188,7 +188,7 @@ func (r *requester) end() {
 	r.mem = slab.Slab{}
 }
 
-// close ends the inbox. It returns no error; its form is that of [pool.New].
+// close ends the inbox. It never fails. The pool needs a function with an error.
 func (r *requester) close() error {
 	r.hangUp()
 	return nil
