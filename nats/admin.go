@@ -21,122 +21,80 @@ var (
 
 // Topics implements [backend.Admin]. With Options.Stream, a topic exists while it has
 // messages or groups.
-func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
-	err = b.look(ctx, "topics", "", func(ctx context.Context) (err error) {
-		if b.options.Stream == "" {
-			topics, err = b.streams(ctx)
-		} else {
-			topics, err = b.subjects(ctx)
+func (b *Backend) Topics(ctx context.Context) ([]string, error) {
+	return run(ctx, b, "topics", "", harmless, func(ctx context.Context) ([]string, error) {
+		if b.options.Stream != "" {
+			return b.subjects(ctx)
 		}
-		return err
+		streams, err := b.names(ctx, "STREAM.NAMES")
+		return translated(streams, b.topicOf), err
 	})
-	return topics, err
 }
 
-// streams lists the topics that have a stream of their own.
-func (b *broker) streams(ctx context.Context) (topics []string, err error) {
-	type names struct {
-		Total   int      `json:"total"`
-		Streams []string `json:"streams"`
-	}
-	err = pages(ctx, b.api, "STREAM.NAMES", func(list names) (total, n int) {
-		for _, name := range list.Streams {
-			if topic, ok := b.topicOf(name); ok {
-				topics = append(topics, topic)
-			}
+// translated returns the sorted topics or groups of names. It leaves out names of another
+// namespace, topic or program.
+func translated(names []string, of func(string) (string, bool)) []string {
+	var all []string
+	for _, name := range names {
+		if one, ok := of(name); ok {
+			all = append(all, one)
 		}
-		return list.Total, len(list.Streams)
-	})
-	slices.Sort(topics)
-	return topics, err
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // subjects lists the topics of the shared stream: topics with messages, by their subjects,
 // and topics with groups, by their consumers.
 func (b *broker) subjects(ctx context.Context) ([]string, error) {
-	var topics []string
+	consumers, err := b.names(ctx, "CONSUMER.NAMES."+b.options.Stream)
+	if isCode(err, jetstream.JSErrCodeStreamNotFound) {
+		return nil, nil
+	}
+	topics := translated(consumers, topicOfConsumer)
 	before := b.options.Namespace + "."
-	for offset := 0; ; {
+	for offset, more := 0, true; err == nil && more; {
 		var page struct {
 			Total int                   `json:"total"`
 			State jetstream.StreamState `json:"state"`
 		}
-		err := b.ask(ctx, "STREAM.INFO."+b.options.Stream, map[string]any{"offset": offset, "subjects_filter": before + ">"}, &page)
-		if isCode(err, jetstream.JSErrCodeStreamNotFound) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+		err = b.ask(ctx, "STREAM.INFO."+b.options.Stream, map[string]any{"offset": offset, "subjects_filter": before + ">"}, &page)
 		for subject := range page.State.Subjects {
 			topics = append(topics, strings.TrimPrefix(subject, before))
 		}
-		if offset += len(page.State.Subjects); len(page.State.Subjects) == 0 || offset >= page.Total {
-			break
-		}
-	}
-	names, err := b.consumerNames(ctx, b.options.Stream)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		if topic, ok := topicOfConsumer(name); ok {
-			topics = append(topics, topic)
-		}
+		offset += len(page.State.Subjects)
+		more = len(page.State.Subjects) > 0 && offset < page.Total
 	}
 	slices.Sort(topics)
-	return slices.Compact(topics), nil
+	return slices.Compact(topics), err
 }
 
 // Groups implements [backend.Admin].
-func (b *Backend) Groups(ctx context.Context, topic string) (groups []string, err error) {
-	err = b.look(ctx, "groups", topic, func(ctx context.Context) (err error) {
+func (b *Backend) Groups(ctx context.Context, topic string) ([]string, error) {
+	return run(ctx, b, "groups", topic, harmless, func(ctx context.Context) ([]string, error) {
 		p := b.place(topic)
-		groups, err = b.groups(ctx, p)
-		if err == nil && len(groups) == 0 && p.shared() {
-			var state jetstream.StreamState
-			if state, err = b.state(ctx, p); err == nil && state.Msgs == 0 {
-				err = b.exists(ctx, p)
-			}
+		groups, err := b.groups(ctx, p)
+		if err == nil && len(groups) == 0 {
+			_, err = b.state(ctx, p)
 		}
-		return err
+		return groups, err
 	})
-	return groups, err
 }
 
 func (b *broker) groups(ctx context.Context, p *place) ([]string, error) {
-	names, err := b.consumerNames(ctx, p.stream)
-	var groups []string
-	for _, name := range names {
-		if group, ok := p.group(name); ok {
-			groups = append(groups, group)
-		}
-	}
-	slices.Sort(groups)
-	return groups, err
-}
-
-func (b *broker) consumerNames(ctx context.Context, stream string) (names []string, err error) {
-	type page struct {
-		Total     int      `json:"total"`
-		Consumers []string `json:"consumers"`
-	}
-	err = pages(ctx, b.api, "CONSUMER.NAMES."+stream, func(list page) (total, n int) {
-		names = append(names, list.Consumers...)
-		return list.Total, len(list.Consumers)
-	})
-	return names, err
+	names, err := b.names(ctx, "CONSUMER.NAMES."+p.stream)
+	return translated(names, p.group), err
 }
 
 // Remove implements [backend.Remover]. It makes one request for each message.
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
 	p := b.place(topic)
-	err := b.look(ctx, "remove", topic, func(ctx context.Context) error {
+	err := b.call(ctx, "remove", topic, harmless, func(ctx context.Context) error {
 		_, err := b.state(ctx, p)
 		return err
 	})
 	for i := 0; i < len(positions) && err == nil; i++ {
-		err = b.call(ctx, "remove", topic, func(ctx context.Context) error {
+		err = b.call(ctx, "remove", topic, effective, func(ctx context.Context) error {
 			seq, err := parsePosition(positions[i])
 			if err != nil {
 				return err
@@ -148,50 +106,37 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 }
 
 func (b *broker) remove(ctx context.Context, p *place, seq uint64) error {
-	if p.shared() { // a message of another topic may have this sequence number
+	isThere := func() (bool, error) {
 		m, err := b.readOne(ctx, p, seq)
-		if isCode(err, jetstream.JSErrCodeMessageNotFound) || err == nil && m.Sequence != seq {
-			return nil
+		if isCode(err, jetstream.JSErrCodeMessageNotFound) {
+			return false, nil
 		}
-		if err != nil {
+		return m.Sequence == seq, err
+	}
+	if p.shared() { // a message of another topic may have this sequence number
+		if is, err := isThere(); err != nil || !is {
 			return err
 		}
 	}
 	err := b.ask(ctx, "STREAM.MSG.DELETE."+p.stream, map[string]any{"seq": seq, "no_erase": true}, nil)
-	if isCode(err, sequenceNotFound) {
-		return nil // it is removed already
-	}
-	if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.ErrorCode == deleteFailed && slices.Contains(noMessage, e.Description) {
-		return nil
+	if _, refused := errors.AsType[*jetstream.APIError](err); refused {
+		if is, failure := isThere(); failure == nil && !is {
+			return nil // it was removed already
+		}
 	}
 	return err
 }
 
-// The codes of a failed removal. sequenceNotFound means that a message in the middle of the
-// stream is missing. Every other failure is deleteFailed. If its text is one of noMessage,
-// the number is before the beginning or after the end of the stream.
-const (
-	sequenceNotFound = 10043
-	deleteFailed     = 10057
-)
-
-var noMessage = []string{"no message found", "EOF", "stream store EOF"}
-
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
-	return b.call(ctx, "delete", topic, func(ctx context.Context) error {
+	return b.call(ctx, "delete", topic, effective, func(ctx context.Context) error {
 		p := b.place(topic)
 		b.forget(topic)
 		if !p.shared() {
 			return b.ask(ctx, "STREAM.DELETE."+p.stream, nil, nil)
 		}
-		if state, err := b.state(ctx, p); err != nil || state.Msgs == 0 {
-			if err == nil {
-				err = b.exists(ctx, p)
-			}
-			if err != nil {
-				return err
-			}
+		if _, err := b.state(ctx, p); err != nil {
+			return err
 		}
 		if err := b.ask(ctx, "STREAM.PURGE."+p.stream, jetstream.StreamPurgeRequest{Subject: p.subject}, nil); err != nil {
 			return err
@@ -218,7 +163,7 @@ func halfDone(err error) error {
 
 // DeleteGroup implements [backend.Admin].
 func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
-	return b.call(ctx, "delete", topic+"/"+group, func(ctx context.Context) error {
+	return b.call(ctx, "delete", topic+"/"+group, effective, func(ctx context.Context) error {
 		return b.deleteGroup(ctx, b.place(topic), group)
 	})
 }
@@ -231,7 +176,7 @@ func (b *broker) deleteGroup(ctx context.Context, p *place, group string) error 
 // it cannot create the consumer, the group is deleted, and the error matches
 // [backend.ErrUnknownOutcome]. A Receive that waits continues with the new consumer.
 func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
-	return b.call(ctx, "reset", topic+"/"+group, func(ctx context.Context) error {
+	return b.call(ctx, "reset", topic+"/"+group, effective, func(ctx context.Context) error {
 		p := b.place(topic)
 		var info jetstream.ConsumerInfo
 		if err := b.ask(ctx, consumerInfo(p, group), nil, &info); err != nil {
@@ -241,10 +186,7 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 		if err != nil {
 			return err
 		}
-		if err := beyond(start, state.LastSeq); err != nil {
-			return err
-		}
-		if err := begin(&info.Config, start, lastSeq{state.LastSeq, true}); err != nil {
+		if err := begin(&info.Config, start, &state); err != nil {
 			return err
 		}
 		return hold(ctx, &b.broker, p, &info, func() error {

@@ -42,14 +42,14 @@ func TestReadingAllocatesPerReadNotPerMessage(t *testing.T) {
 		}
 	}
 	s := &source{config: backend.Config{Topic: "orders", Lease: time.Minute}}
-	ds := s.deliveries(nil, msgs, messages, time.Now())
+	ds := s.deliveries(nil, msgs, time.Now())
 	require.Len(t, ds, messages)
 	last := ds[messages-1]
 	require.NoError(t, last.Err)
 	require.Equal(t, "00000000000000000528", last.Position)
 	require.ElementsMatch(t, typical().Headers, last.Headers)
 	require.Equal(t, []string{typical().ID, typical().Key}, []string{last.ID, last.Key})
-	allocs := testing.AllocsPerRun(100, func() { ds = s.deliveries(nil, msgs, messages, time.Now()) })
+	allocs := testing.AllocsPerRun(100, func() { ds = s.deliveries(nil, msgs, time.Now()) })
 	t.Logf("%.0f allocations for %d messages", allocs, messages)
 	require.LessOrEqual(t, allocs, 6.0, "allocations for a read of %d messages", messages)
 }
@@ -59,7 +59,7 @@ func TestReadingAllocatesPerReadNotPerMessage(t *testing.T) {
 func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	const messages = 100
 	b := &Backend{}
-	r := &requester{inbox: &inbox{prefix: "_INBOX.abcdefghijklmnopqrstuv."}}
+	r := &requester{line: line{inbox: &inbox{prefix: "_INBOX.abcdefghijklmnopqrstuv."}}}
 	p := &place{subject: "bus.orders", stream: "bus=orders"}
 	answers := make([]*natsgo.Msg, messages)
 	msgs, places := make([]*backend.Message, messages), slices.Repeat([]*place{p}, messages)
@@ -67,16 +67,11 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 		msgs[i] = typical()
 		answers[i] = &natsgo.Msg{Data: fmt.Appendf(nil, `{"stream":"bus=orders","seq":%d}`, i+17)}
 	}
+	errs := slices.Repeat([]error{errTwin}, messages) // to be sent
 	publish := func() {
-		r.begin(len(msgs))
-		for _, m := range msgs {
-			r.expect(m)
-		}
-		for _, m := range msgs {
-			r.publish(p, m)
-		}
+		r.compose(msgs, places, errs)
 		for i := range msgs {
-			if err := (&trip{b, r, msgs, places, nil}).stored(i, answers[i]); err != nil {
+			if err := b.stored(r, p, msgs[i], answers[i]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -95,10 +90,8 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 func TestWhatIsSentIsACopy(t *testing.T) {
 	t.Parallel()
 	m := typical()
-	r := &requester{inbox: &inbox{prefix: "_INBOX.a."}}
-	r.begin(1)
-	r.expect(m)
-	r.publish(&place{subject: "bus.orders"}, m)
+	r := &requester{line: line{inbox: &inbox{prefix: "_INBOX.a."}}}
+	r.compose([]*backend.Message{m}, []*place{{subject: "bus.orders"}}, []error{errTwin})
 	m.Headers[0].Value = "changed"
 	m.Payload[0] = 'x'
 	require.Zero(t, r.out[0].data[0])

@@ -12,27 +12,32 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/pool"
 )
 
 // An api makes requests of the JetStream API.
 type api struct {
+	sender *sender
 	prefix string // the beginning of the subject of each request
-	asking *pool.Pool[*requester]
 }
 
 func newAPI(s *sender, domain string) *api {
-	a := &api{jetstream.DefaultAPIPrefix, newRequesters(s)}
 	if domain != "" {
-		a.prefix = "$JS." + domain + ".API."
+		return &api{s, "$JS." + domain + ".API."}
 	}
-	return a
+	return &api{s, jetstream.DefaultAPIPrefix}
 }
 
 // ask makes one request of the JetStream API. It decodes the answer into out, unless out is
 // nil. If a permission is missing, ask fails without waiting for the timeout.
 func (a *api) ask(ctx context.Context, verb string, in, out any) error {
 	return a.exchange(ctx, verb, in, out, false)
+}
+
+// insist makes one request like ask, but sends it again after each second without an
+// answer. So the server may run it twice. In a cluster, a new stream or consumer has no
+// leader for a moment, and no server answers requests about it.
+func (a *api) insist(ctx context.Context, verb string, in, out any) error {
+	return a.exchange(ctx, verb, in, out, true)
 }
 
 func (a *api) exchange(ctx context.Context, verb string, in, out any, insist bool) error {
@@ -50,39 +55,21 @@ func (a *api) exchange(ctx context.Context, verb string, in, out any, insist boo
 	return readAnswer(answer, out)
 }
 
-// insist makes one request like ask, but sends it again after each second without an
-// answer. So the server may run it twice. In a cluster, a new stream or consumer has no
-// leader for a moment, and no server answers requests about it.
-func (a *api) insist(ctx context.Context, verb string, in, out any) error {
-	return a.exchange(ctx, verb, in, out, true)
-}
-
 // request sends o and returns the answer. It fails after 5 seconds without an answer (const
 // answer), because a busy server may drop a request of the API. With insist it sends o
 // again after each second without an answer.
 func (a *api) request(ctx context.Context, o outgoing, insist bool) (reply *natsgo.Msg, err error) {
-	r, err := a.asking.Get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer a.asking.Put(r)
+	r := newRequester(a.sender, 1)
+	defer r.hangUp()
 	r.begin(1)
-	defer r.end()
-	r.add(o, true)
-	var failed error
-	c := conversation{
-		patience: answer,
-		got:      func(_ int, m *natsgo.Msg) { reply = m },
-		failed:   func(_ int, err error) { failed = err },
-	}
+	r.out[0] = o
+	r.await(0)
+	c := conversation{patience: answer, got: func(_ int, m *natsgo.Msg, failure error) { reply, err = m, failure }}
 	if insist {
-		c.why = func() func(int) error {
-			r.again(func(int) bool { return true })
-			return func(int) error { return nil }
-		}
+		c.why = func() { r.again(func(int) bool { return true }) }
 	}
-	err = r.exchange(ctx, c)
-	return reply, errors.Join(failed, err)
+	r.exchange(ctx, c)
+	return reply, err
 }
 
 // awaitServed waits until the server answers requests about a new stream or consumer. In a
@@ -148,17 +135,41 @@ func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	return ok && slices.Contains(codes, e.ErrorCode)
 }
 
-// pages requests a list of the API, page by page. take gets each page, and returns the
-// length of the whole list and of the page.
-func pages[T any](ctx context.Context, a *api, verb string, take func(T) (total, n int)) error {
-	for offset := 0; ; {
-		var list T
-		if err := a.ask(ctx, verb, map[string]int{"offset": offset}, &list); err != nil {
-			return err
+// list requests a list of the API, page by page. key returns the name of an entry. Each page
+// begins with the last entry of the page before, so that no entry is skipped if one is
+// deleted meanwhile. If the list may be incomplete, the error is ErrUnavailable.
+func list[T any](ctx context.Context, a *api, verb string, key func(T) string) ([]T, error) {
+	var all []T
+	for {
+		var page struct {
+			Total     int      `json:"total"`
+			Streams   []T      `json:"streams"`
+			Consumers []T      `json:"consumers"`
+			Missing   []string `json:"missing"` // consumers whose servers in the cluster did not answer
 		}
-		total, n := take(list)
-		if offset += n; n == 0 || offset >= total {
-			return nil
+		if err := a.ask(ctx, verb, map[string]int{"offset": max(len(all)-1, 0)}, &page); err != nil {
+			return nil, err
+		}
+		entries := append(page.Streams, page.Consumers...)
+		switch n := len(all); {
+		case len(page.Missing) > 0:
+			return nil, fmt.Errorf("%w: the servers of %d groups do not answer", backend.ErrUnavailable, len(page.Missing))
+		case n == 0:
+			all = entries
+		case len(entries) == 0 || key(entries[0]) != key(all[n-1]):
+			return nil, fmt.Errorf("%w: entries were made or deleted while they were listed", backend.ErrUnavailable)
+		case len(entries) == 1:
+			return nil, fmt.Errorf("%w: the server does not list all entries", backend.ErrUnavailable)
+		default:
+			all = append(all, entries[1:]...)
+		}
+		if len(all) >= page.Total {
+			return all, nil
 		}
 	}
+}
+
+// names requests a list of names.
+func (a *api) names(ctx context.Context, verb string) ([]string, error) {
+	return list(ctx, a, verb, func(name string) string { return name })
 }

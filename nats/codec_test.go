@@ -107,15 +107,15 @@ func TestPlainAck(t *testing.T) {
 
 func TestMetaOf(t *testing.T) {
 	t.Parallel()
-	for reply, want := range map[string][3]int{
-		"$JS.ACK.bus=a.g.3.17.20.1700000000000000000.5":                {3, 17, 5},
-		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.6":      {2, 9, 6},
-		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.70.tok": {2, 9, 70},
-		"$JS.ACK.a.b.1.2.3": {1, 2, 0},
+	for reply, want := range map[string]meta{
+		"$JS.ACK.bus=a.g.3.17.20.1700000000000000000.5":                {3, 17},
+		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.6":      {2, 9},
+		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.70.tok": {2, 9},
+		"$JS.ACK.a.b.1.2.3": {1, 2},
 	} {
 		got, err := metaOf(reply)
 		require.NoError(t, err, reply)
-		require.Equal(t, want, [3]int{got.delivered, int(got.sequence), got.pending()}, reply)
+		require.Equal(t, want, got, reply)
 	}
 	for _, reply := range []string{"", "$JS.ACK.a.b.c", "$JS.ACK.a.b.1.x.1.1.1", "_INBOX.a.b.1.1.1.1.1.1"} {
 		_, err := metaOf(reply)
@@ -143,7 +143,7 @@ func FuzzMetaOf(f *testing.F) {
 		require.NoError(t, err)
 		sequence, err := strconv.ParseUint(tokens[at+1], 10, 64)
 		require.NoError(t, err)
-		require.Equal(t, meta{delivered, sequence, m.rest}, m)
+		require.Equal(t, meta{delivered, sequence}, m)
 	})
 }
 
@@ -158,19 +158,6 @@ func TestHeadersAreUnique(t *testing.T) {
 	require.NoError(t, readHeader(&mem, &m, h))
 	require.Equal(t, "1", m.ID)
 	require.ElementsMatch(t, backend.Headers{{Name: "ce-id", Value: "own"}, {Name: "ce-type", Value: "a"}, {Name: "a", Value: "1"}, {Name: "ce-source", Value: "c"}}, m.Headers)
-}
-
-// Pulls respect the consumer's limits if refusals name them.
-func TestLower(t *testing.T) {
-	t.Parallel()
-	p := pulls{batch: maxPull, wait: block}
-	require.True(t, p.lower("Exceeded MaxRequestBatch of 100"))
-	require.True(t, p.lower("Exceeded MaxRequestExpires of 100ms"))
-	require.Equal(t, 100, p.batch)
-	require.Equal(t, 100*time.Millisecond, p.wait)
-	for _, useless := range []string{"Exceeded MaxRequestBatch of 100", "Exceeded MaxRequestBatch of 0", "Exceeded MaxRequestExpires of soon", "Bad Request"} {
-		require.False(t, p.lower(useless), useless)
-	}
 }
 
 func TestPosition(t *testing.T) {

@@ -15,27 +15,26 @@ import (
 // group creates the stream of a topic and the consumer of a group if they are missing. It
 // returns an error if the settings of one of them break a promise.
 func (b *broker) group(ctx context.Context, p *place, c backend.Config) error {
-	if err := p.checkNames(c.Group); err != nil {
-		return err
+	if n := p.consumer(c.Group); len(n) > maxName {
+		return fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
 	}
 	for range 2 {
-		has, err := b.stream(ctx, p)
-		if err != nil && !errors.Is(err, errNotAsked) {
+		stream, other, err := b.stream(ctx, p)
+		state := &stream.State
+		if errors.Is(err, errNotAsked) {
+			state, err = nil, nil
+		} else if err == nil {
+			err = b.replaced(c, stream.Created)
+		}
+		if err != nil {
 			return err
 		}
-		if err == nil {
-			err = errors.Join(beyond(c.Start, has.state.LastSeq), b.replaced(c, has.created))
+		if other != "" {
+			notify(c, "stream "+p.stream+" is taken as it is: "+other)
 		}
-		if err != nil && !errors.Is(err, errNotAsked) {
-			return err
-		}
-		last := lastSeq{has.state.LastSeq, err == nil}
-		if has.other != "" {
-			notify(c, "stream "+p.stream+" is taken as it is: "+has.other)
-		}
-		err = b.consumer(ctx, p, c, last)
-		if err == nil && !has.created.IsZero() {
-			b.created.Store(c.Topic+"/"+c.Group, has.created)
+		err = b.consumer(ctx, p, c, state)
+		if err == nil && state != nil {
+			b.created.Store(c.Topic+"/"+c.Group, stream.Created)
 		}
 		if !isCode(err, jetstream.JSErrCodeStreamNotFound) {
 			return err
@@ -62,10 +61,10 @@ func notify(c backend.Config, text string) {
 	}
 }
 
-// consumer creates or updates the consumer of a group in an existing stream. It may raise the
-// lease of the group to c.Lease, but never lowers it. So this lease is the longest lease of
-// any member. A new consumer with StartLatest begins after last, if last is known.
-func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, last lastSeq) error {
+// consumer creates or updates the consumer of a group in an existing stream. It may raise
+// the lease of the group to c.Lease, but never lowers it. So this lease is the longest lease
+// of any member. stream is nil if it is not known.
+func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, stream *jetstream.StreamState) error {
 	want := jetstream.ConsumerConfig{
 		Durable:       p.consumer(c.Group),
 		Description:   "group " + c.Group + " of an event bus",
@@ -79,7 +78,7 @@ func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, last 
 	if p.shared() {
 		want.FilterSubject = p.subject
 	}
-	if err := begin(&want, c.Start, last); err != nil {
+	if err := begin(&want, c.Start, stream); err != nil {
 		return err
 	}
 	var info jetstream.ConsumerInfo
@@ -157,47 +156,33 @@ func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 	return must.String()
 }
 
-// A lastSeq is the last sequence number of a stream, if known.
-type lastSeq struct {
-	seq   uint64
-	known bool
-}
-
 // begin sets the position where a new consumer begins. For StartLatest it uses the last
 // sequence of the stream, if known, because the server of the consumer may not know of the
-// newest messages.
-func begin(c *jetstream.ConsumerConfig, start backend.Start, last lastSeq) error {
+// newest messages. It refuses a position after the end of the stream.
+func begin(c *jetstream.ConsumerConfig, start backend.Start, stream *jetstream.StreamState) error {
 	c.OptStartSeq, c.OptStartTime = 0, nil
 	after, isAfter := start.After()
 	switch {
 	case start == backend.StartEarliest:
 		c.DeliverPolicy = jetstream.DeliverAllPolicy
 		return nil
-	case start == backend.StartLatest && !last.known:
+	case start == backend.StartLatest && stream == nil:
 		c.DeliverPolicy = jetstream.DeliverNewPolicy
 		return nil
 	case start == backend.StartLatest:
-	case !isAfter:
-		return fmt.Errorf("%w: start %q", backend.ErrRefused, start)
-	default:
-		var err error
-		if last.seq, err = parsePosition(after); err != nil {
+		c.OptStartSeq = stream.LastSeq + 1
+	case isAfter:
+		seq, err := parsePosition(after)
+		if err != nil {
 			return err
 		}
+		if stream != nil && seq > stream.LastSeq {
+			return fmt.Errorf("%w: position %s is beyond the end of the stream, %s", backend.ErrRefused, after, position(stream.LastSeq))
+		}
+		c.OptStartSeq = seq + 1
+	default:
+		return fmt.Errorf("%w: start %q", backend.ErrRefused, start)
 	}
-	c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last.seq+1
+	c.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
 	return nil
-}
-
-// beyond returns an error if start is a position after the end of the stream.
-func beyond(start backend.Start, last uint64) error {
-	after, ok := start.After()
-	if !ok {
-		return nil
-	}
-	seq, err := parsePosition(after)
-	if err == nil && seq > last {
-		err = fmt.Errorf("%w: position %s is beyond the end of the stream, %s", backend.ErrRefused, after, position(last))
-	}
-	return err
 }

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -53,7 +54,21 @@ func (Driver) Schemes() []string { return []string{"nats", "tls"} }
 // [TopicOptions], named and written as in the URL: once_window, max_bytes, max_messages,
 // replicas and storage. An existing stream keeps its settings.
 func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {
-	o, err := d.topic(topic, settings)
+	var o TopicOptions
+	err := backend.CheckName(topic)
+	if err != nil {
+		err = fmt.Errorf("the topic %w", err)
+	} else if _, twice := d.topics[topic]; twice {
+		err = errors.New("the topic is configured already")
+	} else {
+		err = brokerurl.Table{
+			"once_window":  brokerurl.Duration(&o.OnceWindow),
+			"max_bytes":    brokerurl.Size(&o.MaxBytes),
+			"max_messages": brokerurl.Count(&o.MaxMessages, 1),
+			"replicas":     brokerurl.Count(&o.Replicas, 1),
+			"storage":      storage(&o.Storage),
+		}.Settings(settings)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("nats: configure %s: %w", topic, err)
 	}
@@ -63,24 +78,6 @@ func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backen
 		next.files = append(next.files, topic)
 	}
 	return next, nil
-}
-
-// topic reads the settings of one topic. It refuses a topic that has settings already.
-func (d Driver) topic(topic string, settings map[string]string) (o TopicOptions, err error) {
-	if err := backend.CheckName(topic); err != nil {
-		return o, fmt.Errorf("the topic %w", err)
-	}
-	if _, twice := d.topics[topic]; twice {
-		return o, errors.New("the topic is configured already")
-	}
-	err = brokerurl.Table{
-		"once_window":  brokerurl.Duration(&o.OnceWindow),
-		"max_bytes":    brokerurl.Size(&o.MaxBytes),
-		"max_messages": brokerurl.Count(&o.MaxMessages, 1),
-		"replicas":     brokerurl.Count(&o.Replicas, 1),
-		"storage":      storage(&o.Storage),
-	}.Settings(settings)
-	return o, err
 }
 
 // Open implements [backend.Driver].
@@ -98,15 +95,6 @@ func (d Driver) CheckURL(u *url.URL) error {
 		return fmt.Errorf("nats: %w", err)
 	}
 	return nil
-}
-
-// parse reads a URL and checks it together with the settings of topics.
-func (d Driver) parse(u *url.URL) (*address, error) {
-	a, err := parse(u)
-	if err == nil {
-		err = a.take(d)
-	}
-	return a, err
 }
 
 // Open connects to the NATS system that u names, in a form that [Driver] lists, and checks
@@ -183,41 +171,35 @@ func storage(to *jetstream.StorageType) brokerurl.Parameter {
 	}}
 }
 
-// parse reads a URL. Its errors quote only the parameter that is wrong, because the URL
-// may hold a password.
-func parse(u *url.URL) (*address, error) {
-	if !slices.Contains(Driver{}.Schemes(), u.Scheme) {
+// parse reads a URL and checks it together with the settings of topics. Its errors quote
+// only the parameter that is wrong, because the URL may hold a password.
+func (d Driver) parse(u *url.URL) (*address, error) {
+	if !slices.Contains(d.Schemes(), u.Scheme) {
 		return nil, errors.New("the URL's scheme is not nats or tls")
 	}
-	a := &address{user: u.User, tls: u.Scheme == "tls"}
 	if u.Opaque != "" || u.Fragment != "" || u.Hostname() == "" {
 		return nil, errors.New("the URL names no host, or has something behind #")
 	}
 	if strings.Trim(u.Path, "/") != "" {
 		return nil, errors.New("the URL has a path, of which NATS knows none")
 	}
-	port := u.Port()
-	if port == "" {
-		port = "4222"
+	a := &address{
+		user: u.User, tls: u.Scheme == "tls", options: Options{Topics: d.topics},
+		addrs: []string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "4222"))},
 	}
-	a.addrs = []string{net.JoinHostPort(u.Hostname(), port)}
 	if err := a.parameters().Parameters(u); err != nil {
+		return nil, err
+	}
+	if a.options.Storage != jetstream.FileStorage && len(d.files) > 0 {
+		return nil, fmt.Errorf(`parameter "storage": with memory for all others the topic %s cannot be in files`, d.files[0])
+	}
+	if _, err := a.options.withDefaults(); err != nil {
 		return nil, err
 	}
 	if err := a.credentials(); err != nil {
 		return nil, err
 	}
 	return a, a.secure()
-}
-
-// take copies the settings of topics from d to a, and checks all options.
-func (a *address) take(d Driver) error {
-	if a.options.Storage != jetstream.FileStorage && len(d.files) > 0 {
-		return fmt.Errorf(`parameter "storage": with memory for all others the topic %s cannot be in files`, d.files[0])
-	}
-	a.options.Topics = d.topics
-	_, err := a.options.withDefaults()
-	return err
 }
 
 // credentials reads the user from the URL, or the credentials or seed from a file.

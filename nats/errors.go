@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -44,22 +43,12 @@ var codes = map[jetstream.ErrorCode]error{
 	10035: backend.ErrDenied,         // JetStream not enabled for account
 }
 
-var classes = []error{
-	backend.ErrClosed, backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrTooLarge, backend.ErrRefused,
-	backend.ErrGone, backend.ErrFull, backend.ErrDenied, backend.ErrLeaseLost, errors.ErrUnsupported,
-}
-
 // classOf adds an error class to err. sent says whether a request with an effect may have
 // been sent, so that the outcome is unknown. If ctx is done, the result may match ctx.Err()
 // too.
 func classOf(ctx context.Context, err error, sent bool) error {
-	if err == nil {
-		return nil
-	}
-	for _, known := range classes {
-		if errors.Is(err, known) {
-			return err
-		}
+	if err == nil || backend.Class(err) != nil {
+		return err
 	}
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return classOfAnswer(e)
@@ -98,26 +87,31 @@ func classOfAnswer(e *jetstream.APIError) error {
 	return fmt.Errorf("%w: %s (%d)", class, e.Description, e.ErrorCode)
 }
 
-// call calls f for an operation that changes data in the server. If ctx has no deadline, it
-// adds one of 5 seconds. It adds class, operation and topic to the error. Without an answer
-// the class is ErrUnknownOutcome.
-func (b *Backend) call(ctx context.Context, op, what string, f func(ctx context.Context) error) error {
-	return b.run(ctx, op, what, true, f)
-}
+// An effect says whether an operation changes data in the server.
+type effect bool
 
-// look is like call, but for an operation that changes nothing, or that can be repeated
-// without harm. If the server does not answer, the error has the class ErrUnavailable.
-func (b *Backend) look(ctx context.Context, op, what string, f func(ctx context.Context) error) error {
-	return b.run(ctx, op, what, false, f)
-}
+const (
+	effective effect = true
+	harmless  effect = false // it changes nothing, or can be repeated without harm
+)
 
-func (b *Backend) run(ctx context.Context, op, what string, effect bool, f func(ctx context.Context) error) error {
+// run calls f for an operation. If ctx has no deadline, it adds one of 5 seconds. It adds
+// class, operation and topic to the error. Without an answer the class is ErrUnknownOutcome
+// if the operation is effective, and ErrUnavailable if it is harmless.
+func run[T any](ctx context.Context, b *Backend, op, what string, e effect, f func(ctx context.Context) (T, error)) (out T, err error) {
 	if b.closed.Load() {
-		return b.failure(op, what, backend.ErrClosed)
+		return out, b.failure(op, what, backend.ErrClosed)
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	return b.failure(op, what, classOf(ctx, f(ctx), effect))
+	out, err = f(ctx)
+	return out, b.failure(op, what, classOf(ctx, err, bool(e)))
+}
+
+// call is run for an operation without a result.
+func (b *Backend) call(ctx context.Context, op, what string, e effect, f func(ctx context.Context) error) error {
+	_, err := run(ctx, b, op, what, e, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	return err
 }
 
 // bounded returns ctx with a timeout of 5 seconds (const answer), unless ctx has a deadline.
@@ -143,12 +137,10 @@ func (b *Backend) failure(op, what string, err error) error {
 	return fmt.Errorf("nats: %s: %w", op, err)
 }
 
-// errTooMuch means that a pull asked for more than the consumer allows. The next pull asks
-// for less.
-var errTooMuch = fmt.Errorf("%w: more than the consumer allows in one pull", backend.ErrUnavailable)
+const unserved = "nobody serves the consumer"
 
-// errNoLeader means that no server answered a pull although the consumer exists.
-var errNoLeader = fmt.Errorf("%w: %w", backend.ErrUnavailable, errUnserved)
+// errPasses means that a pull failed, and the next one may succeed.
+var errPasses = fmt.Errorf("%w: a pull was refused", backend.ErrUnavailable)
 
 // meaning returns the error of a pull that a status message has ended, or nil for an
 // ordinary end. asked is the time at which the pull was sent; end is the status message.
@@ -159,40 +151,34 @@ func (s *source) meaning(ctx context.Context, asked time.Time, end *natsgo.Msg) 
 		return nil
 	case status == "404", status == "408": // no messages, or the pull expired
 		return nil
-	case status == "503":
-		if err := s.fate(ctx, asked, errUnserved.Error()); errors.Is(err, backend.ErrGone) {
+	case status == "503": // the consumer is deleted, or has no leader
+		if err := s.fate(ctx, asked, unserved); errors.Is(err, backend.ErrGone) {
 			return err
 		}
-		return errNoLeader
+		return fmt.Errorf("%w: %s", errPasses, unserved)
 	case status != "409":
 		return fmt.Errorf("%w: status %s %s", backend.ErrRefused, status, text)
 	case strings.HasPrefix(text, "Consumer Deleted"):
 		return fmt.Errorf("%w: %s", backend.ErrGone, text)
 	case strings.HasPrefix(text, "Leadership Change"), strings.HasPrefix(text, "Server Shutdown"), strings.HasPrefix(text, "Exceeded MaxWaiting"):
 		return fmt.Errorf("%w: %s", backend.ErrUnavailable, text)
-	case s.pulls.lower(text):
-		return errTooMuch
+	case strings.HasPrefix(text, "Exceeded MaxRequest"):
+		info, err := s.info(ctx)
+		if err == nil {
+			s.pulls.respect(info.Config)
+		}
+		return fmt.Errorf("%w: %s", errPasses, text)
 	default:
 		return fmt.Errorf("%w: %s", backend.ErrRefused, text)
 	}
 }
 
-// lower reads the limit in the text of a refused pull, and lowers the size or the wait of
-// later pulls to it. It returns false if the text has no such limit.
-func (p *pulls) lower(refusal string) bool {
-	if rest, ok := strings.CutPrefix(refusal, "Exceeded MaxRequestBatch of "); ok {
-		if n, err := strconv.Atoi(rest); err == nil && n > 0 && n < p.batch {
-			p.batch = n
-			return true
-		}
-	}
-	if rest, ok := strings.CutPrefix(refusal, "Exceeded MaxRequestExpires of "); ok {
-		if d, err := time.ParseDuration(rest); err == nil && d > 0 && d < p.wait {
-			p.wait = d
-			return true
-		}
-	}
-	return false
+// info asks the server about the consumer of the member.
+func (s *source) info(ctx context.Context) (info jetstream.ConsumerInfo, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err = s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
+	return info, err
 }
 
 // fate asks the server why a consumer does not answer a request, which was sent at the time
@@ -200,10 +186,7 @@ func (p *pulls) lower(refusal string) bool {
 // ErrGone. Otherwise it is ErrUnavailable. A server that deletes a consumer may end its
 // pulls without a status message.
 func (s *source) fate(ctx context.Context, sent time.Time, sign string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	var info jetstream.ConsumerInfo
-	err := s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
+	info, err := s.info(ctx)
 	gone := isCode(err, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeStreamNotFound)
 	if err == nil && !info.Created.IsZero() {
 		gone = info.TimeStamp.Sub(info.Created) < time.Since(sent) // both times are by the clock of the server

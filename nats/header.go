@@ -2,7 +2,7 @@ package nats
 
 import (
 	"fmt"
-	"strconv"
+	"net/url"
 	"strings"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -80,15 +80,12 @@ func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header) error {
 		if len(values) == 0 || !isForeign && !strings.HasPrefix(name, attributes) {
 			continue
 		}
-		if isForeign {
-			var ok bool
-			if own, ok = unescape(own); !ok {
-				return fmt.Errorf("header name %q is not escaped as it should be", name)
-			}
+		value, err := url.PathUnescape(values[0])
+		if err == nil && isForeign {
+			own, err = url.PathUnescape(own)
 		}
-		value, ok := unescape(values[0])
-		if !ok {
-			return fmt.Errorf("header %q: %q is not escaped as it should be", name, values[0])
+		if err != nil {
+			return fmt.Errorf("header %q with the value %q is not escaped as it should be", name, values[0])
 		}
 		switch {
 		case name == idHeader:
@@ -125,48 +122,22 @@ func isToken(s string, i int) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.'
 }
 
-const hexDigits = "0123456789ABCDEF"
-
+// escape replaces each byte of s that is not plain by %XX.
 func escape(s string, plain func(string, int) bool) string {
-	odd := 0
-	for i := range len(s) {
-		if !plain(s, i) {
-			odd++
-		}
+	at := 0
+	for at < len(s) && plain(s, at) {
+		at++
 	}
-	if odd == 0 {
+	if at == len(s) {
 		return s
 	}
-	b := make([]byte, 0, len(s)+2*odd)
-	for i := range len(s) {
+	b := append(make([]byte, 0, len(s)+8), s[:at]...)
+	for i := at; i < len(s); i++ {
 		if plain(s, i) {
 			b = append(b, s[i])
 		} else {
-			b = append(b, '%', hexDigits[s[i]>>4], hexDigits[s[i]&15])
+			b = fmt.Appendf(b, "%%%02X", s[i])
 		}
 	}
 	return string(b)
-}
-
-func unescape(s string) (string, bool) {
-	if strings.IndexByte(s, '%') < 0 {
-		return s, true
-	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b = append(b, s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", false
-		}
-		n, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
-		if err != nil {
-			return "", false
-		}
-		b = append(b, byte(n))
-		i += 2
-	}
-	return string(b), true
 }

@@ -2,7 +2,7 @@ package nats
 
 import (
 	"context"
-	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -14,12 +14,11 @@ import (
 var _ backend.Maintainer = (*Backend)(nil)
 
 const (
-	purgeOften  = 50 * time.Millisecond // shortest time to the next Maintain
-	purgeBusy   = time.Second           // longest time to the next Maintain after a large purge, or with unknown growth
-	purgeIdle   = 5 * time.Second       // longest time to the next Maintain in all other cases
-	busy        = 1000                  // a purge of 1000 messages or more is large
-	crowded     = 0.5                   // a stream is crowded if more than this share of its limit is used
-	growsBefore = 2                     // the next Maintain is due before 1/2 of the free room may be used
+	purgeOften = 50 * time.Millisecond // shortest time to the next Maintain
+	purgeBusy  = time.Second           // longest time to the next Maintain after a large purge, or with unknown growth
+	purgeIdle  = 5 * time.Second       // longest time to the next Maintain in all other cases
+	busy       = 1000                  // a purge of 1000 messages or more is large
+	crowded    = 0.5                   // a stream is crowded if more than this share of its limit is used
 )
 
 // A fullness describes how full a stream was at a moment.
@@ -41,44 +40,39 @@ func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
 	return f
 }
 
-// next returns the time to the next Maintain. before is the fullness at the last Maintain.
-// next assumes that the stream continues to grow as fast as between before and f, and
-// leaves time before it is full.
+// next returns the time to the next Maintain: half the time until the stream is full, if it
+// grows as fast as since before, which is the fullness at the last Maintain.
 func (f fullness) next(before fullness) time.Duration {
+	grown := (float64(f.last) - float64(before.last)) * f.share / float64(max(f.msgs, 1))
 	switch {
 	case before.at.IsZero(), f.share > crowded && f.last == before.last: // if crowded, it may be full
 		return purgeBusy
-	case f.last <= before.last || f.msgs == 0:
+	case grown <= 0:
 		return purgeIdle
 	}
-	grown := float64(f.last-before.last) * f.share / float64(f.msgs)
-	if left := float64(f.at.Sub(before.at)) * (1 - f.share) / grown / growsBefore; left < float64(purgeIdle) {
-		return max(time.Duration(left), purgeOften)
-	}
-	return purgeIdle
+	left := float64(f.at.Sub(before.at)) * (1 - f.share) / grown / 2
+	return time.Duration(min(max(left, float64(purgeOften)), float64(purgeIdle)))
 }
 
 // Maintain implements [backend.Maintainer]. It purges messages that every group has
 // settled. While messages of a group are held or delayed, it purges only a stream that is
 // more than half full. It raises the lease of a group (AckWait) that is too short for a
 // member. It removes no members, because the server keeps no data about members.
-func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.Duration, err error) {
-	next = purgeIdle
-	err = b.look(ctx, "maintain", topic+"/"+group, func(ctx context.Context) error {
+func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
+	return run(ctx, b, "maintain", topic+"/"+group, harmless, func(ctx context.Context) (time.Duration, error) {
 		purged, now, err := b.purge(ctx, b.place(topic))
 		if err != nil {
-			return err
+			return purgeIdle, err
 		}
 		b.mu.Lock()
 		before := b.fills[topic+"/"+group]
 		b.fills[topic+"/"+group] = now
 		b.mu.Unlock()
-		if next = now.next(before); purged >= busy {
-			next = min(next, purgeBusy)
+		if purged >= busy {
+			return min(now.next(before), purgeBusy), nil
 		}
-		return nil
+		return now.next(before), nil
 	})
-	return next, err
 }
 
 // purge removes all messages before the first one that some group has not settled. It
@@ -87,17 +81,21 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (next time.
 // only after their lease. So purge removes none while a group has such messages, unless the
 // stream is crowded.
 func (b *Backend) purge(ctx context.Context, p *place) (n uint64, now fullness, err error) {
-	consumers, err := b.consumers(ctx, p)
-	if err != nil || len(consumers) == 0 {
-		return 0, now, err
-	}
-	floor, held := consumers[0].AckFloor.Stream, 0
+	// The list has also the consumers that the function hold made.
+	consumers, err := list(ctx, b.api, "CONSUMER.LIST."+p.stream, func(c *jetstream.ConsumerInfo) string { return c.Name })
+	floor, held := uint64(math.MaxUint64), 0
 	for _, c := range consumers {
+		if !strings.HasPrefix(c.Name, p.prefix) {
+			continue // of another topic
+		}
 		if err := b.raise(ctx, p, c); err != nil {
 			return 0, now, err
 		}
 		floor = min(floor, c.AckFloor.Stream)
 		held += c.NumAckPending
+	}
+	if err != nil || floor == math.MaxUint64 {
+		return 0, now, err
 	}
 	var info jetstream.StreamInfo
 	if err := b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
@@ -116,49 +114,6 @@ func (b *Backend) purge(ctx context.Context, p *place) (n uint64, now fullness, 
 	}
 	err = b.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer)
 	return answer.Purged, now, err
-}
-
-// A consumerList is a page of consumers.
-type consumerList struct {
-	Total     int                       `json:"total"`
-	Consumers []*jetstream.ConsumerInfo `json:"consumers"`
-	Missing   []string                  `json:"missing"` // consumers whose servers in the cluster did not answer
-}
-
-// consumers returns the consumers of a topic, also the ones that [hold] made. It
-// returns an error if the list may be incomplete. Each page begins with the last entry of
-// the page before, so that no entry is skipped if one is deleted meanwhile.
-func (b *broker) consumers(ctx context.Context, p *place) ([]*jetstream.ConsumerInfo, error) {
-	var all []*jetstream.ConsumerInfo
-	seen, last := 0, ""
-	for {
-		var list consumerList
-		if err := b.ask(ctx, "CONSUMER.LIST."+p.stream, map[string]int{"offset": max(seen-1, 0)}, &list); err != nil {
-			return nil, err
-		}
-		if n := len(list.Missing); n > 0 {
-			return nil, fmt.Errorf("%w: %d groups are not known, because their servers do not answer", backend.ErrUnavailable, n)
-		}
-		page := list.Consumers
-		if seen > 0 {
-			if len(page) == 0 || page[0].Name != last {
-				return nil, fmt.Errorf("%w: groups were made or deleted while they were listed", backend.ErrUnavailable)
-			}
-			page = page[1:]
-		}
-		for _, c := range page {
-			if strings.HasPrefix(c.Name, p.prefix) {
-				all = append(all, c)
-			}
-			last = c.Name
-		}
-		switch seen += len(page); {
-		case seen >= list.Total:
-			return all, nil
-		case len(page) == 0:
-			return nil, fmt.Errorf("%w: the server does not list all groups", backend.ErrUnavailable)
-		}
-	}
 }
 
 // raise makes the lease of a group as long as its members in this process need. The lease

@@ -53,15 +53,6 @@ func (p *place) group(consumer string) (string, bool) {
 	return dotted(rest), ok && !strings.HasPrefix(rest, holdMark)
 }
 
-// checkNames returns an error if the name of the consumer of a group is too long for the
-// server.
-func (p *place) checkNames(group string) error {
-	if n := p.consumer(group); len(n) > maxName {
-		return fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
-	}
-	return nil
-}
-
 // topicOf returns the topic of a stream that is not shared. ok is false for a stream of
 // another namespace.
 func (b *broker) topicOf(stream string) (topic string, ok bool) {

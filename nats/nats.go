@@ -24,7 +24,6 @@ import (
 
 const (
 	answer         = 5 * time.Second // longest wait for one answer, and for a whole call without a deadline
-	defaultMax     = 256 << 20       // default of Options.MaxBytes
 	defaultPayload = 1 << 20         // assumed maxPayload if the connection has no server yet at New
 )
 
@@ -42,8 +41,8 @@ type Backend struct {
 	closed  atomic.Bool
 	mu      sync.Mutex
 	sources map[*source]struct{}
-	paces   map[string]*pace    // by topic and group
-	fills   map[string]fullness // by topic and group: fullness at the last Maintain
+	turns   map[string]time.Time // by topic and group: earliest time of the next Delay
+	fills   map[string]fullness  // by topic and group: fullness at the last Maintain
 }
 
 var (
@@ -74,7 +73,9 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 	return &Backend{
 		broker: broker{api: newAPI(sender, o.Domain), options: o},
 		conn:   conn, end: end, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
-		sender: sender, requesters: newRequesters(sender), sources: map[*source]struct{}{}, paces: map[string]*pace{}, fills: map[string]fullness{},
+		sender:     sender,
+		requesters: pool.New(requesters, func() (*requester, error) { return newRequester(sender, requestRoom), nil }, (*requester).close),
+		sources:    map[*source]struct{}{}, turns: map[string]time.Time{}, fills: map[string]fullness{},
 	}, nil
 }
 
@@ -111,7 +112,16 @@ const headerRoom = 52 << 10
 
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(ctx context.Context) error {
-	return b.look(ctx, "ping", "", func(ctx context.Context) error { return b.ask(ctx, "INFO", nil, nil) })
+	return b.call(ctx, "ping", "", harmless, func(ctx context.Context) error { return b.ask(ctx, "INFO", nil, nil) })
+}
+
+// requester takes a requester from the pool. The caller puts it back.
+func (b *Backend) requester(ctx context.Context) (*requester, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, classOf(ctx, err, false)
+	}
+	r, err := b.requesters.Get(ctx)
+	return r, classOf(ctx, err, false)
 }
 
 // Close implements [backend.Backend].
@@ -129,7 +139,7 @@ func (b *Backend) Close() error {
 	for _, s := range members {
 		s.close()
 	}
-	_, _ = b.requesters.Close(nil), b.asking.Close(nil) // closing a requester returns no error
+	_ = b.requesters.Close(nil) // closing a requester returns no error
 	if b.end != nil {
 		b.end()
 	}

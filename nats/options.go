@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -60,24 +61,13 @@ type TopicOptions struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Namespace == "" {
-		o.Namespace = "bus"
-	}
-	if o.OnceWindow == 0 {
-		o.OnceWindow = 2 * time.Minute
-	}
-	if o.MaxBytes == 0 {
-		o.MaxBytes = defaultMax
-	}
-	if o.Replicas == 0 {
-		o.Replicas = 1
-	}
-	for _, check := range []error{
-		token("namespace", o.Namespace, false), token("stream", o.Stream, true), token("domain", o.Domain, true),
-	} {
-		if check != nil {
-			return o, check
-		}
+	o.Namespace = cmp.Or(o.Namespace, "bus")
+	o.OnceWindow = cmp.Or(o.OnceWindow, 2*time.Minute)
+	o.MaxBytes = cmp.Or(o.MaxBytes, 256<<20)
+	o.Replicas = cmp.Or(o.Replicas, 1)
+	err := cmp.Or(token("namespace", o.Namespace), token("stream", o.Stream), token("domain", o.Domain))
+	if err != nil {
+		return o, err
 	}
 	if o.Stream != "" && len(o.Topics) > 0 {
 		return o, errors.New("topics have no options of their own in one stream")
@@ -93,10 +83,10 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// token checks that name is valid and has no dot. An empty name is valid if optional is
-// set. The error calls the name by the word in what.
-func token(what, name string, optional bool) error {
-	if name == "" && optional {
+// token checks that name is empty, or valid and without a dot. The error calls the name by
+// the word in what.
+func token(what, name string) error {
+	if name == "" {
 		return nil
 	}
 	if err := backend.CheckName(name); err != nil {
@@ -125,20 +115,11 @@ func (t TopicOptions) check() error {
 // of returns the settings of one topic, with the defaults of o for zero fields.
 func (o Options) of(topic string) TopicOptions {
 	t := o.Topics[topic]
-	if t.OnceWindow == 0 {
-		t.OnceWindow = o.OnceWindow
+	return TopicOptions{
+		OnceWindow:  cmp.Or(t.OnceWindow, o.OnceWindow),
+		MaxBytes:    cmp.Or(t.MaxBytes, o.MaxBytes),
+		MaxMessages: cmp.Or(t.MaxMessages, o.MaxMessages),
+		Replicas:    cmp.Or(t.Replicas, o.Replicas),
+		Storage:     cmp.Or(t.Storage, o.Storage),
 	}
-	if t.MaxBytes == 0 {
-		t.MaxBytes = o.MaxBytes
-	}
-	if t.MaxMessages == 0 {
-		t.MaxMessages = o.MaxMessages
-	}
-	if t.Replicas == 0 {
-		t.Replicas = o.Replicas
-	}
-	if t.Storage == 0 {
-		t.Storage = o.Storage
-	}
-	return t
 }

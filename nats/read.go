@@ -20,12 +20,10 @@ var (
 
 // Read implements [backend.Reader]. A message of another program that cannot be decoded
 // has its raw bytes as Payload.
-func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms []backend.Message, err error) {
-	err = b.look(ctx, "read", topic, func(ctx context.Context) (err error) {
-		ms, err = b.read(ctx, b.place(topic), from, limit)
-		return err
+func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+	return run(ctx, b, "read", topic, harmless, func(ctx context.Context) ([]backend.Message, error) {
+		return b.read(ctx, b.place(topic), from, limit)
 	})
-	return ms, err
 }
 
 func (b *broker) read(ctx context.Context, p *place, from string, limit int) ([]backend.Message, error) {
@@ -39,9 +37,6 @@ func (b *broker) read(ctx context.Context, p *place, from string, limit int) ([]
 	state, err := b.state(ctx, p)
 	if err != nil {
 		return nil, err
-	}
-	if p.shared() && state.Msgs == 0 {
-		return nil, b.exists(ctx, p)
 	}
 	seq = max(seq+1, state.FirstSeq)
 	var ms []backend.Message
@@ -93,25 +88,13 @@ func (b *broker) readOne(ctx context.Context, p *place, seq uint64) (*record, er
 	return &answer.Message, err
 }
 
-// exists returns ErrGone if a topic of the shared stream has no groups. The caller has
-// found no messages of the topic.
-func (b *broker) exists(ctx context.Context, p *place) error {
-	names, err := b.groups(ctx, p)
-	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("%w: the topic has no messages and no groups", backend.ErrGone)
-	}
-	return err
-}
-
 // Stats implements [backend.Statser]. JetStream does not count members, and does not
 // separate held from delayed messages. Stats.Members is always [backend.Unknown]. InFlight
 // and Delayed are Unknown unless both are zero.
-func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Stats, err error) {
-	err = b.look(ctx, "stats", topic+"/"+group, func(ctx context.Context) (err error) {
-		s, err = b.stats(ctx, b.place(topic), group)
-		return err
+func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	return run(ctx, b, "stats", topic+"/"+group, harmless, func(ctx context.Context) (backend.Stats, error) {
+		return b.stats(ctx, b.place(topic), group)
 	})
-	return s, err
 }
 
 func (b *broker) stats(ctx context.Context, p *place, group string) (s backend.Stats, err error) {
@@ -149,16 +132,21 @@ func unread(p *place, state jetstream.StreamState, delivered uint64) uint64 {
 }
 
 // state returns the state of the stream of a topic. In a shared stream, Msgs is the number
-// of messages of this topic, and the other fields are about the whole stream.
+// of messages of this topic, and the other fields are about the whole stream. If the topic
+// does not exist, the error is ErrGone.
 func (b *broker) state(ctx context.Context, p *place) (jetstream.StreamState, error) {
 	var info jetstream.StreamInfo
-	var filter any
-	if p.shared() {
-		filter = map[string]string{"subjects_filter": p.subject}
+	if !p.shared() {
+		err := b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info)
+		return info.State, err
 	}
-	err := b.ask(ctx, "STREAM.INFO."+p.stream, filter, &info)
-	if p.shared() {
-		info.State.Msgs = info.State.Subjects[p.subject]
+	err := b.ask(ctx, "STREAM.INFO."+p.stream, map[string]string{"subjects_filter": p.subject}, &info)
+	if info.State.Msgs = info.State.Subjects[p.subject]; info.State.Msgs > 0 || err != nil {
+		return info.State, err
+	}
+	groups, err := b.groups(ctx, p)
+	if err == nil && len(groups) == 0 {
+		err = fmt.Errorf("%w: the topic has no messages and no groups", backend.ErrGone)
 	}
 	return info.State, err
 }

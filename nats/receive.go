@@ -9,6 +9,7 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -20,36 +21,40 @@ import (
 // most. So no message is on its way between two calls of Receive. No message waits in a
 // buffer, where no call would extend its lease.
 type pulls struct {
-	inbox   *inbox // nil before the first pull, and after a failed one
-	overdue *time.Timer
-	loan    slab.Loan     // memory of the deliveries that the last Receive returned
-	msgs    []*natsgo.Msg // buffer of arriving.take
+	line
+	loan slab.Loan     // memory of the deliveries that the last Receive returned
+	msgs []*natsgo.Msg // buffer of arrival.msgs
 
-	sent   uint64 // number of pulls
-	losses int    // number of lost connections of the sender when the last Receive began
-	unsure bool   // the server may have crashed, and forgotten deliveries, since the last pull
-	behind int    // undelivered messages of the consumer after the last received message
-	few    int    // consecutive pulls that brought at most one message and left none undelivered
+	count  uint64        // number of pulls
+	lost   chan struct{} // closed when the connection of the last Receive was lost
+	unsure bool          // the server may have crashed, and forgotten deliveries, since the last pull
 
-	// The limits of the consumer for one pull. A refused pull lowers them.
-	batch int
-	wait  time.Duration
-
-	size int // bytes of the largest recent message
+	batch int           // most messages of one pull
+	block time.Duration // longest wait of one pull
+	size  int           // bytes of the largest recent message
 }
 
 const (
 	maxPull   = 1024                   // most messages of one pull
 	pullBytes = 1 << 20                // most bytes of one pull, if each message is as large as pulls.size
 	unknown   = 32 << 10               // value of pulls.size before the first message
-	block     = 500 * time.Millisecond // longest wait of a pull for new messages
+	longest   = 500 * time.Millisecond // longest wait of a pull for new messages
 	share     = 8                      // a pull waits 1/8 of a lease at most, because its leases count from its beginning
 	doubt     = 300 * time.Millisecond // a pull is overdue if it takes so much longer than its wait
 	patience  = 2 * time.Second        // an overdue pull fails if it takes so much longer again
 	lull      = 40 * time.Millisecond  // time from the end of ctx until the inbox of a waiting pull is drained
 	grace     = 900 * time.Millisecond // longest wait for the end of this drain
-	trickle   = 2                      // after 2 pulls with one message at most, a pull asks for one message
 )
+
+// respect makes later pulls keep the limits of the consumer.
+func (p *pulls) respect(limits jetstream.ConsumerConfig) {
+	if limits.MaxRequestBatch > 0 {
+		p.batch = min(p.batch, limits.MaxRequestBatch)
+	}
+	if limits.MaxRequestExpires > 0 {
+		p.block = min(p.block, limits.MaxRequestExpires)
+	}
+}
 
 // most returns the batch size of a pull. The limit pullBytes is not sent to the server.
 // With a limit in bytes, the server ends each pull with a status message. In a cluster this
@@ -64,15 +69,6 @@ func (p *pulls) brought(ds []backend.Delivery) {
 	for i := range ds {
 		p.size = max(p.size, ds[i].Size())
 	}
-}
-
-// A pull is a request to a consumer for the messages that are due. If no message is due, the
-// consumer waits for the first one, for at most Expires. If NoWait is set without Expires,
-// the consumer does not wait.
-type pull struct {
-	Batch   int           `json:"batch"`
-	Expires time.Duration `json:"expires,omitempty"`
-	NoWait  bool          `json:"no_wait,omitempty"`
 }
 
 // Receive implements [backend.Source].
@@ -96,22 +92,22 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 }
 
 func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
-	if losses := s.backend.sender.lossCount(); losses != s.pulls.losses {
-		s.pulls.losses, s.pulls.unsure = losses, true
+	if lost := s.backend.sender.connection(); lost != s.pulls.lost {
+		s.pulls.lost, s.pulls.unsure = lost, true
 	}
 	if s.pulls.unsure { // ask before the server redelivers forgotten messages
 		s.pulls.unsure = s.recollect(ctx)
 	}
 	for range 6 {
 		ds, err = s.pull(ctx, limit)
-		if errors.Is(err, backend.ErrGone) {
-			s.memory.wiped()
+		isGone := errors.Is(err, backend.ErrGone)
+		if isGone {
+			s.wiped()
 		}
-		passes := errors.Is(err, backend.ErrGone) || errors.Is(err, errNoLeader) // the cause may pass
-		switch {
-		case len(ds) > 0 || err == nil || !passes && !errors.Is(err, errTooMuch):
+		if len(ds) > 0 || !isGone && !errors.Is(err, errPasses) {
 			return ds, err
-		case passes && !sleep(ctx, s.ended, 50*time.Millisecond):
+		}
+		if !sleep(ctx, s.ended, 50*time.Millisecond) { // the cause may pass
 			return nil, errors.Join(ctx.Err(), s.unusable())
 		}
 		s.failed = true // the next pull does not wait
@@ -119,28 +115,32 @@ func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery,
 	return ds, err
 }
 
-// pull fetches messages that are due. If messages come singly, it asks for one. Such a pull
-// ends with the message itself, without a status message. Several messages may be
-// redelivered at the same time, and the bus assumes that Receive leaves none that is due.
-// So after a redelivered message, pull continues until no message is due, or until it has
-// limit messages.
+// A pull is a request to a consumer for the messages that are due. If no message is due, the
+// consumer waits for the first one, for at most Expires. If NoWait is set without Expires,
+// the consumer does not wait.
+type pull struct {
+	Batch   int           `json:"batch"`
+	Expires time.Duration `json:"expires,omitempty"`
+	NoWait  bool          `json:"no_wait,omitempty"`
+}
+
+// pull fetches messages that are due. Several messages may be redelivered at the same time,
+// and the bus assumes that Receive leaves none that is due. So after a redelivered message,
+// pull continues until no message is due, or until it has limit messages.
 func (s *source) pull(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
 	order := pull{Batch: s.pulls.most(limit), NoWait: true}
 	if !s.failed {
-		order.Expires = s.pulls.wait
-		if s.pulls.few >= trickle {
-			order.Batch = 1
-		}
+		order.Expires = s.pulls.block
 	}
-	ds, err = s.order(ctx, nil, order)
-	if s.pulls.few++; len(ds) > 1 || len(ds) > 0 && (ds[0].Attempt > 1 || s.pulls.behind > 0) {
-		s.pulls.few = 0
-	}
-	for had := 0; err == nil && ctx.Err() == nil && len(ds) < limit && len(ds)-had == order.Batch && ds[len(ds)-1].Attempt > 1; {
-		had, order = len(ds), pull{Batch: s.pulls.most(limit - len(ds)), NoWait: true}
+	for {
+		had := len(ds)
 		ds, err = s.order(ctx, ds, order)
+		more := len(ds) > 0 && ds[len(ds)-1].Attempt > 1 && len(ds)-had == order.Batch && len(ds) < limit
+		if !more || err != nil || ctx.Err() != nil {
+			return ds, err
+		}
+		order = pull{Batch: s.pulls.most(limit - len(ds)), NoWait: true}
 	}
-	return ds, err
 }
 
 // order sends one pull and appends its messages to ds. It waits for the end of the pull
@@ -153,157 +153,117 @@ func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) (
 		return ds, err
 	}
 	p := &s.pulls
-	if p.inbox == nil {
-		p.inbox = newInbox(s.backend.conn, maxPull+16)
+	p.open()
+	p.count++
+	a := arrival{
+		source: s, most: order.Batch, reply: p.inbox.prefix + strconv.FormatUint(p.count, 36),
+		asked: time.Now(), msgs: p.msgs[:0],
 	}
-	asked := time.Now()
-	p.sent++
-	reply := p.inbox.prefix + strconv.FormatUint(p.sent, 36)
-	sent := newSending(p.inbox, []outgoing{{subject: s.next, reply: reply, data: body}})
-	sent.losses = p.losses
-	s.backend.sender.send(sent)
-	a := arriving{source: s, sent: sent, reply: reply, most: len(ds) + order.Batch, asked: asked, ds: ds, done: ctx.Done()}
-	err = a.await(ctx, order.Expires+doubt)
-	defer func() { p.brought(a.ds[len(ds):]) }()
+	p.sent = p.sender.send(p.inbox, []outgoing{{subject: s.next, reply: a.reply, data: body}}, p.lost)
+	if err = a.await(ctx, order.Expires+doubt); err == nil && a.end != nil {
+		err = s.meaning(ctx, a.asked, a.end)
+	}
 	if err != nil {
-		for m := next(p.inbox); m != nil && len(a.ds) < a.most; m = next(p.inbox) {
-			a.take(m)
+		for len(p.inbox.msgs) > 0 && !a.over() {
+			a.take(<-p.inbox.msgs)
 		}
-		p.hangUp(s.backend.sender)
-	} else if a.end != nil {
-		if err = s.meaning(ctx, asked, a.end); err != nil && !errors.Is(err, errTooMuch) {
-			p.hangUp(s.backend.sender) // more messages of the pull may be on their way
-		}
+		p.hangUp()
 	}
-	return a.ds, err
+	had := len(ds)
+	ds = s.deliveries(ds, a.msgs, a.asked)
+	p.brought(ds[had:])
+	clear(a.msgs) // only the deliveries refer to these messages now
+	p.msgs = a.msgs
+	return ds, err
 }
 
-// hangUp gives up the inbox. The next pull makes a new one.
-func (p *pulls) hangUp(s *sender) {
-	if p.inbox != nil {
-		s.unsubscribe(p.inbox)
-		p.inbox = nil
-	}
-}
-
-// An arriving is the state of one pull while its messages arrive.
-type arriving struct {
+// An arrival is the state of one pull while its messages arrive.
+type arrival struct {
 	source *source
-	sent   *sending
-	reply  string
 	most   int
+	reply  string
 	asked  time.Time
 
-	ds  []backend.Delivery
-	end *natsgo.Msg // status message that ended the pull; nil if the batch was filled
+	msgs []*natsgo.Msg
+	end  *natsgo.Msg // status message that ended the pull; nil if the batch was filled
+}
 
-	done     <-chan struct{}                  // ctx.Done(), or nil after await has seen its end
-	draining <-chan (<-chan natsgo.SubStatus) // result of sender.drain; nil before the drain
-	drained  <-chan natsgo.SubStatus
-	doubted  bool
+func (a *arrival) over() bool { return len(a.msgs) == a.most || a.end != nil }
+
+// take handles a message. A status message ends the pull that it names.
+func (a *arrival) take(m *natsgo.Msg) {
+	if m.Reply != "" {
+		a.msgs = append(a.msgs, m)
+	} else if m.Subject == a.reply {
+		a.end = m
+	}
 }
 
 // errSilence means that a pull did not end in time.
 var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnavailable)
 
-// await gathers messages until the pull ends. If the pull has not ended after the time
-// patient, await calls late. If ctx ends after the pull was sent, await calls late shortly
-// afterwards. late then drains the inbox, and the server ends the pull. A message that the
-// server sent during the drain is redelivered, as another attempt.
-func (a *arriving) await(ctx context.Context, patient time.Duration) error {
+// await gathers messages until the pull ends. If none comes for the time pause, it asks the
+// server why, and waits once more.
+func (a *arrival) await(ctx context.Context, pause time.Duration) error {
 	s := a.source
-	s.pulls.overdue.Reset(patient)
-	defer s.pulls.overdue.Stop()
-	for len(a.ds) < a.most && a.end == nil {
-		select {
-		case m := <-s.pulls.inbox.msgs:
+	for doubted := false; !a.over(); {
+		m, err := s.pulls.wait(ctx, pause)
+		failed, notSent := errors.AsType[backend.BatchError](err)
+		switch {
+		case m != nil:
 			a.take(m)
-			if a.doubted && a.done != nil { // the line is slow
-				a.doubted = false
-				s.pulls.overdue.Reset(patience)
+			doubted = false // the line is slow
+		case notSent:
+			return classOf(ctx, failed[0], false)
+		case errors.Is(err, natsgo.ErrPermissionViolation):
+			if concerns(err, s.next) || concerns(err, s.pulls.inbox.prefix+"*") {
+				return fmt.Errorf("%w: %w", backend.ErrDenied, err)
 			}
-		case <-a.done:
-			if s.backend.sender.leave(a.sent) {
-				return ctx.Err()
-			}
-			a.done = nil
-			s.pulls.overdue.Reset(lull)
-		case a.drained = <-a.draining:
-		case <-a.drained:
-			return ctx.Err()
-		case errs := <-a.sent.failed:
-			return classOf(ctx, errs[0], false)
-		case violation := <-a.sent.refused:
-			if concerns(violation, s.next) || concerns(violation, s.pulls.inbox.prefix+"*") {
-				return fmt.Errorf("%w: %w", backend.ErrDenied, violation)
-			}
-		case <-s.pulls.overdue.C:
-			if err := a.late(ctx); err != nil {
+		case err != nil && errors.Is(err, ctx.Err()):
+			return a.withdraw(ctx)
+		case err != nil:
+			return classOf(ctx, err, false)
+		case doubted:
+			return errSilence
+		default:
+			doubted, pause = true, patience
+			if err := s.fate(ctx, a.asked, "a pull has not ended in time"); !errors.Is(err, backend.ErrUnavailable) {
 				return err
 			}
-		case <-a.sent.lost:
-			return fmt.Errorf("%w: %w", backend.ErrUnavailable, errConnectionLost)
-		case <-s.ended:
-			return backend.ErrClosed
 		}
-	}
-	if a.draining != nil {
-		return ctx.Err() // with an error, because a drained inbox cannot be used again
 	}
 	return nil
 }
 
-// late handles an overdue pull. If ctx is done, it drains the inbox. Otherwise it asks the
-// server why the pull has not ended. If it returns nil, await continues to wait.
-func (a *arriving) late(ctx context.Context) error {
-	switch s := a.source; {
-	case ctx.Err() != nil && a.draining == nil:
-		a.draining = s.backend.sender.drain(s.pulls.inbox)
-		s.pulls.overdue.Reset(grace)
-		return nil
-	case ctx.Err() != nil:
-		s.backend.sender.leave(a.sent)
+// withdraw ends a pull whose caller has left. It waits a moment for the end of the pull, and
+// then drains the inbox, so that the server ends the pull. A message that the server sent
+// during the drain is redelivered, as another attempt.
+func (a *arrival) withdraw(ctx context.Context) error {
+	l := &a.source.pulls.line
+	if l.sender.leave(l.sent) {
 		return ctx.Err()
-	case a.doubted:
-		s.backend.sender.leave(a.sent)
-		return errSilence
-	default:
-		a.doubted = true
-		s.backend.sender.doubt(a.sent)
-		s.pulls.overdue.Reset(patience)
-		if err := s.fate(ctx, a.asked, "a pull has not ended in time"); !errors.Is(err, backend.ErrUnavailable) {
-			return err
-		}
-		return nil
 	}
-}
-
-// take makes deliveries of m and of all other messages that have arrived.
-func (a *arriving) take(m *natsgo.Msg) {
-	in, msgs := a.source.pulls.inbox, a.source.pulls.msgs[:0]
-	for ; m != nil; m = next(in) {
-		if m.Reply == "" { // a status message ends a pull
-			if m.Subject == a.reply { // the end of this pull, not of an earlier one
-				a.end = m
-				break
-			}
+	var drained <-chan struct{}
+	l.timer.Reset(lull)
+	for !a.over() {
+		select {
+		case m := <-l.inbox.msgs:
+			a.take(m)
 			continue
+		case <-l.timer.C:
+			if drained == nil {
+				drained = l.drain()
+				l.timer.Reset(grace)
+				continue
+			}
+		case <-drained:
+		case <-l.sent.lost:
+		case <-l.ended:
 		}
-		if msgs = append(msgs, m); len(a.ds)+len(msgs) == a.most {
-			break
-		}
+		return ctx.Err()
 	}
-	a.ds = a.source.deliveries(a.ds, msgs, a.most, a.asked)
-	clear(msgs) // only the deliveries refer to these messages now
-	a.source.pulls.msgs = msgs
-}
-
-// next returns a message that has arrived, or nil.
-func next(in *inbox) *natsgo.Msg {
-	select {
-	case m := <-in.msgs:
-		return m
-	default:
-		return nil
+	if drained != nil {
+		return ctx.Err() // with an error, because a drained inbox cannot be used again
 	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	natsgo "github.com/nats-io/nats.go"
 
@@ -16,13 +17,12 @@ import (
 type sender struct {
 	conn   *natsgo.Conn
 	status chan natsgo.Status // gets a status when the connection is lost
-	wake   chan struct{}      // gets an element when the queue is no longer empty
+	wake   chan struct{}      // gets an element when a sending was queued, and at close
 	ended  chan struct{}      // closed when the goroutine has ended
 
 	mu     sync.Mutex
 	queue  []*sending
-	losses int           // number of lost connections
-	lost   chan struct{} // closed at the next loss of the connection
+	lost   chan struct{} // closed at the next loss of the connection; only the goroutine replaces it
 	closed bool
 
 	// Memory for one message after another. Only the goroutine uses it.
@@ -33,38 +33,24 @@ type sender struct {
 // A sending is a part of a call for the goroutine of the sender. After send, the caller
 // uses only the channels.
 type sending struct {
-	inbox  *inbox     // receives the answers; nil if there are none
-	out    []outgoing // messages to send, in this order
-	losses int        // sent only if the sender has counted as many lost connections; -1: always sent
-	do     func()     // if set, the goroutine calls it, and sends nothing
+	inbox *inbox        // receives the answers; nil if there are none
+	out   []outgoing    // messages to send, in this order
+	lost  chan struct{} // closed when the connection is lost: no answer comes, and nothing more is sent
+	do    func()        // if set, the goroutine calls it, and sends nothing
 
-	lost    chan struct{} // closed when the connection is lost, after which no answer comes
-	failed  chan []error  // gets, for each message, an error if it was certainly not sent, or else nil
-	refused chan error    // gets a permission violation that the server reported after sending
+	failed  chan backend.BatchError // gets the errors of messages that were certainly not sent
+	refused chan error              // gets a permission violation that the server reported after sending
 
-	before error // last error of the connection before this sending
-	begun  bool  // the goroutine has begun to send; guarded by sender.mu
+	before error       // last error of the connection before this sending
+	begun  atomic.Bool // the goroutine has begun to send; changed under sender.mu
 }
 
-// An outgoing is a message to send. It has no memory that its caller may change.
+// An outgoing is a message to send. It has no memory that its caller may change. An
+// outgoing without a subject is not sent.
 type outgoing struct {
 	subject, reply string
 	header         backend.Headers // names and values as stored
 	data           []byte
-}
-
-// An inbox receives the messages for one requester or source.
-type inbox struct {
-	prefix string // beginning of the reply subjects of the inbox
-	msgs   chan *natsgo.Msg
-
-	sub *natsgo.Subscription // only the sender's goroutine uses it; nil before the first sending
-}
-
-// newInbox returns an inbox with a channel of room messages. While it is full, the library
-// drops further messages.
-func newInbox(conn *natsgo.Conn, room int) *inbox {
-	return &inbox{prefix: conn.NewInbox() + ".", msgs: make(chan *natsgo.Msg, room)}
 }
 
 func newSender(conn *natsgo.Conn) *sender {
@@ -77,52 +63,48 @@ func newSender(conn *natsgo.Conn) *sender {
 	return s
 }
 
-func newSending(in *inbox, out []outgoing) *sending {
-	return &sending{inbox: in, out: out, losses: -1, failed: make(chan []error, 1), refused: make(chan error, 1)}
-}
-
-// send queues c without waiting.
-func (s *sender) send(c *sending) {
+// connection returns a channel that is closed when the present connection is lost.
+func (s *sender) connection() chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.lost = s.lost
-	if s.closed {
-		if c.do != nil {
-			go func() { <-s.ended; c.do() }() // the connection may be lent, and outlive s
-		}
-		c.fail(backend.ErrClosed)
-		return
-	}
-	s.queue = append(s.queue, c)
-	s.rouse()
+	return s.lost
+}
+
+// send queues messages without waiting. They are sent only while lost is the present
+// connection. The inbox receives the answers.
+func (s *sender) send(in *inbox, out []outgoing, lost chan struct{}) *sending {
+	c := &sending{inbox: in, out: out, lost: lost, failed: make(chan backend.BatchError, 1), refused: make(chan error, 1)}
+	s.enqueue(c)
+	return c
 }
 
 // later queues a function for the goroutine without waiting.
-func (s *sender) later(do func()) { s.send(&sending{do: do, losses: -1}) }
+func (s *sender) later(do func()) { s.enqueue(&sending{do: do}) }
+
+func (s *sender) enqueue(c *sending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.closed:
+		s.queue = append(s.queue, c)
+		s.rouse()
+	case c.do != nil:
+		go func() { <-s.ended; c.do() }() // the connection may be lent, and outlive s
+	default:
+		c.fail(backend.ErrClosed)
+	}
+}
 
 // leave tells the sender that the caller of c no longer waits. It returns true if no
 // message of c was or will be sent.
 func (s *sender) leave(c *sending) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !c.begun {
-		s.queue = slices.DeleteFunc(s.queue, func(q *sending) bool { return q == c })
+	if c.begun.Load() {
+		return false
 	}
-	return !c.begun
-}
-
-// hasBegun reports whether c was sent, or is being sent.
-func (s *sender) hasBegun(c *sending) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return c.begun
-}
-
-// lossCount returns how often the connection was lost so far.
-func (s *sender) lossCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.losses
+	s.queue = slices.DeleteFunc(s.queue, func(q *sending) bool { return q == c })
+	return true
 }
 
 func (s *sender) rouse() {
@@ -145,115 +127,87 @@ func (s *sender) run() {
 	defer close(s.ended)
 	defer s.conn.RemoveStatusListener(s.status)
 	for {
-		select {
-		case <-s.wake:
-		case <-s.status:
-			s.noteLoss()
-		}
-		for s.hasMore() {
-			connected := s.conn.IsConnected() // may block; c is not begun yet, so its caller can leave
-			if c := s.next(); c != nil {
-				c.run(s, connected)
-			}
-		}
-		if s.isOver() {
+		connected := s.conn.IsConnected() // may block; no sending is begun yet, so its caller can leave
+		switch c, over := s.next(); {
+		case c != nil:
+			s.handle(c, connected)
+		case over:
 			return
+		default:
+			select {
+			case <-s.wake:
+			case <-s.status:
+				s.lose()
+			}
 		}
 	}
 }
 
-// hasMore counts lost connections. It reports whether the queue has an element.
-func (s *sender) hasMore() bool {
+// next takes the first element of the queue, if there is one. over means that there will be
+// none.
+func (s *sender) next() (c *sending, over bool) {
 	for len(s.status) > 0 {
 		<-s.status
-		s.noteLoss()
+		s.lose()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {
 		s.queue = nil // free its memory
+		return nil, s.closed
 	}
-	return len(s.queue) > 0
-}
-
-// next takes the first element of the queue. It returns nil if the queue is empty, because
-// callers have left.
-func (s *sender) next() *sending {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.queue) == 0 {
-		return nil
-	}
-	c := s.queue[0]
-	s.queue[0] = nil
+	c, s.queue[0] = s.queue[0], nil
 	s.queue = s.queue[1:]
-	c.begun = true
-	return c
+	c.begun.Store(true)
+	return c, false
 }
 
-func (s *sender) isOver() bool {
+// lose tells all callers that the connection is lost.
+func (s *sender) lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.closed && len(s.queue) == 0
-}
-
-func (s *sender) noteLoss() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.losses++
 	close(s.lost)
 	s.lost = make(chan struct{})
 }
 
-func (c *sending) run(s *sender, connected bool) {
+func (s *sender) handle(c *sending, connected bool) {
 	switch {
 	case c.do != nil:
 		c.do()
 		return
-	case c.losses >= 0 && c.losses != s.lossCount():
+	case c.lost != s.lost:
 		c.fail(errConnectionLost)
 		return
 	case !connected:
 		c.fail(errNotConnected)
 		return
 	}
-	if in := c.inbox; in != nil && in.sub == nil {
-		sub, err := s.conn.ChanSubscribe(in.prefix+"*", in.msgs)
-		if err != nil {
-			c.fail(err)
-			return
-		}
-		in.sub = sub
+	if err := c.inbox.subscribe(s.conn); err != nil {
+		c.fail(err)
+		return
 	}
 	c.before = s.conn.LastError()
-	var errs []error
-	n := len(c.out)
-	for i := range n {
-		if err := s.publish(&c.out[i]); err != nil {
-			if errs == nil {
-				errs = make([]error, n)
-			}
-			errs[i] = err
-		}
+	var failed backend.BatchError
+	for i := range c.out {
+		failed.Set(i, len(c.out), s.publish(&c.out[i]))
 	}
-	if errs != nil {
-		c.failed <- errs
+	if failed != nil {
+		c.failed <- failed
 	}
 }
 
 // fail tells the caller that no message of c was sent.
 func (c *sending) fail(err error) {
-	if c.failed != nil {
-		c.failed <- slices.Repeat([]error{err}, len(c.out))
-	}
+	c.failed <- slices.Repeat(backend.BatchError{err}, len(c.out))
 }
 
 func (s *sender) publish(o *outgoing) error {
 	switch {
-	case o.header != nil:
-	case o.reply == "":
+	case o.subject == "":
+		return nil
+	case o.header == nil && o.reply == "":
 		return s.conn.Publish(o.subject, o.data)
-	default:
+	case o.header == nil:
 		return s.conn.PublishRequest(o.subject, o.reply, o.data)
 	}
 	clear(s.message.Header)
@@ -283,26 +237,4 @@ func (s *sender) doubt(c *sending) {
 		default:
 		}
 	})
-}
-
-// unsubscribe ends the subscription of an inbox.
-func (s *sender) unsubscribe(in *inbox) {
-	s.later(func() {
-		if in.sub != nil {
-			_ = in.sub.Unsubscribe() // the connection may be closed
-		}
-	})
-}
-
-// drain ends the subscription of an inbox without losing messages. The result gets a
-// channel, which signals that all messages sent to the inbox have arrived. In a cluster
-// drain does nothing, because another server may still send. Then the result gets nothing.
-func (s *sender) drain(in *inbox) <-chan (<-chan natsgo.SubStatus) {
-	draining := make(chan (<-chan natsgo.SubStatus), 1)
-	s.later(func() {
-		if in.sub != nil && s.conn.ConnectedClusterName() == "" && in.sub.Drain() == nil {
-			draining <- in.sub.StatusChanged(natsgo.SubscriptionClosed)
-		}
-	})
-	return draining
 }

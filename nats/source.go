@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -25,8 +24,7 @@ type source struct {
 	pulls   pulls
 	failed  bool // the last Receive failed
 
-	memory memory
-	pace   *pace
+	era atomic.Pointer[era] // the present era
 }
 
 var (
@@ -37,11 +35,7 @@ var (
 
 // Attach implements [backend.Backend].
 func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	var s *source
-	err := b.look(ctx, "attach", c.Topic+"/"+c.Group, func(ctx context.Context) (err error) {
-		s, err = b.attach(ctx, c)
-		return err
-	})
+	s, err := run(ctx, b, "attach", c.Topic+"/"+c.Group, harmless, func(ctx context.Context) (*source, error) { return b.attach(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
@@ -57,13 +51,15 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 		return nil, err
 	}
 	b.known.Store(c.Topic, p)
+	ended := make(chan struct{})
 	s := &source{
-		backend: b, config: c, place: p, ended: make(chan struct{}), next: b.next(p, p.consumer(c.Group)), pace: b.paceOf(c.Topic, c.Group),
+		backend: b, config: c, place: p, ended: ended, next: b.next(p, p.consumer(c.Group)),
 		pulls: pulls{
-			batch: maxPull, wait: min(block, c.Lease/share), size: unknown,
-			overdue: time.NewTimer(time.Hour), losses: b.sender.lossCount(),
+			line: newLine(b.sender, maxPull+16, ended), lost: b.sender.connection(),
+			batch: maxPull, block: min(longest, c.Lease/share), size: unknown,
 		},
 	}
+	s.era.Store(newEra())
 	b.mu.Lock()
 	closed := b.closed.Load()
 	if !closed {
@@ -76,6 +72,9 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	}
 	return s, nil
 }
+
+// String returns only the name of the package, as [Backend.String] does.
+func (*source) String() string { return "nats" }
 
 func (s *source) unusable() error {
 	if s.closed.Load() || s.backend.closed.Load() {
@@ -107,7 +106,7 @@ func (s *source) close() {
 	close(s.ended)
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	s.pulls.hangUp(s.backend.sender)
+	s.pulls.hangUp()
 	s.backend.mu.Lock()
 	delete(s.backend.sources, s)
 	s.backend.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -30,7 +29,7 @@ func (b *broker) ensure(ctx context.Context, topic string) (*place, error) {
 		return p.(*place), nil
 	}
 	p := b.place(topic)
-	if _, err := b.stream(ctx, p); err != nil && !errors.Is(err, errNotAsked) {
+	if _, _, err := b.stream(ctx, p); err != nil && !errors.Is(err, errNotAsked) {
 		return nil, err
 	}
 	b.known.Store(topic, p)
@@ -44,13 +43,13 @@ func (b *broker) forget(topic string) { b.known.Delete(topic) }
 var errNotAsked = fmt.Errorf("%w: to ask for the stream", backend.ErrDenied)
 
 // stream returns a topic's stream, and creates it if missing. It refuses an existing
-// stream whose settings break a promise.
-func (b *broker) stream(ctx context.Context, p *place) (has, error) {
+// stream whose settings break a promise. other lists the harmless differences from the
+// options.
+func (b *broker) stream(ctx context.Context, p *place) (info jetstream.StreamInfo, other string, err error) {
 	want := b.wanted(p)
-	var info jetstream.StreamInfo
-	err := b.insist(ctx, "STREAM.INFO."+p.stream, nil, &info)
+	err = b.insist(ctx, "STREAM.INFO."+p.stream, nil, &info)
 	if errors.Is(err, backend.ErrDenied) {
-		return has{}, fmt.Errorf("%w: %w", errNotAsked, err)
+		return info, "", fmt.Errorf("%w: %w", errNotAsked, err)
 	}
 	if isCode(err, jetstream.JSErrCodeStreamNotFound) {
 		if err = b.insist(ctx, "STREAM.CREATE."+p.stream, want, &info); err == nil {
@@ -61,20 +60,13 @@ func (b *broker) stream(ctx context.Context, p *place) (has, error) {
 		}
 	}
 	if err != nil {
-		return has{}, err
+		return info, "", err
 	}
 	refused, other := streamDrift(want, info.Config)
 	if refused != "" {
-		return has{}, fmt.Errorf("%w: stream %s: %s", backend.ErrRefused, p.stream, refused)
+		return info, "", fmt.Errorf("%w: stream %s: %s", backend.ErrRefused, p.stream, refused)
 	}
-	return has{info.Created, info.State, other}, nil
-}
-
-// A has describes an existing stream.
-type has struct {
-	created time.Time
-	state   jetstream.StreamState
-	other   string // harmless differences from the options
+	return info, other, nil
 }
 
 // wanted returns the settings of a new stream for a topic.
@@ -154,7 +146,7 @@ func neverStored(p *place) outgoing {
 // Declare implements [backend.Declarer]. To learn whether the client may publish, it sends a
 // message that is never stored.
 func (b *Backend) Declare(ctx context.Context, topic string) error {
-	return b.call(ctx, "declare", topic, func(ctx context.Context) error {
+	return b.call(ctx, "declare", topic, effective, func(ctx context.Context) error {
 		b.forget(topic) // the stream may be deleted
 		p, err := b.ensure(ctx, topic)
 		if err == nil {

@@ -95,37 +95,32 @@ func TestAckComesBeforeItIsHandedOutAnew(t *testing.T) {
 	})
 }
 
-func TestLapses(t *testing.T) {
+func TestEras(t *testing.T) {
 	t.Parallel()
-	var m memory
-	require.Zero(t, m.came(100))
-	generation, reached := m.turn()
-	m.remembers(generation, reached, 100)
-	require.True(t, m.has(0, 100), "all of it")
+	var s source
+	s.era.Store(newEra())
+	first := s.era.Load()
+	require.False(t, first.forgot(100))
+	require.Same(t, first, s.endEra())
+	first.last.Store(100)
+	require.False(t, first.forgot(100), "all of it is remembered")
+	require.True(t, first.forgot(101))
 
-	generation, reached = m.turn()
-	m.remembers(generation, reached, 90)
-	require.False(t, m.has(0, 91))
-	require.True(t, m.has(0, 90))
-	require.True(t, m.has(generation, 91), "it came after that")
+	second := s.endEra()
+	second.last.Store(90)
+	require.True(t, first.forgot(91), "the answer is about earlier eras too")
+	require.False(t, first.forgot(90))
+	require.True(t, second.forgot(91))
+	third := s.endEra()
+	require.False(t, third.forgot(91), "it came after that")
+	third.last.Store(200)
+	require.True(t, first.forgot(91), "an older answer still counts")
+	require.True(t, third.forgot(201))
+	require.False(t, s.era.Load().forgot(201))
 
-	m.came(300)
-	generation, reached = m.turn()
-	m.remembers(generation, reached, 200)
-	require.False(t, m.has(0, 91), "an older lapse stays one")
-	require.False(t, m.has(generation-1, 201))
-	require.True(t, m.has(generation-1, 200))
-
-	generation, reached = m.turn()
-	m.remembers(generation, reached, 150)
-	require.False(t, m.has(generation-1, 151), "of what it knew after the last")
-
-	for range 10 * mostLapses {
-		m.came(300)
-		generation, reached = m.turn()
-		m.remembers(generation, reached, 200)
-	}
-	require.Len(t, m.known(), mostLapses)
+	s.wiped()
+	require.True(t, third.forgot(1))
+	require.False(t, s.era.Load().forgot(1))
 }
 
 // eachCrash crashes the server while a member receives, and calls f with the deliveries,
