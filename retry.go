@@ -1,7 +1,6 @@
 package eventbus
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -71,18 +70,6 @@ func (r Retry) check() error {
 	return nil
 }
 
-// with returns r with the changes that rule makes.
-func (r Retry) with(rule RetryRule) Retry {
-	if rule.MaxAttempts != 0 {
-		r.MaxAttempts = rule.MaxAttempts
-	}
-	if rule.Initial > 0 || rule.Max > 0 {
-		r.Delay = nil
-		r.Initial, r.Max = cmp.Or(rule.Initial, min(r.Initial, rule.Max)), cmp.Or(rule.Max, max(r.Max, rule.Initial))
-	}
-	return r
-}
-
 // policy returns r in the form that the engine takes.
 func (r Retry) policy(classes []ErrorClass) engine.Policy {
 	r.Rules = slices.Clone(r.Rules) // the program may change its slice
@@ -123,13 +110,6 @@ func (r Retry) ruleOf(class string) RetryRule {
 		return r.Rules[i]
 	}
 	return RetryRule{}
-}
-
-func orNone(r *RetryRule) RetryRule {
-	if r == nil {
-		return RetryRule{}
-	}
-	return *r
 }
 
 // after returns the delay before the retry of d, whose attempt has failed with err.

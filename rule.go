@@ -1,6 +1,7 @@
 package eventbus
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -45,6 +46,25 @@ func (r *RetryRule) checkOwn() error {
 		return &FieldError{Field: "Retry.Class", Reason: "is set, but the rule is for every error of the event"}
 	}
 	return r.check("Retry")
+}
+
+// with returns r with the changes that rule makes.
+func (r Retry) with(rule RetryRule) Retry {
+	if rule.MaxAttempts != 0 {
+		r.MaxAttempts = rule.MaxAttempts
+	}
+	if rule.Initial > 0 || rule.Max > 0 {
+		r.Delay = nil
+		r.Initial, r.Max = cmp.Or(rule.Initial, min(r.Initial, rule.Max)), cmp.Or(rule.Max, max(r.Max, rule.Initial))
+	}
+	return r
+}
+
+func orNone(r *RetryRule) RetryRule {
+	if r == nil {
+		return RetryRule{}
+	}
+	return *r
 }
 
 // text returns r as the header that stores it, such as "attempts=5 initial=1s discard=true".

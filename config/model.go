@@ -1,10 +1,8 @@
 package config
 
 import (
-	"maps"
 	"math"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/seed41896749/eventbus"
@@ -73,12 +71,6 @@ type retry struct {
 	Backoff  span            `key:"backoff" default:"1s..10m" min:"1ms" option:"SubscribeOptions.Retry.Initial,SubscribeOptions.Retry.Max" doc:"The delay after the first failure, and the longest delay. Each further failure doubles the delay."`
 	Jitter   share           `key:"jitter" default:"0.2" option:"SubscribeOptions.Retry.Jitter" doc:"Spreads delays by up to this share either way; 0 means none."`
 	Rules    map[string]rule `key:"rules" option:"SubscribeOptions.Retry.Rules" doc:"Other retries after errors of a class, by the name of the class. The program names the classes (Options.ErrorClasses); panic and timeout are always there." each:"Retries after errors of the class of this name. A key that is left out changes nothing."`
-}
-
-type rule struct {
-	Attempts number `key:"attempts" min:"1" none:"unlimited" example:"1" doc:"How often a handler may fail before the event goes to the dead-letter topic."`
-	Backoff  span   `key:"backoff" min:"1ms" example:"1m..1h" doc:"The delay after the first failure, and the longest delay."`
-	Discard  flag   `key:"discard" doc:"Discards the event after its last attempt, without a dead letter."`
 }
 
 // A field describes one key of the model, by the tags of a struct field.
@@ -164,15 +156,4 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 // options returns the batch options that the file can set.
 func (b *batch) options() eventbus.Batch {
 	return eventbus.Batch{MaxSize: int(b.Size), MaxBytes: int64(b.Bytes), MaxWait: b.Wait.value()}
-}
-
-// rules returns the rules for errors of classes, sorted by the name of the class.
-func (r *retry) rules() (rules []eventbus.RetryRule) {
-	for _, class := range slices.Sorted(maps.Keys(r.Rules)) {
-		rule := r.Rules[class]
-		rules = append(rules, eventbus.RetryRule{
-			Class: class, MaxAttempts: int(rule.Attempts), Initial: rule.Backoff.Initial, Max: rule.Backoff.Max, Discard: bool(rule.Discard),
-		})
-	}
-	return rules
 }

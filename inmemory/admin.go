@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -18,19 +19,19 @@ var (
 )
 
 // Ping implements [backend.Pinger].
-func (b *Backend) Ping(context.Context) error {
-	_, err := b.directory.names()
-	return failed("ping", err)
+func (b *Backend) Ping(ctx context.Context) error {
+	_, err := b.Topics(ctx)
+	return err
 }
 
 // Read implements [backend.Reader].
 func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []backend.Message, err error) {
-	defer func() { err = failed("read "+topic, err) }()
-	t, err := b.directory.acquire(topic, nil)
+	defer func() { err = failed(err, "read", topic) }()
+	t, err := b.acquire(topic, false)
 	if err != nil {
 		return nil, err
 	}
-	defer t.mu.Unlock()
+	defer t.unlock()
 	first := t.log.first
 	if from != "" {
 		offset, err := parsePosition(from)
@@ -40,7 +41,7 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []b
 		first = max(first, min(offset, t.log.next()-1)+1)
 	}
 	for ; len(ms) < limit && first < t.log.next(); first++ {
-		if r := t.log.at(first); !r.removed {
+		if r := t.log.at(first); r.err == nil {
 			ms = append(ms, r.message)
 		}
 	}
@@ -51,22 +52,22 @@ func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []b
 // Remove implements [backend.Remover]. A group that has not settled a removed message gets
 // a delivery without a payload, whose Err matches [backend.ErrGone].
 func (b *Backend) Remove(_ context.Context, topic string, positions []string) (err error) {
-	defer func() { err = failed("remove from "+topic, err) }()
+	defer func() { err = failed(err, "remove from", topic) }()
 	offsets := make([]uint64, len(positions))
 	for i, p := range positions {
 		if offsets[i], err = parsePosition(p); err != nil {
 			return err
 		}
 	}
-	t, err := b.directory.acquire(topic, nil)
+	t, err := b.acquire(topic, false)
 	if err != nil {
 		return err
 	}
-	defer t.mu.Unlock()
+	defer t.unlock()
 	for _, offset := range offsets {
-		t.backend.ledger.leave(t.log.remove(offset))
+		messages, bytes := t.log.remove(offset)
+		t.ledger.change(-messages, -bytes, 0)
 	}
-	t.trimRemoved()
 	return nil
 }
 
@@ -74,11 +75,11 @@ func (b *Backend) Remove(_ context.Context, topic string, positions []string) (e
 func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats, err error) {
 	err = b.visit("stats of", topic, name, func(g *group) error {
 		log := &g.topic.log
-		s = backend.Stats{Depth: int64(log.kept()), Lag: int64(g.lag()), Members: int64(len(g.members))}
+		s = backend.Stats{Depth: int64(log.kept), Lag: int64(g.lag()), Members: int64(len(g.members))}
 		for _, e := range g.entries {
 			switch {
 			case e == nil: // settled
-			case e.held:
+			case e.receipt != nil:
 				s.InFlight++
 			default:
 				s.Delayed++
@@ -92,25 +93,50 @@ func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats,
 	return s, err
 }
 
+// Maintain implements [backend.Maintainer]. It frees the memory of IDs that Message.Once
+// need not remember any more. It does not free messages, because Ack does.
+func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
+	err = b.visit("maintain", topic, name, func(g *group) error {
+		next = g.topic.once.turn(time.Now())
+		return nil
+	})
+	return next, err
+}
+
 // Topics implements [backend.Admin].
 func (b *Backend) Topics(context.Context) ([]string, error) {
-	names, err := b.directory.names()
-	return names, failed("topics", err)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.topics == nil {
+		return nil, failed(backend.ErrClosed, "list", "topics")
+	}
+	return slices.Sorted(maps.Keys(b.topics)), nil
 }
 
 // Groups implements [backend.Admin].
 func (b *Backend) Groups(_ context.Context, topic string) ([]string, error) {
-	t, err := b.directory.acquire(topic, nil)
+	t, err := b.acquire(topic, false)
 	if err != nil {
-		return nil, failed("groups of "+topic, err)
+		return nil, failed(err, "groups of", topic)
 	}
-	defer t.mu.Unlock()
+	defer t.unlock()
 	return slices.Sorted(maps.Keys(t.groups)), nil
 }
 
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(_ context.Context, topic string) error {
-	return failed("delete "+topic, b.directory.remove(topic))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.topics[topic]
+	switch {
+	case b.topics == nil:
+		return failed(backend.ErrClosed, "delete", topic)
+	case t == nil:
+		return failed(backend.ErrGone, "delete", topic)
+	}
+	delete(b.topics, topic)
+	b.unused = max(b.unused, t.end(backend.ErrGone))
+	return nil
 }
 
 // DeleteGroup implements [backend.Admin].
@@ -118,7 +144,6 @@ func (b *Backend) DeleteGroup(_ context.Context, topic, name string) error {
 	return b.visit("delete", topic, name, func(g *group) error {
 		delete(g.topic.groups, name)
 		g.end(backend.ErrGone)
-		g.topic.trim()
 		return nil
 	})
 }
@@ -131,13 +156,13 @@ func (b *Backend) ResetGroup(_ context.Context, topic, name string, start backen
 // visit calls f with the group while it holds the lock of the topic. If the topic or the
 // group is missing, visit returns ErrGone.
 func (b *Backend) visit(op, topic, name string, f func(*group) error) error {
-	t, err := b.directory.acquire(topic, nil)
+	t, err := b.acquire(topic, false)
 	if err == nil {
-		defer t.mu.Unlock()
+		defer t.unlock()
 		err = backend.ErrGone
 		if g := t.groups[name]; g != nil {
 			err = f(g)
 		}
 	}
-	return failed(op+" "+topic+"/"+name, err)
+	return failed(err, op, topic+"/"+name)
 }

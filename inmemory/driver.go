@@ -48,17 +48,18 @@ func (Driver) Schemes() []string { return []string{"mem"} }
 func (Driver) Open(_ context.Context, u *url.URL) (backend.Backend, error) {
 	o, err := parse(u)
 	if err != nil {
-		return nil, failed("open", err)
+		return nil, failed(err, "open")
 	}
 	return New(o), nil
 }
 
 // CheckURL implements [backend.URLChecker].
 func (Driver) CheckURL(u *url.URL) error {
-	if _, err := parse(u); err != nil {
-		return fmt.Errorf("inmemory: %w", err)
+	_, err := parse(u)
+	if err != nil {
+		err = fmt.Errorf("inmemory: %w", err)
 	}
-	return nil
+	return err
 }
 
 func parse(u *url.URL) (o Options, err error) {

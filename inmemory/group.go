@@ -18,12 +18,11 @@ type group struct {
 	path    string // topic/name, for errors
 	members map[*source]struct{}
 
-	floor    uint64   // the lowest offset of an unsettled message
-	entries  []*entry // by offset, from floor to cursor-1; nil for a settled message
-	open     int      // number of unsettled entries
-	due      []*entry // entries that are due, sorted by offset
-	later    schedule // the terms of all entries that are not in due
-	handouts uint64   // number of deliveries so far
+	floor   uint64   // the lowest offset of an unsettled message
+	entries []*entry // by offset, from floor to cursor-1; nil for a settled message
+	open    int      // number of unsettled entries
+	due     []*entry // entries that are due, sorted by offset
+	later   schedule // the terms of all entries that are not in due
 
 	waiting int           // members waiting in Receive
 	wake    chan struct{} // wakes one waiting member
@@ -32,18 +31,32 @@ type group struct {
 
 // newGroup makes a group that begins at start.
 func (t *topic) newGroup(name string, start backend.Start) (*group, error) {
-	cursor, err := t.log.resolve(start)
-	if err != nil {
-		return nil, err
-	}
 	g := &group{
-		topic: t, path: t.name + "/" + name, members: map[*source]struct{}{}, floor: cursor,
+		topic: t, path: t.name + "/" + name, members: map[*source]struct{}{},
 		wake: make(chan struct{}, 1), timer: time.NewTimer(math.MaxInt64),
 	}
 	g.timer.Stop()
+	if err := g.reset(start); err != nil {
+		return nil, err
+	}
 	t.groups[name] = g
-	t.backend.ledger.owe(g.unsettled())
 	return g, nil
+}
+
+// reset makes the group begin at start. It forgets the unsettled messages of the group, and
+// earlier receipts become invalid.
+func (g *group) reset(start backend.Start) error {
+	cursor, err := g.topic.log.resolve(start)
+	if err != nil {
+		return err
+	}
+	for _, e := range g.entries {
+		if e != nil {
+			e.settled, e.receipt = true, nil
+		}
+	}
+	g.floor, g.entries, g.open, g.due, g.later = cursor, nil, 0, nil, nil
+	return nil
 }
 
 // cursor is the lowest offset that was never delivered.
@@ -52,9 +65,11 @@ func (g *group) cursor() uint64 { return g.floor + uint64(len(g.entries)) }
 func (g *group) lag() int       { return int(g.topic.log.next() - g.cursor()) }
 func (g *group) unsettled() int { return g.lag() + g.open }
 
-// take delivers at most limit due messages, in the order of their offsets. Their leases end
-// at until. Redelivered messages are first, because their offsets are below the cursor.
-func (g *group) take(limit int, now, until time.Time) []receipt {
+// take delivers at most limit due messages to s, in the order of their offsets. Redelivered
+// messages are first, because their offsets are below the cursor. The deliveries share
+// memory with the log.
+func (g *group) take(limit int, s *source) []backend.Delivery {
+	now := time.Now()
 	g.expire(now)
 	taken := make([]*entry, min(limit, len(g.due)+g.lag()))
 	if len(taken) == 0 {
@@ -69,15 +84,16 @@ func (g *group) take(limit int, now, until time.Time) []receipt {
 		g.entries = append(g.entries, &fresh[i])
 	}
 	g.open += len(fresh)
+	ds := s.loan.Lend(s.loan.Room(nil, len(taken))[:len(taken)])
 	receipts := make([]receipt, len(taken))
 	for i, e := range taken {
-		g.handouts++
-		e.handout, e.held = g.handouts, true
+		r := g.topic.log.at(e.offset)
 		e.attempt++
-		receipts[i] = receipt{e, e.handout, e.attempt, i < back, g.topic.log.at(e.offset)}
+		e.receipt, receipts[i].entry = &receipts[i], e
+		ds[i] = backend.Delivery{Message: r.message, Attempt: e.attempt, Redelivered: i < back, Token: e.receipt, Err: r.err}
 	}
-	g.postpone(until, taken...)
-	return receipts
+	g.postpone(now.Add(s.lease), taken...)
+	return ds
 }
 
 // expire moves the entries of all terms that end by now from later to due.
@@ -125,7 +141,7 @@ func (g *group) withdraw(e *entry) {
 // settle removes e from the group for good.
 func (g *group) settle(e *entry) {
 	g.withdraw(e)
-	e.settled = true
+	e.settled, e.receipt = true, nil
 	g.open--
 	g.entries[e.offset-g.floor] = nil
 	for ; len(g.entries) > 0 && g.entries[0] == nil; g.floor++ {
@@ -133,64 +149,45 @@ func (g *group) settle(e *entry) {
 	}
 }
 
-// reset forgets the unsettled messages of the group, and makes it begin again at start.
-// Earlier receipts become invalid.
-func (g *group) reset(start backend.Start) error {
-	cursor, err := g.topic.log.resolve(start)
-	if err != nil {
-		return err
-	}
-	before := g.unsettled()
-	for _, e := range g.entries {
-		if e != nil {
-			e.settled = true
-		}
-	}
-	g.floor, g.entries, g.open, g.due, g.later = cursor, nil, 0, nil, nil
-	g.topic.backend.ledger.owe(g.unsettled() - before)
-	g.topic.trim()
-	g.alert(time.Now())
-	return nil
-}
-
 // alert wakes one waiting member if a message is due. Otherwise it sets the timer to the
-// next due time. Every call that can make a message due earlier ends with alert. So does
-// every Receive, because more messages may be due than it took.
-func (g *group) alert(now time.Time) {
+// next due time. Every access to the topic ends with alert. So does Receive, because more
+// messages may be due than it took.
+func (g *group) alert() {
 	if g.waiting == 0 {
 		return
 	}
-	next := len(g.later) > 0
+	now := time.Now()
+	g.expire(now)
 	switch {
-	case g.lag() > 0, len(g.due) > 0, next && !g.later[0].due.After(now):
+	case g.lag() > 0, len(g.due) > 0:
 		select {
 		case g.wake <- struct{}{}:
-		default: // one member has a wake-up already; it calls alert for the next
+		default: // one member has a wake-up already; its Receive ends with alert for the next
 		}
-	case next:
+	case len(g.later) > 0:
 		g.timer.Reset(g.later[0].due.Sub(now))
 	}
 }
 
-// end makes all later calls of the members fail with err. It forgets the unsettled messages
-// of the group.
+// end makes all later calls of the members fail with err.
 func (g *group) end(err error) {
 	for s := range g.members {
 		s.end(err)
 	}
-	g.topic.backend.ledger.owe(-g.unsettled())
 }
 
 // An entry is a delivered, unsettled message of a group.
 type entry struct {
 	group   *group
 	offset  uint64
-	attempt int    // counted deliveries
-	handout uint64 // the value of group.handouts at its last delivery
-	held    bool   // delivered, and not given back after its last delivery
+	attempt int      // counted deliveries
+	receipt *receipt // of its last delivery; nil if no member holds the message
 	settled bool
 	term    *term // nil: the entry is due, or settled
 }
+
+// A receipt is the Token of a delivery.
+type receipt struct{ entry *entry }
 
 // A term is a set of entries that become due at the same time. A Receive makes one term of
 // all its deliveries. Delay and Extend make a term for each delivery. An Ack changes the

@@ -14,7 +14,11 @@ package inmemory
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -24,9 +28,13 @@ import (
 // larger than MaxBytes. A call of Publish may store some messages and refuse others. The
 // backend never drops a stored message.
 type Backend struct {
-	options   Options
-	ledger    ledger
-	directory directory
+	options Options
+	ledger  ledger
+	closed  chan struct{} // closed by Close
+
+	mu     sync.Mutex        // guards the fields below; taken before a topic's lock
+	topics map[string]*topic // nil after Close
+	unused uint64            // the first offset of a new topic; a deleted topic had only lower ones
 }
 
 var (
@@ -38,16 +46,65 @@ var (
 func New(o Options) *Backend {
 	o = o.withDefaults()
 	return &Backend{
-		options:   o,
-		ledger:    ledger{maxMessages: o.MaxMessages, maxBytes: o.MaxBytes},
-		directory: directory{topics: map[string]*topic{}, unused: 1, closed: make(chan struct{})},
+		options: o,
+		ledger:  ledger{maxMessages: o.MaxMessages, maxBytes: o.MaxBytes},
+		closed:  make(chan struct{}),
+		topics:  map[string]*topic{},
+		unused:  1,
 	}
 }
 
-// Close implements [backend.Backend]. All stored messages are lost.
-func (b *Backend) Close() error {
-	b.directory.close()
-	return nil
+// acquire locks a topic and returns it. The caller unlocks it by [topic.unlock]. If the
+// topic is missing, acquire creates it, or returns [backend.ErrGone] unless create is set.
+func (b *Backend) acquire(name string, create bool) (*topic, error) {
+	for {
+		b.mu.Lock()
+		t, closed := b.topics[name], b.topics == nil
+		if t == nil && create && !closed {
+			t = &topic{ledger: &b.ledger, name: name, groups: map[string]*group{}}
+			t.log.first, t.once.window = b.unused, b.options.OnceWindow
+			b.topics[name] = t
+		}
+		b.mu.Unlock()
+		switch {
+		case closed:
+			return nil, backend.ErrClosed
+		case t == nil:
+			return nil, backend.ErrGone
+		}
+		if t.mu.Lock(); t.groups != nil {
+			return t, nil
+		}
+		t.mu.Unlock() // the topic was deleted meanwhile: look again
+	}
+}
+
+// Publish implements [backend.Backend]. A Read or Receive of another goroutine sees all or
+// none of the stored messages that are of one topic and follow each other in msgs.
+func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
+	if err := ctx.Err(); err != nil {
+		return failed(fmt.Errorf("%w: %w", backend.ErrUnavailable, err), "publish")
+	}
+	now := time.Now()
+	records := make([]*record, 0, 8)
+	for _, m := range msgs {
+		records = append(records, &record{message: *m, stored: now})
+	}
+	own(len(msgs), func(i int) *backend.Message { return &records[i].message }) // without the lock of a topic
+	var errs backend.BatchError
+	for i := 0; i < len(msgs); {
+		t, err := b.acquire(msgs[i].Topic, true)
+		if err != nil {
+			errs.Set(i, len(msgs), failed(err, "publish", msgs[i].Topic))
+			i++
+			continue
+		}
+		for ; i < len(msgs) && msgs[i].Topic == t.name; i++ {
+			errs.Set(i, len(msgs), failed(t.store(msgs[i], records[i]), "publish", t.name))
+		}
+		t.unlock()
+	}
+	return backend.AsBatchError(errs)
 }
 
 // Limits implements [backend.Limited].
@@ -68,10 +125,34 @@ func (b *Backend) WaitSettled(ctx context.Context) error {
 	var err error
 	select {
 	case <-b.ledger.whenSettled():
-	case <-b.directory.closed:
+	case <-b.closed:
 		err = backend.ErrClosed
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	return failed("wait until settled", err)
+	return failed(err, "wait", "until settled")
+}
+
+// Close implements [backend.Backend]. All stored messages are lost.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.topics == nil {
+		return nil
+	}
+	close(b.closed)
+	for _, t := range b.topics {
+		t.end(backend.ErrClosed)
+	}
+	b.topics = nil
+	return nil
+}
+
+// failed puts the words that name the failed call before the text of err. It returns nil if
+// err is nil.
+func failed(err error, call ...string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("inmemory: %s: %w", strings.Join(call, " "), err)
 }

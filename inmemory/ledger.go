@@ -18,9 +18,9 @@ type ledger struct {
 	settled   chan struct{} // closed when unsettled becomes zero; nil if no call waits for it
 }
 
-// enter counts a new message, which is unsettled in the given number of groups. If the
-// message exceeds a limit, enter returns an error and counts nothing.
-func (l *ledger) enter(size, groups int) error {
+// enter counts a new message. If the message exceeds a limit, enter returns an error and
+// counts nothing.
+func (l *ledger) enter(size int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -31,41 +31,29 @@ func (l *ledger) enter(size, groups int) error {
 	}
 	l.messages++
 	l.bytes += int64(size)
-	l.unsettled += groups
 	return nil
 }
 
-// leave subtracts messages that a log has forgotten, and their bytes.
-func (l *ledger) leave(messages int, bytes int64) {
+// change adds to the counts. Each number may be negative.
+func (l *ledger) change(messages int, bytes int64, unsettled int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.messages -= messages
-	l.bytes -= bytes
-}
-
-// owe adds n to the number of unsettled messages; n may be negative.
-func (l *ledger) owe(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unsettled += n
-	l.announce()
+	l.messages += messages
+	l.bytes += bytes
+	l.unsettled += unsettled
+	if l.unsettled == 0 && l.settled != nil {
+		close(l.settled)
+		l.settled = nil
+	}
 }
 
 // whenSettled returns a channel that is closed as soon as no message is unsettled.
 func (l *ledger) whenSettled() <-chan struct{} {
+	defer l.change(0, 0, 0) // closes the channel if no message is unsettled now
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.settled == nil {
 		l.settled = make(chan struct{})
 	}
-	settled := l.settled
-	l.announce()
-	return settled
-}
-
-func (l *ledger) announce() {
-	if l.unsettled == 0 && l.settled != nil {
-		close(l.settled)
-		l.settled = nil
-	}
+	return l.settled
 }

@@ -14,16 +14,18 @@ import (
 type log struct {
 	first   uint64 // offset of the oldest kept record
 	records []*record
-	removed int // number of removed records
+	kept    int // number of messages, without removed messages
 }
 
 // A record is a stored message. A record never changes, so it can be read without the lock
 // of the topic. If a message is removed, the log puts another record in its place.
 type record struct {
-	message backend.Message
+	message backend.Message // only topic and position if the message was removed
 	stored  time.Time
-	removed bool // the message was removed, and has only its topic and position left
+	err     error // errRemoved if the message was removed; the Err of deliveries
 }
+
+var errRemoved = fmt.Errorf("%w: the message was removed", backend.ErrGone)
 
 // next returns the offset of the next message to be stored.
 func (l *log) next() uint64 { return l.first + uint64(len(l.records)) }
@@ -35,39 +37,35 @@ func (l *log) at(offset uint64) *record { return l.records[offset-l.first] }
 func (l *log) store(r *record) {
 	r.message.Position = position(l.next())
 	l.records = append(l.records, r)
+	l.kept++
 }
 
-// trim forgets all records below offset. It returns the number and the size of their
-// messages, without removed messages.
-func (l *log) trim(offset uint64) (messages int, bytes int64) {
-	for ; l.first < offset; l.first++ {
-		if r := l.records[0]; r.removed {
-			l.removed--
-		} else {
+// trim forgets the records below offset. Unless all is set, it stops at the first message
+// that was not removed. It returns the number and the size of the forgotten messages.
+func (l *log) trim(offset uint64, all bool) (messages int, bytes int64) {
+	for ; l.first < offset && (all || l.records[0].err != nil); l.first++ {
+		if r := l.records[0]; r.err == nil {
 			messages++
 			bytes += int64(r.message.Size())
 		}
 		l.records[0], l.records = nil, l.records[1:]
 	}
+	l.kept -= messages
 	return messages, bytes
 }
 
 // remove forgets the message at an offset. It returns 1 and the size of the message. It
 // returns zeros if the log does not have the message.
 func (l *log) remove(offset uint64) (messages int, bytes int64) {
-	if offset < l.first || offset >= l.next() || l.at(offset).removed {
+	if offset < l.first || offset >= l.next() || l.at(offset).err != nil {
 		return 0, 0
 	}
 	r := l.at(offset)
-	l.records[offset-l.first] = &record{
-		message: backend.Message{Topic: r.message.Topic, Position: r.message.Position}, stored: r.stored, removed: true,
-	}
-	l.removed++
+	place := backend.Message{Topic: r.message.Topic, Position: r.message.Position}
+	l.records[offset-l.first] = &record{place, r.stored, errRemoved}
+	l.kept--
 	return 1, int64(r.message.Size())
 }
-
-// kept returns the number of stored messages, without removed messages.
-func (l *log) kept() int { return len(l.records) - l.removed }
 
 // resolve returns the offset of the first message that a group with this start gets.
 func (l *log) resolve(start backend.Start) (offset uint64, err error) {

@@ -2,7 +2,6 @@ package inmemory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,7 +9,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A source is one member of a group. The lock of the topic guards all fields except loan.
+// A source is one member of a group. The lock of the topic guards all fields except loan,
+// which belongs to the caller of Receive.
 type source struct {
 	group *group
 	lease time.Duration
@@ -28,18 +28,18 @@ var (
 
 // Attach implements [backend.Backend].
 func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Source, err error) {
-	defer func() { err = failed("attach "+c.Topic+"/"+c.Group, err) }()
+	defer func() { err = failed(err, "attach", c.Topic+"/"+c.Group) }()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	if c.Lease <= 0 {
 		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
-	t, err := b.directory.acquire(c.Topic, b)
+	t, err := b.acquire(c.Topic, true)
 	if err != nil {
 		return nil, err
 	}
-	defer t.mu.Unlock()
+	defer t.unlock()
 	g := t.groups[c.Group]
 	if g == nil {
 		if g, err = t.newGroup(c.Group, c.Start); err != nil {
@@ -51,22 +51,132 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 	return s, nil
 }
 
+// Receive implements [backend.Source]. If ctx is done, it delivers nothing even if messages
+// are due. They stay due, so no message is lost.
+func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	s.loan.Return()
+	ds, err := s.await(ctx, limit)
+	own(len(ds), func(i int) *backend.Message { return &ds[i].Message }) // without the lock of the topic
+	return ds, failed(err, "receive", s.group.path)
+}
+
+// await waits until messages are due and takes at most limit of them.
+func (s *source) await(ctx context.Context, limit int) ([]backend.Delivery, error) {
+	g := s.group
+	g.topic.mu.Lock()
+	defer g.topic.unlock()
+	for {
+		switch {
+		case s.err != nil:
+			return nil, s.err
+		case ctx.Err() != nil, limit <= 0:
+			return nil, ctx.Err()
+		}
+		if ds := g.take(limit, s); len(ds) > 0 {
+			return ds, nil
+		}
+		s.wait(ctx)
+	}
+}
+
+// wait unlocks the topic, waits until a message may be due, and locks the topic again. It
+// also returns when ctx is done or the member has ended.
+func (s *source) wait(ctx context.Context) {
+	g := s.group
+	g.waiting++
+	g.topic.unlock()
+	select {
+	case <-g.wake:
+	case <-g.timer.C:
+	case <-s.ended:
+	case <-ctx.Done():
+	}
+	g.topic.mu.Lock()
+	g.waiting--
+}
+
+// Ack implements [backend.Source]. With Config.ConfirmAcks it is fenced, like Delay.
+func (s *source) Ack(_ context.Context, ds []*backend.Delivery) error {
+	return s.each("ack", len(ds), func(i int, _ time.Time) error {
+		e, err := s.entry(ds[i], s.fence)
+		if err == nil && !e.settled {
+			s.group.settle(e)
+		}
+		return err
+	})
+}
+
+// Delay implements [backend.Delayer].
+func (s *source) Delay(_ context.Context, ds []backend.Delayed) error {
+	return s.each("delay", len(ds), func(i int, now time.Time) error {
+		e, err := s.entry(&ds[i].Delivery, true)
+		if err != nil {
+			return err
+		}
+		if ds[i].Refund {
+			e.attempt--
+		}
+		e.receipt = nil
+		s.group.postpone(now.Add(max(ds[i].For, 0)), e)
+		return nil
+	})
+}
+
+// Extend implements [backend.Extender]. It also extends a lease that has expired, unless
+// the message was redelivered.
+func (s *source) Extend(_ context.Context, ds []*backend.Delivery) error {
+	return s.each("extend", len(ds), func(i int, now time.Time) error {
+		e, err := s.entry(ds[i], true)
+		if err == nil {
+			s.group.postpone(now.Add(s.lease), e)
+		}
+		return err
+	})
+}
+
+// each locks the topic and calls the callback one with each index from 0 to n-1. It
+// collects the errors of all callbacks.
+func (s *source) each(op string, n int, one func(i int, now time.Time) error) error {
+	g := s.group
+	g.topic.mu.Lock()
+	defer g.topic.unlock()
+	if s.err != nil {
+		return failed(s.err, op, g.path)
+	}
+	now := time.Now()
+	var errs backend.BatchError
+	for i := range n {
+		errs.Set(i, n, failed(one(i, now), op, g.path))
+	}
+	return backend.AsBatchError(errs)
+}
+
+// entry returns the entry of a delivery. If fenced is set and the member no longer holds
+// this delivery, entry returns [backend.ErrLeaseLost].
+func (s *source) entry(d *backend.Delivery, fenced bool) (*entry, error) {
+	r, ok := d.Token.(*receipt)
+	if !ok || r.entry.group != s.group {
+		return nil, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
+	}
+	if fenced && r.entry.receipt != r {
+		return nil, backend.ErrLeaseLost
+	}
+	return r.entry, nil
+}
+
 // Close implements [backend.Source].
 func (s *source) Close() error {
 	s.group.topic.mu.Lock()
-	defer s.group.topic.mu.Unlock()
+	defer s.group.topic.unlock()
 	s.end(backend.ErrClosed)
 	return nil
 }
 
-// end removes s from its group. Later calls of s fail with err. After Close, they fail with
-// ErrClosed.
+// end removes s from its group. Later calls of s fail with err. Only Close can call it again.
 func (s *source) end(err error) {
 	if s.err == nil {
 		delete(s.group.members, s)
 		close(s.ended)
 	}
-	if !errors.Is(s.err, backend.ErrClosed) {
-		s.err = err
-	}
+	s.err = err
 }

@@ -2,55 +2,68 @@ package inmemory
 
 import (
 	"sync"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // A topic is a log and the groups that read it.
 type topic struct {
-	backend *Backend
-	name    string
+	ledger *ledger
+	name   string
 
-	mu     sync.Mutex // guards the fields below, and the groups with their members
-	log    log
-	once   once
-	groups map[string]*group
-	ended  bool
+	mu        sync.Mutex // guards the fields below, and the groups with their members
+	log       log
+	once      once
+	groups    map[string]*group // nil after the topic was deleted, or the backend closed
+	unsettled int               // number of unsettled messages of all groups, as the ledger knows it
 }
 
-// trim forgets each message that every group has settled together with all earlier
-// messages. Without groups it forgets none.
-func (t *topic) trim() {
-	if len(t.groups) == 0 {
-		return
-	}
-	floor := t.log.next()
+// unlock ends an access to the topic, whatever the access has changed. It forgets each
+// message that every group has settled together with all earlier messages, tells the ledger,
+// and wakes members. Without groups it forgets only removed messages.
+func (t *topic) unlock() {
+	defer t.mu.Unlock()
+	floor, unsettled := t.log.next(), 0
 	for _, g := range t.groups {
 		floor = min(floor, g.floor)
+		unsettled += g.unsettled()
+		g.alert()
 	}
-	t.backend.ledger.leave(t.log.trim(floor))
+	messages, bytes := t.log.trim(floor, len(t.groups) > 0 || t.groups == nil)
+	if messages > 0 || unsettled != t.unsettled {
+		t.ledger.change(-messages, -bytes, unsettled-t.unsettled)
+		t.unsettled = unsettled
+	}
 }
 
-// trimRemoved forgets removed records at the beginning of the log, up to the first record
-// that is not removed or that some group has not settled.
-func (t *topic) trimRemoved() {
-	first := t.log.first
-	for first < t.log.next() && t.log.at(first).removed {
-		first++
+// store stores r, a copy of m. It returns nil and stores nothing if m is a duplicate. It
+// returns an error if a limit is exceeded.
+func (t *topic) store(m *backend.Message, r *record) error {
+	m.Position, m.Duplicate = "", false
+	if m.Once {
+		if m.Position, m.Duplicate = t.once.find(m.ID, r.stored); m.Duplicate {
+			return nil
+		}
 	}
-	for _, g := range t.groups {
-		first = min(first, g.floor)
+	if err := t.ledger.enter(m.Size()); err != nil {
+		return err
 	}
-	t.log.trim(first)
+	t.log.store(r)
+	m.Position = r.message.Position
+	if m.Once {
+		t.once.add(m.ID, m.Position, r.stored)
+	}
+	return nil
 }
 
 // end forgets all messages and returns the first unused offset. Later calls of the members
 // fail with err.
 func (t *topic) end(err error) (unused uint64) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	for _, g := range t.groups {
 		g.end(err)
 	}
-	t.groups, t.ended = nil, true
-	t.backend.ledger.leave(t.log.trim(t.log.next()))
+	t.groups = nil
 	return t.log.next()
 }

@@ -1,19 +1,6 @@
 package inmemory
 
-import (
-	"context"
-	"time"
-)
-
-// Maintain implements [backend.Maintainer]. It frees the memory of IDs that Message.Once
-// need not remember any more. It does not free messages, because Ack does.
-func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
-	err = b.visit("maintain", topic, name, func(g *group) error {
-		next = g.topic.once.turn(time.Now())
-		return nil
-	})
-	return next, err
-}
+import "time"
 
 // A once remembers the IDs of messages that were published with Message.Once. It keeps each
 // ID for one to two windows, and find ignores an ID older than one window.
