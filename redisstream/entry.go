@@ -2,6 +2,7 @@ package redisstream
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -71,7 +72,75 @@ func special(s string) bool {
 	return strings.IndexByte(s, '\\') >= 0 || strings.IndexByte(s, '\r') >= 0 || strings.IndexByte(s, '\n') >= 0
 }
 
-var errUnreadable = errors.New("not an entry of the bus")
+var (
+	errUnreadable = errors.New("not an entry of the bus")
+	errBodyGone   = fmt.Errorf("%w: the stream entry was deleted or trimmed", backend.ErrGone)
+)
+
+// entries reads the entries of one topic.
+type entries struct {
+	topic   string
+	options TopicOptions
+}
+
+// read reads one entry into m: {id, count, fields} if counted, otherwise {id, fields}. If the
+// entry cannot be decoded, its raw bytes become the payload of m. left is the number of
+// entries that are not read yet, with this one; it sizes mem.
+func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bool, left int) (count int, err error) {
+	if count = 1; counted {
+		p.arrayOf(3)
+	} else {
+		p.arrayOf(2)
+	}
+	id := p.bulk()
+	m.Topic, m.Position = e.topic, position(mem, id)
+	if counted {
+		count = p.integer()
+	}
+	fields := p.rest
+	value, err := readFields(p)
+	if err = readValue(mem, m, value, err, left); err == errUnreadable && e.options.Flat && p.err == nil { //nolint:errorlint // it is not wrapped
+		readFlat(&parser{rest: fields}, m, id, e.options)
+		err = nil
+	}
+	return count, err
+}
+
+// readFields reads the fields of an entry. If the entry has one field, named "event", value
+// is its value. For any other entry readFields returns errUnreadable, and value has the
+// fields as lines of name=value.
+func readFields(p *parser) (value []byte, err error) {
+	n := p.array()
+	if n < 0 {
+		return nil, errBodyGone
+	}
+	for at := 0; at+1 < n && p.err == nil; at += 2 {
+		name, text := p.bulk(), p.bulk()
+		if n == 2 && string(name) == field {
+			return text, nil
+		}
+		value = fmt.Appendf(value, "%s=%s\n", name, text)
+	}
+	if n%2 == 1 {
+		p.bulk()
+	}
+	return value, errUnreadable
+}
+
+// readValue decodes the value of an entry into m. If err is set, it only copies the value
+// into the payload of m, and returns err.
+func readValue(mem *slab.Slab, m *backend.Message, value []byte, err error, left int) error {
+	text, own := mem.Both(value)
+	head := 0
+	if err == nil {
+		head, err = readHead(mem, m, text, left)
+	}
+	if err != nil {
+		m.ID, m.Key, m.Headers = "", "", nil
+	}
+	m.Payload = own[head:]
+	return err
+}
 
 // usual is a number of headers that few messages exceed.
 const usual = 8

@@ -88,8 +88,7 @@ func TestPayloadIsApart(t *testing.T) {
 	t.Parallel()
 	const events = 500
 	s := &source{config: backend.Config{Topic: "orders"}}
-	var b batch
-	ds, err := read(&b, s, typicalReply(events))
+	ds, err := read(s, typicalReply(events))
 	require.NoError(t, err)
 	require.Len(t, ds, events)
 	want := typical()

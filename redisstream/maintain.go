@@ -23,8 +23,8 @@ const (
 // docs/redis.md) or lacks a group of this process. The reason is a server that lost its
 // data: its groups are created again one after another, and each must get all messages.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
-	next, err := verb(b, "maintain", topic+"/"+group, func() (time.Duration, error) { return b.maintain(ctx, topic, group) })
-	return max(next, trimAgain), err // after Close next is 0
+	next, err := b.maintain(ctx, topic, group)
+	return next, b.failure("maintain", topic+"/"+group, err)
 }
 
 func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Duration, error) {
@@ -42,14 +42,11 @@ func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Durat
 		}
 	}
 	b.mu.Unlock()
-	p, err := b.run(ctx, maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream)}, args...)
-	if err != nil {
-		return trimIdle, err
-	}
-	p.arrayOf(3)
-	removed, more := p.integer(), p.integer() == 1
-	after := string(p.bulk())
-	if err := refused(p.end()); err != nil {
+	c := b.run(ctx, maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream)}, args...)
+	c.arrayOf(3)
+	removed, more := c.integer(), c.integer() == 1
+	after := string(c.bulk())
+	if err := c.end(); err != nil {
 		return trimIdle, err
 	}
 	b.mu.Lock()

@@ -79,8 +79,11 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 // by made, and sends all calls in one round trip. made gets the indexes of the deliveries.
 // A delivery of another group gets an error.
 func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, most int, made func(part []int) *call) error {
-	if err := s.unusable(); err != nil || len(ds) == 0 {
-		return s.failure(op, err)
+	if s.closed.Load() {
+		return s.failure(op, backend.ErrClosed)
+	}
+	if len(ds) == 0 {
+		return nil
 	}
 	var errs backend.BatchError
 	mine := make([]int, 0, len(ds))
@@ -98,17 +101,14 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 	for k, part := range parts {
 		calls[k] = made(part)
 	}
-	if err := s.backend.send(ctx, calls...); err != nil {
-		return s.failure(op, err)
-	}
+	s.backend.send(ctx, calls...)
 	for k, part := range parts {
-		p := parser{rest: calls[k].reply.raw}
-		if calls[k].err == nil && calls[k].script != nil {
-			p.array()
+		if calls[k].script != nil {
+			calls[k].array()
 		}
 		for _, i := range part {
 			r := ds[i].Token.(*receipt)
-			err := calls[k].settled(&p, r)
+			err := calls[k].settled(r)
 			if unsure := errors.Is(err, backend.ErrUnknownOutcome); op == "ack" && (unsure || err == nil) {
 				r.unsure.Store(unsure)
 			}
@@ -125,18 +125,15 @@ var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
 // that the message has no holder. This is no error if an earlier Ack had no answer and
 // r.until has not passed. Then that Ack may have removed the holder. After r.until, another
 // member may have settled the message.
-func (c *call) settled(p *parser, r *receipt) error {
-	if c.err != nil || c.script == nil {
+func (c *call) settled(r *receipt) error {
+	if c.script == nil || c.err != nil {
 		return c.err
 	}
-	code := p.integer()
-	switch {
-	case p.err != nil:
-		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, p.err)
+	switch code := c.integer(); {
 	case code == 1, code == 3 && (!r.unsure.Load() || time.Now().After(r.until)):
 		return backend.ErrLeaseLost
 	case code == 2:
 		return errBodyLost
 	}
-	return nil
+	return c.err
 }
