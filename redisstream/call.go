@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -125,28 +126,22 @@ func (b *broker) run(ctx context.Context, s *script, keys []string, args ...any)
 	return c
 }
 
-// failure adds the operation and the topic to err. After Close the error is ErrClosed. It
-// then also matches ErrUnknownOutcome if err does, because Close may have interrupted the
-// call.
+// failure adds the operation and the topic to err. After Close the error is ErrClosed.
 func (b *Backend) failure(op, topic string, err error) error {
+	return failure(b.closed.Load(), op, topic, err)
+}
+
+// failure adds the operation and the place to err. If closed is set, the error matches
+// ErrClosed. It then also matches ErrUnknownOutcome if err does, because Close may have
+// interrupted the call.
+func failure(closed bool, op, place string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if b.closed.Load() {
-		err = asClosed(err)
+	if closed && errors.Is(err, backend.ErrUnknownOutcome) {
+		err = fmt.Errorf("%w: %w", backend.ErrClosed, err)
+	} else if closed {
+		err = backend.ErrClosed
 	}
-	if topic != "" {
-		op += " " + topic
-	}
-	return fmt.Errorf("redisstream: %s: %w", op, err)
-}
-
-func asClosed(err error) error {
-	switch {
-	case !errors.Is(err, backend.ErrUnknownOutcome):
-		return backend.ErrClosed
-	case errors.Is(err, backend.ErrClosed):
-		return err
-	}
-	return fmt.Errorf("%w: %w", backend.ErrClosed, err)
+	return fmt.Errorf("redisstream: %s: %w", strings.TrimSpace(op+" "+place), err)
 }

@@ -32,10 +32,7 @@ func (c *conn) Write(p []byte) (n int, err error) {
 		c.wire.fate.Store(sent)
 	}
 	for n < len(p) && err == nil {
-		if n > 0 {
-			err = c.SetWriteDeadline(time.Now().Add(c.wire.wait))
-		}
-		if err == nil {
+		if err = c.SetWriteDeadline(time.Now().Add(c.wire.wait)); err == nil {
 			var k int
 			k, err = c.Conn.Write(p[n:min(n+maxWrite, len(p))])
 			n += k

@@ -51,7 +51,7 @@ func appendHead(to []byte, m *backend.Message) []byte {
 		name := m.Headers[i].Name
 		if name == "" {
 			name = `\0`
-		} else if strings.IndexByte(name, ':') >= 0 || special(name) {
+		} else {
 			name = nameEscaper.Replace(name)
 		}
 		to = appendLine(append(to, name...), ": ", m.Headers[i].Value)
@@ -60,16 +60,7 @@ func appendHead(to []byte, m *backend.Message) []byte {
 }
 
 func appendLine(to []byte, name, value string) []byte {
-	if special(value) {
-		value = escaper.Replace(value)
-	}
-	return append(append(append(to, name...), value...), '\n')
-}
-
-// special reports whether s has a byte to escape. On a short string, three searches for one
-// byte are faster than one search for any of three.
-func special(s string) bool {
-	return strings.IndexByte(s, '\\') >= 0 || strings.IndexByte(s, '\r') >= 0 || strings.IndexByte(s, '\n') >= 0
+	return append(append(append(to, name...), escaper.Replace(value)...), '\n')
 }
 
 var (

@@ -88,15 +88,15 @@ func (p *parser) fail(wanted string) {
 // line reads a line and returns its type and text. If kinds does not have the type, line
 // calls fail.
 func (p *parser) line(kinds string) (kind byte, text []byte) {
-	end := bytes.Index(p.rest, crlf)
-	if end < 1 {
+	end := bytes.IndexByte(p.rest, '\n')
+	if end < 2 || p.rest[end-1] != '\r' {
 		p.fail("no line")
 		return 0, nil
 	}
-	kind, text = p.rest[0], p.rest[1:end]
+	kind, text = p.rest[0], p.rest[1:end-1]
 	switch {
 	case strings.IndexByte(kinds, kind) >= 0:
-		p.rest = p.rest[end+len(crlf):]
+		p.rest = p.rest[end+1:]
 		return kind, text
 	case kind == '-' && p.err == nil:
 		p.err = classOfReply(string(text))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -50,28 +51,21 @@ func (s *source) fenced(ctx context.Context, op string, script *script, ds []*ba
 
 // Delay implements [backend.Delayer].
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
-	soonest := time.Duration(-1)
+	soonest := time.Duration(math.MaxInt64)
 	lent := make([]*backend.Delivery, len(ds))
 	for i := range ds {
 		lent[i] = &ds[i].Delivery
+		soonest = min(soonest, max(ds[i].For, 0))
 	}
 	err := s.settle(ctx, "delay", lent, maxFence, func(part []int) *call {
 		args := append(make([]any, 0, 2+4*len(part)), s.config.Group, s.name)
 		for _, i := range part {
-			d, wait, refund := &ds[i], max(ds[i].For, 0), 0
-			if d.Refund {
-				refund = 1
-			}
-			if soonest < 0 || wait < soonest {
-				soonest = wait
-			}
-			args = append(args, &d.Position, d.Token.(*receipt).count, ceil(wait, time.Microsecond), refund)
+			d := &ds[i]
+			args = append(args, &d.Position, d.Token.(*receipt).count, ceil(max(d.For, 0), time.Microsecond), d.Refund)
 		}
 		return delayScript.call([]string{s.stream, s.delayed}, args...)
 	})
-	if soonest >= 0 {
-		s.dueIn(soonest) //nolint:contextcheck // it wakes the read of another call
-	}
+	s.dueIn(soonest) //nolint:contextcheck // it wakes the read of another call
 	return err
 }
 

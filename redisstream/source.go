@@ -2,7 +2,6 @@ package redisstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -112,16 +111,9 @@ func startID(start backend.Start) (string, error) {
 	return position, checkPosition(position)
 }
 
-// failure adds the operation, topic and group to err. It returns err unchanged if err only
-// reports a cancelled context. After Close the error is ErrClosed.
+// failure adds the operation, topic and group to err. After Close the error is ErrClosed.
 func (s *source) failure(op string, err error) error {
-	if err == nil || errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrUnavailable) {
-		return err
-	}
-	if s.closed.Load() {
-		err = asClosed(err)
-	}
-	return s.backend.failure(op, s.config.Topic+"/"+s.config.Group, err)
+	return failure(s.closed.Load(), op, s.config.Topic+"/"+s.config.Group, err)
 }
 
 // Close implements [backend.Source].

@@ -47,11 +47,6 @@ const (
 // begin makes the entries and the calls for messages. A message that is too large gets an
 // error and no call.
 func (t *trip) begin(b *Backend, msgs []*backend.Message) {
-	size := 0
-	for _, m := range msgs {
-		size += min(m.Size(), maxPayload) + 64 // 64 bytes for the names of attributes; most messages need no more
-	}
-	t.text = slices.Grow(t.text, size)
 	t.adds = slices.Grow(t.adds, len(msgs))[:len(msgs)]
 	scripts := scripts(b, msgs)
 	for i, m := range msgs {
@@ -60,9 +55,8 @@ func (t *trip) begin(b *Backend, msgs []*backend.Message) {
 			a.err = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, m.Size(), maxPayload)
 			continue
 		}
-		start := len(t.text)
-		t.text = append(appendHead(t.text, m), m.Payload...) // if the text grows, earlier entries keep the old memory
-		a.value = t.text[start:len(t.text):len(t.text)]
+		text := append(appendHead(t.text, m), m.Payload...) // if the text grows, earlier entries keep the old memory
+		a.value, t.text = text[len(t.text):len(text):len(text)], text
 		if s := scripts[m.Topic]; s != nil {
 			if a.by = &s.call; len(s.values) == 0 {
 				t.calls = append(t.calls, a.by)
