@@ -40,9 +40,9 @@ func (b *Backend) Declare(ctx context.Context, topic string) error {
 	return b.failure("declare", topic, err)
 }
 
-// exists returns ErrGone if a topic does not exist.
-func (b *Backend) exists(ctx context.Context, topic string) error {
-	c := b.command(ctx, "exists", b.streamKey(topic))
+// exists returns ErrGone if the topic with this stream does not exist.
+func (b *broker) exists(ctx context.Context, stream string) error {
+	c := b.command(ctx, "exists", stream)
 	if c.integer() == 0 && c.err == nil {
 		return fmt.Errorf("%w: no such topic", backend.ErrGone)
 	}
@@ -60,10 +60,11 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms [
 		}
 		start = "(" + from
 	}
-	if err := b.exists(ctx, topic); err != nil {
+	stream := b.streamKey(topic)
+	if err := b.exists(ctx, stream); err != nil {
 		return nil, err
 	}
-	c := b.command(ctx, "xrange", b.streamKey(topic), start, "+", "count", max(limit, 0))
+	c := b.command(ctx, "xrange", stream, start, "+", "count", max(limit, 0))
 	var mem slab.Slab
 	mem.Expect(0, 0, len(c.rest))
 	ms = make([]backend.Message, max(c.array(), 0))
@@ -77,9 +78,10 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms [
 // Remove implements [backend.Remover]. After a Remove, the lag of a group may be unknown:
 // see [Backend.Stats].
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
-	err := b.exists(ctx, topic)
+	stream := b.streamKey(topic)
+	err := b.exists(ctx, stream)
 	for part := range slices.Chunk(positions, walkStep) {
-		xdel := []any{"xdel", b.streamKey(topic)}
+		xdel := []any{"xdel", stream}
 		for _, position := range part {
 			err = cmp.Or(err, checkPosition(position))
 			xdel = append(xdel, position)

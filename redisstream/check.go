@@ -22,7 +22,7 @@ func (b *Backend) check(ctx context.Context, w *wire) error {
 		nodes, err := b.masterNodes(ctx)
 		for _, node := range nodes {
 			if err == nil {
-				warnings, err = b.checkNode(ctx, node, warnings)
+				warnings, err = b.options.check(ctx, node, warnings)
 			}
 		}
 		return err
@@ -34,8 +34,8 @@ func (b *Backend) check(ctx context.Context, w *wire) error {
 	return nil
 }
 
-// checkNode checks one server. It returns warnings, and appends its own.
-func (b *Backend) checkNode(ctx context.Context, node *redis.Client, warnings []string) ([]string, error) {
+// check checks one server. It returns warnings, and appends its own.
+func (o Options) check(ctx context.Context, node *redis.Client, warnings []string) ([]string, error) {
 	info, err := node.InfoMap(ctx).Result()
 	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
 		// A denied SELECT is returned as an error below, because then all other commands
@@ -48,7 +48,7 @@ func (b *Backend) checkNode(ctx context.Context, node *redis.Client, warnings []
 	if v := info["Server"]["redis_version"]; older(v, 6, 2) {
 		return nil, fmt.Errorf("%w: the server is Redis %s; it must be 6.2 or later", backend.ErrRefused, v)
 	}
-	if v := info["Memory"]["maxmemory_policy"]; v != "noeviction" && v != "" && !b.options.AllowEviction {
+	if v := info["Memory"]["maxmemory_policy"]; v != "noeviction" && v != "" && !o.AllowEviction {
 		return nil, fmt.Errorf("%w: the server's maxmemory-policy is %s: it would drop topics when its memory is full; set noeviction, or allow eviction in the options", backend.ErrRefused, v)
 	}
 	if info["Persistence"]["aof_enabled"] == "0" {

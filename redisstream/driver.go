@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"slices"
@@ -92,6 +91,14 @@ func (a *address) hint(ctx context.Context) string {
 	if a.scheme == "unix" || a.scheme == "redis+sentinel" {
 		return ""
 	}
+	if !a.tls {
+		d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nothing is sent on it
+		if c, err := d.DialContext(ctx, "tcp", a.client.Addrs[0]); err == nil {
+			_ = c.Close()
+			return "; the server speaks TLS: use rediss:, or tls=true"
+		}
+		return ""
+	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", a.client.Addrs[0])
 	if err != nil {
@@ -99,18 +106,9 @@ func (a *address) hint(ctx context.Context) string {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(patience))
-	if !a.tls {
-		secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // nothing is sent on it
-		if secure.HandshakeContext(ctx) == nil {
-			return "; the server speaks TLS: use rediss:, or tls=true"
-		}
-		return ""
-	}
 	answer := make([]byte, 1)
-	if _, err = c.Write([]byte("PING\r\n")); err == nil {
-		_, err = io.ReadFull(c, answer)
-	}
-	if err == nil && (answer[0] == '+' || answer[0] == '-') {
+	_, _ = c.Write([]byte("PING\r\n"))
+	if _, err := c.Read(answer); err == nil && strings.ContainsAny(string(answer), "+-") {
 		return "; the server speaks without TLS: use redis:, or tls=false"
 	}
 	return ""

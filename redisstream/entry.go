@@ -90,7 +90,16 @@ func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bo
 	}
 	fields := p.rest
 	value, err := readFields(p)
-	if err = readValue(mem, m, value, err, left); err == errUnreadable && e.options.Flat && p.err == nil { //nolint:errorlint // it is not wrapped
+	text, own := mem.Both(value)
+	head := 0
+	if err == nil {
+		head, err = readHead(mem, m, text, left)
+	}
+	if err != nil {
+		m.ID, m.Key, m.Headers = "", "", nil
+	}
+	m.Payload = own[head:]
+	if err == errUnreadable && e.options.Flat && p.err == nil { //nolint:errorlint // it is not wrapped
 		readFlat(&parser{rest: fields}, m, id, e.options)
 		err = nil
 	}
@@ -116,21 +125,6 @@ func readFields(p *parser) (value []byte, err error) {
 		p.bulk()
 	}
 	return value, errUnreadable
-}
-
-// readValue decodes the value of an entry into m. If err is set, it only copies the value
-// into the payload of m, and returns err.
-func readValue(mem *slab.Slab, m *backend.Message, value []byte, err error, left int) error {
-	text, own := mem.Both(value)
-	head := 0
-	if err == nil {
-		head, err = readHead(mem, m, text, left)
-	}
-	if err != nil {
-		m.ID, m.Key, m.Headers = "", "", nil
-	}
-	m.Payload = own[head:]
-	return err
 }
 
 // usual is a number of headers that few messages exceed.

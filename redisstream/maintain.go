@@ -23,11 +23,6 @@ const (
 // docs/redis.md) or lacks a group of this process. The reason is a server that lost its
 // data: its groups are created again one after another, and each must get all messages.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
-	next, err := b.maintain(ctx, topic, group)
-	return next, b.failure("maintain", topic+"/"+group, err)
-}
-
-func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)
 	most := maxYoung
@@ -47,14 +42,10 @@ func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Durat
 	removed, more := c.integer(), c.integer() == 1
 	after := string(c.bulk())
 	if err := c.end(); err != nil {
-		return trimIdle, err
+		return trimIdle, b.failure("maintain", topic+"/"+group, err)
 	}
 	b.mu.Lock()
-	if after == "" {
-		delete(b.mending, delayed)
-	} else {
-		b.mending[delayed] = after
-	}
+	b.mending[delayed] = after
 	b.mu.Unlock()
 	switch {
 	case more:

@@ -54,15 +54,8 @@ var (
 )
 
 // Attach implements [backend.Backend].
-func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	s, err := b.attach(ctx, c)
-	if err != nil {
-		return nil, b.failure("attach", c.Topic+"/"+c.Group, err)
-	}
-	return s, nil
-}
-
-func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error) {
+func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Source, err error) {
+	defer func() { err = b.failure("attach", c.Topic+"/"+c.Group, err) }()
 	if c.Lease <= 0 {
 		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
