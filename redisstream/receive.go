@@ -19,11 +19,16 @@ const (
 
 // A receipt is the Token of a delivery.
 type receipt struct {
-	source  *source
-	until   time.Time   // before this moment no other member receives the delivery
+	*handOut
 	count   int         // the delivery count on the server when it was delivered; fenced scripts compare it
 	settled bool        // take.lua found that the entry has no body, and acknowledged it
 	unsure  atomic.Bool // an Ack of the delivery had no answer
+}
+
+// A handOut has the fields that are equal in all receipts of one read.
+type handOut struct {
+	source *source
+	until  time.Time // before this moment no other member receives the deliveries
 }
 
 // countBase splits the delivery count of the server. The remainder is the attempt. The
@@ -160,12 +165,12 @@ func (s *source) deliveries(p *parser, counted bool) []backend.Delivery {
 	var mem slab.Slab
 	mem.Expect(0, 0, size)
 	ds := s.loan.Lend(s.loan.Room(nil, n)[:n])
-	receipts := make([]receipt, n)
+	receipts, from := make([]receipt, n), &handOut{s, s.asked.Add(s.config.Lease)}
 	entries := entries{s.config.Topic, s.options}
 	for i := range ds {
 		r, d := &receipts[i], &ds[i]
 		*d = backend.Delivery{Token: r, Redelivered: counted}
-		r.source, r.until = s, s.asked.Add(s.config.Lease)
+		r.handOut = from
 		r.count, d.Err = entries.read(p, &mem, &d.Message, counted, n-i)
 		d.Attempt = r.count % countBase
 		r.settled = counted && d.Err == errBodyGone //nolint:errorlint // it is not wrapped
