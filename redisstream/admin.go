@@ -26,86 +26,71 @@ var (
 
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(ctx context.Context) error {
-	return b.verb("ping", "", func() error { return b.command(ctx, "ping") })
+	return b.failure("ping", "", b.command(ctx, "ping").err)
 }
 
 // Declare implements [backend.Declarer]. It only tests whether the client may add to the
 // stream, by an XADD with an ID that no stream accepts. The first message or group creates
 // the stream. If the memory of the server is full, Declare succeeds too.
 func (b *Backend) Declare(ctx context.Context, topic string) error {
-	return b.verb("declare", topic, func() error {
-		err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "")
-		if errors.Is(err, backend.ErrFull) || err != nil && strings.Contains(err.Error(), "must be greater than 0-0") {
-			return nil
-		}
-		return err
-	})
+	err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "").err
+	if errors.Is(err, backend.ErrFull) || err != nil && strings.Contains(err.Error(), "must be greater than 0-0") {
+		return nil
+	}
+	return b.failure("declare", topic, err)
+}
+
+// exists returns ErrGone if the topic with this stream does not exist.
+func (b *broker) exists(ctx context.Context, stream string) error {
+	c := b.command(ctx, "exists", stream)
+	if c.integer() == 0 && c.err == nil {
+		return fmt.Errorf("%w: no such topic", backend.ErrGone)
+	}
+	return c.err
 }
 
 // Read implements [backend.Reader]. An entry that cannot be decoded becomes a message with
 // the raw bytes of the entry as Payload.
-func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
-	return verb(b, "read", topic, func() (ms []backend.Message, err error) {
-		start := "-"
-		if from != "" {
-			if err := checkPosition(from); err != nil {
-				return nil, refused(err)
-			}
-			start = "(" + from
-		}
-		key := b.streamKey(topic)
-		p, err := b.ask(ctx, &call{args: []any{"exists", key}})
-		if err == nil && p.integer() == 0 {
-			err = fmt.Errorf("%w: no such topic", backend.ErrGone)
-		}
-		if err == nil {
-			p, err = b.ask(ctx, &call{args: []any{"xrange", key, start, "+", "count", max(limit, 0)}})
-		}
-		if err != nil {
+func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms []backend.Message, err error) {
+	defer func() { err = b.failure("read", topic, err) }()
+	start := "-"
+	if from != "" {
+		if err := checkPosition(from); err != nil {
 			return nil, err
 		}
-		var mem slab.Slab
-		mem.Expect(0, 0, len(p.rest))
-		ms = make([]backend.Message, max(p.array(), 0))
-		entries := entries{topic, b.options.Topics[topic]}
-		for i := range ms {
-			_, _ = entries.read(&p, &mem, &ms[i], false, len(ms)-i) // after an error the message has its raw bytes
-		}
-		return ms, refused(p.end())
-	})
+		start = "(" + from
+	}
+	stream := b.streamKey(topic)
+	if err := b.exists(ctx, stream); err != nil {
+		return nil, err
+	}
+	c := b.command(ctx, "xrange", stream, start, "+", "count", max(limit, 0))
+	var mem slab.Slab
+	mem.Expect(0, 0, len(c.rest))
+	ms = make([]backend.Message, max(c.array(), 0))
+	entries := entries{topic, b.options.Topics[topic]}
+	for i := range ms {
+		_, _ = entries.read(&c.parser, &mem, &ms[i], false, len(ms)-i) // after an error the message has its raw bytes
+	}
+	return ms, c.end()
 }
 
 // Remove implements [backend.Remover]. After a Remove, the lag of a group may be unknown:
 // see [Backend.Stats].
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
-	return b.verb("remove", topic, func() error {
-		key := b.streamKey(topic)
-		p, err := b.ask(ctx, &call{args: []any{"exists", key}})
-		if err == nil && p.integer() == 0 {
-			err = fmt.Errorf("%w: no such topic", backend.ErrGone)
+	stream := b.streamKey(topic)
+	err := b.exists(ctx, stream)
+	for part := range slices.Chunk(positions, walkStep) {
+		xdel := []any{"xdel", stream}
+		for _, position := range part {
+			err = cmp.Or(err, checkPosition(position))
+			xdel = append(xdel, position)
 		}
-		for part := range slices.Chunk(positions, walkStep) {
-			xdel := []any{"xdel", key}
-			for _, position := range part {
-				err = cmp.Or(err, refused(checkPosition(position)))
-				xdel = append(xdel, position)
-			}
-			if err != nil {
-				return err
-			}
-			err = b.command(ctx, xdel...)
+		if err == nil {
+			err = b.command(ctx, xdel...).err
 		}
-		return err
-	})
-}
-
-// refused adds the class ErrRefused to an error. The callers are reads, whose reply may be
-// malformed, and calls that failed before they changed anything.
-func refused(err error) error {
-	if err == nil {
-		return nil
 	}
-	return fmt.Errorf("%w: %w", backend.ErrRefused, err)
+	return b.failure("remove", topic, err)
 }
 
 // Stats implements [backend.Statser]. The lag of a group at the start or the end of the
@@ -113,47 +98,41 @@ func refused(err error) error {
 // Remove, or after another program trimmed the stream. The lag is also unknown for a group
 // that began in the middle of the topic, until the group reaches the end. A member that
 // ended without Close is counted until one lease after its end.
-func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
-	return verb(b, "stats", topic+"/"+group, func() (s backend.Stats, err error) {
-		stream := b.streamKey(topic)
-		p, err := b.run(ctx, statsScript, []string{stream, trimmedKey(stream)}, group, millis(unknownLease))
-		if err != nil {
-			return s, err
-		}
-		p.arrayOf(6)
-		s.Depth, s.Lag, s.InFlight, s.Delayed = int64(p.integer()), int64(p.integer()), int64(p.integer()), int64(p.integer())
-		s.InFlight -= s.Delayed // the script counts all pending entries; each is either held or delayed
-		s.Members = int64(p.integer())
-		if oldest := p.bulk(); len(oldest) > 0 {
-			ms, _, _ := bytes.Cut(oldest, []byte("-"))
-			s.Oldest = time.UnixMilli(int64(p.number(ms)))
-		}
-		return s, refused(p.end())
-	})
+func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Stats, err error) {
+	stream := b.streamKey(topic)
+	c := b.run(ctx, statsScript, []string{stream, trimmedKey(stream)}, group, millis(unknownLease))
+	c.arrayOf(6)
+	for _, n := range []*int64{&s.Depth, &s.Lag, &s.InFlight, &s.Delayed, &s.Members} {
+		*n = int64(c.integer())
+	}
+	s.InFlight -= s.Delayed // the script counts all pending entries; each is either held or delayed
+	if oldest := c.bulk(); len(oldest) > 0 {
+		ms, _, _ := bytes.Cut(oldest, []byte("-"))
+		s.Oldest = time.UnixMilli(int64(c.number(ms)))
+	}
+	return s, b.failure("stats", topic+"/"+group, c.end())
 }
 
 // Topics implements [backend.Admin]. It scans all keys of the server, or of all masters of
 // a Cluster, 1000 at a time.
-func (b *Backend) Topics(ctx context.Context) ([]string, error) {
-	return verb(b, "topics", "", func() (topics []string, err error) {
-		keys, err := b.walk(ctx, b.options.Namespace+":{*}", "stream")
-		for _, key := range keys {
-			if topic, ok := b.topicOf(key); ok {
-				topics = append(topics, topic)
-			}
+func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
+	keys, err := b.walk(ctx, b.options.Namespace+":{*}", "stream")
+	for _, key := range keys {
+		if topic, ok := b.topicOf(key); ok {
+			topics = append(topics, topic)
 		}
-		slices.Sort(topics)
-		return slices.Compact(topics), err
-	})
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics), b.failure("topics", "", err)
 }
 
 const walkStep = 1000
 
 // walk returns the keys of all servers that match a pattern and have the type kind. An
 // empty kind means any type.
-func (b *broker) walk(ctx context.Context, pattern, kind string) (all []string, err error) {
+func (b *Backend) walk(ctx context.Context, pattern, kind string) (all []string, err error) {
 	err = b.with(ctx, func(w *wire) error {
-		err := w.do(ctx, 0, func(ctx context.Context) error {
+		err := w.do(ctx, func(ctx context.Context) error {
 			nodes, err := b.masterNodes(ctx)
 			for _, node := range nodes {
 				for cursor, more := uint64(0), true; more && err == nil; more = cursor != 0 {
@@ -165,7 +144,7 @@ func (b *broker) walk(ctx context.Context, pattern, kind string) (all []string, 
 			return err
 		})
 		if err != nil {
-			return classOf(ctx, err, w.sent.Load())
+			return classOf(ctx, err, w.maySent())
 		}
 		return nil
 	})
@@ -173,74 +152,60 @@ func (b *broker) walk(ctx context.Context, pattern, kind string) (all []string, 
 }
 
 // Groups implements [backend.Admin].
-func (b *Backend) Groups(ctx context.Context, topic string) ([]string, error) {
-	return verb(b, "groups", topic, func() ([]string, error) { return b.groups(ctx, topic) })
-}
-
-func (b *Backend) groups(ctx context.Context, topic string) (names []string, err error) {
-	p, err := b.run(ctx, groupsScript, []string{b.streamKey(topic)})
-	if err != nil {
-		return nil, err
-	}
-	for range p.array() {
-		names = append(names, string(p.bulk()))
+func (b *Backend) Groups(ctx context.Context, topic string) (names []string, err error) {
+	c := b.run(ctx, groupsScript, []string{b.streamKey(topic)})
+	for range c.array() {
+		names = append(names, string(c.bulk()))
 	}
 	slices.Sort(names)
-	return names, refused(p.end())
+	return names, b.failure("groups", topic, c.end())
 }
 
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
-	return b.verb("delete", topic, func() error {
-		stream := b.streamKey(topic)
-		names, err := b.groups(ctx, topic)
-		if err != nil {
-			return err
-		}
-		keys := []any{"unlink", stream, trimmedKey(stream), youngKey(stream)}
-		for _, name := range names {
-			delayed := delayedKey(stream, name)
-			keys = append(keys, delayed, sweptKey(delayed))
-		}
-		if err := b.command(ctx, keys...); err != nil {
-			return err
-		}
-		// The marks of Once expire by themselves. Until then a new message could count as a
-		// duplicate of a deleted message.
-		marks, err := b.walk(ctx, stream+":once:*", "")
-		for part := range slices.Chunk(marks, walkStep) {
-			keys = []any{"unlink"}
-			for _, key := range part {
-				keys = append(keys, key)
-			}
-			err = errors.Join(err, b.command(ctx, keys...))
-		}
+	names, err := b.Groups(ctx, topic)
+	if err != nil {
 		return err
-	})
+	}
+	stream := b.streamKey(topic)
+	keys := []any{"unlink", stream, trimmedKey(stream), youngKey(stream)}
+	for _, name := range names {
+		delayed := delayedKey(stream, name)
+		keys = append(keys, delayed, sweptKey(delayed))
+	}
+	if err := b.command(ctx, keys...).err; err != nil {
+		return b.failure("delete", topic, err)
+	}
+	// The marks of Once expire by themselves. Until then a new message could count as a
+	// duplicate of a deleted message.
+	marks, err := b.walk(ctx, stream+":once:*", "")
+	for part := range slices.Chunk(marks, walkStep) {
+		keys = []any{"unlink"}
+		for _, key := range part {
+			keys = append(keys, key)
+		}
+		err = errors.Join(err, b.command(ctx, keys...).err)
+	}
+	return b.failure("delete", topic, err)
 }
 
 // DeleteGroup implements [backend.Admin].
 func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
-	return b.verb("delete", topic+"/"+group, func() error {
-		stream := b.streamKey(topic)
-		delayed := delayedKey(stream, group)
-		p, err := b.run(ctx, deleteScript, []string{stream, delayed, sweptKey(delayed)}, group)
-		if err == nil && p.integer() == 0 {
-			err = fmt.Errorf("%w: no such group", backend.ErrGone)
-		}
-		return err
-	})
+	stream := b.streamKey(topic)
+	delayed := delayedKey(stream, group)
+	c := b.run(ctx, deleteScript, []string{stream, delayed, sweptKey(delayed)}, group)
+	if c.integer() == 0 && c.err == nil {
+		c.err = fmt.Errorf("%w: no such group", backend.ErrGone)
+	}
+	return b.failure("delete", topic+"/"+group, c.err)
 }
 
 // ResetGroup implements [backend.Admin].
 func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
-	return b.verb("reset", topic+"/"+group, func() error {
-		id, err := startID(start)
-		if err != nil {
-			return err
-		}
+	id, err := startID(start)
+	if err == nil {
 		stream := b.streamKey(topic)
-		_, err = b.run(ctx, resetScript, []string{stream, delayedKey(stream, group)}, group, id)
-		return err
-	})
+		err = b.run(ctx, resetScript, []string{stream, delayedKey(stream, group)}, group, id).err
+	}
+	return b.failure("reset", topic+"/"+group, err)
 }

@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,10 +41,9 @@ func typicalReply(n int) reply {
 }
 
 // read returns the deliveries of a reply of XREADGROUP.
-func read(b *batch, s *source, r reply) ([]backend.Delivery, error) {
-	b.reply = r
-	p := parser{rest: b.reply.raw}
-	ds := b.read(&p, s)
+func read(s *source, r reply) ([]backend.Delivery, error) {
+	p := parser{rest: r.raw}
+	ds := s.newDeliveries(&p)
 	return ds, p.end()
 }
 
@@ -53,14 +53,13 @@ func TestReadingAllocatesPerReadNotPerEvent(t *testing.T) {
 	const events = 512
 	s := &source{config: backend.Config{Topic: "orders"}}
 	r := typicalReply(events)
-	var b batch
-	ds, err := read(&b, s, r)
+	ds, err := read(s, r)
 	require.NoError(t, err)
 	require.Len(t, ds, events)
 	m := typical()
 	require.Equal(t, m.Headers, ds[events-1].Headers)
 	require.Equal(t, m.Payload, ds[events-1].Payload)
-	allocs := testing.AllocsPerRun(100, func() { ds, err = read(&b, s, r) })
+	allocs := testing.AllocsPerRun(100, func() { ds, err = read(s, r) })
 	require.Len(t, ds, events)
 	t.Logf("%.0f allocations for %d events", allocs, events)
 	require.LessOrEqual(t, allocs, 8.0, "allocations for a read of %d events", events)
@@ -70,24 +69,28 @@ func TestReadingAllocatesPerReadNotPerEvent(t *testing.T) {
 func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	const messages = 100
 	b := &Backend{options: Options{Namespace: "bus"}}
-	msgs, errs := make([]*backend.Message, messages), make([]error, messages)
+	msgs := make([]*backend.Message, messages)
 	for i := range msgs {
 		msgs[i] = typical()
 	}
 	answer := []byte("$17\r\n1795243593723-123\r\n")
 	var mem trip
-	fail := func(i int, err error) { errs[i] = err }
+	var failed error
 	publish := func() {
-		mem.begin(b, msgs, fail)
+		mem.begin(b, msgs)
 		for _, c := range mem.calls {
 			_, _ = c.reply.Write(answer)
+			c.rest = c.reply.raw
 		}
-		mem.read(fail)
+		mem.read()
+		for i := range mem.adds {
+			failed = cmp.Or(failed, mem.adds[i].err)
+		}
 		mem.end()
 	}
 	publish()
+	require.NoError(t, failed)
 	for i := range msgs {
-		require.NoError(t, errs[i])
 		require.Equal(t, "01795243593723-00000000000000000123", msgs[i].Position)
 	}
 	allocs := testing.AllocsPerRun(100, publish)
@@ -114,9 +117,9 @@ func TestCallAllocations(t *testing.T) {
 	require.LessOrEqual(t, allocs, 12.0, "allocations for a publish")
 
 	w := newWire(&b.broker, time.Second)
-	defer func() { require.NoError(t, w.close()) }()
+	defer w.end()
 	browse := &call{args: []any{"xrange", b.streamKey("orders"), "-", "+", "count", 512}}
-	read := func() { browse.reply = browse.reply.next(); w.send(ctx, 0, browse) }
+	read := func() { browse.reply = browse.reply.next(); w.send(ctx, browse) }
 	for range 10 {
 		read()
 	}
@@ -131,10 +134,9 @@ func BenchmarkRead(b *testing.B) {
 	const events = 512
 	s := &source{config: backend.Config{Topic: "orders"}}
 	r := typicalReply(events)
-	var mem batch
 	b.ReportAllocs()
 	for range b.N {
-		if _, err := read(&mem, s, r); err != nil {
+		if _, err := read(s, r); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
@@ -42,7 +41,6 @@ var _ redis.Hook = detour{}
 func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if w, ok := ctx.Value(wireKey{}).(*wire); ok {
-			w.took.Store(true)
 			return w.client(d.node).Process(ctx, cmd)
 		}
 		return next(ctx, cmd)
@@ -56,7 +54,6 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		if !ok {
 			return next(ctx, cmds)
 		}
-		w.took.Store(true)
 		pipe := w.client(d.node).Pipeline()
 		_ = pipe.BatchProcess(ctx, cmds...) // it only queues the commands
 		_, err := pipe.Exec(ctx)
@@ -83,7 +80,7 @@ func (d detour) DialHook(next redis.DialHook) redis.DialHook {
 		if d.broker.watching.Add(1) == 1 {
 			d.broker.masters.Add(1) // the master may have changed while no watchman was open
 		}
-		return &watchman{Conn: c, broker: d.broker}, nil
+		return checked(&watchman{Conn: c, broker: d.broker}, c), nil
 	}
 }
 
@@ -106,9 +103,6 @@ func (m *watchman) Close() error {
 	}
 	return m.Conn.Close()
 }
-
-// SyscallConn implements [syscall.Conn], for go-redis.
-func (m *watchman) SyscallConn() (syscall.RawConn, error) { return system(m.Conn) }
 
 // watchMaster makes sure that the lent client has an open watchman, because the end of a
 // watchman tells the wires of a new master. Without Sentinel it does nothing.

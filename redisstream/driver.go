@@ -1,11 +1,11 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"slices"
@@ -68,7 +68,7 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 		return nil, fmt.Errorf("redisstream: open: %w", err)
 	}
 	a.options.Topics = d.topics
-	client := a.client()
+	client := redis.NewUniversalClient(&a.client)
 	b, err := New(client, a.options)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
@@ -91,41 +91,37 @@ func (a *address) hint(ctx context.Context) string {
 	if a.scheme == "unix" || a.scheme == "redis+sentinel" {
 		return ""
 	}
+	if !a.tls {
+		d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nothing is sent on it
+		if c, err := d.DialContext(ctx, "tcp", a.client.Addrs[0]); err == nil {
+			_ = c.Close()
+			return "; the server speaks TLS: use rediss:, or tls=true"
+		}
+		return ""
+	}
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", a.addrs[0])
+	c, err := d.DialContext(ctx, "tcp", a.client.Addrs[0])
 	if err != nil {
 		return ""
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(patience))
-	if a.config == nil {
-		secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // nothing is sent on it
-		if secure.HandshakeContext(ctx) == nil {
-			return "; the server speaks TLS: use rediss:, or tls=true"
-		}
-		return ""
-	}
 	answer := make([]byte, 1)
-	if _, err = c.Write([]byte("PING\r\n")); err == nil {
-		_, err = io.ReadFull(c, answer)
-	}
-	if err == nil && (answer[0] == '+' || answer[0] == '-') {
+	_, _ = c.Write([]byte("PING\r\n"))
+	if _, err := c.Read(answer); err == nil && strings.ContainsAny(string(answer), "+-") {
 		return "; the server speaks without TLS: use redis:, or tls=false"
 	}
 	return ""
 }
 
-// An address is a parsed URL.
+// An address is a parsed URL. From the options of the client only the master's name tells
+// Sentinel, and only IsClusterMode tells Cluster.
 type address struct {
-	scheme         string
-	options        Options
-	addrs          []string
-	user, password string
-	db             int
-	master         string
-	tls            bool
-	files          brokerurl.TLSFiles
-	config         *tls.Config
+	scheme  string
+	options Options
+	client  redis.UniversalOptions
+	tls     bool
+	files   brokerurl.TLSFiles
 }
 
 // parameters returns the parameters of a URL with a's scheme.
@@ -135,18 +131,19 @@ func (a *address) parameters() brokerurl.Table {
 	t["once_window"] = brokerurl.Duration(&a.options.OnceWindow)
 	t["max_messages"] = brokerurl.Count(&a.options.MaxMessages, 1)
 	t["allow_eviction"] = brokerurl.Bool(&a.options.AllowEviction)
-	t["db"] = a.only(brokerurl.Count(&a.db, 0), []string{"unix", "redis+sentinel"},
+	t["db"] = a.only(brokerurl.Count(&a.client.DB, 0), "unix", "redis+sentinel",
 		"is for unix and redis+sentinel; elsewhere it is the path, and Cluster has none")
-	several := []string{"redis+sentinel", "redis+cluster"}
-	t["tls"] = a.only(brokerurl.Bool(&a.tls), several, "is for redis+sentinel and redis+cluster; use rediss: instead")
-	t["addr"] = a.only(brokerurl.Addrs(&a.addrs), several, "is for redis+sentinel and redis+cluster: a single server has one address")
+	t["tls"] = a.only(brokerurl.Bool(&a.tls), "redis+cluster", "redis+sentinel",
+		"is for redis+sentinel and redis+cluster; use rediss: instead")
+	t["addr"] = a.only(brokerurl.Addrs(&a.client.Addrs), "redis+cluster", "redis+sentinel",
+		"is for redis+sentinel and redis+cluster: a single server has one address")
 	return t
 }
 
-// only returns p if the scheme of a is one of schemes. Otherwise it returns a parameter
+// only returns p if the scheme of a is one or the other. Otherwise it returns a parameter
 // that fails with the reason.
-func (a *address) only(p brokerurl.Parameter, schemes []string, reason string) brokerurl.Parameter {
-	if !slices.Contains(schemes, a.scheme) {
+func (a *address) only(p brokerurl.Parameter, one, other, reason string) brokerurl.Parameter {
+	if a.scheme != one && a.scheme != other {
 		p.Set = func(string) error { return errors.New(reason) }
 	}
 	return p
@@ -155,15 +152,16 @@ func (a *address) only(p brokerurl.Parameter, schemes []string, reason string) b
 // parse reads a URL. Its errors quote no part of the URL except a wrong parameter, because
 // the URL may hold a password.
 func parse(u *url.URL) (*address, error) {
-	a := &address{scheme: u.Scheme, user: u.User.Username(), tls: u.Scheme == "rediss"}
-	a.password, _ = u.User.Password()
-	if known := (Driver{}).Schemes(); !slices.Contains(known, u.Scheme) {
+	a := &address{scheme: u.Scheme, tls: u.Scheme == "rediss"}
+	a.client.Username = u.User.Username()
+	a.client.Password, _ = u.User.Password()
+	known := Driver{}.Schemes()
+	switch {
+	case !slices.Contains(known, u.Scheme):
 		return nil, fmt.Errorf("the URL's scheme is none of %s", strings.Join(known, ", "))
-	}
-	if u.Opaque != "" || u.Fragment != "" {
+	case u.Opaque != "" || u.Fragment != "":
 		return nil, errors.New("the URL has no // behind its scheme, or something behind #")
-	}
-	if a.user != "" && a.password == "" {
+	case a.client.Username != "" && a.client.Password == "":
 		return nil, errors.New("the URL has a user without a password")
 	}
 	if err := a.place(u); err != nil {
@@ -175,79 +173,46 @@ func parse(u *url.URL) (*address, error) {
 	if _, err := a.options.withDefaults(); err != nil {
 		return nil, err
 	}
-	return a, a.secure()
+	if !a.tls && a.files.Given() {
+		return nil, errors.New("the URL names TLS files but has no TLS: use rediss:, or tls=true")
+	}
+	var err error
+	if a.tls {
+		a.client.TLSConfig, err = a.files.Config()
+	}
+	return a, err
 }
 
 // place reads the host, the port and the path of the URL.
-func (a *address) place(u *url.URL) error {
-	path := strings.TrimPrefix(u.Path, "/")
-	if a.scheme == "unix" {
+func (a *address) place(u *url.URL) (err error) {
+	path, port := strings.TrimPrefix(u.Path, "/"), "6379"
+	switch a.scheme {
+	case "unix":
 		if u.Host != "" || u.Path == "" {
 			return errors.New("a URL with unix: is unix:///path/of/the/socket")
 		}
-		a.addrs = []string{u.Path}
+		a.client.Addrs = []string{u.Path} // go-redis tells a socket by its slash
 		return nil
+	case "redis+sentinel":
+		if path == "" || strings.Contains(path, "/") {
+			err = errors.New("the path of a redis+sentinel URL is the master's name")
+		}
+		a.client.MasterName, port = path, "26379"
+	case "redis+cluster":
+		if path != "" {
+			err = errors.New("a redis+cluster URL has no path: Cluster has one database")
+		}
+		a.client.IsClusterMode = true
+	default:
+		db, bad := strconv.Atoi(cmp.Or(path, "0"))
+		if bad != nil || db < 0 {
+			err = errors.New("the path of a Redis URL is the number of a database")
+		}
+		a.client.DB = db
 	}
 	if u.Hostname() == "" {
 		return errors.New("the URL names no host")
 	}
-	port := u.Port()
-	if port == "" {
-		if port = "6379"; a.scheme == "redis+sentinel" {
-			port = "26379"
-		}
-	}
-	a.addrs = []string{net.JoinHostPort(u.Hostname(), port)}
-	switch a.scheme {
-	case "redis+sentinel":
-		if path == "" || strings.Contains(path, "/") {
-			return errors.New("the path of a redis+sentinel URL is the master's name")
-		}
-		a.master = path
-	case "redis+cluster":
-		if path != "" {
-			return errors.New("a redis+cluster URL has no path: Cluster has one database")
-		}
-	default:
-		if path == "" {
-			return nil
-		}
-		db, err := strconv.Atoi(path)
-		if err != nil || db < 0 {
-			return errors.New("the path of a Redis URL is the number of a database")
-		}
-		a.db = db
-	}
-	return nil
-}
-
-// secure sets a.config, the TLS settings, if the URL asks for TLS.
-func (a *address) secure() (err error) {
-	if a.tls {
-		a.config, err = a.files.Config()
-		return err
-	}
-	if a.files.Given() {
-		return errors.New("the URL names TLS files but has no TLS: use rediss:, or tls=true")
-	}
-	return nil
-}
-
-// client returns a client, which has not connected yet.
-func (a *address) client() redis.UniversalClient {
-	switch a.scheme {
-	case "redis+cluster":
-		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: a.addrs, Username: a.user, Password: a.password, TLSConfig: a.config})
-	case "redis+sentinel":
-		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: a.master, SentinelAddrs: a.addrs, Username: a.user, Password: a.password, DB: a.db, TLSConfig: a.config,
-		})
-	}
-	network := "tcp"
-	if a.scheme == "unix" {
-		network = "unix"
-	}
-	return redis.NewClient(&redis.Options{
-		Network: network, Addr: a.addrs[0], Username: a.user, Password: a.password, DB: a.db, TLSConfig: a.config,
-	})
+	a.client.Addrs = []string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port))}
+	return err
 }

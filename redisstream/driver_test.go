@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
@@ -21,42 +22,57 @@ func parsed(t testing.TB, raw string) (*address, error) {
 	return parse(u)
 }
 
+type at = redis.UniversalOptions
+
 func TestURLSaysWhereAndHow(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]address{
-		"redis://h":                 {addrs: []string{"h:6379"}},
-		"redis://h/":                {addrs: []string{"h:6379"}},
-		"redis://[::1]:7/3":         {addrs: []string{"[::1]:7"}, db: 3},
-		"redis://user:p%40ss@h:7/0": {addrs: []string{"h:7"}, user: "user", password: "p@ss"},
-		"redis://:pass@h":           {addrs: []string{"h:6379"}, password: "pass"},
+		"redis://h":                 {client: at{Addrs: []string{"h:6379"}}},
+		"redis://h/":                {client: at{Addrs: []string{"h:6379"}}},
+		"redis://[::1]:7/3":         {client: at{Addrs: []string{"[::1]:7"}, DB: 3}},
+		"redis://user:p%40ss@h:7/0": {client: at{Addrs: []string{"h:7"}, Username: "user", Password: "p@ss"}},
+		"redis://:pass@h":           {client: at{Addrs: []string{"h:6379"}, Password: "pass"}},
 		"redis://h?namespace=shop.eu&once_window=90s&max_messages=10&allow_eviction=true": {
-			addrs:   []string{"h:6379"},
+			client:  at{Addrs: []string{"h:6379"}},
 			options: Options{Namespace: "shop.eu", OnceWindow: 90 * time.Second, MaxMessages: 10, AllowEviction: true},
 		},
-		"rediss://h:7/2":                    {addrs: []string{"h:7"}, db: 2, tls: true},
-		"unix:///run/redis.sock":            {addrs: []string{"/run/redis.sock"}},
-		"unix://user:pass@/run/a.sock?db=2": {addrs: []string{"/run/a.sock"}, user: "user", password: "pass", db: 2},
-		"redis+sentinel://h/main":           {addrs: []string{"h:26379"}, master: "main"},
+		"rediss://h:7/2":                    {client: at{Addrs: []string{"h:7"}, DB: 2}, tls: true},
+		"unix:///run/redis.sock":            {client: at{Addrs: []string{"/run/redis.sock"}}},
+		"unix://user:pass@/run/a.sock?db=2": {client: at{Addrs: []string{"/run/a.sock"}, Username: "user", Password: "pass", DB: 2}},
+		"redis+sentinel://h/main":           {client: at{Addrs: []string{"h:26379"}, MasterName: "main"}},
 		"redis+sentinel://u:p@h:1/main?addr=i:2&addr=j:3&db=4&tls=true": {
-			addrs: []string{"h:1", "i:2", "j:3"}, user: "u", password: "p", master: "main", db: 4, tls: true,
+			client: at{Addrs: []string{"h:1", "i:2", "j:3"}, Username: "u", Password: "p", MasterName: "main", DB: 4}, tls: true,
 		},
-		"redis+cluster://h": {addrs: []string{"h:6379"}},
-		"redis+cluster://h/?addr=i:2&addr=[::1]:3&tls=1": {addrs: []string{"h:6379", "i:2", "[::1]:3"}, tls: true},
-		"redis+cluster://h?tls=false&allow_eviction=0":   {addrs: []string{"h:6379"}},
+		"redis+cluster://h": {client: at{Addrs: []string{"h:6379"}, IsClusterMode: true}},
+		"redis+cluster://h/?addr=i:2&addr=[::1]:3&tls=1": {client: at{Addrs: []string{"h:6379", "i:2", "[::1]:3"}, IsClusterMode: true}, tls: true},
+		"redis+cluster://h?tls=false&allow_eviction=0":   {client: at{Addrs: []string{"h:6379"}, IsClusterMode: true}},
 	} {
 		got, err := parsed(t, raw)
 		require.NoError(t, err, raw)
-		require.Equal(t, want.tls, got.config != nil, raw)
-		if got.config != nil {
-			require.False(t, got.config.InsecureSkipVerify)
-			require.Equal(t, uint16(tls.VersionTLS12), got.config.MinVersion)
+		config := got.client.TLSConfig
+		require.Equal(t, want.tls, config != nil, raw)
+		if config != nil {
+			require.False(t, config.InsecureSkipVerify)
+			require.Equal(t, uint16(tls.VersionTLS12), config.MinVersion)
 		}
 		want.scheme, _, _ = strings.Cut(raw, ":")
-		got.config = nil
+		got.client.TLSConfig = nil
 		require.Equal(t, want, *got, raw)
-		client := got.client()
-		require.NoError(t, client.Close())
+		requireClient(t, got)
 	}
+}
+
+// requireClient requires that go-redis makes the client for a URL that its scheme names.
+func requireClient(t testing.TB, a *address) {
+	client := redis.NewUniversalClient(&a.client)
+	require.NoError(t, client.Close())
+	if a.scheme == "redis+cluster" {
+		require.IsType(t, &redis.ClusterClient{}, client)
+		return
+	}
+	o := client.(*redis.Client).Options()
+	require.Equal(t, a.scheme == "redis+sentinel", o.Addr == underSentinel)
+	require.Equal(t, a.scheme == "unix", o.Network == "unix")
 }
 
 func TestURLIsStrict(t *testing.T) {
@@ -128,8 +144,8 @@ func TestURLNamesTLSFiles(t *testing.T) {
 	certs := redistest.Certificates(t)
 	a, err := parsed(t, fmt.Sprintf("rediss://h?ca_file=%s&cert_file=%s&key_file=%s", certs.CA, certs.Client.Cert, certs.Client.Key))
 	require.NoError(t, err)
-	require.Len(t, a.config.Certificates, 1)
-	require.NotNil(t, a.config.RootCAs)
+	require.Len(t, a.client.TLSConfig.Certificates, 1)
+	require.NotNil(t, a.client.TLSConfig.RootCAs)
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	require.NoError(t, os.WriteFile(empty, []byte("none"), 0o600))
 	_, err = parsed(t, "rediss://h?ca_file="+empty)
@@ -146,8 +162,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"once window of -1s":      {OnceWindow: -time.Second},
 		"max messages":            {MaxMessages: -1},
 	} {
-		a := address{scheme: "redis", addrs: []string{"127.0.0.1:1"}}
-		client := a.client()
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		_, err := New(client, o)
 		require.ErrorContains(t, err, want)
 		require.NoError(t, client.Close())
@@ -177,10 +192,9 @@ func FuzzURL(f *testing.F) {
 			require.NotContains(t, err.Error(), password)
 			return
 		}
-		require.Equal(t, password, a.password)
-		require.Equal(t, user, a.user)
-		require.NotEmpty(t, a.addrs)
-		client := a.client()
-		require.NoError(t, client.Close())
+		require.Equal(t, password, a.client.Password)
+		require.Equal(t, user, a.client.Username)
+		require.NotEmpty(t, a.client.Addrs)
+		requireClient(t, a)
 	})
 }

@@ -2,6 +2,7 @@ package redisstream
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -50,7 +51,7 @@ func appendHead(to []byte, m *backend.Message) []byte {
 		name := m.Headers[i].Name
 		if name == "" {
 			name = `\0`
-		} else if strings.IndexByte(name, ':') >= 0 || special(name) {
+		} else {
 			name = nameEscaper.Replace(name)
 		}
 		to = appendLine(append(to, name...), ": ", m.Headers[i].Value)
@@ -59,19 +60,72 @@ func appendHead(to []byte, m *backend.Message) []byte {
 }
 
 func appendLine(to []byte, name, value string) []byte {
-	if special(value) {
-		value = escaper.Replace(value)
+	return append(append(append(to, name...), escaper.Replace(value)...), '\n')
+}
+
+var (
+	errUnreadable = errors.New("not an entry of the bus")
+	errBodyGone   = fmt.Errorf("%w: the stream entry was deleted or trimmed", backend.ErrGone)
+)
+
+// entries reads the entries of one topic.
+type entries struct {
+	topic   string
+	options TopicOptions
+}
+
+// read reads one entry into m: {id, count, fields} if counted, otherwise {id, fields}. If the
+// entry cannot be decoded, its raw bytes become the payload of m. left is the number of
+// entries that are not read yet, with this one; it sizes mem.
+func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bool, left int) (count int, err error) {
+	if count = 1; counted {
+		p.arrayOf(3)
+	} else {
+		p.arrayOf(2)
 	}
-	return append(append(append(to, name...), value...), '\n')
+	id := p.bulk()
+	m.Topic, m.Position = e.topic, position(mem, id)
+	if counted {
+		count = p.integer()
+	}
+	fields := p.rest
+	value, err := readFields(p)
+	text, own := mem.Both(value)
+	head := 0
+	if err == nil {
+		head, err = readHead(mem, m, text, left)
+	}
+	if err != nil {
+		m.ID, m.Key, m.Headers = "", "", nil
+	}
+	m.Payload = own[head:]
+	if err == errUnreadable && e.options.Flat && p.err == nil { //nolint:errorlint // it is not wrapped
+		readFlat(&parser{rest: fields}, m, id, e.options)
+		err = nil
+	}
+	return count, err
 }
 
-// special reports whether s has a byte to escape. On a short string, three searches for one
-// byte are faster than one search for any of three.
-func special(s string) bool {
-	return strings.IndexByte(s, '\\') >= 0 || strings.IndexByte(s, '\r') >= 0 || strings.IndexByte(s, '\n') >= 0
+// readFields reads the fields of an entry. If the entry has one field, named "event", value
+// is its value. For any other entry readFields returns errUnreadable, and value has the
+// fields as lines of name=value.
+func readFields(p *parser) (value []byte, err error) {
+	n := p.array()
+	if n < 0 {
+		return nil, errBodyGone
+	}
+	for at := 0; at+1 < n && p.err == nil; at += 2 {
+		name, text := p.bulk(), p.bulk()
+		if n == 2 && string(name) == field {
+			return text, nil
+		}
+		value = fmt.Appendf(value, "%s=%s\n", name, text)
+	}
+	if n%2 == 1 {
+		p.bulk()
+	}
+	return value, errUnreadable
 }
-
-var errUnreadable = errors.New("not an entry of the bus")
 
 // usual is a number of headers that few messages exceed.
 const usual = 8

@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 
@@ -20,8 +21,9 @@ func encoded(t testing.TB, m *backend.Message) string {
 func decoded(value []byte) (m backend.Message, err error) {
 	var mem slab.Slab
 	mem.Expect(0, 0, len(value))
-	err = readValue(&mem, &m, value, nil, 1)
-	return m, err
+	p := parser{rest: fmt.Appendf(nil, "*2\r\n$3\r\n1-0\r\n*2\r\n$5\r\nevent\r\n$%d\r\n%s\r\n", len(value), value)}
+	_, err = new(entries).read(&p, &mem, &m, false, 1)
+	return m, cmp.Or(err, p.end())
 }
 
 // Any attribute is read as it was written. For any other bytes the reader returns an
@@ -88,8 +90,7 @@ func TestPayloadIsApart(t *testing.T) {
 	t.Parallel()
 	const events = 500
 	s := &source{config: backend.Config{Topic: "orders"}}
-	var b batch
-	ds, err := read(&b, s, typicalReply(events))
+	ds, err := read(s, typicalReply(events))
 	require.NoError(t, err)
 	require.Len(t, ds, events)
 	want := typical()

@@ -31,14 +31,12 @@ var classes = []struct {
 	}},
 }
 
-// classOf adds an error class to err. If sent is set, a command was written to the server, or
+// classOf adds an error class to err, unless it has one. If sent is set, a command was written to the server, or
 // may have been. The outcome of this command may then be unknown. If ctx is done, the result
 // may match ctx.Err() too.
 func classOf(ctx context.Context, err error, sent bool) error {
-	for _, known := range []error{backend.ErrClosed, backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrTooLarge, backend.ErrRefused, backend.ErrGone} {
-		if errors.Is(err, known) {
-			return err
-		}
+	if backend.Class(err) != nil {
+		return err
 	}
 	if isAnswer(err) && !errors.Is(err, redis.Nil) {
 		return classOfReply(err.Error())

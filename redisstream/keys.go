@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // The keys of one topic, as docs/redis.md lists them. They share a hash tag, so that a
@@ -73,17 +76,18 @@ const (
 	noPosition   = "0-0" // lower than the position of any message
 )
 
-// appendPosition appends the position of an id in the form that Redis writes.
-func appendPosition(to, id []byte) []byte {
+// position returns the position of an id in the form that Redis writes.
+func position(mem *slab.Slab, id []byte) string {
 	const zeros = "00000000000000000000"
+	var room [positionLen]byte
 	millis, serial, _ := bytes.Cut(id, []byte("-"))
-	to = append(to, zeros[:max(milliDigits-len(millis), 0)]...)
+	to := append(room[:0], zeros[:max(milliDigits-len(millis), 0)]...)
 	to = append(append(to, millis...), '-')
 	to = append(to, zeros[:max(serialDigits-len(serial), 0)]...)
-	return append(to, serial...)
+	return mem.Text(append(to, serial...))
 }
 
-// checkPosition returns an error if p is not a position of this backend.
+// checkPosition returns ErrRefused if p is not a position of this backend.
 func checkPosition(p string) error {
 	ok := len(p) == positionLen && p[milliDigits] == '-' && strings.Trim(p[:milliDigits], "0123456789") == ""
 	if ok { // the second number of an id is at most 2⁶⁴−1
@@ -91,7 +95,7 @@ func checkPosition(p string) error {
 		ok = err == nil
 	}
 	if !ok {
-		return fmt.Errorf("%.50q is not a position in a stream", p)
+		return fmt.Errorf("%w: %.50q is not a position in a stream", backend.ErrRefused, p)
 	}
 	return nil
 }

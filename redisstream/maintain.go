@@ -23,11 +23,6 @@ const (
 // docs/redis.md) or lacks a group of this process. The reason is a server that lost its
 // data: its groups are created again one after another, and each must get all messages.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
-	next, err := verb(b, "maintain", topic+"/"+group, func() (time.Duration, error) { return b.maintain(ctx, topic, group) })
-	return max(next, trimAgain), err // after Close next is 0
-}
-
-func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)
 	most := maxYoung
@@ -42,22 +37,15 @@ func (b *Backend) maintain(ctx context.Context, topic, group string) (time.Durat
 		}
 	}
 	b.mu.Unlock()
-	p, err := b.run(ctx, maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream)}, args...)
-	if err != nil {
-		return trimIdle, err
-	}
-	p.arrayOf(3)
-	removed, more := p.integer(), p.integer() == 1
-	after := string(p.bulk())
-	if err := refused(p.end()); err != nil {
-		return trimIdle, err
+	c := b.run(ctx, maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream)}, args...)
+	c.arrayOf(3)
+	removed, more := c.integer(), c.integer() == 1
+	after := string(c.bulk())
+	if err := c.end(); err != nil {
+		return trimIdle, b.failure("maintain", topic+"/"+group, err)
 	}
 	b.mu.Lock()
-	if after == "" {
-		delete(b.mending, delayed)
-	} else {
-		b.mending[delayed] = after
-	}
+	b.mending[delayed] = after
 	b.mu.Unlock()
 	switch {
 	case more:

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 func TestPositionsAreIDsWithLeadingZeros(t *testing.T) {
@@ -19,7 +21,7 @@ func TestPositionsAreIDsWithLeadingZeros(t *testing.T) {
 		"99999999999999-17":      "99999999999999-00000000000000000017",
 		"0-18446744073709551615": "00000000000000-18446744073709551615",
 	} {
-		got := string(appendPosition(nil, []byte(id)))
+		got := position(new(slab.Slab), []byte(id))
 		require.Equal(t, want, got, id)
 		require.NoError(t, checkPosition(got), id)
 	}
@@ -52,10 +54,10 @@ func TestPositionsAreOrderedAsTheirIDs(t *testing.T) {
 		if rand.IntN(10) == 0 {
 			a[1], b[1] = math.MaxUint64, math.MaxUint64-1
 		}
-		position := func(id [2]uint64) string {
-			return string(appendPosition(nil, fmt.Appendf(nil, "%d-%d", id[0], id[1])))
+		of := func(id [2]uint64) string {
+			return position(new(slab.Slab), fmt.Appendf(nil, "%d-%d", id[0], id[1]))
 		}
 		less := a[0] < b[0] || a[0] == b[0] && a[1] < b[1]
-		require.Equal(t, less, position(a) < position(b), "%v %v", a, b)
+		require.Equal(t, less, of(a) < of(b), "%v %v", a, b)
 	}
 }

@@ -3,29 +3,50 @@ package redisstream
 import (
 	"context"
 	"errors"
-	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 const (
-	sweepEvery = 500 * time.Millisecond // longest time between two runs of take.lua
 	maxSweep   = 100                    // most deliveries of one run of take.lua; other clients wait for the run
 	grace      = 900 * time.Millisecond // longest wait of a read for its answer after its context is done
+	replyBytes = 512 << 10              // wanted size in bytes of one reply with entries
+	leastRead  = 8                      // a read asks for 8 entries at least, even if entries are large
 )
+
+// A receipt is the Token of a delivery.
+type receipt struct {
+	*handOut
+	count   int         // the delivery count on the server when it was delivered; fenced scripts compare it
+	settled bool        // take.lua found that the entry has no body, and acknowledged it
+	unsure  atomic.Bool // an Ack of the delivery had no answer
+}
+
+// A handOut has the fields that are equal in all receipts of one read.
+type handOut struct {
+	source *source
+	until  time.Time // before this moment no other member receives the deliveries
+}
+
+// countBase splits the delivery count of the server. The remainder is the attempt. The
+// quotient is the number of the run of take.lua that made the delivery
+// (lua/with/count.lua).
+const countBase = 1_000_000
 
 // Receive implements [backend.Source].
 func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	if err := s.unusable(); err != nil {
-		return nil, s.failure("receive", err)
+	if s.closed.Load() {
+		return nil, s.failure("receive", backend.ErrClosed)
 	}
 	if limit <= 0 || ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	s.batch.loan.Return()
+	s.loan.Return()
 	s.asked = time.Now()
 	ds, err := s.receive(ctx, limit)
 	s.failed = err != nil
@@ -48,32 +69,22 @@ func (s *source) note(ds []backend.Delivery, err error) {
 	}
 }
 
-func (s *source) receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
-	if s.isDue() {
-		ds, err := s.takeBack(ctx, limit)
-		if err != nil || len(ds) > 0 {
+// receive receives redelivered messages, or else new ones. A run of take.lua that delivers
+// nothing may ask for another run: it had too many delayed messages to sort all of them, or
+// gave back messages of a lost reply.
+func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
+	for more := s.untilSweep(false) <= 0; more && ctx.Err() == nil; {
+		if ds, more, err = s.runTake(ctx, min(limit, maxSweep)); err != nil || len(ds) > 0 {
 			return ds, err
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	ds, err := s.takeNew(ctx, limit, !s.failed)
+	ds, err = s.takeNew(ctx, limit, !s.failed)
 	if errors.Is(err, backend.ErrGone) && !s.closed.Load() && ctx.Err() == nil {
 		// The stream or the group was deleted during the wait. It may exist again.
 		ds, err = s.takeNew(ctx, limit, false)
-	}
-	return ds, err
-}
-
-// takeBack receives redelivered messages, by take.lua. If a run delivers nothing and asks for
-// another run, takeBack runs the script again. Such a run had too many delayed messages
-// to sort all of them, or gave back messages of a lost reply.
-func (s *source) takeBack(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
-	for more := true; more && len(ds) == 0 && ctx.Err() == nil; {
-		if ds, more, err = s.runTake(ctx, min(limit, maxSweep)); err != nil {
-			s.sweepBy(time.Time{})
-		}
 	}
 	return ds, err
 }
@@ -84,58 +95,86 @@ func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, 
 	start := time.Now()
 	c := takeScript.call([]string{s.stream, s.delayed, sweptKey(s.delayed)},
 		s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after, replyBytes, s.number, s.lost, s.high)
-	s.sweepFrom(start.Add(sweepEvery))
-	var wait time.Duration
-	err = s.ask(ctx, c, func(p *parser) {
-		p.arrayOf(4)
-		wait = time.Duration(p.integer()) * time.Microsecond
-		s.turn = p.integer()
-		s.after = string(p.bulk())
-		ds = s.batch.deliveries(p, s, true)
-	})
-	if err != nil {
+	s.sweepFrom(start.Add(block))
+	s.ask(ctx, c)
+	c.arrayOf(4)
+	wait := time.Duration(c.integer()) * time.Microsecond
+	turn, after := c.integer(), string(c.bulk())
+	ds = s.deliveries(&c.parser, true)
+	if err := c.end(); err != nil {
+		s.sweepBy(time.Time{})
 		return nil, false, err
 	}
+	s.turn, s.after = turn, after
 	s.number++
 	if s.after == "" {
 		s.lost = 0
 	}
 	if len(ds) > 0 {
-		s.sweepBy(time.Time{}) // more messages may be due
+		wait = 0 // more messages may be due
 	}
 	s.sweepBy(start.Add(wait)) // the script knows of no message that is due before
 	return ds, wait == 0, nil
 }
 
-// takeNew receives new messages, by XREADGROUP. If wait is set and there are none, it waits
-// for them until the next run of take.lua.
-func (s *source) takeNew(ctx context.Context, limit int, wait bool) (ds []backend.Delivery, err error) {
-	args := append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", s.batch.enough(limit))
+// takeNew receives new messages, by XREADGROUP: {{stream, {{id, fields}, …}}}, or nil. If
+// wait is set and there are none, it waits for them until the next run of take.lua.
+func (s *source) takeNew(ctx context.Context, limit int, wait bool) ([]backend.Delivery, error) {
+	// redis-server makes the whole reply before it sends any part, and serves no other client
+	// meanwhile. So the reply must not be too large.
+	count := min(limit, max(leastRead, replyBytes/max(s.weight, 1)))
+	args := append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", count)
 	if wait {
-		args = append(args, "block", s.setWaits(true))
-		defer s.setWaits(false)
+		args = append(args, "block", max(millis(s.untilSweep(true)), 1)) // with 0 it would wait without end
+		defer s.untilSweep(false)
 	}
-	args = append(args, "streams", s.stream, ">")
-	err = s.ask(ctx, &call{args: args}, func(p *parser) { ds = s.batch.read(p, s) })
-	if err != nil {
+	c := &call{args: append(args, "streams", s.stream, ">")}
+	s.ask(ctx, c)
+	ds := s.newDeliveries(&c.parser)
+	if err := c.end(); err != nil {
 		return nil, err
 	}
 	return ds, nil
 }
 
-// ask makes a call on the connection of the member, and calls read with a parser of the
-// reply. The reply is valid until the next ask, which uses its memory again.
-func (s *source) ask(ctx context.Context, c *call, read func(*parser)) error {
-	c.reply = s.batch.reply.next()
-	s.reader.send(ctx, grace, c)
-	s.batch.reply = c.reply
-	if c.err != nil {
-		return c.err
+// ask makes a call on the connection of the member. The reply is valid until the next ask,
+// which uses its memory again.
+func (s *source) ask(ctx context.Context, c *call) {
+	c.reply = s.reply.next()
+	s.reader.send(ctx, c)
+	s.reply = c.reply
+}
+
+// newDeliveries reads the reply of XREADGROUP.
+func (s *source) newDeliveries(p *parser) []backend.Delivery {
+	if p.array() <= 0 {
+		return nil
 	}
-	p := parser{rest: c.reply.raw}
-	read(&p)
-	if err := p.end(); err != nil {
-		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
+	p.arrayOf(2)
+	p.bulk()
+	return s.deliveries(p, false)
+}
+
+// deliveries reads entries: {{id, count, fields}, …} if counted, which is the form of
+// take.lua, or else {{id, fields}, …}. The strings of the deliveries are in new memory.
+func (s *source) deliveries(p *parser, counted bool) []backend.Delivery {
+	n, size := max(p.array(), 0), len(p.rest)
+	if n == 0 {
+		return nil
 	}
-	return nil
+	var mem slab.Slab
+	mem.Expect(0, 0, size)
+	ds := s.loan.Lend(s.loan.Room(nil, n)[:n])
+	receipts, from := make([]receipt, n), &handOut{s, s.asked.Add(s.config.Lease)}
+	entries := entries{s.config.Topic, s.options}
+	for i := range ds {
+		r, d := &receipts[i], &ds[i]
+		*d = backend.Delivery{Token: r, Redelivered: counted}
+		r.handOut = from
+		r.count, d.Err = entries.read(p, &mem, &d.Message, counted, n-i)
+		d.Attempt = r.count % countBase
+		r.settled = counted && d.Err == errBodyGone //nolint:errorlint // it is not wrapped
+	}
+	s.weight = (size - len(p.rest)) / n
+	return ds
 }

@@ -85,11 +85,12 @@ const (
 type Backend struct {
 	broker
 	options Options
-	owned   bool // Close closes the client
-	server  serverCheck
+	owned   bool          // Close closes the client
 	youth   time.Duration // the constant youth; tests change it
 
-	closed  atomic.Bool
+	warnings atomic.Pointer[[]string] // see warn; nil before the first check of the server
+	closed   atomic.Bool
+
 	mu      sync.Mutex
 	sources map[*source]struct{}
 	// mending has, by delayedKey, the id after which the next Maintain continues to repair
@@ -114,11 +115,10 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("redisstream: new: %w", err)
 	}
 	b := &Backend{
-		options: o, server: serverCheck{turn: make(chan struct{}, 1)}, youth: youth,
-		sources: map[*source]struct{}{}, mending: map[string]string{},
+		options: o, youth: youth, sources: map[*source]struct{}{}, mending: map[string]string{},
 	}
 	b.lent = client
-	b.wires = pool.New(wires, func() (*wire, error) { return newWire(&b.broker, answer), nil }, (*wire).close)
+	b.wires = pool.New(wires, func() (*wire, error) { return newWire(&b.broker, answer), nil }, func(w *wire) error { w.end(); return nil })
 	switch client := client.(type) {
 	case *redis.Client:
 		b.sentinel = client.Options().Addr == underSentinel
@@ -137,32 +137,21 @@ func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true}
 }
 
-func (b *Backend) unusable() error {
-	if b.closed.Load() {
-		return backend.ErrClosed
-	}
-	return nil
-}
-
 // Close implements [backend.Backend].
 func (b *Backend) Close() error {
 	b.mu.Lock()
-	if b.closed.Swap(true) {
-		b.mu.Unlock()
+	closed := b.closed.Swap(true)
+	members := slices.Collect(maps.Keys(b.sources))
+	b.mu.Unlock()
+	if closed {
 		return nil
 	}
-	var members []*source
-	for s := range b.sources {
-		members = append(members, s)
-	}
-	b.mu.Unlock()
-	var errs []error
 	for _, s := range members {
-		errs = append(errs, s.close())
+		s.close()
 	}
-	errs = append(errs, b.wires.Close((*wire).end))
+	err := b.wires.Close((*wire).end)
 	if b.owned {
-		errs = append(errs, b.lent.Close())
+		err = errors.Join(err, b.lent.Close())
 	}
-	return b.failure("close", "", errors.Join(errs...))
+	return b.failure("close", "", err)
 }

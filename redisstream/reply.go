@@ -1,13 +1,17 @@
 package redisstream
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // A reply has the bytes of the answer to one command. go-redis writes them by Write and
@@ -17,7 +21,7 @@ import (
 type reply struct{ raw []byte }
 
 const (
-	trust     = 1 << 20 // most memory allocated for a string before any of its bytes arrive
+	leastRoom = 16      // least memory for the next bytes of a string
 	keepReply = 1 << 20 // larger memory is not kept for the next reply
 	keepIdle  = 4 << 10 // larger memory is not kept either if the last reply used less than 1/8 of it
 )
@@ -42,21 +46,16 @@ func (r *reply) Write(p []byte) (int, error) {
 }
 
 // ReadFrom implements [io.ReaderFrom]. go-redis calls it for the bytes of a string, so that
-// they are not copied.
+// they are copied only once. The memory grows as bytes arrive, because a length may be wrong.
 func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
-	l, ok := src.(*io.LimitedReader)
-	if !ok {
-		return 0, errors.ErrUnsupported
-	}
-	for l.N > 0 && err == nil {
-		at, piece := len(r.raw), int(min(l.N, max(trust, int64(len(r.raw)))))
-		r.raw = slices.Grow(r.raw, piece)
+	for err == nil {
+		r.raw = slices.Grow(r.raw, leastRoom)
 		var k int
-		k, err = io.ReadFull(l.R, r.raw[at:at+piece])
-		r.raw, n, l.N = r.raw[:at+k], n+int64(k), l.N-int64(k)
+		k, err = src.Read(r.raw[len(r.raw):cap(r.raw)])
+		r.raw, n = r.raw[:len(r.raw)+k], n+int64(k)
 	}
 	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
+		err = nil
 	}
 	return n, err
 }
@@ -68,14 +67,16 @@ func serverError(text string) error { return like(redis.ErrNoScript, plain(text)
 func like[T ~string](_ T, text string) T { return T(text) }
 
 // A parser reads a reply in the RESP2 format, element by element. The returned bytes are
-// part of the reply. After an unexpected byte, all methods return empty values, and err has
-// the reason.
+// part of the reply. After an unexpected byte, or an error that a script has put into an
+// array, all methods return empty values, and err has the reason.
 type parser struct {
 	rest []byte
 	err  error
 }
 
-var errMalformed = errors.New("malformed reply")
+var crlf = []byte("\r\n")
+
+var errMalformed = fmt.Errorf("%w: malformed reply", backend.ErrUnknownOutcome)
 
 func (p *parser) fail(wanted string) {
 	if p.err == nil {
@@ -87,36 +88,29 @@ func (p *parser) fail(wanted string) {
 // line reads a line and returns its type and text. If kinds does not have the type, line
 // calls fail.
 func (p *parser) line(kinds string) (kind byte, text []byte) {
-	if len(p.rest) > 0 && strings.IndexByte(kinds, p.rest[0]) >= 0 {
-		for i := 2; i < len(p.rest); i++ {
-			if p.rest[i] == '\n' && p.rest[i-1] == '\r' {
-				kind, text = p.rest[0], p.rest[1:i-1]
-				p.rest = p.rest[i+1:]
-				return kind, text
-			}
-		}
+	end := bytes.IndexByte(p.rest, '\n')
+	if end < 2 || p.rest[end-1] != '\r' {
+		p.fail("no line")
+		return 0, nil
+	}
+	kind, text = p.rest[0], p.rest[1:end-1]
+	switch {
+	case strings.IndexByte(kinds, kind) >= 0:
+		p.rest = p.rest[end+1:]
+		return kind, text
+	case kind == '-' && p.err == nil:
+		p.err = classOfReply(string(text))
 	}
 	p.fail("none of " + kinds)
 	return 0, nil
 }
 
 // number parses the text of a length or an integer.
-func (p *parser) number(text []byte) (n int) {
-	digits := text
-	if len(text) > 0 && text[0] == '-' {
-		digits = text[1:]
-	}
-	ok := len(digits) > 0 && len(digits) <= 18
-	for _, d := range digits {
-		ok = ok && d >= '0' && d <= '9'
-		n = n*10 + int(d) - '0'
-	}
-	if !ok {
+func (p *parser) number(text []byte) int {
+	n, err := strconv.Atoi(string(text))
+	if err != nil {
 		p.fail("no number")
 		return 0
-	}
-	if len(digits) < len(text) {
-		return -n
 	}
 	return n
 }
@@ -153,32 +147,18 @@ func (p *parser) bulk() []byte {
 	if n < 0 || p.err != nil {
 		return nil
 	}
-	if len(p.rest) < n+2 || p.rest[n] != '\r' || p.rest[n+1] != '\n' {
+	if n > len(p.rest)-len(crlf) || !bytes.HasPrefix(p.rest[n:], crlf) {
 		p.fail("a string that ends too early")
 		return nil
 	}
-	b := p.rest[:n:n]
-	p.rest = p.rest[n+2:]
-	return b
+	text, p.rest = p.rest[:n:n], p.rest[n+len(crlf):]
+	return text
 }
 
 // integer reads an integer.
 func (p *parser) integer() int {
 	_, text := p.line(":")
-	if p.err != nil {
-		return 0
-	}
 	return p.number(text)
-}
-
-// nested reads an error that a script has put into an array, and returns it. If the next
-// element is no error, nested reads nothing and returns nil.
-func (p *parser) nested() error {
-	if len(p.rest) == 0 || p.rest[0] != '-' {
-		return nil
-	}
-	_, text := p.line("-")
-	return serverError(string(text))
 }
 
 // end returns err. It first calls fail if part of the reply was not read.

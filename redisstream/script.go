@@ -1,10 +1,10 @@
 package redisstream
 
 import (
-	"crypto/sha1" //nolint:gosec // Redis names scripts by it
 	"embed"
-	"encoding/hex"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A script is a Lua program in the server. While it runs, the server runs no other command.
@@ -41,8 +41,7 @@ func newScript(name string) *script {
 	for _, part := range []string{"ids", "lease", "count"} {
 		text = strings.Replace(text, "-- with "+part+"\n", textOf("with/"+part), 1)
 	}
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
-	return &script{text, hex.EncodeToString(sum[:])}
+	return &script{text, redis.NewScript(text).Hash()}
 }
 
 func textOf(name string) string {

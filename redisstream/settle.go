@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -50,28 +51,21 @@ func (s *source) fenced(ctx context.Context, op string, script *script, ds []*ba
 
 // Delay implements [backend.Delayer].
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
-	soonest := time.Duration(-1)
+	soonest := time.Duration(math.MaxInt64)
 	lent := make([]*backend.Delivery, len(ds))
 	for i := range ds {
 		lent[i] = &ds[i].Delivery
+		soonest = min(soonest, max(ds[i].For, 0))
 	}
 	err := s.settle(ctx, "delay", lent, maxFence, func(part []int) *call {
 		args := append(make([]any, 0, 2+4*len(part)), s.config.Group, s.name)
 		for _, i := range part {
-			d, wait, refund := &ds[i], max(ds[i].For, 0), 0
-			if d.Refund {
-				refund = 1
-			}
-			if soonest < 0 || wait < soonest {
-				soonest = wait
-			}
-			args = append(args, &d.Position, d.Token.(*receipt).count, ceil(wait, time.Microsecond), refund)
+			d := &ds[i]
+			args = append(args, &d.Position, d.Token.(*receipt).count, ceil(max(d.For, 0), time.Microsecond), d.Refund)
 		}
 		return delayScript.call([]string{s.stream, s.delayed}, args...)
 	})
-	if soonest >= 0 {
-		s.dueIn(soonest) //nolint:contextcheck // it wakes the read of another call
-	}
+	s.dueIn(soonest) //nolint:contextcheck // it wakes the read of another call
 	return err
 }
 
@@ -79,8 +73,11 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 // by made, and sends all calls in one round trip. made gets the indexes of the deliveries.
 // A delivery of another group gets an error.
 func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, most int, made func(part []int) *call) error {
-	if err := s.unusable(); err != nil || len(ds) == 0 {
-		return s.failure(op, err)
+	if s.closed.Load() {
+		return s.failure(op, backend.ErrClosed)
+	}
+	if len(ds) == 0 {
+		return nil
 	}
 	var errs backend.BatchError
 	mine := make([]int, 0, len(ds))
@@ -98,17 +95,14 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 	for k, part := range parts {
 		calls[k] = made(part)
 	}
-	if err := s.backend.send(ctx, calls...); err != nil {
-		return s.failure(op, err)
-	}
+	s.backend.send(ctx, calls...)
 	for k, part := range parts {
-		p := parser{rest: calls[k].reply.raw}
-		if calls[k].err == nil && calls[k].script != nil {
-			p.array()
+		if calls[k].script != nil {
+			calls[k].array()
 		}
 		for _, i := range part {
 			r := ds[i].Token.(*receipt)
-			err := calls[k].settled(&p, r)
+			err := calls[k].settled(r)
 			if unsure := errors.Is(err, backend.ErrUnknownOutcome); op == "ack" && (unsure || err == nil) {
 				r.unsure.Store(unsure)
 			}
@@ -125,18 +119,15 @@ var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
 // that the message has no holder. This is no error if an earlier Ack had no answer and
 // r.until has not passed. Then that Ack may have removed the holder. After r.until, another
 // member may have settled the message.
-func (c *call) settled(p *parser, r *receipt) error {
-	if c.err != nil || c.script == nil {
+func (c *call) settled(r *receipt) error {
+	if c.script == nil || c.err != nil {
 		return c.err
 	}
-	code := p.integer()
-	switch {
-	case p.err != nil:
-		return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, p.err)
+	switch code := c.integer(); {
 	case code == 1, code == 3 && (!r.unsure.Load() || time.Now().After(r.until)):
 		return backend.ErrLeaseLost
 	case code == 2:
 		return errBodyLost
 	}
-	return nil
+	return c.err
 }

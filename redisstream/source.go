@@ -2,13 +2,15 @@ package redisstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // A source is one member of a group. It is a consumer of the stream, and has its own
@@ -29,14 +31,16 @@ type source struct {
 	closed atomic.Bool
 
 	reading sync.Mutex // held during Receive
-	batch   batch
-	asked   time.Time // when the last Receive was called
-	failed  bool      // the last Receive failed
-	turn    int       // index of the consumer at which take.lua continues
-	after   string    // id after which take.lua continues at this consumer
-	number  int       // number of the next run of take.lua; it grows after each run with a reply
-	lost    int       // the number when a reply was lost; 0 after its messages were given back
-	high    []byte    // the highest position received
+	reply   reply      // memory for the replies of the reader
+	weight  int        // mean bytes of an entry in the last reply that had entries
+	loan    slab.Loan  // the deliveries that are lent to the caller of Receive
+	asked   time.Time  // when the last Receive was called
+	failed  bool       // the last Receive failed
+	turn    int        // index of the consumer at which take.lua continues
+	after   string     // id after which take.lua continues at this consumer
+	number  int        // number of the next run of take.lua; it grows after each run with a reply
+	lost    int        // the number when a reply was lost; 0 after its messages were given back
+	high    []byte     // the highest position received
 
 	mu    sync.Mutex
 	sweep time.Time // when to run take.lua next
@@ -50,11 +54,8 @@ var (
 )
 
 // Attach implements [backend.Backend].
-func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	return verb(b, "attach", c.Topic+"/"+c.Group, func() (backend.Source, error) { return b.attach(ctx, c) })
-}
-
-func (b *Backend) attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Source, err error) {
+	defer func() { err = b.failure("attach", c.Topic+"/"+c.Group, err) }()
 	if c.Lease <= 0 {
 		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
@@ -67,23 +68,25 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (backend.Source,
 	}
 	s := &source{backend: b, config: c, options: b.options.Topics[c.Topic], stream: b.streamKey(c.Topic), name: memberName(c.Lease), number: 1, high: []byte(noPosition)}
 	s.delayed = delayedKey(s.stream, c.Group)
-	if _, err := b.run(ctx, attachScript, []string{s.stream, trimmedKey(s.stream), youngKey(s.stream)}, c.Group, s.name, start, millis(b.youth)); err != nil {
+	keys := []string{s.stream, trimmedKey(s.stream), youngKey(s.stream)}
+	if err := b.run(ctx, attachScript, keys, c.Group, s.name, start, millis(b.youth)).err; err != nil {
 		return nil, err
 	}
 	s.reader = newWire(&b.broker, block+patience)
-	s.reader.onDone = s.unblock
+	s.reader.grace, s.reader.onDone = grace, s.unblock
 	b.mu.Lock()
 	b.sources[s] = struct{}{}
 	b.mu.Unlock()
-	if err := b.unusable(); err != nil {
-		return nil, errors.Join(err, s.close()) //nolint:contextcheck // closing has none
+	if b.closed.Load() {
+		s.close() //nolint:contextcheck // closing has none
+		return nil, backend.ErrClosed
 	}
-	b.server.tell(c)
+	b.warn(c)
 	return s, nil
 }
 
 func (b *Backend) checkServer(ctx context.Context) error {
-	return b.with(ctx, func(w *wire) error { return b.server.check(ctx, b, w) })
+	return b.with(ctx, func(w *wire) error { return b.check(ctx, w) })
 }
 
 // startID returns the ID for XGROUP CREATE at which a group with this start begins.
@@ -98,36 +101,23 @@ func startID(start backend.Start) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("%w: start %q", backend.ErrRefused, start)
 	}
-	return position, refused(checkPosition(position))
+	return position, checkPosition(position)
 }
 
-func (s *source) unusable() error {
-	if s.closed.Load() {
-		return backend.ErrClosed
-	}
-	return s.backend.unusable()
-}
-
-// failure adds the operation, topic and group to err. It returns err unchanged if err only
-// reports a cancelled context. After Close the error is ErrClosed.
+// failure adds the operation, topic and group to err. After Close the error is ErrClosed.
 func (s *source) failure(op string, err error) error {
-	if err == nil || errors.Is(err, context.Canceled) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrUnavailable) {
-		return err
-	}
-	if s.closed.Load() {
-		err = asClosed(err)
-	}
-	return s.backend.failure(op, s.config.Topic+"/"+s.config.Group, err)
+	return failure(s.closed.Load(), op, s.config.Topic+"/"+s.config.Group, err)
 }
 
 // Close implements [backend.Source].
 func (s *source) Close() error {
-	return s.failure("close", s.close())
+	s.close()
+	return nil
 }
 
-func (s *source) close() error {
+func (s *source) close() {
 	if s.closed.Swap(true) {
-		return nil
+		return
 	}
 	s.reader.end()
 	s.reading.Lock()
@@ -138,24 +128,16 @@ func (s *source) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Close has none
 	defer cancel()
 	// An error does not matter, because Maintain removes a member that could not leave.
-	_, _ = s.backend.run(ctx, leaveScript, []string{s.stream}, s.config.Group, s.name)
-	return s.reader.close()
+	_ = s.backend.run(ctx, leaveScript, []string{s.stream}, s.config.Group, s.name)
 }
 
-// isDue reports whether it is time to run take.lua.
-func (s *source) isDue() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !time.Now().Before(s.sweep)
-}
-
-// setWaits notes whether a read waits for new messages. It returns the milliseconds that
-// the read may wait. They are never zero, because XREADGROUP would then wait without end.
-func (s *source) setWaits(waits bool) int64 {
+// untilSweep notes whether a read waits for new messages. It returns the time until the next
+// run of take.lua.
+func (s *source) untilSweep(waits bool) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = waits
-	return min(max(millis(time.Until(s.sweep)), 1), millis(block))
+	return time.Until(s.sweep)
 }
 
 // sweepFrom sets the time of the next run of take.lua, when a run begins. A Delay during
@@ -185,15 +167,15 @@ func (s *source) dueIn(d time.Duration) {
 	}
 }
 
-// waiting returns the id of the connection on which a read waits. It returns 0 if no read
-// waits, or if the id is not known.
-func (s *source) waiting() int64 {
+// waiting returns the id of the connection to node on which a read waits. It returns 0 if
+// no read waits, or if the id is not known.
+func (s *source) waiting(node *redis.Client) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.reader.line.Load(); s.waits && c != nil {
-		return c.id
+	if !s.waits {
+		return 0
 	}
-	return 0
+	return s.reader.id(node)
 }
 
 const unblockAgain = time.Millisecond // time until the next attempt, if the server answered that no read waits
@@ -202,15 +184,15 @@ const unblockAgain = time.Millisecond // time until the next attempt, if the ser
 // before the read. It then answers that no read waits, and unblock sends the request again
 // until the read has ended. Without success the read ends by itself a little later.
 func (s *source) unblock() {
-	if s.waiting() == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), block) //nolint:forbidigo // the context of the read may be done
 	defer cancel()
+	node, err := s.backend.node(ctx, s.stream)
+	if err != nil || s.waiting(node) == 0 {
+		return
+	}
 	_ = s.backend.with(ctx, func(w *wire) error {
-		return w.do(ctx, 0, func(ctx context.Context) error {
-			node, err := s.backend.node(ctx, s.stream)
-			for id := s.waiting(); id != 0 && err == nil; id = s.waiting() {
+		return w.do(ctx, func(ctx context.Context) error {
+			for id := s.waiting(node); id != 0 && err == nil; id = s.waiting(node) {
 				var woken int64
 				if woken, err = node.ClientUnblock(ctx, id).Result(); woken > 0 {
 					break

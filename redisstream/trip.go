@@ -1,0 +1,160 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/slab"
+)
+
+// A trip is one round trip of Publish. It has an XADD for each message. For a topic with a
+// limit or a Once message, it has one call of publish.lua instead. A wire keeps its trip,
+// because the next round trip uses the memory again.
+type trip struct {
+	adds  []add // one for each message
+	calls []*call
+	text  []byte // memory of the values of all entries
+	topic string // the topic of the last XADD
+	key   any    // the key of that topic's stream
+}
+
+// An add adds the entry of one message. It has the memory for one XADD.
+type add struct {
+	message *backend.Message
+	value   value
+	by      *call // the call that adds it: own, or a call of publish.lua for several messages
+	own     call
+	args    [5]any
+	reply   [replySize]byte
+	err     error
+}
+
+// A value is the value of the field of an entry: an encoded message. Commands take a *value
+// as an argument, because a pointer in an argument needs no allocation.
+type value []byte
+
+// MarshalBinary implements [encoding.BinaryMarshaler], by which go-redis gets the bytes.
+func (v *value) MarshalBinary() ([]byte, error) { return *v, nil }
+
+const (
+	replySize = 48      // bytes for the reply of an XADD: an id and its length
+	keepText  = 1 << 20 // a text with more memory is not kept for the next trip
+)
+
+// begin makes the entries and the calls for messages. A message that is too large gets an
+// error and no call.
+func (t *trip) begin(b *Backend, msgs []*backend.Message) {
+	t.adds = slices.Grow(t.adds, len(msgs))[:len(msgs)]
+	scripts := scripts(b, msgs)
+	for i, m := range msgs {
+		a := &t.adds[i]
+		if a.message = m; m.Size() > maxPayload {
+			a.err = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, m.Size(), maxPayload)
+			continue
+		}
+		text := append(appendHead(t.text, m), m.Payload...) // if the text grows, earlier entries keep the old memory
+		a.value, t.text = text[len(t.text):len(text):len(text)], text
+		if s := scripts[m.Topic]; s != nil {
+			if a.by = &s.call; len(s.values) == 0 {
+				t.calls = append(t.calls, a.by)
+			}
+			s.add(m, &a.value)
+			continue
+		}
+		if t.key == nil || t.topic != m.Topic {
+			t.topic, t.key = m.Topic, b.streamKey(m.Topic)
+		}
+		a.args = [...]any{"xadd", t.key, "*", field, &a.value}
+		a.own = call{args: a.args[:], reply: reply{raw: a.reply[:0]}}
+		a.by = &a.own
+		t.calls = append(t.calls, a.by)
+	}
+	for _, s := range scripts {
+		s.call = *publishScript.call(s.keys, append([]any{b.options.MaxMessages, millis(b.options.OnceWindow)}, s.values...)...)
+	}
+}
+
+// end releases messages and replies, so that they can be freed. It keeps the memory for the
+// next trip.
+func (t *trip) end() {
+	clear(t.adds)
+	clear(t.calls)
+	t.adds, t.calls, t.text = t.adds[:0], t.calls[:0], t.text[:0]
+	if cap(t.text) > keepText {
+		t.text = nil
+	}
+}
+
+// An addScript is a call of publish.lua, for messages of one topic.
+type addScript struct {
+	call
+	keys   []string
+	values []any
+}
+
+// scripts returns an empty call for each topic that needs the script, by topic. If one
+// message of a topic needs it, all messages of the topic use it, to keep their order.
+func scripts(b *Backend, msgs []*backend.Message) (all map[string]*addScript) {
+	for _, m := range msgs {
+		if (m.Once || b.options.MaxMessages > 0) && all[m.Topic] == nil {
+			if all == nil {
+				all = map[string]*addScript{}
+			}
+			all[m.Topic] = &addScript{keys: []string{b.streamKey(m.Topic)}}
+		}
+	}
+	return all
+}
+
+func (s *addScript) add(m *backend.Message, v *value) {
+	mark := 0
+	if m.Once {
+		if len(s.keys) == 1 {
+			s.keys = append(s.keys, neverKey(s.keys[0]))
+		}
+		s.keys = append(s.keys, onceKey(s.keys[0], m.ID))
+		mark = len(s.keys)
+	}
+	s.values = append(s.values, v, mark)
+}
+
+// publish makes the calls, and reads the replies. broken means that the caller must not
+// send later messages, because the connection broke or the server cannot store messages now.
+func (t *trip) publish(ctx context.Context, w *wire) (broken bool) {
+	if len(t.calls) == 0 {
+		return false
+	}
+	w.send(ctx, t.calls...)
+	broken = slices.ContainsFunc(t.calls, func(c *call) bool { return !isAnswer(c.err) || errors.Is(c.err, backend.ErrUnavailable) })
+	t.read()
+	return broken
+}
+
+// read reads the replies. It sets the positions of stored messages, and the errors of the
+// others. If an error ended a script, all later messages of the script have it.
+func (t *trip) read() {
+	for _, c := range t.calls {
+		if c.script != nil {
+			c.array()
+		}
+	}
+	var mem slab.Slab
+	mem.Expect(0, 0, len(t.adds)*positionLen)
+	for i := range t.adds {
+		a := &t.adds[i]
+		if a.err != nil {
+			continue
+		}
+		if a.by.script != nil {
+			a.by.arrayOf(2)
+		}
+		id := a.by.bulk()
+		duplicate := a.by.script != nil && a.by.integer() == 1
+		if a.err = a.by.err; a.err == nil {
+			a.message.Position, a.message.Duplicate = position(&mem, id), duplicate
+		}
+	}
+}
