@@ -154,6 +154,8 @@ func list[T any](ctx context.Context, a *api, verb string, key func(T) string) (
 		switch n := len(all); {
 		case len(page.Missing) > 0:
 			return nil, fmt.Errorf("%w: the servers of %d groups do not answer", backend.ErrUnavailable, len(page.Missing))
+		case len(entries) == 0 && page.Total > n:
+			return nil, fmt.Errorf("%w: the server does not list all entries", backend.ErrUnavailable)
 		case n == 0:
 			all = entries
 		case len(entries) == 0 || key(entries[0]) != key(all[n-1]):

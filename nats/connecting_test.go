@@ -102,3 +102,21 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 	require.NoError(t, ctx.Err(), "the call ended before its context: %v", err)
 	require.ErrorIs(t, err, backend.ErrUnknownOutcome)
 }
+
+// If the connection is down, only the messages that could have been sent are unavailable. The
+// others keep their own errors.
+func TestUnsendableMessagesKeepTheirErrors(t *testing.T) {
+	t.Parallel()
+	p := faultproxy.New(t, natstest.Start(t).Addr())
+	b, conn, err := nats.Connect("nats://"+p.Addr(), nats.Options{}, natsgo.MaxReconnects(-1), natsgo.ReconnectBufSize(-1))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}))
+	p.Refuse(true)
+	p.Cut()
+	require.Eventually(t, func() bool { return !conn.IsConnected() }, 5*time.Second, 10*time.Millisecond)
+	large := make([]byte, 2<<20)
+	err = b.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: large}, {Topic: "orders"}})
+	require.ErrorIs(t, backend.ErrorAt(err, 0), backend.ErrTooLarge)
+	require.ErrorIs(t, backend.ErrorAt(err, 1), backend.ErrUnavailable)
+}

@@ -164,6 +164,7 @@ func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) (
 		err = s.meaning(ctx, a.asked, a.end)
 	}
 	if err != nil {
+		p.sender.leave(p.sent) // if the pull was not sent yet, it never is
 		for len(p.inbox.msgs) > 0 && !a.over() {
 			a.take(<-p.inbox.msgs)
 		}

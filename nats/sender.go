@@ -196,9 +196,16 @@ func (s *sender) handle(c *sending, connected bool) {
 	}
 }
 
-// fail tells the caller that no message of c was sent.
+// fail tells the caller that no message of c was sent. An outgoing without a subject is no
+// message: it may stand for an earlier one, which has its own result.
 func (c *sending) fail(err error) {
-	c.failed <- slices.Repeat(backend.BatchError{err}, len(c.out))
+	failed := make(backend.BatchError, len(c.out))
+	for i := range c.out {
+		if c.out[i].subject != "" {
+			failed[i] = err
+		}
+	}
+	c.failed <- failed
 }
 
 func (s *sender) publish(o *outgoing) error {
