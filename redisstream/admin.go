@@ -144,7 +144,7 @@ func (b *Backend) walk(ctx context.Context, pattern, kind string) (all []string,
 			return err
 		})
 		if err != nil {
-			return classOf(ctx, err, w.maySent())
+			return classOf(ctx, err, w.fate.Load() == sent)
 		}
 		return nil
 	})

@@ -43,3 +43,6 @@ var DelayDigest = delayScript.digest
 
 // SetYouth sets how long a stream is young.
 func (b *Backend) SetYouth(d time.Duration) { b.youth = d }
+
+// ReplaceMaster makes the backend believe that Sentinel has replaced the master.
+func (b *Backend) ReplaceMaster() { b.masters.Add(1) }

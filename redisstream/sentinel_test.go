@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"sync"
 	"testing"
@@ -145,6 +146,33 @@ func TestReplacedMasterIsLeft(t *testing.T) {
 			leavesReplacedMaster(t, sentinel, client)
 		})
 	}
+}
+
+// A connection that is dialed while the master is replaced may lead to the old one. It is not
+// used for a command.
+func TestMasterIsReplacedDuringADial(t *testing.T) {
+	t.Parallel()
+	dialing, goOn := make(chan struct{}, 1), make(chan struct{})
+	client := redis.NewClient(&redis.Options{
+		Addr: redistest.Start(t).Addr(),
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			select {
+			case dialing <- struct{}{}:
+			default:
+			}
+			<-goOn
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	b := open(t, client, redisstream.Options{})
+	ended := make(chan error, 1)
+	go func() { ended <- b.Ping(t.Context()) }()
+	<-dialing
+	b.ReplaceMaster()
+	close(goOn)
+	require.ErrorIs(t, <-ended, backend.ErrUnavailable)
+	require.NoError(t, b.Ping(t.Context()))
 }
 
 func leavesReplacedMaster(t *testing.T, sentinel *redistest.Sentinel, client *redis.Client) {

@@ -2,6 +2,7 @@ package redisstream
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -78,7 +79,7 @@ func (w *wire) client(node *redis.Client) *redis.Client {
 		return l.Client
 	}
 	l, o := &line{}, *node.Options()
-	o.Dialer, o.OnConnect = w.dialer(o.Dialer), w.greeting(l, o.OnConnect)
+	o.Dialer, o.OnConnect = w.dialer(l, o.Dialer), w.greeting(l, o.OnConnect)
 	o.Protocol, o.MaxRetries, o.DialerRetries = 2, -1, 1
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials, o.PipelinePoolSize = poolRoom, 0, 1, 0, 0, -1
 	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = w.wait, w.wait, false // the wire checks the context
@@ -97,8 +98,11 @@ func (w *wire) client(node *redis.Client) *redis.Client {
 }
 
 // dialer returns a function that dials by dial, and makes the connection one of the wire.
-func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+func (w *wire) dialer(l *line, dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		w.mu.Lock()
+		l.id = 0 // the connection before has ended
+		w.mu.Unlock()
 		inner, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
@@ -107,24 +111,30 @@ func (w *wire) dialer(dial func(context.Context, string, string) (net.Conn, erro
 	}
 }
 
+var errReplaced = &net.OpError{Op: "dial", Err: errors.New("the master was replaced meanwhile")}
+
 // greeting returns the function that go-redis calls at the end of the greeting of a new
-// connection. For the wire of a member, the function asks the server for the id of the
-// connection. Without an id, unblock cannot wake a read.
+// connection. The function refuses a master that was replaced since the call began. For the
+// wire of a member, it asks the server for the id of the connection. Without an id, unblock
+// cannot wake a read.
 func (w *wire) greeting(l *line, hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, c *redis.Conn) (err error) {
 		if hook != nil {
 			err = hook(ctx, c)
 		}
+		var id int64
 		if w.onDone != nil && err == nil {
-			var id int64
 			if id, err = c.ClientID(ctx).Result(); isAnswer(err) {
 				err = nil // a client without permission has no id
 			}
-			w.mu.Lock()
-			l.id = id
-			w.mu.Unlock()
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if err == nil && w.broker.masters.Load() != w.master {
+			err = errReplaced
 		}
 		if err == nil {
+			l.id = id
 			w.greeted.Store(w.dialed.Load())
 		}
 		return err
