@@ -56,11 +56,7 @@ type member struct {
 func newCollector(values context.Context, o SubscribeOptions, b Batch, h BatchHandler) *collector {
 	c := &collector{Batch: b, handler: h, calls: o.Concurrency, timeout: o.Timeout, shelve: o.DeadLetterExpired, values: values}
 	c.patience, c.most = b.bounds(o.Timeout)
-	for _, r := range o.Retry.Rules {
-		if r.MaxAttempts > 1 && (c.last == 0 || r.MaxAttempts < c.last) {
-			c.last = r.MaxAttempts
-		}
-	}
+	c.last = leastAttempts(o.Retry.Rules)
 	return c
 }
 

@@ -60,6 +60,18 @@ func (r Retry) with(rule RetryRule) Retry {
 	return r
 }
 
+// leastAttempts returns the least of the MaxAttempts above 1 in rules; 0: there is none. From
+// this attempt on one more failure may be the last of an event, so an event is then handled
+// in a batch of its own.
+func leastAttempts(rules []RetryRule) (least int) {
+	for _, r := range rules {
+		if r.MaxAttempts > 1 && (least == 0 || r.MaxAttempts < least) {
+			least = r.MaxAttempts
+		}
+	}
+	return least
+}
+
 func orNone(r *RetryRule) RetryRule {
 	if r == nil {
 		return RetryRule{}

@@ -207,20 +207,20 @@ func resetWakes(e *law.Env) {
 // Each call gets one of the four deliveries in ds.
 func lost(e *law.Env, src backend.Source, what string, ds []backend.Delivery) {
 	e.Helper()
-	e.Is("Delay of "+what, backend.ErrorAt(fenced(e, e.Delay(src, 0, ds[0])), 0), backend.ErrLeaseLost)
+	e.Is("Delay of "+what, backend.ErrorAt(claimed(e, e.Delay(src, 0, ds[0])), 0), backend.ErrLeaseLost)
 	if _, ok := backend.As[backend.Extender](src); ok {
-		e.Is("Extend of "+what, backend.ErrorAt(fenced(e, e.Extend(src, ds[1])), 0), backend.ErrLeaseLost)
+		e.Is("Extend of "+what, backend.ErrorAt(claimed(e, e.Extend(src, ds[1])), 0), backend.ErrLeaseLost)
 	}
 	e.Is("Ack of "+what, backend.ErrorAt(src.Ack(e.Context(), backend.Lend(ds[2:3])), 0), backend.ErrLeaseLost)
-	e.Is("Delay of "+what, backend.ErrorAt(fenced(e, e.Delay(src, 2*e.Lease, ds[3])), 0), backend.ErrLeaseLost)
+	e.Is("Delay of "+what, backend.ErrorAt(claimed(e, e.Delay(src, 2*e.Lease, ds[3])), 0), backend.ErrLeaseLost)
 }
 
 func adminUnknown(e *law.Env) {
 	a, ctx := e.Verbs(), e.Context()
 	e.Attach("g")
 	_, err := a.Groups(ctx, "unknown")
-	e.Is("Groups of an unknown topic", fenced(e, err), backend.ErrGone)
-	e.Is("DeleteTopic", fenced(e, a.DeleteTopic(ctx, "unknown")), backend.ErrGone)
-	e.Is("DeleteGroup", fenced(e, a.DeleteGroup(ctx, law.Topic, "unknown")), backend.ErrGone)
-	e.Is("ResetGroup", fenced(e, a.ResetGroup(ctx, law.Topic, "unknown", backend.StartEarliest)), backend.ErrGone)
+	e.Is("Groups of an unknown topic", claimed(e, err), backend.ErrGone)
+	e.Is("DeleteTopic", claimed(e, a.DeleteTopic(ctx, "unknown")), backend.ErrGone)
+	e.Is("DeleteGroup", claimed(e, a.DeleteGroup(ctx, law.Topic, "unknown")), backend.ErrGone)
+	e.Is("ResetGroup", claimed(e, a.ResetGroup(ctx, law.Topic, "unknown", backend.StartEarliest)), backend.ErrGone)
 }

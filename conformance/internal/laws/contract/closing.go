@@ -96,6 +96,12 @@ func closedBackend(e *law.Env) {
 		_, err = e.Verbs().Stats(e.Context(), law.Topic, "g")
 		e.Is("Stats", err, backend.ErrClosed)
 	}
+	if e.Claims(law.NeedVerb[backend.Remover]()) {
+		e.Is("Remove", e.Verbs().Remove(e.Context(), law.Topic, []string{d.Position}), backend.ErrClosed)
+	}
+	if e.Claims(law.NeedVerb[backend.Pinger]()) {
+		e.Is("Ping", e.Verbs().Ping(e.Context()), backend.ErrClosed)
+	}
 	if e.Claims(law.NeedVerb[backend.Admin]()) {
 		_, err = e.Verbs().Topics(e.Context())
 		e.Is("Topics", err, backend.ErrClosed)

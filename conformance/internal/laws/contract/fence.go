@@ -57,7 +57,7 @@ func taken(e *law.Env, one, two backend.Source) (stale backend.Delivery, since t
 func delayFenced(e *law.Env) {
 	one, two := e.Attach("g"), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
 	stale, since := taken(e, one, two)
-	e.Is("Delay of a delivery that another holds", backend.ErrorAt(fenced(e, e.Delay(one, 0, stale)), 0), backend.ErrLeaseLost)
+	e.Is("Delay of a delivery that another holds", backend.ErrorAt(claimed(e, e.Delay(one, 0, stale)), 0), backend.ErrLeaseLost)
 	e.One(one)
 	e.NotBefore(since, 3*e.Lease, "it was taken from its new holder")
 }
@@ -65,14 +65,14 @@ func delayFenced(e *law.Env) {
 func extendFenced(e *law.Env) {
 	one, two := e.AttachAs(backend.Config{Group: "g", Lease: e.Lease}), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
 	stale, since := taken(e, one, two)
-	e.Is("Extend of a delivery that another holds", backend.ErrorAt(fenced(e, e.Extend(one, stale)), 0), backend.ErrLeaseLost)
+	e.Is("Extend of a delivery that another holds", backend.ErrorAt(claimed(e, e.Extend(one, stale)), 0), backend.ErrLeaseLost)
 	e.One(one)
 	e.NotBefore(since, 3*e.Lease, "it was taken from its new holder")
 }
 
-// fenced returns err. But if err says that the backend lacks the verb, the law ends as not
-// claimed.
-func fenced(e *law.Env, err error) error {
+// claimed returns err, the result of an optional verb. But if err says that the backend lacks
+// the verb, the law ends as not claimed.
+func claimed(e *law.Env, err error) error {
 	e.Helper()
 	if errors.Is(err, errors.ErrUnsupported) {
 		e.Verb(err)
@@ -85,7 +85,7 @@ func delaySettled(e *law.Env) {
 	e.PublishN(1)
 	d := e.One(src)
 	e.Ack(src, d)
-	e.Is("Delay of what is acknowledged", backend.ErrorAt(fenced(e, e.Delay(src, 0, d)), 0), backend.ErrLeaseLost)
+	e.Is("Delay of what is acknowledged", backend.ErrorAt(claimed(e, e.Delay(src, 0, d)), 0), backend.ErrLeaseLost)
 	e.Nothing(src, e.Lease+e.Soon(), "it is acknowledged")
 }
 
@@ -94,7 +94,7 @@ func extendSettled(e *law.Env) {
 	e.PublishN(1)
 	d := e.One(src)
 	e.Ack(src, d)
-	e.Is("Extend of what is acknowledged", backend.ErrorAt(fenced(e, e.Extend(src, d)), 0), backend.ErrLeaseLost)
+	e.Is("Extend of what is acknowledged", backend.ErrorAt(claimed(e, e.Extend(src, d)), 0), backend.ErrLeaseLost)
 	e.Nothing(src, e.Lease+e.Soon(), "it is acknowledged")
 }
 
@@ -130,7 +130,7 @@ func delayItemErrors(e *law.Env) {
 	ds := e.Receive(src, 4)
 	e.Ack(src, ds[1])
 	start := time.Now()
-	itemErrors(e, fenced(e, e.Delay(src, 2*e.Lease, ds...)))
+	itemErrors(e, claimed(e, e.Delay(src, 2*e.Lease, ds...)))
 	got := slices.Sorted(slices.Values(law.IDs(e.Receive(src, 3)))) // sorted, because law C24 tests the order
 	e.NotBefore(start, 2*e.Lease, "what was delayed came back")
 	if want := []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {
@@ -145,7 +145,7 @@ func extendItemErrors(e *law.Env) {
 	e.Ack(src, ds[1])
 	time.Sleep(e.Lease / 2)
 	start := time.Now()
-	itemErrors(e, fenced(e, e.Extend(src, ds...)))
+	itemErrors(e, claimed(e, e.Extend(src, ds...)))
 	got := law.IDs(e.Receive(src, 3))
 	e.NotBefore(start, e.Lease, "what was extended came back")
 	if want := []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {

@@ -71,5 +71,5 @@ func readWaitsNot(e *law.Env) {
 func readUnknownTopic(e *law.Env) {
 	v := e.Verbs()
 	_, err := v.Read(e.Context(), "unknown", "", 10)
-	e.Is("Read", fenced(e, err), backend.ErrGone)
+	e.Is("Read", claimed(e, err), backend.ErrGone)
 }

@@ -87,5 +87,5 @@ func removeInGroups(e *law.Env) {
 func removeUnknownTopic(e *law.Env) {
 	v := e.Verbs()
 	err := v.Remove(e.Context(), "unknown", nil)
-	e.Is("Remove", fenced(e, err), backend.ErrGone)
+	e.Is("Remove", claimed(e, err), backend.ErrGone)
 }

@@ -143,7 +143,7 @@ func startNeverIssued(e *law.Env) {
 	}
 	v := e.Verbs()
 	for _, start := range never {
-		e.Is(fmt.Sprintf("ResetGroup to %q", start), fenced(e, v.ResetGroup(e.Context(), law.Topic, "g", start)), backend.ErrRefused)
+		e.Is(fmt.Sprintf("ResetGroup to %q", start), claimed(e, v.ResetGroup(e.Context(), law.Topic, "g", start)), backend.ErrRefused)
 	}
 	e.Nothing(src, e.Lease/4, "a reset that was refused changes nothing")
 }

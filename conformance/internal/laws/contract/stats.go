@@ -159,8 +159,8 @@ func statsMembers(e *law.Env) {
 func statsUnknown(e *law.Env) {
 	v := e.Verbs()
 	_, err := v.Stats(e.Context(), "unknown", "g")
-	e.Is("Stats of an unknown topic", fenced(e, err), backend.ErrGone)
+	e.Is("Stats of an unknown topic", claimed(e, err), backend.ErrGone)
 	e.Attach("g")
 	_, err = v.Stats(e.Context(), law.Topic, "unknown")
-	e.Is("Stats of an unknown group", fenced(e, err), backend.ErrGone)
+	e.Is("Stats of an unknown group", claimed(e, err), backend.ErrGone)
 }
