@@ -74,7 +74,7 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 		broker: broker{api: newAPI(sender, o.Domain), options: o},
 		conn:   conn, end: end, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
 		sender:     sender,
-		requesters: pool.New(requesters, func() (*requester, error) { return newRequester(sender, requestRoom), nil }, (*requester).close),
+		requesters: pool.New(requesters, func() *requester { return newRequester(sender, requestRoom) }, func(r *requester) { r.hangUp() }),
 		sources:    map[*source]struct{}{}, turns: map[string]time.Time{}, fills: map[string]fullness{},
 	}, nil
 }
@@ -139,7 +139,7 @@ func (b *Backend) Close() error {
 	for _, s := range members {
 		s.close()
 	}
-	_ = b.requesters.Close(nil) // closing a requester returns no error
+	b.requesters.Close(nil)
 	if b.end != nil {
 		b.end()
 	}

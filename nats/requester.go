@@ -187,9 +187,3 @@ func (r *requester) end() {
 	clear(r.out)
 	r.mem = slab.Slab{}
 }
-
-// close ends the inbox. It never fails. The pool needs a function with an error.
-func (r *requester) close() error {
-	r.hangUp()
-	return nil
-}

@@ -118,7 +118,7 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 		options: o, youth: youth, sources: map[*source]struct{}{}, mending: map[string]string{},
 	}
 	b.lent = client
-	b.wires = pool.New(wires, func() (*wire, error) { return newWire(&b.broker, answer), nil }, func(w *wire) error { w.end(); return nil })
+	b.wires = pool.New(wires, func() *wire { return newWire(&b.broker, answer) }, (*wire).end)
 	switch client := client.(type) {
 	case *redis.Client:
 		b.sentinel = client.Options().Addr == underSentinel
@@ -149,9 +149,9 @@ func (b *Backend) Close() error {
 	for _, s := range members {
 		s.close()
 	}
-	err := b.wires.Close((*wire).end)
-	if b.owned {
-		err = errors.Join(err, b.lent.Close())
+	b.wires.Close((*wire).end)
+	if !b.owned {
+		return nil
 	}
-	return b.failure("close", "", err)
+	return failure(false, "close", "", b.lent.Close())
 }
