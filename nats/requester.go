@@ -85,7 +85,13 @@ func (r *requester) exchange(ctx context.Context, c conversation) {
 		return
 	}
 	r.conversation = c
-	r.sent = r.sender.send(r.inbox, r.out, r.sender.connection())
+	// The sender gets no unsent requests at the end. Otherwise it may read them after the last
+	// answer, when the next call uses their memory.
+	sent := len(r.out)
+	for r.out[sent-1].subject == "" {
+		sent--
+	}
+	r.sent = r.sender.send(r.inbox, r.out[:sent], r.sender.connection())
 	err := r.gather(ctx)
 	if err != nil {
 		unsent := r.sender.leave(r.sent)
