@@ -105,12 +105,14 @@ func (m *watchman) Close() error {
 }
 
 // watchMaster makes sure that the lent client has an open watchman, because the end of a
-// watchman tells the wires of a new master. Without Sentinel it does nothing.
+// watchman tells the wires of a new master. Without Sentinel it does nothing. go-redis does
+// not look at ctx while it waits for an answer. So a master that is silent may delay the end
+// of a call by grace.
 func (b *broker) watchMaster(ctx context.Context) error {
 	if !b.sentinel || b.watching.Load() > 0 {
 		return nil
 	}
-	return b.lent.Ping(ctx).Err()
+	return b.lent.(*redis.Client).WithTimeout(grace).Ping(ctx).Err()
 }
 
 // node returns the lent client, or in Cluster its client for the master that has a key.

@@ -16,6 +16,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/eventbustest"
+	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/redisstream"
@@ -173,6 +174,31 @@ func TestMasterIsReplacedDuringADial(t *testing.T) {
 	close(goOn)
 	require.ErrorIs(t, <-ended, backend.ErrUnavailable)
 	require.NoError(t, b.Ping(t.Context()))
+}
+
+// A master may accept connections and be silent. Publish then ends soon after its context,
+// even if the backend has no connection yet that tells it of a new master.
+func TestSilentMasterDoesNotHoldACall(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t)
+	master := sentinel.Master().Addr()
+	proxy := faultproxy.New(t, master, faultproxy.RESP)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: sentinel.MasterName(), SentinelAddrs: sentinel.SentinelAddrs(),
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr == master {
+				addr = proxy.Addr()
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	thaw := proxy.Freeze()
+	defer thaw()
+	b := open(t, client, redisstream.Options{})
+	start := time.Now()
+	require.ErrorIs(t, b.Publish(within(t, 200*time.Millisecond), batch("m", 1)), backend.ErrUnavailable)
+	require.Less(t, time.Since(start), 2*time.Second)
 }
 
 func leavesReplacedMaster(t *testing.T, sentinel *redistest.Sentinel, client *redis.Client) {
