@@ -3,6 +3,7 @@ package redisstream
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -57,6 +58,14 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		pipe := w.client(d.node).Pipeline()
 		_ = pipe.BatchProcess(ctx, cmds...) // it only queues the commands
 		_, err := pipe.Exec(ctx)
+		failed := func(c redis.Cmder) bool { return c.Err() != nil }
+		if err != nil && !slices.ContainsFunc(cmds, failed) {
+			// The server refused the connection with an error reply. go-redis gives such an
+			// error to no command.
+			for _, c := range cmds {
+				c.SetErr(err)
+			}
+		}
 		if d.broker.cluster != nil && cmds[0].Name() != "asking" {
 			return nil // ClusterClient would also give err to the commands that succeeded
 		}

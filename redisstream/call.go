@@ -69,7 +69,7 @@ func (w *wire) send(ctx context.Context, calls ...*call) {
 }
 
 // errNoReply is the error of a command without a reply if go-redis reports no error. An
-// example is a command in a pipeline whose connection was refused.
+// example is a command that a hook of the program did not pass on.
 var errNoReply = fmt.Errorf("%w: no reply", backend.ErrUnknownOutcome)
 
 func (w *wire) roundTrip(ctx context.Context, calls []*call) {

@@ -151,3 +151,23 @@ func TestMissingCredentialsAreDenied(t *testing.T) {
 		require.ErrorIs(t, b.Declare(t.Context(), topic), backend.ErrDenied)
 	}
 }
+
+// If the server refuses a new connection, each message of a batch has the reason, as a single
+// message has.
+func TestRefusedConnectionIsTheErrorOfEachMessage(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.User(t, "pub", "secret", "~*", "+@all")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "pub", Password: "secret"})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	b := open(t, client, redisstream.Options{})
+	publish(t, b, batch("m", 1))
+	server.Revoke("pub")
+	for _, n := range []int{1, 2} {
+		_ = b.Publish(t.Context(), batch("broken", n)) // it may meet the end of the old connection
+		each(b.Publish(t.Context(), batch("refused", n)), n, func(_ int, err error) {
+			require.ErrorIs(t, err, backend.ErrDenied)
+			require.NotErrorIs(t, err, backend.ErrUnknownOutcome)
+		})
+	}
+}
