@@ -15,8 +15,9 @@ type source struct {
 	group *group
 	lease time.Duration
 	fence bool          // the member was attached with Config.ConfirmAcks, so Ack is fenced
-	err   error         // the error of all calls after end; nil before end
+	err   error         // the error of all calls after end; nil before end; see failure
 	ended chan struct{} // closed by end
+	gone  chan struct{} // closed by Close of the backend
 	loan  slab.Loan     // memory of the deliveries that the last Receive returned
 }
 
@@ -46,7 +47,7 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 			return nil, err
 		}
 	}
-	s := &source{group: g, lease: c.Lease, fence: c.ConfirmAcks, ended: make(chan struct{})}
+	s := &source{group: g, lease: c.Lease, fence: c.ConfirmAcks, ended: make(chan struct{}), gone: b.closed}
 	g.members[s] = struct{}{}
 	return s, nil
 }
@@ -67,8 +68,8 @@ func (s *source) await(ctx context.Context, limit int) ([]backend.Delivery, erro
 	defer g.topic.unlock()
 	for {
 		switch {
-		case s.err != nil:
-			return nil, s.err
+		case s.failure() != nil:
+			return nil, s.failure()
 		case ctx.Err() != nil, limit <= 0:
 			return nil, ctx.Err()
 		}
@@ -140,8 +141,8 @@ func (s *source) each(op string, n int, one func(i int, now time.Time) error) er
 	g := s.group
 	g.topic.mu.Lock()
 	defer g.topic.unlock()
-	if s.err != nil {
-		return failed(s.err, op, g.path)
+	if err := s.failure(); err != nil {
+		return failed(err, op, g.path)
 	}
 	now := time.Now()
 	var errs backend.BatchError
@@ -170,6 +171,17 @@ func (s *source) Close() error {
 	defer s.group.topic.unlock()
 	s.end(backend.ErrClosed)
 	return nil
+}
+
+// failure returns the error of all calls after end, or nil before end. After Close of the
+// backend it is ErrClosed, also if the topic or the group was deleted before.
+func (s *source) failure() error {
+	select {
+	case <-s.gone:
+		return backend.ErrClosed
+	default:
+		return s.err
+	}
 }
 
 // end removes s from its group. Later calls of s fail with err. Only Close can call it again.

@@ -93,3 +93,25 @@ func TestGroupsComeAndGo(t *testing.T) {
 		publish(t, b, "again") // there is room for all
 	}
 }
+
+// After Close of the backend a member says ErrClosed, also if its topic or its group was
+// deleted before.
+func TestClosedAfterDeletion(t *testing.T) {
+	t.Parallel()
+	for _, topic := range []string{"topic", "group"} {
+		b := inmemory.New(inmemory.Options{})
+		s, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: "g", Lease: time.Second})
+		require.NoError(t, err)
+		if topic == "topic" {
+			require.NoError(t, b.DeleteTopic(t.Context(), topic))
+		} else {
+			require.NoError(t, b.DeleteGroup(t.Context(), topic, "g"))
+		}
+		_, err = s.Receive(t.Context(), 1)
+		require.ErrorIs(t, err, backend.ErrGone)
+		require.NoError(t, b.Close())
+		_, err = s.Receive(t.Context(), 1)
+		require.ErrorIs(t, err, backend.ErrClosed)
+		require.ErrorIs(t, s.Ack(t.Context(), nil), backend.ErrClosed)
+	}
+}
