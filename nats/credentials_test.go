@@ -19,14 +19,8 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// closedAddr is a host:port where nothing listens.
-func closedAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
+// Nothing listens here: no program is given a port below 1024 unless it asks for that port.
+const closedAddr, closedAddr2 = "127.0.0.1:1", "127.0.0.1:2"
 
 // requireDenied requires ErrDenied, and no class that invites a retry.
 func requireDenied(t *testing.T, err error) {
@@ -138,7 +132,7 @@ func TestInboxPrefix(t *testing.T) {
 func TestFurtherServers(t *testing.T) {
 	t.Parallel()
 	first, second := natstest.Start(t), natstest.Start(t)
-	at, err := dial(t, "nats://"+closedAddr(t)+"?addr="+closedAddr(t)+"&addr="+second.Addr())
+	at, err := dial(t, "nats://"+closedAddr+"?addr="+closedAddr2+"&addr="+second.Addr())
 	require.NoError(t, err)
 	stores(t, at)
 	b, err := dial(t, "nats://"+first.Addr()+"?addr="+second.Addr())
@@ -158,12 +152,12 @@ func TestNobodyIsThere(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { silent.Close() })
 	for name, raw := range map[string]string{
-		"a closed port":              "nats://" + closedAddr(t),
-		"several":                    "nats://" + closedAddr(t) + "?addr=" + closedAddr(t),
+		"a closed port":              "nats://" + closedAddr,
+		"several":                    "nats://" + closedAddr + "?addr=" + closedAddr2,
 		"a name that nobody has":     "nats://nobody.invalid",
 		"names that nobody has":      "nats://nobody.invalid?addr=none.invalid:4222",
-		"TLS to a closed port":       "tls://" + closedAddr(t),
-		"a known user, closed ports": "nats://u:p@" + closedAddr(t),
+		"TLS to a closed port":       "tls://" + closedAddr,
+		"a known user, closed ports": "nats://u:p@" + closedAddr,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

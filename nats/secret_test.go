@@ -56,8 +56,8 @@ func TestErrorsHideThePassword(t *testing.T) {
 			"nats://h:6?a" + canary + "@i", "nats://h:6/1?" + canary + "=1", "nats://h:6?replicas=" + canary, "nats://h:6?storage=" + canary,
 			"nats://h:6?max_bytes=64" + canary, "nats://h:6?once_window=1" + canary, "nats://h:6?addr=" + canary, "nats://h:6?max_messages=" + canary,
 			"tls://" + user + "h?ca_file=/nowhere", "tls://" + user + "h?cert_file=/a&key_file=/b", "nats://" + user + "h?ca_file=/a",
-			"nats://" + user + closedAddr(t),
-			"nats://" + user + closedAddr(t) + "?addr=" + closedAddr(t),
+			"nats://" + user + closedAddr,
+			"nats://" + user + closedAddr + "?addr=" + closedAddr2,
 			"nats://" + user + "nobody.invalid",
 			"nats://" + user + server.Addr(),                         // authorization violation
 			"nats://" + user + secure.Addr(),                         // unknown authority
