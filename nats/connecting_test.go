@@ -103,6 +103,37 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 	require.ErrorIs(t, err, backend.ErrUnknownOutcome)
 }
 
+// Calls that wait for the client library when the connection is lost again have sent nothing,
+// and say so.
+func TestWaitingCallsAreNotStored(t *testing.T) {
+	t.Parallel()
+	p := faultproxy.New(t, natstest.Start(t).Addr())
+	b, conn, err := nats.Connect("nats://"+p.Addr(), nats.Options{}, natsgo.MaxReconnects(-1), natsgo.ReconnectBufSize(-1), natsgo.ReconnectWait(50*time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}))
+	for range 5 {
+		lost := conn.StatusChanged(natsgo.RECONNECTING)
+		thaw := p.Freeze()
+		p.Cut()
+		<-lost
+		conn.RemoveStatusListener(lost)
+		errs := make(chan error, 10)
+		for range cap(errs) {
+			go func() { errs <- b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}) }()
+		}
+		time.Sleep(300 * time.Millisecond) // the library dials, and holds the calls up
+		p.Cut()
+		for range cap(errs) {
+			if err := <-errs; err != nil {
+				require.True(t, backend.NotStored(backend.ErrorAt(err, 0)), "%v", err)
+			}
+		}
+		thaw()
+		require.Eventually(t, conn.IsConnected, 20*time.Second, 10*time.Millisecond)
+	}
+}
+
 // If the connection is down, only the messages that could have been sent are unavailable. The
 // others keep their own errors.
 func TestUnsendableMessagesKeepTheirErrors(t *testing.T) {

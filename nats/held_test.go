@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"net/url"
 	"testing"
 	"time"
 
@@ -93,6 +94,26 @@ func TestCloseWhileConnecting(t *testing.T) {
 	go func() { closed <- s.Close() }()
 	require.NoError(t, <-closed)
 	require.Less(t, time.Since(start), answer, "it does not wait for the greeting")
+}
+
+// Close of an opened backend ends the calls that wait for an answer.
+func TestCloseEndsPublish(t *testing.T) {
+	t.Parallel()
+	p := faultproxy.New(t, natstest.Start(t).Addr())
+	u, err := url.Parse("nats://" + p.Addr())
+	require.NoError(t, err)
+	b, err := Open(t.Context(), u)
+	require.NoError(t, err)
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{typical()}))
+	p.Swallow(true)
+	sent := b.conn.Stats().OutMsgs
+	published := make(chan error, 1)
+	go func() { published <- b.Publish(t.Context(), []*backend.Message{typical()}) }()
+	require.Eventually(t, func() bool { return b.conn.Stats().OutMsgs > sent }, 5*time.Second, time.Millisecond)
+	require.NoError(t, b.Close())
+	start := time.Now()
+	require.ErrorIs(t, backend.ErrorAt(<-published, 0), backend.ErrUnknownOutcome)
+	require.Less(t, time.Since(start), answer/2)
 }
 
 // A message that is too large only because of its escaped headers is refused here: the

@@ -146,6 +146,7 @@ func (b *Backend) Close() error {
 	b.sender.close()
 	if b.end != nil {
 		b.conn.Close()
+		b.sender.lose() // no answer comes any more
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ type sender struct {
 
 	mu     sync.Mutex
 	queue  []*sending
-	lost   chan struct{} // closed at the next loss of the connection; only the goroutine replaces it
+	lost   chan struct{} // closed at the next loss of the connection; only the goroutine replaces it, and Close after it
 	closed bool
 
 	// Memory for one message after another. Only the goroutine uses it.
@@ -42,7 +42,7 @@ type sending struct {
 	refused chan error              // gets a permission violation that the server reported after sending
 
 	before error       // last error of the connection before this sending
-	begun  atomic.Bool // the goroutine has begun to send; changed under sender.mu
+	begun  atomic.Bool // the goroutine sends it; changed under sender.mu
 }
 
 // An outgoing is a message to send. It has no memory that its caller may change. An
@@ -128,9 +128,9 @@ func (s *sender) run() {
 	defer s.conn.RemoveStatusListener(s.status)
 	for {
 		connected := s.conn.IsConnected() // may block; no sending is begun yet, so its caller can leave
-		switch c, over := s.next(); {
+		switch c, over := s.next(connected); {
 		case c != nil:
-			s.handle(c, connected)
+			s.handle(c)
 		case over:
 			return
 		default:
@@ -143,9 +143,9 @@ func (s *sender) run() {
 	}
 }
 
-// next takes the first element of the queue, if there is one. over means that there will be
-// none.
-func (s *sender) next() (c *sending, over bool) {
+// next takes the first element of the queue, if there is one, and begins it if it can be sent.
+// over means that there will be none.
+func (s *sender) next(connected bool) (c *sending, over bool) {
 	for len(s.status) > 0 {
 		<-s.status
 		s.lose()
@@ -158,7 +158,7 @@ func (s *sender) next() (c *sending, over bool) {
 	}
 	c, s.queue[0] = s.queue[0], nil
 	s.queue = s.queue[1:]
-	c.begun.Store(true)
+	c.begun.Store(connected && c.lost == s.lost)
 	return c, false
 }
 
@@ -170,15 +170,12 @@ func (s *sender) lose() {
 	s.lost = make(chan struct{})
 }
 
-func (s *sender) handle(c *sending, connected bool) {
+func (s *sender) handle(c *sending) {
 	switch {
 	case c.do != nil:
 		c.do()
 		return
-	case c.lost != s.lost:
-		c.fail(errConnectionLost)
-		return
-	case !connected:
+	case !c.begun.Load():
 		c.fail(errNotConnected)
 		return
 	}
