@@ -17,8 +17,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// TestSoak passes EVENTBUS_SOAK events through one subscription. The heap stays flat, and
-// no goroutine is left.
+// TestSoak passes EVENTBUS_SOAK events through one subscription, with few Receives and with
+// one for each event. The heap stays flat, and no goroutine is left.
 func TestSoak(t *testing.T) {
 	text := os.Getenv("EVENTBUS_SOAK")
 	if text == "" {
@@ -26,12 +26,16 @@ func TestSoak(t *testing.T) {
 	}
 	events, err := strconv.Atoi(text)
 	require.NoError(t, err)
+	t.Run("many in flight", func(t *testing.T) { soak(t, events, 1000) })
+	t.Run("one in flight", func(t *testing.T) { soak(t, events, 1) })
+}
 
+func soak(t *testing.T, events, inFlight int) {
 	goroutines := runtime.NumGoroutine()
 	bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})
 	var handled, failed atomic.Int64
-	_, err = bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{
-		Group: "g", Concurrency: 4, Retry: eventbus.Retry{Initial: time.Millisecond},
+	_, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{
+		Group: "g", Concurrency: min(4, inFlight), MaxInFlight: inFlight, Retry: eventbus.Retry{Initial: time.Millisecond},
 	}, func(_ context.Context, d *eventbus.Delivery) error {
 		if d.Attempt == 1 && len(d.Payload)%100 == 0 {
 			failed.Add(1)

@@ -28,8 +28,8 @@ type fetcher struct {
 	anew bool   // the group was made anew, and no Receive has succeeded since
 
 	mu      sync.Mutex
-	pause   context.CancelCauseFunc // cancels the Receive under way, or the wait for it
-	resumed chan struct{}           // open while paused, closed otherwise
+	pause   context.CancelFunc // cancels the Receive under way, or the wait for it
+	resumed chan struct{}      // open while paused, closed otherwise
 }
 
 func newFetcher(s *Subscription) *fetcher {
@@ -86,9 +86,8 @@ func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
 	if !isClosed(f.resumed) {
 		return nil, nil, true
 	}
-	ctx, f.pause = context.WithCancelCause(f.ctx)
-	ctx, end = context.WithTimeout(ctx, f.sub.Lease/3)
-	return ctx, end, false
+	ctx, f.pause = context.WithTimeout(f.ctx, f.sub.Lease/3)
+	return ctx, f.pause, false
 }
 
 // endRead cancels the Receive under way. The fetcher then makes the next one.
@@ -96,7 +95,7 @@ func (f *fetcher) endRead() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.pause != nil {
-		f.pause(nil)
+		f.pause()
 	}
 }
 
@@ -120,7 +119,7 @@ func (s *Subscription) Pause() {
 	}
 	f.resumed = make(chan struct{})
 	if f.pause != nil {
-		f.pause(errPaused)
+		f.pause()
 	}
 	s.status.set(observer.Paused, nil) // before unlock, so that a later Resume wins
 }
@@ -136,8 +135,6 @@ func (s *Subscription) Resume() {
 	close(f.resumed)
 	s.status.set(observer.Running, nil)
 }
-
-var errPaused = errors.New("eventbus: paused")
 
 // order waits for room in the scheduler and for the limiter. It returns how many messages
 // the fetcher may receive; 0 if ctx is done or the limiter grants none.
