@@ -62,8 +62,7 @@ func (g *group) reset(start backend.Start) error {
 // cursor is the lowest offset that was never delivered.
 func (g *group) cursor() uint64 { return g.floor + uint64(len(g.entries)) }
 
-func (g *group) lag() int       { return int(g.topic.log.next() - g.cursor()) }
-func (g *group) unsettled() int { return g.lag() + g.open }
+func (g *group) lag() int { return int(g.topic.log.next() - g.cursor()) }
 
 // take delivers at most limit due messages to s, in the order of their offsets. Redelivered
 // messages are first, because their offsets are below the cursor. The deliveries share
@@ -218,7 +217,6 @@ func (s *schedule) Push(t any) {
 func (s *schedule) Pop() any {
 	last := len(*s) - 1
 	t := (*s)[last]
-	(*s)[last] = nil
-	*s = (*s)[:last]
+	*s = slices.Delete(*s, last, last+1) // also forgets t
 	return t
 }

@@ -30,17 +30,13 @@ import (
 type Backend struct {
 	options Options
 	ledger  ledger
-	closed  chan struct{} // closed by Close
 
 	mu     sync.Mutex        // guards the fields below; taken before a topic's lock
 	topics map[string]*topic // nil after Close
 	unused uint64            // the first offset of a new topic; a deleted topic had only lower ones
 }
 
-var (
-	_ backend.Backend = (*Backend)(nil)
-	_ backend.Limited = (*Backend)(nil)
-)
+var _ backend.Limited = (*Backend)(nil)
 
 // New returns an empty backend.
 func New(o Options) *Backend {
@@ -48,7 +44,6 @@ func New(o Options) *Backend {
 	return &Backend{
 		options: o,
 		ledger:  ledger{maxMessages: o.MaxMessages, maxBytes: o.MaxBytes},
-		closed:  make(chan struct{}),
 		topics:  map[string]*topic{},
 		unused:  1,
 	}
@@ -121,12 +116,12 @@ func (b *Backend) Limits() backend.Limits {
 // WaitSettled waits until no group of any topic has an unsettled message. Messages in the
 // backlog, held messages and delayed messages are unsettled. WaitSettled fails if ctx is
 // done or the Backend is closed. It is meant for tests.
-func (b *Backend) WaitSettled(ctx context.Context) error {
-	var err error
+func (b *Backend) WaitSettled(ctx context.Context) (err error) {
 	select {
 	case <-b.ledger.whenSettled():
-	case <-b.closed:
-		err = backend.ErrClosed
+		if b.ledger.closed.Load() {
+			err = backend.ErrClosed
+		}
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -137,10 +132,7 @@ func (b *Backend) WaitSettled(ctx context.Context) error {
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.topics == nil {
-		return nil
-	}
-	close(b.closed)
+	b.ledger.closed.Store(true)
 	for _, t := range b.topics {
 		t.end(backend.ErrClosed)
 	}

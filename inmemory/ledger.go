@@ -2,6 +2,7 @@ package inmemory
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -10,6 +11,7 @@ import (
 type ledger struct {
 	maxMessages int
 	maxBytes    int64
+	closed      atomic.Bool // set by Close of the backend
 
 	mu        sync.Mutex // taken after a topic's lock; no lock is taken after it
 	messages  int

@@ -17,7 +17,6 @@ type source struct {
 	fence bool          // the member was attached with Config.ConfirmAcks, so Ack is fenced
 	err   error         // the error of all calls after end; nil before end; see failure
 	ended chan struct{} // closed by end
-	gone  chan struct{} // closed by Close of the backend
 	loan  slab.Loan     // memory of the deliveries that the last Receive returned
 }
 
@@ -47,7 +46,7 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 			return nil, err
 		}
 	}
-	s := &source{group: g, lease: c.Lease, fence: c.ConfirmAcks, ended: make(chan struct{}), gone: b.closed}
+	s := &source{group: g, lease: c.Lease, fence: c.ConfirmAcks, ended: make(chan struct{})}
 	g.members[s] = struct{}{}
 	return s, nil
 }
@@ -176,12 +175,10 @@ func (s *source) Close() error {
 // failure returns the error of all calls after end, or nil before end. After Close of the
 // backend it is ErrClosed, also if the topic or the group was deleted before.
 func (s *source) failure() error {
-	select {
-	case <-s.gone:
+	if s.group.topic.ledger.closed.Load() {
 		return backend.ErrClosed
-	default:
-		return s.err
 	}
+	return s.err
 }
 
 // end removes s from its group. Later calls of s fail with err. Only Close can call it again.

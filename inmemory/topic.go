@@ -26,7 +26,7 @@ func (t *topic) unlock() {
 	floor, unsettled := t.log.next(), 0
 	for _, g := range t.groups {
 		floor = min(floor, g.floor)
-		unsettled += g.unsettled()
+		unsettled += g.lag() + g.open
 		g.alert()
 	}
 	messages, bytes := t.log.trim(floor, len(t.groups) > 0 || t.groups == nil)
