@@ -16,8 +16,8 @@ type RetryRule struct {
 	// be empty in Event.Retry.
 	Class string
 
-	MaxAttempts  int           // like Retry.MaxAttempts; 1: no second attempt
-	Initial, Max time.Duration // like Retry.Initial and Retry.Max; if one is set, Retry.Delay is not called
+	MaxAttempts  int           // like Retry.MaxAttempts, and counts failures of all classes; 1: no second attempt
+	Initial, Max time.Duration // like Retry.Initial and Retry.Max, with Retry.Jitter; if one is set, Retry.Delay is not called
 
 	// Discard discards the event after its last attempt, instead of storing a dead letter.
 	// Nevertheless, after an error marked by Permanent the event goes to the dead-letter

@@ -24,15 +24,17 @@ import (
 // again, as package rate does. A place that is given back unused must be free immediately.
 //
 // A read keeps its places while it waits for messages, for a third of
-// SubscribeOptions.Lease at most. A message that was given back to the backend until its
+// SubscribeOptions.Lease at most. So its messages may come that long after a limiter grants
+// no more. A message that was given back to the backend until its
 // retry has no place. It needs a new place when it is read again. A message that the member
 // itself holds until the retry keeps its place.
 type Limiter interface {
 	// Acquire waits until a place is free. It grants at least one place and at most max,
 	// and returns how many it has granted. If ctx is done, Acquire does not wait: it grants
 	// the free places, or fails with context.Cause(ctx) if there are none. A limiter that
-	// grants nothing for a while may fail immediately with a *WaitError. The subscription
-	// then has the state observer.Limited, and asks again at WaitError.Until.
+	// grants nothing for a while may fail immediately with a *WaitError, also if ctx is
+	// done. The subscription then has the state observer.Limited, and asks again at
+	// WaitError.Until, but not sooner than 5 ms later.
 	Acquire(ctx context.Context, max int) (int, error)
 
 	// Fill tells the limiter that n granted places now hold messages with a total size of
