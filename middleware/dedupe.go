@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // A DedupeStore remembers the keys of handled events. The store decides how many keys it
@@ -59,7 +60,7 @@ func Dedupe(store DedupeStore, o DedupeOptions) eventbus.Middleware {
 				return fmt.Errorf("eventbus: dedupe: look up %q: %w", key, err)
 			}
 			if handled {
-				return eventbus.Drop("handled before")
+				return &observer.NotRunError{Err: eventbus.Drop("handled before")}
 			}
 			if err := next(ctx, d); err != nil {
 				return err

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/middleware"
 )
 
@@ -174,4 +175,23 @@ func (silentStore) Handled(context.Context, string) (bool, error) { return false
 func (silentStore) Mark(ctx context.Context, _ string) error {
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// An event that Dedupe discards is no failed run, so many duplicates do not open a breaker.
+func TestDuplicatesAreNoFailedRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := with(t, middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{}))
+		breaker := limiter.NewBreaker(limiter.BreakerOptions{})
+		s, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Limiter: breaker},
+			func(context.Context, *eventbus.Delivery) error { return nil })
+		require.NoError(t, err)
+		for range 30 {
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "1"}))
+		}
+		synctest.Wait()
+		require.Equal(t, limiter.Closed, breaker.State())
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.EqualValues(t, 29, s.Counts().Discarded)
+		require.Zero(t, s.Counts().Failures)
+	})
 }

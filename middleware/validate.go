@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // A Check returns nil for a valid event, or an error that says why the event is invalid. It
@@ -33,7 +34,8 @@ func Validate(byType map[string]Check, otherwise Check) eventbus.Middleware {
 			}
 			if check != nil {
 				if err := check(&d.Event); err != nil {
-					return eventbus.Permanent(fmt.Errorf("eventbus: invalid event of type %q: %w", d.Type, err))
+					err = fmt.Errorf("eventbus: invalid event of type %q: %w", d.Type, err)
+					return eventbus.Permanent(&observer.NotRunError{Err: err})
 				}
 			}
 			return next(ctx, d)

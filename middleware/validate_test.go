@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"testing/synctest"
 
@@ -39,5 +40,19 @@ func TestValidate(t *testing.T) {
 
 		accepts := middleware.Validate(nil, nil)(func(context.Context, *eventbus.Delivery) error { return errBroken })
 		require.Equal(t, errBroken, accepts(t.Context(), &eventbus.Delivery{}))
+	})
+}
+
+// An invalid event is no failed run, and a rule of IgnoreErrors for the error of its check
+// does not acknowledge it.
+func TestInvalidEventsAreNoRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := with(t, middleware.IgnoreErrors(middleware.Is(io.EOF)),
+			middleware.Validate(nil, func(*eventbus.Event) error { return io.EOF }))
+		s := subscribe(t, bus, func(context.Context, *eventbus.Delivery) error { return nil })
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Len(t, bus.Published("orders.dlq"), 1)
+		require.Zero(t, s.Counts().Failures)
 	})
 }
