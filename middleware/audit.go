@@ -44,7 +44,7 @@ type AuditOptions struct {
 }
 
 // Audit publishes an [AuditRecord] to topic for each run of a handler, after the run and
-// before the bus acts on its result. A crash during a run leaves no record of the run. A
+// before the bus acts on its result. An [observer.NotRunError] is no run. A crash during a run leaves no record of the run. A
 // record that cannot be stored never fails the event; OnError is called for it. A record
 // has the text of the handler's error, but not the payload, headers or key of the event.
 //
@@ -75,7 +75,9 @@ func Audit(p eventbus.Publisher, topic string, o AuditOptions) eventbus.Middlewa
 			// The panic must pass through unrecovered, or its stack would be lost.
 			defer func(start time.Time) {
 				r.Took = time.Since(start)
-				a.store(ctx, &seen, r)
+				if r.Outcome != "" {
+					a.store(ctx, &seen, r)
+				}
 			}(time.Now())
 			err := next(ctx, d)
 			r.Outcome, r.Error = auditOutcome(d, err)
@@ -84,9 +86,13 @@ func Audit(p eventbus.Publisher, topic string, o AuditOptions) eventbus.Middlewa
 	}
 }
 
+// auditOutcome returns the outcome and the text of err, the result of a run. It returns an
+// empty outcome if the handler did not run.
 func auditOutcome(d *eventbus.Delivery, err error) (AuditOutcome, string) {
 	const most = 4 << 10
 	switch {
+	case isNotRun(err):
+		return "", ""
 	case err != nil:
 		text := err.Error()
 		return AuditFailure, text[:min(len(text), most)]

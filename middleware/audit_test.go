@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"runtime"
@@ -155,5 +156,23 @@ func TestAuditAfterATimeout(t *testing.T) {
 		require.NoError(t, bus.WaitIdle(t.Context()))
 		require.Len(t, records(t, bus), 1)
 		require.Equal(t, time.Minute, records(t, bus)[0].Took)
+	})
+}
+
+// Audit and Logging have a record of each run, and no record of an event that Throttle gives
+// back without a run.
+func TestAnEventThatDidNotRunHasNoRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		audits := 0
+		publisher := eventbus.PublisherFunc(func(context.Context, string, ...*eventbus.Event) error { audits++; return nil })
+		bus := with(t, middleware.Audit(publisher, "audit", middleware.AuditOptions{}), middleware.Logging(textLogger(&out)),
+			middleware.Throttle(0.01, middleware.ThrottleOptions{}))
+		s := subscribe(t, bus, func(context.Context, *eventbus.Delivery) error { return nil })
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}, &eventbus.Event{}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.EqualValues(t, 3, s.Counts().Received, "one event was given back")
+		require.Equal(t, 2, audits)
+		require.NotContains(t, out.String(), "not handled")
 	})
 }

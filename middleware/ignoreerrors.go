@@ -41,7 +41,7 @@ func IgnoreErrors(rules ...ErrorRule) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
 			err := next(ctx, d)
-			if err == nil || As[*observer.NotRunError]()(err) || As[*observer.PanicError]()(err) { // a batch returns its panic
+			if err == nil || isNotRun(err) || As[*observer.PanicError]()(err) { // a batch returns its panic
 				return err
 			}
 			for _, means := range rules {
@@ -57,3 +57,6 @@ func IgnoreErrors(rules ...ErrorRule) eventbus.Middleware {
 		}
 	}
 }
+
+// isNotRun reports whether err says that no handler ran.
+func isNotRun(err error) bool { return As[*observer.NotRunError]()(err) }

@@ -9,8 +9,8 @@ import (
 )
 
 // Logging writes one record for each run of a handler. The level is Debug if the handler
-// returned nil, and Warn after an error, a panic or runtime.Goexit. Payloads and headers
-// are not logged. A nil logger means slog.Default(), looked up for each record.
+// returned nil, and Warn after an error, a panic or runtime.Goexit. An
+// [observer.NotRunError] is no run. Payloads and headers are not logged. A nil logger means slog.Default(), looked up for each record.
 func Logging(logger *slog.Logger) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
@@ -34,6 +34,9 @@ type entry struct {
 }
 
 func (e *entry) write(ctx context.Context) {
+	if isNotRun(e.err) {
+		return
+	}
 	level, message := slog.LevelDebug, "eventbus: event handled"
 	failed, failure := true, "the handler panicked or ended its goroutine"
 	if e.returned {
