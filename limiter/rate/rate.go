@@ -29,8 +29,9 @@ var _ limiter.Limiter = (*bucket)(nil)
 // panics if perSecond or burst is not positive.
 //
 // Subscriptions with the same limiter share the rate. A subscription that waits for
-// messages of an empty topic takes nothing from the others. Therefore each further
-// subscription may exceed the bound by one message. Later messages then wait longer.
+// messages of an empty topic takes nothing from the others. Therefore several subscriptions
+// together may exceed the bound by burst, and by one message for each of them. Later
+// messages then wait longer.
 func New(perSecond float64, burst int) limiter.Limiter {
 	if !(perSecond > 0) || burst < 1 {
 		panic("rate: New needs a positive rate and a positive burst")

@@ -80,6 +80,26 @@ func TestIdleSubscriptionTakesNothing(t *testing.T) {
 	})
 }
 
+// A read that waits keeps its places while others spend all tokens. Its messages then
+// exceed the bound, by burst at most, and the next message waits for as many tokens.
+func TestAWaitingReadMayExceedTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := rate.New(1, 10)
+		waiting, err := l.Acquire(t.Context(), 20)
+		require.NoError(t, err)
+		start, got := time.Now(), 0
+		for got < 10 {
+			got += take(t, l, 20)
+		}
+		l.Fill(waiting, 1)
+		l.Release(limiter.Released{Settled: waiting, Bytes: 1})
+		require.Zero(t, time.Since(start))
+		require.Equal(t, 20, waiting+got, "twice the burst")
+		take(t, l, 1)
+		require.Equal(t, 11*time.Second, time.Since(start))
+	})
+}
+
 // Places that wait for messages are not granted twice.
 func TestGrantedPlacesCount(t *testing.T) {
 	l := rate.New(0.001, 10)
