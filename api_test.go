@@ -260,6 +260,17 @@ func TestTimesBeyondTheCalendar(t *testing.T) {
 	}
 }
 
+// An event that would expire after the year 9999 is refused, also if only the parts of a
+// second of its Time and TTL together reach that year. Its expiry time would not be readable.
+func TestAnExpiryBeyondTheCalendar(t *testing.T) {
+	bus := eventbustest.New(t)
+	last := time.Date(9999, 12, 31, 23, 59, 59, 900_000_000, time.UTC)
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Time: last, TTL: 99 * time.Millisecond}))
+	require.Equal(t, 99*time.Millisecond, bus.Published("orders")[0].TTL)
+	err := bus.Publish(t.Context(), "orders", &eventbus.Event{Time: last, TTL: 100 * time.Millisecond})
+	require.ErrorContains(t, err, "events[0].Time is, with TTL, not in the years 0 to 9999")
+}
+
 // All hooks but Published and Handled run on one goroutine, also after a panic of a hook.
 func TestAPanicOfAHookIsToldInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -189,7 +189,7 @@ func (e *Event) checkFields() error {
 // checkTime refuses a time that RFC 3339 has no text for.
 func (e *Event) checkTime() error {
 	const year0, year10000 = -62167219200, 253402300800 // in seconds since 1970
-	if s := e.Time.Unix(); s < year0 || s+int64(e.TTL/time.Second) >= year10000 {
+	if e.Time.Unix() < year0 || e.Time.Add(e.TTL).Unix() >= year10000 {
 		return &FieldError{Field: "Time", Reason: "is, with TTL, not in the years 0 to 9999"}
 	}
 	return nil
