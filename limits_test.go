@@ -15,6 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/limiter/rate"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -103,5 +104,35 @@ func TestLimiterKeepsTheBounds(t *testing.T) {
 		require.LessOrEqual(t, s.Counts().Received-s.Counts().Acknowledged, int64(8), "held")
 		require.GreaterOrEqual(t, s.Counts().Acknowledged, int64(100))
 		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
+	})
+}
+
+// A read that waits when a breaker opens may still bring events. The read after it waits for
+// the end of the pause.
+func TestAReadUnderWayWhenABreakerOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.New(t)
+		breaker := limiter.NewBreaker(limiter.BreakerOptions{Runs: 1})
+		began := map[string]time.Duration{}
+		start := time.Now()
+		_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Concurrency: 2, Limiter: breaker},
+			func(_ context.Context, d *eventbus.Delivery) error {
+				began[d.ID] = time.Since(start)
+				time.Sleep(time.Second)
+				if d.ID == "fails" {
+					return eventbus.Permanent(errors.New("broken"))
+				}
+				return nil
+			})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "fails"}))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, limiter.Open, breaker.State())
+		for _, id := range []string{"read", "waits"} {
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: id}))
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Equal(t, map[string]time.Duration{"fails": 0, "read": 2 * time.Second, "waits": 31 * time.Second}, began)
 	})
 }
