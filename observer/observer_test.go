@@ -216,3 +216,30 @@ func TestAsyncOutlivesGoexit(t *testing.T) {
 		require.Zero(t, q.Dropped())
 	})
 }
+
+// panicsLate is a slog.Handler that panics at a record with the number of held records.
+type panicsLate struct{ slog.Handler }
+
+func (panicsLate) Enabled(context.Context, slog.Level) bool { return true }
+
+func (panicsLate) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "repeated" {
+			panic("no room for the number")
+		}
+		return true
+	})
+	return nil
+}
+
+// A slog.Handler that panics does not end the program, also when a storm of records ends and
+// no hook runs.
+func TestAPanicAtTheEndOfAStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := observer.Slog(slog.New(panicsLate{}))
+		for range 5 {
+			o.Failed(observer.Failed{Scope: observer.Ack, Err: errors.New("broken")})
+		}
+		time.Sleep(time.Minute)
+	})
+}

@@ -65,6 +65,7 @@ func (l *stormLog) end(k stormKind, s *storm) {
 	r, held, write := s.last, s.held, s.write
 	l.mu.Unlock()
 	if held > 0 {
+		defer func() { _ = recover() }() // the program's slog.Handler may panic, and no Observer of Safe calls it here
 		r.AddAttrs(slog.Int("repeated", held))
 		write(r)
 	}
