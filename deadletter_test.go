@@ -52,7 +52,8 @@ func TestDeadLetterOf(t *testing.T) {
 	})
 }
 
-// An error whose methods panic, such as a nil pointer, fails its event and not the process.
+// An error whose methods panic, such as a nil pointer, fails its event and not the process,
+// also as the value of a panic.
 func TestErrorsThatPanic(t *testing.T) {
 	typedNil := func() error {
 		var e *fs.PathError
@@ -69,6 +70,18 @@ func TestErrorsThatPanic(t *testing.T) {
 			})
 			return err
 		},
+		"panic": func(bus *eventbustest.Bus, o eventbus.SubscribeOptions) error {
+			_, err := bus.Subscribe(t.Context(), "orders", o, func(context.Context, *eventbus.Delivery) error { panic(typedNil()) })
+			return err
+		},
+		"late panic of a batch": func(bus *eventbustest.Bus, o eventbus.SubscribeOptions) error {
+			o.Timeout = time.Second
+			_, err := bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{}, func(context.Context, []*eventbus.Delivery) []error {
+				time.Sleep(2 * time.Second)
+				panic(typedNil())
+			})
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -79,7 +92,7 @@ func TestErrorsThatPanic(t *testing.T) {
 				letters := bus.Published("orders.dlq")
 				require.Len(t, letters, 1)
 				letter, _ := eventbus.DeadLetterOf(&letters[0])
-				require.Equal(t, "panic", letter.ErrorClass)
+				require.Contains(t, []string{"panic", "timeout"}, letter.ErrorClass) // timeout: of the late panic
 			})
 		})
 	}

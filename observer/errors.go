@@ -2,6 +2,7 @@ package observer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -42,8 +43,18 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("eventbus: handler panicked: %v", e.Value)
 }
 
-// Unwrap returns the panic's value if it is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
+var errNone = errors.New("matches no error")
+
+// Unwrap returns the panic's value if it is an error. It returns nil if methods of that error
+// panic, as with a nil pointer in it.
+func (e *PanicError) Unwrap() (err error) {
+	defer func() {
+		if recover() != nil {
+			err = nil
+		}
+	}()
+	err, _ = e.Value.(error)
+	_ = errors.Is(err, errNone)
+	_, _ = errors.AsType[*PanicError](err)
 	return err
 }
