@@ -136,3 +136,23 @@ func TestAReadUnderWayWhenABreakerOpens(t *testing.T) {
 		require.Equal(t, map[string]time.Duration{"fails": 0, "read": 2 * time.Second, "waits": 31 * time.Second}, began)
 	})
 }
+
+// A subscription whose topic is empty cannot keep the places of a shared limiter for itself,
+// although it asks for all of them again after each read.
+func TestAnIdleSubscriptionKeepsNoSharedPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.New(t)
+		o := eventbus.SubscribeOptions{Group: "g", Concurrency: 10, Limiter: limiter.NewAdaptive(1, 10)}
+		for _, topic := range []string{"idle", "busy"} {
+			_, err := bus.Subscribe(t.Context(), topic, o, func(context.Context, *eventbus.Delivery) error { return nil })
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+		}
+		require.NoError(t, bus.Publish(t.Context(), "idle", numbered(20)...))
+		time.Sleep(time.Minute)
+		require.NoError(t, bus.Publish(t.Context(), "busy", numbered(1000)...))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		require.NoError(t, bus.WaitIdle(ctx))
+	})
+}

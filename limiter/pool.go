@@ -3,61 +3,76 @@ package limiter
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 )
 
 var _ Limiter = (*pool)(nil)
 
-// A pool is a limiter with a bound on places and on bytes. A bound of 0 means no bound.
+// A pool is a limiter with a bound on places and on bytes. A bound of 0 means no bound. It
+// grants places to callers in the order of their calls. Otherwise a subscription that waits
+// for messages of an empty topic could take back the same places again and again.
 type pool struct {
 	places int
 	bytes  int64
 
 	mu      sync.Mutex
-	granted int           // granted places that were not given back
-	empty   int           // how many of granted hold no message yet
-	held    int64         // the total size of the messages in granted places, in bytes
-	largest int64         // the largest average size of the messages of one read so far, in bytes
-	free    chan struct{} // closed and replaced when a place is given back while a caller waits
-	waiting int
+	granted int       // granted places that were not given back
+	empty   int       // how many of granted hold no message yet
+	held    int64     // the total size of the messages in granted places, in bytes
+	largest int64     // the largest average size of the messages of one read so far, in bytes
+	line    []*waiter // the calls of Acquire that wait, in order; room returns 0 if there are any
 }
 
-func newPool(places int, bytes int64) *pool {
-	return &pool{places: places, bytes: bytes, free: make(chan struct{})}
+// A waiter is a call of Acquire that waits for at most max places.
+type waiter struct {
+	max  int
+	gets chan int // gets the number of granted places
 }
+
+func newPool(places int, bytes int64) *pool { return &pool{places: places, bytes: bytes} }
 
 func (p *pool) Acquire(ctx context.Context, max int) (int, error) {
-	for {
-		n, free := p.take(max)
-		if n > 0 {
-			return n, nil
-		}
-		select {
-		case <-free:
-		case <-ctx.Done():
-		}
-		p.mu.Lock()
-		p.waiting--
-		p.mu.Unlock()
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
+	n, w := p.take(max)
+	if n > 0 {
+		return n, nil
 	}
-}
-
-// take reserves at most max places, and returns how many it has reserved. If that is none,
-// it also returns a channel that is closed when the caller should try again.
-func (p *pool) take(max int) (int, <-chan struct{}) {
+	select {
+	case n := <-w.gets:
+		return n, nil
+	case <-ctx.Done():
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := min(max, p.room())
-	if n <= 0 {
-		p.waiting++
-		return 0, p.free
+	if at := slices.Index(p.line, w); at >= 0 {
+		p.line = slices.Delete(p.line, at, at+1)
+		return 0, context.Cause(ctx)
 	}
-	p.granted += n
-	p.empty += n
-	return n, nil
+	return <-w.gets, nil // granted just now
+}
+
+// take grants at most max places, or adds a waiter to the line.
+func (p *pool) take(max int) (int, *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.line) == 0 {
+		if n := p.grant(max); n > 0 {
+			return n, nil
+		}
+	}
+	w := &waiter{max: max, gets: make(chan int, 1)}
+	p.line = append(p.line, w)
+	return 0, w
+}
+
+// grant grants at most max places, as many as are free. The caller holds mu.
+func (p *pool) grant(max int) int {
+	n := min(max, p.room())
+	if n > 0 {
+		p.granted += n
+		p.empty += n
+	}
+	return n
 }
 
 // resize changes the bound on places. Granted places stay granted.
@@ -125,10 +140,14 @@ func (p *pool) Release(r Released) {
 	p.wake()
 }
 
-// wake lets waiting calls of Acquire try again.
+// wake grants the free places to the calls that wait, in order. The caller holds mu.
 func (p *pool) wake() {
-	if p.waiting > 0 {
-		close(p.free)
-		p.free = make(chan struct{})
+	for len(p.line) > 0 {
+		n := p.grant(p.line[0].max)
+		if n <= 0 {
+			return
+		}
+		p.line[0].gets <- n
+		p.line = slices.Delete(p.line, 0, 1)
 	}
 }
