@@ -21,7 +21,8 @@ const (
 //
 // Correlate keeps a header that the program has set. To add a header, it replaces the
 // event's Headers by a new slice, because several events may share the old slice. The event
-// keeps the new slice, so a second publish sends the same headers.
+// keeps the new slice, so a second publish sends the same headers. A header that would
+// exceed MaxHeaders or MaxHeaderBytes is left out.
 func Correlate() (eventbus.Middleware, eventbus.PublishMiddleware) {
 	return rememberOrigin, stampOrigin
 }
@@ -57,8 +58,12 @@ func (o origin) stamp(e *eventbus.Event) {
 		return // Publish reports the nil event
 	}
 	for _, h := range [...]eventbus.Header{{Name: CorrelationID, Value: o.correlation}, {Name: CausationID, Value: o.causation}} {
-		if _, set := e.Headers.Lookup(h.Name); !set && h.Value != "" {
-			e.Headers = append(slices.Clip(e.Headers), h)
+		if _, set := e.Headers.Lookup(h.Name); set || h.Value == "" {
+			continue
+		}
+		with := append(slices.Clip(e.Headers), h)
+		if len(with) <= eventbus.MaxHeaders && with.Size() <= eventbus.MaxHeaderBytes {
+			e.Headers = with
 		}
 	}
 }

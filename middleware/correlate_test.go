@@ -2,6 +2,8 @@ package middleware_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -101,5 +103,25 @@ func TestCorrelateLeavesNilEventsToPublish(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
 		require.ErrorContains(t, <-errs, "is nil")
+	})
+}
+
+// An event whose headers reach a limit of Publish is published without the headers that do
+// not fit, as it would be outside of a handler.
+func TestCorrelateLeavesAFullEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := make(eventbus.Headers, eventbus.MaxHeaders-1)
+		for i := range full {
+			full[i].Name = fmt.Sprint("h", i)
+		}
+		large := eventbus.Headers{{Name: "h", Value: strings.Repeat("x", eventbus.MaxHeaderBytes-10)}}
+		for want, headers := range map[int]eventbus.Headers{eventbus.MaxHeaders: full, 1: large} {
+			bus := correlated(t)
+			forward(t, bus, "orders", "bills", func() *eventbus.Event { return &eventbus.Event{Headers: headers} })
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "order"}))
+			require.NoError(t, bus.WaitIdle(t.Context()))
+			require.Len(t, bus.Published("bills"), 1)
+			require.Len(t, bus.Published("bills")[0].Headers, want)
+		}
 	})
 }
