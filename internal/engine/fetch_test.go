@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -68,5 +70,27 @@ func TestReceivedSliceIsCleared(t *testing.T) {
 		}
 		require.Equal(r, 10, handled)
 		require.Zero(r, r.wire.kept.Load())
+	})
+}
+
+// A worker that waits for work keeps no event of its last read in memory.
+func TestIdleWorkerKeepsNoPayload(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var payloads []weak.Pointer[byte]
+		r.sub(Config{}, func(_ context.Context, h *Hold) error {
+			payloads = append(payloads, weak.Make(&h.Delivery().Payload[0]))
+			return nil
+		})
+		for range 100 {
+			require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", ID: "1", Payload: make([]byte, 1000)}}))
+		}
+		r.pass(time.Minute)
+		for range 2 { // a sync.Pool keeps its items for one more cycle
+			runtime.GC()
+		}
+		require.Len(r, payloads, 100)
+		for i, p := range payloads {
+			require.Nil(r, p.Value(), "event %d", i)
+		}
 	})
 }

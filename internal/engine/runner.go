@@ -32,8 +32,10 @@ func (r *runner) worker() {
 			r.afterRun(h, &observer.PanicError{Stack: debug.Stack()}, time.Now())
 		}
 	}()
-	for h = r.sub.sched.take(); h != nil; {
-		h = r.turn(h)
+	for h = r.sub.sched.take(); h != nil; h = r.sub.sched.take() {
+		for h != nil { // h is nil while take waits, so that an idle worker keeps no Hold in memory
+			h = r.turn(h)
+		}
 	}
 	ended = true
 }
@@ -46,32 +48,26 @@ func (h *Hold) works() bool {
 	return h.working
 }
 
-// turn runs the handler for h, settles h, and takes the next Hold to run.
+// turn runs the handler for h and settles h. It returns the next Hold to run, or nil if the
+// worker must call take for it.
 func (r *runner) turn(h *Hold) *Hold {
 	if r.sub.Mode == OnReceive && !r.confirm(h) {
-		return r.sub.sched.take()
+		return nil
 	}
 	err := r.invoke(h)
 	now := time.Now()
 	if err == nil && r.sub.Mode == OnSuccess && r.sub.notifier.now.Handled == nil {
 		h.ctx.finish()
 		if next, ok := r.sub.sched.succeeded(h, now); ok {
-			return r.next(h, next)
+			r.sub.settler.acks.Add(h)
+			if next == nil {
+				r.sub.settler.acks.Flush()
+			}
+			return next
 		}
 	}
 	r.afterRun(h, err, now)
-	return r.sub.sched.take()
-}
-
-// next acknowledges h, whose run succeeded, and returns the next Hold to run. If the
-// parameter next is nil, it sends the acknowledgement first, and then waits for a Hold.
-func (r *runner) next(h, next *Hold) *Hold {
-	r.sub.settler.acks.Add(h)
-	if next == nil {
-		r.sub.settler.acks.Flush()
-		next = r.sub.sched.take()
-	}
-	return next
+	return nil
 }
 
 // invoke is the only caller of the handler. A panic becomes an error, also a panic of the
