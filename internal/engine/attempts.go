@@ -33,7 +33,8 @@ func (a *attempts) of(d *backend.Delivery) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e, ok := a.next[d.Position]
-	if !ok {
+	if first := d.Attempt == 1 && !d.Redelivered; !ok || first {
+		delete(a.next, d.Position) // the topic or the group was made anew, or the group was reset
 		return max(d.Attempt, 1)
 	}
 	if d.Attempt <= e.receipt { // the backend counts nothing, or has refunded against Limits.Refund

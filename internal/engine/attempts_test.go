@@ -105,3 +105,25 @@ func TestAttemptsOfALeftEventCount(t *testing.T) {
 		require.Equal(t, int64(1), s.Counts().Discarded)
 	})
 }
+
+// After ResetGroup the attempts of an event begin with 1 again, although the member has
+// counted earlier ones.
+func TestAttemptsBeginAgainAfterAReset(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.noRefund = true
+		r.limits = r.wire.Limits()
+		var attempts []int
+		r.sub(Config{Policy: policy(3, func(h *Hold, _ error) time.Duration { return time.Duration(h.Attempt()) * 10 * time.Second })},
+			func(_ context.Context, h *Hold) error {
+				attempts = append(attempts, h.Attempt())
+				return errors.New("no")
+			})
+		r.publishKeyed("key", "x")
+		r.pass(15 * time.Second)
+		require.Equal(r, []int{1, 2}, attempts)
+		admin, _ := backend.As[backend.Admin](r.wire)
+		require.NoError(r, admin.ResetGroup(r.Context(), "t", "g", backend.StartEarliest))
+		r.pass(time.Hour)
+		require.Equal(r, []int{1, 2, 1, 2, 3}, attempts)
+	})
+}
