@@ -18,9 +18,6 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 
 	handlers := s.awaitQuiet()
 	<-s.fetcher.ended
-	if handlers == 0 {
-		s.runner.workers.Wait() // a worker settles its last event before it ends
-	}
 	s.settler.wait()
 	s.keeper.end()
 	s.watcher.end()
@@ -45,12 +42,17 @@ func (s *Subscription) hurry(ctx context.Context) (stop func() bool) {
 	})
 }
 
-// awaitQuiet waits until no handler runs and, in manual mode, the program has settled its
-// deliveries, or until the drain gives up. It returns how many handlers still run.
+// awaitQuiet waits until all workers have ended and, in manual mode, the program has settled
+// its deliveries, or until the drain gives up. It returns how many handlers still run.
 func (s *Subscription) awaitQuiet() int {
+	quiet := make(chan struct{})
+	go func() {
+		<-s.sched.quiet
+		s.runner.workers.Wait() // after its last run, a worker settles the event and calls a hook
+		close(quiet)
+	}()
 	select {
-	case <-s.sched.quiet:
-		return 0
+	case <-quiet:
 	case <-s.live.Done():
 	}
 	return s.sched.atWork()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // A later caller of Drain with less time ends the drain sooner.
@@ -112,4 +113,36 @@ func TestDrainFromAHungBroker(t *testing.T) {
 		_, _ = r.Shutdown(ctx)
 		require.LessOrEqual(t, time.Since(start), 5*time.Second+lastWait+2*lastSettle)
 	})
+}
+
+// A drain that runs out of time does not wait for a worker in a hook, or in Retry.Delay.
+func TestDrainWaitsForNoProgramThatHangs(t *testing.T) {
+	for _, where := range []string{"hook", "delay"} {
+		t.Run(where, func(t *testing.T) {
+			var hang func()
+			inBubble(t, Options{Observer: observer.Observer{Handled: func(observer.Handled) { hang() }}}, func(r *rig) {
+				end := make(chan struct{})
+				defer close(end)
+				hang = func() { <-end }
+				if where == "delay" {
+					hang = func() {}
+				}
+				s := r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { <-end; return 0 })}, func(context.Context, *Hold) error {
+					if where == "delay" {
+						return errDown
+					}
+					return nil
+				})
+				r.publish("1")
+				r.pass(time.Second)
+				ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+				defer cancel()
+				start := time.Now()
+				left, err := s.Drain(ctx)
+				require.NoError(r, err)
+				require.Equal(r, 5*time.Second+lastWait, time.Since(start))
+				require.Equal(r, where == "delay", left.Unsettled == 1)
+			})
+		})
+	}
 }
