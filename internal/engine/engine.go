@@ -106,7 +106,8 @@ func (e *Engine) Ready(ctx context.Context) error {
 		return backend.ErrClosed
 	}
 	var errs []error
-	if err := backend.Ping(ctx, e.backend); !errors.Is(err, errors.ErrUnsupported) {
+	ping := func() error { return backend.Ping(ctx, e.backend) }
+	if err := guarded(ping); !errors.Is(err, errors.ErrUnsupported) {
 		errs = append(errs, err)
 	}
 	for _, s := range subs {
@@ -178,7 +179,7 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 	}
 	wg.Wait()
 	errs = append(errs, e.publisher.Close(ctx))
-	errs = append(errs, e.backend.Close())
+	errs = append(errs, guarded(e.backend.Close))
 	e.notifier.close(ctx)
 	return left, errors.Join(errs...)
 }

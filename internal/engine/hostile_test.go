@@ -238,3 +238,29 @@ func TestStuckHandlerOfManualModeIsTold(t *testing.T) {
 		require.Len(r, heard[observer.Stuck](r), 1)
 	})
 }
+
+// panicky is a backend whose methods panic.
+type panicky struct{ backend.Backend }
+
+func (panicky) Ping(context.Context) error            { panic("ping") }
+func (panicky) Declare(context.Context, string) error { panic("declare") }
+func (panicky) Close() error                          { panic("close") }
+
+// Panics of Ping, Declare and Close become errors. After a panic of Close, a later Shutdown
+// has the same result.
+func TestPanicsOfTheBackendAreContained(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		e := New(panicky{r.wire}, Options{})
+		var p *observer.PanicError
+		require.ErrorAs(r, e.Ready(r.Context()), &p)
+		require.Equal(r, "ping", p.Value)
+		_, err := e.Subscribe(r.Context(), Config{Topic: "t", Group: "g", DeadLetter: "dead"})
+		require.ErrorAs(r, err, &p)
+		require.Equal(r, "declare", p.Value)
+		for range 2 {
+			_, err := e.Shutdown(r.Context())
+			require.ErrorAs(r, err, &p)
+			require.Equal(r, "close", p.Value)
+		}
+	})
+}

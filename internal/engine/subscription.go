@@ -118,11 +118,11 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 		return nil, err
 	}
 	if err := c.check(a); err != nil {
-		return nil, errors.Join(err, a.source.Close())
+		return nil, errors.Join(err, a.close())
 	}
 	s.attachment.Store(a)
 	if err := e.join(s); err != nil {
-		_ = a.source.Close() // may fail, because Shutdown closes the backend
+		_ = a.close() // may fail, because Shutdown closes the backend
 		return nil, err
 	}
 	return s, nil
@@ -158,7 +158,8 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 	if s.DeadLetter == "" {
 		return nil
 	}
-	if err := backend.Declare(ctx, s.engine.backend, s.DeadLetter); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	declare := func() error { return backend.Declare(ctx, s.engine.backend, s.DeadLetter) }
+	if err := guarded(declare); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("dead-letter topic %s: %w", s.DeadLetter, err)
 	}
 	return nil
