@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -93,4 +94,43 @@ func TestIdleWorkerKeepsNoPayload(t *testing.T) {
 			require.Nil(r, p.Value(), "event %d", i)
 		}
 	})
+}
+
+// While a handler runs for long, the payloads of settled events of its read leave the memory.
+func TestSlowHandlerKeepsNoOtherPayload(t *testing.T) {
+	for _, mode := range []Mode{OnSuccess, Manual} {
+		inBubble(t, Options{}, func(r *rig) {
+			var quick []weak.Pointer[byte]
+			var slow sync.WaitGroup
+			s := r.sub(Config{Mode: mode, Concurrency: 2, Timeout: time.Hour}, func(ctx context.Context, h *Hold) error {
+				if h.Delivery().ID == "slow" {
+					slow.Wait()
+				} else {
+					quick = append(quick, weak.Make(&h.Delivery().Payload[0]))
+				}
+				if mode == Manual {
+					return h.Ack(ctx)
+				}
+				return nil
+			})
+			require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", Payload: make([]byte, 1)}})) // then reads are large
+			r.pass(time.Second)
+			var msgs []*backend.Message // so large that none shares memory with another
+			for i := range 100 {
+				msgs = append(msgs, &backend.Message{Topic: "t", ID: []string{"slow", "quick"}[min(i, 1)], Payload: make([]byte, 8<<10)})
+			}
+			slow.Add(1)
+			defer slow.Done()
+			require.NoError(r, r.Publish(r.Context(), msgs))
+			r.pass(time.Minute)
+			for range 2 {
+				runtime.GC()
+			}
+			require.EqualValues(r, 1, s.Counts().Held)
+			require.Len(r, quick, 100)
+			for i, p := range quick {
+				require.Nil(r, p.Value(), "mode %d, event %d", mode, i)
+			}
+		})
+	}
 }

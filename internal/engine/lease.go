@@ -81,14 +81,15 @@ func (k *keeper) extendSome(ctx context.Context, a *attachment, hs []*Hold, ds [
 	return troubled == 0
 }
 
-// keepable returns the Holds of attachment a whose leases are to be extended.
+// keepable returns the Holds of attachment a whose leases are to be extended, and copies of
+// their deliveries, because free changes the delivery of a Hold.
 func (d *scheduler) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery) {
 	d.mu.Lock()
 	defer d.unlock()
 	for _, h := range d.reads.all() {
 		if h.read.attachment == a && !h.lost && !h.leaseless() && h.state != returning {
-			hs = append(hs, h)
-			ds = append(ds, &h.delivery)
+			lent := h.delivery
+			hs, ds = append(hs, h), append(ds, &lent)
 		}
 	}
 	return hs, ds

@@ -318,6 +318,10 @@ func (d *ledger) free(hs []*Hold, err error) {
 			h.wait.end(err)
 			h.ctx.finish() // after wait.end, because the caller may wait with this context
 		}
+		if !d.closed { // otherwise its handler, or the code that settles it, may still use it
+			// Other Holds of its read, which may be held for long, keep h in memory.
+			h.delivery.Payload, h.delivery.Headers, h.delivery.Token = nil, nil, nil
+		}
 		d.reads.drop(h.read) // last, because d.reads may then forget h
 	}
 	d.tellQuiet()
