@@ -48,6 +48,7 @@ func (h *Hold) failKey() {
 	defer d.unlock()
 	if h.lane != nil {
 		h.lane.failed = true
+		d.lanes.outlive(h.lane)
 	}
 }
 

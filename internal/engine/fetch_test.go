@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 	"weak"
 
 	"github.com/stretchr/testify/require"
@@ -131,6 +133,42 @@ func TestSlowHandlerKeepsNoOtherPayload(t *testing.T) {
 			for i, p := range quick {
 				require.Nil(r, p.Value(), "mode %d, event %d", mode, i)
 			}
+		})
+	}
+}
+
+// The key of a failed event may share its memory with all texts of its Receive. The member
+// remembers the key, and not these texts.
+func TestFailedKeyKeepsNoRead(t *testing.T) {
+	for _, c := range []Config{{OnFailure: FailAll}, {}} {
+		inBubble(t, Options{}, func(r *rig) {
+			var texts []weak.Pointer[byte]
+			r.wire.handOut = func(member int, d *backend.Delivery) {
+				if member > 0 {
+					all := d.Key + d.Position + strings.Repeat("text ", 1000)
+					texts = append(texts, weak.Make(unsafe.StringData(all)))
+					d.Key, d.Position = all[:len(d.Key)], all[len(d.Key):][:len(d.Position)]
+				}
+			}
+			s := r.sub(c, func(_ context.Context, h *Hold) error {
+				switch {
+				case h.Delivery().ID != "failing":
+					return nil
+				case c.OnFailure == FailAll:
+					return Permanent(errDown)
+				}
+				return RetryAfter(errDown, time.Hour)
+			})
+			r.publishKeyed("k", "failing")
+			r.pass(time.Second)
+			r.publishKeyed("other", "1") // the fetcher keeps the last position
+			r.pass(time.Minute)
+			for range 2 {
+				runtime.GC()
+			}
+			require.Contains(r, s.sched.lanes.byKey, "k")
+			require.Len(r, texts, 2)
+			require.Nil(r, texts[0].Value())
 		})
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -61,17 +62,6 @@ func (l *lane) remove(h *Hold) {
 // after it.
 func (l *lane) early(h *Hold) bool {
 	return l.away != nil && h.read.asked < l.away.until && h.delivery.Position > l.away.first
-}
-
-// stepping notes that Holds step back. The parameter position is the lowest of their
-// positions.
-func (l *lane) stepping(position string) *away {
-	if l.away == nil {
-		l.away = &away{first: position}
-	}
-	l.away.first = min(l.away.first, position)
-	l.away.calls++
-	return l.away
 }
 
 // settle forgets the events that stepped back if they were all due when the Receive was
@@ -163,7 +153,7 @@ func (d *ledger) stepBackEarly(l *lane) {
 		due = max(due, h.due) // a retry that rested; the events before it then wait as long
 	}
 	d.chasing++
-	d.giveBack(&giveBack{lane: l, away: l.stepping(early[0].delivery.Position), holds: early, due: due, early: true, chases: true})
+	d.giveBack(&giveBack{lane: l, away: d.lanes.stepping(l, early[0].delivery.Position), holds: early, due: due, early: true, chases: true})
 }
 
 // lanes are the lanes of a subscription, by key. The zero value is ready to use.
@@ -193,6 +183,28 @@ func (ls *lanes) of(key string) *lane {
 	}
 	ls.byKey[key] = l
 	return l
+}
+
+// stepping notes that Holds of l step back. The parameter position is the lowest of their
+// positions.
+func (ls *lanes) stepping(l *lane, position string) *away {
+	if l.away == nil {
+		ls.outlive(l)
+		l.away = &away{first: strings.Clone(position)}
+	}
+	if position < l.away.first {
+		l.away.first = strings.Clone(position)
+	}
+	l.away.calls++
+	return l.away
+}
+
+// outlive copies the key of l, because l will be kept without Holds. The key may share its
+// memory with all texts of its Receive.
+func (ls *lanes) outlive(l *lane) {
+	delete(ls.byKey, l.key)
+	l.key = strings.Clone(l.key)
+	ls.byKey[l.key] = l
 }
 
 // drop forgets l if it is idle.

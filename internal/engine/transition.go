@@ -76,7 +76,7 @@ func (d *ledger) stepBack(h *Hold, due moment, counts bool) {
 		clear(l.queue)
 		l.queue = l.queue[:0]
 		l.retry = due
-		g.away = l.stepping(g.holds[0].delivery.Position)
+		g.away = d.lanes.stepping(l, g.holds[0].delivery.Position)
 	}
 	d.giveBack(g)
 }
