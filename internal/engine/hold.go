@@ -22,21 +22,22 @@ type Hold struct {
 	attempt  int
 	size     int64
 
-	redriven bool   // sent again from a dead-letter topic
-	tries    uint16 // failed calls to settle it; used by one queue of the settler at a time
+	redriven bool  // sent again from a dead-letter topic
+	tries    uint8 // failed calls to settle it, at most 255; used by one queue of the settler at a time
 
 	// Guarded by the scheduler's lock. Only transition.go changes state.
-	lane    *lane // the lane of its key; nil: it is in no lane
 	state   state
 	working bool // its handler is running
 	trusted bool // ledger.trusted counts it
 	lost    bool // its lease is lost
 	failed  bool // manual mode: the program settled it as failed
 	timing  timing
+	lane    *lane  // the lane of its key; nil: it is in no lane
 	until   moment // when its lease ends
 	began   moment // when its run began; zero: it has not
 	due     moment // when a worker may start it again, in state resting
 	wait    *wait  // the wait for its settlement; nil: no caller waits
+	last    **Hold // the Hold that has the delivery now, shared by all that had it; nil: h itself
 }
 
 // A state is the stage of a Hold between receipt and settlement.
@@ -107,6 +108,15 @@ func (h *Hold) Subscription() *Subscription { return h.read.sub }
 // Context returns the context of the current run. In manual mode settlement ends the
 // context.
 func (h *Hold) Context() context.Context { return h.ctx }
+
+// present returns the Hold that has the delivery of h now, because ledger.rest replaces h.
+// The caller holds the scheduler's lock.
+func (h *Hold) present() *Hold {
+	if h.last != nil {
+		return *h.last
+	}
+	return h
+}
 
 func (h *Hold) about() observer.About {
 	return observer.About{

@@ -93,3 +93,19 @@ func TestTimeoutInPlaceOfStuckHandler(t *testing.T) {
 		require.Equal(r, int64(1), s.Counts().Retried)
 	})
 }
+
+// A retry that rests in the member during a slow call of Extend keeps its lease.
+func TestRetryInPlaceKeepsItsLease(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.noDelay = true
+		r.wire.answerAfter("extend", 3*time.Second)
+		s := r.sub(Config{Policy: policy(1000, func(*Hold, error) time.Duration { return time.Second })}, func(_ context.Context, h *Hold) error {
+			require.Equal(r, 1, h.Delivery().Attempt, "receipts")
+			return errors.New("not yet")
+		})
+		r.publish("1")
+		r.pass(5 * time.Minute)
+		require.Zero(r, s.Counts().LeasesLost)
+		require.Equal(r, int64(1), s.Counts().Received)
+	})
+}

@@ -99,6 +99,7 @@ func (d *scheduler) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery)
 func (d *scheduler) renew(h *Hold, until time.Time) {
 	d.mu.Lock()
 	defer d.unlock()
+	h = h.present()
 	h.until = max(h.until, d.sub.moment(until))
 }
 
@@ -108,7 +109,7 @@ func (d *scheduler) renew(h *Hold, until time.Time) {
 func (d *scheduler) refused(h *Hold, err error) {
 	d.mu.Lock()
 	defer d.unlock()
-	if h.state != confirming {
+	if h = h.present(); h.state != confirming {
 		d.lose(h, err)
 	}
 }

@@ -79,7 +79,7 @@ func (t *settler) retryWait(hs ...*Hold) time.Duration {
 	wait = wait/2 + rand.N(wait)
 	now := d.sub.moment(time.Now())
 	for _, h := range hs {
-		h.tries++
+		h.tries = max(h.tries+1, h.tries) // it stays 255
 		wait = min(wait, time.Duration(h.until-now)/2)
 	}
 	return max(wait, leastRetry)
