@@ -24,10 +24,7 @@ type giveBack struct {
 // retry makes h due again after v.after, see postpone. It tells the observer, unless a
 // drain has interrupted the run.
 func (t *settler) retry(h *Hold, v verdict, err error) {
-	after := v.after
-	if m := t.sub.engine.limits.Delay; m > 0 {
-		after = min(after, m)
-	}
+	after := t.allowed(v.after)
 	if v.outcome == observer.Retry {
 		t.sub.counts.retried.Add(1)
 		t.sub.attempts.failed(&h.delivery, h.attempt)
@@ -36,6 +33,14 @@ func (t *settler) retry(h *Hold, v verdict, err error) {
 		tell(t.sub.notifier.later.Retried, observer.Retried{About: h.about(), After: after, Err: err})
 	}
 	t.sub.sched.retry(h, t.sub.moment(time.Now().Add(after)), v.outcome)
+}
+
+// allowed returns d, but at most the longest delay of the backend.
+func (t *settler) allowed(d time.Duration) time.Duration {
+	if m := t.sub.engine.limits.Delay; m > 0 {
+		return min(d, m)
+	}
+	return d
 }
 
 // retry postpones h. If h has lost its lease, retry releases it.
@@ -121,7 +126,7 @@ func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 	ds := make([]backend.Delayed, len(part))
 	for i, p := range part {
 		ds[i] = backend.Delayed{
-			Delivery: p.hold.delivery, For: time.Duration(max(p.giveBack.due-now, 0)), Refund: p.giveBack.counted != p.hold,
+			Delivery: p.hold.delivery, For: t.allowed(time.Duration(max(p.giveBack.due-now, 0))), Refund: p.giveBack.counted != p.hold,
 		}
 	}
 	ctx, cancel := t.settleContext()

@@ -236,3 +236,26 @@ func TestLostLeaseIsCountedOnce(t *testing.T) {
 		require.Equal(r, int64(1), s.Counts().LeasesLost)
 	})
 }
+
+// Events behind a failing one are never given back for longer than the backend allows.
+func TestDelaysAreWithinTheLimit(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.longest = 5 * time.Second
+		r.limits = r.wire.Limits()
+		failures := 3
+		var ran []string
+		r.sub(Config{Policy: policy(9, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Hold) error {
+			if failures--; failures >= 0 {
+				return errors.New("not yet")
+			}
+			ran = append(ran, h.Delivery().ID)
+			return nil
+		})
+		r.publishKeyed("k", "0")
+		r.pass(10 * time.Millisecond)
+		r.publishKeyed("k", numbered(200)[1:]...)
+		r.pass(time.Minute)
+		require.Equal(r, numbered(200), ran)
+		require.Empty(r, heard[observer.Failed](r))
+	})
+}

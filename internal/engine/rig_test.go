@@ -141,6 +141,7 @@ type wire struct {
 	noDelay  bool                     // its sources cannot Delay
 	noExtend bool                     // its sources can neither Delay nor Extend
 	noRefund bool                     // a delivery counts as an attempt even without a run
+	longest  time.Duration            // its Limits.Delay; 0: no limit
 	deaf     atomic.Bool              // Extend returns nil and does nothing
 	mute     atomic.Int64             // so many calls take effect, but their answers get lost
 	empty    atomic.Bool              // Receive returns nothing, at once
@@ -164,7 +165,7 @@ func (w *wire) Unwrap() backend.Backend { return w.Backend }
 
 func (w *wire) Limits() backend.Limits {
 	l := backend.LimitsOf(w.Backend)
-	l.Refund = l.Refund && !w.noRefund
+	l.Refund, l.Delay = l.Refund && !w.noRefund, w.longest
 	return l
 }
 
@@ -376,6 +377,9 @@ func (s *wireSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 	v, _ := backend.As[backend.Delayer](s.Source)
 	ds = slices.Clone(ds) // the engine's own
 	for i := range ds {
+		if s.w.longest > 0 && ds[i].For > s.w.longest {
+			return backend.ErrRefused
+		}
 		ds[i].Refund = ds[i].Refund && !s.w.noRefund
 	}
 	return s.w.answer("delay", v.Delay(ctx, ds))
