@@ -111,6 +111,24 @@ func TestTypesOfOtherPrograms(t *testing.T) {
 	})
 }
 
+// An error may have any bytes, such as the output of a command. Exporters get UTF-8.
+func TestErrorsThatAreNotUTF8(t *testing.T) {
+	inBubble(t, telemetry.Options{}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
+		subscribe(t, bus, func(context.Context, *eventbus.Delivery) error { return eventbus.Permanent(errors.New("cut o\xff")) })
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+		<-r.settled
+		require.Equal(t, "cut o�", r.span("process", 0).Status().Description)
+		bad := &eventbus.Event{ID: "id\xff"}
+		require.Error(t, bus.Publish(t.Context(), "orders", bad))
+		require.Error(t, bus.Publish(t.Context(), "orders", bad, bad))
+		for _, s := range r.spans.Ended() {
+			for _, a := range s.Attributes() {
+				require.True(t, utf8.ValidString(a.Value.String()), "%s %s", s.Name(), a.Key)
+			}
+		}
+	})
+}
+
 // The bus finds the panic of a handler, with its stack, behind the middleware.
 func TestAPanicKeepsItsStack(t *testing.T) {
 	inBubble(t, telemetry.Options{}, func(t *testing.T, r *recorder, _ *eventbus.Bus) {

@@ -97,7 +97,7 @@ func (t *Telemetry) create(ctx context.Context, topic string, e *eventbus.Event)
 	ctx, span := t.start(ctx, labels{operation: create, topic: topic})
 	defer span.End()
 	if e.ID != "" {
-		span.SetAttributes(semconv.MessagingMessageID(e.ID))
+		span.SetAttributes(semconv.MessagingMessageID(valid(e.ID)))
 	}
 	t.carry(ctx, span, e)
 	return span.SpanContext()
@@ -126,7 +126,7 @@ func (s *sending) end(ctx context.Context) {
 		return
 	}
 	if e := s.events[0]; len(s.events) == 1 && e != nil && e.ID != "" {
-		s.span.SetAttributes(semconv.MessagingMessageID(e.ID))
+		s.span.SetAttributes(semconv.MessagingMessageID(valid(e.ID)))
 	}
 	endSpan(s.span, s.err, errorType(s.err))
 }
@@ -143,7 +143,7 @@ func (t *Telemetry) start(ctx context.Context, l labels, o ...trace.SpanStartOpt
 // endSpan ends span. Its status is an error if kind, the error type of err, is not "".
 func endSpan(span trace.Span, err error, kind string, attributes ...attribute.KeyValue) {
 	if kind != "" {
-		span.SetStatus(codes.Error, err.Error())
+		span.SetStatus(codes.Error, valid(err.Error()))
 		attributes = append(attributes, semconv.ErrorTypeKey.String(kind))
 	}
 	span.SetAttributes(attributes...)
