@@ -34,7 +34,11 @@ type dlq struct {
 }
 
 func newDLQ(drivers []backend.Driver, asJSON *bool) *cobra.Command {
-	cmd := &cobra.Command{Use: "dlq", Short: "List, redrive and discard dead letters", Long: dlqHelp}
+	cmd := &cobra.Command{
+		Use: "dlq", Short: "List, redrive and discard dead letters", Long: dlqHelp,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	base := func() *dlq { return &dlq{connection: connection{drivers: drivers}, asJSON: asJSON} }
 	cmd.AddCommand(newDLQList(base()), newDLQShow(base()), newDLQExport(base()), newDLQRedrive(base()), newDLQDiscard(base()), newDLQPurge(base()))
 	return cmd
@@ -65,6 +69,12 @@ func (q *dlq) command(cmd *cobra.Command, do func(ctx context.Context, cmd *cobr
 func (q *dlq) run(cmd *cobra.Command, topic string, do func(context.Context, *cobra.Command, *deadletter.Topic) error) error {
 	if q.older < 0 || q.limit < 0 {
 		return errors.New("--older-than and --limit must not be negative")
+	}
+	// An empty text, such as the value of an unset variable, would choose all letters.
+	for _, flag := range []string{"group", "of", "reason", "error-class", "type", "key", "id"} {
+		if f := cmd.Flags().Lookup(flag); f.Changed && f.Value.String() == "" {
+			return fmt.Errorf("--%s is empty", flag)
+		}
 	}
 	if q.older > 0 {
 		q.filter.Before = time.Now().Add(-q.older)
@@ -114,7 +124,7 @@ func newDLQShow(q *dlq) *cobra.Command {
 			if *q.asJSON {
 				return q.writeLine(cmd, l)
 			}
-			w := cmd.OutOrStdout()
+			w := printable{cmd.OutOrStdout()}
 			fmt.Fprintf(w, "%s  %s/%s  %s after %d attempts, %s ago, redriven %d times\n", l.ID, l.Topic, l.Group, l.Reason, l.Attempts, age(l.LastAttempt, time.Now()), l.Redriven)
 			fmt.Fprintf(w, "  error  %s (%s)\n  event  type %s, key %s, %d bytes\n", l.Error, orDash(l.ErrorClass), orDash(l.Event.Type), orDash(l.Event.Key), len(l.Event.Payload))
 			if l.Stack != "" {
@@ -181,8 +191,11 @@ func newDLQRedrive(q *dlq) *cobra.Command {
 	f.BoolVar(&r.DryRun, "dry-run", false, "count, and change nothing")
 	f.StringVar(&data, "data", "", "give the event of --id the payload in this `file`")
 	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
-		if r.MaxRedrives == 0 {
+		switch {
+		case r.MaxRedrives == 0:
 			return errors.New("--max-redrives is 0; -1 means no bound")
+		case !(r.Rate >= 0): // negative or not a number
+			return errors.New("--rate must not be negative")
 		}
 		if cmd.Flags().Changed("data") {
 			if q.filter.ID == "" {
@@ -257,6 +270,8 @@ func newDLQPurge(q *dlq) *cobra.Command {
 		switch {
 		case cmd.Flags().Changed("keep") && b.Letters < 1:
 			return errors.New("--keep is less than 1; discard --all removes every letter")
+		case cmd.Flags().Changed("keep-bytes") && b.Bytes < 1:
+			return errors.New("--keep-bytes is less than 1B; discard --all removes every letter")
 		case b == (deadletter.Bounds{}):
 			return errors.New("give --keep, --keep-bytes or --older-than")
 		}

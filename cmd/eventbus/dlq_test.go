@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/observer"
@@ -70,6 +71,10 @@ func TestDLQ(t *testing.T) {
 			"give --keep":              {"purge", "orders.dlq"},
 			"--keep is less than 1":    {"purge", "orders.dlq", "--keep", "0", "--older-than", "1h"},
 			"not a size":               {"purge", "orders.dlq", "--keep-bytes", "1"},
+			"--keep-bytes is less":     {"purge", "orders.dlq", "--keep-bytes", "0B", "--keep", "5"},
+			"--id is empty":            {"discard", "orders.dlq", "--group", "billing", "--id", ""},
+			"--error-class is empty":   {"redrive", "orders.dlq", "--error-class", ""},
+			"--rate must not be":       {"redrive", "orders.dlq", "--rate", "-5"},
 			"--max-redrives is 0":      {"redrive", "orders.dlq", "--max-redrives", "0"},
 			"open :":                   {"redrive", "orders.dlq", "--id", "e-1", "--data", ""},
 			"--data needs --id":        {"redrive", "orders.dlq", "--data", mended},
@@ -81,6 +86,23 @@ func TestDLQ(t *testing.T) {
 			require.Contains(t, r.stderr, want)
 		}
 	})
+}
+
+// A terminal would obey the control characters of an event.
+func TestDeadLettersAreShownWithoutControlCharacters(t *testing.T) {
+	b := newBench(t)
+	b.ok("", "pub", "orders", "--data", "red: \x1b[31m, \u009b31m, \xff", "--id", "e-1")
+	require.NoError(t, b.b.Publish(t.Context(), []*backend.Message{{
+		Topic: "orders", ID: "e\x1b[2J", Headers: backend.Headers{{Name: "ce-type", Value: "a\tb\x1b[2J"}},
+	}}))
+	b.ok("", "sub", "orders", "--group", "billing", "--idle-exit", "100ms", "--exec", "exit 65")
+	show := b.ok("", "dlq", "show", "orders.dlq").stdout
+	require.Contains(t, show, "red: ?[31m, ?31m, ?\n")
+	for _, text := range []string{show, b.ok("", "dlq", "ls", "orders.dlq").stdout} {
+		require.NotContains(t, text, "\x1b")
+		require.NotContains(t, text, "\u009b")
+		require.Contains(t, text, "b?[2J")
+	}
 }
 
 // letterErrors are four classes of errors.

@@ -74,6 +74,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 		want string
 	}{
 		{"unknown command", []string{"dmo"}, `eventbus: unknown command "dmo" for "eventbus"`},
+		{"unknown command below one", []string{"dlq", "purg", "orders.dlq"}, `eventbus: unknown command "purg" for "eventbus dlq"`},
 		{"unknown flag", []string{"demo", "--inptu", "x"}, "eventbus: unknown flag: --inptu"},
 		{"argument", []string{"version", "now"}, `eventbus: unknown command "now" for "eventbus version"`},
 		{"no file", []string{"demo", "--input", "/nowhere/at-all"}, "eventbus: demo: open /nowhere/at-all: no such file"},

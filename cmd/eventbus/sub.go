@@ -129,6 +129,8 @@ func (s *sub) parse() (err error) {
 		return errors.New("--concurrency must be positive")
 	case o.Timeout == 0:
 		return errors.New("--timeout must not be 0; negative: no end")
+	case o.Lease <= 0:
+		return errors.New("--lease must be positive")
 	case o.Retry.MaxAttempts == 0 || o.Retry.MaxAttempts < -1:
 		return errors.New("--attempts must be positive, or -1: no end")
 	case o.Retry.Initial <= 0:

@@ -298,6 +298,7 @@ func TestSubRefuses(t *testing.T) {
 		{[]string{"sub", "a", "--group", "g", "--idle-exit", "5"}, `invalid argument "5" for "--idle-exit" flag`},
 		{[]string{"sub", "a", "--group", "g", "--attempts", "0"}, "sub: --attempts must be positive, or -1: no end"},
 		{[]string{"sub", "a", "--group", "g", "--timeout", "0"}, "sub: --timeout must not be 0; negative: no end"},
+		{[]string{"sub", "a", "--group", "g", "--lease", "0s"}, "sub: --lease must be positive"},
 		{[]string{"sub", "a", "--group", "g", "--lease", "1ms"}, "sub: --lease is 1ms, less than 100ms"},
 		{[]string{"sub", "a", "--group", "g", "--dead-letter", "a"}, "sub: --dead-letter is the topic itself"},
 		{[]string{"sub", "a", "--group", "g", "--start", "x"}, "sub: subscribe a/g: "},

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -48,10 +50,27 @@ func writeTable[R any](to io.Writer, heading string, rows []R, write func(io.Wri
 	if len(rows) == 0 {
 		return nil
 	}
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(printable{to}, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, heading)
 	for _, r := range rows {
 		write(w, r)
 	}
 	return w.Flush()
+}
+
+// A printable passes on text for people. It replaces control characters, because a
+// terminal would obey those of an event.
+type printable struct{ to io.Writer }
+
+func (w printable) Write(p []byte) (int, error) {
+	text := bytes.Map(func(r rune) rune {
+		if r != '\n' && !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, p)
+	if _, err := w.to.Write(text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
