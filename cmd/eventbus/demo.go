@@ -115,13 +115,11 @@ func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error 
 	} else {
 		err = report.WriteText(cmd.OutOrStdout())
 	}
-	if err == nil {
-		err = report.Err()
+	wrong := report.Err()
+	if wrong == nil && own {
+		wrong = deleteTopics(cmd.Context(), c, d.Topics()) // even if the account could not be printed
 	}
-	if err == nil && own {
-		err = deleteTopics(cmd.Context(), c, d.Topics())
-	}
-	return err
+	return errors.Join(err, wrong)
 }
 
 // openDemo returns a bus with the options o. If the backend does not support o.Dedup, the

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/demo"
 )
 
@@ -138,6 +139,17 @@ func sampleHeap(most *uint64) (stop func()) {
 		}
 	}()
 	return func() { cancel(); <-ended }
+}
+
+// The demo deletes its topics if the account is right, even if it cannot be printed.
+func TestDemoLeavesNoTopicsBehindAClosedPipe(t *testing.T) {
+	b := newBench(t)
+	from, to := io.Pipe()
+	require.NoError(t, from.Close())
+	var errs bytes.Buffer
+	require.Equal(t, 1, run(t.Context(), []backend.Driver{sharedDriver{b.b}}, []string{"demo", "--url", "test:"}, strings.NewReader(""), to, &errs))
+	require.Equal(t, "eventbus: demo: io: read/write on closed pipe\n", errs.String())
+	require.Empty(t, b.ok("", "topics").stdout)
 }
 
 func TestDemoEndsWithASignal(t *testing.T) {
