@@ -29,7 +29,8 @@ neither is in "data_base64". What sub and tail print can be read; of that "topic
 Events are published while the input is read, in its order, in batches; some
 thousand events, or 8 MiB, are kept. The first line that is wrong ends it: what
 comes before is published, nothing that comes after, and the error says where and
-how many. Events that were published before an error stay.
+how many. Events that were published before an error stay. If the broker refuses an
+event, later ones of its batch may be published; the error then says how many.
 
 With --once an event is stored only if its id was not stored in this topic before,
 as far back as the backend remembers (memory: 2 minutes). So each event needs an id

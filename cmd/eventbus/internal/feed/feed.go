@@ -116,6 +116,9 @@ func (f *Feed) publish(ctx context.Context, items []item) (stored int, err error
 				stored++
 			}
 		}
+		if stored > i {
+			why = fmt.Errorf("%w; %d events after this line are published too", why, stored-i)
+		}
 		return stored, f.Input.At(items[i].line, why)
 	}
 	// The check refused the whole batch before storing any of it. So the events before the

@@ -101,6 +101,22 @@ func TestFeedSaysWhatTheBackendRefuses(t *testing.T) {
 	require.ErrorContains(t, err, `topic "a b" contains ' '`)
 }
 
+// A broker may refuse an event that the bus allows, and store later events of its batch.
+func TestFeedTellsThatLaterEventsAreStored(t *testing.T) {
+	b := inmemory.New(inmemory.Options{MaxBytes: 1000})
+	f := &Feed{Bus: eventbustest.On(t, b, eventbus.Options{}), Topic: "t", Input: ndjson.NewReader("in", nil)}
+	var items []item
+	for i, size := range []int{10, 2000, 10, 10} {
+		items = append(items, item{&eventbus.Event{Payload: make([]byte, size)}, i + 1})
+	}
+	n, err := f.publish(t.Context(), items)
+	require.ErrorIs(t, err, eventbus.ErrTooLarge)
+	require.ErrorContains(t, err, "in:2: ")
+	require.ErrorContains(t, err, "; 2 events after this line are published too")
+	require.Equal(t, 3, n)
+	require.Len(t, stored(t, b), 3)
+}
+
 // A connection that ends while a batch is published is an error, and not the end of the input.
 func TestFeedTellsALostConnection(t *testing.T) {
 	lost := eventbus.PublisherFunc(func(context.Context, string, ...*eventbus.Event) error {
