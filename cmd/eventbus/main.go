@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -19,7 +20,9 @@ func main() {
 	// wrong, because the commands that sub runs would inherit it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal then ends the process immediately
+	// After a second, another signal ends the process immediately. Before, it does nothing,
+	// because timeout(1) sends its signal twice at once.
+	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
 	code := run(ctx, drivers(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)

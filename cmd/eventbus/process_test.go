@@ -11,10 +11,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
+	"github.com/seed41896749/eventbus/internal/testing/redistest"
 )
 
 // process returns the command as a separate process.
@@ -59,6 +61,23 @@ func TestASignalEndsPub(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, 1, exit.ExitCode(), exit)
 	require.Regexp(t, `^eventbus: pub: .*terminated.*; \d+ events are published(, and perhaps more)?\n$`, errs.String())
+}
+
+// timeout(1) sends its signal twice at once. The second one must not end the drain.
+func TestASignalThatComesTwice(t *testing.T) {
+	server := redistest.Start(t)
+	t.Setenv(urlVariable, server.URL())
+	require.Zero(t, runOnReal(t, numbered(1), "pub", "orders").code)
+	cmd := process(t, "sub", "orders", "--group", "g", "--exec", "echo begun; sleep 0.5")
+	var out, errs safeBuffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	require.NoError(t, cmd.Start())
+	await(t, "it runs", func() bool { return out.String() == "begun\n" })
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	time.Sleep(100 * time.Millisecond) // the first one is received
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Wait(), errs.String())
+	require.Equal(t, "handled 1, retried 0, dead-lettered 0, discarded 0\n", errs.String())
 }
 
 // When a broker dies and returns, the bus's log reports it once and the client library's
