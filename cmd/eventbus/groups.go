@@ -20,7 +20,8 @@ const groupsHelp = `Show how the groups of the topics are doing; without a topic
   DELAYED    waiting for another attempt
   OLDEST     age of the oldest event that the group has not settled
   DEAD       events in the topic's dead-letter topic, which has its name and .dlq:
-             of all its groups; unknown if that has no group and more than 1,000 events
+             of all its groups; unknown if that has no group and more than 1,000
+             events or 16 MiB
   MEMBERS    attached at this moment
 
 A number that the backend cannot tell for certain is unknown, and null in JSON.`

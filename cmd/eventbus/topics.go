@@ -20,7 +20,7 @@ func newTopics(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		Use:   "topics",
 		Short: "List the topics",
 		Long: `List the topics, how many groups each has, and its depth: how many events it keeps.
-It is unknown if the topic has no group and more than 1,000 events.`,
+It is unknown if the topic has no group and more than 1,000 events or 16 MiB.`,
 		Args: topics(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.look(cmd, func(ctx context.Context, b backend.Backend) error {

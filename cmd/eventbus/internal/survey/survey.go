@@ -169,7 +169,7 @@ func (s *Survey) stats(ctx context.Context, topic, group string) (backend.Stats,
 }
 
 // depth returns the number of kept events, from the stats of any group. Without a group it
-// counts them by reading, up to maxCounted.
+// counts them by reading, up to maxCounted and maxBytes.
 func (s *Survey) depth(ctx context.Context, topic string, groups []string) (Count, error) {
 	for _, g := range groups {
 		stats, err := s.stats(ctx, topic, g)
@@ -185,8 +185,10 @@ func (s *Survey) depth(ctx context.Context, topic string, groups []string) (Coun
 }
 
 const (
-	maxCounted = 1000 // the most events counted by reading
-	page       = 100
+	maxCounted = 1000     // the most events counted by reading
+	maxBytes   = 16 << 20 // the most bytes of them, because all topics share one timeout
+	firstPage  = 10       // each further page is twice as large, up to lastPage
+	lastPage   = 100
 )
 
 // deadLetters returns the number of events in a dead-letter topic.
@@ -201,13 +203,13 @@ func (s *Survey) deadLetters(ctx context.Context, topic string) (Count, error) {
 	return s.depth(ctx, topic, groups)
 }
 
-// counted counts the events of a topic by reading, up to maxCounted.
+// counted counts the events of a topic by reading, up to maxCounted and maxBytes.
 func (s *Survey) counted(ctx context.Context, topic string) (Count, error) {
 	if s.reader == nil {
 		return backend.Unknown, nil
 	}
-	n, from := 0, ""
-	for n <= maxCounted {
+	n, size, from := 0, 0, ""
+	for page := firstPage; n <= maxCounted && size <= maxBytes; page = min(2*page, lastPage) {
 		ms, err := s.reader.Read(ctx, topic, from, page)
 		switch {
 		case errors.Is(err, backend.ErrGone):
@@ -220,6 +222,9 @@ func (s *Survey) counted(ctx context.Context, topic string) (Count, error) {
 			return Count(n), nil
 		}
 		n += len(ms)
+		for i := range ms {
+			size += ms[i].Size()
+		}
 		from = ms[len(ms)-1].Position
 	}
 	return backend.Unknown, nil

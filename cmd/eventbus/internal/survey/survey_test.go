@@ -71,8 +71,8 @@ func TestDeadLetters(t *testing.T) {
 		{"none", 0, nil, 0},
 		{"few", 7, nil, 7},
 		{"as many as are counted", maxCounted, nil, maxCounted},
-		{"more than are counted", maxCounted + page, nil, backend.Unknown},
-		{"many, and a group that knows", maxCounted + page, []string{"g"}, maxCounted + page},
+		{"more than are counted", maxCounted + 1, nil, backend.Unknown},
+		{"many, and a group that knows", maxCounted + 1, []string{"g"}, maxCounted + 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := filled(t, "orders", 0, "billing")
@@ -83,6 +83,22 @@ func TestDeadLetters(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, row.want, groups[0].DeadLetters)
 		})
+	}
+}
+
+// All topics share the timeout of the command, so a topic with large letters must not use it
+// up.
+func TestLargeDeadLettersAreNotAllRead(t *testing.T) {
+	b := filled(t, "orders", 0, "billing")
+	s, err := New(b)
+	require.NoError(t, err)
+	for _, want := range []Count{12, backend.Unknown} {
+		for range 12 {
+			require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders.dlq", Payload: make([]byte, 1<<20)}}))
+		}
+		groups, err := s.Groups(t.Context(), "orders")
+		require.NoError(t, err)
+		require.Equal(t, want, groups[0].DeadLetters)
 	}
 }
 
