@@ -137,6 +137,8 @@ func TestErrors(t *testing.T) {
 		{sub("max_bytes: 99999999999999999999B"), "f:7:18: " + s + `.max_bytes: "99999999999999999999B": more than 1024GiB`},
 		{head + "  max_pending_bytes: none", `f:3:22: bus.max_pending_bytes: "none": not a size, a whole number and a unit, such as 64MiB`},
 
+		{sub("limits: {rate_of: '${WRONG}'}"), "f:7:25: " + s + ".limits.rate_of: is no subscription with a rate"},
+
 		// Contradictions that the bus detects.
 		{sub("max_in_flight: 4", "concurrency: 8"), "f:7:22: " + s + ".max_in_flight: is 4, less than concurrency, 8"},
 		{sub("order: total", "concurrency: 2"), "f:8:20: " + s + ".concurrency: is 2, but total order needs 1"},

@@ -81,7 +81,7 @@ func (l *limits) mistake(all map[string]subscription) (key, reason string) {
 	case l.RateOf != "" && l.Rate > 0:
 		return "rate_of", "is given beside a rate"
 	case l.RateOf != "" && all[string(l.RateOf)].Limits.Rate == 0:
-		return "rate_of", fmt.Sprintf("is %q, which is no subscription with a rate", l.RateOf)
+		return "rate_of", "is no subscription with a rate" // without the value, which may be of a variable
 	case l.Burst > 0 && l.Rate == 0:
 		return "burst", "is given without a rate"
 	case l.Adaptive.Max > 0 && l.Adaptive.Max < l.Adaptive.Min:
