@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // A dead letter states its reason; an ordinary event is not a dead letter.
@@ -48,6 +50,59 @@ func TestDeadLetterOf(t *testing.T) {
 			Reason: eventbus.ReasonExhausted, Error: "run 2: no", ErrorClass: "*errors.errorString", Attempts: 2,
 			Topic: "orders", Group: "billing", ID: "o-1", Position: event.Position,
 		}, got)
+		require.NoError(t, bus.Shutdown(t.Context()))
+	})
+}
+
+// tight refuses messages that are larger than most.
+type tight struct {
+	*inmemory.Backend
+	most int
+}
+
+func (b tight) Limits() backend.Limits { return backend.Limits{Payload: b.most} }
+
+func (b tight) Publish(ctx context.Context, msgs []*backend.Message) error {
+	errs := make([]error, len(msgs))
+	for i, m := range msgs {
+		if errs[i] = backend.ErrTooLarge; m.Size() <= b.most {
+			errs[i] = b.Backend.Publish(ctx, msgs[i:i+1])
+		}
+	}
+	return backend.AsBatchError(errs)
+}
+
+// An event that is nearly as large as the backend allows has a dead letter, whose texts are
+// shorter. Otherwise the event would run again and again.
+func TestALargeEventHasADeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := tight{inmemory.New(inmemory.Options{}), 10_000}
+		bus := eventbustest.On(t, b, eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
+		runs := 0
+		_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "billing"}, func(context.Context, *eventbus.Delivery) error {
+			runs++
+			panic(strings.Repeat("é", 5_000))
+		})
+		require.NoError(t, err)
+		_, err = bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "mail", Retry: eventbus.Retry{MaxAttempts: 1}}, func(context.Context, *eventbus.Delivery) error {
+			return errors.New(strings.Repeat("é", 5_000))
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "o-1", Payload: make([]byte, 9_000)}))
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		ms, err := b.Read(t.Context(), "orders.dlq", "", 10)
+		require.NoError(t, err)
+		require.Len(t, ms, 2)
+		for _, m := range ms {
+			require.LessOrEqual(t, m.Size(), b.most)
+			e := eventbus.EventOf(&m)
+			why, dead := eventbus.DeadLetterOf(&e)
+			require.True(t, dead)
+			require.NotEmpty(t, why.ErrorClass)
+			require.Len(t, e.Payload, 9_000)
+		}
+		require.Equal(t, 12, runs)
 		require.NoError(t, bus.Shutdown(t.Context()))
 	})
 }

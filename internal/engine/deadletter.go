@@ -139,6 +139,7 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 		last = last.Add(-time.Duration(t.sub.moment(last) - b.hold.began))
 	}
 	letter.Set(m, letter.LastAttempt, last.UTC().Format(time.RFC3339Nano))
+	letter.Shorten(m, t.sub.engine.limits.Payload)
 	return m
 }
 

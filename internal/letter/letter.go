@@ -65,6 +65,19 @@ func Set(m *backend.Message, name, value string) {
 	}
 }
 
+// Shorten cuts the stack of a dead letter, then the error and its class, until its
+// size is at most most, if they are long enough. A most of 0 is no limit. Without it, a
+// dead letter of an event that is as large as the backend allows could never be stored.
+func Shorten(m *backend.Message, most int) {
+	for _, name := range []string{Stack, Error, ErrorClass} {
+		text := m.Headers.Get(name)
+		if over := m.Size() - most; most > 0 && over > 0 && text != "" {
+			m.Headers.Del(name)
+			Set(m, name, text[:max(len(text)-over-2, 0)]) // a rune that is cut may become 2 bytes longer
+		}
+	}
+}
+
 // headerText makes s fit for a header: one line of valid UTF-8 of at most most bytes, with
 // " | " in place of line ends.
 func headerText(s string, most int) string {
