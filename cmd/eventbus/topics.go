@@ -59,7 +59,7 @@ func writeTable[R any](to io.Writer, heading string, rows []R, write func(io.Wri
 }
 
 // A printable passes on text for people. It replaces control characters, because a
-// terminal would obey those of an event.
+// terminal would obey the control characters of an event.
 type printable struct{ to io.Writer }
 
 func (w printable) Write(p []byte) (int, error) {
