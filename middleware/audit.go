@@ -44,9 +44,10 @@ type AuditOptions struct {
 }
 
 // Audit publishes an [AuditRecord] to topic for each run of a handler, after the run and
-// before the bus acts on its result. An [observer.NotRunError] is no run. A crash during a run leaves no record of the run. A
-// record that cannot be stored never fails the event; OnError is called for it. A record
-// has the text of the handler's error, but not the payload, headers or key of the event.
+// before the bus acts on its result. An event that ended with an [observer.NotRunError] had
+// no run. A crash during a run leaves no record of the run. A record that cannot be stored
+// never fails the event; OnError is called for it. A record has the text of the handler's
+// error, but not the payload, headers or key of the event.
 //
 // Each event waits for its record to be stored, for Timeout at most. Audit makes no records
 // about events of topic, nor about their dead letters. Audit panics if p is nil or Timeout

@@ -9,8 +9,9 @@ import (
 )
 
 // Logging writes one record for each run of a handler. The level is Debug if the handler
-// returned nil, and Warn after an error, a panic or runtime.Goexit. An
-// [observer.NotRunError] is no run. Payloads and headers are not logged. A nil logger means slog.Default(), looked up for each record.
+// returned nil, and Warn after an error, a panic or runtime.Goexit. An event that ended with
+// an [observer.NotRunError] had no run. Payloads and headers are not logged. A nil logger
+// means slog.Default(), looked up for each record.
 func Logging(logger *slog.Logger) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
