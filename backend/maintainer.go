@@ -7,10 +7,11 @@ import (
 
 // A Maintainer is a [Backend] that needs regular work on its topics and groups. The bus
 // calls Maintain for each topic and group of its subscriptions. Calls of one bus for the
-// same topic and group do not overlap.
+// same topic and group do not overlap; calls of other buses may.
 type Maintainer interface {
 	// Maintain does one bounded piece of work. For example, it trims messages that every
-	// group has settled, or removes members that have died. It returns how long to wait
-	// before the next call.
+	// group has settled, or removes members that have died. It returns how long the bus
+	// waits before the next call, at least 100 ms. After an error the bus tells the
+	// observer, ignores next, and waits with a back-off.
 	Maintain(ctx context.Context, topic, group string) (next time.Duration, err error)
 }

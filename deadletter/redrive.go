@@ -17,7 +17,7 @@ import (
 type Redrive struct {
 	Filter Filter
 
-	// Limit is the most letters to redrive. Default: no bound.
+	// Limit is the most letters to redrive. Skipped letters do not count. Default: no bound.
 	Limit int
 
 	// Rate is the most letters to redrive per second. Default: no bound.
@@ -27,17 +27,17 @@ type Redrive struct {
 	// was redriven MaxRedrives times or more before. Default 3; negative: no bound.
 	MaxRedrives int
 
-	// DryRun lets Redrive count letters and change nothing. Redrive still calls Edit, and
+	// If DryRun is set, Redrive counts letters and changes nothing. It still calls Edit, and
 	// counts its errors in Report.Refused.
 	DryRun bool
 
-	// Edit, if set, is called with the message m before it is published, and with the dead
-	// letter. It may change the Key, Payload and Headers of m. Attributes of the event are
-	// headers such as "ce-type". If Edit returns an error, the letter is skipped.
+	// Edit, if set, is called for each letter l, before its event is published as m. It may
+	// change the Key, Payload and Headers of m. Attributes of the event are headers such as
+	// "ce-type". If Edit returns an error, the letter is skipped.
 	Edit func(m *backend.Message, l *Letter) error
 
-	// Progress, if set, is called with the report so far, each time after events of at most
-	// 100 letters were published. DryRun does not call it.
+	// Progress, if set, is called with the report so far after each batch of at most 100
+	// letters. With DryRun it is not called.
 	Progress func(Report)
 }
 

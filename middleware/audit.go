@@ -40,7 +40,7 @@ const (
 // AuditOptions are the settings of [Audit]. A zero field means its default.
 type AuditOptions struct {
 	Timeout time.Duration // the most time to publish one record; default 5 s
-	OnError OnError       // called for each record that could not be stored
+	OnError OnError       // called for each record that could not be published; default: log a warning
 }
 
 // Audit publishes an [AuditRecord] to topic for each run of a handler, after the run and

@@ -15,8 +15,8 @@ type Check func(*eventbus.Event) error
 
 // Validate checks each event before its handler runs. The check is the entry of byType for
 // the event's Type. The parameter otherwise checks events without an entry; if it is nil,
-// they are accepted. An invalid event is an [eventbus.Permanent] failure: it goes to the
-// dead-letter topic without a run, with the error of the check.
+// they are accepted. If a check returns an error, the handler does not run. The event fails
+// with this error as [eventbus.Permanent], so it goes to the dead-letter topic.
 //
 // Validate copies byType, and panics if one of its checks is nil.
 func Validate(byType map[string]Check, otherwise Check) eventbus.Middleware {

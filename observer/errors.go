@@ -30,10 +30,11 @@ type NotRunError struct{ Err error }
 func (e *NotRunError) Error() string { return e.Err.Error() }
 func (e *NotRunError) Unwrap() error { return e.Err }
 
-// A PanicError replaces the result of a handler that panicked or called runtime.Goexit.
+// A PanicError is the error of a handler that panicked or called runtime.Goexit. The event
+// has failed as if the handler had returned this error.
 type PanicError struct {
-	Value any    // nil if the handler called runtime.Goexit
-	Stack []byte // the stack of the handler
+	Value any    // the value of the panic; nil if the handler called runtime.Goexit
+	Stack []byte // the stack of the handler, as from debug.Stack
 }
 
 func (e *PanicError) Error() string {
