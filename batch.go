@@ -39,13 +39,13 @@ type Batch struct {
 	// MaxSize is the most events of a batch. Default 100.
 	MaxSize int
 
-	// MaxBytes bounds the payloads of a batch. A larger event has a batch of its own.
-	// Default: no bound.
+	// MaxBytes bounds the total size of the payloads of a batch, in bytes. A larger event
+	// has a batch of its own. Default: no bound.
 	MaxBytes int64
 
-	// MaxWait is how long the first event of a batch waits for further events. If
-	// SubscribeOptions.Concurrency calls of the handler run at the end of this time, the
-	// batch waits for one of them, and fills meanwhile. Default 10 ms; negative: no wait.
+	// MaxWait is how long the first event of a batch waits for further events. If as many
+	// calls of the handler run then as SubscribeOptions.Concurrency allows, the batch waits
+	// until one returns, and fills meanwhile. Default 10 ms; negative: no wait.
 	MaxWait time.Duration
 }
 
@@ -71,16 +71,16 @@ func (b Batch) Effective() (Batch, error) {
 //     batches fill.
 //   - Timeout bounds a call of h. An event that waits longer than MaxWait plus twice
 //     Timeout for its call is given back as by [Snooze]. With AckOnReceive it is
-//     discarded. This happens only if calls are slow and the waiting events need several
-//     batches, because of MaxBytes, or because last attempts have a batch each. On a
-//     backend that cannot extend leases, MaxWait plus three times Timeout must be less
-//     than Lease.
+//     discarded. This happens only if calls are slow and the waiting events do not fit in
+//     one batch, see Batch.MaxBytes and [BatchHandler]. On a backend that cannot extend
+//     leases, MaxWait plus three times Timeout must be less than Lease.
 //   - MaxInFlight must be at least Concurrency times MaxSize. Its default is the greater
 //     of that product and 1,024. A limiter.MaxInFlight that several subscriptions share
-//     must be greater than the sum of their products.
+//     must be greater than the sum of their products, see SubscribeOptions.Limiter.
 //   - With OrderByKey a batch has at most one event of each key, because an event runs only
 //     after the event before it has succeeded. So batches stay small if there are few keys.
-//     Unordered has no such bound. SubscribeBatch refuses OrderTotal.
+//     With Unordered a batch may have several events of a key. SubscribeBatch refuses
+//     OrderTotal.
 //
 // The events of a batch have no particular order. Options.Middleware wraps the handling of
 // each single event. So the time that a middleware measures includes the wait for the

@@ -36,8 +36,8 @@ func (t Topic[T]) Event(v T) (*Event, error) {
 	return e, nil
 }
 
-// Publish publishes vs in one call. If one of the values cannot be encoded, no event is
-// stored.
+// Publish encodes vs as events of topic t, and publishes them in one call of p.Publish. If
+// one of the values cannot be encoded, no event is stored.
 func (t Topic[T]) Publish(ctx context.Context, p Publisher, vs ...T) error {
 	events := make([]*Event, len(vs))
 	for i, v := range vs {

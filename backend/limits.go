@@ -2,8 +2,8 @@ package backend
 
 import "time"
 
-// A Limited is a [Backend] that states facts about itself. A Backend that is no Limited has
-// the zero [Limits].
+// A Limited is a [Backend] that states its [Limits]. A Backend that does not implement
+// Limited has the zero Limits.
 type Limited interface {
 	Limits() Limits
 }

@@ -53,9 +53,10 @@ func mediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// A ContentTypeError is the error of a payload whose content type its codec does not read.
+// A ContentTypeError reports that a payload has a content type that the codec does not read.
+// [Decode] returns a *ContentTypeError.
 type ContentTypeError struct {
-	Got  string
+	Got  string   // the content type of the payload
 	Want []string // the content types that the codec reads
 }
 

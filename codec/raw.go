@@ -26,7 +26,7 @@ func (r Raw) Marshal(v any) ([]byte, error) {
 	return nil, fmt.Errorf("codec: raw payload is a %T, want []byte or string", v)
 }
 
-// Unmarshal stores a copy of data in v, which is a *[]byte or a *string.
+// Unmarshal stores a copy of data in v, which must be a *[]byte or a *string.
 func (r Raw) Unmarshal(data []byte, v any) error {
 	switch v := v.(type) {
 	case *[]byte:

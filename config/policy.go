@@ -10,7 +10,8 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Describe returns a text that explains the bus options, defaults included.
+// Describe returns a text for people about the [eventbus.Options] that Open uses, defaults
+// included. It has no secrets.
 func (c *Config) Describe() string {
 	o := c.Options().Effective()
 	full := map[eventbus.WhenFull]string{

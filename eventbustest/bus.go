@@ -35,9 +35,9 @@ func New(t testing.TB) *Bus {
 // NewWith returns a bus with the given options. If o.Observer is zero, the bus logs
 // failures with t.Log until the test ends.
 //
-// When the test ends the bus is shut down, within Options.DrainTimeout, 5 s by default.
-// The test fails if events are still held then. If the test itself calls Shutdown, it must
-// also check the error, because the bus then does not.
+// When the test ends the bus is shut down, within Options.DrainTimeout, 5 s by default. If
+// unsettled events are left in the bus, the test fails. A test that calls Shutdown itself
+// must check the error, because the end of the test then does not.
 func NewWith(t testing.TB, o eventbus.Options) *Bus {
 	t.Helper()
 	if o.DrainTimeout == 0 {
@@ -88,6 +88,7 @@ func (b *Bus) Published(topic string) []eventbus.Event { return b.record.publish
 // acknowledged, discarded or dead-lettered, and none waits for a retry. If ctx ends first,
 // the error names the groups with unsettled events.
 //
-// With AckOnReceive an event is settled before its handler has run. In a synctest bubble,
-// call synctest.Wait after WaitIdle, so that the handlers run.
+// With AckOnReceive an event is settled before its handler runs, so WaitIdle may return
+// before the handler does. In a synctest bubble, a call of synctest.Wait after WaitIdle
+// waits for these handlers.
 func (b *Bus) WaitIdle(ctx context.Context) error { return b.record.waitIdle(ctx) }

@@ -29,10 +29,11 @@ type AuditRecord struct {
 // whether it retries a failed event; see observer.Handled.
 type AuditOutcome string
 
-// The outcomes of runs.
+// The outcomes of runs. A panic or runtime.Goexit of a handler of batches is AuditFailure,
+// because each event of the batch gets it as an error.
 const (
 	AuditSuccess AuditOutcome = "success" // the handler returned nil
-	AuditFailure AuditOutcome = "failure" // it returned an error, Snooze and Drop included, or a handler of batches panicked
+	AuditFailure AuditOutcome = "failure" // the handler returned an error; Snooze and Drop count
 	AuditPanic   AuditOutcome = "panic"   // a handler of single events panicked or called runtime.Goexit
 	AuditHeld    AuditOutcome = "held"    // a ManualHandler returned nil: the event is settled later
 )

@@ -79,7 +79,7 @@ type Envelope struct {
 }
 
 // NewEnvelope returns an envelope with the steps of o. If o is invalid, the error is a
-// *eventbus.FieldError, which shows no key.
+// *eventbus.FieldError, whose text has no secret.
 func NewEnvelope(o EnvelopeOptions) (*Envelope, error) {
 	most := eventbus.MaxPayload
 	if o.ClaimCheck != nil {

@@ -54,10 +54,11 @@ func (f fullness) next(before fullness) time.Duration {
 	return time.Duration(min(max(left, float64(purgeOften)), float64(purgeIdle)))
 }
 
-// Maintain implements [backend.Maintainer]. It purges messages that every group has
-// settled. While messages of a group are held or delayed, it purges only a stream that is
-// more than half full. It raises the lease of a group (AckWait) that is too short for a
-// member. It removes no members, because the server keeps no data about members.
+// Maintain implements [backend.Maintainer]. It purges the messages of the topic that every
+// group has settled. While a group has messages that are in flight or delayed, it purges
+// only a stream that is more than half full, by bytes or by messages. If the AckWait of the
+// group is shorter than the lease of a member, Maintain raises it. It removes no members,
+// because the server keeps no data about members.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	return run(ctx, b, "maintain", topic+"/"+group, harmless, func(ctx context.Context) (time.Duration, error) {
 		purged, now, err := b.purge(ctx, b.place(topic))

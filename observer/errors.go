@@ -46,8 +46,8 @@ func (e *PanicError) Error() string {
 
 var errNone = errors.New("matches no error")
 
-// Unwrap returns the panic's value if it is an error. It returns nil if methods of that error
-// panic, as with a nil pointer in it.
+// Unwrap returns the panic's value if it is an error, and nil otherwise. It also returns nil
+// if errors.Is or errors.As panics with this error, as it may with a nil pointer.
 func (e *PanicError) Unwrap() (err error) {
 	defer func() {
 		if recover() != nil {

@@ -99,12 +99,12 @@ type Settled struct {
 	Tags         []any         // the tags of the runs of these events, see eventbus.Tag; a run may have no tag
 }
 
-// Retried tells of a message that is redelivered after a failed run or a Snooze. After is
-// the delay until then.
+// Retried tells of a message that will be redelivered, because a run has failed or its
+// handler has returned a Snooze.
 type Retried struct {
 	About
-	After time.Duration
-	Err   error
+	After time.Duration // the delay until the message may be redelivered
+	Err   error         // the error of the run
 }
 
 // DeadLettered tells why a message was stored in its dead-letter topic.
@@ -137,7 +137,8 @@ type LeaseLost struct {
 	Err     error         // why the lease was lost
 }
 
-// Stuck tells of a handler that has not returned five seconds after its timeout.
+// Stuck tells, once for each run, of a handler that has not returned five seconds after its
+// timeout.
 type Stuck struct {
 	About
 	Running time.Duration // how long the handler has run so far

@@ -105,10 +105,12 @@ var (
 
 // New returns a backend that uses Redis through client, which must be a [*redis.Client] or
 // a [*redis.ClusterClient]. For Sentinel, use a client of redis.NewFailoverClient. The
-// client must stay open until the backend is closed. Hooks that were added to it before New
-// see every command. The backend uses the routing, addresses, credentials, TLS settings and
-// dialer of the client, but not its connections. The backend has at most 8 connections to
-// each server, and one more for each member.
+// client must stay open until the backend is closed, which does not close it. Hooks that
+// were added to it before New see every command of the backend.
+//
+// The backend makes connections of its own, with the routing, addresses, database,
+// credentials, TLS settings and dialer of the client. It has at most 8 connections to each
+// server. Each member of a group has one more, to the server of its stream.
 func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	o, err := o.withDefaults()
 	if err != nil {
