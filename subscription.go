@@ -21,7 +21,8 @@ func (s *Subscription) Topic() string { return s.s.Topic }
 // Group returns the name of the subscription's group.
 func (s *Subscription) Group() string { return s.s.Group }
 
-// Pause stops the reading of events until Resume. Events already held are handled.
+// Pause stops the reading of events until Resume. It does not wait: events already held are
+// still handled.
 func (s *Subscription) Pause() { s.s.Pause() }
 
 // Resume ends a Pause.
@@ -50,8 +51,9 @@ func (s *Subscription) Stats(ctx context.Context) (backend.Stats, error) { retur
 func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
 
 // Err returns why the subscription has failed for good, such as ErrClosed because its
-// backend was closed. It returns nil while the subscription runs, and after a drain. A
-// subscription that has failed still has to be drained, by Drain or by Bus.Shutdown.
+// backend was closed. It returns nil while the subscription runs, and after the drain of a
+// subscription that has not failed. A failed subscription still has to be drained, by Drain
+// or by Bus.Shutdown.
 func (s *Subscription) Err() error { return s.s.Err() }
 
 // Drain ends this subscription alone, as [Bus.Shutdown] ends all of them. A later call
@@ -81,8 +83,9 @@ type Counts struct {
 	Running   int64 // how many of Held have a running handler
 }
 
-// Subscriptions lists the subscriptions whose Drain has not ended, sorted by topic and
-// group. Once Shutdown has been called, the list is empty.
+// Subscriptions lists the subscriptions, sorted by topic and group. A subscription leaves the
+// list when its Drain has ended. After a call of Shutdown the list is empty, also while
+// subscriptions drain.
 func (b *Bus) Subscriptions() []*Subscription {
 	list := b.engine.Subscriptions()
 	slices.SortStableFunc(list, func(x, y *engine.Subscription) int {

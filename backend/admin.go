@@ -12,9 +12,9 @@ type Admin interface {
 	Groups(ctx context.Context, topic string) ([]string, error)
 
 	// DeleteTopic removes a topic with its groups and messages. Receive of each attached
-	// member then returns [ErrGone]. So do Delay, Extend and a fenced Ack, unless they
-	// return [ErrLeaseLost]. A new topic may have the same name. There a backend may refuse
-	// positions of the deleted topic, or find other messages at these positions.
+	// member then returns [ErrGone]. Delay, Extend and a fenced Ack return [ErrGone] or
+	// [ErrLeaseLost]. A new topic may have the same name. Given a position of the deleted
+	// topic, it may refuse the position, or have another message there.
 	DeleteTopic(ctx context.Context, topic string) error
 
 	// DeleteGroup removes a group. Calls of its members then fail as after DeleteTopic.

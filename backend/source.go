@@ -99,9 +99,9 @@ const (
 const startAfter = "after "
 
 // StartAfter returns the Start of a group that begins with the first message stored after
-// position. A backend refuses an unknown Start, and a text that cannot be a position, with
-// [ErrRefused]. Attach then creates no group, and ResetGroup changes none. A backend may
-// also refuse a position that the topic has not reached yet.
+// position. It does not check position. Attach and ResetGroup return [ErrRefused], and
+// change nothing, if a text cannot be a position or a Start is unknown. A backend may also
+// refuse a position that the topic has not reached yet, in the same way.
 func StartAfter(position string) Start { return Start(startAfter + position) }
 
 // After returns the position given to [StartAfter]. It returns false if s is not a result of

@@ -15,7 +15,7 @@ var _ Codec = Raw{}
 // ContentType returns Media or its default.
 func (r Raw) ContentType() string { return cmp.Or(r.Media, "application/octet-stream") }
 
-// Marshal returns the bytes of v, which is a []byte or a string. A []byte is not copied.
+// Marshal returns the bytes of v, which must be a []byte or a string. A []byte is not copied.
 func (r Raw) Marshal(v any) ([]byte, error) {
 	switch v := v.(type) {
 	case []byte:

@@ -48,7 +48,8 @@ func (v Versions) Marshal(value any) ([]byte, error) { return v.codec().Marshal(
 // Unmarshal decodes a payload of the newest version.
 func (v Versions) Unmarshal(data []byte, value any) error { return v.codec().Unmarshal(data, value) }
 
-// Decode decodes a payload of any known version. contentType says which version it has.
+// Decode decodes a payload of any known version into value, a pointer. contentType says
+// which version it has. A version that is newer than the newest known is an error.
 func (v Versions) Decode(contentType string, data []byte, value any) error {
 	if _, ok := v.codec().(Decoder); !ok && !Accepts(v.codec(), contentType) {
 		return Decode(v.codec(), contentType, data, value) // returns the *ContentTypeError

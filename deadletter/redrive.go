@@ -56,8 +56,8 @@ type Report struct {
 	Err error `json:"-"` // the error of one of the Refused letters; nil if Refused is 0
 }
 
-// Redrive publishes the events of letters again, each for the one group that could not
-// handle it. Handlers of other groups do not get the event. The event has its original ID,
+// Redrive publishes again the events of the letters that r.Filter chooses, each for the one
+// group that could not handle it. Handlers of other groups do not get the event. The event has its original ID,
 // key, headers and payload. Its attempts begin with 1, and it does not expire. It is
 // delivered after newer events of its key. After the event is stored, Redrive removes the
 // letter.

@@ -213,9 +213,10 @@ type Bounds struct {
 	Age     time.Duration // the longest time since a letter's LastAttempt
 }
 
-// Trim removes each letter that f chooses and that is outside at least one bound of b, and
-// returns the number of removed letters. Other letters count for no bound. A program calls
-// Trim from time to time to bound a dead-letter topic.
+// Trim considers the letters that f chooses. It removes each of them that is outside at least
+// one bound of b, and returns how many it has removed, also with an error. Other letters do
+// not count toward the bounds. A program calls Trim from time to time to bound a dead-letter
+// topic.
 func (t *Topic) Trim(ctx context.Context, f Filter, b Bounds) (removed int, err error) {
 	type kept struct {
 		place string

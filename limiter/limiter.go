@@ -24,8 +24,8 @@ import (
 // again, as package rate does. A place that is given back unused must be free immediately.
 //
 // A read keeps its places while it waits for messages, for a third of
-// SubscribeOptions.Lease at most. So its messages may come that long after a limiter grants
-// no more. A message that was given back to the backend until its
+// SubscribeOptions.Lease at most. So messages may still come for that time after a limiter
+// has stopped granting places. A message that was given back to the backend until its
 // retry has no place. It needs a new place when it is read again. A message that the member
 // itself holds until the retry keeps its place.
 type Limiter interface {

@@ -12,7 +12,8 @@ import (
 // Attributes and headers stay readable. The ID, the attributes except TTL and Retry, and
 // the headers named in EnvelopeOptions.Headers are protected against changes. So a payload
 // cannot be moved to another event. The topic is not protected, because a dead letter is in
-// another topic.
+// another topic. An event that was changed is an [eventbus.Permanent] failure. An event
+// whose key is not in Keys is tried again, because the key may be added.
 //
 // To rotate keys, add the new key to Keys of all programs. Then let Key name the new key.
 // Remove the old key when no stored event or dead letter needs it. Use one key for at most

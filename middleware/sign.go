@@ -16,9 +16,10 @@ import (
 // covers the payload, the ID, the attributes except TTL and Retry, and the headers named in
 // EnvelopeOptions.Headers. With Encrypt it covers the encrypted payload. With ClaimCheck it
 // covers the reference to a stored payload. It does not cover the topic, because a dead
-// letter is in another topic. No handler gets an event with a wrong signature. A handler
-// gets unsigned events only with AcceptUnsigned, or of topics that EnvelopeOptions.Topics
-// leaves out.
+// letter is in another topic. No handler gets an event with a wrong signature, which is an
+// [eventbus.Permanent] failure. An event whose key is not in Public is tried again, because
+// the key may be added. A handler gets unsigned events only with AcceptUnsigned, or of
+// topics that EnvelopeOptions.Topics leaves out.
 //
 // A program that has only public keys can verify events, but cannot forge them. To rotate
 // keys, add the new public key to all programs. Then let publishers sign with the new
@@ -26,9 +27,9 @@ import (
 //
 // A valid signature does not show that the event is new. An attacker with access to the
 // broker can store a copy of a signed event, also in another topic. In the same topic,
-// [Dedupe] discards a copy with the same ID. But a dead letter has an ID of its own, and Sign
-// checks the original ID in its headers. By adding such headers an attacker can give a copy
-// any ID. Handlers that must not run twice need an ID in the signed payload.
+// [Dedupe] discards a copy with the same ID. But a dead letter has an ID of its own, which is
+// not signed. For it, Sign checks the original ID, which is in a header of the dead letter.
+// By adding this header an attacker can give a copy any ID. Handlers that must not run twice need an ID in the signed payload.
 type Sign struct {
 	Key     string                       // the ID of the key that signs; empty: this program only verifies, and Publish fails
 	Private Key                          // the key that signs: NewKey of an ed25519.PrivateKey

@@ -44,7 +44,7 @@ func both[E any](a, b func(E)) func(E) {
 }
 
 // Safe returns an Observer that calls the hooks of o and recovers if a hook panics. It
-// reports the panic to o.Failed.
+// reports the panic to o.Failed. If o.Failed panics too, that panic is not reported.
 func Safe(o Observer) Observer {
 	return wrap(o, func(f func()) {
 		defer func() {

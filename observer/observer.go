@@ -42,7 +42,7 @@ type About struct {
 type Published struct {
 	Topic      string
 	Events     int
-	Bytes      int
+	Bytes      int // total size of Events, headers included
 	Stored     int // how many of Events are stored, duplicates included
 	Duplicates int // for how many of Stored the backend had an earlier copy, see Options.Dedup
 	Took       time.Duration

@@ -36,7 +36,8 @@ func (Codec) Marshal(v any) ([]byte, error) {
 	return mode.Marshal(v)
 }
 
-// Unmarshal decodes data, which must be one value, within MaxDepth and MaxElements.
+// Unmarshal decodes data into v, a pointer. It returns an error if data is not exactly one
+// value, or exceeds MaxDepth or MaxElements.
 func (c Codec) Unmarshal(data []byte, v any) error {
 	mode, err := cbor.DecOptions{
 		MaxNestedLevels: c.MaxDepth, MaxArrayElements: c.MaxElements, MaxMapPairs: c.MaxElements,
