@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,6 +130,75 @@ func TestCallAllocations(t *testing.T) {
 	allocs = testing.AllocsPerRun(50, read) / 512
 	t.Logf("%.2f allocations for an event of a reply of %d bytes", allocs, len(browse.reply.raw))
 	require.LessOrEqual(t, allocs, 3.1, "allocations for an event: one for each string")
+}
+
+// inUse returns the bytes of live memory.
+func inUse() int {
+	runtime.GC()
+	runtime.GC() // a sync.Pool is empty after two collections
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// A subscription or delivery that is kept after the end of its member keeps little memory.
+func TestClosedMembersKeepLittle(t *testing.T) {
+	const members, messages = 10, 400
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
+	b, err := New(client, Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, errors.Join(b.Close(), client.Close())) }()
+	msgs := make([]*backend.Message, messages)
+	for i := range msgs {
+		msgs[i] = typical()
+		msgs[i].Payload = make([]byte, 1000)
+	}
+	require.NoError(t, b.Publish(t.Context(), msgs))
+	before := inUse()
+	var kept []backend.Source
+	for i := range members {
+		s, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: fmt.Sprint("g", i), Lease: time.Minute})
+		require.NoError(t, err)
+		ds, err := s.Receive(t.Context(), messages)
+		require.NoError(t, err)
+		require.Len(t, ds, messages)
+		clear(ds)
+		require.NoError(t, s.Close())
+		kept = append(kept, s)
+	}
+	each := (inUse() - before) / members
+	t.Logf("a closed member keeps %d bytes", each)
+	require.Less(t, each, 64<<10)
+	runtime.KeepAlive(kept)
+}
+
+// A backend remembers nothing of groups that are gone, except during a long repair.
+func TestPastGroupsAreForgotten(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
+	b, err := New(client, Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, errors.Join(b.Close(), client.Close())) }()
+	for i := range 10 {
+		group := fmt.Sprint("g", i)
+		s, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: group, Lease: time.Minute})
+		require.NoError(t, err)
+		_, err = b.Maintain(t.Context(), "orders", group)
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		require.NoError(t, b.DeleteGroup(t.Context(), "orders", group))
+	}
+	require.Empty(t, b.mending)
+}
+
+// The memory of a wire does not keep a large string alive of which a topic was a part.
+func TestPublishedTopicsKeepLittle(t *testing.T) {
+	b := &Backend{options: Options{Namespace: "bus"}}
+	var mem trip
+	before := inUse()
+	mem.begin(b, []*backend.Message{{Topic: ("orders" + strings.Repeat("x", 1<<20))[:6]}})
+	mem.end()
+	require.Less(t, inUse()-before, 64<<10)
+	runtime.KeepAlive(&mem)
 }
 
 func BenchmarkRead(b *testing.B) {

@@ -45,7 +45,9 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 		return trimIdle, b.failure("maintain", topic+"/"+group, err)
 	}
 	b.mu.Lock()
-	b.mending[delayed] = after
+	if b.mending[delayed] = after; after == "" {
+		delete(b.mending, delayed) // groups come and go
+	}
 	b.mu.Unlock()
 	switch {
 	case more:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -65,7 +66,7 @@ func (t *trip) begin(b *Backend, msgs []*backend.Message) {
 			continue
 		}
 		if t.key == nil || t.topic != m.Topic {
-			t.topic, t.key = m.Topic, b.streamKey(m.Topic)
+			t.topic, t.key = strings.Clone(m.Topic), b.streamKey(m.Topic) // m.Topic may be part of a large string
 		}
 		a.args = [...]any{"xadd", t.key, "*", field, &a.value}
 		a.own = call{args: a.args[:], reply: reply{raw: a.reply[:0]}}
