@@ -106,7 +106,9 @@ var (
 // New returns a backend that uses Redis through client, which must be a [*redis.Client] or
 // a [*redis.ClusterClient]. For Sentinel, use a client of redis.NewFailoverClient. The
 // client must stay open until the backend is closed, which does not close it. Hooks that
-// were added to it before New see every command of the backend.
+// were added to it before New see every command of the backend. The client keeps each backend
+// in memory, even a closed one, because go-redis cannot remove hooks. So do not make many
+// backends with one client.
 //
 // The backend makes connections of its own, with the routing, addresses, database,
 // credentials, TLS settings and dialer of the client. It has at most 8 connections to each
