@@ -2,7 +2,9 @@ package nats_test
 
 import (
 	"context"
+	"net"
 	"net/url"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -150,4 +152,34 @@ func TestUnsendableMessagesKeepTheirErrors(t *testing.T) {
 	err = b.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: large}, {Topic: "orders"}})
 	require.ErrorIs(t, backend.ErrorAt(err, 0), backend.ErrTooLarge)
 	require.ErrorIs(t, backend.ErrorAt(err, 1), backend.ErrUnavailable)
+}
+
+// A connection that fails in its first exchange, such as a refused login, is closed. The
+// client library does not close it, and dials again ten times a second.
+func TestFailedReconnectsLeaveNoConnections(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	u, err := url.Parse(s.URL())
+	require.NoError(t, err)
+	b, err := nats.Open(t.Context(), u)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	s.Kill()
+	refuser, err := net.Listen("tcp", s.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, refuser.Close()) })
+	var refused []net.Conn
+	for range 5 {
+		conn, err := refuser.Accept()
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = conn.Write([]byte("-ERR 'Authorization Violation'\r\n"))
+		require.NoError(t, err)
+		refused = append(refused, conn)
+	}
+	for i, conn := range refused[:4] {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
+		_, err := conn.Read(make([]byte, 1))
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "connection %d is still open", i)
+	}
 }

@@ -296,21 +296,27 @@ func (a *address) explain(err, classed error, connected bool) error {
 	return classed
 }
 
-// A dialer dials servers for one client. It closes all its connections when the context
-// life is done.
+// A dialer dials servers for one client, which has one connection at a time. It closes the
+// connection before it dials again, and when the context life is done.
 type dialer struct {
 	life      context.Context
+	last      net.Conn    // nil before the first; the client's lock protects it
 	connected atomic.Bool // at least one dial has succeeded
 }
 
 // Dial implements [natsgo.CustomDialer].
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
+	if d.last != nil {
+		_ = d.last.Close() // nats.go leaves a connection open if its first exchange fails
+		d.last = nil
+	}
 	conn, err := (&net.Dialer{Timeout: answer}).DialContext(d.life, network, addr)
 	if err != nil {
 		return nil, err
 	}
 	d.connected.Store(true)
-	return &dialed{conn, context.AfterFunc(d.life, func() { _ = conn.Close() })}, nil
+	d.last = &dialed{conn, context.AfterFunc(d.life, func() { _ = conn.Close() })}
+	return d.last, nil
 }
 
 // A dialed is a connection of a dialer. Its Close also removes the callback that closes the
