@@ -89,3 +89,38 @@ func TestReadKeepsNothing(t *testing.T) {
 		runtime.KeepAlive(member)
 	})
 }
+
+// publishAll publishes count large messages in one call. It returns where the text of which
+// the topic, the IDs and the headers are parts is in memory.
+func publishAll(t *testing.T, to backend.Backend, count int) weak.Pointer[byte] {
+	t.Helper()
+	text := strings.Repeat("t", 8<<10)
+	msgs := make([]*backend.Message, count)
+	for i := range msgs {
+		msgs[i] = &backend.Message{
+			Topic: text[:4], ID: text[:i+1], Key: text[:5], Payload: make([]byte, 10<<10),
+			Headers: backend.Headers{{Name: "a", Value: text[:8]}},
+		}
+	}
+	require.NoError(t, to.Publish(t.Context(), msgs))
+	return weak.Make(unsafe.StringData(text))
+}
+
+// A publish keeps neither copies of its messages nor texts of its caller.
+func TestPublishKeepsNothing(t *testing.T) {
+	inUse := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	bothWays(t, func(t *testing.T, b *nats.Backend) {
+		require.NoError(t, b.Ping(t.Context()))
+		before := inUse()
+		text := publishAll(t, b, 2000)
+		require.Less(t, inUse(), before+4<<20, "bytes in use")
+		require.Zero(t, reachable([]weak.Pointer[byte]{text}), "texts")
+		runtime.KeepAlive(b)
+	})
+}

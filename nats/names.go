@@ -31,6 +31,7 @@ type place struct {
 const maxName = 255
 
 func (b *broker) place(topic string) *place {
+	topic = strings.Clone(topic) // a part of a large text would keep all of it
 	p := &place{topic: topic, subject: b.options.Namespace + "." + topic}
 	if b.options.Stream == "" {
 		p.stream = b.options.Namespace + "=" + dotless(topic)

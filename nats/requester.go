@@ -104,7 +104,7 @@ func (r *requester) exchange(ctx context.Context, c conversation) {
 			}
 		}
 	}
-	r.conversation = conversation{}
+	r.conversation, r.sent = conversation{}, nil // which refer to the messages
 	if r.stale {
 		r.hangUp()
 		r.out, r.waits, r.stale = nil, nil, false // the sender may still read the memory

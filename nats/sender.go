@@ -214,8 +214,8 @@ func (s *sender) publish(o *outgoing) error {
 	case o.header == nil:
 		return s.conn.PublishRequest(o.subject, o.reply, o.data)
 	}
-	clear(s.message.Header)
-	if n := len(o.header); len(s.values) < n {
+	n := len(o.header)
+	if len(s.values) < n {
 		s.values = make([]string, n)
 	}
 	for i, h := range o.header {
@@ -224,7 +224,9 @@ func (s *sender) publish(o *outgoing) error {
 	}
 	s.message.Subject, s.message.Reply, s.message.Data = o.subject, o.reply, o.data
 	err := s.conn.PublishMsg(&s.message)
-	s.message.Data = nil
+	clear(s.message.Header) // keep no text of the caller; o may have other content by now
+	clear(s.values[:n])
+	s.message = natsgo.Msg{Header: s.message.Header}
 	return err
 }
 

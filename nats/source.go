@@ -50,7 +50,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	if err := b.group(ctx, p, c); err != nil {
 		return nil, err
 	}
-	b.known.Store(c.Topic, p)
+	b.known.Store(p.topic, p)
 	ended := make(chan struct{})
 	s := &source{
 		backend: b, config: c, place: p, ended: ended, next: b.next(p, p.consumer(c.Group)),

@@ -32,7 +32,7 @@ func (b *broker) ensure(ctx context.Context, topic string) (*place, error) {
 	if _, _, err := b.stream(ctx, p); err != nil && !errors.Is(err, errNotAsked) {
 		return nil, err
 	}
-	b.known.Store(topic, p)
+	b.known.Store(p.topic, p)
 	return p, nil
 }
 
