@@ -2,8 +2,11 @@ package nats
 
 import (
 	"net/url"
+	"runtime"
 	"testing"
 	"time"
+	"unsafe"
+	"weak"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -145,4 +148,35 @@ func TestPullOverASlowLine(t *testing.T) {
 		}
 		got += len(ds)
 	}
+}
+
+// A delivery that is held for long keeps the memory of a few others alive, not of its whole
+// read.
+func TestHeldDeliveryKeepsFewOthers(t *testing.T) {
+	s := newStage(t)
+	const most = 1000
+	for range 2 {
+		s.publish(most / 2)
+	}
+	s.member.pulls.size = 1000 // as if messages of this size had been received
+	ds, err := s.member.Receive(t.Context(), most)
+	require.NoError(t, err)
+	require.Len(t, ds, most)
+	held := ds[most/2]
+	var receipts []weak.Pointer[receipt]
+	var headers []weak.Pointer[byte]
+	for i := range ds {
+		receipts = append(receipts, weak.Make(ds[i].Token.(*receipt)))
+		headers = append(headers, weak.Make(unsafe.StringData(ds[i].Headers[0].Value)))
+	}
+	clear(ds)
+	runtime.GC()
+	kept := 0
+	for i := range receipts {
+		if receipts[i].Value() != nil || headers[i].Value() != nil {
+			kept++
+		}
+	}
+	require.LessOrEqual(t, kept, together)
+	runtime.KeepAlive(held)
 }

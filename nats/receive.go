@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -40,6 +41,7 @@ const (
 	unknown   = 32 << 10               // value of pulls.size before the first message
 	longest   = 500 * time.Millisecond // longest wait of a pull for new messages
 	share     = 8                      // a pull waits 1/8 of a lease at most, because its leases count from its beginning
+	together  = 64                     // most deliveries that share memory, so one that is held keeps all of them
 	doubt     = 300 * time.Millisecond // a pull is overdue if it takes so much longer than its wait
 	patience  = 2 * time.Second        // an overdue pull fails if it takes so much longer again
 	lull      = 40 * time.Millisecond  // time from the end of ctx until the inbox of a waiting pull is drained
@@ -171,7 +173,9 @@ func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) (
 		p.hangUp()
 	}
 	had := len(ds)
-	ds = s.deliveries(ds, a.msgs, a.asked)
+	for some := range slices.Chunk(a.msgs, together) {
+		ds = s.deliveries(ds, some, a.asked)
+	}
 	p.brought(ds[had:])
 	clear(a.msgs) // only the deliveries refer to these messages now
 	p.msgs = a.msgs
