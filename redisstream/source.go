@@ -122,7 +122,7 @@ func (s *source) close() {
 	s.reader.end()
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	s.reply, s.loan = reply{}, slab.Loan{} // whoever keeps the subscription or a delivery keeps s alive
+	s.reply, s.loan = reply{}, slab.Loan{} // a kept subscription or delivery keeps s alive
 	s.backend.mu.Lock()
 	delete(s.backend.sources, s)
 	s.backend.mu.Unlock()
