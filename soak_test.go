@@ -15,6 +15,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/internal/testing/testheap"
 )
 
 // TestSoak passes EVENTBUS_SOAK events through one subscription, with few Receives and with
@@ -47,7 +48,7 @@ func soak(t *testing.T, events, inFlight int) {
 	require.NoError(t, err)
 
 	const parts = 10
-	var heap [parts]uint64
+	var heap [parts]int
 	published := 0
 	for part := range parts {
 		for until := events * (part + 1) / parts; published < until; {
@@ -64,7 +65,7 @@ func soak(t *testing.T, events, inFlight int) {
 		for handled.Load() < int64(published) {
 			time.Sleep(time.Millisecond)
 		}
-		heap[part] = heapInUse()
+		heap[part] = testheap.InUse()
 	}
 	require.NoError(t, bus.Shutdown(t.Context()))
 	t.Logf("%d events, %d failed at first; heap in MiB after each tenth:%s", published, failed.Load(), mebibytes(heap[:]))
@@ -76,15 +77,7 @@ func soak(t *testing.T, events, inFlight int) {
 	}
 }
 
-func heapInUse() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
-func mebibytes(bytes []uint64) (text string) {
+func mebibytes(bytes []int) (text string) {
 	for _, b := range bytes {
 		text += fmt.Sprintf(" %.1f", float64(b)/(1<<20))
 	}

@@ -57,10 +57,10 @@ type Report struct {
 }
 
 // Redrive publishes again the events of the letters that r.Filter chooses, each for the one
-// group that could not handle it. Handlers of other groups do not get the event. The event has its original ID,
-// key, headers and payload. Its attempts begin with 1, and it does not expire. It is
-// delivered after newer events of its key. After the event is stored, Redrive removes the
-// letter.
+// group that could not handle it. Handlers of other groups do not get the event. The event
+// has its original ID, key, headers and payload. Its attempts begin with 1, and it does not
+// expire. It is delivered after newer events of its key. After the event is stored, Redrive
+// removes the letter.
 //
 // If the program dies during a Redrive, or the broker returns an error, call Redrive again.
 // Calls may run concurrently. No event is lost. No event is stored twice by calls that are

@@ -12,16 +12,8 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/internal/testing/testheap"
 )
-
-// inUse returns the bytes of live memory.
-func inUse() int {
-	runtime.GC()
-	runtime.GC() // a sync.Pool is empty after two collections
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
-}
 
 // Settled and deleted messages free their memory.
 func TestMemoryComesBack(t *testing.T) {
@@ -40,11 +32,8 @@ func TestMemoryComesBack(t *testing.T) {
 			src.Ack(t.Context(), backend.Lend(ds))
 		}
 	}
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	if m.HeapAlloc > 16<<20 {
-		t.Errorf("%d bytes are in use, with nothing stored", m.HeapAlloc)
+	if n := testheap.InUse(); n > 16<<20 {
+		t.Errorf("%d bytes are in use, with nothing stored", n)
 	}
 }
 
@@ -76,7 +65,7 @@ func TestIdleTopicsKeepLittle(t *testing.T) {
 	const topics, messages = 200, 64
 	b := open(t, inmemory.Options{})
 	payload := make([]byte, 1<<10)
-	before := inUse()
+	before := testheap.InUse()
 	for i := range topics {
 		topic := fmt.Sprint("topic", i)
 		src := filled(t, b, topic, messages, payload)
@@ -92,7 +81,7 @@ func TestIdleTopicsKeepLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keptAtMost(t, 24<<10, (inUse()-before)/topics)
+	keptAtMost(t, 24<<10, (testheap.InUse()-before)/topics)
 	runtime.KeepAlive(b)
 }
 
@@ -101,7 +90,7 @@ func TestWhatWasSettledKeepsLittle(t *testing.T) {
 	const topics, messages = 100, 120
 	b := open(t, inmemory.Options{})
 	payload := make([]byte, 4<<10)
-	before := inUse()
+	before := testheap.InUse()
 	for i := range topics {
 		topic := fmt.Sprint("topic", i)
 		src := filled(t, b, topic, messages, payload)
@@ -115,7 +104,7 @@ func TestWhatWasSettledKeepsLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keptAtMost(t, 64<<10, (inUse()-before)/topics)
+	keptAtMost(t, 64<<10, (testheap.InUse()-before)/topics)
 	runtime.KeepAlive(b)
 }
 
@@ -128,7 +117,7 @@ func TestSlowTopicsKeepLittle(t *testing.T) {
 	for i := range msgs {
 		msgs[i] = &backend.Message{Topic: "orders", ID: strings.Repeat("x", 300), Payload: make([]byte, 500)}
 	}
-	before := inUse()
+	before := testheap.InUse()
 	for i := range topics {
 		if err := b.Publish(t.Context(), msgs); err != nil {
 			t.Fatal(err)
@@ -140,7 +129,7 @@ func TestSlowTopicsKeepLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keptAtMost(t, 24<<10, (inUse()-before)/topics)
+	keptAtMost(t, 24<<10, (testheap.InUse()-before)/topics)
 	runtime.KeepAlive(b)
 }
 
@@ -167,7 +156,7 @@ func TestWhatIsKeptKeepsLittle(t *testing.T) {
 				m.Topic = "orders"
 				msgs[i] = &m
 			}
-			before := inUse()
+			before := testheap.InUse()
 			var kept []any
 			for range rounds {
 				if err := b.Publish(t.Context(), msgs); err != nil {
@@ -179,7 +168,7 @@ func TestWhatIsKeptKeepsLittle(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if each := (inUse() - before) / len(kept); each > 80<<10 {
+			if each := (testheap.InUse() - before) / len(kept); each > 80<<10 {
 				t.Errorf("%d bytes are alive for each that is kept", each)
 			}
 			runtime.KeepAlive(kept)
@@ -203,7 +192,7 @@ func TestOnceKeepsLittle(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			before := inUse()
+			before := testheap.InUse()
 			for i := range 5000 {
 				once(fmt.Sprint(i))
 			}
@@ -215,7 +204,7 @@ func TestOnceKeepsLittle(t *testing.T) {
 					once(fmt.Sprint("again", i))
 				}
 			}
-			keptAtMost(t, 256<<10, inUse()-before)
+			keptAtMost(t, 256<<10, testheap.InUse()-before)
 			runtime.KeepAlive(b)
 		})
 	}

@@ -63,9 +63,10 @@ const (
 // A Breaker is a circuit breaker: a limiter that opens when too large a share of runs, the
 // calls of handlers, has failed. While it is open, its subscriptions begin no read. They
 // have the state observer.Limited, with the reason as their error. Held events, and the
-// events of a read under way, are still handled. No event is lost, because the other events wait in the backend. After
-// BreakerOptions.Pause a subscription reads a few events, the trials. If the trials
-// succeed, the breaker closes. If any run fails before that, the breaker opens again.
+// events of a read under way, are still handled. No event is lost, because the other events
+// wait in the backend. After BreakerOptions.Pause a subscription reads a few events, the
+// trials. If the trials succeed, the breaker closes. If any run fails before that, the
+// breaker opens again.
 //
 // Every run that returns an error counts as failed, even if eventbus.Snooze or
 // eventbus.Drop has made the error. The methods are safe for concurrent use.

@@ -29,7 +29,8 @@ import (
 // broker can store a copy of a signed event, also in another topic. In the same topic,
 // [Dedupe] discards a copy with the same ID. But a dead letter has an ID of its own, which is
 // not signed. For it, Sign checks the original ID, which is in a header of the dead letter.
-// By adding this header an attacker can give a copy any ID. Handlers that must not run twice need an ID in the signed payload.
+// By adding this header an attacker can give a copy any ID. Handlers that must not run twice
+// need an ID in the signed payload.
 type Sign struct {
 	Key     string                       // the ID of the key that signs; empty: this program only verifies, and Publish fails
 	Private Key                          // the key that signs: NewKey of an ed25519.PrivateKey

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
+	"github.com/seed41896749/eventbus/internal/testing/testheap"
 	"github.com/seed41896749/eventbus/nats"
 )
 
@@ -108,18 +109,11 @@ func publishAll(t *testing.T, to backend.Backend, count int) weak.Pointer[byte] 
 
 // A publish keeps neither copies of its messages nor texts of its caller.
 func TestPublishKeepsNothing(t *testing.T) {
-	inUse := func() uint64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	bothWays(t, func(t *testing.T, b *nats.Backend) {
 		require.NoError(t, b.Ping(t.Context()))
-		before := inUse()
+		before := testheap.InUse()
 		text := publishAll(t, b, 2000)
-		require.Less(t, inUse(), before+4<<20, "bytes in use")
+		require.Less(t, testheap.InUse(), before+4<<20, "bytes in use")
 		require.Zero(t, reachable([]weak.Pointer[byte]{text}), "texts")
 		runtime.KeepAlive(b)
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
+	"github.com/seed41896749/eventbus/internal/testing/testheap"
 )
 
 // typical returns a message as the bus makes them.
@@ -132,15 +133,6 @@ func TestCallAllocations(t *testing.T) {
 	require.LessOrEqual(t, allocs, 3.1, "allocations for an event: one for each string")
 }
 
-// inUse returns the bytes of live memory.
-func inUse() int {
-	runtime.GC()
-	runtime.GC() // a sync.Pool is empty after two collections
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
-}
-
 // A subscription or delivery that is kept after the end of its member keeps little memory.
 func TestClosedMembersKeepLittle(t *testing.T) {
 	const members, messages = 10, 400
@@ -154,7 +146,7 @@ func TestClosedMembersKeepLittle(t *testing.T) {
 		msgs[i].Payload = make([]byte, 1000)
 	}
 	require.NoError(t, b.Publish(t.Context(), msgs))
-	before := inUse()
+	before := testheap.InUse()
 	var kept []backend.Source
 	for i := range members {
 		s, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: fmt.Sprint("g", i), Lease: time.Minute})
@@ -166,7 +158,7 @@ func TestClosedMembersKeepLittle(t *testing.T) {
 		require.NoError(t, s.Close())
 		kept = append(kept, s)
 	}
-	each := (inUse() - before) / members
+	each := (testheap.InUse() - before) / members
 	t.Logf("a closed member keeps %d bytes", each)
 	require.Less(t, each, 64<<10)
 	runtime.KeepAlive(kept)
@@ -194,10 +186,10 @@ func TestPastGroupsAreForgotten(t *testing.T) {
 func TestPublishedTopicsKeepLittle(t *testing.T) {
 	b := &Backend{options: Options{Namespace: "bus"}}
 	var mem trip
-	before := inUse()
+	before := testheap.InUse()
 	mem.begin(b, []*backend.Message{{Topic: ("orders" + strings.Repeat("x", 1<<20))[:6]}})
 	mem.end()
-	require.Less(t, inUse()-before, 64<<10)
+	require.Less(t, testheap.InUse()-before, 64<<10)
 	runtime.KeepAlive(&mem)
 }
 

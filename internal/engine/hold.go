@@ -23,7 +23,7 @@ type Hold struct {
 	size     int64
 
 	redriven bool  // sent again from a dead-letter topic
-	tries    uint8 // failed calls to settle it, at most 255; used by one queue of the settler at a time
+	tries    uint8 // failed calls to settle it, at most mostTries; used by one queue of the settler at a time
 
 	// Guarded by the scheduler's lock. Only transition.go changes state.
 	state   state
@@ -37,7 +37,7 @@ type Hold struct {
 	began   moment // when its run began; zero: it has not
 	due     moment // when a worker may start it again, in state resting
 	wait    *wait  // the wait for its settlement; nil: no caller waits
-	last    **Hold // the Hold that has the delivery now, shared by all that had it; nil: h itself
+	heir    *Hold  // the Hold to which rest has passed the delivery; nil: none
 }
 
 // A state is the stage of a Hold between receipt and settlement.
@@ -112,8 +112,8 @@ func (h *Hold) Context() context.Context { return h.ctx }
 // present returns the Hold that has the delivery of h now, because ledger.rest replaces h.
 // The caller holds the scheduler's lock.
 func (h *Hold) present() *Hold {
-	if h.last != nil {
-		return *h.last
+	for h.heir != nil {
+		h = h.heir
 	}
 	return h
 }

@@ -66,6 +66,7 @@ const (
 	lastSettle    = 250 * time.Millisecond // bounds all calls after a drain has given up
 	leastRetry    = 10 * time.Millisecond
 	firstRetry    = 100 * time.Millisecond
+	mostTries     = 10 // doublings of firstRetry
 	maxRetry      = 5 * time.Second
 )
 
@@ -75,11 +76,11 @@ func (t *settler) retryWait(hs ...*Hold) time.Duration {
 	d := &t.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
-	wait := min(firstRetry<<min(hs[0].tries, 10), maxRetry)
+	wait := min(firstRetry<<hs[0].tries, maxRetry)
 	wait = wait/2 + rand.N(wait)
 	now := d.sub.moment(time.Now())
 	for _, h := range hs {
-		h.tries = max(h.tries+1, h.tries) // it stays 255
+		h.tries = min(h.tries+1, mostTries)
 		wait = min(wait, time.Duration(h.until-now)/2)
 	}
 	return max(wait, leastRetry)

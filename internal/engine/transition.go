@@ -238,10 +238,7 @@ func (d *ledger) rest(h *Hold, due moment, counts bool) bool {
 		next.attempt++
 	}
 	next.state, next.due = resting, due
-	if h.last == nil {
-		h.last = new(*Hold)
-	}
-	next.last, *h.last = h.last, next // a call of Extend for h may be under way
+	h.heir = next // a call of Extend for h may be under way
 	if next.lane, h.lane = h.lane, nil; next.lane != nil {
 		next.lane.head = next
 	}
