@@ -148,3 +148,26 @@ func TestFillWakesThoseWhoWait(t *testing.T) {
 		require.Equal(t, 1, n)
 	})
 }
+
+// Callers that wait for places get them in the order of their calls.
+func TestPlacesAreGrantedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter.MaxInFlight(1)
+		_, err := l.Acquire(t.Context(), 1)
+		require.NoError(t, err)
+		var order []int
+		for i := range 5 {
+			go func() {
+				if _, err := l.Acquire(t.Context(), 1); err == nil {
+					order = append(order, i)
+				}
+			}()
+			synctest.Wait()
+		}
+		for range 5 {
+			l.Release(limiter.Released{Unused: 1})
+			synctest.Wait()
+		}
+		require.Equal(t, []int{0, 1, 2, 3, 4}, order)
+	})
+}

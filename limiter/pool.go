@@ -21,7 +21,7 @@ type pool struct {
 	empty   int       // how many of granted hold no message yet
 	held    int64     // the total size of the messages in granted places, in bytes
 	largest int64     // the largest average size of the messages of one read so far, in bytes
-	line    []*waiter // the calls of Acquire that wait, in order; room returns 0 if there are any
+	line    []*waiter // the calls of Acquire that wait, in order; while there are any, no place is free
 }
 
 // A waiter is a call of Acquire that waits for at most max places.
@@ -55,10 +55,8 @@ func (p *pool) Acquire(ctx context.Context, max int) (int, error) {
 func (p *pool) take(max int) (int, *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.line) == 0 {
-		if n := p.grant(max); n > 0 {
-			return n, nil
-		}
+	if n := p.grant(max); n > 0 {
+		return n, nil
 	}
 	w := &waiter{max: max, gets: make(chan int, 1)}
 	p.line = append(p.line, w)
