@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,8 +102,8 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	require.LessOrEqual(t, allocs, 1.0, "allocations for %d messages: their positions", messages)
 }
 
-// The allocations of a call on its way to the server and back are bounded, for a publish
-// of one event and for each event of a read. The context of the call may have an end.
+// The allocations of a call on its way to the server and back are bounded: for a publish
+// of one event, for each event of a publish of many, and for each event of a read. The context of the call may have an end.
 func TestCallAllocations(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
 	b, err := New(client, Options{})
@@ -117,7 +118,11 @@ func TestCallAllocations(t *testing.T) {
 	}
 	allocs := testing.AllocsPerRun(200, publish)
 	t.Logf("%.0f allocations for a publish", allocs)
-	require.LessOrEqual(t, allocs, 12.0, "allocations for a publish")
+	require.LessOrEqual(t, allocs, 10.0, "allocations for a publish")
+	many := slices.Repeat(msgs, 100)
+	allocs = testing.AllocsPerRun(50, func() { require.NoError(t, b.Publish(ctx, many)) }) / 100
+	t.Logf("%.2f allocations for a message of a publish of 100", allocs)
+	require.LessOrEqual(t, allocs, 2.3, "allocations for a message: a command and the reader of its reply")
 
 	w := newWire(&b.broker, time.Second)
 	defer w.end()

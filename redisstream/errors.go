@@ -99,5 +99,5 @@ func plain(text string) string {
 // isMoved reports whether a Cluster server answered that another server has the key. A
 // server with this answer has not run the command.
 func isMoved(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
+	return err != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) // HasErrorPrefix allocates
 }
