@@ -110,7 +110,7 @@ func sleep(ctx context.Context, ended <-chan struct{}, d time.Duration) bool {
 // readAnswer returns the error.
 func readAnswer(m *natsgo.Msg, out any) error {
 	if isUnserved(m) {
-		return fmt.Errorf("%w: JetStream does not answer", backend.ErrUnavailable)
+		return fmt.Errorf("%w: JetStream does not answer: it is starting, not enabled on the server, or in another domain", backend.ErrUnavailable)
 	}
 	var a struct {
 		Error *jetstream.APIError `json:"error"`

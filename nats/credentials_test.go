@@ -145,7 +145,7 @@ func TestFurtherServers(t *testing.T) {
 }
 
 // Opening fails with ErrUnavailable if no server answers, whatever the reason, before its
-// context ends.
+// context ends. The error has an address.
 func TestNobodyIsThere(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -163,7 +163,7 @@ func TestNobodyIsThere(t *testing.T) {
 			t.Parallel()
 			_, err := dial(t, raw)
 			require.ErrorIs(t, err, backend.ErrUnavailable)
-			t.Log(err)
+			require.Regexp(t, closedAddr+`|\.invalid`, err.Error(), "an address that was tried")
 		})
 	}
 	u, err := url.Parse("nats://" + silent.Addr().String() + "?addr=" + silent.Addr().String())

@@ -281,8 +281,9 @@ func (a *address) connect(ctx context.Context) (conn *natsgo.Conn, end func(), e
 	return conn, end, nil
 }
 
-// explain adds a hint to classed if the scheme of the URL does not fit the server. classed
-// is err with an error class. connected says whether the server accepted a connection.
+// explain adds to classed the addresses that cannot be reached, or a hint if the scheme of
+// the URL does not fit the server. classed is err with an error class. connected says
+// whether the server accepted a connection.
 func (a *address) explain(err, classed error, connected bool) error {
 	var late net.Error
 	switch {
@@ -290,6 +291,8 @@ func (a *address) explain(err, classed error, connected bool) error {
 		return fmt.Errorf("%w: the server has no TLS, so the URL's scheme must be nats, not tls", classed)
 	case !a.tls && errors.Is(err, natsgo.ErrTLS):
 		return fmt.Errorf("%w: the server requires TLS, so the URL's scheme must be tls, not nats", classed)
+	case errors.Is(err, natsgo.ErrNoServers):
+		return fmt.Errorf("%w: %s", classed, strings.Join(a.addrs, ", "))
 	case connected && !errors.Is(err, natsgo.ErrTLS) && errors.As(classed, &late) && late.Timeout():
 		return fmt.Errorf("%w: the server has said nothing: is this a port of NATS? A port that waits for TLS from the first byte on is none", classed)
 	}

@@ -188,11 +188,13 @@ func TestSlog(t *testing.T) {
 	o.Failed(observer.Failed{Scope: observer.Panic, Events: 1, Err: &observer.PanicError{Value: "oh", Stack: []byte("main.go:7")}})
 	o.StateChanged(observer.StateChanged{Topic: "t", Group: "g", From: observer.Running, To: observer.Degraded})
 	o.StateChanged(observer.StateChanged{Topic: "t", Group: "g", From: observer.Starting, To: observer.Running})
+	o.StateChanged(observer.StateChanged{Topic: "t", Group: "g", From: observer.Degraded, To: observer.Running})
 	require.Equal(t, `level=ERROR msg="eventbus: event dead-lettered" topic=t group=g id=1 attempt=3 reason=exhausted dead_letter=t.dlq error=broken
 level=ERROR msg="eventbus: receive failed" topic=t events=0 error=down
 level=ERROR msg="eventbus: panic" events=1 error="eventbus: handler panicked: oh" stack=main.go:7
 level=WARN msg="eventbus: subscription degraded" topic=t group=g from=running
 level=INFO msg="eventbus: subscription running" topic=t group=g from=starting
+level=WARN msg="eventbus: subscription running" topic=t group=g from=degraded
 `, out.String())
 	require.Equal(t, 8, fire(o), "failures, drops, dead letters, discards, losses, stuck handlers, states, notices")
 }

@@ -36,8 +36,8 @@ func Slog(logger *slog.Logger) Observer {
 		},
 		StateChanged: func(e StateChanged) {
 			level := slog.LevelInfo
-			if e.To == Degraded || e.Err != nil {
-				level = slog.LevelWarn
+			if e.To == Degraded || e.From == Degraded && e.To == Running || e.Err != nil {
+				level = slog.LevelWarn // the recovery too, for logs that begin at this level
 			}
 			log := l.log
 			for _, s := range []State{Degraded, Limited} {

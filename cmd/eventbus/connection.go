@@ -106,7 +106,7 @@ type silenceError struct {
 }
 
 func (e *silenceError) Error() string {
-	return fmt.Sprintf("the backend does not answer within %v", e.after)
+	return fmt.Sprintf("the backend does not answer within %v: %v", e.after, e.err) // the driver may know why
 }
 
 func (e *silenceError) Unwrap() error { return e.err }

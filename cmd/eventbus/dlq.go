@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/internal/bytesize"
+	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
 const dlqHelp = `Look at dead letters, and settle them: send their events again, or discard them.
@@ -42,6 +45,12 @@ func newDLQ(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	base := func() *dlq { return &dlq{connection: connection{drivers: drivers}, asJSON: asJSON} }
 	cmd.AddCommand(newDLQList(base()), newDLQShow(base()), newDLQExport(base()), newDLQRedrive(base()), newDLQDiscard(base()), newDLQPurge(base()))
 	return cmd
+}
+
+// reasons are the reasons that a dead letter can have.
+var reasons = []string{
+	eventbus.ReasonPermanent, eventbus.ReasonExhausted, eventbus.ReasonKeyFailed, eventbus.ReasonUnreadable,
+	eventbus.ReasonNoVerdict, eventbus.ReasonExpired, eventbus.ReasonTooLarge,
 }
 
 // command adds the shared flags to a command that calls do with the letters of a topic.
@@ -75,6 +84,9 @@ func (q *dlq) run(cmd *cobra.Command, topic string, do func(context.Context, *co
 		if f := cmd.Flags().Lookup(flag); f.Changed && f.Value.String() == "" {
 			return fmt.Errorf("--%s is empty", flag)
 		}
+	}
+	if r := q.filter.Reason; r != "" && !slices.Contains(reasons, r) {
+		return fmt.Errorf("--reason %q is unknown%s", r, cmp.Or(nearest.Hint("%s", r, reasons), "; known: "+strings.Join(reasons, ", ")))
 	}
 	if q.older > 0 {
 		q.filter.Before = time.Now().Add(-q.older)

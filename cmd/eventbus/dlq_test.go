@@ -72,6 +72,7 @@ func TestDLQ(t *testing.T) {
 			"--keep is less than 1":    {"purge", "orders.dlq", "--keep", "0", "--older-than", "1h"},
 			"not a size":               {"purge", "orders.dlq", "--keep-bytes", "1"},
 			"--keep-bytes is less":     {"purge", "orders.dlq", "--keep-bytes", "0B", "--keep", "5"},
+			"did you mean exhausted?":  {"discard", "orders.dlq", "--reason", "exhaustd"},
 			"--id is empty":            {"discard", "orders.dlq", "--group", "billing", "--id", ""},
 			"--error-class is empty":   {"redrive", "orders.dlq", "--error-class", ""},
 			"--rate must not be":       {"redrive", "orders.dlq", "--rate", "-5"},

@@ -86,7 +86,7 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	f.IntVar(&s.options.Concurrency, "concurrency", 1, "how many events are handled at once")
 	f.StringVar(&s.order, "order", "by-key", "which events wait for each other: by-key, none, total")
 	f.StringVar(&s.ack, "ack", "on-success", "when to acknowledge: on-success, or on-receive: at most once, nothing comes again")
-	f.StringVar(&s.start, "start", "earliest", "where a new group begins: earliest, latest, or after a `position`")
+	f.StringVar(&s.start, "start", "earliest", "where a new group begins: earliest, latest, or a `position`, after which it begins")
 	f.IntVar(&s.count, "count", 0, "end after so many events have succeeded (default: no end)")
 	f.DurationVar(&s.idleExit, "idle-exit", 0, "end after so long without anything to do (default: no end)")
 	f.DurationVar(&s.options.Timeout, "timeout", time.Minute, "how long one event may take; negative: no end")

@@ -115,11 +115,11 @@ func is(target error) func(error) bool { return func(err error) bool { return er
 func take(bus eventbus.Publisher, topic eventbus.Topic[order]) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var o order
-		err := json.NewDecoder(r.Body).Decode(&o)
-		if err == nil {
-			err = topic.Publish(r.Context(), bus, o)
+		if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest) // another try does not help
+			return
 		}
-		answer(w, o, err)
+		answer(w, o, topic.Publish(r.Context(), bus, o))
 	}
 }
 

@@ -50,7 +50,7 @@ type declaration struct {
 }
 
 var declarations = []declaration{
-	{"what a drain or a Snooze gives back has cost no attempt", func(f family) string {
+	{"an event that one member gives back and another gets has cost no attempt", func(f family) string {
 		return yes(backend.LimitsOf(f.backend).Refund)
 	}},
 	{"with Options.Dedup an ID is remembered, unless told otherwise, for", func(f family) string {

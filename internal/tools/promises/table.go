@@ -27,13 +27,13 @@ var promises = []promise{
 	{"each group gets each event until it has settled it", []string{"B.D01 at-least-once", "C20 abandoned-comes-back", "L05 dead-member", "M01 safe-trim"}},
 	{"a settled event is not redelivered", []string{"D10 ack-is-forever", "B.D10 no-redelivery-after-ack"}},
 	{"… nor after a crash of the broker", []string{"D11 ack-then-crash"}},
-	{"the attempt number is exact", []string{"D08 attempt-sequence", "B.D08 attempt-sequence"}},
-	{"… and never too high after a crash of the broker", []string{"D09 attempt-after-crash"}},
+	{"failed runs are numbered 1, 2, 3, …", []string{"D08 attempt-sequence", "B.D08 attempt-sequence"}},
+	{"… and no number is too high after a crash of the broker", []string{"D09 attempt-after-crash"}},
 	{"a redriven event comes to the group that failed, once", []string{"B.Q11 redrive-one-group", "B.Q12 redrive-killed"}},
 	{"no event is redelivered before its delay is over", []string{"T01 delay", "T03 long-delay", "B.T01 retry-not-early"}},
 	{"… nor after a restart or crash of the broker", []string{"T05 delay-over-restart"}},
 	{"within one member events of a key stay in order, retries included", []string{"P12 publisher-order", "B.O01 key-order", "B.O02 key-order-retry"}},
-	{"a member that was silent beyond its lease can only acknowledge its events", []string{"C29 delay-fenced", "L04 extend-fenced", "L03 frozen-member"}},
+	{"a member whose lease has expired can no longer extend or delay its event", []string{"C29 delay-fenced", "L04 extend-fenced", "L03 frozen-member"}},
 }
 
 const begin, end = "<!-- promises -->\n", "<!-- /promises -->"
