@@ -115,7 +115,7 @@ func TestSlowHandlerKeepsNoOtherPayload(t *testing.T) {
 				}
 				return nil
 			})
-			require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", Payload: make([]byte, 1)}})) // then reads are large
+			require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", Payload: make([]byte, 32)}})) // then reads are large; smaller payloads share memory
 			r.pass(time.Second)
 			var msgs []*backend.Message // so large that none shares memory with another
 			for i := range 100 {
