@@ -102,8 +102,9 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	require.LessOrEqual(t, allocs, 1.0, "allocations for %d messages: their positions", messages)
 }
 
-// The allocations of a call on its way to the server and back are bounded: for a publish
-// of one event, for each event of a publish of many, and for each event of a read. The context of the call may have an end.
+// The allocations of a call on its way to the server and back are bounded: for a publish of
+// one event, for each event of a publish of many, and for each event of a read. The context
+// of the call may have an end.
 func TestCallAllocations(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
 	b, err := New(client, Options{})

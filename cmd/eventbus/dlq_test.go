@@ -11,7 +11,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -212,4 +215,15 @@ func listed(t *testing.T) (counts string) {
 		counts += fmt.Sprint(c.Letters, " ")
 	}
 	return counts
+}
+
+// The flag --reason takes every reason of package eventbus that a dead letter can have. The
+// comments of the other reasons begin with "discarded".
+func TestReasonsAreComplete(t *testing.T) {
+	text, err := os.ReadFile("../../deadletter.go")
+	require.NoError(t, err)
+	constants := regexp.MustCompile(`(?m)^\tReason\w+ +=.*// (.*)$`).FindAllStringSubmatch(string(text), -1)
+	letters := slices.DeleteFunc(constants, func(c []string) bool { return strings.HasPrefix(c[1], "discarded:") })
+	require.NotEmpty(t, letters)
+	require.Len(t, reasons, len(letters))
 }

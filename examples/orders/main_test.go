@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 )
@@ -190,4 +192,11 @@ func TestOrders(t *testing.T) {
 			require.Zero(t, mailed, "the mail group got redriven orders")
 		})
 	}
+}
+
+// A malformed order is the client's mistake, so the client must not try again.
+func TestMalformedOrderIsABadRequest(t *testing.T) {
+	w := httptest.NewRecorder()
+	take(nil, eventbus.Topic[order]{})(w, httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("{")))
+	require.Equal(t, http.StatusBadRequest, w.Code)
 }
