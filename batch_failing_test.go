@@ -174,3 +174,59 @@ func TestRefusedBatches(t *testing.T) {
 		require.Equal(t, c.field, f.Field)
 	}
 }
+
+// A panic of a typed batch handler is no result of events that it did not get: an event
+// that cannot be decoded still becomes a dead letter.
+func TestPanicOfATypedBatchSparesWhatCannotBeDecoded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.New(t)
+		numbers := eventbus.Topic[int]{Name: "numbers"}
+		o := eventbus.SubscribeOptions{Group: "g", Retry: eventbus.Retry{
+			Rules: []eventbus.RetryRule{{Class: "panic", MaxAttempts: 1, Discard: true}},
+		}}
+		_, err := bus.SubscribeBatch(t.Context(), "numbers", o, eventbus.Batch{},
+			numbers.BatchHandler(func(context.Context, []int, []*eventbus.Delivery) []error { panic("boom") }))
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "numbers",
+			&eventbus.Event{ID: "bad", Payload: []byte("{")}, &eventbus.Event{ID: "good", Payload: []byte("1")}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		dead := bus.Published("numbers.dlq")
+		require.Len(t, dead, 1)
+		why, _ := eventbus.DeadLetterOf(&dead[0])
+		require.Equal(t, "bad", why.ID)
+		require.Equal(t, eventbus.ReasonPermanent, why.Reason)
+	})
+}
+
+// The context of a call ends with a shutdown, even if one of its events has waited so long
+// that the bus no longer waits for its result.
+func TestShutdownEndsABatchWithAnOverdueEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const inMiddleware = 179 * time.Second // the bus waits for the result of an event for 3 minutes
+		slow := func(next eventbus.Handler) eventbus.Handler {
+			return func(ctx context.Context, d *eventbus.Delivery) error {
+				if d.ID == "slow" {
+					time.Sleep(inMiddleware)
+				}
+				return next(ctx, d)
+			}
+		}
+		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{Middleware: []eventbus.Middleware{slow}})
+		cause := make(chan error, 1)
+		_, err := bus.SubscribeBatch(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, eventbus.Batch{MaxSize: 2},
+			func(ctx context.Context, ds []*eventbus.Delivery) []error {
+				<-ctx.Done()
+				cause <- context.Cause(ctx)
+				return make([]error, len(ds))
+			})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "slow"}))
+		time.Sleep(inMiddleware)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "quick"}))
+		time.Sleep(5 * time.Second) // the call runs, and the bus no longer waits for "slow"
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_ = bus.Shutdown(ctx) // its error is about "slow"
+		require.ErrorIs(t, <-cause, eventbus.ErrShutdown)
+	})
+}

@@ -207,8 +207,8 @@ func (c *collector) run(r *call) {
 	var errs []error
 	returned := false
 	defer func() {
-		if v := recover(); !returned {
-			errs = slices.Repeat([]error{&observer.PanicError{Value: v, Stack: debug.Stack()}}, len(r.members))
+		if !returned { // the handler has ended its goroutine
+			errs = slices.Repeat([]error{&observer.PanicError{Stack: debug.Stack()}}, len(r.members))
 		}
 		timeout, late := errors.AsType[*observer.TimeoutError](context.Cause(ctx))
 		end()
@@ -219,7 +219,7 @@ func (c *collector) run(r *call) {
 		}
 		c.ended(r) //nolint:contextcheck // another call has a context of its own
 	}()
-	errs = resultsOf(len(ds), c.handler(ctx, ds))
+	errs = results(len(ds), func() []error { return c.handler(ctx, ds) })
 	returned = true
 	for i, err := range errs {
 		errs[i] = engine.Inspected(err)
@@ -237,7 +237,8 @@ func (c *collector) ended(r *call) {
 }
 
 // context returns the context for the handler's call r. The context ends with the timeout
-// of the call, or when the context of every event of r has ended by another cause.
+// of the call, with a shutdown, or when the context of every event of r has ended by another
+// cause.
 func (c *collector) context(r *call) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(c.values)
 	release := context.CancelFunc(func() {})
@@ -249,8 +250,9 @@ func (c *collector) context(r *call) (ctx context.Context, end func()) {
 	stops := make([]func() bool, len(r.members))
 	for i, m := range r.members {
 		stops[i] = context.AfterFunc(m.ctx, func() {
-			if !c.isOver(m.ctx) && left.Add(-1) == 0 {
-				cancel(context.Cause(m.ctx))
+			cause := context.Cause(m.ctx)
+			if errors.Is(cause, ErrShutdown) || !c.isOver(m.ctx) && left.Add(-1) == 0 {
+				cancel(cause)
 			}
 		})
 	}
@@ -263,13 +265,20 @@ func (c *collector) context(r *call) (ctx context.Context, end func()) {
 	}
 }
 
-// resultsOf returns one result for each of n events, from the results of a BatchHandler.
-func resultsOf(n int, errs []error) []error {
-	switch {
+// results calls a batch handler, and returns one result for each of its n events. A panic is
+// the result of each event.
+func results(n int, handle func() []error) (errs []error) {
+	defer func() {
+		if v := recover(); v != nil {
+			errs = slices.Repeat([]error{&observer.PanicError{Value: v, Stack: debug.Stack()}}, n)
+		}
+	}()
+	switch errs := handle(); {
 	case errs == nil:
 		return make([]error, n)
 	case len(errs) != n:
 		return slices.Repeat([]error{fmt.Errorf("eventbus: the batch handler returned %d results for %d events", len(errs), n)}, n)
+	default:
+		return slices.Clone(errs) // the handler may use its slice again
 	}
-	return slices.Clone(errs) // the handler may use its slice again
 }

@@ -83,7 +83,8 @@ func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelive
 
 // BatchHandler is like [Topic.Handler], but returns a handler for SubscribeBatch. h gets
 // the values that can be decoded, with their deliveries, and returns a result for each of
-// them. If no value can be decoded h is not called.
+// them. If no value can be decoded h is not called. A panic of h is the result of the values
+// that it got.
 func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Delivery) []error) BatchHandler {
 	if h == nil {
 		return nil
@@ -102,8 +103,7 @@ func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Deliver
 		if len(vs) == 0 {
 			return errs
 		}
-		n := len(vs)
-		results := resultsOf(n, h(ctx, vs, read))
+		results := results(len(vs), func() []error { return h(ctx, vs, read) })
 		for i := range errs {
 			if errs[i] == nil {
 				errs[i], results = results[0], results[1:]
