@@ -21,7 +21,8 @@ type ManualDelivery struct {
 	hold *engine.Hold
 }
 
-// Context returns the context given to the handler. It ends when the event is settled.
+// Context returns the context of the event, which ends when the event is settled. It lacks
+// the values that a middleware has added to the context given to the handler.
 func (d *ManualDelivery) Context() context.Context { return d.hold.Context() }
 
 // Ack settles the event as handled and returns when the broker has confirmed. A second

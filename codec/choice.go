@@ -23,10 +23,19 @@ type choice struct {
 var _ Decoder = choice{}
 
 func (c choice) Decode(contentType string, data []byte, v any) error {
-	var want []string
 	for _, one := range c.all {
 		if Accepts(one, contentType) {
 			return Decode(one, contentType, data, v)
+		}
+	}
+	return c.refusal(contentType)
+}
+
+func (c choice) refusal(contentType string) error {
+	var want []string
+	for _, one := range c.all {
+		if Accepts(one, contentType) {
+			return nil
 		}
 		want = append(want, one.ContentType())
 	}

@@ -31,10 +31,27 @@ func Decode(c Codec, contentType string, data []byte, v any) error {
 	if d, ok := c.(Decoder); ok {
 		return d.Decode(contentType, data, v)
 	}
-	if !Accepts(c, contentType) {
-		return &ContentTypeError{Got: contentType, Want: []string{c.ContentType()}}
+	if err := refusal(c, contentType); err != nil {
+		return err
 	}
 	return c.Unmarshal(data, v)
+}
+
+// refusal returns a *ContentTypeError if c is known not to read a content type. A Decoder
+// has the method refusal if it knows that.
+func refusal(c Codec, contentType string) error {
+	switch d := c.(type) {
+	case interface {
+		refusal(contentType string) error
+	}:
+		return d.refusal(contentType)
+	case Decoder:
+		return nil
+	}
+	if Accepts(c, contentType) {
+		return nil
+	}
+	return &ContentTypeError{Got: contentType, Want: []string{c.ContentType()}}
 }
 
 // Accepts reports whether c reads payloads of a content type. It compares media types

@@ -197,3 +197,28 @@ func TestVersionsAndContentTypes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "OLD", text)
 }
+
+// Versions reads its own payloads, even if the codec has no content type.
+func TestVersionsOfACodecWithoutContentType(t *testing.T) {
+	same := func(old []byte) ([]byte, error) { return old, nil }
+	v := codec.Versions{Codec: untyped{}, Upcasts: []codec.Upcaster{same}}
+	e := event(t, v, 7)
+	got, err := decode[int](v, e)
+	require.NoError(t, err, "content type %q", e.ContentType)
+	require.Equal(t, 7, got)
+}
+
+// No upcaster gets a payload of a content type that the codec does not read.
+func TestVersionsUpcastsNoForeignPayload(t *testing.T) {
+	for name, inner := range map[string]codec.Codec{
+		"plain": codec.JSON{}, "limit": codec.Limit(100, codec.JSON{}), "choice": codec.ByContentType(codec.JSON{}, codec.Raw{}),
+	} {
+		v := codec.Versions{Codec: inner, Upcasts: []codec.Upcaster{func([]byte) ([]byte, error) {
+			t.Error(name)
+			return []byte("1"), nil
+		}}}
+		var n int
+		var foreign *codec.ContentTypeError
+		require.ErrorAs(t, codec.Decode(v, "text/xml", []byte("<n/>"), &n), &foreign, name)
+	}
+}

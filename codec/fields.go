@@ -25,7 +25,7 @@ import (
 //
 // If a field is missing from the payload, Unmarshal fails, unless the field is optional,
 // has a default, or is a pointer. An empty value is not missing. Marshal leaves out nil
-// pointers, and optional fields that are zero. Unmarshal ignores unknown fields. If a name
+// pointers, and optional fields that are zero and have no default. Unmarshal ignores unknown fields. If a name
 // occurs several times, Unmarshal reads the first value.
 //
 // The types of fields are string, []byte, bool, integers, floats, time.Duration, and types
@@ -57,10 +57,15 @@ func (Fields) Marshal(v any) ([]byte, error) {
 	if s.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("codec: fields of a %T, want a struct", v)
 	}
+	if !s.CanAddr() { // the method MarshalText of a field may need its address
+		copied := reflect.New(s.Type()).Elem()
+		copied.Set(s)
+		s = copied
+	}
 	var data []byte
 	for _, f := range plan(s.Type()) {
 		value := s.Field(f.index)
-		if value.Kind() == reflect.Pointer && value.IsNil() || f.optional && value.IsZero() {
+		if value.Kind() == reflect.Pointer && value.IsNil() || f.optional && !f.hasDefault && value.IsZero() {
 			continue
 		}
 		text, err := textOf(value)
@@ -137,6 +142,15 @@ func plan(t reflect.Type) (fs []flatField) {
 
 // textOf returns the text that stands for v in a payload.
 func textOf(v reflect.Value) (string, error) {
+	if v.Kind() == reflect.Pointer && v.IsNil() {
+		return "", errors.New("a nil pointer has no text")
+	}
+	if v.CanAddr() {
+		if own, ok := v.Addr().Interface().(encoding.TextMarshaler); ok {
+			text, err := own.MarshalText()
+			return string(text), err
+		}
+	}
 	switch own := v.Interface().(type) {
 	case encoding.TextMarshaler:
 		text, err := own.MarshalText()

@@ -3,6 +3,7 @@ package codec_test
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"net/netip"
 	"testing"
 	"time"
@@ -128,4 +129,34 @@ func ExampleFields() {
 	// {ada 1200 EUR 30s} <nil>
 	// {ben 0  0s} eventbus: decode from payments: codec: field "amount": not of type int: invalid syntax
 	// { 0  0s} eventbus: decode from payments: codec: field "customer_id": missing
+}
+
+// A code has an x in front as a text. Its methods need a pointer.
+type code string
+
+func (c *code) MarshalText() ([]byte, error)    { return []byte("x" + string(*c)), nil }
+func (c *code) UnmarshalText(text []byte) error { *c = code(text[1:]); return nil }
+
+// Unmarshal returns the value that Marshal was given: also values with text methods on their
+// pointers, and zeros in place of defaults.
+func TestFieldsRoundTripPointersAndZeros(t *testing.T) {
+	type row struct {
+		Code  code
+		Total big.Int
+		Wait  time.Duration `field:"wait,optional" default:"30s"`
+		On    bool          `field:"on,optional" default:"true"`
+	}
+	want := row{Code: "abc"}
+	want.Total.SetInt64(12)
+	got, err := decode[row](codec.Fields{}, event(t, codec.Fields{}, want))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+// A pointer to a nil pointer is an error.
+func TestFieldsOfANilPointer(t *testing.T) {
+	type row struct{ At **time.Time }
+	var at *time.Time
+	_, err := codec.Fields{}.Marshal(row{&at})
+	require.ErrorContains(t, err, "a nil pointer has no text")
 }

@@ -42,6 +42,8 @@ func (l limited) Decode(contentType string, data []byte, v any) error {
 	return Decode(l.Codec, contentType, data, v)
 }
 
+func (l limited) refusal(contentType string) error { return refusal(l.Codec, contentType) }
+
 func (l limited) check(data []byte) error {
 	if len(data) > l.bytes {
 		return &SizeError{Bytes: len(data), Limit: l.bytes}

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"cmp"
 	"fmt"
 	"mime"
 	"strconv"
@@ -34,12 +35,12 @@ func (v Versions) codec() Codec {
 func (v Versions) newest() int { return len(v.Upcasts) + 1 }
 
 // ContentType returns the content type of v.Codec. If the newest version is not 1, the
-// parameter "version" is added.
+// parameter "version" is added, to application/octet-stream if v.Codec has no content type.
 func (v Versions) ContentType() string {
 	if v.newest() == 1 {
 		return v.codec().ContentType()
 	}
-	return v.codec().ContentType() + "; version=" + strconv.Itoa(v.newest())
+	return cmp.Or(v.codec().ContentType(), "application/octet-stream") + "; version=" + strconv.Itoa(v.newest())
 }
 
 // Marshal encodes value as a payload of the newest version.
@@ -51,8 +52,8 @@ func (v Versions) Unmarshal(data []byte, value any) error { return v.codec().Unm
 // Decode decodes a payload of any known version into value, a pointer. contentType says
 // which version it has. A version that is newer than the newest known is an error.
 func (v Versions) Decode(contentType string, data []byte, value any) error {
-	if _, ok := v.codec().(Decoder); !ok && !Accepts(v.codec(), contentType) {
-		return Decode(v.codec(), contentType, data, value) // returns the *ContentTypeError
+	if err := refusal(v.codec(), contentType); err != nil {
+		return err
 	}
 	version, err := versionOf(contentType)
 	switch {

@@ -197,10 +197,24 @@ func (r *redriving) step(ctx context.Context) error {
 		letter.Redrive(m, l.message)
 		msgs, places = append(msgs, m), append(places, l.Place)
 	}
-	if len(msgs) == 0 || r.DryRun {
+	var err error
+	switch {
+	case r.DryRun:
 		r.report.Redriven += len(msgs)
 		return nil
+	case len(msgs) > 0:
+		err = r.store(ctx, msgs, places)
 	}
+	if r.Progress != nil && len(letters) > 0 {
+		r.Progress(r.report)
+	}
+	return err
+}
+
+// store stores msgs, and removes the letters whose events are stored. It counts them in the
+// report, unless they cannot be removed: then the next call counts them.
+func (r *redriving) store(ctx context.Context, msgs []*backend.Message, places []string) error {
+	before := r.report.Redriven
 	err := r.topic.backend.Publish(ctx, msgs)
 	stored, failed := r.sort(msgs, places, err)
 	if len(stored) > 0 {
@@ -210,11 +224,9 @@ func (r *redriving) step(ctx context.Context) error {
 		defer context.AfterFunc(ctx, func() { time.AfterFunc(removeTimeout, cancel) })()
 		ctx = live
 		if err := backend.Remove(ctx, r.topic.backend, r.topic.name, stored); err != nil {
+			r.report.Redriven = before
 			return errors.Join(failed, r.topic.failed("remove letters", err))
 		}
-	}
-	if r.Progress != nil {
-		r.Progress(r.report)
 	}
 	return failed
 }

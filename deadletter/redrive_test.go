@@ -316,3 +316,41 @@ func TestInterruptedRedriveRemovesItsLetters(t *testing.T) {
 		require.Len(t, s.handled["billing"], 2)
 	})
 }
+
+// A keeping backend cannot remove messages.
+type keeping struct{ backend.Backend }
+
+func (k keeping) Unwrap() backend.Backend { return k.Backend }
+
+func (keeping) Remove(context.Context, string, []string) error { return errors.New("not now") }
+
+// The report counts no letter that is still there.
+func TestReportCountsOnlyLettersThatAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "billing")
+		s.publish(t, "bad", "1")
+		settle()
+		letters, err := deadletter.Open(keeping{s.Backend()}, "orders.dlq")
+		require.NoError(t, err)
+		report, err := letters.Redrive(t.Context(), deadletter.Redrive{})
+		require.ErrorContains(t, err, "not now")
+		require.Zero(t, report.Redriven)
+	})
+}
+
+// Progress is told after each batch, also if Edit refuses all of it.
+func TestProgressIsToldOfRefusedLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "billing")
+		s.publish(t, "bad", "1", "2")
+		settle()
+		var told []deadletter.Report
+		_, err := s.letters.Redrive(t.Context(), deadletter.Redrive{
+			Edit:     func(*backend.Message, *deadletter.Letter) error { return errors.New("no") },
+			Progress: func(r deadletter.Report) { told = append(told, r) },
+		})
+		require.NoError(t, err)
+		require.Len(t, told, 1)
+		require.Equal(t, 2, told[0].Refused)
+	})
+}

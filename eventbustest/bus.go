@@ -36,8 +36,9 @@ func New(t testing.TB) *Bus {
 // failures with t.Log until the test ends.
 //
 // When the test ends the bus is shut down, within Options.DrainTimeout, 5 s by default. If
-// unsettled events are left in the bus, the test fails. A test that calls Shutdown itself
-// must check the error, because the end of the test then does not.
+// handlers still run then, or events are neither settled nor given back, the test fails. It
+// does not fail for events that wait for a retry: [Bus.WaitIdle] does. A test that calls
+// Shutdown itself must check the error, because the end of the test then does not.
 func NewWith(t testing.TB, o eventbus.Options) *Bus {
 	t.Helper()
 	if o.DrainTimeout == 0 {

@@ -180,3 +180,11 @@ func (f *fakeTest) end() {
 	}
 	f.ended = true
 }
+
+// The caller may change the rule of an event that Published has returned.
+func TestPublishedRulesAreCopies(t *testing.T) {
+	bus := eventbustest.New(t)
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Retry: &eventbus.RetryRule{MaxAttempts: 3}}))
+	bus.Published("orders")[0].Retry.MaxAttempts = 7
+	require.Equal(t, 3, bus.Published("orders")[0].Retry.MaxAttempts)
+}

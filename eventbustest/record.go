@@ -52,6 +52,10 @@ func (r *record) published(topic string) []eventbus.Event {
 	for i := range events {
 		events[i].Headers = slices.Clone(events[i].Headers)
 		events[i].Payload = bytes.Clone(events[i].Payload)
+		if rule := events[i].Retry; rule != nil {
+			own := *rule
+			events[i].Retry = &own
+		}
 	}
 	return events
 }

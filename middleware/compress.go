@@ -3,6 +3,7 @@ package middleware
 import (
 	"cmp"
 	"fmt"
+	"io"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -73,6 +74,9 @@ func (c *compressor) open(e *eventbus.Event) error {
 		return nil
 	}
 	payload, err := c.decoder.DecodeAll(e.Payload, nil)
+	if len(e.Payload) == 0 { // which DecodeAll accepts
+		err = io.ErrUnexpectedEOF
+	}
 	if err != nil {
 		return permanent("decompress: %w", err)
 	}

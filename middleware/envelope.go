@@ -247,7 +247,13 @@ func (v *Envelope) open(ctx context.Context, e *eventbus.Event, strict bool) err
 	if err := v.encrypt.open(e, v.o.Headers, strict); err != nil {
 		return err
 	}
-	return v.compress.open(e)
+	if err := v.compress.open(e); err != nil {
+		return err
+	}
+	if n := len(e.Payload); n > v.o.MaxPayload && (strict || slices.ContainsFunc(e.Headers, hasEnvelopes)) {
+		return permanent("%w: the payload has %d bytes, more than %d", eventbus.ErrTooLarge, n, v.o.MaxPayload)
+	}
+	return nil
 }
 
 func isEnvelopes(name string) bool {

@@ -306,3 +306,32 @@ func TestSealedHeadersWithoutASeal(t *testing.T) {
 		require.ErrorContains(t, err, "EnvelopeOptions.Headers[0] is a header of the envelope")
 	}
 }
+
+// MaxPayload bounds a received payload, whatever steps were applied to it.
+func TestMaxPayloadBoundsReceivedEvents(t *testing.T) {
+	noise := make([]byte, 1500) // cannot be compressed
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	for combination := range 16 {
+		o := steps(t, combination)
+		bus := sealing(t, envelope(t, o))
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: noise}))
+		e := bus.Published("orders")[0]
+		o.MaxPayload = 1000
+		require.ErrorIs(t, envelope(t, o).Open(t.Context(), &e), eventbus.ErrTooLarge, "combination %d", combination)
+		o.MaxPayload = 1500
+		require.NoError(t, envelope(t, o).Open(t.Context(), &e), "combination %d", combination)
+	}
+}
+
+// A compressed payload that was cut is damaged, also if nothing of it is left.
+func TestCutCompressedPayloadIsDamaged(t *testing.T) {
+	v := envelope(t, steps(t, 1))
+	bus := sealing(t, v)
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: bytes.Repeat([]byte("apples "), 300)}))
+	stored := bus.Published("orders")[0]
+	for n := range len(stored.Payload) {
+		e := stored
+		e.Payload = stored.Payload[:n]
+		require.Error(t, v.Open(t.Context(), &e), "cut to %d bytes", n)
+	}
+}
