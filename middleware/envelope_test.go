@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/middleware"
 )
@@ -334,4 +335,40 @@ func TestCutCompressedPayloadIsDamaged(t *testing.T) {
 		e.Payload = stored.Payload[:n]
 		require.Error(t, v.Open(t.Context(), &e), "cut to %d bytes", n)
 	}
+}
+
+// A letter of a letter that is redriven is the first letter again: a handler of its topic
+// can open it, its event knows its group, and the rule of the event does not apply.
+func TestRedrivenLetterOfALetterIsTheFirstLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := sealing(t, envelope(t, steps(t, 10)))
+		handle(t, bus, "orders", "", errors.New("no"))
+		mended := false
+		got := make(chan eventbus.Event, 1)
+		_, err := bus.Subscribe(t.Context(), "orders.dlq", eventbus.SubscribeOptions{Group: "repair", DeadLetter: "orders.lost"},
+			func(_ context.Context, d *eventbus.Delivery) error {
+				if !mended {
+					return eventbus.Permanent(errors.New("not yet"))
+				}
+				got <- d.Event
+				return nil
+			})
+		require.NoError(t, err)
+		rule := &eventbus.RetryRule{MaxAttempts: 3}
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "e-1", Retry: rule, Payload: []byte("x")}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		mended = true
+		lost, err := deadletter.Open(bus.Backend(), "orders.lost")
+		require.NoError(t, err)
+		report, err := lost.Redrive(t.Context(), deadletter.Redrive{})
+		require.NoError(t, err)
+		require.Equal(t, 1, report.Redriven)
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.Len(t, got, 1, "the envelope refused it")
+		e := <-got
+		why, dead := eventbus.DeadLetterOf(&e)
+		require.True(t, dead)
+		require.Equal(t, []string{"e-1", "g", "orders"}, []string{why.ID, why.Group, why.Topic})
+		require.Nil(t, e.Retry)
+	})
 }

@@ -119,7 +119,7 @@ func (t *settler) deadLetter(b burial) *backend.Message {
 	d := &b.hold.delivery
 	m := &backend.Message{
 		Topic: t.sub.DeadLetter, ID: t.letterID(d), Key: d.Key,
-		Headers: letter.Original(&d.Message), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
+		Headers: letter.Carried(&d.Message), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
 	}
 	letter.Shelve(m)
 	letter.Set(m, letter.Reason, b.reason)

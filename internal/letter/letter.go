@@ -35,7 +35,10 @@ const (
 	Retry  = "ce-retry"      // how the event is retried
 )
 
-const shelved = deadPrefix + "retry" // keeps the Retry header of the event in a dead letter
+const (
+	shelved = deadPrefix + "retry" // keeps the Retry header of the event in a dead letter
+	first   = deadPrefix + "was-"  // is in front of the names of the first letter's fields, in a letter of a letter
+)
 
 // Shelve changes the headers of an event to the headers of its dead letter. It removes
 // Expiry, because a dead letter does not expire. It renames Retry, because the rule is for

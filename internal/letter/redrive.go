@@ -54,14 +54,37 @@ func Original(dead *backend.Message) backend.Headers {
 	headers := make(backend.Headers, 0, len(dead.Headers))
 	for _, h := range dead.Headers {
 		switch {
+		case strings.HasPrefix(h.Name, first):
+			headers = append(headers, backend.Header{Name: deadPrefix + h.Name[len(first):], Value: h.Value})
 		case h.Name == shelved:
 			headers = append(headers, backend.Header{Name: Retry, Value: h.Value})
-		case strings.HasPrefix(h.Name, deadPrefix), h.Name == RedriveID, h.Name == redriveGroup, h.Name == redriveCount:
+		case strings.HasPrefix(h.Name, deadPrefix), isRedrive(h.Name):
 		default:
 			headers = append(headers, h)
 		}
 	}
 	return headers
+}
+
+// Carried returns the headers of m that its dead letter keeps. If m is a dead letter itself,
+// its fields get other names, except the large ones, and [Original] restores them. Fields of
+// an even earlier letter are dropped, so that letters in a circle of topics do not grow.
+func Carried(m *backend.Message) backend.Headers {
+	headers := make(backend.Headers, 0, len(m.Headers))
+	for _, h := range m.Headers {
+		switch {
+		case strings.HasPrefix(h.Name, first), h.Name == Error, h.Name == Stack, isRedrive(h.Name):
+		case strings.HasPrefix(h.Name, deadPrefix):
+			headers = append(headers, backend.Header{Name: first + h.Name[len(deadPrefix):], Value: h.Value})
+		default:
+			headers = append(headers, h)
+		}
+	}
+	return headers
+}
+
+func isRedrive(name string) bool {
+	return name == RedriveID || name == redriveGroup || name == redriveCount
 }
 
 // Restore sets the ID of a received message to the ID of its event, if it is redriven. It
