@@ -74,7 +74,7 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message) []error 
 }
 
 // send publishes the messages whose error is errTwin.
-func (b *Backend) send(ctx context.Context, r *requester, msgs []*backend.Message, places []*place, errs []error) {
+func (b *broker) send(ctx context.Context, r *requester, msgs []*backend.Message, places []*place, errs []error) {
 	r.compose(msgs, places, errs)
 	defer r.end()
 	r.exchange(ctx, conversation{patience: answer, got: func(i int, m *natsgo.Msg, err error) {
@@ -134,7 +134,7 @@ type ack struct {
 }
 
 // stored reads the answer to a message. It sets the message's Position and Duplicate.
-func (b *Backend) stored(r *requester, p *place, m *backend.Message, answer *natsgo.Msg) error {
+func (b *broker) stored(r *requester, p *place, m *backend.Message, answer *natsgo.Msg) error {
 	if isUnserved(answer) {
 		b.forget(m.Topic)
 		return fmt.Errorf("%w: nobody serves the stream: it is deleted, or has no leader", backend.ErrUnavailable)
