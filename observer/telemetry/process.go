@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -9,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // A run is the tag ([eventbus.Tag]) of a handler's run. By it the hooks of the observer
@@ -19,7 +21,8 @@ type run struct {
 }
 
 // Middleware is for the Options.Middleware of the bus. It makes a span for each run of a
-// handler, and measures the run. Put it first, so that it sees the result of the other
+// handler, and measures the run. An event that later middleware keeps from the handler, such
+// as a duplicate, has a span but is not measured. Put it first, so that it sees the result of the other
 // middleware. The Install method of middleware.Envelope still puts the envelope before it.
 // So an event that the envelope cannot open has no span.
 func (t *Telemetry) Middleware(next eventbus.Handler) eventbus.Handler {
@@ -83,9 +86,14 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 // does not recover, because the bus recovers and needs the stack.
 func (p *processing) end(ctx context.Context) {
 	defer contain()
+	if p.span != nil {
+		defer p.span.End() // also if a method of p.err panics
+	}
 	l := p.labels
 	l.operation, l.errorType = process, p.t.runErrorType(p.err)
-	p.t.processes.Record(ctx, time.Since(p.began).Seconds(), p.t.labels.of(l).record...)
+	if _, unrun := errors.AsType[*observer.NotRunError](p.err); !unrun {
+		p.t.processes.Record(ctx, time.Since(p.began).Seconds(), p.t.labels.of(l).record...)
+	}
 	if p.span != nil {
 		endSpan(p.span, p.err, l.errorType)
 	}

@@ -28,7 +28,7 @@ func (t *Telemetry) PublishMiddleware(next eventbus.Publisher) eventbus.Publishe
 		}
 		s := sending{t: t, topic: topic, events: events, began: time.Now(), err: errPanicked}
 		if t.traces {
-			s.own = ownHeaders(events)
+			s.events, s.own = slices.Clone(events), ownHeaders(events) // next may change its slice
 			ctx = s.start(ctx)
 		}
 		defer s.end(ctx)
@@ -131,8 +131,9 @@ func (s *sending) end(ctx context.Context) {
 	endSpan(s.span, s.err, errorType(s.err))
 }
 
-// errPanicked is used as the error of a call that panics and so returns no error.
-var errPanicked error = &observer.PanicError{}
+// errPanicked is used as the error of a call that panics or ends its goroutine, and so
+// returns no error.
+var errPanicked error = &observer.PanicError{Value: "the bus reports the reason"}
 
 // start starts the span of the operation l.operation, with the attributes l.
 func (t *Telemetry) start(ctx context.Context, l labels, o ...trace.SpanStartOption) (context.Context, trace.Span) {
@@ -142,12 +143,12 @@ func (t *Telemetry) start(ctx context.Context, l labels, o ...trace.SpanStartOpt
 
 // endSpan ends span. Its status is an error if kind, the error type of err, is not "".
 func endSpan(span trace.Span, err error, kind string, attributes ...attribute.KeyValue) {
-	if kind != "" {
-		span.SetStatus(codes.Error, valid(err.Error()))
-		attributes = append(attributes, semconv.ErrorTypeKey.String(kind))
-	}
+	defer span.End()
 	span.SetAttributes(attributes...)
-	span.End()
+	if kind != "" {
+		span.SetAttributes(semconv.ErrorTypeKey.String(kind))
+		span.SetStatus(codes.Error, valid(err.Error())) // last, because Error may panic
+	}
 }
 
 // sent measures a call of Publish that has ended with err after the time took.
