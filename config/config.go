@@ -88,10 +88,12 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 		d.value(root, root.place, "", nil, reflect.ValueOf(&m).Elem())
 	}
 	c := &Config{file: name, bus: m.Bus, places: d.places, asked: map[string]bool{}, rates: map[string]limiter.Limiter{}}
-	for _, s := range c.Subscriptions() {
-		if path := subscriptionPath(s); !p.within(path) {
+	names := c.Subscriptions()
+	broken := func(name string) bool { return p.broken(name, names) }
+	for _, s := range names {
+		if path := subscriptionPath(s); !broken(s) {
 			o := c.bus.Subscriptions[s]
-			if key, reason := o.Limits.mistake(c.bus.Subscriptions); key != "" {
+			if key, reason := o.Limits.mistake(c.bus.Subscriptions, broken); key != "" {
 				path = join(path, "limits."+key)
 				p.add(c.places[path], path, reason)
 				continue
@@ -129,7 +131,7 @@ func (c *Config) placed(path string, err error) *Error {
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
 		e.Reason = strings.TrimPrefix(f.Error(), "eventbus: ")
 		for _, option := range options {
-			if option.field == f.Field {
+			if option.field == f.Field || strings.HasPrefix(f.Field, option.field+"[") { // such as Retry.Rules[0].Class
 				e.Path, e.Reason = path+"."+option.path, keyNames.Replace(f.Reason)
 			}
 		}

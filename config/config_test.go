@@ -287,7 +287,7 @@ func TestTopicSettings(t *testing.T) {
 	require.NoError(t, bus.Shutdown(t.Context()))
 
 	err = parse(strings.ReplaceAll(file, "replicas: \"", "replica: \""), "set://").Check(t.Context(), set)
-	require.EqualError(t, err, `f.yaml:5:5: bus.topics.shop.bills: unknown setting "replica"; did you mean "replicas"?`)
+	require.EqualError(t, err, `f.yaml:5:27: bus.topics.shop.bills.replica: unknown setting "replica"; did you mean "replicas"?`)
 
 	err = parse(file, "mem://").Check(t.Context())
 	require.EqualError(t, err, "f.yaml:4:5: bus.topics.shop.orders: the driver of mem: has no settings of topics, and does not know: replicas\n"+

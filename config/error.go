@@ -55,10 +55,17 @@ func (p *problems) add(at place, path, reason string) {
 	p.list = append(p.list, &Error{File: p.file, Line: at.line, Column: at.column, Variable: at.variable, Path: path, Reason: reason})
 }
 
-// within reports whether there is an error for the key at path or for a key below it.
-func (p *problems) within(path string) bool {
+// broken reports whether there is an error for a key of the subscription with this name,
+// which is one of all. The name of another one may begin with this name and a dot.
+func (p *problems) broken(name string, all []string) bool {
 	return slices.ContainsFunc(p.list, func(e *Error) bool {
-		return e.Path == path || strings.HasPrefix(e.Path, path+".")
+		longest := ""
+		for _, n := range all {
+			if strings.HasPrefix(e.Path+".", subscriptionPath(n)+".") && len(n) > len(longest) {
+				longest = n
+			}
+		}
+		return longest == name
 	})
 }
 

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/config"
 )
 
@@ -171,6 +173,36 @@ func TestErrorsComeTogether(t *testing.T) {
 	var e *config.Error
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, config.Error{File: "f", Line: 1, Column: 1, Path: "bus", Reason: "url, or url_file, is missing"}, *e)
+}
+
+// A mistake in a subscription hides no mistake of another one whose name begins with its
+// name, and makes no error of one that shares its rate.
+func TestMistakesAreApart(t *testing.T) {
+	_, err := config.Parse("f", []byte(head+`  subscriptions:
+    a: {topic: t, group: g, concurrency: 4, max_in_flight: 2}
+    a.b: {topic: t, group: h, limits: {rate: 100}}
+    c: {topic: t, group: i, limits: {rate_of: a.b}}
+`), nil)
+	require.EqualError(t, err, strings.Join([]string{
+		`f:4:60: bus.subscriptions.a.max_in_flight: is 2, less than concurrency, 4`,
+		`f:5:46: bus.subscriptions.a.b.limits.rate: "100": not a number of events in a time, such as 100/s, 30/m or 5/h`,
+	}, "\n"))
+}
+
+// An error about a setting of a topic, or about a rule, names the place of its key, also if a
+// variable sets it.
+func TestPlacesOfSettingsAndRules(t *testing.T) {
+	c, err := config.Parse("f", []byte("bus:\n  url: nats://x:4222\n  topics:\n    shop: {replicas: 3, max_bytes: 1GiB}\n"), []string{"EVENTBUS_BUS_TOPICS_SHOP_REPLICAS=many"})
+	require.NoError(t, err)
+	require.ErrorContains(t, c.Check(t.Context()), "EVENTBUS_BUS_TOPICS_SHOP_REPLICAS: bus.topics.shop.replicas: ")
+
+	c, err = config.Parse("f", []byte(sub("retry:", "  rules:", "    bussy: {attempts: 1}")), nil)
+	require.NoError(t, err)
+	bus, err := c.Open(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) }()
+	_, err = c.Subscribe(t.Context(), bus, "s", func(context.Context, *eventbus.Delivery) error { return nil })
+	require.ErrorContains(t, err, "f:8:9: bus.subscriptions.s.retry.rules: is bussy, which is none of Options.ErrorClasses")
 }
 
 // A secret is read from a file beside this one, without the newline that editors add. It

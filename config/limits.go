@@ -34,7 +34,7 @@ type breaker struct {
 	Window   duration `key:"window" default:"10s" min:"1ms" doc:"The time over which runs are counted."`
 	Runs     number   `key:"runs" default:"10" min:"1" doc:"The least number of runs in the window that opens the breaker."`
 	Pause    duration `key:"pause" default:"30s" min:"1ms" doc:"How long an open breaker reads nothing."`
-	Trials   number   `key:"trials" default:"1" min:"1" doc:"How many events are read after a pause, and must succeed, before the breaker closes."`
+	Trials   number   `key:"trials" default:"1" min:"1" doc:"How many events may be read after a pause, and how many runs must then succeed before the breaker closes."`
 }
 
 // limiter returns a limiter that joins the limits that the file sets for a subscription, or
@@ -43,12 +43,6 @@ type breaker struct {
 func (c *Config) limiter(name string) limiter.Limiter {
 	l := c.bus.Subscriptions[name].Limits
 	var given []limiter.Limiter
-	if l.Breaker.Failures > 0 {
-		given = append(given, limiter.NewBreaker(limiter.BreakerOptions{
-			Failures: float64(l.Breaker.Failures), Window: l.Breaker.Window.value(), Runs: int(l.Breaker.Runs),
-			Pause: l.Breaker.Pause.value(), Trials: int(l.Breaker.Trials),
-		}))
-	}
 	if l.Adaptive.Max > 0 {
 		given = append(given, limiter.NewAdaptive(l.Adaptive.least(), int(l.Adaptive.Max)))
 	}
@@ -58,6 +52,12 @@ func (c *Config) limiter(name string) limiter.Limiter {
 			c.rates[rated] = rate.New(float64(of.Rate), of.burst())
 		}
 		given = append(given, c.rates[rated])
+	}
+	if l.Breaker.Failures > 0 { // last, because it may open while a read waits for the limiters before it
+		given = append(given, limiter.NewBreaker(limiter.BreakerOptions{
+			Failures: float64(l.Breaker.Failures), Window: l.Breaker.Window.value(), Runs: int(l.Breaker.Runs),
+			Pause: l.Breaker.Pause.value(), Trials: int(l.Breaker.Trials),
+		}))
 	}
 	if given == nil {
 		return nil
@@ -75,12 +75,13 @@ func (l *limits) burst() int {
 func (a adaptive) least() int { return max(int(a.Min), 1) }
 
 // mistake returns the key of a limit that contradicts another limit of the subscriptions,
-// and the reason. It returns "" if there is no contradiction.
-func (l *limits) mistake(all map[string]subscription) (key, reason string) {
+// and the reason. It returns "" if there is no contradiction. A broken subscription has an
+// error already, so its rate may be missing.
+func (l *limits) mistake(all map[string]subscription, broken func(name string) bool) (key, reason string) {
 	switch {
 	case l.RateOf != "" && l.Rate > 0:
 		return "rate_of", "is given beside a rate"
-	case l.RateOf != "" && all[string(l.RateOf)].Limits.Rate == 0:
+	case l.RateOf != "" && all[string(l.RateOf)].Limits.Rate == 0 && !broken(string(l.RateOf)):
 		return "rate_of", "is no subscription with a rate" // without the value, which may be of a variable
 	case l.Burst > 0 && l.Rate == 0:
 		return "burst", "is given without a rate"
@@ -93,7 +94,7 @@ func (l *limits) mistake(all map[string]subscription) (key, reason string) {
 // describe explains the limits in words.
 func (l *limits) describe() (parts []string) {
 	if l.Rate > 0 {
-		parts = append(parts, fmt.Sprintf("at most %v events a second are read, %s at once", float64(l.Rate), thousands(l.burst())))
+		parts = append(parts, fmt.Sprintf("at most %.6g events a second are read, %s at once", float64(l.Rate), thousands(l.burst())))
 	}
 	if l.RateOf != "" {
 		parts = append(parts, "reads at the rate of "+string(l.RateOf)+", which shares it")
@@ -106,7 +107,7 @@ func (l *limits) describe() (parts []string) {
 	}
 	if l.Breaker.Failures > 0 {
 		o := limiter.BreakerOptions{Window: l.Breaker.Window.value(), Runs: int(l.Breaker.Runs), Pause: l.Breaker.Pause.value()}.Effective()
-		parts = append(parts, fmt.Sprintf("nothing is read for %s when %v%% of at least %s runs within %s fail",
+		parts = append(parts, fmt.Sprintf("nothing is read for %s when %.6g%% of at least %s runs within %s fail",
 			short(o.Pause), 100*float64(l.Breaker.Failures), thousands(o.Runs), short(o.Window)))
 	}
 	return parts

@@ -14,6 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/config"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -128,6 +129,26 @@ func TestMistakesInLimits(t *testing.T) {
 	}
 }
 
+// An open breaker grants no read, also none that waits for another limit when it opens.
+func TestOpenBreakerReadsNothing(t *testing.T) {
+	for _, other := range []string{"rate: 5/s, burst: 10", "adaptive: {min: 10, max: 10}"} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg, err := config.Parse("f", []byte(limited("{"+other+", breaker: {failures: 50%, runs: 5, pause: 1m}}")), nil)
+			require.NoError(t, err)
+			_, o, err := cfg.Subscription("s")
+			require.NoError(t, err)
+			n, err := o.Limiter.Acquire(t.Context(), 10)
+			require.NoError(t, err)
+			require.Equal(t, 10, n)
+			o.Limiter.Fill(10, 10)
+			time.AfterFunc(50*time.Millisecond, func() { o.Limiter.Release(limiter.Released{Settled: 5, Runs: 5, Failed: 5}) })
+			_, err = o.Limiter.Acquire(t.Context(), 10)
+			var wait *limiter.WaitError
+			require.ErrorAs(t, err, &wait, other)
+		})
+	}
+}
+
 // The limits are explained in words.
 func TestLimitsInWords(t *testing.T) {
 	cfg, err := config.Parse("f", []byte(limited("{rate: 90/m, redelivered: 4, adaptive: {max: 64}, breaker: {failures: 50%, pause: 1m}}")), nil)
@@ -137,4 +158,11 @@ func TestLimitsInWords(t *testing.T) {
 	require.Contains(t, got, "; at most 1.5 events a second are read, 2 at once; at most 4 redelivered at a time; "+
 		"1 to 64 events held, fewer while runs fail or take longer; "+
 		"nothing is read for 1m when 50% of at least 10 runs within 10s fail; at most 1,024 events")
+
+	cfg, err = config.Parse("f", []byte(limited("{rate: 100/m, breaker: {failures: 7%}}")), nil)
+	require.NoError(t, err)
+	got, err = cfg.DescribeSubscription("s")
+	require.NoError(t, err)
+	require.Contains(t, got, "at most 1.66667 events a second")
+	require.Contains(t, got, "when 7% of")
 }

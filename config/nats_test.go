@@ -56,6 +56,6 @@ func TestTopicsElsewhere(t *testing.T) {
 		"f.yaml:4:5: bus.topics.shop.orders: the driver of mem: has no settings of topics, and does not know: max_bytes, storage\n"+
 			"f.yaml:5:5: bus.topics.shop.bills: the driver of mem: has no settings of topics, and does not know: replicas")
 	require.EqualError(t, withURL(t, "redis://nowhere.invalid:1").Check(t.Context()),
-		"f.yaml:4:5: bus.topics.shop.orders: redisstream: configure shop.orders: unknown setting \"max_bytes\"\n"+
-			"f.yaml:5:5: bus.topics.shop.bills: redisstream: configure shop.bills: unknown setting \"replicas\"")
+		"f.yaml:4:30: bus.topics.shop.orders.max_bytes: redisstream: configure shop.orders: unknown setting \"max_bytes\"\n"+
+			"f.yaml:5:28: bus.topics.shop.bills.replicas: redisstream: configure shop.bills: unknown setting \"replicas\"")
 }

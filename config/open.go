@@ -108,7 +108,7 @@ func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.
 		}
 		next, err := configured(chosen, topic, settings)
 		if err != nil {
-			p.list = append(p.list, c.placed("bus.topics."+topic, err))
+			p.list = append(p.list, c.placed("bus.topics."+topic+wrongSetting(chosen, topic, settings, err), err))
 			continue
 		}
 		chosen = next
@@ -131,6 +131,20 @@ func configured(d backend.Driver, topic string, settings map[string]string) (bac
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(settings)), ", ")
 	return nil, &unsupportedError{"the driver of " + d.Schemes()[0] + ": has no settings of topics, and does not know: " + names}
+}
+
+// wrongSetting returns the key, with a dot before it, whose setting alone causes err; "" if
+// no single setting does.
+func wrongSetting(d backend.Driver, topic string, settings map[string]string, err error) string {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return "" // the driver knows no settings at all
+	}
+	for key, value := range settings {
+		if _, alone := configured(d, topic, map[string]string{key: value}); alone != nil && alone.Error() == err.Error() {
+			return "." + key
+		}
+	}
+	return ""
 }
 
 // An unsupportedError matches errors.ErrUnsupported.

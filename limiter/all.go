@@ -5,7 +5,8 @@ import "context"
 // All returns a limiter that grants a place if each of limiters grants one. It asks
 // limiters in the given order. While it waits for one of them, it keeps places of the
 // limiters before it. So subscriptions that share limiters must pass them to All in the
-// same order, or they may deadlock. All panics if there is no limiter, or if one is nil.
+// same order, or they may deadlock. A Breaker belongs last: if it opens while another limiter
+// waits, no read begins. All panics if there is no limiter, or if one is nil.
 func All(limiters ...Limiter) Limiter {
 	if len(limiters) == 0 {
 		panic("limiter: All needs a limiter")
