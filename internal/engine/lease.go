@@ -20,11 +20,12 @@ type keeper struct {
 func newKeeper(s *Subscription) *keeper {
 	k := &keeper{sub: s}
 	third := max(s.Lease/3, time.Millisecond)
-	k.recurring = recur(third, func(ctx context.Context) time.Duration {
-		if k.extend(ctx) {
-			return third
+	k.recurring = recur(third, func(r *recurring) {
+		if k.extend(r.ctx) {
+			r.in(third)
+		} else {
+			r.in(max(third/4, time.Millisecond))
 		}
-		return max(third/4, time.Millisecond)
 	})
 	return k
 }

@@ -47,8 +47,8 @@ func (u *upkeep) join(topic, group string) {
 		return
 	}
 	again := newBackoff()
-	u.jobs[key] = &job{users: 1, recurring: recur(firstMaintenance, func(ctx context.Context) time.Duration {
-		return u.run(ctx, again, topic, group)
+	u.jobs[key] = &job{users: 1, recurring: recur(firstMaintenance, func(r *recurring) {
+		r.in(u.run(r.ctx, again, topic, group))
 	})}
 }
 

@@ -25,11 +25,10 @@ type ledger struct {
 
 	prefetch
 	workers, idle int
-	waking        bool          // a worker was woken or started, and has not called take yet
-	working       int           // the number of handlers that run
-	trusted       int           // manual mode: Holds with Hold.trusted, not released yet
-	watchWakes    time.Time     // when the watcher looks next
-	nudge         chan struct{} // wakes the watcher, because it must look earlier
+	waking        bool      // a worker was woken or started, and has not called take yet
+	working       int       // the number of handlers that run
+	trusted       int       // manual mode: Holds with Hold.trusted, not released yet
+	watchWakes    time.Time // when the watcher looks next; zero: no look is planned
 }
 
 // A scheduler gives the Holds of a subscription to workers in the order of receipt. Of each
@@ -47,7 +46,6 @@ func (d *scheduler) init(s *Subscription) {
 	d.sub = s
 	d.work = sync.NewCond(&d.mu)
 	d.quiet = make(chan struct{})
-	d.nudge = make(chan struct{}, 1)
 	d.redelivered.init(s.MaxRedelivered)
 	d.prefetch.init(&d.ledger)
 }
@@ -228,16 +226,16 @@ func (d *scheduler) unlock() {
 	d.sub.Limiter.Release(freed)
 }
 
-// nudgeWatch wakes the watcher if it would sleep past the given time.
+// nudgeWatch plans a look of the watcher at the given time, unless an earlier one is planned.
 func (d *ledger) nudgeWatch(at time.Time) {
-	if !d.watchWakes.IsZero() && !at.Before(d.watchWakes) {
-		return
+	if d.watchWakes.IsZero() || at.Before(d.watchWakes) {
+		d.watchAt(at)
 	}
+}
+
+func (d *ledger) watchAt(at time.Time) {
 	d.watchWakes = at
-	select {
-	case d.nudge <- struct{}{}:
-	default:
-	}
+	d.sub.watcher.in(time.Until(at))
 }
 
 func (d *ledger) tellQuiet() {

@@ -66,9 +66,9 @@ type Config struct {
 
 // A Subscription receives the events of a group and runs a handler for each.
 //
-// It has these goroutines. The fetcher and the watcher run from start to the end of the
-// drain. Up to Concurrency workers are started when there is work. The keeper has one while
-// it extends leases. Each queue of the settler has one while it is not empty.
+// It has these goroutines. The fetcher runs from start to the end of the drain. Up to
+// Concurrency workers are started when there is work. The keeper and the watcher have one
+// while they work. Each queue of the settler has one while it is not empty.
 type Subscription struct {
 	Config
 	engine   *Engine

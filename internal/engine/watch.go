@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -9,46 +8,17 @@ import (
 )
 
 // A watcher acts when time has passed. It ends late runs, notices expired leases, makes
-// resting Holds ready when they are due, and gives back Holds that wait too long. It sleeps
-// until the next of these moments.
+// resting Holds ready when they are due, and gives back Holds that wait too long. It runs at
+// the next of these moments, see ledger.nudgeWatch.
 type watcher struct {
-	sub   *Subscription
-	stop  context.CancelFunc
-	ended chan struct{}
+	*recurring
+	sub *Subscription
 }
 
 func newWatcher(s *Subscription) *watcher {
-	ctx, stop := context.WithCancel(context.Background())
-	w := &watcher{s, stop, make(chan struct{})}
-	go w.watch(ctx)
+	w := &watcher{sub: s}
+	w.recurring = recur(time.Hour, func(*recurring) { w.act(s.sched.look(time.Now())) })
 	return w
-}
-
-// end ends the goroutine and waits for it.
-func (w *watcher) end() {
-	w.stop()
-	<-w.ended
-}
-
-func (w *watcher) watch(ctx context.Context) {
-	defer close(w.ended)
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		seen, next := w.sub.sched.look(time.Now())
-		w.act(seen)
-		if !next.IsZero() {
-			timer.Reset(time.Until(next))
-		} else {
-			timer.Stop()
-		}
-		select {
-		case <-timer.C:
-		case <-w.sub.sched.nudge:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // stuckAfter is the time from the timeout of a run to its report as stuck, if the handler
@@ -71,9 +41,9 @@ func (v *sighting) by(m moment) {
 	}
 }
 
-// look finds the Holds to act on now. It returns the moment of the next look; zero: not
-// before a nudge.
-func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
+// look finds the Holds to act on now, and plans the next look. Without a moment for it, the
+// next look comes after a nudge.
+func (d *scheduler) look(at time.Time) (seen sighting) {
 	d.mu.Lock()
 	defer d.unlock()
 	now := d.sub.moment(at)
@@ -94,12 +64,12 @@ func (d *scheduler) look(at time.Time) (seen sighting, next time.Time) {
 	if d.reads.held > 0 && d.sub.Timeout > 0 {
 		seen.by(d.sub.moment(at.Add(d.sub.Timeout))) // the timeout of a run that starts now
 	}
-	next = d.sub.time(seen.next)
-	if next.IsZero() && d.watchWakes.After(at) {
-		next = d.watchWakes // nothing is due then, but put need not wake the watcher for a new Hold
+	if seen.next != 0 {
+		d.watchAt(d.sub.time(seen.next))
+	} else if !d.watchWakes.After(at) {
+		d.watchWakes = time.Time{}
 	}
-	d.watchWakes = next
-	return seen, next
+	return seen
 }
 
 // lookAt checks one Hold against the clock.

@@ -57,8 +57,10 @@ func TestWatchSleepsOn(t *testing.T) {
 		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
 		look := func() time.Time {
 			synctest.Wait()
-			_, next := s.sched.look(time.Now())
-			return next
+			s.sched.look(time.Now())
+			s.sched.mu.Lock()
+			defer s.sched.mu.Unlock()
+			return s.sched.watchWakes
 		}
 		r.publish("1")
 		first := look() // nothing is held
