@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/engine"
+	"github.com/seed41896749/eventbus/internal/publish"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -155,11 +156,13 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 		}
 	}
 	bus.engine = engine.New(b, engine.Options{
-		Observer:        o.Observer,
-		PublishTimeout:  max(o.PublishTimeout, 0),
-		MaxPending:      o.MaxPending,
-		MaxPendingBytes: o.MaxPendingBytes,
-		WhenFull:        engine.WhenFull(o.WhenFull),
+		Observer: o.Observer,
+		Publish: publish.Options{
+			Timeout:         max(o.PublishTimeout, 0),
+			MaxPending:      o.MaxPending,
+			MaxPendingBytes: o.MaxPendingBytes,
+			WhenFull:        publish.WhenFull(o.WhenFull),
+		},
 	})
 	return bus, nil
 }

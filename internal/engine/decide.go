@@ -62,7 +62,7 @@ func (p Policy) spent(h *Hold) bool {
 	return p.exact && most > 0 && h.attempt > max(3*most, most+16)
 }
 
-// A run has the facts about a run that has ended, for decide.
+// A run has the facts about a run that has ended, for decide and afterRun.
 type run struct {
 	hold        *Hold
 	err         error // the handler's result
@@ -70,6 +70,9 @@ type run struct {
 	manual      bool  // manual mode, in which a nil err does not acknowledge
 	interrupted bool  // a drain that ran out of time cancelled the run
 	settled     bool  // the event was acknowledged before its run, and is not redelivered
+	late        bool  // the timeout has passed
+	decided     bool  // the program or the watcher has already settled hold
+	failed      bool  // they have counted the run as failed
 }
 
 // A verdict says how the event is settled after a run.

@@ -24,7 +24,6 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	unsettled := s.sched.abandon()
 	s.counts.abandoned.Add(int64(unsettled))
 	err = s.attachment.Load().close()
-	s.engine.upkeep.leave(s.Topic, s.Group)
 	s.engine.leave(s)
 	s.giveUp(ErrShutdown)
 	s.status.set(observer.Closed, nil)

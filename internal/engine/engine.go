@@ -28,13 +28,10 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Options of an Engine. Limits of zero mean no limit.
+// Options of an Engine.
 type Options struct {
-	Observer        observer.Observer
-	PublishTimeout  time.Duration // bounds one Publish, with its repeated calls
-	MaxPending      int           // bounds the messages of all calls of Publish under way
-	MaxPendingBytes int           // bounds the bytes of these messages
-	WhenFull        WhenFull
+	Observer observer.Observer
+	Publish  publish.Options // New sets NewBackoff
 }
 
 // An Engine publishes to one backend and runs the subscriptions to it.
@@ -44,15 +41,15 @@ type Engine struct {
 	notifier  *notifier
 	publisher *publish.Publisher
 	dropped   atomic.Int64
-	upkeep    upkeep
 	failed    chan error // see Failed
 
 	mu      sync.Mutex
 	closing bool
 	subs    map[*Subscription]struct{}
-	down    chan struct{} // closed when Shutdown has ended
-	left    []Abandoned   // result of Shutdown; valid after down is closed
-	downErr error         // result of Shutdown; valid after down is closed
+	jobs    map[[2]string]*recurring // maintenance, by topic and group
+	down    chan struct{}            // closed when Shutdown has ended
+	left    []Abandoned              // result of Shutdown; valid after down is closed
+	downErr error                    // result of Shutdown; valid after down is closed
 }
 
 // New returns an Engine for b. Shutdown closes b.
@@ -63,10 +60,11 @@ func New(b backend.Backend, o Options) *Engine {
 		notifier: newNotifier(o.Observer),
 		failed:   make(chan error, 1),
 		subs:     map[*Subscription]struct{}{},
+		jobs:     map[[2]string]*recurring{},
 		down:     make(chan struct{}),
 	}
-	e.publisher = newPublisher(b, o)
-	e.upkeep.init(e)
+	o.Publish.NewBackoff = newBackoff
+	e.publisher = publish.New(b, o.Publish)
 	return e
 }
 
@@ -193,14 +191,30 @@ func (e *Engine) join(s *Subscription) error {
 		return backend.ErrClosed
 	}
 	e.subs[s] = struct{}{}
+	e.maintain(s.Topic, s.Group)
 	s.start()
 	return nil
 }
 
+// leave forgets s. If s is the last subscription of its group, leave ends the maintenance and
+// waits for a run under way.
 func (e *Engine) leave(s *Subscription) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	delete(e.subs, s)
+	key := [2]string{s.Topic, s.Group}
+	j := e.jobs[key]
+	for other := range e.subs {
+		if other.Topic == s.Topic && other.Group == s.Group {
+			j = nil
+		}
+	}
+	if j != nil {
+		delete(e.jobs, key)
+	}
+	e.mu.Unlock()
+	if j != nil {
+		j.end()
+	}
 }
 
 // fail puts err into the channel of Failed. If the channel still has an unread error, fail

@@ -36,7 +36,7 @@ type Hold struct {
 	until   moment // when its lease ends
 	began   moment // when its run began; zero: it has not
 	due     moment // when a worker may start it again, in state resting
-	wait    *wait  // the wait for its settlement; nil: no caller waits
+	wait    wait   // the wait for its settlement; nil: no caller waits
 	heir    *Hold  // the Hold to which rest has passed the delivery; nil: none
 }
 
@@ -65,20 +65,17 @@ const (
 	stuck          // late, and the handler has not returned stuckAfter later
 )
 
-// A wait is the wait of a caller for a settlement (manual mode), or of a worker for the
-// acknowledgement before a run.
-type wait struct {
-	ended  chan struct{}
-	result error // valid after ended is closed
-}
+// A wait gets the result of a settlement: for a caller (manual mode), or for a worker that
+// waits for the acknowledgement before a run.
+type wait chan error
 
-func newWait() *wait { return &wait{ended: make(chan struct{})} }
+func newWait() wait { return make(wait, 1) }
 
-// end ends the wait with the result err. Only the first call has an effect.
-func (w *wait) end(err error) {
-	if !isClosed(w.ended) {
-		w.result = err
-		close(w.ended)
+// end ends the wait with the result err, unless w is nil. Only the first call has an effect.
+func (w wait) end(err error) {
+	select {
+	case w <- err:
+	default:
 	}
 }
 

@@ -33,7 +33,7 @@ func (h *Hold) Nack(ctx context.Context, cause error) error {
 
 // claimed gives the caller the right to settle h. Only one caller gets this right. failed
 // means that the caller settles h as a failed run.
-func (h *Hold) claimed(failed bool) (*wait, error) {
+func (h *Hold) claimed(failed bool) (wait, error) {
 	d := &h.read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
@@ -59,14 +59,16 @@ func (h *Hold) isInterrupted() bool {
 }
 
 // await waits for the settlement of h.
-func (h *Hold) await(ctx context.Context, w *wait) error {
+func (h *Hold) await(ctx context.Context, w wait) (err error) {
 	select {
-	case <-w.ended:
+	case err = <-w:
 	case <-ctx.Done():
-		if !isClosed(w.ended) {
+		select {
+		case err = <-w:
+		default:
 			return unknown(ctx.Err())
 		}
 	}
 	h.ctx.finish() // free does the same, but perhaps after await returns
-	return w.result
+	return err
 }

@@ -17,24 +17,19 @@ type prefetch struct {
 	room         chan struct{} // wakes the fetcher when it may read
 	fetcherWaits bool          // the fetcher waits for room
 	chasing      int           // the number of calls under way that give back early events
-	measured     bool          // average is valid
-	average      time.Duration // length of a run to its end or, in manual mode, to settlement
-	brisk        time.Duration // if average is at most brisk, MaxInFlight events are prefetched
+	average      time.Duration // length of a run to its end or, in manual mode, to settlement; 0: not measured
 }
 
 func (p *prefetch) init(l *ledger) {
 	p.ledger, p.room = l, make(chan struct{}, 1)
-	s := l.sub
-	p.brisk = time.Duration(s.Concurrency) * prefetchTime / time.Duration(s.MaxInFlight)
 }
 
 // measure keeps a moving average of how long runs take.
 func (p *prefetch) measure(took time.Duration) {
-	if !p.measured {
-		p.average, p.measured = took, true
-		return
+	if p.average == 0 {
+		p.average = took
 	}
-	p.average += (took - p.average) / 8
+	p.average = max(p.average+(took-p.average)/8, 1)
 }
 
 // wanted returns how many messages the fetcher may ask for: one for each free handler, and
@@ -57,13 +52,10 @@ func (p *prefetch) wanted() int {
 // ahead returns how many messages may be prefetched: as many as handlers can start in 100
 // ms. It returns 0 if no run was measured yet, or if leases cannot be extended.
 func (p *prefetch) ahead() int {
-	if !p.measured || p.ledger.sub.attachment.Load().extender == nil {
+	if p.average == 0 || p.ledger.sub.attachment.Load().extender == nil {
 		return 0
 	}
-	if p.average <= p.brisk {
-		return p.ledger.sub.MaxInFlight
-	}
-	return int(time.Duration(p.ledger.sub.Concurrency) * prefetchTime / p.average)
+	return min(int(time.Duration(p.ledger.sub.Concurrency)*prefetchTime/p.average), p.ledger.sub.MaxInFlight)
 }
 
 // keyShare returns how many Holds may queue behind a Hold of their key in state resting.
@@ -122,7 +114,7 @@ func (d *scheduler) giveBackUnstarted() {
 	for d.ready.len() > 0 {
 		d.stepBack(d.ready.pop(), 0, false)
 	}
-	d.average, d.measured = max(d.average, hoardTime), true
+	d.average = max(d.average, hoardTime)
 	d.tellRoom()
 }
 

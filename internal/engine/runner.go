@@ -106,8 +106,7 @@ func recovered(err *error) {
 // not confirm within the lease, h must not run, because another member may get the event.
 func (r *runner) confirm(h *Hold) bool {
 	r.sub.settler.acks.Add(h)
-	<-h.wait.ended
-	err := h.wait.result
+	err := <-h.wait
 	if err == nil {
 		r.sub.sched.confirmed(h)
 		return true
@@ -147,6 +146,7 @@ func (r *runner) afterRun(h *Hold, err error, now time.Time) {
 	found := r.sub.sched.returned(h, took, err)
 	if found.late && err != nil && !isTimeout(err) {
 		err = fmt.Errorf("%w: %w", r.sub.timeout, err)
+		found.err = err
 	}
 	if p, ok := errors.AsType[*observer.PanicError](err); ok {
 		r.sub.notifier.failed(observer.Panic, h.about(), 1, p)
@@ -156,10 +156,7 @@ func (r *runner) afterRun(h *Hold, err error, now time.Time) {
 	}
 	about, v := h.about(), verdict{outcome: observer.Hold}
 	if !found.decided && (r.sub.Mode != Manual || err != nil || found.lost) {
-		v = r.sub.Policy.decide(run{
-			hold: h, err: err, lost: found.lost, manual: r.sub.Mode == Manual,
-			interrupted: found.interrupted, settled: r.sub.Mode == OnReceive,
-		})
+		v = r.sub.Policy.decide(found)
 		h.ctx.finish()
 		r.sub.settler.carryOut(h, v, err)
 	}

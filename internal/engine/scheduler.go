@@ -167,23 +167,17 @@ func (d *scheduler) succeeded(h *Hold, now time.Time) (next *Hold, ok bool) {
 	return next, true
 }
 
-// A finding has the state of a Hold when its handler returns.
-type finding struct {
-	lost        bool // the lease of the Hold is lost
-	late        bool // the timeout has passed
-	decided     bool // the program or the watcher has already settled the Hold
-	failed      bool // they have counted the run as failed
-	interrupted bool // a drain has cancelled the handlers
-}
-
-// returned notes that the handler of h has returned, and reports the state of h.
-func (d *scheduler) returned(h *Hold, took time.Duration, err error) finding {
+// returned notes that the handler of h has returned, and reports the facts for decide.
+func (d *scheduler) returned(h *Hold, took time.Duration, err error) run {
 	d.mu.Lock()
 	defer d.unlock()
-	f := finding{lost: h.lost, late: d.sub.Timeout > 0 && took >= d.sub.Timeout, decided: h.state != running, failed: h.failed, interrupted: d.interrupted}
+	r := run{
+		hold: h, err: err, lost: h.lost, late: d.sub.Timeout > 0 && took >= d.sub.Timeout, decided: h.state != running,
+		failed: h.failed, interrupted: d.interrupted, manual: d.sub.Mode == Manual, settled: d.sub.Mode == OnReceive,
+	}
 	d.ran(h, took, err)
 	switch {
-	case f.decided:
+	case r.decided:
 	case d.sub.Mode == Manual && err == nil && !h.lost:
 		d.trust(h, entrusted)
 	default:
@@ -191,7 +185,7 @@ func (d *scheduler) returned(h *Hold, took time.Duration, err error) finding {
 	}
 	d.tellRoom()
 	d.tellQuiet()
-	return f
+	return r
 }
 
 // settles notes that h is being acknowledged, and reports whether no Hold is ready.
@@ -229,13 +223,9 @@ func (d *scheduler) unlock() {
 // nudgeWatch plans a look of the watcher at the given time, unless an earlier one is planned.
 func (d *ledger) nudgeWatch(at time.Time) {
 	if d.watchWakes.IsZero() || at.Before(d.watchWakes) {
-		d.watchAt(at)
+		d.watchWakes = at
+		d.sub.watcher.in(time.Until(at))
 	}
-}
-
-func (d *ledger) watchAt(at time.Time) {
-	d.watchWakes = at
-	d.sub.watcher.in(time.Until(at))
 }
 
 func (d *ledger) tellQuiet() {

@@ -263,9 +263,7 @@ func (h *Hold) endWait(err error) {
 	d := &h.read.sub.sched
 	d.mu.Lock()
 	defer d.unlock()
-	if h.wait != nil {
-		h.wait.end(err)
-	}
+	h.wait.end(err)
 }
 
 // settleContext returns the context of one call to settle. After a drain has given up,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/internal/publish"
 	"github.com/seed41896749/eventbus/limiter"
 )
 
@@ -41,7 +42,7 @@ func newStress(t *testing.T, seed uint64) *stress {
 	r := &rig{T: t, start: time.Now(), wire: &wire{Backend: inmemory.New(inmemory.Options{})}}
 	x := &stress{rig: r, dice: rand.New(rand.NewPCG(seed, 0))}
 	r.wire.noDelay = seed%4 == 3
-	r.Engine = New(r.wire, Options{PublishTimeout: 10 * time.Second})
+	r.Engine = New(r.wire, Options{Publish: publish.Options{Timeout: 10 * time.Second}})
 	x.places = limiter.MaxInFlight(stressPlaces)
 	return x
 }

@@ -131,7 +131,6 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 func (s *Subscription) start() {
 	s.sched.init(s)
 	s.status.set(observer.Running, nil)
-	s.engine.upkeep.join(s.Topic, s.Group)
 	s.watcher, s.keeper = newWatcher(s), newKeeper(s)
 	go s.fetcher.fetch()
 }

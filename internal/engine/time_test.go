@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/internal/publish"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -211,7 +212,7 @@ func TestSlowHandlersReadNothingAhead(t *testing.T) {
 
 // A message that was certainly not stored is tried again, as long as there is time.
 func TestPublishRepeats(t *testing.T) {
-	inBubble(t, Options{PublishTimeout: 30 * time.Second}, func(r *rig) {
+	inBubble(t, Options{Publish: publish.Options{Timeout: 30 * time.Second}}, func(r *rig) {
 		r.wire.fail("publish", fmt.Errorf("x: %w", backend.ErrUnavailable))
 		time.AfterFunc(10*time.Second, func() { r.wire.fail("publish", nil) })
 		r.publish("1")

@@ -164,7 +164,7 @@ func (d *ledger) trust(h *Hold, to state) {
 }
 
 // claim gives the program the right to settle h.
-func (d *ledger) claim(h *Hold) (*wait, error) {
+func (d *ledger) claim(h *Hold) (wait, error) {
 	switch {
 	case h.lost, h.timing >= expired:
 		return nil, errLeaseLost(nil)

@@ -64,10 +64,11 @@ func (d *scheduler) look(at time.Time) (seen sighting) {
 	if d.reads.held > 0 && d.sub.Timeout > 0 {
 		seen.by(d.sub.moment(at.Add(d.sub.Timeout))) // the timeout of a run that starts now
 	}
-	if seen.next != 0 {
-		d.watchAt(d.sub.time(seen.next))
-	} else if !d.watchWakes.After(at) {
+	if seen.next != 0 || !d.watchWakes.After(at) {
 		d.watchWakes = time.Time{}
+	}
+	if seen.next != 0 {
+		d.nudgeWatch(d.sub.time(seen.next))
 	}
 	return seen
 }

@@ -1,26 +1,11 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-
-	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/publish"
 )
-
-// WhenFull is [publish.WhenFull].
-type WhenFull = publish.WhenFull
-
-func newPublisher(b backend.Backend, o Options) *publish.Publisher {
-	return publish.New(b, publish.Options{
-		Timeout:         o.PublishTimeout,
-		MaxPending:      o.MaxPending,
-		MaxPendingBytes: o.MaxPendingBytes,
-		WhenFull:        o.WhenFull,
-		NewBackoff:      newBackoff,
-	})
-}
 
 // newBackoff returns the waits after failed calls of a broker. The waits double from 100 ms
 // to 5 s. Each wait is multiplied by a random factor between 0.5 and 1.5.
@@ -32,4 +17,16 @@ func newBackoff() *backoff.ExponentialBackOff {
 		backoff.WithRandomizationFactor(0.5),
 		backoff.WithMaxElapsedTime(0),
 	)
+}
+
+// sleep waits for d. It returns false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
