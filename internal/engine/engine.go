@@ -8,8 +8,8 @@
 //	decide.go      the Policy decides how to settle it
 //	settle.go      the settler settles it (giveback.go, deadletter.go)
 //
-// The watcher (watch.go) acts on timeouts, the keeper (lease.go) extends leases, upkeep
-// (maintain.go) runs maintenance, and the notifier (notifier.go) calls the observer.
+// The watcher (watch.go) acts on timeouts, the keeper (lease.go) extends leases, maintain.go
+// runs maintenance, and the notifier (notifier.go) calls the observer.
 // Package publish writes events to the backend.
 package engine
 
