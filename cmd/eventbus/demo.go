@@ -68,9 +68,12 @@ func newDemo(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 type demoFlags struct{ input, prefix, metrics string }
 
 func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error {
-	name, from, err := openInput(cmd.InOrStdin(), f.input)
-	if err != nil {
-		return err
+	name, from := "the shop", io.NopCloser(shop.Events())
+	if f.input != "" {
+		var err error
+		if name, from, err = openInput(cmd.InOrStdin(), f.input); err != nil {
+			return err
+		}
 	}
 	defer from.Close()
 	own, prefix := f.prefix == "", f.prefix
@@ -156,10 +159,7 @@ func deleteTopics(ctx context.Context, c *connection, names []string) error {
 
 // openInput opens the input, and returns the name by which messages call it.
 func openInput(stdin io.Reader, input string) (name string, from io.ReadCloser, err error) {
-	switch input {
-	case "":
-		return "the shop", io.NopCloser(shop.Events()), nil
-	case "-":
+	if input == "-" {
 		return "standard input", io.NopCloser(stdin), nil
 	}
 	f, err := os.Open(input)

@@ -158,7 +158,7 @@ func (p *pub) check(cmd *cobra.Command) error {
 			return fmt.Errorf("--%s is for --data; lines have a field for it", flag)
 		}
 	}
-	return nil
+	return filled(cmd, "input")
 }
 
 var errNeedsID = errors.New("the event has no id, by which --once would know it again")

@@ -101,6 +101,7 @@ func TestPubRefuses(t *testing.T) {
 		{[]string{"pub", "a", "--id", "x"}, "pub: --id is for --data"},
 		{[]string{"pub", "a", "--content-type", "x"}, "pub: --content-type is for --data"},
 		{[]string{"pub", "a", "--data", strings.Repeat("x", 1<<20)}, "pub: events[0].Payload has 1048576 bytes, more than 983040"},
+		{[]string{"pub", "a", "--input", ""}, "pub: --input is empty"},
 		{[]string{"pub", "a", "--input", "/nowhere/at-all"}, "pub: open /nowhere/at-all: no such file"},
 		{[]string{"pub", "a", "--connect-timeout", "0s"}, "pub: --connect-timeout must be positive"},
 	} {

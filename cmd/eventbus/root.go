@@ -63,6 +63,17 @@ func topics(least, most int) cobra.PositionalArgs {
 	}
 }
 
+// filled returns an error if one of the flags was given an empty value, because a shell
+// variable without a value must not mean the default.
+func filled(cmd *cobra.Command, flags ...string) error {
+	for _, name := range flags {
+		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+			return fmt.Errorf("--%s is empty", name)
+		}
+	}
+	return nil
+}
+
 // choose returns the value that a flag's text names.
 func choose[T any](flag, value string, choices []choice[T]) (T, error) {
 	names := make([]string, len(choices))
