@@ -105,8 +105,11 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 }
 
 // parse sets the options whose flags have words as values, and checks the flags.
-func (s *sub) parse() (err error) {
+func (s *sub) parse(cmd *cobra.Command) (err error) {
 	o := &s.options
+	if err = filled(cmd, "exec", "start"); err != nil {
+		return err
+	}
 	if o.Ack, err = choose("ack", s.ack, ackModes); err != nil {
 		return err
 	}
@@ -141,8 +144,6 @@ func (s *sub) parse() (err error) {
 		return errors.New("--idle-exit is negative")
 	case s.drainTime <= 0:
 		return errors.New("--drain must be positive")
-	case s.start == "":
-		return errors.New("--start is empty")
 	}
 	o.MaxInFlight = max(1024, o.Concurrency)
 	o.Retry.Max = max(o.Retry.Max, o.Retry.Initial)
@@ -173,7 +174,7 @@ func ofFlag(err error) error {
 }
 
 func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
-	if err := s.parse(); err != nil {
+	if err := s.parse(cmd); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(cmd.Context())

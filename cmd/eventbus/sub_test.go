@@ -301,6 +301,8 @@ func TestSubRefuses(t *testing.T) {
 		{[]string{"sub", "a", "--group", "g", "--lease", "0s"}, "sub: --lease must be positive"},
 		{[]string{"sub", "a", "--group", "g", "--lease", "1ms"}, "sub: --lease is 1ms, less than 100ms"},
 		{[]string{"sub", "a", "--group", "g", "--dead-letter", "a"}, "sub: --dead-letter is the topic itself"},
+		{[]string{"sub", "a", "--group", "g", "--start", ""}, "sub: --start is empty"},
+		{[]string{"sub", "a", "--group", "g", "--exec", "", "--idle-exit", "1ms"}, "sub: --exec is empty"},
 		{[]string{"sub", "a", "--group", "g", "--start", "x"}, "sub: subscribe a/g: "},
 		{[]string{"sub", "a", "--group", "g", "--drain", "0s"}, "sub: --drain must be positive"},
 		{[]string{"sub", "a", "--group", "g", "--backoff", "0s"}, "sub: --backoff must be positive"},

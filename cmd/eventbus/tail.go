@@ -66,6 +66,9 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 	if t.count < 0 {
 		return errors.New("--count is negative")
 	}
+	if err := filled(cmd, "from"); err != nil {
+		return err
+	}
 	ctx := cmd.Context()
 	bus, err := t.open(ctx, eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
 	if err != nil {

@@ -35,6 +35,7 @@ func TestTail(t *testing.T) {
 		}{
 			{[]string{"tail", "nowhere"}, " read nowhere: gone"},
 			{[]string{"tail", "orders", "--count", "-1"}, "eventbus: tail: --count is negative\n"},
+			{[]string{"tail", "orders", "--from", ""}, "eventbus: tail: --from is empty\n"},
 			{[]string{"tail", "orders", "--from", "yesterday"}, " read orders: "},
 		} {
 			r := b.run("", row.args...)
