@@ -149,10 +149,11 @@ func (t *tail) read(ctx context.Context, r backend.Reader, topic, from string) (
 	return ms, err
 }
 
-// passes reports whether, with --follow, a read after the error err may succeed.
+// passes reports whether, with --follow, a read after the error err may succeed. A read with
+// an unknown outcome is harmless to repeat.
 func (t *tail) passes(ctx context.Context, err error) bool {
 	_, silent := errors.AsType[*silenceError](err)
-	passes := silent || errors.Is(err, backend.ErrGone) || errors.Is(err, backend.ErrUnavailable)
+	passes := silent || errors.Is(err, backend.ErrGone) || errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome)
 	return passes && t.follow && ctx.Err() == nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -77,22 +78,25 @@ func TestTailFromLatestBearsAnError(t *testing.T) {
 	defer func() { require.NoError(t, mem.Close()) }()
 	m := &backend.Message{Topic: "orders", ID: "old"}
 	require.NoError(t, mem.Publish(t.Context(), []*backend.Message{m}))
-	tail := tail{from: "latest", follow: true}
-	position, err := tail.begin(t.Context(), &away{Reader: mem}, "orders")
-	require.NoError(t, err)
-	require.Equal(t, m.Position, position)
+	tail := tail{from: "latest", follow: true, connection: connection{patience: time.Minute}}
+	for _, passing := range []error{backend.ErrUnavailable, backend.ErrUnknownOutcome} {
+		position, err := tail.begin(t.Context(), &away{Reader: mem, err: passing}, "orders")
+		require.NoError(t, err)
+		require.Equal(t, m.Position, position)
+	}
 }
 
-// away is a Reader whose first read fails.
+// away is a Reader whose first read fails with err.
 type away struct {
 	backend.Reader
+	err  error
 	back bool
 }
 
 func (a *away) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 	if !a.back {
 		a.back = true
-		return nil, backend.ErrUnavailable
+		return nil, a.err
 	}
 	return a.Reader.Read(ctx, topic, from, limit)
 }
