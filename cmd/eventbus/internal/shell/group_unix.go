@@ -14,7 +14,8 @@ import (
 // process, which then waits for the command.
 type group struct {
 	cmd    *exec.Cmd
-	killer *time.Timer // runs from SIGTERM to SIGKILL
+	killer *time.Timer   // runs from SIGTERM to SIGKILL
+	killed chan struct{} // closed after that SIGKILL
 }
 
 func newGroup(cmd *exec.Cmd) *group {
@@ -24,18 +25,37 @@ func newGroup(cmd *exec.Cmd) *group {
 
 // terminate is called at most once, while the command runs.
 func (g *group) terminate() error {
-	g.killer = time.AfterFunc(grace, func() { _ = g.signal(syscall.SIGKILL) })
+	g.killed = make(chan struct{})
+	g.killer = time.AfterFunc(grace, func() {
+		_ = g.signal(syscall.SIGKILL)
+		close(g.killed)
+	})
 	return g.signal(syscall.SIGTERM)
 }
 
-// end stops the timer after the command has ended. With kill it kills the rest of the
-// group.
+// end is called after the command has ended. After SIGTERM it waits until the rest of the
+// group has ended too, at most for the grace. Otherwise, with kill, it kills the rest.
 func (g *group) end(kill bool) {
-	if g.killer != nil {
+	switch {
+	case g.killer != nil:
+		g.wait()
 		g.killer.Stop()
-	}
-	if kill && g.cmd.Process != nil {
+	case kill && g.cmd.Process != nil:
 		_ = g.signal(syscall.SIGKILL) // the group may be empty
+	}
+}
+
+// wait waits until the group is empty or killed. It polls, because the processes are not
+// children of this one. A zombie counts until it is reaped.
+func (g *group) wait() {
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for g.signal(0) == nil {
+		select {
+		case <-poll.C:
+		case <-g.killed:
+			return
+		}
 	}
 }
 

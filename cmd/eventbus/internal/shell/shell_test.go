@@ -158,6 +158,26 @@ func TestTheWholeGroupEndsWithTheContext(t *testing.T) {
 	}
 }
 
+// A command of the shell that handles SIGTERM has the grace, even if the shell has ended.
+func TestTheWholeGroupHasTheGrace(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(dir+"/charge", []byte(`#!/bin/sh
+trap 'sleep 0.1; echo clean >`+dir+`/clean; exit 1' TERM
+echo up >`+dir+`/up
+while :; do sleep 0.02; done
+`), 0o700))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		for _, err := os.Stat(dir + "/up"); err != nil && t.Context().Err() == nil; _, err = os.Stat(dir + "/up") {
+			time.Sleep(5 * time.Millisecond)
+		}
+		cancel(eventbus.ErrShutdown)
+	}()
+	_, _, err := run(t, ctx, dir+"/charge >/dev/null 2>&1; echo after")
+	require.ErrorIs(t, err, eventbus.ErrShutdown)
+	require.FileExists(t, dir+"/clean", "it had 100 ms of work after SIGTERM")
+}
+
 func TestWhatACommandLeavesBehindIsNotWaitedFor(t *testing.T) {
 	file, pids := processes(t)
 	start := time.Now()
