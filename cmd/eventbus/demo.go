@@ -36,7 +36,8 @@ The input has one JSON object a line:
   {"id":"e-1","type":"order.placed","source":"shop","subject":"o-1","key":"c-1",
    "time":"2026-03-02T08:00:00Z","headers":{"region":"north"},"data":{"order":"o-1","cents":1290}}
 
-All fields may be missing; others are refused. Events of one key stay in order.
+All fields may be missing; others are refused. Events of one key stay in order. The
+demo drops "ttl" and "retry", because an event that expires would count as lost.
 The input is read as fast as the slowest group handles it: beside what is on its
 way, at most 2,048 events or 32 MiB, it keeps some 30 bytes an event
 and 200 a key.`

@@ -160,6 +160,7 @@ func (d *Demo) publish(ctx context.Context, b batch) error {
 	}
 	first := d.account.Publish(len(b.events))
 	for i, e := range b.events {
+		e.TTL, e.Retry = 0, nil // an event that expires or is discarded would count as lost
 		e.Headers.Set(numberHeader, strconv.Itoa(first+i))
 		e.Headers.Set(runHeader, d.run)
 	}

@@ -203,6 +203,22 @@ func (b *badBroker) Publish(ctx context.Context, msgs []*backend.Message) error 
 	return b.Backend.Publish(ctx, stored)
 }
 
+// An event that its publisher would let expire or discard is handled like any other.
+func TestTTLAndRetryOfTheInputAreDropped(t *testing.T) {
+	for name, line := range map[string]string{
+		"ttl":   `{"time":"1999-12-31T00:00:00Z","ttl":"1h","data":{"order":"o"}}` + "\n", // before synctest's time
+		"retry": strings.Repeat(`{"key":"k","retry":{"attempts":1,"discard":true},"data":{"order":"o"}}`+"\n", 100),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := New(eventbustest.On(t, inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("test", strings.NewReader(line)))
+				require.NoError(t, d.Run(t.Context()))
+				require.NoError(t, d.Account().Report("test", 0).Err())
+			})
+		})
+	}
+}
+
 func TestRunEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
