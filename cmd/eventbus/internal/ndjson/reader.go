@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus"
 )
@@ -60,6 +61,9 @@ func (r *Reader) Next() (*eventbus.Event, int, error) {
 func (r *Reader) At(line int, err error) error { return fmt.Errorf("%s:%d: %w", r.name, line, err) }
 
 func parse(text []byte) (*eventbus.Event, error) {
+	if !utf8.Valid(text) {
+		return nil, errors.New("not an event as JSON: it is not UTF-8") // encoding/json would change the text
+	}
 	if text[0] != '{' {
 		return nil, errors.New("not an event as JSON: it does not begin with {")
 	}

@@ -39,6 +39,7 @@ func TestReaderNamesTheLineThatIsWrong(t *testing.T) {
 		{"cut off", `{"id":"1"`, "in:2: not an event as JSON: the line ends too early"},
 		{"two on a line", `{"id":"1"} {"id":"2"}`, "in:2: not an event as JSON: there is more after it"},
 		{"an array", `[]`, "in:2: not an event as JSON: it does not begin with {"},
+		{"Latin-1", "{\"id\":\"Gr\xfcn\"}", "in:2: not an event as JSON: it is not UTF-8"},
 		{"unknown field", `{"id":"1","kye":"x"}`, `in:2: not an event as JSON: unknown field "kye"`},
 		{"wrong type", `{"id":7}`, "in:2: not an event as JSON: cannot unmarshal number"},
 		{"no time", `{"time":"yesterday"}`, "in:2: not an event as JSON: "},
