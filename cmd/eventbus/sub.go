@@ -138,6 +138,8 @@ func (s *sub) parse(cmd *cobra.Command) (err error) {
 		return errors.New("--attempts must be positive, or -1: no end")
 	case o.Retry.Initial <= 0:
 		return errors.New("--backoff must be positive")
+	case o.Retry.Max < o.Retry.Initial && cmd.Flags().Changed("max-backoff"):
+		return errors.New("--max-backoff is less than --backoff")
 	case s.count < 0:
 		return errors.New("--count is negative")
 	case s.idleExit < 0:

@@ -306,6 +306,8 @@ func TestSubRefuses(t *testing.T) {
 		{[]string{"sub", "a", "--group", "g", "--start", "x"}, "sub: subscribe a/g: "},
 		{[]string{"sub", "a", "--group", "g", "--drain", "0s"}, "sub: --drain must be positive"},
 		{[]string{"sub", "a", "--group", "g", "--backoff", "0s"}, "sub: --backoff must be positive"},
+		{[]string{"sub", "a", "--group", "g", "--max-backoff", "10ms", "--idle-exit", "1ms"}, "sub: --max-backoff is less than --backoff"},
+		{[]string{"sub", "a", "--group", "g", "--max-backoff", "-5s", "--idle-exit", "1ms"}, "sub: --max-backoff is less than --backoff"},
 	} {
 		r := newBench(t).run("", row.args...)
 		require.Equal(t, 1, r.code)
