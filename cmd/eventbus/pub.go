@@ -23,8 +23,8 @@ one JSON object a line:
 
 All fields may be missing. "data" is the payload as it is. With a "content_type"
 that is not of JSON it is a string whose text is the payload; a payload that is
-neither is in "data_base64". What sub and tail print can be read; of that "topic",
-"group", "attempt" and "position" mean nothing here.
+neither is in "data_base64". What sub and tail print can be read, except dead letters:
+see dlq export. "topic", "group", "attempt" and "position" mean nothing here.
 
 Events are published while the input is read, in its order, in batches; some
 thousand events, or 8 MiB, are kept. The first line that is wrong ends it: what

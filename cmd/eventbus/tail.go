@@ -14,7 +14,8 @@ import (
 )
 
 const tailHelp = `Print the events of a topic, one line of JSON each, in the form that pub reads, with
-"topic" and "position". No group is needed, and none notices.
+"topic" and "position". pub refuses dead letters: see dlq export. No group is needed,
+and none notices.
 
 It begins with the oldest event that the topic keeps, or, with --from, after a
 position, with --follow too: --from latest skips what is there. Without --follow it
