@@ -49,7 +49,7 @@ func Open(b backend.Backend, name string) (*Topic, error) {
 // A Letter is one dead letter.
 type Letter struct {
 	eventbus.DeadLetter                // why the event failed
-	Event               eventbus.Event // the event as it was published
+	Event               eventbus.Event // the event as it was published, without its TTL
 	Place               string         // the position of the letter in the dead-letter topic
 
 	message *backend.Message

@@ -151,7 +151,7 @@ func newDLQShow(q *dlq) *cobra.Command {
 func newDLQExport(q *dlq) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "export TOPIC", Short: "Write dead letters as lines of JSON", Example: "  eventbus dlq export orders.dlq >letters.ndjson",
-		Long: "Write dead letters as lines of JSON. A line is the event as it was published, in the\nform that pub reads, and \"dead\", which says why.",
+		Long: "Write dead letters as lines of JSON. A line is the event as it was published, without\nits TTL, in the form that pub reads, and \"dead\", which says why.",
 	}
 	cmd.Flags().IntVar(&q.limit, "limit", 0, "write at most so many (default: all)")
 	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {

@@ -114,8 +114,8 @@ type dead struct {
 	Place       string    `json:"place"` // the position of the letter
 }
 
-// AppendLetter appends the line of a dead letter: its event as it was published, and why
-// it failed.
+// AppendLetter appends the line of a dead letter: its event as it was published, without
+// its TTL, and why it failed.
 func AppendLetter(b []byte, l *deadletter.Letter) []byte {
 	return appendLine(b, &eventbus.Delivery{Event: l.Event, Topic: l.Topic, Group: l.Group}, &dead{
 		Reason: l.Reason, Error: l.Error, ErrorClass: l.ErrorClass, Stack: l.Stack, Attempts: l.Attempts,
