@@ -14,8 +14,10 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// maxLine bounds a line: the largest payload and the fields around it.
-const maxLine = 2 << 20
+// maxLine bounds a line: the largest payload, 960 KiB, and the fields around it. A JSON
+// writer may need six bytes for each byte of a text, as in \u0041. The buffer of a Reader
+// grows only as its lines need.
+const maxLine = 7 << 20
 
 // A Reader reads events, one per line, in the form that [Append] writes. Every field is
 // optional, and unknown fields are refused. It skips empty lines. Its events share no

@@ -44,7 +44,7 @@ func TestReaderNamesTheLineThatIsWrong(t *testing.T) {
 		{"wrong type", `{"id":7}`, "in:2: not an event as JSON: cannot unmarshal number"},
 		{"no time", `{"time":"yesterday"}`, "in:2: not an event as JSON: "},
 		{"two payloads", `{"data":1,"data_base64":"eA=="}`, "in:2: not an event: it has both data and data_base64"},
-		{"too long", `{"id":"` + strings.Repeat("x", maxLine) + `"}`, "in:2: longer than 2097152 bytes"},
+		{"too long", `{"id":"` + strings.Repeat("x", maxLine) + `"}`, "in:2: longer than 7340032 bytes"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			in := NewReader("in", strings.NewReader(`{"id":"first"}`+"\n"+row.line+"\n"))
@@ -54,6 +54,14 @@ func TestReaderNamesTheLineThatIsWrong(t *testing.T) {
 			require.ErrorContains(t, err, row.want)
 		})
 	}
+}
+
+func TestReaderReadsTheLargestTextInEscapes(t *testing.T) {
+	const size = 960 << 10
+	text := strings.Repeat(`\u0041`, size)
+	e, _, err := NewReader("in", strings.NewReader(`{"content_type":"text/plain","data":"`+text+`"}`)).Next()
+	require.NoError(t, err)
+	require.Len(t, e.Payload, size)
 }
 
 func TestReaderReturnsErrorsOfReading(t *testing.T) {
