@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -53,7 +54,21 @@ func withoutURLs(text string, args []string) string {
 		if strings.Contains(arg, "://") {
 			text = strings.ReplaceAll(text, arg, "URL")
 			text = strings.ReplaceAll(text, strings.Trim(fmt.Sprintf("%q", arg), `"`), "URL")
+			text = strings.ReplaceAll(text, inHex(arg), "URL")
 		}
 	}
 	return text
+}
+
+// inHex quotes s as time.ParseDuration does, with \xNN for each byte outside ASCII.
+func inHex(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s)) {
+		if c < ' ' || c >= utf8.RuneSelf {
+			fmt.Fprintf(&b, `\x%02x`, c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
