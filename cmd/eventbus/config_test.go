@@ -89,7 +89,7 @@ func TestConfigCheckSaysWhatIsWrong(t *testing.T) {
 	} {
 		code, _, stderr = command(t, "config", "check", configFile(t, fmt.Sprintf(topics, settings)))
 		require.Equal(t, 1, code)
-		require.Contains(t, stderr, ":1:57: bus.topics.shop.orders: ")
+		require.Contains(t, stderr, ":1:80: bus.topics.shop.orders.replica: ")
 		require.Contains(t, stderr, want)
 		require.NotContains(t, stderr, "hunter2")
 	}

@@ -79,11 +79,8 @@ func (q *dlq) run(cmd *cobra.Command, topic string, do func(context.Context, *co
 	if q.older < 0 || q.limit < 0 {
 		return errors.New("--older-than and --limit must not be negative")
 	}
-	// An empty text, such as the value of an unset variable, would choose all letters.
-	for _, flag := range []string{"group", "of", "reason", "error-class", "type", "key", "id"} {
-		if f := cmd.Flags().Lookup(flag); f.Changed && f.Value.String() == "" {
-			return fmt.Errorf("--%s is empty", flag)
-		}
+	if err := filled(cmd, "group", "of", "reason", "error-class", "type", "key", "id"); err != nil {
+		return err
 	}
 	if r := q.filter.Reason; r != "" && !slices.Contains(reasons, r) {
 		return fmt.Errorf("--reason %q is unknown%s", r, cmp.Or(nearest.Hint("%s", r, reasons), "; known: "+strings.Join(reasons, ", ")))
