@@ -84,12 +84,12 @@ func TestConfigCheckSaysWhatIsWrong(t *testing.T) {
 	code, _, stderr = command(t, "config", "check", configFile(t, fmt.Sprintf(topics, "replicas: 3")))
 	require.Zero(t, code, stderr)
 	for settings, want := range map[string]string{
-		"replica: 3":     `did you mean "replicas"?`,
-		"replicas: many": `"replicas"`,
+		"replica: 3":     `bus.topics.shop.orders.replica: nats: configure shop.orders: unknown setting "replica"; did you mean "replicas"?`,
+		"replicas: many": `bus.topics.shop.orders.replicas: nats: configure shop.orders: setting "replicas": `,
 	} {
 		code, _, stderr = command(t, "config", "check", configFile(t, fmt.Sprintf(topics, settings)))
 		require.Equal(t, 1, code)
-		require.Contains(t, stderr, ":1:80: bus.topics.shop.orders.replica: ")
+		require.Contains(t, stderr, "eventbus.yaml:1:8") // the column of the value
 		require.Contains(t, stderr, want)
 		require.NotContains(t, stderr, "hunter2")
 	}
