@@ -3,6 +3,7 @@ package redisstream
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,7 @@ type receipt struct {
 type handOut struct {
 	source *source
 	until  time.Time // before this moment no other member receives the deliveries
+	life   int       // value of source.life
 }
 
 // countBase splits the delivery count of the server. The remainder is the attempt. The
@@ -152,7 +154,29 @@ func (s *source) newDeliveries(p *parser) []backend.Delivery {
 	}
 	p.arrayOf(2)
 	p.bulk()
-	return s.deliveries(p, false)
+	ds := s.deliveries(p, false)
+	if len(ds) > 0 && ds[0].Position <= string(s.high) {
+		ds[0].Token.(*receipt).life = s.beginAgain(ds[0].Position)
+	}
+	return ds
+}
+
+// beginAgain notes that the group was reset, because it delivers a message as new that the
+// member has received before. The server cannot tell the two deliveries of this message
+// apart, so outlived refuses those of the earlier life.
+func (s *source) beginAgain(position string) (life int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.life++
+	s.again = strings.Clone(position)
+	return s.life
+}
+
+// outlived reports whether the group began again after the delivery of d, at d or before it.
+func (s *source) outlived(d *backend.Delivery) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return d.Token.(*receipt).life < s.life && d.Position >= s.again
 }
 
 // deliveries reads entries: {{id, count, fields}, …} if counted, which is the form of
@@ -165,7 +189,7 @@ func (s *source) deliveries(p *parser, counted bool) []backend.Delivery {
 	var mem slab.Slab
 	mem.Expect(0, 0, size)
 	ds := s.loan.Lend(s.loan.Room(nil, n)[:n])
-	receipts, from := make([]receipt, n), &handOut{s, s.asked.Add(s.config.Lease)}
+	receipts, from := make([]receipt, n), &handOut{s, s.asked.Add(s.config.Lease), s.life} // only Receive changes life
 	entries := entries{s.config.Topic, s.options}
 	for i := range ds {
 		r, d := &receipts[i], &ds[i]

@@ -85,6 +85,8 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 		switch r, ok := d.Token.(*receipt); {
 		case !ok || r.source.stream != s.stream || r.source.config.Group != s.config.Group:
 			errs.Set(i, len(ds), s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
+		case r.source.outlived(d):
+			errs.Set(i, len(ds), s.failure(op, backend.ErrLeaseLost))
 		case r.settled && op == "ack": // there is nothing to remove
 		default:
 			mine = append(mine, i)

@@ -45,6 +45,8 @@ type source struct {
 	mu    sync.Mutex
 	sweep time.Time // when to run take.lua next
 	waits bool      // a read waits for new messages, at most until sweep
+	life  int       // how often the group has begun again, as far as the member noticed
+	again string    // the first position that the group delivered in this life
 }
 
 var (
