@@ -48,7 +48,8 @@ type Source interface {
 	// redelivered. After an Ack without an error, a second Ack of the same delivery returns
 	// ErrLeaseLost.
 	//
-	// The error of a delivery of another group or driver is [ErrRefused].
+	// The error of a delivery of another group or driver is [ErrRefused]. The same is true
+	// of Delay and Extend.
 	//
 	// Ack must not change the deliveries, because a concurrent Extend may read them.
 	Ack(ctx context.Context, ds []*Delivery) error

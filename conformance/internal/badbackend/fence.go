@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -153,5 +155,65 @@ var fencing = []Saboteur{
 				return blur(m.next.(backend.Extender).Extend(ctx, ds))
 			}
 		}
+	}},
+	{Name: "foreign-is-lost", Breaks: "a delivery of another group is one that another member holds", sabotage: func(b *breakable) {
+		lost := func(err error) error {
+			if errors.Is(err, backend.ErrRefused) {
+				return backend.ErrLeaseLost
+			}
+			return err
+		}
+		b.joined = func(m *member) {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error { return lost(m.next.Ack(ctx, ds)) }
+		}
+	}},
+	{Name: "fences-by-attempt", Breaks: "a delivery is known by its attempt", sabotage: func(b *breakable) {
+		holdings(b, func(m *member, h holding) {
+			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
+				current := slices.Clone(ds)
+				for i, d := range ds {
+					if !h.stale(m, d.Delivery) {
+						current[i].Delivery = h.of(m, d.Delivery)
+					}
+				}
+				return m.next.(backend.Delayer).Delay(ctx, current)
+			}
+		})
+	}},
+	{Name: "fences-by-member", Breaks: "a delivery is known by the member that holds it", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			received := map[string]backend.Delivery{}
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
+				for _, d := range ds {
+					received[d.Position] = d
+				}
+				return ds, err
+			}
+			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
+				var current []backend.Delivery
+				for _, d := range ds {
+					current = append(current, received[d.Position])
+				}
+				return m.next.(backend.Extender).Extend(ctx, backend.Lend(current))
+			}
+		}
+	}},
+	{Name: "fences-in-two-steps", Breaks: "who is the holder is looked up before the message is removed", sabotage: func(b *breakable) {
+		holdings(b, func(m *member, h holding) {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				for _, d := range ds {
+					if h.stale(m, *d) {
+						return backend.ErrLeaseLost
+					}
+				}
+				time.Sleep(time.Millisecond)
+				var current []backend.Delivery
+				for _, d := range ds {
+					current = append(current, h.of(m, *d))
+				}
+				return m.next.Ack(ctx, backend.Lend(current))
+			}
+		})
 	}},
 }

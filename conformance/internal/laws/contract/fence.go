@@ -3,6 +3,7 @@ package contract
 import (
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -39,6 +40,17 @@ var fenceLaws = []law.Law{
 		ID: "C33", Name: "extend-item-errors", Promise: "a lost delivery does not keep the others of its batch from being extended, and the errors say which",
 		Needs:     []law.Need{law.NeedExtender},
 		Saboteurs: []string{"blurs-lost-leases"}, Test: extendItemErrors,
+	}, {
+		ID: "C75", Name: "foreign-refused", Promise: "Ack, Delay and Extend refuse a delivery of another group or driver, and the group's own message comes back",
+		Saboteurs: []string{"unfenced-acks", "unfenced-delays", "unfenced-extends", "foreign-is-lost"}, Test: foreignRefused,
+	}, {
+		ID: "C76", Name: "each-delivery-fenced", Promise: "after a redelivery the delivery before it is lost, even if the attempt is the same, or the member",
+		Needs:     []law.Need{law.NeedRest},
+		Saboteurs: []string{"fences-by-attempt", "fences-by-member"}, Test: eachDeliveryFenced,
+	}, {
+		ID: "C77", Name: "ack-meets-expiry", Promise: "a fenced Ack at the end of a lease either removes the message, or is told that another has taken it",
+		Needs:     []law.Need{law.NeedFence},
+		Saboteurs: []string{"fences-in-two-steps"}, Test: ackMeetsExpiry,
 	},
 }
 
@@ -161,6 +173,104 @@ func itemErrors(e *law.Env, err error) {
 		got, lost := backend.ErrorAt(err, i), i == 1
 		if errors.Is(got, backend.ErrLeaseLost) != lost || (got != nil) != lost {
 			e.Failf("item %d: got error %v, want lost: %v", i, got, lost)
+		}
+	}
+}
+
+func foreignRefused(e *law.Env) {
+	fenced, loose, other := e.Attach("g"), e.Unconfirmed("g"), e.Attach("other")
+	e.PublishN(1)
+	foreign := e.One(other)
+	start := time.Now()
+	d := e.One(fenced)
+	none, strange := d, d
+	none.Token, strange.Token = nil, struct{ driver string }{"another"}
+	for _, c := range []struct {
+		what string
+		d    backend.Delivery
+	}{{"a delivery of another group", foreign}, {"a delivery of another driver", strange}, {"a delivery without a Token", none}} {
+		err := loose.Ack(e.Context(), []*backend.Delivery{&c.d})
+		if !e.Limits.LooseAcks {
+			e.Is("Ack without ConfirmAcks of "+c.what, err, backend.ErrRefused)
+		}
+		unheld(e, fenced, c.what, c.d, backend.ErrRefused)
+	}
+	e.One(loose)
+	e.NotBefore(start, e.Lease, "it came back")
+	e.By(start, e.Lease, "it came back")
+}
+
+// unheld expects that a member that does not hold the delivery d can neither give it back
+// nor extend it, and that a fenced Ack of d fails. Each call returns an error that matches
+// want.
+func unheld(e *law.Env, src backend.Source, what string, d backend.Delivery, want error) {
+	e.Helper()
+	expect := func(call string, do func() error) {
+		e.Helper()
+		what := call + " of " + what
+		e.Persist(what, func() error {
+			err := backend.ErrorAt(do(), 0)
+			if e.Troubled && law.Passing(err) {
+				return err
+			}
+			e.Is(what, err, want)
+			return nil
+		})
+	}
+	if e.Limits.FencedAcks || want == backend.ErrRefused {
+		expect("Ack", func() error { return src.Ack(e.Context(), []*backend.Delivery{&d}) })
+	}
+	if _, ok := backend.As[backend.Delayer](src); ok {
+		expect("Delay", func() error { return claimed(e, e.Delay(src, 0, d)) })
+	}
+	if _, ok := backend.As[backend.Extender](src); ok {
+		expect("Extend", func() error { return claimed(e, e.Extend(src, d)) })
+	}
+}
+
+func eachDeliveryFenced(e *law.Env) {
+	one, two := e.Attach("g"), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
+	e.PublishN(1)
+	d := e.One(one)
+	if v, ok := backend.As[backend.Delayer](one); ok {
+		for _, taker := range []backend.Source{two, one} {
+			e.Verb(v.Delay(e.Context(), []backend.Delayed{{Delivery: d, Refund: e.Limits.Refund}}))
+			again := e.One(taker)
+			unheld(e, one, "what was given back and redelivered", d, backend.ErrLeaseLost)
+			d = again
+			if taker == two {
+				e.Verb(e.Delay(two, 0, d))
+				d = e.One(one)
+			}
+		}
+	}
+	again := e.One(one)
+	unheld(e, one, "a delivery before the last", d, backend.ErrLeaseLost)
+	e.Ack(one, again)
+	e.Nothing(one, e.Lease/4, "it is acknowledged")
+}
+
+// ackMeetsExpiry acknowledges many deliveries, each at another moment before or after their
+// leases end, while another member waits for them.
+func ackMeetsExpiry(e *law.Env) {
+	const n, step = 40, 250 * time.Microsecond
+	one, two := e.Attach("g"), e.AttachAs(backend.Config{Group: "g", Lease: 5 * e.Lease})
+	e.PublishN(n)
+	start := time.Now()
+	held := e.Receive(one, n)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range held {
+		wg.Go(func() {
+			time.Sleep(time.Until(start.Add(e.Lease + time.Duration(i-n*3/4)*step)))
+			errs[i] = one.Ack(e.Context(), []*backend.Delivery{&held[i]})
+		})
+	}
+	taken := law.IDs(e.ReceiveWithin(two, n, e.Lease+e.Soon()))
+	wg.Wait()
+	for i, d := range held {
+		if took := slices.Contains(taken, d.ID); errors.Is(errs[i], backend.ErrLeaseLost) != took || (errs[i] != nil) != took {
+			e.Failf("message %s: got error %v from Ack, and another member has taken it: %v", d.ID, errs[i], took)
 		}
 	}
 }
