@@ -11,8 +11,8 @@ type Delayer interface {
 	// over.
 	//
 	// Delay is fenced: if the caller is no longer the holder, nothing changes and the error
-	// of the item matches [ErrLeaseLost]. The caller is no longer the holder after the
-	// delivery was settled, or after the message was redelivered. Delay may also return
+	// of the item matches [ErrLeaseLost]. The caller is no longer the holder after Ack or
+	// Delay of the delivery, or after the message was redelivered. Delay may also return
 	// ErrLeaseLost if the lease has expired and the message was not redelivered yet. If the
 	// outcome of an item is unknown, the bus repeats the item only within its lease.
 	Delay(ctx context.Context, ds []Delayed) error

@@ -199,6 +199,17 @@ var fencing = []Saboteur{
 			}
 		}
 	}},
+	{Name: "holds-what-it-gave-back", Breaks: "a member holds a message until it is redelivered", sabotage: func(b *breakable) {
+		holdings(b, func(m *member, h holding) {
+			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
+				err := m.next.(backend.Extender).Extend(ctx, ds)
+				if errors.Is(err, backend.ErrLeaseLost) && !h.stale(m, *ds[0]) {
+					return nil
+				}
+				return err
+			}
+		})
+	}},
 	{Name: "fences-in-two-steps", Breaks: "who is the holder is looked up before the message is removed", sabotage: func(b *breakable) {
 		holdings(b, func(m *member, h holding) {
 			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {

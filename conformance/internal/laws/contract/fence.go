@@ -44,9 +44,9 @@ var fenceLaws = []law.Law{
 		ID: "C75", Name: "foreign-refused", Promise: "Ack, Delay and Extend refuse a delivery of another group or driver, and the group's own message comes back",
 		Saboteurs: []string{"unfenced-acks", "unfenced-delays", "unfenced-extends", "foreign-is-lost"}, Test: foreignRefused,
 	}, {
-		ID: "C76", Name: "each-delivery-fenced", Promise: "after a redelivery the delivery before it is lost, even if the attempt is the same, or the member",
+		ID: "C76", Name: "each-delivery-fenced", Promise: "a delivery that was given back is lost, and so is the delivery before a redelivery, even if the attempt is the same, or the member",
 		Needs:     []law.Need{law.NeedRest},
-		Saboteurs: []string{"fences-by-attempt", "fences-by-member"}, Test: eachDeliveryFenced,
+		Saboteurs: []string{"fences-by-attempt", "fences-by-member", "holds-what-it-gave-back"}, Test: eachDeliveryFenced,
 	}, {
 		ID: "C77", Name: "ack-meets-expiry", Promise: "a fenced Ack at the end of a lease either removes the message, or is told that another has taken it",
 		Needs:     []law.Need{law.NeedFence},
@@ -235,6 +235,7 @@ func eachDeliveryFenced(e *law.Env) {
 	if v, ok := backend.As[backend.Delayer](one); ok {
 		for _, taker := range []backend.Source{two, one} {
 			e.Verb(v.Delay(e.Context(), []backend.Delayed{{Delivery: d, Refund: e.Limits.Refund}}))
+			unheld(e, one, "what was given back", d, backend.ErrLeaseLost)
 			again := e.One(taker)
 			unheld(e, one, "what was given back and redelivered", d, backend.ErrLeaseLost)
 			d = again
