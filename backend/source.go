@@ -69,9 +69,10 @@ type Config struct {
 
 	// Lease is how long a delivery stays with this member before it is due again, measured
 	// by the broker if it can. Before this lease has expired, no other member gets the
-	// message, even if the other member has a shorter lease. If members of a group have
-	// different leases, redelivery may wait for the longest of them. Attach refuses a lease
-	// of zero or less with [ErrRefused], and creates no group.
+	// message, even if the other member has a shorter lease. A crash of the broker ends no
+	// lease. If members of a group have different leases, redelivery may wait for the
+	// longest of them. Attach refuses a lease of zero or less with [ErrRefused], and creates
+	// no group.
 	Lease time.Duration
 
 	// MaxInFlight is the largest number of deliveries that the bus holds at any time. A

@@ -37,6 +37,10 @@ var crashLaws = []law.Law{
 		ID: "D07", Name: "position-outlives-process", Promise: "a group goes on where it was when every process that used it has ended",
 		Needs:     []law.Need{law.NeedPeer},
 		Saboteurs: []string{"forgets-groups", "starts-every-time"}, Test: positionOutlivesProcess,
+	}, {
+		ID: "D18", Name: "lease-over-crash", Promise: "a lease and its extension outlive a crash of the broker, and the holder from before it loses the message when another takes it",
+		Needs:     []law.Need{law.NeedKill},
+		Saboteurs: []string{"short-leases", "ignores-extends", "unfenced-delays"}, Test: leaseOverCrash,
 	},
 }
 
@@ -194,4 +198,21 @@ func positionOutlivesProcess(e *law.Env) {
 		want = want[2:]
 	}
 	e.Nothing(e.Attach("g"), e.Lease/2, "all are acknowledged")
+}
+
+func leaseOverCrash(e *law.Env) {
+	one, two := e.Attach("g"), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
+	e.PublishN(1)
+	start := time.Now()
+	d := e.One(one)
+	if _, ok := backend.As[backend.Extender](one); ok {
+		time.Sleep(e.Lease * 2 / 3)
+		start = time.Now()
+		e.Verb(e.Extend(one, d))
+	}
+	e.Kill()
+	held := e.One(two)
+	e.NotBefore(start, e.Lease, "another member took over")
+	unheld(e, one, "what another has taken after a crash", d, backend.ErrLeaseLost)
+	e.Ack(two, held)
 }
