@@ -35,6 +35,10 @@ var peerLaws = []law.Law{
 		ID: "L07", Name: "identity-churn", Promise: "members that come, go and die many times leave few traces, and nothing is lost",
 		Needs:     []law.Need{law.NeedPeer, law.NeedDown, law.NeedVerb[backend.Statser](), law.NeedVerb[backend.Maintainer]()},
 		Saboteurs: []string{"loses-some", "members-never-leave"}, Test: identityChurn,
+	}, {
+		ID: "D19", Name: "peer-wakes", Promise: "a member that waits learns soon that another process has published, given back, or reset or deleted its group",
+		Needs:     []law.Need{law.NeedPeer},
+		Saboteurs: []string{"wakes-own-process-only", "delays-a-lease-at-least", "resets-nothing", "deletes-in-silence"}, Test: peerWakes,
 	},
 }
 
@@ -200,4 +204,45 @@ func identityChurn(e *law.Env) {
 			e.Failf("got %d members, want at most %d: one, and those that died", got, most)
 		}
 	}
+}
+
+func peerWakes(e *law.Env) {
+	long := backend.Config{Group: "g", Lease: 5 * e.Lease}
+	p, src := e.AttachPeer(long)
+	other, own := e.AttachTo(p, e.Config(long)), e.AttachAs(long)
+	e.AttachAs(backend.Config{Group: "keeps"})
+	learned := func(waits backend.Source, what string, after time.Duration, do func()) law.Received {
+		e.Helper()
+		waiting := e.Background(e.Bounded(), waits, 1)
+		time.Sleep(e.Lease / 4)
+		start := time.Now()
+		do()
+		r := <-waiting
+		e.By(start, after, "a member that waits learned that another process "+what)
+		return r
+	}
+	r := learned(src, "has published", 0, func() { e.PublishN(1) })
+	e.Must(r.Err)
+	stale := r.Deliveries[0]
+	if _, ok := backend.As[backend.Delayer](own); ok {
+		e.Publish(&backend.Message{ID: "back"})
+		d, wait := e.One(own), e.Lease/4
+		r := learned(src, "has given back", wait, func() { e.Verb(e.Delay(own, wait, d)) })
+		e.Must(r.Err)
+	}
+	if !e.Claims(law.NeedVerb[backend.Admin]()) {
+		return
+	}
+	r = learned(other, "has reset the group", 0, func() {
+		e.Verb(e.Verbs().ResetGroup(e.Context(), law.Topic, "g", backend.StartEarliest))
+	})
+	e.Must(r.Err)
+	if e.Limits.FencedAcks {
+		unheld(e, src, "a delivery from before another process has reset the group", stale, backend.ErrLeaseLost)
+	}
+	if _, ok := backend.As[backend.Delayer](own); ok {
+		e.One(other) // the message that was given back, so that the member waits for more
+	}
+	r = learned(other, "has deleted the group", 0, func() { e.Verb(e.Verbs().DeleteGroup(e.Context(), law.Topic, "g")) })
+	e.Is("Receive", r.Err, backend.ErrGone)
 }

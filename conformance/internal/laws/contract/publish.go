@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/law"
@@ -35,7 +36,7 @@ var publishLaws = []law.Law{
 	}, {
 		ID: "P13", Name: "batch-partial", Promise: "one message that is refused does not keep the others of its batch from being stored, and the errors say which",
 		Needs:     []law.Need{law.NeedPayloadLimit},
-		Saboteurs: []string{"blurs-batches", "hides-failures"}, Test: batchPartial,
+		Saboteurs: []string{"blurs-batches", "hides-failures", "wakes-on-success-only"}, Test: batchPartial,
 	}, {
 		ID: "P14", Name: "publish-done-context", Promise: "a Publish whose context is done stores nothing and says so",
 		Saboteurs: []string{"ignores-publish-context"}, Test: publishDoneContext,
@@ -174,6 +175,9 @@ func batchPartial(e *law.Env) {
 	batch := law.Numbered("", 5)
 	batch[1].Payload = make([]byte, e.Limits.Payload)
 	batch[4].Payload = make([]byte, e.Limits.Payload)
+	waiting := e.Background(e.Bounded(), src, 3)
+	time.Sleep(e.Lease / 4)
+	start := time.Now()
 	err := e.Send(batch...)
 	for i, m := range batch {
 		var want error
@@ -187,7 +191,14 @@ func batchPartial(e *law.Env) {
 			e.Failf("message %d: got no position", i)
 		}
 	}
-	if got, want := law.IDs(e.Receive(src, 3)), []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {
+	r := <-waiting
+	e.By(start, 0, "the first of the others was received")
+	e.Must(r.Err)
+	got := law.IDs(r.Deliveries)
+	if more := 3 - len(got); more > 0 {
+		got = append(got, law.IDs(e.Receive(src, more))...)
+	}
+	if want := []string{"0000", "0002", "0003"}; !slices.Equal(got, want) {
 		e.Failf("got %v, want %v", got, want)
 	}
 	e.Nothing(src, e.Lease/4, "the others were refused")
