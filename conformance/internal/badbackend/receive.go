@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -58,6 +59,40 @@ var receiving = []Saboteur{
 			d.Redelivered = seen[d.Topic+d.Position]
 			seen[d.Topic+d.Position] = true
 		})
+	}},
+	{Name: "redelivered-to-the-member", Breaks: "a member knows what it has received before", sabotage: func(b *breakable) {
+		seen := map[*member]map[string]bool{}
+		delivered(b, func(m *member, ds []backend.Delivery) []backend.Delivery {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if seen[m] == nil {
+				seen[m] = map[string]bool{}
+			}
+			for i, d := range ds {
+				ds[i].Redelivered = seen[m][d.Position]
+				seen[m][d.Position] = true
+			}
+			return ds
+		})
+	}},
+	{Name: "counts-lost-as-held", driver: true, Breaks: "a member holds what it has not settled", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			var held atomic.Int64
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				limit = min(limit, 2*m.config.MaxInFlight-int(held.Load()))
+				if limit <= 0 {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				ds, err := m.next.Receive(ctx, limit)
+				held.Add(int64(len(ds)))
+				return ds, err
+			}
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				held.Add(int64(-len(ds)))
+				return m.next.Ack(ctx, ds)
+			}
+		}
 	}},
 	{Name: "attempt-of-all-groups", Breaks: "the attempt counts receipts of a message", sabotage: func(b *breakable) {
 		receipts := map[string]int{}

@@ -3,6 +3,7 @@ package contract
 import (
 	"time"
 
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
@@ -12,9 +13,9 @@ var extendLaws = []law.Law{
 		Needs:     []law.Need{law.NeedExtender},
 		Saboteurs: []string{"ignores-extends"}, Test: extend,
 	}, {
-		ID: "C27", Name: "extend-restarts", Promise: "an extended delivery is due one lease after it was extended: not before, and soon after",
+		ID: "C27", Name: "extend-restarts", Promise: "an extended delivery is due one lease of its member after it was extended: not before, and soon after, and no other is extended with it",
 		Needs:     []law.Need{law.NeedExtender},
-		Saboteurs: []string{"ignores-extends", "extends-for-long"}, Test: extendRestarts,
+		Saboteurs: []string{"ignores-extends", "extends-for-long", "extends-all-it-holds", "extends-by-the-first-lease"}, Test: extendRestarts,
 	}, {
 		ID: "C28", Name: "extend-counts-not", Promise: "extending does not count as an attempt",
 		Needs:     []law.Need{law.NeedExtender},
@@ -35,12 +36,19 @@ func extend(e *law.Env) {
 }
 
 func extendRestarts(e *law.Env) {
-	one, two := e.Attach("g"), e.Attach("g")
-	e.PublishN(1)
-	d := e.One(one)
+	two, one := e.AttachAs(backend.Config{Group: "g", Lease: e.Lease / 2}), e.Attach("g")
+	e.PublishN(2)
+	ds := e.Receive(one, 2)
+	received := time.Now()
 	time.Sleep(e.Lease / 2)
 	start := time.Now()
-	e.Verb(e.Extend(one, d))
+	e.Verb(e.Extend(one, ds[0]))
+	d := e.One(two)
+	if d.ID != ds[1].ID {
+		e.Failf("got message %s, want %s, which was not extended", d.ID, ds[1].ID)
+	}
+	e.By(received, e.Lease, "what was not extended came back")
+	e.Ack(two, d)
 	e.One(two)
 	e.NotBefore(start, e.Lease, "it came back")
 	e.By(start, e.Lease, "it came back")

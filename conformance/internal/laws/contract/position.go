@@ -19,8 +19,9 @@ var positionLaws = []law.Law{
 }
 
 func positionIncreases(e *law.Env) {
-	src := e.Attach("g")
-	ms := e.PublishN(1150) // so that the decimal numbers in positions get longer: at 10, 100 and 1000
+	const n = 1150 // so that the decimal numbers in positions get longer: at 10, 100 and 1000
+	src := e.AttachAs(backend.Config{Group: "g", MaxInFlight: n})
+	ms := e.PublishN(n)
 	last := ""
 	for _, m := range ms {
 		if m.Position <= last {

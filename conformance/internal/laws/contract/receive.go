@@ -29,10 +29,13 @@ var receiveLaws = []law.Law{
 		Saboteurs: []string{"stuck-attempt", "attempt-of-all-groups"}, Test: attemptSequence,
 	}, {
 		ID: "C68", Name: "redelivered", Promise: "a delivery says whether the message was delivered in the group before: by an expired lease, or given back, with Refund too",
-		Saboteurs: []string{"redelivered-never", "redelivered-in-other-groups", "redelivered-by-attempt"}, Test: redelivered,
+		Saboteurs: []string{"redelivered-never", "redelivered-in-other-groups", "redelivered-by-attempt", "redelivered-to-the-member"}, Test: redelivered,
 	}, {
 		ID: "C11", Name: "cancel-loses-nothing", Promise: "no delivery is lost to a Receive that is cancelled",
 		Saboteurs: []string{"abandons-on-cancel", "leaves-reads-behind"}, Test: cancelLosesNothing,
+	}, {
+		ID: "C78", Name: "lost-leases-free", Promise: "a member whose deliveries others have taken and acknowledged receives as many again",
+		Saboteurs: []string{"counts-lost-as-held"}, Test: lostLeasesFree,
 	},
 }
 
@@ -126,8 +129,22 @@ func redelivered(e *law.Env) {
 			e.Verb(v.Delay(e.Context(), []backend.Delayed{{Delivery: d, Refund: round == 0}}))
 		}
 	}
+	if d := e.One(e.Attach("one")); !d.Redelivered {
+		e.Failf("the first delivery to another member: got not Redelivered, want Redelivered")
+	}
 	if d := e.One(two); d.Redelivered {
 		e.Failf("the first delivery in the other group: got Redelivered, want not")
+	}
+}
+
+func lostLeasesFree(e *law.Env) {
+	const n = 4
+	one := e.AttachAs(backend.Config{Group: "g", MaxInFlight: n, Lease: e.Lease / 2})
+	two := e.AttachAs(backend.Config{Group: "g", Lease: e.Lease / 2})
+	for range 3 {
+		e.PublishN(n)
+		e.Receive(one, n)
+		e.Ack(two, e.Receive(two, n)...)
 	}
 }
 
