@@ -305,6 +305,9 @@ var delaying = []Saboteur{
 	{Name: "refunds-unasked", Breaks: "an attempt is one that ended", sabotage: func(b *breakable) {
 		delays(b, func(_ *member, d *backend.Delayed) { d.Refund = true })
 	}},
+	{Name: "attempt-is-a-byte", Breaks: "nobody tries more than 255 times", sabotage: func(b *breakable) {
+		each(b, func(d *backend.Delivery) { d.Attempt = int(uint8(d.Attempt)) })
+	}},
 	{Name: "ignores-refunds", Breaks: "every receipt counts", sabotage: func(b *breakable) {
 		delays(b, func(_ *member, d *backend.Delayed) { d.Refund = false })
 	}},
