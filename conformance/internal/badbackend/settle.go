@@ -1,8 +1,10 @@
 package badbackend
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -125,6 +127,34 @@ var acking = []Saboteur{
 			}
 			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
 				return m.next.Ack(ctx, slices.DeleteFunc(slices.Clone(ds), func(d *backend.Delivery) bool { return given.has(d.Position) }))
+			}
+		}
+	}},
+	{Name: "refuses-none", driver: true, Breaks: "a call must be about something", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
+				if len(ds) == 0 {
+					return backend.ErrRefused
+				}
+				return m.next.(backend.Extender).Extend(ctx, ds)
+			}
+		}
+	}},
+	{Name: "cancelled-acks-have-no-class", driver: true, Breaks: "a context says why it is done", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				return cmp.Or(ctx.Err(), m.next.Ack(ctx, ds))
+			}
+		}
+	}},
+	{Name: "acks-what-was-cancelled", driver: true, Breaks: "a call that was cancelled had no effect", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				err := m.next.Ack(context.WithoutCancel(ctx), ds)
+				if ctx.Err() != nil {
+					err = fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
+				}
+				return err
 			}
 		}
 	}},

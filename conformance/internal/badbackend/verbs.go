@@ -3,6 +3,7 @@ package badbackend
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -258,6 +259,26 @@ var closing = []Saboteur{
 	}},
 	{Name: "sources-never-close", Breaks: "a source lives as long as its backend", sabotage: func(b *breakable) {
 		b.joined = func(m *member) { m.shut = func() error { return nil } }
+	}},
+	{Name: "does-nothing-when-closed", driver: true, Breaks: "who asks for nothing gets nothing", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				if len(ds) == 0 {
+					return nil
+				}
+				return m.next.Ack(ctx, ds)
+			}
+		}
+	}},
+	{Name: "looks-at-the-context-first", driver: true, Breaks: "a call whose context is done is not made", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				if ctx.Err() != nil {
+					return fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
+				}
+				return m.next.Ack(ctx, ds)
+			}
+		}
 	}},
 	{Name: "never-closes", driver: true, Breaks: "a backend lives as long as its process", sabotage: func(b *breakable) {
 		b.shut = func() error { return nil }

@@ -2,6 +2,8 @@ package badbackend
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -71,5 +73,16 @@ var wakings = []Saboteur{
 	}},
 	{Name: "wakes-on-success-only", driver: true, Breaks: "a call with an error has changed nothing", sabotage: func(b *breakable) {
 		waking(b, func(_ int, err error) bool { return err == nil })
+	}},
+	{Name: "deadline-is-an-outage", driver: true, Breaks: "a read that nothing answers in time has failed", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit)
+				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					err = fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
+				}
+				return ds, err
+			}
+		}
 	}},
 }

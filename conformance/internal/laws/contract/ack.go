@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -33,6 +34,12 @@ var ackLaws = []law.Law{
 		ID: "C19", Name: "ack-after-delay", Promise: "without ConfirmAcks what was given back can still be acknowledged",
 		Needs:     []law.Need{law.NeedDelayer},
 		Saboteurs: []string{"acks-only-held"}, Test: ackAfterDelay,
+	}, {
+		ID: "C79", Name: "settle-none", Promise: "Ack, Delay and Extend of no deliveries are no errors",
+		Saboteurs: []string{"refuses-none"}, Test: settleNone,
+	}, {
+		ID: "C80", Name: "ack-done-context", Promise: "an Ack whose context is done says whether it may have had an effect",
+		Saboteurs: []string{"cancelled-acks-have-no-class", "acks-what-was-cancelled"}, Test: ackDoneContext,
 	},
 }
 
@@ -127,4 +134,39 @@ func ackAfterDelay(e *law.Env) {
 	e.Verb(e.Delay(src, e.Lease, d))
 	e.Ack(src, d)
 	e.Nothing(src, 2*e.Lease+e.Soon(), "it is acknowledged")
+}
+
+func settleNone(e *law.Env) {
+	src := e.Attach("g")
+	for range 2 { // in the second round the member holds a delivery
+		e.Must(src.Ack(e.Context(), nil))
+		if _, ok := backend.As[backend.Delayer](src); ok {
+			e.Verb(e.Delay(src, 0))
+		}
+		if _, ok := backend.As[backend.Extender](src); ok {
+			e.Verb(e.Extend(src))
+		}
+		e.PublishN(1)
+		e.One(src)
+	}
+}
+
+func ackDoneContext(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(1)
+	d := e.One(src)
+	ctx, cancel := context.WithCancel(e.Context())
+	cancel()
+	err := backend.ErrorAt(src.Ack(ctx, []*backend.Delivery{&d}), 0)
+	class := backend.Class(err)
+	if err != nil && class == nil {
+		e.Failf("got error %v, want one that matches an error class, such as %q", err, backend.ErrUnknownOutcome)
+	}
+	back := len(e.ReceiveWithin(src, 1, e.Lease+e.Soon())) > 0
+	switch {
+	case err == nil && back:
+		e.Failf("got no error, and the message came back")
+	case err != nil && class != backend.ErrUnknownOutcome && !back:
+		e.Failf("got error %v, which says that the message is not removed, and it did not come back", err)
+	}
 }

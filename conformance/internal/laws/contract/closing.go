@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -18,8 +19,8 @@ var closeLaws = []law.Law{
 		ID: "S04", Name: "close-idempotent", Promise: "closing again, also at the same time, is not an error",
 		Saboteurs: []string{"closes-once"}, Test: closeIdempotent,
 	}, {
-		ID: "C46", Name: "closed-source", Promise: "a closed source answers ErrClosed, and its group goes on",
-		Saboteurs: []string{"sources-never-close"}, Test: closedSource,
+		ID: "C46", Name: "closed-source", Promise: "a closed source answers ErrClosed whatever it is asked, and its group goes on",
+		Saboteurs: []string{"sources-never-close", "does-nothing-when-closed", "looks-at-the-context-first"}, Test: closedSource,
 	}, {
 		ID: "C47", Name: "closed-backend", Promise: "a closed backend and its sources answer ErrClosed",
 		Saboteurs: []string{"never-closes"}, Test: closedBackend,
@@ -49,17 +50,31 @@ func closeIdempotent(e *law.Env) {
 	}
 }
 
-// closed expects ErrClosed from every call of a source.
+// closed expects ErrClosed from every call of a source, whatever its arguments are.
 func closed(e *law.Env, src backend.Source, d backend.Delivery) {
 	e.Helper()
-	_, err := src.Receive(e.Bounded(), 1)
-	e.Is("Receive", err, backend.ErrClosed)
-	e.Is("Ack", src.Ack(e.Context(), []*backend.Delivery{&d}), backend.ErrClosed)
-	if _, ok := backend.As[backend.Delayer](src); ok {
-		e.Is("Delay", e.Delay(src, 0, d), backend.ErrClosed)
-	}
-	if _, ok := backend.As[backend.Extender](src); ok {
-		e.Is("Extend", e.Extend(src, d), backend.ErrClosed)
+	done, cancel := context.WithCancel(e.Context())
+	cancel()
+	for _, c := range []struct {
+		with string
+		ctx  context.Context
+		ds   []backend.Delivery
+	}{
+		{"", e.Bounded(), []backend.Delivery{d}}, {" of none", e.Bounded(), nil}, {" with a context that is done", done, []backend.Delivery{d}},
+	} {
+		_, err := src.Receive(c.ctx, len(c.ds))
+		e.Is("Receive"+c.with, err, backend.ErrClosed)
+		e.Is("Ack"+c.with, src.Ack(c.ctx, backend.Lend(c.ds)), backend.ErrClosed)
+		if v, ok := backend.As[backend.Delayer](src); ok {
+			delayed := make([]backend.Delayed, len(c.ds))
+			for i, d := range c.ds {
+				delayed[i].Delivery = d
+			}
+			e.Is("Delay"+c.with, v.Delay(c.ctx, delayed), backend.ErrClosed)
+		}
+		if v, ok := backend.As[backend.Extender](src); ok {
+			e.Is("Extend"+c.with, v.Extend(c.ctx, backend.Lend(c.ds)), backend.ErrClosed)
+		}
 	}
 }
 
