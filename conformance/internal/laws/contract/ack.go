@@ -166,7 +166,7 @@ func ackDoneContext(e *law.Env) {
 	switch {
 	case err == nil && back:
 		e.Failf("got no error, and the message came back")
-	case err != nil && class != backend.ErrUnknownOutcome && !back:
+	case err != nil && !errors.Is(class, backend.ErrUnknownOutcome) && !back:
 		e.Failf("got error %v, which says that the message is not removed, and it did not come back", err)
 	}
 }

@@ -226,7 +226,7 @@ func unheld(e *law.Env, src backend.Source, what string, d backend.Delivery, wan
 			return nil
 		})
 	}
-	if e.Limits.FencedAcks || want == backend.ErrRefused {
+	if e.Limits.FencedAcks || errors.Is(want, backend.ErrRefused) {
 		expect("Ack", func() error { return src.Ack(e.Context(), []*backend.Delivery{&d}) })
 	}
 	if _, ok := backend.As[backend.Delayer](src); ok {
