@@ -30,6 +30,10 @@ var adminLaws = []law.Law{
 		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer, law.NeedFence},
 		Saboteurs: []string{"unfenced-delays", "unfenced-extends", "unfenced-acks", "loses-leases-in-silence"}, Test: resetStale,
 	}, {
+		ID: "C81", Name: "reset-received-again", Promise: "where acknowledgements are fenced, a delivery from before ResetGroup is lost, even if its member has received the message again",
+		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedRest, law.NeedFence},
+		Saboteurs: []string{"fences-by-attempt", "fences-by-member"}, Test: resetReceivedAgain,
+	}, {
 		ID: "C69", Name: "reset-wakes", Promise: "a member that waits in Receive while its group is reset gets the messages that are due by the reset",
 		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
 		Saboteurs: []string{"deaf-to-reset", "resets-nothing"}, Test: resetWakes,
@@ -180,6 +184,17 @@ func resetStale(e *law.Env) {
 		e.Failf("got %q, want %q, which nobody has acknowledged", d.ID, held[0].ID)
 	}
 	e.NotBefore(start, 3*e.Lease-e.Lease/2, "it was taken from its holder")
+}
+
+func resetReceivedAgain(e *law.Env) {
+	e.AttachAs(backend.Config{Group: "keeps"})
+	src := e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
+	e.PublishN(1)
+	stale := e.One(src)
+	e.Verb(e.Verbs().ResetGroup(e.Context(), law.Topic, "g", backend.StartEarliest))
+	held := e.One(src)
+	unheld(e, src, "a delivery from before ResetGroup", stale, backend.ErrLeaseLost)
+	e.Ack(src, held)
 }
 
 func resetWakes(e *law.Env) {
