@@ -10,7 +10,8 @@ import (
 // same topic and group do not overlap; calls of other buses may.
 type Maintainer interface {
 	// Maintain does one bounded piece of work. For example, it trims messages that every
-	// group has settled, or removes members that have died. It returns how long the bus
+	// group has settled, or removes members that have died. It never trims a message that a
+	// group has not settled, even if the group has no member. It returns how long the bus
 	// waits before the next call, at least 100 ms. After an error the bus tells the
 	// observer, ignores next, and waits with a back-off.
 	Maintain(ctx context.Context, topic, group string) (next time.Duration, err error)

@@ -59,6 +59,30 @@ var managing = []Saboteur{
 			return b.good.Maintain(ctx, topic, group)
 		}
 	}},
+	{Name: "trims-for-members", Breaks: "a topic keeps what its members need", sabotage: func(b *breakable) {
+		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
+			groups, _ := b.good.Groups(ctx, topic)
+			for _, g := range groups {
+				if s, err := b.good.Stats(ctx, topic, g); err == nil && s.Members == 0 {
+					b.good.ResetGroup(ctx, topic, g, backend.StartLatest) //nolint:errcheck // it exists
+				}
+			}
+			return b.good.Maintain(ctx, topic, group)
+		}
+	}},
+	{Name: "trims-reset-groups", Breaks: "what a group has settled once is settled", sabotage: func(b *breakable) {
+		next, reset := b.good, newSet(b)
+		b.good = noting{next, reset}
+		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
+			groups, _ := next.Groups(ctx, topic)
+			for _, g := range groups {
+				if reset.has(topic + " " + g) {
+					next.ResetGroup(ctx, topic, g, backend.StartLatest) //nolint:errcheck // it exists
+				}
+			}
+			return next.Maintain(ctx, topic, group)
+		}
+	}},
 }
 
 type reversed struct{ good }
@@ -98,6 +122,17 @@ type counting struct {
 
 func (a counting) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
 	a.resets.Add(1)
+	return a.good.ResetGroup(ctx, topic, group, start)
+}
+
+// noting is a backend that notes which groups were reset.
+type noting struct {
+	good
+	reset set
+}
+
+func (a noting) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
+	a.reset.add(topic + " " + group)
 	return a.good.ResetGroup(ctx, topic, group, start)
 }
 

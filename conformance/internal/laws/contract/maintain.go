@@ -20,6 +20,14 @@ var maintainLaws = []law.Law{
 	}, {
 		ID: "M01", Name: "safe-trim", Promise: "nothing is removed that a group has not settled, whatever the order of calls",
 		Saboteurs: []string{"trims-unread", "acks-all-it-holds", "loses-some"}, Test: safeTrim,
+	}, {
+		ID: "M04", Name: "trim-without-members", Promise: "Maintain removes nothing that a group has not settled, even if the group has no member",
+		Needs:     []law.Need{law.NeedVerb[backend.Maintainer]()},
+		Saboteurs: []string{"trims-for-members", "trims-unread", "forgets-groups"}, Test: trimWithoutMembers,
+	}, {
+		ID: "M05", Name: "trim-after-reset", Promise: "Maintain removes nothing that a group has not settled since it was reset",
+		Needs:     []law.Need{law.NeedVerb[backend.Maintainer](), law.NeedVerb[backend.Admin]()},
+		Saboteurs: []string{"trims-reset-groups", "trims-unread"}, Test: trimAfterReset,
 	},
 }
 
@@ -34,6 +42,32 @@ func maintainNext(e *law.Env) {
 			e.Failf("got %v, want more than 0", next)
 		}
 		e.Ack(src, e.Receive(src, 10)...)
+	}
+}
+
+func trimWithoutMembers(e *law.Env) {
+	settles, leaves := e.Attach("settles"), e.Attach("leaves")
+	want := law.IDsOf(e.PublishN(5))
+	e.Must(leaves.Close())
+	e.Ack(settles, e.Receive(settles, 5)...)
+	e.Maintain("settles")
+	if got := law.IDs(e.Receive(e.Attach("leaves"), 5)); !slices.Equal(got, want) {
+		e.Failf("got %v, want what the group had not settled when its only member left: %v", got, want)
+	}
+}
+
+// trimAfterReset lets each of two groups settle all messages, but never both at once. So
+// both calls of Maintain find a group that has settled nothing.
+func trimAfterReset(e *law.Env) {
+	reset, other := e.Attach("reset"), e.Attach("other")
+	want := law.IDsOf(e.PublishN(5))
+	e.Ack(reset, e.Receive(reset, 5)...)
+	e.Maintain("reset")
+	e.Verb(e.Verbs().ResetGroup(e.Context(), law.Topic, "reset", backend.StartEarliest))
+	e.Ack(other, e.Receive(other, 5)...)
+	e.Maintain("other")
+	if got := law.IDs(e.Receive(reset, 5)); !slices.Equal(got, want) {
+		e.Failf("got %v, want what the group has not settled since its reset: %v", got, want)
 	}
 }
 
