@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,25 @@ var managing = []Saboteur{
 	}},
 	{Name: "deletes-nothing", Breaks: "what is deleted is hidden some day", sabotage: func(b *breakable) { b.good = keeping{b.good} }},
 	{Name: "deletes-every-group", Breaks: "a group is deleted with its like", sabotage: func(b *breakable) { b.good = sweeping{b.good} }},
+	{Name: "goes-by-prefix", Breaks: "what begins with a name is part of it", sabotage: func(b *breakable) { b.good = prefixed{b.good} }},
+	{Name: "deletes-without-a-class", Breaks: "a member of what is deleted gets some error", sabotage: func(b *breakable) {
+		plain := func(err error) error {
+			if errors.Is(err, backend.ErrGone) || errors.Is(err, backend.ErrLeaseLost) {
+				return errors.New(err.Error())
+			}
+			return err
+		}
+		b.joined = func(m *member) {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error { return plain(m.next.Ack(ctx, ds)) }
+			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
+				return plain(m.next.(backend.Delayer).Delay(ctx, ds))
+			}
+			m.extend = func(ctx context.Context, ds []*backend.Delivery) error {
+				return plain(m.next.(backend.Extender).Extend(ctx, ds))
+			}
+		}
+	}},
+	{Name: "resets-every-group", Breaks: "a group is reset with its like", sabotage: func(b *breakable) { b.good = sweeping{b.good} }},
 	{Name: "resets-nothing", Breaks: "a group goes on where it was", sabotage: func(b *breakable) { b.good = resetting{b.good, nil} }},
 	{Name: "resets-to-latest", Breaks: "a group that is reset skips what there is", sabotage: func(b *breakable) {
 		latest := backend.StartLatest
@@ -111,6 +131,48 @@ func (a sweeping) DeleteGroup(ctx context.Context, topic, _ string) error {
 	groups, err := a.Groups(ctx, topic)
 	for _, g := range groups {
 		err = errors.Join(err, a.good.DeleteGroup(ctx, topic, g))
+	}
+	return err
+}
+
+func (a sweeping) ResetGroup(ctx context.Context, topic, _ string, start backend.Start) error {
+	groups, err := a.Groups(ctx, topic)
+	for _, g := range groups {
+		err = errors.Join(err, a.good.ResetGroup(ctx, topic, g, start))
+	}
+	return err
+}
+
+// prefixed is a backend that takes a name for each name that begins with it.
+type prefixed struct{ good }
+
+func (a prefixed) Groups(ctx context.Context, topic string) (all []string, err error) {
+	topics, err := a.good.Topics(ctx)
+	for _, name := range topics {
+		if strings.HasPrefix(name, topic) {
+			groups, _ := a.good.Groups(ctx, name)
+			all = append(all, groups...)
+		}
+	}
+	return all, err
+}
+
+func (a prefixed) DeleteTopic(ctx context.Context, topic string) error {
+	topics, err := a.good.Topics(ctx)
+	for _, name := range topics {
+		if strings.HasPrefix(name, topic) {
+			err = errors.Join(err, a.good.DeleteTopic(ctx, name))
+		}
+	}
+	return err
+}
+
+func (a prefixed) DeleteGroup(ctx context.Context, topic, group string) error {
+	groups, err := a.good.Groups(ctx, topic)
+	for _, name := range groups {
+		if strings.HasPrefix(name, group) {
+			err = errors.Join(err, a.good.DeleteGroup(ctx, topic, name))
+		}
 	}
 	return err
 }

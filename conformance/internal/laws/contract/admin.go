@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -12,19 +13,19 @@ var adminLaws = []law.Law{
 	{
 		ID: "C39", Name: "lists", Promise: "Topics and Groups list what exists, sorted",
 		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"lists-unsorted", "lists-half"}, Test: lists,
+		Saboteurs: []string{"lists-unsorted", "lists-half", "goes-by-prefix"}, Test: lists,
 	}, {
-		ID: "C40", Name: "delete-topic", Promise: "a deleted topic is gone with its groups and messages, and members learn of it",
+		ID: "C40", Name: "delete-topic", Promise: "a deleted topic is gone with its groups and messages, its members learn of it, and other topics do not notice",
 		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"deletes-in-silence", "deletes-nothing"}, Test: deleteTopic,
+		Saboteurs: []string{"deletes-in-silence", "deletes-nothing", "goes-by-prefix", "deletes-without-a-class"}, Test: deleteTopic,
 	}, {
 		ID: "C41", Name: "delete-group", Promise: "a deleted group is gone, its members learn of it, and other groups do not notice",
 		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"deletes-in-silence", "deletes-nothing", "deletes-every-group"}, Test: deleteGroup,
+		Saboteurs: []string{"deletes-in-silence", "deletes-nothing", "deletes-every-group", "goes-by-prefix", "deletes-without-a-class"}, Test: deleteGroup,
 	}, {
-		ID: "C42", Name: "reset-group", Promise: "a group that is reset begins anew where it is told, and forgets what it held and delayed",
+		ID: "C42", Name: "reset-group", Promise: "a group that is reset begins anew where it is told, and forgets what it held and delayed, and other groups do not notice",
 		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer},
-		Saboteurs: []string{"resets-nothing", "resets-to-latest"}, Test: resetGroup,
+		Saboteurs: []string{"resets-nothing", "resets-to-latest", "resets-every-group"}, Test: resetGroup,
 	}, {
 		ID: "C61", Name: "reset-stale", Promise: "where acknowledgements are fenced, a delivery from before ResetGroup can be neither delayed nor extended nor acknowledged after it, and the group that begins anew does not notice",
 		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer, law.NeedFence},
@@ -48,6 +49,7 @@ func lists(e *law.Env) {
 	for _, name := range []string{"b", "a.b", "a", "c"} {
 		e.Publish(&backend.Message{Topic: name})
 	}
+	e.AttachAs(backend.Config{Topic: "a.b", Group: "other"})
 	for _, name := range []string{"z", "x.y", "x"} {
 		e.AttachAs(backend.Config{Topic: "b", Group: name})
 	}
@@ -80,13 +82,42 @@ func learns(e *law.Env, waiting <-chan law.Received, src backend.Source) {
 	e.Is("Receive after that", r.Err, backend.ErrGone)
 }
 
+// learned expects that a member learns from Delay, Extend and a fenced Ack that its group is
+// gone. Each call gets one of the three deliveries in ds.
+func learned(e *law.Env, src backend.Source, ds []backend.Delivery) {
+	e.Helper()
+	gone := func(what string, err error) {
+		e.Helper()
+		if err = backend.ErrorAt(err, 0); !errors.Is(err, backend.ErrGone) && !errors.Is(err, backend.ErrLeaseLost) {
+			e.Failf("%s by a member of a deleted group: got error %v, want one that matches %q or %q", what, err, backend.ErrGone, backend.ErrLeaseLost)
+		}
+	}
+	if _, ok := backend.As[backend.Delayer](src); ok {
+		gone("Delay", claimed(e, e.Delay(src, 0, ds[0])))
+	}
+	if _, ok := backend.As[backend.Extender](src); ok {
+		gone("Extend", claimed(e, e.Extend(src, ds[1])))
+	}
+	if e.Limits.FencedAcks {
+		gone("Ack", src.Ack(e.Context(), backend.Lend(ds[2:3])))
+	}
+}
+
+// neighbours are names that begin with the name of a topic or a group.
+func neighbours(name string) []string { return []string{name + ".a", name + "2"} }
+
 func deleteTopic(e *law.Env) {
 	waits, other := e.Attach("g"), e.Attach("g")
+	for _, name := range neighbours(law.Topic) {
+		e.AttachAs(backend.Config{Topic: name, Group: "g"})
+		e.Publish(&backend.Message{Topic: name, ID: name})
+	}
 	e.PublishN(3)
-	e.Receive(other, 3)
+	ds := e.Receive(other, 3)
 	waiting := e.Background(e.Bounded(), waits, 1)
 	time.Sleep(e.Lease / 4)
 	e.Verb(e.Verbs().DeleteTopic(e.Context(), law.Topic))
+	learned(e, other, ds)
 	learns(e, waiting, other)
 	topics, err := e.Verbs().Topics(e.Context())
 	e.Verb(err)
@@ -99,25 +130,38 @@ func deleteTopic(e *law.Env) {
 		e.Failf("got %q, want nothing from before", d.ID)
 	}
 	e.Nothing(again, e.Lease/4, "the rest was deleted")
+	for _, name := range neighbours(law.Topic) {
+		if d := e.One(e.AttachAs(backend.Config{Topic: name, Group: "g", Start: backend.StartLatest})); d.ID != name {
+			e.Failf("got %q of topic %s, want its message", d.ID, name)
+		}
+	}
 }
 
 func deleteGroup(e *law.Env) {
-	waits, other, stays := e.Attach("g"), e.Attach("g"), e.Attach("stays")
+	waits, other := e.Attach("g"), e.Attach("g")
+	others := append(neighbours("g"), "stays")
+	var stay []backend.Source
+	for _, name := range others {
+		stay = append(stay, e.Attach(name))
+	}
 	want := law.IDsOf(e.PublishN(3))
-	e.Receive(other, 3)
+	held := e.Receive(other, 3)
 	waiting := e.Background(e.Bounded(), waits, 1)
 	time.Sleep(e.Lease / 4)
 	e.Verb(e.Verbs().DeleteGroup(e.Context(), law.Topic, "g"))
+	learned(e, other, held)
 	learns(e, waiting, other)
 	e.Must(other.Close())
 	closed(e, other, backend.Delivery{})
-	if got := law.IDs(e.Receive(stays, 3)); !slices.Equal(got, want) {
-		e.Failf("another group got %v, want %v", got, want)
-	}
 	groups, err := e.Verbs().Groups(e.Context(), law.Topic)
 	e.Verb(err)
-	if want := []string{"stays"}; !slices.Equal(groups, want) {
-		e.Failf("got groups %q, want %q", groups, want)
+	if !slices.Equal(groups, others) {
+		e.Failf("got groups %q, want %q", groups, others)
+	}
+	for i, src := range stay {
+		if got := law.IDs(e.Receive(src, 3)); !slices.Equal(got, want) {
+			e.Failf("group %s got %v, want %v", others[i], got, want)
+		}
 	}
 	again := e.Attach("g")
 	ds := e.Receive(again, 3)
@@ -128,7 +172,7 @@ func deleteGroup(e *law.Env) {
 }
 
 func resetGroup(e *law.Env) {
-	e.AttachAs(backend.Config{Group: "keeps"})
+	keeps := e.Attach("keeps")
 	src := e.Attach("g")
 	ms := e.PublishN(6)
 	ds := e.Receive(src, 4)
@@ -154,6 +198,9 @@ func resetGroup(e *law.Env) {
 	e.Publish(&backend.Message{ID: "later"})
 	if d := e.One(src); d.ID != "later" {
 		e.Failf("got %q, want what was published after the reset", d.ID)
+	}
+	if got, want := law.IDs(e.Receive(keeps, 7)), append(law.IDsOf(ms), "later"); !slices.Equal(got, want) {
+		e.Failf("a group that was not reset got %v, want %v", got, want)
 	}
 }
 
