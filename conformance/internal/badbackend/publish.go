@@ -60,6 +60,18 @@ var publishing = []Saboteur{
 	{Name: "folds-groups", Breaks: "groups are told apart by letters, whatever their case", sabotage: func(b *breakable) {
 		joining(b, func(c *backend.Config) { c.Group = folded(c.Group) })
 	}},
+	{Name: "joins-names", Breaks: "a group is told apart by its name after that of its topic", sabotage: func(b *breakable) {
+		topics := map[string]string{} // by the joined name
+		joining(b, func(c *backend.Config) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			name := folded(c.Topic + "." + c.Group)
+			if topics[name] == "" {
+				topics[name] = c.Topic
+			}
+			c.Topic = topics[name]
+		})
+	}},
 	{Name: "blurs-errors", Breaks: "an error is an error", sabotage: func(b *breakable) {
 		b.publish = func(ctx context.Context, ms []*backend.Message) error {
 			if err := b.good.Publish(ctx, ms); err != nil {

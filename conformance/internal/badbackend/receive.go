@@ -263,6 +263,17 @@ var sharing = []Saboteur{
 			c.Group = fmt.Sprintf("%s-%d", c.Group, n)
 		})
 	}},
+	{Name: "makes-groups-again", Breaks: "a group that was missing a moment ago is made", sabotage: func(b *breakable) {
+		attach := b.attach
+		b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
+			_, err := b.good.Stats(ctx, c.Topic, c.Group)
+			time.Sleep(time.Millisecond)
+			if errors.Is(err, backend.ErrGone) {
+				b.good.DeleteGroup(ctx, c.Topic, c.Group) //nolint:errcheck // it may not exist
+			}
+			return attach(ctx, c)
+		}
+	}},
 	{Name: "no-lease", Breaks: "a message is due until it is acknowledged", sabotage: func(b *breakable) {
 		joining(b, func(c *backend.Config) { c.Lease = time.Nanosecond })
 	}},

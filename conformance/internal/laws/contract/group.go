@@ -2,6 +2,8 @@ package contract
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +23,9 @@ var groupLaws = []law.Law{
 	}, {
 		ID: "C13", Name: "one-holder", Promise: "no two members hold a message at the same time",
 		Saboteurs: []string{"broadcasts", "no-lease"}, Test: oneHolder,
+	}, {
+		ID: "C71", Name: "attach-at-once", Promise: "members that attach to a new group at the same time are all members of one group",
+		Saboteurs: []string{"makes-groups-again", "broadcasts"}, Test: attachAtOnce,
 	},
 }
 
@@ -98,4 +103,34 @@ func oneHolder(e *law.Env) {
 	}
 	e.Nothing(one, e.Lease/4, "all are held")
 	e.Nothing(two, e.Lease/4, "all are held")
+}
+
+func attachAtOnce(e *law.Env) {
+	const members = 8
+	for round := range 3 {
+		c := e.Config(backend.Config{Topic: fmt.Sprintf("topic-%d", round), Group: "g"})
+		sources, errs := make([]backend.Source, members), make([]error, members)
+		var wg sync.WaitGroup
+		for i := range members {
+			wg.Go(func() { sources[i], errs[i] = e.Backend.Attach(e.Context(), c) })
+		}
+		wg.Wait()
+		e.Must(errors.Join(errs...))
+		want := law.Numbered("", members)
+		for _, m := range want {
+			m.Topic = c.Topic
+		}
+		e.Publish(want...)
+		var got []string
+		for _, src := range sources {
+			got = append(got, e.One(src).ID)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, law.IDsOf(want)) {
+			e.Failf("%d members got %v, want one message each", members, got)
+		}
+		for _, src := range sources {
+			e.Must(src.Close())
+		}
+	}
 }

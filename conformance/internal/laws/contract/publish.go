@@ -28,7 +28,7 @@ var publishLaws = []law.Law{
 		Saboteurs: []string{"first-topic-wins"}, Test: batchOfTopics,
 	}, {
 		ID: "P16", Name: "names", Promise: "topics and groups whose names differ in anything are apart",
-		Saboteurs: []string{"folds-topics", "folds-groups"}, Test: names,
+		Saboteurs: []string{"folds-topics", "folds-groups", "joins-names"}, Test: names,
 	}, {
 		ID: "P11", Name: "too-large", Promise: "a message over the limit is refused as too large, one at the limit is not",
 		Needs:     []law.Need{law.NeedPayloadLimit},
@@ -147,6 +147,30 @@ func names(e *law.Env) {
 		e.Ack(src, d)
 		e.Nothing(src, e.Lease/10, "topic "+name+" has one message")
 		e.Must(src.Close())
+	}
+	for _, joint := range []string{".", "-", "_"} {
+		pair(e, backend.Config{Topic: "t", Group: "u" + joint + "g"}, backend.Config{Topic: "t" + joint + "u", Group: "g"})
+	}
+}
+
+// pair attaches a member with each of two configs. Their topics and groups differ, but are
+// the same if a driver joins the two names.
+func pair(e *law.Env, configs ...backend.Config) {
+	e.Helper()
+	var sources []backend.Source
+	for _, c := range configs {
+		c.Start = backend.StartLatest
+		sources = append(sources, e.AttachAs(c))
+	}
+	for i, c := range configs {
+		id := fmt.Sprintf("of group %s of topic %s", c.Group, c.Topic)
+		e.Publish(&backend.Message{Topic: c.Topic, ID: id})
+		d := e.One(sources[i])
+		if d.ID != id || d.Topic != c.Topic {
+			e.Failf("got message %q of topic %s, want %q", d.ID, d.Topic, id)
+		}
+		e.Ack(sources[i], d)
+		e.Must(sources[i].Close())
 	}
 }
 
