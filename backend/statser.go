@@ -19,7 +19,7 @@ const Unknown = -1
 // or delay is over still counts as InFlight or Delayed, until a member receives it.
 type Stats struct {
 	Depth    int64 // messages that the topic keeps
-	Lag      int64 // messages that were never delivered to this group
+	Lag      int64 // messages after the start of this group that were never delivered to it
 	InFlight int64 // messages held by a member
 	Delayed  int64 // messages that were given back, and not redelivered since
 	Members  int64 // members attached now

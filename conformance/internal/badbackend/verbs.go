@@ -62,6 +62,15 @@ var reading = []Saboteur{
 			return ms
 		})
 	}},
+	{Name: "reads-pages-of-bytes", Breaks: "a read returns as many messages as a page has room for", sabotage: func(b *breakable) {
+		reads(b, func(ms []backend.Message) []backend.Message {
+			size := 0
+			return slices.DeleteFunc(ms, func(m backend.Message) bool {
+				size += m.Size()
+				return size > 64<<10
+			})
+		})
+	}},
 	{Name: "reads-wait", Breaks: "a read returns when there is something", sabotage: func(b *breakable) {
 		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 			ms, err := b.good.Read(ctx, topic, from, limit)
@@ -115,6 +124,19 @@ var removing = []Saboteur{
 			return errors.Join(err, b.good.Remove(ctx, topic, positions))
 		}
 	}},
+	{Name: "skips-after-removed", Breaks: "a read begins behind the message that is where it begins", sabotage: func(b *breakable) {
+		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+			all, err := b.good.Read(ctx, topic, "", 1<<20)
+			i := slices.IndexFunc(all, func(m backend.Message) bool { return m.Position >= from })
+			switch {
+			case i < 0:
+				return nil, err
+			case from != "":
+				i++
+			}
+			return all[i:min(i+limit, len(all))], err
+		}
+	}},
 	{Name: "hides-removed", Breaks: "a removed message cannot be read, but groups get it", sabotage: func(b *breakable) {
 		removed := map[string]bool{}
 		b.remove = func(ctx context.Context, topic string, positions []string) error {
@@ -154,62 +176,6 @@ func (a shrugging) DeleteTopic(ctx context.Context, topic string) error {
 
 func (a shrugging) DeleteGroup(ctx context.Context, topic, group string) error {
 	return shrug(a.good.DeleteGroup(ctx, topic, group))
-}
-
-// tells lets a saboteur change the result of Stats.
-func tells(b *breakable, change func(*backend.Stats)) {
-	b.stats = func(ctx context.Context, topic, group string) (backend.Stats, error) {
-		s, err := b.good.Stats(ctx, topic, group)
-		change(&s)
-		return s, err
-	}
-}
-
-var telling = []Saboteur{
-	{Name: "lag-is-depth", Breaks: "the lag is what the topic keeps", sabotage: func(b *breakable) {
-		tells(b, func(s *backend.Stats) { s.Lag = s.Depth })
-	}},
-	{Name: "delayed-is-in-flight", Breaks: "what is not settled is in flight", sabotage: func(b *breakable) {
-		tells(b, func(s *backend.Stats) { s.InFlight, s.Delayed = s.InFlight+s.Delayed, 0 })
-	}},
-	{Name: "oldest-is-now", Breaks: "there is always an oldest message", sabotage: func(b *breakable) {
-		tells(b, func(s *backend.Stats) { s.Oldest = time.Now() })
-	}},
-	{Name: "oldest-never-moves", Breaks: "the oldest message of a group is its first", sabotage: func(b *breakable) {
-		var first time.Time
-		tells(b, func(s *backend.Stats) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			if first.IsZero() {
-				first = s.Oldest
-			}
-			if !s.Oldest.IsZero() {
-				s.Oldest = first
-			}
-		})
-	}},
-	{Name: "oldest-is-unread", Breaks: "what was read is not old", sabotage: func(b *breakable) {
-		tells(b, func(s *backend.Stats) {
-			if s.Lag == 0 {
-				s.Oldest = time.Time{}
-			}
-		})
-	}},
-	{Name: "members-never-leave", Breaks: "members are those that ever were", sabotage: func(b *breakable) {
-		ever := map[string]int64{}
-		b.joined = func(m *member) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			ever[m.config.Topic+" "+m.config.Group]++
-		}
-		b.stats = func(ctx context.Context, topic, group string) (backend.Stats, error) {
-			s, err := b.good.Stats(ctx, topic, group)
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			s.Members = ever[topic+" "+group]
-			return s, err
-		}
-	}},
 }
 
 var declaring = []Saboteur{

@@ -12,7 +12,7 @@ var readLaws = []law.Law{
 	{
 		ID: "C34", Name: "read", Promise: "Read returns what a topic keeps after a position, oldest first, and no group notices",
 		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
-		Saboteurs: []string{"reads-from-included", "reads-settle", "reads-backwards", "reads-bare", "reads-share-memory"}, Test: read,
+		Saboteurs: []string{"reads-from-included", "reads-settle", "reads-backwards", "reads-bare", "reads-share-memory", "reads-pages-of-bytes"}, Test: read,
 	}, {
 		ID: "C35", Name: "read-waits-not", Promise: "Read returns none at the end, at once",
 		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
@@ -59,6 +59,12 @@ func read(e *law.Env) {
 		e.Attempt(d, 1)
 	}
 	reads(e, "", 100, ms)
+	size := 1 << 20
+	if limit := e.Limits.Payload; limit > 0 {
+		size = min(size, limit-len("large"))
+	}
+	large := e.Publish(&backend.Message{ID: "large", Payload: make([]byte, size)})
+	reads(e, ms[9].Position, 100, large)
 }
 
 func readWaitsNot(e *law.Env) {

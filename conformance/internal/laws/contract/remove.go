@@ -13,7 +13,7 @@ var removeLaws = []law.Law{
 	{
 		ID: "C65", Name: "remove", Promise: "Remove takes exactly the named messages out of a topic, and a second time changes nothing",
 		Needs:     []law.Need{law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Reader]()},
-		Saboteurs: []string{"removes-nothing", "removes-below", "removes-once", "hides-removed"}, Test: remove,
+		Saboteurs: []string{"removes-nothing", "removes-below", "removes-once", "hides-removed", "skips-after-removed", "depth-counts-removes"}, Test: remove,
 	}, {
 		ID: "C66", Name: "remove-in-groups", Promise: "no group is delivered a removed message, except with ErrGone, whether it was unread, held or delayed; what is held may be settled",
 		Needs:     []law.Need{law.NeedVerb[backend.Remover](), law.NeedDelayer},
@@ -37,6 +37,7 @@ func removes(e *law.Env, ms ...*backend.Message) {
 }
 
 func remove(e *law.Env) {
+	e.Attach("g") // so that the topic keeps its messages, and the group has Stats
 	ms := e.PublishN(10)
 	removes(e)
 	reads(e, "", 100, ms)
@@ -46,6 +47,9 @@ func remove(e *law.Env) {
 	removes(e, ms[0], ms[4], ms[5])
 	left = slices.Concat(ms[1:4], ms[6:])
 	reads(e, "", 100, left)
+	reads(e, ms[0].Position, 2, ms[1:3]) // after a position without a message
+	reads(e, ms[4].Position, 100, ms[6:])
+	depth(e, "after removals")
 	reads(e, "", 4, left[:4])
 	reads(e, ms[3].Position, 100, ms[6:])
 	reads(e, ms[3].Position, 1, ms[6:7]) // no end of the topic, although the next two are removed
@@ -54,6 +58,7 @@ func remove(e *law.Env) {
 	removes(e, more...)
 	removes(e, more...)
 	reads(e, "", 100, left)
+	depth(e, "after messages were removed twice")
 }
 
 func removeInGroups(e *law.Env) {

@@ -11,7 +11,15 @@ var statsLaws = []law.Law{
 	{
 		ID: "M03", Name: "stats-truth", Promise: "each number of Stats is exact or unknown",
 		Needs:     []law.Need{law.NeedVerb[backend.Statser](), law.NeedDelayer},
-		Saboteurs: []string{"lag-is-depth", "delayed-is-in-flight", "oldest-is-now"}, Test: statsTruth,
+		Saboteurs: []string{"lag-is-depth", "delayed-is-in-flight", "oldest-is-now", "depth-counts-removes"}, Test: statsTruth,
+	}, {
+		ID: "M03", Name: "stats-of-expired", Promise: "a message whose lease or delay is over counts as in flight or delayed, until a member receives it",
+		Needs:     []law.Need{law.NeedVerb[backend.Statser](), law.NeedDelayer},
+		Saboteurs: []string{"forgets-expired", "expired-is-lag", "delayed-is-in-flight"}, Test: statsOfExpired,
+	}, {
+		ID: "M03", Name: "stats-of-start", Promise: "Lag counts from where a group began, not from where its topic began",
+		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
+		Saboteurs: []string{"lag-is-depth", "lag-ignores-start"}, Test: statsOfStart,
 	}, {
 		ID: "M03", Name: "lag-truth", Promise: "Lag is exact or unknown after any calls, and so is the sum of Lag, InFlight and Delayed",
 		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
@@ -58,6 +66,20 @@ func numbers(e *law.Env, when string, s backend.Stats, lag, inFlight, delayed in
 	}
 }
 
+// depth expects that Stats has the number of messages that Read returns, or
+// backend.Unknown. It expects nothing of a backend without both verbs.
+func depth(e *law.Env, when string) {
+	e.Helper()
+	if !e.Claims(law.NeedVerb[backend.Statser]()) || !e.Claims(law.NeedVerb[backend.Reader]()) {
+		return
+	}
+	ms, err := e.Verbs().Read(e.Context(), law.Topic, "", 1000)
+	e.Verb(err)
+	if got, want := stats(e).Depth, int64(len(ms)); got != want && got != backend.Unknown {
+		e.Failf("%s: got Depth %d, want the %d that the topic keeps, or unknown", when, got, want)
+	}
+}
+
 // skew is the largest accepted error of a broker's clock.
 const skew = time.Second
 
@@ -90,6 +112,35 @@ func statsTruth(e *law.Env) {
 	numbers(e, "with all settled", s, 0, 0, 0)
 	if !s.Oldest.IsZero() {
 		e.Failf("with all settled: got Oldest %v, want none", s.Oldest)
+	}
+	e.Maintain("g")
+	e.PublishN(1)
+	depth(e, "with all but the last settled")
+}
+
+func statsOfExpired(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(4)
+	ds := e.Receive(src, 3)
+	e.Verb(e.Delay(src, e.Lease/2, ds[0], ds[1]))
+	time.Sleep(e.Lease + e.Lease/4)
+	numbers(e, "with a lease and two delays over", stats(e), 1, 1, 2)
+	e.Receive(src, 4)
+	numbers(e, "with all received", stats(e), 0, 4, 0)
+}
+
+func statsOfStart(e *law.Env) {
+	e.Attach("keeps")
+	ms := e.PublishN(3)
+	src := e.AttachAs(backend.Config{Group: "g", Start: backend.StartLatest})
+	numbers(e, "of a group that began latest", stats(e), 0, 0, 0)
+	e.PublishN(1)
+	numbers(e, "after a publish", stats(e), 1, 0, 0)
+	e.Ack(src, e.One(src))
+	numbers(e, "after an acknowledgement", stats(e), 0, 0, 0)
+	if e.Claims(law.NeedVerb[backend.Admin]()) {
+		e.Verb(e.Verbs().ResetGroup(e.Context(), law.Topic, "g", backend.StartAfter(ms[0].Position)))
+		numbers(e, "after a reset to the first message", stats(e), 3, 0, 0)
 	}
 }
 
