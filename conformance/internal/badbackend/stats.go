@@ -2,6 +2,8 @@ package badbackend
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -110,5 +112,33 @@ var telling = []Saboteur{
 			s.Members = ever[topic+" "+group]
 			return s, err
 		}
+	}},
+	{Name: "members-of-own-process", driver: true, Breaks: "a process knows its members", sabotage: func(b *breakable) {
+		var open atomic.Int64
+		b.joined = func(m *member) {
+			open.Add(1)
+			leave := sync.OnceFunc(func() { open.Add(-1) })
+			m.shut = func() error {
+				leave()
+				return m.next.Close()
+			}
+		}
+		tells(b, func(s *backend.Stats) { s.Members = open.Load() })
+	}},
+	{Name: "members-leave-twice", Breaks: "each Close is a member less", sabotage: func(b *breakable) {
+		var twice atomic.Int64
+		b.joined = func(m *member) {
+			closed := false
+			m.shut = func() error {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if closed {
+					twice.Add(1)
+				}
+				closed = true
+				return m.next.Close()
+			}
+		}
+		tells(b, func(s *backend.Stats) { s.Members -= twice.Load() })
 	}},
 }

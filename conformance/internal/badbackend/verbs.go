@@ -249,6 +249,15 @@ var closing = []Saboteur{
 	{Name: "never-closes", driver: true, Breaks: "a backend lives as long as its process", sabotage: func(b *breakable) {
 		b.shut = func() error { return nil }
 	}},
+	{Name: "manages-for-ever", driver: true, Breaks: "a closed backend still looks after its topics", sabotage: func(b *breakable) {
+		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
+			next, err := b.good.Maintain(ctx, topic, group)
+			if errors.Is(err, backend.ErrClosed) {
+				return time.Minute, nil
+			}
+			return next, err
+		}
+	}},
 	{Name: "deaf-to-close", Breaks: "a read that waits goes on after Close", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {

@@ -23,7 +23,7 @@ var closeLaws = []law.Law{
 		Saboteurs: []string{"sources-never-close", "does-nothing-when-closed", "looks-at-the-context-first"}, Test: closedSource,
 	}, {
 		ID: "C47", Name: "closed-backend", Promise: "a closed backend and its sources answer ErrClosed",
-		Saboteurs: []string{"never-closes"}, Test: closedBackend,
+		Saboteurs: []string{"never-closes", "manages-for-ever"}, Test: closedBackend,
 	}, {
 		ID: "C48", Name: "close-ends-receive", Promise: "a Receive that waits returns ErrClosed when its source or its backend is closed",
 		Saboteurs: []string{"deaf-to-close"}, Test: closeEndsReceive,
@@ -121,6 +121,14 @@ func closedBackend(e *law.Env) {
 		_, err = e.Verbs().Topics(e.Context())
 		e.Is("Topics", err, backend.ErrClosed)
 		e.Is("DeleteTopic", e.Verbs().DeleteTopic(e.Context(), law.Topic), backend.ErrClosed)
+		_, err = e.Verbs().Groups(e.Context(), law.Topic)
+		e.Is("Groups", err, backend.ErrClosed)
+		e.Is("DeleteGroup", e.Verbs().DeleteGroup(e.Context(), law.Topic, "g"), backend.ErrClosed)
+		e.Is("ResetGroup", e.Verbs().ResetGroup(e.Context(), law.Topic, "g", backend.StartEarliest), backend.ErrClosed)
+	}
+	if e.Claims(law.NeedVerb[backend.Maintainer]()) {
+		_, err = e.Verbs().Maintain(e.Context(), law.Topic, "g")
+		e.Is("Maintain", err, backend.ErrClosed)
 	}
 }
 

@@ -12,13 +12,13 @@ import (
 var startLaws = []law.Law{
 	{
 		ID: "D05", Name: "start-earliest", Promise: "a new group that starts earliest sees what the topic keeps",
-		Saboteurs: []string{"always-latest"}, Test: startEarliest,
+		Saboteurs: []string{"always-latest", "starts-at-trimmed"}, Test: startEarliest,
 	}, {
 		ID: "D06", Name: "start-latest", Promise: "a new group that starts latest sees what is published after Attach returned, and nothing from before",
 		Saboteurs: []string{"always-earliest", "creates-groups-late"}, Test: startLatest,
 	}, {
 		ID: "C14", Name: "start-after", Promise: "a new group that starts after a position sees what follows it",
-		Saboteurs: []string{"always-earliest", "always-latest"}, Test: startAfter,
+		Saboteurs: []string{"always-earliest", "always-latest", "refuses-trimmed-starts"}, Test: startAfter,
 	}, {
 		ID: "C15", Name: "start-once", Promise: "Start is used only when the group is created",
 		Saboteurs: []string{"starts-every-time"}, Test: startOnce,
@@ -32,10 +32,21 @@ var startLaws = []law.Law{
 }
 
 func startEarliest(e *law.Env) {
-	e.AttachAs(backend.Config{Group: "keeps", Start: backend.StartLatest})
+	keeps := e.AttachAs(backend.Config{Group: "keeps", Start: backend.StartLatest})
 	want := law.IDsOf(e.PublishN(5))
-	if got := law.IDs(e.Receive(e.Attach("g"), 5)); !slices.Equal(got, want) {
+	src := e.Attach("g")
+	ds := e.Receive(src, 5)
+	if got := law.IDs(ds); !slices.Equal(got, want) {
 		e.Failf("got %v, want %v", got, want)
+	}
+	e.Ack(src, ds...)
+	e.Ack(keeps, e.Receive(keeps, 5)...)
+	e.Maintain("g")
+	e.Publish(&backend.Message{ID: "last"})
+	for late := e.Attach("late"); ; { // One fails if it gets a message that the topic no longer keeps
+		if d := e.One(late); d.ID == "last" {
+			return
+		}
 	}
 }
 
@@ -83,9 +94,12 @@ func startLatest(e *law.Env) {
 }
 
 func startAfter(e *law.Env) {
-	e.AttachAs(backend.Config{Group: "keeps", Start: backend.StartLatest})
-	ms := e.PublishN(10)
-	for _, i := range []int{4, 0, 9} {
+	keeps := e.AttachAs(backend.Config{Group: "keeps", Start: backend.StartLatest})
+	ms := e.PublishN(2)
+	e.Ack(keeps, e.Receive(keeps, 2)...)
+	e.Maintain("keeps") // may trim the first two messages
+	ms = append(ms, e.Publish(law.Numbered("more-", 8)...)...)
+	for _, i := range []int{1, 4, 2, 9} {
 		src := e.AttachAs(backend.Config{Group: "after-" + ms[i].ID, Start: backend.StartAfter(ms[i].Position)})
 		want := law.IDsOf(ms[i+1:])
 		if got := law.IDs(e.Receive(src, len(want))); !slices.Equal(got, want) {

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -29,9 +30,9 @@ var statsLaws = []law.Law{
 		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
 		Saboteurs: []string{"oldest-is-now", "oldest-never-moves", "oldest-is-unread"}, Test: statsOldest,
 	}, {
-		ID: "C37", Name: "stats-members", Promise: "Stats counts members until they are closed",
+		ID: "C37", Name: "stats-members", Promise: "Stats counts the members of all processes, until they or their backends are closed",
 		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
-		Saboteurs: []string{"members-never-leave"}, Test: statsMembers,
+		Saboteurs: []string{"members-never-leave", "members-of-own-process", "members-leave-twice", "never-closes"}, Test: statsMembers,
 	}, {
 		ID: "C38", Name: "stats-unknown", Promise: "Stats of a topic or group that does not exist is ErrGone",
 		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
@@ -199,10 +200,21 @@ func statsMembers(e *law.Env) {
 	for range 3 {
 		members = append(members, e.Attach("g"))
 	}
-	for i, src := range members {
-		if got, want := stats(e).Members, int64(len(members)-i); got != want && got != backend.Unknown {
-			e.Failf("got %d members, want %d or unknown", got, want)
+	count := func(when string, want int) {
+		e.Helper()
+		if got := stats(e).Members; got != int64(want) && got != backend.Unknown {
+			e.Failf("%s: got %d members, want %d or unknown", when, got, want)
 		}
+	}
+	if e.Claims(law.NeedPeer) {
+		p, _ := e.AttachPeer(backend.Config{Group: "g"})
+		count("with a member in another process", len(members)+1)
+		e.Must(p.Close())
+		count("after the other process closed its backend", len(members))
+	}
+	for i, src := range members {
+		count(fmt.Sprintf("after %d members were closed twice", i), len(members)-i)
+		e.Must(src.Close())
 		e.Must(src.Close())
 	}
 }
