@@ -17,7 +17,9 @@ type Admin interface {
 	// topic, it may refuse the position, or have another message there.
 	DeleteTopic(ctx context.Context, topic string) error
 
-	// DeleteGroup removes a group. Calls of its members then fail as after DeleteTopic.
+	// DeleteGroup removes a group. Calls of its members then fail as after DeleteTopic. In a
+	// new group of the same name, deliveries of the old group are like those from before
+	// ResetGroup.
 	DeleteGroup(ctx context.Context, topic, group string) error
 
 	// ResetGroup lets a group begin again at start. The group forgets which messages were

@@ -47,6 +47,25 @@ var managing = []Saboteur{
 			}
 		}
 	}},
+	{Name: "old-members-settle", Breaks: "an acknowledgement counts for the group that has its name", sabotage: func(b *breakable) {
+		newest := map[string]backend.Source{} // by topic and group
+		holdings(b, func(m *member, h holding) {
+			group := m.config.Topic + " " + m.config.Group
+			b.mu.Lock()
+			newest[group] = m.next
+			b.mu.Unlock()
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				var current []backend.Delivery
+				for _, d := range ds {
+					current = append(current, h.of(m, *d))
+				}
+				b.mu.Lock()
+				src := newest[group]
+				b.mu.Unlock()
+				return src.Ack(ctx, backend.Lend(current))
+			}
+		})
+	}},
 	{Name: "resets-every-group", Breaks: "a group is reset with its like", sabotage: func(b *breakable) { b.good = sweeping{b.good} }},
 	{Name: "resets-nothing", Breaks: "a group goes on where it was", sabotage: func(b *breakable) { b.good = resetting{b.good, nil} }},
 	{Name: "resets-to-latest", Breaks: "a group that is reset skips what there is", sabotage: func(b *breakable) {

@@ -23,6 +23,10 @@ var adminLaws = []law.Law{
 		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
 		Saboteurs: []string{"deletes-in-silence", "deletes-nothing", "deletes-every-group", "goes-by-prefix", "deletes-without-a-class"}, Test: deleteGroup,
 	}, {
+		ID: "C70", Name: "old-delivery", Promise: "where acknowledgements are fenced, a delivery of a deleted group changes nothing in a new group of the same name",
+		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedFence},
+		Saboteurs: []string{"old-members-settle"}, Test: oldDelivery,
+	}, {
 		ID: "C42", Name: "reset-group", Promise: "a group that is reset begins anew where it is told, and forgets what it held and delayed, and other groups do not notice",
 		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer},
 		Saboteurs: []string{"resets-nothing", "resets-to-latest", "resets-every-group"}, Test: resetGroup,
@@ -169,6 +173,23 @@ func deleteGroup(e *law.Env) {
 		e.Failf("created again, the group got %v, want what the topic keeps: %v", got, want)
 	}
 	e.Attempt(ds[0], 1)
+}
+
+func oldDelivery(e *law.Env) {
+	e.Attach("keeps")
+	old := e.Attach("g")
+	want := law.IDsOf(e.PublishN(3))
+	stale := e.Receive(old, 3)
+	e.Verb(e.Verbs().DeleteGroup(e.Context(), law.Topic, "g"))
+	anew := e.Attach("g")
+	start := time.Now()
+	e.Receive(anew, 3)
+	learned(e, old, stale)
+	got := law.IDs(e.Receive(anew, 3))
+	e.NotBefore(start, e.Lease, "the new group got its messages again")
+	if !slices.Equal(got, want) {
+		e.Failf("got %v when the leases in the new group had expired, want %v", got, want)
+	}
 }
 
 func resetGroup(e *law.Env) {
