@@ -11,8 +11,8 @@ import (
 type Maintainer interface {
 	// Maintain does one bounded piece of work. For example, it trims messages that every
 	// group has settled, or removes members that have died. It never trims a message that a
-	// group has not settled, even if the group has no member. It returns how long the bus
-	// waits before the next call, at least 100 ms. After an error the bus tells the
+	// group has not settled, even if the group has no member. It returns the time until the
+	// next call, at least 100 ms. The bus raises a shorter time. After an error it tells the
 	// observer, ignores next, and waits with a back-off.
 	Maintain(ctx context.Context, topic, group string) (next time.Duration, err error)
 }

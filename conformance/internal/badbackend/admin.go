@@ -92,6 +92,12 @@ var managing = []Saboteur{
 			return 0, err
 		}
 	}},
+	{Name: "maintains-restlessly", Breaks: "maintenance goes on a moment later", sabotage: func(b *breakable) {
+		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
+			_, err := b.good.Maintain(ctx, topic, group)
+			return time.Millisecond, err
+		}
+	}},
 	{Name: "trims-unread", Breaks: "a topic keeps what is recent", sabotage: func(b *breakable) {
 		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
 			settleAll(ctx, b, topic)
