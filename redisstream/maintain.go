@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	maxTrim      = 10_000                // most entries that one run trims; other clients wait for the run
-	trimAgain    = 20 * time.Millisecond // time to the next run if there are more entries to trim
-	trimBusy     = time.Second           // time to the next run if busy entries were trimmed, or more repairs are left
-	trimIdle     = 5 * time.Second       // time to the next run in all other cases
-	unknownLease = 10 * time.Minute      // assumed lease of consumers of other programs
+	maxTrim      = 10_000                 // most entries that one run trims; other clients wait for the run
+	trimAgain    = 100 * time.Millisecond // time to the next run if there are more entries to trim
+	trimBusy     = time.Second            // time to the next run if busy entries were trimmed, or more repairs are left
+	trimIdle     = 5 * time.Second        // time to the next run in all other cases
+	unknownLease = 10 * time.Minute       // assumed lease of consumers of other programs
 	busy         = 1000
 
 	youth    = time.Minute // time for which a stream is young after a group was created on it
