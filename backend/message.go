@@ -20,7 +20,8 @@ type Message struct {
 
 	// Position is the place of the message in its topic. Publish and Receive set it, to the
 	// same value in every group. Positions compare as strings: a message stored later in
-	// the same topic has a greater position.
+	// the same topic has a greater position. Groups and Readers see messages in this order,
+	// even while several callers publish: no message appears below one that was visible.
 	Position string
 
 	// Once asks the backend not to store a duplicate. The message is a duplicate if the

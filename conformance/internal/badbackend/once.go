@@ -3,6 +3,7 @@ package badbackend
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -107,6 +108,28 @@ var onces = []Saboteur{
 }
 
 var positions = []Saboteur{
+	{Name: "position-before-commit", Breaks: "a message has its number when Publish begins", sabotage: func(b *breakable) {
+		count, numbers := 0, map[string]int{} // the number of each message, by ID
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			b.mu.Lock()
+			count++
+			n := count
+			numbers[m.ID] = n
+			b.mu.Unlock()
+			time.Sleep(time.Duration(n%4) * time.Millisecond)
+			return b.good.Publish(ctx, []*backend.Message{m})
+		})
+		cursor := 0
+		delivered(b, func(m *member, ds []backend.Delivery) []backend.Delivery {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return slices.DeleteFunc(ds, func(d backend.Delivery) bool {
+				passed := numbers[d.ID] < cursor
+				cursor = max(cursor, numbers[d.ID])
+				return passed
+			})
+		})
+	}},
 	{Name: "decimal-positions", Breaks: "positions are numbers", sabotage: func(b *breakable) {
 		shown := func(position string) string {
 			n, _ := strconv.ParseUint(position, 16, 64)

@@ -83,6 +83,35 @@ var publishing = []Saboteur{
 	{Name: "cuts-large", Breaks: "messages of up to 32 KiB arrive whole", sabotage: func(b *breakable) {
 		published(b, func(m *backend.Message) { m.Payload = m.Payload[:min(len(m.Payload), 32<<10)] })
 	}},
+	{Name: "sizes-without-headers", Breaks: "headers and keys do not count against the limit", sabotage: func(b *breakable) {
+		published(b, func(m *backend.Message) {
+			if limit := backend.LimitsOf(b.good).Payload; m.Size() > limit && len(m.ID)+len(m.Payload) <= limit {
+				m.Key, m.Headers = "", nil // so that it can be stored
+			}
+		})
+	}},
+	{Name: "sizes-with-framing", Breaks: "the length of each header counts too", sabotage: func(b *breakable) {
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if m.Size()+2*len(m.Headers) > backend.LimitsOf(b.good).Payload {
+				return backend.ErrTooLarge
+			}
+			return b.good.Publish(ctx, []*backend.Message{m})
+		})
+	}},
+	{Name: "errors-by-topic", Breaks: "the errors of a batch are in the order of topics", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			err := b.good.Publish(ctx, ms)
+			order, errs := make([]int, len(ms)), make([]error, len(ms))
+			for i := range ms {
+				order[i] = i
+			}
+			slices.SortStableFunc(order, func(i, j int) int { return strings.Compare(ms[i].Topic, ms[j].Topic) })
+			for at, i := range order {
+				errs[at] = backend.ErrorAt(err, i)
+			}
+			return backend.AsBatchError(errs)
+		}
+	}},
 	{Name: "blurs-batches", Breaks: "a batch fails if one of its messages does", sabotage: func(b *breakable) {
 		b.publish = func(ctx context.Context, ms []*backend.Message) error {
 			err := b.good.Publish(ctx, ms)

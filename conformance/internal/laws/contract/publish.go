@@ -18,6 +18,9 @@ var publishLaws = []law.Law{
 		ID: "P01", Name: "publish-deliver", Promise: "every message of every publisher reaches every group, once",
 		Saboteurs: []string{"loses-some", "publishes-twice"}, Test: publishDeliver,
 	}, {
+		ID: "P21", Name: "receive-while-published", Promise: "a member that receives while others publish gets every message, in the order of positions",
+		Saboteurs: []string{"position-before-commit"}, Test: receiveWhilePublished,
+	}, {
 		ID: "D01", Name: "waves", Promise: "a topic that fills and empties many times loses nothing and repeats nothing",
 		Saboteurs: []string{"loses-some", "ignores-acks"}, Test: waves,
 	}, {
@@ -30,20 +33,20 @@ var publishLaws = []law.Law{
 		ID: "P16", Name: "names", Promise: "topics and groups whose names differ in anything are apart",
 		Saboteurs: []string{"folds-topics", "folds-groups", "joins-names"}, Test: names,
 	}, {
-		ID: "P11", Name: "too-large", Promise: "a message over the limit is refused as too large, one at the limit is not",
+		ID: "P11", Name: "too-large", Promise: "a message whose Size is over the limit is refused as too large, one at the limit is not",
 		Needs:     []law.Need{law.NeedPayloadLimit},
-		Saboteurs: []string{"blurs-errors", "cuts-large"}, Test: tooLarge,
+		Saboteurs: []string{"blurs-errors", "cuts-large", "sizes-without-headers", "sizes-with-framing"}, Test: tooLarge,
 	}, {
 		ID: "P13", Name: "batch-partial", Promise: "one message that is refused does not keep the others of its batch from being stored, and the errors say which",
 		Needs:     []law.Need{law.NeedPayloadLimit},
-		Saboteurs: []string{"blurs-batches", "hides-failures", "wakes-on-success-only"}, Test: batchPartial,
+		Saboteurs: []string{"blurs-batches", "hides-failures", "wakes-on-success-only", "errors-by-topic"}, Test: batchPartial,
 	}, {
 		ID: "P14", Name: "publish-done-context", Promise: "a Publish whose context is done stores nothing and says so",
 		Saboteurs: []string{"ignores-publish-context"}, Test: publishDoneContext,
 	}, {
 		ID: "P10", Name: "full-store", Promise: "a full store refuses with ErrFull, keeps what it has, and takes more when there is room",
 		Needs:     []law.Need{law.NeedBound},
-		Saboteurs: []string{"hides-failures", "drops-oldest"}, Test: fullStore,
+		Saboteurs: []string{"hides-failures", "drops-oldest", "blurs-batches"}, Test: fullStore,
 	},
 }
 
@@ -54,17 +57,7 @@ func publishDeliver(e *law.Env) {
 	for _, g := range groups {
 		sources = append(sources, e.Attach(g))
 	}
-	errs := make([]error, publishers)
-	var wg sync.WaitGroup
-	for p := range publishers {
-		wg.Go(func() {
-			for _, m := range law.Numbered(string(rune('a'+p)), each) {
-				errs[p] = errors.Join(errs[p], e.Send(m))
-			}
-		})
-	}
-	wg.Wait()
-	e.Must(errors.Join(errs...))
+	e.Must(publishing(e, publishers, each)())
 	for i, src := range sources {
 		ds := e.Receive(src, publishers*each)
 		e.Ack(src, ds...)
@@ -74,6 +67,47 @@ func publishDeliver(e *law.Env) {
 			e.Failf("group %s got %d different messages, want %d", groups[i], n, publishers*each)
 		}
 		e.Nothing(src, e.Lease/2, "group "+groups[i]+" got all that was published")
+	}
+}
+
+// publishing lets several publishers send one message after another, at the same time. The
+// function wait returns when they have ended, with their errors.
+func publishing(e *law.Env, publishers, each int) (wait func() error) {
+	errs := make([]error, publishers)
+	var wg sync.WaitGroup
+	for p := range publishers {
+		wg.Go(func() {
+			for _, m := range law.Numbered(string(rune('a'+p)), each) {
+				errs[p] = errors.Join(errs[p], e.Send(m))
+			}
+		})
+	}
+	return func() error {
+		wg.Wait()
+		return errors.Join(errs...)
+	}
+}
+
+func receiveWhilePublished(e *law.Env) {
+	const publishers, each = 4, 50
+	src := e.Attach("g")
+	wait := publishing(e, publishers, each)
+	defer wait() //nolint:errcheck // the call below checks
+	got, last := map[string]bool{}, ""
+	for ctx := e.Bounded(); len(got) < publishers*each && ctx.Err() == nil; {
+		ds := e.Take(ctx, src, 10)
+		for _, d := range ds {
+			if d.Position <= last && !d.Redelivered {
+				e.Failf("got position %s after %s: a message became visible after a message with a greater position", d.Position, last)
+			}
+			last = max(last, d.Position)
+			got[d.ID] = true
+		}
+		e.Ack(src, ds...)
+	}
+	e.Must(wait())
+	if len(got) < publishers*each {
+		e.Failf("got %d of %d messages: the cursor of the group has passed messages that were stored later", len(got), publishers*each)
 	}
 }
 
@@ -174,19 +208,31 @@ func pair(e *law.Env, configs ...backend.Config) {
 	}
 }
 
+// filled returns a message with a key, many headers and this Size.
+func filled(id string, size int) *backend.Message {
+	m := &backend.Message{ID: id, Key: "key"}
+	for i := range 64 {
+		m.Headers.Set(fmt.Sprintf("name-%d", i), "value")
+	}
+	m.Payload = make([]byte, size-m.Size())
+	return m
+}
+
 func tooLarge(e *law.Env) {
 	src := e.Attach("g")
 	limit := e.Limits.Payload
-	e.Publish(&backend.Message{ID: "fits", Payload: make([]byte, limit-len("fits"))})
-	d := e.One(src)
-	if len(d.Payload) != limit-len("fits") {
-		e.Failf("got a payload of %d bytes, want %d", len(d.Payload), limit-len("fits"))
+	for _, m := range []*backend.Message{{ID: "fits", Payload: make([]byte, limit-len("fits"))}, filled("filled", limit)} {
+		e.Publish(m)
+		d := e.One(src)
+		same(e, &d.Message, m)
+		e.Ack(src, d)
 	}
-	e.Ack(src, d)
-	err := e.Send(&backend.Message{ID: "large", Payload: make([]byte, limit)})
-	e.Is("Publish of more than the limit", err, backend.ErrTooLarge)
-	if !backend.NotStored(backend.ErrorAt(err, 0)) {
-		e.Failf("got %v, want an error that says that nothing is stored", err)
+	for _, m := range []*backend.Message{{ID: "large", Payload: make([]byte, limit)}, filled("filled", limit+1)} {
+		err := e.Send(m)
+		e.Is(fmt.Sprintf("Publish of a message whose Size is %d, with a limit of %d", m.Size(), limit), err, backend.ErrTooLarge)
+		if !backend.NotStored(backend.ErrorAt(err, 0)) {
+			e.Failf("got %v, want an error that says that nothing is stored", err)
+		}
 	}
 	e.Publish(&backend.Message{ID: "small"})
 	if d := e.One(src); d.ID != "small" {
@@ -197,24 +243,10 @@ func tooLarge(e *law.Env) {
 func batchPartial(e *law.Env) {
 	src := e.Attach("g")
 	batch := law.Numbered("", 5)
-	batch[1].Payload = make([]byte, e.Limits.Payload)
-	batch[4].Payload = make([]byte, e.Limits.Payload)
 	waiting := e.Background(e.Bounded(), src, 3)
 	time.Sleep(e.Lease / 4)
 	start := time.Now()
-	err := e.Send(batch...)
-	for i, m := range batch {
-		var want error
-		if i == 1 || i == 4 {
-			want = backend.ErrTooLarge
-		}
-		if got := backend.ErrorAt(err, i); !errors.Is(got, want) || (want == nil && got != nil) {
-			e.Failf("message %d: got error %v, want %v", i, got, want)
-		}
-		if want == nil && m.Position == "" {
-			e.Failf("message %d: got no position", i)
-		}
-	}
+	publishTooLarge(e, batch, 1, 4)
 	r := <-waiting
 	e.By(start, 0, "the first of the others was received")
 	e.Must(r.Err)
@@ -226,6 +258,33 @@ func batchPartial(e *law.Env) {
 		e.Failf("got %v, want %v", got, want)
 	}
 	e.Nothing(src, e.Lease/4, "the others were refused")
+	topics := law.Numbered("topics-", 5)
+	for i, m := range topics {
+		m.Topic = []string{"a", "b"}[i%2]
+	}
+	publishTooLarge(e, topics, 2, 3)
+}
+
+// publishTooLarge publishes batch, in which the messages at the indices large are too large. Only
+// these messages must have an error.
+func publishTooLarge(e *law.Env, batch []*backend.Message, large ...int) {
+	e.Helper()
+	for _, i := range large {
+		batch[i].Payload = make([]byte, e.Limits.Payload)
+	}
+	err := e.Send(batch...)
+	for i, m := range batch {
+		var want error
+		if slices.Contains(large, i) {
+			want = backend.ErrTooLarge
+		}
+		if got := backend.ErrorAt(err, i); !errors.Is(got, want) || (want == nil && got != nil) {
+			e.Failf("message %d, topic %s: got error %v, want %v", i, m.Topic, got, want)
+		}
+		if want == nil && m.Position == "" {
+			e.Failf("message %d: got no position", i)
+		}
+	}
 }
 
 func publishDoneContext(e *law.Env) {
@@ -269,7 +328,35 @@ func fullStore(e *law.Env) {
 	e.Ack(src, ds...)
 	e.Maintain("g")
 	e.Publish(&backend.Message{ID: "later"})
-	if d := e.One(src); d.ID != "later" {
+	d := e.One(src)
+	if d.ID != "later" {
 		e.Failf("got %q, want what was published when there was room", d.ID)
 	}
+	e.Ack(src, d)
+	e.Maintain("g")
+	fullBatch(e, src, 2*room)
+}
+
+// fullBatch publishes a batch of n messages, for which the store has no room. Exactly the
+// messages without an error must be stored.
+func fullBatch(e *law.Env, src backend.Source, n int) {
+	e.Helper()
+	batch := law.Numbered("batch-", n)
+	err := e.Send(batch...)
+	var stored []string
+	for i, m := range batch {
+		at := backend.ErrorAt(err, i)
+		if at == nil {
+			stored = append(stored, m.ID)
+			continue
+		}
+		e.Is(fmt.Sprintf("message %d of a batch", i), at, backend.ErrFull)
+	}
+	if len(stored) == n {
+		e.Failf("a batch of %d messages was stored, want some of them refused", n)
+	}
+	if got := law.IDs(e.Receive(src, len(stored))); !slices.Equal(got, stored) {
+		e.Failf("got %v of a batch, want the messages that had no error: %v", got, stored)
+	}
+	e.Nothing(src, e.Lease/4, fmt.Sprintf("of a batch of %d messages, %d had an error, so they are not stored", n, n-len(stored)))
 }
