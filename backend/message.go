@@ -26,10 +26,13 @@ type Message struct {
 
 	// Once asks the backend not to store a duplicate. The message is a duplicate if the
 	// topic stored another message with Once and the same ID within the last
-	// [Limits].OnceWindow. Once has no effect if OnceWindow is zero.
+	// [Limits].OnceWindow. The topic remembers the ID for all processes, even if that
+	// message is settled or removed. A duplicate does not restart the window. Once has no
+	// effect if OnceWindow is zero.
 	Once bool
 
-	// Duplicate is set by Publish if the message is a duplicate, see Once. Position is then
+	// Duplicate is set by Publish: true if the message is a duplicate, see Once, and false
+	// if it is stored. Position of a duplicate is
 	// the position of the earlier message, or empty if the backend does not know it.
 	Duplicate bool
 }

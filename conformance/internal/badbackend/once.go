@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -93,6 +94,65 @@ var onces = []Saboteur{
 				return nil
 			}
 			return b.plain(ctx, m)
+		})
+	}},
+	{Name: "once-slides", Breaks: "a duplicate begins a new window", sabotage: func(b *breakable) {
+		until := map[string]time.Time{} // by topic and ID
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if !m.Once {
+				return b.plain(ctx, m)
+			}
+			b.mu.Lock()
+			m.Duplicate = time.Now().Before(until[m.Topic+" "+m.ID])
+			until[m.Topic+" "+m.ID] = time.Now().Add(backend.LimitsOf(b.good).OnceWindow)
+			b.mu.Unlock()
+			if m.Duplicate {
+				m.Position = ""
+				return nil
+			}
+			return b.plain(ctx, m)
+		})
+	}},
+	{Name: "once-by-reading", Breaks: "an ID is free if the topic has no message with it", sabotage: func(b *breakable) {
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			kept, _ := b.good.Read(ctx, m.Topic, "", 1<<20)
+			i := slices.IndexFunc(kept, func(k backend.Message) bool { return k.ID == m.ID })
+			if m.Once && i >= 0 {
+				m.Position, m.Duplicate = kept[i].Position, true
+				return nil
+			}
+			return b.plain(ctx, m)
+		})
+	}},
+	{Name: "maintain-forgets-once", Breaks: "Maintain clears the IDs", sabotage: func(b *breakable) {
+		var forgotten atomic.Bool
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if forgotten.Load() {
+				return b.plain(ctx, m)
+			}
+			return b.good.Publish(ctx, []*backend.Message{m})
+		})
+		b.maintain = func(ctx context.Context, topic, group string) (time.Duration, error) {
+			forgotten.Store(true)
+			return b.good.Maintain(ctx, topic, group)
+		}
+	}},
+	{Name: "once-per-process", driver: true, Breaks: "each process remembers its own IDs", sabotage: func(b *breakable) {
+		seen := newSet(b)
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if m.Once && !seen.add(m.Topic+" "+m.ID) {
+				m.Position, m.Duplicate = "", true
+				return nil
+			}
+			return b.plain(ctx, m)
+		})
+	}},
+	{Name: "keeps-duplicate-flag", Breaks: "who publishes a message again clears its fields", sabotage: func(b *breakable) {
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			was := m.Duplicate
+			err := b.good.Publish(ctx, []*backend.Message{m})
+			m.Duplicate = m.Duplicate || was
+			return err
 		})
 	}},
 	{Name: "marks-before-storing", Breaks: "an ID is marked, and then stored", sabotage: func(b *breakable) {

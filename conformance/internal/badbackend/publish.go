@@ -212,6 +212,14 @@ var contents = []Saboteur{
 			m.ID, m.Key = strings.Join(strings.Fields(m.ID), " "), strings.Join(strings.Fields(m.Key), " ")
 		})
 	}},
+	{Name: "needs-id", Breaks: "a message has an ID", sabotage: func(b *breakable) {
+		one(b, func(ctx context.Context, m *backend.Message) error {
+			if m.ID == "" {
+				return backend.ErrRefused
+			}
+			return b.good.Publish(ctx, []*backend.Message{m})
+		})
+	}},
 	{Name: "redelivers-bare", Breaks: "what comes back is the payload", sabotage: func(b *breakable) {
 		each(b, func(d *backend.Delivery) {
 			if d.Attempt > 1 {

@@ -14,24 +14,28 @@ import (
 
 var onceLaws = []law.Law{
 	{
-		ID: "P05", Name: "once", Promise: "a second Once publish of an ID within the window is a duplicate of the first and is not stored",
+		ID: "P05", Name: "once", Promise: "a second Once publish of an ID within the window is a duplicate of the first and is not stored, whichever process publishes it",
 		Needs:     []law.Need{law.NeedOnce},
-		Saboteurs: []string{"forgets-once", "duplicates-in-silence"}, Test: once,
+		Saboteurs: []string{"forgets-once", "duplicates-in-silence", "keeps-duplicate-flag", "once-per-process"}, Test: once,
 	}, {
 		ID: "P07", Name: "once-scope", Promise: "Once is about one topic",
 		Needs:     []law.Need{law.NeedOnce},
 		Saboteurs: []string{"once-over-topics"}, Test: onceScope,
 	}, {
-		ID: "C04", Name: "once-if-asked", Promise: "without Once an ID may be stored twice",
-		Saboteurs: []string{"once-unasked"}, Test: onceIfAsked,
+		ID: "C04", Name: "once-if-asked", Promise: "without Once an ID may be stored twice, and leaves no mark for Once",
+		Saboteurs: []string{"once-unasked", "once-by-reading"}, Test: onceIfAsked,
 	}, {
 		ID: "C05", Name: "once-race", Promise: "of many Once publishes of an ID at the same time one is stored",
 		Needs:     []law.Need{law.NeedOnce},
 		Saboteurs: []string{"once-in-two-steps"}, Test: onceRace,
 	}, {
-		ID: "P06", Name: "once-expiry", Promise: "Once forgets an ID after the window",
+		ID: "P06", Name: "once-expiry", Promise: "Once forgets an ID one window after the message was stored, and not before",
 		Needs:     []law.Need{law.NeedShortWindow},
-		Saboteurs: []string{"once-for-ever"}, Test: onceExpiry,
+		Saboteurs: []string{"once-for-ever", "once-slides", "maintain-forgets-once"}, Test: onceExpiry,
+	}, {
+		ID: "P23", Name: "once-outlives-message", Promise: "Once remembers the ID of a message that is settled, trimmed or removed",
+		Needs:     []law.Need{law.NeedOnce},
+		Saboteurs: []string{"once-by-reading", "maintain-forgets-once"}, Test: onceOutlivesMessage,
 	}, {
 		ID: "P09", Name: "failed-publish-no-mark", Promise: "a Once publish that was refused leaves the ID free",
 		Needs:     []law.Need{law.NeedOnce},
@@ -76,7 +80,17 @@ func once(e *law.Env) {
 	settled := onceMessage("a")
 	e.Publish(settled)
 	duplicate(e, settled, first)
+	if e.Claims(law.NeedPeer) {
+		again := onceMessage("a")
+		again.Topic = law.Topic
+		e.Must(e.Peer().Publish(e.Context(), []*backend.Message{again}))
+		duplicate(e, again, first)
+	}
 	e.Nothing(src, e.Lease/2, "the others are duplicates")
+	settled.ID, settled.Payload = "reused", nil // Publish resets Duplicate
+	e.Publish(settled)
+	duplicate(e, settled, nil)
+	e.One(src)
 }
 
 func onceScope(e *law.Env) {
@@ -98,7 +112,10 @@ func onceIfAsked(e *law.Env) {
 	if second.Duplicate || second.Position == first.Position {
 		e.Failf("got Duplicate %v and position %q after %q, want a message of its own", second.Duplicate, second.Position, first.Position)
 	}
-	e.Receive(src, 3)
+	asked := onceMessage("id")
+	e.Publish(asked)
+	duplicate(e, asked, nil) // the topic has stored no other message with Once
+	e.Receive(src, 4)
 }
 
 func onceRace(e *law.Env) {
@@ -123,26 +140,57 @@ func onceRace(e *law.Env) {
 func onceExpiry(e *law.Env) {
 	src := e.Attach("g")
 	all := []string{"a", "b", "c", "d", "e", "f"}
+	start := time.Now()
 	for _, id := range all {
 		e.Publish(onceMessage(id))
 	}
 	e.Ack(src, e.Receive(src, len(all))...)
-	time.Sleep(e.Limits.OnceWindow + e.Soon())
+	time.Sleep(e.Limits.OnceWindow / 2)
+	for _, id := range all {
+		e.Publish(onceMessage(id)) // a duplicate, which must not begin a new window
+	}
+	time.Sleep(e.Limits.OnceWindow/2 + e.Soon())
 	slices.Reverse(all)
 	for _, id := range all {
 		again, third := onceMessage(id), onceMessage(id)
 		e.Publish(again)
-		duplicate(e, again, nil)
+		if again.Duplicate {
+			e.Failf("message %q is a duplicate %v after it was stored, want it stored again after the window of %v", id, time.Since(start), e.Limits.OnceWindow)
+		}
 		e.Publish(third)
 		duplicate(e, third, again)
 	}
 	if got := law.IDs(e.Receive(src, len(all))); !slices.Equal(got, all) {
 		e.Failf("got %v, want each once more: %v", got, all)
 	}
+	e.Maintain("g")
 	again := onceMessage(all[0])
 	e.Publish(again)
 	if !again.Duplicate {
 		e.Failf("an ID that was stored again is forgotten with its first mark")
+	}
+}
+
+func onceOutlivesMessage(e *law.Env) {
+	src := e.Attach("g")
+	again := func(what string, first *backend.Message) {
+		e.Helper()
+		m := onceMessage(first.ID)
+		e.Publish(m)
+		if !m.Duplicate {
+			e.Failf("message %q was %s, and the topic has forgotten its ID within the window", m.ID, what)
+		}
+	}
+	first := onceMessage("settled")
+	e.Publish(first)
+	e.Ack(src, e.One(src))
+	e.Maintain("g")
+	again("settled and maybe trimmed", first)
+	if _, ok := backend.As[backend.Remover](e.Backend); ok {
+		first = onceMessage("removed")
+		e.Publish(first)
+		removes(e, first)
+		again("removed", first)
 	}
 }
 
