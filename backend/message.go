@@ -32,8 +32,8 @@ type Message struct {
 	Once bool
 
 	// Duplicate is set by Publish: true if the message is a duplicate, see Once, and false
-	// if it is stored. Position of a duplicate is
-	// the position of the earlier message, or empty if the backend does not know it.
+	// if it is stored. Position of a duplicate is the position of the earlier message, or
+	// empty if the backend does not know it.
 	Duplicate bool
 }
 

@@ -8,7 +8,8 @@ type Remover interface {
 	// Remove removes the messages of topic at these positions, for readers and for every
 	// group. A group that has not settled a removed message no longer gets it, or gets a
 	// delivery whose Err matches [ErrGone]. The member that holds a removed message may
-	// still settle it. A position without a message is no error, so that a call whose
+	// still settle it. A removed message takes no room: a store that was full may store
+	// another. A position without a message is no error, so that a call whose
 	// outcome is unknown can be repeated. If topic does not exist the error is [ErrGone].
 	Remove(ctx context.Context, topic string, positions []string) error
 }

@@ -191,6 +191,24 @@ var contents = []Saboteur{
 	{Name: "cuts-at-nul", Breaks: "payloads are text", sabotage: func(b *breakable) {
 		each(b, func(d *backend.Delivery) { d.Payload, _, _ = bytes.Cut(d.Payload, []byte{0}) })
 	}},
+	{Name: "publishes-1000", Breaks: "a batch has at most 1,000 messages", sabotage: func(b *breakable) {
+		b.publish = func(ctx context.Context, ms []*backend.Message) error {
+			if len(ms) > 1000 {
+				return backend.ErrRefused
+			}
+			return b.good.Publish(ctx, ms)
+		}
+	}},
+	{Name: "settles-1000", Breaks: "a call settles at most 1,000 deliveries", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				if len(ds) > 1000 {
+					return backend.ErrRefused
+				}
+				return m.next.Ack(ctx, ds)
+			}
+		}
+	}},
 	{Name: "trims-headers", Breaks: "header values have no outer spaces", sabotage: func(b *breakable) {
 		each(b, func(d *backend.Delivery) {
 			for i := range d.Headers {

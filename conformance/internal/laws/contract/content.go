@@ -18,6 +18,9 @@ var contentLaws = []law.Law{
 		ID: "P18", Name: "payload-round-trip", Promise: "payloads arrive as published, byte by byte",
 		Saboteurs: []string{"cuts-at-nul", "cuts-large"}, Test: payloadRoundTrip,
 	}, {
+		ID: "P24", Name: "large-batch", Promise: "without Limits.Batch, a batch of 1,500 items is published, extended, given back and acknowledged by one call each",
+		Saboteurs: []string{"publishes-1000", "settles-1000"}, Test: largeBatch,
+	}, {
 		ID: "P17", Name: "header-round-trip", Promise: "header names and values arrive exactly as published",
 		Saboteurs: []string{"trims-headers", "folds-headers"}, Test: headerRoundTrip,
 	}, {
@@ -93,6 +96,22 @@ func payloadRoundTrip(e *law.Env) {
 		ms = append(ms, &backend.Message{ID: fmt.Sprint(i), Payload: p})
 	}
 	roundTrip(e, ms...)
+}
+
+func largeBatch(e *law.Env) {
+	n := cmp.Or(e.Limits.Batch, 1500)
+	src := e.AttachAs(backend.Config{Group: "g", MaxInFlight: n, Lease: 10 * e.Lease})
+	e.Persist("Publish", func() error { return e.Send(law.Numbered("", n)...) })
+	ds := e.Receive(src, n)
+	if e.Claims(law.NeedExtender) {
+		e.Persist("Extend", func() error { return e.Extend(src, ds...) })
+	}
+	if e.Claims(law.NeedDelayer) {
+		e.Persist("Delay", func() error { return e.Delay(src, 0, ds...) })
+		ds = e.Receive(src, n)
+	}
+	e.Ack(src, ds...)
+	e.Nothing(src, e.Lease/4, "all are acknowledged")
 }
 
 func headerRoundTrip(e *law.Env) {

@@ -46,7 +46,7 @@ var publishLaws = []law.Law{
 	}, {
 		ID: "P10", Name: "full-store", Promise: "a full store refuses with ErrFull, keeps what it has, and takes more when there is room",
 		Needs:     []law.Need{law.NeedBound},
-		Saboteurs: []string{"hides-failures", "drops-oldest", "blurs-batches"}, Test: fullStore,
+		Saboteurs: []string{"hides-failures", "drops-oldest", "blurs-batches", "hides-removed"}, Test: fullStore,
 	},
 }
 
@@ -334,7 +334,13 @@ func fullStore(e *law.Env) {
 	}
 	e.Ack(src, d)
 	e.Maintain("g")
-	fullBatch(e, src, 2*room)
+	fullBatch(e, src, 4*room)
+	e.Maintain("g")
+	if _, ok := backend.As[backend.Remover](e.Backend); ok {
+		for range 4 * room { // Remove makes room, although the group has not settled the message
+			removes(e, e.Publish(&backend.Message{ID: "to be removed"})...)
+		}
+	}
 }
 
 // fullBatch publishes a batch of n messages, for which the store has no room. Exactly the
@@ -355,8 +361,10 @@ func fullBatch(e *law.Env, src backend.Source, n int) {
 	if len(stored) == n {
 		e.Failf("a batch of %d messages was stored, want some of them refused", n)
 	}
-	if got := law.IDs(e.Receive(src, len(stored))); !slices.Equal(got, stored) {
+	ds := e.Receive(src, len(stored))
+	if got := law.IDs(ds); !slices.Equal(got, stored) {
 		e.Failf("got %v of a batch, want the messages that had no error: %v", got, stored)
 	}
 	e.Nothing(src, e.Lease/4, fmt.Sprintf("of a batch of %d messages, %d had an error, so they are not stored", n, n-len(stored)))
+	e.Ack(src, ds...)
 }
