@@ -14,7 +14,9 @@ type Message struct {
 	// message with an empty Key has no key.
 	Key string
 
-	// Headers are a few small texts. Drivers keep names and values exactly.
+	// Headers are a few small texts. Drivers keep names and values exactly. The bus sends at
+	// most 128 headers, of at most 48 KiB together. The names are HTTP tokens. The values are
+	// UTF-8 text without control characters. A driver may refuse others with [ErrRefused].
 	Headers Headers
 	Payload []byte
 
