@@ -107,8 +107,9 @@ func (cs *Log) Overdue(receive, other time.Duration) bool {
 const maxCalls = 6
 
 // List returns a text with the calls that have not returned. Calls of the same verb and
-// arguments share one line, which has the time of the oldest and their number.
-func (cs *Log) List() string {
+// arguments share one line, which has the number of calls. If timed is true, the line has
+// the time of the oldest too. A caller whose clock is not the clock of the calls passes false.
+func (cs *Log) List(timed bool) string {
 	all := cs.underway()
 	if len(all) == 0 {
 		return "No call of the backend is under way.\n"
@@ -120,8 +121,15 @@ func (cs *Log) List() string {
 		if alike[key]++; alike[key] > 1 {
 			continue
 		}
-		line := fmt.Sprintf("%v has not returned for %v", &c, time.Since(c.began).Round(100*time.Millisecond))
-		if !c.ctxEnd.IsZero() {
+		line := fmt.Sprintf("%v has not returned", &c)
+		if timed {
+			line += fmt.Sprintf(" for %v", time.Since(c.began).Round(100*time.Millisecond))
+		}
+		switch {
+		case c.ctxEnd.IsZero():
+		case !timed:
+			line += "; its context is done"
+		default:
 			line += fmt.Sprintf("; its context was done %v ago", time.Since(c.ctxEnd).Round(100*time.Millisecond))
 		}
 		keys, lines = append(keys, key), append(lines, line)

@@ -242,7 +242,7 @@ func (r *runner) giveUp(w *watch.Watch, l law.Law, why string) {
 	r.exit.Do(func() {
 		text := w.Reason()
 		if text == "" {
-			text = w.Hangs(why)
+			text = w.Hangs(why, false)
 			r.account.Note(nil, l, report.Fail, text)
 		}
 		r.stop(fmt.Sprintf("%s hangs: %s", l.Subtest(), why))

@@ -118,7 +118,7 @@ func (w *Watch) Run(t *testing.T, test func(context.Context, *testing.T)) {
 		if why == "" {
 			return
 		}
-		w.Fails(t, w.Hangs(why))
+		w.Fails(t, w.Hangs(why, true))
 		w.Hung()
 		cancel(errHangs)
 		w.closeAll()
@@ -201,8 +201,9 @@ func (w *Watch) stuck() string {
 	return ""
 }
 
-// Hangs returns the report about a law that hangs.
-func (w *Watch) Hangs(why string) string {
+// Hangs returns the report about a law that hangs. If inside is true, the caller runs inside
+// Around, so its clock is the clock of the calls, and the report has their times.
+func (w *Watch) Hangs(why string, inside bool) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "The law hangs: %s.\n", why)
 	if p, _ := w.at(); p == opening {
@@ -212,7 +213,7 @@ func (w *Watch) Hangs(why string) string {
 	if waits != "" {
 		fmt.Fprintf(&s, "It waits in %s.\n", waits)
 	}
-	s.WriteString(w.Calls.List())
+	s.WriteString(w.Calls.List(inside || !w.FakeClock))
 	if driver != "" {
 		fmt.Fprintf(&s, "Goroutines in %s:\n%s", strings.Join(w.packages(), ", "), driver)
 	}
