@@ -29,8 +29,9 @@ type Message struct {
 	// Once asks the backend not to store a duplicate. The message is a duplicate if the
 	// topic stored another message with Once and the same ID within the last
 	// [Limits].OnceWindow. The topic remembers the ID for all processes, even if that
-	// message is settled or removed. A duplicate does not restart the window. Once has no
-	// effect if OnceWindow is zero.
+	// message is settled or removed. If such a message is no longer stored, a restart of the
+	// broker may forget its ID. A duplicate does not restart the window. Once has no effect
+	// if OnceWindow is zero.
 	Once bool
 
 	// Duplicate is set by Publish: true if the message is a duplicate, see Once, and false
