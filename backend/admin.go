@@ -13,8 +13,9 @@ type Admin interface {
 
 	// DeleteTopic removes a topic with its groups and messages. Receive of each attached
 	// member then returns [ErrGone]. Delay, Extend and a fenced Ack return [ErrGone] or
-	// [ErrLeaseLost]. A new topic may have the same name. Given a position of the deleted
-	// topic, it may refuse the position, or have another message there.
+	// [ErrLeaseLost]. A new topic may have the same name. It remembers no ID of the deleted
+	// topic, see [Message].Once. Given a position of the deleted topic, it may refuse the
+	// position, or have another message there.
 	DeleteTopic(ctx context.Context, topic string) error
 
 	// DeleteGroup removes a group. Calls of its members then fail as after DeleteTopic. In a

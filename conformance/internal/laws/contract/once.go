@@ -33,6 +33,10 @@ var onceLaws = []law.Law{
 		Needs:     []law.Need{law.NeedShortWindow},
 		Saboteurs: []string{"once-for-ever", "once-slides", "maintain-forgets-once"}, Test: onceExpiry,
 	}, {
+		ID: "P22", Name: "once-new-topic", Promise: "a topic that is deleted and made again remembers no ID of the old topic",
+		Needs:     []law.Need{law.NeedOnce, law.NeedVerb[backend.Admin]()},
+		Saboteurs: []string{"once-for-ever"}, Test: onceNewTopic,
+	}, {
 		ID: "P23", Name: "once-outlives-message", Promise: "Once remembers the ID of a message that is settled, trimmed or removed",
 		Needs:     []law.Need{law.NeedOnce},
 		Saboteurs: []string{"once-by-reading", "maintain-forgets-once"}, Test: onceOutlivesMessage,
@@ -169,6 +173,15 @@ func onceExpiry(e *law.Env) {
 	if !again.Duplicate {
 		e.Failf("an ID that was stored again is forgotten with its first mark")
 	}
+}
+
+func onceNewTopic(e *law.Env) {
+	e.Publish(onceMessage("a"))
+	e.Verb(e.Verbs().DeleteTopic(e.Context(), law.Topic))
+	again := onceMessage("a")
+	e.Publish(again)
+	duplicate(e, again, nil)
+	e.One(e.Attach("g"))
 }
 
 func onceOutlivesMessage(e *law.Env) {
