@@ -20,7 +20,7 @@ type Admin interface {
 
 	// DeleteGroup removes a group. Calls of its members then fail as after DeleteTopic. In a
 	// new group of the same name, deliveries of the old group are like those from before
-	// ResetGroup.
+	// ResetGroup. A member that did not call Receive meanwhile may receive from the new group.
 	DeleteGroup(ctx context.Context, topic, group string) error
 
 	// ResetGroup lets a group begin again at start. The group forgets which messages were

@@ -10,7 +10,7 @@ import (
 // Laws returns the laws of the contract, family by family.
 func Laws() []law.Law {
 	return slices.Concat(
-		publishLaws, contentLaws, onceLaws, positionLaws, receiveLaws, wakeLaws, groupLaws, startLaws,
+		publishLaws, refuseLaws, contentLaws, onceLaws, positionLaws, receiveLaws, wakeLaws, groupLaws, startLaws,
 		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, readLaws, removeLaws, statsLaws, adminLaws,
 		declareLaws, maintainLaws, closeLaws, lostLaws, crashLaws, peerLaws, outageLaws,
 	)
