@@ -128,6 +128,9 @@ func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 		ds[i] = backend.Delayed{
 			Delivery: p.hold.delivery, For: t.allowed(time.Duration(max(p.giveBack.due-now, 0))), Refund: p.giveBack.counted != p.hold,
 		}
+		if ds[i].Refund && !t.sub.engine.limits.Refund { // now, because the event may be redelivered before the answer
+			t.sub.attempts.expect(&ds[i].Delivery, p.hold.attempt)
+		}
 	}
 	ctx, cancel := t.settleContext()
 	err := a.delay(ctx, ds)
@@ -139,9 +142,6 @@ func (t *settler) delay(part []item, failures map[*giveBack][]*Hold) {
 		due := answered.plus(ds[i].For)
 		switch {
 		case e == nil:
-			if ds[i].Refund && !t.sub.engine.limits.Refund {
-				t.sub.attempts.expect(&h.delivery, h.attempt)
-			}
 			t.sub.sched.release([]*Hold{h}, nil)
 		case errors.Is(e, backend.ErrLeaseLost):
 			due = 0 // the call had no effect

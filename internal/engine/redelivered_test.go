@@ -49,6 +49,30 @@ func (c *recovery) handle(_ context.Context, h *Hold) error {
 	return nil
 }
 
+// A postponed event spends no attempt, even if the backend counts each receipt and redelivers
+// the event before it answers the Delay.
+func TestPostponedEventsSpendNoAttempt(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.noRefund = true
+		r.limits = r.wire.Limits()
+		r.wire.answerAfter("delay", time.Second)
+		var most atomic.Int64
+		r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(_ context.Context, h *Hold) error {
+			most.Store(max(most.Load(), int64(h.Attempt())))
+			if h.Attempt() == 1 {
+				return errors.New("not yet")
+			}
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		})
+		for i := range 20 {
+			r.publish(fmt.Sprint(i))
+		}
+		r.pass(time.Minute)
+		require.EqualValues(r, 2, most.Load())
+	})
+}
+
 // One slow run does not hold up the redelivered events that come after it.
 func TestSlowRunDoesNotPostponeOthers(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
