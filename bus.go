@@ -18,7 +18,6 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/engine"
-	"github.com/seed41896749/eventbus/internal/publish"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -157,11 +156,11 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 	}
 	bus.engine = engine.New(b, engine.Options{
 		Observer: o.Observer,
-		Publish: publish.Options{
+		Publish: engine.PublishOptions{
 			Timeout:         max(o.PublishTimeout, 0),
 			MaxPending:      o.MaxPending,
 			MaxPendingBytes: o.MaxPendingBytes,
-			WhenFull:        publish.WhenFull(o.WhenFull),
+			WhenFull:        engine.WhenFull(o.WhenFull),
 		},
 	})
 	return bus, nil

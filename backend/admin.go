@@ -19,7 +19,7 @@ type Admin interface {
 	DeleteTopic(ctx context.Context, topic string) error
 
 	// DeleteGroup removes a group. Calls of its members then fail as after DeleteTopic. In a
-	// new group of the same name, deliveries of the old group are like those from before
+	// new group of the same name, a delivery of the old group is like a delivery from before
 	// ResetGroup. A member that did not call Receive meanwhile may receive from the new group.
 	DeleteGroup(ctx context.Context, topic, group string) error
 

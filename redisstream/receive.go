@@ -163,7 +163,7 @@ func (s *source) newDeliveries(p *parser) []backend.Delivery {
 
 // beginAgain notes that the group was reset, because it delivers a message as new that the
 // member has received before. The server cannot tell the two deliveries of this message
-// apart, so outlived refuses those of the earlier life.
+// apart, so outlived refuses the deliveries of the earlier life.
 func (s *source) beginAgain(position string) (life int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

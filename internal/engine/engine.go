@@ -31,8 +31,14 @@ import (
 // Options of an Engine.
 type Options struct {
 	Observer observer.Observer
-	Publish  publish.Options // New sets NewBackoff
+	Publish  PublishOptions // New sets NewBackoff
 }
+
+// PublishOptions is [publish.Options].
+type PublishOptions = publish.Options
+
+// WhenFull is [publish.WhenFull].
+type WhenFull = publish.WhenFull
 
 // An Engine publishes to one backend and runs the subscriptions to it.
 type Engine struct {
