@@ -9,7 +9,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill cover brokers clean
+.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill cover brokers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,16 +19,26 @@ build: ## compile every package, its tests and the command (.bin/eventbus)
 	go vet ./...
 	go build -o .bin/ ./cmd/eventbus
 
+release: ## build the command for linux, darwin and windows (.bin/release)
+	scripts/release.sh
+
+portable: ## vet all packages for windows and darwin
+	GOOS=windows go vet ./...
+	GOOS=darwin go vet ./...
+
 test: brokers ## run every test with the race detector, in random order, on real brokers
-	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 2 -parallel 16 $$(go list ./... | grep -v '$(ALONE)')
+	go test -run '^TestLives$$' ./internal/ledger # it has no goroutines, so the race detector only makes it slow
+	EVENTBUS_LEDGER_LIVES=1000 EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 2 -parallel 16 $$(go list ./... | grep -v '$(ALONE)')
 	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 1 -parallel 16 $$(go list ./... | grep '$(ALONE)')
 	cd examples/boltbackend && go test -race -shuffle=on -parallel 16 ./...
+	cd examples/cloudevents && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -parallel 16 ./...
 	cd examples/observability && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on ./...
 
 lint: $(LINT) ## run the linters of .golangci.yml and scripts/words.sh; go.mod must be tidy
 	$(LINT) run ./...
 	go mod tidy -diff
 	cd examples/boltbackend && ../../$(LINT) run ./... && go mod tidy -diff
+	cd examples/cloudevents && ../../$(LINT) run ./... && go mod tidy -diff
 	cd examples/observability && ../../$(LINT) run ./... && go mod tidy -diff
 	@scripts/words.sh >/dev/null
 
@@ -48,14 +58,14 @@ conformance-teeth: ## show for each law the saboteur that fails it
 	scripts/one.sh TestTeeth ./conformance
 
 soak: ## send SOAK (1000000) events through one subscription; heap and goroutines must stay flat
-	EVENTBUS_SOAK=$(SOAK) scripts/one.sh TestSoak . -timeout 30m
+	EVENTBUS_SOAK=$(SOAK) scripts/one.sh TestSoak ./internal/testing/bus -timeout 30m
 
 wire: brokers ## count what is said to the broker for each 1,000 events; it must stay little
 	EVENTBUS_WIRE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -run '^TestWire' -v ./redisstream
-	EVENTBUS_ALONE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -parallel 1 -run '^TestHugePendingLists' -v ./redisstream
+	EVENTBUS_ALONE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -parallel 1 -run '^(TestHugePendingLists|TestScriptsAreShort|TestDelaysEndPromptly)$$' -v ./redisstream
 
 allocs: ## count what is allocated for each event; it must stay little
-	go test -count=1 -run 'Alloc' -v . ./inmemory ./redisstream ./nats ./internal/slab ./observer/telemetry
+	go test -count=1 -run 'Alloc' -v ./internal/testing/bus ./inmemory ./redisstream ./nats ./internal/slab ./observer/telemetry
 
 bench: $(NATS) ## the bus beside raw clients and peers, about 10 minutes: tables, benchmarks/results.json
 	cd benchmarks && go run . -json results.json

@@ -2,9 +2,7 @@ package eventbus
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -69,23 +67,21 @@ func (b Batch) Effective() (Batch, error) {
 //
 //   - Concurrency is the most calls of h that run at the same time. Meanwhile the next
 //     batches fill.
-//   - Timeout bounds a call of h. An event that waits longer than MaxWait plus twice
-//     Timeout for its call is given back as by [Snooze]. With AckOnReceive it is
-//     discarded. This happens only if calls are slow and the waiting events do not fit in
-//     one batch, see Batch.MaxBytes and [BatchHandler]. On a backend that cannot extend
-//     leases, MaxWait plus three times Timeout must be less than Lease.
+//   - Timeout bounds a call of h. On a backend that cannot extend leases, MaxWait plus
+//     Timeout must be less than Lease.
 //   - MaxInFlight must be at least Concurrency times MaxSize. Its default is the greater
 //     of that product and 1,024. A limiter.MaxInFlight that several subscriptions share
 //     must be greater than the sum of their products, see SubscribeOptions.Limiter.
+//   - MaxRedelivered counts events, and must be less than Concurrency times MaxSize.
 //   - With OrderByKey a batch has at most one event of each key, because an event runs only
 //     after the event before it has succeeded. So batches stay small if there are few keys.
 //     With Unordered a batch may have several events of a key. SubscribeBatch refuses
 //     OrderTotal.
 //
 // The events of a batch have no particular order. Options.Middleware wraps the handling of
-// each single event. So the time that a middleware measures includes the wait for the
-// batch. With AckOnReceive an event is acknowledged before it joins a batch. A drain does
-// not wait for MaxWait: the events that have joined a batch are handled immediately.
+// each single event: the middlewares of all events of a batch are called one inside the
+// other, and h innermost. With AckOnReceive the events of a batch are acknowledged before
+// the call. A drain gives back the events whose call has not begun.
 func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptions, batch Batch, h BatchHandler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
@@ -94,60 +90,35 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptio
 	if err != nil {
 		return nil, err
 	}
-	if batch, err = batch.Effective(); err != nil {
+	if o, err = batch.Options(o); err != nil {
 		return nil, err
 	}
-	setDefault(&o.Concurrency, 1)
-	setDefault(&o.Timeout, b.options.Timeout)
-	each, err := batch.PerEvent(o)
-	if err != nil {
-		return nil, err
-	}
-	c := newCollector(context.WithoutCancel(ctx), o, batch, h)
-	s, err := b.subscribe(ctx, topic, each, mode, c.handle)
-	if f, ok := errors.AsType[*FieldError](err); ok && f.Field == "SubscribeOptions.Timeout" {
-		f.Reason = fmt.Sprintf("is %v; for batches three times as much, and MaxWait, %v, %s", o.Timeout, batch.MaxWait, f.Reason)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.s.OnDrain(c.drain)
-	return s, nil
+	batch, _ = batch.Effective() // Options has checked it
+	return b.subscribe(ctx, member{topic: topic, o: o, mode: mode, batch: batch, calls: h})
 }
 
-// PerEvent returns the options with which [Bus.SubscribeBatch], given o and b, receives
-// single events. Concurrency becomes o.Concurrency times MaxSize. Timeout becomes MaxWait
-// plus three times o.Timeout; a zero o.Timeout counts as none. PerEvent lets a program
-// check options before it subscribes.
-func (b Batch) PerEvent(o SubscribeOptions) (SubscribeOptions, error) {
+// Options returns o with the defaults that batches as b change. If [Bus.SubscribeBatch]
+// refuses o with b, Options returns the same error. It lets a program check options before
+// it subscribes.
+func (b Batch) Options(o SubscribeOptions) (SubscribeOptions, error) {
 	b, err := b.Effective()
 	if err != nil {
 		return o, err
 	}
 	setDefault(&o.Concurrency, 1)
-	handlers := o.Concurrency * b.MaxSize
+	events := o.Concurrency * b.MaxSize
 	switch {
 	case o.Order == OrderTotal:
 		return o, &FieldError{Field: "SubscribeOptions.Order", Reason: "is OrderTotal, with which no batch has two events"}
-	case handlers/b.MaxSize != o.Concurrency:
+	case events/b.MaxSize != o.Concurrency:
 		return o, &FieldError{Field: "Batch.MaxSize", Reason: "is too large"}
-	case o.MaxInFlight > 0 && o.MaxInFlight < handlers:
+	case o.MaxInFlight > 0 && o.MaxInFlight < events:
 		return o, &FieldError{
 			Field:  "SubscribeOptions.MaxInFlight",
-			Reason: fmt.Sprintf("is %d, less than Concurrency times Batch.MaxSize, %d", o.MaxInFlight, handlers),
+			Reason: fmt.Sprintf("is %d, less than Concurrency times Batch.MaxSize, %d", o.MaxInFlight, events),
 		}
 	}
-	o.Concurrency = handlers
-	_, o.Timeout = b.bounds(o.Timeout)
+	setDefault(&o.MaxInFlight, max(1024, events))
+	o.batch = b.MaxSize
 	return o, nil
-}
-
-// bounds returns the most time that an event waits for its call to begin, and the most time
-// until that call has ended. timeout is the timeout of a call. Negative: no bound.
-func (b Batch) bounds(timeout time.Duration) (begin, end time.Duration) {
-	wait := max(b.MaxWait, 0)
-	if timeout <= 0 || timeout > (math.MaxInt64-wait)/3 {
-		return -1, -1
-	}
-	return wait + 2*timeout, wait + 3*timeout
 }

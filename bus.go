@@ -12,12 +12,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/engine"
+	"github.com/seed41896749/eventbus/internal/publish"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -25,8 +30,7 @@ import (
 type Publisher interface {
 	// Publish stores events in topic, in the order given. It returns when all events are
 	// stored as durably as the backend can. The error is a *FieldError or a *PublishError,
-	// see [Bus.Publish]. Publish sets Position, and each of ID, Source and Time that is
-	// empty.
+	// see [Bus.Publish]. The Publish of a Bus neither changes nor retains the events.
 	Publish(ctx context.Context, topic string, events ...*Event) error
 }
 
@@ -52,8 +56,22 @@ func (f PublisherFunc) Publish(ctx context.Context, topic string, events ...*Eve
 
 // Options are the settings of a [Bus]. A zero field means its default.
 type Options struct {
-	// Service names the program. It is the Source of events that have none.
+	// Service names the program. It is the Source of events that have none, so it should be
+	// a URI reference, such as "shop" or "https://shop.example/eu". Default: the name of the
+	// program's file.
 	Service string
+
+	// Instance is a stable name of this process, such as the name of a pod of a StatefulSet.
+	// No two processes may have the same Instance at the same time. It has the form of a
+	// group's name, see [backend.CheckName]. Default: none.
+	//
+	// After a crash, a restarted process with the same Instance gets the events that it held
+	// at once and in order, when it subscribes to their group. Without an Instance they wait
+	// until their leases have expired, and later events of their keys are handled before
+	// them. If the earlier process still runs, its subscriptions to the group fail for good
+	// with ErrReplaced, and the contexts of their handlers end. New refuses Instance if
+	// the backend does not have Limits.Instances.
+	Instance string
 
 	// Observer watches the bus. The zero Observer means observer.Slog(nil), which logs
 	// failures with slog's default logger.
@@ -62,11 +80,13 @@ type Options struct {
 	// Middleware wraps every handler, the first outermost.
 	Middleware []Middleware
 
-	// PublishMiddleware wraps Publish, the first outermost.
+	// PublishMiddleware wraps Publish and PublishReceipts, the first outermost.
 	PublishMiddleware []PublishMiddleware
 
 	// ErrorClasses give names to errors of handlers, for Retry.Rules and for dead letters.
-	// The class of an error is the first one that matches it.
+	// The class of an error is the first one that matches it. If none matches, the class is
+	// "panic", "timeout", the result of the error's method ErrorType() string, or the Go type
+	// of the innermost error. If the handler did not run, the class is the Reason.
 	ErrorClasses []ErrorClass
 
 	// Timeout is the default of SubscribeOptions.Timeout. Default 1 minute; negative: none.
@@ -76,14 +96,19 @@ type Options struct {
 	// Default 30 s; negative: none.
 	PublishTimeout time.Duration
 
+	// OpenTimeout is how long Open waits for a broker that does not answer yet. Open then
+	// tries again each second, and tells Observer.Failed of each failure. Default none:
+	// Open fails at once.
+	OpenTimeout time.Duration
+
 	// DrainTimeout bounds the Shutdown at the end of Run. Default 25 s;
 	// negative: none.
 	DrainTimeout time.Duration
 
 	// Dedup makes a topic store only one event of an ID while the backend remembers the ID
-	// (Limits.OnceWindow). During this time a program may safely repeat a Publish. With
-	// Dedup the bus itself repeats a Publish of unknown outcome. New refuses Dedup if the
-	// backend does not remember IDs.
+	// (Limits.OnceWindow). During this time a program may safely repeat a Publish of events
+	// whose ID it has set, perhaps to Receipt.ID. With Dedup the bus itself repeats a Publish
+	// of unknown outcome. New refuses Dedup if the backend does not remember IDs.
 	Dedup bool
 
 	// MaxPending and MaxPendingBytes bound the events of all calls of Publish under way. A
@@ -119,13 +144,18 @@ const (
 	DropOldest
 )
 
+var whenFull = map[WhenFull]publish.WhenFull{
+	WaitWhenFull: publish.Wait, RejectWhenFull: publish.Reject, DropNewest: publish.DropNewest, DropOldest: publish.DropOldest,
+}
+
 // A Bus publishes and subscribes through one backend. Its methods are safe for
 // concurrent use. It has no goroutines of its own while there is no subscription and no
 // Publish under way.
 type Bus struct {
 	engine  *engine.Engine
 	options Options
-	publish Publisher     // the method store, wrapped by Options.PublishMiddleware; nil if there is none
+	kinds   kinds
+	publish Publisher     // the method storeCopies, wrapped by Options.PublishMiddleware; nil if there is none
 	down    chan struct{} // closed when a Shutdown has ended
 	ended   func()        // closes the channel down; only its first call has an effect
 }
@@ -150,17 +180,18 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 	bus.ended = sync.OnceFunc(func() { close(bus.down) })
 	if len(o.PublishMiddleware) > 0 {
 		var err error
-		if bus.publish, err = o.wrapPublisher(PublisherFunc(bus.store)); err != nil {
+		if bus.publish, err = o.wrapPublisher(PublisherFunc(bus.storeCopies)); err != nil {
 			return nil, err
 		}
 	}
 	bus.engine = engine.New(b, engine.Options{
 		Observer: o.Observer,
+		Instance: o.Instance,
 		Publish: engine.PublishOptions{
 			Timeout:         max(o.PublishTimeout, 0),
 			MaxPending:      o.MaxPending,
 			MaxPendingBytes: o.MaxPendingBytes,
-			WhenFull:        engine.WhenFull(o.WhenFull),
+			WhenFull:        whenFull[o.WhenFull],
 		},
 	})
 	return bus, nil
@@ -193,12 +224,23 @@ func (o Options) Effective() Options {
 	if o.Observer.IsZero() {
 		o.Observer = observer.Slog(nil)
 	}
+	setDefault(&o.Service, programName())
 	setDefault(&o.Timeout, time.Minute)
 	setDefault(&o.PublishTimeout, 30*time.Second)
+	setDefault(&o.OpenTimeout, -1)
 	setDefault(&o.DrainTimeout, 25*time.Second)
 	setDefault(&o.MaxPending, 10_000)
 	setDefault(&o.MaxPendingBytes, 64<<20)
 	return o
+}
+
+// programName returns the name of the program's file as a URI reference.
+func programName() string {
+	name := "unknown"
+	if len(os.Args) > 0 && os.Args[0] != "" {
+		name = strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
+	}
+	return (&url.URL{Path: name[:min(len(name), maxText/4)]}).String() // escaped it is at most three times as long
 }
 
 func (o Options) check(l backend.Limits) error {
@@ -212,6 +254,13 @@ func (o Options) check(l backend.Limits) error {
 	case o.Dedup && l.OnceWindow == 0:
 		return &FieldError{
 			Field: "Options.Dedup", Reason: "is set, but the backend does not remember IDs",
+			Err: errors.ErrUnsupported,
+		}
+	case o.Instance != "" && backend.CheckName(o.Instance) != nil:
+		return &FieldError{Field: "Options.Instance", Reason: backend.CheckName(o.Instance).Error()}
+	case o.Instance != "" && !l.Instances:
+		return &FieldError{
+			Field: "Options.Instance", Reason: "is set, but the backend cannot replace the members of an earlier incarnation",
 			Err: errors.ErrUnsupported,
 		}
 	case len(o.Service) > maxText:
@@ -251,10 +300,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	case failed = <-b.engine.Failed():
 	case <-b.down:
 	}
-	drain, cancel := context.WithoutCancel(ctx), context.CancelFunc(func() {})
-	if b.options.DrainTimeout > 0 {
-		drain, cancel = context.WithTimeout(drain, b.options.DrainTimeout)
-	}
+	drain, cancel := b.drainContext(ctx)
 	defer cancel()
 	return errors.Join(failed, b.Shutdown(drain))
 }
@@ -265,14 +311,21 @@ func (b *Bus) Run(ctx context.Context) error {
 // publish until they return. When ctx ends Shutdown cancels the handlers with cause
 // ErrShutdown and waits one more second. It then returns a *DrainError with the number of
 // events that are still held. A later call waits for the first call, at most until its own
-// ctx ends.
+// ctx ends. Shutdown would wait for its caller in a handler, so with the context of a running
+// handler of the bus it returns ErrInHandler at once.
 func (b *Bus) Shutdown(ctx context.Context) error {
+	if slices.ContainsFunc(b.engine.Subscriptions(), func(s *engine.Subscription) bool { return s.Running(ctx) }) {
+		return ErrInHandler
+	}
 	defer b.ended()
 	return drainError(b.engine.Shutdown(ctx))
 }
 
-// Ready returns nil if the backend answers and every subscription has the state Running,
-// Limited or Paused. Ready suits a readiness probe.
+// Ready returns nil if the backend answers and no subscription has a lasting failure. Such a
+// failure is: reads fail, a settlement has failed for longer than a lease, dead letters cannot
+// be stored, all handlers are stuck, or the subscription has failed for good. The error names
+// the present failures by topic and group, in a stable order. A subscription that is paused,
+// limited or drained is no failure. Ready suits a readiness probe.
 func (b *Bus) Ready(ctx context.Context) error {
 	if err := b.engine.Ready(ctx); err != nil {
 		return &Error{Op: "ready", Err: err}

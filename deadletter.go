@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/seed41896749/eventbus/internal/engine"
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
@@ -14,7 +13,7 @@ import (
 type DeadLetter struct {
 	Reason      string    // eventbus-dead-reason: one of the Reason constants
 	Error       string    // eventbus-dead-error: text of the last error, at most 4 KiB
-	ErrorClass  string    // eventbus-dead-error-class: the first of Options.ErrorClasses that matches, else "panic", "timeout", or the Go type of the innermost error
+	ErrorClass  string    // eventbus-dead-error-class: see Options.ErrorClasses
 	Stack       string    // eventbus-dead-stack: the stack of a panic, at most 8 KiB
 	Attempts    int       // eventbus-dead-attempts: the number of the last attempt
 	Topic       string    // eventbus-dead-topic: the topic to which the event was published
@@ -28,17 +27,18 @@ type DeadLetter struct {
 // The reasons for dead letters and discards, as in DeadLetter.Reason and in the observer's
 // hooks DeadLettered and Discarded.
 const (
-	ReasonPermanent   = engine.ReasonPermanent  // the handler returned Permanent
-	ReasonExhausted   = engine.ReasonExhausted  // Retry.MaxAttempts is reached
-	ReasonKeyFailed   = engine.ReasonKeyFailed  // an earlier event of the same key failed for good (FailAll)
-	ReasonUnreadable  = engine.ReasonUnreadable // the stored body cannot be decoded
-	ReasonNoVerdict   = engine.ReasonNoVerdict  // delivered far more often than MaxAttempts: its runs may crash the process
-	ReasonExpired     = engine.ReasonExpired    // the event was delivered later than its TTL allows
-	ReasonTooLarge    = engine.ReasonTooLarge   // the event is larger than SubscribeOptions.MaxReceive
-	ReasonDropped     = engine.ReasonDropped    // discarded: the handler returned Drop
-	ReasonGone        = engine.ReasonGone       // discarded: the stored body is lost
-	ReasonOnReceive   = engine.ReasonOnReceive  // discarded: the run failed after AckOnReceive had acknowledged the event
-	ReasonUnconfirmed = engine.ReasonUnacked    // discarded: with AckOnReceive, the acknowledgement was not confirmed within the lease
+	ReasonPermanent   = "permanent"    // the handler returned Permanent
+	ReasonExhausted   = "exhausted"    // Retry.MaxAttempts is reached
+	ReasonKeyFailed   = "key-failed"   // an earlier event of the same key failed for good (FailAll)
+	ReasonUnreadable  = "unreadable"   // the stored body cannot be decoded
+	ReasonNoVerdict   = "no-verdict"   // delivered far more often than MaxAttempts: its runs may crash the process
+	ReasonExpired     = "expired"      // the event was delivered later than its TTL allows
+	ReasonTooLarge    = "too-large"    // the event is larger than SubscribeOptions.MaxReceive
+	ReasonUnknownType = "unknown-type" // discarded: DiscardUnknown got the event
+	ReasonDropped     = "dropped"      // discarded: the handler returned Drop
+	ReasonGone        = "gone"         // discarded: the stored body is lost
+	ReasonOnReceive   = "on-receive"   // discarded: the run failed after AckOnReceive had acknowledged the event
+	ReasonUnconfirmed = "unconfirmed"  // discarded: with AckOnReceive, the acknowledgement was not confirmed within the lease
 )
 
 // DeadLetterOf returns why e is in a dead-letter topic. It returns false if e is not a dead

@@ -15,7 +15,7 @@ type ErrorClass struct {
 }
 
 // classOf returns the name of the first of classes that matches err. If none matches, it
-// returns the engine's name for err, such as "panic" or the Go type of err.
+// returns the engine's name for err, see [Options].ErrorClasses.
 func classOf(err error, classes []ErrorClass) string {
 	for _, c := range classes {
 		if c.Is(err) {

@@ -43,8 +43,16 @@ var (
 	// handler ends with this cause.
 	ErrLeaseLost = backend.ErrLeaseLost
 
+	// ErrReplaced: a later incarnation of this process, with the same Options.Instance, has subscribed
+	// to the group. The subscription has failed for good.
+	ErrReplaced = backend.ErrReplaced
+
 	// ErrSettled: the delivery is already settled.
 	ErrSettled = engine.ErrSettled
+
+	// ErrInHandler: Shutdown or Drain was called with the context of a running handler, for
+	// which it would wait. A handler that must end its service ends the context of Run.
+	ErrInHandler = engine.ErrInHandler
 
 	// ErrShutdown: the context of a Shutdown or Drain ended before a handler returned. The
 	// context of the handler then ends with this cause.
@@ -61,7 +69,8 @@ func Permanent(err error) error { return engine.Permanent(err) }
 // and not RetryAfter(nil, d).
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
-// Snooze returns an error that asks for redelivery after d. The run does not count as an
+// Snooze returns an error that asks for redelivery after d, and not sooner than [Retry] says.
+// If the backend cannot delay for so long, the observer's hook Failed tells. The run does not count as an
 // attempt. Without Limits.Refund of the backend it may count, if another member gets the
 // event next.
 func Snooze(d time.Duration) error { return engine.Snooze(d) }

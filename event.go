@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/cloudevent"
 	"github.com/seed41896749/eventbus/internal/engine"
 	"github.com/seed41896749/eventbus/internal/letter"
 )
@@ -12,9 +13,9 @@ import (
 // An Event is something that happened. Its attributes have the names and the
 // meaning of CloudEvents.
 type Event struct {
-	ID          string // if empty, Publish sets a UUIDv7; at most 512 bytes
-	Type        string // the kind of event, such as "order.placed"
-	Source      string // the program that publishes the event; if empty, Publish sets Options.Service
+	ID          string // if empty, Publish stores the event with a new UUIDv7; at most 512 bytes
+	Type        string // the kind of event, such as "order.placed"; other programs need it, because CloudEvents require it
+	Source      string // the program that publishes the event, as a URI reference; if empty, Publish stores Options.Service
 	Subject     string // the thing that the event is about, such as an order number
 	ContentType string // the format of Payload, such as "application/json"
 
@@ -24,7 +25,7 @@ type Event struct {
 	// Empty: no order. At most 512 bytes.
 	Key string
 
-	Time time.Time // when the event happened; if zero, Publish sets the present time
+	Time time.Time // when the event happened; if zero, Publish stores the present time
 
 	// TTL is how long after Time handlers may get the event; zero: for ever. After that
 	// time the event has expired: see SubscribeOptions.DeadLetterExpired. A dead letter
@@ -38,17 +39,21 @@ type Event struct {
 	Headers Headers // names and values that the program chooses, see MaxHeaders
 	Payload []byte
 
-	// Position says where the event is stored in its topic. Publish sets it, and the bus
-	// sets it in each Delivery. Positions compare as strings: a later event of the topic
-	// has a greater one.
+	// Position says where the event is stored in its topic. The bus sets it in each Delivery,
+	// and Publish ignores it: see Receipt.Position. Positions compare as strings: a later
+	// event of the topic has a greater one.
 	Position string
 }
 
 // Headers are names and values. A name is a token as in HTTP, but case-sensitive, and
 // occurs once. A value is UTF-8 without control characters. Publish refuses names that
-// begin with "ce-", "eventbus-" or "nats-", in any letter case, because they are reserved.
-// The headers of a dead letter that begin with "eventbus-dead-" are the fields of
-// DeadLetter.
+// begin with "eventbus-" or "nats-", in any letter case, because they are reserved. The
+// headers of a dead letter that begin with "eventbus-dead-" are the fields of DeadLetter.
+//
+// A name of "ce-" and lower-case letters or digits is an extension of CloudEvents, such as
+// "ce-dataschema" or "ce-traceparent". A handler gets the extensions that another program
+// has set, and may publish them again. Publish refuses any other name that begins with
+// "ce-", and names that store a field, such as "ce-type".
 type Headers = backend.Headers
 
 // A Header is one name and its value.
@@ -65,6 +70,8 @@ type Delivery struct {
 	MaxAttempts  int  // the last attempt: if it fails, the event has failed for good; Retry.Rules may differ for some errors; 0: no limit
 	Redelivered  bool // a member of the group received the event before, as far as the broker remembers; true too after a failure, and for a redriven event
 	Manual       bool // the handler is a [ManualHandler], so a middleware must not take its nil result as success
+
+	run *engine.Run // the run, for a ManualHandler; nil in other deliveries
 }
 
 // LastAttempt reports whether the event fails for good if this attempt fails. It ignores
@@ -73,22 +80,22 @@ func (d *Delivery) LastAttempt() bool { return d.MaxAttempts > 0 && d.Attempt >=
 
 // The names of the message headers that store the attributes of an event.
 const (
-	attributePrefix = "ce-"
-	typeName        = attributePrefix + "type"
-	sourceName      = attributePrefix + "source"
-	subjectName     = attributePrefix + "subject"
-	timeName        = attributePrefix + "time"
-	contentTypeName = attributePrefix + "datacontenttype"
+	typeName        = cloudevent.Type
+	sourceName      = cloudevent.Source
+	subjectName     = cloudevent.Subject
+	timeName        = cloudevent.Time
+	contentTypeName = cloudevent.ContentType
 	expiresName     = letter.Expiry
 	retryName       = letter.Retry
 
-	attributes = 7
+	attributes = 8 // most headers that encode adds
 )
 
 // encode sets every field of m but Once, so that m stores e. stamp is e.Time as text. The
 // headers of m are appended to room, which must have capacity for them.
 func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) Headers {
 	from := len(room)
+	room = append(room, Header{Name: cloudevent.SpecVersion, Value: cloudevent.Version})
 	room = append(room, e.Headers...)
 	set := func(name, value string) {
 		if value != "" {
@@ -116,17 +123,19 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 // group, by [backend.Read], calls it. The event shares the payload of m.
 func EventOf(m *backend.Message) Event {
 	var e Event
-	e.decode(m)
+	stored := *m
+	letter.Restore(&stored)
+	e.decode(&stored)
 	return e
 }
 
 // decode sets e to the event that m stores. e shares the payload of m. A header of m that
-// is not an attribute becomes a header of e.
+// stores no field becomes a header of e. [letter.Restore] was called for m.
 func (e *Event) decode(m *backend.Message) {
 	e.ID, e.Key, e.Payload, e.Position = m.ID, m.Key, m.Payload, m.Position
 	headers := 0
 	for i := range m.Headers {
-		if !e.setAttribute(&m.Headers[i]) {
+		if !e.setField(&m.Headers[i]) {
 			headers++
 		}
 	}
@@ -138,7 +147,7 @@ func (e *Event) decode(m *backend.Message) {
 	}
 	e.Headers = make(Headers, 0, headers)
 	for i := range m.Headers {
-		if !isAttribute(m.Headers[i].Name) {
+		if !isField(m.Headers[i].Name) {
 			e.Headers = append(e.Headers, m.Headers[i])
 		}
 	}
@@ -171,11 +180,8 @@ func (d *Delivery) expired(bury bool) error {
 	return nil
 }
 
-// setAttribute sets the field of e that h stores. It reports whether h is an attribute.
-func (e *Event) setAttribute(h *Header) bool {
-	if !isAttribute(h.Name) {
-		return false
-	}
+// setField sets the field of e that h stores. It reports whether h stores a field.
+func (e *Event) setField(h *Header) bool {
 	switch h.Name {
 	case typeName:
 		e.Type = h.Value
@@ -189,15 +195,34 @@ func (e *Event) setAttribute(h *Header) bool {
 		e.TTL = 1 // not zero; decode computes the TTL when Time is known
 	case retryName:
 		e.Retry = readRule(h.Value)
-	case letter.RedriveID:
-		e.ID = h.Value
 	case timeName:
 		// Another program may store a text that is not a time. Time is then zero.
 		e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
+	default:
+		return isField(h.Name)
 	}
 	return true
 }
 
-// isAttribute reports whether a header is an attribute of CloudEvents. Handlers do not see
-// the attributes of other programs.
-func isAttribute(name string) bool { return strings.HasPrefix(name, attributePrefix) }
+// isField reports whether a header stores a field of an event or a mark of the bus.
+// Handlers see all other headers.
+func isField(name string) bool {
+	switch name {
+	case typeName, sourceName, subjectName, contentTypeName, expiresName, retryName, timeName,
+		cloudevent.SpecVersion, cloudevent.ID, cloudevent.Key:
+		return true
+	}
+	return letter.IsRedrive(name)
+}
+
+// checkExtension refuses a header whose name begins with "ce-" but is not the name of an
+// extension, as another program would read it.
+func checkExtension(name string) error {
+	switch {
+	case isField(strings.ToLower(name)):
+		return &FieldError{Field: "Headers[" + name + "]", Reason: "is reserved: it stores a field of the event"}
+	case !cloudevent.IsExtension(strings.TrimPrefix(name, cloudevent.Prefix)):
+		return &FieldError{Field: "Headers[" + name + "]", Reason: "is reserved: after ce- an extension of CloudEvents has only lower-case letters and digits"}
+	}
+	return nil
+}

@@ -2,6 +2,7 @@ package eventbus_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 
@@ -9,29 +10,37 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
+type Purchase struct{ Customer, Item string }
+
+var purchases = eventbus.Topic[Purchase]{
+	Name: "shop.purchases", Type: "purchase.made",
+	Key: func(p Purchase) string { return p.Customer }, // events of one customer stay in order
+}
+
 func Example() {
 	ctx := context.Background()
-	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Service: "shop"})
+	bus, err := eventbus.Open(ctx, "mem:", eventbus.Options{Service: "shop"}, inmemory.Driver{})
 	if err != nil {
 		log.Fatal(err)
 	}
-
-	handled := make(chan string, 1)
-	_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "billing"},
-		func(_ context.Context, d *eventbus.Delivery) error {
-			handled <- fmt.Sprintf("%s from %s: %s", d.Type, d.Source, d.Payload)
-			return nil // after an error, the event is redelivered later
+	paid := make(chan string, 1)
+	_, err = purchases.Subscribe(ctx, bus, eventbus.SubscribeOptions{Group: "billing"},
+		func(_ context.Context, p Purchase, d *eventbus.Delivery) error {
+			if d.Attempt == 1 {
+				return errors.New("the bank does not answer") // the event is redelivered a second later
+			}
+			paid <- fmt.Sprintf("%s pays for %s, attempt %d", p.Customer, p.Item, d.Attempt)
+			return nil
 		})
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = bus.Publish(ctx, "orders", &eventbus.Event{Type: "order.placed", Payload: []byte("three apples")})
-	if err != nil {
+	if err := purchases.Publish(ctx, bus, Purchase{"ada", "three apples"}); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(<-handled)
-	if err := bus.Shutdown(ctx); err != nil {
+	fmt.Println(<-paid)
+	if err := bus.Shutdown(ctx); err != nil { // it waits for running handlers
 		log.Fatal(err)
 	}
-	// Output: order.placed from shop: three apples
+	// Output: ada pays for three apples, attempt 2
 }

@@ -16,7 +16,7 @@ type seat struct {
 }
 
 // Receive waits until a message is due, and makes it due again one lease later.
-func (s seat) Receive(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
+func (s seat) Receive(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, err error) {
 	for ; len(ds) == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		ds = s.take(limit)
 	}

@@ -2,7 +2,6 @@ package eventbus_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,29 +11,14 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// serve runs a server and a bus until ctx ends or one of them fails. The order of the end
-// matters: requests in flight still publish, so the server shuts down first. If Run had
-// ctx, the bus would close under them.
-func serve(ctx context.Context, server *http.Server, l net.Listener, bus *eventbus.Bus) error {
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	ran, served := make(chan error, 1), make(chan error, 1)
-	go func() { ran <- bus.Run(running) }()
-	go func() { served <- server.Serve(l) }()
-
-	var failed error
-	select {
-	case <-ctx.Done():
-	case failed = <-served:
-	case failed = <-ran: // a subscription has failed for good
-		ran <- nil
-	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	failed = errors.Join(failed, server.Shutdown(drain)) // waits for the requests in flight
-	stop()
-	return errors.Join(failed, <-ran) // waits for the handlers, and settles
+// An http.Server usually listens by itself. This one has a listener, so that the example
+// knows its address.
+type listening struct {
+	*http.Server
+	on net.Listener
 }
+
+func (l listening) ListenAndServe() error { return l.Serve(l.on) }
 
 func Example_service() {
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{DrainTimeout: 20 * time.Second})
@@ -65,7 +49,7 @@ func Example_service() {
 		response <- r.Status
 		_ = r.Body.Close()
 	}()
-	err = serve(ctx, server, l, bus)
+	err = bus.Serve(ctx, listening{server, l}) // ends the server first, because requests in flight publish
 	fmt.Println(<-response, err)
 	// Output: 202 Accepted <nil>
 }

@@ -40,8 +40,8 @@ type tenantSource struct {
 
 func (s tenantSource) Unwrap() backend.Source { return s.Source }
 
-func (s tenantSource) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
-	ds, err := s.Source.Receive(ctx, limit)
+func (s tenantSource) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+	ds, err := s.Source.Receive(ctx, limit, maxBytes)
 	for i := range ds {
 		ds[i].Topic = strings.TrimPrefix(ds[i].Topic, s.prefix)
 	}
@@ -54,8 +54,7 @@ func Example_tenant() {
 	if err != nil {
 		panic(err)
 	}
-	e := &eventbus.Event{ID: "1"}
-	err = bus.Publish(ctx, "orders", e)
-	fmt.Println(err, e.Position, bus.Shutdown(ctx))
+	receipts, err := bus.PublishReceipts(ctx, "orders", &eventbus.Event{ID: "1"})
+	fmt.Println(err, receipts[0].Position, bus.Shutdown(ctx))
 	// Output: <nil> 0000000000000001 <nil>
 }

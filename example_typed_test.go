@@ -30,14 +30,14 @@ func TestTypedEvents(t *testing.T) {
 		bus := eventbustest.New(t)
 		start := time.Now()
 		paid := map[string]int{}
-		_, err := bus.Subscribe(t.Context(), invoices.Name, eventbus.SubscribeOptions{Group: "ledger"},
-			invoices.Handler(func(_ context.Context, i Invoice, _ *eventbus.Delivery) error {
+		_, err := invoices.Subscribe(t.Context(), bus, eventbus.SubscribeOptions{Group: "ledger"},
+			func(_ context.Context, i Invoice, _ *eventbus.Delivery) error {
 				if time.Since(start) < time.Minute {
 					return errors.New("the ledger is closed")
 				}
 				paid[i.Customer] += i.Cents
 				return nil
-			}))
+			})
 		require.NoError(t, err)
 
 		require.NoError(t, invoices.Publish(t.Context(), bus, Invoice{"ada", 1200}, Invoice{"ada", 300}, Invoice{"ben", 50}))

@@ -27,9 +27,9 @@ type Middleware func(Handler) Handler
 func Tag(ctx context.Context, tag any) { engine.Tag(ctx, tag) }
 
 // delivery returns the Delivery of an event that the engine holds. MaxAttempts is not set.
-func delivery(h *engine.Hold) *Delivery {
-	m := h.Delivery()
-	d := &Delivery{Topic: m.Topic, Group: h.Subscription().Group, Attempt: h.Attempt(), Redelivered: h.Redelivered()}
+func delivery(group string, h *engine.Hold) *Delivery {
+	m := &h.Delivery
+	d := &Delivery{Topic: m.Topic, Group: group, Attempt: h.Attempt, Redelivered: h.Redelivered()}
 	d.decode(&m.Message)
 	return d
 }

@@ -8,18 +8,20 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // Open returns a bus on the backend that rawURL names, such as "mem:". It uses the first of
-// drivers that serves the URL's scheme. ctx bounds Open, not the bus. Errors do not show the
+// drivers that serves the URL's scheme. ctx and o.OpenTimeout bound Open, not the bus. Errors do not show the
 // URL, because it may contain a password.
 func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driver) (*Bus, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, &FieldError{Field: "url", Reason: "cannot be parsed: " + parseReason(err)}
+		return nil, &FieldError{Field: "url", Reason: "cannot be parsed: " + parseReason(err) + passwordHint(rawURL)}
 	}
 	if u.Scheme == "" {
 		return nil, &FieldError{Field: "url", Reason: "has no scheme, such as mem:"}
@@ -28,7 +30,7 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 	if err != nil {
 		return nil, err
 	}
-	b, err := d.Open(ctx, u)
+	b, err := dial(ctx, d, u, o)
 	if err != nil {
 		return nil, &Error{Op: "open " + u.Scheme, Err: err}
 	}
@@ -37,6 +39,33 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 		return nil, errors.Join(err, b.Close())
 	}
 	return bus, err
+}
+
+// dial opens the backend. While its broker does not answer, dial tries again each second, for
+// o.OpenTimeout at most.
+func dial(ctx context.Context, d backend.Driver, u *url.URL, o Options) (backend.Backend, error) {
+	if o.OpenTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.OpenTimeout)
+		defer cancel()
+	}
+	failed := o.Effective().Observer.Failed
+	for again := time.NewTicker(time.Second); ; {
+		b, err := d.Open(ctx, u)
+		if err == nil || o.OpenTimeout <= 0 || !errors.Is(err, backend.ErrUnavailable) || ctx.Err() != nil {
+			again.Stop()
+			return b, err
+		}
+		if failed != nil {
+			failed(observer.Failed{Scope: observer.Open, Err: err})
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return nil, err
+		}
+	}
 }
 
 // parseReason returns the reason of an error of url.Parse, without the URL.
@@ -50,6 +79,17 @@ func parseReason(err error) string {
 		}
 	}
 	return "not a URL"
+}
+
+// passwordHint returns the remedy for a URL whose host seems to end within a password, at a
+// character that is not escaped.
+func passwordHint(rawURL string) string {
+	_, rest, _ := strings.Cut(rawURL, "://")
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 || strings.Contains(rest[:end], "@") || !strings.Contains(rest[end:], "@") {
+		return ""
+	}
+	return "; in a password / is written %2F, ? is written %3F, and # is written %23"
 }
 
 // knownDrivers maps the schemes of this project to the packages of their drivers.
@@ -74,12 +114,13 @@ func driverFor(scheme string, drivers []backend.Driver) (backend.Driver, error) 
 		}
 	}
 	reason := fmt.Sprintf("has the scheme %q, which no driver given to Open serves", scheme)
+	if len(drivers) == 0 {
+		reason = fmt.Sprintf("has the scheme %q, and no driver was given", scheme)
+	}
 	switch pkg := knownDrivers[scheme]; {
 	case pkg != "":
 		reason += ": add " + pkg + ".Driver{}"
-	case len(known) == 0:
-		reason += ": none was given"
-	default:
+	case len(known) > 0:
 		reason += cmp.Or(nearest.Hint("%s:", scheme, known), "; served: "+strings.Join(known, ", "))
 	}
 	return nil, &FieldError{Field: "url", Reason: reason, Err: errors.ErrUnsupported}

@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/cloudevent"
+	"github.com/seed41896749/eventbus/internal/letter"
 )
 
 // Limits of one event. Every backend can store a message of 1 MiB. 64 KiB of it are
@@ -25,7 +27,11 @@ const (
 	maxText = 512 // bytes of ID, Key, Type, Source, Subject, ContentType each
 )
 
-// A PublishMiddleware wraps a [Publisher].
+// A PublishMiddleware wraps a [Publisher]. The bus passes copies of the program's events to
+// it, with ID, Source and Time set; none is nil. A middleware may change these copies, but
+// not the bytes of Payload or the fields of Retry, because the program's events share them.
+// A middleware passes on its context, or a child of it, because [Bus.PublishReceipts] finds
+// its receipts by the context.
 type PublishMiddleware func(Publisher) Publisher
 
 // Publish stores events in topic, in the order given, and returns when all are
@@ -41,28 +47,40 @@ type PublishMiddleware func(Publisher) Publisher
 // and with Options.Dedup also events of unknown outcome. It stops if another try could
 // change the order of a key.
 //
-// Publish sets Position, and each of ID, Source and Time that is empty. It does not retain
-// the events. Two concurrent calls must not publish the same *Event.
+// Publish stores the events of a topic and key in the order of the calls of one goroutine,
+// also if an earlier call gave up while its events were on the way. Then a later call of the
+// key waits until the earlier write has ended; other calls do not.
+//
+// A call waits at most 100 ms for a call to the backend in which it has no part and which does
+// not return, because a topic, a connection or a shard hangs. A topic that hangs is then
+// written apart from others, by at most twice Limits.Publishers writes, until the backend
+// answers. This holds while no more than 16 times Limits.Publishers writes hang. Calls that
+// were joined to a write before it hung share its outcome. All calls count for MaxPending.
+//
+// Publish neither changes nor retains the events. An event without ID, Source or Time is
+// stored with a new ID, Options.Service and the present time; [Bus.PublishReceipts] returns
+// them. So the same *Event may be published again, also by concurrent calls, and is another
+// event each time unless it has an ID.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error {
 	if b.publish == nil {
-		return b.store(ctx, topic, events...)
+		return b.store(ctx, topic, events, nil)
 	}
-	// The copy lets the caller's slice stay on its stack if there is no middleware.
-	return b.publish.Publish(ctx, topic, slices.Clone(events)...)
+	return b.publishCopies(ctx, topic, events, nil)
 }
 
-// store does the work of Publish, without the middleware.
-func (b *Bus) store(ctx context.Context, topic string, events ...*Event) error {
+// store does the work of Publish, without the middleware. If receipts is not nil, it has one
+// element for each event, which store sets.
+func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts []Receipt) error {
 	s := encoders.Get().(*encoder)
 	if err := s.check(topic, events); err != nil || len(events) == 0 {
 		encoders.Put(s)
 		return err
 	}
-	s.encode(b, topic, events)
+	s.encode(b, topic, events, receipts)
 	err := b.engine.Publish(ctx, s.pointers)
-	for i, e := range events {
-		if backend.ErrorAt(err, i) == nil {
-			e.Position = s.messages[i].Position
+	for i := range receipts {
+		if m := &s.messages[i]; backend.ErrorAt(err, i) == nil {
+			receipts[i].Position, receipts[i].Duplicate = m.Position, m.Duplicate
 		}
 	}
 	if err == nil { // after an error a write to the broker may still read the messages of s
@@ -106,7 +124,7 @@ func (s *encoder) check(topic string, events []*Event) error {
 	return nil
 }
 
-func (s *encoder) encode(b *Bus, topic string, events []*Event) {
+func (s *encoder) encode(b *Bus, topic string, events []*Event, receipts []Receipt) {
 	headers := 0
 	for _, e := range events {
 		headers += len(e.Headers) + attributes
@@ -119,16 +137,14 @@ func (s *encoder) encode(b *Bus, topic string, events []*Event) {
 	s.headers = s.headers[:0]
 	now := time.Now()
 	for i, e := range events {
-		if e.Source == "" {
-			e.Source = b.options.Service
-		}
-		if e.Time.IsZero() {
-			e.Time = now.Round(0)
-		}
-		stamp := s.stamp(e, now)
-		s.headers = e.encode(&s.messages[i], topic, stamp, s.headers)
+		filled := *e
+		s.fill(&filled, b.options.Service, now)
+		s.headers = filled.encode(&s.messages[i], topic, s.timeText(filled.Time), s.headers)
 		s.messages[i].Once = b.options.Dedup
 		s.pointers = append(s.pointers, &s.messages[i])
+		if receipts != nil {
+			receipts[i] = Receipt{ID: filled.ID, Time: filled.Time}
+		}
 	}
 }
 
@@ -263,7 +279,7 @@ func checkHeaders(hs Headers) error {
 	return nil
 }
 
-var reservedPrefixes = [...]string{attributePrefix, "eventbus-", "nats-"}
+var reservedPrefixes = [...]string{letter.ReservedPrefix, "nats-"}
 
 func checkHeaderName(name string) error {
 	if name == "" {
@@ -273,6 +289,9 @@ func checkHeaderName(name string) error {
 		if !isTokenByte(c) {
 			return &FieldError{Field: "Headers", Reason: fmt.Sprintf("has the name %q, which is not a token as in HTTP", name)}
 		}
+	}
+	if cloudevent.HasPrefix(name) {
+		return checkExtension(name)
 	}
 	for _, p := range reservedPrefixes {
 		if len(name) >= len(p) && strings.EqualFold(name[:len(p)], p) {

@@ -13,6 +13,11 @@ import (
 // Retry says how often a failing event is tried, and when. Retries are durable, and concern
 // only the group whose handler failed. If the backend has Limits.Refund, an event that
 // waits for its retry is not in flight. A zero field means its default.
+//
+// A redelivered event waits 10 ms at least, and 10 ms more for each repeat, up to 50 ms. So a
+// handler that asks for no delay does not keep a processor or the broker busy. The verdict on
+// an event that has failed for good is final: until its dead letter can be stored, the bus
+// repeats the call that stores it, and not the run.
 type Retry struct {
 	// MaxAttempts is how often a handler may fail before the event goes to the
 	// dead-letter topic. Default 12; -1: no limit.
@@ -71,13 +76,13 @@ func (r Retry) check() error {
 }
 
 // policy returns r in the form that the engine takes.
-func (r Retry) policy(classes []ErrorClass) engine.Policy {
+func (r Retry) policy(group string, classes []ErrorClass) engine.Policy {
 	r.Rules = slices.Clone(r.Rules) // the program may change its slice
 	p := engine.Policy{
 		MaxAttempts: max(r.MaxAttempts, 0),
 		Class:       func(err error) string { return classOf(err, classes) },
 		OwnAttempts: func(h *engine.Hold) (int, bool) {
-			own := delivery(h).Retry
+			own := delivery(group, h).Retry
 			return max(r.with(orNone(own)).MaxAttempts, 0), own != nil
 		},
 	}
@@ -89,7 +94,7 @@ func (r Retry) policy(classes []ErrorClass) engine.Policy {
 		}
 	}
 	p.Plan = func(h *engine.Hold, err error, plan *engine.Plan) {
-		d := delivery(h)
+		d := delivery(group, h)
 		own := orNone(d.Retry)
 		now := r.with(own)
 		d.MaxAttempts = max(now.MaxAttempts, 0)

@@ -12,19 +12,25 @@ const (
 	textSize = 512 // bytes of an allocation that several texts share; a program that keeps one ID keeps all of them in memory
 )
 
-// stamp returns e.Time as text. If e.ID is empty, stamp sets it.
-func (s *encoder) stamp(e *Event, now time.Time) string {
-	var text [uuidLen + len(time.RFC3339Nano)]byte
-	from := 0
+// fill sets ID, Source and Time of e if they are empty.
+func (s *encoder) fill(e *Event, service string, now time.Time) {
 	if e.ID == "" {
-		from = uuidLen
-		encodeID(text[:from], s.ids.next(now))
+		var text [uuidLen]byte
+		encodeID(text[:], s.ids.next(now))
+		e.ID = s.text(text[:])
 	}
-	both := s.text(s.second.appendTime(text[:from], e.Time))
-	if from > 0 {
-		e.ID = both[:from]
+	if e.Source == "" {
+		e.Source = service
 	}
-	return both[from:]
+	if e.Time.IsZero() {
+		e.Time = now.Round(0)
+	}
+}
+
+// timeText returns t as text.
+func (s *encoder) timeText(t time.Time) string {
+	var text [len(time.RFC3339Nano)]byte
+	return s.text(s.second.appendTime(text[:0], t))
 }
 
 // A second caches the text of the last formatted second, because many events have times in

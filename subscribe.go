@@ -2,7 +2,6 @@ package eventbus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,19 +11,6 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/limiter"
-)
-
-// AckMode says when an event is acknowledged.
-type AckMode uint8
-
-const (
-	// AckOnSuccess acknowledges an event when its handler has returned nil: at least once.
-	AckOnSuccess AckMode = iota
-
-	// AckOnReceive acknowledges an event just before its handler runs: at most once. The
-	// handler runs only if the acknowledgement is confirmed within the lease. An event
-	// whose handler fails is counted as discarded.
-	AckOnReceive
 )
 
 // Order says which events wait for other events, within one member of a group.
@@ -48,7 +34,8 @@ const (
 type OnFailure uint8
 
 const (
-	// Skip handles later events of the key after the failed one is dead-lettered.
+	// Skip handles later events of the key as before. They do not wait until the dead
+	// letter of the failed event is stored.
 	Skip OnFailure = iota
 
 	// FailAll sends the later events of the key that reach this member to the dead-letter
@@ -63,8 +50,8 @@ type Start = backend.Start
 
 // Values of Start. A group can also begin after a position, see [backend.StartAfter].
 const (
-	StartEarliest = backend.StartEarliest // with the oldest event kept
-	StartLatest   = backend.StartLatest   // with the first event published after Subscribe has returned
+	StartEarliest Start = ""       // with the oldest event kept
+	StartLatest   Start = "latest" // with the first event published after Subscribe has returned
 )
 
 // DiscardDeadLetters, as SubscribeOptions.DeadLetter, discards events that fail for good:
@@ -87,13 +74,16 @@ type SubscribeOptions struct {
 	// MaxRedelivered is the most handlers that run redelivered events
 	// (Delivery.Redelivered) at the same time. The other handlers stay free for new events
 	// during many retries, or after another member has died. It must be less than
-	// Concurrency. A redelivered event beyond the bound waits up to ten seconds at a time,
-	// and so do later events of its key. The wait costs no attempt. Default: no bound.
+	// Concurrency. A redelivered event beyond the bound waits for the end of another one; if
+	// that takes more than a second, it waits up to ten seconds at a time. Later events of its
+	// key wait too. The wait costs no attempt. Default: no bound.
 	MaxRedelivered int
 
 	// MaxInFlight is the most events that are held: running, waiting to run, or waiting to
-	// be settled. Default 1,024, or Concurrency if that is more. MaxBytes bounds their
-	// total size; one read may exceed it. Default 64 MiB; negative: no bound.
+	// be settled. Default 1,024, or Concurrency if that is more. If many events wait behind
+	// an unfinished event of their key, up to 16 times as many are held besides, so that
+	// other keys go on. MaxBytes bounds the total size of all; one event may exceed it.
+	// Default 64 MiB; negative: no bound.
 	MaxInFlight int
 	MaxBytes    int64
 
@@ -113,9 +103,10 @@ type SubscribeOptions struct {
 	// than Lease if the backend cannot extend leases.
 	Timeout time.Duration
 
-	// LeaveTimeouts leaves an event whose run timed out to its lease: the event is
-	// redelivered when the lease has expired, unless this attempt was the last one. Later
-	// events of its key do not wait for it. Default: a timeout is an ordinary failure.
+	// LeaveTimeouts leaves an event whose run timed out to its lease: from the timeout on the
+	// lease is not extended, and the event is redelivered when it has expired, unless this
+	// attempt was the last one. Later events of its key do not wait for it. Default: a timeout
+	// is an ordinary failure.
 	LeaveTimeouts bool
 
 	Retry Retry
@@ -142,6 +133,8 @@ type SubscribeOptions struct {
 	// goroutine of the observer's hooks, and settlement does not wait for it. If that
 	// goroutine is too slow, calls are dropped and counted, see observer.ErrDropped.
 	OnDeadLetter func(e *Event, why DeadLetter)
+	kind         kind // set by the methods of Topic; zero: any
+	batch        int  // Batch.MaxSize, set by Batch.Options; zero: single events
 }
 
 // Subscribe makes h a member of the group o.Group. Each event of topic is delivered to one
@@ -158,73 +151,7 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h
 	if err != nil {
 		return nil, err
 	}
-	return b.subscribe(ctx, topic, o, mode, h)
-}
-
-// mode returns the engine.Mode that corresponds to a.
-func (a AckMode) mode() (engine.Mode, error) {
-	switch a {
-	case AckOnSuccess:
-		return engine.OnSuccess, nil
-	case AckOnReceive:
-		return engine.OnReceive, nil
-	}
-	return 0, &FieldError{Field: "SubscribeOptions.Ack", Reason: fmt.Sprintf("is %d, which is no AckMode", a)}
-}
-
-// subscribe makes h, wrapped by Options.Middleware, a member of the group o.Group.
-func (b *Bus) subscribe(ctx context.Context, topic string, o SubscribeOptions, mode engine.Mode, h Handler) (*Subscription, error) {
-	if err := checkTopic(topic); err != nil {
-		return nil, err
-	}
-	setDefault(&o.Timeout, b.options.Timeout)
-	o, err := o.Effective(topic)
-	if err == nil {
-		err = o.Retry.checkRules(b.options.ErrorClasses)
-	}
-	if err != nil {
-		return nil, err
-	}
-	inner := h
-	h = func(ctx context.Context, d *Delivery) error {
-		if err := d.expired(o.DeadLetterExpired); err != nil { // while middleware waited
-			return err
-		}
-		return inner(ctx, d)
-	}
-	if h, err = b.options.wrap(h); err != nil {
-		return nil, err
-	}
-	attempts := max(o.Retry.MaxAttempts, 0)
-	s, err := b.engine.Subscribe(ctx, o.config(topic, mode, b.options.ErrorClasses, func(ctx context.Context, hold *engine.Hold) error {
-		d := delivery(hold)
-		if d.Manual = mode == engine.Manual; d.Manual {
-			ctx = context.WithValue(ctx, manualKey{}, hold)
-		}
-		if d.TTL > 0 {
-			if at := expiry(&hold.Delivery().Message); time.Now().After(at) {
-				return engine.Expired(at, o.DeadLetterExpired)
-			}
-		}
-		d.MaxAttempts = attempts
-		switch {
-		case mode == engine.OnReceive:
-			d.MaxAttempts = 1
-		case d.Retry != nil && d.Retry.MaxAttempts != 0:
-			d.MaxAttempts = max(d.Retry.MaxAttempts, 0)
-		}
-		return h(ctx, d)
-	}))
-	if errors.Is(err, engine.ErrNeedsExtender) {
-		return nil, &FieldError{
-			Field: "SubscribeOptions.Timeout", Err: errors.ErrUnsupported,
-			Reason: fmt.Sprintf("must be less than Lease, %v: %v", o.Lease, engine.ErrNeedsExtender),
-		}
-	}
-	if err != nil {
-		return nil, &Error{Op: "subscribe", Topic: topic, Group: o.Group, Err: err}
-	}
-	return &Subscription{s: s}, nil
+	return b.subscribe(ctx, member{topic: topic, o: o, mode: mode, h: h})
 }
 
 // Effective returns o with the default in each zero field, as Subscribe uses it for topic
@@ -293,7 +220,7 @@ func (o SubscribeOptions) check(topic string) error {
 		return bad("Concurrency", fmt.Sprintf("is %d, but total order needs 1", o.Concurrency))
 	case o.MaxRedelivered < 0:
 		return bad("MaxRedelivered", "is negative")
-	case o.MaxRedelivered >= max(o.Concurrency, 1):
+	case o.MaxRedelivered >= max(o.Concurrency, 1)*max(o.batch, 1):
 		return bad("MaxRedelivered", fmt.Sprintf("is %d, which is not less than Concurrency, %d", o.MaxRedelivered, o.Concurrency))
 	case o.MaxInFlight < 0:
 		return bad("MaxInFlight", "is negative")
@@ -314,13 +241,13 @@ func (o SubscribeOptions) check(topic string) error {
 // minLease is the shortest Lease. It leaves time to extend the lease on any broker.
 const minLease = 100 * time.Millisecond
 
-func (o SubscribeOptions) config(topic string, mode engine.Mode, classes []ErrorClass, handle func(context.Context, *engine.Hold) error) engine.Config {
+func (o SubscribeOptions) config(topic string, mode engine.Mode, classes []ErrorClass, guard func(limiter.Limiter) limiter.Limiter) engine.Config {
 	c := engine.Config{
 		Topic: topic, Group: o.Group, Mode: mode, Start: o.Start,
 		Concurrency: o.Concurrency, MaxRedelivered: o.MaxRedelivered, MaxInFlight: o.MaxInFlight, Limiter: limiter.Both(o.MaxInFlight, o.MaxBytes),
 		Lease: o.Lease, Timeout: max(o.Timeout, 0),
-		Policy: o.Retry.policy(classes), MaxReceive: o.MaxReceive,
-		OnFailure: engine.OnFailure(o.OnFailure), Handle: handle,
+		Policy: o.Retry.policy(o.Group, classes), MaxReceive: o.MaxReceive,
+		FailAll: o.OnFailure == FailAll,
 	}
 	switch o.Order {
 	case OrderByKey:
@@ -343,7 +270,7 @@ func (o SubscribeOptions) config(topic string, mode engine.Mode, classes []Error
 		}
 	}
 	if o.Limiter != nil {
-		c.Limiter = limiter.All(c.Limiter, o.Limiter)
+		c.Limiter = limiter.All(c.Limiter, guard(o.Limiter))
 	}
 	return c
 }

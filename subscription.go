@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/engine"
@@ -28,6 +29,11 @@ func (s *Subscription) Pause() { s.s.Pause() }
 // Resume ends a Pause.
 func (s *Subscription) Resume() { s.s.Resume() }
 
+// Draining returns a channel that is closed when a Drain or a Shutdown has begun. A program
+// that settles events itself, see [Bus.SubscribeManual], then hands over events by Nack with
+// [Snooze]. Otherwise the drain waits for these events.
+func (s *Subscription) Draining() <-chan struct{} { return s.s.Draining() }
+
 // FailedKeys lists the keys whose later events go to the dead-letter topic, sorted; see
 // [FailAll]. With OrderTotal the only key is "".
 func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
@@ -36,11 +42,37 @@ func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
 // again. It reports whether key was one of FailedKeys.
 func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
 
-// State returns the state of the subscription, and the error that caused the state, if any.
+// State returns the present state of the subscription, and the error that causes it now, if
+// any.
 func (s *Subscription) State() (observer.State, error) { return s.s.State() }
 
 // Counts returns the counts of this member.
 func (s *Subscription) Counts() Counts { return Counts(s.s.Counts()) }
+
+// A Failing is an event that has failed and waits for another attempt.
+type Failing struct {
+	ID, Key, Type, Position string
+
+	Attempt     int       // the attempt that failed last, from 1
+	MaxAttempts int       // the last attempt, for this error; 0: no limit
+	Due         time.Time // when the next attempt may begin
+	Error       string    // the text of the last error, at most 512 bytes
+	Class       string    // the class of the last error, as in a dead letter
+}
+
+// Failing lists events that have failed in this member and wait for another attempt. It
+// returns the newest 100 failures, the newest first, and the number of such events. This
+// number is at most 10,000, because the member then forgets the oldest failure. An event
+// leaves the list when this member has acknowledged, dead-lettered or discarded it, and one
+// lease after Due, because another member may then have it. A Snooze is no failure.
+func (s *Subscription) Failing() (newest []Failing, total int) {
+	list, total := s.s.Failing()
+	newest = make([]Failing, len(list))
+	for i, f := range list {
+		newest[i] = Failing(f)
+	}
+	return newest, total
+}
 
 // Stats asks the backend about the subscription's group, all members together. If the
 // backend cannot tell, the error matches errors.ErrUnsupported.
@@ -57,8 +89,12 @@ func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
 func (s *Subscription) Err() error { return s.s.Err() }
 
 // Drain ends this subscription alone, as [Bus.Shutdown] ends all of them. A later call
-// waits for the first one. If ctx of any call ends, Drain cancels the handlers.
+// waits for the first one. If ctx of any call ends, Drain cancels the handlers. With the
+// context of a running handler of this subscription it returns ErrInHandler at once.
 func (s *Subscription) Drain(ctx context.Context) error {
+	if s.s.Running(ctx) {
+		return ErrInHandler
+	}
 	left, err := s.s.Drain(ctx)
 	if left.Handlers+left.Unsettled == 0 {
 		return drainError(nil, err)
@@ -71,7 +107,7 @@ func (s *Subscription) Drain(ctx context.Context) error {
 type Counts struct {
 	Received     int64 // received messages, redeliveries included
 	Acknowledged int64 // confirmed acknowledgements, also of discarded and dead-lettered events
-	Failures     int64 // runs that failed
+	Failures     int64 // runs that failed; a Snooze or a Drop is no failure
 	Retried      int64 // failures after which the event is redelivered
 	DeadLettered int64 // events stored in the dead-letter topic
 	Discarded    int64 // events acknowledged without success and without a dead letter

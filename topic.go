@@ -5,14 +5,21 @@ import (
 	"fmt"
 
 	"github.com/seed41896749/eventbus/codec"
+	"github.com/seed41896749/eventbus/internal/engine"
 )
 
 // A Topic is a topic whose events carry values of type T.
 type Topic[T any] struct {
 	Name  string         // the name of the topic
-	Type  string         // the Event.Type; if set, events of other types are dead-lettered
+	Type  string         // the Event.Type; if set, handlers of T get no events of other types
 	Key   func(T) string // returns the Event.Key of a value; nil: events have no key
 	Codec codec.Codec    // encodes and decodes the values; nil: codec.JSON
+
+	// Unknown handles the events of other types, if Type is set. A new type in the topic
+	// reaches it in each program that does not know the type yet. [DiscardUnknown]
+	// acknowledges such events. Default: they are [Permanent] failures, so they go to the
+	// dead-letter topic unchanged.
+	Unknown Handler
 }
 
 func (t Topic[T]) codec() codec.Codec {
@@ -39,26 +46,71 @@ func (t Topic[T]) Event(v T) (*Event, error) {
 // Publish encodes vs as events of topic t, and publishes them in one call of p.Publish. If
 // one of the values cannot be encoded, no event is stored.
 func (t Topic[T]) Publish(ctx context.Context, p Publisher, vs ...T) error {
-	events := make([]*Event, len(vs))
-	for i, v := range vs {
-		e, err := t.Event(v)
-		if err != nil {
-			return err
-		}
-		events[i] = e
+	events, err := t.events(vs)
+	if err != nil {
+		return err
 	}
 	return p.Publish(ctx, t.Name, events...)
 }
 
+// PublishReceipts is like Publish, but calls p.PublishReceipts, and returns its receipts.
+func (t Topic[T]) PublishReceipts(ctx context.Context, p ReceiptPublisher, vs ...T) ([]Receipt, error) {
+	events, err := t.events(vs)
+	if err != nil {
+		return nil, err
+	}
+	return p.PublishReceipts(ctx, t.Name, events...)
+}
+
+// events returns the events of vs, see Event.
+func (t Topic[T]) events(vs []T) ([]*Event, error) {
+	events := make([]*Event, len(vs))
+	for i, v := range vs {
+		e, err := t.Event(v)
+		if err != nil {
+			return nil, err
+		}
+		events[i] = e
+	}
+	return events, nil
+}
+
+// Subscribe makes h a member of the group o.Group, as [Bus.Subscribe] does with
+// [Topic.Handler].
+//
+// Members of one group share its events, so a member of another type would get events that
+// it does not handle. Therefore all members that the methods of a Topic have added to a
+// group of a bus need the same T and Type. For other members Subscribe returns a
+// *FieldError. To handle several types in one group, subscribe once, with [ByType].
+func (t Topic[T]) Subscribe(ctx context.Context, s Subscriber, o SubscribeOptions, h func(ctx context.Context, v T, d *Delivery) error) (*Subscription, error) {
+	o.kind = kindOf(t)
+	return s.Subscribe(ctx, t.Name, o, t.Handler(h))
+}
+
+// SubscribeManual is like [Topic.Subscribe], but for [Topic.ManualHandler].
+func (t Topic[T]) SubscribeManual(ctx context.Context, s ManualSubscriber, o SubscribeOptions, h func(ctx context.Context, v T, d *ManualDelivery) error) (*Subscription, error) {
+	o.kind = kindOf(t)
+	return s.SubscribeManual(ctx, t.Name, o, t.ManualHandler(h))
+}
+
+// SubscribeBatch is like [Topic.Subscribe], but for [Topic.BatchHandler].
+func (t Topic[T]) SubscribeBatch(ctx context.Context, s BatchSubscriber, o SubscribeOptions, b Batch, h func(ctx context.Context, vs []T, ds []*Delivery) []error) (*Subscription, error) {
+	o.kind = kindOf(t)
+	return s.SubscribeBatch(ctx, t.Name, o, b, t.BatchHandler(h))
+}
+
 // Handler returns a handler that decodes the value of each event and calls h with it. An
-// event that cannot be decoded, or has another Type, is a [Permanent] failure: it goes to
-// the dead-letter topic unchanged. If h is nil Handler returns nil, which Subscribe
-// refuses.
+// event of another Type goes to Unknown. An event that cannot be decoded is a [Permanent]
+// failure: it goes to the dead-letter topic unchanged. If h is nil Handler returns nil, which
+// Subscribe refuses. Handler is for [ByType]; otherwise use [Topic.Subscribe].
 func (t Topic[T]) Handler(h func(ctx context.Context, v T, d *Delivery) error) Handler {
 	if h == nil {
 		return nil
 	}
 	return func(ctx context.Context, d *Delivery) error {
+		if t.isUnknown(&d.Event) {
+			return t.unknown(ctx, d)
+		}
 		v, err := t.Decode(&d.Event)
 		if err != nil {
 			return Permanent(err)
@@ -67,12 +119,19 @@ func (t Topic[T]) Handler(h func(ctx context.Context, v T, d *Delivery) error) H
 	}
 }
 
-// ManualHandler is like [Topic.Handler], but returns a handler for SubscribeManual.
+// ManualHandler is like [Topic.Handler], but returns a handler for SubscribeManual. If
+// Unknown returns nil, the event is acknowledged.
 func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelivery) error) ManualHandler {
 	if h == nil {
 		return nil
 	}
 	return func(ctx context.Context, d *ManualDelivery) error {
+		if t.isUnknown(&d.Event) {
+			if err := t.unknown(ctx, d.Delivery); err != nil {
+				return err
+			}
+			return d.Ack(ctx)
+		}
 		v, err := t.Decode(&d.Event)
 		if err != nil {
 			return Permanent(err)
@@ -84,40 +143,61 @@ func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelive
 // BatchHandler is like [Topic.Handler], but returns a handler for SubscribeBatch. h gets
 // the values that can be decoded, with their deliveries, and returns a result for each of
 // them. If no value can be decoded h is not called. A panic of h is the result of the values
-// that it got.
+// that it got. Unknown gets its events one after another, before h is called.
 func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Delivery) []error) BatchHandler {
 	if h == nil {
 		return nil
 	}
 	return func(ctx context.Context, ds []*Delivery) []error {
 		errs := make([]error, len(ds))
-		vs, read := make([]T, 0, len(ds)), make([]*Delivery, 0, len(ds))
+		vs, read, at := make([]T, 0, len(ds)), make([]*Delivery, 0, len(ds)), make([]int, 0, len(ds))
 		for i, d := range ds {
+			if t.isUnknown(&d.Event) {
+				errs[i] = results(1, func() []error { return []error{t.unknown(ctx, d)} })[0]
+				continue
+			}
 			v, err := t.Decode(&d.Event)
 			if err != nil {
 				errs[i] = Permanent(err)
 				continue
 			}
-			vs, read = append(vs, v), append(read, d)
+			vs, read, at = append(vs, v), append(read, d), append(at, i)
 		}
 		if len(vs) == 0 {
 			return errs
 		}
-		results := results(len(vs), func() []error { return h(ctx, vs, read) })
-		for i := range errs {
-			if errs[i] == nil {
-				errs[i], results = results[0], results[1:]
-			}
+		for i, err := range results(len(vs), func() []error { return h(ctx, vs, read) }) {
+			errs[at[i]] = err
 		}
 		return errs
 	}
 }
 
+func (t Topic[T]) isUnknown(e *Event) bool { return t.Type != "" && e.Type != t.Type }
+
+// unknown handles an event of another type.
+func (t Topic[T]) unknown(ctx context.Context, d *Delivery) error {
+	if t.Unknown == nil {
+		return Permanent(t.errType(&d.Event))
+	}
+	return t.Unknown(ctx, d)
+}
+
+func (t Topic[T]) errType(e *Event) error {
+	return engine.Named(ReasonUnknownType, fmt.Errorf("eventbus: event of type %q in %s, want %q", e.Type, t.Name, t.Type))
+}
+
+// DiscardUnknown is a [Handler] for Topic.Unknown, and for the fallback of [ByType]. It asks
+// the bus to acknowledge the event and count it as discarded, with ReasonUnknownType.
+func DiscardUnknown(_ context.Context, d *Delivery) error {
+	return engine.Discard(ReasonUnknownType, fmt.Errorf("eventbus: event of the unknown type %q in %s", d.Type, d.Topic))
+}
+
 // Decode returns the value that e carries. It fails if the payload cannot be decoded, or
 // if e has another Type or a ContentType that the codec does not read: see [codec.Decode].
 func (t Topic[T]) Decode(e *Event) (v T, err error) {
-	if t.Type != "" && e.Type != t.Type {
-		return v, fmt.Errorf("eventbus: event of type %q in %s, want %q", e.Type, t.Name, t.Type)
+	if t.isUnknown(e) {
+		return v, t.errType(e)
 	}
 	if err := codec.Decode(t.codec(), e.ContentType, e.Payload, &v); err != nil {
 		return v, fmt.Errorf("eventbus: decode from %s: %w", t.Name, err)

@@ -14,13 +14,14 @@ type Admin interface {
 	// DeleteTopic removes a topic with its groups and messages. Receive of each attached
 	// member then returns [ErrGone]. Delay, Extend and a fenced Ack return [ErrGone] or
 	// [ErrLeaseLost]. A new topic may have the same name. It remembers no ID of the deleted
-	// topic, see [Message].Once. Given a position of the deleted topic, it may refuse the
-	// position, or have another message there.
+	// topic, see [Message].Once. Its positions are greater, or the old positions are refused,
+	// see [Message].Position.
 	DeleteTopic(ctx context.Context, topic string) error
 
-	// DeleteGroup removes a group. Calls of its members then fail as after DeleteTopic. In a
-	// new group of the same name, a delivery of the old group is like a delivery from before
-	// ResetGroup. A member that did not call Receive meanwhile may receive from the new group.
+	// DeleteGroup removes a group. Calls of its members then fail as after DeleteTopic. For a
+	// member of a new group of the same name, a delivery of the old group is like a delivery
+	// from before ResetGroup: its lease is lost. A member that did not call Receive meanwhile
+	// may receive from the new group.
 	DeleteGroup(ctx context.Context, topic, group string) error
 
 	// ResetGroup lets a group begin again at start. The group forgets which messages were

@@ -39,13 +39,18 @@ var (
 	// ErrLeaseLost means that the caller is no longer the holder of the delivery.
 	ErrLeaseLost = errors.New("lease lost")
 
+	// ErrReplaced means that a later incarnation of the member's [Config].Instance has attached to the
+	// group. Receive of the replaced member returns it, each time. The member must not attach
+	// again: it would replace the later incarnation in turn.
+	ErrReplaced = errors.New("replaced by a later incarnation of its instance")
+
 	// ErrClosed means that the Source or the Backend was closed. The call had no effect. A
 	// connection that the broker closed is ErrUnavailable instead.
 	ErrClosed = errors.New("closed")
 )
 
 // noEffect are the errors of calls that certainly had no effect.
-var noEffect = []error{ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrRefused, ErrClosed, errors.ErrUnsupported}
+var noEffect = []error{ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrRefused, ErrReplaced, ErrClosed, errors.ErrUnsupported}
 
 // Class returns the error class that err matches: an error of this package or
 // [errors.ErrUnsupported]. It returns nil if err matches none. If err matches several,

@@ -24,9 +24,14 @@ type Limits struct {
 	// that is no longer the holder.
 	FencedAcks bool
 
+	// Instances means that Attach replaces the members of an earlier incarnation of its
+	// [Config].Instance.
+	Instances bool
+
 	// Publishers is the number of calls of Publish that the bus makes at the same time,
-	// because more would not be faster. Zero means 4. A store with one writer states 1. A
-	// negative number means any number, and that Publish never waits. The bus then neither
+	// because more would not be faster. Zero means 4. A store with one writer states 1. Calls
+	// that have not returned after 100 ms do not count, so that a part of the broker that
+	// hangs does not hold up the rest. Then up to 17 times as many may be under way. A negative number means any number, and that Publish never waits. The bus then neither
 	// joins concurrent calls into one, nor applies its Options.PublishTimeout to a call. So
 	// a wrapper whose Publish waits must state 0, even if it wraps such a backend.
 	Publishers int

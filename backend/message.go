@@ -24,6 +24,9 @@ type Message struct {
 	// same value in every group. Positions compare as strings: a message stored later in
 	// the same topic has a greater position. Groups and Readers see messages in this order,
 	// even while several callers publish: no message appears below one that was visible.
+	// In a topic that was deleted and made anew, each position is greater than all positions
+	// of the deleted topic. Otherwise Attach and ResetGroup must refuse the old positions, see
+	// [StartAfter].
 	Position string
 
 	// Once asks the backend not to store a duplicate. The message is a duplicate if the

@@ -16,6 +16,14 @@ type Source interface {
 	// in that order. So it delivers no new message while an earlier message is due again.
 	// If max is zero or less, it returns immediately without deliveries, and takes none.
 	//
+	// The sum of the Sizes of the deliveries is at most maxBytes. Only a message that is
+	// alone may be larger, because no Receive could deliver it otherwise. If maxBytes is
+	// zero or less, the sum has no bound. Receive may stop before the sum reaches maxBytes.
+	// A message that does not fit stays due, and no attempt is counted for it. It comes
+	// first in the next Receive, like every due message. A driver that learns the size of a
+	// message only with its body gives the message back before it returns. Such a message
+	// may come as Redelivered.
+	//
 	// A delayed message is delivered at most half a second after it is due, if a
 	// member waits in Receive. A message whose lease expired may be delivered
 	// later, and out of order.
@@ -35,7 +43,7 @@ type Source interface {
 	// The slice ds is valid until the next Receive, and the caller may change it. The
 	// caller may keep and change the headers, the payloads and all other data to which a
 	// delivery refers.
-	Receive(ctx context.Context, max int) (ds []Delivery, err error)
+	Receive(ctx context.Context, max int, maxBytes int64) (ds []Delivery, err error)
 
 	// Ack removes the messages of ds from the group for good. Usually it also removes a
 	// message whose lease has expired, and a second Ack is no error. If the broker has
@@ -48,8 +56,9 @@ type Source interface {
 	// redelivered. After an Ack without an error, a second Ack of the same delivery returns
 	// ErrLeaseLost.
 	//
-	// The error of a delivery of another group or driver is [ErrRefused]. The same is true
-	// of Delay and Extend.
+	// The error of a delivery of another topic, group or driver is [ErrRefused]. The same is
+	// true of Delay and Extend. A group that was deleted and made anew is no other group, see
+	// [Admin].DeleteGroup.
 	//
 	// Ack must not change the deliveries, because a concurrent Extend may read them.
 	Ack(ctx context.Context, ds []*Delivery) error
@@ -84,6 +93,27 @@ type Config struct {
 	// backend then states [Limits].LooseAcks.
 	ConfirmAcks bool
 
+	// Instance is the stable name of a process, which a later incarnation of the process has too.
+	// Incarnation is the unique name of the present incarnation. The bus sets both or none, has checked both
+	// with CheckName, and sets none without [Limits].Instances.
+	//
+	// Attach replaces each member of the group that has the same Instance and another
+	// Incarnation. Such a member is of a process that has died, or stands still. When Attach
+	// returns, a replaced member holds nothing. The messages that it held are due, with
+	// their attempts counted, so the group gets them before any new message. Members with
+	// another Instance, with none, or with this Incarnation are not affected. So one process
+	// may have several members in a group.
+	//
+	// Receive of a replaced member returns [ErrReplaced] and no deliveries. A Receive under
+	// way returns it within a second. A message that the broker gives to such a Receive at
+	// the moment of the Attach is due again at most a second later. Delay, Extend and a fenced
+	// Ack of a replaced member return [ErrLeaseLost]. An Ack that is not fenced may still
+	// remove messages.
+	//
+	// A backend remembers an Incarnation while a member of it receives, and for at least
+	// ten minutes after a member last received. It may then forget the Instance.
+	Instance, Incarnation string
+
 	// Notify gets each notice of the driver for the operator. Notify may be nil. It returns
 	// at once, and may be called from any goroutine.
 	Notify func(Notice)
@@ -104,6 +134,10 @@ const startAfter = "after "
 // position. It does not check position. Attach and ResetGroup return [ErrRefused], and
 // change nothing, if a text cannot be a position or a Start is unknown. A backend may also
 // refuse a position that the topic has not reached yet, in the same way.
+//
+// For a position of a deleted topic, a new topic of the same name gives all its messages, or
+// Attach and ResetGroup return ErrRefused. The bus relies on this rule: after [ErrGone] it
+// attaches after a position that it knows, and if the backend refuses it, with the earliest.
 func StartAfter(position string) Start { return Start(startAfter + position) }
 
 // After returns the position given to [StartAfter]. It returns false if s is not a result of

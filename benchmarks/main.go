@@ -56,6 +56,9 @@ func found(ctx context.Context, p plan, progress io.Writer) (report, error) {
 	return newReport(p, s.results, s.took), failed
 }
 
+// goalsFile has the table of goals, which is for the developers of the bus.
+const goalsFile = "GOALS.md"
+
 // publish writes a report to the files that the plan names. It writes to stdout if the plan
 // names neither a document nor a drawing.
 func (r report) publish(p plan, stdout io.Writer) error {
@@ -65,7 +68,11 @@ func (r report) publish(p plan, stdout io.Writer) error {
 	}
 	var errs []error
 	if p.doc != "" {
-		errs = append(errs, writeDocument(p.doc, name, write))
+		if p.curves {
+			errs = append(errs, writeDocument(p.doc, name, write))
+		} else {
+			errs = append(errs, writeDocument(p.doc, name, r.tables), writeDocument(goalsFile, "goals", r.writeGoals))
+		}
 	}
 	if p.svg != "" {
 		errs = append(errs, draw(p.svg))

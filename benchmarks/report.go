@@ -50,9 +50,14 @@ func (r report) writeJSON(file string) error {
 	return os.WriteFile(file, append(data, '\n'), 0o600)
 }
 
-// markdown writes the tables: first the goals, then all results.
+// markdown writes the goals, and then the tables.
 func (r report) markdown(w io.Writer) {
 	r.writeGoals(w)
+	r.tables(w)
+}
+
+// tables writes the tables of all results.
+func (r report) tables(w io.Writer) {
 	for _, base := range []string{rawChannel, rawRedis, rawNATS} {
 		r.table(w, base)
 	}

@@ -7,13 +7,10 @@
 //	    billing: {topic: shop.orders, group: billing, concurrency: 16, retry: {attempts: 8}}
 //
 // A value may refer to environment variables as ${VARIABLE}; $$ is a dollar sign. A secret,
-// here url, may be in a separate file: the key url_file then has the path of the file. An
-// environment variable EVENTBUS_BUS_… replaces the value of a key. Its name is the key's
-// path in upper case, with underscores for dots and dashes, such as
-// EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY. docs/config.md lists all keys with their
-// defaults.
+// here url, may be in a separate file: the key url_file then has the path of the file.
+// docs/config.md lists all keys with their defaults.
 //
-// The file cannot contain handlers, the observer, middleware, or limiters that several
+// The file cannot contain drivers, handlers, the observer, middleware, or limiters that several
 // subscriptions share, except a rate. The program adds them. All errors of a file are
 // reported together, each as an [Error] with its place. No error shows a secret.
 package config
@@ -48,9 +45,9 @@ type Config struct {
 }
 
 // Open loads file and opens the bus that it describes; see [Load] and [Config.Open]. A
-// program calls it at its start:
+// program calls it at its start, with the drivers of the backends that a file may name:
 //
-//	bus, cfg, err := config.Open(ctx, "eventbus.yaml", nil)
+//	bus, cfg, err := config.Open(ctx, "eventbus.yaml", nil, inmemory.Driver{}, redisstream.Driver{})
 //	…
 //	_, err = cfg.Subscribe(ctx, bus, "billing", handler)
 func Open(ctx context.Context, file string, change func(*eventbus.Options), drivers ...backend.Driver) (*eventbus.Bus, *Config, error) {
@@ -65,9 +62,8 @@ func Open(ctx context.Context, file string, change func(*eventbus.Options), driv
 	return bus, c, nil
 }
 
-// Load reads file, and the environment variables of the process. A variable EVENTBUS_BUS_…
-// that is not empty replaces the value of its key in the file. A variable of that form
-// without a key is an error. Load returns all errors together, each as an [Error].
+// Load reads file, and replaces each ${VARIABLE} in a value by the environment variable of
+// the process. Load returns all errors together, each as an [Error].
 func Load(file string) (*Config, error) {
 	data, err := readSome(file, maxFile)
 	if err != nil {
@@ -84,7 +80,6 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 	d := &decoder{problems: p, environment: environment(environ), places: map[string]place{}}
 	var m model
 	if root := readTree(data, p); root != nil {
-		override(root, d.environment, p)
 		d.value(root, root.place, "", nil, reflect.ValueOf(&m).Elem())
 	}
 	c := &Config{file: name, bus: m.Bus, places: d.places, asked: map[string]bool{}, rates: map[string]limiter.Limiter{}}
@@ -113,7 +108,7 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 // with which the bus would refuse it.
 func (s subscription) effective(o eventbus.SubscribeOptions) (_ eventbus.SubscribeOptions, err error) {
 	if s.Batch != (batch{}) {
-		if o, err = s.Batch.options().PerEvent(o); err != nil {
+		if o, err = s.Batch.options().Options(o); err != nil {
 			return o, err
 		}
 	}
@@ -140,7 +135,7 @@ func (c *Config) placed(path string, err error) *Error {
 	if !given {
 		at = c.places[path]
 	}
-	e.Line, e.Column, e.Variable = at.line, at.column, at.variable
+	e.Line, e.Column = at.line, at.column
 	return e
 }
 

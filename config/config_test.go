@@ -18,7 +18,14 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/config"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/nats"
+	"github.com/seed41896749/eventbus/redisstream"
 )
+
+// drivers returns the drivers of this project.
+func drivers() []backend.Driver {
+	return []backend.Driver{inmemory.Driver{}, redisstream.Driver{}, nats.Driver{}}
+}
 
 // write makes a file in a folder of the test.
 func write(t *testing.T, name, text string) string {
@@ -126,7 +133,7 @@ func TestUnknownSubscription(t *testing.T) {
 // Unused reports subscriptions that the program has not asked for.
 func TestUnused(t *testing.T) {
 	file := write(t, "eventbus.yaml", whole)
-	bus, c, err := config.Open(t.Context(), file, nil)
+	bus, c, err := config.Open(t.Context(), file, nil, inmemory.Driver{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()
 	require.Equal(t, []string{"audit", "billing", "plain"}, c.Unused())
@@ -153,7 +160,7 @@ func TestChange(t *testing.T) {
 				return err
 			})
 		})
-	})
+	}, inmemory.Driver{})
 	require.NoError(t, err)
 	require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{}))
 	require.Equal(t, "shop in code", <-published)
@@ -217,7 +224,7 @@ bus:
     rows: {topic: rows, group: database, batch: {size: 3, bytes: 4KiB, wait: 1m}}
     slow: {topic: rows, group: slow, concurrency: 40, limits: {redelivered: 50}, batch: {size: 100}}
 `
-	bus, c, err := config.Open(t.Context(), write(t, "eventbus.yaml", file), nil)
+	bus, c, err := config.Open(t.Context(), write(t, "eventbus.yaml", file), nil, inmemory.Driver{})
 	require.NoError(t, err)
 	words, err := c.DescribeSubscription("rows")
 	require.NoError(t, err)
@@ -275,7 +282,7 @@ func (d settingsDriver) ConfigureTopic(topic string, settings map[string]string)
 func TestTopicSettings(t *testing.T) {
 	file := "bus:\n  url: %s\n  topics:\n    shop.orders: {replicas: 3}\n    shop.bills: {replicas: \"${N}\"}\n    other: {}\n"
 	parse := func(file, url string) *config.Config {
-		c, err := config.Parse("f.yaml", fmt.Appendf(nil, file, url), []string{"N=5", "EVENTBUS_BUS_TOPICS_SHOP_ORDERS_REPLICAS=1"})
+		c, err := config.Parse("f.yaml", fmt.Appendf(nil, file, url), []string{"N=5"})
 		require.NoError(t, err)
 		return c
 	}
@@ -289,11 +296,11 @@ func TestTopicSettings(t *testing.T) {
 	err = parse(strings.ReplaceAll(file, "replicas: \"", "replica: \""), "set://").Check(t.Context(), set)
 	require.EqualError(t, err, `f.yaml:5:27: bus.topics.shop.bills.replica: unknown setting "replica"; did you mean "replicas"?`)
 
-	err = parse(file, "mem://").Check(t.Context())
+	err = parse(file, "mem://").Check(t.Context(), inmemory.Driver{})
 	require.EqualError(t, err, "f.yaml:4:5: bus.topics.shop.orders: the driver of mem: has no settings of topics, and does not know: replicas\n"+
 		"f.yaml:5:5: bus.topics.shop.bills: the driver of mem: has no settings of topics, and does not know: replicas")
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	_, err = parse(file, "mem://").Open(t.Context(), nil)
+	_, err = parse(file, "mem://").Open(t.Context(), nil, inmemory.Driver{})
 	require.ErrorContains(t, err, "has no settings of topics")
 }
 
@@ -307,11 +314,29 @@ func TestOpenErrorsSayWhere(t *testing.T) {
 	} {
 		p, err := config.Parse("f.yaml", []byte("bus:\n  url: "+c.url), nil)
 		require.NoError(t, err)
-		_, err = p.Open(t.Context(), nil)
+		_, err = p.Open(t.Context(), nil, drivers()...)
 		require.EqualError(t, err, c.want)
 	}
 	_, _, err := config.Open(t.Context(), filepath.Join(t.TempDir(), "none.yaml"), nil)
 	require.ErrorContains(t, err, "none.yaml: no such file or directory")
+}
+
+// Without drivers the error says so, and names the driver that the URL needs.
+func TestNoDrivers(t *testing.T) {
+	for url, want := range map[string]string{
+		"'mem:'":              `has the scheme "mem", and no driver was given: add inmemory.Driver{}`,
+		"redis://u:hunter2@h": `has the scheme "redis", and no driver was given: add redisstream.Driver{}`,
+		"natz://u:hunter2@h":  `has the scheme "natz", and no driver was given`,
+		"hunter2:x":           `has a scheme, not shown as it may be part of a secret, that no driver serves; there are none`,
+	} {
+		c, err := config.Parse("f.yaml", []byte("bus:\n  url: "+url), nil)
+		require.NoError(t, err)
+		err = c.Check(t.Context())
+		require.EqualError(t, err, "f.yaml:2:8: bus.url: "+want)
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		_, err = c.Open(t.Context(), nil)
+		require.EqualError(t, err, "f.yaml:2:8: bus.url: "+want)
+	}
 }
 
 func TestOpenRefusesNilDrivers(t *testing.T) {

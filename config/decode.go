@@ -70,7 +70,7 @@ func (n *node) noun() string {
 		return "true or false"
 	case "!!timestamp":
 		return "a date"
-	case "!!str", "":
+	case "!!str":
 		return "a text"
 	}
 	return "of a type of its own"
@@ -97,7 +97,7 @@ func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 		from := n.entry(file)
 		switch {
 		case e != nil && from != nil:
-			d.add(later(e.place, from.place), path, f.key+" and "+file+" are both given")
+			d.add(from.place, path, f.key+" and "+file+" are both given")
 		case from != nil:
 			d.secretFile(from.value, join(path, file), f, v.Field(f.index))
 		case e == nil && f.required:
@@ -113,15 +113,6 @@ func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 			d.add(e.place, path, reason)
 		}
 	}
-}
-
-// later returns the place that comes later in the file. A variable of the environment comes
-// after all of the file.
-func later(a, b place) place {
-	if a.variable > b.variable || a.variable == b.variable && a.line > b.line {
-		return a
-	}
-	return b
 }
 
 // names decodes a mapping from names, of topics or subscriptions, into the map v.
@@ -176,8 +167,6 @@ func (d *decoder) text(n *node, path string, f *field, l leaf) (text, shown stri
 	case n.kind != scalar:
 		d.add(n.place, path, "is "+n.noun()+"; it must be: "+l.noun(f))
 		return "", "", false
-	case n.tag == "":
-		return n.text, shown, true
 	case n.tag == "!!null":
 		d.add(n.place, path, "has no value; leave the key out for its default")
 		return "", "", false

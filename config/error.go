@@ -11,12 +11,10 @@ import (
 )
 
 // An Error is a mistake in a configuration, with its place. [Parse] joins all errors as
-// errors.Join does: first the errors of the file, then the errors of the environment. No
-// error shows a secret.
+// errors.Join does, in the order of the file. No error shows a secret.
 type Error struct {
 	File         string
 	Line, Column int    // the place in the file, from 1; 0 if the mistake has no place in the file
-	Variable     string // the environment variable with the mistake, if any
 	Path         string // the path of the key, such as bus.subscriptions.billing.lease; may be empty
 	Reason       string
 	Err          error // the cause; may be nil
@@ -24,10 +22,7 @@ type Error struct {
 
 func (e *Error) Error() string {
 	where := e.File
-	switch {
-	case e.Variable != "":
-		where = e.Variable
-	case e.Line > 0:
+	if e.Line > 0 {
 		where = fmt.Sprintf("%s:%d:%d", e.File, e.Line, e.Column)
 	}
 	if e.Path != "" {
@@ -39,20 +34,17 @@ func (e *Error) Error() string {
 // Unwrap returns Err, the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// A place is the position of a value in the file, or its environment variable.
-type place struct {
-	line, column int
-	variable     string
-}
+// A place is the position of a value in the file.
+type place struct{ line, column int }
 
-// problems collects the errors of one file and of the environment.
+// problems collects the errors of one file.
 type problems struct {
 	file string
 	list []*Error
 }
 
 func (p *problems) add(at place, path, reason string) {
-	p.list = append(p.list, &Error{File: p.file, Line: at.line, Column: at.column, Variable: at.variable, Path: path, Reason: reason})
+	p.list = append(p.list, &Error{File: p.file, Line: at.line, Column: at.column, Path: path, Reason: reason})
 }
 
 // broken reports whether there is an error for a key of the subscription with this name,
@@ -69,11 +61,10 @@ func (p *problems) broken(name string, all []string) bool {
 	})
 }
 
-// err joins the errors: first errors of the file, by their place, and then errors of
-// variables.
+// err joins the errors in the order of the file.
 func (p *problems) err() error {
 	slices.SortStableFunc(p.list, func(a, b *Error) int {
-		return cmp.Or(cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	errs := make([]error, len(p.list))
 	for i, e := range p.list {
@@ -99,12 +90,4 @@ func quoted(prefix, text, instead string) string {
 		return prefix + s
 	}
 	return instead + " that is not shown, as it may be part of a secret"
-}
-
-// String returns the name of the variable, or the line in the file.
-func (p place) String() string {
-	if p.variable != "" {
-		return p.variable
-	}
-	return fmt.Sprintf("line %d", p.line)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/config"
+	"github.com/seed41896749/eventbus/inmemory"
 )
 
 // head begins the files of most rows below.
@@ -82,7 +83,7 @@ func TestErrors(t *testing.T) {
 
 		// The URL, which no error shows.
 		{"bus:\n  url: hunter2", "f:2:8: bus.url: a URL has a scheme, such as mem: or redis://host:6379"},
-		{"bus:\n  url: redis://u:hunter2%@h", "f:2:8: bus.url: not a URL (special characters in a password are escaped, such as %40 for @)"},
+		{"bus:\n  url: redis://u:hunter2%@h", "f:2:8: bus.url: not a URL (special characters in a password are escaped, such as %40 for @, %2F for /, %3F for ? and %23 for #)"},
 		{"bus:\n  url: ''", "f:2:8: bus.url: empty"},
 		{"bus:\n  url: 17", "f:2:8: bus.url: is a number; it must be: URL (write it in quotes)"},
 		{"bus:\n  url: {hunter2: x}", "f:2:8: bus.url: is a mapping; it must be: URL"},
@@ -156,19 +157,15 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// All errors are reported together in the order of the file, errors of the environment
-// last.
+// All errors are reported together in the order of the file.
 func TestErrorsComeTogether(t *testing.T) {
-	_, err := config.Parse("f", []byte("bus:\n  subscriptions:\n    s: {lease: 3, topic: t}\n  servce: x\n  max_pending: 0\n"),
-		[]string{"EVENTBUS_BUS_Z=1", "EVENTBUS_BUS_MAX_PENDING_BYTES=3"})
+	_, err := config.Parse("f", []byte("bus:\n  subscriptions:\n    s: {lease: 3, topic: t}\n  servce: x\n  max_pending: 0\n"), nil)
 	require.EqualError(t, err, strings.Join([]string{
 		`f:1:1: bus: url, or url_file, is missing`,
 		`f:3:5: bus.subscriptions.s: group is missing`,
 		`f:3:16: bus.subscriptions.s.lease: "3": missing unit, such as 3s`,
 		`f:4:3: bus: unknown key "servce"; did you mean service?`,
 		`f:5:16: bus.max_pending: "0": less than 1`,
-		`EVENTBUS_BUS_MAX_PENDING_BYTES: bus.max_pending_bytes: "3": missing unit, such as 64MiB; bytes are 3B`,
-		`EVENTBUS_BUS_Z: stands for no key of f; did you mean EVENTBUS_BUS_URL?`,
 	}, "\n"))
 	var e *config.Error
 	require.ErrorAs(t, err, &e)
@@ -189,16 +186,16 @@ func TestMistakesAreApart(t *testing.T) {
 	}, "\n"))
 }
 
-// An error about a setting of a topic, or about a rule, names the place of its key, also if a
-// variable sets it.
+// An error about a setting of a topic, or about a rule, names the place of its key, also if the
+// value is of a variable.
 func TestPlacesOfSettingsAndRules(t *testing.T) {
-	c, err := config.Parse("f", []byte("bus:\n  url: nats://x:4222\n  topics:\n    shop: {replicas: 3, max_bytes: 1GiB}\n"), []string{"EVENTBUS_BUS_TOPICS_SHOP_REPLICAS=many"})
+	c, err := config.Parse("f", []byte("bus:\n  url: nats://x:4222\n  topics:\n    shop: {replicas: '${N}', max_bytes: 1GiB}\n"), []string{"N=many"})
 	require.NoError(t, err)
-	require.ErrorContains(t, c.Check(t.Context()), "EVENTBUS_BUS_TOPICS_SHOP_REPLICAS: bus.topics.shop.replicas: ")
+	require.ErrorContains(t, c.Check(t.Context(), drivers()...), "f:4:22: bus.topics.shop.replicas: ")
 
 	c, err = config.Parse("f", []byte(sub("retry:", "  rules:", "    bussy: {attempts: 1}")), nil)
 	require.NoError(t, err)
-	bus, err := c.Open(t.Context(), nil)
+	bus, err := c.Open(t.Context(), nil, inmemory.Driver{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) }()
 	_, err = c.Subscribe(t.Context(), bus, "s", func(context.Context, *eventbus.Delivery) error { return nil })
@@ -226,7 +223,7 @@ func TestSecretFile(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
-		bus, err := c.Open(t.Context(), nil)
+		bus, err := c.Open(t.Context(), nil, inmemory.Driver{})
 		require.NoError(t, err)
 		require.NoError(t, bus.Shutdown(t.Context()))
 	}
@@ -236,16 +233,16 @@ func TestSecretFile(t *testing.T) {
 func TestNoSchemeIsShownThatMayBeASecret(t *testing.T) {
 	c, err := config.Parse("f", []byte("bus:\n  url: hunter2:x"), nil)
 	require.NoError(t, err)
-	require.EqualError(t, c.Check(t.Context()), "f:2:8: bus.url: has a scheme, not shown as it may be part of a secret, that no driver serves; "+
+	require.EqualError(t, c.Check(t.Context(), drivers()...), "f:2:8: bus.url: has a scheme, not shown as it may be part of a secret, that no driver serves; "+
 		"there are mem, redis, rediss, unix, redis+sentinel, redis+cluster, nats, tls")
-	require.ErrorIs(t, c.Check(t.Context()), errors.ErrUnsupported)
+	require.ErrorIs(t, c.Check(t.Context(), drivers()...), errors.ErrUnsupported)
 }
 
 // In YAML a text with a final colon needs quotes; mem:// does not.
 func TestMemoryWithoutQuotes(t *testing.T) {
 	c, err := config.Parse("f", []byte("bus:\n  url: mem://"), nil)
 	require.NoError(t, err)
-	bus, err := c.Open(t.Context(), nil)
+	bus, err := c.Open(t.Context(), nil, inmemory.Driver{})
 	require.NoError(t, err)
 	require.NoError(t, bus.Shutdown(t.Context()))
 }
@@ -263,67 +260,12 @@ func TestSecretIsNotPrinted(t *testing.T) {
 	require.NotContains(t, c.Describe(), "hunter2")
 }
 
+// A variable fills in its part of a value, also if it is empty. $$ is a dollar sign.
 func TestEnvironment(t *testing.T) {
-	const file = `bus:
-  url: redis://h
-  subscriptions:
-    billing: &b {topic: t, group: g, concurrency: 4}
-    billing-fast: {<<: *b, group: fast}
-    Audit.All: {topic: t, group: audit}
-`
-	concurrency := func(name string, environ ...string) int {
-		c, err := config.Parse("f", []byte(file), environ)
-		require.NoError(t, err)
-		_, o, err := c.Subscription(name)
-		require.NoError(t, err)
-		return o.Concurrency
-	}
-	require.Equal(t, 4, concurrency("billing"))
-	require.Equal(t, 9, concurrency("billing", "EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY=9"))
-	require.Equal(t, 4, concurrency("billing-fast", "EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY=9"), "what is shared in the file is not shared here")
-	require.Equal(t, 9, concurrency("billing-fast", "EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_FAST_CONCURRENCY=9"))
-	require.Equal(t, 9, concurrency("Audit.All", "EVENTBUS_BUS_SUBSCRIPTIONS_AUDIT_ALL_CONCURRENCY=9"))
-	require.Equal(t, 4, concurrency("billing", "EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_CONCURRENCY="), "empty is as not set")
-	require.Equal(t, 4, concurrency("billing", "EVENTBUS_URL=x", "EVENTBUS_REQUIRE_BROKERS=1", "EVENTBUS_BUSY=1", "=C:=x", "x"), "others are others'")
-
-	c, err := config.Parse("f", []byte(file), []string{
-		"EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_RETRY_ATTEMPTS=unlimited", "EVENTBUS_BUS_DEDUP=true", "EVENTBUS_BUS_SERVICE=a$b", "EVENTBUS_BUS_URL=mem:?once_window=1h",
-	})
+	c, err := config.Parse("f", []byte("bus:\n  url: ${S}://${NONE}\n  service: ${A}-${B}-$$A${NONE}\n  max_pending: ${N}\n"),
+		[]string{"S=mem", "A=a", "B=$A=${N}", "N=7", "NONE=", "=C:=x", "x"})
 	require.NoError(t, err)
-	_, o, err := c.Subscription("billing")
-	require.NoError(t, err)
-	require.Equal(t, -1, o.Retry.MaxAttempts, "mappings that the file has not are made")
-	require.True(t, c.Options().Dedup)
-	require.Equal(t, "a$b", c.Options().Service, "what comes from the environment is not filled in")
-	bus, err := c.Open(t.Context(), nil)
-	require.NoError(t, err)
-	require.NoError(t, bus.Shutdown(t.Context()))
-}
-
-func TestEnvironmentErrors(t *testing.T) {
-	const file = "bus:\n  url: \"mem:\"\n  subscriptions:\n    a-b: {topic: t, group: g}\n    a_b: {topic: t, group: h}\n    c: 3\n"
-	for _, c := range []struct{ file, environ, want string }{
-		{head, "EVENTBUS_BUS_SERVCE=x", "EVENTBUS_BUS_SERVCE: stands for no key of f; did you mean EVENTBUS_BUS_SERVICE?"},
-		{head, "EVENTBUS_BUS_SUBSCRIPTIONS_NEW_TOPIC=x", "EVENTBUS_BUS_SUBSCRIPTIONS_NEW_TOPIC: stands for no key of f; did you mean EVENTBUS_BUS_"},
-		{file, "EVENTBUS_BUS_SUBSCRIPTIONS_A_B_TOPIC=x", "EVENTBUS_BUS_SUBSCRIPTIONS_A_B_TOPIC: may stand for bus.subscriptions.a-b.topic or for bus.subscriptions.a_b.topic"},
-		{file, "EVENTBUS_BUS_SUBSCRIPTIONS_C_LEASE=1s", "f:6:8: bus.subscriptions.c: is a number; it must have keys below it"},
-		{head, "EVENTBUS_BUS_PUBLISH_TIMEOUT=5", `EVENTBUS_BUS_PUBLISH_TIMEOUT: bus.publish_timeout: "5": missing unit, such as 5s`},
-		{head, "EVENTBUS_BUS_URL=hunter2", "EVENTBUS_BUS_URL: bus.url: a URL has a scheme, such as mem: or redis://host:6379"},
-		{head, "EVENTBUS_BUS_URL_FILE=/nowhere", `EVENTBUS_BUS_URL_FILE: bus.url_file: "/nowhere": no such file or directory`},
-		{"bus: {}", "EVENTBUS_BUS_URL_FILE=/nowhere\nEVENTBUS_BUS_URL=mem:", "EVENTBUS_BUS_URL_FILE: bus: url and url_file are both given"},
-		{"bus: x", "EVENTBUS_BUS_URL=mem:", "f:1:6: bus: is a text; it must have keys below it"},
-		{"x", "EVENTBUS_BUS_URL=mem:", "f:1:1: is a text; it must have keys below it"},
-	} {
-		_, err := config.Parse("f", []byte(c.file), strings.Split(c.environ, "\n"))
-		require.ErrorContains(t, err, c.want)
-		require.NotContains(t, err.Error(), "hunter2")
-	}
-	c, err := config.Parse("f", []byte("bus: {url_file: /nowhere}"), []string{"EVENTBUS_BUS_URL=mem:"})
-	require.NoError(t, err, "a URL of the environment takes the place of a file's")
-	require.NoError(t, c.Check(t.Context()))
-	_, err = config.Parse("f", nil, []string{"EVENTBUS_BUS_URL=mem:"})
-	require.ErrorContains(t, err, "is empty")
-	c, err = config.Parse("f", []byte("{}"), []string{"EVENTBUS_BUS_URL=men://"})
-	require.NoError(t, err)
-	require.EqualError(t, c.Check(t.Context()), `EVENTBUS_BUS_URL: bus.url: has the scheme "men", which no driver given to Open serves; did you mean mem:?`)
+	require.Equal(t, "a-$A=${N}-$A", c.Options().Service, "the value of a variable is not filled in")
+	require.Equal(t, 7, c.Options().MaxPending)
+	require.NoError(t, c.Check(t.Context(), inmemory.Driver{}))
 }

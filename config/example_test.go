@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/config"
+	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -16,7 +17,7 @@ func ExampleOpen() {
 	ctx := context.Background()
 	bus, cfg, err := config.Open(ctx, "testdata/eventbus.yaml", func(o *eventbus.Options) {
 		o.Observer = observer.Observer{Handled: func(observer.Handled) {}}
-	})
+	}, inmemory.Driver{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -64,7 +65,7 @@ bus:
 	if err != nil {
 		log.Fatal(err)
 	}
-	bus, err := cfg.Open(ctx, nil)
+	bus, err := cfg.Open(ctx, nil, inmemory.Driver{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -97,11 +98,10 @@ bus:
       group: billing
       lease: "30"
       conurrency: 16
-`), []string{"EVENTBUS_BUS_SUBSCRIPTIONS_BILING_LEASE=1m"})
+`), nil)
 	fmt.Println(err)
 	// Output:
 	// eventbus.yaml:3:8: bus.url: the variable REDIS_PASSWORD of the environment is not set
 	// eventbus.yaml:8:14: bus.subscriptions.billing.lease: "30": missing unit, such as 30s
 	// eventbus.yaml:9:7: bus.subscriptions.billing: unknown key "conurrency"; did you mean concurrency?
-	// EVENTBUS_BUS_SUBSCRIPTIONS_BILING_LEASE: stands for no key of eventbus.yaml; did you mean EVENTBUS_BUS_SUBSCRIPTIONS_BILLING_LEASE?
 }

@@ -8,6 +8,17 @@ import (
 
 var reference = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
+// environment returns a map of variables from a list in the form of os.Environ.
+func environment(list []string) map[string]string {
+	m := make(map[string]string, len(list))
+	for _, v := range list {
+		if name, value, ok := strings.Cut(v, "="); ok {
+			m[name] = value
+		}
+	}
+	return m
+}
+
 // expand replaces each ${NAME} in text by the environment variable NAME, and $$ by a dollar
 // sign. used reports whether text had a ${NAME}.
 func expand(text string, environment map[string]string) (expanded string, used bool, err error) {

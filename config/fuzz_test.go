@@ -14,11 +14,11 @@ import (
 func FuzzParse(f *testing.F) {
 	const secret = "hunter2"
 	f.Add("bus:\n", "  subscriptions: {s: {topic: t, group: g}}\n", "")
-	f.Add("bus:\n  service: |\n", "  max_pending: 3\n", "EVENTBUS_BUS_SERVICE=x")
-	f.Add("bus: &a\n  <<: *a\n", "  lease: ${U}\n", "EVENTBUS_BUS_SUBSCRIPTIONS_S_LEASE=30")
-	f.Add("bus:\n  subscriptions:\n    s:\n      topic: ${U}\n      start:\n", "      group: \"${U}\"\n", "EVENTBUS_BUS_URL=${U}")
+	f.Add("bus:\n  service: |\n", "  max_pending: 3\n", "X=1")
+	f.Add("bus: &a\n  <<: *a\n", "  lease: ${U}\n  service: ${X}\n", "X=30")
+	f.Add("bus:\n  subscriptions:\n    s:\n      topic: ${U}\n      start:\n", "      group: \"${U}\"\n", "X=${U}")
 	f.Add("bus:\n  topics:\n    t:\n", "      retry: {backoff: 1s..${U}, attempts: ${U}}\n", "X")
-	f.Add("%TAG ! tag:\n--- !", "? - [", "EVENTBUS_BUS_=")
+	f.Add("%TAG ! tag:\n--- !", "? - [", "=X")
 	f.Fuzz(func(t *testing.T, before, after, environ string) {
 		const url = "redis://user:" + secret + "@host"
 		if strings.Contains(before+after+environ, secret) {
@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 			}
 			hidden(t, text, secret, words)
 		}
-		if err := c.Check(t.Context()); err != nil {
+		if err := c.Check(t.Context(), drivers()...); err != nil {
 			hidden(t, text, secret, err.Error())
 		}
 	})

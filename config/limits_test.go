@@ -137,10 +137,10 @@ func TestOpenBreakerReadsNothing(t *testing.T) {
 			require.NoError(t, err)
 			_, o, err := cfg.Subscription("s")
 			require.NoError(t, err)
-			n, err := o.Limiter.Acquire(t.Context(), 10)
+			g, err := o.Limiter.Acquire(t.Context(), 10)
 			require.NoError(t, err)
-			require.Equal(t, 10, n)
-			o.Limiter.Fill(10, 10)
+			require.Equal(t, 10, g.Messages)
+			o.Limiter.Fill(g, 10, 10)
 			time.AfterFunc(50*time.Millisecond, func() { o.Limiter.Release(limiter.Released{Settled: 5, Runs: 5, Failed: 5}) })
 			_, err = o.Limiter.Acquire(t.Context(), 10)
 			var wait *limiter.WaitError

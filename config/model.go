@@ -27,8 +27,10 @@ type model struct {
 
 type bus struct {
 	URL             secret                        `key:"url" required:"true" example:"redis://redis:6379" doc:"The backend. The scheme chooses the driver."`
-	Service         text                          `key:"service" option:"Options.Service" example:"shop" doc:"The name of the program: the Source of events without one."`
+	Service         text                          `key:"service" option:"Options.Service" example:"shop" doc:"The name of the program: the Source of events without one. Default: the name of the program's file."`
+	Instance        name                          `key:"instance" option:"Options.Instance" example:"${HOSTNAME}" doc:"A stable name of this process, such as the name of a pod of a StatefulSet; no other process may have it at the same time. After a crash, the restarted process gets the events that the process held at once and in order. Refused if the backend cannot do that, as NATS."`
 	Timeout         duration                      `key:"timeout" default:"1m" min:"1ms" none:"none" option:"Options.Timeout" doc:"Bounds one run of the handler of each subscription that has no timeout of its own."`
+	OpenTimeout     duration                      `key:"open_timeout" default:"none" min:"1ms" none:"none" option:"Options.OpenTimeout" doc:"How long Open waits for a broker that does not answer yet."`
 	PublishTimeout  duration                      `key:"publish_timeout" default:"30s" min:"1ms" none:"none" option:"Options.PublishTimeout" doc:"Bounds each Publish, retries included."`
 	DrainTimeout    duration                      `key:"drain_timeout" default:"25s" min:"1ms" none:"none" option:"Options.DrainTimeout" doc:"Bounds the shutdown at the end of Run."`
 	Dedup           flag                          `key:"dedup" default:"false" option:"Options.Dedup" doc:"Stores an event only once while the backend remembers its ID, so that a repeated Publish is safe. Refused if the backend does not remember IDs."`
@@ -47,7 +49,7 @@ type subscription struct {
 	Start             start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins. An existing group continues at its position."`
 	Concurrency       number     `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
 	MaxInFlight       number     `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
-	MaxBytes          size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one read may exceed it."`
+	MaxBytes          size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
 	Lease             duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
 	Timeout           duration   `key:"timeout" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" example:"10s" doc:"Bounds one run of the handler. Default: the timeout of the bus."`
 	LeaveTimeouts     flag       `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
@@ -114,7 +116,9 @@ func (f *field) file() (key string, ok bool) {
 func (b *bus) options() eventbus.Options {
 	return eventbus.Options{
 		Service:         string(b.Service),
+		Instance:        string(b.Instance),
 		Timeout:         b.Timeout.value(),
+		OpenTimeout:     b.OpenTimeout.value(),
 		PublishTimeout:  b.PublishTimeout.value(),
 		DrainTimeout:    b.DrainTimeout.value(),
 		Dedup:           bool(b.Dedup),

@@ -13,7 +13,7 @@ import (
 )
 
 const topicsFile = `bus:
-  url: "mem:"
+  url: ${URL}
   topics:
     shop.orders: {max_bytes: 64MiB, storage: memory}
     shop.bills: {replicas: "1"}
@@ -21,7 +21,7 @@ const topicsFile = `bus:
 
 func withURL(t *testing.T, url string) *config.Config {
 	t.Helper()
-	c, err := config.Parse("f.yaml", []byte(topicsFile), []string{"EVENTBUS_BUS_URL=" + url})
+	c, err := config.Parse("f.yaml", []byte(topicsFile), []string{"URL=" + url})
 	require.NoError(t, err)
 	return c
 }
@@ -29,7 +29,7 @@ func withURL(t *testing.T, url string) *config.Config {
 // A topic's stream gets the settings of the file.
 func TestTopicsOfNATS(t *testing.T) {
 	server := natstest.Start(t)
-	bus, err := withURL(t, server.URL()).Open(t.Context(), nil)
+	bus, err := withURL(t, server.URL()).Open(t.Context(), nil, drivers()...)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()
 	for _, topic := range []string{"shop.orders", "shop.bills"} {
@@ -51,11 +51,11 @@ func TestTopicsOfNATS(t *testing.T) {
 
 // A backend refuses settings of topics that it does not know.
 func TestTopicsElsewhere(t *testing.T) {
-	require.NoError(t, withURL(t, "nats://nowhere.invalid:1").Check(t.Context()))
-	require.EqualError(t, withURL(t, "mem://").Check(t.Context()),
+	require.NoError(t, withURL(t, "nats://nowhere.invalid:1").Check(t.Context(), drivers()...))
+	require.EqualError(t, withURL(t, "mem://").Check(t.Context(), drivers()...),
 		"f.yaml:4:5: bus.topics.shop.orders: the driver of mem: has no settings of topics, and does not know: max_bytes, storage\n"+
 			"f.yaml:5:5: bus.topics.shop.bills: the driver of mem: has no settings of topics, and does not know: replicas")
-	require.EqualError(t, withURL(t, "redis://nowhere.invalid:1").Check(t.Context()),
+	require.EqualError(t, withURL(t, "redis://nowhere.invalid:1").Check(t.Context(), drivers()...),
 		"f.yaml:4:30: bus.topics.shop.orders.max_bytes: redisstream: configure shop.orders: unknown setting \"max_bytes\"\n"+
 			"f.yaml:5:28: bus.topics.shop.bills.replicas: redisstream: configure shop.bills: unknown setting \"replicas\"")
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -10,19 +11,11 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/inmemory"
-	"github.com/seed41896749/eventbus/nats"
-	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// ours lists the drivers of this project.
-func ours() []backend.Driver {
-	return []backend.Driver{inmemory.Driver{}, redisstream.Driver{}, nats.Driver{}}
-}
-
 // Open opens the bus that the file describes. If change is not nil, Open calls it with the
-// options of the file, for example to add an observer and middleware. Without drivers, Open
-// uses the drivers of this project. ctx bounds Open, not the bus.
+// options of the file, for example to add an observer and middleware. Open uses the first
+// of drivers that serves the scheme of the URL. ctx bounds Open, not the bus.
 func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drivers ...backend.Driver) (*eventbus.Bus, error) {
 	d, err := c.driver(ctx, drivers)
 	if err != nil {
@@ -39,10 +32,9 @@ func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drive
 	return bus, nil
 }
 
-// Check returns an error if no driver serves the URL, or if the driver does not know a
+// Check returns an error if none of drivers serves the URL, or if the driver does not know a
 // setting of a topic. If the driver implements [backend.URLChecker], Check also checks the
-// URL's parameters. Without drivers, Check uses the drivers of this project. It does not
-// connect to a broker.
+// URL's parameters. It does not connect to a broker.
 func (c *Config) Check(ctx context.Context, drivers ...backend.Driver) error {
 	_, err := c.driver(ctx, drivers)
 	return err
@@ -61,22 +53,22 @@ func (c *Config) opened(err error) *Error {
 	e.Reason = strings.TrimPrefix(e.Reason, "eventbus: ")
 	for _, path := range []string{"bus.url", "bus.url_file"} {
 		if at, given := c.places[path]; given {
-			e.Path, e.Line, e.Column, e.Variable = path, at.line, at.column, at.variable
+			e.Path, e.Line, e.Column = path, at.line, at.column
 		}
 	}
 	return e
 }
 
 // unserved reports that no driver serves the URL. The error does not show the scheme of a
-// text without "://", because it may be the start of a password.
+// text without "://", because it may be the start of a password. It shows only mem.
 func (c *Config) unserved(err error, drivers []backend.Driver) *Error {
-	e := c.opened(err)
-	if errors.Is(err, errors.ErrUnsupported) && !strings.Contains(c.bus.URL.reveal(), "://") {
+	e, text := c.opened(err), c.bus.URL.reveal()
+	if errors.Is(err, errors.ErrUnsupported) && !strings.Contains(text, "://") && !strings.HasPrefix(text, "mem:") {
 		var known []string
 		for _, d := range drivers {
 			known = append(known, d.Schemes()...)
 		}
-		e.Reason = "has a scheme, not shown as it may be part of a secret, that no driver serves; there are " + strings.Join(known, ", ")
+		e.Reason = "has a scheme, not shown as it may be part of a secret, that no driver serves; there are " + cmp.Or(strings.Join(known, ", "), "none")
 		e.Err = errors.ErrUnsupported
 	}
 	return e
@@ -85,9 +77,6 @@ func (c *Config) unserved(err error, drivers []backend.Driver) *Error {
 // driver returns the driver that serves the URL, configured with the settings of the file
 // for single topics. It checks everything that needs no broker.
 func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.Driver, error) {
-	if len(drivers) == 0 {
-		drivers = ours()
-	}
 	var found finding
 	tried := make([]backend.Driver, len(drivers))
 	for i, d := range drivers {

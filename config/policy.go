@@ -18,12 +18,18 @@ func (c *Config) Describe() string {
 		eventbus.WaitWhenFull: "then Publish waits", eventbus.RejectWhenFull: "then Publish is refused",
 		eventbus.DropNewest: "then new events are dropped", eventbus.DropOldest: "then the events that have waited longest are dropped",
 	}[o.WhenFull]
-	parts := []string{
-		"each Publish " + within(o.PublishTimeout),
-		fmt.Sprintf("at most %s events or %s wait to be published, %s", thousands(o.MaxPending), byteCount(int64(o.MaxPendingBytes)), full),
+	var parts []string
+	if o.OpenTimeout > 0 {
+		parts = append(parts, "Open waits for its broker "+within(o.OpenTimeout))
 	}
+	parts = append(parts,
+		"each Publish "+within(o.PublishTimeout),
+		fmt.Sprintf("at most %s events or %s wait to be published, %s", thousands(o.MaxPending), byteCount(int64(o.MaxPendingBytes)), full))
 	if o.Dedup {
 		parts = append(parts, "an event is stored once while the backend remembers its ID")
+	}
+	if o.Instance != "" {
+		parts = append(parts, "after a crash the restarted instance "+o.Instance+" gets the events that it held at once")
 	}
 	return strings.Join(append(parts, "the shutdown after Run "+within(o.DrainTimeout)), "; ")
 }

@@ -64,7 +64,7 @@ func (s *secret) parse(text string, _ *field) error {
 	case text == "":
 		return errors.New("empty")
 	case err != nil:
-		return errors.New("not a URL (special characters in a password are escaped, such as %40 for @)")
+		return errors.New("not a URL (special characters in a password are escaped, such as %40 for @, %2F for /, %3F for ? and %23 for #)")
 	case u.Scheme == "":
 		return errors.New("a URL has a scheme, such as mem: or redis://host:6379")
 	}

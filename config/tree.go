@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -30,7 +30,7 @@ const (
 type node struct {
 	place
 	kind    kind
-	tag     string // the YAML tag of a scalar, such as "!!int"; empty for a value of the environment
+	tag     string // the YAML tag of a scalar, such as "!!int"
 	text    string // the text of a scalar
 	entries []*entry
 }
@@ -50,11 +50,6 @@ func (n *node) entry(key string) *entry {
 		}
 	}
 	return nil
-}
-
-// remove deletes the entry of key.
-func (n *node) remove(key string) {
-	n.entries = slices.DeleteFunc(n.entries, func(e *entry) bool { return e.key == key })
 }
 
 // readTree returns the tree of a YAML file, or nil if data is not a YAML mapping. It adds
@@ -164,7 +159,7 @@ func (r *reader) mapping(y *yaml.Node, depth int) *node {
 			r.problems.add(at, "", "a key must be a word")
 		default:
 			if before := n.entry(key.Value); before != nil {
-				r.problems.add(at, "", quoted("the key ", key.Value, "a key")+" is here a second time; the first is at "+before.String())
+				r.problems.add(at, "", quoted("the key ", key.Value, "a key")+" is here a second time; the first is at line "+strconv.Itoa(before.line))
 				continue
 			}
 			n.entries = append(n.entries, &entry{place: at, key: key.Value, value: r.node(value, depth+1)})

@@ -45,9 +45,9 @@ type slowSource struct{ backend.Source }
 
 func (s *slowSource) Unwrap() backend.Source { return s.Source }
 
-func (s *slowSource) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+func (s *slowSource) Receive(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error) {
 	if ctx.Err() != nil {
-		return s.Source.Receive(ctx, max)
+		return s.Source.Receive(ctx, max, maxBytes)
 	}
 	if rand.IntN(8) == 0 {
 		time.Sleep(upTo(400 * time.Millisecond))
@@ -55,7 +55,7 @@ func (s *slowSource) Receive(ctx context.Context, max int) ([]backend.Delivery, 
 	block, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(upTo(400*time.Millisecond), cancel) })()
-	ds, err := s.Source.Receive(block, max)
+	ds, err := s.Source.Receive(block, max, maxBytes)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = ctx.Err()
 	}

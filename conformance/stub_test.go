@@ -37,7 +37,7 @@ func (s *stub) Attach(context.Context, backend.Config) (backend.Source, error) {
 
 type stubSource struct{ stub *stub }
 
-func (s *stubSource) Receive(ctx context.Context, _ int) ([]backend.Delivery, error) {
+func (s *stubSource) Receive(ctx context.Context, _ int, maxBytes int64) ([]backend.Delivery, error) {
 	return s.stub.receive(ctx)
 }
 func (s *stubSource) Ack(context.Context, []*backend.Delivery) error { return nil }

@@ -128,6 +128,7 @@ type Suite struct {
 // A Bus is the bus that laws call: an [*eventbus.Bus], or a wrapper of one.
 type Bus interface {
 	eventbus.Publisher
+	eventbus.ReceiptPublisher
 	eventbus.Subscriber
 	SubscribeManual(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.ManualHandler) (*eventbus.Subscription, error)
 	SubscribeBatch(ctx context.Context, topic string, o eventbus.SubscribeOptions, batch eventbus.Batch, h eventbus.BatchHandler) (*eventbus.Subscription, error)

@@ -41,7 +41,7 @@ func TestRedriveReachesTheFailedGroupAlone(t *testing.T) {
 				Topic: "orders", Group: "billing", Attempt: 1, MaxAttempts: 2, Redelivered: true,
 				Event: eventbus.Event{
 					ID: id, Type: "bad", Key: "k-" + id, Subject: "s", ContentType: "text/plain", Payload: []byte("order " + id),
-					Headers: eventbus.Headers{{Name: "region", Value: "north"}}, Time: d.Time, Position: d.Position,
+					Headers: eventbus.Headers{{Name: "region", Value: "north"}}, Source: "deadletter.test", Time: d.Time, Position: d.Position,
 				},
 			}, d)
 		}

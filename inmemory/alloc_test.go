@@ -58,7 +58,7 @@ func rig(t *testing.T, messages int) (*Backend, backend.Source, []*backend.Messa
 // drain receives and settles the given number of messages.
 func drain(t *testing.T, s backend.Source, messages int) {
 	for left := messages; left > 0; {
-		ds, err := s.Receive(t.Context(), messages)
+		ds, err := s.Receive(t.Context(), messages, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

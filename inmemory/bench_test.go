@@ -54,7 +54,7 @@ func BenchmarkPublishReceiveAck(b *testing.B) {
 				if err := mem.Publish(b.Context(), msgs); err != nil {
 					b.Fatal(err)
 				}
-				ds, err := src.Receive(b.Context(), batch)
+				ds, err := src.Receive(b.Context(), batch, 0)
 				if err != nil || len(ds) != batch {
 					b.Fatal(len(ds), err)
 				}
@@ -86,7 +86,7 @@ func BenchmarkReceiveAck(b *testing.B) {
 			b.StartTimer()
 		}
 		n++
-		ds, err := src.Receive(b.Context(), batch)
+		ds, err := src.Receive(b.Context(), batch, 0)
 		if err != nil || len(ds) != batch {
 			b.Fatal(len(ds), err)
 		}
@@ -121,7 +121,7 @@ func BenchmarkManyPublishers(b *testing.B) {
 	}
 	wg.Go(func() {
 		for got := 0; got < b.N; {
-			ds, err := src.Receive(b.Context(), read)
+			ds, err := src.Receive(b.Context(), read, 0)
 			if err != nil {
 				b.Error(err)
 				break

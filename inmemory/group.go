@@ -17,6 +17,7 @@ type group struct {
 	topic   *topic
 	path    string // topic/name, for errors
 	members map[*source]struct{}
+	notify  func(backend.Notice) // of the latest member; nil: none
 
 	floor   uint64   // the lowest offset of an unsettled message
 	entries []*entry // by offset, from floor to cursor-1; nil for a settled message
@@ -64,13 +65,13 @@ func (g *group) cursor() uint64 { return g.floor + uint64(len(g.entries)) }
 
 func (g *group) lag() int { return int(g.topic.log.next() - g.cursor()) }
 
-// take delivers at most limit due messages to s, in the order of their offsets. Redelivered
-// messages are first, because their offsets are below the cursor. The deliveries share
+// take delivers at most limit due messages to s, of at most maxBytes together, in the order
+// of their offsets. Redelivered messages are first, because their offsets are below the cursor. The deliveries share
 // memory with the log.
-func (g *group) take(limit int, s *source) []backend.Delivery {
+func (g *group) take(limit int, maxBytes int64, s *source) []backend.Delivery {
 	now := time.Now()
 	g.expire(now)
-	taken := make([]*entry, min(limit, len(g.due)+g.lag()))
+	taken := make([]*entry, g.fitting(min(limit, len(g.due)+g.lag()), maxBytes))
 	if len(taken) == 0 {
 		return nil
 	}
@@ -91,8 +92,26 @@ func (g *group) take(limit int, s *source) []backend.Delivery {
 		e.receipt, receipts[i].entry = &receipts[i], e
 		ds[i] = backend.Delivery{Message: r.message, Attempt: e.attempt, Redelivered: i < back, Token: e.receipt, Err: r.err}
 	}
-	g.postpone(now.Add(s.lease), taken...)
+	g.postpone(s, now.Add(s.lease), taken...)
 	return ds
+}
+
+// fitting returns how many of the first n due messages have at most maxBytes together, or n
+// if maxBytes is zero or less. It counts the first message even if it is larger.
+func (g *group) fitting(n int, maxBytes int64) int {
+	if maxBytes <= 0 || int64(n)*int64(g.topic.log.largest) <= maxBytes {
+		return n
+	}
+	for i := range n {
+		offset := g.cursor() + uint64(i-len(g.due))
+		if i < len(g.due) {
+			offset = g.due[i].offset
+		}
+		if maxBytes -= int64(g.topic.log.at(offset).message.Size()); maxBytes < 0 {
+			return max(i, 1)
+		}
+	}
+	return n
 }
 
 // expire moves the entries of all terms that end by now from later to due.
@@ -114,10 +133,10 @@ func (g *group) expire(now time.Time) {
 
 func byOffset(e, f *entry) int { return cmp.Compare(e.offset, f.offset) }
 
-// postpone makes entries due at the given time. It moves them from their terms, or from
-// g.due, to a new term.
-func (g *group) postpone(at time.Time, entries ...*entry) {
-	t := &term{due: at, entries: entries, left: len(entries)}
+// postpone makes entries due at the given time. Until then holder has them; it is nil after a
+// Delay. postpone moves them from their terms, or from g.due, to a new term.
+func (g *group) postpone(holder *source, at time.Time, entries ...*entry) {
+	t := &term{holder: holder, due: at, entries: entries, left: len(entries)}
 	for _, e := range entries {
 		g.withdraw(e)
 		e.term = t
@@ -146,6 +165,24 @@ func (g *group) settle(e *entry) {
 	for ; len(g.entries) > 0 && g.entries[0] == nil; g.floor++ {
 		g.entries = g.entries[1:]
 	}
+}
+
+// release makes all messages that s holds due.
+func (g *group) release(s *source) {
+	var held []*entry
+	for _, t := range g.later {
+		if t.holder == s {
+			held = append(held, t.entries...)
+		}
+	}
+	slices.SortFunc(held, byOffset)
+	for _, e := range held {
+		if t := e.term; t != nil && t.holder == s {
+			g.withdraw(e)
+			g.due = append(g.due, e)
+		}
+	}
+	slices.SortFunc(g.due, byOffset)
 }
 
 // alert wakes one waiting member if a message is due. Otherwise it sets the timer to the
@@ -192,6 +229,7 @@ type receipt struct{ entry *entry }
 // all its deliveries. Delay and Extend make a term for each delivery. An Ack changes the
 // heap only if it removes the last entry of a term.
 type term struct {
+	holder  *source // the member whose lease ends then; nil for a delay
 	due     time.Time
 	entries []*entry
 	left    int // number of entries still in the term

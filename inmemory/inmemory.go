@@ -109,6 +109,7 @@ func (b *Backend) Limits() backend.Limits {
 		OnceWindow: b.options.OnceWindow,
 		Refund:     true,
 		FencedAcks: true,
+		Instances:  true,
 		Publishers: -1,
 	}
 }
@@ -128,12 +129,16 @@ func (b *Backend) WaitSettled(ctx context.Context) (err error) {
 	return failed(err, "wait", "until settled")
 }
 
-// Close implements [backend.Backend]. All stored messages are lost.
+// Close implements [backend.Backend]. All stored messages are lost. For each group with
+// unsettled messages it sends a notice to the member that attached last.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ledger.closed.Store(true)
 	for _, t := range b.topics {
+		for _, lost := range t.losses() {
+			lost()
+		}
 		t.end(backend.ErrClosed)
 	}
 	b.topics = nil

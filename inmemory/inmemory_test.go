@@ -48,7 +48,7 @@ func publish(t testing.TB, b backend.Backend, ids ...string) {
 // receive copies the lent deliveries and clears them, as the bus does.
 func receive(t testing.TB, s backend.Source, n int) []backend.Delivery {
 	t.Helper()
-	ds, err := s.Receive(t.Context(), n)
+	ds, err := s.Receive(t.Context(), n, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestWaitersPassOn(t *testing.T) {
 		for range 3 {
 			src := attach(t, b, "billing")
 			go func() {
-				ds, _ := src.Receive(t.Context(), 1)
+				ds, _ := src.Receive(t.Context(), 1, 0)
 				got <- ids(ds)
 			}()
 		}
@@ -244,7 +244,7 @@ func TestEndlessDelay(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer cancel()
-		if ds, err := src.Receive(ctx, 1); len(ds) > 0 || !errors.Is(err, context.DeadlineExceeded) {
+		if ds, err := src.Receive(ctx, 1, 0); len(ds) > 0 || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %d deliveries and %v, want none", len(ds), err)
 		}
 	})

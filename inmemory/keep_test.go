@@ -74,7 +74,7 @@ func TestIdleTopicsKeepLittle(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := src.Receive(ctx, messages); !errors.Is(err, context.Canceled) { // takes back the lent memory
+		if _, err := src.Receive(ctx, messages, 0); !errors.Is(err, context.Canceled) { // takes back the lent memory
 			t.Fatal(err)
 		}
 		if _, err := b.Maintain(t.Context(), topic, "billing"); err != nil {

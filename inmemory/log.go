@@ -15,6 +15,7 @@ type log struct {
 	first   uint64 // offset of the oldest kept record
 	records []*record
 	kept    int // number of messages, without removed messages
+	largest int // size of the largest message that was ever stored, in bytes
 }
 
 // A record is a stored message. A record never changes, so it can be read without the lock

@@ -59,7 +59,7 @@ func TestLowestOfAllThatIsDue(t *testing.T) {
 					if len(want) == 0 {
 						ctx = cancelled()
 					}
-					ds, _ := src.Receive(ctx, limit)
+					ds, _ := src.Receive(ctx, limit, 0)
 					got := []string{}
 					for _, d := range ds {
 						got = append(got, d.Position)

@@ -2,6 +2,7 @@ package inmemory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,12 +13,21 @@ import (
 // A source is one member of a group. The lock of the topic guards all fields except loan,
 // which belongs to the caller of Receive.
 type source struct {
-	group *group
-	lease time.Duration
-	fence bool          // the member was attached with Config.ConfirmAcks, so Ack is fenced
-	err   error         // the error of all calls after end; nil before end; see failure
-	ended chan struct{} // closed by end
-	loan  slab.Loan     // memory of the deliveries that the last Receive returned
+	group    *group
+	lease    time.Duration
+	fence    bool          // the member was attached with Config.ConfirmAcks, so Ack is fenced
+	instance instance      // the process that the member is part of; zero if it has no name
+	err      error         // the error of all calls after end; nil before end; see failure
+	ended    chan struct{} // closed by end
+	loan     slab.Loan     // memory of the deliveries that the last Receive returned
+}
+
+// An instance is one incarnation of a process with a name, see [backend.Config].Instance.
+type instance struct{ name, incarnation string }
+
+// replaces reports whether i is another incarnation of the same process as old.
+func (i instance) replaces(old instance) bool {
+	return i.name != "" && i.name == old.name && i.incarnation != old.incarnation
 }
 
 var (
@@ -46,22 +56,35 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 			return nil, err
 		}
 	}
-	s := &source{group: g, lease: c.Lease, fence: c.ConfirmAcks, ended: make(chan struct{})}
+	s := &source{
+		group: g, lease: c.Lease, fence: c.ConfirmAcks, ended: make(chan struct{}),
+		instance: instance{c.Instance, c.Incarnation},
+	}
+	for old := range g.members {
+		if s.instance.replaces(old.instance) {
+			g.release(old)
+			old.end(backend.ErrReplaced)
+		}
+	}
 	g.members[s] = struct{}{}
+	if c.Notify != nil {
+		g.notify = c.Notify
+	}
 	return s, nil
 }
 
 // Receive implements [backend.Source]. If ctx is done, it delivers nothing even if messages
 // are due. They stay due, so no message is lost.
-func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	s.loan.Return()
-	ds, err := s.await(ctx, limit)
+	ds, err := s.await(ctx, limit, maxBytes)
 	own(len(ds), func(i int) *backend.Message { return &ds[i].Message }) // without the lock of the topic
 	return ds, failed(err, "receive", s.group.path)
 }
 
-// await waits until messages are due and takes at most limit of them.
-func (s *source) await(ctx context.Context, limit int) ([]backend.Delivery, error) {
+// await waits until messages are due and takes at most limit of them, of at most maxBytes
+// together.
+func (s *source) await(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	g := s.group
 	g.topic.mu.Lock()
 	defer g.topic.unlock()
@@ -72,7 +95,7 @@ func (s *source) await(ctx context.Context, limit int) ([]backend.Delivery, erro
 		case ctx.Err() != nil, limit <= 0:
 			return nil, ctx.Err()
 		}
-		if ds := g.take(limit, s); len(ds) > 0 {
+		if ds := g.take(limit, maxBytes, s); len(ds) > 0 {
 			return ds, nil
 		}
 		s.wait(ctx)
@@ -117,7 +140,7 @@ func (s *source) Delay(_ context.Context, ds []backend.Delayed) error {
 			e.attempt--
 		}
 		e.receipt = nil
-		s.group.postpone(now.Add(max(ds[i].For, 0)), e)
+		s.group.postpone(nil, now.Add(max(ds[i].For, 0)), e)
 		return nil
 	})
 }
@@ -128,7 +151,7 @@ func (s *source) Extend(_ context.Context, ds []*backend.Delivery) error {
 	return s.each("extend", len(ds), func(i int, now time.Time) error {
 		e, err := s.entry(ds[i], true)
 		if err == nil {
-			s.group.postpone(now.Add(s.lease), e)
+			s.group.postpone(s, now.Add(s.lease), e)
 		}
 		return err
 	})
@@ -140,7 +163,7 @@ func (s *source) each(op string, n int, one func(i int, now time.Time) error) er
 	g := s.group
 	g.topic.mu.Lock()
 	defer g.topic.unlock()
-	if err := s.failure(); err != nil {
+	if err := s.failure(); err != nil && !s.replaced() {
 		return failed(err, op, g.path)
 	}
 	now := time.Now()
@@ -151,14 +174,17 @@ func (s *source) each(op string, n int, one func(i int, now time.Time) error) er
 	return backend.AsBatchError(errs)
 }
 
+// replaced reports whether s holds nothing, because a later incarnation of its instance has attached.
+func (s *source) replaced() bool { return errors.Is(s.failure(), backend.ErrReplaced) }
+
 // entry returns the entry of a delivery. If fenced is set and the member no longer holds
 // this delivery, entry returns [backend.ErrLeaseLost].
 func (s *source) entry(d *backend.Delivery, fenced bool) (*entry, error) {
 	r, ok := d.Token.(*receipt)
-	if !ok || r.entry.group != s.group {
+	if !ok || r.entry.group.path != s.group.path {
 		return nil, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
 	}
-	if fenced && r.entry.receipt != r {
+	if r.entry.group != s.group || fenced && (r.entry.receipt != r || s.replaced()) { // the group was deleted and made anew, or the lease is over
 		return nil, backend.ErrLeaseLost
 	}
 	return r.entry, nil

@@ -1,6 +1,7 @@
 package inmemory
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -45,15 +46,31 @@ func (t *topic) store(m *backend.Message, r *record) error {
 			return nil
 		}
 	}
-	if err := t.ledger.enter(m.Size()); err != nil {
+	size := m.Size()
+	if err := t.ledger.enter(size); err != nil {
 		return err
 	}
 	t.log.store(r)
+	t.log.largest = max(t.log.largest, size)
 	m.Position = r.message.Position
 	if m.Once {
 		t.once.add(m.ID, m.Position, r.stored)
 	}
 	return nil
+}
+
+// losses returns a notice for each group with unsettled messages.
+func (t *topic) losses() (notices []func()) {
+	t.mu.Lock()
+	defer t.unlock()
+	for name, g := range t.groups {
+		if n := g.lag() + g.open; n > 0 && g.notify != nil {
+			notices = append(notices, func() {
+				g.notify(backend.Notice{Topic: t.name, Group: name, Text: fmt.Sprintf("%d events that the group has not settled are lost, because the memory backend is closed", n)})
+			})
+		}
+	}
+	return notices
 }
 
 // end forgets all messages and returns the first unused offset. Later calls of the members

@@ -22,7 +22,7 @@ func TestNoMessageIsSleptThrough(t *testing.T) {
 	var taken atomic.Int64
 	go func() {
 		for range messages {
-			ds, err := src.Receive(t.Context(), 1)
+			ds, err := src.Receive(t.Context(), 1, 0)
 			if err != nil || src.Ack(t.Context(), backend.Lend(ds)) != nil {
 				return
 			}
@@ -107,10 +107,10 @@ func TestClosedAfterDeletion(t *testing.T) {
 		} else {
 			require.NoError(t, b.DeleteGroup(t.Context(), topic, "g"))
 		}
-		_, err = s.Receive(t.Context(), 1)
+		_, err = s.Receive(t.Context(), 1, 0)
 		require.ErrorIs(t, err, backend.ErrGone)
 		require.NoError(t, b.Close())
-		_, err = s.Receive(t.Context(), 1)
+		_, err = s.Receive(t.Context(), 1, 0)
 		require.ErrorIs(t, err, backend.ErrClosed)
 		require.ErrorIs(t, s.Ack(t.Context(), nil), backend.ErrClosed)
 	}

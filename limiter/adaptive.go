@@ -77,13 +77,13 @@ func (a *Adaptive) State() AdaptiveState {
 }
 
 // Acquire implements [Limiter].
-func (a *Adaptive) Acquire(ctx context.Context, max int) (int, error) {
+func (a *Adaptive) Acquire(ctx context.Context, max int) (Grant, error) {
 	return a.places.Acquire(ctx, max)
 }
 
 // Fill implements [Limiter].
-func (a *Adaptive) Fill(n int, bytes int64) {
-	a.places.Fill(n, bytes)
+func (a *Adaptive) Fill(g Grant, n int, bytes int64) {
+	a.places.Fill(g, n, bytes)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.most = max(a.most, a.places.filled())

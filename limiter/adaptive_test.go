@@ -32,12 +32,12 @@ func feed(t *testing.T, l limiter.Limiter, s *service, d time.Duration) {
 	}
 	for start := time.Now(); time.Since(start) < d; {
 		for {
-			n, err := l.Acquire(none(), 1)
-			if n == 0 {
+			g, err := l.Acquire(none(), 1)
+			if g.Messages == 0 {
 				require.Error(t, err)
 				break
 			}
-			l.Fill(1, 1)
+			l.Fill(g, 1, 1)
 			s.now++
 			took := max(s.takes, s.takes*time.Duration(s.now)/time.Duration(s.atOnce))
 			time.AfterFunc(took, func() { ends <- done{took} })
@@ -107,8 +107,9 @@ func TestAdaptiveHeedsFailures(t *testing.T) {
 		s.fails = false
 		reaches(t, l, s, 64)
 		for range 100 {
-			n, _ := l.Acquire(none(), 50)
-			l.Fill(n, 1)
+			g, _ := l.Acquire(none(), 50)
+			n := g.Messages
+			l.Fill(g, n, 1)
 			l.Release(limiter.Released{Settled: n, Bytes: 1, Runs: n, Failed: n / 10, Took: time.Duration(n) * s.takes})
 		}
 		require.Equal(t, 1.0, l.State().Gradient, "a tenth failed")
@@ -130,17 +131,17 @@ func TestAdaptiveDoesNotTakeAQueueForTheBase(t *testing.T) {
 func TestAdaptiveWaitsForItsEffect(t *testing.T) {
 	l := limiter.NewAdaptive(1, 64)
 	reaches(t, l, &service{atOnce: 100, takes: time.Millisecond}, 64)
-	n, err := l.Acquire(t.Context(), 64)
+	g, err := l.Acquire(t.Context(), 64)
 	require.NoError(t, err)
-	require.Equal(t, 64, n)
-	l.Fill(64, 64)
+	require.Equal(t, 64, g.Messages)
+	l.Fill(g, 64, 64)
 	failed := limiter.Released{Settled: 1, Bytes: 1, Runs: 1, Failed: 1, Took: time.Millisecond}
 	for l.State().Limit == 64 {
 		l.Release(failed)
 		if l.State().Limit == 64 {
-			_, err = l.Acquire(t.Context(), 1)
+			g, err = l.Acquire(t.Context(), 1)
 			require.NoError(t, err)
-			l.Fill(1, 1)
+			l.Fill(g, 1, 1)
 		}
 	}
 	limit := l.State().Limit
@@ -155,10 +156,9 @@ func TestAdaptiveWaitsForItsEffect(t *testing.T) {
 func TestAdaptiveGrowsOnlyInUse(t *testing.T) {
 	l := limiter.NewAdaptive(4, 64)
 	for range 1000 {
-		n, err := l.Acquire(t.Context(), 50)
+		g, err := l.Acquire(t.Context(), 50)
 		require.NoError(t, err)
-		l.Fill(1, 1)
-		l.Release(limiter.Released{Unused: n - 1})
+		l.Fill(g, 1, 1)
 		l.Release(limiter.Released{Settled: 1, Bytes: 1, Runs: 1, Took: time.Millisecond})
 	}
 	require.Equal(t, 4, l.State().Limit)

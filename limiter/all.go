@@ -23,24 +23,42 @@ type all []Limiter
 
 var _ Limiter = all(nil)
 
-func (a all) Acquire(ctx context.Context, max int) (int, error) {
-	granted := max
+func (a all) Acquire(ctx context.Context, max int) (Grant, error) {
+	all := Grant{Messages: max}
 	for i, l := range a {
-		n, err := l.Acquire(ctx, granted)
-		if n < granted {
-			a[:i].Release(Released{Unused: granted - n})
+		g, err := l.Acquire(ctx, all.Messages)
+		if g.Messages == 0 {
+			a[:i].Fill(all, 0, 0)
+			return Grant{}, err
 		}
-		if n == 0 {
-			return 0, err
-		}
-		granted = n
+		least := all.and(g)
+		a[:i].endRest(all, least)
+		a[i:i+1].endRest(g, least)
+		all = least
 	}
-	return granted, nil
+	return all, nil
 }
 
-func (a all) Fill(n int, bytes int64) {
+// endRest ends the part of the grant g that is not in least.
+func (a all) endRest(g, least Grant) {
+	rest := Grant{Messages: g.Messages - least.Messages, Bytes: max(g.Bytes-least.Bytes, 0)}
+	if rest != (Grant{}) {
+		a.Fill(rest, 0, 0)
+	}
+}
+
+// and returns the lesser of each bound of g and h.
+func (g Grant) and(h Grant) Grant {
+	bytes := min(g.Bytes, h.Bytes)
+	if g.Bytes == 0 || h.Bytes == 0 {
+		bytes = g.Bytes + h.Bytes
+	}
+	return Grant{Messages: min(g.Messages, h.Messages), Bytes: bytes}
+}
+
+func (a all) Fill(g Grant, n int, bytes int64) {
 	for _, l := range a {
-		l.Fill(n, bytes)
+		l.Fill(g, n, bytes)
 	}
 }
 

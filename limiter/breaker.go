@@ -114,16 +114,16 @@ func (b *Breaker) State() BreakerState {
 }
 
 // Acquire implements [Limiter]. While the breaker is open it fails with a *WaitError.
-func (b *Breaker) Acquire(ctx context.Context, max int) (int, error) {
+func (b *Breaker) Acquire(ctx context.Context, max int) (Grant, error) {
 	for {
 		n, changed, err := b.take(max)
 		if n > 0 || err != nil {
-			return n, err
+			return Grant{Messages: n}, err
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+			return Grant{}, context.Cause(ctx)
 		}
 	}
 }
@@ -146,15 +146,28 @@ func (b *Breaker) take(max int) (int, <-chan struct{}, error) {
 	return max, b.changed, nil
 }
 
-// Fill implements [Limiter].
-func (b *Breaker) Fill(int, int64) {}
+// Fill implements [Limiter]. A read from before the pause that ends without messages makes
+// room for further trials.
+func (b *Breaker) Fill(g Grant, n int, _ int64) {
+	unused := g.Messages - n
+	if unused == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held -= unused
+	if b.state == HalfOpen {
+		b.old = min(b.old, b.held)
+		b.wake()
+	}
+}
 
 // Release implements [Limiter].
 func (b *Breaker) Release(r Released) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	b.held -= r.Unused + r.Settled
+	b.held -= r.Settled
 	switch b.state {
 	case Closed:
 		if runs, failed := b.count(now, r); runs >= b.options.Runs && float64(failed) >= b.options.Failures*float64(runs) {
@@ -162,8 +175,7 @@ func (b *Breaker) Release(r Released) {
 		}
 	case HalfOpen:
 		// The breaker cannot tell whether a released place was a trial. It assumes that
-		// settled places are from before the pause and unused ones are not. So a read from
-		// before the pause that ends without messages makes room for further trials.
+		// settled places are from before the pause and unused ones are not, see Fill.
 		b.old = min(max(b.old-r.Settled, 0), b.held)
 		b.good += r.Runs - r.Failed
 		switch {

@@ -17,7 +17,7 @@ func run(t *testing.T, l limiter.Limiter, n, failed int) {
 	for i := range n {
 		got, err := l.Acquire(t.Context(), 1)
 		require.NoError(t, err)
-		l.Fill(got, 1)
+		l.Fill(got, 1, 1)
 		r := limiter.Released{Settled: 1, Bytes: 1, Runs: 1}
 		if i >= n-failed {
 			r.Failed = 1
@@ -29,8 +29,8 @@ func run(t *testing.T, l limiter.Limiter, n, failed int) {
 // isOpen expects that l grants nothing, and says until when.
 func isOpen(t *testing.T, l *limiter.Breaker, wait time.Duration) {
 	t.Helper()
-	n, err := l.Acquire(t.Context(), 5)
-	require.Zero(t, n)
+	g, err := l.Acquire(t.Context(), 5)
+	require.Zero(t, g)
 	var w *limiter.WaitError
 	require.ErrorAs(t, err, &w)
 	require.Equal(t, wait, time.Until(w.Until))
@@ -53,15 +53,16 @@ func TestBreaker(t *testing.T) {
 		isOpen(t, l, 40*time.Second)
 
 		time.Sleep(40 * time.Second)
-		n, err := l.Acquire(t.Context(), 5)
+		g, err := l.Acquire(t.Context(), 5)
 		require.NoError(t, err)
-		require.Equal(t, 2, n, "two trials")
+		require.Equal(t, 2, g.Messages, "two trials")
 		require.Equal(t, limiter.HalfOpen, l.State())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		n, err = l.Acquire(ctx, 5)
+		none, err := l.Acquire(ctx, 5)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Zero(t, n, "and no more")
+		require.Zero(t, none, "and no more")
+		l.Fill(g, 2, 2)
 		l.Release(limiter.Released{Settled: 1, Runs: 1})
 		require.Equal(t, limiter.HalfOpen, l.State())
 		l.Release(limiter.Released{Settled: 1, Runs: 1, Failed: 1})
@@ -70,9 +71,9 @@ func TestBreaker(t *testing.T) {
 		time.Sleep(time.Minute)
 		run(t, l, 2, 0)
 		require.Equal(t, limiter.Closed, l.State())
-		n, err = l.Acquire(t.Context(), 500)
+		g, err = l.Acquire(t.Context(), 500)
 		require.NoError(t, err)
-		require.Equal(t, 500, n)
+		require.Equal(t, 500, g.Messages)
 		run(t, l, 10, 3)
 		require.Equal(t, limiter.Closed, l.State(), "the failures of before are forgotten")
 	})
@@ -113,34 +114,37 @@ func TestBreakerCountsTrialsOnly(t *testing.T) {
 		l := limiter.NewBreaker(limiter.BreakerOptions{})
 		old, err := l.Acquire(t.Context(), 3)
 		require.NoError(t, err)
-		require.Equal(t, 3, old)
+		l.Fill(old, 3, 3)
 		run(t, l, 10, 10)
 		time.Sleep(30 * time.Second)
 		for _, r := range []limiter.Released{{}, {Settled: 2}, {Settled: 1}} {
 			l.Release(r)
-			n, _ := l.Acquire(none(), 5)
-			require.Equal(t, r == limiter.Released{}, n == 1, "%d trials after %+v", n, r)
+			g, _ := l.Acquire(none(), 5)
+			require.Equal(t, r == limiter.Released{}, g.Messages == 1, "%d trials after %+v", g.Messages, r)
 		}
 		l.Release(limiter.Released{Settled: 1})
-		n, err := l.Acquire(t.Context(), 5)
+		g, err := l.Acquire(t.Context(), 5)
 		require.NoError(t, err)
-		require.Equal(t, 1, n, "the trial was not run")
+		require.Equal(t, 1, g.Messages, "the trial was not run")
 		l.Release(limiter.Released{Settled: 1, Runs: 1})
 		require.Equal(t, limiter.Closed, l.State())
 	})
 }
 
 // A caller that waits for the trials goes on when they have succeeded, and when their
-// places are released unused.
+// read ends without messages.
 func TestBreakerWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, r := range []limiter.Released{{Settled: 1, Runs: 1}, {Unused: 1}} {
+		for _, n := range []int{0, 1} {
 			l := limiter.NewBreaker(limiter.BreakerOptions{})
 			run(t, l, 10, 5)
 			time.Sleep(30 * time.Second)
-			_, err := l.Acquire(t.Context(), 1)
+			g, err := l.Acquire(t.Context(), 1)
 			require.NoError(t, err)
-			time.AfterFunc(time.Second, func() { l.Release(r) })
+			time.AfterFunc(time.Second, func() {
+				l.Fill(g, n, int64(n))
+				l.Release(limiter.Released{Settled: n, Runs: n})
+			})
 			start := time.Now()
 			_, err = l.Acquire(t.Context(), 1)
 			require.NoError(t, err)
@@ -155,9 +159,9 @@ func TestOpenBreakerKeepsNoPlaces(t *testing.T) {
 	run(t, b, 10, 10)
 	_, err := limiter.All(shared, b).Acquire(t.Context(), 5)
 	require.Error(t, err)
-	n, err := shared.Acquire(none(), 5)
+	g, err := shared.Acquire(none(), 5)
 	require.NoError(t, err)
-	require.Equal(t, 5, n)
+	require.Equal(t, 5, g.Messages)
 }
 
 func TestBreakerIsRefused(t *testing.T) {
@@ -170,15 +174,16 @@ func TestBreakerIsRefused(t *testing.T) {
 func TestBreakerTriesAgainAfterAnEmptyRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := limiter.NewBreaker(limiter.BreakerOptions{})
-		_, err := b.Acquire(t.Context(), 11)
+		old, err := b.Acquire(t.Context(), 11)
 		require.NoError(t, err)
+		b.Fill(old, 11, 11)
 		b.Release(limiter.Released{Settled: 10, Runs: 10, Failed: 10}) // one run goes on
 		time.Sleep(31 * time.Second)
 		for range 3 {
-			n, err := b.Acquire(t.Context(), 5)
+			g, err := b.Acquire(t.Context(), 5)
 			require.NoError(t, err)
-			require.Equal(t, 1, n)
-			b.Release(limiter.Released{Unused: 1})
+			require.Equal(t, 1, g.Messages)
+			b.Fill(g, 0, 0)
 		}
 	})
 }

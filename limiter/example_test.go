@@ -36,7 +36,7 @@ func ExampleBreaker() {
 	_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{
 		Group:   "billing",
 		Retry:   eventbus.Retry{Initial: time.Millisecond},
-		Limiter: limiter.NewBreaker(limiter.BreakerOptions{Failures: 0.5, Runs: 5, Pause: 10 * time.Millisecond}),
+		Limiter: limiter.NewBreaker(limiter.BreakerOptions{Failures: 0.5, Runs: 5, Pause: 100 * time.Millisecond}),
 	}, func(context.Context, *eventbus.Delivery) error {
 		if ctx.Err() == nil {
 			return errors.New("the service is down")
@@ -59,7 +59,7 @@ func ExampleBreaker() {
 		panic(err)
 	}
 	// Output:
-	// limited: limiter: the breaker is open for 10ms: 5 of 5 runs failed within 10s
+	// limited: limiter: the breaker is open for 100ms: 5 of 5 runs failed within 10s
 	// running
 }
 

@@ -17,60 +17,92 @@ type pool struct {
 	bytes  int64
 
 	mu      sync.Mutex
-	granted int       // granted places that were not given back
-	empty   int       // how many of granted hold no message yet
-	held    int64     // the total size of the messages in granted places, in bytes
-	largest int64     // the largest average size of the messages of one read so far, in bytes
+	taken   int       // places of open grants, and places that hold messages
+	open    Grant     // the sum of the grants whose reads have not ended
+	held    int64     // the total size of the messages in places, in bytes
+	largest int64     // the size of a message that was read alone; it shrinks with each read
+	shared  bool      // two grants were open at the same time
 	line    []*waiter // the calls of Acquire that wait, in order; while there are any, no place is free
 }
 
 // A waiter is a call of Acquire that waits for at most max places.
 type waiter struct {
 	max  int
-	gets chan int // gets the number of granted places
+	gets chan Grant
 }
 
 func newPool(places int, bytes int64) *pool { return &pool{places: places, bytes: bytes} }
 
-func (p *pool) Acquire(ctx context.Context, max int) (int, error) {
-	n, w := p.take(max)
-	if n > 0 {
-		return n, nil
+func (p *pool) Acquire(ctx context.Context, max int) (Grant, error) {
+	g, w := p.take(max)
+	if w == nil {
+		return g, nil
 	}
 	select {
-	case n := <-w.gets:
-		return n, nil
+	case g := <-w.gets:
+		return g, nil
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if at := slices.Index(p.line, w); at >= 0 {
 		p.line = slices.Delete(p.line, at, at+1)
-		return 0, context.Cause(ctx)
+		return Grant{}, context.Cause(ctx)
 	}
 	return <-w.gets, nil // granted just now
 }
 
 // take grants at most max places, or adds a waiter to the line.
-func (p *pool) take(max int) (int, *waiter) {
+func (p *pool) take(max int) (Grant, *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := p.grant(max); n > 0 {
-		return n, nil
+	p.shared = p.shared || p.open.Messages > 0
+	if g := p.grant(max); g.Messages > 0 {
+		return g, nil
 	}
-	w := &waiter{max: max, gets: make(chan int, 1)}
+	w := &waiter{max: max, gets: make(chan Grant, 1)}
 	p.line = append(p.line, w)
-	return 0, w
+	return Grant{}, w
 }
 
 // grant grants at most max places, as many as are free. The caller holds mu.
-func (p *pool) grant(max int) int {
-	n := min(max, p.room())
-	if n > 0 {
-		p.granted += n
-		p.empty += n
+func (p *pool) grant(max int) Grant {
+	g := Grant{Messages: max}
+	if p.places > 0 {
+		g.Messages = min(max, p.places-p.taken)
 	}
-	return n
+	if p.bytes > 0 {
+		if g.Bytes = p.budget(); g.Bytes <= 0 {
+			return Grant{}
+		}
+	}
+	if g.Messages <= 0 {
+		return Grant{}
+	}
+	p.taken += g.Messages
+	p.open.Messages += g.Messages
+	p.open.Bytes += g.Bytes
+	return g
+}
+
+// shares is the number of reads that can be open at the same time in one bound of bytes.
+const shares = 8
+
+// budget returns the bytes of the next grant; zero or less if there are none. Each read may
+// exceed its bytes by one message. So only one read gets less bytes than the largest message
+// probably has. The caller holds mu.
+func (p *pool) budget() int64 {
+	free := p.bytes - p.held - p.open.Bytes
+	share := max(p.bytes/shares, p.largest, 1)
+	switch {
+	case free < share && p.open.Bytes > 0:
+		return 0
+	case free < share:
+		return free
+	case p.shared:
+		return share
+	}
+	return max(share, free/2) // the other half is for a second subscription
 }
 
 // resize changes the bound on places. Granted places stay granted.
@@ -85,55 +117,37 @@ func (p *pool) resize(places int) {
 func (p *pool) filled() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.granted - p.empty
+	return p.taken - p.open.Messages
 }
 
-// room returns how many places may be granted now. The caller holds mu.
-func (p *pool) room() int {
-	n := int(^uint(0) >> 1)
-	if p.places > 0 {
-		n = p.places - p.granted
-	}
-	if p.bytes == 0 {
-		return n
-	}
-	// Before the first message, each call gets one place. It does not wait for the first
-	// message of another caller.
-	if p.largest == 0 && p.held == 0 {
-		return min(n, 1)
-	}
-	// Count the empty places too, because they will hold messages.
-	size := max(p.largest, 1)
-	left := p.bytes - p.held - int64(p.empty)*size
-	if left <= 0 {
-		if p.held == 0 && p.empty == 0 {
-			return min(n, 1)
-		}
-		return 0
-	}
-	return int(min(int64(n), max(left/size, 1)))
-}
-
-func (p *pool) Fill(n int, bytes int64) {
-	if n <= 0 {
-		return
-	}
+func (p *pool) Fill(g Grant, n int, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.empty -= n
+	p.taken -= g.Messages - n
+	p.open.Messages -= g.Messages
+	if p.bytes > 0 {
+		p.open.Bytes -= g.Bytes
+	}
 	p.held += bytes
-	p.largest = max(p.largest, (bytes+int64(n)-1)/int64(n))
-	p.wake() // there may be more room, if the messages are smaller than p.largest
+	if n > 0 {
+		p.largest -= p.largest / shares
+	}
+	if n == 1 {
+		p.largest = max(p.largest, bytes)
+	}
+	if p.open.Messages < 0 || p.open.Bytes < 0 {
+		panic(errors.New("limiter: more filled than granted"))
+	}
+	p.wake()
 }
 
 func (p *pool) Release(r Released) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.granted -= r.Unused + r.Settled
-	p.empty -= r.Unused
+	p.taken -= r.Settled
 	p.held -= r.Bytes
-	if p.granted < 0 || p.empty < 0 || p.held < 0 {
-		panic(errors.New("limiter: more released than granted"))
+	if p.taken < p.open.Messages || p.held < 0 {
+		panic(errors.New("limiter: more released than filled"))
 	}
 	p.wake()
 }
@@ -141,11 +155,11 @@ func (p *pool) Release(r Released) {
 // wake grants the free places to the calls that wait, in order. The caller holds mu.
 func (p *pool) wake() {
 	for len(p.line) > 0 {
-		n := p.grant(p.line[0].max)
-		if n <= 0 {
+		g := p.grant(p.line[0].max)
+		if g.Messages <= 0 {
 			return
 		}
-		p.line[0].gets <- n
+		p.line[0].gets <- g
 		p.line = slices.Delete(p.line, 0, 1)
 	}
 }

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"context"
-	"slices"
 
 	"github.com/seed41896749/eventbus"
 )
@@ -19,10 +18,8 @@ const (
 // event. [CausationID] is the ID of the origin. [CorrelationID] is copied from the origin.
 // If the origin has no CorrelationID, it is the ID of the origin.
 //
-// Correlate keeps a header that the program has set. To add a header, it replaces the
-// event's Headers by a new slice, because several events may share the old slice. The event
-// keeps the new slice, so a second publish sends the same headers. A header that would
-// exceed MaxHeaders or MaxHeaderBytes is left out.
+// Correlate keeps a header that the program has set. A header that would exceed MaxHeaders
+// or MaxHeaderBytes is left out.
 func Correlate() (eventbus.Middleware, eventbus.PublishMiddleware) {
 	return rememberOrigin, stampOrigin
 }
@@ -54,14 +51,11 @@ func stampOrigin(next eventbus.Publisher) eventbus.Publisher {
 }
 
 func (o origin) stamp(e *eventbus.Event) {
-	if e == nil {
-		return // Publish reports the nil event
-	}
 	for _, h := range [...]eventbus.Header{{Name: CorrelationID, Value: o.correlation}, {Name: CausationID, Value: o.causation}} {
 		if _, set := e.Headers.Lookup(h.Name); set || h.Value == "" {
 			continue
 		}
-		with := append(slices.Clip(e.Headers), h)
+		with := append(e.Headers, h)
 		if len(with) <= eventbus.MaxHeaders && with.Size() <= eventbus.MaxHeaderBytes {
 			e.Headers = with
 		}

@@ -121,7 +121,7 @@ func envelopeError(field, reason string) error {
 func (v *Envelope) Install(o *eventbus.Options) {
 	o.Middleware = slices.Insert(slices.Clone(o.Middleware), 0, v.opening)
 	sealing := func(next eventbus.Publisher) eventbus.Publisher { // eventbus.New calls it, so o.Service may still change
-		return v.sealing(next, o.Service)
+		return v.sealing(next, o.Effective().Service)
 	}
 	o.PublishMiddleware = append(slices.Clone(o.PublishMiddleware), sealing)
 }
@@ -138,9 +138,8 @@ func (v *Envelope) opening(next eventbus.Handler) eventbus.Handler {
 	}
 }
 
-// sealing returns a publisher that publishes sealed copies of events by next. It sets ID,
-// Source, Time and Position of the caller's events, as [eventbus.Bus.Publish] does; service
-// is the default Source.
+// sealing returns a publisher that publishes sealed copies of events by next, so that a
+// middleware around it still sees the events as they were. service is the default Source.
 func (v *Envelope) sealing(next eventbus.Publisher, service string) eventbus.Publisher {
 	return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
 		if !v.covers(topic) {
@@ -148,22 +147,13 @@ func (v *Envelope) sealing(next eventbus.Publisher, service string) eventbus.Pub
 		}
 		sealed := make([]*eventbus.Event, len(events))
 		for i, e := range events {
-			if e == nil {
-				continue // Publish reports the nil event
-			}
 			s := *e
 			if err := v.seal(ctx, &s, service); err != nil {
 				return notSealed(topic, i, len(events), err)
 			}
 			sealed[i] = &s
 		}
-		err := next.Publish(ctx, topic, sealed...)
-		for i, e := range events {
-			if e != nil {
-				e.ID, e.Source, e.Time, e.Position = sealed[i].ID, sealed[i].Source, sealed[i].Time, sealed[i].Position
-			}
-		}
-		return err
+		return next.Publish(ctx, topic, sealed...)
 	})
 }
 

@@ -86,11 +86,11 @@ func ExampleAudit() {
 	}
 	audited := make(chan middleware.AuditRecord, 1)
 	records := eventbus.Topic[middleware.AuditRecord]{Name: "audit", Type: middleware.AuditType}
-	_, err = bus.Subscribe(ctx, "audit", eventbus.SubscribeOptions{Group: "show"},
-		records.Handler(func(_ context.Context, r middleware.AuditRecord, _ *eventbus.Delivery) error {
+	_, err = records.Subscribe(ctx, bus, eventbus.SubscribeOptions{Group: "show"},
+		func(_ context.Context, r middleware.AuditRecord, _ *eventbus.Delivery) error {
 			audited <- r
 			return nil
-		}))
+		})
 	if err != nil {
 		panic(err)
 	}

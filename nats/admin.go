@@ -99,6 +99,7 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 			if err != nil {
 				return err
 			}
+			b.upkeep.noteRemoved(topic, seq)
 			return b.remove(ctx, p, seq)
 		})
 	}
@@ -193,7 +194,7 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 			if err := b.deleteGroup(ctx, p, group); err != nil {
 				return err
 			}
-			if err := b.newConsumer(ctx, p, info.Config); err != nil {
+			if err := b.newConsumer(ctx, p, info.Config, nil); err != nil {
 				return fmt.Errorf("the group is deleted, and not made again: %w", halfDone(err))
 			}
 			return nil
@@ -209,7 +210,7 @@ func hold(ctx context.Context, b *broker, p *place, group *jetstream.ConsumerInf
 	err := b.putConsumer(ctx, p, jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: group.Config.FilterSubject, AckPolicy: jetstream.AckExplicitPolicy,
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: group.AckFloor.Stream + 1, InactiveThreshold: holdFor,
-	}, "create")
+	}, "create", nil)
 	if err != nil {
 		return err
 	}

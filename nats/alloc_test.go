@@ -42,14 +42,14 @@ func TestReadingAllocatesPerReadNotPerMessage(t *testing.T) {
 		}
 	}
 	s := &source{config: backend.Config{Topic: "orders", Lease: time.Minute}}
-	ds := s.deliveries(nil, msgs, time.Now())
+	ds := s.deliveries(nil, msgs, leases.now())
 	require.Len(t, ds, messages)
 	last := ds[messages-1]
 	require.NoError(t, last.Err)
 	require.Equal(t, "00000000000000000528", last.Position)
 	require.ElementsMatch(t, typical().Headers, last.Headers)
 	require.Equal(t, []string{typical().ID, typical().Key}, []string{last.ID, last.Key})
-	allocs := testing.AllocsPerRun(100, func() { ds = s.deliveries(nil, msgs, time.Now()) })
+	allocs := testing.AllocsPerRun(100, func() { ds = s.deliveries(nil, msgs, leases.now()) })
 	t.Logf("%.0f allocations for %d messages", allocs, messages)
 	require.LessOrEqual(t, allocs, 6.0, "allocations for a read of %d messages", messages)
 }

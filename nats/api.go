@@ -20,9 +20,12 @@ type api struct {
 	prefix string // the beginning of the subject of each request
 }
 
-func newAPI(s *sender, domain string) *api {
-	if domain != "" {
-		return &api{s, "$JS." + domain + ".API."}
+func newAPI(s *sender, o Options) *api {
+	switch {
+	case o.APIPrefix != "":
+		return &api{s, o.APIPrefix + "."}
+	case o.Domain != "":
+		return &api{s, "$JS." + o.Domain + ".API."}
 	}
 	return &api{s, jetstream.DefaultAPIPrefix}
 }
@@ -135,43 +138,32 @@ func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	return ok && slices.Contains(codes, e.ErrorCode)
 }
 
-// list requests a list of the API, page by page. key returns the name of an entry. Each page
-// begins with the last entry of the page before, so that no entry is skipped if one is
-// deleted meanwhile. If the list may be incomplete, the error is ErrUnavailable.
-func list[T any](ctx context.Context, a *api, verb string, key func(T) string) ([]T, error) {
-	var all []T
+// names requests a list of names, page by page. Each page begins with the last name of the
+// page before, so that no name is skipped if one is deleted meanwhile. If the list may be
+// incomplete, the error is ErrUnavailable.
+func (a *api) names(ctx context.Context, verb string) (all []string, err error) {
 	for {
 		var page struct {
 			Total     int      `json:"total"`
-			Streams   []T      `json:"streams"`
-			Consumers []T      `json:"consumers"`
-			Missing   []string `json:"missing"` // consumers whose servers in the cluster did not answer
+			Streams   []string `json:"streams"`
+			Consumers []string `json:"consumers"`
 		}
 		if err := a.ask(ctx, verb, map[string]int{"offset": max(len(all)-1, 0)}, &page); err != nil {
 			return nil, err
 		}
-		entries := append(page.Streams, page.Consumers...)
+		names := append(page.Streams, page.Consumers...)
 		switch n := len(all); {
-		case len(page.Missing) > 0:
-			return nil, fmt.Errorf("%w: the servers of %d groups do not answer", backend.ErrUnavailable, len(page.Missing))
-		case len(entries) == 0 && page.Total > n:
-			return nil, fmt.Errorf("%w: the server does not list all entries", backend.ErrUnavailable)
+		case len(names) == 0 && page.Total > n, n > 0 && len(names) == 1:
+			return nil, fmt.Errorf("%w: the server does not list all names", backend.ErrUnavailable)
 		case n == 0:
-			all = entries
-		case len(entries) == 0 || key(entries[0]) != key(all[n-1]):
-			return nil, fmt.Errorf("%w: entries were made or deleted while they were listed", backend.ErrUnavailable)
-		case len(entries) == 1:
-			return nil, fmt.Errorf("%w: the server does not list all entries", backend.ErrUnavailable)
+			all = names
+		case len(names) == 0 || names[0] != all[n-1]:
+			return nil, fmt.Errorf("%w: names were made or deleted while they were listed", backend.ErrUnavailable)
 		default:
-			all = append(all, entries[1:]...)
+			all = append(all, names[1:]...)
 		}
 		if len(all) >= page.Total {
 			return all, nil
 		}
 	}
-}
-
-// names requests a list of names.
-func (a *api) names(ctx context.Context, verb string) ([]string, error) {
-	return list(ctx, a, verb, func(name string) string { return name })
 }

@@ -112,10 +112,9 @@ func single(t *testing.T, r *rig, name string, o nats.Options, start func(testin
 	})
 }
 
-// clustered returns options for three servers and an own namespace. MaxBytes is small
-// because JetStream reserves the bytes of each stream on each server.
+// clustered returns options for three servers and an own namespace.
 func clustered() nats.Options {
-	return nats.Options{Namespace: strings.ToLower(rand.Text()), OnceWindow: onceWindow, Replicas: 3, MaxBytes: 16 << 20}
+	return nats.Options{Namespace: strings.ToLower(rand.Text()), OnceWindow: onceWindow, Replicas: 3}
 }
 
 // The laws share a cluster, each in its own namespace. A law that crashes servers has its

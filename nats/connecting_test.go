@@ -36,12 +36,12 @@ func TestCallsEndWhileConnecting(t *testing.T) {
 		return b.Publish(ctx, []*backend.Message{{Topic: "orders"}})
 	}
 	require.NoError(t, publish(t.Context()))
-	ds, err := src.Receive(t.Context(), 1)
+	ds, err := src.Receive(t.Context(), 1, 0)
 	require.NoError(t, err)
 	ds = slices.Clone(ds) // Receive reuses their memory
 	calls := map[string]func(context.Context) error{
 		"publish": publish,
-		"receive": func(ctx context.Context) error { _, err := src.Receive(ctx, 1); return err },
+		"receive": func(ctx context.Context) error { _, err := src.Receive(ctx, 1, 0); return err },
 		"ack":     func(ctx context.Context) error { return src.Ack(ctx, backend.Lend(ds)) },
 		"extend":  func(ctx context.Context) error { return src.(backend.Extender).Extend(ctx, backend.Lend(ds)) },
 		"delay": func(ctx context.Context) error {
@@ -75,7 +75,7 @@ func TestCallsEndWhileConnecting(t *testing.T) {
 	wg.Wait()
 	thaw()
 	require.Eventually(t, func() bool { return publish(t.Context()) == nil }, 20*time.Second, 10*time.Millisecond)
-	ds, err = src.Receive(t.Context(), 1)
+	ds, err = src.Receive(t.Context(), 1, 0)
 	require.NoError(t, err)
 	require.Len(t, ds, 1)
 }

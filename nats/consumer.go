@@ -14,9 +14,9 @@ import (
 
 // group creates the stream of a topic and the consumer of a group if they are missing. It
 // returns an error if the settings of one of them break a promise.
-func (b *broker) group(ctx context.Context, p *place, c backend.Config) error {
+func (b *broker) group(ctx context.Context, p *place, c backend.Config) (*jetstream.ConsumerInfo, error) {
 	if n := p.consumer(c.Group); len(n) > maxName {
-		return fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
+		return nil, fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
 	}
 	for range 2 {
 		stream, other, err := b.stream(ctx, p)
@@ -27,26 +27,26 @@ func (b *broker) group(ctx context.Context, p *place, c backend.Config) error {
 			err = b.replaced(c, stream.Created)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if other != "" {
 			notify(c, "stream "+p.stream+" is taken as it is: "+other)
 		}
-		err = b.consumer(ctx, p, c, state)
+		info, err := b.consumer(ctx, p, c, state)
 		if err == nil && state != nil {
 			b.created.Store(c.Topic+"/"+c.Group, stream.Created)
 		}
 		if !isCode(err, jetstream.JSErrCodeStreamNotFound) {
-			return err
+			return info, err
 		}
 		b.forget(p.topic)
 	}
-	return fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
+	return nil, fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
 }
 
 // replaced returns an error if the group is to begin after a position, and its stream was
-// created again since this backend last attached to the group. The sequence of the new
-// stream begins at 1, so the group would miss its first messages.
+// created again since this backend last attached to the group. If another program created
+// the new stream, its sequence may begin at 1, and the group would miss its first messages.
 func (b *broker) replaced(c backend.Config, created time.Time) error {
 	before, known := b.created.Load(c.Topic + "/" + c.Group)
 	if _, after := c.Start.After(); !after || !known || before.(time.Time).Equal(created) {
@@ -64,7 +64,7 @@ func notify(c backend.Config, text string) {
 // consumer creates or updates the consumer of a group in an existing stream. It may raise
 // the lease of the group to c.Lease, but never lowers it. So this lease is the longest lease
 // of any member. stream is nil if it is not known.
-func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, stream *jetstream.StreamState) error {
+func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, stream *jetstream.StreamState) (*jetstream.ConsumerInfo, error) {
 	want := jetstream.ConsumerConfig{
 		Durable:       p.consumer(c.Group),
 		Description:   "group " + c.Group + " of an event bus",
@@ -79,39 +79,40 @@ func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, strea
 		want.FilterSubject = p.subject
 	}
 	if err := begin(&want, c.Start, stream); err != nil {
-		return err
+		return nil, err
 	}
-	var info jetstream.ConsumerInfo
-	err := b.insist(ctx, consumerInfo(p, c.Group), nil, &info)
+	info := new(jetstream.ConsumerInfo)
+	err := b.insist(ctx, consumerInfo(p, c.Group), nil, info)
 	if isCode(err, jetstream.JSErrCodeConsumerNotFound) {
-		err = b.newConsumer(ctx, p, want)
+		err = b.newConsumer(ctx, p, want, info)
 		if !isCode(err, jetstream.JSErrCodeConsumerExists, jetstream.JSErrCodeConsumerAlreadyExists) {
-			return err
+			return info, err
 		}
-		err = b.insist(ctx, consumerInfo(p, c.Group), nil, &info)
+		err = b.insist(ctx, consumerInfo(p, c.Group), nil, info)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	has := info.Config
 	if drift := consumerDrift(p, want, has); drift != "" {
-		return fmt.Errorf("%w: consumer %s: %s", backend.ErrRefused, want.Durable, drift)
+		return nil, fmt.Errorf("%w: consumer %s: %s", backend.ErrRefused, want.Durable, drift)
 	}
 	if has.AckWait >= want.AckWait && has.MaxDeliver == -1 && has.MaxAckPending == -1 && len(has.BackOff) == 0 {
-		return nil
+		return info, nil
 	}
 	has.AckWait = max(has.AckWait, want.AckWait)
 	has.MaxDeliver, has.MaxAckPending, has.BackOff = -1, -1, nil
-	return b.putConsumer(ctx, p, has, "update")
+	return info, b.putConsumer(ctx, p, has, "update", nil)
 }
 
 func consumerInfo(p *place, group string) string {
 	return "CONSUMER.INFO." + p.stream + "." + p.consumer(group)
 }
 
-// newConsumer creates a consumer and waits until the server answers its pulls.
-func (b *broker) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig) error {
-	if err := b.putConsumer(ctx, p, c, "create"); err != nil {
+// newConsumer creates a consumer and waits until the server answers its pulls. It decodes
+// the state of the consumer into info, unless info is nil.
+func (b *broker) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, info *jetstream.ConsumerInfo) error {
+	if err := b.putConsumer(ctx, p, c, "create", info); err != nil {
 		return err
 	}
 	return b.awaitServed(ctx, outgoing{subject: b.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
@@ -122,17 +123,22 @@ func (b *broker) next(p *place, consumer string) string {
 	return b.prefix + "CONSUMER.MSG.NEXT." + p.stream + "." + consumer
 }
 
-// putConsumer creates or updates a consumer. action is "create" or "update".
-func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string) error {
+// putConsumer creates or updates a consumer. action is "create" or "update". It
+// decodes the state of the consumer into info, unless info is nil.
+func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string, info *jetstream.ConsumerInfo) error {
 	verb := "CONSUMER.CREATE." + p.stream + "." + c.Durable
 	if c.FilterSubject != "" {
 		verb += "." + c.FilterSubject
 	}
-	return b.insist(ctx, verb, struct {
+	request := struct {
 		Stream string                   `json:"stream_name"`
 		Config jetstream.ConsumerConfig `json:"config"`
 		Action string                   `json:"action"`
-	}{p.stream, c, action}, nil)
+	}{p.stream, c, action}
+	if info == nil {
+		return b.insist(ctx, verb, request, nil)
+	}
+	return b.insist(ctx, verb, request, info)
 }
 
 // consumerDrift lists the settings of a consumer that break a promise and that an update

@@ -61,9 +61,14 @@ func TestStreamOfOtherSize(t *testing.T) {
 		change  func(*jetstream.StreamConfig)
 		says    string
 	}{
-		"replicas":  {nats.Options{Replicas: 3}, func(*jetstream.StreamConfig) {}, "replicas is 1, not 3"},
-		"storage":   {nats.Options{}, func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "storage is Memory, not File"},
-		"max bytes": {nats.Options{}, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }, "max bytes is 1048576, not 268435456"},
+		"replicas":     {nats.Options{Replicas: 3}, func(*jetstream.StreamConfig) {}, "replicas is 1, not 3"},
+		"storage":      {nats.Options{}, func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "storage is Memory, not File"},
+		"max bytes":    {nats.Options{MaxBytes: 1 << 30}, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }, "max bytes is 1048576, not 1073741824"},
+		"persist mode": {nats.Options{}, func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode }, "a crash of the server loses messages) is Async"},
+		"deny delete":  {nats.Options{}, func(c *jetstream.StreamConfig) { c.DenyDelete = true }, "redrives) is true"},
+		"message TTLs": {nats.Options{}, func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true }, "expire) is true"},
+		"rollups":      {nats.Options{}, func(c *jetstream.StreamConfig) { c.AllowRollup = true }, "remove all messages) is true"},
+		"max messages": {nats.Options{MaxMessages: 9}, func(c *jetstream.StreamConfig) { c.MaxMsgs = 8 }, "max messages is 8, not 9"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

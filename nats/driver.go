@@ -29,7 +29,8 @@ import (
 //
 // Parameters are the fields of [Options]: namespace, once_window (such as "90s"),
 // max_bytes (such as "64MiB", or a number of bytes), max_messages, replicas, storage (file
-// or memory), domain, stream.
+// or memory), domain,
+// api_prefix, stream.
 //
 // addr=host:port names a further server and may be repeated. The client discovers the
 // other servers of a cluster by itself. credentials_file is a file made by `nsc`;
@@ -148,6 +149,13 @@ func (a *address) parameters() brokerurl.Table {
 	t["replicas"] = brokerurl.Count(&a.options.Replicas, 1)
 	t["storage"] = storage(&a.options.Storage)
 	t["domain"] = brokerurl.Name(&a.options.Domain)
+	t["api_prefix"] = brokerurl.Parameter{Set: func(v string) error {
+		a.options.APIPrefix = v
+		if v == "" {
+			return errors.New("is empty")
+		}
+		return nil
+	}}
 	t["stream"] = brokerurl.Name(&a.options.Stream)
 	t["credentials_file"] = brokerurl.Path(&a.creds)
 	t["nkey_file"] = brokerurl.Path(&a.seed)
@@ -177,8 +185,8 @@ func (d Driver) parse(u *url.URL) (*address, error) {
 	if !slices.Contains(d.Schemes(), u.Scheme) {
 		return nil, errors.New("the URL's scheme is not nats or tls")
 	}
-	if u.Opaque != "" || u.Fragment != "" || u.Hostname() == "" {
-		return nil, errors.New("the URL names no host, or has something behind #")
+	if err := brokerurl.CheckHost(u, "addr"); err != nil {
+		return nil, err
 	}
 	if strings.Trim(u.Path, "/") != "" {
 		return nil, errors.New("the URL has a path, of which NATS knows none")

@@ -43,6 +43,13 @@ var codes = map[jetstream.ErrorCode]error{
 	10035: backend.ErrDenied,         // JetStream not enabled for account
 }
 
+// remedies explains error codes that the settings of new streams cause.
+var remedies = map[jetstream.ErrorCode]string{
+	10047: "the account or the server has less storage than MaxBytes of all streams together; give new topics a lower MaxBytes (max_bytes)",
+	10113: "give new topics a MaxBytes (max_bytes)",
+	10122: "give new topics a lower MaxBytes (max_bytes)",
+}
+
 // classOf adds an error class to err. sent says whether a request with an effect may have
 // been sent, so that the outcome is unknown. If ctx is done, the result may match ctx.Err()
 // too.
@@ -81,8 +88,8 @@ func classOfAnswer(e *jetstream.APIError) error {
 	if e.ErrorCode == 10077 && !strings.HasPrefix(e.Description, "maximum") {
 		class = backend.ErrUnknownOutcome // the leader did not store the message; a replica may have stored it
 	}
-	if e.ErrorCode == 10047 {
-		return fmt.Errorf("%w: %s (%d): the server's storage is less than MaxBytes of the streams on it", class, e.Description, e.ErrorCode)
+	if remedy := remedies[e.ErrorCode]; remedy != "" {
+		return fmt.Errorf("%w: %s (%d): %s", class, e.Description, e.ErrorCode, remedy)
 	}
 	return fmt.Errorf("%w: %s (%d)", class, e.Description, e.ErrorCode)
 }

@@ -50,7 +50,7 @@ func forgets(t *testing.T, server *natstest.Server, b *nats.Backend, s backend.S
 	t.Helper()
 	var last []backend.Delivery
 	for range 20 {
-		ds, err := s.Receive(t.Context(), 10)
+		ds, err := s.Receive(t.Context(), 10, 0)
 		require.NoError(t, err)
 		require.NotEmpty(t, ds)
 		if last != nil {

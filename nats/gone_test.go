@@ -96,7 +96,7 @@ func TestConsumerDeletedUnderAWaitingMember(t *testing.T) {
 			got := make(chan error, 1)
 			go func() {
 				for {
-					if _, err := src.Receive(t.Context(), 1); err != nil {
+					if _, err := src.Receive(t.Context(), 1, 0); err != nil {
 						got <- err
 						return
 					}
@@ -109,7 +109,7 @@ func TestConsumerDeletedUnderAWaitingMember(t *testing.T) {
 			case <-time.After(heals):
 				t.Fatal("Receive has not noticed")
 			}
-			_, err = src.Receive(t.Context(), 1)
+			_, err = src.Receive(t.Context(), 1, 0)
 			require.ErrorIs(t, err, backend.ErrGone, "nor does it come back by itself")
 		})
 	}

@@ -73,7 +73,7 @@ func TestMaintainFollowsGrowth(t *testing.T) {
 			require.NoError(t, s.Publish(t.Context(), []*backend.Message{m}))
 		}
 		for n := 0; n < 16; {
-			ds, err := member.Receive(t.Context(), 16-n)
+			ds, err := member.Receive(t.Context(), 16-n, 0)
 			require.NoError(t, err)
 			n += len(ds)
 			held = append(held, ds...)
@@ -101,7 +101,7 @@ func TestPullsAreBounded(t *testing.T) {
 	}
 	publish(30, 900<<10)
 	most := func() (size int) {
-		ds, err := s.member.Receive(t.Context(), 1000)
+		ds, err := s.member.Receive(t.Context(), 1000, 0)
 		require.NoError(t, err)
 		for i := range ds {
 			size += ds[i].Size()
@@ -119,7 +119,7 @@ func TestPullsAreBounded(t *testing.T) {
 		publish(1, 100)
 		most()
 	}
-	require.Equal(t, maxPull, s.member.pulls.most(10*maxPull))
+	require.Equal(t, maxPull, s.member.pulls.most(10*maxPull, 0, true).Batch)
 }
 
 // A pull is not given up while its messages arrive, although the line is slow.
@@ -141,7 +141,7 @@ func TestPullOverASlowLine(t *testing.T) {
 	time.Sleep(time.Second)                 // a consumer that is younger may count as made anew, see source.fate
 	line.Throttle(300 << 10)                // bytes in a second, so all take seven seconds
 	for got := 0; got < 10; {
-		ds, err := member.Receive(t.Context(), 10-got)
+		ds, err := member.Receive(t.Context(), 10-got, 0)
 		require.NoError(t, err)
 		for i := range ds {
 			require.Equal(t, 1, ds[i].Attempt)
@@ -159,7 +159,7 @@ func TestHeldDeliveryKeepsFewOthers(t *testing.T) {
 		s.publish(most / 2)
 	}
 	s.member.pulls.size = 1000 // as if messages of this size had been received
-	ds, err := s.member.Receive(t.Context(), most)
+	ds, err := s.member.Receive(t.Context(), most, 0)
 	require.NoError(t, err)
 	require.Len(t, ds, most)
 	held := ds[most/2]

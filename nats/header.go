@@ -2,61 +2,85 @@ package nats
 
 import (
 	"fmt"
-	"net/url"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A message is stored as a NATS message that other programs can read. The payload is
-// unchanged. The ID and the attributes of CloudEvents are ce-… headers, and the key is
-// ce-partitionkey. Other headers get the prefix "h-", so that the server gives none of
-// them a meaning.
+// A message is stored as a NATS message that other programs can read, in the binary mode of
+// the CloudEvents binding for NATS. The payload is unchanged. The ID and the attributes of
+// CloudEvents are ce-… headers, and the key is ce-partitionkey. Other headers keep their
+// names and values.
 //
-// NATS trims values and allows few bytes in names. A byte that NATS does not keep is
-// escaped as %XX, and a percent sign as %25.
+// A header gets the prefix "h-" if NATS or this package would give its name a meaning, or if
+// NATS does not keep its name or value exactly. Each byte of it that NATS does not keep is
+// then escaped as %XX, and a percent sign as %25.
+//
+// The values of ce-… headers are unchanged too, in a message with ce-specversion. If NATS
+// does not keep one of them, all are escaped, and the header escapedMark says so. Without
+// ce-specversion they are always escaped. Earlier versions of this package wrote all
+// messages like this, and gave all other headers the prefix "h-".
 const (
-	idHeader   = "ce-id"
-	keyHeader  = "ce-partitionkey"
-	attributes = "ce-"
-	foreign    = "h-"
+	idHeader      = "ce-id"
+	keyHeader     = "ce-partitionkey"
+	versionHeader = "ce-specversion"
+	timeHeader    = "ce-time"
+	formatHeader  = "ce-datacontenttype"
+	attributes    = "ce-"
+	foreign       = "h-"
+	reserved      = "nats-"
+	escapedMark   = "eventbus-escaped"
+	contentType   = "content-type" // of other programs, is read as formatHeader
 )
+
+// anyCase are names that other programs write in any letter case. They are read in lower
+// case.
+var anyCase = []string{"traceparent", "tracestate", "baggage"}
 
 // onceHeader is the name of the header for Message.Once. Within its duplicate window, a
 // stream stores only one message with the same value of this header.
 const onceHeader = jetstream.MsgIDHeader
 
-const ownHeaders = 3 // most headers of a message besides Message.Headers: ID, key, once ID
+const ownHeaders = 4 // most headers of a message besides Message.Headers: mark, ID, key, once ID
 
 // writeHeader appends the headers of m to h. It also appends the header onceHeader with the
-// value once, unless once is empty.
+// value once, unless once is empty. It stores an empty ID too, because a message without an
+// ID counts as one of another program.
 func writeHeader(h backend.Headers, m *backend.Message, once string) backend.Headers {
-	if m.ID != "" {
-		h = append(h, backend.Header{Name: idHeader, Value: escape(m.ID, isPlain)})
+	escaped := true
+	if _, ok := m.Headers.Lookup(versionHeader); ok {
+		if escaped = !keepsAttributes(m); escaped {
+			h = append(h, backend.Header{Name: escapedMark, Value: attributes})
+		}
 	}
+	attribute := func(name, value string) {
+		if escaped {
+			value = escape(value, isPlain)
+		}
+		h = append(h, backend.Header{Name: name, Value: value})
+	}
+	attribute(idHeader, m.ID)
 	if m.Key != "" {
-		h = append(h, backend.Header{Name: keyHeader, Value: escape(m.Key, isPlain)})
+		attribute(keyHeader, m.Key)
 	}
 	for i := range m.Headers {
-		h = append(h, backend.Header{Name: headerName(m.Headers[i].Name), Value: escape(m.Headers[i].Value, isPlain)})
+		switch name, value := m.Headers[i].Name, m.Headers[i].Value; {
+		case isAttribute(name):
+			attribute(name, value)
+		case keepsName(name) && keepsValue(value):
+			h = append(h, m.Headers[i])
+		default:
+			h = append(h, backend.Header{Name: foreign + escape(name, isToken), Value: escape(value, isPlain)})
+		}
 	}
 	if once != "" {
 		h = append(h, backend.Header{Name: onceHeader, Value: once})
 	}
 	return h
-}
-
-// headerName returns the stored name of a header. The name of an attribute of CloudEvents
-// is unchanged.
-func headerName(name string) string {
-	if isAttribute(name) {
-		return name
-	}
-	return foreign + escape(name, isToken)
 }
 
 func isAttribute(name string) bool {
@@ -66,45 +90,40 @@ func isAttribute(name string) bool {
 
 func notAttribute(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 
-// many is the most headers of one message for which memory is reserved. Each message of the
-// bus has fewer headers. A message of another program may have more.
-const many = 128
-
-// readHeader reads the headers of a NATS message into m. It skips headers of the server and
-// of other programs. If a header has several values, it takes the first. It also skips a
-// name that is escaped in another way than writeHeader does it.
-func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header) error {
-	m.Headers = mem.Headers(otherHeaders(h))[:0]
-	for name, values := range h {
-		own, isForeign := strings.CutPrefix(name, foreign)
-		if len(values) == 0 || !isForeign && !strings.HasPrefix(name, attributes) {
-			continue
-		}
-		value, err := url.PathUnescape(values[0])
-		if err == nil && isForeign {
-			own, err = url.PathUnescape(own)
-		}
-		if err != nil {
-			return fmt.Errorf("header %q with the value %q is not escaped as it should be", name, values[0])
-		}
-		switch {
-		case name == idHeader:
-			m.ID = value
-		case name == keyHeader:
-			m.Key = value
-		case !isForeign || escape(own, isToken) == name[len(foreign):] && (h[own] == nil || !isAttribute(own)):
-			m.Headers = append(m.Headers, backend.Header{Name: own, Value: value})
-		}
-	}
-	if len(m.Headers) == 0 {
-		m.Headers = nil
-	}
-	return nil
+// keepsAttributes reports whether NATS keeps the ID, the key and the values of all
+// attributes of m.
+func keepsAttributes(m *backend.Message) bool {
+	return keepsValue(m.ID) && keepsValue(m.Key) && !slices.ContainsFunc(m.Headers, func(h backend.Header) bool {
+		return isAttribute(h.Name) && !keepsValue(h.Value)
+	})
 }
 
-// otherHeaders estimates the number of headers without the ID, to reserve memory for them.
-// Nearly all messages have an ID.
-func otherHeaders(h natsgo.Header) int { return min(max(len(h)-1, 0), many) }
+// keepsName reports whether a header of this name can be stored under its own name.
+func keepsName(name string) bool {
+	for i := range len(name) {
+		if !isToken(name, i) {
+			return false
+		}
+	}
+	folded, _ := fold(name)
+	return name != "" && folded == name && name != escapedMark && !strings.HasPrefix(name, foreign) &&
+		!hasPrefix(name, attributes) && !hasPrefix(name, reserved) && !strings.EqualFold(name, "status") && !strings.EqualFold(name, "description")
+}
+
+// keepsValue reports whether NATS keeps a value exactly. NATS trims spaces.
+func keepsValue(v string) bool {
+	for i := range len(v) {
+		if v[i] < ' ' || v[i] == 0x7f {
+			return false
+		}
+	}
+	return v == "" || v[0] != ' ' && v[len(v)-1] != ' ' && utf8.ValidString(v)
+}
+
+// hasPrefix reports whether s begins with prefix, in any letter case.
+func hasPrefix(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
 
 // isPlain reports whether byte i of the value s is stored unescaped. A space is escaped
 // only at the ends of a value.

@@ -55,7 +55,7 @@ func reachable(some []weak.Pointer[byte]) (n int) {
 func receiveAll(t *testing.T, from backend.Source, count int) (tokens []any, payloads, headers []weak.Pointer[byte]) {
 	t.Helper()
 	for len(payloads) < count {
-		ds, err := from.Receive(t.Context(), count-len(payloads))
+		ds, err := from.Receive(t.Context(), count-len(payloads), 0)
 		require.NoError(t, err)
 		tokens = append(tokens, ds[0].Token)
 		for i := range ds {

@@ -35,7 +35,7 @@ func TestDelaysDoNotPutOffEachOther(t *testing.T) {
 		}
 		require.NoError(t, b.Publish(t.Context(), ms))
 		for len(held[i]) < many {
-			ds, err := s.Receive(t.Context(), many)
+			ds, err := s.Receive(t.Context(), many, 0)
 			require.NoError(t, err)
 			held[i] = append(held[i], ds...)
 		}
@@ -64,7 +64,7 @@ func TestDelaysDoNotPutOffEachOther(t *testing.T) {
 		}
 	}
 	for begun := delayed.Load(); ; {
-		ds, err := sources[0].Receive(t.Context(), 1)
+		ds, err := sources[0].Receive(t.Context(), 1, 0)
 		require.NoError(t, err)
 		if len(ds) > 0 {
 			require.Equal(t, held[0][0].Position, ds[0].Position)

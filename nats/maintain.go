@@ -2,8 +2,11 @@ package nats
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,14 +22,21 @@ const (
 	purgeIdle  = 5 * time.Second       // longest time to the next Maintain in all other cases
 	busy       = 1000                  // a purge of 1000 messages or more is large
 	crowded    = 0.5                   // a stream is crowded if more than this share of its limit is used
+	litter     = 64 << 20              // most settled bytes that a stream without a limit keeps while messages are held
 )
+
+// A look is the state of a topic that a Maintain for one of its groups has found.
+type look struct {
+	fullness
+	first uint64 // first sequence of the stream, after the purge if there was one
+}
 
 // A fullness describes how full a stream was at a moment.
 type fullness struct {
 	at    time.Time
 	last  uint64  // the last sequence number
 	msgs  uint64  // messages in the stream
-	share float64 // used share of the limit of the stream, 0 to 1
+	share float64 // used share of the limit of the stream, 0 to 1; 0 if it has no limit
 }
 
 func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
@@ -54,58 +64,137 @@ func (f fullness) next(before fullness) time.Duration {
 	return time.Duration(min(max(left, float64(purgeOften)), float64(purgeIdle)))
 }
 
+// An upkeep is the knowledge of a backend's Maintain about topics and groups.
+type upkeep struct {
+	*broker
+
+	mu       sync.Mutex
+	looks    map[[2]string]look     // by topic and group
+	progress map[[2]string]progress // by topic and group
+	removed  map[string]removal     // by topic
+	last     map[string]string      // by topic: the consumer that had settled least, and prevented a purge
+	account  jetstream.AccountInfo  // as it was at the time asked
+	asked    time.Time
+}
+
+func newUpkeep(b *broker) *upkeep {
+	return &upkeep{
+		broker: b, looks: map[[2]string]look{}, progress: map[[2]string]progress{},
+		removed: map[string]removal{}, last: map[string]string{},
+	}
+}
+
 // Maintain implements [backend.Maintainer]. It purges the messages of the topic that every
 // group has settled. While a group has messages that are in flight or delayed, it purges
-// only a stream that is more than half full, by bytes or by messages. If the AckWait of the
-// group is shorter than the lease of a member, Maintain raises it. It removes no members,
-// because the server keeps no data about members.
+// only a stream that is more than half full, by bytes or by messages. A stream without a
+// limit of bytes is purged if 64 MiB are settled, or if its account is half full.
+//
+// Maintain looks at its own group first, by one request, and at all groups only if its own
+// group allows a purge. Of all processes that maintain a topic, one purges, see upkeep.purge.
+//
+// If the AckWait of the group is shorter than the lease of a member, Maintain raises it. It
+// gives notice of a consumer that is paused, and of messages that were removed before the
+// group got them. It removes no members, because the server keeps no data about members.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	return run(ctx, b, "maintain", topic+"/"+group, harmless, func(ctx context.Context) (time.Duration, error) {
-		purged, now, err := b.purge(ctx, b.place(topic))
+		p := b.place(topic)
+		var own jetstream.ConsumerInfo
+		members := b.members(topic, group)
+		counts := make([]count, len(members))
+		for i, s := range members {
+			counts[i] = s.tally.now()
+		}
+		err := b.ask(ctx, consumerInfo(p, group), nil, &own)
+		switch {
+		case err == nil:
+			for i, s := range members {
+				s.tally.judge(counts[i], &own, 1)
+			}
+			b.upkeep.inspect(p, group, &own, members)
+			err = b.upkeep.raise(ctx, p, own.Config, members)
+		case isCode(err, jetstream.JSErrCodeConsumerNotFound):
+			err = nil // other groups may have settled messages
+		}
 		if err != nil {
 			return purgeIdle, err
 		}
-		b.mu.Lock()
-		before := b.fills[topic+"/"+group]
-		b.fills[topic+"/"+group] = now
-		b.mu.Unlock()
-		if purged >= busy {
-			return min(now.next(before), purgeBusy), nil
-		}
-		return now.next(before), nil
+		return b.upkeep.purge(ctx, p, group, &own)
 	})
 }
 
+// members returns the members of a group in this backend.
+func (b *Backend) members(topic, group string) (all []*source) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for s := range b.sources {
+		if s.config.Topic == topic && s.config.Group == group {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// raise makes the lease of a group as long as its members in this process need. The lease
+// may be too short, because another process that raised it at the same time wrote a shorter
+// one.
+func (u *upkeep) raise(ctx context.Context, p *place, c jetstream.ConsumerConfig, members []*source) error {
+	has := c.AckWait
+	for _, s := range members {
+		c.AckWait = max(c.AckWait, s.config.Lease)
+	}
+	if c.AckWait == has {
+		return nil
+	}
+	return u.putConsumer(ctx, p, c, "update", nil)
+}
+
 // purge removes all messages before the first one that some group has not settled. It
-// returns the number of removed messages, and the fullness of the stream before. After a
-// purge, the server forgets which held or delayed messages are due, and redelivers them
-// only after their lease. So purge removes none while a group has such messages, unless the
-// stream is crowded.
-func (b *Backend) purge(ctx context.Context, p *place) (n uint64, now fullness, err error) {
-	// The list has also the consumers that the function hold made.
-	consumers, err := list(ctx, b.api, "CONSUMER.LIST."+p.stream, func(c *jetstream.ConsumerInfo) string { return c.Name })
-	floor, held := uint64(math.MaxUint64), 0
-	for _, c := range consumers {
-		if !strings.HasPrefix(c.Name, p.prefix) {
-			continue // of another topic
-		}
-		if err := b.raise(ctx, p, c); err != nil {
-			return 0, now, err
-		}
-		floor = min(floor, c.AckFloor.Stream)
-		held += c.NumAckPending
-	}
-	if err != nil || floor == math.MaxUint64 {
-		return 0, now, err
-	}
+// returns the time to the next Maintain. own is the consumer of the group; it is empty if
+// there is none.
+//
+// After a purge, the server forgets which held or delayed messages are due, and redelivers
+// them only after their lease. So purge removes none while a group has such messages, unless
+// the stream is crowded.
+//
+// If another process or group has purged the stream since the last call for this group,
+// purge leaves the stream to it. So one process purges a topic until it ends. In a shared
+// stream, every process purges, because an earlier purge may have been of another topic.
+func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstream.ConsumerInfo) (time.Duration, error) {
 	var info jetstream.StreamInfo
-	if err := b.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
-		return 0, now, err
+	if err := u.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
+		return purgeIdle, err
 	}
-	now = newFullness(info, time.Now())
-	if floor < info.State.FirstSeq || held > 0 && now.share <= crowded {
-		return 0, now, nil
+	u.mu.Lock()
+	before := u.looks[[2]string{p.topic, group}]
+	u.mu.Unlock()
+	now, purged := look{newFullness(info, time.Now()), info.State.FirstSeq}, uint64(0)
+	tight := now.share > crowded
+	useful := func(floor uint64, held int) bool {
+		return floor >= info.State.FirstSeq && (held == 0 || tight || u.littered(ctx, info, floor))
 	}
+	ownAllows := own.Name == "" || useful(own.AckFloor.Stream, own.NumAckPending)
+	inTurn := tight || p.shared() || before.at.IsZero() || before.first == now.first
+	if info.State.Msgs > 0 && ownAllows && inTurn {
+		floor, held, err := u.floor(ctx, p, info.State.FirstSeq)
+		if err == nil && useful(floor, held) {
+			now.first = floor + 1
+			purged, err = u.purgeTo(ctx, p, floor)
+		}
+		if err != nil {
+			return purgeIdle, err
+		}
+	}
+	u.mu.Lock()
+	u.looks[[2]string{p.topic, group}] = now
+	u.mu.Unlock()
+	if purged >= busy {
+		return min(now.next(before.fullness), purgeBusy), nil
+	}
+	return now.next(before.fullness), nil
+}
+
+// purgeTo purges the messages of a topic up to the sequence floor.
+func (u *upkeep) purgeTo(ctx context.Context, p *place, floor uint64) (purged uint64, err error) {
 	request := jetstream.StreamPurgeRequest{Sequence: floor + 1}
 	if p.shared() {
 		request.Subject = p.subject
@@ -113,26 +202,101 @@ func (b *Backend) purge(ctx context.Context, p *place) (n uint64, now fullness, 
 	var answer struct {
 		Purged uint64 `json:"purged"`
 	}
-	err = b.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer)
-	return answer.Purged, now, err
+	err = u.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer)
+	return answer.Purged, err
 }
 
-// raise makes the lease of a group as long as its members in this process need. The lease
-// may be too short, because another process that raised it at the same time wrote a shorter
-// one.
-func (b *Backend) raise(ctx context.Context, p *place, c *jetstream.ConsumerInfo) error {
-	group, _ := p.group(c.Name)
-	var longest time.Duration
-	b.mu.Lock()
-	for s := range b.sources {
-		if s.config.Topic == p.topic && s.config.Group == group {
-			longest = max(longest, s.config.Lease)
+// floor returns the sequence up to which every group of a topic has settled all messages, or
+// 0 if there is no group. It also returns the number of messages that are in flight or
+// delayed in all groups. It asks one group after another, and stops at one that has not
+// settled the message first. It begins with the group at which it stopped before. The
+// progress of a group without a leader is unknown, so floor then fails.
+func (u *upkeep) floor(ctx context.Context, p *place, first uint64) (floor uint64, held int, err error) {
+	u.mu.Lock()
+	last := u.last[p.topic]
+	u.mu.Unlock()
+	if last != "" {
+		floor, held, err := u.floorOf(ctx, p, last)
+		if err == nil && floor < first {
+			return floor, held, nil
 		}
 	}
-	b.mu.Unlock()
-	if c.Config.AckWait >= longest {
-		return nil
+	consumers, err := u.names(ctx, "CONSUMER.NAMES."+p.stream) // with the consumers that the function hold made
+	if err != nil {
+		return 0, 0, err
 	}
-	c.Config.AckWait = longest
-	return b.putConsumer(ctx, p, c.Config, "update")
+	floor = math.MaxUint64
+	for _, c := range consumers {
+		if !strings.HasPrefix(c, p.prefix) {
+			continue // of another topic
+		}
+		f, h, err := u.floorOf(ctx, p, c)
+		switch {
+		case isCode(err, jetstream.JSErrCodeConsumerNotFound):
+			return 0, 0, nil // deleted, or made anew by ResetGroup, since names
+		case err != nil:
+			return 0, 0, fmt.Errorf("consumer %s: %w", c, err)
+		default:
+			floor, held = min(floor, f), held+h
+		}
+		if floor < first {
+			u.mu.Lock()
+			u.last[p.topic] = c
+			u.mu.Unlock()
+			return floor, held, nil
+		}
+	}
+	if floor == math.MaxUint64 {
+		return 0, 0, nil
+	}
+	return floor, held, nil
+}
+
+func (u *upkeep) floorOf(ctx context.Context, p *place, consumer string) (floor uint64, held int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var info jetstream.ConsumerInfo
+	err = u.ask(ctx, "CONSUMER.INFO."+p.stream+"."+consumer, nil, &info)
+	return info.AckFloor.Stream, info.NumAckPending, err
+}
+
+// littered reports whether a stream without a limit of bytes has so many settled messages
+// that they must go: they take the bytes litter, or its account is crowded. Messages up to
+// the sequence floor are settled.
+func (u *upkeep) littered(ctx context.Context, stream jetstream.StreamInfo, floor uint64) bool {
+	if stream.Config.MaxBytes > 0 {
+		return false
+	}
+	s := stream.State
+	if float64(s.Bytes)*float64(floor-s.FirstSeq+1)/float64(s.LastSeq-s.FirstSeq+1) > litter {
+		return true
+	}
+	account := u.usage(ctx)
+	tier, tiered := account.Tiers["R"+strconv.Itoa(stream.Config.Replicas)]
+	if !tiered {
+		tier = account.Tier
+	}
+	used, limit := tier.Store, tier.Limits.MaxStore
+	if stream.Config.Storage == jetstream.MemoryStorage {
+		used, limit = tier.Memory, tier.Limits.MaxMemory
+	}
+	return limit > 0 && float64(used) > crowded*float64(limit)
+}
+
+// usage returns the use and the limits of the account, at most a second old. It returns
+// none if the server does not tell them.
+func (u *upkeep) usage(ctx context.Context) jetstream.AccountInfo {
+	u.mu.Lock()
+	account, old := u.account, time.Since(u.asked) > time.Second
+	u.mu.Unlock()
+	if !old {
+		return account
+	}
+	if err := u.ask(ctx, "INFO", nil, &account); err != nil {
+		account = jetstream.AccountInfo{}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.account, u.asked = account, time.Now()
+	return account
 }

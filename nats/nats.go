@@ -37,12 +37,12 @@ type Backend struct {
 	maxPayload int // the server's limit for a message with its headers, in bytes
 	sender     *sender
 	requesters *pool.Pool[*requester] // for publishing and settling
+	upkeep     *upkeep
 
 	closed  atomic.Bool
 	mu      sync.Mutex
 	sources map[*source]struct{}
-	turns   map[string]time.Time // by topic and group: earliest time of the next Delay
-	fills   map[string]fullness  // by topic and group: fullness at the last Maintain
+	paces   map[string]pace // by topic and group: when the next Delay may be sent
 }
 
 var (
@@ -70,13 +70,15 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 		return nil, fmt.Errorf("nats: new: %w", err)
 	}
 	sender := newSender(conn)
-	return &Backend{
-		broker: broker{api: newAPI(sender, o.Domain), options: o},
+	b := &Backend{
+		broker: broker{api: newAPI(sender, o), options: o},
 		conn:   conn, end: end, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
 		sender:     sender,
 		requesters: pool.New(requesters, func() *requester { return newRequester(sender, requestRoom) }, func(r *requester) { r.hangUp() }),
-		sources:    map[*source]struct{}{}, turns: map[string]time.Time{}, fills: map[string]fullness{},
-	}, nil
+		sources:    map[*source]struct{}{}, paces: map[string]pace{},
+	}
+	b.upkeep = newUpkeep(&b.broker)
+	return b, nil
 }
 
 // oldest is the first version of the server with which this backend keeps its promises. An

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,15 +28,23 @@ type Options struct {
 	// Domain is the JetStream domain, for servers that reach JetStream over a leaf node.
 	Domain string
 
+	// APIPrefix replaces $JS.API at the beginning of the subjects of the JetStream API, for
+	// an account that imports the API of another account under other subjects, such as
+	// "JS.acme.API". The account must import $JS.ACK.> and the subjects of the topics under
+	// their own names. APIPrefix cannot be used with Domain.
+	APIPrefix string
+
 	// OnceWindow is how long [backend.Message].Once remembers an ID. It is the duplicate
 	// window of new streams, and 2 minutes by default. An existing stream with a shorter
 	// window is refused.
 	OnceWindow time.Duration
 
-	// MaxBytes limits the size of each new stream. The default is 256 MiB. A full stream
-	// refuses messages with [backend.ErrFull] until Maintain has purged messages that every
-	// group has settled. JetStream reserves this much storage for each stream, and also for
-	// dead-letter topics. A stream without a limit would fill the disk.
+	// MaxBytes limits the size of each new stream. Zero means no limit of its own; then
+	// only the limits of the account and the server apply. A full stream, account or server
+	// refuses messages with [backend.ErrFull], and drops none, until Maintain has purged
+	// messages that every group has settled. JetStream reserves MaxBytes of storage for each
+	// stream, and also for dead-letter topics. An account may require a limit
+	// (max_bytes_required). It then refuses new streams without one.
 	MaxBytes int64
 
 	// MaxMessages limits the number of messages of each new stream. Zero means no limit.
@@ -63,11 +72,13 @@ type TopicOptions struct {
 func (o Options) withDefaults() (Options, error) {
 	o.Namespace = cmp.Or(o.Namespace, "bus")
 	o.OnceWindow = cmp.Or(o.OnceWindow, 2*time.Minute)
-	o.MaxBytes = cmp.Or(o.MaxBytes, 256<<20)
 	o.Replicas = cmp.Or(o.Replicas, 1)
-	err := cmp.Or(token("namespace", o.Namespace), token("stream", o.Stream), token("domain", o.Domain))
+	err := cmp.Or(token("namespace", o.Namespace), token("stream", o.Stream), token("domain", o.Domain), prefix("API prefix", o.APIPrefix))
 	if err != nil {
 		return o, err
+	}
+	if o.Domain != "" && o.APIPrefix != "" {
+		return o, errors.New("a domain and an API prefix exclude each other")
 	}
 	if o.Stream != "" && len(o.Topics) > 0 {
 		return o, errors.New("topics have no options of their own in one stream")
@@ -94,6 +105,16 @@ func token(what, name string) error {
 	}
 	if dotless(name) != name {
 		return fmt.Errorf("%s %q has a dot", what, name)
+	}
+	return nil
+}
+
+// prefix checks that subject is empty, or can be the beginning of a subject to which
+// messages are sent. The error calls it by the word in what.
+func prefix(what, subject string) error {
+	bad := func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r >= 0x7f }
+	if subject != "" && (slices.Contains(strings.Split(subject, "."), "") || strings.ContainsFunc(subject, bad)) {
+		return fmt.Errorf("%s is not the beginning of a subject, such as JS.acme.API", what)
 	}
 	return nil
 }

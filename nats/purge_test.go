@@ -2,7 +2,6 @@ package nats_test
 
 import (
 	"fmt"
-	"net/url"
 	"testing"
 	"time"
 
@@ -17,19 +16,19 @@ import (
 // long list. Messages that a group has not settled stay.
 func TestPurgeSeesEveryGroup(t *testing.T) {
 	t.Parallel()
-	u, err := url.Parse(natstest.Start(t).URL() + "?stream=events")
+	p := newPlace(t, nats.Options{Stream: "events"})
+	b, config := p.b, streamConfig()
+	config.Name, config.Subjects, config.MaxConsumers = "events", []string{"bus.>"}, 5000
+	_, err := p.js.CreateStream(t.Context(), config)
 	require.NoError(t, err)
-	b, err := nats.Open(t.Context(), u)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	attach := func(topic, group string) backend.Source {
 		s, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: time.Minute})
 		require.NoError(t, err)
 		return s
 	}
-	// A page has 256 consumers: the slow group is the first of the second page.
-	for i := range 254 {
-		require.NoError(t, attach(fmt.Sprintf("f%03d", i), "g").Close())
+	// A page has 1,024 names: the slow group is the first of the second page.
+	for i := range 1022 {
+		require.NoError(t, attach(fmt.Sprintf("f%04d", i), "g").Close())
 	}
 	fast := attach("v", "fast")
 	require.NoError(t, attach("v", "slow").Close())
@@ -38,7 +37,7 @@ func TestPurgeSeesEveryGroup(t *testing.T) {
 		ms = append(ms, &backend.Message{Topic: "v", ID: fmt.Sprint(i)})
 	}
 	require.NoError(t, b.Publish(t.Context(), ms))
-	ds, err := fast.Receive(t.Context(), 10)
+	ds, err := fast.Receive(t.Context(), 10, 0)
 	require.NoError(t, err)
 	require.NoError(t, fast.Ack(t.Context(), backend.Lend(ds)))
 
@@ -111,7 +110,7 @@ func TestPurgeForgetsNothingThatIsDue(t *testing.T) {
 		ms = append(ms, &backend.Message{Topic: topic})
 	}
 	require.NoError(t, b.Publish(t.Context(), ms))
-	ds, err := s.Receive(t.Context(), 20)
+	ds, err := s.Receive(t.Context(), 20, 0)
 	require.NoError(t, err)
 	require.Len(t, ds, 20)
 	require.NoError(t, s.Ack(t.Context(), backend.Lend(ds[:10])))
@@ -125,7 +124,7 @@ func TestPurgeForgetsNothingThatIsDue(t *testing.T) {
 	require.NoError(t, err)
 	back := 0
 	for start := time.Now(); back < 10 && time.Since(start) < time.Minute; {
-		ds, err := s.Receive(t.Context(), 20)
+		ds, err := s.Receive(t.Context(), 20, 0)
 		require.NoError(t, err)
 		back += len(ds)
 	}

@@ -60,21 +60,26 @@ type record struct {
 	Time     time.Time `json:"time"`
 	Header   []byte    `json:"hdrs"`
 	Data     []byte    `json:"data"`
+
+	stream string
 }
 
 func (r *record) message(topic string) backend.Message {
 	m := backend.Message{Topic: topic, Position: position(r.Sequence), Payload: r.Data}
-	if len(r.Header) == 0 {
-		return m
+	var header natsgo.Header
+	if len(r.Header) > 0 {
+		var err error
+		if header, err = natsgo.DecodeHeadersMsg(r.Header); err != nil {
+			m.Payload = slices.Concat(r.Header, r.Data)
+		}
 	}
-	header, err := natsgo.DecodeHeadersMsg(r.Header)
-	if err == nil {
-		err = readHeader(new(slab.Slab), &m, header)
-	}
-	if err != nil {
-		m = backend.Message{Topic: topic, Position: m.Position, Payload: slices.Concat(r.Header, r.Data)}
-	}
+	readHeader(new(slab.Slab), &m, header, r)
 	return m
+}
+
+// stored implements origin.
+func (r *record) stored() (stream string, sequence uint64, at time.Time) {
+	return r.stream, r.Sequence, r.Time
 }
 
 // readOne asks the leader of a stream for the first message of a topic with the sequence
@@ -85,6 +90,7 @@ func (b *broker) readOne(ctx context.Context, p *place, seq uint64) (*record, er
 	}
 	question := map[string]any{"seq": seq, "next_by_subj": p.subject}
 	err := b.ask(ctx, "STREAM.MSG.GET."+p.stream, question, &answer)
+	answer.Message.stream = p.stream
 	return &answer.Message, err
 }
 

@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -22,24 +22,32 @@ type receipt struct {
 	source *source
 	reply  string
 	era    *era         // when the delivery arrived
-	until  atomic.Int64 // the lease has not expired before this instant; 0 after the delivery was settled
+	until  atomic.Int64 // the lease has not expired before this instant; other values see settled
 }
 
 // held reports whether the member is certainly still the holder of the delivery.
-func (r *receipt) held() bool { return r.until.Load() > instant(time.Now()) }
+func (r *receipt) held() bool { return r.until.Load() > leases.now() }
 
-// extend sets the end of the lease to began plus d, unless the delivery is settled.
-func (r *receipt) extend(began time.Time, d time.Duration) {
-	if was := r.until.Load(); was != 0 {
-		r.until.CompareAndSwap(was, instant(began.Add(d)))
+// extend sets the end of the lease to the instant until, unless the delivery is settled.
+func (r *receipt) extend(until int64) {
+	if was := r.until.Load(); was > 0 {
+		r.until.CompareAndSwap(was, until)
 	}
 }
 
-// instant returns the nanoseconds of the monotonic clock from the beginning of the process
-// to t.
-func instant(t time.Time) int64 { return int64(t.Sub(processBegan)) }
+// delayable reports whether the member may send a Delay: it is certainly the holder, or a
+// Delay of unknown outcome has given the message to no other member yet.
+func (r *receipt) delayable() bool {
+	until, now := r.until.Load(), leases.now()
+	return until > now || until != returned && -until > now
+}
 
-var processBegan = time.Now()
+// isOpen reports whether a Delay of unknown outcome may have given the message to another
+// member by now.
+func (r *receipt) isOpen() bool {
+	until := r.until.Load()
+	return until < unclear && until != returned && -until <= leases.now()
+}
 
 // errForgotten means that the server has forgotten a delivery.
 var errForgotten = fmt.Errorf("%w: the server has forgotten that it handed it out", backend.ErrLeaseLost)
@@ -55,9 +63,9 @@ func (r *receipt) forgotten() error {
 	return nil
 }
 
-// deliveries makes deliveries of msgs and appends them to ds. The pull was sent at the time
-// asked, so no lease began earlier.
-func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked time.Time) []backend.Delivery {
+// deliveries makes deliveries of msgs and appends them to ds. The pull was sent at the
+// instant asked, so no lease began earlier.
+func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked int64) []backend.Delivery {
 	if len(msgs) == 0 {
 		return ds
 	}
@@ -68,19 +76,23 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked tim
 	}
 	ds = s.pulls.loan.Room(ds, len(msgs))
 	receipts := make([]receipt, len(msgs))
-	until := instant(asked.Add(s.config.Lease))
+	until := asked + int64(s.config.Lease)
 	var digits [positionLen]byte
+	s.tally.held.Add(int64(len(msgs)))
+	s.tally.mu.Lock()
+	defer s.tally.mu.Unlock()
 	for i, m := range msgs {
 		ds = append(ds, backend.Delivery{})
 		d, r := &ds[len(ds)-1], &receipts[i]
 		meta, err := metaOf(m.Reply)
 		r.source, r.reply, r.era = s, m.Reply, era
 		r.until.Store(until)
+		if err == nil {
+			s.tally.arrived(meta, m.Reply)
+		}
 		d.Topic, d.Attempt, d.Redelivered, d.Token = s.config.Topic, meta.delivered, meta.delivered > 1, r
 		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.Data
-		if err == nil {
-			err = readHeader(&mem, &d.Message, m.Header)
-		}
+		readHeader(&mem, &d.Message, m.Header, r)
 		d.Err = err
 	}
 	return s.pulls.loan.Lend(ds)
@@ -94,6 +106,7 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked tim
 type meta struct {
 	delivered int
 	sequence  uint64
+	number    uint64 // the consumer sequence
 }
 
 func metaOf(reply string) (m meta, err error) {
@@ -106,14 +119,33 @@ func metaOf(reply string) (m meta, err error) {
 		_, rest, _ = strings.Cut(rest, ".")
 	}
 	delivered, rest, _ := strings.Cut(rest, ".")
-	sequence, _, more := strings.Cut(rest, ".")
+	sequence, rest, more := strings.Cut(rest, ".")
+	number, _, _ := strings.Cut(rest, ".")
 	if !ok || !more {
 		return m, fmt.Errorf("%w: %q is not the reply of a delivery", backend.ErrRefused, reply)
 	}
 	if m.delivered, err = strconv.Atoi(delivered); err == nil {
 		m.sequence, err = strconv.ParseUint(sequence, 10, 64)
 	}
+	if err == nil {
+		m.number, err = strconv.ParseUint(number, 10, 64)
+	}
 	return m, err
+}
+
+// stored implements origin. A reply that is malformed has no time.
+func (r *receipt) stored() (stream string, sequence uint64, at time.Time) {
+	m, _ := metaOf(r.reply)
+	tokens := strings.Split(r.reply, ".")
+	place := 7
+	if len(tokens) >= 11 {
+		place = 9
+	}
+	if len(tokens) > place {
+		nanos, _ := strconv.ParseInt(tokens[place], 10, 64)
+		at = time.Unix(0, nanos)
+	}
+	return r.source.place.stream, m.sequence, at
 }
 
 // A server that crashed may have forgotten its last deliveries. It does not answer
@@ -155,16 +187,18 @@ func (s *source) endEra() *era {
 }
 
 // wiped notes that the consumer was deleted, and all its deliveries with it.
-func (s *source) wiped() { s.endEra().last.Store(0) }
+func (s *source) wiped() {
+	s.endEra().last.Store(0)
+	s.tally.wiped()
+}
 
-// recollect asks the server which deliveries of the member the server remembers. If the
-// server does not answer, recollect notes no delivery as forgotten. again means that the
-// member must ask again later.
-func (s *source) recollect(ctx context.Context) (again bool) {
+// recollect asks the server about the consumer, and notes which deliveries the server has
+// forgotten. If the server does not answer, recollect notes no delivery as forgotten.
+func (s *source) recollect(ctx context.Context) (info jetstream.ConsumerInfo, err error) {
 	past := s.endEra()
-	info, err := s.info(ctx)
+	info, err = s.info(ctx)
 	if err == nil && info.Delivered.Stream > 0 { // 0 is no answer: the server is starting
 		past.last.Store(info.Delivered.Stream)
 	}
-	return err != nil && !errors.Is(err, backend.ErrDenied)
+	return info, err
 }

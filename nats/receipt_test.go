@@ -36,7 +36,7 @@ func TestForgottenIsFoundOutBeforeItComesAgain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.eachCrash(func(ds []backend.Delivery) bool {
-		again, err := s.member.Receive(t.Context(), len(ds))
+		again, err := s.member.Receive(t.Context(), len(ds), 0)
 		require.NoError(t, err)
 		again = slices.Clone(again)
 		forgotten := s.forgotten(ds)
@@ -67,7 +67,7 @@ func TestAckComesBeforeItIsHandedOutAnew(t *testing.T) {
 			return false
 		default:
 		}
-		again, err := other.Receive(t.Context(), len(ds))
+		again, err := other.Receive(t.Context(), len(ds), 0)
 		require.NoError(t, err)
 		if err := <-acked; err != nil { // the machine was too busy: the member knew before
 			require.ErrorIs(t, err, backend.ErrLeaseLost)
@@ -86,7 +86,7 @@ func TestAckComesBeforeItIsHandedOutAnew(t *testing.T) {
 			delayed[i].Delivery = again[i]
 		}
 		require.NoError(t, other.Delay(t.Context(), delayed))
-		next, err := other.Receive(t.Context(), len(ds))
+		next, err := other.Receive(t.Context(), len(ds), 0)
 		require.NoError(t, err)
 		for _, position := range positions(last) {
 			require.NotContains(t, positions(next), position, "it is not acknowledged")
@@ -146,7 +146,7 @@ func (s *stage) eachCrash(f func(ds []backend.Delivery) bool) {
 // receiveUntilLost receives two messages at a time until the connection is lost.
 func (s *stage) receiveUntilLost() (all []backend.Delivery) {
 	for {
-		ds, err := s.member.Receive(s.Context(), 2)
+		ds, err := s.member.Receive(s.Context(), 2, 0)
 		all = append(all, ds...)
 		if err != nil {
 			require.ErrorIs(s, err, backend.ErrUnavailable)

@@ -1,10 +1,11 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -28,23 +29,28 @@ type pulls struct {
 
 	count  uint64        // number of pulls
 	lost   chan struct{} // closed when the connection of the last Receive was lost
-	unsure bool          // the server may have crashed, and forgotten deliveries, since the last pull
+	unsure bool          // since the last pull, deliveries may have been lost, or forgotten by the server
+	since  time.Time     // when it became unsure
+	missed int           // most messages that failed pulls may have lost
 
 	batch int           // most messages of one pull
+	bytes int           // most bytes that the consumer lets a pull ask for; 0: any number
 	block time.Duration // longest wait of one pull
-	size  int           // bytes of the largest recent message
+
+	size    int // bytes of the largest recent message, as the server counts them; 0: not known
+	largest int // bytes of the largest message for long
 }
 
 const (
 	maxPull   = 1024                   // most messages of one pull
 	pullBytes = 1 << 20                // most bytes of one pull, if each message is as large as pulls.size
-	unknown   = 32 << 10               // value of pulls.size before the first message
+	unknown   = 32 << 10               // size of a message that a pull without a bound expects before the first one
 	longest   = 500 * time.Millisecond // longest wait of a pull for new messages
 	share     = 8                      // a pull waits 1/8 of a lease at most, because its leases count from its beginning
 	together  = 64                     // most deliveries that share memory, so one that is held keeps all of them
-	doubt     = 300 * time.Millisecond // a pull is overdue if it takes so much longer than its wait
+	late      = 300 * time.Millisecond // a pull is overdue if it takes so much longer than its wait
 	patience  = 2 * time.Second        // an overdue pull fails if it takes so much longer again
-	lull      = 40 * time.Millisecond  // time from the end of ctx until the inbox of a waiting pull is drained
+	lull      = 40 * time.Millisecond  // time in which messages that are due arrive, before the inbox of a pull is drained
 	grace     = 900 * time.Millisecond // longest wait for the end of this drain
 )
 
@@ -53,28 +59,50 @@ func (p *pulls) respect(limits jetstream.ConsumerConfig) {
 	if limits.MaxRequestBatch > 0 {
 		p.batch = min(p.batch, limits.MaxRequestBatch)
 	}
+	p.bytes = limits.MaxRequestMaxBytes
 	if limits.MaxRequestExpires > 0 {
 		p.block = min(p.block, limits.MaxRequestExpires)
 	}
 }
 
-// most returns the batch size of a pull. The limit pullBytes is not sent to the server.
-// With a limit in bytes, the server ends each pull with a status message. In a cluster this
-// message may arrive before messages of the pull.
-func (p *pulls) most(limit int) int { return min(limit, p.batch, max(1, pullBytes/p.size)) }
+// most returns a pull for at most limit messages of at most left bytes together; a left of
+// zero or less is no bound. The batch is so small that its messages fit, unless one is larger
+// than all for long. If a redelivered message did not fit, the server would deliver it after
+// others. So the first pull with a bound gets one message. alone says that a single message
+// may be larger than left. The limit pullBytes is not sent to the server.
+func (p *pulls) most(limit int, left int64, alone bool) pull {
+	o := pull{NoWait: true, Batch: min(limit, p.batch, max(1, pullBytes/cmp.Or(p.size, unknown)))}
+	switch {
+	case left <= 0:
+		return o
+	case p.largest == 0:
+		o.Batch = 1
+	default:
+		o.Batch = int(min(int64(o.Batch), max(1, left/int64(p.largest))))
+	}
+	if o.Batch > 1 || !alone {
+		o.MaxBytes = int(min(left, math.MaxInt32))
+		if p.bytes > 0 {
+			o.MaxBytes = min(o.MaxBytes, p.bytes)
+		}
+	}
+	return o
+}
 
-// brought updates size after a pull with the given deliveries.
-func (p *pulls) brought(ds []backend.Delivery) {
-	if len(ds) > 0 {
-		p.size = max(p.size/2, 1)
+// brought updates size and largest after a pull with the given messages.
+func (p *pulls) brought(msgs []*natsgo.Msg) {
+	if len(msgs) > 0 {
+		p.size /= 2
+		p.largest -= p.largest / 1024
 	}
-	for i := range ds {
-		p.size = max(p.size, ds[i].Size())
+	for _, m := range msgs {
+		p.size = max(p.size, m.Size())
 	}
+	p.largest = max(p.largest, p.size)
 }
 
 // Receive implements [backend.Source].
-func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if err := s.unusable(); err != nil {
@@ -84,24 +112,32 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 		return nil, ctx.Err()
 	}
 	s.pulls.loan.Return()
-	ds, err := s.receive(ctx, limit)
+	ds, err := s.receive(ctx, limit, maxBytes)
 	s.failed = err != nil && !errors.Is(err, ctx.Err())
-	s.pulls.unsure = s.pulls.unsure || errors.Is(err, backend.ErrUnavailable)
+	if errors.Is(err, backend.ErrUnavailable) {
+		s.pulls.doubt()
+	}
 	if err != nil && errors.Is(err, ctx.Err()) {
 		return ds, ctx.Err()
 	}
 	return ds, s.failure("receive", err)
 }
 
-func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
+func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, err error) {
+	if err := s.halted(ctx); err != nil {
+		return nil, err
+	}
 	if lost := s.backend.sender.connection(); lost != s.pulls.lost {
-		s.pulls.lost, s.pulls.unsure = lost, true
+		s.pulls.lost = lost
+		s.pulls.doubt()
 	}
 	if s.pulls.unsure { // ask before the server redelivers forgotten messages
-		s.pulls.unsure = s.recollect(ctx)
+		if err := (recovery{s}).run(ctx); err != nil {
+			return nil, err
+		}
 	}
 	for range 6 {
-		ds, err = s.pull(ctx, limit)
+		ds, err = s.pull(ctx, limit, maxBytes)
 		isGone := errors.Is(err, backend.ErrGone)
 		if isGone {
 			s.wiped()
@@ -121,34 +157,48 @@ func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery,
 // consumer waits for the first one, for at most Expires. If NoWait is set without Expires,
 // the consumer does not wait.
 type pull struct {
-	Batch   int           `json:"batch"`
-	Expires time.Duration `json:"expires,omitempty"`
-	NoWait  bool          `json:"no_wait,omitempty"`
+	Batch    int           `json:"batch"`
+	MaxBytes int           `json:"max_bytes,omitempty"`
+	Expires  time.Duration `json:"expires,omitempty"`
+	NoWait   bool          `json:"no_wait,omitempty"`
 }
+
+// errExceeds means that the next message was larger than the bytes left in a pull.
+var errExceeds = errors.New("the next message does not fit")
 
 // pull fetches messages that are due. Several messages may be redelivered at the same time,
 // and the bus assumes that Receive leaves none that is due. So after a redelivered message,
-// pull continues until no message is due, or until it has limit messages.
-func (s *source) pull(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
-	order := pull{Batch: s.pulls.most(limit), NoWait: true}
+// pull continues until no message is due, or until the next one does not fit.
+func (s *source) pull(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, err error) {
+	order, left := s.pulls.most(limit, maxBytes, true), maxBytes
 	if !s.failed {
 		order.Expires = s.pulls.block
 	}
 	for {
 		had := len(ds)
 		ds, err = s.order(ctx, ds, order)
+		for i := range ds[had:] {
+			left -= int64(ds[had+i].Size())
+		}
+		switch {
+		case errors.Is(err, errExceeds) && len(ds) > 0:
+			return ds, nil
+		case errors.Is(err, errExceeds) && ctx.Err() == nil:
+			order = pull{Batch: 1, NoWait: true} // the message is larger than all bytes, and comes alone
+			continue
+		}
 		more := len(ds) > 0 && ds[len(ds)-1].Attempt > 1 && len(ds)-had == order.Batch && len(ds) < limit
-		if !more || err != nil || ctx.Err() != nil {
+		if !more || err != nil || ctx.Err() != nil || maxBytes > 0 && left < int64(s.pulls.largest) {
 			return ds, err
 		}
-		order = pull{Batch: s.pulls.most(limit - len(ds)), NoWait: true}
+		order = s.pulls.most(limit-len(ds), left, false)
 	}
 }
 
 // order sends one pull and appends its messages to ds. It waits for the end of the pull
 // even if ctx ends first, because messages that the server has sent have a lease. After an
 // error the next pull uses a new inbox. A message that arrives in the old inbox later is
-// redelivered after its lease.
+// lost, see recovery.
 func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) ([]backend.Delivery, error) {
 	body, err := json.Marshal(order)
 	if err != nil {
@@ -158,117 +208,32 @@ func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) (
 	p.open()
 	p.count++
 	a := arrival{
-		source: s, most: order.Batch, reply: p.inbox.prefix + strconv.FormatUint(p.count, 36),
-		asked: time.Now(), msgs: p.msgs[:0],
+		source: s, most: order.Batch, left: order.MaxBytes, reply: p.inbox.prefix + strconv.FormatUint(p.count, 36),
+		asked: time.Now(), began: leases.now(), msgs: p.msgs[:0],
 	}
 	p.sent = p.sender.send(p.inbox, []outgoing{{subject: s.next, reply: a.reply, data: body}}, p.lost)
-	if err = a.await(ctx, order.Expires+doubt); err == nil && a.end != nil {
+	if err = a.await(ctx, order.Expires+late); err == nil && a.end != nil {
 		err = s.meaning(ctx, a.asked, a.end)
 	}
-	if err != nil {
-		p.sender.leave(p.sent) // if the pull was not sent yet, it never is
+	if err == nil && a.exceeds {
+		err = errExceeds
+	}
+	if err != nil && !errors.Is(err, errExceeds) {
+		unsent := p.sender.leave(p.sent)
 		for len(p.inbox.msgs) > 0 && !a.over() {
 			a.take(<-p.inbox.msgs)
 		}
 		p.hangUp()
+		if !unsent {
+			p.missed += order.Batch - len(a.msgs)
+			p.doubt()
+		}
 	}
-	had := len(ds)
 	for some := range slices.Chunk(a.msgs, together) {
-		ds = s.deliveries(ds, some, a.asked)
+		ds = s.deliveries(ds, some, a.began)
 	}
-	p.brought(ds[had:])
+	p.brought(a.msgs)
 	clear(a.msgs) // only the deliveries refer to these messages now
 	p.msgs = a.msgs
 	return ds, err
-}
-
-// An arrival is the state of one pull while its messages arrive.
-type arrival struct {
-	source *source
-	most   int
-	reply  string
-	asked  time.Time
-
-	msgs []*natsgo.Msg
-	end  *natsgo.Msg // status message that ended the pull; nil if the batch was filled
-}
-
-func (a *arrival) over() bool { return len(a.msgs) == a.most || a.end != nil }
-
-// take handles a message. A status message ends the pull that it names.
-func (a *arrival) take(m *natsgo.Msg) {
-	if m.Reply != "" {
-		a.msgs = append(a.msgs, m)
-	} else if m.Subject == a.reply {
-		a.end = m
-	}
-}
-
-// errSilence means that a pull did not end in time.
-var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnavailable)
-
-// await gathers messages until the pull ends. If none comes for the time pause, it asks the
-// server why, and waits once more.
-func (a *arrival) await(ctx context.Context, pause time.Duration) error {
-	s := a.source
-	for doubted := false; !a.over(); {
-		m, err := s.pulls.wait(ctx, pause)
-		failed, notSent := errors.AsType[backend.BatchError](err)
-		switch {
-		case m != nil:
-			a.take(m)
-			doubted = false // the line is slow
-		case notSent:
-			return classOf(ctx, failed[0], false)
-		case errors.Is(err, natsgo.ErrPermissionViolation):
-			if concerns(err, s.next) || concerns(err, s.pulls.inbox.prefix+"*") {
-				return fmt.Errorf("%w: %w", backend.ErrDenied, err)
-			}
-		case err != nil && errors.Is(err, ctx.Err()):
-			return a.withdraw(ctx)
-		case err != nil:
-			return classOf(ctx, err, false)
-		case doubted:
-			return errSilence
-		default:
-			doubted, pause = true, patience
-			if err := s.fate(ctx, a.asked, "a pull has not ended in time"); !errors.Is(err, backend.ErrUnavailable) {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// withdraw ends a pull whose caller has left. It waits a moment for the end of the pull, and
-// then drains the inbox, so that the server ends the pull. A message that the server sent
-// during the drain is redelivered, as another attempt.
-func (a *arrival) withdraw(ctx context.Context) error {
-	l := &a.source.pulls.line
-	if l.sender.leave(l.sent) {
-		return ctx.Err()
-	}
-	var drained <-chan struct{}
-	l.timer.Reset(lull)
-	for !a.over() {
-		select {
-		case m := <-l.inbox.msgs:
-			a.take(m)
-			continue
-		case <-l.timer.C:
-			if drained == nil {
-				drained = l.drain()
-				l.timer.Reset(grace)
-				continue
-			}
-		case <-drained:
-		case <-l.sent.lost:
-		case <-l.ended:
-		}
-		return ctx.Err()
-	}
-	if drained != nil {
-		return ctx.Err() // with an error, because a drained inbox cannot be used again
-	}
-	return nil
 }

@@ -26,7 +26,7 @@ func TestResetMeetsAPull(t *testing.T) {
 	for round := range 48 {
 		var ds []backend.Delivery
 		for len(ds) == 0 {
-			ds, err = src.Receive(t.Context(), 1)
+			ds, err = src.Receive(t.Context(), 1, 0)
 			require.NoError(t, err, "round %d", round)
 		}
 		require.NoError(t, <-reset)
@@ -56,7 +56,7 @@ func TestResetMeetsAPurge(t *testing.T) {
 			attach("slow")
 			fast := attach("fast")
 			require.NoError(t, ours.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: "first"}}))
-			ds, err := fast.Receive(t.Context(), 1)
+			ds, err := fast.Receive(t.Context(), 1, 0)
 			require.NoError(t, err)
 			require.NoError(t, fast.Ack(t.Context(), backend.Lend(ds)))
 

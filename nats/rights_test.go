@@ -29,7 +29,7 @@ func TestRightsLost(t *testing.T) {
 		use           func(ctx context.Context, b *nats.Backend, s backend.Source) error
 	}{
 		{"pull", "$JS.API.CONSUMER.MSG.NEXT.>", func(ctx context.Context, _ *nats.Backend, s backend.Source) error {
-			_, err := s.Receive(ctx, 10)
+			_, err := s.Receive(ctx, 10, 0)
 			return err
 		}},
 		{"publish", "bus.>", func(ctx context.Context, b *nats.Backend, _ backend.Source) error {

@@ -17,7 +17,7 @@ func TestUnsentWordsAreNotRead(t *testing.T) { // finds the fault only with -rac
 	s, err := p.b.Attach(t.Context(), member())
 	require.NoError(t, err)
 	require.NoError(t, p.b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}))
-	ds, err := s.Receive(t.Context(), 1)
+	ds, err := s.Receive(t.Context(), 1, 0)
 	require.NoError(t, err)
 	require.Len(t, ds, 1)
 	const many = 1000

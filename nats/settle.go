@@ -25,83 +25,95 @@ type settling struct {
 	confirmed bool // the server answers every word; if not set, only the last one
 	fenced    bool // a word is not sent unless the lease is certainly held
 
-	// said is called for each word that the server has received (certain), or may have
-	// received.
-	said func(r *receipt, certain bool)
+	// before is called for each word that will be sent, unless it is nil.
+	before func(r *receipt, w told)
+
+	// said is called for each word that was to be sent.
+	said func(r *receipt, w told, o outcome)
 }
+
+// An outcome says whether the server has received a word.
+type outcome int
+
+const (
+	failed outcome = iota
+	uncertain
+	done
+)
 
 // A told is a word to the server about a delivery.
 type told struct {
 	delivery *backend.Delivery
-	word     []byte // +ACK, -NAK, or +WPI (in progress)
+	word     []byte        // +ACK, -NAK, or +WPI (in progress)
+	wait     time.Duration // of a NAK: time until the message is due
 }
 
 // same returns the same word about each delivery.
 func same(word []byte, ds []*backend.Delivery) []told {
 	all := make([]told, len(ds))
 	for i, d := range ds {
-		all[i] = told{d, word}
+		all[i] = told{delivery: d, word: word}
 	}
 	return all
 }
-
-// release notes that a delivery was settled.
-func release(r *receipt, _ bool) { r.until.Store(0) }
 
 // Ack implements [backend.Source]. It sends an acknowledgement of each delivery and waits
 // for the answer to the last one. With Config.ConfirmAcks it waits for every answer. The
 // server accepts an acknowledgement even after the lease has expired.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
-	return s.settle(ctx, same(ackBody, ds), settling{op: "ack", confirmed: s.config.ConfirmAcks, said: release})
+	return s.settle(ctx, same(ackBody, ds), settling{op: "ack", confirmed: s.config.ConfirmAcks, said: func(r *receipt, _ told, o outcome) {
+		switch o {
+		case done:
+			r.source.tally.settle(r)
+		case uncertain:
+			r.source.tally.blur(r)
+		}
+	}})
 }
 
-// delayPause is the least time between two Delay calls for a group in one process. A
-// consumer redelivers due messages by a timer, and each NAK with a delay sets this timer to
-// 10 ms. So it redelivers only after 10 ms without such a NAK. With up to 20 processes
-// there is such a pause in each 200 ms.
-const delayPause = 200 * time.Millisecond
-
-// turn returns how long the next Delay call for a group must wait, so that delayPause has
-// passed since the call before it.
-func (b *Backend) turn(topic, group string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now, turn := time.Now(), b.turns[topic+"/"+group]
-	if turn.Before(now) {
-		turn = now
-	}
-	b.turns[topic+"/"+group] = turn.Add(delayPause)
-	return turn.Sub(now)
-}
-
-// Delay implements [backend.Delayer].
+// Delay implements [backend.Delayer]. If the outcome of a Delay is unknown, it may be
+// repeated. A repetition succeeds if it is sent before the message may be due, or if the
+// message has come again, or if the member is alone and has recalled the message.
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	called := time.Now()
+	for i := range ds {
+		if r, ok := ds[i].Token.(*receipt); ok && r.isOpen() {
+			if err := (recovery{r.source}).clear(ctx); err != nil {
+				return s.failure("delay", err)
+			}
+		}
+	}
 	if slices.ContainsFunc(ds, func(d backend.Delayed) bool { return d.For > 0 }) { // a NAK without a delay does not set the timer
 		sleep(ctx, s.ended, s.backend.turn(s.config.Topic, s.config.Group))
 	}
 	waited := time.Since(called)
 	all := make([]told, len(ds))
 	for i := range ds {
-		all[i] = told{&ds[i].Delivery, nakBody}
+		all[i] = told{delivery: &ds[i].Delivery, word: nakBody}
 		if ds[i].For > 0 {
 			// The delay is at least 1 ms, because the server redelivers messages without a
 			// delay first. They would overtake earlier messages of the same key that are
 			// due by the timer.
-			left := max(ds[i].For-waited, time.Millisecond)
+			all[i].wait = max(ds[i].For-waited, time.Millisecond)
 			body := append(make([]byte, 0, 40), `-NAK {"delay":`...)
-			all[i].word = append(strconv.AppendInt(body, int64(left), 10), '}')
+			all[i].word = append(strconv.AppendInt(body, int64(all[i].wait), 10), '}')
 		}
 	}
-	return s.settle(ctx, all, settling{op: "delay", fenced: true, said: release})
+	return s.settle(ctx, all, settling{
+		op: "delay", fenced: true,
+		before: func(r *receipt, w told) { r.source.tally.delay(r, leases.now()+int64(w.wait)) },
+		said: func(r *receipt, w told, o outcome) {
+			r.source.tally.delayedUntil(r, leases.now()+int64(w.wait), o)
+		},
+	})
 }
 
 // Extend implements [backend.Extender].
 func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
-	began := time.Now()
-	return s.settle(ctx, same(progressBody, ds), settling{op: "extend", fenced: true, said: func(r *receipt, certain bool) {
-		if certain {
-			r.extend(began, s.config.Lease)
+	began := leases.now()
+	return s.settle(ctx, same(progressBody, ds), settling{op: "extend", fenced: true, said: func(r *receipt, _ told, o outcome) {
+		if o == done {
+			r.extend(began + int64(s.config.Lease))
 		}
 	}})
 }
@@ -140,7 +152,11 @@ func (s *source) tell(ctx context.Context, r *requester, all []told, c settling)
 	final := -1 // the last word
 	for i, t := range all {
 		if receipts[i], errs[i] = s.receipt(c, t.delivery); errs[i] != nil {
+			receipts[i] = nil
 			continue
+		}
+		if c.before != nil {
+			c.before(receipts[i], t)
 		}
 		if r.out[i] = (outgoing{subject: receipts[i].reply, data: t.word}); c.confirmed {
 			r.await(i)
@@ -174,24 +190,51 @@ func (s *source) tell(ctx context.Context, r *requester, all []told, c settling)
 		}
 	}
 	for i, receipt := range receipts {
-		if unknown := errors.Is(errs[i], backend.ErrUnknownOutcome); errs[i] == nil || unknown {
-			c.said(receipt, !unknown)
+		if receipt != nil {
+			c.tell(receipt, all[i], errs[i])
+		} else if errs[i] == errReturned { //nolint:errorlint // a marker, never wrapped
+			errs[i] = nil
 		}
 	}
 	return errs
 }
 
-// receipt returns the receipt of a delivery, or an error if the word about it must not be
-// sent.
+// tell notes the result of a word that was to be sent.
+func (c *settling) tell(r *receipt, w told, err error) {
+	switch {
+	case err == nil:
+		c.said(r, w, done)
+	case errors.Is(err, backend.ErrUnknownOutcome):
+		c.said(r, w, uncertain)
+	default:
+		c.said(r, w, failed)
+		if errors.Is(err, backend.ErrLeaseLost) {
+			r.source.tally.settle(r)
+		}
+	}
+}
+
+// errReturned means that a Delay need not be sent, because an earlier one was done.
+var errReturned = errors.New("the message was given back before")
+
+// receipt returns the receipt of a delivery. After an error the word must not be sent.
 func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 	r, ok := d.Token.(*receipt)
 	if !ok || *r.source.place != *s.place || r.source.config.Group != s.config.Group {
 		return nil, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
 	}
-	if c.fenced && !r.held() {
-		return nil, backend.ErrLeaseLost
+	isDelay := c.before != nil
+	err := r.forgotten()
+	switch {
+	case isDelay && r.until.Load() == returned:
+		return r, errReturned
+	case isDelay && !r.delayable(), c.fenced && !isDelay && !r.held():
+		err = backend.ErrLeaseLost
 	}
-	return r, r.forgotten()
+	if err != nil {
+		s.tally.settle(r)
+	}
+	return r, err
 }
 
 // askWhy asks the server which of the unanswered deliveries it has forgotten. It sends the
@@ -203,7 +246,7 @@ func (s *source) askWhy(ctx context.Context, r *requester, receipts []*receipt, 
 	for i, waits := range r.waits {
 		if waits && receipts[i].source != asked {
 			asked = receipts[i].source
-			asked.recollect(ctx)
+			_, _ = asked.recollect(ctx) // without an answer nothing is known to be forgotten
 		}
 	}
 	if !c.fenced {

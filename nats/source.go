@@ -24,7 +24,10 @@ type source struct {
 	pulls   pulls
 	failed  bool // the last Receive failed
 
-	era atomic.Pointer[era] // the present era
+	paused atomic.Bool // Maintain has found the consumer paused
+
+	era   atomic.Pointer[era] // the present era
+	tally tally
 }
 
 var (
@@ -47,7 +50,8 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
 	p := b.place(c.Topic)
-	if err := b.group(ctx, p, c); err != nil {
+	info, err := b.group(ctx, p, c)
+	if err != nil {
 		return nil, err
 	}
 	b.known.Store(p.topic, p)
@@ -56,10 +60,11 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 		backend: b, config: c, place: p, ended: ended, next: b.next(p, p.consumer(c.Group)),
 		pulls: pulls{
 			line: newLine(b.sender, maxPull+16, ended), lost: b.sender.connection(),
-			batch: maxPull, block: min(longest, c.Lease/share), size: unknown,
+			batch: maxPull, block: min(longest, c.Lease/share),
 		},
 	}
 	s.era.Store(newEra())
+	s.tally.begin(info)
 	b.mu.Lock()
 	closed := b.closed.Load()
 	if !closed {

@@ -42,7 +42,7 @@ func (s *stage) publish(n int) {
 }
 
 func (s *stage) receive(limit, want int) []backend.Delivery {
-	ds, err := s.member.Receive(s.Context(), limit)
+	ds, err := s.member.Receive(s.Context(), limit, 0)
 	require.NoError(s, err)
 	require.Len(s, ds, want, "attempts %v", attempts(ds))
 	return slices.Clone(ds) // the next Receive reuses the memory of ds

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -47,16 +48,20 @@ var errNotAsked = fmt.Errorf("%w: to ask for the stream", backend.ErrDenied)
 // options.
 func (b *broker) stream(ctx context.Context, p *place) (info jetstream.StreamInfo, other string, err error) {
 	want := b.wanted(p)
-	err = b.insist(ctx, "STREAM.INFO."+p.stream, nil, &info)
-	if errors.Is(err, backend.ErrDenied) {
-		return info, "", fmt.Errorf("%w: %w", errNotAsked, err)
-	}
-	if isCode(err, jetstream.JSErrCodeStreamNotFound) {
-		if err = b.insist(ctx, "STREAM.CREATE."+p.stream, want, &info); err == nil {
-			err = b.awaitServed(ctx, neverStored(p))
+	for until := time.Now().Add(spread); ; {
+		err = b.insist(ctx, "STREAM.INFO."+p.stream, nil, &info)
+		if errors.Is(err, backend.ErrDenied) {
+			return info, "", fmt.Errorf("%w: %w", errNotAsked, err)
 		}
-		if isCode(err, jetstream.JSErrCodeStreamNameInUse) { // another client created it, with other settings
-			err = b.insist(ctx, "STREAM.INFO."+p.stream, nil, &info)
+		if isCode(err, jetstream.JSErrCodeStreamNotFound) {
+			if err = b.insist(ctx, "STREAM.CREATE."+p.stream, want, &info); err == nil {
+				err = b.awaitServed(ctx, neverStored(p))
+			}
+		}
+		// Another client may have created the stream with other settings. A cluster says so
+		// before it can tell these settings.
+		if !isCode(err, jetstream.JSErrCodeStreamNameInUse) || time.Now().After(until) || !sleep(ctx, nil, 10*time.Millisecond) {
+			break
 		}
 	}
 	if err != nil {
@@ -82,11 +87,15 @@ func (b *broker) wanted(p *place) jetstream.StreamConfig {
 		MaxMsgs:           -1,
 		MaxMsgsPerSubject: -1,
 		MaxMsgSize:        -1,
-		MaxBytes:          o.MaxBytes,
+		MaxBytes:          -1,
 		Replicas:          o.Replicas,
 		Storage:           o.Storage,
 		Duplicates:        o.OnceWindow,
 		AllowDirect:       true,
+		FirstSeq:          uint64(time.Now().UnixMicro()), // after each sequence number of a deleted stream with this name
+	}
+	if o.MaxBytes > 0 {
+		c.MaxBytes = o.MaxBytes
 	}
 	if o.MaxMessages > 0 {
 		c.MaxMsgs = o.MaxMessages
@@ -120,8 +129,16 @@ func streamDrift(want, got jetstream.StreamConfig) (refused, other string) {
 	}
 	may.compare("replicas", want.Replicas, got.Replicas)
 	may.compare("storage", want.Storage, got.Storage)
-	may.compare("max bytes", want.MaxBytes, got.MaxBytes)
-	may.compare("max messages", want.MaxMsgs, got.MaxMsgs)
+	may.compare("persist mode (async: a crash of the server loses messages)", want.PersistMode, got.PersistMode)
+	may.compare("deny delete (true: Remove is refused, and so are redrives)", false, got.DenyDelete)
+	may.compare("message TTLs (true: a publisher may let its messages expire)", false, got.AllowMsgTTL)
+	may.compare("rollups (true: a publisher may remove all messages)", false, got.AllowRollup)
+	if want.MaxBytes > 0 { // a limit that no option asks for is as good as none
+		may.compare("max bytes", want.MaxBytes, got.MaxBytes)
+	}
+	if want.MaxMsgs > 0 {
+		may.compare("max messages", want.MaxMsgs, got.MaxMsgs)
+	}
 	return must.String(), may.String()
 }
 

@@ -34,7 +34,7 @@ func TestLiteralWildcard(t *testing.T) {
 				streams = append(streams, info)
 			}
 			require.Len(t, streams, 1, "the first topic's only")
-			require.EqualValues(t, 1, streams[0].State.LastSeq, "nothing was stored besides")
+			require.EqualValues(t, 1, streams[0].State.Msgs, "nothing was stored besides")
 			require.Zero(t, streams[0].State.Consumers, "no group was made")
 		})
 	}

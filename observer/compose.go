@@ -28,6 +28,7 @@ func Join(os ...Observer) Observer {
 			Maintained:   both(j.Maintained, o.Maintained),
 			Noticed:      both(j.Noticed, o.Noticed),
 			Failed:       both(j.Failed, o.Failed),
+			Stopped:      both(j.Stopped, o.Stopped),
 		}
 	}
 	return j
@@ -50,7 +51,7 @@ func Safe(o Observer) Observer {
 		defer func() {
 			if v := recover(); v != nil && o.Failed != nil {
 				defer func() { _ = recover() }() // Failed itself may panic
-				o.Failed(Failed{Scope: Observe, Err: &PanicError{Value: v, Stack: debug.Stack()}})
+				o.Failed(Failed{Scope: Observe, Err: &PanicError{Where: "observer's hook", Value: v, Stack: debug.Stack()}})
 			}
 		}()
 		f()
@@ -76,6 +77,7 @@ func wrap(o Observer, call func(func())) Observer {
 		Maintained:   wrapped(o.Maintained, call),
 		Noticed:      wrapped(o.Noticed, call),
 		Failed:       wrapped(o.Failed, call),
+		Stopped:      wrapped(o.Stopped, call),
 	}
 }
 

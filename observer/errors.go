@@ -1,6 +1,7 @@
 package observer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,18 +31,20 @@ type NotRunError struct{ Err error }
 func (e *NotRunError) Error() string { return e.Err.Error() }
 func (e *NotRunError) Unwrap() error { return e.Err }
 
-// A PanicError is the error of a handler that panicked or called runtime.Goexit. The event
-// has failed as if the handler had returned this error.
+// A PanicError is the error of a function that panicked or called runtime.Goexit. An event
+// whose handler did so has failed as if the handler had returned this error.
 type PanicError struct {
-	Value any    // the value of the panic; nil if the handler called runtime.Goexit
-	Stack []byte // the stack of the handler, as from debug.Stack
+	Where string // the function that panicked, such as "driver's Publish"; empty: the handler
+	Value any    // the value of the panic; nil if the function called runtime.Goexit
+	Stack []byte // the stack of the function, as from debug.Stack
 }
 
 func (e *PanicError) Error() string {
+	where := cmp.Or(e.Where, "handler")
 	if e.Value == nil {
-		return "eventbus: handler called runtime.Goexit"
+		return fmt.Sprintf("eventbus: %s called runtime.Goexit", where)
 	}
-	return fmt.Sprintf("eventbus: handler panicked: %v", e.Value)
+	return fmt.Sprintf("eventbus: %s panicked: %v", where, e.Value)
 }
 
 var errNone = errors.New("matches no error")

@@ -28,6 +28,7 @@ type Observer struct {
 	Maintained   func(Maintained)   // backend.Maintainer was called
 	Noticed      func(Noticed)      // a driver gave a notice
 	Failed       func(Failed)       // an error occurred that no call returns
+	Stopped      func(Stopped)      // the bus was shut down; the last call, except for handlers that still run
 }
 
 // About says which message an occurrence concerns.
@@ -103,8 +104,12 @@ type Settled struct {
 // handler has returned a Snooze.
 type Retried struct {
 	About
-	After time.Duration // the delay until the message may be redelivered
-	Err   error         // the error of the run
+	Type        string        // the type of the event; empty: none is known
+	Outcome     Outcome       // Retry or Snooze
+	MaxAttempts int           // the last attempt, for this error; 0: no limit
+	After       time.Duration // the delay until the message may be redelivered
+	Err         error         // the error of the run
+	Class       string        // the class of Err, as in a dead letter
 }
 
 // DeadLettered tells why a message was stored in its dead-letter topic.
@@ -151,7 +156,7 @@ type State string
 const (
 	Starting State = "starting"
 	Running  State = "running"
-	Degraded State = "degraded" // the backend cannot be reached, or refuses reads; the bus tries again
+	Degraded State = "degraded" // reads fail, settlements fail for longer than a lease, dead letters cannot be stored, or all handlers are stuck; the error says which
 	Limited  State = "limited"  // the limiter, such as an open breaker, allows no read for a while
 	Paused   State = "paused"
 	Draining State = "draining"
@@ -183,6 +188,7 @@ type Scope string
 
 // The values of Failed.Scope.
 const (
+	Open          Scope = "open"        // the broker does not answer a call of Open, which tries again
 	Receive       Scope = "receive"     // a read from the backend, or the limiter before it
 	Decode        Scope = "decode"      // a stored body cannot be decoded, or is lost
 	Ack           Scope = "ack"         // acknowledging messages
@@ -200,4 +206,9 @@ type Failed struct {
 	About      // ID, Position and Attempt are empty if the error concerns several messages
 	Events int // how many messages the error concerns; may be 0
 	Err    error
+}
+
+// Stopped tells that the bus was shut down.
+type Stopped struct {
+	Err error // errors of the shutdown, without events that were left behind; may be nil
 }

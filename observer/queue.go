@@ -28,7 +28,7 @@ var ErrDropped = errors.New("eventbus: the observer is too slow: events were not
 // a length below 1 counts as 1. Async suits slow hooks, such as writes to a network.
 func Async(o Observer, length int) *Queue {
 	q := &Queue{o: Safe(o), length: int64(max(length, 1))}
-	q.queue = batch.New(int(q.length), 0, q.tell)
+	q.queue = batch.New(int(q.length), batch.AtOnce, q.tell)
 	return q
 }
 

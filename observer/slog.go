@@ -1,86 +1,137 @@
 package observer
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 )
 
 // Slog returns an Observer that logs the occurrences that an operator should see:
-// failures, drops, dead letters, discards, lost leases, stuck handlers, changes of state,
-// and notices of drivers. A panic is logged with its stack. If logger is nil, each record
-// goes to the slog.Default() of its time. Payloads and header values are not logged.
+// failures, drops, first failed attempts, dead letters, discards, lost leases, stuck
+// handlers, changes of state, and notices of drivers. A panic is logged with its stack. If
+// logger is nil, each record goes to the slog.Default() of its time. Payloads and header
+// values are not logged. Use one Slog for each bus.
 //
-// Some occurrences come in large numbers: failures that concern no single event, drops, and
-// changes to and from the states degraded and limited. Of each kind only the first three in
-// 10 s are logged for each topic and group. If there were more, the newest is logged at the
-// end of the 10 s, with their number as "repeated".
+// Slog limits lines by kind. It writes the first line of a kind immediately, and counts
+// further ones. After 10 s, and then at intervals up to a minute, it writes the newest with
+// the attributes "repeated", the number of counted lines, and "first" and "last", their
+// times. When the bus stops it writes all that it has counted.
+//
+// Failed calls to the backend are of one kind for each cause, such as a broker that does not
+// answer, however many subscriptions they concern. The end of such an outage is written at
+// once, with the attributes "since", "lasted", "failures" and "subscriptions". Lost leases
+// and notices also have one kind for each cause. Other lines have a kind for each topic
+// and group, with the reason or the class of the error. The start and the end of a
+// subscription, and its pauses, are not limited.
 func Slog(logger *slog.Logger) Observer {
 	l := &logging{logger: logger}
+	l.digest.write = l.write
 	return Observer{
+		Retried: l.retried,
 		DeadLettered: func(e DeadLettered) {
-			l.log(slog.LevelError, "event dead-lettered", e.About, "reason", e.Reason, "dead_letter", e.DeadLetter, "error", text(e.Err))
+			l.add("dead-letter", e.Reason, e.About, slog.LevelError, "event dead-lettered",
+				"reason", e.Reason, "dead_letter", e.DeadLetter, "error", text(e.Err))
 		},
 		Discarded: func(e Discarded) {
-			l.log(slog.LevelWarn, "event discarded", e.About, "reason", e.Reason, "error", text(e.Err))
+			l.add("discard", e.Reason, e.About, slog.LevelWarn, "event discarded", "reason", e.Reason, "error", text(e.Err))
 		},
 		Dropped: func(e Dropped) {
-			l.oneOfMany("dropped")(slog.LevelError, "events dropped", About{Topic: e.Topic}, "events", e.Events, "error", text(e.Err))
+			l.digest.add(kind{name: "drop"}, line{
+				level: slog.LevelError, message: "events dropped", about: About{Topic: e.Topic}, at: time.Now(),
+				events: e.Events, pairs: []any{"error", text(e.Err)},
+			})
 		},
 		LeaseLost: func(e LeaseLost) {
-			l.log(slog.LevelWarn, "lease lost", e.About, "running", e.Running, "held", e.Held, "error", text(e.Err))
+			l.digest.add(kind{name: "lease", class: causeOf(e.Err)},
+				newLine(slog.LevelWarn, "lease lost", e.About, "running", e.Running, "held", e.Held, "error", text(e.Err)))
 		},
 		Stuck: func(e Stuck) {
-			l.log(slog.LevelWarn, "handler stuck", e.About, "running", e.Running)
+			l.add("stuck", "", e.About, slog.LevelWarn, "handler stuck", "running", e.Running)
 		},
-		StateChanged: func(e StateChanged) {
-			level := slog.LevelInfo
-			if e.To == Degraded || e.From == Degraded && e.To == Running || e.Err != nil {
-				level = slog.LevelWarn // the recovery too, for logs that begin at this level
-			}
-			log := l.log
-			for _, s := range []State{Degraded, Limited} {
-				if e.To == s || e.From == s {
-					log = l.oneOfMany(string(s))
-				}
-			}
-			log(level, "subscription "+string(e.To), About{Topic: e.Topic, Group: e.Group}, "from", string(e.From), "error", text(e.Err))
-		},
+		StateChanged: l.stateChanged,
 		Noticed: func(e Noticed) {
-			l.log(slog.LevelWarn, e.Text, About{Topic: e.Topic, Group: e.Group}, "error", text(e.Err))
+			l.digest.add(kind{name: "notice", class: cmp.Or(causeOf(e.Err), e.Text)},
+				newLine(slog.LevelWarn, e.Text, About{Topic: e.Topic, Group: e.Group}, "error", text(e.Err)))
 		},
-		Failed: func(e Failed) {
-			message, stack := string(e.Scope)+" failed", ""
-			if p, ok := errors.AsType[*PanicError](e.Err); ok {
-				message, stack = "panic", string(p.Stack)
-			}
-			log := l.log
-			if e.About.ID == "" && e.About.Position == "" {
-				log = l.oneOfMany(message)
-			}
-			log(slog.LevelError, message, e.About, "events", e.Events, "error", text(e.Err), "stack", stack)
-		},
+		Failed:  l.failed,
+		Stopped: func(Stopped) { l.digest.flush() },
 	}
 }
 
-// logging writes each occurrence as one record, without empty fields.
+// logging writes occurrences as records, without empty fields.
 type logging struct {
 	logger *slog.Logger
-	storms stormLog
+	digest digest
 }
 
-type logFunc func(level slog.Level, message string, a About, pairs ...any)
-
-func (l *logging) log(level slog.Level, message string, a About, pairs ...any) {
-	l.write(record(level, message, a, pairs))
+// add logs a line whose kind has the topic and the group of a.
+func (l *logging) add(name, class string, a About, level slog.Level, message string, pairs ...any) {
+	l.digest.add(kind{name, class, a.Topic, a.Group}, newLine(level, message, a, pairs...))
 }
 
-// oneOfMany returns a function that logs occurrences of a kind through the stormLog, which
-// limits their number.
-func (l *logging) oneOfMany(kind string) logFunc {
-	return func(level slog.Level, message string, a About, pairs ...any) {
-		l.storms.add(stormKind{kind, a.Topic, a.Group}, record(level, message, a, pairs), l.write)
+// retried logs the first failed attempt of an event.
+func (l *logging) retried(e Retried) {
+	if e.Outcome == Snooze || e.Attempt > 1 {
+		return
+	}
+	of := any("")
+	if e.MaxAttempts > 0 {
+		of = e.MaxAttempts
+	}
+	l.add("retry", e.Class, e.About, slog.LevelWarn, "handler failed", "max_attempts", of, "type", e.Type,
+		"next_attempt_in", e.After, "error", text(e.Err), "error_class", e.Class)
+}
+
+func (l *logging) stateChanged(e StateChanged) {
+	level := slog.LevelInfo
+	if e.To == Degraded || e.From == Degraded && e.To == Running || e.Err != nil {
+		level = slog.LevelWarn // the recovery too, for logs that begin at this level
+	}
+	about, at := About{Topic: e.Topic, Group: e.Group}, place{e.Topic, e.Group}
+	n := newLine(level, "subscription "+string(e.To), about, "from", string(e.From), "error", text(e.Err))
+	if e.From == Degraded && l.digest.leave(at, e.To == Running, n.at) && e.To == Running {
+		return
+	}
+	switch cause := causeOf(e.Err); {
+	case e.To == Degraded:
+		l.digest.degrade(kind{name: cmp.Or(cause, string(Receive))}, at, n)
+	case e.To == Limited, e.From == Limited && e.To == Running:
+		l.digest.add(kind{name: "limited"}, n)
+	case e.From == Degraded && e.To == Running, e.Err != nil:
+		l.digest.add(kind{name: string(e.To), class: cause}, n)
+	default:
+		l.write(n.record())
+	}
+}
+
+// failed logs a failure. It leaves out events that cannot be decoded, because they are also
+// dead-lettered or discarded.
+func (l *logging) failed(e Failed) {
+	if errors.Is(e.Err, ErrDropped) {
+		l.digest.forgetOutages()
+	}
+	n := newLine(slog.LevelError, string(e.Scope)+" failed", e.About, "error", text(e.Err))
+	n.events = e.Events
+	if e.Scope == Panic {
+		n.message = "panic"
+	}
+	if p, ok := errors.AsType[*PanicError](e.Err); ok {
+		n.pairs = append(n.pairs, "stack", string(p.Stack))
+	}
+	cause := causeOf(e.Err)
+	switch e.Scope {
+	case Decode:
+	case Receive, Ack, Delay, Extend, Maintain:
+		l.digest.add(kind{name: cmp.Or(cause, string(e.Scope))}, n)
+	default:
+		k := kind{string(e.Scope), cause, e.Topic, e.Group}
+		if cause == unreachable && e.Scope == DeadLettering {
+			k = kind{name: cause}
+		}
+		l.digest.add(k, n)
 	}
 }
 
@@ -94,34 +145,61 @@ func (l *logging) write(r slog.Record) {
 	}
 }
 
-func record(level slog.Level, message string, a About, pairs []any) slog.Record {
-	r := slog.NewRecord(time.Now(), level, "eventbus: "+message, 0)
+// A line is one occurrence to log.
+type line struct {
+	level   slog.Level
+	message string
+	about   About
+	events  int // how many events it concerns; 0 is left out
+	at      time.Time
+	pairs   []any // names and values of attributes; empty texts are left out
+}
+
+func newLine(level slog.Level, message string, a About, pairs ...any) line {
+	return line{level: level, message: message, about: a, at: time.Now(), pairs: pairs}
+}
+
+// record returns the record of l, with further attributes at its end. It has the present
+// time.
+func (l line) record(further ...slog.Attr) slog.Record {
+	r := slog.NewRecord(time.Now(), l.level, "eventbus: "+l.message, 0)
 	add := func(name, value string) {
 		if value != "" {
 			r.AddAttrs(slog.String(name, value))
 		}
 	}
-	add("topic", a.Topic)
-	add("group", a.Group)
-	add("id", a.ID)
-	add("position", a.Position)
-	if a.Attempt > 0 {
-		r.AddAttrs(slog.Int("attempt", a.Attempt))
+	add("topic", l.about.Topic)
+	add("group", l.about.Group)
+	add("id", l.about.ID)
+	add("position", l.about.Position)
+	if l.about.Attempt > 0 {
+		r.AddAttrs(slog.Int("attempt", l.about.Attempt))
 	}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		name, _ := pairs[i].(string)
-		if v, ok := pairs[i+1].(string); ok {
+	if l.events > 0 {
+		r.AddAttrs(slog.Int("events", l.events))
+	}
+	for i := 0; i+1 < len(l.pairs); i += 2 {
+		name, _ := l.pairs[i].(string)
+		if v, ok := l.pairs[i+1].(string); ok {
 			add(name, v)
 			continue
 		}
-		r.AddAttrs(slog.Any(name, pairs[i+1]))
+		r.AddAttrs(slog.Any(name, l.pairs[i+1]))
 	}
+	r.AddAttrs(further...)
 	return r
 }
 
-func text(err error) string {
+// text returns err.Error(), or a text about the panic of it, because err may be a type of
+// the program.
+func text(err error) (s string) {
 	if err == nil {
 		return ""
 	}
+	defer func() {
+		if v := recover(); v != nil {
+			s = fmt.Sprintf("%T, whose Error panics: %v", err, v)
+		}
+	}()
 	return err.Error()
 }

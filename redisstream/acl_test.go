@@ -137,7 +137,11 @@ func consume(ctx context.Context, b *redisstream.Backend, topic string) error {
 	if err != nil {
 		return err
 	}
-	c.Group = workers
+	c.Group, c.Instance, c.Incarnation = workers, "shop-0", "first"
+	if _, err = b.Attach(ctx, c); err != nil {
+		return err
+	}
+	c.Incarnation = "second"
 	second, err := b.Attach(ctx, c)
 	if err != nil {
 		return err
@@ -145,7 +149,7 @@ func consume(ctx context.Context, b *redisstream.Backend, topic string) error {
 	took := func(s backend.Source, n int) (ds []backend.Delivery, err error) {
 		for ctx.Err() == nil && len(ds) < n && err == nil {
 			var got []backend.Delivery
-			got, err = s.Receive(ctx, n-len(ds))
+			got, err = s.Receive(ctx, n-len(ds), 0)
 			ds = append(ds, got...)
 		}
 		return ds, errors.Join(err, ctx.Err())
@@ -402,7 +406,7 @@ func TestRevokedAccountIsDeniedAndHeals(t *testing.T) {
 	server.Revoke("app")
 	require.Eventually(t, func() bool { return errors.Is(b.Publish(t.Context(), batch("b", 1)), backend.ErrDenied) }, 5*time.Second, 10*time.Millisecond)
 	for range 3 {
-		_, err := s.Receive(t.Context(), 1)
+		_, err := s.Receive(t.Context(), 1, 0)
 		require.ErrorIs(t, err, backend.ErrDenied)
 		require.ErrorIs(t, b.Publish(t.Context(), once(batch("b", 1))), backend.ErrDenied)
 		require.ErrorIs(t, s.Ack(t.Context(), backend.Lend(ds)), backend.ErrDenied)

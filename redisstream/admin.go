@@ -1,14 +1,12 @@
 package redisstream
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -58,7 +56,7 @@ func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms [
 		if err := checkPosition(from); err != nil {
 			return nil, err
 		}
-		start = "(" + from
+		start = "(" + *entryID(&from)
 	}
 	stream := b.streamKey(topic)
 	if err := b.exists(ctx, stream); err != nil {
@@ -84,7 +82,7 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 		xdel := []any{"xdel", stream}
 		for _, position := range part {
 			err = cmp.Or(err, checkPosition(position))
-			xdel = append(xdel, position)
+			xdel = append(xdel, *entryID(&position))
 		}
 		if err == nil {
 			err = b.command(ctx, xdel...).err
@@ -97,7 +95,8 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 // topic is exact. The lag of any other group is [backend.Unknown] on Redis 6.2, after a
 // Remove, or after another program trimmed the stream. The lag is also unknown for a group
 // that began in the middle of the topic, until the group reaches the end. A member that
-// ended without Close is counted until one lease after its end.
+// ended without Close is counted until one lease after its end. Oldest is zero too if
+// another program chose an id that is not a time.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Stats, err error) {
 	stream := b.streamKey(topic)
 	c := b.run(ctx, statsScript, []string{stream, trimmedKey(stream)}, group, millis(unknownLease))
@@ -107,8 +106,9 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Sta
 	}
 	s.InFlight -= s.Delayed // the script counts all pending entries; each is either held or delayed
 	if oldest := c.bulk(); len(oldest) > 0 {
-		ms, _, _ := bytes.Cut(oldest, []byte("-"))
-		s.Oldest = time.UnixMilli(int64(c.number(ms)))
+		if at, known := entryTime(string(oldest)); known {
+			s.Oldest = at
+		}
 	}
 	return s, b.failure("stats", topic+"/"+group, c.end())
 }
@@ -168,10 +168,10 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 		return err
 	}
 	stream := b.streamKey(topic)
-	keys := []any{"unlink", stream, trimmedKey(stream), youngKey(stream)}
+	keys := []any{"unlink", stream, trimmedKey(stream), youngKey(stream), turnKey(stream)}
 	for _, name := range names {
 		delayed := delayedKey(stream, name)
-		keys = append(keys, delayed, sweptKey(delayed))
+		keys = append(keys, delayed, sweepKey(delayed), turnKey(delayed))
 	}
 	if err := b.command(ctx, keys...).err; err != nil {
 		return b.failure("delete", topic, err)
@@ -193,7 +193,7 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)
-	c := b.run(ctx, deleteScript, []string{stream, delayed, sweptKey(delayed)}, group)
+	c := b.run(ctx, deleteScript, []string{stream, delayed, sweepKey(delayed), turnKey(delayed)}, group)
 	if c.integer() == 0 && c.err == nil {
 		c.err = fmt.Errorf("%w: no such group", backend.ErrGone)
 	}

@@ -33,7 +33,7 @@ func loseReply(t *testing.T, s member, proxy *faultproxy.Proxy, request string) 
 	t.Helper()
 	proxy.DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, []byte(request)) })
 	for {
-		ds, err := s.Receive(t.Context(), 100)
+		ds, err := s.Receive(t.Context(), 100, 0)
 		require.Empty(t, ds)
 		if err != nil {
 			require.ErrorIs(t, err, backend.ErrUnknownOutcome)

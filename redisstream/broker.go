@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,9 +18,12 @@ import (
 type broker struct {
 	lent     redis.UniversalClient
 	cluster  *redis.ClusterClient // the lent client if it is a ClusterClient, or else nil
-	detours  sync.Map             // the clients that have a detour
+	detours  sync.Map             // *redis.Client to *atomic.Bool: the clients with a detour, and whether the server was inspected
+	complete atomic.Bool          // all nodes that the lent client knew before New have a detour
 	sentinel bool                 // the lent client was made for Sentinel
 	wires    *pool.Pool[*wire]
+	all      sync.Map     // *wire to true: the wires of the pool and of members that have not ended
+	pruned   atomic.Int64 // when prune last looked at all wires, in nanoseconds of Unix
 
 	masters  atomic.Int64 // changes whenever Sentinel may have named another master
 	watching atomic.Int64 // number of watchmen that are not closed
@@ -42,7 +46,9 @@ var _ redis.Hook = detour{}
 func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if w, ok := ctx.Value(wireKey{}).(*wire); ok {
-			return w.client(d.node).Process(ctx, cmd)
+			err := w.client(d.node).Process(ctx, cmd)
+			d.broker.suspect(ctx, err)
+			return err
 		}
 		return next(ctx, cmd)
 	}
@@ -58,6 +64,7 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		pipe := w.client(d.node).Pipeline()
 		_ = pipe.BatchProcess(ctx, cmds...) // it only queues the commands
 		_, err := pipe.Exec(ctx)
+		d.broker.suspect(ctx, err)
 		failed := func(c redis.Cmder) bool { return c.Err() != nil }
 		if err != nil && !slices.ContainsFunc(cmds, failed) {
 			// The server refused the connection with an error reply. go-redis gives such an
@@ -70,6 +77,15 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 			return nil // ClusterClient would also give err to the commands that succeeded
 		}
 		return err // in Cluster the command is behind ASKING, and nil would mean that it succeeded
+	}
+}
+
+// suspect makes a Cluster client ask for the topology, if a server gave no answer: a replica
+// may have replaced it. The client itself asks only before it repeats a command, which it
+// never does for the backend, and otherwise once a minute.
+func (b *broker) suspect(ctx context.Context, err error) {
+	if b.cluster != nil && !isAnswer(err) {
+		b.cluster.ReloadState(ctx)
 	}
 }
 
@@ -127,23 +143,36 @@ func (b *broker) watchMaster(ctx context.Context) error {
 // node returns the lent client, or in Cluster its client for the master that has a key.
 func (b *broker) node(ctx context.Context, key string) (*redis.Client, error) {
 	if b.cluster != nil {
+		if err := b.detourAll(ctx); err != nil {
+			return nil, err
+		}
 		return b.cluster.MasterForKey(ctx, key)
 	}
 	return b.lent.(*redis.Client), nil
 }
 
-// masterNodes returns the lent client, or in Cluster its clients for all masters. In
-// Cluster it also adds the detour to all nodes, because the lent client may have known
-// nodes before New.
+// detourAll adds the detour, one time, to all nodes of a Cluster, because the lent client may
+// have known nodes before New.
+func (b *broker) detourAll(ctx context.Context) error {
+	if b.complete.Load() {
+		return nil
+	}
+	err := b.cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
+		b.detour(node)
+		return nil
+	})
+	if err == nil {
+		b.complete.Store(true)
+	}
+	return err
+}
+
+// masterNodes returns the lent client, or in Cluster its clients for all masters.
 func (b *broker) masterNodes(ctx context.Context) (nodes []*redis.Client, err error) {
 	if b.cluster == nil {
 		return []*redis.Client{b.lent.(*redis.Client)}, nil
 	}
-	err = b.cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
-		b.detour(node)
-		return nil
-	})
-	if err != nil {
+	if err := b.detourAll(ctx); err != nil {
 		return nil, err
 	}
 	var mu sync.Mutex
@@ -156,9 +185,35 @@ func (b *broker) masterNodes(ctx context.Context) (nodes []*redis.Client, err er
 	return nodes, err
 }
 
-// detour adds a detour to a client, unless the client has one.
-func (b *broker) detour(node *redis.Client) {
-	if _, has := b.detours.LoadOrStore(node, true); !has {
+// detour adds a detour to a client, unless the client has one. It returns the flag whose
+// value is true after the client's server passed an inspection.
+func (b *broker) detour(node *redis.Client) (inspected *atomic.Bool) {
+	flag, has := b.detours.LoadOrStore(node, new(atomic.Bool))
+	if !has {
 		node.AddHook(detour{b, node})
 	}
+	return flag.(*atomic.Bool)
+}
+
+const unusedLine = time.Minute // a connection to a Cluster node that is unused for this time is closed
+
+// prune closes, about once a minute, the connections to nodes of a Cluster that no call has
+// used since the last time. The Cluster may have lost these nodes.
+func (b *broker) prune() {
+	if b.cluster == nil {
+		return
+	}
+	now, before := time.Now(), b.pruned.Load()
+	if since := time.Unix(0, before); now.Sub(since) > unusedLine && b.pruned.CompareAndSwap(before, now.UnixNano()) {
+		b.all.Range(func(w, _ any) bool {
+			w.(*wire).prune(since)
+			return true
+		})
+	}
+}
+
+// sound reports whether the server of node passed an inspection.
+func (b *broker) sound(node *redis.Client) bool {
+	flag, has := b.detours.Load(node)
+	return has && flag.(*atomic.Bool).Load()
 }

@@ -3,58 +3,124 @@ package redisstream
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// check looks, until it has succeeded one time, whether the server keeps messages safely. It
-// refuses a server with an unsuitable version or eviction policy. It makes a warning if the
-// server has no append-only file, or if the client may not read the settings.
-func (b *Backend) check(ctx context.Context, w *wire) error {
-	if b.warnings.Load() != nil {
-		return nil
-	}
-	var warnings []string
-	err := w.do(ctx, func(ctx context.Context) error {
-		nodes, err := b.masterNodes(ctx)
-		for _, node := range nodes {
-			if err == nil {
-				warnings, err = b.options.check(ctx, node, warnings)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return classOf(ctx, err, false) // the check changes nothing on the server
-	}
-	b.warnings.Store(&warnings)
-	return nil
+// An inspection asks servers, each before its first use, whether they keep messages safely.
+// It asks a server once: later topics on a server that failed get the same error, without
+// another wait. Another inspection asks that server again.
+type inspection struct {
+	backend *Backend
+	wire    *wire
+	failed  map[*redis.Client]error // the key nil has the error of a Cluster without a topology
 }
 
-// check checks one server. It returns warnings, and appends its own.
-func (o Options) check(ctx context.Context, node *redis.Client, warnings []string) ([]string, error) {
+// topic inspects the server of the topic with this stream.
+func (i *inspection) topic(ctx context.Context, stream string) error {
+	node, err := i.backend.node(ctx, stream)
+	if err != nil {
+		node = nil
+	} else if i.backend.sound(node) {
+		return nil
+	}
+	if known := i.failed[node]; known != nil {
+		return known
+	}
+	if err == nil {
+		err = i.server(ctx, node)
+	}
+	if err != nil {
+		if i.failed == nil {
+			i.failed = map[*redis.Client]error{}
+		}
+		err = classOf(ctx, err, false) // an inspection changes nothing on the server
+		i.failed[node] = err
+	}
+	return err
+}
+
+// server inspects one server.
+func (i *inspection) server(ctx context.Context, node *redis.Client) error {
+	return i.wire.do(ctx, func(ctx context.Context) error { return i.backend.inspect(ctx, node) })
+}
+
+// checkServers inspects all servers. It accepts servers that do not answer if another one
+// does: their topics fail, and the first use of such a server inspects it.
+func (b *Backend) checkServers(ctx context.Context) error {
+	return b.with(ctx, func(w *wire) error {
+		var nodes []*redis.Client
+		errs := make(chan error, 1)
+		err := w.do(ctx, func(ctx context.Context) (err error) {
+			if nodes, err = b.masterNodes(ctx); err != nil {
+				return err
+			}
+			errs = make(chan error, len(nodes))
+			var asked sync.WaitGroup
+			for _, node := range nodes {
+				asked.Go(func() { errs <- b.inspect(ctx, node) })
+			}
+			asked.Wait()
+			return nil
+		})
+		if err != nil {
+			return classOf(ctx, err, false)
+		}
+		silent := 0
+		for range nodes {
+			one := <-errs
+			if one == nil {
+				continue
+			}
+			if isAnswer(one) || backend.Class(one) != nil {
+				return classOf(ctx, one, false)
+			}
+			silent++
+			err = one
+		}
+		if silent == len(nodes) {
+			return classOf(ctx, err, false)
+		}
+		return nil
+	})
+}
+
+// inspect asks one server. It refuses a server with an unsuitable version or eviction
+// policy. It notes a warning if the server has no append-only file, may forget marks, or
+// does not tell its settings to the client.
+func (b *Backend) inspect(ctx context.Context, node *redis.Client) error {
 	info, err := node.InfoMap(ctx).Result()
 	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
 		// A denied SELECT is returned as an error below, because then all other commands
 		// are denied too.
-		return append(warnings, "may not look at the server's settings (INFO): version, eviction and persistence are not checked"), nil
+		b.warn("may not look at the server's settings (INFO): version, eviction and persistence are not checked")
+		b.detour(node).Store(true)
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if v := info["Server"]["redis_version"]; older(v, 6, 2) {
-		return nil, fmt.Errorf("%w: the server is Redis %s; it must be 6.2 or later", backend.ErrRefused, v)
+		return fmt.Errorf("%w: the server is Redis %s; it must be 6.2 or later", backend.ErrRefused, v)
 	}
-	if v := info["Memory"]["maxmemory_policy"]; v != "noeviction" && v != "" && !o.AllowEviction {
-		return nil, fmt.Errorf("%w: the server's maxmemory-policy is %s: it would drop topics when its memory is full; set noeviction, or allow eviction in the options", backend.ErrRefused, v)
+	switch policy := info["Memory"]["maxmemory_policy"]; {
+	case policy == "noeviction" || policy == "" || b.options.AllowEviction:
+	case strings.HasPrefix(policy, "volatile-"):
+		// Streams and delays have no time to live.
+		b.warn("the server's maxmemory-policy is " + policy + ": when its memory is full it keeps topics, but may forget IDs of Once early, and so store an event twice; noeviction is better")
+	default:
+		return fmt.Errorf("%w: the server's maxmemory-policy is %s: it would drop topics when its memory is full; set noeviction, or allow eviction in the options", backend.ErrRefused, policy)
 	}
 	if info["Persistence"]["aof_enabled"] == "0" {
-		warnings = append(warnings, "the server has no append-only file (appendonly no): a crash loses what was stored since its last snapshot")
+		b.warn("the server has no append-only file (appendonly no): a crash loses what was stored since its last snapshot")
 	}
-	return warnings, nil
+	b.detour(node).Store(true)
+	return nil
 }
 
 // older reports whether version is before major.minor. It returns false for a version that
@@ -65,11 +131,32 @@ func older(version string, major, minor int) bool {
 	return err == nil && (m < major || m == major && n < minor)
 }
 
-// warn sends the warnings of check to c.Notify as notices.
-func (b *Backend) warn(c backend.Config) {
-	for _, text := range *b.warnings.Load() {
-		if c.Notify != nil {
-			c.Notify(backend.Notice{Topic: c.Topic, Group: c.Group, Text: "redis: " + text})
-		}
+// warnings are texts for the operator, each told once for the backend.
+type warnings struct {
+	mu   sync.Mutex
+	all  []string
+	told int // how many of all were told
+}
+
+// warn notes a warning, unless it was noted before. The next Attach tells it.
+func (b *Backend) warn(text string) {
+	b.warnings.mu.Lock()
+	defer b.warnings.mu.Unlock()
+	if !slices.Contains(b.warnings.all, text) {
+		b.warnings.all = append(b.warnings.all, text)
+	}
+}
+
+// tell sends the warnings that were not told yet as notices about the whole backend.
+func (b *Backend) tell(notify func(backend.Notice)) {
+	if notify == nil {
+		return
+	}
+	b.warnings.mu.Lock()
+	fresh := b.warnings.all[b.warnings.told:]
+	b.warnings.told = len(b.warnings.all)
+	b.warnings.mu.Unlock()
+	for _, text := range fresh {
+		notify(backend.Notice{Text: "redis: " + text})
 	}
 }

@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"context"
 	"net"
 	"syscall"
 	"time"
@@ -40,6 +41,34 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	}
 	return n, err
 }
+
+// A deadConn stands for a connection that could not be made. Its first use fails with the
+// error of the dial. go-redis would write a failed dial to the logger of the whole process.
+// After some failed dials it would also refuse to dial for up to a second.
+type deadConn struct {
+	net.Conn // nil
+	err      error
+}
+
+// quietly returns a function that dials by dial, and returns a deadConn in place of an error.
+func quietly(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return deadConn{err: err}, nil //nolint:nilerr // the connection returns it
+		}
+		return c, nil
+	}
+}
+
+func (c deadConn) Read([]byte) (int, error)         { return 0, c.err }
+func (c deadConn) Write([]byte) (int, error)        { return 0, c.err }
+func (c deadConn) Close() error                     { return nil }
+func (c deadConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (c deadConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (c deadConn) SetDeadline(time.Time) error      { return nil }
+func (c deadConn) SetReadDeadline(time.Time) error  { return nil }
+func (c deadConn) SetWriteDeadline(time.Time) error { return nil }
 
 // A checkedConn shows go-redis the connection of the operating system. go-redis looks there
 // whether the server has closed a connection, before it writes to it.

@@ -41,7 +41,7 @@ func (Driver) Schemes() []string {
 	return []string{"redis", "rediss", "unix", "redis+sentinel", "redis+cluster"}
 }
 
-// Open implements [backend.Driver]. It checks the server, as the function [Open] does.
+// Open implements [backend.Driver]. It inspects the servers, as the function [Open] does.
 func (d Driver) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	b, err := d.open(ctx, u)
 	if err != nil {
@@ -59,7 +59,8 @@ func (Driver) CheckURL(u *url.URL) error {
 }
 
 // Open opens a backend on the Redis that u names, in a form that [Driver] lists. It refuses
-// a server before 6.2, and a server that may evict keys (see [Options].AllowEviction).
+// a server before 6.2, and a server that may evict topics (see [Options].AllowEviction). In
+// Cluster it accepts masters that do not answer if another one does.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) { return Driver{}.open(ctx, u) }
 
 func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
@@ -68,13 +69,17 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 		return nil, fmt.Errorf("redisstream: open: %w", err)
 	}
 	a.options.Topics = d.topics
+	if a.client.IsClusterMode {
+		// The client asks for the topology on connections of its own.
+		a.client.Dialer = quietly(redis.NewDialer(&redis.Options{DialTimeout: answer, TLSConfig: a.client.TLSConfig}))
+	}
 	client := redis.NewUniversalClient(&a.client)
 	b, err := New(client, a.options)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	b.owned = true
-	if err := b.checkServer(ctx); err != nil {
+	b.owned, b.opened = true, a.client.Addrs[0]
+	if err := b.checkServers(ctx); err != nil {
 		err = fmt.Errorf("redisstream: open: %w%s", err, a.hint(ctx))
 		return nil, errors.Join(err, b.Close()) //nolint:contextcheck // Close has none
 	}
@@ -159,8 +164,6 @@ func parse(u *url.URL) (*address, error) {
 	switch {
 	case !slices.Contains(known, u.Scheme):
 		return nil, fmt.Errorf("the URL's scheme is none of %s", strings.Join(known, ", "))
-	case u.Opaque != "" || u.Fragment != "":
-		return nil, errors.New("the URL has no // behind its scheme, or something behind #")
 	case a.client.Username != "" && a.client.Password == "":
 		return nil, errors.New("the URL has a user without a password")
 	}
@@ -185,14 +188,21 @@ func parse(u *url.URL) (*address, error) {
 
 // place reads the host, the port and the path of the URL.
 func (a *address) place(u *url.URL) (err error) {
-	path, port := strings.TrimPrefix(u.Path, "/"), "6379"
+	path, port, further := strings.TrimPrefix(u.Path, "/"), "6379", ""
 	switch a.scheme {
 	case "unix":
-		if u.Host != "" || u.Path == "" {
+		if u.Host != "" || u.Path == "" || u.Fragment != "" {
 			return errors.New("a URL with unix: is unix:///path/of/the/socket")
 		}
 		a.client.Addrs = []string{u.Path} // go-redis tells a socket by its slash
 		return nil
+	case "redis+sentinel", "redis+cluster":
+		further = "addr"
+	}
+	if err := brokerurl.CheckHost(u, further); err != nil {
+		return err
+	}
+	switch a.scheme {
 	case "redis+sentinel":
 		if path == "" || strings.Contains(path, "/") {
 			err = errors.New("the path of a redis+sentinel URL is the master's name")
@@ -209,9 +219,6 @@ func (a *address) place(u *url.URL) (err error) {
 			err = errors.New("the path of a Redis URL is the number of a database")
 		}
 		a.client.DB = db
-	}
-	if u.Hostname() == "" {
-		return errors.New("the URL names no host")
 	}
 	a.client.Addrs = []string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port))}
 	return err

@@ -79,7 +79,7 @@ func TestURLIsStrict(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		"http://h":                                    "scheme is none of redis, rediss, unix, redis+sentinel, redis+cluster",
-		"redis:h":                                     "no //",
+		"redis:h":                                     "no host behind //",
 		"redis://app@h":                               "a user without a password",
 		"redis://h#x":                                 "behind #",
 		"redis://":                                    "no host",

@@ -192,7 +192,7 @@ func TestSlowLine(t *testing.T) {
 	b := open(t, dial(t, proxy.Addr()), redisstream.Options{})
 	s := attach(t, b, config())
 	proxy.Throttle(size) // bytes per second
-	ds, err := s.Receive(t.Context(), n)
+	ds, err := s.Receive(t.Context(), n, 0)
 	require.NoError(t, err)
 	require.Len(t, ds, n)
 	ms[0].Payload = make([]byte, n*size)
@@ -225,7 +225,7 @@ func TestManyMembersShareTheSweep(t *testing.T) {
 	for _, s := range all {
 		go func() {
 			for ctx := t.Context(); ctx.Err() == nil; {
-				ds, err := s.Receive(ctx, 10)
+				ds, err := s.Receive(ctx, 10, 0)
 				if err != nil {
 					return
 				}

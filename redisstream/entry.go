@@ -65,6 +65,8 @@ func appendLine(to []byte, name, value string) []byte {
 
 var (
 	errUnreadable = errors.New("not an entry of the bus")
+	errFields     = fmt.Errorf("%w: it has other fields than one named event; for entries of other programs, the topic needs the setting flat", errUnreadable)
+	errNoHead     = fmt.Errorf("%w: an empty line is missing before the payload; without attributes the value of the field event begins with it, as in XADD … event $'\\n{\"a\":1}'", errUnreadable)
 	errBodyGone   = fmt.Errorf("%w: the stream entry was deleted or trimmed", backend.ErrGone)
 )
 
@@ -99,7 +101,7 @@ func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bo
 		m.ID, m.Key, m.Headers = "", "", nil
 	}
 	m.Payload = own[head:]
-	if err == errUnreadable && e.options.Flat && p.err == nil { //nolint:errorlint // it is not wrapped
+	if errors.Is(err, errUnreadable) && e.options.Flat && p.err == nil {
 		readFlat(&parser{rest: fields}, m, id, e.options)
 		err = nil
 	}
@@ -107,8 +109,8 @@ func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bo
 }
 
 // readFields reads the fields of an entry. If the entry has one field, named "event", value
-// is its value. For any other entry readFields returns errUnreadable, and value has the
-// fields as lines of name=value.
+// is its value. For any other entry readFields returns errFields, and value has the fields as
+// lines of name=value.
 func readFields(p *parser) (value []byte, err error) {
 	n := p.array()
 	if n < 0 {
@@ -124,7 +126,7 @@ func readFields(p *parser) (value []byte, err error) {
 	if n%2 == 1 {
 		p.bulk()
 	}
-	return value, errUnreadable
+	return value, errFields
 }
 
 // usual is a number of headers that few messages exceed.
@@ -139,7 +141,7 @@ func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end in
 	for {
 		n := strings.IndexByte(text[at:], '\n')
 		if n < 0 {
-			return 0, errUnreadable
+			return 0, errNoHead
 		}
 		line := text[at : at+n]
 		at += n + 1
@@ -148,18 +150,18 @@ func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end in
 		}
 		colon := endOfName(line)
 		if colon < 0 || !strings.HasPrefix(line[colon:], ": ") {
-			return 0, errUnreadable
+			return 0, fmt.Errorf("%w (%.40q is no attribute)", errNoHead, line)
 		}
 		name, value := unescape(line[:colon]), unescape(line[colon+2:])
 		switch {
 		case line[0] != ':':
 			headers = append(headers, backend.Header{Name: name, Value: value})
-		case name == ":id":
+		case strings.EqualFold(name, ":id"):
 			m.ID = value
-		case name == ":key":
+		case strings.EqualFold(name, ":key"):
 			m.Key = value
 		default:
-			return 0, errUnreadable
+			return 0, fmt.Errorf("%w: %.40q is not an attribute that it may have", errUnreadable, name)
 		}
 	}
 	m.Headers = mem.Alike(len(headers), left)
@@ -200,15 +202,15 @@ const (
 
 // readFlat fills m from the fields of an entry that another program has added. The payload
 // is encoded like the query of a URL, which keeps any bytes, the order of the fields, and
-// several fields with one name. The server has made the ID from its time, unless that is
-// not in the years 2001 to 2096.
+// several fields with one name. Of several fields with the name of an attribute, the first
+// with a usable value counts.
 func readFlat(p *parser, m *backend.Message, id []byte, o TopicOptions) {
 	var payload []byte
 	m.ID, m.Key = string(id), ""
 	m.Headers = backend.Headers{{Name: contentTypeName, Value: flatContentType}}
-	first, _, _ := strings.Cut(m.ID, "-")
-	if ms, err := strconv.ParseInt(first, 10, 64); err == nil && 1e12 < ms && ms < 4e12 {
-		m.Headers.Set(timeName, time.UnixMilli(ms).UTC().Format(time.RFC3339Nano))
+	named := false
+	if at, known := entryTime(m.ID); known {
+		m.Headers.Set(timeName, at.UTC().Format(time.RFC3339Nano))
 	}
 	for n := p.array(); n > 1; n -= 2 {
 		name, value := string(p.bulk()), string(p.bulk())
@@ -221,16 +223,27 @@ func readFlat(p *parser, m *backend.Message, id []byte, o TopicOptions) {
 		if name == o.FlatKey && name != "" && m.Key == "" {
 			m.Key = value
 		}
-		if name == o.FlatType && isType(value) && m.Headers.Get(typeName) == "" {
+		if name == o.FlatID && !named && isAttribute(value) {
+			m.ID, named = value, true
+		}
+		if name == o.FlatType && isAttribute(value) && m.Headers.Get(typeName) == "" {
 			m.Headers.Set(typeName, value)
 		}
 	}
 	m.Payload = payload
 }
 
-// isType reports whether Publish would accept a value as the type of an event.
-func isType(value string) bool {
-	return value != "" && len(value) <= maxType && utf8.ValidString(value) && strings.IndexFunc(value, unicode.IsControl) < 0
+// entryTime returns the server's time in the id of an entry. The server has made the id from
+// its time, unless that is not in the years 2001 to 2096.
+func entryTime(id string) (at time.Time, known bool) {
+	first, _, _ := strings.Cut(id, "-")
+	ms, err := strconv.ParseInt(first, 10, 64)
+	return time.UnixMilli(ms), err == nil && 1e12 < ms && ms < 4e12
 }
 
-const maxType = 512
+// isAttribute reports whether Publish would accept a value as the ID or the type of an event.
+func isAttribute(value string) bool {
+	return value != "" && len(value) <= maxAttribute && utf8.ValidString(value) && strings.IndexFunc(value, unicode.IsControl) < 0
+}
+
+const maxAttribute = 512

@@ -19,7 +19,8 @@ var classes = []struct {
 	codes []string
 }{
 	{backend.ErrGone, []string{"NOGROUP", "UNBLOCKED", "ERR no such key", "ERR The XGROUP subcommand requires the key to exist"}},
-	{backend.ErrFull, []string{"FULL", "OOM"}}, // FULL comes from publish.lua
+	{backend.ErrReplaced, []string{"REPLACED"}}, // from take.lua
+	{backend.ErrFull, []string{"FULL", "OOM"}},  // FULL comes from publish.lua
 	{backend.ErrDenied, []string{
 		"NOPERM", "NOAUTH", "WRONGPASS", "ERR invalid password",
 		"ERR The user executing the script can't", "ERR ACL failure in script", // up to Redis 7.0, and since 7.2

@@ -44,5 +44,21 @@ var DelayDigest = delayScript.digest
 // SetYouth sets how long a stream is young.
 func (b *Backend) SetYouth(d time.Duration) { b.youth = d }
 
+// Age makes the backend believe that a minute has passed since prune looked at connections.
+func (b *Backend) Age() { b.pruned.Store(time.Now().Add(-unusedLine - time.Second).UnixNano()) }
+
+// Forget makes the backend believe that all connections are unused for a while.
+func (b *Backend) Forget() {
+	b.all.Range(func(one, _ any) bool {
+		w := one.(*wire)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, l := range w.lines {
+			l.used = l.used.Add(-2 * unusedLine)
+		}
+		return true
+	})
+}
+
 // ReplaceMaster makes the backend believe that Sentinel has replaced the master.
 func (b *Backend) ReplaceMaster() { b.masters.Add(1) }

@@ -96,6 +96,53 @@ func TestFlatTypes(t *testing.T) {
 	}
 }
 
+// The ID of a flat entry may be in a field. An entry without a usable value there has its own
+// ID, and each keeps its time.
+func TestFlatIDs(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	b := open(t, client, redisstream.Options{Topics: map[string]redisstream.TopicOptions{topic: {Flat: true, FlatID: "number"}}})
+	addFlat(t, client, "number", "", "number", "o-1", "number", "o-2")
+	own := addFlat(t, client, "number", strings.Repeat("x", 513), "number", "bad\n")
+	ms := stored(t, b)
+	require.Equal(t, "o-1", ms[0].ID)
+	require.Equal(t, "number=&number=o-1&number=o-2", string(ms[0].Payload))
+	require.Equal(t, own, ms[1].ID)
+	for _, m := range ms {
+		require.NotEmpty(t, m.Headers.Get("ce-time"))
+	}
+}
+
+// The error for an entry that cannot be read says how to write it, and such an entry is read. Names
+// of attributes may be in any case, and an unknown escape stands for itself.
+func TestUnreadableEntriesSayWhy(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	b := open(t, client, redisstream.Options{})
+	s := attach(t, b, config())
+	for _, example := range []struct{ name, value, want string }{
+		{"event", `{"a":1}`, `an empty line is missing before the payload; without attributes the value of the field event begins with it, as in XADD … event $'\n{"a":1}'`},
+		{"event", "{\"a\":\n1}\n\n", `is missing before the payload; without attributes the value of the field event begins with it, as in XADD … event $'\n{"a":1}' ("{\"a\":" is no attribute)`},
+		{"event", ":Time: now\n\nx", `":Time" is not an attribute that it may have`},
+		{"body", "x", "it has other fields than one named event; for entries of other programs, the topic needs the setting flat"},
+	} {
+		addFlat(t, client, example.name, example.value)
+		d := receive(t, s, 1)[0]
+		require.ErrorContains(t, d.Err, "not an entry of the bus: ")
+		require.ErrorContains(t, d.Err, example.want)
+		require.NoError(t, s.Ack(t.Context(), backend.Lend([]backend.Delivery{d})))
+	}
+	addFlat(t, client, "event", "\n{\"a\":1}")
+	addFlat(t, client, "event", ":ID: 7%\n:KEY: 100%\nce-subject: a%zz\\q\n\n")
+	ds := receive(t, s, 2)
+	require.NoError(t, ds[0].Err)
+	require.Equal(t, `{"a":1}`, string(ds[0].Payload))
+	require.NoError(t, ds[1].Err)
+	require.Equal(t, "7%", ds[1].ID)
+	require.Equal(t, "100%", ds[1].Key)
+	require.Equal(t, `a%zz\q`, ds[1].Headers.Get("ce-subject"))
+}
+
 // In a topic without the setting Flat an entry of another program is unreadable.
 func TestEntriesOfOthersAreUnreadable(t *testing.T) {
 	t.Parallel()
@@ -120,7 +167,7 @@ func TestFlatEntriesAreEvents(t *testing.T) {
 	server := redistest.Start(t)
 	u, err := url.Parse("redis://" + server.Addr())
 	require.NoError(t, err)
-	d, err := redisstream.Driver{}.ConfigureTopic(topic, map[string]string{"flat": "true", "flat_key": "customer", "flat_type": "kind"})
+	d, err := redisstream.Driver{}.ConfigureTopic(topic, map[string]string{"flat": "true", "flat_id": "number", "flat_key": "customer", "flat_type": "kind"})
 	require.NoError(t, err)
 	bus, err := eventbus.Open(t.Context(), u.String(), eventbus.Options{}, d)
 	require.NoError(t, err)
@@ -169,7 +216,7 @@ func TestTopicSettings(t *testing.T) {
 	}{
 		{"orders", map[string]string{"flat": "yes"}, `redisstream: configure orders: setting "flat": `},
 		{"orders", map[string]string{"flatt": "true"}, `unknown setting "flatt"; did you mean "flat"?`},
-		{"orders", map[string]string{"flat_key": "customer"}, "flat_key or flat_type is given without flat"},
+		{"orders", map[string]string{"flat_key": "customer"}, "flat_id, flat_key or flat_type is given without flat"},
 		{"a b", map[string]string{"flat": "true"}, "the topic "},
 		{"twice", map[string]string{"flat": "true"}, "the topic is configured already"},
 	} {
@@ -181,5 +228,5 @@ func TestTopicSettings(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "nowhere.invalid:1"})
 	defer client.Close()
 	_, err := redisstream.New(client, redisstream.Options{Topics: map[string]redisstream.TopicOptions{"orders": {FlatKey: "x"}}})
-	require.EqualError(t, err, `redisstream: new: topic "orders": flat_key or flat_type is given without flat`)
+	require.EqualError(t, err, `redisstream: new: topic "orders": flat_id, flat_key or flat_type is given without flat`)
 }

@@ -21,7 +21,8 @@ import (
 func (b *Backend) streamKey(topic string) string { return b.options.Namespace + ":{" + topic + "}" }
 
 func delayedKey(stream, group string) string { return stream + ":delayed:" + group }
-func sweptKey(delayed string) string         { return delayed + ":swept" }
+func sweepKey(delayed string) string         { return delayed + ":sweep" }
+func turnKey(key string) string              { return key + ":turn" }
 func trimmedKey(stream string) string        { return stream + ":trimmed" }
 func youngKey(stream string) string          { return stream + ":young" }
 
@@ -44,13 +45,22 @@ func (b *Backend) topicOf(key string) (topic string, ok bool) {
 	return strings.CutSuffix(rest, "}")
 }
 
+// instanceKey returns the key whose value is the incarnation of the last incarnation of an instance
+// that has attached to a group.
+func instanceKey(delayed, instance string) string { return delayed + ":instance:" + instance }
+
 // memberName returns a new name for the consumer of a member. The name ends with the lease,
 // because another member may take over its messages only after that time
-// (lua/with/lease.lua). The consumer "parked" is no member: it owns the delayed messages.
+// (lua/with/lease.lua). It begins with the instance and the incarnation, if there are any
+// (lua/with/release.lua). The consumer "parked" is no member: it owns the delayed messages.
 // Maintain does not trim them, because they are pending.
-func memberName(lease time.Duration) string {
+func memberName(c backend.Config) string {
 	host, _ := os.Hostname()
-	return fmt.Sprintf("%s-%d-%s-%d", host, os.Getpid(), strings.ToLower(rand.Text()[:8]), millis(lease))
+	name := fmt.Sprintf("%s-%d-%s-%d", strings.ReplaceAll(host, "~", "_"), os.Getpid(), strings.ToLower(rand.Text()[:8]), millis(c.Lease))
+	if c.Instance != "" {
+		name = c.Instance + "~" + c.Incarnation + "~" + name
+	}
+	return name
 }
 
 // millis returns d in milliseconds, rounded up, so that no message is due too early.
@@ -67,32 +77,55 @@ func ceil(d, unit time.Duration) int64 {
 }
 
 // A position is the id of a stream entry with leading zeros, such as
-// 01795243593723-00000000000000000000. Redis accepts a position in place of an id.
-// Positions compare as strings.
+// 01795243593723-00000000000000000000. If the first number has more than 14 digits, which
+// another program chose, a letter is before it, from a for 15 digits to f for 20. So
+// positions compare as strings. Redis accepts a position without its letter as an id.
 const (
 	milliDigits  = 14
 	serialDigits = 20
-	positionLen  = milliDigits + 1 + serialDigits
-	noPosition   = "0-0" // lower than the position of any message
+	positionLen  = milliDigits + 1 + serialDigits // of a position without a letter
+	noPosition   = "0-0"                          // lower than the position of any message
 )
 
 // position returns the position of an id in the form that Redis writes.
 func position(mem *slab.Slab, id []byte) string {
 	const zeros = "00000000000000000000"
-	var room [positionLen]byte
+	var room [1 + 2*serialDigits + 1]byte
 	millis, serial, _ := bytes.Cut(id, []byte("-"))
-	to := append(room[:0], zeros[:max(milliDigits-len(millis), 0)]...)
+	to := room[:0]
+	if more := len(millis) - milliDigits; more > 0 {
+		to = append(to, letter(more))
+	} else {
+		to = append(to, zeros[:-more]...)
+	}
 	to = append(append(to, millis...), '-')
 	to = append(to, zeros[:max(serialDigits-len(serial), 0)]...)
 	return mem.Text(append(to, serial...))
 }
 
-// checkPosition returns ErrRefused if p is not a position of this backend.
+// letter returns the letter for a number of digits beyond 14.
+func letter(more int) byte { return 'a' - 1 + byte(more) }
+
+// entryID returns a position as Redis accepts it. It returns a pointer, because commands take
+// a *string as an argument without an allocation.
+func entryID(position *string) *string {
+	if len(*position) <= positionLen {
+		return position
+	}
+	id := strings.TrimLeft(*position, "abcdef")
+	return &id
+}
+
+// checkPosition returns ErrRefused if p is not a position of this backend. It accepts a long
+// id without a letter too, because earlier versions made such positions.
 func checkPosition(p string) error {
-	ok := len(p) == positionLen && p[milliDigits] == '-' && strings.Trim(p[:milliDigits], "0123456789") == ""
-	if ok { // the second number of an id is at most 2⁶⁴−1
-		_, err := strconv.ParseUint(p[milliDigits+1:], 10, 64)
-		ok = err == nil
+	millis, serial, _ := strings.Cut(p, "-")
+	digits := strings.TrimLeft(millis, "abcdef")
+	more := len(digits) - milliDigits
+	ok := len(serial) == serialDigits && more >= 0 && (millis == digits || more > 0 && millis == string(letter(more))+digits)
+	for _, number := range []string{digits, serial} { // each number of an id is at most 2⁶⁴−1
+		_, err := strconv.ParseUint(number, 10, 64)
+		ok = ok && err == nil
 	}
 	if !ok {
 		return fmt.Errorf("%w: %.50q is not a position in a stream", backend.ErrRefused, p)

@@ -44,7 +44,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		s := attach(t, b, config())
 		load.Go(func() {
 			for ctx.Err() == nil {
-				if ds, _ := s.Receive(ctx, 100); len(ds) > 0 {
+				if ds, _ := s.Receive(ctx, 100, 0); len(ds) > 0 {
 					_ = s.Extend(ctx, backend.Lend(ds))
 					_ = s.Ack(ctx, backend.Lend(ds))
 				}

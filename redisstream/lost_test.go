@@ -143,7 +143,7 @@ func (p *proxied) loseRead(t *testing.T, b *redisstream.Backend, s member) {
 	before := p.commands("XREADGROUP")
 	start := time.Now()
 	p.drop("XREADGROUP")
-	ds, err := s.Receive(t.Context(), 2)
+	ds, err := s.Receive(t.Context(), 2, 0)
 	require.Empty(t, ds)
 	require.ErrorIs(t, err, backend.ErrUnknownOutcome)
 	require.Equal(t, int64(1), p.commands("XREADGROUP")-before)
@@ -178,7 +178,7 @@ func TestLostRefundIsNotRepeated(t *testing.T) {
 	require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "t", ID: "one"}}))
 	receive := func() backend.Delivery {
 		for {
-			ds, err := src.Receive(t.Context(), 1)
+			ds, err := src.Receive(t.Context(), 1, 0)
 			if len(ds) > 0 {
 				return ds[0]
 			}
@@ -204,10 +204,10 @@ func TestDeadReaderIsTold(t *testing.T) {
 	b := open(t, dial(t, proxy.Addr()), redisstream.Options{})
 	s := attach(t, b, config())
 	asked := proxy.DropReplyTo("CLIENT")
-	_, err := s.Receive(t.Context(), 1)
+	_, err := s.Receive(t.Context(), 1, 0)
 	<-asked
 	require.ErrorIs(t, err, backend.ErrUnavailable)
-	ds, err := s.Receive(t.Context(), 1)
+	ds, err := s.Receive(t.Context(), 1, 0)
 	require.NoError(t, err)
 	require.Empty(t, ds)
 }

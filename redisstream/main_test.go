@@ -18,14 +18,13 @@ import (
 // TestMain runs the test binary as a member in a process of its own, if it is asked to. In
 // the end it checks that no goroutine is left.
 func TestMain(m *testing.M) {
-	var log canaryLog
-	redis.SetLogger(&log) // go-redis logs failed dials, and there are many here
+	redis.SetLogger(&logged) // go-redis logs failed dials, and there are many here
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(play(role))
 	}
 	// After a failed dial go-redis checks every second whether the server is back. It
 	// notices up to a second after Close that it can stop.
-	goleak.VerifyTestMain(tests{m, &log}, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	goleak.VerifyTestMain(tests{m, &logged}, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 // tests runs the tests of the package. It fails if a password was logged.
@@ -112,7 +111,7 @@ func receive(t testing.TB, s backend.Source, n int) (ds []backend.Delivery) {
 	defer cancel()
 	var last error
 	for len(ds) < n {
-		got, err := s.Receive(ctx, n-len(ds))
+		got, err := s.Receive(ctx, n-len(ds), 0)
 		ds = append(ds, got...)
 		if err != nil {
 			last = err
@@ -129,7 +128,7 @@ func nothing(t testing.TB, s backend.Source, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	for ctx.Err() == nil {
-		ds, err := s.Receive(ctx, 10)
+		ds, err := s.Receive(ctx, 10, 0)
 		require.Empty(t, ds)
 		if err != nil {
 			require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -10,6 +10,7 @@ const (
 	trimAgain    = 100 * time.Millisecond // time to the next run if there are more entries to trim
 	trimBusy     = time.Second            // time to the next run if busy entries were trimmed, or more repairs are left
 	trimIdle     = 5 * time.Second        // time to the next run in all other cases
+	turn         = 2 * trimIdle           // time after the last run until another process may do the work
 	unknownLease = 10 * time.Minute       // assumed lease of consumers of other programs
 	busy         = 1000
 
@@ -22,6 +23,9 @@ const (
 // messages that would never be due. It trims nothing while the stream is young (see
 // docs/redis.md) or lacks a group of this process. The reason is a server that lost its
 // data: its groups are created again one after another, and each must get all messages.
+//
+// One process trims a topic, and one works on each group: the process that did it last, while
+// it calls often enough. Maintain of another process does nothing meanwhile.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)
@@ -30,14 +34,14 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 		most = min(most, bound/2)
 	}
 	b.mu.Lock()
-	args := []any{group, maxTrim, millis(unknownLease), b.mending[delayed], most}
+	args := []any{group, maxTrim, millis(unknownLease), b.mending[delayed], most, b.id, millis(turn)}
 	for s := range b.sources {
 		if s.config.Topic == topic {
 			args = append(args, s.config.Group)
 		}
 	}
 	b.mu.Unlock()
-	c := b.run(ctx, maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream)}, args...)
+	c := b.run(ctx, maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream), turnKey(stream), turnKey(delayed)}, args...)
 	c.arrayOf(3)
 	removed, more := c.integer(), c.integer() == 1
 	after := string(c.bulk())

@@ -39,7 +39,7 @@ func TestWhatIsDueComesByPosition(t *testing.T) {
 	publish(t, b, batch("new", 10))
 	pause(time.Until(last))
 	for next := 0; next < n; {
-		ds, err := s.Receive(t.Context(), 7)
+		ds, err := s.Receive(t.Context(), 7, 0)
 		require.NoError(t, err)
 		require.NotEmpty(t, ds, "%d of %d", next, n)
 		for _, d := range ds {
@@ -65,7 +65,7 @@ func TestNothingNewOnceTheDelayHasPassed(t *testing.T) {
 		require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: head, For: wait}}))
 		for due := time.Now().Add(wait); time.Now().Before(due); {
 		}
-		ds, err := s.Receive(t.Context(), 1)
+		ds, err := s.Receive(t.Context(), 1, 0)
 		require.NoError(t, err)
 		require.Equal(t, []string{head.ID}, []string{ds[0].ID}, "after a delay of %v", wait)
 		head = ds[0]

@@ -53,7 +53,7 @@ func TestLargeEventsAreReadByFew(t *testing.T) {
 	b := open(t, redistest.Start(t).Client(t), redisstream.Options{})
 	s := attach(t, b, config())
 	read := func(most, want int) {
-		ds, err := s.Receive(t.Context(), most)
+		ds, err := s.Receive(t.Context(), most, 0)
 		require.NoError(t, err)
 		require.Len(t, ds, want)
 		require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))

@@ -102,7 +102,7 @@ type survivors struct {
 func (w *survivors) putAside(t *testing.T, s member, n int) {
 	for n > 0 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		ds, err := s.Receive(ctx, min(n, 1000))
+		ds, err := s.Receive(ctx, min(n, 1000), 0)
 		require.NoError(t, err)
 		cancel()
 		var later []backend.Delayed
@@ -148,7 +148,7 @@ func (w *survivors) run(t *testing.T, first member) {
 
 func (w *survivors) work(t *testing.T, ctx context.Context, done func(), s member) {
 	for n := 0; ctx.Err() == nil; n++ {
-		ds, err := s.Receive(ctx, 1000)
+		ds, err := s.Receive(ctx, 1000, 0)
 		if err != nil && ctx.Err() == nil {
 			t.Errorf("receive: %v", err)
 		}
@@ -192,7 +192,7 @@ func requireQuick(t *testing.T, admin *redis.Client) {
 	t.Helper()
 	info, err := admin.Info(t.Context(), "commandstats").Result()
 	require.NoError(t, err)
-	alone := os.Getenv("EVENTBUS_ALONE") == "1" // no other test runs
+	alone := alone()
 	calls := 0
 	for line := range strings.Lines(info) {
 		name, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "cmdstat_"), ":calls=")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
+	"github.com/seed41896749/eventbus/internal/testing/testproc"
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
@@ -56,7 +57,7 @@ func start(t *testing.T, role string, server *redistest.Server) *child {
 		}
 	})
 	t.Cleanup(func() {
-		_ = c.cmd.Process.Signal(syscall.SIGCONT)
+		_ = c.cmd.Process.Signal(testproc.Thaw)
 		_ = c.cmd.Process.Kill()
 		reader.Wait()
 		_ = c.cmd.Wait()
@@ -105,6 +106,8 @@ var roles = map[string]func(ctx context.Context, client *redis.Client, told *buf
 	"hold":  hold,
 	"delay": delay,
 	"cycle": cycle,
+	"work":  work,
+	"read":  read,
 }
 
 // holder returns a member that holds three deliveries.
@@ -119,7 +122,7 @@ func holder(ctx context.Context, client *redis.Client) (member, []backend.Delive
 	}
 	var held []backend.Delivery
 	for len(held) < 3 {
-		ds, err := s.Receive(ctx, 3-len(held))
+		ds, err := s.Receive(ctx, 3-len(held), 0)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -181,7 +184,7 @@ func cycle(ctx context.Context, client *redis.Client, _ *bufio.Scanner) error {
 			return err
 		}
 		brief, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-		_, err = s.Receive(brief, 1)
+		_, err = s.Receive(brief, 1, 0)
 		cancel()
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
@@ -250,14 +253,14 @@ func TestFrozenProcessIsTakenOverFromAndChangesNothing(t *testing.T) {
 	c := start(t, "hold", server)
 	c.expect(t, "holding")
 	frozen := time.Now()
-	c.signal(t, syscall.SIGSTOP)
+	c.signal(t, testproc.Freeze)
 	ds := receive(t, s, 3)
 	require.Less(t, time.Since(frozen), lease+2*time.Second)
 	for time.Since(frozen) < 3*lease {
 		pause(lease / 4)
 		require.NoError(t, s.Extend(t.Context(), backend.Lend(ds)))
 	}
-	c.signal(t, syscall.SIGCONT)
+	c.signal(t, testproc.Thaw)
 	c.tell(t)
 	require.Contains(t, c.expect(t, "result"), "true", "a late Delay is refused")
 	require.Contains(t, c.expect(t, "result"), "true", "a late Extend is refused")
@@ -346,7 +349,7 @@ func TestMembersThatComeAndGoLeaveFewTraces(t *testing.T) {
 					t.Errorf("attach: %v", err)
 					continue
 				}
-				ds, err := s.Receive(within(t, 20*time.Millisecond), 5)
+				ds, err := s.Receive(within(t, 20*time.Millisecond), 5, 0)
 				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("receive: %v", err)
 				}
@@ -368,7 +371,7 @@ func TestMembersThatComeAndGoLeaveFewTraces(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := b.Maintain(t.Context(), topic, workers)
 		require.NoError(t, err)
-		_, err = last.Receive(within(t, 50*time.Millisecond), 100)
+		_, err = last.Receive(within(t, 50*time.Millisecond), 100, 0)
 		if err != nil {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 		}

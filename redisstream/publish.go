@@ -19,14 +19,11 @@ const (
 func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	var errs backend.BatchError
 	err := b.with(ctx, func(w *wire) error {
-		if err := b.check(ctx, w); err != nil {
-			return err
-		}
-		start := 0
+		start, inspection := 0, &inspection{backend: b, wire: w}
 		for broken := false; start < len(msgs) && !broken; {
 			part := msgs[start : start+tripLen(msgs[start:], b.options.MaxMessages > 0)]
 			t := &w.trip
-			t.begin(b, part)
+			t.begin(ctx, inspection, part)
 			broken = t.publish(ctx, w)
 			for i, m := range part {
 				errs.Set(start+i, len(msgs), b.failure("publish", m.Topic, t.adds[i].err))

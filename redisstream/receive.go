@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -15,7 +16,10 @@ const (
 	maxSweep   = 100                    // most deliveries of one run of take.lua; other clients wait for the run
 	grace      = 900 * time.Millisecond // longest wait of a read for its answer after its context is done
 	replyBytes = 512 << 10              // wanted size in bytes of one reply with entries
-	leastRead  = 8                      // a read asks for 8 entries at least, even if entries are large
+	lateBlock  = 2 * time.Millisecond   // after this time without an answer the server is idle, see unblock
+	leastRead  = 8                      // a read asks for 8 entries at least, even if entries are large, unless its bound in bytes is small
+	unknown    = 32 << 10               // size of an entry that a source expects before its first one
+	giveBack   = 500 * time.Millisecond // longest time in which a read gives back the messages that do not fit
 )
 
 // A receipt is the Token of a delivery.
@@ -39,7 +43,7 @@ type handOut struct {
 const countBase = 1_000_000
 
 // Receive implements [backend.Source].
-func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if s.closed.Load() {
@@ -50,7 +54,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	}
 	s.loan.Return()
 	s.asked = time.Now()
-	ds, err := s.receive(ctx, limit)
+	ds, err := s.receive(ctx, limit, maxBytes)
 	s.failed = err != nil
 	s.note(ds, err)
 	return ds, s.failure("receive", err)
@@ -67,44 +71,81 @@ func (s *source) note(ds []backend.Delivery, err error) {
 	}
 	if errors.Is(err, backend.ErrUnknownOutcome) && s.lost == 0 {
 		s.lost, s.after = s.number, ""
-		s.sweepBy(time.Time{})
+		s.sweepBy(time.Time{}, false)
 	}
 }
 
 // receive receives redelivered messages, or else new ones. A run of take.lua that delivers
 // nothing may ask for another run: it had too many delayed messages to sort all of them, or
 // gave back messages of a lost reply.
-func (s *source) receive(ctx context.Context, limit int) (ds []backend.Delivery, err error) {
-	for more := s.untilSweep(false) <= 0; more && ctx.Err() == nil; {
-		if ds, more, err = s.runTake(ctx, min(limit, maxSweep)); err != nil || len(ds) > 0 {
+func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, err error) {
+	left, _ := s.untilSweep(false)
+	for more := left <= 0; more && ctx.Err() == nil; {
+		if ds, more, err = s.runTake(ctx, min(limit, maxSweep), maxBytes); err != nil || len(ds) > 0 {
 			return ds, err
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	ds, err = s.takeNew(ctx, limit, !s.failed)
+	ds, err = s.takeNew(ctx, limit, maxBytes, !s.failed)
 	if errors.Is(err, backend.ErrGone) && !s.closed.Load() && ctx.Err() == nil {
 		// The stream or the group was deleted during the wait. It may exist again.
-		ds, err = s.takeNew(ctx, limit, false)
+		ds, err = s.takeNew(ctx, limit, maxBytes, false)
+	}
+	if maxBytes > 0 && (s.read > maxBytes || s.options.Flat) {
+		if n := fitting(ds, maxBytes); n < len(ds) {
+			err = returnAfter(ctx, s, ds[n-1].Position)
+			ds = ds[:n]
+		}
 	}
 	return ds, err
 }
 
+// fitting returns how many of the first deliveries of ds have at most maxBytes together. It
+// counts the first one even if it is larger.
+func fitting(ds []backend.Delivery, maxBytes int64) int {
+	for i := range ds {
+		if maxBytes -= int64(ds[i].Size()); maxBytes < 0 {
+			return max(i, 1)
+		}
+	}
+	return len(ds)
+}
+
+// returnAfter gives back the new messages after position, as after a lost reply. XREADGROUP
+// has no bound in bytes. If the call fails, the next Receive gives them back.
+func returnAfter(ctx context.Context, s *source, position string) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBack)
+	defer cancel()
+	s.high = append(s.high[:0], position...)
+	s.lost, s.after = s.number, ""
+	s.sweepBy(time.Time{}, false)
+	for s.lost > 0 && err == nil {
+		_, _, err = s.runTake(ctx, 0, 0)
+	}
+	return err
+}
+
 // runTake runs take.lua one time. more means that the script asks for another run without a
 // wait.
-func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, more bool, err error) {
-	start := time.Now()
-	c := takeScript.call([]string{s.stream, s.delayed, sweptKey(s.delayed)},
-		s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after, replyBytes, s.number, s.lost, s.high)
+func (s *source) runTake(ctx context.Context, most int, maxBytes int64) (ds []backend.Delivery, more bool, err error) {
+	start, bytesLeft := time.Now(), int64(replyBytes)
+	if maxBytes > 0 {
+		bytesLeft = min(bytesLeft, maxBytes)
+	}
+	keys, own := s.incarnation.arguments([]string{s.stream, s.delayed, sweepKey(s.delayed)}, start)
+	c := takeScript.call(keys, append([]any{
+		s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after, bytesLeft, s.number, s.lost, bytes.TrimLeft(s.high, "abcdef"),
+	}, own...)...)
 	s.sweepFrom(start.Add(block))
 	s.ask(ctx, c)
-	c.arrayOf(4)
-	wait := time.Duration(c.integer()) * time.Microsecond
+	c.arrayOf(5)
+	wait, ends := time.Duration(c.integer())*time.Microsecond, c.integer() == 1
 	turn, after := c.integer(), string(c.bulk())
 	ds = s.deliveries(&c.parser, true)
 	if err := c.end(); err != nil {
-		s.sweepBy(time.Time{})
+		s.sweepBy(time.Time{}, false)
 		return nil, false, err
 	}
 	s.turn, s.after = turn, after
@@ -115,35 +156,50 @@ func (s *source) runTake(ctx context.Context, most int) (ds []backend.Delivery, 
 	if len(ds) > 0 {
 		wait = 0 // more messages may be due
 	}
-	s.sweepBy(start.Add(wait)) // the script knows of no message that is due before
+	s.sweepBy(start.Add(wait), ends) // the script knows of no message that is due before
 	return ds, wait == 0, nil
 }
 
 // takeNew receives new messages, by XREADGROUP: {{stream, {{id, fields}, …}}}, or nil. If
-// wait is set and there are none, it waits for them until the next run of take.lua.
-func (s *source) takeNew(ctx context.Context, limit int, wait bool) ([]backend.Delivery, error) {
+// wait is set and there are none, it waits for them until the next run of take.lua. It asks
+// for as many as probably have at most maxBytes together.
+func (s *source) takeNew(ctx context.Context, limit int, maxBytes int64, wait bool) ([]backend.Delivery, error) {
 	// redis-server makes the whole reply before it sends any part, and serves no other client
 	// meanwhile. So the reply must not be too large.
 	count := min(limit, max(leastRead, replyBytes/max(s.weight, 1)))
+	if maxBytes > 0 {
+		count = int(min(int64(count), max(1, maxBytes/max(s.largest, 1))))
+	}
 	args := append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", count)
 	if wait {
-		args = append(args, "block", max(millis(s.untilSweep(true)), 1)) // with 0 it would wait without end
+		left, ends := s.untilSweep(true)
 		defer s.untilSweep(false)
+		if left > 0 { // a block of 0 would wait without end, and a short one for up to 100 ms
+			args = append(args, "block", millis(left))
+		}
+		if left > 0 && ends {
+			defer time.AfterFunc(left+lateBlock, s.unblock).Stop()
+		}
 	}
 	c := &call{args: append(args, "streams", s.stream, ">")}
-	s.ask(ctx, c)
+	latest := s.incarnation.question()
+	s.ask(ctx, c, latest...)
 	ds := s.newDeliveries(&c.parser)
 	if err := c.end(); err != nil {
+		return nil, err
+	}
+	if len(latest) > 0 && s.incarnation.ended(latest[0]) {
+		_, _, err := s.runTake(ctx, 1, 0) // it gives ds back, and returns ErrReplaced
 		return nil, err
 	}
 	return ds, nil
 }
 
-// ask makes a call on the connection of the member. The reply is valid until the next ask,
-// which uses its memory again.
-func (s *source) ask(ctx context.Context, c *call) {
+// ask makes a call on the connection of the member, and more calls in the same round trip.
+// The reply to c is valid until the next ask, which uses its memory again.
+func (s *source) ask(ctx context.Context, c *call, more ...*call) {
 	c.reply = s.reply.next()
-	s.reader.send(ctx, c)
+	s.reader.send(ctx, append([]*call{c}, more...)...)
 	s.reply = c.reply
 }
 
@@ -186,6 +242,7 @@ func (s *source) deliveries(p *parser, counted bool) []backend.Delivery {
 	if n == 0 {
 		return nil
 	}
+	largest, left := 0, size
 	var mem slab.Slab
 	mem.Expect(0, 0, size)
 	ds := s.loan.Lend(s.loan.Room(nil, n)[:n])
@@ -198,7 +255,9 @@ func (s *source) deliveries(p *parser, counted bool) []backend.Delivery {
 		r.count, d.Err = entries.read(p, &mem, &d.Message, counted, n-i)
 		d.Attempt = r.count % countBase
 		r.settled = counted && d.Err == errBodyGone //nolint:errorlint // it is not wrapped
+		largest, left = max(largest, left-len(p.rest)), len(p.rest)
 	}
-	s.weight = (size - len(p.rest)) / n
+	s.read = int64(size - left)
+	s.weight, s.largest = int(s.read)/n, max(s.largest/2, int64(largest))
 	return ds
 }

@@ -7,11 +7,13 @@
 // part of the server's delivery count. docs/redis.md describes the keys, how to look at
 // them, the settings that the server needs, and the features on which each promise rests.
 //
-// go-redis reports failed dials to a logger of the whole process. A program can replace
-// this logger by [redis.SetLogger].
+// go-redis has a logger for the whole process, standard error by default. The connections of
+// a backend write nothing to it. The lent client itself may, for example about Sentinel. A
+// program can replace this logger by [redis.SetLogger].
 package redisstream
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -41,8 +43,10 @@ type Options struct {
 	// Zero means no limit except the memory of the server.
 	MaxMessages int
 
-	// AllowEviction accepts a server that may evict keys when its memory is full. Such a
-	// server can delete whole topics with their groups, without an error.
+	// AllowEviction accepts a server that may evict any key when its memory is full
+	// (maxmemory-policy allkeys-*). Such a server can delete whole topics with their groups,
+	// without an error. The policies volatile-* need no permission, because they evict only
+	// keys with a time to live, such as the marks of Once.
 	AllowEviction bool
 
 	// Topics has the settings of single topics, by name.
@@ -86,9 +90,11 @@ type Backend struct {
 	broker
 	options Options
 	owned   bool          // Close closes the client
+	opened  string        // the first address of the URL that Open was given; empty after New
 	youth   time.Duration // the constant youth; tests change it
+	id      string        // of the process and backend, for the turns of Maintain
 
-	warnings atomic.Pointer[[]string] // see warn; nil before the first check of the server
+	warnings warnings
 	closed   atomic.Bool
 
 	mu      sync.Mutex
@@ -104,7 +110,7 @@ var (
 )
 
 // New returns a backend that uses Redis through client, which must be a [*redis.Client] or
-// a [*redis.ClusterClient]. For Sentinel, use a client of redis.NewFailoverClient. The
+// a [*redis.ClusterClient] that reads from masters, without ReadOnly and its kin. For Sentinel, use a client of redis.NewFailoverClient. The
 // client must stay open until the backend is closed, which does not close it. Hooks that
 // were added to it before New see every command of the backend. The client keeps each backend
 // in memory, even a closed one, because go-redis cannot remove hooks. So do not make many
@@ -119,7 +125,7 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("redisstream: new: %w", err)
 	}
 	b := &Backend{
-		options: o, youth: youth, sources: map[*source]struct{}{}, mending: map[string]string{},
+		options: o, youth: youth, id: rand.Text(), sources: map[*source]struct{}{}, mending: map[string]string{},
 	}
 	b.lent = client
 	b.wires = pool.New(wires, func() *wire { return newWire(&b.broker, answer) }, (*wire).end)
@@ -128,17 +134,34 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 		b.sentinel = client.Options().Addr == underSentinel
 		b.detour(client)
 	case *redis.ClusterClient:
+		if err := readsMasters(client.Options()); err != nil {
+			return nil, fmt.Errorf("redisstream: new: %w", err)
+		}
 		b.cluster = client
-		client.OnNewNode(b.detour)
+		client.OnNewNode(func(node *redis.Client) { b.detour(node) })
 	default:
 		return nil, fmt.Errorf("redisstream: new: a %T cannot be used: it must be a *redis.Client or a *redis.ClusterClient", client)
 	}
 	return b, nil
 }
 
+// readsMasters returns an error if a client reads from replicas. Such a client would show old
+// messages as the present ones, and would ask each server for its list of commands.
+func readsMasters(o *redis.ClusterOptions) error {
+	for _, option := range []struct {
+		name string
+		set  bool
+	}{{"RouteByLatency", o.RouteByLatency}, {"RouteRandomly", o.RouteRandomly}, {"ReadOnly", o.ReadOnly}} {
+		if option.set {
+			return fmt.Errorf("the client has ClusterOptions.%s, and would read from replicas: lend a client without it", option.name)
+		}
+	}
+	return nil
+}
+
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true}
+	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true, Instances: true}
 }
 
 // Close implements [backend.Backend].

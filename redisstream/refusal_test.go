@@ -94,7 +94,7 @@ func TestReplicaIsUnavailableUntilItIsMaster(t *testing.T) {
 	require.NoError(t, server.Client(t).ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
 	requireEach(t, b, backend.ErrUnavailable)
 	require.ErrorIs(t, s.Ack(t.Context(), backend.Lend(ds)), backend.ErrUnavailable)
-	_, err := s.Receive(t.Context(), 1)
+	_, err := s.Receive(t.Context(), 1, 0)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.NoError(t, server.Client(t).ReplicaOf(t.Context(), "NO", "ONE").Err())
 	require.NoError(t, s.Ack(t.Context(), backend.Lend(ds)))

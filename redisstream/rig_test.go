@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -197,3 +198,6 @@ func request(kind conformance.Request) func([]byte) bool {
 		return false
 	}
 }
+
+// alone reports whether no other test runs beside this one, so that a test may bound times.
+func alone() bool { return os.Getenv("EVENTBUS_ALONE") == "1" }

@@ -38,7 +38,7 @@ var (
 // each line "-- with NAME". Several scripts share the functions of such a file.
 func newScript(name string) *script {
 	text := textOf(name)
-	for _, part := range []string{"ids", "lease", "count"} {
+	for _, part := range []string{"ids", "lease", "count", "release"} {
 		text = strings.Replace(text, "-- with "+part+"\n", textOf("with/"+part), 1)
 	}
 	return &script{text, redis.NewScript(text).Hash()}

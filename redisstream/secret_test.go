@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/observer"
@@ -23,16 +24,34 @@ import (
 
 const canary = "CANARY-p4ssw0rd"
 
-// go-redis logs to a canaryLog, which keeps lines that show a password.
+// go-redis logs to a canaryLog, which keeps all lines, and a second list of the lines that show a
+// password.
 type canaryLog struct {
-	mu    sync.Mutex
-	shown []string
+	mu         sync.Mutex
+	all, shown []string
+}
+
+// logged is the logger of go-redis in these tests.
+var logged canaryLog
+
+// of returns the lines with a text.
+func (l *canaryLog) of(text string) (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.all {
+		if strings.Contains(line, text) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 func (l *canaryLog) Printf(_ context.Context, format string, args ...any) {
-	if line := fmt.Sprintf(format, args...); strings.Contains(line, canary) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
+	line := fmt.Sprintf(format, args...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, line)
+	if strings.Contains(line, canary) {
 		l.shown = append(l.shown, line)
 	}
 }
@@ -46,6 +65,37 @@ func requireHidden(t *testing.T, values ...any) {
 		}
 		if text, err := json.Marshal(v); err == nil {
 			require.NotContains(t, string(text), canary)
+		}
+	}
+}
+
+// An outage makes go-redis write no line to the logger of the process, for a backend that
+// was opened by a URL.
+func TestOutageIsQuiet(t *testing.T) {
+	t.Parallel()
+	server, cluster := redistest.Start(t), redistest.StartCluster(t)
+	for url, servers := range map[string][]*redistest.Server{
+		"redis://" + server.Addr():              {server},
+		"redis+cluster://" + cluster.Addrs()[0]: cluster.Nodes(),
+	} {
+		b, err := openURL(t, url)
+		require.NoError(t, err)
+		s := attach(t, b, config())
+		for _, server := range servers {
+			server.Kill()
+		}
+		for range 20 {
+			require.Error(t, b.Publish(within(t, 5*time.Second), batch("a", 1)))
+			_, err = s.Receive(within(t, 5*time.Second), 1, 0)
+			require.ErrorIs(t, err, backend.ErrUnavailable)
+		}
+		for _, server := range servers {
+			server.Run()
+		}
+		eventually(t, "it works again", func() bool { return b.Publish(within(t, 5*time.Second), batch("b", 1)) == nil })
+		require.NoError(t, b.Close())
+		for _, server := range servers {
+			require.Empty(t, logged.of(server.Addr()))
 		}
 	}
 }

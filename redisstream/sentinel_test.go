@@ -241,7 +241,7 @@ func leavesReplacedMaster(t *testing.T, sentinel *redistest.Sentinel, client *re
 			return false
 		}
 		confirmed++
-		_, _ = s.Receive(within(t, 20*time.Millisecond), 10)
+		_, _ = s.Receive(within(t, 20*time.Millisecond), 10, 0)
 		return has(successor, ms[0]) && !has(admin, ms[0])
 	})
 	require.Equal(t, "master", admin.Do(t.Context(), "role").Val().([]any)[0], "it has not heard of it")

@@ -1,7 +1,9 @@
 package redisstream_test
 
 import (
+	"fmt"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -62,13 +64,55 @@ func TestServerThatEvictsIsRefused(t *testing.T) {
 	publish(t, b, batch("c", 1))
 }
 
+// A server that evicts only keys with a time to live keeps topics and delays. It is used,
+// and the operator is told once.
+func TestServerThatEvictsMarksIsNoticed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Args("--maxmemory-policy", "volatile-lru"))
+	b, err := openURL(t, server.URL())
+	require.NoError(t, err)
+	var n notices
+	c := config()
+	c.Notify = n.notify
+	s := attach(t, b, c)
+	attach(t, b, c)
+	require.Len(t, n.list, 1)
+	require.Contains(t, n.list[0].Text, "volatile-lru")
+	publish(t, b, once(batch("a", 2)))
+	ds := receive(t, s, 2)
+	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: ds[0], For: time.Hour}}))
+	_, err = b.Maintain(t.Context(), topic, workers)
+	require.NoError(t, err)
+	client := server.Client(t)
+	keys, err := client.Keys(t.Context(), "bus:{orders}*").Result()
+	require.NoError(t, err)
+	var marks []string
+	for _, key := range keys {
+		if client.PTTL(t.Context(), key).Val() > 0 {
+			marks = append(marks, key)
+		}
+	}
+	require.Contains(t, keys, stream+":delayed:"+workers)
+	for _, key := range marks {
+		require.True(t, strings.HasPrefix(key, stream+":once:") || key == stream+":young" || strings.HasSuffix(key, ":turn"), key)
+	}
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "4mb").Err())
+	stored, full := 0, error(nil)
+	for ; full == nil; stored++ {
+		full = b.Publish(t.Context(), []*backend.Message{{Topic: topic, ID: fmt.Sprint(stored), Payload: make([]byte, 10_000), Once: true}})
+	}
+	require.ErrorIs(t, full, backend.ErrFull)
+	require.Equal(t, int64(stored+1), client.XLen(t.Context(), stream).Val(), "with the first two, and without the last")
+	require.Equal(t, int64(1), client.ZCard(t.Context(), stream+":delayed:"+workers).Val())
+}
+
 func TestOneClusterNodeThatEvictsIsEnoughToRefuse(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
-	require.NoError(t, cluster.Nodes()[2].Client(t).ConfigSet(t.Context(), "maxmemory-policy", "volatile-ttl").Err())
+	require.NoError(t, cluster.Nodes()[2].Client(t).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lfu").Err())
 	_, err := openURL(t, "redis+cluster://"+cluster.Addrs()[0])
 	require.ErrorIs(t, err, backend.ErrRefused)
-	require.ErrorContains(t, err, "volatile-ttl")
+	require.ErrorContains(t, err, "allkeys-lfu")
 	b, err := openURL(t, "redis+cluster://"+cluster.Addrs()[0]+"?allow_eviction=true&addr="+cluster.Addrs()[1])
 	require.NoError(t, err)
 	publish(t, b, batch("a", 1))
@@ -84,9 +128,11 @@ func TestServerWithoutFileIsNoticed(t *testing.T) {
 	c.Notify = n.notify
 	attach(t, b, c)
 	require.Len(t, n.list, 1)
-	require.Equal(t, topic, n.list[0].Topic)
-	require.Equal(t, workers, n.list[0].Group)
 	require.Contains(t, n.list[0].Text, "append-only")
+	require.Empty(t, n.list[0].Topic+n.list[0].Group, "it concerns the whole backend")
+	c.Group = "second"
+	attach(t, b, c)
+	require.Len(t, n.list, 1, "the second member is not told again")
 
 	quiet := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
 	var none notices

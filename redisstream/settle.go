@@ -26,7 +26,7 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	return s.settle(ctx, "ack", ds, maxAck, func(part []int) *call {
 		args := append(make([]any, 0, 3+len(part)), "xack", s.stream, s.config.Group)
 		for _, i := range part {
-			args = append(args, &ds[i].Position)
+			args = append(args, entryID(&ds[i].Position))
 		}
 		return &call{args: args}
 	})
@@ -43,7 +43,7 @@ func (s *source) fenced(ctx context.Context, op string, script *script, ds []*ba
 	return s.settle(ctx, op, ds, maxFence, func(part []int) *call {
 		args := append(make([]any, 0, 2+2*len(part)), s.config.Group, s.name)
 		for _, i := range part {
-			args = append(args, &ds[i].Position, ds[i].Token.(*receipt).count)
+			args = append(args, entryID(&ds[i].Position), ds[i].Token.(*receipt).count)
 		}
 		return script.call([]string{s.stream}, args...)
 	})
@@ -61,7 +61,7 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 		args := append(make([]any, 0, 2+4*len(part)), s.config.Group, s.name)
 		for _, i := range part {
 			d := &ds[i]
-			args = append(args, &d.Position, d.Token.(*receipt).count, ceil(max(d.For, 0), time.Microsecond), d.Refund)
+			args = append(args, entryID(&d.Position), d.Token.(*receipt).count, ceil(max(d.For, 0), time.Microsecond), d.Refund)
 		}
 		return delayScript.call([]string{s.stream, s.delayed}, args...)
 	})
@@ -85,7 +85,7 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 		switch r, ok := d.Token.(*receipt); {
 		case !ok || r.source.stream != s.stream || r.source.config.Group != s.config.Group:
 			errs.Set(i, len(ds), s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
-		case r.source.outlived(d):
+		case r.source.outlived(d), r.source != s && (op != "ack" || s.config.ConfirmAcks): // only the receiver can be the holder
 			errs.Set(i, len(ds), s.failure(op, backend.ErrLeaseLost))
 		case r.settled && op == "ack": // there is nothing to remove
 		default:

@@ -32,7 +32,9 @@ type source struct {
 
 	reading sync.Mutex // held during Receive
 	reply   reply      // memory for the replies of the reader
-	weight  int        // mean bytes of an entry in the last reply that had entries
+	read    int64      // bytes of the last reply that had entries
+	weight  int        // mean bytes of an entry in this reply
+	largest int64      // bytes of the largest recent entry
 	loan    slab.Loan  // the deliveries that are lent to the caller of Receive
 	asked   time.Time  // when the last Receive was called
 	failed  bool       // the last Receive failed
@@ -42,8 +44,11 @@ type source struct {
 	lost    int        // the number when a reply was lost; 0 after its messages were given back
 	high    []byte     // the highest position received
 
+	incarnation incarnation // zero if the member has no Instance
+
 	mu    sync.Mutex
 	sweep time.Time // when to run take.lua next
+	ends  bool      // a delay ends at sweep
 	waits bool      // a read waits for new messages, at most until sweep
 	life  int       // how often the group has begun again, as far as the member noticed
 	again string    // the first position that the group delivered in this life
@@ -65,13 +70,16 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 	if err != nil {
 		return nil, err
 	}
-	if err := b.checkServer(ctx); err != nil {
+	stream := b.streamKey(c.Topic)
+	if err := b.with(ctx, func(w *wire) error { return (&inspection{backend: b, wire: w}).topic(ctx, stream) }); err != nil {
 		return nil, err
 	}
-	s := &source{backend: b, config: c, options: b.options.Topics[c.Topic], stream: b.streamKey(c.Topic), name: memberName(c.Lease), number: 1, high: []byte(noPosition)}
+	s := &source{
+		backend: b, config: c, options: b.options.Topics[c.Topic], stream: stream, name: memberName(c),
+		number: 1, high: []byte(noPosition), weight: unknown, largest: unknown,
+	}
 	s.delayed = delayedKey(s.stream, c.Group)
-	keys := []string{s.stream, trimmedKey(s.stream), youngKey(s.stream)}
-	if err := b.run(ctx, attachScript, keys, c.Group, s.name, start, millis(b.youth)).err; err != nil {
+	if err := s.incarnation.join(ctx, s, start); err != nil {
 		return nil, err
 	}
 	s.reader = newWire(&b.broker, block+patience)
@@ -83,12 +91,8 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 		s.close() //nolint:contextcheck // closing has none
 		return nil, backend.ErrClosed
 	}
-	b.warn(c)
+	b.tell(c.Notify)
 	return s, nil
-}
-
-func (b *Backend) checkServer(ctx context.Context) error {
-	return b.with(ctx, func(w *wire) error { return b.check(ctx, w) })
 }
 
 // startID returns the ID for XGROUP CREATE at which a group with this start begins.
@@ -103,7 +107,7 @@ func startID(start backend.Start) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("%w: start %q", backend.ErrRefused, start)
 	}
-	return position, checkPosition(position)
+	return *entryID(&position), checkPosition(position)
 }
 
 // failure adds the operation, topic and group to err. After Close the error is ErrClosed.
@@ -135,39 +139,56 @@ func (s *source) close() {
 }
 
 // untilSweep notes whether a read waits for new messages. It returns the time until the next
-// run of take.lua.
-func (s *source) untilSweep(waits bool) time.Duration {
+// run of take.lua, and whether a delay ends then.
+func (s *source) untilSweep(waits bool) (left time.Duration, ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = waits
-	return time.Until(s.sweep)
+	return time.Until(s.sweep), s.ends
 }
 
 // sweepFrom sets the time of the next run of take.lua, when a run begins. A Delay during
 // the run may be too late for this run, and then makes the next run earlier by dueIn.
 func (s *source) sweepFrom(next time.Time) {
 	s.mu.Lock()
-	s.sweep = next
+	s.sweep, s.ends = next, false
 	s.mu.Unlock()
 }
 
-// sweepBy makes the next run of take.lua begin no later than at. It returns true if this made
-// the run earlier while a read waits. The caller must then wake the read.
-func (s *source) sweepBy(at time.Time) (waits bool) {
+// sweepBy makes the next run of take.lua begin no later than at, when a delay may end. It
+// returns true if this made the run earlier while a read waits. The caller must then wake
+// the read at that time.
+func (s *source) sweepBy(at time.Time, ends bool) (waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !at.Before(s.sweep) {
 		return false
 	}
-	s.sweep = at
+	s.sweep, s.ends = at, ends
 	return s.waits
 }
 
 // dueIn makes take.lua run after d, because a delay of d begins now.
 func (s *source) dueIn(d time.Duration) {
-	if s.sweepBy(time.Now().Add(d)) {
-		s.unblock()
+	if !s.sweepBy(time.Now().Add(d), true) {
+		return
 	}
+	if d <= 0 {
+		s.unblock()
+		return
+	}
+	time.AfterFunc(d, func() {
+		if left, waits := s.left(); waits && left <= 0 {
+			s.unblock()
+		}
+	})
+}
+
+// left returns the time until the next run of take.lua, and whether a read waits.
+func (s *source) left() (left time.Duration, waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Until(s.sweep), s.waits
 }
 
 // waiting returns the id of the connection to node on which a read waits. It returns 0 if
@@ -183,7 +204,9 @@ func (s *source) waiting(node *redis.Client) int64 {
 
 const unblockAgain = time.Millisecond // time until the next attempt, if the server answered that no read waits
 
-// unblock ends the wait of a read, by CLIENT UNBLOCK. The server may get this request
+// unblock ends the wait of a read, by CLIENT UNBLOCK. An idle server ends a wait by itself up
+// to 100 ms late, because it looks at waits only when it has a command or ten times a second.
+// The server may get this request
 // before the read. It then answers that no read waits, and unblock sends the request again
 // until the read has ended. Without success the read ends by itself a little later.
 func (s *source) unblock() {

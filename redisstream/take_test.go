@@ -34,7 +34,7 @@ func TestTakingBackIsBoundedByBytes(t *testing.T) {
 	require.NoError(t, s.Delay(t.Context(), again))
 	var got []backend.Delivery
 	for len(got) < events {
-		ds, err := s.Receive(t.Context(), events)
+		ds, err := s.Receive(t.Context(), events, 0)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(ds)*size, 640<<10, "bytes of one read")
 		for _, d := range ds {

@@ -15,8 +15,13 @@ type TopicOptions struct {
 	// unreadable and go to the dead-letter topic. The payload has the fields of the entry
 	// in their order, encoded like the query of a URL. Its content type is
 	// application/x-www-form-urlencoded, which codec.Fields reads. The ID of the message is
-	// the ID of the entry. Its time is the server's time in this ID, if the server made it.
+	// the ID of the entry, unless FlatID names a field. Its time is the server's time in this ID, if the server made it.
 	Flat bool
+
+	// FlatID, which needs Flat, is the name of the field whose value is the ID of the
+	// message. If an entry has no such field, or Publish would refuse its value as an ID,
+	// the ID of the message is the ID of the entry.
+	FlatID string
 
 	// FlatKey, which needs Flat, is the name of the field whose value is the key of the
 	// message. If an entry has several fields of this name, the first one counts. By
@@ -33,18 +38,19 @@ func checkTopic(topic string, o TopicOptions) error {
 	if err := backend.CheckName(topic); err != nil {
 		return fmt.Errorf("the topic %w", err)
 	}
-	if (o.FlatKey != "" || o.FlatType != "") && !o.Flat {
-		return errors.New("flat_key or flat_type is given without flat")
+	if (o.FlatID != "" || o.FlatKey != "" || o.FlatType != "") && !o.Flat {
+		return errors.New("flat_id, flat_key or flat_type is given without flat")
 	}
 	return nil
 }
 
 // ConfigureTopic implements [backend.TopicConfigurer]. Settings are the fields of
-// [TopicOptions]: flat (true or false), flat_key and flat_type.
+// [TopicOptions]: flat (true or false), flat_id, flat_key and flat_type.
 func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {
 	var o TopicOptions
 	err := brokerurl.Table{
 		"flat":      brokerurl.Bool(&o.Flat),
+		"flat_id":   {Set: func(name string) error { o.FlatID = name; return nil }},
 		"flat_key":  {Set: func(name string) error { o.FlatKey = name; return nil }},
 		"flat_type": {Set: func(name string) error { o.FlatType = name; return nil }},
 	}.Settings(settings)

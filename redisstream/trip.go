@@ -15,11 +15,12 @@ import (
 // limit or a Once message, it has one call of publish.lua instead. A wire keeps its trip,
 // because the next round trip uses the memory again.
 type trip struct {
-	adds  []add // one for each message
-	calls []*call
-	text  []byte // memory of the values of all entries
-	topic string // the topic of the last XADD
-	key   any    // the key of that topic's stream
+	adds   []add // one for each message
+	calls  []*call
+	text   []byte // memory of the values of all entries
+	topic  string // the topic of the last XADD
+	stream string // the key of that topic's stream
+	key    any    // the same
 }
 
 // An add adds the entry of one message. It has the memory for one XADD.
@@ -46,14 +47,21 @@ const (
 )
 
 // begin makes the entries and the calls for messages. A message that is too large gets an
-// error and no call.
-func (t *trip) begin(b *Backend, msgs []*backend.Message) {
+// error and no call, and so does a message whose server must not be used.
+func (t *trip) begin(ctx context.Context, server *inspection, msgs []*backend.Message) {
+	b, refused := server.backend, error(nil)
 	t.adds = slices.Grow(t.adds, len(msgs))[:len(msgs)]
 	scripts := scripts(b, msgs)
 	for i, m := range msgs {
 		a := &t.adds[i]
 		if a.message = m; m.Size() > maxPayload {
 			a.err = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, m.Size(), maxPayload)
+			continue
+		}
+		if t.to(b, m.Topic) || i == 0 {
+			refused = server.topic(ctx, t.stream)
+		}
+		if a.err = refused; refused != nil {
 			continue
 		}
 		text := append(appendHead(t.text, m), m.Payload...) // if the text grows, earlier entries keep the old memory
@@ -65,9 +73,6 @@ func (t *trip) begin(b *Backend, msgs []*backend.Message) {
 			s.add(m, &a.value)
 			continue
 		}
-		if t.key == nil || t.topic != m.Topic {
-			t.topic, t.key = strings.Clone(m.Topic), b.streamKey(m.Topic) // m.Topic may be part of a large string
-		}
 		a.args = [...]any{"xadd", t.key, "*", field, &a.value}
 		a.own = call{args: a.args[:], reply: reply{raw: a.reply[:0]}}
 		a.by = &a.own
@@ -76,6 +81,17 @@ func (t *trip) begin(b *Backend, msgs []*backend.Message) {
 	for _, s := range scripts {
 		s.call = *publishScript.call(s.keys, append([]any{b.options.MaxMessages, millis(b.options.OnceWindow)}, s.values...)...)
 	}
+}
+
+// to makes topic the topic of the next XADD. It reports whether the topic before was another.
+func (t *trip) to(b *Backend, topic string) (changed bool) {
+	if t.key != nil && t.topic == topic {
+		return false
+	}
+	t.topic = strings.Clone(topic) // it may be part of a large string
+	t.stream = b.streamKey(topic)
+	t.key = t.stream
+	return true
 }
 
 // end releases messages and replies, so that they can be freed. It keeps the memory for the

@@ -37,12 +37,14 @@ type wire struct {
 	call   uint64                  // number of the current or last call
 	closed bool                    // the lines are closed; the next call gets new ones
 	ended  bool                    // all later calls fail
+	busy   bool                    // a call is under way
 }
 
 // A line is the client of a wire for one server.
 type line struct {
 	*redis.Client
-	id int64 // the connection's id at the server, for the wire of a member; 0 if not known
+	used time.Time // when a call last asked for it, in Cluster
+	id   int64     // the connection's id at the server, for the wire of a member; 0 if not known
 }
 
 // The fates of the commands of a call.
@@ -53,7 +55,9 @@ const (
 )
 
 func newWire(b *broker, wait time.Duration) *wire {
-	return &wire{broker: b, wait: wait, lines: map[*redis.Client]*line{}}
+	w := &wire{broker: b, wait: wait, lines: map[*redis.Client]*line{}}
+	b.all.Store(w, true)
+	return w
 }
 
 // maySent reports whether the server may have a command of the call. It may if no detour
@@ -61,13 +65,7 @@ func newWire(b *broker, wait time.Duration) *wire {
 // hook of the program may have replaced the context.
 func (w *wire) maySent() bool { return w.fate.Load() != kept }
 
-const (
-	// poolRoom is the number of connections that the pool of a client may have. A wire uses
-	// only one of them. The number is large because go-redis stops dialing for up to a
-	// second after so many failed dials.
-	poolRoom    = 64
-	smallBuffer = 4 << 10 // bytes of the write buffer of the wire of a member, whose commands are short
-)
+const smallBuffer = 4 << 10 // bytes of the write buffer of the wire of a member, whose commands are short
 
 // client returns the client of the wire for the server of node. It makes the client if
 // there is none.
@@ -76,12 +74,14 @@ func (w *wire) client(node *redis.Client) *redis.Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l := w.lines[node]; l != nil {
+		l.touch(w)
 		return l.Client
 	}
 	l, o := &line{}, *node.Options()
-	o.Dialer, o.OnConnect = w.dialer(l, o.Dialer), w.greeting(l, o.OnConnect)
+	l.touch(w)
+	o.Dialer, o.OnConnect = w.dialer(l, quietly(o.Dialer)), w.greeting(l, o.OnConnect)
 	o.Protocol, o.MaxRetries, o.DialerRetries = 2, -1, 1
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials, o.PipelinePoolSize = poolRoom, 0, 1, 0, 0, -1
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials, o.PipelinePoolSize = 1, 0, 1, 0, 0, -1
 	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = w.wait, w.wait, false // the wire checks the context
 	if w.onDone != nil {
 		o.WriteBufferSize = smallBuffer
@@ -97,15 +97,35 @@ func (w *wire) client(node *redis.Client) *redis.Client {
 	return l.Client
 }
 
-// dialer returns a function that dials by dial, and makes the connection one of the wire.
+// touch notes the use of l, in Cluster, where prune closes unused lines.
+func (l *line) touch(w *wire) {
+	if w.broker.cluster != nil {
+		l.used = time.Now()
+	}
+}
+
+// prune closes the lines that no call has used since a moment, unless a call is under way.
+func (w *wire) prune(since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for node, l := range w.lines {
+		if !w.busy && l.used.Before(since) {
+			_ = l.Close()
+			delete(w.lines, node)
+		}
+	}
+}
+
+// dialer returns a function that dials by dial, and makes the connection one of the wire. A
+// failed dial makes a dead connection.
 func (w *wire) dialer(l *line, dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		w.mu.Lock()
 		l.id = 0 // the connection before has ended
 		w.mu.Unlock()
 		inner, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
+		if _, dead := inner.(deadConn); dead || err != nil {
+			return inner, err
 		}
 		return checked(&conn{Conn: inner, wire: w, number: w.dialed.Add(1)}, inner), nil
 	}
@@ -164,17 +184,27 @@ func (w *wire) do(ctx context.Context, call func(context.Context) error) error {
 			w.onDone()
 		}
 	})()
+	defer w.rest()
 	return call(context.WithValue(ctx, wireKey{}, w))
+}
+
+// rest notes that no call is under way.
+func (w *wire) rest() {
+	w.mu.Lock()
+	w.busy = false
+	w.mu.Unlock()
 }
 
 // begin begins a call and returns its number. It leaves the lines to a master that Sentinel
 // may have replaced.
 func (w *wire) begin(ctx context.Context) (number uint64, err error) {
 	w.fate.Store(lent)
+	w.broker.prune()
 	err = w.broker.watchMaster(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.call++
+	w.busy = err == nil
 	if master := w.broker.masters.Load(); w.closed || master != w.master {
 		w.hangUp()
 		clear(w.lines)
@@ -205,5 +235,6 @@ func (w *wire) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true
+	w.broker.all.Delete(w)
 	w.hangUp()
 }

@@ -300,11 +300,11 @@ type talkativeSource struct {
 func (s talkativeSource) Unwrap() backend.Source { return s.Source }
 
 // Receive implements [backend.Source].
-func (s talkativeSource) Receive(ctx context.Context, most int) ([]backend.Delivery, error) {
+func (s talkativeSource) Receive(ctx context.Context, most int, maxBytes int64) ([]backend.Delivery, error) {
 	if s.of.reads > 0 {
 		most = min(most, s.of.reads)
 	}
-	return s.Source.Receive(ctx, most)
+	return s.Source.Receive(ctx, most, maxBytes)
 }
 
 // Ack implements [backend.Source].

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the conformance suite of the given packages and reports law × backend on
 # the terminal and in docs/CONFORMANCE.md, which becomes promise × backend in
-# README.md. Fails if a law does.
+# docs/promises.md. Fails if a law does.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/brokers.sh

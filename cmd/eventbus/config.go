@@ -26,9 +26,9 @@ const checkHelp = `Read a configuration file as a program would, and say in word
 defaults included, and of each subscription what it comes to at worst: how long an
 event is tried, and what may be held. No broker is needed.
 
-The environment counts as it does for the program: ${VARIABLE} is filled in,
-EVENTBUS_BUS_... takes the place of a key, url_file is read. What is wrong is on
-standard error, each a line with its place, and the exit code is 1.`
+The environment counts as it does for the program: ${VARIABLE} is filled in, and
+url_file is read. What is wrong is on standard error, each a line with its place,
+and the exit code is 1.`
 
 func newConfigCheck(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return &cobra.Command{

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -48,6 +50,12 @@ func (c *connection) address() (string, error) {
 func (c *connection) isBroker() bool {
 	url, err := c.address()
 	return err == nil && !strings.HasPrefix(url, "mem:")
+}
+
+// forgets reports whether the backend is the memory of this process.
+func (c *connection) forgets() bool {
+	url, err := c.address()
+	return err == nil && strings.HasPrefix(url, "mem:") && slices.ContainsFunc(c.drivers, func(d backend.Driver) bool { return d == inmemory.Driver{} })
 }
 
 // open returns a bus on a backend that has answered a ping, if it can be pinged.
@@ -133,15 +141,7 @@ func (c *connection) look(cmd *cobra.Command, f func(context.Context, backend.Ba
 }
 
 // unexpected returns an observer that logs occurrences, such as errors that no call
-// returns. It logs the same notice of a driver at most once a minute.
+// returns.
 func unexpected(w io.Writer) observer.Observer {
-	o := observer.Slog(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	log, said := o.Noticed, map[string]time.Time{}
-	o.Noticed = func(e observer.Noticed) { // hooks of an observer run one after another
-		if time.Since(said[e.Text]) > time.Minute {
-			said[e.Text] = time.Now()
-			log(e)
-		}
-	}
-	return o
+	return observer.Slog(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }

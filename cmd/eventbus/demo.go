@@ -82,7 +82,7 @@ func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error 
 		prefix = "demo-" + uuid.NewString()
 	}
 	watch := unexpected(cmd.ErrOrStderr())
-	watch.DeadLettered = nil // not logged, because the demo causes dead letters by itself
+	watch.Retried, watch.DeadLettered = nil, nil // not logged, because the demo causes failures by itself
 	// With --topic-prefix the topic may still hold the IDs of an earlier run of the same
 	// input, which Dedup would drop.
 	o := eventbus.Options{Service: "eventbus-demo", Observer: watch, Dedup: own && c.isBroker()}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -75,28 +74,44 @@ func (q *dlq) command(cmd *cobra.Command, do func(ctx context.Context, cmd *cobr
 	return cmd
 }
 
-func (q *dlq) run(cmd *cobra.Command, topic string, do func(context.Context, *cobra.Command, *deadletter.Topic) error) error {
+// prepare checks the shared flags, and opens the backend.
+func (q *dlq) prepare(cmd *cobra.Command) (*eventbus.Bus, error) {
 	if q.older < 0 || q.limit < 0 {
-		return errors.New("--older-than and --limit must not be negative")
+		return nil, errors.New("--older-than and --limit must not be negative")
 	}
 	if err := filled(cmd, "group", "of", "reason", "error-class", "type", "key", "id"); err != nil {
-		return err
+		return nil, err
 	}
 	if r := q.filter.Reason; r != "" && !slices.Contains(reasons, r) {
-		return fmt.Errorf("--reason %q is unknown%s", r, cmp.Or(nearest.Hint("%s", r, reasons), "; known: "+strings.Join(reasons, ", ")))
+		return nil, fmt.Errorf("--reason %q is unknown%s", r, cmp.Or(nearest.Hint("%s", r, reasons), "; known: "+strings.Join(reasons, ", ")))
 	}
 	if q.older > 0 {
 		q.filter.Before = time.Now().Add(-q.older)
 	}
+	return q.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+}
+
+func (q *dlq) run(cmd *cobra.Command, topic string, do func(context.Context, *cobra.Command, *deadletter.Topic) error) error {
 	ctx := cmd.Context()
-	bus, err := q.open(ctx, eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+	bus, err := q.prepare(cmd)
 	if err != nil {
 		return err
 	}
 	defer q.close(ctx, bus)
+	if err := requireTopics(ctx, bus.Backend(), topic); err != nil {
+		return err
+	}
+	if err := requireLetters(ctx, bus.Backend(), topic); err != nil {
+		return err
+	}
 	t, err := deadletter.Open(bus.Backend(), topic)
 	if err != nil {
 		return err
+	}
+	if q.filter.Group != "" {
+		if err := requireGroup(ctx, bus.Backend(), t, q.filter.Group); err != nil {
+			return err
+		}
 	}
 	return do(ctx, cmd, t)
 }
@@ -105,24 +120,6 @@ func (q *dlq) run(cmd *cobra.Command, topic string, do func(context.Context, *co
 func (q *dlq) narrow() bool {
 	f := q.filter
 	return f.Group+f.Topic+f.Reason+f.ErrorClass+f.Type+f.Key+f.ID != "" || q.older > 0
-}
-
-func newDLQList(q *dlq) *cobra.Command {
-	cmd := &cobra.Command{Use: "ls TOPIC", Short: "Count dead letters by class", Example: "  eventbus dlq ls orders.dlq"}
-	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
-		classes, err := t.Classes(ctx, q.filter)
-		if err != nil {
-			return err
-		}
-		if *q.asJSON {
-			return writeJSON(cmd.OutOrStdout(), classes)
-		}
-		now := time.Now()
-		return writeTable(cmd.OutOrStdout(), "LETTERS\tTOPIC\tGROUP\tREASON\tERROR CLASS\tTYPE\tOLDEST\tNEWEST\tERROR", classes, func(w io.Writer, c deadletter.Class) {
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				c.Letters, c.Topic, c.Group, c.Reason, orDash(c.ErrorClass), orDash(c.Type), age(c.Oldest, now), age(c.Newest, now), short(c.Error))
-		})
-	})
 }
 
 func newDLQShow(q *dlq) *cobra.Command {

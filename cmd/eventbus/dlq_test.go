@@ -55,7 +55,10 @@ func TestDLQ(t *testing.T) {
 		require.NoError(t, os.WriteFile(mended, []byte(`{"n":200}`), 0o600))
 		require.Contains(t, b.ok("", "dlq", "redrive", "orders.dlq", "--id", "e-2", "--data", mended).stdout, "redriven 1,")
 		require.Contains(t, b.ok("", "dlq", "redrive", "orders.dlq", "--limit", "1").stdout, "redriven 1,")
-		require.Contains(t, b.ok("", "dlq", "redrive", "orders.dlq", "--group", "mail").stdout, "redriven 0,")
+		require.Contains(t, b.run("", "dlq", "redrive", "orders.dlq", "--group", "biling").stderr, `no dead letter is of the group "biling"; did you mean billing?`)
+		require.Contains(t, b.run("", "dlq", "ls", "order.dlq").stderr, `there is no topic "order.dlq"; did you mean orders.dlq?`)
+		require.Contains(t, b.run("", "dlq", "ls", "orders").stderr, "orders is no dead-letter topic: its first event is no dead letter; did you mean orders.dlq?")
+		require.Equal(t, b.ok("", "dlq", "ls", "orders.dlq").stdout, b.ok("", "dlq", "ls").stdout, "all dead-letter topics")
 		got := b.ok("", "sub", "orders", "--group", "billing", "--idle-exit", "100ms").events(t)
 		require.Len(t, got, 2)
 		require.Equal(t, "e-2 1 e-1 1", fmt.Sprint(got[0].ID, " ", got[0].Attempt, " ", got[1].ID, " ", got[1].Attempt))
@@ -83,7 +86,7 @@ func TestDLQ(t *testing.T) {
 			"open :":                   {"redrive", "orders.dlq", "--id", "e-1", "--data", ""},
 			"--data needs --id":        {"redrive", "orders.dlq", "--data", mended},
 			"must not be negative":     {"redrive", "orders.dlq", "--limit", "-1"},
-			"needs a topic":            {"ls"},
+			"needs a topic":            {"show"},
 		} {
 			r := b.run("", append([]string{"dlq"}, args...)...)
 			require.Equal(t, 1, r.code)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -19,9 +20,8 @@ const groupsHelp = `Show how the groups of the topics are doing; without a topic
   IN FLIGHT  with a member of the group at this moment
   DELAYED    waiting for another attempt
   OLDEST     age of the oldest event that the group has not settled
-  DEAD       events in the topic's dead-letter topic, which has its name and .dlq:
-             of all its groups; unknown if that has no group and more than 1,000
-             events or 16 MiB
+  DEAD       dead letters of the group, in the topic with .dlq at its end; unknown if
+             that has more than 100,000 events or 128 MiB
   MEMBERS    attached at this moment
 
 A number that the backend cannot tell for certain is unknown, and null in JSON.`
@@ -39,14 +39,14 @@ func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				rows, err := s.Groups(ctx, args...)
-				if err != nil {
+				if err := requireTopics(ctx, b, args...); err != nil {
 					return err
 				}
+				rows, err := s.Groups(ctx, args...)
 				if *asJSON {
-					return writeJSON(cmd.OutOrStdout(), rows)
+					return errors.Join(writeJSON(cmd.OutOrStdout(), rows), err)
 				}
-				return writeGroups(cmd.OutOrStdout(), rows, time.Now())
+				return errors.Join(writeGroups(cmd.OutOrStdout(), rows, time.Now()), err)
 			})
 		},
 	}

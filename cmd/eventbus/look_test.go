@@ -44,7 +44,7 @@ func TestTopicsAndGroups(t *testing.T) {
 
 	require.Equal(t, ""+
 		"TOPIC   GROUP    DEPTH  LAG  IN FLIGHT  DELAYED  OLDEST  DEAD  MEMBERS\n"+
-		"orders  audit    3      3    0          0        0s      1     0\n"+
+		"orders  audit    3      3    0          0        0s      0     0\n"+
 		"orders  billing  3      1    0          0        0s      1     0\n",
 		strings.ReplaceAll(b.ok("", "groups").stdout, "1s", "0s"))
 	rows := b.groups("logs", "orders")
@@ -53,7 +53,7 @@ func TestTopicsAndGroups(t *testing.T) {
 
 	r := b.run("", "groups", "nowhere")
 	require.Equal(t, 1, r.code)
-	require.Equal(t, "eventbus: groups: inmemory: groups of nowhere: gone\n", r.stderr)
+	require.Equal(t, "eventbus: groups: there is no topic \"nowhere\"\n", r.stderr)
 }
 
 func TestAge(t *testing.T) {

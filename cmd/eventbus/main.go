@@ -20,7 +20,7 @@ func main() {
 	// A write to a closed pipe should fail, not end the process. signal.Ignore would be
 	// wrong, because the commands that sub runs would inherit it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// After a second, another signal ends the process immediately. Before, it does nothing,
 	// because timeout(1) sends its signal twice at once.
 	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })

@@ -83,6 +83,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"unknown scheme", []string{"demo", "--url", "kafka://u:secret@h"}, `has the scheme "kafka", which no driver given to Open serves`},
 		{"URL as a flag", []string{"ping", "--connect-timeout=redis://u:secret@h"}, `invalid argument "URL"`},
 		{"URL of other letters", []string{"ping", "--connect-timeout", "redis://u:\"ß\tsecret@h"}, `time: invalid duration "URL"`},
+		{"pub to memory", []string{"pub", "orders", "--url", "mem:", "--data", "x"}, "pub: mem: would forget the events"},
 		{"typing error", []string{"demo", "--url", "meme:"}, "did you mean mem:?"},
 		{"unknown parameter", []string{"demo", "--url", "mem:?max_mesages=3"}, `did you mean "max_messages"?`},
 	} {

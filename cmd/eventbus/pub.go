@@ -84,39 +84,38 @@ func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	if err := p.check(cmd); err != nil {
 		return err
 	}
+	if p.forgets() {
+		return errors.New("mem: would forget the events when this command ends; give the URL of a broker, or try eventbus demo")
+	}
 	var stored, duplicates atomic.Int64
 	watch := unexpected(cmd.ErrOrStderr())
 	watch.Published = func(e observer.Published) {
 		stored.Add(int64(e.Stored - e.Duplicates))
 		duplicates.Add(int64(e.Duplicates))
 	}
-	last := ""
-	notice := func(next eventbus.Publisher) eventbus.Publisher {
-		return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
-			err := next.Publish(ctx, topic, events...)
-			if err == nil {
-				last = events[len(events)-1].Position
-			}
-			return err
-		})
-	}
 	name, from, err := openInput(cmd.InOrStdin(), p.input)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	bus, err := p.open(cmd.Context(), eventbus.Options{
-		Service: "eventbus", Observer: watch, Dedup: p.once, PublishMiddleware: []eventbus.PublishMiddleware{notice},
-	})
+	bus, err := p.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: watch, Dedup: p.once})
 	if err != nil {
 		return err
 	}
 	defer p.close(cmd.Context(), bus)
 
+	last := ""
+	publisher := eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+		receipts, err := bus.PublishReceipts(ctx, topic, events...)
+		if err == nil {
+			last = receipts[len(receipts)-1].Position
+		}
+		return err
+	})
 	if p.single {
-		err = bus.Publish(cmd.Context(), topic, p.event())
+		err = publisher(cmd.Context(), topic, p.event())
 	} else {
-		f := &feed.Feed{Bus: bus, Topic: topic, Input: ndjson.NewReader(name, from), Prepare: p.prepare}
+		f := &feed.Feed{Bus: publisher, Topic: topic, Input: ndjson.NewReader(name, from), Prepare: p.prepare}
 		_, err = f.Run(cmd.Context())
 	}
 	if err != nil {

@@ -63,6 +63,17 @@ type result struct {
 	stdout, stderr string
 }
 
+// account returns the lines of stderr that are not of the log.
+func (r result) account() string {
+	var account strings.Builder
+	for l := range strings.Lines(r.stderr) {
+		if !strings.HasPrefix(l, "time=") {
+			account.WriteString(l)
+		}
+	}
+	return account.String()
+}
+
 // lines returns the lines of stdout.
 func (r result) lines() []string {
 	if r.stdout == "" {

@@ -32,7 +32,7 @@ letter keeps. A command runs in a process group of its own; at --timeout, or whe
 event is lost to another member, the group gets SIGTERM, and SIGKILL half a second
 later. What a command leaves running that holds its output is killed too.
 
-It ends, with exit code 0, after an interrupt, or SIGTERM; after --count events that
+It ends, with exit code 0, after an interrupt, SIGTERM or SIGHUP; after --count events that
 have succeeded; or after --idle-exit: when for that long no event was handed out and
 none was being handled, and the backend says that none waits for this group: that
 none is new, held by any member, or delayed for another attempt. What the backend
@@ -213,7 +213,7 @@ func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	cause := context.Cause(ctx)
 	stop(nil)
 	w.watching.Wait()
-	a := w.account(subscription.Counts())
+	a := w.account(subscription)
 	wrote := a.write(w.stderr, asJSON)
 	switch {
 	case errors.Is(cause, errOutput):

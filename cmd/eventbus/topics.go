@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -29,15 +30,12 @@ It is unknown if the topic has no group and more than 1,000 events or 16 MiB.`,
 					return err
 				}
 				rows, err := s.Topics(ctx)
-				if err != nil {
-					return err
-				}
 				if *asJSON {
-					return writeJSON(cmd.OutOrStdout(), rows)
+					return errors.Join(writeJSON(cmd.OutOrStdout(), rows), err)
 				}
-				return writeTable(cmd.OutOrStdout(), "TOPIC\tGROUPS\tDEPTH", rows, func(w io.Writer, t survey.Topic) {
+				return errors.Join(writeTable(cmd.OutOrStdout(), "TOPIC\tGROUPS\tDEPTH", rows, func(w io.Writer, t survey.Topic) {
 					fmt.Fprintf(w, "%s\t%v\t%v\n", t.Topic, t.Groups, t.Depth)
-				})
+				}), err)
 			})
 		},
 	}

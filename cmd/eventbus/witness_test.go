@@ -127,9 +127,9 @@ type witnessed struct {
 
 func (s *witnessed) Unwrap() backend.Source { return s.Source }
 
-func (s *witnessed) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+func (s *witnessed) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	life := s.witness.life()
-	ds, err := s.Source.Receive(ctx, limit)
+	ds, err := s.Source.Receive(ctx, limit, maxBytes)
 	s.witness.mu.Lock()
 	defer s.witness.mu.Unlock()
 	for i := range ds {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,19 +149,26 @@ func (w *work) busy(ctx context.Context, bus *eventbus.Bus, s *eventbus.Subscrip
 
 // An account counts the deliveries of sub by outcome.
 type account struct {
-	Handled      int64 `json:"handled"`
-	Retried      int64 `json:"retried"`
-	DeadLettered int64 `json:"dead_lettered"`
-	Discarded    int64 `json:"discarded"`
-	Unconfirmed  int64 `json:"unconfirmed"` // how many of the events above have no confirmed acknowledgement, and are redelivered
-	LeasesLost   int64 `json:"leases_lost"`
-	Abandoned    int64 `json:"abandoned"`
+	Handled      int64  `json:"handled"`
+	Retried      int64  `json:"retried"`
+	DeadLettered int64  `json:"dead_lettered"`
+	Discarded    int64  `json:"discarded"`
+	Unconfirmed  int64  `json:"unconfirmed"` // how many of the events above have no confirmed acknowledgement, and are redelivered
+	LeasesLost   int64  `json:"leases_lost"`
+	Abandoned    int64  `json:"abandoned"`
+	Failing      int    `json:"failing"`              // events that have failed and wait for another attempt
+	LastError    string `json:"last_error,omitempty"` // of the newest of Failing
 }
 
-func (w *work) account(c eventbus.Counts) account {
+func (w *work) account(s *eventbus.Subscription) account {
+	c := s.Counts()
 	a := account{
 		Handled: w.handled.Load(), Retried: c.Retried, DeadLettered: c.DeadLettered, Discarded: c.Discarded,
 		LeasesLost: c.LeasesLost, Abandoned: c.Abandoned,
+	}
+	newest, failing := s.Failing()
+	if a.Failing = failing; failing > 0 {
+		a.LastError = newest[0].ID + ": " + newest[0].Error
 	}
 	if !w.onReceive {
 		a.Unconfirmed = max(a.Handled+a.DeadLettered+a.Discarded-c.Acknowledged, 0)
@@ -200,6 +208,9 @@ func (a account) String() string {
 	}
 	if a.Abandoned > 0 {
 		s += fmt.Sprintf(", left unsettled %d", a.Abandoned)
+	}
+	if a.Failing > 0 {
+		s += fmt.Sprintf(", failing %d, the last %s", a.Failing, strings.ReplaceAll(a.LastError, "\n", " "))
 	}
 	return s
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // Maintain implements [backend.Maintainer]. It removes messages that every group has
-// settled, and IDs whose window is over, a thousand of each at most.
+// settled, and IDs whose window is over, a thousand of each at most. It also removes the
+// record of each member that has ended and holds nothing.
 func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.Duration, err error) {
 	const most = 1000
 	next = time.Minute
@@ -20,6 +21,7 @@ func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.D
 		if err != nil {
 			return err
 		}
+		g.forgetMembers(b.store.alive)
 		trimmed, err := g.trim(most)
 		if forgotten := g.forget(time.Now(), most); trimmed == most || forgotten == most {
 			next = time.Second
@@ -98,7 +100,7 @@ func (b *Backend) Stats(ctx context.Context, topic, name string) (s backend.Stat
 			if s.Oldest.IsZero() { // a removed message has no time
 				_, s.Oldest, _ = g.message(number(k, 0))
 			}
-			if g.entry(number(k, 0)).held == 1 {
+			if g.entry(number(k, 0)).held > 0 {
 				s.InFlight++
 			} else {
 				s.Delayed++
@@ -147,9 +149,9 @@ func list(b *bolt.Bucket) (names []string, err error) {
 func (b *Backend) DeleteTopic(ctx context.Context, name string) error {
 	defer b.store.wake(name) // waiting members find that the topic is gone
 	return b.update(ctx, "delete "+name, func(t *txn) error {
-		_, err := t.topic(name)
+		topic, err := t.topic(name)
 		if err == nil {
-			t.note(t.topics.DeleteBucket([]byte(name)))
+			topic.delete()
 		}
 		return err
 	})
@@ -162,6 +164,7 @@ func (b *Backend) DeleteGroup(ctx context.Context, topic, name string) error {
 		g, err := t.find(topic, name)
 		if err == nil {
 			t.note(g.groups.DeleteBucket([]byte(name)))
+			g.removeAllMembers()
 		}
 		return err
 	})

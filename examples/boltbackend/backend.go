@@ -40,6 +40,7 @@ func (b *Backend) Limits() backend.Limits {
 		OnceWindow: b.store.options.OnceWindow,
 		Refund:     true,
 		FencedAcks: true,
+		Instances:  true,
 		Publishers: 1,
 	}
 }
@@ -100,13 +101,15 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source,
 		}
 		g, err := topic.group(c.Group)
 		if err == nil {
-			s.group = g.identity
+			s.group, s.member = g.identity, t.unique()
+			g.join(s)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	b.store.wake(c.Topic) // a replaced member may wait
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {

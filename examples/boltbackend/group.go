@@ -12,10 +12,11 @@ import (
 // A group is a cursor into the log and its entries. It is valid within its transaction.
 type group struct {
 	*topic
+	path                      string // topic/group
 	bucket, entries, schedule *bolt.Bucket
 
 	identity uint64 // of no other group, even of this name
-	since    uint64 // hand-outs with lower numbers were before the last ResetGroup
+	since    uint64 // hand-outs with lower numbers were before the last ResetGroup, or of a deleted group
 	cursor   uint64 // the lowest offset that was never handed out
 }
 
@@ -27,7 +28,7 @@ func (t *topic) group(name string) (*group, error) {
 	}
 	state := b.Get([]byte("state"))
 	return &group{
-		topic: t, bucket: b, entries: b.Bucket([]byte("entries")), schedule: b.Bucket([]byte("schedule")),
+		topic: t, path: t.name + "/" + name, bucket: b, entries: b.Bucket([]byte("entries")), schedule: b.Bucket([]byte("schedule")),
 		identity: number(state, 0), since: number(state, 1), cursor: number(state, 2),
 	}, nil
 }
@@ -52,7 +53,7 @@ type entry struct {
 	attempt uint64 // hand-outs that count
 	handout uint64 // number of the last hand-out; 0: there is no such entry
 	due     uint64 // moment from which it is due; 0: it is due
-	held    uint64 // 1: by the member that the last hand-out went to
+	held    uint64 // by the member with this number; 0: by none. Files of earlier versions have 1 for any member
 }
 
 func (g *group) entry(offset uint64) entry {
@@ -89,27 +90,30 @@ func (g *group) expire(now time.Time) {
 	}
 }
 
-// take hands out up to limit messages for a lease. It takes the due messages with the
+// take hands out up to limit messages to s for a lease. It takes the due messages with the
 // lowest offsets. Every entry is below the cursor, so a redelivered message goes before a
 // new one.
-func (g *group) take(limit int, now time.Time, lease time.Duration) (ds []backend.Delivery) {
+func (g *group) take(limit int, maxBytes int64, now time.Time, s *source) (ds []backend.Delivery) {
 	g.expire(now)
 	var offsets []uint64
 	c := g.schedule.Cursor()
 	for k, _ := c.First(); k != nil && number(k, 0) == 0 && len(offsets) < limit; k, _ = c.Next() {
 		offsets = append(offsets, number(k, 1))
 	}
-	for ; g.cursor < g.end() && len(offsets) < limit; g.cursor++ {
-		offsets = append(offsets, g.cursor)
+	for offset := g.cursor; offset < g.end() && len(offsets) < limit; offset++ {
+		offsets = append(offsets, offset)
 	}
 	for _, offset := range offsets {
+		m, _, err := g.message(offset)
+		if maxBytes -= int64(m.Size()); maxBytes < 0 && len(ds) > 0 {
+			break // m stays due
+		}
 		e := g.entry(offset)
 		again := e.handout != 0
-		e.attempt, e.handout, e.held = e.attempt+1, g.unique(), 1
-		g.postpone(e, after(now, lease))
-		d := backend.Delivery{Attempt: int(e.attempt), Redelivered: again, Token: receipt{g.identity, offset, e.handout}}
-		d.Message, _, d.Err = g.message(offset)
-		ds = append(ds, d)
+		e.attempt, e.handout, e.held = e.attempt+1, g.unique(), s.member
+		g.postpone(e, after(now, s.config.Lease))
+		ds = append(ds, backend.Delivery{Message: m, Err: err, Attempt: int(e.attempt), Redelivered: again, Token: receipt{g.path, offset, e.handout}})
+		g.cursor = max(g.cursor, offset+1)
 	}
 	if len(ds) > 0 {
 		g.put(g.bucket, []byte("state"), pack(g.identity, g.since, g.cursor))
@@ -127,13 +131,16 @@ func (g *group) wait(now time.Time) time.Duration {
 }
 
 // A receipt is the Token of a delivery.
-type receipt struct{ group, offset, handout uint64 }
+type receipt struct {
+	path            string // topic/group
+	offset, handout uint64
+}
 
 // claim returns the entry of d, or the zero entry if the message is settled. If fenced is
 // set, d must be the last hand-out and its member must hold the message.
 func (g *group) claim(d *backend.Delivery, fenced bool) (entry, error) {
 	r, ok := d.Token.(receipt)
-	if !ok || r.group != g.identity {
+	if !ok || r.path != g.path {
 		return entry{}, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
 	}
 	e := g.entry(r.offset)

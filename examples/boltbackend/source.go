@@ -2,6 +2,7 @@ package boltbackend
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -12,6 +13,7 @@ type source struct {
 	backend *Backend
 	config  backend.Config
 	group   uint64        // its identity: a group of this name that is made later is another
+	member  uint64        // of no other source
 	closed  chan struct{} // closed by end
 	failed  bool          // the last Receive returned an error; only Receive uses it
 }
@@ -27,10 +29,10 @@ func (s *source) op(verb string) string { return verb + " " + s.config.Topic + "
 
 // Receive implements [backend.Source]. A member that waits looks again at every wake of
 // its topic, and when the next entry is due.
-func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	for {
 		changed := s.backend.store.whenChanged(s.config.Topic) // before the look, so no wake is missed
-		ds, next, err := s.take(ctx, limit)
+		ds, next, err := s.take(ctx, limit, maxBytes)
 		again := s.failed && err == nil // the bus detects recovery by a call that returns
 		if s.failed = err != nil; err != nil || len(ds) > 0 || limit <= 0 || again {
 			return ds, err
@@ -49,14 +51,22 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 
 // take hands out due messages. If there are none, it returns how long to wait. A context
 // that is done is not a failure of the store, so the transaction does not see it.
-func (s *source) take(ctx context.Context, limit int) (ds []backend.Delivery, wait time.Duration, err error) {
+func (s *source) take(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, wait time.Duration, err error) {
+	if maxBytes <= 0 {
+		maxBytes = math.MaxInt64
+	}
+	replaced := false
 	err = s.update(context.WithoutCancel(ctx), "receive", func(g *group) {
 		now := time.Now()
-		if ctx.Err() == nil && limit > 0 {
-			ds = g.take(limit, now, s.config.Lease)
+		replaced = s.config.Instance != "" && !g.has(s.member)
+		if ctx.Err() == nil && limit > 0 && !replaced {
+			ds = g.take(limit, maxBytes, now, s)
 		}
 		wait = g.wait(now)
 	})
+	if err == nil && replaced {
+		err = failed(s.op("receive"), backend.ErrReplaced)
+	}
 	if err != nil {
 		return nil, 0, err // messages of a failed commit are redelivered when their lease expires
 	}
@@ -154,5 +164,6 @@ func (s *source) Close() error {
 func (s *source) end() {
 	delete(s.backend.sources, s)
 	s.backend.store.count(s.group, -1)
+	s.backend.store.left(s.member)
 	close(s.closed)
 }

@@ -3,14 +3,16 @@
 //
 // The file has these buckets. Numbers are eight bytes, so keys sort by number.
 //
-//	topics/                         its sequence numbers groups, resets and hand-outs
+//	topics/                         its sequence numbers groups, members, resets and hand-outs
 //	  TOPIC/                        its sequence is the number of messages in the log
 //	  TOPIC/log/                    offset → record; its sequence is the last offset
 //	  TOPIC/once/                   ID → offset, end of the window
 //	  TOPIC/marks/                  offset → ID: the entries of once, oldest first
+//	  TOPIC/members/                group, member → instance, incarnation: members with an Instance
 //	  TOPIC/groups/GROUP/           state → identity, last reset, cursor
 //	  TOPIC/groups/GROUP/entries/   offset → attempt, hand-out, due, held
 //	  TOPIC/groups/GROUP/schedule/  due, offset → nothing: the entries by due moment
+//	used/                           its sequence is the highest offset of all deleted topics
 //
 // The cursor of a group is the lowest offset that was never handed out. An entry is a
 // message that was handed out and is not settled. Every call is one transaction, so a
@@ -57,6 +59,7 @@ type Store struct {
 	mu      sync.Mutex               // guards all that follows
 	changed map[string]chan struct{} // by topic; closed when something may be due
 	members map[uint64]int64         // by identity of the group
+	live    map[uint64]bool          // the members of this process that have an Instance
 }
 
 // OpenStore opens the file at path, and makes it if there is none. It waits for at
@@ -68,6 +71,9 @@ func OpenStore(path string, o Options) (*Store, error) {
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
 		_, err := tx.CreateBucketIfNotExists([]byte("topics"))
+		if err == nil {
+			_, err = tx.CreateBucketIfNotExists([]byte("used"))
+		}
 		return err
 	})
 	if err != nil {
@@ -75,7 +81,7 @@ func OpenStore(path string, o Options) (*Store, error) {
 	}
 	return &Store{
 		options: o.withDefaults(), db: db,
-		changed: map[string]chan struct{}{}, members: map[uint64]int64{},
+		changed: map[string]chan struct{}{}, members: map[uint64]int64{}, live: map[uint64]bool{},
 	}, nil
 }
 
@@ -100,7 +106,7 @@ func (s *Store) run(ctx context.Context, writable bool, f func(*txn) error) erro
 		return unavailable(err)
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
-	t := &txn{Tx: tx, topics: tx.Bucket([]byte("topics"))}
+	t := &txn{Tx: tx, topics: tx.Bucket([]byte("topics")), used: tx.Bucket([]byte("used"))}
 	err = cmp.Or(f(t), t.err)
 	switch {
 	case err != nil && backend.Class(err) == nil:

@@ -21,6 +21,7 @@ type topic struct {
 
 	root                     *bolt.Bucket // has the other buckets; its sequence is the number of messages
 	log, once, marks, groups *bolt.Bucket
+	members                  *bolt.Bucket // nil in a file of an earlier version, until a member needs it
 }
 
 // topic returns a topic that exists.
@@ -30,18 +31,29 @@ func (t *txn) topic(name string) (*topic, error) {
 		return nil, fmt.Errorf("%w: there is no topic %s", backend.ErrGone, name)
 	}
 	part := func(name string) *bolt.Bucket { return b.Bucket([]byte(name)) }
-	return &topic{t, name, b, part("log"), part("once"), part("marks"), part("groups")}, nil
+	return &topic{t, name, b, part("log"), part("once"), part("marks"), part("groups"), part("members")}, nil
 }
 
-// makeTopic returns a topic, and makes it if it does not exist.
+// makeTopic returns a topic, and makes it if it does not exist. Its first offset is greater
+// than each offset of a deleted topic, because a position must not be used again.
 func (t *txn) makeTopic(name string) (*topic, error) {
 	if found, err := t.topic(name); err == nil {
 		return found, nil
 	}
-	if _, err := t.makeBucket(t.topics, name, "log", "once", "marks", "groups"); err != nil {
+	if _, err := t.makeBucket(t.topics, name, "log", "once", "marks", "groups", "members"); err != nil {
 		return nil, err
 	}
-	return t.topic(name)
+	made, err := t.topic(name)
+	if err == nil {
+		t.note(made.log.SetSequence(t.used.Sequence()))
+	}
+	return made, err
+}
+
+// delete removes the topic with its groups and messages.
+func (t *topic) delete() {
+	t.note(t.used.SetSequence(max(t.used.Sequence(), t.log.Sequence())))
+	t.note(t.topics.DeleteBucket([]byte(t.name)))
 }
 
 // end is the offset that the next message gets.

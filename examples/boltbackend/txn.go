@@ -12,6 +12,7 @@ import (
 type txn struct {
 	*bolt.Tx
 	topics *bolt.Bucket
+	used   *bolt.Bucket // its sequence is the highest offset of all deleted topics
 	wrote  bool
 	err    error
 }

@@ -104,7 +104,7 @@ func (i *instruments) printMetrics(out io.Writer) error {
 	for _, s := range all {
 		var labels []string
 		for name, value := range s.labels {
-			if !strings.HasPrefix(name, "messaging_system") && name != "messaging_operation_type" {
+			if !strings.HasPrefix(name, "messaging_system") && !strings.HasPrefix(name, "server_") && name != "messaging_operation_type" {
 				labels = append(labels, fmt.Sprintf("%s=%q", name, value))
 			}
 		}

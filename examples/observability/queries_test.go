@@ -32,7 +32,7 @@ func existing(t *testing.T) map[string]map[string]bool {
 	require.NoError(t, err)
 	defer stop()
 	require.NoError(t, live(t.Context(), i, bus, "orders", &bank{}))
-	require.Error(t, bus.Publish(t.Context(), "orders", nil), "a failure of Publish")
+	require.Error(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: strings.Repeat("x", 1000)}), "a failure of Publish")
 	time.Sleep(time.Minute)
 	synctest.Wait()
 	hooks, about := i.telemetry.Observer(), observer.About{Topic: "orders", Group: "billing"}

@@ -23,7 +23,6 @@ import (
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/nats"
-	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/observer/telemetry"
 	"github.com/seed41896749/eventbus/redisstream"
 )
@@ -67,13 +66,9 @@ func run(ctx context.Context, url, address string, s shop) (err error) {
 	if err != nil {
 		return err
 	}
-	bus, err := eventbus.Open(ctx, url, eventbus.Options{
-		Service:           "orders",
-		Observer:          observer.Join(t.Observer(), observer.Slog(nil)),
-		Middleware:        []eventbus.Middleware{t.Middleware},
-		PublishMiddleware: []eventbus.PublishMiddleware{t.PublishMiddleware},
-		ErrorClasses:      classes,
-	}, inmemory.Driver{}, redisstream.Driver{}, nats.Driver{})
+	options := eventbus.Options{Service: "orders", ErrorClasses: classes, OpenTimeout: time.Minute}
+	t.Install(&options)
+	bus, err := eventbus.Open(ctx, url, options, inmemory.Driver{}, redisstream.Driver{}, nats.Driver{})
 	if err != nil {
 		return err
 	}
@@ -98,14 +93,7 @@ func run(ctx context.Context, url, address string, s shop) (err error) {
 		report, err := letters.Redrive(r.Context(), deadletter.Redrive{Filter: deadletter.Filter{ErrorClass: "declined"}})
 		answer(w, report, err)
 	})
-	server, served := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: time.Second}, make(chan error, 1)
-	go func() { served <- server.ListenAndServe() }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-		return server.Shutdown(context.WithoutCancel(ctx))
-	}
+	return bus.Serve(ctx, &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: time.Second})
 }
 
 func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }

@@ -17,7 +17,10 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/config"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/observer"
+	"github.com/seed41896749/eventbus/redisstream"
 )
 
 func main() {
@@ -38,7 +41,7 @@ func run(ctx context.Context, file string, n int, out io.Writer) error {
 	bus, cfg, err := config.Open(ctx, file, func(o *eventbus.Options) {
 		quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 		o.Observer = observer.Slog(quiet) // the file cannot contain an observer, so code adds it
-	})
+	}, inmemory.Driver{}, redisstream.Driver{}, nats.Driver{})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 // A Group keeps no flushed item in memory, wherever it divided items into batches.
 func TestNothingIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := batch.New(6, 0, func([]*[64]byte) { time.Sleep(time.Second) })
+		g := batch.New(6, batch.AtOnce, func([]*[64]byte) { time.Sleep(time.Second) })
 		var items []weak.Pointer[[64]byte]
 		for range 10 {
 			item := new([64]byte)

@@ -104,6 +104,39 @@ func TestWhatIsWrong(t *testing.T) {
 	require.EqualError(t, new(said).table().Settings(map[string]string{"cuont": "1"}), `unknown setting "cuont"; did you mean "count"?`)
 }
 
+// A password that is not escaped, and several hosts, are named with their remedy.
+func TestHosts(t *testing.T) {
+	const escape = "the URL has an @ behind its host: in a password / is written %2F, ? is written %3F, and # is written %23"
+	const several = "the URL names several hosts: name one there, and each further one by a parameter, as in ?addr=host:port"
+	for text, want := range map[string]string{
+		"redis://h:1":               "",
+		"redis://u:p@h:1/0?ca=a@b":  "",
+		"redis://h:1/0?ca=/a@b":     "",
+		"redis://u:%2F%3F%23%40@h":  "",
+		"redis://u:1/b@h":           escape,
+		"redis://u:1?b@h":           escape,
+		"redis://u:1#b@h":           escape,
+		"redis://h:1#x":             "the URL has something behind #, which in a password is written %23",
+		"redis://h:1,h:2":           several,
+		"redis://u:p@h,g":           several,
+		"redis://u:p@h,redis://g:1": several,
+		"redis:h":                   "the URL names no host behind //",
+		"redis://u:p@/0":            "the URL names no host behind //",
+		"redis:///0":                "the URL names no host behind //",
+	} {
+		u, err := url.Parse(text)
+		require.NoError(t, err, text)
+		if err = brokerurl.CheckHost(u, "addr"); want == "" {
+			require.NoError(t, err, text)
+		} else {
+			require.EqualError(t, err, want, text)
+		}
+	}
+	u, err := url.Parse("redis://h:1,h:2")
+	require.NoError(t, err)
+	require.EqualError(t, brokerurl.CheckHost(u, ""), "the URL names several hosts, but its scheme is for one server")
+}
+
 func TestTLSFiles(t *testing.T) {
 	certs := testcerts.Make(t)
 	empty := filepath.Join(t.TempDir(), "empty.pem")

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
@@ -39,6 +40,26 @@ func (t Table) Parameters(u *url.URL) error {
 		if err := p.take(query[name]); err != nil {
 			return fmt.Errorf("parameter %q: %w", name, err)
 		}
+	}
+	return nil
+}
+
+// CheckHost returns an error if u names no host or several, or if its host seems to end
+// within a password, at a character that is not escaped. further is the parameter that
+// names further hosts, or "" if there is none.
+func CheckHost(u *url.URL, further string) error {
+	names, _, _ := strings.Cut(u.RawQuery, "=")
+	switch {
+	case u.User == nil && strings.Contains(u.Path+names+u.Fragment, "@"):
+		return errors.New("the URL has an @ behind its host: in a password / is written %2F, ? is written %3F, and # is written %23")
+	case u.Fragment != "":
+		return errors.New("the URL has something behind #, which in a password is written %23")
+	case strings.Contains(u.Host, ",") && further != "":
+		return fmt.Errorf("the URL names several hosts: name one there, and each further one by a parameter, as in ?%s=host:port", further)
+	case strings.Contains(u.Host, ","):
+		return errors.New("the URL names several hosts, but its scheme is for one server")
+	case u.Opaque != "" || u.Hostname() == "":
+		return errors.New("the URL names no host behind //")
 	}
 	return nil
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/ledger"
+	"github.com/seed41896749/eventbus/internal/outage"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // An attachment is a backend.Source with its optional interfaces. If the broker loses the
@@ -14,31 +17,51 @@ type attachment struct {
 	source   backend.Source
 	delayer  backend.Delayer  // nil if the source cannot Delay
 	extender backend.Extender // nil if the source cannot Extend
-	refunds  bool             // Delay can give back an event without counting an attempt
+	outage   *outage.Outage   // is told of calls that succeed
+	book     *ledger.Source   // its part of the ledger; the book of the subscription has the lock
 }
 
-func (a *attachment) receive(ctx context.Context, n int) (ds []backend.Delivery, err error) {
-	defer recovered(&err)
-	return a.source.Receive(ctx, n)
+func (a *attachment) receive(ctx context.Context, n int, bytes int64) (ds []backend.Delivery, err error) {
+	err = a.drive("Receive", func() (err error) { ds, err = a.source.Receive(ctx, n, bytes); return err })
+	return ds, err
 }
 
 func (a *attachment) ack(ctx context.Context, ds []*backend.Delivery) error {
-	return guarded(func() error { return a.source.Ack(ctx, ds) })
+	return a.drive("Ack", func() error { return a.source.Ack(ctx, ds) })
 }
 
 func (a *attachment) delay(ctx context.Context, ds []backend.Delayed) error {
 	if a.delayer == nil {
 		return errors.ErrUnsupported
 	}
-	return guarded(func() error { return a.delayer.Delay(ctx, ds) })
+	return a.drive("Delay", func() error { return a.delayer.Delay(ctx, ds) })
 }
 
 func (a *attachment) extend(ctx context.Context, ds []*backend.Delivery) error {
-	return guarded(func() error { return a.extender.Extend(ctx, ds) })
+	return a.drive("Extend", func() error { return a.extender.Extend(ctx, ds) })
 }
 
 func (a *attachment) close() error {
-	return guarded(a.source.Close)
+	return driving("Close of a Source", a.source.Close)
+}
+
+// drive is driving, and ends the waits after failed calls if f succeeds.
+func (a *attachment) drive(method string, f func() error) error {
+	err := driving(method, f)
+	if err == nil {
+		a.outage.Succeeded()
+	}
+	return err
+}
+
+// driving calls f, which calls a method of the driver, and returns its error. If f panics, the
+// error is a PanicError that names the method.
+func driving(method string, f func() error) error {
+	err := guarded(f)
+	if p, ok := err.(*observer.PanicError); ok { //nolint:errorlint // the one of guarded, never wrapped
+		p.Where = "driver's " + method
+	}
+	return err
 }
 
 // guarded calls f and returns its error, or a PanicError if f panics.

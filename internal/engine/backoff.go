@@ -8,12 +8,12 @@ import (
 )
 
 // newBackoff returns the waits after failed calls of a broker. The waits double from 100 ms
-// to 5 s. Each wait is multiplied by a random factor between 0.5 and 1.5.
+// to 1 s. Each wait is multiplied by a random factor between 0.5 and 1.5.
 func newBackoff() *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(100*time.Millisecond),
 		backoff.WithMultiplier(2),
-		backoff.WithMaxInterval(5*time.Second),
+		backoff.WithMaxInterval(maxRetry),
 		backoff.WithRandomizationFactor(0.5),
 		backoff.WithMaxElapsedTime(0),
 	)

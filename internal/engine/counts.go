@@ -27,14 +27,10 @@ func (s *Subscription) Counts() Counts {
 		Retried: c.retried.Load(), DeadLettered: c.deadLettered.Load(), Discarded: c.discarded.Load(),
 		LeasesLost: c.leasesLost.Load(), Abandoned: c.abandoned.Load(),
 	}
-	d := &s.sched
-	d.mu.Lock()
-	defer d.unlock()
-	n.Running = int64(d.working)
-	for _, h := range d.reads.all() {
-		n.Held++
-		n.HeldBytes += h.size
-	}
+	s.book.mu.Lock() // without effects
+	defer s.book.mu.Unlock()
+	now := s.book.Stats()
+	n.Held, n.HeldBytes, n.Running = int64(now.Held), now.Bytes, int64(now.Running)
 	return n
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed41896749/eventbus/internal/ledger"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -38,7 +39,7 @@ type Plan struct {
 
 // limit returns how many attempts h may have; 0: no limit.
 func (p Policy) limit(h *Hold) int {
-	if p.OwnAttempts == nil || p.MaxAttempts == 0 || h.attempt <= p.MaxAttempts {
+	if p.OwnAttempts == nil || p.MaxAttempts == 0 || h.Attempt <= p.MaxAttempts {
 		return p.MaxAttempts
 	}
 	if n, ok := p.OwnAttempts(h); ok && (n == 0 || n > p.MaxAttempts) {
@@ -47,11 +48,22 @@ func (p Policy) limit(h *Hold) int {
 	return p.MaxAttempts
 }
 
+// last reports whether h has no attempt left after a timeout.
+func (p Policy) last(h *Hold) bool {
+	most := p.MaxAttempts
+	if p.OwnAttempts != nil {
+		if n, ok := p.OwnAttempts(h); ok {
+			most = n
+		}
+	}
+	return most > 0 && h.Attempt >= most
+}
+
 // suspect reports whether h has more attempts than its limit. Failed runs cannot explain
 // this, but a run that ended the process can.
 func (p Policy) suspect(h *Hold) bool {
 	most := p.limit(h)
-	return most > 0 && h.attempt > most
+	return most > 0 && h.Attempt > most
 }
 
 // spent reports whether h is dead-lettered without another run, because its attempts far
@@ -59,20 +71,15 @@ func (p Policy) suspect(h *Hold) bool {
 // beside it.
 func (p Policy) spent(h *Hold) bool {
 	most := p.limit(h)
-	return p.exact && most > 0 && h.attempt > max(3*most, most+16)
+	return p.exact && most > 0 && h.Attempt > max(3*most, most+16)
 }
 
-// A run has the facts about a run that has ended, for decide and afterRun.
-type run struct {
-	hold        *Hold
-	err         error // the handler's result
-	lost        bool  // the lease of hold was lost
-	manual      bool  // manual mode, in which a nil err does not acknowledge
-	interrupted bool  // a drain that ran out of time cancelled the run
-	settled     bool  // the event was acknowledged before its run, and is not redelivered
-	late        bool  // the timeout has passed
-	decided     bool  // the program or the watcher has already settled hold
-	failed      bool  // they have counted the run as failed
+// A result has the facts about a run that has ended, for decide.
+type result struct {
+	ledger.Returned
+	hold   *Hold
+	err    error // the handler's result
+	manual bool  // manual mode, in which a nil err does not acknowledge
 }
 
 // A verdict says how the event is settled after a run.
@@ -80,6 +87,7 @@ type verdict struct {
 	outcome observer.Outcome
 	after   time.Duration // the delay, for Retry and Snooze
 	reason  string        // for DeadLetter and Discard; for Forget: leftToLease or ""
+	most    int           // Plan.MaxAttempts, for Retry and leftToLease
 }
 
 const leftToLease = "left to its lease" // the reason if Policy.LeaveTimeouts applies
@@ -97,31 +105,33 @@ const (
 	ReasonUnacked    = "unconfirmed" // the acknowledgement before its run failed (OnReceive)
 	ReasonExpired    = "expired"     // it was delivered after its expiry time
 	ReasonTooLarge   = "too-large"   // it is larger than MaxReceive
+
+	ReasonUnknown = "unknown-type" // its type has no handler
 )
 
 // plan calls p.Plan, which is code of the program. If that code panics before it has set
 // After, the event is retried in a second.
-func (p Policy) plan(h *Hold, cause error) Plan {
+func (p Policy) plan(s *Subscription, h *Hold, cause error) Plan {
 	plan := Plan{MaxAttempts: p.MaxAttempts, After: time.Second}
 	err := guarded(func() error { p.Plan(h, cause, &plan); return nil })
 	if err != nil {
-		h.read.sub.notifier.failed(observer.Panic, h.about(), 1, fmt.Errorf("the policy of retries: %w", err))
+		s.notifier.failed(observer.Panic, s.aboutHold(h, h.Run), 1, fmt.Errorf("the policy of retries: %w", err))
 	}
 	plan.After = max(plan.After, 0)
 	return plan
 }
 
 // decide returns the verdict on a run. It has no side effects, unless p.Plan has some.
-func (p Policy) decide(r run) verdict {
+func (p Policy) decide(about *Subscription, r result) verdict {
 	s, marked := errors.AsType[*signal](r.err)
 	switch {
 	case r.err == nil && !r.manual:
 		return verdict{outcome: observer.Acknowledge}
-	case r.settled && marked && s.reason == ReasonExpired:
-		return verdict{outcome: observer.Discard, reason: ReasonExpired}
-	case r.settled:
+	case r.Leaseless && marked && s.kind == drop:
+		return verdict{outcome: observer.Discard, reason: s.reason}
+	case r.Leaseless:
 		return verdict{outcome: observer.Discard, reason: ReasonOnReceive}
-	case r.lost:
+	case r.Lost:
 		return verdict{outcome: observer.Forget}
 	case marked && s.kind == permanent:
 		return verdict{outcome: observer.DeadLetter, reason: s.reason}
@@ -129,26 +139,27 @@ func (p Policy) decide(r run) verdict {
 		return verdict{outcome: observer.Discard, reason: s.reason}
 	case marked && s.kind == snooze:
 		return verdict{outcome: observer.Snooze, after: s.after}
-	case r.interrupted:
+	case r.Interrupted:
 		return verdict{outcome: observer.Return}
 	}
-	plan := p.plan(r.hold, r.err)
+	plan := p.plan(about, r.hold, r.err)
 	switch {
-	case plan.MaxAttempts > 0 && r.hold.attempt >= plan.MaxAttempts:
+	case plan.MaxAttempts > 0 && r.hold.Attempt >= plan.MaxAttempts:
 		if plan.Discard {
 			return verdict{outcome: observer.Discard, reason: ReasonExhausted}
 		}
 		return verdict{outcome: observer.DeadLetter, reason: ReasonExhausted}
 	case p.LeaveTimeouts && isTimeout(r.err):
-		return verdict{outcome: observer.Forget, reason: leftToLease}
+		return verdict{outcome: observer.Forget, reason: leftToLease, most: plan.MaxAttempts}
 	case marked && s.kind == retryAfter:
-		return verdict{outcome: observer.Retry, after: s.after}
+		return verdict{outcome: observer.Retry, after: s.after, most: plan.MaxAttempts}
 	}
-	return verdict{outcome: observer.Retry, after: plan.After}
+	return verdict{outcome: observer.Retry, after: plan.After, most: plan.MaxAttempts}
 }
 
-// A signal is the error of Permanent, RetryAfter, Snooze, Drop or Expired, by which a handler
-// chooses the verdict.
+// A signal is the error of Permanent, RetryAfter, Snooze, Discard or Expired, by which a handler
+// chooses the verdict. With a NotRunError inside, it says that no handler ran: so code before
+// the handler settles an event without a run.
 type signal struct {
 	kind   signalKind
 	after  time.Duration
@@ -180,7 +191,7 @@ func Permanent(err error) error {
 // RetryAfter wraps err to mean that the next attempt comes after d, not after [Plan].After.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
-		err = errors.New("retry")
+		err = Named("retry", errors.New("retry"))
 	}
 	return &signal{kind: retryAfter, after: max(d, 0), err: err}
 }
@@ -193,7 +204,12 @@ func Snooze(d time.Duration) error {
 // Drop returns an error that discards the event: the bus acknowledges it, without a dead
 // letter.
 func Drop(reason string) error {
-	return &signal{kind: drop, reason: ReasonDropped, err: errors.New("dropped: " + reason)}
+	return Discard(ReasonDropped, errors.New("dropped: "+reason))
+}
+
+// Discard is like Drop, with another reason and error.
+func Discard(reason string, err error) error {
+	return &signal{kind: drop, reason: reason, err: err}
 }
 
 // unrun returns an error that dead-letters an event without a run.
@@ -205,6 +221,16 @@ func unrun(reason string, err error) error {
 func isUnrun(err error) bool {
 	_, ok := errors.AsType[*observer.NotRunError](err)
 	return ok
+}
+
+// isFailure reports whether a run with the result err has failed. Snooze and Drop are no
+// failures, because the handler chose them.
+func isFailure(err error) bool {
+	if err == nil || isUnrun(err) {
+		return false
+	}
+	s, marked := errors.AsType[*signal](err)
+	return !marked || s.kind != snooze && s.kind != drop
 }
 
 // Waited returns the error for an event that has waited too long for its run. The event is

@@ -2,113 +2,132 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// lastWait is how long a drain waits for cancelled handlers and the settlement of events.
-const lastWait = time.Second
+const (
+	lastWait = time.Second            // how long a drain waits for cancelled handlers and settlements
+	overWait = 900 * time.Millisecond // how long it then waits for calls of the driver and the program
+)
+
+// errStuckDriver is the error of a drain that did not wait for a call of the driver.
+var errStuckDriver = errors.New("eventbus: a call of the driver has not returned in time")
 
 func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
-	s.status.set(observer.Draining, nil)
+	s.status.enter(observer.Draining, nil)
 	s.fetcher.stop(ErrShutdown)
-	s.sched.close()
+	s.book.lock()
+	s.book.Close()
+	s.book.unlock()
 	defer s.hurry(ctx)()
 
 	handlers := s.awaitQuiet()
-	<-s.fetcher.ended
-	s.settler.wait()
-	s.keeper.end()
-	s.watcher.end()
-	unsettled := s.sched.abandon()
+	s.await(s.fetcher.ended)
+	s.awaitSettled()
+	s.await(s.keeper.end())
+	s.book.lock()
+	unsettled := s.book.Abandon(ErrShutdown)
+	s.book.unlock()
 	s.counts.abandoned.Add(int64(unsettled))
-	err = s.attachment.Load().close()
-	s.engine.leave(s)
+	closed := make(chan error, 1)
+	s.await(done(func() { closed <- s.attachment.Load().close() }))
+	select {
+	case err = <-closed:
+	default:
+		err = errStuckDriver
+	}
+	s.await(done(func() { s.engine.leave(s) }))
 	s.giveUp(ErrShutdown)
-	s.status.set(observer.Closed, nil)
+	s.book.end()
+	s.status.enter(observer.Closed, nil)
 	return Abandoned{Topic: s.Topic, Group: s.Group, Handlers: handlers, Unsettled: unsettled}, err
 }
 
-// hurry cancels the handlers when ctx is done. The drain gives up lastWait later.
+// hurry cancels the handlers when ctx is done. The drain gives up lastWait later, and ends
+// overWait after that, even if a call of the driver has not returned.
 func (s *Subscription) hurry(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
-		s.sched.interrupt()
+		s.book.lock()
+		s.book.Interrupt(ErrShutdown)
+		s.book.unlock()
 		time.AfterFunc(lastWait, func() {
 			s.giveUp(ErrShutdown)
-			s.settler.hurry()
+			s.book.lock()
+			s.book.Hurry()
+			s.book.unlock()
+			time.AfterFunc(overWait, func() { s.overOnce.Do(func() { close(s.over) }) })
 		})
 	})
+}
+
+// await waits until c is closed, or the drain is over.
+func (s *Subscription) await(c <-chan struct{}) {
+	select {
+	case <-c:
+	case <-s.over:
+	}
+}
+
+// inTime returns the result of f. If f has not returned when a drain with ctx would be over,
+// inTime goes on without it, and returns errStuckDriver.
+func inTime(ctx context.Context, f func() error) error {
+	result := make(chan error, 1)
+	go func() { result <- f() }()
+	over := make(chan struct{})
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWait+overWait, func() { close(over) }) })()
+	select {
+	case err := <-result:
+		return err
+	case <-over:
+		return errStuckDriver
+	}
+}
+
+// done calls f in a goroutine of its own, and returns a channel that is closed when f has
+// returned.
+func done(f func()) <-chan struct{} {
+	c := make(chan struct{})
+	go func() {
+		defer close(c)
+		f()
+	}()
+	return c
 }
 
 // awaitQuiet waits until all workers have ended and, in manual mode, the program has settled
 // its deliveries, or until the drain gives up. It returns how many handlers still run.
 func (s *Subscription) awaitQuiet() int {
-	quiet := make(chan struct{})
-	go func() {
-		<-s.sched.quiet
-		s.runner.workers.Wait() // after its last run, a worker settles the event and calls a hook
-		close(quiet)
-	}()
 	select {
-	case <-quiet:
+	case <-done(func() {
+		<-s.book.quiet
+		s.book.workers.Wait() // after its last run, a worker settles the event and calls a hook
+	}):
 	case <-s.live.Done():
 	}
-	return s.sched.atWork()
+	s.book.lock()
+	defer s.book.unlock()
+	return s.book.Stats().Running
 }
 
-func (d *scheduler) atWork() int {
-	d.mu.Lock()
-	defer d.unlock()
-	return d.working
-}
-
-// close lets no further Hold start, and gives back the Holds that have not started.
-func (d *scheduler) close() {
-	d.mu.Lock()
-	defer d.unlock()
-	d.closed = true
-	unrun := &giveBack{}
-	for _, h := range d.reads.all() {
-		switch h.state {
-		case queued, ready:
-			unrun.holds = append(unrun.holds, h)
-		case resting:
-			d.giveBack(&giveBack{holds: []*Hold{h}, due: h.due, counted: h})
+// awaitSettled waits until no Hold is being settled, or until the drain gives up. Then it
+// waits for the last calls.
+func (s *Subscription) awaitSettled() {
+	for {
+		s.book.mu.Lock()
+		settled := s.book.Settling() == 0
+		s.book.mu.Unlock()
+		if settled {
+			break
 		}
-	}
-	d.giveBack(unrun)
-	for _, l := range d.lanes.byKey {
-		l.queue = nil
-	}
-	d.ready, d.resting = line{suspect: d.ready.suspect}, nil
-	d.work.Broadcast()
-	d.tellQuiet()
-}
-
-// interrupt cancels every run, and the context of each Hold in state entrusted.
-func (d *scheduler) interrupt() {
-	d.mu.Lock()
-	defer d.unlock()
-	d.interrupted = true
-	for _, h := range d.reads.all() {
-		if h.working || h.state == entrusted {
-			h.ctx.cancel(ErrShutdown)
+		select {
+		case <-s.book.changed:
+			continue
+		case <-s.live.Done():
 		}
+		break
 	}
-}
-
-// abandon releases all Holds, and returns how many of them had no running handler.
-func (d *scheduler) abandon() (unsettled int) {
-	d.mu.Lock()
-	defer d.unlock()
-	left := d.reads.all()
-	for _, h := range left {
-		if !h.working {
-			unsettled++
-		}
-		h.lost = true
-	}
-	d.free(left, ErrShutdown)
-	return unsettled
+	s.await(done(s.settler.idle))
 }

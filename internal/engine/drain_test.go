@@ -19,7 +19,7 @@ import (
 // A later caller of Drain with less time ends the drain sooner.
 func TestDrainIsHastenedByALaterCaller(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		s := r.sub(Config{}, func(ctx context.Context, _ *Hold) error {
+		s := r.sub(Config{}, func(ctx context.Context, _ *Run) error {
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Hour):
@@ -93,7 +93,7 @@ func TestDrainFromAHungBroker(t *testing.T) {
 		b := &hung{Backend: inmemory.New(inmemory.Options{})}
 		r := &rig{T: t, start: time.Now()}
 		r.Engine = New(b, Options{})
-		r.sub(Config{Concurrency: 500, DeadLetter: "d"}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Concurrency: 500, DeadLetter: "d"}, func(_ context.Context, h *Run) error {
 			time.Sleep(time.Second)
 			switch h.Delivery().ID[len(h.Delivery().ID)-1] {
 			case '0', '1', '2':
@@ -127,7 +127,7 @@ func TestDrainWaitsForNoProgramThatHangs(t *testing.T) {
 				if where == "delay" {
 					hang = func() {}
 				}
-				s := r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { <-end; return 0 })}, func(context.Context, *Hold) error {
+				s := r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { <-end; return 0 })}, func(context.Context, *Run) error {
 					if where == "delay" {
 						return errDown
 					}

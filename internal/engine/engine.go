@@ -1,29 +1,33 @@
 // Package engine is the runtime of the bus. It owns the goroutines of all subscriptions.
 //
-// An event passes these files in order:
+// docs/engine.md is its map. An event passes these files in order:
 //
-//	fetch.go       the fetcher receives it; read.go makes it a Hold
-//	scheduler.go   the scheduler gives it to a worker (transition.go, lane.go)
-//	runner.go      the worker runs its handler
+//	fetch.go       the fetcher receives it, and makes it a Hold
+//	book.go        the ledger decides which Holds a worker gets
+//	worker.go      the worker calls its handler (run.go)
 //	decide.go      the Policy decides how to settle it
-//	settle.go      the settler settles it (giveback.go, deadletter.go)
+//	settle.go      the settler settles it (giveback.go, burial.go)
 //
-// The watcher (watch.go) acts on timeouts, the keeper (lease.go) extends leases, maintain.go
-// runs maintenance, and the notifier (notifier.go) calls the observer.
-// Package publish writes events to the backend.
+// The ledger (package ledger) also decides about timeouts and lost leases, as its one timer in
+// book.go ticks. The keeper (keeper.go) extends leases, maintain.go runs maintenance, and the
+// notifier (notifier.go) calls the observer.
 package engine
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/outage"
 	"github.com/seed41896749/eventbus/internal/publish"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -32,13 +36,11 @@ import (
 type Options struct {
 	Observer observer.Observer
 	Publish  PublishOptions // New sets NewBackoff
+	Instance string         // see backend.Config.Instance; empty: none
 }
 
 // PublishOptions is [publish.Options].
 type PublishOptions = publish.Options
-
-// WhenFull is [publish.WhenFull].
-type WhenFull = publish.WhenFull
 
 // An Engine publishes to one backend and runs the subscriptions to it.
 type Engine struct {
@@ -47,7 +49,10 @@ type Engine struct {
 	notifier  *notifier
 	publisher *publish.Publisher
 	dropped   atomic.Int64
+	outage    outage.Outage
 	failed    chan error // see Failed
+
+	instance, incarnation string // of the members; both empty: none
 
 	mu      sync.Mutex
 	closing bool
@@ -69,7 +74,10 @@ func New(b backend.Backend, o Options) *Engine {
 		jobs:     map[[2]string]*recurring{},
 		down:     make(chan struct{}),
 	}
-	o.Publish.NewBackoff = newBackoff
+	if o.Instance != "" {
+		e.instance, e.incarnation = o.Instance, rand.Text()
+	}
+	o.Publish.NewBackoff, o.Publish.Outage = newBackoff, &e.outage
 	e.publisher = publish.New(b, o.Publish)
 	return e
 }
@@ -102,8 +110,8 @@ func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 // Dropped returns how many messages failed with ErrDropped so far.
 func (e *Engine) Dropped() int64 { return e.dropped.Load() }
 
-// Ready returns nil if the backend answers a Ping, or offers none, and the state of each
-// subscription is Running, Limited or Paused.
+// Ready returns nil if the backend answers a Ping, or offers none, and each subscription is
+// ready. The error names first the backend, then the subscriptions by topic and group.
 func (e *Engine) Ready(ctx context.Context) error {
 	subs, closing := e.subscriptions()
 	if closing {
@@ -111,14 +119,15 @@ func (e *Engine) Ready(ctx context.Context) error {
 	}
 	var errs []error
 	ping := func() error { return backend.Ping(ctx, e.backend) }
-	if err := guarded(ping); !errors.Is(err, errors.ErrUnsupported) {
+	if err := driving("Ping", ping); !errors.Is(err, errors.ErrUnsupported) {
 		errs = append(errs, err)
 	}
+	slices.SortStableFunc(subs, func(x, y *Subscription) int {
+		return cmp.Or(strings.Compare(x.Topic, y.Topic), strings.Compare(x.Group, y.Group))
+	})
 	for _, s := range subs {
-		switch st, err := s.State(); st {
-		case observer.Running, observer.Limited, observer.Paused:
-		default:
-			errs = append(errs, fmt.Errorf("%s/%s is %s: %w", s.Topic, s.Group, st, errOr(err, errNotRunning)))
+		if state, err := s.status.ready(); err != nil {
+			errs = append(errs, fmt.Errorf("%s/%s is %s: %w", s.Topic, s.Group, state, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -137,13 +146,6 @@ func (e *Engine) subscriptions() (subs []*Subscription, closing bool) {
 }
 
 var errNotRunning = errors.New("not running")
-
-func errOr(err, other error) error {
-	if err != nil {
-		return err
-	}
-	return other
-}
 
 // Shutdown drains every subscription, then closes the publisher and the backend. For each
 // drain that left events behind, it returns how many. The first call does the work. Each
@@ -182,10 +184,11 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 		})
 	}
 	wg.Wait()
-	errs = append(errs, e.publisher.Close(ctx))
-	errs = append(errs, guarded(e.backend.Close))
-	e.notifier.close(ctx)
-	return left, errors.Join(errs...)
+	errs = append(errs, inTime(ctx, func() error { return e.publisher.Close(ctx) }))
+	errs = append(errs, inTime(ctx, func() error { return driving("Close", e.backend.Close) }))
+	err = errors.Join(errs...)
+	e.notifier.close(ctx, err)
+	return left, err
 }
 
 // join registers s, so that Shutdown drains it, and starts it. After Shutdown it fails with

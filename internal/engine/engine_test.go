@@ -24,7 +24,7 @@ func TestSubscribeMeetsShutdown(t *testing.T) {
 					Topic: "t", Group: "g", Concurrency: 1, MaxInFlight: 1, Lease: time.Second,
 					Limiter: limiter.MaxInFlight(1),
 					Policy:  policy(0, func(*Hold, error) time.Duration { return 0 }),
-					Handle:  func(context.Context, *Hold) error { return nil },
+					Handle:  func(context.Context, *Run) error { return nil },
 				})
 				if err != nil {
 					require.ErrorIs(t, err, backend.ErrClosed)
@@ -44,7 +44,7 @@ func TestSubscribeMeetsShutdown(t *testing.T) {
 func TestForgottenByTheBroker(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var attempts []int
-		r.sub(Config{Lease: 30 * time.Second}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Lease: 30 * time.Second}, func(_ context.Context, h *Run) error {
 			attempts = append(attempts, h.Delivery().Attempt)
 			return nil
 		})

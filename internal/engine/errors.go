@@ -4,15 +4,18 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/ledger"
 	"github.com/seed41896749/eventbus/internal/publish"
 )
 
 // ErrSettled means that the delivery was already settled.
-var ErrSettled = errors.New("eventbus: already settled")
+var ErrSettled = ledger.ErrSettled
 
 // ErrShutdown is the cause with which a drain that ran out of time cancels handlers.
-var ErrShutdown = errors.New("eventbus: shutting down")
+var ErrShutdown = ledger.ErrNotStarted
+
+// ErrInHandler means that a drain was begun with the context of a running handler.
+var ErrInHandler = errors.New("eventbus: called in a handler, for which it would wait: end the context of Run instead, or call it elsewhere")
 
 // ErrBackpressure is [publish.ErrBackpressure].
 var ErrBackpressure = publish.ErrBackpressure
@@ -20,17 +23,9 @@ var ErrBackpressure = publish.ErrBackpressure
 // ErrDropped is [publish.ErrDropped].
 var ErrDropped = publish.ErrDropped
 
-// errLeaseLost returns the error for a lost lease; why is the reason, or nil. The error
-// matches backend.ErrLeaseLost. It is also the cause with which the handler's context ends.
-func errLeaseLost(why error) error {
-	switch {
-	case why == nil:
-		why = backend.ErrLeaseLost
-	case !errors.Is(why, backend.ErrLeaseLost):
-		why = fmt.Errorf("%w: %w", backend.ErrLeaseLost, why)
-	}
-	return fmt.Errorf("eventbus: %w", why)
-}
+// errLeaseLost is [ledger.LeaseLost]. It is also the cause with which the handler's context
+// ends.
+func errLeaseLost(why error) error { return ledger.LeaseLost(why) }
 
 // Abandoned says how many events a drain left behind.
 type Abandoned struct {
@@ -40,14 +35,12 @@ type Abandoned struct {
 }
 
 // errNack is the error of a run that the program has settled by Nack without a cause.
-var errNack = errors.New("eventbus: not acknowledged")
+var errNack = Named("nack", errors.New("eventbus: not acknowledged"))
 
 // errTooOften is the reason to dead-letter h without a run: h was delivered many times, and
 // no run has ended with a result.
 func errTooOften(h *Hold) error {
-	return unrun(ReasonNoVerdict, fmt.Errorf("eventbus: handed out %d times without a verdict", h.attempt))
+	return unrun(ReasonNoVerdict, fmt.Errorf("eventbus: handed out %d times without a verdict", h.Attempt))
 }
 
-// unknown wraps err as backend.ErrUnknownOutcome, because the failed call may have had its
-// effect.
-func unknown(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err) }
+func unknown(err error) error { return ledger.Unknown(err) }

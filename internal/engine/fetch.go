@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,20 +11,22 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/ledger"
+	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A fetcher receives events from the backend. Its goroutine owns last and anew; mu guards
-// the fields below it.
+// A fetcher receives events from the backend. Its goroutine owns anew; mu guards the fields
+// below it.
 type fetcher struct {
 	sub   *Subscription
 	ctx   context.Context // done after a drain has begun
 	stop  context.CancelCauseFunc
 	ended chan struct{} // closed when the goroutine has ended
+	room  chan struct{} // gets a value when the ledger wants more messages
 
-	last string // the highest position received
-	anew bool   // the group was made anew, and no Receive has succeeded since
+	anew bool // the group was made anew, and no Receive has succeeded since
 
 	mu      sync.Mutex
 	pause   context.CancelFunc // cancels the Receive under way, or the wait for it
@@ -33,7 +34,7 @@ type fetcher struct {
 }
 
 func newFetcher(s *Subscription) *fetcher {
-	f := &fetcher{sub: s, ended: make(chan struct{}), resumed: make(chan struct{})}
+	f := &fetcher{sub: s, ended: make(chan struct{}), room: make(chan struct{}, 1), resumed: make(chan struct{})}
 	f.ctx, f.stop = context.WithCancelCause(context.Background())
 	close(f.resumed)
 	return f
@@ -50,8 +51,8 @@ func (f *fetcher) fetch() {
 			f.awaitResume()
 			continue
 		}
-		if n := f.order(ctx); n > 0 {
-			err := f.receive(ctx, n)
+		if g := f.awaitGrant(ctx); g.Messages > 0 {
+			err := f.receive(ctx, g)
 			goesOn = f.goesOn(ctx, err, again)
 		}
 		end()
@@ -121,7 +122,7 @@ func (s *Subscription) Pause() {
 	if f.pause != nil {
 		f.pause()
 	}
-	s.status.set(observer.Paused, nil) // before unlock, so that a later Resume wins
+	s.status.enter(observer.Paused, nil) // before unlock, so that a later Resume wins
 }
 
 // Resume ends a Pause.
@@ -133,29 +134,58 @@ func (s *Subscription) Resume() {
 		return
 	}
 	close(f.resumed)
-	s.status.set(observer.Running, nil)
+	s.status.enter(observer.Running, nil)
 }
 
-// order waits for room in the scheduler and for the limiter. It returns how many messages
-// the fetcher may receive; 0 if ctx is done or the limiter grants none.
-func (f *fetcher) order(ctx context.Context) int {
-	n := f.sub.sched.awaitRoom(ctx)
+// wake wakes the fetcher if it waits for room.
+func (f *fetcher) wake() {
+	select {
+	case f.room <- struct{}{}:
+	default:
+	}
+}
+
+// awaitRoom waits until the ledger wants messages, and returns how many. It returns 0 when
+// ctx is done.
+func (f *fetcher) awaitRoom(ctx context.Context) int {
+	for b := &f.sub.book; ctx.Err() == nil; {
+		b.lock()
+		n := b.Wanted(f.sub.attachment.Load().book)
+		b.unlock()
+		if n > 0 {
+			return n
+		}
+		select {
+		case <-f.room:
+		case <-ctx.Done():
+		}
+	}
+	return 0
+}
+
+// awaitGrant waits for room in the ledger and for the limiter. It returns how many messages the
+// fetcher may receive; none if ctx is done or the limiter grants none.
+func (f *fetcher) awaitGrant(ctx context.Context) limiter.Grant {
+	n := f.awaitRoom(ctx)
 	if n == 0 {
-		return 0
+		return limiter.Grant{}
 	}
 	granted, err := f.sub.Limiter.Acquire(ctx, n)
 	if err == nil {
-		f.sub.status.leave(observer.Limited)
+		f.sub.status.clear(limited)
+		f.sub.status.clear(noPlace)
 	}
 	if err == nil || ctx.Err() != nil {
 		return granted
 	}
 	if w, ok := errors.AsType[*limiter.WaitError](err); ok {
-		f.sub.status.set(observer.Limited, err)
+		f.sub.status.trouble(limited, err)
 		sleep(ctx, max(time.Until(w.Until), emptyRead))
 		return granted
 	}
-	f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, fmt.Errorf("limiter: %w", err))
+	err = fmt.Errorf("limiter: %w", err)
+	f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, err)
+	f.sub.status.trouble(noPlace, err)
 	sleep(ctx, time.Second)
 	return granted
 }
@@ -164,23 +194,34 @@ func (f *fetcher) order(ctx context.Context) int {
 // no events.
 const emptyRead = 5 * time.Millisecond
 
-// receive asks for n messages and schedules the deliveries.
-func (f *fetcher) receive(ctx context.Context, n int) error {
+// receive asks for the messages that g grants, and gives the deliveries to the ledger.
+func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	a := f.sub.attachment.Load()
 	asked := f.sub.tick()
-	ds, err := a.receive(ctx, n)
+	start := time.Now()
+	n := g.Messages
+	ds, err := a.receive(ctx, n, g.Bytes)
+	took := time.Since(start)
+	if len(ds) < n {
+		took = 0 // it waited for messages
+	}
+	// A Receive that was ended may not have looked, and one may have reached its bound in bytes.
+	all := err == nil && ctx.Err() == nil && (len(ds) == 0 || g.Bytes <= 0 && len(ds) < n)
 	if len(ds) > n {
 		f.sub.notifier.failed(observer.Receive, f.sub.about(), len(ds)-n,
 			fmt.Errorf("eventbus: the driver returned %d, asked for %d: the rest is left to its lease", len(ds), n))
 		ds = ds[:n]
 	}
-	if unused := n - len(ds); unused > 0 {
-		f.sub.Limiter.Release(limiter.Released{Unused: unused})
+	size := 0
+	for i := range ds {
+		size += ds[i].Size()
 	}
+	f.sub.Limiter.Fill(g, len(ds), int64(size))
 	switch {
 	case len(ds) > 0:
-		f.accept(a, ds, asked)
-	case err == nil && ctx.Err() == nil:
+		f.accept(a, ds, size, ledger.Receipt{Asked: asked, All: all}, took)
+	case all:
+		f.accept(a, nil, 0, ledger.Receipt{Asked: asked, All: true}, took)
 		// A driver may return no events without waiting, again and again. This sleep then
 		// keeps the processor free.
 		if early := time.Until(f.sub.time(asked).Add(emptyRead)); early > 0 {
@@ -188,114 +229,68 @@ func (f *fetcher) receive(ctx context.Context, n int) error {
 		}
 	}
 	if err == nil {
-		f.sub.status.leave(observer.Degraded)
+		f.sub.status.clear(noReceive)
 	}
 	return err
 }
 
-// accept schedules deliveries that have arrived.
-func (f *fetcher) accept(a *attachment, ds []backend.Delivery, asked moment) {
-	info := observer.Received{Topic: f.sub.Topic, Group: f.sub.Group, Events: len(ds)}
-	for i := range ds {
-		info.Bytes += ds[i].Size()
-		if ds[i].Redelivered {
-			info.Redelivered++
-		}
-		f.last = max(f.last, ds[i].Position)
-	}
-	f.sub.counts.received.Add(int64(len(ds)))
-	f.sub.Limiter.Fill(len(ds), int64(info.Bytes))
-	tell(f.sub.notifier.later.Received, info)
-	aside := f.sub.sched.put(f.hold(a, ds, asked))
-	runtime.Gosched() // starts the woken worker before the fetcher calls the next Receive
-	for _, h := range aside {
-		if h.delivery.Err != nil {
-			f.sub.settler.refuse(h)
-		} else {
-			f.sub.settler.bury(h, ReasonNoVerdict, errTooOften(h))
-		}
-	}
-}
-
-// heal handles an error of Receive, and reports whether the fetcher continues. Usually it
-// waits before it returns. If the group is lost, heal attaches again without a wait,
-// because a new group may miss events that are published before it exists. If no Receive
-// has succeeded since the last such attach, heal waits first.
-func (f *fetcher) heal(err error, again *backoff.ExponentialBackOff) bool {
-	for {
-		f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, err)
-		if errors.Is(err, backend.ErrClosed) || errors.Is(err, errors.ErrUnsupported) {
-			f.sub.fail(err)
-			return false
-		}
-		f.sub.status.set(observer.Degraded, err)
-		if errors.Is(err, backend.ErrGone) {
-			if f.anew && !sleep(f.ctx, again.NextBackOff()) {
-				return true
-			}
-			failure := f.reattach(err)
-			if f.anew = failure == nil; f.anew {
-				f.sub.status.leave(observer.Degraded)
-				return true
-			}
-			err = failure
-			if !errors.Is(err, backend.ErrClosed) {
-				err = fmt.Errorf("%w: attaching again: %w", backend.ErrGone, err)
+// accept gives deliveries that have arrived, with a total size of size bytes, to the ledger.
+// took is how long the Receive took, or zero if it waited.
+func (f *fetcher) accept(a *attachment, ds []backend.Delivery, size int, r ledger.Receipt, took time.Duration) {
+	s := f.sub
+	if len(ds) > 0 {
+		info := observer.Received{Topic: s.Topic, Group: s.Group, Events: len(ds), Bytes: size}
+		for i := range ds {
+			if ds[i].Redelivered {
+				info.Redelivered++
 			}
 		}
-		if !sleep(f.ctx, again.NextBackOff()) || !errors.Is(err, backend.ErrGone) {
-			return true
-		}
+		s.counts.received.Add(int64(len(ds)))
+		tell(s.notifier.later.Received, info)
+	}
+	n := len(ds)
+	if n > 0 {
+		s.book.mu.Lock()
+		r.Holds = s.book.Blank(n)
+		s.book.mu.Unlock()
+	}
+	for i, h := range r.Holds {
+		h.Fill(a.book, &ds[i])
+		s.open(h)
+		s.judge(h)
+	}
+	clear(ds) // otherwise the lent slice would keep payloads in memory until the next Receive
+	s.book.lock()
+	if took > 0 {
+		s.book.Read(took)
+	}
+	a.book.Attempted(r, s.judge)
+	s.book.Put(a.book, r)
+	s.book.unlock()
+	if n > 0 {
+		runtime.Gosched() // starts the woken worker before the fetcher calls the next Receive
 	}
 }
 
-// reattach attaches to a lost group, which makes topic and group anew. The leases of all
-// Holds are lost, because the Holds belong to the old group.
-func (f *fetcher) reattach(why error) error {
-	ctx, cancel := context.WithTimeout(f.ctx, attachTimeout)
-	defer cancel()
-	a, start, err := f.attachAfter(ctx, f.last)
-	if err != nil {
-		return err
+// open reads the headers of the bus in h, which has arrived.
+func (x *runner) open(h *Hold) {
+	s := x.sub
+	d := &h.Delivery
+	if group := letter.Restore(&d.Message); group == s.Group {
+		h.Redriven = true
+	} else if group != "" {
+		d.Err = errElsewhere
 	}
-	old := f.sub.attachment.Swap(a)
-	lost := f.sub.sched.loseAll(old, why)
-	_ = old.close() // may fail, because the group is gone
-	f.sub.notifier.noticed(backend.Notice{
-		Topic: f.sub.Topic, Group: f.sub.Group, Err: why,
-		Text: fmt.Sprintf("the group was lost and is made anew, to start %s; events may be missing, and %d that were held here will not come again",
-			cmp.Or(string(start), "with the earliest"), lost),
-	})
-	return nil
+	if most := s.MaxReceive; most > 0 && h.Size() > most && d.Err == nil {
+		d.Err = fmt.Errorf("%w: %d bytes, more than MaxReceive, %d", backend.ErrTooLarge, h.Size(), most)
+	}
 }
 
-// attachAfter attaches to a lost group, to start after last, the highest position received.
-// If the backend refuses last, the topic was lost too. The group then starts with the
-// earliest event, because all events are new.
-func (f *fetcher) attachAfter(ctx context.Context, last string) (a *attachment, start backend.Start, err error) {
-	start = f.sub.Start
-	if last != "" {
-		start = backend.StartAfter(last)
-	}
-	a, err = f.sub.attach(ctx, start)
-	if last != "" && errors.Is(err, backend.ErrRefused) {
-		start = backend.StartEarliest
-		if a, err = f.sub.attach(ctx, start); err == nil {
-			f.last = "" // it was a position of the old topic
-		}
-	}
-	return a, start, err
-}
-
-// fail ends s, which has failed for good. The program still has to call Drain.
-func (s *Subscription) fail(err error) {
-	if s.fetcher.ctx.Err() != nil {
-		return // a drain has begun, and closes s
-	}
-	err = fmt.Errorf("eventbus: subscription %s/%s: %w", s.Topic, s.Group, err)
-	s.status.set(observer.Closed, err)
-	s.end(err)
-	s.engine.fail(err)
+// judge decides whether h may run, before Put. The memory of the ledger may change h.Attempt, so
+// that Attempted calls it again.
+func (x *runner) judge(h *Hold) {
+	s := x.sub
+	h.Unfit, h.Suspect = s.unfit(h), s.Policy.suspect(h)
 }
 
 func (s *Subscription) about() observer.About {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 	"weak"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/outage"
 	"github.com/seed41896749/eventbus/limiter"
 )
 
@@ -24,12 +26,12 @@ type brokenLimiter struct {
 	calls  atomic.Int64
 }
 
-func (l *brokenLimiter) Acquire(ctx context.Context, n int) (int, error) {
+func (l *brokenLimiter) Acquire(ctx context.Context, n int) (limiter.Grant, error) {
 	if l.broken.Load() {
 		if l.calls.Add(1) > 10_000 {
 			time.Sleep(time.Hour)
 		}
-		return 0, errDown
+		return limiter.Grant{}, errDown
 	}
 	return l.Limiter.Acquire(ctx, n)
 }
@@ -39,7 +41,7 @@ func TestBrokenLimiterIsNotAskedInAHotLoop(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		l := &brokenLimiter{Limiter: limiter.MaxInFlight(10)}
 		r.sub(Config{Limiter: l, Policy: policy(3, func(*Hold, error) time.Duration { return time.Minute })},
-			func(_ context.Context, h *Hold) error { l.broken.Store(true); return errors.New("not yet") })
+			func(_ context.Context, h *Run) error { l.broken.Store(true); return errors.New("not yet") })
 		require.NoError(r, r.Publish(r.Context(), []*backend.Message{{Topic: "t", ID: "1", Key: "k"}}))
 		r.pass(10 * time.Second)
 		l.broken.Store(false)
@@ -51,7 +53,7 @@ func TestBrokenLimiterIsNotAskedInAHotLoop(t *testing.T) {
 func TestEmptyReadsArePaced(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.empty.Store(true)
-		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		s := r.sub(Config{}, func(context.Context, *Run) error { return nil })
 		r.pass(time.Second)
 		require.LessOrEqual(t, len(r.wire.of("receive")), 201)
 		r.wire.empty.Store(false)
@@ -66,7 +68,7 @@ func TestEmptyReadsArePaced(t *testing.T) {
 func TestReceivedSliceIsCleared(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		handled := 0
-		r.sub(Config{}, func(context.Context, *Hold) error { handled++; return nil })
+		r.sub(Config{}, func(context.Context, *Run) error { handled++; return nil })
 		for range 10 {
 			r.publish("event")
 			r.pass(time.Second)
@@ -80,7 +82,7 @@ func TestReceivedSliceIsCleared(t *testing.T) {
 func TestIdleWorkerKeepsNoPayload(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var payloads []weak.Pointer[byte]
-		r.sub(Config{}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{}, func(_ context.Context, h *Run) error {
 			payloads = append(payloads, weak.Make(&h.Delivery().Payload[0]))
 			return nil
 		})
@@ -104,7 +106,7 @@ func TestSlowHandlerKeepsNoOtherPayload(t *testing.T) {
 		inBubble(t, Options{}, func(r *rig) {
 			var quick []weak.Pointer[byte]
 			var slow sync.WaitGroup
-			s := r.sub(Config{Mode: mode, Concurrency: 2, Timeout: time.Hour}, func(ctx context.Context, h *Hold) error {
+			s := r.sub(Config{Mode: mode, Concurrency: 2, Timeout: time.Hour}, func(ctx context.Context, h *Run) error {
 				if h.Delivery().ID == "slow" {
 					slow.Wait()
 				} else {
@@ -140,7 +142,7 @@ func TestSlowHandlerKeepsNoOtherPayload(t *testing.T) {
 // The key of a failed event may share its memory with all texts of its Receive. The member
 // remembers the key, and not these texts.
 func TestFailedKeyKeepsNoRead(t *testing.T) {
-	for _, c := range []Config{{OnFailure: FailAll}, {}} {
+	for _, c := range []Config{{FailAll: true}, {}} {
 		inBubble(t, Options{}, func(r *rig) {
 			var texts []weak.Pointer[byte]
 			r.wire.handOut = func(member int, d *backend.Delivery) {
@@ -150,11 +152,11 @@ func TestFailedKeyKeepsNoRead(t *testing.T) {
 					d.Key, d.Position = all[:len(d.Key)], all[len(d.Key):][:len(d.Position)]
 				}
 			}
-			s := r.sub(c, func(_ context.Context, h *Hold) error {
+			s := r.sub(c, func(_ context.Context, h *Run) error {
 				switch {
 				case h.Delivery().ID != "failing":
 					return nil
-				case c.OnFailure == FailAll:
+				case c.FailAll:
 					return Permanent(errDown)
 				}
 				return RetryAfter(errDown, time.Hour)
@@ -166,9 +168,30 @@ func TestFailedKeyKeepsNoRead(t *testing.T) {
 			for range 2 {
 				runtime.GC()
 			}
-			require.Contains(r, s.sched.lanes.byKey, "k")
+			require.True(r, s.attachment.Load().book.Remembers("k"))
 			require.Len(r, texts, 2)
 			require.Nil(r, texts[0].Value())
 		})
 	}
+}
+
+// While the broker is away the fetcher's waits grow. Once a call of the bus succeeds, the
+// fetcher reads again at once.
+func TestSuccessWakesTheFetcher(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.fail("receive", backend.ErrUnavailable)
+		s := r.sub(Config{}, func(context.Context, *Run) error { return nil })
+		for range 20 { // the waits are random
+			r.pass(time.Minute)
+			r.wire.fail("receive", nil)
+			before := s.Counts().Received
+			r.publish("1")
+			time.Sleep(outage.Least)
+			synctest.Wait()
+			require.Equal(r, before+1, s.Counts().Received)
+			r.wire.fail("receive", backend.ErrUnavailable)
+			r.publish("2") // ends the wait of the Receive under way
+		}
+		r.wire.fail("receive", nil)
+	})
 }

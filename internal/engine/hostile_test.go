@@ -20,7 +20,7 @@ func TestManualRunThatLostItsLeaseIsNotAcknowledged(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("extend", errDown)
 		runs := 0
-		r.sub(Config{Mode: Manual}, func(ctx context.Context, _ *Hold) error {
+		r.sub(Config{Mode: Manual}, func(ctx context.Context, _ *Run) error {
 			runs++
 			<-ctx.Done()
 			return nil // the program means to settle it later
@@ -43,7 +43,7 @@ func TestFailAllKeepsReasonsWhileTheDeadLetterTopicFails(t *testing.T) {
 		dead = append(dead, e.ID+" "+e.Reason)
 	}}
 	inBubble(t, Options{Observer: o}, func(r *rig) {
-		s := r.sub(Config{OnFailure: FailAll, DeadLetter: "dead"}, func(context.Context, *Hold) error { return Permanent(errDown) })
+		s := r.sub(Config{FailAll: true, DeadLetter: "dead"}, func(context.Context, *Run) error { return Permanent(errDown) })
 		r.publishKeyed("k", "1", "2", "3")
 		r.wire.fail("publish", backend.ErrRefused)
 		r.pass(10 * time.Second)
@@ -70,12 +70,12 @@ func TestFailAllFollowsWhatCameTooOften(t *testing.T) {
 		require.NoError(r, err)
 		r.publishKeyed("k", "1")
 		for range 60 {
-			_, _ = source.(*wireSource).Source.Receive(r.Context(), 1)
+			_, _ = source.(*wireSource).Source.Receive(r.Context(), 1, 0)
 			r.pass(2 * time.Millisecond)
 		}
 		r.publishKeyed("k", "2", "3")
 		var ran []string
-		r.sub(Config{OnFailure: FailAll, DeadLetter: "dead"}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{FailAll: true, DeadLetter: "dead"}, func(_ context.Context, h *Run) error {
 			ran = append(ran, h.Delivery().ID)
 			return nil
 		})
@@ -98,7 +98,7 @@ func TestFailAllFollowsWhatIsTooLarge(t *testing.T) {
 	}, Handled: func(e observer.Handled) { handled = append(handled, e.ID) }}
 	inBubble(t, Options{Observer: o}, func(r *rig) {
 		var ran []string
-		s := r.sub(Config{OnFailure: FailAll, DeadLetter: "dead", MaxReceive: 200}, func(_ context.Context, h *Hold) error {
+		s := r.sub(Config{FailAll: true, DeadLetter: "dead", MaxReceive: 200}, func(_ context.Context, h *Run) error {
 			ran = append(ran, h.Delivery().ID)
 			return nil
 		})
@@ -119,9 +119,9 @@ func TestReceiveThatTimesOutBacksOff(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.delay("receive", time.Millisecond) // otherwise no time would pass in the bubble
 		r.wire.fail("receive", context.DeadlineExceeded)
-		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		s := r.sub(Config{}, func(context.Context, *Run) error { return nil })
 		r.pass(time.Minute)
-		require.Less(r, len(r.wire.of("receive")), 40)
+		require.Less(r, len(r.wire.of("receive")), 80)
 		state, _ := s.State()
 		require.Equal(r, observer.Degraded, state)
 		r.wire.fail("receive", nil)
@@ -133,9 +133,9 @@ func TestAttachingAgainBacksOff(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.delay("receive", time.Millisecond)
 		r.wire.fail("receive", backend.ErrGone)
-		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		s := r.sub(Config{}, func(context.Context, *Run) error { return nil })
 		r.pass(time.Minute)
-		require.Less(r, len(r.wire.of("attach")), 40)
+		require.Less(r, len(r.wire.of("attach")), 80)
 		r.wire.fail("receive", nil)
 		r.publish("1")
 		r.pass(10 * time.Second)
@@ -146,7 +146,7 @@ func TestAttachingAgainBacksOff(t *testing.T) {
 // A panic of the driver in a later Attach becomes an error, and Attach is repeated.
 func TestPanicOfAttachIsContained(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		s := r.sub(Config{}, func(context.Context, *Run) error { return nil })
 		r.pass(time.Second)
 		r.wire.panics("attach", true)
 		admin, _ := backend.As[backend.Admin](r.wire)
@@ -166,7 +166,7 @@ func TestPanicOfAttachIsContained(t *testing.T) {
 func TestDelayIsNotRepeatedAfterTheLease(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var failed sync.Map
-		r.sub(Config{Lease: 6 * time.Second, Concurrency: 100}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Lease: 6 * time.Second, Concurrency: 100}, func(_ context.Context, h *Run) error {
 			if _, again := failed.LoadOrStore(h.Delivery().ID, true); again {
 				return nil
 			}
@@ -188,7 +188,7 @@ func TestDelayIsNotRepeatedAfterTheLease(t *testing.T) {
 // because it is not redelivered.
 func TestAcknowledgedTooLateIsDiscarded(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		s := r.sub(Config{Mode: OnReceive}, func(context.Context, *Hold) error { return nil })
+		s := r.sub(Config{Mode: OnReceive}, func(context.Context, *Run) error { return nil })
 		r.wire.answerAfter("ack", 40*time.Second)
 		r.publish("1")
 		r.pass(5 * time.Minute)
@@ -201,7 +201,7 @@ func TestAcknowledgedTooLateIsDiscarded(t *testing.T) {
 func TestEndlessSnoozeKeepsOrder(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var ran []string
-		r.sub(Config{}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{}, func(_ context.Context, h *Run) error {
 			ran = append(ran, h.Delivery().ID)
 			return Snooze(math.MaxInt64)
 		})
@@ -217,8 +217,8 @@ func TestEndlessSnoozeKeepsOrder(t *testing.T) {
 func TestNackWithoutExtender(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noExtend = true
-		taken := make(chan *Hold, 4)
-		r.sub(Config{Lease: 30 * time.Second, Mode: Manual, Timeout: 10 * time.Second}, func(_ context.Context, h *Hold) error { taken <- h; return nil })
+		taken := make(chan *Run, 4)
+		r.sub(Config{Lease: 30 * time.Second, Mode: Manual, Timeout: 10 * time.Second}, func(_ context.Context, h *Run) error { taken <- h; return nil })
 		r.publishKeyed("k", "1")
 		h := <-taken
 		require.NoError(r, h.Nack(r.Context(), errDown))
@@ -229,7 +229,7 @@ func TestNackWithoutExtender(t *testing.T) {
 // The observer is also told of a stuck handler of manual mode.
 func TestStuckHandlerOfManualModeIsTold(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		r.sub(Config{Mode: Manual, Timeout: 5 * time.Second, Policy: policy(0, func(*Hold, error) time.Duration { return time.Hour })}, func(context.Context, *Hold) error {
+		r.sub(Config{Mode: Manual, Timeout: 5 * time.Second, Policy: policy(0, func(*Hold, error) time.Duration { return time.Hour })}, func(context.Context, *Run) error {
 			time.Sleep(20 * time.Second) // ignores its context
 			return nil
 		})
@@ -254,6 +254,7 @@ func TestPanicsOfTheBackendAreContained(t *testing.T) {
 		var p *observer.PanicError
 		require.ErrorAs(r, e.Ready(r.Context()), &p)
 		require.Equal(r, "ping", p.Value)
+		require.EqualError(r, p, "eventbus: driver's Ping panicked: ping")
 		_, err := e.Subscribe(r.Context(), Config{Topic: "t", Group: "g", DeadLetter: "dead"})
 		require.ErrorAs(r, err, &p)
 		require.Equal(r, "declare", p.Value)

@@ -10,13 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A retry that rests in the member starts when it is due, though the watcher was going to
-// sleep longer.
+// A retry that rests in the member starts when it is due.
 func TestRetryInPlaceIsStartedWhenDue(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
 		var runs []time.Duration
-		r.sub(Config{Timeout: time.Minute}, func(context.Context, *Hold) error {
+		r.sub(Config{Timeout: time.Minute}, func(context.Context, *Run) error {
 			runs = append(runs, r.at())
 			if len(runs) < 3 {
 				return errors.New("not yet")
@@ -34,7 +33,7 @@ func TestRetryInPlaceHasItsOwnTimeout(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
 		var ended []time.Duration
-		r.sub(Config{Timeout: 7 * time.Second}, func(ctx context.Context, h *Hold) error {
+		r.sub(Config{Timeout: 7 * time.Second}, func(ctx context.Context, h *Run) error {
 			if h.Attempt() == 3 {
 				require.NoError(r, ctx.Err())
 				return nil
@@ -53,8 +52,8 @@ func TestRetryInPlaceHasItsOwnTimeout(t *testing.T) {
 func TestNackInPlace(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
-		taken := make(chan *Hold, 8)
-		s := r.sub(Config{Mode: Manual, Timeout: time.Minute}, func(_ context.Context, h *Hold) error {
+		taken := make(chan *Run, 8)
+		s := r.sub(Config{Mode: Manual, Timeout: time.Minute}, func(_ context.Context, h *Run) error {
 			taken <- h
 			return nil
 		})
@@ -78,7 +77,7 @@ func TestTimeoutInPlaceOfStuckHandler(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
 		var runs atomic.Int32
-		s := r.sub(Config{Mode: Manual, Concurrency: 2, Timeout: 5 * time.Second}, func(ctx context.Context, h *Hold) error {
+		s := r.sub(Config{Mode: Manual, Concurrency: 2, Timeout: 5 * time.Second}, func(ctx context.Context, h *Run) error {
 			if runs.Add(1) == 1 {
 				time.Sleep(20 * time.Second) // ignores its context
 				return ctx.Err()
@@ -99,7 +98,7 @@ func TestRetryInPlaceKeepsItsLease(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
 		r.wire.answerAfter("extend", 3*time.Second)
-		s := r.sub(Config{Policy: policy(1000, func(*Hold, error) time.Duration { return time.Second })}, func(_ context.Context, h *Hold) error {
+		s := r.sub(Config{Policy: policy(1000, func(*Hold, error) time.Duration { return time.Second })}, func(_ context.Context, h *Run) error {
 			require.Equal(r, 1, h.Delivery().Attempt, "receipts")
 			return errors.New("not yet")
 		})

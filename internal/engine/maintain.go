@@ -27,7 +27,7 @@ func (e *Engine) maintain(topic, group string) {
 		start, next := time.Now(), time.Duration(0)
 		ctx, cancel := context.WithTimeout(r.ctx, maintenanceTimeout)
 		defer cancel()
-		err := guarded(func() (err error) { next, err = m.Maintain(ctx, topic, group); return err })
+		err := driving("Maintain", func() (err error) { next, err = m.Maintain(ctx, topic, group); return err })
 		switch {
 		case r.ctx.Err() != nil:
 			return

@@ -14,8 +14,8 @@ import (
 // left.
 func TestManualContextEndsWithSettlement(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		taken := make(chan *Hold, 1)
-		r.sub(Config{Mode: Manual}, func(_ context.Context, h *Hold) error { taken <- h; return nil })
+		taken := make(chan *Run, 1)
+		r.sub(Config{Mode: Manual}, func(_ context.Context, h *Run) error { taken <- h; return nil })
 		r.publish("1")
 		h := <-taken
 		ctx, cancel := context.WithCancel(r.Context())
@@ -38,7 +38,7 @@ func (n *nilable) Unwrap() error { return n.err }
 func TestNackWithAnErrorThatPanics(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		attempts := make(chan int, 9)
-		s := r.sub(Config{Mode: Manual, Policy: policy(3, nil)}, func(ctx context.Context, h *Hold) error {
+		s := r.sub(Config{Mode: Manual, Policy: policy(3, nil)}, func(ctx context.Context, h *Run) error {
 			attempts <- h.Attempt()
 			if h.Attempt() == 1 {
 				var cause *nilable
@@ -56,7 +56,7 @@ func TestNackWithAnErrorThatPanics(t *testing.T) {
 // A run that settles its event by Nack and returns the same error has failed once.
 func TestNackAndAnErrorFailOnce(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		s := r.sub(Config{Mode: Manual}, func(ctx context.Context, h *Hold) error {
+		s := r.sub(Config{Mode: Manual}, func(ctx context.Context, h *Run) error {
 			if h.Attempt() == 1 {
 				require.NoError(r, h.Nack(ctx, errDown))
 				return errDown

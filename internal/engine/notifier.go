@@ -27,14 +27,17 @@ func newNotifier(o observer.Observer) *notifier {
 	return &notifier{now: observer.Safe(o), later: later, queue: q}
 }
 
-// close waits until the queue is empty or ctx is done. If ctx is already done, close waits at
-// most 100 ms.
-func (n *notifier) close(ctx context.Context) {
+// close tells the observer that the bus has stopped with err, after all that waits in the
+// queue. It waits until the queue is empty or ctx is done. If ctx is already done, close
+// waits at most 100 ms.
+func (n *notifier) close(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 100*time.Millisecond)
 		defer cancel()
 	}
+	_ = n.queue.Wait(ctx) // a full queue would drop the last call
+	tell(n.later.Stopped, observer.Stopped{Err: err})
 	_ = n.queue.Wait(ctx)
 }
 

@@ -216,7 +216,7 @@ func (x *life) join() {
 		Policy: policy(0, func(*Hold, error) time.Duration { return backoff }),
 	}
 	c.MaxRedelivered = (c.Concurrency - 1) / 2
-	x.subs = append(x.subs, x.sub(c, func(ctx context.Context, h *Hold) error { return x.handle(ctx, member, h) }))
+	x.subs = append(x.subs, x.sub(c, func(ctx context.Context, h *Run) error { return x.handle(ctx, member, h) }))
 }
 
 // step does something at random.
@@ -264,7 +264,7 @@ func (x *life) freeze(d time.Duration) {
 }
 
 // handle succeeds, fails or waits, at random.
-func (x *life) handle(ctx context.Context, member int, h *Hold) error {
+func (x *life) handle(ctx context.Context, member int, h *Run) error {
 	key, id := h.Delivery().Key, h.Delivery().ID
 	x.starts(x.rig.at(), member, key, id)
 	x.luckMu.Lock()

@@ -17,7 +17,7 @@ func TestFailingDelayLeavesEventsToTheirLeases(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("delay", backend.ErrUnavailable)
 		ran := map[string]int{}
-		s := r.sub(Config{Order: ByKey}, func(_ context.Context, h *Hold) error {
+		s := r.sub(Config{Order: ByKey}, func(_ context.Context, h *Run) error {
 			if ran[h.Delivery().ID]++; h.Delivery().ID == "1" && ran["1"] == 1 {
 				return errors.New("not yet")
 			}
@@ -35,7 +35,7 @@ func TestFailingDelayLeavesEventsToTheirLeases(t *testing.T) {
 func TestGoneForgetsWhatIsAway(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var ran []string
-		r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Run) error {
 			ran = append(ran, h.Delivery().ID)
 			if h.Delivery().ID == "old" {
 				return errors.New("not yet")
@@ -59,7 +59,7 @@ func TestGoneForgetsADelayUnderWay(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.answerAfter("delay", 5*time.Second)
 		var ran []string
-		r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Run) error {
 			if ran = append(ran, h.Delivery().ID); h.Delivery().ID == "old" {
 				return errors.New("not yet")
 			}
@@ -88,7 +88,7 @@ func TestResetForgetsWhatIsAway(t *testing.T) {
 func resetForgets(r *rig, answer time.Duration) {
 	r.wire.answerAfter("delay", answer)
 	var ran []string
-	r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Hold) error {
+	r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Run) error {
 		if ran = append(ran, h.Delivery().ID); len(ran) == 2 {
 			return errors.New("not yet")
 		}
@@ -108,7 +108,7 @@ func TestRestingRetryStepsBack(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noRefund = true
 		r.limits = r.wire.Limits()
-		first := r.sub(Config{Concurrency: 4}, func(ctx context.Context, _ *Hold) error {
+		first := r.sub(Config{Concurrency: 4}, func(ctx context.Context, _ *Run) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})
@@ -117,7 +117,7 @@ func TestRestingRetryStepsBack(t *testing.T) {
 		first.Pause()
 		var ran []string
 		var retried time.Duration
-		r.sub(Config{MaxInFlight: 4, Concurrency: 4}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{MaxInFlight: 4, Concurrency: 4}, func(_ context.Context, h *Run) error {
 			id := h.Delivery().ID
 			switch ran = append(ran, id); {
 			case id == "5" && len(ran) == 1:
@@ -147,7 +147,7 @@ func TestNextOfAKeyRunsBeforeTheAck(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.delay("ack", 5*time.Second)
 		var ran []time.Duration
-		r.sub(Config{}, func(context.Context, *Hold) error { ran = append(ran, r.at()); return nil })
+		r.sub(Config{}, func(context.Context, *Run) error { ran = append(ran, r.at()); return nil })
 		msgs := []*backend.Message{{Topic: "t", ID: "1", Key: "k"}, {Topic: "t", ID: "2", Key: "k"}}
 		require.NoError(r, r.Publish(r.Context(), msgs))
 		r.pass(time.Minute)
@@ -161,7 +161,7 @@ func TestNextOfAKeyRunsBeforeTheAck(t *testing.T) {
 func TestReleasedKeyStaysReleased(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var ran []string
-		s := r.sub(Config{OnFailure: FailAll, DeadLetter: "dead"}, func(_ context.Context, h *Hold) error {
+		s := r.sub(Config{FailAll: true, DeadLetter: "dead"}, func(_ context.Context, h *Run) error {
 			ran = append(ran, h.Delivery().ID)
 			if h.Delivery().ID == "1" {
 				return Permanent(errDown)
@@ -186,7 +186,7 @@ func TestReleasedKeyStaysReleased(t *testing.T) {
 func TestRefusedDelayHoldsUpNoKey(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var ran []string
-		r.sub(Config{}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{}, func(_ context.Context, h *Run) error {
 			if ran = append(ran, h.Delivery().ID); len(ran) == 1 {
 				return RetryAfter(errDown, 10*time.Minute)
 			}
@@ -209,7 +209,7 @@ func TestUnreadableEventsNeverRun(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
 		ran := 0
-		s := r.sub(Config{DeadLetter: "dead", MaxReceive: 10, Timeout: time.Minute}, func(context.Context, *Hold) error {
+		s := r.sub(Config{DeadLetter: "dead", MaxReceive: 10, Timeout: time.Minute}, func(context.Context, *Run) error {
 			ran++
 			return nil
 		})
@@ -227,7 +227,7 @@ func TestUnreadableEventsNeverRun(t *testing.T) {
 func TestLostLeaseIsCountedOnce(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("extend", errDown)
-		s := r.sub(Config{}, func(context.Context, *Hold) error { time.Sleep(31 * time.Second); return nil })
+		s := r.sub(Config{}, func(context.Context, *Run) error { time.Sleep(31 * time.Second); return nil })
 		r.wire.fail("ack", backend.ErrLeaseLost)
 		r.publish("1")
 		r.pass(32 * time.Second)
@@ -237,14 +237,15 @@ func TestLostLeaseIsCountedOnce(t *testing.T) {
 	})
 }
 
-// Events behind a failing one are never given back for longer than the backend allows.
+// Events behind a failing one are never given back for longer than the backend allows. The
+// observer is told of each retry that comes earlier than it was asked for.
 func TestDelaysAreWithinTheLimit(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.longest = 5 * time.Second
 		r.limits = r.wire.Limits()
 		failures := 3
 		var ran []string
-		r.sub(Config{Policy: policy(9, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Policy: policy(9, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Run) error {
 			if failures--; failures >= 0 {
 				return errors.New("not yet")
 			}
@@ -256,6 +257,11 @@ func TestDelaysAreWithinTheLimit(t *testing.T) {
 		r.publishKeyed("k", numbered(200)[1:]...)
 		r.pass(time.Minute)
 		require.Equal(r, numbered(200), ran)
-		require.Empty(r, heard[observer.Failed](r))
+		told := heard[observer.Failed](r)
+		require.Len(r, told, 3)
+		for _, f := range told {
+			require.Equal(r, observer.Delay, f.Scope)
+			require.ErrorContains(r, f.Err, "redelivered after 5s, not 1h0m0s")
+		}
 	})
 }

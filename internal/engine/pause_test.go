@@ -13,7 +13,7 @@ import (
 // After concurrent calls of Pause and Resume, the state is right.
 func TestPauseAndResumeRaceLeavesTheStateRight(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		s := r.sub(Config{}, func(context.Context, *Run) error { return nil })
 		for range 3000 {
 			var wg sync.WaitGroup
 			wg.Go(s.Pause)

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -37,7 +36,7 @@ func TestRetryKeepsKeyOrderThroughAFreeze(t *testing.T) {
 				r.wire.noRefund = !refund
 				r.limits = r.wire.Limits()
 				var ran []string
-				r.sub(Config{Order: ByKey, Lease: 30 * time.Second}, func(_ context.Context, h *Hold) error {
+				r.sub(Config{Order: ByKey, Lease: 30 * time.Second}, func(_ context.Context, h *Run) error {
 					ran = append(ran, h.Delivery().ID)
 					if len(ran) == 1 {
 						return RetryAfter(errors.New("no"), 100*time.Millisecond)
@@ -72,7 +71,7 @@ func TestOtherKeysMoveBesideAHotKey(t *testing.T) {
 		others, done, next := 0, 0, 0
 		sent := map[string]time.Time{}
 		var healed atomic.Bool
-		r.sub(Config{Order: ByKey, Concurrency: 4, Policy: policy(0, func(*Hold, error) time.Duration { return time.Second })}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Order: ByKey, Concurrency: 4, Policy: policy(0, func(*Hold, error) time.Duration { return time.Second })}, func(_ context.Context, h *Run) error {
 			mu.Lock()
 			defer mu.Unlock()
 			d := h.Delivery()
@@ -111,7 +110,7 @@ func TestOtherKeysMoveBesideAHotKey(t *testing.T) {
 func TestOtherKeysMoveBesideManyFailingKeys(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var handled atomic.Int64
-		r.sub(Config{Order: ByKey, Concurrency: 16, Policy: policy(0, func(*Hold, error) time.Duration { return time.Second })}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Order: ByKey, Concurrency: 16, Policy: policy(0, func(*Hold, error) time.Duration { return time.Second })}, func(_ context.Context, h *Run) error {
 			if n, _ := strconv.Atoi(h.Delivery().Key); n%2 == 0 {
 				return errors.New("no")
 			}
@@ -143,7 +142,7 @@ func TestSecondMemberMakesRetriesNoSlower(t *testing.T) {
 				sent, runs := map[string]time.Time{}, map[string]int{}
 				var late []time.Duration
 				for range 2 {
-					r.sub(Config{Order: ByKey, Concurrency: 4}, func(_ context.Context, h *Hold) error {
+					r.sub(Config{Order: ByKey, Concurrency: 4}, func(_ context.Context, h *Run) error {
 						time.Sleep(time.Millisecond)
 						mu.Lock()
 						defer mu.Unlock()
@@ -174,31 +173,6 @@ func TestSecondMemberMakesRetriesNoSlower(t *testing.T) {
 	}
 }
 
-// A handler does not start for an event whose lease expired while it waited.
-func TestExpiredLeaseIsNotStarted(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		s := r.sub(Config{Lease: 3 * time.Second}, func(context.Context, *Hold) error {
-			require.Fail(r, "it was started")
-			return nil
-		})
-		d := &s.sched
-		d.mu.Lock() // so that the watcher does not notice first
-		lapsed := s.fetcher.hold(s.attachment.Load(), []backend.Delivery{{Attempt: 1}}, s.moment(time.Now().Add(-3*time.Second)))
-		d.reads.add(lapsed)
-		d.admit(&lapsed.holds[0])
-		started := d.next(time.Now())
-		freed := d.freed.Settled
-		d.freed = limiter.Released{} // the limiter granted no place
-		d.unlock()
-		if started != nil {
-			s.runner.afterRun(started, s.runner.invoke(started), time.Now()) // the handler fails the test
-			return
-		}
-		require.Equal(r, 1, freed)
-		require.Len(r, heard[observer.LeaseLost](r), 1)
-	})
-}
-
 // An event that a member has prefetched and cannot start is redelivered to an idle member.
 func TestReadAheadGoesToAnIdleMember(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
@@ -206,7 +180,7 @@ func TestReadAheadGoesToAnIdleMember(t *testing.T) {
 		var done []time.Duration
 		var mu sync.Mutex
 		join := func() {
-			r.sub(Config{}, func(context.Context, *Hold) error {
+			r.sub(Config{}, func(context.Context, *Run) error {
 				if slow.Load() {
 					time.Sleep(5 * time.Second)
 				}
@@ -236,7 +210,7 @@ func TestSnoozedIsNeverPutAsideUnrun(t *testing.T) {
 		r.wire.noRefund = true
 		r.limits = r.wire.Limits()
 		runs := 0
-		handle := func(context.Context, *Hold) error {
+		handle := func(context.Context, *Run) error {
 			if runs++; runs <= 60 {
 				return Snooze(time.Second)
 			}
@@ -261,7 +235,7 @@ func TestHotKeyTakesItsShareOfPlaces(t *testing.T) {
 		r.wire.noRefund = true
 		r.limits = r.wire.Limits()
 		others := 0
-		r.sub(Config{Order: ByKey, MaxInFlight: 16}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Order: ByKey, MaxInFlight: 16}, func(_ context.Context, h *Run) error {
 			if h.Delivery().Key == "hot" {
 				return RetryAfter(errors.New("no"), 10*time.Second)
 			}
@@ -279,7 +253,7 @@ func TestHotKeyTakesItsShareOfPlaces(t *testing.T) {
 // An acknowledgement that fails again and again delays no other.
 func TestFailingAckHoldsUpNoOther(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
+		s := r.sub(Config{}, func(context.Context, *Run) error { return nil })
 		r.wire.refuses("1")
 		r.publish("1")
 		r.pass(10 * time.Second) // the pause between two tries is long now
@@ -303,7 +277,7 @@ func TestPanicsAreContained(t *testing.T) {
 						panic("a bug")
 					}
 					return time.Second
-				})}, func(_ context.Context, h *Hold) error {
+				})}, func(_ context.Context, h *Run) error {
 					time.Sleep(4 * time.Second)
 					if h.Attempt() == 1 {
 						return errors.New("no")
@@ -333,7 +307,7 @@ func TestGoexitInAHookCostsNoWorker(t *testing.T) {
 	o := observer.Observer{Handled: func(observer.Handled) { runtime.Goexit() }}
 	inBubble(t, Options{Observer: o}, func(r *rig) {
 		var runs atomic.Int64
-		r.sub(Config{}, func(context.Context, *Hold) error { runs.Add(1); return nil })
+		r.sub(Config{}, func(context.Context, *Run) error { runs.Add(1); return nil })
 		r.publish("1", "2", "3")
 		r.pass(time.Minute)
 		require.GreaterOrEqual(r, runs.Load(), int64(3))
@@ -346,7 +320,7 @@ func TestDeadLetterIsOnceWhereThatIsOffered(t *testing.T) {
 		t.Run(window.String(), func(t *testing.T) {
 			inBubble(t, Options{}, func(r *rig) {
 				r.limits.OnceWindow = window
-				r.sub(Config{DeadLetter: "dead"}, func(context.Context, *Hold) error { return Permanent(errors.New("never")) })
+				r.sub(Config{DeadLetter: "dead"}, func(context.Context, *Run) error { return Permanent(errors.New("never")) })
 				r.publish("1")
 				r.pass(time.Second)
 				require.Equal(r, window > 0, r.wire.once.Load())
@@ -358,8 +332,8 @@ func TestDeadLetterIsOnceWhereThatIsOffered(t *testing.T) {
 // Nack reports that the lease was lost.
 func TestNackOfALostLease(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		taken := make(chan *Hold, 1)
-		r.sub(Config{Mode: Manual}, func(_ context.Context, h *Hold) error { taken <- h; return nil })
+		taken := make(chan *Run, 1)
+		r.sub(Config{Mode: Manual}, func(_ context.Context, h *Run) error { taken <- h; return nil })
 		r.publish("1")
 		h := <-taken
 		r.wire.fail("delay", backend.ErrLeaseLost)
@@ -371,7 +345,7 @@ func TestNackOfALostLease(t *testing.T) {
 // events that it leaves.
 func TestDrainEndsWhileTheBrokerIsFrozen(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		s := r.sub(Config{Concurrency: 2}, func(context.Context, *Hold) error { return nil })
+		s := r.sub(Config{Concurrency: 2}, func(context.Context, *Run) error { return nil })
 		r.wire.hang.Store(true)
 		r.publish("1", "2")
 		r.pass(100 * time.Millisecond)
@@ -393,7 +367,7 @@ func TestDeletedGroupGoesOnWhereItWas(t *testing.T) {
 	o := observer.Observer{Noticed: func(n observer.Noticed) { notices = append(notices, n) }}
 	inBubble(t, Options{Observer: o}, func(r *rig) {
 		var ran []string
-		r.sub(Config{Start: backend.StartEarliest}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Start: backend.StartEarliest}, func(_ context.Context, h *Run) error {
 			ran = append(ran, h.Delivery().ID)
 			return nil
 		})

@@ -27,7 +27,7 @@ type recovery struct {
 }
 
 // handle fails first attempts, except of new events. A second attempt takes a second.
-func (c *recovery) handle(_ context.Context, h *Hold) error {
+func (c *recovery) handle(_ context.Context, h *Run) error {
 	id := h.Delivery().ID
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func TestPostponedEventsSpendNoAttempt(t *testing.T) {
 		r.limits = r.wire.Limits()
 		r.wire.answerAfter("delay", time.Second)
 		var most atomic.Int64
-		r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(_ context.Context, h *Hold) error {
+		r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(_ context.Context, h *Run) error {
 			most.Store(max(most.Load(), int64(h.Attempt())))
 			if h.Attempt() == 1 {
 				return errors.New("not yet")
@@ -76,7 +76,7 @@ func TestPostponedEventsSpendNoAttempt(t *testing.T) {
 // One slow run does not hold up the redelivered events that come after it.
 func TestSlowRunDoesNotPostponeOthers(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
-		s := r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(_ context.Context, h *Hold) error {
+		s := r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(_ context.Context, h *Run) error {
 			switch {
 			case h.Attempt() == 1:
 				return errors.New("not yet")
@@ -100,7 +100,7 @@ func TestSlowRunDoesNotPostponeOthers(t *testing.T) {
 func TestPostponedReturnSoon(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var fast atomic.Bool
-		s := r.sub(Config{Concurrency: 2, MaxRedelivered: 1}, func(_ context.Context, h *Hold) error {
+		s := r.sub(Config{Concurrency: 2, MaxRedelivered: 1}, func(_ context.Context, h *Run) error {
 			switch {
 			case h.Attempt() == 1:
 				return errors.New("not yet")
@@ -173,7 +173,7 @@ func TestRedeliveredLeaveHandlersToFresh(t *testing.T) {
 func TestGivenBackEventsAreNew(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var last atomic.Pointer[time.Time]
-		s := r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(_ context.Context, h *Hold) error {
+		s := r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(_ context.Context, h *Run) error {
 			if id := h.Delivery().ID; id[0] == 'f' {
 				time.Sleep(2 * time.Second)
 				now := time.Now()
@@ -207,7 +207,7 @@ func TestRedrivenEventsAreBounded(t *testing.T) {
 			r.wire.noRefund = noRefund
 			r.limits = r.wire.Limits()
 			var now, most atomic.Int64
-			s := r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(context.Context, *Hold) error {
+			s := r.sub(Config{Concurrency: 4, MaxRedelivered: 1}, func(context.Context, *Run) error {
 				most.Store(max(most.Load(), now.Add(1)))
 				time.Sleep(time.Second)
 				now.Add(-1)
@@ -227,4 +227,22 @@ func TestRedrivenEventsAreBounded(t *testing.T) {
 			require.Equal(t, int64(1), most.Load(), "redriven events at once, no refund: %v", noRefund)
 		})
 	}
+}
+
+// A handler that is free takes the next redelivered event at once.
+func TestRedeliveredRunOneAfterAnother(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var last atomic.Int64
+		s := r.sub(Config{Concurrency: 16, MaxRedelivered: 1, Policy: policy(9, func(*Hold, error) time.Duration { return 10 * time.Millisecond })}, func(_ context.Context, h *Run) error {
+			time.Sleep(time.Millisecond)
+			if last.Store(int64(r.at())); h.Attempt() == 1 {
+				return errDown
+			}
+			return nil
+		})
+		r.publish(numbered(200)...)
+		r.pass(time.Minute)
+		require.Equal(r, int64(200), s.Counts().Acknowledged)
+		require.Less(r, time.Duration(last.Load()), time.Second)
+	})
 }

@@ -78,7 +78,7 @@ func policy(maxAttempts int, backoff func(*Hold, error) time.Duration) Policy {
 }
 
 // sub subscribes and fills in the fields that c leaves out.
-func (r *rig) sub(c Config, h func(ctx context.Context, h *Hold) error) *Subscription {
+func (r *rig) sub(c Config, h func(ctx context.Context, h *Run) error) *Subscription {
 	r.Helper()
 	c.Topic, c.Group = "t", "g"
 	c.Concurrency = max(c.Concurrency, 1)
@@ -120,6 +120,14 @@ func (r *rig) publishKeyed(key string, ids ...string) {
 	require.NoError(r, r.Publish(r.Context(), msgs))
 }
 
+// keepTopic keeps the events of the topic, because another group settles none.
+func (r *rig) keepTopic() {
+	r.Helper()
+	src, err := r.wire.Backend.Attach(r.Context(), backend.Config{Topic: "t", Group: "keeper", Lease: time.Hour})
+	require.NoError(r, err)
+	require.NoError(r, src.Close())
+}
+
 // pass sleeps for d and waits until every goroutine is blocked.
 func (r *rig) pass(d time.Duration) {
 	time.Sleep(d)
@@ -140,13 +148,14 @@ type wire struct {
 	late     map[string]time.Duration // how long its answer takes
 	noDelay  bool                     // its sources cannot Delay
 	noExtend bool                     // its sources can neither Delay nor Extend
-	noRefund bool                     // a delivery counts as an attempt even without a run
+	noRefund bool                     // a delivery counts as an attempt even without a run; a test then sets rig.limits to wire.Limits()
 	longest  time.Duration            // its Limits.Delay; 0: no limit
 	deaf     atomic.Bool              // Extend returns nil and does nothing
 	mute     atomic.Int64             // so many calls take effect, but their answers get lost
 	empty    atomic.Bool              // Receive returns nothing, at once
 	kept     atomic.Int64             // deliveries that were lent and not cleared
 	hang     atomic.Bool              // acknowledgements wait for their context
+	refused  map[string]error         // errors of Publish, by topic
 	refuse   string                   // the ID of an event that cannot be acknowledged
 	panicky  string                   // the verb that panics
 	once     atomic.Bool              // the last message was stored with Once
@@ -223,6 +232,13 @@ func (w *wire) panics(verb string, yes bool) {
 	}
 }
 
+// refuseTopic makes Publish to a topic fail with err; "": to no topic.
+func (w *wire) refuseTopic(topic string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused = map[string]error{topic: err}
+}
+
 // refuses makes acknowledgements of the event with this ID fail; "": none.
 func (w *wire) refuses(id string) {
 	w.mu.Lock()
@@ -252,6 +268,12 @@ func (w *wire) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if err := w.cross("publish", len(msgs)); err != nil {
 		return err
 	}
+	w.mu.Lock()
+	err := w.refused[msgs[0].Topic]
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	w.once.Store(msgs[0].Once)
 	return w.Backend.Publish(ctx, msgs)
 }
@@ -273,8 +295,8 @@ func (w *wire) Attach(ctx context.Context, c backend.Config) (backend.Source, er
 // withoutVerbs is a Source that can neither Delay nor Extend.
 type withoutVerbs struct{ source *wireSource }
 
-func (s withoutVerbs) Receive(ctx context.Context, n int) ([]backend.Delivery, error) {
-	return s.source.Receive(ctx, n)
+func (s withoutVerbs) Receive(ctx context.Context, n int, maxBytes int64) ([]backend.Delivery, error) {
+	return s.source.Receive(ctx, n, maxBytes)
 }
 
 func (s withoutVerbs) Ack(ctx context.Context, ds []*backend.Delivery) error {
@@ -285,8 +307,8 @@ func (s withoutVerbs) Close() error { return s.source.Close() }
 // withoutDelay is a Source that can Extend but not Delay.
 type withoutDelay struct{ source *wireSource }
 
-func (s withoutDelay) Receive(ctx context.Context, n int) ([]backend.Delivery, error) {
-	return s.source.Receive(ctx, n)
+func (s withoutDelay) Receive(ctx context.Context, n int, maxBytes int64) ([]backend.Delivery, error) {
+	return s.source.Receive(ctx, n, maxBytes)
 }
 
 func (s withoutDelay) Ack(ctx context.Context, ds []*backend.Delivery) error {
@@ -309,7 +331,7 @@ type wireSource struct {
 
 func (s *wireSource) Unwrap() backend.Source { return s.Source }
 
-func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, error) {
+func (s *wireSource) Receive(ctx context.Context, n int, maxBytes int64) ([]backend.Delivery, error) {
 	for i := range s.lent {
 		if s.lent[i].Position != "" {
 			s.w.kept.Add(1)
@@ -319,7 +341,7 @@ func (s *wireSource) Receive(ctx context.Context, n int) ([]backend.Delivery, er
 	if err := s.w.cross("receive", n); err != nil || s.w.empty.Load() {
 		return nil, err
 	}
-	ds, err := s.Source.Receive(ctx, n)
+	ds, err := s.Source.Receive(ctx, n, maxBytes)
 	s.lent = append(s.lent[:0], ds...)
 	s.handOut(0) // nobody's, while the answer is under way
 	err = s.w.answer("receive", err)

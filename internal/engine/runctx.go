@@ -9,15 +9,29 @@ import (
 // A runCtx is the context of one run of a handler. It makes a context of package context,
 // called inner, only when a method such as Done needs it, because inner is expensive.
 // Contexts derived from a runCtx are then derived from inner, and so need no goroutine.
+// Every event has a runCtx, so a runCtx is small.
 type runCtx struct {
 	ground   *ground
 	deadline moment // zero: none
 
 	mu    sync.Mutex
-	cause error                   // why the context has ended; nil: not yet, or inner has it
-	inner context.Context         // nil until it is needed
-	end   context.CancelCauseFunc // cancels inner
-	tag   any                     // for the observer; see Tag
+	inner *inner // nil until it is needed; ended if the run ended before
+	tag   any    // for the observer; see Tag
+}
+
+// ended is the inner of a run that has ended, until inner is needed.
+var ended = &inner{}
+
+// An inner is the context of package context behind a runCtx.
+type inner struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	stop   context.CancelFunc // frees the timer of the deadline
+}
+
+func (i *inner) end(cause error) {
+	i.cancel(cause)
+	i.stop()
 }
 
 // A ground has the parts that the contexts of all runs of a subscription share.
@@ -29,11 +43,16 @@ type ground struct {
 
 var _ context.Context = (*runCtx)(nil)
 
-func (c *runCtx) begin(on *ground, deadline moment) {
+// prepare makes c usable. Nobody else uses it yet.
+func (c *runCtx) prepare(on *ground) { c.ground = on }
+
+// limit sets the deadline of a run that begins, unless the context has ended already.
+func (c *runCtx) limit(deadline moment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ground, c.deadline = on, deadline
-	c.cause, c.inner, c.end, c.tag = nil, nil, nil, nil
+	if c.inner == nil {
+		c.deadline = deadline
+	}
 }
 
 func (c *runCtx) Deadline() (time.Time, bool) {
@@ -50,14 +69,12 @@ func (c *runCtx) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.inner != nil:
-		return c.inner.Err()
-	case c.cause == nil:
+	case c.inner == nil:
 		return nil
-	case isTimeout(c.cause):
-		return context.DeadlineExceeded
+	case c.inner == ended:
+		return context.Canceled
 	}
-	return context.Canceled
+	return c.inner.Err()
 }
 
 // Value returns the values of the context of Subscribe. After the end of c it asks inner,
@@ -68,7 +85,7 @@ func (c *runCtx) Value(key any) any {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.inner == nil && c.cause == nil {
+	if c.inner == nil {
 		return c.ground.values.Value(key)
 	}
 	return c.made().Value(key)
@@ -76,42 +93,62 @@ func (c *runCtx) Value(key any) any {
 
 // made returns inner, and makes it if needed. inner ends by itself at the deadline. The
 // caller holds mu.
-func (c *runCtx) made() context.Context {
-	if c.inner != nil {
+func (c *runCtx) made() *inner {
+	over := c.inner == ended
+	if c.inner != nil && !over {
 		return c.inner
 	}
 	from, stop := c.ground.values, context.CancelFunc(func() {})
 	if c.deadline != 0 {
 		from, stop = context.WithDeadlineCause(from, c.ground.time(c.deadline), c.ground.timeout)
 	}
-	inner, end := context.WithCancelCause(from)
-	c.inner, c.end = inner, func(cause error) { end(cause); stop() }
-	if c.cause != nil {
-		c.end(c.cause)
+	ctx, cancel := context.WithCancelCause(from)
+	c.inner = &inner{ctx, cancel, stop}
+	if over {
+		c.inner.end(context.Canceled)
 	}
 	return c.inner
 }
 
-// cancel ends the context with cause; the error is context.DeadlineExceeded if cause is a
-// timeout. Only the first call has an effect. A call before the run begins has none.
+// cancel ends the context with cause. Only the first call has an effect. With a timeout inner ends by itself, because its deadline has passed.
 func (c *runCtx) cancel(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.ground == nil:
-	case c.inner != nil && !isTimeout(cause): // inner ends by itself at its deadline
-		c.end(cause)
-	case c.inner == nil && c.cause == nil:
-		c.cause = cause
+	if c.inner == ended {
+		return
+	}
+	if i := c.made(); !isTimeout(cause) {
+		i.end(cause)
 	}
 }
 
 // finish ends the context of a run that is over.
-func (c *runCtx) finish() { c.cancel(context.Canceled) }
+func (c *runCtx) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.inner {
+	case nil:
+		c.inner = ended
+	case ended:
+	default:
+		c.inner.end(context.Canceled)
+	}
+}
 
 // runKey is the key of Value that returns the runCtx itself, also from a context that a
 // handler derived from it.
 type runKey struct{}
+
+// Running reports whether ctx belongs to a run of s whose handler has not returned.
+func (s *Subscription) Running(ctx context.Context) bool {
+	c, ok := ctx.Value(runKey{}).(*runCtx)
+	if !ok || c.ground != &s.ground {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inner != ended && (c.inner == nil || c.inner.Err() == nil)
+}
 
 // Tag sets the tag of the run to which ctx belongs. The observer gets the tag with each
 // report about the run and its settlement. If ctx belongs to no run, Tag does nothing.

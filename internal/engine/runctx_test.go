@@ -23,7 +23,8 @@ func newRunCtx(deadline time.Time) *runCtx {
 		at = on.moment(deadline)
 	}
 	c := &runCtx{}
-	c.begin(on, at)
+	c.prepare(on)
+	c.limit(at)
 	return c
 }
 
@@ -71,10 +72,11 @@ func TestRunCtxTimeout(t *testing.T) {
 
 // A lease can be lost before the run has begun.
 func TestRunCtxCancelledBeforeItBegins(t *testing.T) {
-	c := &runCtx{}
+	c := newRunCtx(time.Time{})
 	c.cancel(ErrShutdown)
-	c.begin(&ground{newClock(), t.Context(), errRanLate}, 0)
-	require.NoError(t, c.Err())
+	c.limit(1)
+	require.Equal(t, context.Canceled, c.Err())
+	require.Equal(t, ErrShutdown, context.Cause(c))
 }
 
 func TestRunCtxFinished(t *testing.T) {
@@ -129,20 +131,15 @@ func TestRunCtxChildren(t *testing.T) {
 	})
 }
 
-func TestRunCtxUseAgain(t *testing.T) {
-	c := newRunCtx(time.Time{})
-	done := c.Done()
-	c.finish()
-	c.begin(&ground{newClock(), t.Context(), errRanLate}, 0)
-	require.NoError(t, c.Err())
-	require.True(t, isClosed(done), "the context of the run before stays ended")
-}
-
 func TestRunCtxCostsNothingUnasked(t *testing.T) {
-	c := &runCtx{}
 	on := &ground{newClock(), t.Context(), errRanLate}
+	var cs [101]runCtx
+	i := 0
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		c.begin(on, 0)
+		c := &cs[i]
+		i++
+		c.prepare(on)
+		c.limit(0)
 		_ = c.Err()
 		c.finish()
 	}))

@@ -1,58 +1,146 @@
 package engine
 
 import (
+	"cmp"
+	"errors"
 	"sync"
 
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// status has the state of a subscription, and the error that caused it, if any.
+// A status has the stage of a subscription, and its present troubles. The state of the
+// subscription follows from both: a trouble shows only in the stage Running.
 type status struct {
 	sub *Subscription
 
-	mu    sync.Mutex
-	state observer.State
-	err   error
+	mu       sync.Mutex
+	stage    observer.State // Starting, Running, Paused, Draining or Closed
+	failure  error          // why the stage is Closed; nil after a drain
+	troubles [troubles]error
+	told     observer.State // the state that the observer knows
 }
 
-func (t *status) init(s *Subscription) { t.sub, t.state = s, observer.Starting }
+// A trouble is a kind of failure that lasts until clear is called for it. To add a trouble,
+// add it here, and call status.trouble and status.clear where it begins and ends.
+type trouble uint8
 
-// set changes the state and tells the observer. Closed is final, and after Draining only
-// Closed follows. Degraded and Limited do not end a
-// pause, and Limited does not end Degraded.
-func (t *status) set(to observer.State, err error) {
+// Troubles, in the order in which State and Ready name them.
+const (
+	noReceive trouble = iota // Receive fails
+	noPlace                  // the limiter fails
+	noSettle                 // a settlement has failed for longer than a lease
+	noLetter                 // a dead letter cannot be stored
+	allStuck                 // no handler is free, because all run for longer than their timeout allows
+	crowded                  // too many events wait behind others, so that none is read; not a fault
+	limited                  // the limiter grants nothing for a while; not a fault
+
+	troubles
+)
+
+func (t *status) init(s *Subscription) {
+	t.sub, t.stage, t.told = s, observer.Starting, observer.Starting
+}
+
+// enter changes the stage and tells the observer. Closed is final, and after Draining only
+// Closed follows. A pause ends the troubles of receiving, because the member receives no more.
+func (t *status) enter(stage observer.State, failure error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.change(to, err)
-}
-
-func (t *status) change(to observer.State, err error) {
-	from := t.state
-	switch {
-	case from == to, from == observer.Closed, from == observer.Draining && to != observer.Closed:
-		return
-	case from == observer.Paused && to == observer.Degraded,
-		(from == observer.Paused || from == observer.Degraded) && to == observer.Limited:
+	if t.stage == observer.Closed || t.stage == observer.Draining && stage != observer.Closed {
 		return
 	}
-	t.state, t.err = to, err
+	t.stage, t.failure = stage, failure
+	if stage == observer.Paused {
+		t.troubles[noReceive], t.troubles[noPlace], t.troubles[limited] = nil, nil, nil
+	}
+	t.tell()
+}
+
+// trouble notes that a failure lasts, with its present error. It tells the observer if the
+// state changes.
+func (t *status) trouble(kind trouble, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stage == observer.Paused && (kind == noReceive || kind == noPlace || kind == limited) {
+		return // of a Receive that the pause has ended
+	}
+	t.troubles[kind] = err
+	t.tell()
+}
+
+// clear notes that a failure is over.
+func (t *status) clear(kind trouble) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.troubles[kind] != nil {
+		t.troubles[kind] = nil
+		t.tell()
+	}
+}
+
+// tell tells the observer the state, if it has changed. The caller holds mu.
+func (t *status) tell() {
+	to, err := t.state()
+	if to == t.told {
+		return
+	}
+	from := t.told
+	t.told = to
 	tell(t.sub.notifier.later.StateChanged, observer.StateChanged{
 		Topic: t.sub.Topic, Group: t.sub.Group, From: from, To: to, Err: err,
 	})
 }
 
-// leave changes the given state to Running. In another state it does nothing.
-func (t *status) leave(state observer.State) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.state == state {
-		t.change(observer.Running, nil)
+// state returns the state that follows from stage and troubles. The caller holds mu.
+func (t *status) state() (observer.State, error) {
+	if t.stage != observer.Running {
+		return t.stage, t.failure
 	}
+	if err := t.fault(); err != nil {
+		return observer.Degraded, err
+	}
+	if err := cmp.Or(t.troubles[crowded], t.troubles[limited]); err != nil {
+		return observer.Limited, err
+	}
+	return observer.Running, nil
 }
 
-// State returns the state of s, and the error that caused it, if any.
+// fault returns the errors of all troubles that are faults, in their order. The caller holds
+// mu.
+func (t *status) fault() error {
+	var errs []error
+	for _, err := range t.troubles[:crowded] {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}
+
+// State returns the state of s, and the error that causes it now, if any.
 func (s *Subscription) State() (observer.State, error) {
 	s.status.mu.Lock()
 	defer s.status.mu.Unlock()
-	return s.status.state, s.status.err
+	return s.status.state()
+}
+
+// ready returns a nil error if the subscription works: it has no trouble but a limit, and has
+// not failed for good. A subscription that drains or is paused works as its program asked.
+// Otherwise the state and the error say why not.
+func (t *status) ready() (observer.State, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	state, _ := t.state()
+	switch state {
+	case observer.Draining:
+		return state, nil
+	case observer.Closed:
+		return state, t.failure
+	case observer.Starting:
+		return state, errNotRunning
+	}
+	return state, t.fault()
 }

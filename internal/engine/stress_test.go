@@ -63,9 +63,9 @@ func (x *stress) run() {
 	x.join()
 	x.pass(10 * time.Minute)
 	x.drainAll()
-	n, err := x.places.Acquire(x.Context(), stressPlaces)
+	g, err := x.places.Acquire(x.Context(), stressPlaces)
 	require.NoError(x, err)
-	require.Equal(x, stressPlaces, n, "every place came back")
+	require.Equal(x, stressPlaces, g.Messages, "every place came back")
 	x.checkSettled()
 	_, err = x.Shutdown(x.Context())
 	require.NoError(x, err)
@@ -120,13 +120,13 @@ func (x *stress) join() {
 		Topic: "t", Group: "g", DeadLetter: "dead", Limiter: x.places, MaxInFlight: stressPlaces,
 		Mode: []Mode{OnSuccess, Manual}[x.dice.IntN(2)], Order: []Order{ByKey, Total, Unordered}[x.dice.IntN(3)],
 		Concurrency: 1 + x.dice.IntN(4), Lease: 5 * time.Second, Timeout: 3 * time.Second,
-		Policy: policy(4, func(h *Hold, _ error) time.Duration { return time.Duration(h.attempt) * 300 * time.Millisecond }),
+		Policy: policy(4, func(h *Hold, _ error) time.Duration { return time.Duration(h.Attempt) * 300 * time.Millisecond }),
 	}
 	if c.Order == Total {
 		c.Concurrency = 1
 	}
 	c.MaxRedelivered = (c.Concurrency - 1) / 2
-	c.Handle = func(ctx context.Context, h *Hold) error { return x.handle(ctx, h, c.Mode) }
+	c.Handle = func(ctx context.Context, h *Run) error { return x.handle(ctx, h, c.Mode) }
 	x.wire.fail("attach", nil)
 	s, err := x.Subscribe(x.Context(), c)
 	require.NoError(x, err)
@@ -134,7 +134,7 @@ func (x *stress) join() {
 }
 
 // handle succeeds, fails, panics or waits, at random.
-func (x *stress) handle(ctx context.Context, h *Hold, m Mode) error {
+func (x *stress) handle(ctx context.Context, h *Run, m Mode) error {
 	switch rand.IntN(20) {
 	case 0, 1:
 		return errors.New("not yet")
@@ -159,7 +159,7 @@ func (x *stress) handle(ctx context.Context, h *Hold, m Mode) error {
 }
 
 // settle settles h in manual mode, now or later, perhaps twice, perhaps never.
-func (x *stress) settle(ctx context.Context, h *Hold) error {
+func (x *stress) settle(ctx context.Context, h *Run) error {
 	switch rand.IntN(6) {
 	case 0:
 		return nil

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/ledger"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Mode says when a message is acknowledged.
+// A Mode says when a message is acknowledged. docs/engine.md lists the places that compare it.
 type Mode uint8
 
 // The values of Mode.
@@ -24,24 +25,26 @@ const (
 )
 
 // An Order says which messages run one after another.
-type Order uint8
+type Order = ledger.Order
 
 // The values of Order.
 const (
-	ByKey     Order = iota // messages of one key run one after another
-	Unordered              // no message waits for another
-	Total                  // all messages run one after another
+	ByKey     = ledger.ByKey
+	Unordered = ledger.Unordered
+	Total     = ledger.Total
 )
 
-// keyOf returns the key of the lane that keeps h in order, if any.
-func (o Order) keyOf(h *Hold) (key string, keyed bool) {
-	switch o {
-	case Total:
-		return "", true
-	case ByKey:
-		return h.delivery.Key, h.delivery.Key != ""
-	}
-	return "", false
+// Bounds says when a batch is full.
+type Bounds = ledger.Batch
+
+// A Batch makes the handler one of batches.
+type Batch struct {
+	ledger.Batch
+	Alone func(h *Hold) bool // h is to be handled in a batch of its own
+
+	// Handle sets the result of each run; nil: there are no batches. If it calls begins, the
+	// timeout counts from this moment, and not from the call of Handle.
+	Handle func(ctx context.Context, runs []*Run, results []error, begins func())
 }
 
 // Config of a Subscription. It has no defaults: the caller sets every field.
@@ -57,40 +60,50 @@ type Config struct {
 	Lease          time.Duration
 	Timeout        time.Duration // bounds one run; 0: none
 	Policy         Policy
-	OnFailure      OnFailure
+	FailAll        bool                        // after an event failed for good, later ones of its key go to the dead-letter topic without a run
 	DeadLetter     string                      // the dead-letter topic; empty: discard
 	MaxReceive     int64                       // bytes; larger messages are dead-lettered
 	Buried         func(dead *backend.Message) // gets each dead letter; may be nil
-	Handle         func(ctx context.Context, h *Hold) error
+	Handle         func(ctx context.Context, r *Run) error
+	Batch          Batch
 }
+
+// Parts of a Subscription, which share all of its data: a runner has the runs of handlers, and
+// a teller carries effects out and tells the observer.
+type (
+	runner struct{ sub *Subscription }
+	teller struct{ sub *Subscription }
+)
 
 // A Subscription receives the events of a group and runs a handler for each.
 //
 // It has these goroutines. The fetcher runs from start to the end of the drain. Up to
-// Concurrency workers are started when there is work. The keeper and the watcher have one
-// while they work. Each queue of the settler has one while it is not empty.
+// Concurrency workers are started when there is work. The keeper has one while it works. Each
+// queue of the settler has one while it is not empty.
 type Subscription struct {
 	Config
 	engine   *Engine
 	notifier *notifier
 	ground   // shared by the contexts of handlers
+	runner
+	teller
 
 	attachment atomic.Pointer[attachment]
 	ticks      atomic.Int64 // the last result of tick
-	attempts   attempts
+	failing    failing
 	status     status
 	counts     counters
 
-	sched   scheduler
+	book    book
 	fetcher *fetcher
-	runner  runner
 	settler *settler
-	keeper  *keeper
-	watcher *watcher
+	keeper  keeper
 
 	live     context.Context // the context of calls that settle; done when a drain gives up
 	giveUp   context.CancelCauseFunc
 	draining sync.Once
+	over     chan struct{} // closed when a drain waits for nothing more
+	overOnce sync.Once
 	drained  chan struct{}
 	left     Abandoned
 	drainErr error
@@ -104,11 +117,14 @@ const attachTimeout = 30 * time.Second
 // Subscribe attaches to the group and starts the subscription. ctx bounds attaching. The
 // contexts of handlers have the values of ctx.
 func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
-	s := &Subscription{Config: c, engine: e, notifier: e.notifier, drained: make(chan struct{}), ended: make(chan struct{})}
+	s := &Subscription{Config: c, engine: e, notifier: e.notifier, drained: make(chan struct{}), ended: make(chan struct{}), over: make(chan struct{})}
+	s.runner, s.teller = runner{s}, teller{s}
 	s.ground = ground{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}
 	s.live, s.giveUp = context.WithCancelCause(context.Background())
-	s.fetcher, s.runner.sub, s.settler = newFetcher(s), s, newSettler(s)
+	s.fetcher, s.settler = newFetcher(s), newSettler(s)
 	s.status.init(s)
+	s.book.init(s)
+	s.keeper.init(s)
 	s.Policy.exact = e.limits.Refund
 	if err := s.checkDeadLetter(ctx); err != nil {
 		return nil, err
@@ -121,6 +137,7 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 		return nil, errors.Join(err, a.close())
 	}
 	s.attachment.Store(a)
+	s.book.Add(a.book)
 	if err := e.join(s); err != nil {
 		_ = a.close() // may fail, because Shutdown closes the backend
 		return nil, err
@@ -129,25 +146,28 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 }
 
 func (s *Subscription) start() {
-	s.sched.init(s)
-	s.status.set(observer.Running, nil)
-	s.watcher, s.keeper = newWatcher(s), newKeeper(s)
+	s.status.enter(observer.Running, nil)
 	go s.fetcher.fetch()
 }
 
 func (s *Subscription) attach(ctx context.Context, start backend.Start) (a *attachment, err error) {
-	defer recovered(&err)
-	src, err := s.engine.backend.Attach(ctx, backend.Config{
-		Topic: s.Topic, Group: s.Group, Start: start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
-		ConfirmAcks: s.Mode != OnSuccess, Notify: s.notifier.noticed,
+	var src backend.Source
+	err = driving("Attach", func() (err error) {
+		src, err = s.engine.backend.Attach(ctx, backend.Config{
+			Topic: s.Topic, Group: s.Group, Start: start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
+			ConfirmAcks: s.Mode != OnSuccess, // a run or a caller waits for the answer
+			Notify:      s.notifier.noticed,
+			Instance:    s.engine.instance, Incarnation: s.engine.incarnation,
+		})
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	a = &attachment{source: src}
+	a = &attachment{source: src, outage: &s.engine.outage}
 	a.delayer, _ = backend.As[backend.Delayer](src)
 	a.extender, _ = backend.As[backend.Extender](src)
-	a.refunds = a.delayer != nil && s.engine.limits.Refund
+	a.book = &ledger.Source{CanDelay: a.delayer != nil, CanExtend: a.extender != nil, Refunds: a.delayer != nil && s.engine.limits.Refund, Of: a}
 	return a, nil
 }
 
@@ -158,7 +178,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 		return nil
 	}
 	declare := func() error { return backend.Declare(ctx, s.engine.backend, s.DeadLetter) }
-	if err := guarded(declare); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if err := driving("Declare", declare); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("dead-letter topic %s: %w", s.DeadLetter, err)
 	}
 	return nil
@@ -169,7 +189,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 var ErrNeedsExtender = errors.New("the backend cannot extend leases, so a handler must finish within one")
 
 func (c *Config) check(a *attachment) error {
-	if a.extender == nil && (c.Timeout == 0 || c.Timeout >= c.Lease) {
+	if a.extender == nil && (c.Timeout == 0 || c.Timeout+c.Batch.Wait >= c.Lease) {
 		return ErrNeedsExtender
 	}
 	return nil
@@ -196,8 +216,8 @@ func (s *Subscription) tick() moment {
 	}
 }
 
-// OnDrain calls f, in a goroutine of its own, when a drain begins.
-func (s *Subscription) OnDrain(f func()) { context.AfterFunc(s.fetcher.ctx, f) }
+// Draining returns a channel that is closed when a drain begins.
+func (s *Subscription) Draining() <-chan struct{} { return s.fetcher.ctx.Done() }
 
 // Done returns a channel that is closed when s is drained, or has failed for good.
 func (s *Subscription) Done() <-chan struct{} { return s.ended }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,7 +17,7 @@ func TestSlowStuckHookDelaysNothing(t *testing.T) {
 	slow := observer.Observer{Stuck: func(observer.Stuck) { time.Sleep(time.Minute) }}
 	inBubble(t, Options{Observer: slow}, func(r *rig) {
 		var cancelled atomic.Int64
-		r.sub(Config{Concurrency: 2, Timeout: 5 * time.Second}, func(ctx context.Context, h *Hold) error {
+		r.sub(Config{Concurrency: 2, Timeout: 5 * time.Second}, func(ctx context.Context, h *Run) error {
 			if h.Delivery().ID == "stubborn" {
 				time.Sleep(15 * time.Second)
 				return nil
@@ -35,50 +34,12 @@ func TestSlowStuckHookDelaysNothing(t *testing.T) {
 	})
 }
 
-// A Hold whose lease is lost does not expire: its timeout settles nothing.
-func TestLostIsNotExpired(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		taken := make(chan *Hold, 1)
-		s := r.sub(Config{Mode: Manual}, func(_ context.Context, h *Hold) error { taken <- h; return nil })
-		r.publish("1")
-		h := <-taken
-		synctest.Wait()
-		s.sched.mu.Lock()
-		s.sched.lose(h, nil)
-		expired := s.sched.expire(h)
-		s.sched.unlock()
-		require.False(r, expired)
-	})
-}
-
-// On a quiet topic the watcher is not woken for each event.
-func TestWatchSleepsOn(t *testing.T) {
-	inBubble(t, Options{}, func(r *rig) {
-		s := r.sub(Config{}, func(context.Context, *Hold) error { return nil })
-		look := func() time.Time {
-			synctest.Wait()
-			s.sched.look(time.Now())
-			s.sched.mu.Lock()
-			defer s.sched.mu.Unlock()
-			return s.sched.watchWakes
-		}
-		r.publish("1")
-		first := look() // nothing is held
-		require.False(r, first.IsZero())
-		r.pass(time.Second)
-		r.publish("2")
-		require.Equal(r, first, look())
-		r.pass(time.Hour)
-		require.True(r, look().IsZero())
-	})
-}
-
 // The time that an observer's hook takes between two runs counts for neither run.
 func TestSlowHandledHookTakesNoRunsTime(t *testing.T) {
 	slow := observer.Observer{Handled: func(observer.Handled) { time.Sleep(2 * time.Second) }}
 	inBubble(t, Options{Observer: slow}, func(r *rig) {
 		var left []time.Duration
-		r.sub(Config{Timeout: 3 * time.Second}, func(ctx context.Context, _ *Hold) error {
+		r.sub(Config{Timeout: 3 * time.Second}, func(ctx context.Context, _ *Run) error {
 			deadline, ok := ctx.Deadline()
 			require.True(r, ok)
 			left = append(left, time.Until(deadline))
@@ -94,7 +55,7 @@ func TestSlowHandledHookTakesNoRunsTime(t *testing.T) {
 func TestEndlessTimeout(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		done := make(chan time.Duration, 1)
-		r.sub(Config{Timeout: math.MaxInt64}, func(ctx context.Context, _ *Hold) error {
+		r.sub(Config{Timeout: math.MaxInt64}, func(ctx context.Context, _ *Run) error {
 			deadline, _ := ctx.Deadline()
 			done <- time.Until(deadline)
 			return ctx.Err()

@@ -29,7 +29,7 @@ const (
 	Redriven    = deadPrefix + "redriven"
 )
 
-// The headers of an event that change its handling.
+// The headers of an event that the engine or a dead letter knows.
 const (
 	Expiry = "ce-expirytime" // when the event expires
 	Retry  = "ce-retry"      // how the event is retried

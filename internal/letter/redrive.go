@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/cloudevent"
 )
 
 // A redriven message stores an event from a dead-letter topic in its topic again, for the
@@ -58,7 +59,7 @@ func Original(dead *backend.Message) backend.Headers {
 			headers = append(headers, backend.Header{Name: deadPrefix + h.Name[len(first):], Value: h.Value})
 		case h.Name == shelved:
 			headers = append(headers, backend.Header{Name: Retry, Value: h.Value})
-		case strings.HasPrefix(h.Name, deadPrefix), isRedrive(h.Name):
+		case strings.HasPrefix(h.Name, deadPrefix), IsRedrive(h.Name):
 		default:
 			headers = append(headers, h)
 		}
@@ -73,7 +74,7 @@ func Carried(m *backend.Message) backend.Headers {
 	headers := make(backend.Headers, 0, len(m.Headers))
 	for _, h := range m.Headers {
 		switch {
-		case strings.HasPrefix(h.Name, first), h.Name == Error, h.Name == Stack, isRedrive(h.Name):
+		case strings.HasPrefix(h.Name, first), h.Name == Error, h.Name == Stack, IsRedrive(h.Name):
 		case strings.HasPrefix(h.Name, deadPrefix):
 			headers = append(headers, backend.Header{Name: first + h.Name[len(deadPrefix):], Value: h.Value})
 		default:
@@ -83,13 +84,16 @@ func Carried(m *backend.Message) backend.Headers {
 	return headers
 }
 
-func isRedrive(name string) bool {
+// IsRedrive reports whether name is the name of a header that Redrive sets.
+func IsRedrive(name string) bool {
 	return name == RedriveID || name == redriveGroup || name == redriveCount
 }
 
 // Restore sets the ID of a received message to the ID of its event, if it is redriven. It
-// returns the one group that the event is for; "": every group.
+// returns the one group that the event is for; "": every group. A message of another program
+// gets the form that the bus stores, see [cloudevent.Adopt].
 func Restore(m *backend.Message) (group string) {
+	cloudevent.Adopt(m)
 	if !strings.HasPrefix(m.ID, redrivePrefix) {
 		return ""
 	}

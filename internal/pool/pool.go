@@ -14,6 +14,7 @@ type Pool[T comparable] struct {
 	create func() T
 	free   func(T)
 	places chan struct{}
+	ending sync.Mutex // the right to wait in Close, because the wait takes all places
 
 	mu     sync.Mutex
 	idle   []T // a stack: the object used last is reused first
@@ -76,7 +77,7 @@ func (p *Pool[T]) Put(one T) {
 
 // Close frees the idle objects now, and each lent object when Put returns it. From then on
 // Get fails. If cut is not nil, Close calls it for each lent object, to end its use, and
-// waits until all are returned.
+// waits until all are returned. Concurrent calls of Close wait for each other.
 func (p *Pool[T]) Close(cut func(T)) {
 	p.mu.Lock()
 	p.closed = true
@@ -93,6 +94,8 @@ func (p *Pool[T]) Close(cut func(T)) {
 	if cut == nil {
 		return
 	}
+	p.ending.Lock()
+	defer p.ending.Unlock()
 	for range cap(p.places) {
 		p.places <- struct{}{}
 	}

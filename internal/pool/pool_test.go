@@ -2,6 +2,7 @@ package pool_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,4 +100,20 @@ func TestCut(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(began))
 		require.Equal(t, 1, one.freed)
 	})
+}
+
+// Two calls of Close that wait at the same time both return when the objects are returned.
+func TestConcurrentCloses(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		p := things(8)
+		one, err := p.Get(t.Context())
+		require.NoError(t, err)
+		var closes sync.WaitGroup
+		for range 8 {
+			closes.Go(func() { p.Close(func(*thing) {}) })
+		}
+		p.Put(one)
+		closes.Wait()
+	}
 }

@@ -16,8 +16,9 @@ type call struct {
 	size  size               // of all messages
 
 	state   state
-	certain bool // no earlier try can have stored msgs
-	cancel  context.CancelFunc
+	certain bool          // no earlier try can have stored msgs
+	line    *line         // where it waits, in state queued
+	flight  flight        // the write by its caller itself
 	err     error         // the result of the try, in state written or dropped
 	woken   chan struct{} // gets a value when a state ends for which the caller waits
 }

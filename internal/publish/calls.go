@@ -38,10 +38,11 @@ type calls struct {
 	line    []*call // the calls outside, in order
 	entered []*call // the calls that have entered, the oldest first; empty without DropOldest
 
-	queue   []*call            // the calls in state queued, in order
-	served  bool               // the goroutine of the queue runs
-	free    int                // write slots that are free
-	writers map[*call]struct{} // the callers that write themselves
+	queue   line // the calls in state queued, without the lines of suspects and behind
+	serving int  // the goroutines of the queue whose write is not silent; each has a slot
+	coming  int  // how many of them have not taken calls yet
+	free    int  // write slots that are free
+	flights
 
 	closed bool
 	idle   chan struct{} // closed when the last call leaves; nil before close, and when closed
@@ -98,7 +99,7 @@ func (cs *calls) makeRoom(s size) bool {
 	}
 	for _, c := range victims {
 		if c.state == queued {
-			cs.queue = without(cs.queue, c)
+			c.line.remove(c)
 		}
 		cs.exit(c)
 		c.wake(dropped, notSent(ErrDropped))

@@ -11,6 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/outage"
 )
 
 // Options of a Publisher.
@@ -20,6 +21,9 @@ type Options struct {
 	MaxPendingBytes int           // bounds the bytes of these messages; 0: no bound
 	WhenFull        WhenFull
 
+	// Outage shortens the waits between the tries. New uses one of its own if it is nil.
+	Outage *outage.Outage
+
 	// NewBackoff returns the waits between the tries of one call.
 	NewBackoff func() *backoff.ExponentialBackOff
 }
@@ -27,25 +31,29 @@ type Options struct {
 // A Publisher stores messages. Its methods are safe for concurrent use.
 //
 // It has a slot for each concurrent write, see backend.Limits.Publishers. A caller that finds
-// a free slot writes its messages itself. Otherwise its call waits in a queue. A goroutine
-// takes one slot, writes the calls of the queue together, and ends when the queue is empty.
+// a free slot writes its messages itself. Otherwise its call waits in a queue. Goroutines take
+// slots, each writes its share of the queue in one write, and they end when the queue is empty.
+// A write that stays silent does not hold up other calls: see flight.go.
 type Publisher struct {
 	writer
 	calls
 	timeout    time.Duration
 	newBackoff func() *backoff.ExponentialBackOff
-	serving    sync.WaitGroup // the goroutine of the queue
+	running    sync.WaitGroup // the goroutines that write waiting calls
 	timers     sync.Pool      // not global, because a timer belongs to one synctest bubble
 	unused     sync.Pool      // calls that have ended
+	shares     sync.Pool      // memory of goroutines that write waiting calls
 }
 
 // New returns a Publisher that writes to b.
 func New(b backend.Backend, o Options) *Publisher {
 	p := &Publisher{timeout: o.Timeout, newBackoff: o.NewBackoff}
-	p.writer = newWriter(b, o.Timeout)
+	p.writer = newWriter(b, o.Timeout, cmp.Or(o.Outage, &outage.Outage{}))
 	p.maxMessages, p.maxBytes, p.whenFull = o.MaxPending, o.MaxPendingBytes, o.WhenFull
-	p.free, p.writers = cmp.Or(p.limits.Publishers, defaultSlots), map[*call]struct{}{}
+	p.free = cmp.Or(p.limits.Publishers, defaultSlots)
+	p.flights = newFlights(p.free)
 	p.unused.New = func() any { return &call{woken: make(chan struct{}, 1)} }
+	p.shares.New = func() any { return &share{} }
 	p.timers.New = func() any { return time.NewTimer(time.Hour) }
 	return p
 }
@@ -75,7 +83,7 @@ func (p *Publisher) enter(c *call) error {
 	if waits, err := p.calls.enter(c); !waits {
 		return err
 	}
-	reason := p.wait(c.ctx, c.until, c.woken)
+	reason := p.wait(c.ctx, c.until, c.woken, nil)
 	switch {
 	case reason == nil, !p.giveUp(c): // c has entered, perhaps just now
 		return nil
@@ -98,9 +106,21 @@ func (p *Publisher) end(c *call) {
 	}
 }
 
+// pause waits after a failed try of c, until next or, but not at once, until another call to
+// the broker succeeds. It then returns p.late, and otherwise the reason that wait returns.
+func (p *Publisher) pause(c *call, next time.Time) error {
+	over := p.outage.Over()
+	if first := time.Now().Add(outage.Least); first.Before(next) {
+		if reason := p.wait(c.ctx, first, c.woken, nil); reason != p.late { //nolint:errorlint // this one
+			return reason
+		}
+	}
+	return p.wait(c.ctx, next, c.woken, over)
+}
+
 // wait returns nil when ready has a value. If it ends earlier, it returns the reason: the
-// timeout at until, or the end of ctx or of the Publisher.
-func (p *Publisher) wait(ctx context.Context, until time.Time, ready <-chan struct{}) error {
+// timeout at until, or the end of ctx or of the Publisher. The end of early is a timeout too.
+func (p *Publisher) wait(ctx context.Context, until time.Time, ready, early <-chan struct{}) error {
 	var late <-chan time.Time
 	if !until.IsZero() {
 		t := p.timers.Get().(*time.Timer)
@@ -113,6 +133,8 @@ func (p *Publisher) wait(ctx context.Context, until time.Time, ready <-chan stru
 	case <-ready:
 		return nil
 	case <-late:
+		return p.late
+	case <-early:
 		return p.late
 	case <-ctx.Done():
 		return ctx.Err()
@@ -133,7 +155,7 @@ func (p *Publisher) deadline(begins time.Time) (until time.Time) {
 // messages again that another try may store. After an unknown outcome it begins no try later
 // than the backend's OnceWindow after began.
 func (p *Publisher) store(c *call, began time.Time) error {
-	err := p.try(c)
+	err := p.try(c, began)
 	if err == nil {
 		return nil
 	}
@@ -145,12 +167,12 @@ func (p *Publisher) store(c *call, began time.Time) error {
 			break
 		}
 		p.rest(c, o.certain())
-		if reason := p.wait(c.ctx, next, c.woken); reason != p.late { //nolint:errorlint // this one
+		if reason := p.pause(c, next); reason != p.late { //nolint:errorlint // this one
 			o.cutOff(cmp.Or(reason, ErrDropped))
 			break
 		}
 		c.msgs = o.waiting()
-		err = p.try(c)
+		err = p.try(c, time.Now())
 	}
 	return o.error()
 }
@@ -172,6 +194,6 @@ func (p *Publisher) Close(ctx context.Context) error {
 	p.stop(backend.ErrClosed)
 	p.cut()
 	<-idle
-	p.serving.Wait()
+	p.running.Wait()
 	return err
 }

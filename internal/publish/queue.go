@@ -1,17 +1,18 @@
 package publish
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // defaultSlots is the number of concurrent writes if the backend states none.
 const defaultSlots = 4
 
 // try makes one try to store the messages of c. If a slot is free and the queue is empty, the
-// caller writes them itself. Otherwise they go through the queue. While the goroutine of the
-// queue runs, every call goes through the queue, so that writes are few and large. This also
-// keeps the order of a caller that stopped waiting for a call being written: its next call
-// is stored later.
-func (p *Publisher) try(c *call) error {
-	switch p.begin(c) {
+// caller writes them itself. Otherwise they go through the queue. While a goroutine of the
+// queue runs, every call goes through the queue, so that writes are few and large.
+func (p *Publisher) try(c *call, now time.Time) (err error) {
+	switch p.begin(c, now) {
 	case dropped:
 		return c.err
 	case queued:
@@ -21,24 +22,25 @@ func (p *Publisher) try(c *call) error {
 		return p.write(c.ctx, c.msgs)
 	}
 	ctx, cancel := p.bound(c.ctx, c.until)
-	p.hold(c, cancel)
-	defer p.release(c)
+	p.hold(c, cancel, now)
+	defer func() { p.release(c, err) }() // also if the driver ends the goroutine
 	return p.write(ctx, c.msgs)
 }
 
 // begin returns how a try of c goes on: dropped, queued, or writing. In state writing the
 // caller has a slot, unless the backend limits no writes.
-func (p *Publisher) begin(c *call) state {
+func (p *Publisher) begin(c *call, now time.Time) state {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
+	switch l := p.lineOf(c); {
 	case c.state == dropped:
 	case p.limits.Publishers < 0:
 		c.state = writing
-	case p.served || p.free == 0:
+	case p.serving > 0 || p.free == 0 || l != &p.queue:
 		c.state = queued
-		p.queue = append(p.queue, c)
+		l.add(c)
 		p.serve()
+		p.watch(now)
 	default:
 		c.state = writing
 		p.free--
@@ -46,23 +48,25 @@ func (p *Publisher) begin(c *call) state {
 	return c.state
 }
 
-// hold notes how Close ends the write of a caller that writes itself.
-func (p *Publisher) hold(c *call, cancel context.CancelFunc) {
+// hold begins the flight of a caller that writes itself. Close ends it by cancel.
+func (p *Publisher) hold(c *call, cancel context.CancelFunc, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.cancel = cancel
-	p.writers[c] = struct{}{}
+	c.flight = flight{msgs: c.msgs, since: now, cancel: cancel}
+	p.under[&c.flight] = struct{}{}
+	p.watch(now)
 	if p.done.Err() != nil {
 		cancel()
 	}
 }
 
-func (p *Publisher) release(c *call) {
-	c.cancel()
+func (p *Publisher) release(c *call, err error) {
+	c.flight.cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.writers, c)
-	p.free++
+	if p.land(&c.flight, err) {
+		p.free++
+	}
 	p.serve()
 }
 
@@ -70,24 +74,37 @@ func (p *Publisher) release(c *call) {
 func (p *Publisher) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := range p.writers {
-		c.cancel()
+	for f := range p.under {
+		f.cancel()
 	}
 }
 
-// serve starts the goroutine of the queue if calls wait, a slot is free, and the goroutine
-// does not run.
+// more returns how many further goroutines may serve the queue. It has half of the slots: with
+// one goroutine all calls would fail together, and with more the writes would be small.
+func (cs *calls) more() int { return min(cs.free, (cs.slots+1)/2-cs.serving) }
+
+// serve starts the goroutines that write the waiting calls, for the queue and for each suspect
+// topic that may be tried.
 func (p *Publisher) serve() {
-	if !p.served && len(p.queue) > 0 && p.free > 0 {
-		p.served = true
+	for p.more() > 0 && len(p.queue.calls) > p.coming {
+		p.serving++
+		p.coming++
 		p.free--
-		p.serving.Go(p.run)
+		p.running.Go(p.run)
+	}
+	for _, s := range p.suspects {
+		if len(s.line.calls) > 0 && p.mayProbe(s) {
+			s.probed = true
+			s.apart++
+			p.apart++
+			p.running.Go(func() { p.probe(s) })
+		}
 	}
 }
 
 // await waits for the result of c, which is queued.
 func (p *Publisher) await(c *call) error {
-	reason := p.wait(c.ctx, c.until, c.woken)
+	reason := p.wait(c.ctx, c.until, c.woken, nil)
 	if reason == nil {
 		return c.err
 	}
@@ -95,11 +112,12 @@ func (p *Publisher) await(c *call) error {
 	defer p.mu.Unlock()
 	switch c.state {
 	case queued:
-		p.queue = without(p.queue, c)
+		c.line.remove(c)
 		c.state = between
 		return notSent(reason)
 	case writing:
 		c.state = left
+		p.leaveBehind(c)
 		return unknown(reason)
 	}
 	<-c.woken // the result has come just now

@@ -125,6 +125,7 @@ func TestPanicOfTheDriver(t *testing.T) {
 				p, ok := errors.AsType[*observer.PanicError](err)
 				require.True(r, ok)
 				require.Equal(r, "broken", p.Value)
+				require.EqualError(r, p, "eventbus: driver's Publish panicked: broken")
 				require.Contains(r, string(p.Stack), "(*broker).Publish")
 			})
 			synctest.Wait()
@@ -201,4 +202,43 @@ func TestSeveralPortionsKeepOrder(t *testing.T) {
 			require.Equal(r, []int{messagesPerWrite, messagesPerWrite, 1}, r.broker.calls(), "first: %v", perhaps)
 		})
 	}
+}
+
+// After an outage the first success wakes the calls that wait for their next try. A topic that
+// stays bad is not tried more often than ten times a second beside it.
+func TestSuccessWakesWaitingCalls(t *testing.T) {
+	inBubble(t, 0, Options{Timeout: 10 * time.Minute}, func(r *rig) {
+		r.broker.fail(errDown)
+		var wg sync.WaitGroup
+		var healed time.Time
+		for i := range 20 {
+			wg.Go(func() {
+				require.NoError(r, r.Publish(r.Context(), one(fmt.Sprint(i))))
+				require.LessOrEqual(r, time.Since(healed), 100*time.Millisecond)
+			})
+		}
+		time.Sleep(5 * time.Minute) // the waits have become long
+		healed = time.Now()
+		r.broker.fail(nil)
+		require.NoError(r, r.Publish(r.Context(), one("first")))
+		wg.Wait()
+
+		bad := fmt.Errorf("%w: of this topic", backend.ErrUnavailable)
+		r.broker.set(func(b *broker) { b.bad = map[string]error{"bad": bad} })
+		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
+		defer cancel()
+		wg.Go(func() { require.ErrorIs(r, r.Publish(ctx, to("bad", "", "x")), bad) })
+		for ctx.Err() == nil {
+			require.NoError(r, r.Publish(r.Context(), one("well")))
+			time.Sleep(time.Millisecond)
+		}
+		wg.Wait()
+		tries := 0
+		for _, ids := range r.broker.ids {
+			if ids[0] == "x" {
+				tries++
+			}
+		}
+		require.InDelta(r, 100, tries, 20)
+	})
 }

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -42,8 +43,10 @@ func newRig(t *testing.T, slots int, o Options) *rig {
 }
 
 // topic returns the IDs of the stored messages, in order.
-func (r *rig) topic() (ids []string) {
-	ms, err := r.broker.Backend.Read(r.Context(), "t", "", 1<<20)
+func (r *rig) topic() (ids []string) { return r.stored("t") }
+
+func (r *rig) stored(topic string) (ids []string) {
+	ms, err := r.broker.Backend.Read(r.Context(), topic, "", 1<<20)
 	require.NoError(r, err)
 	for _, m := range ms {
 		ids = append(ids, m.ID)
@@ -55,12 +58,17 @@ func (r *rig) topic() (ids []string) {
 func (r *rig) queued() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.queue)
+	return len(r.queue.calls)
 }
 
 // one returns one message, for a call.
 func one(id string) []*backend.Message {
 	return []*backend.Message{{Topic: "t", ID: id, Payload: []byte(id)}}
+}
+
+// to returns one message of a topic and key, for a call.
+func to(topic, key, id string) []*backend.Message {
+	return []*backend.Message{{Topic: topic, Key: key, ID: id}}
 }
 
 // many returns n messages of one key, for a call.
@@ -79,7 +87,11 @@ type broker struct {
 
 	mu      sync.Mutex
 	takes   time.Duration
+	slow    map[string]time.Duration // how long a call with a message of a topic takes, if longer
+	hangs   int                      // the next calls, which take an hour
+	hung    int                      // messages of calls that have hung
 	fails   error
+	bad     map[string]error // by topic of the first message
 	panics  any
 	stored  func() // is called at the end of each call
 	sizes   []int
@@ -127,7 +139,16 @@ func (b *broker) begin(msgs []*backend.Message) (takes time.Duration, panics any
 		ids = append(ids, m.ID)
 	}
 	b.ids = append(b.ids, ids)
-	return b.takes, b.panics, b.stored, b.fails
+	takes = b.takes
+	for _, m := range msgs {
+		takes = max(takes, b.slow[m.Topic])
+	}
+	if b.hangs > 0 {
+		b.hangs--
+		b.hung += len(msgs)
+		takes = time.Hour
+	}
+	return takes, b.panics, b.stored, cmp.Or(b.bad[msgs[0].Topic], b.fails)
 }
 
 func (b *broker) end() {

@@ -11,33 +11,80 @@ import (
 // A share has the calls of one write, and copies of their messages. The next write uses its
 // memory again.
 type share struct {
+	flight   flight
 	calls    []*call
 	messages []backend.Message
 	pointers []*backend.Message
 	payloads []byte
 }
 
-// run is the goroutine of the queue. It writes the waiting calls, until none is left.
+// run is a goroutine of the queue. It writes waiting calls, until none is left or one of its
+// writes was silent.
 func (p *Publisher) run() {
-	var s share
-	for p.gather(&s) {
-		ctx, cancel := p.bound(p.done, p.deadline(time.Now()))
-		p.tell(&s, p.write(ctx, s.pointers))
-		cancel()
+	s := p.shares.Get().(*share)
+	for first := true; p.gather(s, first) && p.fly(s); first = false {
 		runtime.Gosched() // lets callers with a result add their next call to the next write
 	}
+	p.shares.Put(s)
 }
 
-// gather takes the calls of the next write from the queue. If no call waits, it frees the
-// slot and returns false.
-func (p *Publisher) gather(s *share) bool {
+// probe writes waiting calls of the topic of s, once.
+func (p *Publisher) probe(s *suspect) {
+	sh := p.shares.Get().(*share)
+	if p.gatherApart(sh, s) {
+		p.fly(sh)
+	}
+	p.shares.Put(sh)
+}
+
+// fly writes s, and reports whether its goroutine still has its slot.
+func (p *Publisher) fly(s *share) bool {
+	ctx, cancel := p.bound(p.done, p.deadline(s.flight.since))
+	defer cancel()
+	err := p.write(ctx, s.pointers)
+	return p.tell(s, err)
+}
+
+// gather takes the calls of the next write from the queue: its share, because other
+// goroutines have begun too, and calls that fail together should be few. If no call waits, it
+// frees the slot and returns false. first means that the goroutine has just begun.
+func (p *Publisher) gather(s *share, first bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	clear(s.calls)
-	clear(s.messages)
-	s.calls, s.messages, s.pointers = s.calls[:0], s.messages[:0], s.pointers[:0]
+	if first {
+		p.coming--
+	}
+	writes := 1 + p.coming + max(p.more(), 0)
+	if p.load(s, &p.queue, (len(p.queue.calls)+writes-1)/writes) {
+		s.flight.queued = true
+		p.serve()
+		return true
+	}
+	p.serving--
+	p.free++
+	return false
+}
+
+// gatherApart is like gather, for the calls of a suspect topic.
+func (p *Publisher) gatherApart(s *share, of *suspect) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.load(s, &of.line, len(of.line.calls)) {
+		s.flight.probes, s.flight.suspects = of, []*suspect{of}
+		return true
+	}
+	of.probed = false
+	of.apart--
+	p.apart--
+	p.forget(of)
+	return false
+}
+
+// load takes at most so many calls from l for the next write. If there are any, it begins the
+// flight.
+func (p *Publisher) load(s *share, l *line, most int) bool {
 	now := time.Now()
-	p.queue = slices.DeleteFunc(p.queue, func(c *call) bool {
+	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool {
 		over := c.ctx.Err()
 		if over == nil && !c.until.IsZero() && !now.Before(c.until) {
 			over = p.late
@@ -47,22 +94,23 @@ func (p *Publisher) gather(s *share) bool {
 		}
 		return over != nil
 	})
-	if len(p.queue) == 0 || p.done.Err() != nil {
-		p.served = false
-		p.free++
+	if len(l.calls) == 0 || p.done.Err() != nil {
 		return false
 	}
 	var sum size
-	for _, c := range p.queue {
+	for _, c := range l.calls {
 		sum = sum.plus(sizeOf(c.msgs))
-		if len(s.calls) > 0 && (sum.messages > p.most || sum.bytes > bytesPerWrite) {
+		if len(s.calls) == most || len(s.calls) > 0 && (sum.messages > p.most || sum.bytes > bytesPerWrite) {
 			break
 		}
 		c.state = writing
 		s.calls = append(s.calls, c)
 	}
-	p.queue = slices.Delete(p.queue, 0, len(s.calls))
+	l.calls = slices.Delete(l.calls, 0, len(s.calls))
 	s.copy()
+	s.flight = flight{msgs: s.pointers, since: now, cancel: func() {}} // Close ends it by p.done
+	p.under[&s.flight] = struct{}{}
+	p.watch(now)
 	return true
 }
 
@@ -86,8 +134,9 @@ func (s *share) copy() {
 	}
 }
 
-// tell passes the results of a write to the callers that still wait.
-func (p *Publisher) tell(s *share, err error) {
+// tell ends the flight of s, and passes the results of its write to the callers that still
+// wait. It reports whether the goroutine still has its slot.
+func (p *Publisher) tell(s *share, err error) (holds bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := 0
@@ -95,6 +144,7 @@ func (p *Publisher) tell(s *share, err error) {
 		from := at
 		at += len(c.msgs)
 		if c.state == left {
+			p.catchUp(s.messages[from:at])
 			continue
 		}
 		var errs []error
@@ -106,4 +156,10 @@ func (p *Publisher) tell(s *share, err error) {
 		}
 		c.wake(written, backend.AsBatchError(errs))
 	}
+	holds = p.land(&s.flight, err)
+	clear(s.calls)
+	clear(s.messages)
+	s.calls, s.messages, s.pointers, s.flight = s.calls[:0], s.messages[:0], s.pointers[:0], flight{}
+	p.serve()
+	return holds
 }

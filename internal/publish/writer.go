@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/outage"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -15,6 +16,7 @@ import (
 type writer struct {
 	backend backend.Backend
 	limits  backend.Limits
+	outage  *outage.Outage
 	most    int             // the most messages in one call
 	late    error           // the error of each call that has timed out
 	done    context.Context // done when all calls must end
@@ -26,8 +28,8 @@ const (
 	bytesPerWrite    = 8 << 20
 )
 
-func newWriter(b backend.Backend, timeout time.Duration) writer {
-	w := writer{backend: b, limits: backend.LimitsOf(b), most: messagesPerWrite}
+func newWriter(b backend.Backend, timeout time.Duration, o *outage.Outage) writer {
+	w := writer{backend: b, outage: o, limits: backend.LimitsOf(b), most: messagesPerWrite}
 	if w.limits.Batch > 0 {
 		w.most = min(w.limits.Batch, messagesPerWrite)
 	}
@@ -85,13 +87,16 @@ func (w *writer) portion(msgs []*backend.Message) int {
 func (w *writer) call(ctx context.Context, msgs []*backend.Message) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = unknown(&observer.PanicError{Value: v, Stack: debug.Stack()})
+			err = unknown(&observer.PanicError{Where: "driver's Publish", Value: v, Stack: debug.Stack()})
 		}
 	}()
 	if ctx.Err() != nil {
 		return notSent(w.reason(ctx))
 	}
 	err = w.backend.Publish(ctx, msgs)
+	if err == nil {
+		w.outage.Succeeded()
+	}
 	if err == nil || ctx.Err() == nil {
 		return err
 	}

@@ -39,18 +39,18 @@ func New(perSecond float64, burst int) limiter.Limiter {
 	return &bucket{tokens: rate.NewLimiter(rate.Limit(perSecond), burst)}
 }
 
-func (b *bucket) Acquire(ctx context.Context, max int) (int, error) {
+func (b *bucket) Acquire(ctx context.Context, max int) (limiter.Grant, error) {
 	for {
 		n, wait := b.take(max)
 		if n > 0 {
-			return n, nil
+			return limiter.Grant{Messages: n}, nil
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return 0, context.Cause(ctx)
+			return limiter.Grant{}, context.Cause(ctx)
 		}
 	}
 }
@@ -76,17 +76,14 @@ func (b *bucket) take(max int) (n int, wait time.Duration) {
 	return n, 0
 }
 
-func (b *bucket) Fill(n int, _ int64) {
+func (b *bucket) Fill(g limiter.Grant, n int, _ int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.granted -= n
+	if b.granted -= g.Messages; b.granted < 0 {
+		panic(errors.New("rate: more filled than granted"))
+	}
 	b.tokens.ReserveN(time.Now(), n) // after this call the number of tokens may be negative
 }
 
-func (b *bucket) Release(r limiter.Released) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.granted -= r.Unused; b.granted < 0 {
-		panic(errors.New("rate: more released than granted"))
-	}
-}
+// Release does nothing, because places become free with time.
+func (b *bucket) Release(limiter.Released) {}

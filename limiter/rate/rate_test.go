@@ -16,11 +16,16 @@ import (
 
 // take acquires up to max places, and settles a message in each.
 func take(t *testing.T, l limiter.Limiter, max int) int {
-	n, err := l.Acquire(t.Context(), max)
+	g, err := l.Acquire(t.Context(), max)
 	require.NoError(t, err)
-	l.Fill(n, int64(n))
-	l.Release(limiter.Released{Settled: n, Bytes: int64(n)})
-	return n
+	fill(l, g)
+	return g.Messages
+}
+
+// fill ends the read of a grant with as many messages, and settles them.
+func fill(l limiter.Limiter, g limiter.Grant) {
+	l.Fill(g, g.Messages, int64(g.Messages))
+	l.Release(limiter.Released{Settled: g.Messages, Bytes: int64(g.Messages)})
 }
 
 // In any time no more messages are read than the burst and the rate allow, and a reader
@@ -50,11 +55,10 @@ func TestUnusedPlacesReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := rate.New(1, 10)
 		for range 100 {
-			n, err := l.Acquire(t.Context(), 50)
+			g, err := l.Acquire(t.Context(), 50)
 			require.NoError(t, err)
-			require.Equal(t, 10, n)
-			l.Fill(0, 0)
-			l.Release(limiter.Released{Unused: n})
+			require.Equal(t, 10, g.Messages)
+			l.Fill(g, 0, 0)
 		}
 		require.Equal(t, 10, take(t, l, 50))
 	})
@@ -72,8 +76,7 @@ func TestIdleSubscriptionTakesNothing(t *testing.T) {
 			take(t, l, 5)
 		}
 		require.InDelta(t, 10, time.Since(start).Seconds(), 0.01)
-		l.Fill(idle, 1) // one ahead of the rate
-		l.Release(limiter.Released{Settled: 1, Bytes: 1})
+		fill(l, idle) // one ahead of the rate
 		start = time.Now()
 		take(t, l, 5)
 		require.InDelta(t, 0.2, time.Since(start).Seconds(), 0.01, "for which the next one waits")
@@ -91,10 +94,9 @@ func TestAWaitingReadMayExceedTheBound(t *testing.T) {
 		for got < 10 {
 			got += take(t, l, 20)
 		}
-		l.Fill(waiting, 1)
-		l.Release(limiter.Released{Settled: waiting, Bytes: 1})
+		fill(l, waiting)
 		require.Zero(t, time.Since(start))
-		require.Equal(t, 20, waiting+got, "twice the burst")
+		require.Equal(t, 20, waiting.Messages+got, "twice the burst")
 		take(t, l, 1)
 		require.Equal(t, 11*time.Second, time.Since(start))
 	})
@@ -104,9 +106,9 @@ func TestAWaitingReadMayExceedTheBound(t *testing.T) {
 func TestGrantedPlacesCount(t *testing.T) {
 	l := rate.New(0.001, 10)
 	for _, want := range []int{7, 3} {
-		n, err := l.Acquire(t.Context(), 7)
+		g, err := l.Acquire(t.Context(), 7)
 		require.NoError(t, err)
-		require.Equal(t, want, n)
+		require.Equal(t, want, g.Messages)
 	}
 }
 
@@ -141,9 +143,9 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		n, err := l.Acquire(ctx, 1)
+		g, err := l.Acquire(ctx, 1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Zero(t, n)
+		require.Zero(t, g)
 		require.Equal(t, time.Second, time.Since(start))
 	})
 }
@@ -151,12 +153,12 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 func TestRefused(t *testing.T) {
 	require.Panics(t, func() { rate.New(0, 1) })
 	require.Panics(t, func() { rate.New(1, 0) })
-	require.Panics(t, func() { rate.New(1, 1).Release(limiter.Released{Unused: 1}) })
+	require.Panics(t, func() { rate.New(1, 1).Fill(limiter.Grant{Messages: 1}, 0, 0) })
 }
 
 // A burst without an end grants as many places as a reader asks for.
 func TestHugeBurst(t *testing.T) {
-	n, err := rate.New(1e6, math.MaxInt).Acquire(t.Context(), 100)
+	g, err := rate.New(1e6, math.MaxInt).Acquire(t.Context(), 100)
 	require.NoError(t, err)
-	require.Equal(t, 100, n)
+	require.Equal(t, 100, g.Messages)
 }

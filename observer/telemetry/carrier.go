@@ -11,17 +11,39 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A carrier lets a propagator read and write the headers of an event. It turns header names
-// into lower case.
+// A carrier lets a propagator read and write the headers of an event. It reads names in any
+// letter case, because the carriers of other programs write "Traceparent". It writes names
+// in lower case, and leaves no other spelling of them.
 type carrier struct{ headers eventbus.Headers }
 
 var _ propagation.TextMapCarrier = (*carrier)(nil)
 
-// Get returns the value of the header name.
-func (c *carrier) Get(name string) string { return c.headers.Get(strings.ToLower(name)) }
+// Get returns the value of the header name. The name in lower case counts if there are
+// several.
+func (c *carrier) Get(name string) string {
+	lower := strings.ToLower(name)
+	value, found := "", false
+	for i := range c.headers {
+		switch h := &c.headers[i]; {
+		case h.Name == lower:
+			return h.Value
+		case !found && isSpelling(h.Name, lower):
+			value, found = h.Value, true
+		}
+	}
+	return value
+}
 
 // Set adds the header name, or replaces its value.
-func (c *carrier) Set(name, value string) { c.headers.Set(strings.ToLower(name), value) }
+func (c *carrier) Set(name, value string) {
+	lower := strings.ToLower(name)
+	c.headers = slices.DeleteFunc(c.headers, func(h eventbus.Header) bool { return h.Name != lower && isSpelling(h.Name, lower) })
+	c.headers.Set(lower, value)
+}
+
+func isSpelling(name, lower string) bool {
+	return len(name) == len(lower) && strings.EqualFold(name, lower)
+}
 
 // Keys lists the names of the headers.
 func (c *carrier) Keys() []string {

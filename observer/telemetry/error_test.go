@@ -87,7 +87,7 @@ func TestErrorTypes(t *testing.T) {
 func TestClassesAreForHandlers(t *testing.T) {
 	all := []eventbus.ErrorClass{{Name: "any", Is: func(error) bool { return true }}}
 	inBubble(t, telemetry.Options{ErrorClasses: all}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
-		require.Error(t, bus.Publish(t.Context(), "orders", nil))
+		require.Error(t, bus.Publish(t.Context(), "orders", &eventbus.Event{TTL: -1}))
 		require.EqualValues(t, 1, r.value("messaging.client.sent.messages", attribute.String("error.type", "invalid")))
 	})
 }

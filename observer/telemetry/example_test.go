@@ -12,12 +12,11 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/inmemory"
-	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/observer/telemetry"
 )
 
-// A program makes the SDK's providers, with the exporters of its choice, and sets the three
-// parts in the options of its bus. This one keeps its spans in memory.
+// A program makes the SDK's providers, with the exporters of its choice. This one keeps its
+// spans in memory.
 func Example() {
 	ctx := context.Background()
 	spans := tracetest.NewSpanRecorder()
@@ -28,11 +27,9 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{
-		Observer:          observer.Join(t.Observer(), observer.Slog(nil)),
-		Middleware:        []eventbus.Middleware{t.Middleware},
-		PublishMiddleware: []eventbus.PublishMiddleware{t.PublishMiddleware},
-	})
+	options := eventbus.Options{Service: "shop"}
+	t.Install(&options) // telemetry.Install uses the global providers
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), options)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -61,8 +61,10 @@ func (t *Telemetry) settled(e observer.Settled) {
 	set := t.labels.of(labels{operation: acknowledge, topic: e.Topic, group: e.Group})
 	t.operations.Record(context.Background(), e.Took.Seconds(), set.record...)
 	var links []trace.Link
+	id := ""
 	for _, tag := range e.Tags {
 		if r, ok := tag.(*run); ok && r.span.IsSampled() {
+			id = r.id
 			links = append(links, trace.Link{SpanContext: r.span})
 		}
 	}
@@ -73,6 +75,9 @@ func (t *Telemetry) settled(e observer.Settled) {
 	options := []trace.SpanStartOption{trace.WithTimestamp(now.Add(-e.Took))}
 	if e.Events == 1 {
 		ctx = trace.ContextWithSpanContext(ctx, links[0].SpanContext)
+		if id != "" {
+			options = append(options, trace.WithAttributes(semconv.MessagingMessageID(id)))
+		}
 	} else {
 		options = append(options, trace.WithLinks(links...), trace.WithAttributes(semconv.MessagingBatchMessageCount(e.Events)))
 	}
@@ -82,7 +87,7 @@ func (t *Telemetry) settled(e observer.Settled) {
 
 func (t *Telemetry) retried(e observer.Retried) {
 	operation := retry
-	if ownType(e.Err) == snooze {
+	if e.Outcome == observer.Snooze {
 		operation = snooze
 	}
 	t.settle(operation, e.About, delayKey.Float64(e.After.Seconds()))

@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // The attributes that the OpenTelemetry conventions for messaging lack.
@@ -58,8 +60,8 @@ type labels struct {
 	operation, topic, group, outcome, reason, scope, errorType, eventType string
 }
 
-func (l labels) attributes(system string) attribute.Set {
-	list := make([]attribute.KeyValue, 0, 10)
+func (l labels) attributes(broker []attribute.KeyValue) attribute.Set {
+	list := append(make([]attribute.KeyValue, 0, 12), broker...)
 	add := func(key attribute.Key, value string) {
 		if value != "" {
 			list = append(list, key.String(value))
@@ -68,7 +70,6 @@ func (l labels) attributes(system string) attribute.Set {
 	if l.operation != "" {
 		list = append(list, semconv.MessagingOperationName(l.operation), operationType(l.operation))
 	}
-	add(semconv.MessagingSystemKey, system)
 	add(semconv.MessagingDestinationNameKey, l.topic)
 	add(semconv.MessagingConsumerGroupNameKey, l.group)
 	add(outcomeKey, l.outcome)
@@ -107,22 +108,22 @@ type labelSet struct {
 	name    string // the name of the span
 }
 
-func newLabelSet(l labels, system string) *labelSet {
-	all := l.attributes(system)
+func newLabelSet(l labels, broker backend.Identity) *labelSet {
+	both, spans := brokerAttributes(broker)
+	all := l.attributes(both)
 	option := metric.WithAttributeSet(all)
 	return &labelSet{
 		add: []metric.AddOption{option}, record: []metric.RecordOption{option}, observe: []metric.ObserveOption{option},
-		span: []trace.SpanStartOption{trace.WithSpanKind(kindOf(l.operation)), trace.WithAttributes(all.ToSlice()...)},
+		span: []trace.SpanStartOption{trace.WithSpanKind(kindOf(l.operation)), trace.WithAttributes(append(all.ToSlice(), spans...)...)},
 		name: l.operation + " " + l.topic,
 	}
 }
 
 // labelSets keeps a labelSet for each value of labels that was used.
 type labelSets struct {
-	system string
-
-	mu    sync.RWMutex
-	known map[labels]*labelSet
+	mu     sync.RWMutex
+	broker backend.Identity
+	known  map[labels]*labelSet
 }
 
 // maxLabelSets is the most sets that labelSets keeps. It bounds the memory of a program
@@ -131,15 +132,15 @@ const maxLabelSets = 4096
 
 func (s *labelSets) of(l labels) *labelSet {
 	s.mu.RLock()
-	set := s.known[l]
+	set, broker := s.known[l], s.broker
 	s.mu.RUnlock()
 	if set != nil {
 		return set
 	}
-	set = newLabelSet(l, s.system)
+	set = newLabelSet(l, broker)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.known) < maxLabelSets {
+	if len(s.known) < maxLabelSets && s.broker == broker {
 		if s.known == nil {
 			s.known = map[labels]*labelSet{}
 		}

@@ -18,6 +18,7 @@ import (
 type run struct {
 	span      trace.SpanContext // the context of the processing span; invalid: there is no span
 	eventType string            // the event type as metrics show it
+	id        string            // the ID of the event; empty: there is no span
 }
 
 // Middleware is for the Options.Middleware of the bus. It makes a span for each run of a
@@ -64,8 +65,9 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	}
 	ctx, created := t.extract(ctx, d.Headers)
-	attributes := make([]attribute.KeyValue, 0, 3)
-	attributes = append(attributes, semconv.MessagingMessageID(valid(d.ID)), attemptKey.Int(d.Attempt))
+	r.id = valid(d.ID)
+	attributes := make([]attribute.KeyValue, 0, 4)
+	attributes = append(attributes, semconv.MessagingMessageID(r.id), semconv.MessagingMessageBodySize(len(d.Payload)), attemptKey.Int(d.Attempt))
 	if d.Type != "" {
 		attributes = append(attributes, eventTypeKey.String(valid(d.Type)))
 	}

@@ -51,9 +51,7 @@ type sending struct {
 func ownHeaders(events []*eventbus.Event) []eventbus.Headers {
 	own := make([]eventbus.Headers, len(events))
 	for i, e := range events {
-		if e != nil { // otherwise Publish refuses it
-			own[i] = e.Headers
-		}
+		own[i] = e.Headers
 	}
 	return own
 }
@@ -62,16 +60,13 @@ func ownHeaders(events []*eventbus.Event) []eventbus.Headers {
 func (s *sending) start(ctx context.Context) (sent context.Context) {
 	sent = ctx
 	defer contain()
-	if len(s.events) == 1 && s.events[0] != nil && !s.t.creator(s.events[0]).IsValid() {
+	if len(s.events) == 1 && !s.t.creator(s.events[0]).IsValid() {
 		sent, s.span = s.t.start(ctx, labels{operation: publish, topic: s.topic})
 		s.t.carry(sent, s.span, s.events[0])
 		return sent
 	}
 	links := make([]trace.Link, 0, len(s.events))
 	for _, e := range s.events {
-		if e == nil {
-			continue
-		}
 		created := s.t.creator(e)
 		if !created.IsValid() {
 			created = s.t.create(ctx, s.topic, e)
@@ -96,11 +91,22 @@ func (t *Telemetry) creator(e *eventbus.Event) trace.SpanContext {
 func (t *Telemetry) create(ctx context.Context, topic string, e *eventbus.Event) trace.SpanContext {
 	ctx, span := t.start(ctx, labels{operation: create, topic: topic})
 	defer span.End()
-	if e.ID != "" {
-		span.SetAttributes(semconv.MessagingMessageID(valid(e.ID)))
-	}
+	describe(span, e)
 	t.carry(ctx, span, e)
 	return span.SpanContext()
+}
+
+// describe gives span the size of the payload of e, and the ID of e if it has one.
+func describe(span trace.Span, e *eventbus.Event) {
+	if !span.IsRecording() {
+		return
+	}
+	attributes := make([]attribute.KeyValue, 0, 2)
+	attributes = append(attributes, semconv.MessagingMessageBodySize(len(e.Payload)))
+	if e.ID != "" {
+		attributes = append(attributes, semconv.MessagingMessageID(valid(e.ID)))
+	}
+	span.SetAttributes(attributes...)
 }
 
 // carry adds the context of span to the headers of e. ctx must contain span.
@@ -116,17 +122,15 @@ func (t *Telemetry) carry(ctx context.Context, span trace.Span, e *eventbus.Even
 // end restores the headers of the events, ends the span, and measures the call.
 func (s *sending) end(ctx context.Context) {
 	for i, own := range s.own {
-		if e := s.events[i]; e != nil {
-			e.Headers = own
-		}
+		s.events[i].Headers = own
 	}
 	defer contain()
 	s.t.sent(ctx, s.topic, len(s.events), s.err, time.Since(s.began))
 	if s.span == nil {
 		return
 	}
-	if e := s.events[0]; len(s.events) == 1 && e != nil && e.ID != "" {
-		s.span.SetAttributes(semconv.MessagingMessageID(valid(e.ID)))
+	if len(s.events) == 1 {
+		describe(s.span, s.events[0])
 	}
 	endSpan(s.span, s.err, errorType(s.err))
 }

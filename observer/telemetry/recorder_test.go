@@ -113,7 +113,8 @@ func describe(s sdktrace.ReadOnlySpan, byID map[trace.SpanID]sdktrace.ReadOnlySp
 	text := s.Name() + " [" + s.SpanKind().String() + "]"
 	for _, a := range s.Attributes() {
 		switch a.Key {
-		case "messaging.system", "messaging.operation.name", "messaging.operation.type", "messaging.destination.name":
+		case "messaging.system", "messaging.operation.name", "messaging.operation.type", "messaging.destination.name",
+			"server.address", "server.port", "messaging.client.id":
 		default:
 			text += fmt.Sprintf(" %s=%s", a.Key, a.Value.String())
 		}
@@ -155,7 +156,7 @@ func (r *recorder) lines() string {
 			var labels []string
 			for _, a := range p.set.ToSlice() {
 				switch a.Key {
-				case "messaging.system", "messaging.operation.type":
+				case "messaging.system", "messaging.operation.type", "server.address", "server.port":
 				default:
 					labels = append(labels, fmt.Sprintf("%s=%s", short.Replace(string(a.Key)), a.Value.String()))
 				}

@@ -2,15 +2,11 @@
 // spans for the life of an event, by the semantic conventions for messaging. It uses only
 // the API of OpenTelemetry. The program chooses the SDK and the exporters.
 //
-// Set the observer and both kinds of middleware in the options of a bus, and call Watch
-// for the gauges of the bus:
+// Install adds its parts to the options of a bus, and Watch adds the gauges of the bus:
 //
-//	t, err := telemetry.New(tracers, meters, telemetry.Options{})
-//	bus, err := eventbus.New(b, eventbus.Options{
-//		Observer:          observer.Join(t.Observer(), observer.Slog(nil)),
-//		Middleware:        []eventbus.Middleware{t.Middleware},
-//		PublishMiddleware: []eventbus.PublishMiddleware{t.PublishMiddleware},
-//	})
+//	options := eventbus.Options{Service: "shop"}
+//	t, err := telemetry.Install(&options)
+//	bus, err := eventbus.Open(ctx, url, options, drivers...)
 //	stop, err := t.Watch(bus)
 //
 // docs/telemetry.md has the table of spans and metrics, and the cost.
@@ -29,6 +25,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // scope is the name of this package for the SDK of OpenTelemetry.
@@ -36,8 +33,9 @@ const scope = "github.com/seed41896749/eventbus/observer/telemetry"
 
 // Options are the settings of a Telemetry. A zero field means its default.
 type Options struct {
-	// System is the attribute messaging.system, such as "redis" or "nats".
-	// Default "eventbus".
+	// System is the attribute messaging.system, such as "redis" or "nats". By default the
+	// backend names it from the call of Watch on, see [backend.Identified]. It is
+	// "eventbus" before Watch, and for a backend that names none.
 	System string
 
 	// ContinueTrace makes the span that created an event the parent of the spans that
@@ -64,9 +62,6 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.System == "" {
-		o.System = "eventbus"
-	}
 	if o.Propagator == nil {
 		o.Propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 	}
@@ -105,9 +100,10 @@ func New(tracers trace.TracerProvider, meters metric.MeterProvider, o Options) (
 		meters = metricnoop.NewMeterProvider()
 	}
 	t.types.most = t.options.EventTypes
-	t.labels.system = t.options.System
-	t.tracer = tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))
-	t.meter = meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
+	t.identify(backend.Identity{})
+	version := version()
+	t.tracer = tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL), trace.WithInstrumentationVersion(version))
+	t.meter = meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL), metric.WithInstrumentationVersion(version))
 	var err error
 	t.instruments, err = newInstruments(t.meter)
 	return t, err

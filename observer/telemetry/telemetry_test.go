@@ -56,10 +56,10 @@ func TestRunsBeginTheirOwnTraces(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, <-r.settled)
 		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
-		require.Equal(t, `publish orders [producer] messaging.message.id=o-1
+		require.Equal(t, `publish orders [producer] messaging.message.body.size=0 messaging.message.id=o-1
 startup [internal]
-process orders [consumer] messaging.consumer.group.name=billing messaging.message.id=o-1 eventbus.attempt=1 → publish orders
-  acknowledge orders [client] messaging.consumer.group.name=billing
+process orders [consumer] messaging.consumer.group.name=billing messaging.message.id=o-1 messaging.message.body.size=0 eventbus.attempt=1 → publish orders
+  acknowledge orders [client] messaging.consumer.group.name=billing messaging.message.id=o-1
 `, r.tree())
 	})
 }
@@ -114,12 +114,12 @@ func TestSeveralEventsOfOneCall(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
 		r.telemetry.Observer().Settled(all)
-		require.Equal(t, `create orders [producer] messaging.message.id=o-1
-create orders [producer] messaging.message.id=o-2
+		require.Equal(t, `create orders [producer] messaging.message.body.size=0 messaging.message.id=o-1
+create orders [producer] messaging.message.body.size=0 messaging.message.id=o-2
 publish orders [client] messaging.batch.message_count=2 → create orders → create orders
-process orders [consumer] messaging.consumer.group.name=billing messaging.message.id=o-1 eventbus.attempt=1 → create orders
-process orders [consumer] messaging.consumer.group.name=billing messaging.message.id=o-2 eventbus.attempt=1 → create orders
-  publish bills [producer] messaging.message.id=b-2
+process orders [consumer] messaging.consumer.group.name=billing messaging.message.id=o-1 messaging.message.body.size=0 eventbus.attempt=1 → create orders
+process orders [consumer] messaging.consumer.group.name=billing messaging.message.id=o-2 messaging.message.body.size=0 eventbus.attempt=1 → create orders
+  publish bills [producer] messaging.message.body.size=0 messaging.message.id=b-2
 acknowledge orders [client] messaging.consumer.group.name=billing messaging.batch.message_count=2 → process orders → process orders
 `, r.tree())
 		require.EqualValues(t, 2, r.value("messaging.client.sent.messages", attribute.String("messaging.destination.name", "orders")))

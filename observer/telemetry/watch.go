@@ -21,16 +21,18 @@ type gauges struct {
 	age                             metric.Float64ObservableGauge
 }
 
-// Watch adds the gauges of bus: the load and the state of its subscriptions, and the
+// Watch tells spans and metrics which broker bus uses, if its backend is a
+// [backend.Identified]. So call it before Publish and Subscribe. It adds the gauges of bus: the load and the state of its subscriptions, and the
 // backend.Stats of their groups. The backend is asked at most once in Options.SampleEvery.
 // A collection of metrics waits at most a quarter of a second for new answers. If they
 // come later, it shows the previous ones. stop removes the gauges, and returns when the
 // last call to the backend has ended.
 func (t *Telemetry) Watch(bus *eventbus.Bus) (stop func(), err error) {
-	g, all, err := t.newGauges()
+	g, all, err := newGauges(t.meter)
 	if err != nil {
 		return nil, err
 	}
+	t.identify(backend.IdentityOf(bus.Backend()))
 	s := newSampler(t, bus)
 	registration, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		t.observeCounts(o, &g, bus.Subscriptions())
@@ -47,10 +49,10 @@ func (t *Telemetry) Watch(bus *eventbus.Bus) (stop func(), err error) {
 	}, nil
 }
 
-func (t *Telemetry) newGauges() (g gauges, all []metric.Observable, err error) {
+func newGauges(meter metric.Meter) (g gauges, all []metric.Observable, err error) {
 	var errs []error
 	add := func(to *metric.Int64ObservableGauge, name, unit, description string) {
-		i, err := t.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+		i, err := meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
 		*to, all, errs = i, append(all, i), append(errs, err)
 	}
 	add(&g.held, "eventbus.held.messages", "{message}", "Events that this program holds.")
@@ -63,7 +65,7 @@ func (t *Telemetry) newGauges() (g gauges, all []metric.Observable, err error) {
 	add(&g.delayed, "eventbus.group.delayed", "{message}", "Events of the group that wait for a retry.")
 	add(&g.members, "eventbus.group.members", "{member}", "Members of the group.")
 	add(&g.depth, "eventbus.topic.depth", "{message}", "Events that the topic keeps.")
-	g.age, err = t.meter.Float64ObservableGauge("eventbus.group.oldest.age", metric.WithUnit("s"),
+	g.age, err = meter.Float64ObservableGauge("eventbus.group.oldest.age", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest event that the group has not settled; 0 if there is none."))
 	return g, append(all, g.age), errors.Join(append(errs, err)...)
 }

@@ -150,7 +150,7 @@ func TestHooks(t *testing.T) {
 		o.Received(observer.Received{Topic: "orders", Group: "billing", Events: 5, Redelivered: 2})
 		o.Handled(observer.Handled{About: about, Outcome: observer.Return, Err: eventbus.ErrShutdown})
 		o.Settled(observer.Settled{Topic: "orders", Group: "billing", Events: 4, Took: time.Second})
-		o.Retried(observer.Retried{About: about, After: time.Minute})
+		o.Retried(observer.Retried{About: about, Outcome: observer.Retry, After: time.Minute})
 		o.DeadLettered(observer.DeadLettered{About: about, Reason: "unreadable", DeadLetter: "orders.dlq"})
 		o.Discarded(observer.Discarded{About: about, Reason: "dropped"})
 		o.Extended(observer.Extended{Topic: "orders", Group: "billing", Events: 6})
@@ -236,9 +236,9 @@ type brokenSource struct {
 
 func (s *brokenSource) Unwrap() backend.Source { return s.Source }
 
-func (s *brokenSource) Receive(ctx context.Context, n int) ([]backend.Delivery, error) {
+func (s *brokenSource) Receive(ctx context.Context, n int, maxBytes int64) ([]backend.Delivery, error) {
 	if !s.of.healed.Load() {
 		return nil, backend.ErrUnavailable
 	}
-	return s.Source.Receive(ctx, n)
+	return s.Source.Receive(ctx, n, maxBytes)
 }

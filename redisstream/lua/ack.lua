@@ -1,13 +1,17 @@
--- ack 3: acknowledge the deliveries that the member still holds.
+-- ack 4: acknowledge the deliveries that the member still holds.
 -- KEYS: the stream. ARGV: group, member, then for each delivery its position and its delivery count.
 -- Returns for each delivery 0, 1 if it was delivered again or delayed, 3 if it was acknowledged. After a
 --   failover the new master may know no delivery of a message: then 1.
 -- with ids
 local group, member = ARGV[1], ARGV[2]
+local last
 local function delivered(id)
-  for _, g in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-    if field(g, 'name') == group then return not less(field(g, 'last-delivered-id'), id) end
+  if not last then
+    for _, g in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+      if field(g, 'name') == group then last = field(g, 'last-delivered-id') end
+    end
   end
+  return last and not less(last, id)
 end
 local out = {}
 for i = 3, #ARGV, 2 do

@@ -1,14 +1,19 @@
--- attach 3: make a group if it does not exist, and add a member to it.
--- KEYS: the stream, the count of trimmed entries, the mark of a young stream. ARGV: group, member, the
---   start of a new group (0, $ or an id), for how many milliseconds a stream is young.
--- Returns nothing, or the error BEYOND if the id is later than the stream's last.
+-- attach 4: make a group if it does not exist, and add a member to it.
+-- KEYS: the stream, the count of trimmed entries, the mark of a young stream; if the member is of an
+--   instance, the sorted set of delayed ids and the mark of the instance. ARGV: group, member, the start of
+--   a new group (0, $ or an id), for how many milliseconds a stream is young, and how long the mark lives.
+-- Returns {1 if the script must run again, the members of earlier incarnations of the instance, …}, or the error
+--   BEYOND if the id is later than the stream's last. A run gives back about 500 entries of such
+--   members, so that other clients do not wait for long.
 -- A group that begins at the end gets ENTRIESREAD, the number of entries before it, so that Redis 7
 -- knows its lag.
 -- With a new group, a stream that Maintain has never trimmed becomes young: the server may have lost
 -- its data, and other groups may still come back. If the stream has every entry that was ever added to
 -- it (Redis 7 counts them), the count of trimmed entries is of an earlier stream and is deleted.
 local key, group, member, start = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+-- with count
 -- with ids
+-- with release
 local exists = redis.call('EXISTS', key) == 1
 local known = false
 if exists then
@@ -48,4 +53,23 @@ if not known then
   -- A server out of memory may refuse this SET.
   if tonumber(ARGV[4]) > 0 and redis.call('EXISTS', KEYS[2]) == 0 then redis.pcall('SET', KEYS[3], '', 'PX', ARGV[4]) end
 end
-return redis.status_reply('OK')
+local replaced = {0}
+if KEYS[5] then
+  local instance, incarnation = instanceOf(member)
+  redis.call('SET', KEYS[5], incarnation, 'PX', ARGV[5])
+  local room = 500
+  for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
+    local name = field(c, 'name')
+    local its, other = instanceOf(name)
+    if its == instance and other ~= incarnation then
+      replaced[#replaced + 1] = name
+      if room > 0 then room = room - release(key, KEYS[4], group, name) end
+      if #redis.call('XPENDING', key, group, '-', '+', 1, name) == 0 then
+        redis.call('XGROUP', 'DELCONSUMER', key, group, name)
+      else
+        replaced[1] = 1
+      end
+    end
+  end
+end
+return replaced

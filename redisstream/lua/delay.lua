@@ -1,4 +1,4 @@
--- delay 4: move deliveries to the consumer parked until they are due.
+-- delay 5: move deliveries to the consumer parked until they are due.
 -- KEYS: the stream, the sorted set of delayed ids. ARGV: group, member, then for each delivery its
 --   position, its delivery count, the delay in microseconds, 1 if the attempt does not count.
 -- Returns for each delivery 0, 1 if the member is no longer the holder, 2 if its body is gone.
@@ -6,6 +6,7 @@
 -- server out of memory refuses a ZADD that is the first write of a script.
 local group, member = ARGV[1], ARGV[2]
 -- with count
+-- with ids
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + clock[2] / 1000
 local out, claims = {}, {}
@@ -32,7 +33,7 @@ for n = 1, #out do
   local ms, serial = string.match(ARGV[i], '^0*(%d+)%-0*(%d+)$') -- as Redis writes it
   if out[n] == 2 and moved[ms .. '-' .. serial] then
     table.insert(due, now + ARGV[i + 2] / 1000)
-    table.insert(due, ARGV[i])
+    table.insert(due, position(ms .. '-' .. serial))
     out[n] = 0
   end
 end

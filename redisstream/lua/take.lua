@@ -1,10 +1,14 @@
--- take 4: deliver messages whose delay is over, then messages whose lease has expired.
--- KEYS: the stream, the sorted set of delayed ids, the swept mark (see below). ARGV: group, member, most
+-- take 7: deliver messages whose delay is over, then messages whose lease has expired.
+-- KEYS: the stream, the sorted set of delayed ids, the sweep mark (see below); if the member is of an
+--   instance, the mark of the instance. ARGV: group, member, most
 --   deliveries, the member's lease in milliseconds, the owner to continue with, the id after which to
 --   continue there, most bytes, the number of this run, the number of the first run whose reply was lost
---   or 0, the highest id that the member has received.
--- Returns {microseconds until the next run, a second at most, the owner and the id to continue with,
---   {{id, delivery count, fields, or nil if the body is gone}, …}}.
+--   or 0, the highest id that the member has received; if it is of an instance, 1 if the
+--   mark must be renewed, for how many milliseconds it lives, and the members that it has replaced just now.
+-- Returns {microseconds until the next run, a second at most, 1 if a delay ends then, the owner and the
+--   id to continue with, {{id, delivery count, fields, or nil if the body is gone}, …}}. If a later incarnation of
+--   its instance has attached, the error REPLACED; what the member holds is then given back.
+-- Replaced members: a read that had begun before the member was replaced may still give it entries.
 -- Lost replies: the member holds entries that it does not know of. They have higher ids than it has
 -- received, or the number of the lost run or of a later one. A run gives back some of them, due at once
 -- and at the same attempt. It delivers nothing until all are given back.
@@ -13,15 +17,17 @@
 -- scores in the order of ids. If more ids may be due, the run delivers nothing and asks for another run.
 -- Leases: an owner is a consumer of the group. Its name ends in its lease, and no entry is taken from it
 -- earlier. A run looks at the oldest entry of each owner, which finds an owner that died. It also looks
--- at some pages of one owner after another, which finds single entries that a living owner has lost.
--- If there are many owners, one member does this for all. It sets the swept mark to the time, and the
--- others look only at their own entries meanwhile.
-local key, delayed, swept = KEYS[1], KEYS[2], KEYS[3]
+-- at all entries of one owner after another, which finds single entries that a living owner has lost. It
+-- looks at no more than glance entries, by a filter of the server, or at some pages of an owner with more.
+-- If there are many owners, one member does this for all. It sets the sweep mark, and the others look
+-- only at their own oldest entries until the mark expires.
+local key, delayed, sweep = KEYS[1], KEYS[2], KEYS[3]
 local group, member, max, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local page, pages, many, rest, step = 200, 5, 20, 250, 1000
+local page, pages, glance, many, rest, step = 100, 5, 5000, 20, 250, 1000
 -- with lease
 -- with count
 -- with ids
+-- with release
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + clock[2] / 1000
 local taken, bytes = {}, tonumber(ARGV[7])
@@ -29,33 +35,70 @@ local number, lost, high = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
 
 local function full() return #taken >= max or bytes <= 0 end
 
+if KEYS[4] then
+  local _, mine = instanceOf(member)
+  local latest = redis.call('GET', KEYS[4])
+  if latest and latest ~= mine then
+    release(key, delayed, group, member)
+    return redis.error_reply('REPLACED by ' .. latest)
+  end
+  if not latest or tonumber(ARGV[11]) > 0 then redis.pcall('SET', KEYS[4], mine, 'PX', ARGV[12]) end
+  for i = 13, #ARGV do release(key, delayed, group, ARGV[i]) end
+end
+
 if lost > 0 then
   local last = ARGV[6]
-  local entries = redis.call('XPENDING', key, group, last == '' and '-' or '(' .. last, '+', step, member)
+  local entries = redis.call('XPENDING', key, group, last == '' and '-' or '(' .. last, '+', page, member)
+  local back, due = {}, {}
   for _, p in ipairs(entries) do
     last = p[1]
     if p[4] >= lost * base or less(high, last) then
-      redis.call('XCLAIM', key, group, 'parked', 0, last, 'RETRYCOUNT', p[4] % base - 1, 'JUSTID')
-      redis.call('ZADD', delayed, 0, position(last))
+      local count = p[4] % base - 1
+      back[count] = back[count] or {}
+      table.insert(back[count], last)
+      table.insert(due, 0)
+      table.insert(due, position(last))
     end
   end
-  return {0, tonumber(ARGV[5]), #entries == step and last or '', {}}
+  for count, ids in pairs(back) do
+    for _, word in ipairs({'RETRYCOUNT', count, 'JUSTID'}) do table.insert(ids, word) end
+    redis.call('XCLAIM', key, group, 'parked', 0, unpack(ids))
+  end
+  if #due > 0 then redis.call('ZADD', delayed, unpack(due)) end
+  return {0, 0, tonumber(ARGV[5]), #entries == page and last or '', {}}
+end
+
+-- sizeOf returns at least the bytes of a message. Fields of other programs grow when they are encoded.
+local function sizeOf(fields)
+  if #fields == 2 and fields[1] == 'event' then return #fields[2] end
+  local size = 300
+  for _, text in ipairs(fields) do size = size + 5 * (#text + 1) end
+  return size
 end
 
 -- claim delivers one entry. It claims entries singly, because a body is in Lua before its size is known.
+-- It gives back an entry that does not fit beside the others, due at once and at the same attempt.
 local function claim(id, count, idle)
   local counted = count % base + 1 + number * base
   local entry = redis.call('XCLAIM', key, group, member, idle, id, 'RETRYCOUNT', counted)[1]
   if entry then
+    local size = sizeOf(entry[2])
+    if #taken > 0 and size > bytes then
+      redis.call('XCLAIM', key, group, 'parked', 0, id, 'RETRYCOUNT', count, 'JUSTID')
+      redis.call('ZADD', delayed, 0, position(id))
+      bytes = 0
+      return false
+    end
     taken[#taken + 1] = {id, counted, entry[2]}
-    for _, text in ipairs(entry[2]) do bytes = bytes - #text end
-    return
+    bytes = bytes - size
+    return true
   end
   local p = redis.call('XPENDING', key, group, id, id, 1)[1]
   if not p or p[4] ~= count then
     redis.call('XACK', key, group, id)
     taken[#taken + 1] = {id, counted, false}
   end -- else it was not claimed: the server's clock was set back just now
+  return true
 end
 
 local fallen = redis.call('ZRANGEBYSCORE', delayed, '(0', now, 'LIMIT', 0, step)
@@ -66,13 +109,14 @@ if #fallen > 0 then
   redis.call('ZREM', delayed, unpack(fallen))
   redis.call('ZADD', delayed, unpack(scored))
 end
-if #fallen == step then return {0, tonumber(ARGV[5]), ARGV[6], {}} end
+if #fallen == step then return {0, 0, tonumber(ARGV[5]), ARGV[6], {}} end
 
 local done = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, 0, 0, 'LIMIT', 0, max)) do
   if full() then break end
-  local p = redis.call('XPENDING', key, group, id, id, 1)[1]
-  if p and p[2] == 'parked' then claim(p[1], p[4], 0) end
+  local at = entryId(id)
+  local p = redis.call('XPENDING', key, group, at, at, 1)[1]
+  if p and p[2] == 'parked' and not claim(p[1], p[4], 0) then break end
   done[#done + 1] = id
 end
 if #done > 0 then redis.call('ZREM', delayed, unpack(done)) end
@@ -91,14 +135,26 @@ local function collect(owner, after, count)
   return #entries == count and last or ''
 end
 
+-- collectAll delivers the first entries of owner with an expired lease. The server looks at all entries.
+local function collectAll(owner)
+  local itsLease = leaseOf(owner, lease)
+  for _, p in ipairs(redis.call('XPENDING', key, group, 'IDLE', itsLease, '-', '+', page, owner)) do
+    if full() then return end
+    claim(p[1], p[4], itsLease)
+  end
+end
+
 local turn, after, wait = tonumber(ARGV[5]), ARGV[6], 1000
-if not full() and #redis.call('ZRANGEBYSCORE', swept, now - rest, now) > 0 then
+if not full() and redis.call('EXISTS', sweep) == 1 then
   collect(member, '', page)
   wait = rest
 elseif not full() then
-  local owners, delays = {}, #taken
+  local owners, held, delays = {}, {}, #taken
   for _, o in ipairs(redis.call('XPENDING', key, group)[4] or {}) do
-    if o[1] ~= 'parked' then owners[#owners + 1] = o[1] end
+    if o[1] ~= 'parked' then
+      owners[#owners + 1] = o[1]
+      held[#owners] = tonumber(o[2])
+    end
   end
   for _, owner in ipairs(owners) do
     if full() then break end
@@ -106,17 +162,30 @@ elseif not full() then
     collect(owner, '', 1)
     if #taken > before then collect(owner, '', page) end
   end
-  local ended = 0
-  for _ = 1, pages do
-    if full() or ended >= #owners then break end
+  local seen, ended = 0, 0
+  while seen < glance and ended < #owners and not full() do
     turn = turn % #owners
-    after = collect(owners[turn + 1], after, page)
+    local owner, count = owners[turn + 1], held[turn + 1]
+    if count > glance then
+      if seen > 0 then break end
+      for _ = 1, pages do
+        after = collect(owner, after, page)
+        if after == '' or full() then break end
+      end
+      seen = glance
+    elseif seen + count > glance then
+      break
+    else
+      collectAll(owner)
+      seen, after = seen + count, ''
+    end
     if after == '' then turn, ended = turn + 1, ended + 1 end
   end
   -- A server out of memory may refuse the mark. Then every member looks at all owners.
-  if #owners > many and #taken == delays then redis.pcall('ZADD', swept, now, 'at') end
+  if #owners > many and #taken == delays then redis.pcall('SET', sweep, '', 'PX', rest) end
 end
 
 local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
-if #first > 0 then wait = math.min(wait, math.max(0, first[2] - now)) end
-return {math.ceil(wait * 1000), turn, after, taken}
+local ends = 0
+if #first > 0 and first[2] - now < wait then wait, ends = math.max(0, first[2] - now), 1 end
+return {math.ceil(wait * 1000), ends, turn, after, taken}

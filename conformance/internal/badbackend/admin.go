@@ -17,8 +17,8 @@ var managing = []Saboteur{
 	{Name: "lists-half", Breaks: "a list is a page of it", sabotage: func(b *breakable) { b.good = halved{b.good} }},
 	{Name: "deletes-in-silence", Breaks: "members find out by themselves", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				ds, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				if errors.Is(err, backend.ErrGone) {
 					<-ctx.Done()
 					return nil, ctx.Err()
@@ -76,9 +76,9 @@ var managing = []Saboteur{
 		var resets atomic.Int64
 		b.good = counting{b.good, &resets}
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				before := resets.Load()
-				ds, err := m.next.Receive(ctx, limit)
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				if resets.Load() > before {
 					<-ctx.Done()
 				}

@@ -35,7 +35,7 @@ func (s Saboteur) Wrap(next faultbroker.Store) faultbroker.Store {
 // All returns every saboteur, in the order of the families of laws that fail with them.
 func All() []Saboteur {
 	return slices.Concat(
-		publishing, contents, onces, positions, receiving, wakings, sharing, starting, acking, leasing, delaying, extending, fencing, reading, removing, telling, managing, declaring, closing,
+		publishing, contents, onces, positions, renumbering, receiving, wakings, sharing, starting, acking, leasing, delaying, extending, fencing, replacing, reading, removing, telling, managing, declaring, closing,
 	)
 }
 
@@ -133,7 +133,7 @@ func (b *breakable) Declare(ctx context.Context, topic string) error { return b.
 type member struct {
 	config  backend.Config
 	next    backend.Source
-	receive func(ctx context.Context, max int) ([]backend.Delivery, error)
+	receive func(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error)
 	ack     func(ctx context.Context, ds []*backend.Delivery) error
 	delay   func(ctx context.Context, ds []backend.Delayed) error
 	extend  func(ctx context.Context, ds []*backend.Delivery) error
@@ -147,8 +147,8 @@ func newMember(next backend.Source, c backend.Config) *member {
 	}
 }
 
-func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
-	return m.receive(ctx, max)
+func (m *member) Receive(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error) {
+	return m.receive(ctx, max, maxBytes)
 }
 
 func (m *member) Ack(ctx context.Context, ds []*backend.Delivery) error { return m.ack(ctx, ds) }
@@ -177,8 +177,8 @@ func published(b *breakable, change func(*backend.Message)) {
 // delivered lets a saboteur change the result of each Receive.
 func delivered(b *breakable, change func(m *member, ds []backend.Delivery) []backend.Delivery) {
 	b.joined = func(m *member) {
-		m.receive = func(ctx context.Context, max int) ([]backend.Delivery, error) {
-			ds, err := m.next.Receive(ctx, max)
+		m.receive = func(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error) {
+			ds, err := m.next.Receive(ctx, max, maxBytes)
 			return change(m, ds), err
 		}
 	}

@@ -28,8 +28,8 @@ var extending = []Saboteur{
 	{Name: "extends-all-it-holds", Breaks: "a member extends its lease", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			held := map[string]backend.Delivery{}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				ds, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				for _, d := range ds {
 					held[d.Position] = d
 				}
@@ -63,8 +63,8 @@ var extending = []Saboteur{
 				}
 				return m.next.(backend.Extender).Extend(ctx, ds)
 			}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				ds, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				for i := range ds {
 					ds[i].Attempt += extends[ds[i].Position]
 				}

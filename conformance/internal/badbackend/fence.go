@@ -21,8 +21,8 @@ type holding struct {
 func holdings(b *breakable, sabotage func(*member, holding)) {
 	h := holding{b, map[string]backend.Delivery{}}
 	b.joined = func(m *member) {
-		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-			ds, err := m.next.Receive(ctx, limit)
+		m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+			ds, err := m.next.Receive(ctx, limit, maxBytes)
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			for _, d := range ds {
@@ -50,6 +50,25 @@ func (h holding) stale(m *member, d backend.Delivery) bool {
 }
 
 var fencing = []Saboteur{
+	{Name: "old-groups-are-foreign", Breaks: "a group that was deleted is another group", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			mine := newSet(b)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
+				for _, d := range ds {
+					mine.add(fmt.Sprintf("%p", d.Token))
+				}
+				return ds, err
+			}
+			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
+				err := m.next.Ack(ctx, ds)
+				if errors.Is(err, backend.ErrLeaseLost) && !mine.has(fmt.Sprintf("%p", ds[0].Token)) {
+					return backend.ErrRefused
+				}
+				return err
+			}
+		}
+	}},
 	{Name: "unfenced-acks", Breaks: "anyone acknowledges", sabotage: func(b *breakable) {
 		holdings(b, func(m *member, h holding) {
 			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
@@ -183,8 +202,8 @@ var fencing = []Saboteur{
 	{Name: "fences-by-member", Breaks: "a delivery is known by the member that holds it", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			received := map[string]backend.Delivery{}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				ds, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				for _, d := range ds {
 					received[d.Position] = d
 				}

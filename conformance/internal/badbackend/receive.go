@@ -20,19 +20,35 @@ var receiving = []Saboteur{
 	}},
 	{Name: "ignores-max", Breaks: "a read returns about as many as asked for", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				return m.next.Receive(ctx, limit+1)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				return m.next.Receive(ctx, limit+1, maxBytes)
 			}
 		}
 	}},
+	{Name: "ignores-max-bytes", Breaks: "a read returns as many as asked for, whatever their size", sabotage: func(b *breakable) {
+		b.joined = func(m *member) {
+			m.receive = func(ctx context.Context, limit int, _ int64) ([]backend.Delivery, error) {
+				return m.next.Receive(ctx, limit, 0)
+			}
+		}
+	}},
+	{Name: "never-exceeds-max-bytes", Breaks: "a read never returns more bytes than asked for", sabotage: func(b *breakable) {
+		fitting(b, 0, backend.Delayed{Refund: true})
+	}},
+	{Name: "counts-the-rest", Breaks: "messages that do not fit are given back", sabotage: func(b *breakable) {
+		fitting(b, 1, backend.Delayed{})
+	}},
+	{Name: "delays-the-rest", Breaks: "messages that do not fit are given back, at no attempt's cost", sabotage: func(b *breakable) {
+		fitting(b, 1, backend.Delayed{For: 20 * time.Millisecond, Refund: true})
+	}},
 	{Name: "waits-for-none", driver: true, Breaks: "a read returns when there is something, be it for another", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				if limit <= 0 {
 					<-ctx.Done()
 					return nil, nil
 				}
-				return m.next.Receive(ctx, limit)
+				return m.next.Receive(ctx, limit, maxBytes)
 			}
 		}
 	}},
@@ -78,13 +94,13 @@ var receiving = []Saboteur{
 	{Name: "counts-lost-as-held", driver: true, Breaks: "a member holds what it has not settled", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			var held atomic.Int64
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				limit = min(limit, 2*m.config.MaxInFlight-int(held.Load()))
 				if limit <= 0 {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				}
-				ds, err := m.next.Receive(ctx, limit)
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				held.Add(int64(len(ds)))
 				return ds, err
 			}
@@ -105,8 +121,8 @@ var receiving = []Saboteur{
 	}},
 	{Name: "abandons-on-cancel", Breaks: "a read that is cancelled returns nothing", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				ds, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				time.Sleep(time.Millisecond)
 				if ctx.Err() != nil {
 					return nil, ctx.Err()
@@ -117,10 +133,10 @@ var receiving = []Saboteur{
 	}},
 	{Name: "leaves-reads-behind", driver: true, Breaks: "a read that is cancelled goes on unseen", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				read := make(chan []backend.Delivery, 1)
 				go func() {
-					ds, _ := m.next.Receive(context.WithoutCancel(ctx), limit)
+					ds, _ := m.next.Receive(context.WithoutCancel(ctx), limit, maxBytes)
 					read <- ds
 				}()
 				select {
@@ -134,10 +150,10 @@ var receiving = []Saboteur{
 	}},
 	{Name: "polls-seldom", driver: true, Breaks: "a message is received within some seconds", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				for {
 					look, cancel := context.WithTimeout(ctx, time.Millisecond)
-					ds, err := m.next.Receive(look, limit)
+					ds, err := m.next.Receive(look, limit, maxBytes)
 					cancel()
 					if len(ds) > 0 || ctx.Err() != nil || look.Err() == nil {
 						return ds, err
@@ -150,14 +166,14 @@ var receiving = []Saboteur{
 	{Name: "one-reader-at-a-time", Breaks: "one member of a group waits, the others after it", sabotage: func(b *breakable) {
 		turn := make(chan struct{}, 1)
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				select {
 				case turn <- struct{}{}:
 				case <-ctx.Done():
 					return nil, ctx.Err()
 				}
 				time.AfterFunc(m.config.Lease/10, func() { <-turn })
-				return m.next.Receive(ctx, limit)
+				return m.next.Receive(ctx, limit, maxBytes)
 			}
 		}
 	}},
@@ -171,9 +187,9 @@ var receiving = []Saboteur{
 	}},
 	{Name: "waits-out-trouble", driver: true, Breaks: "a read returns when there is something, whatever happens in between", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				for {
-					ds, err := m.next.Receive(ctx, limit)
+					ds, err := m.next.Receive(ctx, limit, maxBytes)
 					if len(ds) > 0 || ctx.Err() != nil {
 						return ds, err
 					}
@@ -184,10 +200,10 @@ var receiving = []Saboteur{
 	}},
 	{Name: "reads-restlessly", driver: true, Breaks: "a read looks for messages all the time", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				look, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 				defer cancel()
-				ds, err := m.next.Receive(look, limit)
+				ds, err := m.next.Receive(look, limit, maxBytes)
 				if ctx.Err() == nil && look.Err() != nil {
 					err = nil
 				}
@@ -206,9 +222,9 @@ var receiving = []Saboteur{
 			}
 		}
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				defer take(ctx)()
-				return m.next.Receive(ctx, limit)
+				return m.next.Receive(ctx, limit, maxBytes)
 			}
 			m.ack = func(ctx context.Context, ds []*backend.Delivery) error {
 				defer take(ctx)()
@@ -218,8 +234,8 @@ var receiving = []Saboteur{
 	}},
 	{Name: "cancel-is-an-outage", driver: true, Breaks: "a read that was cancelled has failed", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				ds, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				if ctx.Err() != nil {
 					err = fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
 				}
@@ -229,10 +245,10 @@ var receiving = []Saboteur{
 	}},
 	{Name: "deaf-to-cancel", Breaks: "a read returns when there is something", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				deaf, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.config.Lease+2*time.Second)
 				defer cancel()
-				ds, err := m.next.Receive(deaf, limit)
+				ds, err := m.next.Receive(deaf, limit, maxBytes)
 				if len(ds) == 0 && ctx.Err() != nil {
 					return nil, ctx.Err()
 				}
@@ -240,6 +256,32 @@ var receiving = []Saboteur{
 			}
 		}
 	}},
+}
+
+// fitting lets Receive read without a bound in bytes. Of each read it returns the first
+// deliveries that fit, or the first least of them. It gives the others back as by how.
+func fitting(b *breakable, least int, how backend.Delayed) {
+	b.joined = func(m *member) {
+		m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+			ds, err := m.next.Receive(ctx, limit, 0)
+			if maxBytes <= 0 {
+				return ds, err
+			}
+			n := 0
+			for n < len(ds) && (maxBytes >= int64(ds[n].Size()) || n < least) {
+				maxBytes -= int64(ds[n].Size())
+				n++
+			}
+			var back []backend.Delayed
+			for _, d := range ds[n:] {
+				back = append(back, backend.Delayed{Delivery: d, For: how.For, Refund: how.Refund})
+			}
+			if len(back) > 0 {
+				err = errors.Join(err, m.next.(backend.Delayer).Delay(context.WithoutCancel(ctx), back))
+			}
+			return ds[:n], err
+		}
+	}
 }
 
 // rest waits for d, or until ctx is done.

@@ -22,8 +22,8 @@ var acking = []Saboteur{
 	{Name: "acks-all-it-holds", Breaks: "an acknowledgement is of everything received so far", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			var held []backend.Delivery
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				ds, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				held = append(held, ds...)
 				return ds, err
 			}
@@ -96,12 +96,12 @@ var acking = []Saboteur{
 				kept = append(kept, ds...)
 				return nil
 			}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				b.mu.Lock()
 				m.next.Ack(ctx, kept) //nolint:errcheck // some have changed
 				kept = nil
 				b.mu.Unlock()
-				return m.next.Receive(ctx, limit)
+				return m.next.Receive(ctx, limit, maxBytes)
 			}
 		}
 	}},
@@ -180,8 +180,8 @@ var leasing = []Saboteur{
 			if shortest == nil || m.config.Lease < shortest.config.Lease {
 				shortest = m
 			}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				ds, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				return ds, errors.Join(err, shortest.extend(ctx, backend.Lend(ds)))
 			}
 		}
@@ -208,8 +208,8 @@ var leasing = []Saboteur{
 func closingWith(b *breakable, f func(m *member, received []backend.Delivery) error) {
 	b.joined = func(m *member) {
 		var received []backend.Delivery
-		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-			ds, err := m.next.Receive(ctx, limit)
+		m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+			ds, err := m.next.Receive(ctx, limit, maxBytes)
 			received = append(received, ds...)
 			return ds, err
 		}
@@ -237,6 +237,9 @@ var delaying = []Saboteur{
 	{Name: "delays-shorter", Breaks: "a delay is about as long as asked for", sabotage: func(b *breakable) {
 		delays(b, func(_ *member, d *backend.Delayed) { d.For = d.For * 9 / 10 })
 	}},
+	{Name: "truncates-delays", Breaks: "a delay has whole milliseconds", sabotage: func(b *breakable) {
+		delays(b, func(_ *member, d *backend.Delayed) { d.For = d.For.Truncate(time.Millisecond) })
+	}},
 	{Name: "delays-longer", Breaks: "a delay is at least as long as asked for", sabotage: func(b *breakable) {
 		delays(b, func(m *member, d *backend.Delayed) { d.For = max(d.For, 0) + 2*m.config.Lease })
 	}},
@@ -261,10 +264,10 @@ var delaying = []Saboteur{
 	{Name: "reads-miss-delays", Breaks: "a read that waits learns of what is given back when it ends", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
 			var reading atomic.Int64
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				reading.Add(1)
 				defer reading.Add(-1)
-				return m.next.Receive(ctx, limit)
+				return m.next.Receive(ctx, limit, maxBytes)
 			}
 			m.delay = func(ctx context.Context, ds []backend.Delayed) error {
 				later := slices.Clone(ds)
@@ -288,8 +291,8 @@ var delaying = []Saboteur{
 				}
 				return m.next.(backend.Delayer).Delay(ctx, ds)
 			}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				ds, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				b.mu.Lock()
 				defer b.mu.Unlock()
 				slices.SortStableFunc(ds, func(a, b backend.Delivery) int { return due[a.Position].Compare(due[b.Position]) })
@@ -320,9 +323,9 @@ var delaying = []Saboteur{
 				}
 				return m.next.(backend.Delayer).Delay(ctx, ds)
 			}
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 				rest(ctx, time.Until(due))
-				return m.next.Receive(ctx, limit)
+				return m.next.Receive(ctx, limit, maxBytes)
 			}
 		}
 	}},

@@ -36,7 +36,7 @@ var starting = []Saboteur{
 			if err == nil && len(kept) < len(published.seen) {
 				m := src.(*member)
 				receive := m.receive
-				m.receive = func(context.Context, int) ([]backend.Delivery, error) {
+				m.receive = func(context.Context, int, int64) ([]backend.Delivery, error) {
 					m.receive = receive
 					return []backend.Delivery{{Err: backend.ErrGone}}, nil
 				}
@@ -107,13 +107,13 @@ func attachLate(b *breakable) {
 	attach := b.attach
 	b.attach = func(_ context.Context, c backend.Config) (backend.Source, error) {
 		m := &member{config: c, shut: func() error { return nil }}
-		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+		m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 			src, err := attach(ctx, c)
 			if err != nil {
 				return nil, err
 			}
 			*m = *src.(*member)
-			return m.receive(ctx, limit)
+			return m.receive(ctx, limit, maxBytes)
 		}
 		return m, nil
 	}

@@ -260,8 +260,8 @@ var closing = []Saboteur{
 	}},
 	{Name: "deaf-to-close", Breaks: "a read that waits goes on after Close", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				ds, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				if errors.Is(err, backend.ErrClosed) {
 					<-ctx.Done()
 					return nil, ctx.Err()

@@ -47,10 +47,10 @@ func waking(b *breakable, wakes func(i int, err error) bool) {
 			}
 			return err
 		}
-		m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
+		m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 			for {
 				look, cancel := context.WithTimeout(ctx, time.Millisecond)
-				ds, err := m.next.Receive(look, limit)
+				ds, err := m.next.Receive(look, limit, maxBytes)
 				cancel()
 				if len(ds) > 0 || ctx.Err() != nil || look.Err() == nil {
 					return ds, err
@@ -76,8 +76,8 @@ var wakings = []Saboteur{
 	}},
 	{Name: "deadline-is-an-outage", driver: true, Breaks: "a read that nothing answers in time has failed", sabotage: func(b *breakable) {
 		b.joined = func(m *member) {
-			m.receive = func(ctx context.Context, limit int) ([]backend.Delivery, error) {
-				ds, err := m.next.Receive(ctx, limit)
+			m.receive = func(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+				ds, err := m.next.Receive(ctx, limit, maxBytes)
 				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 					err = fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
 				}

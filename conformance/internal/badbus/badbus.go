@@ -22,7 +22,7 @@ type Saboteur struct {
 	options   func(*eventbus.Options)
 	backend   func(backend.Backend) backend.Backend
 	subscribe func(*eventbus.SubscribeOptions)
-	publish   func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error
+	publish   func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error)
 	handler   func(b *Bus, topic string, next eventbus.Handler) eventbus.Handler
 	manual    func(next eventbus.ManualHandler) eventbus.ManualHandler
 	bounds    func(*eventbus.Batch)
@@ -33,7 +33,7 @@ type Saboteur struct {
 
 // All returns every saboteur.
 func All() []Saboteur {
-	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, wrapping)
+	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping)
 }
 
 // Find returns the saboteur with the given name, or false if there is none.
@@ -75,12 +75,20 @@ func (s Saboteur) New(t *testing.T, b backend.Backend, o eventbus.Options) *Bus 
 	return bad
 }
 
-// Publish calls the saboteur's publish if it is set, or else Publish of the good bus.
+// Publish calls PublishReceipts.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*eventbus.Event) error {
-	if b.s.publish != nil {
-		return b.s.publish(b, ctx, topic, events)
+	_, err := b.PublishReceipts(ctx, topic, events...)
+	return err
+}
+
+// PublishReceipts calls the saboteur's publish if it is set, or else the good bus. It returns
+// a receipt for each event, even if the saboteur returns fewer.
+func (b *Bus) PublishReceipts(ctx context.Context, topic string, events ...*eventbus.Event) ([]eventbus.Receipt, error) {
+	if b.s.publish == nil {
+		return b.good.PublishReceipts(ctx, topic, events...)
 	}
-	return b.good.Publish(ctx, topic, events...)
+	receipts, err := b.s.publish(b, ctx, topic, events)
+	return append(receipts, make([]eventbus.Receipt, max(0, len(events)-len(receipts)))...), err
 }
 
 // Subscribe lets the saboteur change the options and the handler, then subscribes.

@@ -274,8 +274,8 @@ type skipping struct{ backend.Source }
 
 func (s *skipping) Unwrap() backend.Source { return s.Source }
 
-func (s *skipping) Receive(ctx context.Context, max int) (kept []backend.Delivery, err error) {
-	ds, err := s.Source.Receive(ctx, max)
+func (s *skipping) Receive(ctx context.Context, max int, maxBytes int64) (kept []backend.Delivery, err error) {
+	ds, err := s.Source.Receive(ctx, max, maxBytes)
 	for _, d := range ds {
 		if d.Err == nil {
 			kept = append(kept, d)
@@ -299,9 +299,9 @@ type hoarding struct {
 
 func (h *hoarding) Unwrap() backend.Source { return h.Source }
 
-func (h *hoarding) Receive(ctx context.Context, max int) (ds []backend.Delivery, err error) {
+func (h *hoarding) Receive(ctx context.Context, max int, maxBytes int64) (ds []backend.Delivery, err error) {
 	if ds = h.hand(max, nil); len(ds) == 0 {
-		ds, err = h.Source.Receive(ctx, 100)
+		ds, err = h.Source.Receive(ctx, 100, maxBytes)
 		ds = h.hand(max, ds)
 	}
 	return ds, err

@@ -48,16 +48,24 @@ var ending = []Saboteur{
 		},
 	},
 	{
+		Name: "bus-drains-for-ever", Breaks: "a Shutdown waits as long as it must",
+		shutdown: func(b *Bus, ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
+			defer cancel()
+			return b.good.Shutdown(ctx)
+		},
+	},
+	{
 		Name: "bus-never-closes", Breaks: "a Shutdown is a wish",
 		shutdown: func(*Bus, context.Context) error { return nil },
 	},
 	{
 		Name: "bus-closes-publishing-first", Breaks: "a Shutdown ends publishing at once",
-		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
 			if b.shut.Load() {
-				return eventbus.ErrClosed
+				return nil, eventbus.ErrClosed
 			}
-			return b.good.Publish(ctx, topic, events...)
+			return b.good.PublishReceipts(ctx, topic, events...)
 		},
 		shutdown: func(b *Bus, ctx context.Context) error {
 			b.shut.Store(true)
@@ -98,12 +106,12 @@ type leaving struct {
 
 func (l *leaving) Unwrap() backend.Source { return l.Source }
 
-func (l *leaving) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+func (l *leaving) Receive(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error) {
 	if l.left.Load() {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	ds, err := l.Source.Receive(ctx, max)
+	ds, err := l.Source.Receive(ctx, max, maxBytes)
 	if err != nil && ctx.Err() == nil {
 		l.left.Store(true)
 	}
@@ -122,13 +130,13 @@ type lasting struct{ backend.Source }
 
 func (l *lasting) Unwrap() backend.Source { return l.Source }
 
-func (l *lasting) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+func (l *lasting) Receive(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error) {
 	on, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(5*time.Minute, cancel) })
 	defer stop()
 	for {
-		if ds, err := l.Source.Receive(on, max); len(ds) > 0 || err != nil {
+		if ds, err := l.Source.Receive(on, max, maxBytes); len(ds) > 0 || err != nil {
 			return ds, err
 		}
 	}

@@ -31,6 +31,10 @@ var limiting = []Saboteur{
 		},
 	},
 	{
+		Name: "bus-forgets-max-bytes", Breaks: "MaxBytes is accepted, and ignored",
+		subscribe: func(o *eventbus.SubscribeOptions) { o.MaxBytes = -1 },
+	},
+	{
 		Name: "bus-forgets-max-redelivered", Breaks: "MaxRedelivered is accepted, and ignored",
 		subscribe: func(o *eventbus.SubscribeOptions) { o.MaxRedelivered = 0 },
 	},
@@ -40,25 +44,34 @@ var limiting = []Saboteur{
 	},
 	{
 		Name: "bus-hides-drops", Breaks: "a Publish whose events are dropped succeeds",
-		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
-			if err := b.good.Publish(ctx, topic, events...); !errors.Is(err, eventbus.ErrDropped) {
-				return err
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
+			receipts, err := b.good.PublishReceipts(ctx, topic, events...)
+			if errors.Is(err, eventbus.ErrDropped) {
+				err = nil
 			}
-			return nil
+			return receipts, err
 		},
 	},
 }
 
-// overrun is a limiter that grants all requested places if the real limiter grants at least
-// one.
+// overrun is a limiter that grants all requested places, without a bound in bytes, if the
+// real limiter grants at least one place. The real limiter never learns of held messages.
 type overrun struct{ limiter.Limiter }
 
-func (o *overrun) Acquire(ctx context.Context, max int) (int, error) {
-	n, err := o.Limiter.Acquire(ctx, max)
-	if n > 0 {
-		n = max
+func (o *overrun) Acquire(ctx context.Context, max int) (limiter.Grant, error) {
+	g, err := o.Limiter.Acquire(ctx, max)
+	if g.Messages == 0 {
+		return g, err
 	}
-	return n, err
+	o.Limiter.Fill(g, 0, 0)
+	return limiter.Grant{Messages: max}, err
+}
+
+func (o *overrun) Fill(limiter.Grant, int, int64) {}
+
+func (o *overrun) Release(r limiter.Released) {
+	r.Settled, r.Bytes = 0, 0
+	o.Limiter.Release(r)
 }
 
 // hiding is a limiter that reports failed runs to the real limiter as successful.

@@ -6,16 +6,6 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// changed lets a saboteur change events before they are published.
-func changed(change func(*eventbus.Event)) func(*Bus, context.Context, string, []*eventbus.Event) error {
-	return func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
-		for _, e := range events {
-			change(e)
-		}
-		return b.good.Publish(ctx, topic, events...)
-	}
-}
-
 // deciding has the saboteurs that break the promises about failures.
 var deciding = []Saboteur{
 	{
@@ -24,11 +14,11 @@ var deciding = []Saboteur{
 	},
 	{
 		Name: "bus-forgets-retry-of-events", Breaks: "an event is retried as the subscription says",
-		publish: changed(func(e *eventbus.Event) { e.Retry = nil }),
+		publish: eachEvent(func(e *eventbus.Event) { e.Retry = nil }),
 	},
 	{
 		Name: "bus-forgets-ttl", Breaks: "an event is never too old",
-		publish: changed(func(e *eventbus.Event) { e.TTL = 0 }),
+		publish: eachEvent(func(e *eventbus.Event) { e.TTL = 0 }),
 	},
 	{
 		Name: "bus-reads-all-sizes", Breaks: "an event is never too large",

@@ -17,9 +17,9 @@ var published atomic.Int64
 var publishing = []Saboteur{
 	{
 		Name: "bus-loses-one-in-ten", Breaks: "what is published is stored, mostly",
-		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
 			kept := slices.DeleteFunc(slices.Clone(events), func(*eventbus.Event) bool { return published.Add(1)%10 == 0 })
-			return b.good.Publish(ctx, topic, kept...)
+			return b.good.PublishReceipts(ctx, topic, kept...)
 		},
 	},
 	{
@@ -44,63 +44,74 @@ var publishing = []Saboteur{
 	},
 	{
 		Name: "bus-drops-large", Breaks: "small events arrive",
-		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
 			small := slices.DeleteFunc(slices.Clone(events), func(e *eventbus.Event) bool { return len(e.Payload) > 64<<10 })
-			return b.good.Publish(ctx, topic, small...)
+			return b.good.PublishReceipts(ctx, topic, small...)
 		},
 	},
 	{
 		Name: "bus-reverses-keys", Breaks: "events of a call are stored in some order",
-		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
 			reversed := slices.Clone(events)
 			slices.Reverse(reversed)
-			return b.good.Publish(ctx, topic, reversed...)
+			return b.good.PublishReceipts(ctx, topic, reversed...)
 		},
 	},
 	{
 		Name: "bus-blurs-errors", Breaks: "a Publish says that something failed",
-		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
-			if err := b.good.Publish(ctx, topic, events...); err != nil {
-				return errors.New("something failed")
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
+			receipts, err := b.good.PublishReceipts(ctx, topic, events...)
+			if err != nil {
+				err = errors.New("something failed")
 			}
-			return nil
+			return receipts, err
 		},
 	},
 	{
 		Name: "bus-ignores-contexts", Breaks: "a Publish returns when it is stored",
-		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
-			return b.good.Publish(context.WithoutCancel(ctx), topic, events...)
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
+			return b.good.PublishReceipts(context.WithoutCancel(ctx), topic, events...)
 		},
 	},
 	{
 		Name: "bus-mends-names", Breaks: "every name is welcome",
-		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
-			return b.good.Publish(ctx, mend(topic), events...)
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
+			return b.good.PublishReceipts(ctx, mend(topic), events...)
 		},
 	},
 	{
-		Name: "bus-forgets-positions", Breaks: "Publish fills most fields",
-		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
-			err := b.good.Publish(ctx, topic, events...)
-			for _, e := range events {
-				e.Position = ""
+		Name: "bus-forgets-positions", Breaks: "a receipt has most fields",
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
+			receipts, err := b.good.PublishReceipts(ctx, topic, events...)
+			for i := range receipts {
+				receipts[i].Position = ""
 			}
-			return err
+			return receipts, err
+		},
+	},
+	{
+		Name: "bus-writes-into-events", Breaks: "Publish fills in the events of its caller",
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
+			receipts, err := b.good.PublishReceipts(ctx, topic, events...)
+			for i, r := range receipts {
+				events[i].ID = r.ID
+			}
+			return receipts, err
 		},
 	},
 }
 
 // eachEvent returns a Publish that calls change with a copy of each event, and publishes
 // the copies.
-func eachEvent(change func(*eventbus.Event)) func(*Bus, context.Context, string, []*eventbus.Event) error {
-	return func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) error {
+func eachEvent(change func(*eventbus.Event)) func(*Bus, context.Context, string, []*eventbus.Event) ([]eventbus.Receipt, error) {
+	return func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
 		changed := make([]*eventbus.Event, len(events))
 		for i, e := range events {
 			c := *e
 			change(&c)
 			changed[i] = &c
 		}
-		return b.good.Publish(ctx, topic, changed...)
+		return b.good.PublishReceipts(ctx, topic, changed...)
 	}
 }
 

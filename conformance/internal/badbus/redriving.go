@@ -26,8 +26,8 @@ type unaddressed struct{ backend.Source }
 
 func (u *unaddressed) Unwrap() backend.Source { return u.Source }
 
-func (u *unaddressed) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
-	ds, err := u.Source.Receive(ctx, max)
+func (u *unaddressed) Receive(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error) {
+	ds, err := u.Source.Receive(ctx, max, maxBytes)
 	for i := range ds {
 		ds[i].Headers.Del("ce-redrivegroup")
 	}

@@ -160,14 +160,15 @@ func KeyedEvents(n, keys int) []*eventbus.Event {
 }
 
 // Publish publishes es to [law.Topic] and records the outcome. It gives an ID to each event
-// that has none.
+// that has none, and copies Time and Position from its receipt.
 func (e *Env) Publish(ctx context.Context, es ...*eventbus.Event) error {
 	for _, ev := range es {
 		ev.ID = cmp.Or(ev.ID, fmt.Sprintf("event %d", e.unnamed.Add(1)))
 		e.Recorder.history.Record(history.Event{Kind: history.Tried, ID: ev.ID, Key: ev.Key})
 	}
-	err := e.Bus.Publish(ctx, law.Topic, es...)
+	receipts, err := e.Bus.PublishReceipts(ctx, law.Topic, es...)
 	for i, ev := range es {
+		ev.Time, ev.Position = receipts[i].Time, receipts[i].Position
 		if p, ok := errors.AsType[*eventbus.PublishError](err); err == nil || ok && p.Errors[i] == nil {
 			e.Recorder.history.Record(history.Event{Kind: history.Stored, ID: ev.ID})
 		}
@@ -278,7 +279,7 @@ func (e *Env) Settled(groups ...string) {
 		src := e.Attach(g)
 		e.Go(func() {
 			for ctx.Err() == nil {
-				ds, err := src.Receive(ctx, 1)
+				ds, err := src.Receive(ctx, 1, 0)
 				if len(ds) > 0 {
 					found <- fmt.Sprintf("group %s got delivery %q, attempt %d, want none: it should have nothing left", g, ds[0].ID, ds[0].Attempt)
 				}

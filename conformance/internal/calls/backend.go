@@ -91,10 +91,10 @@ func (s *source) Unwrap() backend.Source { return s.Source }
 
 // Receive sleeps for a millisecond if the source returned nothing without waiting.
 // Otherwise a source that never waits would keep a fake clock from moving on.
-func (s *source) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+func (s *source) Receive(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error) {
 	c := &Call{verb: "Receive", of: s.of, items: max}
 	end := s.calls.begin(ctx, c)
-	ds, err := s.Source.Receive(ctx, max)
+	ds, err := s.Source.Receive(ctx, max, maxBytes)
 	end(&err)
 	if len(ds) == 0 && err == nil && c.Took < time.Millisecond {
 		time.Sleep(time.Millisecond)

@@ -16,8 +16,9 @@ type source struct {
 	client   *Client
 	next     backend.Source
 	closed   atomic.Bool
-	troubled atomic.Bool   // the last Receive had an error
-	reading  chan struct{} // full while a read runs, so that two reads never run at the same time
+	troubled atomic.Bool        // the last Receive had an error
+	unread   []backend.Delivery // deliveries of answers that got lost; the next Receive gives them back
+	reading  chan struct{}      // full while a read runs, so that two reads never run at the same time
 }
 
 var (
@@ -30,15 +31,15 @@ var (
 const block = 500 * time.Millisecond
 
 // Receive implements [backend.Source].
-func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, error) {
+func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	if ctx.Err() != nil || s.closed.Load() {
-		return s.next.Receive(ctx, limit)
+		return s.next.Receive(ctx, limit, maxBytes)
 	}
 	wait := block
 	if s.troubled.Load() { // the bus knows that the broker works again when a Receive returns without an error, so this one returns soon
 		wait = time.Millisecond
 	}
-	ds, err := s.receive(ctx, limit, wait)
+	ds, err := s.receive(ctx, limit, maxBytes, wait)
 	s.troubled.Store(err != nil)
 	if errors.Is(err, backend.ErrUnknownOutcome) {
 		err = fmt.Errorf("%w: %s", backend.ErrUnavailable, err.Error())
@@ -46,7 +47,7 @@ func (s *source) Receive(ctx context.Context, limit int) ([]backend.Delivery, er
 	return ds, err
 }
 
-func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds []backend.Delivery, err error) {
+func (s *source) receive(ctx context.Context, limit int, maxBytes int64, wait time.Duration) (ds []backend.Delivery, err error) {
 	l := s.client.line
 	l.requests.Add(1)
 	time.Sleep(travel)
@@ -55,7 +56,10 @@ func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds
 	case was.down:
 		return nil, fmt.Errorf("connection refused: %w", backend.ErrUnavailable)
 	case was.frozen != nil:
-		return s.heldUp(ctx, was, limit)
+		return s.heldUp(ctx, was, limit, maxBytes)
+	}
+	if err := s.returnUnread(context.WithoutCancel(ctx)); err != nil {
+		return nil, err
 	}
 	reading, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -68,7 +72,7 @@ func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds
 		case <-read:
 		}
 	}()
-	ds, err = s.take(reading, limit)
+	ds, err = s.take(reading, limit, maxBytes)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = ctx.Err()
 	}
@@ -80,23 +84,38 @@ func (s *source) receive(ctx context.Context, limit int, wait time.Duration) (ds
 		kind = "" // DropReply drops only answers with deliveries
 	}
 	if err := l.answer(ctx, was, kind); err != nil {
+		s.unread = append(s.unread, ds...)
 		return nil, err
 	}
 	return s.whole(ctx, ds), nil
 }
 
+// returnUnread gives back the deliveries of answers that got lost, as a driver does that finds
+// them at its broker, so that newer messages do not come before them.
+func (s *source) returnUnread(ctx context.Context) error {
+	if len(s.unread) == 0 {
+		return nil
+	}
+	back := make([]backend.Delayed, len(s.unread))
+	for i := range s.unread {
+		back[i] = backend.Delayed{Delivery: s.unread[i], Refund: true}
+	}
+	s.unread = nil
+	return s.next.(backend.Delayer).Delay(ctx, back)
+}
+
 // take reads the store one time. It copies the deliveries, because the store only lends
 // them.
-func (s *source) take(ctx context.Context, limit int) ([]backend.Delivery, error) {
+func (s *source) take(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	s.reading <- struct{}{}
 	defer func() { <-s.reading }()
-	ds, err := s.next.Receive(ctx, limit)
+	ds, err := s.next.Receive(ctx, limit, maxBytes)
 	return slices.Clone(ds), err
 }
 
 // heldUp reads the store after the line thaws. If the caller has given up by then, the
 // deliveries get lost.
-func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.Delivery, error) {
+func (s *source) heldUp(ctx context.Context, was state, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	took := make(chan []backend.Delivery, 1)
 	done := make(chan error, 1)
 	go func() {
@@ -104,7 +123,7 @@ func (s *source) heldUp(ctx context.Context, was state, limit int) ([]backend.De
 		case <-was.frozen:
 			arrived, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Millisecond)
 			defer cancel()
-			ds, err := s.take(arrived, limit)
+			ds, err := s.take(arrived, limit, maxBytes)
 			if arrived.Err() != nil {
 				err = nil
 			}

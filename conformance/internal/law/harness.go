@@ -22,6 +22,7 @@ type Harness struct {
 // A Bus is the interface of Bus in package conformance.
 type Bus interface {
 	eventbus.Publisher
+	eventbus.ReceiptPublisher
 	eventbus.Subscriber
 	SubscribeManual(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.ManualHandler) (*eventbus.Subscription, error)
 	SubscribeBatch(ctx context.Context, topic string, o eventbus.SubscribeOptions, batch eventbus.Batch, h eventbus.BatchHandler) (*eventbus.Subscription, error)

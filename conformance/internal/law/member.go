@@ -28,7 +28,7 @@ type Received struct {
 func (m *member) Unwrap() backend.Source { return m.Source }
 
 // Receive returns the deliveries of a late Receive, if there are any, or calls the source.
-func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
+func (m *member) Receive(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error) {
 	if m.read != nil {
 		r := <-m.read
 		m.read = nil
@@ -36,7 +36,7 @@ func (m *member) Receive(ctx context.Context, max int) ([]backend.Delivery, erro
 			return r.Deliveries, nil
 		}
 	}
-	return m.Source.Receive(ctx, max)
+	return m.Source.Receive(ctx, max, maxBytes)
 }
 
 // reading returns the channel that gets the outcome of the late Receive. If none is late,
@@ -47,7 +47,7 @@ func (m *member) reading(ctx context.Context, max int) <-chan Received {
 		m.read = read
 		m.reads.Go(func() {
 			start := time.Now()
-			ds, err := m.Source.Receive(ctx, max)
+			ds, err := m.Source.Receive(ctx, max, 0)
 			read <- Received{ds, err, time.Since(start)}
 		})
 	}

@@ -27,6 +27,8 @@ var (
 	NeedRefund = Need{"Limits.Refund", func(e *Env) bool { return e.Limits.Refund }}
 	NeedFence  = Need{"Limits.FencedAcks", func(e *Env) bool { return e.Limits.FencedAcks }}
 
+	NeedInstances = Need{"Limits.Instances", func(e *Env) bool { return e.Limits.Instances }}
+
 	// A test waits for the end of the window, exceeds the payload, and uses long delays.
 	// These three Needs are met only if the limit allows that.
 	NeedShortWindow = Need{"Limits.OnceWindow of at most 5 leases", func(e *Env) bool {

@@ -129,7 +129,13 @@ func Numbered(prefix string, n int) []*backend.Message {
 // unless ctx is done or harm to the broker may be the cause.
 func (e *steps) Take(ctx context.Context, src backend.Source, max int) []backend.Delivery {
 	e.Helper()
-	ds, err := src.Receive(ctx, max)
+	return e.TakeBytes(ctx, src, max, 0)
+}
+
+// TakeBytes is like Take, with a bound in bytes.
+func (e *steps) TakeBytes(ctx context.Context, src backend.Source, max int, maxBytes int64) []backend.Delivery {
+	e.Helper()
+	ds, err := src.Receive(ctx, max, maxBytes)
 	if len(ds) > max {
 		e.Failf("Receive of at most %d: got %d", max, len(ds))
 	}
@@ -183,7 +189,7 @@ func (e *steps) Background(ctx context.Context, src backend.Source, max int) <-c
 		var ds []backend.Delivery
 		var err error
 		for len(ds) == 0 && err == nil && ctx.Err() == nil {
-			ds, err = src.Receive(ctx, max)
+			ds, err = src.Receive(ctx, max, 0)
 		}
 		c <- Received{ds, err, time.Since(start)}
 	})

@@ -2,6 +2,7 @@ package faultproxy
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -61,6 +62,18 @@ func (p *Proxy) Swallow(on bool) {
 			l.dead.Store(true)
 		}
 	}
+}
+
+// SwallowOne simulates one half-open connection: the connection of the next request for which
+// match is true. The request and later bytes of the client arrive, but all bytes from the
+// server are discarded. Other connections work. For match see DropReply.
+func (p *Proxy) SwallowOne(match func(request []byte) bool) { p.mute.Store(&match) }
+
+// matches reports whether chunk is the request that the call of SwallowOne awaits, and ends
+// that call.
+func matches(mute *atomic.Pointer[func([]byte) bool], chunk []byte) bool {
+	m := mute.Load()
+	return m != nil && (*m)(chunk) && mute.CompareAndSwap(m, nil)
 }
 
 // Delay delays bytes by d ± jitter in each direction, so a round trip takes 2 d longer. It

@@ -1,6 +1,7 @@
 package faultproxy_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -90,6 +91,26 @@ func TestSwallow(t *testing.T) {
 	r.proxy.Cut()
 	_, err = raw.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "reset")
+}
+
+// Only the connection of the matching request is half-open.
+func TestSwallowOne(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var conns [2]net.Conn
+	for i := range conns {
+		c, err := net.Dial("tcp", r.proxy.Addr())
+		require.NoError(t, err)
+		defer c.Close()
+		conns[i] = c
+		say(t, c, "PING\r\n", "+PONG\r\n")
+	}
+	r.proxy.SwallowOne(func(request []byte) bool { return bytes.Contains(request, []byte("victim")) })
+	say(t, conns[0], "PING\r\n", "+PONG\r\n")
+	silent(t, conns[0], "SET victim 1\r\n")
+	require.Equal(t, "1", r.behind.Get(t.Context(), "victim").Val(), "the request arrives")
+	silent(t, conns[0], "PING\r\n")
+	say(t, conns[1], "SET victim 2\r\n", "+OK\r\n")
 }
 
 // say sends text and requires the answer want.

@@ -153,6 +153,9 @@ func (l *link) down() {
 // request inspects a chunk from the client.
 func (l *link) request(chunk []byte) (pass int, last bool) {
 	p := l.proxy
+	if matches(&p.mute, chunk) {
+		l.dead.Store(true)
+	}
 	numbered := p.resp && !l.requests.lost
 	if (!numbered || l.requests.state == between) && l.idle(numbered) {
 		p.counts.roundTrips.Add(1)

@@ -26,7 +26,8 @@ type Proxy struct {
 	delay, jitter atomic.Int64 // nanoseconds
 	up, down      line
 	counts        counts
-	armed         atomic.Int32 // len(drops), readable without the lock
+	armed         atomic.Int32                              // len(drops), readable without the lock
+	mute          atomic.Pointer[func(request []byte) bool] // see SwallowOne; nil: none
 
 	mu         sync.Mutex
 	links      map[*link]struct{}

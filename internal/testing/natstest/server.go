@@ -185,7 +185,7 @@ func (s *Server) signal(sig syscall.Signal) {
 		s.t.Errorf("natstest: %v", err)
 	}
 	if sig != syscall.SIGKILL {
-		_ = s.cmd.Process.Signal(syscall.SIGCONT) // a frozen process handles no other signal
+		_ = s.cmd.Process.Signal(testproc.Thaw) // a frozen process handles no other signal
 		last := time.AfterFunc(startLimit, func() { _ = s.cmd.Process.Kill() })
 		defer last.Stop()
 	}
@@ -203,8 +203,8 @@ func (s *Server) Freeze() (thaw func()) {
 		s.t.Fatalf("natstest: %s does not run and cannot be frozen", s.Addr())
 	}
 	frozen := s.cmd.Process
-	_ = frozen.Signal(syscall.SIGSTOP)
-	return func() { _ = frozen.Signal(syscall.SIGCONT) }
+	_ = frozen.Signal(testproc.Freeze)
+	return func() { _ = frozen.Signal(testproc.Thaw) }
 }
 
 // Runs reports whether the process runs.

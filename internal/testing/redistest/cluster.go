@@ -10,10 +10,11 @@ import (
 
 const slots = 16384
 
-// Cluster is a Redis Cluster of three masters without replicas, each with a third
-// of the slots.
+// Cluster is a Redis Cluster of three masters, each with a third of the slots. It has no
+// replicas before AddReplica.
 type Cluster struct {
-	nodes []*Server
+	nodes   []*Server
+	options []Option
 }
 
 // StartCluster starts a cluster and returns when each node reports that all slots are
@@ -23,6 +24,7 @@ func StartCluster(t testing.TB, o ...Option) *Cluster {
 	c := &Cluster{}
 	o = append(o, clustered, lines("cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 1000",
 		"cluster-announce-ip 127.0.0.1"))
+	c.options = o
 	const size = 3
 	var clients []*redis.Client
 	for i := range size {
@@ -81,4 +83,38 @@ func addrs(servers []*Server) []string {
 		list[i] = s.Addr()
 	}
 	return list
+}
+
+// AddReplica starts a replica of the node with this index, and returns when it has the data
+// and all nodes know it. The cluster promotes it when its master is silent for some seconds.
+func (c *Cluster) AddReplica(t testing.TB, node int) *Server {
+	t.Helper()
+	s := Start(t, c.options...)
+	client, master := s.Client(t), c.nodes[node].Client(t)
+	id, err := master.Do(t.Context(), "CLUSTER", "MYID").Text()
+	if err == nil {
+		err = client.ClusterMeet(t.Context(), "127.0.0.1", fmt.Sprint(c.nodes[node].port)).Err()
+	}
+	if err != nil {
+		t.Fatalf("redistest: cluster: replica: %v", err)
+	}
+	until(t, "the replica follows its master", func() error { return client.ClusterReplicate(t.Context(), id).Err() })
+	for _, each := range append([]*Server{s}, c.nodes...) {
+		known := each.Client(t)
+		until(t, "a node knows the replica", func() error {
+			list, err := known.ClusterNodes(t.Context()).Result()
+			if err == nil && !strings.Contains(list, "slave "+id) {
+				err = fmt.Errorf("no replica of %s in CLUSTER NODES", id)
+			}
+			return err
+		})
+	}
+	until(t, "the replica has the data", func() error {
+		info, err := client.Info(t.Context(), "replication").Result()
+		if err == nil && !strings.Contains(info, "master_link_status:up") {
+			err = fmt.Errorf("the link is not up")
+		}
+		return err
+	})
+	return s
 }

@@ -175,7 +175,7 @@ func (p *process) end(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(sig)
 	if sig != syscall.SIGKILL {
 		// A frozen process handles no other signal.
-		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+		_ = p.cmd.Process.Signal(testproc.Thaw)
 		last := time.AfterFunc(startLimit, func() { _ = p.cmd.Process.Kill() })
 		defer last.Stop()
 	}
@@ -268,8 +268,8 @@ func (s *Server) Freeze() (thaw func()) {
 		s.t.Fatalf("redistest: %s does not run and cannot be frozen", s.Addr())
 	}
 	frozen := s.cmd.Process
-	_ = frozen.Signal(syscall.SIGSTOP)
-	return func() { _ = frozen.Signal(syscall.SIGCONT) }
+	_ = frozen.Signal(testproc.Freeze)
+	return func() { _ = frozen.Signal(testproc.Thaw) }
 }
 
 // own panics for the shared server, which a test must not harm.

@@ -53,6 +53,9 @@ var declarations = []declaration{
 	{"an event that one member gives back and another gets has cost no attempt", func(f family) string {
 		return yes(backend.LimitsOf(f.backend).Refund)
 	}},
+	{"with Options.Instance a restarted process gets at once what it held", func(f family) string {
+		return yes(backend.LimitsOf(f.backend).Instances)
+	}},
 	{"with Options.Dedup an ID is remembered, unless told otherwise, for", func(f family) string {
 		return short(backend.LimitsOf(f.backend).OnceWindow)
 	}},

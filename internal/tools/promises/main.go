@@ -1,4 +1,4 @@
-// Command promises writes the table of promises into README.md. It takes the outcomes of
+// Command promises writes the table of promises into docs/promises.md. It takes the outcomes of
 // laws from docs/CONFORMANCE.md, and other facts from the drivers.
 //
 //	go run ./internal/tools/promises
@@ -11,7 +11,7 @@ import (
 
 const (
 	conformanceFile = "docs/CONFORMANCE.md"
-	readmeFile      = "README.md"
+	pageFile        = "docs/promises.md"
 )
 
 func main() {
@@ -26,13 +26,13 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	readme, err := os.ReadFile(readmeFile)
+	page, err := os.ReadFile(pageFile)
 	if err != nil {
 		return err
 	}
-	next, err := update(string(readme), string(report))
+	next, err := update(string(page), string(report))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(readmeFile, []byte(next), 0o644)
+	return os.WriteFile(pageFile, []byte(next), 0o644)
 }

@@ -14,16 +14,16 @@ func file(t *testing.T, name string) string {
 	return string(text)
 }
 
-// The table of the README matches the outcomes of the laws and the drivers' declarations.
-func TestReadmeIsUpToDate(t *testing.T) {
-	readme := file(t, readmeFile)
-	next, err := update(readme, file(t, conformanceFile))
+// The table of docs/promises.md matches the outcomes of the laws and the drivers' declarations.
+func TestPageIsUpToDate(t *testing.T) {
+	page := file(t, pageFile)
+	next, err := update(page, file(t, conformanceFile))
 	require.NoError(t, err)
-	_, was, _ := strings.Cut(readme, begin)
+	_, was, _ := strings.Cut(page, begin)
 	was, _, _ = strings.Cut(was, end)
 	_, is, _ := strings.Cut(next, begin)
 	is, _, _ = strings.Cut(is, end)
-	require.Equal(t, is, was, "the README is stale: go run ./internal/tools/promises")
+	require.Equal(t, is, was, "docs/promises.md is stale: go run ./internal/tools/promises")
 }
 
 // The cell of a promise shows the worst outcome of its laws.

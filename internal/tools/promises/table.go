@@ -38,8 +38,8 @@ var promises = []promise{
 
 const begin, end = "<!-- promises -->\n", "<!-- /promises -->"
 
-// update returns the text of the README with a new table, from the text of CONFORMANCE.md.
-func update(readme, conformance string) (string, error) {
+// update returns the text of the page with a new table, from the text of CONFORMANCE.md.
+func update(page, conformance string) (string, error) {
 	r, err := read(conformance)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", conformanceFile, err)
@@ -48,10 +48,10 @@ func update(readme, conformance string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	head, rest, ok := strings.Cut(readme, begin)
+	head, rest, ok := strings.Cut(page, begin)
 	_, tail, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		return "", fmt.Errorf("%s: it has no place between %s and %s", readmeFile, strings.TrimSpace(begin), end)
+		return "", fmt.Errorf("%s: it has no place between %s and %s", pageFile, strings.TrimSpace(begin), end)
 	}
 	return head + begin + text + end + tail, nil
 }

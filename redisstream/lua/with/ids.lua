@@ -1,5 +1,5 @@
 -- field returns the value of a name in a reply of XINFO. less compares ids, with or without leading
--- zeros. position adds the leading zeros to an id.
+-- zeros. position adds the leading zeros to an id, or a letter if the id is long. entryId removes the letter.
 local function field(list, name)
   for i = 1, #list, 2 do
     if list[i] == name then return list[i + 1] end
@@ -18,5 +18,10 @@ local function less(a, b)
 end
 local function position(id)
   local ms, serial = string.match(id, '^(%d+)%-(%d+)$')
-  return string.rep('0', 14 - #ms) .. ms .. '-' .. string.rep('0', 20 - #serial) .. serial
+  local more = #ms - 14
+  local first = more > 0 and string.sub('abcdef', more, more) or string.rep('0', -more)
+  return first .. ms .. '-' .. string.rep('0', 20 - #serial) .. serial
+end
+local function entryId(position)
+  return string.match(position, '%d.*')
 end

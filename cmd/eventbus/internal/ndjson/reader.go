@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -18,6 +19,9 @@ import (
 // writer may need six bytes for each byte of a text, as in \u0041. The buffer of a Reader
 // grows only as its lines need.
 const maxLine = 7 << 20
+
+// byteOrderMark begins the files of some editors on Windows.
+var byteOrderMark = []byte("\xEF\xBB\xBF")
 
 // A Reader reads events, one per line, in the form that [Append] writes. Every field is
 // optional, and unknown fields are refused. It skips empty lines. Its events share no
@@ -39,8 +43,11 @@ func NewReader(name string, r io.Reader) *Reader {
 func (r *Reader) Next() (*eventbus.Event, int, error) {
 	for r.scanner.Scan() {
 		r.line++
-		text := bytes.TrimSpace(r.scanner.Bytes())
-		if len(text) == 0 {
+		text := r.scanner.Bytes()
+		if r.line == 1 {
+			text = bytes.TrimPrefix(text, byteOrderMark)
+		}
+		if text = bytes.TrimSpace(text); len(text) == 0 {
 			continue
 		}
 		e, err := parse(text)
@@ -75,6 +82,9 @@ func parse(text []byte) (*eventbus.Event, error) {
 	if err := d.Decode(&l); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			err = errors.New("the line ends too early")
+		}
+		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && t.Type.Kind() == reflect.String {
+			err = fmt.Errorf("%s is a %s; write it as a text, in quotes", t.Field, t.Value)
 		}
 		return nil, fmt.Errorf("not an event as JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}

@@ -41,7 +41,7 @@ func TestReaderNamesTheLineThatIsWrong(t *testing.T) {
 		{"an array", `[]`, "in:2: not an event as JSON: it does not begin with {"},
 		{"Latin-1", "{\"id\":\"Gr\xfcn\"}", "in:2: not an event as JSON: it is not UTF-8"},
 		{"unknown field", `{"id":"1","kye":"x"}`, `in:2: not an event as JSON: unknown field "kye"`},
-		{"wrong type", `{"id":7}`, "in:2: not an event as JSON: cannot unmarshal number"},
+		{"wrong type", `{"id":7}`, "in:2: not an event as JSON: id is a number; write it as a text, in quotes"},
 		{"no time", `{"time":"yesterday"}`, "in:2: not an event as JSON: "},
 		{"two payloads", `{"data":1,"data_base64":"eA=="}`, "in:2: not an event: it has both data and data_base64"},
 		{"too long", `{"id":"` + strings.Repeat("x", maxLine) + `"}`, "in:2: longer than 7340032 bytes"},
@@ -54,6 +54,13 @@ func TestReaderNamesTheLineThatIsWrong(t *testing.T) {
 			require.ErrorContains(t, err, row.want)
 		})
 	}
+}
+
+func TestReaderSkipsAByteOrderMark(t *testing.T) {
+	in := NewReader("in", strings.NewReader("\xEF\xBB\xBF{\"id\":\"first\"}\n"))
+	e, _, err := in.Next()
+	require.NoError(t, err)
+	require.Equal(t, "first", e.ID)
 }
 
 func TestReaderReadsTheLargestTextInEscapes(t *testing.T) {

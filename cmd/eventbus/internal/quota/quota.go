@@ -41,18 +41,18 @@ func (q *Quota) Succeeded() {
 func (q *Quota) Done() <-chan struct{} { return q.done }
 
 // Acquire implements [limiter.Limiter].
-func (q *Quota) Acquire(ctx context.Context, limit int) (int, error) {
+func (q *Quota) Acquire(ctx context.Context, limit int) (limiter.Grant, error) {
 	for {
 		n, changed := q.take(limit)
 		if n > 0 {
 			granted, err := q.inner.Acquire(ctx, n)
-			q.giveBack(n - granted)
+			q.giveBack(n - granted.Messages)
 			return granted, err
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+			return limiter.Grant{}, context.Cause(ctx)
 		}
 	}
 }
@@ -70,12 +70,15 @@ func (q *Quota) take(limit int) (int, <-chan struct{}) {
 }
 
 // Fill implements [limiter.Limiter].
-func (q *Quota) Fill(n int, bytes int64) { q.inner.Fill(n, bytes) }
+func (q *Quota) Fill(g limiter.Grant, n int, bytes int64) {
+	q.inner.Fill(g, n, bytes)
+	q.giveBack(g.Messages - n)
+}
 
 // Release implements [limiter.Limiter].
 func (q *Quota) Release(r limiter.Released) {
 	q.inner.Release(r)
-	q.giveBack(r.Unused + r.Settled)
+	q.giveBack(r.Settled)
 }
 
 func (q *Quota) giveBack(n int) {

@@ -18,15 +18,15 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
 			got, err := q.Acquire(ctx, n)
-			require.Equal(t, got == 0, err != nil)
-			return got
+			require.Equal(t, got.Messages == 0, err != nil)
+			return got.Messages
 		}
 		require.Equal(t, 2, acquire(10), "what the other limiter grants")
 		require.Zero(t, acquire(1))
-		q.Fill(2, 20)
+		q.Fill(limiter.Grant{Messages: 2}, 2, 20)
 		q.Release(limiter.Released{Settled: 1, Failed: 1, Bytes: 10})
 		require.Equal(t, 1, acquire(10), "a failure may be tried again")
-		q.Fill(1, 10)
+		q.Fill(limiter.Grant{Messages: 1}, 1, 10)
 		q.Succeeded()
 		q.Succeeded()
 		q.Release(limiter.Released{Settled: 2, Bytes: 20})
@@ -34,11 +34,11 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 
 		waited := make(chan int)
 		go func() {
-			n, _ := q.Acquire(t.Context(), 5)
-			waited <- n
+			g, _ := q.Acquire(t.Context(), 5)
+			waited <- g.Messages
 		}()
 		synctest.Wait()
-		q.Release(limiter.Released{Unused: 1})
+		q.Fill(limiter.Grant{Messages: 1}, 0, 0)
 		require.Equal(t, 1, <-waited)
 		select {
 		case <-q.Done():
@@ -47,7 +47,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 		}
 		q.Succeeded()
 		<-q.Done()
-		q.Fill(1, 0)
+		q.Fill(limiter.Grant{Messages: 1}, 1, 0)
 		q.Release(limiter.Released{Settled: 1})
 		require.Zero(t, acquire(1), "all have succeeded")
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
 )
 
 // A Count is a number, or backend.Unknown.
@@ -56,7 +57,7 @@ type Group struct {
 	InFlight    Count     `json:"in_flight"` // leased by a member
 	Delayed     Count     `json:"delayed"`   // waiting for a retry
 	Oldest      time.Time `json:"oldest,omitzero"`
-	DeadLetters Count     `json:"dead_letters"` // in the topic with ".dlq", of all groups
+	DeadLetters Count     `json:"dead_letters"` // of this group, in the topic with ".dlq"
 	Members     Count     `json:"members"`
 }
 
@@ -79,32 +80,33 @@ func New(b backend.Backend) (*Survey, error) {
 	return s, nil
 }
 
-// Topics describes all topics, sorted.
+// Topics describes all topics, sorted. If the backend cannot tell about some of them, it
+// returns the other rows, and the errors.
 func (s *Survey) Topics(ctx context.Context) ([]Topic, error) {
 	names, err := s.admin.Topics(ctx)
 	if err != nil {
 		return nil, err
 	}
 	rows := make([]Topic, 0, len(names))
+	var errs []error
 	for _, name := range names {
+		row := Topic{Topic: name, Groups: backend.Unknown, Depth: backend.Unknown}
 		groups, err := s.admin.Groups(ctx, name)
 		if errors.Is(err, backend.ErrGone) {
 			continue // deleted meanwhile
 		}
-		if err != nil {
-			return nil, err
+		if err == nil {
+			row.Groups = Count(len(groups))
+			row.Depth, err = s.depth(ctx, name, groups)
 		}
-		depth, err := s.depth(ctx, name, groups)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, Topic{Topic: name, Groups: Count(len(groups)), Depth: depth})
+		rows, errs = append(rows, row), append(errs, err)
 	}
-	return rows, nil
+	return rows, errors.Join(errs...)
 }
 
 // Groups describes the groups of the named topics, in that order. Without names it
-// describes all groups.
+// describes all groups. If the backend cannot tell about some topics, Groups returns the
+// other rows, and the errors.
 func (s *Survey) Groups(ctx context.Context, topics ...string) ([]Group, error) {
 	all := len(topics) == 0
 	if all {
@@ -114,17 +116,15 @@ func (s *Survey) Groups(ctx context.Context, topics ...string) ([]Group, error) 
 		}
 	}
 	rows := []Group{}
+	var errs []error
 	for _, topic := range topics {
 		of, err := s.groupsOf(ctx, topic)
 		if all && errors.Is(err, backend.ErrGone) {
 			continue // deleted meanwhile
 		}
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, of...)
+		rows, errs = append(rows, of...), append(errs, err)
 	}
-	return rows, nil
+	return rows, errors.Join(errs...)
 }
 
 func (s *Survey) groupsOf(ctx context.Context, topic string) (rows []Group, err error) {
@@ -147,7 +147,7 @@ func (s *Survey) groupsOf(ctx context.Context, topic string) (rows []Group, err 
 		rows = append(rows, Group{
 			Topic: topic, Group: name,
 			Depth: Count(stats.Depth), Lag: Count(stats.Lag), InFlight: Count(stats.InFlight), Delayed: Count(stats.Delayed),
-			Oldest: stats.Oldest, DeadLetters: dead, Members: Count(stats.Members),
+			Oldest: stats.Oldest, DeadLetters: dead.of(name), Members: Count(stats.Members),
 		})
 	}
 	return rows, nil
@@ -185,47 +185,77 @@ func (s *Survey) depth(ctx context.Context, topic string, groups []string) (Coun
 }
 
 const (
-	maxCounted = 1000     // the most events counted by reading
-	maxBytes   = 16 << 20 // the most bytes of them, because all topics share one timeout
-	firstPage  = 10       // each further page is twice as large, up to lastPage
-	lastPage   = 100
+	maxCounted     = 1000     // the most events counted by reading
+	maxBytes       = 16 << 20 // the most bytes of them, because all topics share one timeout
+	maxLetters     = 100_000
+	maxLetterBytes = 128 << 20
+	firstPage      = 10 // each further page is twice as large, up to lastPage
+	lastPage       = 100
 )
 
-// deadLetters returns the number of events in a dead-letter topic.
-func (s *Survey) deadLetters(ctx context.Context, topic string) (Count, error) {
-	groups, err := s.admin.Groups(ctx, topic)
-	switch {
-	case errors.Is(err, backend.ErrGone):
-		return 0, nil
-	case err != nil:
-		return backend.Unknown, err
+// letters counts dead letters by the group that failed; nil: their numbers are unknown.
+type letters map[string]Count
+
+func (l letters) of(group string) Count {
+	if l == nil {
+		return backend.Unknown
 	}
-	return s.depth(ctx, topic, groups)
+	return l[group]
+}
+
+// deadLetters counts the letters of a dead-letter topic by reading, up to maxLetters and
+// maxLetterBytes, and for at most half of the time that ctx leaves.
+func (s *Survey) deadLetters(ctx context.Context, topic string) (letters, error) {
+	n := letters{}
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)/2, errEnough)
+		defer cancel()
+	}
+	all, err := s.read(ctx, topic, maxLetters, maxLetterBytes, func(m *backend.Message) { n[m.Headers.Get(letter.Group)]++ })
+	if !all || errors.Is(context.Cause(ctx), errEnough) {
+		return nil, err
+	}
+	return n, err
 }
 
 // counted counts the events of a topic by reading, up to maxCounted and maxBytes.
 func (s *Survey) counted(ctx context.Context, topic string) (Count, error) {
+	n := Count(0)
+	all, err := s.read(ctx, topic, maxCounted, maxBytes, func(*backend.Message) { n++ })
+	if !all {
+		n = backend.Unknown
+	}
+	return n, err
+}
+
+// read calls do for the events of a topic, and reports whether it has read all of them within
+// the bounds. A topic that does not exist has no events.
+func (s *Survey) read(ctx context.Context, topic string, most, mostBytes int, do func(*backend.Message)) (all bool, err error) {
 	if s.reader == nil {
-		return backend.Unknown, nil
+		return false, nil
 	}
 	n, size, from := 0, 0, ""
-	for page := firstPage; n <= maxCounted && size <= maxBytes; page = min(2*page, lastPage) {
+	for page := firstPage; n <= most && size <= mostBytes; page = min(2*page, lastPage) {
 		ms, err := s.reader.Read(ctx, topic, from, page)
 		switch {
 		case errors.Is(err, backend.ErrGone):
-			return 0, nil
-		case errors.Is(err, errors.ErrUnsupported):
-			return backend.Unknown, nil
+			return true, nil
+		case errors.Is(err, errors.ErrUnsupported), errors.Is(context.Cause(ctx), errEnough):
+			return false, nil
 		case err != nil:
-			return backend.Unknown, err
+			return false, err
 		case len(ms) == 0:
-			return Count(n), nil
+			return true, nil
 		}
 		n += len(ms)
 		for i := range ms {
 			size += ms[i].Size()
+			do(&ms[i])
 		}
 		from = ms[len(ms)-1].Position
 	}
-	return backend.Unknown, nil
+	return false, nil
 }
+
+var errEnough = errors.New("half of the time is over")

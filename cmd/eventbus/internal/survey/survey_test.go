@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/internal/letter"
 )
 
 func filled(t *testing.T, topic string, n int, groups ...string) *inmemory.Backend {
@@ -28,9 +29,17 @@ func add(t *testing.T, b *inmemory.Backend, topic string, n int, groups ...strin
 	}
 }
 
+// bury adds n dead letters of a group, of the given size.
+func bury(t *testing.T, b *inmemory.Backend, topic, group string, n, size int) {
+	for range n {
+		m := &backend.Message{Topic: topic, Payload: make([]byte, size), Headers: backend.Headers{{Name: letter.Group, Value: group}}}
+		require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
+	}
+}
+
 func TestSurveyOfEverything(t *testing.T) {
 	b := filled(t, "orders", 3, "billing", "shipping")
-	add(t, b, "orders.dlq", 2)
+	bury(t, b, "orders.dlq", "billing", 2, 0)
 	add(t, b, "logs", 1)
 	s, err := New(b)
 	require.NoError(t, err)
@@ -50,7 +59,7 @@ func TestSurveyOfEverything(t *testing.T) {
 		require.False(t, groups[i].Oldest.IsZero())
 		groups[i].Oldest = groups[0].Oldest
 		require.Equal(t, Group{
-			Topic: "orders", Group: name, Depth: 3, Lag: 3, Oldest: groups[0].Oldest, DeadLetters: 2, Members: 1,
+			Topic: "orders", Group: name, Depth: 3, Lag: 3, Oldest: groups[0].Oldest, DeadLetters: Count(2 - 2*i), Members: 1,
 		}, groups[i])
 	}
 
@@ -63,43 +72,64 @@ func TestSurveyOfEverything(t *testing.T) {
 
 func TestDeadLetters(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		n      int
-		groups []string
-		want   Count
+		name    string
+		n, size int
+		want    Count
 	}{
-		{"none", 0, nil, 0},
-		{"few", 7, nil, 7},
-		{"as many as are counted", maxCounted, nil, maxCounted},
-		{"more than are counted", maxCounted + 1, nil, backend.Unknown},
-		{"many, and a group that knows", maxCounted + 1, []string{"g"}, maxCounted + 1},
+		{"none", 0, 0, 0},
+		{"some", 7, 0, 7},
+		{"many", 5000, 0, 5000},
+		{"more bytes than are read", 130, 1 << 20, backend.Unknown},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			b := filled(t, "orders", 0, "billing")
-			add(t, b, "orders.dlq", row.n, row.groups...)
+			b := filled(t, "orders", 0, "billing", "shipping")
+			bury(t, b, "orders.dlq", "billing", row.n, row.size)
 			s, err := New(b)
 			require.NoError(t, err)
 			groups, err := s.Groups(t.Context(), "orders")
 			require.NoError(t, err)
 			require.Equal(t, row.want, groups[0].DeadLetters)
+			require.Equal(t, min(row.want, 0), groups[1].DeadLetters, "a letter belongs to the group that failed")
 		})
 	}
 }
 
-// All topics share the timeout of the command, so a topic with large letters must not use it
-// up.
-func TestLargeDeadLettersAreNotAllRead(t *testing.T) {
-	b := filled(t, "orders", 0, "billing")
+// All topics share the timeout of the command, so a large topic must not use it up.
+func TestLargeTopicsAreNotAllRead(t *testing.T) {
+	b := filled(t, "logs", maxCounted)
 	s, err := New(b)
 	require.NoError(t, err)
-	for _, want := range []Count{12, backend.Unknown} {
-		for range 12 {
-			require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders.dlq", Payload: make([]byte, 1<<20)}}))
-		}
-		groups, err := s.Groups(t.Context(), "orders")
+	for _, want := range []Count{maxCounted, backend.Unknown} {
+		topics, err := s.Topics(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, want, groups[0].DeadLetters)
+		require.Equal(t, want, topics[0].Depth)
+		add(t, b, "logs", 1)
 	}
+}
+
+// A damaged backend cannot tell about one of its topics.
+type damaged struct{ *inmemory.Backend }
+
+func (d damaged) Groups(ctx context.Context, topic string) ([]string, error) {
+	if topic == "bad" {
+		return nil, backend.ErrRefused
+	}
+	return d.Backend.Groups(ctx, topic)
+}
+
+// One topic that cannot be read spoils only its own row.
+func TestOneTopicSpoilsItsOwnRow(t *testing.T) {
+	b := filled(t, "bad", 1, "g")
+	add(t, b, "good", 2, "g")
+	s, err := New(damaged{b})
+	require.NoError(t, err)
+	topics, err := s.Topics(t.Context())
+	require.ErrorIs(t, err, backend.ErrRefused)
+	require.Equal(t, []Topic{{Topic: "bad", Groups: backend.Unknown, Depth: backend.Unknown}, {Topic: "good", Groups: 1, Depth: 2}}, topics)
+	groups, err := s.Groups(t.Context())
+	require.ErrorIs(t, err, backend.ErrRefused)
+	require.Len(t, groups, 1)
+	require.Equal(t, "good", groups[0].Topic)
 }
 
 // A lister can only list.

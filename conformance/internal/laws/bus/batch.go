@@ -96,18 +96,13 @@ var batchLaws = []law.Law{
 		ID: "B.B05", Name: "batch-drain", Promise: "a drain does not wait for a batch to fill: it handles the events that have joined one",
 		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-drops-batches"},
 		Test: buslaw.On(func(e *buslaw.Env) {
-			joined := make(chan string, 100)
-			joins := func(next eventbus.Handler) eventbus.Handler {
-				return func(ctx context.Context, d *eventbus.Delivery) error {
-					joined <- d.ID
-					return next(ctx, d)
-				}
-			}
-			e.Open(eventbus.Options{Middleware: []eventbus.Middleware{joins}}, nil)
+			e.Start()
 			s := e.BatchMember("g", eventbus.SubscribeOptions{}, eventbus.Batch{MaxWait: time.Hour}, results(nil))
 			e.PublishEvents(buslaw.Events(7)...)
-			for range 7 {
-				buslaw.Wait(e, joined, "7 events wait for a batch")
+			for until := time.Now().Add(e.Soon()); s.Counts().Held < 7; time.Sleep(e.Lease / 100) {
+				if time.Now().After(until) {
+					e.Failf("7 events do not gather: %+v", s.Counts())
+				}
 			}
 			start := time.Now()
 			e.Must(s.Drain(e.Context()))

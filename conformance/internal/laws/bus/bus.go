@@ -10,7 +10,8 @@ import (
 // Laws returns the laws of the bus, family by family.
 func Laws() []law.Law {
 	return slices.Concat(
-		publishLaws, deliverLaws, leaseLaws, retryLaws, policyLaws, redriveLaws, orderLaws, modeLaws, batchLaws,
-		lifeLaws, limitLaws, faultLaws, middlewareLaws,
+		publishLaws, deliverLaws, leaseLaws, instanceLaws, retryLaws, policyLaws, letterLaws, redriveLaws, orderLaws, modeLaws, batchLaws,
+		lifeLaws, limitLaws, faultLaws, lostLaws, stayLaws, middlewareLaws,
+		behindLaws, starveLaws, stuckLaws, hangingLaws, handOverLaws,
 	)
 }

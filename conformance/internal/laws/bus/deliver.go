@@ -177,7 +177,7 @@ var deliverLaws = []law.Law{
 				}
 				return nil
 			})
-			ev := &eventbus.Event{Subject: "s", Headers: eventbus.Headers{{Name: "h", Value: "v"}}, Payload: []byte("some bytes")}
+			ev := &eventbus.Event{Source: "shop", Subject: "s", Headers: eventbus.Headers{{Name: "h", Value: "v"}}, Payload: []byte("some bytes")}
 			e.PublishEvents(ev)
 			e.AwaitDone(1, "g")
 			for _, g := range got {
@@ -303,8 +303,14 @@ func ordered(e *buslaw.Env, name string) []buslaw.Handling {
 // of position. No two runs overlap. No later event runs before a failed event was handled.
 func inOrder(e *buslaw.Env, name string) {
 	e.Helper()
+	inOrderOf(e, ordered(e, name))
+}
+
+// inOrderOf is like inOrder for the given runs.
+func inOrderOf(e *buslaw.Env, runs []buslaw.Handling) {
+	e.Helper()
 	last := map[string]buslaw.Handling{}
-	for _, h := range ordered(e, name) {
+	for _, h := range runs {
 		d := h.Delivery
 		before, ok := last[d.Key]
 		if ok && d.Position < before.Delivery.Position {

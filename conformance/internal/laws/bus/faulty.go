@@ -85,8 +85,8 @@ type frozenSource struct {
 
 func (s *frozenSource) Unwrap() backend.Source { return s.Source }
 
-func (s *frozenSource) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
-	ds, err := s.Source.Receive(ctx, max)
+func (s *frozenSource) Receive(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error) {
+	ds, err := s.Source.Receive(ctx, max, maxBytes)
 	if len(ds) > 0 {
 		s.once.Do(func() {
 			close(s.way.read)
@@ -202,8 +202,8 @@ type garblingSource struct{ backend.Source }
 
 func (g *garblingSource) Unwrap() backend.Source { return g.Source }
 
-func (g *garblingSource) Receive(ctx context.Context, max int) ([]backend.Delivery, error) {
-	ds, err := g.Source.Receive(ctx, max)
+func (g *garblingSource) Receive(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error) {
+	ds, err := g.Source.Receive(ctx, max, maxBytes)
 	for i := range ds {
 		switch ds[i].ID {
 		case "unreadable":

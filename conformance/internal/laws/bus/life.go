@@ -13,6 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
 	"github.com/seed41896749/eventbus/conformance/internal/law"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // lifeLaws are about the life of subscriptions, and handlers that panic or call Goexit.
@@ -223,6 +224,33 @@ var lifeLaws = []law.Law{
 			s.Resume()
 			e.AwaitDone(7, "g")
 			buslaw.AwaitTold[stateChanged](e, 2)
+		}),
+	},
+	{
+		ID: "B.S16", Name: "ready-while-draining", Promise: "a bus of which one subscription drains is ready for the others",
+		Saboteurs: []string{"bus-never-ready"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			release := make(chan struct{})
+			free := sync.OnceFunc(func() { close(release) })
+			e.Cleanup(free)
+			ends := e.Member("ends", eventbus.SubscribeOptions{Group: "ends"}, func(context.Context, *eventbus.Delivery) error {
+				<-release
+				return nil
+			})
+			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+			e.PublishEvents(buslaw.Events(2)...)
+			e.AwaitRuns(1, "ends")
+			drained := make(chan error, 1)
+			go func() { drained <- ends.Drain(e.Context()) }()
+			e.Await("the subscription drains", func(*buslaw.Recorder) bool {
+				state, _ := ends.State()
+				return state == observer.Draining
+			})
+			e.Must(e.Bus.Ready(e.Context()))
+			free()
+			e.Must(<-drained)
+			e.Must(e.Bus.Ready(e.Context()))
 		}),
 	},
 	{

@@ -88,6 +88,10 @@ var limitLaws = []law.Law{
 		Needs: []law.Need{law.NeedDelayer}, Saboteurs: []string{"bus-forgets-max-redelivered"},
 		Test: buslaw.On(leavesHandlers),
 	},
+	{
+		ID: "B.R09", Name: "max-bytes", Promise: "MaxBytes, and a limiter of bytes that subscriptions share, are exceeded by one event at most when sizes change, and all events are handled",
+		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-limiters", "bus-forgets-max-bytes"}, Test: buslaw.On(holdsBytes),
+	},
 }
 
 // breaks tests law B.R03, about a breaker that opens.

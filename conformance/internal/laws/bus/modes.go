@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -156,6 +157,34 @@ var modeLaws = []law.Law{
 				if e.Recorder.Count() < 10 || len(held) > 0 {
 					ds = append(ds, buslaw.Wait(e, held, "the program is handed an event"))
 				}
+			}
+			e.Settled("g")
+		}),
+	},
+	{
+		ID: "B.A10", Name: "manual-any-middleware", Promise: "a program can settle an event of SubscribeManual whatever context a middleware gives the handler",
+		Saboteurs: []string{"bus-loses-manual"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			replace := func(next eventbus.Handler) eventbus.Handler {
+				return func(_ context.Context, d *eventbus.Delivery) error { return next(e.Context(), d) }
+			}
+			e.Open(eventbus.Options{Middleware: []eventbus.Middleware{replace}}, nil)
+			held := manual(e, eventbus.SubscribeOptions{})
+			e.PublishEvents(buslaw.Events(2)...)
+			settle := func(d *eventbus.ManualDelivery, call func() error) (err error) {
+				defer func() {
+					if v := recover(); v != nil {
+						err = fmt.Errorf("it panicked: %v", v)
+					}
+				}()
+				if err := d.Context().Err(); err != nil {
+					return fmt.Errorf("its context is done before it is settled: %w", err)
+				}
+				return call()
+			}
+			for range 2 {
+				d := buslaw.Wait(e, held, "the program is handed an event")
+				e.Must(settle(d, func() error { return d.Ack(e.Context()) }))
 			}
 			e.Settled("g")
 		}),

@@ -12,6 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
 	"github.com/seed41896749/eventbus/conformance/internal/law"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // retryLaws are the laws about the delay before a retry, and about dead letters.
@@ -188,7 +189,9 @@ var retryLaws = []law.Law{
 			e.DeadLetters()
 			e.Member("g", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: 1}}, failing(func(*eventbus.Delivery) bool { return true }))
 			e.PublishEvents(&eventbus.Event{ID: "x"})
-			e.AwaitRuns(2, "g")
+			e.Await("storing the dead letter has failed", func(r *buslaw.Recorder) bool {
+				return slices.ContainsFunc(buslaw.Told[observer.Failed](r), func(f observer.Failed) bool { return f.Scope == observer.DeadLettering })
+			})
 			down.Store(false)
 			e.AwaitDone(1, "dead")
 			e.Settled("g")

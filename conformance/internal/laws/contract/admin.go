@@ -23,9 +23,9 @@ var adminLaws = []law.Law{
 		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
 		Saboteurs: []string{"deletes-in-silence", "deletes-nothing", "deletes-every-group", "goes-by-prefix", "deletes-without-a-class"}, Test: deleteGroup,
 	}, {
-		ID: "C70", Name: "old-delivery", Promise: "where acknowledgements are fenced, a delivery of a deleted group changes nothing in a new group of the same name",
+		ID: "C70", Name: "old-delivery", Promise: "where acknowledgements are fenced, a delivery of a deleted group changes nothing in a new group of the same name: its lease is lost",
 		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedFence},
-		Saboteurs: []string{"old-members-settle"}, Test: oldDelivery,
+		Saboteurs: []string{"old-members-settle", "old-groups-are-foreign"}, Test: oldDelivery,
 	}, {
 		ID: "C42", Name: "reset-group", Promise: "a group that is reset begins anew where it is told, and forgets what it held and delayed, and other groups do not notice",
 		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer},
@@ -189,6 +189,7 @@ func oldDelivery(e *law.Env) {
 	start := time.Now()
 	e.Receive(anew, 3)
 	learned(e, old, stale)
+	unheld(e, anew, "a delivery of the deleted group by a member of the new one", stale[0], backend.ErrLeaseLost)
 	got := law.IDs(e.Receive(anew, 3))
 	e.NotBefore(start, e.Lease, "the new group got its messages again")
 	if !slices.Equal(got, want) {

@@ -62,7 +62,7 @@ func closed(e *law.Env, src backend.Source, d backend.Delivery) {
 	}{
 		{"", e.Bounded(), []backend.Delivery{d}}, {" of none", e.Bounded(), nil}, {" with a context that is done", done, []backend.Delivery{d}},
 	} {
-		_, err := src.Receive(c.ctx, len(c.ds))
+		_, err := src.Receive(c.ctx, len(c.ds), 0)
 		e.Is("Receive"+c.with, err, backend.ErrClosed)
 		e.Is("Ack"+c.with, src.Ack(c.ctx, backend.Lend(c.ds)), backend.ErrClosed)
 		if v, ok := backend.As[backend.Delayer](src); ok {

@@ -19,6 +19,10 @@ var delayLaws = []law.Law{
 		Needs:     []law.Need{law.NeedDelayer},
 		Saboteurs: []string{"delays-shorter", "delays-longer", "ignores-delays"}, Test: delay,
 	}, {
+		ID: "T07", Name: "short-delay", Promise: "a delay that is no whole number of milliseconds is never shorter",
+		Needs:     []law.Need{law.NeedDelayer},
+		Saboteurs: []string{"truncates-delays"}, Test: shortDelay,
+	}, {
 		ID: "T03", Name: "long-delay", Promise: "a delay may be many leases long, or as long as a number can say",
 		Needs:     []law.Need{law.NeedDelayer, law.NeedLongDelay},
 		Saboteurs: []string{"caps-delays", "delays-overflow"}, Test: longDelay,
@@ -66,6 +70,29 @@ func delay(e *law.Env) {
 		e.NotBefore(start, wait, fmt.Sprintf("delayed for %v, it came back", wait))
 		e.By(start, max(wait, 0), fmt.Sprintf("delayed for %v, it came back", wait))
 		e.Verb(e.Delay(two, 0, d))
+	}
+}
+
+// shortDelay gives back messages for parts of a millisecond. It does not subtract [law.Tick],
+// because a backend that rounds must round up. Calls take a part of the delay, so many
+// rounds are needed to see a delay that ends too early.
+func shortDelay(e *law.Env) {
+	const messages, rounds = 2, 30
+	one, two := e.Attach("g"), e.Attach("g")
+	e.PublishN(messages)
+	ds := e.Receive(one, messages)
+	for round := range rounds {
+		wait := []time.Duration{700 * time.Microsecond, 1500 * time.Microsecond, 2999 * time.Microsecond}[round%3]
+		start := time.Now()
+		e.Verb(e.Delay(one, wait, ds...))
+		ds = ds[:0]
+		for len(ds) < messages {
+			ds = append(ds, e.One(two)) // member two waits in Receive before the message is due
+			if took := time.Since(start); took < wait {
+				e.Failf("delayed for %v, it came back after %v", wait, took)
+			}
+		}
+		one, two = two, one
 	}
 }
 

@@ -62,7 +62,7 @@ func competingOnce(e *law.Env) {
 		src := e.AttachAs(backend.Config{Group: "g", Lease: 20 * e.Lease})
 		go func() {
 			for ctx.Err() == nil {
-				ds, err := src.Receive(ctx, 5)
+				ds, err := src.Receive(ctx, 5, 0)
 				if err == nil {
 					err = src.Ack(context.WithoutCancel(ctx), backend.Lend(ds))
 				}

@@ -23,7 +23,7 @@ var lostLaws = []law.Law{
 	}, {
 		ID: "L06", Name: "lost-read-reply", Promise: "messages of a read whose answer is lost come when their lease has passed, each once",
 		Needs:     []law.Need{law.NeedDropReply},
-		Saboteurs: []string{"long-leases"}, Test: lostReadReply,
+		Saboteurs: []string{"ignores-acks"}, Test: lostReadReply,
 	}, {
 		ID: "C52", Name: "lost-ack-reply", Promise: "an Ack whose answer is lost is an error, and may be repeated: a fenced one is then told of a lost lease",
 		Needs:     []law.Need{law.NeedDropReply},
@@ -158,7 +158,7 @@ func deletedWhilePending(e *law.Env) {
 	gone, ctx := map[string]bool{}, e.Bounded()
 	var whole []string
 	for len(gone)+len(whole) < 4 && ctx.Err() == nil {
-		ds, err := src.Receive(ctx, 10)
+		ds, err := src.Receive(ctx, 10, 0)
 		if err != nil && ctx.Err() == nil {
 			e.Failf("Receive: got error %v, want none", err)
 		}

@@ -98,7 +98,7 @@ func answered(e *law.Env, src backend.Source) {
 	e.Helper()
 	start := time.Now()
 	for ctx := e.Bounded(); ; {
-		_, err := src.Receive(ctx, 1)
+		_, err := src.Receive(ctx, 1, 0)
 		took := time.Since(start)
 		if err == nil && took < law.Notice+law.Hitch {
 			return

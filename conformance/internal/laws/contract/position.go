@@ -2,6 +2,7 @@ package contract
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -15,6 +16,10 @@ var positionLaws = []law.Law{
 	}, {
 		ID: "C07", Name: "position-stays", Promise: "a message has the position that Publish said, on every receipt in every group",
 		Saboteurs: []string{"position-per-receipt", "no-position"}, Test: positionStays,
+	}, {
+		ID: "C82", Name: "position-made-anew", Promise: "in a topic that was deleted and made anew, a position of the deleted topic is lower than all, or refused",
+		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
+		Saboteurs: []string{"positions-begin-anew"}, Test: positionMadeAnew,
 	},
 }
 
@@ -45,5 +50,50 @@ func positionStays(e *law.Env) {
 				e.Failf("message %s: got position %q, want that of Publish, %q", d.ID, d.Position, ms[i].Position)
 			}
 		}
+	}
+}
+
+// positionMadeAnew compares the positions of a deleted topic with a topic of the same name
+// that has fewer messages, and then more. After a loss the bus begins after the last
+// position that it received, and must miss nothing.
+func positionMadeAnew(e *law.Env) {
+	src := e.Attach("g")
+	old := e.PublishN(5)
+	e.Ack(src, e.Receive(src, len(old))...)
+	e.Verb(e.Verbs().DeleteTopic(e.Context(), law.Topic))
+	e.AttachAs(backend.Config{Group: "keeps"})
+	anew := e.Publish(law.Numbered("anew-", 3)...)
+	madeAnew(e, "few", old, anew)
+	anew = append(anew, e.Publish(law.Numbered("more-", 20)...)...)
+	madeAnew(e, "many", old, anew)
+}
+
+// madeAnew expects that a group after a position in old is refused, or gets all messages in
+// anew.
+func madeAnew(e *law.Env, group string, old, anew []*backend.Message) {
+	e.Helper()
+	reset := e.AttachAs(backend.Config{Group: "reset-" + group, Start: backend.StartLatest})
+	for _, i := range []int{0, len(old) - 1} {
+		start := backend.StartAfter(old[i].Position)
+		c := e.Config(backend.Config{Group: group + old[i].ID, Start: start})
+		src, err := e.Backend.Attach(e.Context(), c)
+		if err == nil {
+			e.Cleanup(func() { src.Close() })
+		}
+		missesNone(e, "Attach", src, err, old[i].Position, anew)
+		err = claimed(e, e.Verbs().ResetGroup(e.Context(), law.Topic, "reset-"+group, start))
+		missesNone(e, "ResetGroup", reset, err, old[i].Position, anew)
+	}
+}
+
+// missesNone expects that src gets all messages in want, or that err is ErrRefused.
+func missesNone(e *law.Env, call string, src backend.Source, err error, position string, want []*backend.Message) {
+	e.Helper()
+	if errors.Is(err, backend.ErrRefused) {
+		return
+	}
+	e.Must(err)
+	if got, want := law.IDs(e.ReceiveWithin(src, len(want), e.Soon())), law.IDsOf(want); !slices.Equal(got, want) {
+		e.Failf("%s after position %q of the deleted topic: got %v, want an error that matches %q, or all: %v", call, position, got, backend.ErrRefused, want)
 	}
 }

@@ -71,7 +71,7 @@ func takesNone(e *law.Env, src backend.Source) {
 	e.Helper()
 	for _, max := range []int{0, -1} {
 		start := time.Now()
-		ds, err := src.Receive(e.Bounded(), max)
+		ds, err := src.Receive(e.Bounded(), max, 0)
 		e.Must(err)
 		e.By(start, 0, fmt.Sprintf("Receive of at most %d returned", max))
 		if len(ds) > 0 {

@@ -70,7 +70,7 @@ func removeInGroups(e *law.Env) {
 	e.Ack(src, ds[0], ds[3])
 	var got []string
 	for until := time.Now().Add(e.Patience()); len(got) < 3 && time.Now().Before(until); {
-		d, err := src.Receive(e.Bounded(), 8)
+		d, err := src.Receive(e.Bounded(), 8, 0)
 		if err != nil {
 			e.Failf("Receive: got error %v, want none", err)
 		}

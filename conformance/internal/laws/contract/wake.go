@@ -38,9 +38,9 @@ var wakeLaws = []law.Law{
 func wakeLatency(e *law.Env) {
 	src := e.Attach("g")
 	var took []time.Duration
-	for range 5 {
+	for round := range 5 {
 		c := e.Background(e.Bounded(), src, 10)
-		time.Sleep(e.Lease / 3)
+		time.Sleep(min(e.Lease/3, 2*time.Second+time.Duration(round)*law.Hitch)) // a basic law is not patient
 		start := time.Now()
 		e.Publish(&backend.Message{Topic: "first", ID: "first"}, &backend.Message{ID: "second"})
 		r := <-c

@@ -1,0 +1,200 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+	"github.com/seed41896749/eventbus/limiter"
+)
+
+// hangingLaws are about calls to a backend or a limiter that ignore their contexts and never
+// return.
+var hangingLaws = []law.Law{
+	{
+		ID: "B.S17", Name: "drain-bounded", Promise: "a Shutdown returns within two seconds after the end of its context, whichever call of a backend or limiter ignores its own context",
+		Saboteurs: []string{"bus-drains-for-ever"}, Again: true,
+		Test: buslaw.On(drainBounded),
+	},
+}
+
+// drainBounded tests law B.S17. Each round has a bus and a topic of its own, and one call
+// that hangs. All rounds run at the same time.
+func drainBounded(e *buslaw.Env) {
+	const bound = time.Second
+	calls := []string{"Receive", "Ack", "Extend", "Delay", "Close of a source", "Close of the backend", "Acquire"}
+	release := make(chan struct{})
+	var hung atomic.Int64
+	took := map[string]chan time.Duration{}
+	for _, call := range calls {
+		way := &hanging{call: call, release: release, hung: &hung}
+		o := eventbus.SubscribeOptions{Group: "g", Limiter: way.limiter()}
+		bus := e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend {
+			way.Backend = b
+			return way
+		})
+		topic := "drain-" + way.short()
+		ran := make(chan struct{}, 100)
+		e.MemberOf(topic, call, o, way.handler(e, ran))
+		e.Must(bus.Publish(e.Context(), topic, &eventbus.Event{ID: "x"}))
+		ended := make(chan time.Duration, 1)
+		took[call] = ended
+		e.Go(func() {
+			select {
+			case <-ran:
+			case <-time.After(e.Lease):
+			}
+			time.Sleep(e.Lease / 2) // the call begins
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), bound)
+			defer cancel()
+			start := time.Now()
+			_ = bus.Shutdown(ctx)
+			ended <- time.Since(start)
+		})
+	}
+	e.Cleanup(func() {
+		for close(release); hung.Load() > 0; {
+			time.Sleep(law.Tick)
+		}
+	})
+	limit := bound + 2*time.Second + law.Hitch + e.Grace
+	var late []string
+	patience := time.After(2*e.Lease + e.Patience())
+	for _, call := range calls {
+		select {
+		case d := <-took[call]:
+			if d > limit {
+				late = append(late, fmt.Sprintf("%s: after %v", call, d.Round(time.Millisecond)))
+			}
+		case <-patience:
+			late = append(late, call+": not yet")
+			patience = time.After(0)
+		}
+	}
+	if len(late) > 0 {
+		e.Failf("Shutdown returned late for calls that hang, %v; want by %v, and at most two seconds later", late, bound)
+	}
+}
+
+// hanging is a backend on which one kind of call hangs until release is closed, whatever its
+// context. The first two calls of Receive and Acquire do not hang, so that an event runs.
+type hanging struct {
+	backend.Backend
+	call    string
+	release chan struct{}
+	calls   atomic.Int64
+	hung    *atomic.Int64 // the calls of all rounds that hang, or have hung and not returned
+}
+
+func (h *hanging) Unwrap() backend.Backend { return h.Backend }
+
+func (h *hanging) short() string { return strings.ToLower(strings.ReplaceAll(h.call, " ", "-")) }
+
+// at hangs if call is the call that hangs. The caller calls done when it returns.
+func (h *hanging) at(call string) (done func()) {
+	if h.call != call {
+		return func() {}
+	}
+	if first := call == "Receive" || call == "Acquire"; first && h.calls.Add(1) <= 2 {
+		return func() {}
+	}
+	h.hung.Add(1)
+	<-h.release
+	return func() { h.hung.Add(-1) }
+}
+
+// handler returns a handler that leads to the call that hangs. It sends to ran when it begins.
+func (h *hanging) handler(e *buslaw.Env, ran chan<- struct{}) eventbus.Handler {
+	return func(context.Context, *eventbus.Delivery) error {
+		ran <- struct{}{}
+		switch h.call {
+		case "Delay":
+			return buslaw.ErrBroken
+		case "Extend":
+			awaitEither(h.release, 2*e.Lease) // long enough for an extension
+		}
+		return nil
+	}
+}
+
+// Close does not close the backend under test, because other buses use it.
+func (h *hanging) Close() error {
+	defer h.at("Close of the backend")()
+	return nil
+}
+
+func (h *hanging) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	src, err := h.Backend.Attach(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &hangingSource{src, h}, nil
+}
+
+type hangingSource struct {
+	backend.Source
+	way *hanging
+}
+
+func (h *hangingSource) Unwrap() backend.Source { return h.Source }
+
+func (h *hangingSource) Receive(ctx context.Context, max int, bytes int64) ([]backend.Delivery, error) {
+	defer h.way.at("Receive")()
+	return h.Source.Receive(ctx, max, bytes)
+}
+
+func (h *hangingSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
+	defer h.way.at("Ack")()
+	return h.Source.Ack(ctx, ds)
+}
+
+func (h *hangingSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
+	defer h.way.at("Extend")()
+	v, ok := backend.As[backend.Extender](h.Source)
+	if !ok {
+		return backend.ErrUnavailable
+	}
+	return v.Extend(ctx, ds)
+}
+
+func (h *hangingSource) Delay(ctx context.Context, ds []backend.Delayed) error {
+	defer h.way.at("Delay")()
+	v, ok := backend.As[backend.Delayer](h.Source)
+	if !ok {
+		return backend.ErrUnavailable
+	}
+	return v.Delay(ctx, ds)
+}
+
+func (h *hangingSource) Close() error {
+	defer h.way.at("Close of a source")()
+	return h.Source.Close()
+}
+
+// limiter returns the limiter of the round in which Acquire hangs. In the other rounds it
+// returns one that grants everything.
+func (h *hanging) limiter() limiter.Limiter { return &hangingLimiter{limiter.MaxInFlight(100), h} }
+
+type hangingLimiter struct {
+	limiter.Limiter
+	way *hanging
+}
+
+func (h *hangingLimiter) Acquire(ctx context.Context, max int) (limiter.Grant, error) {
+	defer h.way.at("Acquire")()
+	return h.Limiter.Acquire(ctx, max)
+}
+
+// awaitEither waits until c is closed, for d at most.
+func awaitEither(c <-chan struct{}, d time.Duration) {
+	select {
+	case <-c:
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,114 @@
+package boltbackend
+
+import "strings"
+
+// join stores the member s, if it has an Instance. It makes all messages due that members of
+// earlier incarnations of the instance hold, and removes these members. So a member whose record is
+// missing was replaced.
+func (g *group) join(s *source) {
+	if s.config.Instance == "" {
+		return
+	}
+	if g.members == nil {
+		if g.members, _ = g.makeBucket(g.root, "members"); g.members == nil {
+			return // the transaction has failed
+		}
+	}
+	earlier := map[uint64]bool{}
+	g.eachMember(func(member uint64, instance, incarnation string) {
+		if instance == s.config.Instance && incarnation != s.config.Incarnation {
+			earlier[member] = true
+		}
+	})
+	g.release(earlier)
+	g.removeMembers(earlier)
+	g.put(g.members, pack(g.identity, s.member), []byte(s.config.Instance+" "+s.config.Incarnation))
+	s.backend.store.joined(s.member)
+}
+
+// release makes all messages due that the given members hold.
+func (g *group) release(members map[uint64]bool) {
+	if len(members) == 0 {
+		return
+	}
+	var held []entry
+	c := g.entries.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		if e := g.entry(number(k, 0)); members[e.held] {
+			held = append(held, e)
+		}
+	}
+	for _, e := range held {
+		e.held = 0
+		g.postpone(e, 0)
+	}
+}
+
+// eachMember calls f for each member of the group that has an Instance.
+func (g *group) eachMember(f func(member uint64, instance, incarnation string)) {
+	if g.members == nil {
+		return
+	}
+	c := g.members.Cursor()
+	for k, v := c.Seek(pack(g.identity)); k != nil && number(k, 0) == g.identity; k, v = c.Next() {
+		instance, incarnation, _ := strings.Cut(string(v), " ")
+		f(number(k, 1), instance, incarnation)
+	}
+}
+
+// has reports whether the record of a member with an Instance exists.
+func (g *group) has(member uint64) bool {
+	return g.members != nil && g.members.Get(pack(g.identity, member)) != nil
+}
+
+// forgetMembers removes the record of each member that has ended and holds nothing.
+func (g *group) forgetMembers(alive func(member uint64) bool) {
+	ended := map[uint64]bool{}
+	g.eachMember(func(member uint64, _, _ string) {
+		if !alive(member) {
+			ended[member] = true
+		}
+	})
+	if len(ended) == 0 {
+		return
+	}
+	c := g.entries.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		delete(ended, g.entry(number(k, 0)).held)
+	}
+	g.removeMembers(ended)
+}
+
+// removeAllMembers removes the records of all members.
+func (g *group) removeAllMembers() {
+	all := map[uint64]bool{}
+	g.eachMember(func(member uint64, _, _ string) { all[member] = true })
+	g.removeMembers(all)
+}
+
+func (g *group) removeMembers(members map[uint64]bool) {
+	for member := range members {
+		g.remove(g.members, pack(g.identity, member))
+	}
+}
+
+// joined notes that a member with an Instance is of this process.
+func (s *Store) joined(member uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live[member] = true
+}
+
+// left notes that a member has ended.
+func (s *Store) left(member uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, member)
+}
+
+// alive reports whether a member with an Instance is of this process and has not ended.
+func (s *Store) alive(member uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live[member]
+}

@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/internal/ledger"
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A book is the ledger of a subscription behind a lock. The method unlock carries out the
+// effects of the ledger.
+type book struct {
+	sub *Subscription
+
+	mu sync.Mutex
+	*ledger.Ledger
+	timer   *time.Timer   // calls tick at the moment armed
+	armed   moment        // zero: the timer is stopped
+	quiet   chan struct{} // closed when the ledger is quiet
+	changed chan struct{} // gets a value after each unlock once a drain has begun
+	ended   bool
+	workers sync.WaitGroup
+}
+
+func (b *book) init(s *Subscription) {
+	b.sub, b.quiet, b.changed = s, make(chan struct{}), make(chan struct{}, 1)
+	b.Ledger = ledger.New(ledger.Config{
+		Order: s.Order, Concurrency: s.Concurrency, MaxRedelivered: s.MaxRedelivered, MaxInFlight: s.MaxInFlight, MaxParked: parkedPerPlace * s.MaxInFlight,
+		Lease: s.Lease, Timeout: s.Timeout, Entrusts: s.Mode == Manual, Fenced: s.engine.limits.FencedAcks,
+		Single: s.Mode == OnReceive || s.FailAll,
+		Batch:  s.Batch.Batch, Alone: s.Batch.Alone,
+		Leaves: func(h *Hold) bool { return s.Policy.LeaveTimeouts && !s.Policy.last(h) },
+	})
+	b.timer = time.AfterFunc(time.Hour, b.tick)
+	b.timer.Stop()
+}
+
+func (b *book) lock() {
+	b.mu.Lock()
+	b.Now = b.sub.now()
+}
+
+// unlock carries out the effects of the facts since lock. Results of successful runs are
+// passed to the limiter with the next Hold that is released, or the next failed run, because
+// a call for each run would cost more.
+func (b *book) unlock() {
+	s, out := b.sub, &b.Out
+	if len(out.Acks) > 0 {
+		s.settler.acks.Add(out.Acks...)
+		clear(out.Acks)
+		out.Acks = out.Acks[:0]
+	}
+	flush := out.FlushAcks
+	out.FlushAcks = false
+	for i, w := range out.Wake {
+		out.Wake[i] = nil
+		select {
+		case w.Wake <- struct{}{}:
+		default:
+		}
+	}
+	out.Wake = out.Wake[:0]
+	for ; out.Start > 0; out.Start-- {
+		b.workers.Go(s.work)
+	}
+	if next := b.Next(); next != b.armed && !b.ended {
+		b.armed = next
+		if next == 0 {
+			b.timer.Stop()
+		} else {
+			b.timer.Reset(time.Duration(next - b.Now))
+		}
+	}
+	freed := limiter.Released{}
+	if out.Freed.Settled > 0 || out.Freed.Failed > 0 || out.Freed.Bytes > 0 {
+		freed, out.Freed = out.Freed, freed
+	}
+	rest := out.Rest
+	out.Rest = nil
+	if b.Quiet() && !isClosed(b.quiet) {
+		close(b.quiet)
+	}
+	if b.Closed() {
+		select {
+		case b.changed <- struct{}{}:
+		default:
+		}
+	}
+	b.mu.Unlock()
+	if flush {
+		s.settler.acks.Flush()
+	}
+	if freed != (limiter.Released{}) {
+		s.Limiter.Release(freed)
+	}
+	if len(rest) > 0 {
+		s.carryOut(rest)
+	}
+}
+
+// tick lets the alarms of the ledger ring that are due.
+func (b *book) tick() {
+	b.lock()
+	b.armed = 0
+	b.Tick(b.Now)
+	b.unlock()
+}
+
+// carryOut carries out effects of the ledger. No lock is held.
+func (x *teller) carryOut(effects []ledger.Effect) {
+	s := x.sub
+	var back []*Hold
+	for _, e := range effects {
+		switch e.Kind {
+		case ledger.GiveBack:
+			back = append(back, e.Hold)
+		case ledger.Refuse:
+			s.refuse(e.Hold)
+		case ledger.TimedOut:
+			go s.timedOut(e.Hold, e.Run)
+		case ledger.Again:
+			s.settler.again(e.Hold)
+		case ledger.EndRun:
+			s.endRun(e.Run, e.Err)
+		case ledger.Lost:
+			s.tellLost(e.Hold, e.Run, e.Running, e.Err)
+		case ledger.Stuck:
+			tell(s.notifier.later.Stuck, observer.Stuck{About: s.aboutHold(e.Hold, e.Run), Running: e.For})
+			s.tellStuck()
+		case ledger.Unstuck:
+			s.tellStuck()
+		case ledger.Extend:
+			s.keeper.wake()
+		case ledger.EndRead:
+			s.fetcher.endRead()
+		case ledger.Room:
+			s.fetcher.wake()
+		case ledger.Crowded:
+			s.tellCrowded(e.Running)
+		}
+	}
+	if len(back) > 0 {
+		s.settler.delays.Add(back...)
+	}
+}
+
+// parkedPerPlace bounds the events without a place that wait for others of their key.
+const parkedPerPlace = 16
+
+// stuckAfter is the time from the timeout of a run until its event is taken from it. It repeats
+// the constant of package ledger, for a text.
+const stuckAfter = 5 * time.Second
+
+// tellStuck begins or ends the trouble allStuck: as many handlers as Concurrency allows, or
+// more, have run for too long. Spare workers run in their place.
+func (x *teller) tellStuck() {
+	s := x.sub
+	s.book.lock()
+	n := s.book.Stats().Stuck
+	s.book.unlock()
+	if n < s.Concurrency {
+		s.status.clear(allStuck)
+		return
+	}
+	s.status.trouble(allStuck, fmt.Errorf("%d handlers have run for %v longer than their timeout, %v; at most %d others run", n, stuckAfter, s.Timeout, s.Concurrency))
+}
+
+// tellCrowded begins or ends the trouble crowded.
+func (x *teller) tellCrowded(begins bool) {
+	s := x.sub
+	if begins {
+		s.status.trouble(crowded, errCrowded)
+	} else {
+		s.status.clear(crowded)
+	}
+}
+
+var errCrowded = errors.New("nothing is read: too many events wait behind an event of their key")
+
+// end stops the timer.
+func (b *book) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.timer.Stop()
+	b.ended = true
+}

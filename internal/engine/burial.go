@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/batch"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A burial is a Hold whose dead letter is to be stored. The verdict is final: only the call
+// that stores the letter is repeated, not the run.
+type burial struct {
+	hold   *Hold
+	reason string
+	err    error
+	letter *backend.Message // made for the first call, so that each call stores the same
+	tries  uint8            // failed calls, at most mostTries
+}
+
+// burials stores dead letters. Its queue makes one call at a time, like the settler's.
+type burials struct {
+	sub   *Subscription
+	queue *batch.Group[*burial]
+
+	failing int    // burials whose last call has failed; used by the queue only
+	nonce   uint64 // tells its dead letters from the letters of other members
+}
+
+func newBurials(s *Subscription, most int) *burials {
+	t := &burials{sub: s, nonce: rand.Uint64()}
+	t.queue = batch.New(most, batch.AtOnce, t.flush)
+	return t
+}
+
+// The waits before a dead letter is stored again after a failed call.
+const (
+	firstBurial = 100 * time.Millisecond
+	maxBurial   = time.Second
+)
+
+// bury stores a copy of h in the dead-letter topic, and then acknowledges h. Without a
+// dead-letter topic it only acknowledges h. The next event of the key does not wait, except
+// with FailAll, where the dead letters of a key are stored in order.
+func (t *burials) bury(h *Hold, reason string, err error) {
+	b := &burial{hold: h, reason: reason, err: err}
+	if t.sub.DeadLetter == "" {
+		t.sub.discarded(t.sub.aboutHold(h, h.Run), reason, err)
+		if t.sub.Buried != nil {
+			t.sub.tellBuried(t.deadLetter(b))
+		}
+		t.buried(h, reason)
+		return
+	}
+	if !t.sub.FailAll {
+		t.sub.book.lock()
+		t.sub.book.Settled(h)
+		t.sub.book.unlock()
+	}
+	t.queue.Add(b)
+}
+
+// tellBuried calls Config.Buried with a dead letter, on the notifier's goroutine.
+func (x *teller) tellBuried(dead *backend.Message) {
+	s := x.sub
+	if s.Buried != nil {
+		s.notifier.call("OnDeadLetter", s.about(), func() { s.Buried(dead) })
+	}
+}
+
+// flush stores the dead letters of a batch and then acknowledges the events. After a
+// crash between the two steps, an event may get a second dead letter.
+func (t *burials) flush(batch []*burial) {
+	live := batch[:0]
+	var msgs []*backend.Message
+	for _, b := range batch {
+		if b.tries > 0 && t.sub.leaseEnded(b.hold) {
+			t.failing--
+			t.giveUp(b.hold)
+			continue
+		}
+		if b.letter == nil {
+			b.letter = t.deadLetter(b)
+		}
+		live, msgs = append(live, b), append(msgs, b.letter)
+	}
+	if len(live) == 0 {
+		return
+	}
+	err := t.publish(msgs)
+	failed := 0
+	for i, b := range live {
+		if b.tries > 0 {
+			t.failing--
+		}
+		if e := backend.ErrorAt(err, i); e == nil {
+			t.stored(b)
+		} else {
+			failed++
+			t.notStored(b)
+		}
+	}
+	if t.failing == 0 {
+		t.sub.status.clear(noLetter)
+	}
+	if failed == 0 {
+		return
+	}
+	about := t.sub.about()
+	if len(live) == 1 {
+		about = t.sub.aboutHold(live[0].hold, live[0].hold.Run)
+	}
+	t.sub.notifier.failed(observer.DeadLettering, about, failed, err)
+	t.sub.status.trouble(noLetter, fmt.Errorf("dead letters cannot be stored in %s: %w", t.sub.DeadLetter, err))
+}
+
+// publish stores msgs. A second after a drain has begun it gives up, because the drain would
+// otherwise wait for a topic that cannot be reached.
+func (t *burials) publish(msgs []*backend.Message) error {
+	ctx, cancel := context.WithCancelCause(t.sub.live)
+	defer cancel(nil)
+	defer context.AfterFunc(t.sub.fetcher.ctx, func() { time.AfterFunc(maxBurial, func() { cancel(ErrShutdown) }) })()
+	return t.sub.engine.publisher.Publish(ctx, msgs)
+}
+
+// stored counts and reports the dead letter of b, and acknowledges the event.
+func (t *burials) stored(b *burial) {
+	t.sub.counts.deadLettered.Add(1)
+	tell(t.sub.notifier.later.DeadLettered, observer.DeadLettered{
+		About: t.sub.aboutHold(b.hold, b.hold.Run), DeadLetter: t.sub.DeadLetter, Reason: b.reason, Err: b.err,
+	})
+	t.sub.tellBuried(b.letter)
+	t.buried(b.hold, b.reason)
+}
+
+// notStored plans another call to store the dead letter of b. If a drain has begun, the event
+// is given back, because the drain would otherwise wait for the dead-letter topic.
+func (t *burials) notStored(b *burial) {
+	switch {
+	case t.sub.live.Err() != nil: // the event stays held, so that the drain counts it
+	case t.sub.fetcher.ctx.Err() != nil:
+		b.hold.Letter = nil
+		t.sub.settler.retry(b.hold, verdict{outcome: observer.Return, after: maxBurial}, b.err)
+	default:
+		wait := min(firstBurial<<b.tries, maxBurial)
+		b.tries = min(b.tries+1, mostTries)
+		t.failing++
+		s := t.sub
+		s.book.lock()
+		b.hold.Letter = b
+		at := time.Duration(s.book.Now.Plus(wait)).Truncate(firstBurial) + firstBurial // a moment that burials share
+		s.book.Repeat(b.hold, moment(at))
+		s.book.unlock()
+	}
+}
+
+// giveUp releases h, whose lease ended before its dead letter was stored.
+func (t *burials) giveUp(h *Hold) {
+	t.sub.tellLost(h, h.Run, false, nil)
+	t.sub.book.lock()
+	t.sub.book.Release(h, errLeaseLost(nil))
+	t.sub.book.unlock()
+	if t.failing == 0 {
+		t.sub.status.clear(noLetter)
+	}
+}
+
+// buried acknowledges h after its dead letter was stored, or discarded. With FailAll, later
+// events with the key of h then become dead letters too.
+func (t *burials) buried(h *Hold, reason string) {
+	if t.sub.FailAll && reason != ReasonKeyFailed { // ReleaseKey may have been called since
+		t.sub.book.lock()
+		t.sub.book.FailKey(h)
+		t.sub.book.unlock()
+	}
+	h.Letter = nil
+	t.sub.settler.ackUnhandled(h)
+}
+
+// leaseEnded reports whether the lease of h is lost, or has ended.
+func (x *runner) leaseEnded(h *Hold) bool {
+	s := x.sub
+	s.book.lock()
+	defer s.book.unlock()
+	return h.Lost()
+}

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// letters returns the messages stored in the dead-letter topic.
+func (r *rig) letters() []backend.Message {
+	r.Helper()
+	ms, err := backend.Read(r.Context(), r.wire.Backend, "t.dlq", "", 1000)
+	if !errors.Is(err, backend.ErrGone) {
+		require.NoError(r, err)
+	}
+	return ms
+}
+
+// While the dead-letter topic refuses, the verdict is final: no run is repeated, later events of
+// the key are handled, and State and Ready name the topic. Later each letter is stored once.
+func TestVerdictIsFinalWhileLettersAreRefused(t *testing.T) {
+	for _, n := range []int{2, 500} {
+		inBubble(t, Options{}, func(r *rig) {
+			r.wire.refuseTopic("t.dlq", backend.ErrFull)
+			runs := map[string]int{}
+			s := r.sub(Config{DeadLetter: "t.dlq", MaxInFlight: 2 * n, Policy: policy(1, func(*Hold, error) time.Duration { return 0 })}, func(_ context.Context, h *Run) error {
+				runs[h.Delivery().ID]++
+				if h.Delivery().Payload != nil {
+					return errDown
+				}
+				return nil
+			})
+			for i := range n {
+				bad := &backend.Message{Topic: "t", ID: fmt.Sprint("bad", i), Key: fmt.Sprint(i), Payload: []byte("bad")}
+				require.NoError(r, r.Publish(r.Context(), []*backend.Message{bad, {Topic: "t", ID: fmt.Sprint("good", i), Key: fmt.Sprint(i)}}))
+			}
+			r.pass(time.Hour)
+			require.Len(r, runs, 2*n)
+			for id, times := range runs {
+				require.Equal(r, 1, times, id)
+			}
+			state, err := s.State()
+			require.Equal(r, observer.Degraded, state)
+			require.ErrorContains(r, err, "t.dlq")
+			require.ErrorIs(r, err, backend.ErrFull)
+			require.ErrorContains(r, r.Ready(r.Context()), "t/g is degraded: dead letters cannot be stored in t.dlq")
+			require.Less(r, len(r.wire.of("publish")), 2*n+12*3600, "about one call a second, and some")
+
+			r.wire.refuseTopic("", nil)
+			r.pass(5 * time.Second)
+			require.Len(r, r.letters(), n)
+			require.NoError(r, r.Ready(r.Context()))
+			require.Equal(r, Counts{Received: int64(2 * n), Acknowledged: int64(2 * n), Failures: int64(n), DeadLettered: int64(n)}, s.Counts())
+		})
+	}
+}
+
+// A drain does not wait for a dead-letter topic that refuses: the event is given back.
+func TestDrainLeavesRefusedLetters(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.refuseTopic("t.dlq", backend.ErrDenied)
+		c := Config{DeadLetter: "t.dlq", Policy: policy(1, func(*Hold, error) time.Duration { return 0 })}
+		s := r.sub(c, func(context.Context, *Run) error { return errDown })
+		r.publish("1")
+		r.pass(time.Minute)
+		began := time.Now()
+		left, err := s.Drain(r.Context())
+		require.NoError(r, err)
+		require.Zero(r, left.Unsettled)
+		require.Less(r, time.Since(began), 5*time.Second)
+		r.wire.refuseTopic("", nil)
+		r.sub(c, func(context.Context, *Run) error { return errDown })
+		r.pass(time.Minute)
+		require.Len(r, r.letters(), 1)
+	})
+}
+
+// An event that fails for good a second time gets a second dead letter, even if the backend
+// remembers the ID of the first one.
+func TestEachFailureHasItsLetter(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		s := r.sub(Config{DeadLetter: "t.dlq"}, func(context.Context, *Run) error { return Permanent(errDown) })
+		r.keepTopic()
+		r.publish("1")
+		r.pass(time.Second)
+		require.Len(r, r.letters(), 1)
+		admin, _ := backend.As[backend.Admin](r.wire.Backend)
+		require.NoError(r, admin.ResetGroup(r.Context(), "t", "g", backend.StartEarliest))
+		r.pass(time.Second)
+		require.Equal(r, int64(2), s.Counts().DeadLettered)
+		require.Len(r, r.letters(), 2)
+	})
+}
+
+// A drain does not wait for a dead-letter topic that cannot be reached.
+func TestDrainLeavesUnreachableLetters(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.refuseTopic("t.dlq", fmt.Errorf("%w: down", backend.ErrUnavailable))
+		s := r.sub(Config{DeadLetter: "t.dlq", Policy: policy(1, func(*Hold, error) time.Duration { return 0 })}, func(context.Context, *Run) error { return errDown })
+		r.publish("1")
+		r.pass(time.Second)
+		began := time.Now()
+		left, err := s.Drain(r.Context())
+		require.NoError(r, err)
+		require.Zero(r, left.Unsettled)
+		require.Less(r, time.Since(began), 5*time.Second)
+	})
+}
+
+// A function that classifies errors and ends its goroutine keeps no event.
+func TestClassThatEndsItsGoroutine(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		p := policy(2, func(*Hold, error) time.Duration { return time.Second })
+		p.Class = func(error) string { runtime.Goexit(); return "" }
+		s := r.sub(Config{DeadLetter: "t.dlq", Policy: p}, func(context.Context, *Run) error { return errDown })
+		r.publish("1", "2")
+		r.pass(time.Minute)
+		require.Equal(r, int64(2), s.Counts().DeadLettered)
+		require.Len(r, r.letters(), 2)
+	})
+}

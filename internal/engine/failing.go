@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"container/list"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/cloudevent"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A Failing describes an event that has failed and waits for another attempt.
+type Failing struct {
+	ID, Key, Type, Position string
+	Attempt, MaxAttempts    int
+	Due                     time.Time
+	Error, Class            string
+}
+
+// failing remembers the events of a subscription that have failed and wait for another
+// attempt. It remembers at most maxFailing of them, the newest failures. The zero value is
+// ready to use.
+type failing struct {
+	mu         sync.Mutex
+	order      list.List // of *Failing, the newest failure last
+	byPosition map[string]*list.Element
+	some       atomic.Bool // byPosition was used
+}
+
+const (
+	maxFailing     = 10_000 // remembered
+	listedFailing  = 100    // returned by Failing
+	maxFailingText = 512    // bytes of Failing.Error
+)
+
+// postponed notes that the run of h ended with err, and that h comes again after the given
+// time. It tells the observer of a Retry or a Snooze.
+func (t *settler) postponed(h *Hold, v verdict, after time.Duration, err error) {
+	s, d := t.sub, &h.Delivery
+	f := Failing{ // with copies of texts, because the texts of a delivery may keep its read in memory
+		ID: strings.Clone(d.ID), Key: strings.Clone(d.Key), Type: strings.Clone(d.Headers.Get(cloudevent.Type)), Position: strings.Clone(d.Position),
+		Attempt: h.Attempt, MaxAttempts: v.most, Due: time.Now().Add(after),
+	}
+	if v.outcome != observer.Snooze {
+		f.Error, f.Class = textOf(err), s.Policy.classOf(err)
+		f.Error = strings.Clone(strings.ToValidUTF8(f.Error[:min(len(f.Error), maxFailingText)], ""))
+		s.failing.add(&f)
+	}
+	if v.outcome != observer.Forget {
+		tell(s.notifier.later.Retried, observer.Retried{
+			About: s.aboutHold(h, h.Run), Type: f.Type, Outcome: v.outcome, MaxAttempts: v.most, After: after, Err: err, Class: f.Class,
+		})
+	}
+}
+
+func (l *failing) add(f *Failing) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(f.Position)
+	if l.order.Len() >= maxFailing {
+		l.remove(l.order.Front().Value.(*Failing).Position)
+	}
+	if l.byPosition == nil {
+		l.byPosition = map[string]*list.Element{}
+	}
+	l.byPosition[f.Position] = l.order.PushBack(f)
+	l.some.Store(true)
+}
+
+func (l *failing) remove(position string) {
+	if e, ok := l.byPosition[position]; ok {
+		l.order.Remove(e)
+		delete(l.byPosition, position)
+	}
+}
+
+// forget drops an acknowledged event.
+func (l *failing) forget(d *backend.Delivery) {
+	if !l.some.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(d.Position)
+}
+
+// Failing returns the events that have failed here and wait for another attempt: the newest
+// failures, the newest first, and the number of all that are remembered. An event that is
+// due for longer than a lease is left out, because another member has it, or had it.
+func (s *Subscription) Failing() (newest []Failing, total int) {
+	l, now := &s.failing, time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var gone []string
+	for e := l.order.Back(); e != nil; e = e.Prev() {
+		f := e.Value.(*Failing)
+		if f.Due.Add(s.Lease).Before(now) {
+			gone = append(gone, f.Position)
+			continue
+		}
+		if total++; total <= listedFailing {
+			newest = append(newest, *f)
+		}
+	}
+	for _, p := range gone {
+		l.remove(p)
+	}
+	return newest, total
+}

@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A keeper extends the leases of all Holds, each third of a lease. After a failure it tries
+// again after a twelfth of a lease, because little of the lease is left. It has a goroutine
+// while it works.
+type keeper struct {
+	sub  *Subscription
+	ctx  context.Context
+	stop context.CancelFunc
+
+	mu    sync.Mutex
+	works chan struct{} // closed when the work under way has ended; nil: there is none
+}
+
+func (k *keeper) init(s *Subscription) {
+	k.sub = s
+	k.ctx, k.stop = context.WithCancel(context.Background())
+}
+
+// wake starts the work, unless it goes on.
+func (k *keeper) wake() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.works != nil || k.ctx.Err() != nil {
+		return
+	}
+	k.works = make(chan struct{})
+	go k.work()
+}
+
+func (k *keeper) work() {
+	next := max(k.sub.Lease/3, time.Millisecond)
+	if !k.extend() {
+		next = max(next/4, time.Millisecond)
+	}
+	k.mu.Lock()
+	close(k.works)
+	k.works = nil
+	k.mu.Unlock()
+	if k.ctx.Err() == nil {
+		k.sub.book.lock()
+		k.sub.book.ExtendIn(next)
+		k.sub.book.unlock()
+	}
+}
+
+// end lets no work begin any more, and ends the work under way. It returns a channel that is
+// closed when nothing works.
+func (k *keeper) end() <-chan struct{} {
+	k.stop()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.works != nil {
+		return k.works
+	}
+	idle := make(chan struct{})
+	close(idle)
+	return idle
+}
+
+// extend extends the leases of all Holds. It reports whether the broker answered for each
+// Hold; the answer may be that the lease is lost.
+func (k *keeper) extend() (answered bool) {
+	s := k.sub
+	s.book.lock()
+	now := s.book.Now
+	s.book.unlock()
+	s.settler.overdue.check(now)
+	a := s.attachment.Load()
+	if a.extender == nil {
+		return true
+	}
+	hs, ds, uses := s.keepable(a)
+	most := len(hs)
+	if b := s.engine.limits.Batch; b > 0 {
+		most = b
+	}
+	answered = true
+	for len(hs) > 0 {
+		n := min(most, len(hs))
+		answered = k.extendSome(a, hs[:n], ds[:n], uses) && answered
+		hs, ds, uses = hs[n:], ds[n:], uses[n:]
+	}
+	return answered
+}
+
+func (k *keeper) extendSome(a *attachment, hs []*Hold, ds []*backend.Delivery, uses []uint32) (answered bool) {
+	s, start := k.sub, time.Now()
+	call, cancel := context.WithTimeout(k.ctx, max(s.Lease/3, time.Millisecond))
+	defer cancel()
+	err := a.extend(call, ds)
+	if k.ctx.Err() != nil {
+		return true
+	}
+	kept, troubled := 0, 0
+	until := s.moment(start.Add(s.Lease))
+	s.book.lock()
+	for i, h := range hs {
+		switch e := backend.ErrorAt(err, i); {
+		case h.Use != uses[i]: // it was released meanwhile
+		case e == nil:
+			s.book.Extended(h, until)
+			kept++
+		case errors.Is(e, backend.ErrLeaseLost):
+			s.book.NotExtended(h, e)
+		default:
+			troubled++ // the ledger notices if the lease expires
+		}
+	}
+	s.book.unlock()
+	if troubled > 0 {
+		s.notifier.failed(observer.Extend, s.about(), troubled, err)
+	}
+	if kept > 0 {
+		tell(s.notifier.later.Extended, observer.Extended{Topic: s.Topic, Group: s.Group, Events: kept, Took: time.Since(start)})
+	}
+	return troubled == 0
+}
+
+// keepable returns the Holds of attachment a whose leases are to be extended, and copies of
+// their deliveries, because the release of a Hold changes its delivery.
+func (x *runner) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery, uses []uint32) {
+	s := x.sub
+	s.book.lock()
+	defer s.book.unlock()
+	hs = s.book.Keepable(a.book)
+	lent := make([]backend.Delivery, len(hs))
+	for i, h := range hs {
+		lent[i] = h.Delivery
+		ds, uses = append(ds, &lent[i]), append(uses, h.Use)
+	}
+	return hs, ds, uses
+}
+
+func (x *teller) tellLost(h *Hold, run any, running bool, why error) {
+	s := x.sub
+	s.counts.leasesLost.Add(1)
+	if why == nil {
+		why = fmt.Errorf("%w: it was not extended for %v", backend.ErrLeaseLost, s.Lease)
+	}
+	tell(s.notifier.later.LeaseLost, observer.LeaseLost{
+		About: s.aboutHold(h, run), Running: running, Held: time.Duration(s.moment(time.Now()) - h.Arrived()), Err: why,
+	})
+}

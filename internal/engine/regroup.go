@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// heal handles an error of Receive, and reports whether the fetcher continues. Usually it
+// waits before it returns. If the group is lost, heal attaches again without a wait,
+// because a new group may miss events that are published before it exists. If no Receive
+// has succeeded since the last such attach, heal waits first.
+func (f *fetcher) heal(err error, again *backoff.ExponentialBackOff) bool {
+	for {
+		f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, err)
+		if errors.Is(err, backend.ErrReplaced) {
+			book := &f.sub.book
+			book.lock()
+			book.LoseAll(f.sub.attachment.Load().book, err) // the later incarnation has them
+			book.unlock()
+			f.sub.fail(err)
+			return false
+		}
+		if errors.Is(err, backend.ErrClosed) || errors.Is(err, errors.ErrUnsupported) {
+			f.sub.fail(err)
+			return false
+		}
+		f.sub.status.trouble(noReceive, err)
+		if errors.Is(err, backend.ErrGone) {
+			if f.anew && !f.rest(err, again.NextBackOff()) {
+				return true
+			}
+			failure := f.reattach(err)
+			if f.anew = failure == nil; f.anew {
+				f.sub.status.clear(noReceive)
+				return true
+			}
+			err = failure
+			if !errors.Is(err, backend.ErrClosed) {
+				err = fmt.Errorf("%w: attaching again: %w", backend.ErrGone, err)
+			}
+		}
+		if !f.rest(err, again.NextBackOff()) || !errors.Is(err, backend.ErrGone) {
+			return true
+		}
+	}
+}
+
+// rest waits for d after err, the error of a call. If the broker could not be reached, rest
+// ends early when another call of the bus succeeds. It returns false if a drain has begun.
+func (f *fetcher) rest(err error, d time.Duration) bool {
+	if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome) {
+		return f.sub.engine.outage.Sleep(f.ctx, d)
+	}
+	return sleep(f.ctx, d)
+}
+
+// reattach attaches to a lost group, which makes topic and group anew. The leases of all
+// Holds are lost, because the Holds belong to the old group.
+func (f *fetcher) reattach(why error) error {
+	ctx, cancel := context.WithTimeout(f.ctx, attachTimeout)
+	defer cancel()
+	book, old := &f.sub.book, f.sub.attachment.Load()
+	book.lock()
+	after := book.ResumeAfter(old.book)
+	book.unlock()
+	a, start, fresh, err := f.attachAfter(ctx, old.book.Last(), after)
+	if err != nil {
+		return err
+	}
+	f.sub.attachment.Store(a)
+	book.lock()
+	lost := book.Replace(old.book, a.book, fresh, why)
+	book.unlock()
+	_ = old.close() // may fail, because the group is gone
+	f.sub.notifier.noticed(backend.Notice{
+		Topic: f.sub.Topic, Group: f.sub.Group, Err: why,
+		Text: fmt.Sprintf("the group was lost and is made anew, to start %s; events may be missing, and settled events may come again, with the %d that were held here",
+			cmp.Or(string(start), "with the earliest"), lost),
+	})
+	return nil
+}
+
+// attachAfter attaches to a lost group, to start after the given position. If the backend
+// refuses the position, the topic was lost too. The group then starts with the earliest event,
+// because all events are new.
+func (f *fetcher) attachAfter(ctx context.Context, last, position string) (a *attachment, start backend.Start, fresh bool, err error) {
+	switch {
+	case position != "":
+		start = backend.StartAfter(position)
+	case last == "": // the member has received nothing
+		start = f.sub.Start
+	}
+	a, err = f.sub.attach(ctx, start)
+	if position != "" && errors.Is(err, backend.ErrRefused) { // it is a position of the old topic
+		start, fresh = backend.StartEarliest, true
+		a, err = f.sub.attach(ctx, start)
+	}
+	return a, start, fresh || last == "", err
+}
+
+// fail ends s, which has failed for good. The program still has to call Drain.
+func (s *Subscription) fail(err error) {
+	if s.fetcher.ctx.Err() != nil {
+		return // a drain has begun, and closes s
+	}
+	err = fmt.Errorf("eventbus: subscription %s/%s: %w", s.Topic, s.Group, err)
+	s.status.enter(observer.Closed, err)
+	s.end(err)
+	s.engine.fail(err)
+}

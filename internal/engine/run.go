@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/ledger"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A Hold is a message that this member holds until it is settled or its lease is lost.
+type Hold = ledger.Hold
+
+// A Run is one call of a handler for one event. It may outlive the Hold of the event: a
+// handler that is stuck loses its Hold, and with OnReceive the event is acknowledged before
+// its run.
+type Run struct {
+	runCtx
+	sub     *Subscription
+	hold    *Hold
+	attempt int
+	call    *batchCall // of the batch handler; nil: a handler of single events
+}
+
+// A batchCall is one call of a batch handler.
+type batchCall struct {
+	runCtx
+	live atomic.Int64 // runs whose context has not ended
+}
+
+// newRuns prepares a run of each Hold. The caller holds the book's lock.
+func (x *runner) newRuns(hs []*Hold) []Run {
+	s := x.sub
+	runs := make([]Run, len(hs))
+	var call *batchCall
+	if s.Batch.Handle != nil {
+		call = &batchCall{}
+		call.prepare(&s.ground)
+		call.live.Store(int64(len(runs)))
+	}
+	for i, h := range hs {
+		runs[i].sub, runs[i].hold, runs[i].attempt, runs[i].call = s, h, h.Attempt, call
+		runs[i].prepare(&s.ground)
+		h.Run = &runs[i]
+	}
+	return runs
+}
+
+// Hold returns the event's Hold. It is valid until the handler has returned; in manual mode,
+// until settlement.
+func (r *Run) Hold() *Hold { return r.hold }
+
+// Delivery returns the delivery, valid as long as Hold.
+func (r *Run) Delivery() *backend.Delivery { return &r.hold.Delivery }
+
+// Attempt returns the number of the attempt, counted from 1.
+func (r *Run) Attempt() int { return r.attempt }
+
+// Redelivered is [ledger.Hold.Redelivered].
+func (r *Run) Redelivered() bool { return r.hold.Redelivered() }
+
+// Subscription returns the Subscription that received the event.
+func (r *Run) Subscription() *Subscription { return r.sub }
+
+// Context returns the context of the run. In manual mode settlement ends the context.
+func (r *Run) Context() *runCtx { return &r.runCtx }
+
+// begin prepares the context of r for a call of the handler that begins at now.
+func (r *Run) begin(now moment) {
+	if r.sub.Timeout > 0 {
+		r.limit(now.Plus(r.sub.Timeout))
+	}
+}
+
+// endRun ends the context of a run with cause.
+func (x *runner) endRun(run any, cause error) {
+	s := x.sub
+	r, ok := run.(*Run)
+	if !ok {
+		return
+	}
+	late := errors.Is(cause, ledger.ErrTimeout)
+	if late {
+		cause = s.timeout
+	}
+	r.cancel(cause)
+	if r.call != nil && (r.call.live.Add(-1) == 0 || late || errors.Is(cause, ErrShutdown)) {
+		r.call.cancel(cause)
+	}
+}
+
+// about describes the event of h and its run; nil: none.
+func (x *teller) aboutHold(h *Hold, run any) observer.About {
+	s := x.sub
+	about := observer.About{Topic: s.Topic, Group: s.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Attempt: h.Attempt}
+	if r, ok := run.(*Run); ok && r != nil {
+		about.Tag, about.Attempt = r.tagged(), r.attempt
+	}
+	return about
+}
+
+func (r *Run) about() observer.About {
+	return observer.About{
+		Topic: r.sub.Topic, Group: r.sub.Group, ID: r.hold.Delivery.ID, Position: r.hold.Delivery.Position,
+		Attempt: r.attempt, Tag: r.tagged(),
+	}
+}

@@ -1,0 +1,300 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/ledger"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A worker is a goroutine that runs handlers.
+type worker struct {
+	*ledger.Worker
+	sub  *Subscription
+	runs []Run // its slice
+	now  int   // the index of the run whose handler is called
+	all  bool  // the handler is called for all runs, a batch
+}
+
+// work runs handlers until the ledger lets the worker end. If a handler or a hook of the
+// observer ends its goroutine, and so the worker, another worker replaces it.
+func (x *runner) work() {
+	s := x.sub
+	w := &worker{Worker: s.book.NewWorker(), sub: s, now: -1}
+	ended := false
+	defer func() {
+		if !ended {
+			s.book.lock()
+			s.book.Gone(w.Worker)
+			s.book.unlock()
+		}
+	}()
+	defer func() {
+		if !ended {
+			w.abort()
+		}
+	}()
+	for w.take() {
+		if s.Batch.Handle != nil {
+			w.handleBatch()
+		} else {
+			w.handleEach()
+		}
+	}
+	ended = true
+}
+
+// take waits for a slice. It returns false if the worker ends.
+func (w *worker) take() bool {
+	b := &w.sub.book
+	for w.runs = nil; ; <-w.Wake {
+		b.lock()
+		hs, stay := b.Take(w.Worker)
+		if len(hs) > 0 {
+			w.runs = w.sub.newRuns(hs)
+		}
+		b.unlock()
+		if !stay || len(hs) > 0 {
+			return stay
+		}
+	}
+}
+
+// abort fails the runs whose handler has ended the goroutine.
+func (w *worker) abort() {
+	failure := &observer.PanicError{Stack: debug.Stack()}
+	for i := range w.runs {
+		if w.all || i == w.now {
+			w.afterRun(i, failure, w.sub.now())
+		}
+	}
+}
+
+// handleEach calls the handler for each run of the slice, until one fails or the first lease of
+// the slice ends. Then the worker takes its next slice, and the ledger takes back the Holds that
+// have not begun. The ledger acknowledges the Holds of successful runs when it collects them.
+func (w *worker) handleEach() {
+	s := w.sub
+	for now := s.now(); now < w.Until; {
+		i, ok := w.Begin(now)
+		if !ok {
+			return
+		}
+		r := &w.runs[i]
+		if s.Mode == OnReceive {
+			if !w.confirm(r) {
+				return
+			}
+			now = s.now()
+			w.Restart(i, now)
+		}
+		r.begin(now)
+		w.now = i
+		err := s.invoke(r)
+		now = s.now()
+		if err != nil || s.notifier.now.Handled != nil {
+			w.afterRun(i, err, now)
+			return
+		}
+		if s.Mode != Manual {
+			r.finish()
+		}
+		w.now = -1
+		w.End(i, now)
+		w.Succeeded(i + 1)
+	}
+}
+
+// invoke calls the handler of single events. A panic becomes an error, also a panic of the
+// error that the handler returned.
+func (x *runner) invoke(r *Run) (err error) {
+	s := x.sub
+	if err := s.notRun(r.hold); err != nil {
+		return err
+	}
+	defer recovered(&err)
+	return Inspected(s.Handle(&r.runCtx, r))
+}
+
+// handleBatch calls the handler of batches for the runs of the slice.
+func (w *worker) handleBatch() {
+	s := w.sub
+	now := s.now()
+	if !w.BeginAll(now) {
+		return
+	}
+	runs, places := make([]*Run, 0, len(w.runs)), make([]int, 0, len(w.runs))
+	for i := range w.runs {
+		r := &w.runs[i]
+		if err := s.notRun(r.hold); err != nil {
+			w.afterRun(i, err, now)
+		} else if s.Mode != OnReceive || w.confirm(r) {
+			runs, places = append(runs, r), append(places, i)
+		}
+	}
+	if len(runs) == 0 {
+		return
+	}
+	if s.Mode == OnReceive {
+		now = s.now()
+		w.RestartAll(now)
+	}
+	call := runs[0].call
+	call.live.Add(int64(len(runs) - len(w.runs)))
+	for _, r := range runs {
+		r.begin(now)
+	}
+	if s.Timeout > 0 {
+		call.limit(now.Plus(s.Timeout))
+	}
+	w.all = true
+	errs := s.invokeBatch(call, runs, func() {
+		now := s.now()
+		w.RestartAll(now)
+		if s.Timeout > 0 {
+			call.limit(now.Plus(s.Timeout))
+		}
+	})
+	call.finish()
+	now = s.now()
+	for i, at := range places {
+		if errs[i] != nil || s.notifier.now.Handled != nil {
+			w.afterRun(at, errs[i], now)
+		} else {
+			w.End(at, now)
+			runs[i].finish()
+		}
+	}
+	w.all = false
+	w.Succeeded(len(w.runs))
+}
+
+// invokeBatch returns the result of each run. A panic of the handler is the result of all.
+func (x *runner) invokeBatch(call *batchCall, runs []*Run, begins func()) []error {
+	s := x.sub
+	errs := make([]error, len(runs))
+	if err := guarded(func() error { s.Batch.Handle(&call.runCtx, runs, errs, begins); return nil }); err != nil {
+		return slices.Repeat([]error{err}, len(runs))
+	}
+	for i, err := range errs {
+		errs[i] = Inspected(err)
+	}
+	return errs
+}
+
+var errNone = errors.New("matches no error")
+
+// Inspected calls the methods Unwrap, Is and As of err and of the errors that it wraps. It
+// returns err, or a PanicError if one of them panics, as with a nil pointer in err.
+func Inspected(err error) (result error) {
+	if err == nil {
+		return nil
+	}
+	defer recovered(&result)
+	_ = errors.Is(err, errNone)
+	_, _ = errors.AsType[*observer.PanicError](err)
+	return err
+}
+
+// recovered turns a panic into a PanicError.
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = &observer.PanicError{Value: v, Stack: debug.Stack()}
+	}
+}
+
+// confirm acknowledges the event of r before its run, and reports whether it may run. If the
+// broker does not confirm within the lease, r must not run, because another member may get
+// the event.
+func (w *worker) confirm(r *Run) bool {
+	s, h := w.sub, r.hold
+	s.book.lock()
+	wait := s.book.Confirm(h)
+	s.book.unlock()
+	err := <-wait
+	if err == nil {
+		return true
+	}
+	about := r.about()
+	s.book.lock()
+	told := s.book.Unrun(w.Worker, h, err)
+	s.book.unlock()
+	if !errors.Is(err, backend.ErrLeaseLost) || errors.Is(err, backend.ErrUnknownOutcome) {
+		s.discarded(about, ReasonUnacked, err)
+	} else if !told {
+		s.tellLost(h, r, false, err)
+	}
+	return false
+}
+
+// afterRun settles the event of the run i by the verdict on it. The run has ended with err. If
+// isUnrun(err), no handler ran: the run counts neither as failed, nor for the limiter.
+func (w *worker) afterRun(i int, err error, now moment) {
+	s, r := w.sub, &w.runs[i]
+	h, about := r.hold, r.about()
+	took := w.End(i, now)
+	s.book.lock()
+	facts := s.book.Returned(w.Worker, h, r, err, isUnrun(err))
+	s.book.unlock()
+	w.now = -1 // from now on the event is settled, even if a function of the program ends the goroutine
+	if facts.Late && err != nil && !isTimeout(err) {
+		err = fmt.Errorf("%w: %w", s.timeout, err)
+	}
+	if p, ok := errors.AsType[*observer.PanicError](err); ok {
+		s.notifier.failed(observer.Panic, about, 1, p)
+	}
+	if !facts.Failed && isFailure(err) {
+		s.counts.failures.Add(1)
+	}
+	v := verdict{outcome: observer.Hold}
+	if !facts.Decided && (s.Mode != Manual || err != nil || facts.Lost) {
+		v = s.settle(result{Returned: facts, hold: h, err: err, manual: s.Mode == Manual}, &r.runCtx)
+	}
+	if s.notifier.now.Handled != nil && !isUnrun(err) { // last, because a hook may end the goroutine
+		about.Tag = r.tagged()
+		tell(s.notifier.now.Handled, observer.Handled{About: about, Took: took, Err: err, Outcome: v.outcome})
+	}
+}
+
+// settle decides how to settle the event of a run, and carries it out. If a function of the
+// policy ends the goroutine, the event is retried after a second.
+func (x *runner) settle(r result, ctx *runCtx) (v verdict) {
+	s := x.sub
+	v = verdict{outcome: observer.Retry, after: time.Second}
+	defer func() {
+		if s.Mode != Manual && ctx != nil {
+			ctx.finish()
+		}
+		s.settler.carryOut(r.hold, v, r.err)
+	}()
+	v = s.Policy.decide(s, r)
+	return v
+}
+
+// timedOut settles the event of a run whose timeout has passed, and which has no right to it
+// any more. It goes on if the policy ends the goroutine.
+func (x *runner) timedOut(h *Hold, run any) {
+	s := x.sub
+	s.endRun(run, ledger.ErrTimeout)
+	s.counts.failures.Add(1)
+	s.book.lock()
+	facts := ledger.Returned{Lost: h.Lost(), Leaseless: h.Leaseless(), Interrupted: s.book.Interrupted()}
+	s.book.unlock()
+	s.settle(result{Returned: facts, hold: h, err: s.timeout, manual: s.Mode == Manual}, nil)
+}
+
+func isTimeout(err error) bool {
+	_, ok := errors.AsType[*observer.TimeoutError](err)
+	return ok
+}
+
+func (x *teller) discarded(about observer.About, reason string, err error) {
+	s := x.sub
+	s.counts.discarded.Add(1)
+	tell(s.notifier.later.Discarded, observer.Discarded{About: about, Reason: reason, Err: err})
+}

@@ -1,0 +1,247 @@
+package ledger
+
+import (
+	"math"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A Hold is a message that this member holds until it is settled or its lease is lost. A run
+// is one call of a handler: it may begin after the acknowledgement, and it may last longer
+// than its Hold.
+//
+// The exported fields belong to the caller. Run, Due and Counted are valid while the ledger
+// is not in use, or in an effect.
+type Hold struct {
+	Delivery backend.Delivery
+	Source   *Source
+	Attempt  int
+	Use      uint32 // counts the messages that have used this Hold
+	Redriven bool   // sent again from a dead-letter topic
+	Unfit    bool   // it is to be settled without a run, see [Refuse]
+	Suspect  bool   // it ran too often without a result; one of these runs at a time
+	Counted  bool   // it has spent an attempt, which the next GiveBack counts
+	Unsure   bool   // a failed call may have settled it
+	Tries    uint8  // failed calls to settle it
+	Run      any    // the latest run, of the caller
+	Letter   any    // the dead letter that is to be stored, of the caller; nil: none
+	Due      Moment
+
+	asked, came Moment // when its Receive was called, and returned
+	until       Moment // when its lease ends
+	began       Moment // when its latest run that has ended began; zero: not known
+	maybe       Moment // when it is due at the latest, if a Delay without an answer took effect
+	before      string // the highest known position before it
+	size        int32
+
+	state     state
+	lost      bool // its lease is lost
+	inSlice   bool // a worker refers to it
+	told      bool // an effect refers to it
+	leaseless bool // acknowledged before its run
+	parked    bool // it has no place of the limiter
+	trusted   bool // Ledger.entrusts counts it
+	expired   bool // the program may no longer settle it
+	late      bool // the timeout of its run has passed
+	chases    bool // Ledger.chasing counts it
+	returning bool // it is being given back
+	left      bool // its lease is not extended any more
+	failed    bool // the program, or the timeout, settled it as failed
+	class     class
+	lane      *lane
+	worker    *Worker   // that has it
+	over      *overflow // that the GiveBack under way belongs to
+	stub      *stub     // of the GiveBack under way
+	wait      Wait
+	bell      *alarm
+	index     int   // in Ledger.held
+	slot      int32 // in the slice of worker
+}
+
+// A state is the stage of a Hold between receipt and settlement.
+type state uint8
+
+const (
+	arrived   state = iota // not decided yet
+	waiting                // behind another message of its key, or until it is due
+	ready                  // a worker may take it
+	taken                  // a worker has it: its handler runs, or is next
+	entrusted              // the program settles it after its run
+	settling               // a call that settles it is under way, or will be made or repeated; it has one settlement
+	released               // no longer held
+)
+
+// A Wait gets the result of a settlement.
+type Wait chan error
+
+// NewWait returns a Wait.
+func NewWait() Wait { return make(Wait, 1) }
+
+// end ends the wait with the result err, unless w is nil. Only the first call has an effect.
+func (w Wait) end(err error) {
+	select {
+	case w <- err:
+	default:
+	}
+}
+
+// Holds are allocated in chunks, and used again. A message that is held for long keeps its
+// chunk in memory.
+const (
+	chunk     = 16
+	freeHolds = 4096
+)
+
+// Blank returns n Holds without a message, for [Hold.Fill].
+func (x *leasing) Blank(n int) []*Hold {
+	l := x.ledger
+	hs := make([]*Hold, n)
+	for len(l.free) < n {
+		some := make([]Hold, chunk)
+		for i := range some {
+			l.free = append(l.free, &some[i])
+		}
+	}
+	rest := len(l.free) - n
+	copy(hs, l.free[rest:])
+	clear(l.free[rest:])
+	l.free = l.free[:rest]
+	return hs
+}
+
+// Fill makes h the Hold of a message of s. Nobody else uses h yet.
+func (h *Hold) Fill(s *Source, d *backend.Delivery) {
+	*h = Hold{Delivery: *d, Source: s, Use: h.Use + 1, Attempt: max(d.Attempt, 1), size: int32(min(d.Size(), math.MaxInt32))}
+}
+
+// recycle lets another message use h, unless somebody may still refer to it: an effect, or
+// the handler of a run that has lost it. It knows nothing of calls of Ack and Delay, which refer
+// to h until the broker answers. So Release comes after the answer.
+func (x *leasing) recycle(h *Hold) {
+	l := x.ledger
+	if l.closed || h.late {
+		return
+	}
+	// Other Holds of its chunk, which may be held for long, keep h in memory.
+	h.Delivery.Payload, h.Delivery.Headers, h.Delivery.Token = nil, nil, nil
+	if !h.inSlice && !h.told && !h.lost && h.Delivery.Err == nil && len(l.free) < freeHolds {
+		h.Run, h.Letter, h.wait = nil, nil, nil
+		l.free = append(l.free, h)
+	}
+}
+
+// Size returns the size of the message in bytes.
+func (h *Hold) Size() int64 { return int64(h.size) }
+
+// Arrived returns when the message arrived.
+func (h *Hold) Arrived() Moment { return h.came }
+
+// Redelivered reports whether the message may have been delivered before, has failed in this
+// member before, or is redriven.
+func (h *Hold) Redelivered() bool { return h.Attempt > 1 || h.Delivery.Redelivered || h.Redriven }
+
+// Lost reports whether the lease of h is lost, or has ended.
+func (h *Hold) Lost() bool { return h.lost || !h.leaseless && h.until <= h.Source.ledger.Now }
+
+// Began returns when the latest run of h that has ended began; zero: there was none.
+func (h *Hold) Began() Moment { return h.began }
+
+// Leaseless reports whether h was acknowledged before its run.
+func (h *Hold) Leaseless() bool { return h.leaseless }
+
+// Until returns when the lease of h ends.
+func (h *Hold) Until() Moment { return h.until }
+
+// Returning reports whether h is being given back.
+func (h *Hold) Returning() bool { return h.returning }
+
+// LeaseEnd returns a moment at which the broker has surely made h due again, if no call
+// extends the lease. The broker counts the lease from a later moment than until does.
+func (x *leasing) LeaseEnd(h *Hold) Moment {
+	l := x.ledger
+	return h.until.Plus(min(l.Lease/3, maxSlack))
+}
+
+// hold adds h to the Holds of l.
+func (x *leasing) hold(h *Hold) {
+	l := x.ledger
+	h.index = len(l.held)
+	l.held = append(l.held, h)
+}
+
+// leave takes h out of its lane, its line and its alarm, so that no worker takes it, and the
+// next message of its key may run.
+func (h *Hold) leave() {
+	l := h.Source.ledger
+	switch h.state {
+	case ready:
+		h.Source.line[h.class].remove(h)
+	case waiting:
+		l.stopsWaiting(h)
+	}
+	if h.bell != nil {
+		l.set(h.bell, 0)
+	}
+	h.Source.leaveLane(h)
+}
+
+// Release ends the holding of h. A caller that waits for its settlement gets err. An error
+// means that h is not settled, so that it is due again when its lease has ended. No call that
+// settles h may be under way, because another message may use h from now on.
+func (x *leasing) Release(h *Hold, err error) {
+	l := x.ledger
+	if h.state == released {
+		return
+	}
+	first := h.lane != nil // the next message of its key may be ready now
+	h.leave()
+	if h.trusted {
+		h.trusted = false
+		l.entrusts--
+		l.count(span{h.began, l.Now}, h.failed)
+	}
+	l.give(h)
+	h.state = released
+	last := len(l.held) - 1
+	l.held[h.index] = l.held[last]
+	l.held[h.index].index = h.index
+	l.held[last] = nil
+	l.held = l.held[:last]
+	if l.Out.Freed.Bytes += int64(h.size); !h.parked {
+		l.Out.Freed.Settled++
+	}
+	h.wait.end(err)
+	if err != nil {
+		h.Source.remember(h).due(h.until)
+	}
+	if l.room(h.Source); first {
+		l.rouse()
+	}
+	l.recycle(h)
+}
+
+// give takes h from the worker that has it.
+func (x *leasing) give(h *Hold) {
+	l := x.ledger
+	if h.worker != nil {
+		h.worker = nil
+		l.running[h.class]--
+	}
+}
+
+// Lose notes that the lease of h is lost, so that another member may have the message. It
+// ends the run of h. If h does not run, Lose releases it. It ignores a Hold that is being
+// settled.
+func (x *leasing) Lose(h *Hold, why error) {
+	l := x.ledger
+	if h.lost || h.leaseless || h.state >= settling {
+		return
+	}
+	h.lost = true
+	runs := h.state == taken
+	l.do(Effect{Kind: Lost, Hold: h, Run: h.Run, Running: runs && h.worker != nil && h.slot < h.worker.next.Load() && (h.wait == nil || h.leaseless), Err: why})
+	l.do(Effect{Kind: EndRun, Run: h.Run, Err: LeaseLost(why)})
+	if !runs {
+		l.Release(h, LeaseLost(why))
+	}
+}

@@ -1,0 +1,296 @@
+package ledger
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// A lane has the messages of one key, in the order of positions. It starts the first one
+// when the one before has ended. The messages behind it stay held.
+//
+// A message that this member has given back leaves a stub in its lane. A later message of
+// the key waits until the stub is resolved: the message came back, or it went to another
+// member.
+type lane struct {
+	key     string
+	source  *Source
+	active          // Holds that are ready, taken or entrusted, or settling before the next one may run
+	queue   []*Hold // waiting
+	placed  int     // how many of the queue have a place
+	stubs   []*stub
+	over    *overflow // nil: none
+	failed  bool      // a message of the key failed for good (FailAll)
+	touched bool      // during Put: a message has arrived
+	bell    *alarm
+}
+
+// An active is a list of Holds in the order of their start. A lane has more than one while
+// they follow each other in the slice of a worker.
+type active struct {
+	head *Hold   // nil: there is none
+	next []*Hold // behind head
+}
+
+func (a *active) add(h *Hold) {
+	if a.head == nil {
+		a.head = h
+	} else {
+		a.next = append(a.next, h)
+	}
+}
+
+func (a *active) remove(h *Hold) {
+	switch i := slices.Index(a.next, h); {
+	case i >= 0:
+		a.next = slices.Delete(a.next, i, i+1)
+	case a.head != h:
+	case len(a.next) > 0:
+		a.head = a.next[0]
+		a.next = slices.Delete(a.next, 0, 1)
+	default:
+		a.head = nil
+	}
+}
+
+const (
+	grace    = time.Second // how long a stub waits for a message that is due
+	maxSlack = time.Second
+)
+
+// laneOf returns the lane of h, made if there is none; nil if h is kept in no order.
+func (s *Source) laneOf(h *Hold) *lane {
+	key := h.Delivery.Key
+	switch s.ledger.Order {
+	case Unordered:
+		return nil
+	case Total:
+		key = ""
+	case ByKey:
+		if key == "" {
+			return nil
+		}
+	}
+	if n := s.lanes[key]; n != nil {
+		return n
+	}
+	n := &lane{}
+	if last := len(s.free) - 1; last >= 0 {
+		n, s.free = s.free[last], s.free[:last]
+	}
+	n.key, n.source = key, s
+	s.lanes[key] = n
+	return n
+}
+
+// joinLane puts h, which has arrived, into its lane.
+func (s *Source) joinLane(h *Hold, n *lane) {
+	h.lane = n
+	if s.ledger.overflows(h, n) {
+		return
+	}
+	if i, found := n.find(h.Delivery.Position); found {
+		s.resolve(n.stubs[i])
+	} else if i < len(n.stubs) && !h.Delivery.Redelivered { // a new message is before one that was received: the group was reset
+		for len(n.stubs) > 0 {
+			s.resolve(n.stubs[0])
+		}
+	}
+	i, held := slices.BinarySearchFunc(n.queue, h.Delivery.Position, func(q *Hold, p string) int { return strings.Compare(q.Delivery.Position, p) })
+	if held { // the message was delivered again, so that the delivery before is void
+		old := n.queue[i]
+		s.ledger.stopsWaiting(old)
+		old.state, old.lane = settling, nil
+		s.ledger.Release(old, LeaseLost(nil))
+	}
+	if h.Delivery.Redelivered && n.head != nil && n.head.worker != nil { // it may be before one that has not begun
+		s.ledger.collect(n.head.worker)
+		if n.head != nil && n.head.worker != nil {
+			s.ledger.steal(n.head.worker)
+		}
+	}
+	s.ledger.waits(h)
+	if head := n.head; head != nil && head.state == ready && h.Delivery.Position < head.Delivery.Position {
+		s.line[head.class].remove(head)
+		n.remove(head)
+		s.ledger.waits(head)
+	}
+}
+
+// find returns the place of position in n.stubs.
+func (n *lane) find(position string) (int, bool) {
+	return slices.BinarySearchFunc(n.stubs, position, func(st *stub, p string) int { return strings.Compare(st.position, p) })
+}
+
+// waits puts h into the queue of its lane. Without a lane, h waits until Due.
+func (x *order) waits(h *Hold) {
+	l := x.ledger
+	h.state = waiting
+	n := h.lane
+	if n == nil {
+		l.ringHold(h, h.Due)
+	} else {
+		i := len(n.queue)
+		for i > 0 && n.queue[i-1].Delivery.Position > h.Delivery.Position { // rarely true
+			i--
+		}
+		n.queue = slices.Insert(n.queue, i, h)
+	}
+	if h.parked {
+		l.parked++
+		l.parkedBytes += int64(h.size)
+	} else {
+		l.blocked++
+		if n != nil {
+			n.placed++
+		}
+	}
+}
+
+// stopsWaiting undoes waits.
+func (x *order) stopsWaiting(h *Hold) {
+	l := x.ledger
+	n := h.lane
+	if n != nil {
+		i := 0
+		if n.queue[0] != h {
+			i = slices.Index(n.queue, h)
+		}
+		n.queue = slices.Delete(n.queue, i, i+1)
+	}
+	if h.parked {
+		l.parked--
+		l.parkedBytes -= int64(h.size)
+		l.uncrowd()
+	} else {
+		l.blocked--
+		if n != nil {
+			n.placed--
+		}
+	}
+}
+
+// advance makes the first Hold of n ready if no other one is active and no earlier message may
+// come back.
+func (x *order) advance(n *lane) {
+	l := x.ledger
+	if n.head == nil && len(n.queue) > 0 && !l.closed && !n.source.revoked && n.mayRun(n.queue[0]) {
+		if h := n.queue[0]; h.Due > l.Now {
+			if n.bell == nil {
+				n.bell = &alarm{ring: func(Moment) { l.advance(n); l.rouse() }}
+			}
+			l.set(n.bell, h.Due)
+		} else {
+			l.stopsWaiting(h)
+			n.add(h)
+			l.admit(h)
+		}
+	}
+	n.source.drop(n)
+}
+
+// mayRun reports whether no earlier message than h may come back.
+func (n *lane) mayRun(h *Hold) bool {
+	p := h.Delivery.Position
+	return (len(n.stubs) == 0 || n.stubs[0].position > p) && (n.over == nil || p <= n.over.first)
+}
+
+// admit makes h ready.
+func (x *order) admit(h *Hold) {
+	l := x.ledger
+	h.state = ready
+	h.class = l.classOf(h)
+	h.Source.line.add(h)
+}
+
+// leaveLane lets the next message of the key of h run.
+func (s *Source) leaveLane(h *Hold) {
+	n := h.lane
+	if n == nil {
+		return
+	}
+	h.lane = nil
+	n.remove(h) // if it is active
+	s.ledger.advance(n)
+}
+
+// retry returns when the first message of n is due; zero: immediately.
+func (n *lane) retry() Moment {
+	if n == nil {
+		return 0
+	}
+	due := Moment(0)
+	for _, st := range n.stubs {
+		due = max(due, st.until)
+	}
+	if len(n.queue) > 0 {
+		due = max(due, n.queue[0].Due)
+	}
+	return due
+}
+
+// FailKey notes that a message with the key of h failed for good, for later ones.
+func (x *order) FailKey(h *Hold) {
+	if n := h.lane; n != nil {
+		n.failed = true
+		h.Source.outlive(n)
+	}
+}
+
+// KeyFailed reports whether an earlier message of the key of h failed for good.
+func (h *Hold) KeyFailed() bool { return h.lane != nil && h.lane.failed }
+
+// ReleaseKey undoes FailKey, and reports whether it had an effect.
+func (x *order) ReleaseKey(key string) (had bool) {
+	l := x.ledger
+	for _, s := range l.sources {
+		if n := s.lanes[key]; n != nil && n.failed {
+			n.failed, had = false, true
+			s.drop(n)
+		}
+	}
+	return had
+}
+
+// FailedKeys returns the keys that FailKey noted, sorted.
+func (x *order) FailedKeys() (keys []string) {
+	l := x.ledger
+	for _, s := range l.sources {
+		for key, n := range s.lanes {
+			if n.failed {
+				keys = append(keys, key)
+			}
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// outlive copies the key of n, because n will be kept without Holds. The key may share its
+// memory with all texts of its Receive.
+func (s *Source) outlive(n *lane) {
+	delete(s.lanes, n.key)
+	n.key = strings.Clone(n.key)
+	s.lanes[n.key] = n
+}
+
+const freeLanes = 1024
+
+// drop forgets n if nothing of it is left to remember.
+func (s *Source) drop(n *lane) {
+	if n.touched || n.head != nil || len(n.queue) > 0 || len(n.stubs) > 0 || n.failed || n.over != nil && n.over.ahead(s.ledger.Now) || s.lanes[n.key] != n {
+		return
+	}
+	delete(s.lanes, n.key)
+	if n.bell != nil {
+		s.ledger.set(n.bell, 0)
+		return // the alarm refers to n
+	}
+	if len(s.free) < freeLanes {
+		*n = lane{queue: n.queue[:0], active: active{next: n.next[:0]}}
+		s.free = append(s.free, n)
+	}
+}
+
+// Remembers reports whether a lane of key exists.
+func (s *Source) Remembers(key string) bool { return s.lanes[key] != nil }

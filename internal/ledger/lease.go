@@ -1,0 +1,68 @@
+package ledger
+
+import (
+	"time"
+)
+
+// expireLeases notices the leases that have ended.
+func (x *leasing) expireLeases(now Moment) {
+	l := x.ledger
+	next := Moment(0)
+	for i := len(l.held) - 1; i >= 0; i-- { // Lose may remove the last
+		if i >= len(l.held) {
+			continue
+		}
+		h := l.held[i]
+		switch {
+		case h.lost || h.leaseless || h.state >= settling:
+		case h.until <= now:
+			l.Lose(h, nil)
+		case next == 0 || h.until < next:
+			next = h.until
+		}
+	}
+	if next != 0 {
+		l.by(&l.leases, next)
+	}
+	l.rouse()
+}
+
+// extend asks for the extension of leases.
+func (x *leasing) extend(Moment) {
+	l := x.ledger
+	if len(l.held) > 0 {
+		l.do(Effect{Kind: Extend})
+	}
+}
+
+// Keepable returns the Holds of s whose leases are to be extended.
+func (x *leasing) Keepable(s *Source) (hs []*Hold) {
+	l := x.ledger
+	for _, h := range l.held {
+		if h.Source == s && !h.lost && !h.leaseless && !h.left && !h.returning {
+			hs = append(hs, h)
+		}
+	}
+	return hs
+}
+
+// Extended notes that the lease of h does not end before until.
+func (x *leasing) Extended(h *Hold, until Moment) { h.until = max(h.until, until) }
+
+// NotExtended notes that the lease of h is lost. A Hold that is being acknowledged before its
+// run is not concerned: if the broker has acknowledged it, it has no lease.
+func (x *leasing) NotExtended(h *Hold, err error) {
+	l := x.ledger
+	if h.state == taken && h.wait != nil && !h.leaseless {
+		return
+	}
+	l.Lose(h, err)
+}
+
+// ExtendIn plans the next extension.
+func (x *leasing) ExtendIn(d time.Duration) {
+	l := x.ledger
+	if len(l.held) > 0 && l.extension.at == 0 {
+		l.set(&l.extension, l.Now.Plus(d))
+	}
+}

@@ -1,0 +1,301 @@
+// Package ledger decides about the messages that a member of a group holds: which may run,
+// in which order, and when each is given back. It is pure. It has no goroutine, no lock and
+// no clock: each method notes a fact at a moment, and appends to Out the effects that the
+// caller carries out. So one goroutine at a time may use a Ledger.
+//
+// Methods are in six types, such as crew, that a Ledger embeds. docs/engine.md says where a change
+// goes.
+//
+// A [Hold] is a leased message. A [Worker] is a goroutine of the caller that runs handlers. A
+// [Source] is one attachment to a group, with its own messages and order.
+//
+//	hold.go      the states of a Hold; Release and Lose end it
+//	source.go    messages arrive, and how many more are wanted
+//	lane.go      the order of a key (stub.go: messages that are away; park.go: too many that wait)
+//	line.go      which Hold is next
+//	worker.go    workers take Holds (slice.go), and report results (runs.go)
+//	settle.go    Holds are acknowledged, given back, or rest (lease.go)
+//	memory.go    what is remembered of messages that are not held
+//	clock.go     the alarms: one heap of moments
+package ledger
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/limiter"
+)
+
+// An Order says which messages run one after another.
+type Order uint8
+
+// The values of Order.
+const (
+	ByKey     Order = iota // messages of one key run one after another
+	Unordered              // no message waits for another
+	Total                  // all messages of a source run one after another
+)
+
+// Config of a Ledger. The caller sets every field.
+type Config struct {
+	Order          Order
+	Concurrency    int // workers, without spare ones
+	MaxRedelivered int // the most redelivered messages that run at the same time; 0: no limit
+	MaxInFlight    int // the caller's limiter enforces it; the ledger parks by it, see park
+	MaxParked      int // Holds that wait without a place; beyond it nothing more is read
+	Lease          time.Duration
+	Timeout        time.Duration // bounds a run; 0: none
+	Entrusts       bool          // manual mode: the program settles a message after its run
+	Single         bool          // a worker takes one message at a time, because its run may wait for the broker or fail its key
+	Fenced         bool          // an acknowledgement without an error proves that the message was held
+
+	Batch Batch              // for handlers of batches
+	Alone func(h *Hold) bool // h is to be handled in a batch of its own; may be nil
+
+	Leaves func(h *Hold) bool // after a timeout h is left to its lease; may be nil
+}
+
+// A Batch says when a worker may take a batch. Size 0: there are no batches.
+type Batch struct {
+	Size  int
+	Bytes int64 // bounds the payloads; 0: no bound
+	Wait  time.Duration
+}
+
+// A Ledger has all Holds of a subscription.
+type Ledger struct {
+	Config
+	Out Effects
+	Now Moment // set by the caller before each use
+
+	crew
+	runBook
+	settlements
+	leasing
+	order
+	intake
+
+	alarms   alarms
+	held     []*Hold
+	free     []*Hold // to be used again
+	sources  []*Source
+	dice     func(n int) int
+	rotation int // the source whose ready Hold is next
+
+	closed      bool // no further Hold is started
+	interrupted bool // a drain has cancelled the handlers
+
+	workers  int // goroutines, idle ones included
+	idle     []*Worker
+	busy     []*Worker
+	waking   bool // a worker was woken or started, and has not called Take yet
+	working  int  // busy workers whose run is not stuck
+	stuck    int  // busy workers whose run is stuck
+	entrusts int  // Holds with Hold.trusted
+
+	blocked     int // waiting Holds that have a place, see park
+	parked      int // waiting Holds without a place
+	parkedBytes int64
+	chasing     int           // overflows that are given back without a delay; nothing is read meanwhile
+	crowded     bool          // nothing is read until fewer Holds are parked
+	running     [classes]int  // Holds of each class that a worker has
+	average     time.Duration // of a run; 0: not measured
+	reading     time.Duration // average length of a Receive that returned all it asked for
+
+	hurry int // not 0: rouse wakes a worker for little work too
+
+	leases    alarm // the first lease ends
+	extension alarm // leases are to be extended
+	flush     alarm // acknowledgements have gathered for long enough
+	hoard     alarm // Holds may have waited for a worker for too long
+	gather    alarm // a batch that is not full is due
+	nudge     alarm // a worker is woken for little work
+}
+
+// New returns an empty Ledger.
+func New(c Config) *Ledger {
+	l := &Ledger{Config: c, dice: rand.IntN}
+	l.crew, l.runBook, l.settlements = crew{l}, runBook{l}, settlements{l}
+	l.leasing, l.order, l.intake = leasing{l}, order{l}, intake{l}
+	l.leases.ring, l.extension.ring, l.flush.ring = l.expireLeases, l.extend, l.flushAcks
+	l.nudge.ring = l.wakeAnother
+	l.hoard.ring, l.gather.ring = l.giveBackHoard, func(Moment) { l.rouse() }
+	return l
+}
+
+// The methods of a Ledger are in parts, because a type has at most 25 methods. The parts share all
+// of its data, and call each other through the Ledger: a crew takes Holds for
+// workers, a runBook notes how runs end, settlements settle Holds, leasing has the Holds and
+// their leases, order keeps the order of keys, and intake takes messages in.
+type (
+	crew        struct{ ledger *Ledger }
+	runBook     struct{ ledger *Ledger }
+	settlements struct{ ledger *Ledger }
+	leasing     struct{ ledger *Ledger }
+	order       struct{ ledger *Ledger }
+	intake      struct{ ledger *Ledger }
+)
+
+// An Effect is an action that the caller of a Ledger carries out.
+type Effect struct {
+	Kind    Kind
+	Hold    *Hold
+	Run     any     // for EndRun
+	Source  *Source // for EndRead and Room
+	Running bool    // for Lost and Stuck: a handler runs
+	Err     error
+	For     time.Duration
+}
+
+// A Kind is a kind of Effect.
+type Kind uint8
+
+// The kinds of Effect.
+const (
+	GiveBack Kind = iota // Hold is to be given back by Delay, as Hold.Due and Hold.Counted say
+	Refuse               // Hold is to be settled without a run: it is unfit
+	TimedOut             // Hold is to be settled as a run that timed out; nobody else settles it
+	Again                // the call that settles Hold is to be repeated
+	EndRun               // the context of Run is to end with Err
+	Lost                 // the lease of Hold is lost, because of Err; nil: it was not extended
+	Stuck                // the handler of Hold runs for For, far beyond its timeout
+	Unstuck              // a stuck handler has returned
+	Extend               // leases are to be extended, see Keepable and Extended
+	EndRead              // the Receive of Source under way is to end
+	Room                 // the fetcher of Source may read again
+	Crowded              // reading stops because Holds wait for others; Running false: it goes on
+)
+
+// Effects are the actions that are to be carried out.
+type Effects struct {
+	Acks      []*Hold // to be acknowledged
+	FlushAcks bool    // without a wait for further ones
+	Rest      []Effect
+	Wake      []*Worker
+	Start     int // workers
+	Freed     limiter.Released
+}
+
+func (l *Ledger) do(e Effect) {
+	if e.Kind == Lost || e.Kind == Stuck {
+		e.Hold.told = true
+	}
+	l.Out.Rest = append(l.Out.Rest, e)
+}
+
+// Stats are the present numbers of a Ledger.
+type Stats struct {
+	Held, Running, Stuck, Parked int
+	Bytes                        int64
+}
+
+// Stats returns the present numbers.
+func (l *Ledger) Stats() Stats {
+	n := Stats{Held: len(l.held), Running: l.working + l.stuck, Stuck: l.stuck, Parked: l.parked}
+	for _, h := range l.held {
+		n.Bytes += int64(h.size)
+	}
+	return n
+}
+
+// Closed reports whether Close was called.
+func (l *Ledger) Closed() bool { return l.closed }
+
+// Settling returns how many Holds are being settled.
+func (l *Ledger) Settling() (n int) {
+	for _, h := range l.held {
+		if h.state == settling {
+			n++
+		}
+	}
+	return n
+}
+
+// Interrupted reports whether Interrupt was called.
+func (l *Ledger) Interrupted() bool { return l.interrupted }
+
+// Quiet reports whether l is closed, no worker has a run, and the program has no message to
+// settle.
+func (l *Ledger) Quiet() bool {
+	return l.closed && len(l.busy) == 0 && l.entrusts == 0 && !l.finishes()
+}
+
+// Close lets no further Hold start, and gives back the Holds that have not started. Batches
+// that have gathered are handled.
+func (l *Ledger) Close() {
+	l.closed = true
+	l.giveBackUnstarted(nil, l.Batch.Size > 0)
+	l.Out.Wake, l.idle = append(l.Out.Wake, l.idle...), nil // they end, or take the last batches
+	l.rouse()
+}
+
+// finishes reports whether a batch is left that is handled although l is closed.
+func (l *Ledger) finishes() bool {
+	return l.Batch.Size > 0 && !l.interrupted && slices.ContainsFunc(l.sources, func(s *Source) bool { return l.startable(s) > 0 })
+}
+
+// Revoke is not called yet: a subscription has one source at a time, and Replace changes it. It
+// lets no further Hold of s start, and gives back the Holds of s that have not
+// started. Other Holds of s stay until they are settled. The other sources do not notice.
+func (l *Ledger) Revoke(s *Source) {
+	s.revoked = true
+	l.giveBackUnstarted(s, false)
+	l.sources = slices.DeleteFunc(l.sources, func(o *Source) bool { return o == s })
+}
+
+// Holds reports whether a Hold of s is left.
+func (l *Ledger) Holds(s *Source) bool {
+	return slices.ContainsFunc(l.held, func(h *Hold) bool { return h.Source == s })
+}
+
+// giveBackUnstarted gives back the Holds of s that have not started; nil: of all sources. The
+// Holds of a lane are due when its first one is. keep: Holds that are ready stay.
+func (l *Ledger) giveBackUnstarted(s *Source, keep bool) {
+	for _, w := range l.busy {
+		l.steal(w)
+	}
+	all := slices.Clone(l.held)
+	due := map[*lane]Moment{}
+	for _, h := range all {
+		if h.lane != nil {
+			due[h.lane] = h.lane.retry()
+		}
+	}
+	for _, h := range all {
+		if (s == nil || h.Source == s) && (h.state == waiting || h.state == ready && !keep) {
+			at := max(h.Due, due[h.lane])
+			l.giveBack(h, at)
+		}
+	}
+}
+
+// Interrupt ends the contexts of all runs, and of the Holds that the program settles.
+func (l *Ledger) Interrupt(cause error) {
+	l.interrupted = true
+	if l.closed {
+		l.giveBackUnstarted(nil, false)
+	}
+	for _, h := range l.held {
+		if h.state == taken || h.state == entrusted {
+			l.do(Effect{Kind: EndRun, Run: h.Run, Err: cause})
+		}
+	}
+	for _, w := range l.busy {
+		if w.stuck {
+			l.do(Effect{Kind: EndRun, Run: w.lostRun, Err: cause})
+		}
+	}
+}
+
+// Abandon releases all Holds, and returns how many of them no handler runs.
+func (l *Ledger) Abandon(cause error) (unsettled int) {
+	for _, h := range slices.Clone(l.held) {
+		if h.state != taken {
+			unsettled++
+		}
+		h.lost = true
+		l.Release(h, cause)
+	}
+	return unsettled
+}

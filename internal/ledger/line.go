@@ -1,0 +1,123 @@
+package ledger
+
+import "slices"
+
+// A class of Holds has a bound on how many of its Holds run at the same time.
+type class uint8
+
+const (
+	fresh       class = iota // no bound
+	redelivered              // Config.MaxRedelivered
+	suspect                  // one
+	classes
+)
+
+// classOf returns the class of h. If the backend refunds attempts, a first attempt is not
+// redelivered, because no handler had the message: a member gave it back unstarted.
+func (x *crew) classOf(h *Hold) class {
+	l := x.ledger
+	switch {
+	case h.Suspect:
+		return suspect
+	case l.MaxRedelivered > 0 && (h.Attempt > 1 || h.Redriven || h.Delivery.Redelivered && !h.Source.Refunds):
+		return redelivered
+	}
+	return fresh
+}
+
+// mayRun reports whether one more Hold of class c may run.
+func (x *crew) mayRun(c class) bool {
+	l := x.ledger
+	switch c {
+	case redelivered:
+		return l.running[c] < l.MaxRedelivered
+	case suspect:
+		return l.running[c] < 1
+	}
+	return true
+}
+
+// A line has the Holds of a source that a worker may take: one queue for each class, in the
+// order of receipt.
+type line [classes]queue
+
+func (l *line) add(h *Hold) { l[h.class].push(h) }
+
+// startable returns how many Holds of s a worker may take now.
+func (x *crew) startable(s *Source) (n int) {
+	l := x.ledger
+	for c := range s.line {
+		if s.line[c].len() > 0 && l.mayRun(class(c)) {
+			n += s.line[c].len()
+		}
+	}
+	return n
+}
+
+// pick takes the next Hold to run of s; nil: there is none. Redelivered Holds come first. A
+// suspect and a fresh Hold have equal chances, because a suspect may end the process.
+func (x *crew) pick(s *Source) *Hold {
+	l := x.ledger
+	q := &s.line
+	switch {
+	case q[redelivered].len() > 0 && l.mayRun(redelivered):
+		return q[redelivered].pop()
+	case q[suspect].len() > 0 && l.mayRun(suspect) && (q[fresh].len() == 0 || l.dice(2) == 0):
+		return q[suspect].take(l.dice(q[suspect].len()))
+	case q[fresh].len() > 0:
+		return q[fresh].pop()
+	}
+	return nil
+}
+
+// A queue of Holds is first in, first out.
+type queue struct {
+	items []*Hold
+	head  int
+}
+
+func (q *queue) len() int { return len(q.items) - q.head }
+
+func (q *queue) first() *Hold { return q.items[q.head] }
+
+func (q *queue) last() *Hold { return q.items[len(q.items)-1] }
+
+func (q *queue) push(h *Hold) {
+	if q.head > 0 && len(q.items) == cap(q.items) {
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	q.items = append(q.items, h)
+}
+
+// unshift puts h before all others.
+func (q *queue) unshift(h *Hold) {
+	if q.head > 0 {
+		q.head--
+		q.items[q.head] = h
+		return
+	}
+	q.items = slices.Insert(q.items, 0, h)
+}
+
+func (q *queue) pop() *Hold {
+	h := q.items[q.head]
+	q.items[q.head] = nil
+	if q.head++; q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+	}
+	return h
+}
+
+func (q *queue) take(i int) *Hold {
+	h := q.items[q.head+i]
+	q.items = slices.Delete(q.items, q.head+i, q.head+i+1)
+	return h
+}
+
+func (q *queue) remove(h *Hold) {
+	if i := slices.Index(q.items[q.head:], h); i >= 0 {
+		q.take(i)
+	}
+}

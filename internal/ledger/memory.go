@@ -1,0 +1,181 @@
+package ledger
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A memo has the facts that a source remembers about a message that it does not hold, or has
+// given back before. To add to maxMemory memos, the source forgets another one.
+type memo struct {
+	before string // a position before it, at which no other message is known between them; "": not known
+	times  uint8  // how often it was given back after a run
+	until  Moment // when to forget that it may be unsettled
+	acked  Moment // when it was acknowledged after its lease; zero: it was not
+
+	// attempt is the number of the attempt that begins with the receipt after the one that the
+	// backend counted as receipt. Some backends count nothing, and others count each receipt,
+	// also one without a run. attempt 0: the backend's count is valid.
+	attempt, receipt int
+}
+
+const maxMemory = 1 << 16
+
+// due notes when the message is due again. Another member may have settled it meanwhile, so
+// that the memo is of no use an hour later.
+func (m *memo) due(at Moment) { m.until = max(m.until, at.Plus(hour)) }
+
+// remember returns the memo of h, made if there is none.
+func (s *Source) remember(h *Hold) *memo {
+	p := h.Delivery.Position
+	if m := s.memory[p]; m != nil {
+		return m
+	}
+	for other := range s.memory {
+		if len(s.memory) < maxMemory {
+			break
+		}
+		delete(s.memory, other)
+	}
+	m := &memo{before: strings.Clone(h.before), until: h.came.Plus(hour)}
+	s.memory[strings.Clone(p)] = m
+	return m
+}
+
+// forget drops the memo of a message that is settled.
+func (s *Source) forget(position string) {
+	if len(s.memory) > 0 {
+		delete(s.memory, position)
+	}
+}
+
+const hour = time.Hour
+
+// attemptOf returns the number of the attempt that begins with the receipt of d, from 1.
+func (s *Source) attemptOf(d *backend.Delivery) int {
+	m := s.memory[d.Position]
+	switch {
+	case m == nil || m.attempt == 0:
+		return max(d.Attempt, 1)
+	case d.Attempt == 1 && !d.Redelivered: // the topic or the group was made anew, or the group was reset
+		m.attempt = 0
+		return 1
+	}
+	if d.Attempt <= m.receipt { // the backend counts nothing, or has refunded although it states that it does not
+		m.receipt = d.Attempt - 1
+	}
+	return m.attempt + d.Attempt - m.receipt - 1
+}
+
+// expect remembers that the next receipt of h begins the given attempt.
+func (s *Source) expect(h *Hold, attempt int) {
+	m := s.remember(h)
+	m.attempt, m.receipt = attempt, h.Delivery.Attempt
+}
+
+// Failed remembers the number of an attempt that has failed, if the backend misses it.
+func (x *settlements) Failed(h *Hold) {
+	if h.Attempt > h.Delivery.Attempt {
+		h.Source.expect(h, h.Attempt+1)
+	}
+}
+
+const (
+	firstFloor     = 10 * time.Millisecond
+	highestFloor   = 50 * time.Millisecond
+	timesToHighest = uint8(highestFloor / firstFloor)
+)
+
+// Floor counts a run of h after which h is given back. It returns the least delay until its
+// redelivery: 10 ms, and 10 ms more for each repeat, up to 50 ms. Without it a handler that
+// asks for no delay would keep a processor, or the broker, busy.
+func (x *settlements) Floor(h *Hold) time.Duration {
+	m := h.Source.remember(h)
+	m.times = min(m.times+1, timesToHighest)
+	return time.Duration(m.times) * firstFloor
+}
+
+// ackedLate notes that h was acknowledged after its lease. A Receive that was called before
+// may still bring the message, because the broker delivered it again. Such a delivery is not
+// handled, and a Hold of it is dropped.
+func (s *Source) ackedLate(h *Hold) {
+	l := s.ledger
+	m := s.remember(h)
+	m.acked = l.Now
+	position := strings.Clone(h.Delivery.Position)
+	s.late = append(s.late, position)
+	for _, other := range slices.Clone(l.held) {
+		if other == h || other.Source != s || other.Delivery.Position != position {
+			continue
+		}
+		if l.Lose(other, ErrAckedBefore); other.state == released {
+			m.until = 0 // it is settled
+		}
+	}
+}
+
+// acknowledged reports whether a Receive called at the moment asked has brought a message
+// that was acknowledged meanwhile.
+func (s *Source) acknowledged(position string, asked Moment) bool {
+	if len(s.late) == 0 {
+		return false
+	}
+	m := s.memory[position]
+	return m != nil && asked < m.acked
+}
+
+// forgetAcked forgets the late acknowledgements that no later Receive can meet: a Receive was
+// called at the moment asked, after them.
+func (s *Source) forgetAcked(asked Moment) {
+	s.late = slices.DeleteFunc(s.late, func(p string) bool {
+		m := s.memory[p]
+		gone := m == nil || m.acked <= asked
+		if gone && m != nil && m.acked != 0 {
+			delete(s.memory, p)
+		}
+		return gone
+	})
+}
+
+// ResumeAfter returns the position after which a group that is made anew must begin, so that
+// every unsettled message that this member knows comes again. Messages that are settled may
+// come again too. It returns the highest position received if all are settled, and "" if the
+// first message of the topic may be unsettled.
+func (x *leasing) ResumeAfter(s *Source) string {
+	l := x.ledger
+	lowest := ""
+	for _, h := range l.held {
+		if p := h.Delivery.Position; h.Source == s && (lowest == "" || p < lowest) {
+			lowest = p
+		}
+	}
+	for p, m := range s.memory {
+		if m.until > l.Now && m.acked == 0 && (lowest == "" || p < lowest) {
+			lowest = p
+		}
+	}
+	if lowest == "" || lowest > s.last {
+		return s.last
+	}
+	after := ""
+	earlier := func(p string) {
+		if p < lowest {
+			after = max(after, p)
+		}
+	}
+	for _, h := range l.held {
+		if h.Source == s {
+			earlier(h.before)
+			earlier(h.Delivery.Position)
+		}
+	}
+	for _, m := range s.memory {
+		if m.until > l.Now {
+			earlier(m.before)
+		}
+	}
+	return after
+}

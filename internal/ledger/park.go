@@ -1,0 +1,107 @@
+package ledger
+
+import (
+	"strings"
+	"time"
+)
+
+// An overflow is the rest of a long lane, which this member gives back as it arrives, because
+// too many Holds are parked. All of it is due at the same moment: a Receive that is called
+// after this moment brings it by position. Only a backend that promises this has overflows.
+type overflow struct {
+	first string // the lowest position given back
+	due   Moment
+	until Moment // when all that was given back is surely due
+	calls int    // calls of Delay under way
+	count int    // messages given back
+}
+
+// ahead reports whether messages of o may come after now.
+func (o *overflow) ahead(now Moment) bool { return o.calls > 0 || o.until.Plus(grace) > now }
+
+// perEvent is how much later an overflow is due for each message that the one before it had.
+// Otherwise reading them again would delay messages of other keys.
+const perEvent = 200 * time.Microsecond
+
+// overflows gives back h, which has arrived, if it belongs to the overflow of its lane, or if
+// no more Holds may be parked. While the first Hold of the lane runs for the first time, reading
+// stops instead (see park), because the lane is going to move.
+func (x *order) overflows(h *Hold, n *lane) bool {
+	l := x.ledger
+	s, o, p := h.Source, n.over, h.Delivery.Position
+	count := 0
+	if o != nil {
+		if p <= o.first {
+			return false
+		}
+		if count = o.count; o.calls == 0 && h.asked >= o.until {
+			n.over, o = nil, nil // from here on messages come by position
+		}
+	}
+	if o == nil {
+		last := len(n.queue) - 1
+		if !s.Refunds || n.head != nil && n.head.Attempt == 1 || !l.isCrowded() || last < 0 || p < n.queue[last].Delivery.Position {
+			return false
+		}
+		wait := min(time.Second+time.Duration(count)*perEvent, mostTurn)
+		o = &overflow{first: strings.Clone(p), due: max(n.retry(), l.Now.Plus(wait))}
+		s.outlive(n)
+		n.over = o
+	}
+	o.count++
+	o.calls++
+	if o.due <= l.Now { // the next Receive waits for the answer, and then brings h late enough
+		h.chases = true
+		l.chasing++
+	}
+	h.over, h.state, h.lane, h.Due, h.returning = o, settling, nil, o.due, true
+	l.do(Effect{Kind: GiveBack, Hold: h})
+	return true
+}
+
+// park takes the place of h, which waits, if too many Holds that wait have one: it tells the
+// caller's limiter that h needs none. So they leave places for messages that can run. h stays held,
+// and keeps its queue. A parked Hold gets no place again.
+func (x *order) park(h *Hold) {
+	l := x.ledger
+	if h.state != waiting || h.parked {
+		return
+	}
+	share := max(l.MaxInFlight/4, 1)
+	if l.blocked <= l.MaxInFlight/2 && (h.lane == nil || h.lane.placed <= share) {
+		return
+	}
+	l.blocked--
+	if h.lane != nil {
+		h.lane.placed--
+	}
+	h.parked = true
+	l.parked++
+	l.parkedBytes += int64(h.size)
+	l.Out.Freed.Settled++ // its bytes are released with it
+	if !l.crowded && l.isCrowded() && (!h.Source.Refunds || h.lane == nil || h.lane.head != nil && h.lane.head.Attempt == 1) {
+		l.setCrowded(true)
+	}
+}
+
+const maxParkedBytes = 48 << 20 // less than the default of SubscribeOptions.MaxBytes
+
+// isCrowded reports whether no more Holds may be parked.
+func (x *order) isCrowded() bool {
+	l := x.ledger
+	return l.parked >= l.MaxParked || l.parkedBytes >= maxParkedBytes
+}
+
+// uncrowd lets reading go on when there is room again for parked Holds.
+func (x *order) uncrowd() {
+	if l := x.ledger; l.crowded && !l.isCrowded() {
+		l.setCrowded(false)
+	}
+}
+
+func (x *order) setCrowded(yes bool) {
+	l := x.ledger
+	l.crowded = yes
+	l.do(Effect{Kind: Crowded, Running: yes})
+	l.roomForAll()
+}

@@ -1,0 +1,170 @@
+package ledger
+
+// hasWork reports whether a worker may take Holds. A batch that is not full waits.
+func (x *crew) hasWork() bool {
+	l := x.ledger
+	n := 0
+	bytes := int64(0)
+	oldest := Moment(0)
+	for _, s := range l.sources {
+		some := l.startable(s)
+		if n += some; some == 0 || l.Batch.Size == 0 {
+			continue
+		}
+		for c := range s.line {
+			q := &s.line[c]
+			if q.len() == 0 || !l.mayRun(class(c)) {
+				continue
+			}
+			if at := q.first().came; oldest == 0 || at < oldest {
+				oldest = at
+			}
+			for i := 0; l.Batch.Bytes > 0 && bytes < l.Batch.Bytes && i < q.len() && i < l.Batch.Size; i++ {
+				bytes += int64(len(q.items[q.head+i].Delivery.Payload))
+			}
+			if l.Alone != nil && l.Alone(q.first()) {
+				return true
+			}
+		}
+	}
+	if n == 0 || n >= l.Batch.Size || l.Batch.Bytes > 0 && bytes >= l.Batch.Bytes {
+		return n > 0
+	}
+	if due := oldest.Plus(l.Batch.Wait); due > l.Now && !l.closed {
+		l.by(&l.gather, due)
+		return false
+	}
+	return true
+}
+
+// pickAny takes the next Hold to run of the sources in turn. It starts no Hold whose lease
+// has ended.
+func (x *crew) pickAny() *Hold {
+	l := x.ledger
+	for range l.sources {
+		s := l.sources[l.rotation%len(l.sources)]
+		l.rotation++
+		for h := l.pick(s); h != nil; h = l.pick(s) {
+			if h.until > l.Now {
+				return h
+			}
+			l.Lose(h, nil)
+		}
+	}
+	return nil
+}
+
+// start gives h to w, as the Hold n of its slice.
+func (x *crew) start(h *Hold, w *Worker, n int) {
+	l := x.ledger
+	h.state, h.worker, h.began, h.slot = taken, w, 0, int32(n)
+	h.inSlice = true
+	l.running[h.class]++
+}
+
+// putBack undoes pickAny.
+func (x *crew) putBack(h *Hold) { h.Source.line[h.class].unshift(h) }
+
+// takeSlice returns Holds for about a millisecond of work, but leaves some for other workers.
+// Messages of a key may follow each other in it. Where keys permit, it is in the order of
+// positions.
+func (x *crew) takeSlice(w *Worker) (hs []*Hold) {
+	l := x.ledger
+	n := l.sliceLen()
+	hs = w.room
+	lanes := w.lanes[:0]
+	for len(hs) < n {
+		if next := l.follower(lanes); next != nil {
+			f := next.queue[0]
+			l.stopsWaiting(f)
+			f.class = fresh
+			next.add(f)
+			l.start(f, w, len(hs))
+			hs = append(hs, f)
+			continue
+		}
+		h := l.pickAny()
+		if h == nil {
+			break
+		}
+		if h.class == suspect && len(hs) > 0 { // it may end the process
+			l.putBack(h)
+			break
+		}
+		l.start(h, w, len(hs))
+		if hs = append(hs, h); h.class == suspect {
+			break
+		}
+		if h.lane != nil && len(h.lane.queue) > 0 {
+			lanes = append(lanes, h.lane)
+		}
+	}
+	clear(lanes)
+	w.lanes = lanes
+	return hs
+}
+
+// follower returns the lane whose next message is to follow in a slice that has the messages
+// before it; nil: there is none, or a message that is ready comes before.
+func (x *crew) follower(lanes []*lane) (best *lane) {
+	l := x.ledger
+	for _, n := range lanes {
+		if len(n.queue) == 0 {
+			continue
+		}
+		f := n.queue[0]
+		if f.Due > l.Now || f.until <= l.Now || !n.mayRun(f) || l.classOf(f) != fresh {
+			continue
+		}
+		if best == nil || f.Delivery.Position < best.queue[0].Delivery.Position {
+			best = n
+		}
+	}
+	if best != nil {
+		if q := &best.source.line[fresh]; q.len() > 0 && q.first().Delivery.Position < best.queue[0].Delivery.Position {
+			return nil
+		}
+	}
+	return best
+}
+
+func (x *crew) sliceLen() int {
+	l := x.ledger
+	if l.Single || l.average == 0 || l.average > sliceTime {
+		return 1
+	}
+	ready := 0
+	for _, s := range l.sources {
+		ready += l.startable(s)
+	}
+	others := max(l.Concurrency-l.working-1, 0)
+	return max(min(int(sliceTime/l.average), mostSlice, (ready+others)/(others+1)), 1)
+}
+
+// takeBatch returns the Holds of a batch.
+func (x *crew) takeBatch(w *Worker) (hs []*Hold) {
+	l := x.ledger
+	if !l.hasWork() {
+		return nil
+	}
+	bytes := int64(0)
+	hs = w.room
+	for len(hs) < l.Batch.Size {
+		h := l.pickAny()
+		if h == nil {
+			break
+		}
+		alone := h.class == suspect || l.Alone != nil && l.Alone(h)
+		size := int64(len(h.Delivery.Payload))
+		if len(hs) > 0 && (alone || l.Batch.Bytes > 0 && bytes+size > l.Batch.Bytes) {
+			l.putBack(h)
+			break
+		}
+		l.start(h, w, len(hs))
+		hs = append(hs, h)
+		if bytes += size; alone {
+			break
+		}
+	}
+	return hs
+}

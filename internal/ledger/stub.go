@@ -1,0 +1,112 @@
+package ledger
+
+import (
+	"slices"
+	"strings"
+)
+
+// A stub is a message of a lane that was given back and may come back.
+type stub struct {
+	lane     *lane
+	position string
+	until    Moment // when the message is surely due; zero: not known yet
+	bell     alarm
+	rang     bool // the message is due
+}
+
+// away leaves a stub of h, which is given back, in its lane.
+func (s *Source) away(h *Hold) {
+	n := h.lane
+	if n == nil || s.ledger.closed {
+		return
+	}
+	if len(n.stubs) == 0 {
+		s.outlive(n)
+	}
+	st := &stub{lane: n, position: strings.Clone(h.Delivery.Position)}
+	st.bell.ring = func(now Moment) { s.overdue(st, now) }
+	if l := s.ledger; l.crowded && s.Refunds { // messages that arrive now may overflow
+		l.setCrowded(false)
+	}
+	i, _ := n.find(st.position)
+	n.stubs = slices.Insert(n.stubs, i, st)
+	h.stub = st
+}
+
+// stubDue notes when the message of h, which was given back, is surely due.
+func (x *order) stubDue(h *Hold, at Moment) {
+	l := x.ledger
+	if o := h.over; o != nil {
+		h.over = nil
+		o.calls--
+		if h.chases {
+			h.chases = false
+			l.chasing--
+		}
+		o.until = max(o.until, at, l.Now)
+	}
+	if st := h.stub; st != nil && st.lane != nil {
+		h.stub = nil
+		st.until = at
+		l.set(&st.bell, at)
+	}
+}
+
+// overdue is called when the message of st is due, and again each grace.
+func (s *Source) overdue(st *stub, now Moment) {
+	switch l, n := s.ledger, st.lane; {
+	case !st.rang:
+		st.rang = true
+		s.passing = append(s.passing, st)
+		l.set(&st.bell, now.Plus(grace))
+	case len(n.queue) == 0:
+		l.set(&st.bell, now.Plus(grace))
+	default: // the queue comes again: its Receive brings st before, or shows that another member has it
+		l.set(&st.bell, now.Plus(grace))
+		l.do(Effect{Kind: EndRead, Source: s})
+		for n.head == nil && len(n.queue) > 0 {
+			l.giveBack(n.queue[0], n.queue[0].Due)
+		}
+	}
+}
+
+// pass resolves the stubs of messages that another member has: a Receive that was called at
+// the moment asked would have brought them, because it brings the lowest positions of all
+// that is due. It brought all that is due up to the position highest; all: all that is due;
+// fresh: it brought a new message.
+func (s *Source) pass(asked Moment, highest string, all, fresh bool) {
+	if len(s.passing) == 0 {
+		return
+	}
+	var lanes []*lane
+	s.passing = slices.DeleteFunc(s.passing, func(st *stub) bool {
+		n := st.lane
+		gone := n == nil || st.until < asked && (all || st.position < highest)
+		if !s.Refunds && n != nil { // it redelivers in no certain order, but before new messages
+			gone = st.until.Plus(grace) <= asked && (all || fresh)
+		}
+		if gone && n != nil {
+			s.resolve(st)
+			if !n.touched {
+				n.touched, lanes = true, append(lanes, n)
+			}
+		}
+		return gone
+	})
+	for _, n := range lanes {
+		n.touched = false
+		s.ledger.advance(n)
+	}
+}
+
+// resolve removes st from its lane.
+func (s *Source) resolve(st *stub) {
+	n := st.lane
+	if n == nil {
+		return
+	}
+	s.ledger.set(&st.bell, 0)
+	i := slices.Index(n.stubs, st)
+	n.stubs = slices.Delete(n.stubs, i, i+1)
+	st.lane = nil
+}

@@ -1,0 +1,231 @@
+package ledger
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// A Worker is a goroutine that runs handlers. It takes a slice of Holds, about a millisecond
+// of work, and begins one after another without the caller's lock. The ledger may take back
+// the Holds that have not begun. A batch is a slice that one run handles.
+type Worker struct {
+	Wake chan struct{} // receives a value when the Worker is to call Take again
+
+	next  atomic.Int32 // the index of the next Hold to begin
+	done  atomic.Int32 // how many have ended
+	began atomic.Int64 // when the present run began; zero: no handler runs
+
+	Until Moment // the first of the leases of the slice ends then; valid on the goroutine of the Worker
+
+	times     []span // of the runs of the slice; of the Worker
+	holds     []*Hold
+	room      []*Hold // memory for the next slice
+	lanes     []*lane // memory for takeSlice
+	counted   int     // Holds whose result the ledger has noted
+	late      Moment  // the began of the run whose timeout has passed
+	stuck     bool
+	lostRun   any // the stuck run
+	place     int // in Ledger.busy
+	timeouts  alarm
+	overslice alarm
+}
+
+// A span is when a run began and ended.
+type span struct{ began, ended Moment }
+
+const (
+	sliceTime  = time.Millisecond       // the work in a slice
+	mostSlice  = 64                     // Holds in a slice
+	wakeFor    = 200 * time.Microsecond // the least work for which another worker is woken at once
+	wakeAfter  = 50 * time.Microsecond  // when another worker is woken for less
+	stealAfter = 10 * time.Millisecond  // when the rest of a slice is taken back
+	stuckAfter = 5 * time.Second        // from the timeout of a run until its Hold is taken from it
+	stolen     = 1 << 30                // Worker.next after the rest was taken back
+)
+
+// NewWorker returns a Worker for a goroutine that an effect Start asks for.
+func (x *crew) NewWorker() *Worker {
+	l := x.ledger
+	w := &Worker{Wake: make(chan struct{}, 1)}
+	w.timeouts.ring = func(now Moment) { l.watchTimeout(w, now) }
+	w.overslice.ring = func(Moment) { l.collect(w); l.steal(w); l.rouse(); l.watchHoard() }
+	return w
+}
+
+// Begin claims the next Hold of the slice for a run that begins now, and returns its index.
+// It returns false if the slice has ended.
+func (w *Worker) Begin(now Moment) (i int, ok bool) {
+	w.began.Store(0)
+	i = int(w.next.Add(1)) - 1
+	if i >= len(w.times) {
+		return 0, false
+	}
+	w.Restart(i, now)
+	return i, true
+}
+
+// Restart notes that the run i begins only now.
+func (w *Worker) Restart(i int, now Moment) {
+	w.times[i].began = now
+	w.began.Store(int64(now))
+}
+
+// BeginAll is Begin for a batch: it claims all Holds of the slice.
+func (w *Worker) BeginAll(now Moment) bool {
+	w.began.Store(0)
+	if !w.next.CompareAndSwap(0, int32(len(w.times))) {
+		return false
+	}
+	w.RestartAll(now)
+	return true
+}
+
+// RestartAll notes that the run of a batch begins only now.
+func (w *Worker) RestartAll(now Moment) {
+	for i := range w.times {
+		w.times[i].began = now
+	}
+	w.began.Store(int64(now))
+}
+
+// End notes when the run i ended, and returns how long it took. Unless Returned was called
+// for the run, Succeeded follows.
+func (w *Worker) End(i int, now Moment) time.Duration {
+	w.began.Store(0)
+	w.times[i].ended = now
+	return time.Duration(now - w.times[i].began)
+}
+
+// Succeeded notes that the runs of the first n Holds have succeeded, or Returned was called
+// for them.
+func (w *Worker) Succeeded(n int) { w.done.Store(int32(n)) }
+
+// Take ends the slice of w and returns its next one. If there is none, w waits for Wake and
+// calls Take again. If stay is false, w ends.
+func (x *crew) Take(w *Worker) (hs []*Hold, stay bool) {
+	l := x.ledger
+	l.waking = false
+	l.leaveBusy(w)
+	if l.closed && !l.finishes() || l.workers > l.Concurrency+l.spare() {
+		l.workers--
+		l.Out.FlushAcks = true
+		l.rouse()
+		return nil, false
+	}
+	if l.Batch.Size > 0 {
+		hs = l.takeBatch(w)
+	} else {
+		hs = l.takeSlice(w)
+	}
+	if len(hs) == 0 {
+		l.idle = append(l.idle, w)
+		l.Out.FlushAcks = true
+		l.roomForAll()
+		return nil, true
+	}
+	w.room = hs[:0]
+	w.holds, w.counted, w.stuck, w.lostRun = hs, 0, false, nil
+	w.Until = hs[0].until
+	for _, h := range hs {
+		w.Until = min(w.Until, h.until)
+	}
+	w.times = slices.Grow(w.times[:0], len(hs))[:len(hs)]
+	w.done.Store(0)
+	w.next.Store(0)
+	w.place = len(l.busy)
+	l.busy = append(l.busy, w)
+	l.working++
+	if l.Timeout > 0 {
+		l.by(&w.timeouts, l.Now.Plus(l.Timeout))
+	}
+	if len(hs) > 1 && l.Batch.Size == 0 {
+		l.set(&w.overslice, l.Now.Plus(stealAfter))
+	}
+	l.rouse()
+	l.roomForAll()
+	l.watchHoard()
+	return hs, true
+}
+
+// Gone notes that the goroutine of w has ended, and another one replaces it.
+func (x *crew) Gone(w *Worker) {
+	l := x.ledger
+	l.waking = false
+	l.leaveBusy(w)
+	l.workers--
+	l.rouse()
+}
+
+func (x *intake) roomForAll() {
+	l := x.ledger
+	for _, s := range l.sources {
+		l.room(s)
+	}
+}
+
+// leaveBusy ends the slice of w.
+func (x *crew) leaveBusy(w *Worker) {
+	l := x.ledger
+	if w.holds == nil {
+		return
+	}
+	l.collect(w)
+	l.steal(w)
+	last := len(l.busy) - 1
+	l.busy[w.place] = l.busy[last]
+	l.busy[w.place].place = w.place
+	l.busy = l.busy[:last]
+	clear(w.room[:cap(w.room)])
+	if w.holds = nil; w.stuck {
+		l.stuck--
+		l.do(Effect{Kind: Unstuck})
+	} else {
+		l.working--
+	}
+	l.set(&w.overslice, 0)
+}
+
+// spare returns how many workers run in place of stuck ones.
+func (x *crew) spare() int { return min(x.ledger.stuck, x.ledger.Concurrency) }
+
+// rouse wakes or starts one worker if there is a Hold for it. When that worker takes its
+// Holds, it calls rouse for the next worker.
+func (x *crew) rouse() {
+	l := x.ledger
+	if l.closed && !l.finishes() || l.waking || !l.hasWork() {
+		return
+	}
+	if l.working > 0 && l.Batch.Size == 0 && l.hurry == 0 && l.littleWork() { // the workers that run will take it
+		l.by(&l.nudge, l.Now.Plus(wakeAfter))
+		return
+	}
+	if last := len(l.idle) - 1; last >= 0 {
+		l.Out.Wake = append(l.Out.Wake, l.idle[last])
+		l.idle = l.idle[:last]
+		l.waking = true
+	} else if l.workers < l.Concurrency+l.spare() {
+		l.workers++
+		l.Out.Start++
+		l.waking = true
+	}
+}
+
+// littleWork reports whether the Holds that are ready are so little work that to wake another
+// worker costs more.
+func (x *crew) littleWork() bool {
+	l := x.ledger
+	n := 0
+	for _, s := range l.sources {
+		n += l.startable(s)
+	}
+	return l.average > 0 && time.Duration(n)*l.average < wakeFor
+}
+
+// wakeAnother wakes a worker for Holds that have waited for others.
+func (x *crew) wakeAnother(Moment) {
+	l := x.ledger
+	l.hurry++
+	l.rouse()
+	l.hurry--
+}

@@ -1,0 +1,54 @@
+package outage_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/internal/outage"
+)
+
+// A success wakes all that sleep, but none earlier than Least after it fell asleep.
+func TestSleep(t *testing.T) {
+	for _, row := range []struct{ sleep, success, want time.Duration }{
+		{time.Minute, 30 * time.Second, 30 * time.Second},
+		{time.Minute, time.Millisecond, outage.Least},
+		{time.Second, time.Minute, time.Second},
+		{time.Millisecond, time.Minute, time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var o outage.Outage
+			start := time.Now()
+			time.AfterFunc(row.success, o.Succeeded)
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() {
+					require.True(t, o.Sleep(t.Context(), row.sleep))
+					require.Equal(t, row.want, time.Since(start))
+				})
+			}
+			wg.Wait()
+			time.Sleep(time.Hour)
+		})
+	}
+}
+
+// A success before the sleep does not shorten it, and the end of the context ends it.
+func TestSleepEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o outage.Outage
+		o.Succeeded()
+		start := time.Now()
+		require.True(t, o.Sleep(t.Context(), time.Second))
+		require.Equal(t, time.Second, time.Since(start))
+		for _, at := range []time.Duration{time.Millisecond, time.Second} {
+			ctx, cancel := context.WithTimeout(t.Context(), at)
+			require.False(t, o.Sleep(ctx, time.Minute))
+			cancel()
+		}
+	})
+}

@@ -1,0 +1,195 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// This file keeps a write that does not return from holding up the calls of others. A write is
+// silent when it has not returned for the duration patience while a call waits.
+//
+//   - A silent write gives its slot back, so that waiting calls are written beside it.
+//   - Its topics become suspect. The calls of a suspect topic wait in a line of their own. They
+//     are written apart from other topics, so that other calls do not share their fate.
+//   - The suspicion ends when a write of the topic returns in time, or the broker answers.
+//
+// Writes apart hold no slot. There is one at a time for each suspect topic, and the next when
+// the one before is silent. These bounds keep their number small. If apartInAll is reached,
+// a silent write keeps its slot.
+const (
+	patience     = 100 * time.Millisecond
+	apartOfTopic = 2  // for each slot: the most silent writes of one topic before the next must wait
+	apartInAll   = 16 // for each slot: the most silent writes and writes apart
+)
+
+// flights has the writes under way.
+type flights struct {
+	under    map[*flight]struct{} // all of them
+	apart    int                  // the writes that hold no slot
+	slots    int
+	suspects map[string]*suspect // by topic
+	behind   map[place]*behind   // keys of which a call was left while it was written
+	watching bool                // look is going to be called
+}
+
+func newFlights(slots int) flights {
+	return flights{
+		under: map[*flight]struct{}{}, slots: slots,
+		suspects: map[string]*suspect{}, behind: map[place]*behind{},
+	}
+}
+
+// A flight is one write under way.
+type flight struct {
+	msgs     []*backend.Message
+	since    time.Time
+	cancel   context.CancelFunc
+	queued   bool       // a goroutine of the queue makes it
+	probes   *suspect   // the topic for which it is made apart; nil: it is not
+	silent   bool       // it has been silent, and gave back its slot unless it is apart
+	suspects []*suspect // its topics, if it is silent or apart
+}
+
+// A suspect is a topic with a silent write.
+type suspect struct {
+	topic  string
+	marked bool // no write of the topic has returned in time since
+	probed bool // a write apart is under way, and not silent
+	apart  int  // the silent writes and writes apart that have messages of the topic
+	line   line // the calls that wait for a write apart
+}
+
+// mayProbe reports whether the waiting calls of s may be written now.
+func (fs *flights) mayProbe(s *suspect) bool {
+	return !s.probed && s.apart < apartOfTopic*fs.slots && fs.apart < apartInAll*fs.slots
+}
+
+// watch plans a call of look, if calls wait for a write that may become silent.
+func (p *Publisher) watch(now time.Time) {
+	if p.watching || !p.waits() {
+		return
+	}
+	var first time.Time
+	for f := range p.under {
+		if !f.silent && (first.IsZero() || f.since.Before(first)) {
+			first = f.since
+		}
+	}
+	if !first.IsZero() {
+		p.watching = true
+		time.AfterFunc(first.Add(patience).Sub(now), p.look)
+	}
+}
+
+// waits reports whether a call waits for a slot or a write apart.
+func (cs *calls) waits() bool {
+	if len(cs.queue.calls) > 0 {
+		return true
+	}
+	for _, s := range cs.suspects {
+		if len(s.line.calls) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// look looks for writes that have become silent, if calls still wait.
+func (p *Publisher) look() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watching = false
+	if now := time.Now(); p.waits() && p.done.Err() == nil {
+		for f := range p.under {
+			if !f.silent && now.Sub(f.since) >= patience {
+				p.silence(f)
+			}
+		}
+		p.serve()
+		p.watch(now)
+	}
+}
+
+// silence notes that f is silent.
+func (cs *calls) silence(f *flight) {
+	if f.probes != nil {
+		f.silent, f.probes.probed = true, false
+		return
+	}
+	if cs.apart >= apartInAll*cs.slots {
+		return
+	}
+	f.silent = true
+	cs.apart++
+	cs.free++
+	if f.queued {
+		cs.serving--
+	}
+	for _, m := range f.msgs {
+		s := cs.suspects[m.Topic]
+		if s == nil {
+			s = &suspect{topic: m.Topic}
+			cs.suspects[m.Topic] = s
+		}
+		s.marked = true
+		if !slices.Contains(f.suspects, s) {
+			s.apart++
+			f.suspects = append(f.suspects, s)
+		}
+	}
+	cs.place(cs.queue.take())
+}
+
+// land ends f, with the result err of its write, and reports whether f still has its slot.
+func (cs *calls) land(f *flight, err error) (holds bool) {
+	delete(cs.under, f)
+	apart := f.silent || f.probes != nil
+	if apart {
+		cs.apart--
+	}
+	if len(cs.suspects) == 0 {
+		return !apart
+	}
+	if f.probes != nil && !f.silent {
+		f.probes.probed = false
+	}
+	for i, m := range f.msgs {
+		if e := backend.ErrorAt(err, i); answered(e) || !f.silent && !timedOut(e) {
+			cs.clear(cs.suspects[m.Topic])
+		}
+	}
+	for _, s := range f.suspects {
+		s.apart--
+		cs.forget(s)
+	}
+	return !apart
+}
+
+// answered reports whether the broker has answered about a message with the error err.
+func answered(err error) bool {
+	return err == nil || !errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, backend.ErrUnknownOutcome)
+}
+
+// timedOut reports whether err says that a context has ended.
+func timedOut(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// clear ends the suspicion of s; nil has none.
+func (cs *calls) clear(s *suspect) {
+	if s != nil && s.marked {
+		s.marked = false
+		cs.place(s.line.take())
+		cs.forget(s)
+	}
+}
+
+func (cs *calls) forget(s *suspect) {
+	if !s.marked && s.apart == 0 {
+		delete(cs.suspects, s.topic)
+	}
+}

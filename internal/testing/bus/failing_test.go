@@ -1,0 +1,109 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// The last error of an event that waits for another attempt can be seen, from the first
+// failure until the event is acknowledged or dead-lettered.
+func TestFailing(t *testing.T) {
+	errBank := errors.New("the bank is closed")
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var retried []observer.Retried
+		bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{
+			ErrorClasses: []eventbus.ErrorClass{{Name: "bank", Is: func(err error) bool { return errors.Is(err, errBank) }}},
+			Observer:     observer.Observer{Retried: func(e observer.Retried) { mu.Lock(); defer mu.Unlock(); retried = append(retried, e) }},
+		})
+		require.NoError(t, err)
+		s, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{
+			Group: "billing", Retry: eventbus.Retry{MaxAttempts: 3, Delay: func(*eventbus.Delivery, error) time.Duration { return time.Minute }},
+		}, func(_ context.Context, d *eventbus.Delivery) error {
+			switch {
+			case d.ID == "snoozed":
+				return eventbus.Snooze(time.Hour)
+			case d.ID == "heals" && d.Attempt == 2:
+				return nil
+			case d.Attempt == 2:
+				return errors.New(strings.Repeat("x", 1000))
+			}
+			return fmt.Errorf("charge: %w", errBank)
+		})
+		require.NoError(t, err)
+		start := time.Now()
+		for _, id := range []string{"heals", "never", "snoozed"} {
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: id, Key: id, Type: "order.placed"}))
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		list, total := s.Failing()
+		require.Equal(t, 2, total)
+		never := list[0]
+		require.Equal(t, eventbus.Failing{
+			ID: "never", Key: "never", Type: "order.placed", Position: never.Position, Attempt: 1, MaxAttempts: 3,
+			Due: start.Add(time.Second + time.Minute), Error: "charge: the bank is closed", Class: "bank",
+		}, never)
+		require.Equal(t, "heals", list[1].ID)
+		mu.Lock()
+		require.Len(t, retried, 3)
+		require.Equal(t, observer.Retried{
+			About: observer.About{Topic: "orders", Group: "billing", ID: "never", Position: never.Position, Attempt: 1},
+			Type:  "order.placed", Outcome: observer.Retry, MaxAttempts: 3, After: time.Minute, Err: retried[1].Err, Class: "bank",
+		}, retried[1])
+		require.Equal(t, observer.Snooze, retried[2].Outcome)
+		mu.Unlock()
+
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		list, total = s.Failing()
+		require.Equal(t, 1, total, "the other event was acknowledged")
+		require.Equal(t, 2, list[0].Attempt)
+		require.Equal(t, strings.Repeat("x", 512), list[0].Error)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		list, total = s.Failing()
+		require.Zero(t, total, "the event is a dead letter")
+		require.Empty(t, list)
+		require.NoError(t, bus.Shutdown(t.Context()))
+	})
+}
+
+// Of many failing events the newest are listed, and all are counted. An event that another
+// member must have by now is listed no longer.
+func TestFailingIsBounded(t *testing.T) {
+	const events = 12_000
+	synctest.Test(t, func(t *testing.T) {
+		bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
+		require.NoError(t, err)
+		s, err := bus.Subscribe(t.Context(), "t", eventbus.SubscribeOptions{
+			Group: "g", Concurrency: 1, Retry: eventbus.Retry{Delay: func(*eventbus.Delivery, error) time.Duration { return time.Hour }},
+		}, func(context.Context, *eventbus.Delivery) error { return errors.New("no") })
+		require.NoError(t, err)
+		for i := range events {
+			require.NoError(t, bus.Publish(t.Context(), "t", &eventbus.Event{ID: fmt.Sprint(i)}))
+		}
+		synctest.Wait()
+		list, total := s.Failing()
+		require.Len(t, list, 100)
+		require.Equal(t, 10_000, total)
+		require.Equal(t, fmt.Sprint(events-1), list[0].ID)
+		s.Pause()
+		time.Sleep(2 * time.Hour)
+		_, total = s.Failing()
+		require.Zero(t, total)
+		require.NoError(t, bus.Shutdown(t.Context()))
+	})
+}

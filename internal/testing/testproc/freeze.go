@@ -1,0 +1,11 @@
+//go:build !windows
+
+package testproc
+
+import "syscall"
+
+// The signals that freeze a process, and let it go on.
+const (
+	Freeze = syscall.SIGSTOP
+	Thaw   = syscall.SIGCONT
+)

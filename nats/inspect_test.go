@@ -1,0 +1,197 @@
+package nats_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/nats"
+)
+
+// A watched is a member of the group g of the topic orders, with its notices.
+type watched struct {
+	*testing.T
+	*place
+	backend.Source
+
+	mu      sync.Mutex
+	notices []string
+}
+
+func watch(t *testing.T, p *place) *watched {
+	w := &watched{T: t, place: p}
+	c := member()
+	c.Notify = func(n backend.Notice) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		require.Equal(t, []string{"orders", "g"}, []string{n.Topic, n.Group})
+		w.notices = append(w.notices, n.Text)
+	}
+	var err error
+	w.Source, err = p.b.Attach(t.Context(), c)
+	require.NoError(t, err)
+	w.maintain()
+	return w
+}
+
+func (w *watched) maintain() {
+	_, err := w.b.Maintain(w.Context(), "orders", "g")
+	require.NoError(w, err)
+}
+
+func (w *watched) publish(topic string, n int) (ms []*backend.Message) {
+	for range n {
+		ms = append(ms, &backend.Message{Topic: topic})
+	}
+	require.NoError(w, w.b.Publish(w.Context(), ms))
+	return ms
+}
+
+func (w *watched) receive(n int) (ds []backend.Delivery) {
+	require.Eventually(w, func() bool {
+		some, err := w.Receive(w.Context(), n-len(ds), 0)
+		require.NoError(w, err)
+		ds = append(ds, some...)
+		return len(ds) == n
+	}, 30*time.Second, time.Millisecond)
+	return ds
+}
+
+func (w *watched) settle(n int) { require.NoError(w, w.Ack(w.Context(), backend.Lend(w.receive(n)))) }
+
+func (w *watched) purge(stream string, o ...jetstream.StreamPurgeOpt) {
+	s, err := w.js.Stream(w.Context(), stream)
+	require.NoError(w, err)
+	require.NoError(w, s.Purge(w.Context(), o...))
+}
+
+// If an operator purges messages that a group did not get, one notice says how many.
+func TestNoticeOfAPurge(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		options nats.Options
+		stream  string
+		purge   []jetstream.StreamPurgeOpt
+		missing string
+	}{
+		"all":    {nats.Options{}, ordersStream, nil, "97 messages"},
+		"some":   {nats.Options{}, ordersStream, []jetstream.StreamPurgeOpt{jetstream.WithPurgeKeep(40)}, "57 messages"},
+		"shared": {nats.Options{Stream: "events"}, "events", []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(ordersSubject)}, "97 messages"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := watch(t, newPlace(t, row.options))
+			w.publish("orders", 50)
+			w.publish("other", 20)
+			w.publish("orders", 50)
+			w.settle(3)
+			w.maintain()
+			w.purge(row.stream, row.purge...)
+			w.maintain()
+			w.publish("orders", 5)
+			w.settle(5)
+			w.maintain()
+			require.Len(t, w.notices, 1)
+			require.Contains(t, w.notices[0], row.missing)
+		})
+	}
+}
+
+// A group that got all messages gets no notice of missing ones.
+func TestNoNoticeOfAPurge(t *testing.T) {
+	t.Parallel()
+	for name, story := range map[string]func(w *watched){
+		"settled by a group, purged by Maintain": func(w *watched) {
+			for range 3 {
+				w.publish("orders", 20)
+				w.settle(20)
+				w.maintain()
+			}
+		},
+		"purged when settled": func(w *watched) {
+			w.publish("orders", 20)
+			w.settle(20)
+			w.purge(ordersStream)
+		},
+		"redelivered": func(w *watched) {
+			w.publish("orders", 20)
+			for range 3 {
+				var all []backend.Delayed
+				for _, d := range w.receive(20) {
+					all = append(all, backend.Delayed{Delivery: d})
+				}
+				require.NoError(w, w.Source.(backend.Delayer).Delay(w.Context(), all))
+				w.maintain()
+			}
+			w.settle(20)
+		},
+		"removed by the backend": func(w *watched) {
+			ms := w.publish("orders", 20)
+			require.NoError(w, w.b.Remove(w.Context(), "orders", []string{ms[0].Position, ms[1].Position, ms[10].Position}))
+			w.maintain()
+			w.settle(17)
+		},
+		"group reset": func(w *watched) {
+			w.publish("orders", 20)
+			require.NoError(w, w.b.ResetGroup(w.Context(), "orders", "g", backend.StartLatest))
+			w.maintain()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := watch(t, newPlace(t, nats.Options{}))
+			story(w)
+			w.maintain()
+			w.publish("orders", 5)
+			w.settle(5)
+			w.maintain()
+			require.Empty(t, w.notices)
+		})
+	}
+}
+
+// Topics of a shared stream do not disturb each other.
+func TestNoNoticeInASharedStream(t *testing.T) {
+	t.Parallel()
+	w := watch(t, newPlace(t, nats.Options{Stream: "events"}))
+	for range 3 {
+		w.publish("other", 20)
+		w.publish("orders", 20)
+		w.publish("other", 20)
+		w.maintain()
+		w.settle(20)
+		w.purge("events", jetstream.WithPurgeSubject("bus.other"))
+		w.maintain()
+	}
+	require.Empty(t, w.notices)
+}
+
+// If an operator pauses a consumer, a notice and the errors of Receive say so, until it
+// continues.
+func TestPausedConsumer(t *testing.T) {
+	t.Parallel()
+	w := watch(t, newPlace(t, nats.Options{}))
+	w.publish("orders", 1)
+	_, err := w.js.PauseConsumer(t.Context(), ordersStream, "g", time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	for range 3 {
+		w.maintain()
+		_, err = w.Receive(t.Context(), 1, 0)
+		require.ErrorIs(t, err, backend.ErrUnavailable)
+		require.ErrorContains(t, err, "is paused")
+	}
+	require.Len(t, w.notices, 1)
+	require.Contains(t, w.notices[0], "is paused")
+	require.Contains(t, w.notices[0], time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:"))
+	_, err = w.js.ResumeConsumer(t.Context(), ordersStream, "g")
+	require.NoError(t, err)
+	w.settle(1)
+	w.maintain()
+	require.Len(t, w.notices, 2)
+	require.True(t, strings.HasSuffix(w.notices[1], "no longer paused"), w.notices[1])
+}

@@ -1,0 +1,132 @@
+package nats_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/testing/natstest"
+	"github.com/seed41896749/eventbus/nats"
+)
+
+// small starts a server with an account that has the given limits, and opens a backend there.
+func small(t *testing.T, limits, parameters string) *nats.Backend {
+	t.Helper()
+	s := natstest.StartConfigured(t, "jetstream: {}\naccounts: {A: {jetstream: {"+limits+"}, users: [{user: a, password: a}]}}\n")
+	b, err := dial(t, "nats://a:a@"+s.Addr()+parameters)
+	require.NoError(t, err)
+	return b
+}
+
+// Topics reserve no storage, so a small account holds many of them with their dead-letter
+// topics.
+func TestTopicsReserveNothing(t *testing.T) {
+	t.Parallel()
+	b := small(t, "max_file: 32MB", "")
+	for i := range 50 {
+		for _, topic := range []string{fmt.Sprint("t", i), fmt.Sprint("t", i, ".dlq")} {
+			require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: topic, ID: "1"}}), topic)
+		}
+	}
+}
+
+// A full account refuses messages with ErrFull, and drops none. It accepts messages again
+// after Maintain, although one message is still held.
+func TestFullAccount(t *testing.T) {
+	t.Parallel()
+	b := small(t, "max_file: 4MB", "")
+	member, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: time.Minute})
+	require.NoError(t, err)
+	big := func() error {
+		return backend.ErrorAt(b.Publish(t.Context(), []*backend.Message{{Topic: topic, Payload: make([]byte, 100<<10)}}), 0)
+	}
+	stored := 0
+	for err = big(); err == nil && stored < 100; err = big() {
+		stored++
+	}
+	require.ErrorIs(t, err, backend.ErrFull)
+	stats, err := b.Stats(t.Context(), topic, group)
+	require.NoError(t, err)
+	require.EqualValues(t, stored, stats.Depth)
+
+	var ds []*backend.Delivery
+	for len(ds) < stored {
+		some, err := member.Receive(t.Context(), stored, 0)
+		require.NoError(t, err)
+		for i := range some {
+			d := some[i]
+			ds = append(ds, &d)
+		}
+	}
+	require.NoError(t, member.Ack(t.Context(), ds[:stored-1]))
+	require.Eventually(t, func() bool {
+		_, err := b.Maintain(t.Context(), topic, group)
+		require.NoError(t, err)
+		return big() == nil
+	}, 10*time.Second, 50*time.Millisecond, "the account stays full")
+}
+
+// An account that requires a limit for each stream says so, and accepts topics with one.
+func TestAccountRequiresMaxBytes(t *testing.T) {
+	t.Parallel()
+	const limits = "max_file: 64MB, max_bytes_required: true"
+	err := small(t, limits, "").Publish(t.Context(), []*backend.Message{{Topic: topic}})
+	require.ErrorIs(t, backend.ErrorAt(err, 0), backend.ErrRefused)
+	require.ErrorContains(t, err, "max_bytes")
+	require.NoError(t, small(t, limits, "?max_bytes=1MiB").Publish(t.Context(), []*backend.Message{{Topic: topic}}))
+}
+
+// A stream with a limit that no option asks for is used without a notice. Topics of earlier
+// versions have one.
+func TestLimitOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nats.Options{})
+	config := streamConfig()
+	config.MaxBytes, config.MaxMsgs = 256<<20, 1000
+	_, err := p.js.CreateStream(t.Context(), config)
+	require.NoError(t, err)
+	c := member()
+	c.Notify = func(n backend.Notice) { t.Errorf("notice: %s", n.Text) }
+	_, err = p.b.Attach(t.Context(), c)
+	require.NoError(t, err)
+}
+
+// A busy stream without a limit is purged before settled messages fill the disk.
+func TestBusyStreamIsPurged(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b, err := as(t, s, "")
+	require.NoError(t, err)
+	member, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: time.Minute})
+	require.NoError(t, err)
+	conn, err := natsgo.Connect(s.URL(), natstest.Patient)
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	require.NoError(t, err)
+	stream, err := js.Stream(t.Context(), "bus="+strings.ReplaceAll(topic, ".", "+"))
+	require.NoError(t, err)
+	var held []*backend.Delivery
+	for range 100 { // 90 MiB
+		require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: topic, Payload: make([]byte, 900<<10)}}))
+		require.NoError(t, member.Ack(t.Context(), held[:max(len(held)-1, 0)])) // one stays held
+		held = held[max(len(held)-1, 0):]
+		for had := len(held); len(held) == had; {
+			ds, err := member.Receive(t.Context(), 1, 0)
+			require.NoError(t, err)
+			held = append(held, backend.Lend(slices.Clone(ds))...)
+		}
+		_, err := b.Maintain(t.Context(), topic, group)
+		require.NoError(t, err)
+	}
+	info, err := stream.Info(t.Context())
+	require.NoError(t, err)
+	require.Less(t, info.State.Bytes, uint64(70<<20))
+}

@@ -1,5 +1,0 @@
-//go:build race
-
-package eventbus_test
-
-const raceEnabled = true
