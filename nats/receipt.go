@@ -23,9 +23,10 @@ type receipt struct {
 	reply  string
 	era    *era         // when the delivery arrived
 	until  atomic.Int64 // the lease has not expired before this instant; other values see settled
+	vague  atomic.Bool  // the outcome of an Ack is unknown
 }
 
-// held reports whether the member is certainly still the holder of the delivery.
+// held reports whether no other member can be the holder of the delivery.
 func (r *receipt) held() bool { return r.until.Load() > leases.now() }
 
 // extend sets the end of the lease to the instant until, unless the delivery is settled.
@@ -46,7 +47,7 @@ func (r *receipt) delayable() bool {
 // member by now.
 func (r *receipt) isOpen() bool {
 	until := r.until.Load()
-	return until < unclear && until != returned && -until <= leases.now()
+	return until < settled && until != returned && -until <= leases.now()
 }
 
 // errForgotten means that the server has forgotten a delivery.

@@ -66,7 +66,7 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 		case done:
 			r.source.tally.settle(r)
 		case uncertain:
-			r.source.tally.blur(r)
+			r.vague.Store(true) // the lease goes on, because the message may still be pending
 		}
 	}})
 }
@@ -228,6 +228,8 @@ func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 	switch {
 	case isDelay && r.until.Load() == returned:
 		return r, errReturned
+	case isDelay && r.vague.Load():
+		return r, backend.ErrLeaseLost // the message may still be pending
 	case isDelay && !r.delayable(), c.fenced && !isDelay && !r.held():
 		err = backend.ErrLeaseLost
 	}

@@ -47,7 +47,6 @@ const calm = 15 * time.Second
 // the instant x.
 const (
 	settled  = 0             // by a call that the server has confirmed
-	unclear  = -1            // the outcome of an Ack is unknown
 	returned = math.MinInt64 // a Delay of unknown outcome was done
 )
 
@@ -203,15 +202,6 @@ func (t *tally) forget(r *receipt) bool {
 	return mine
 }
 
-// blur notes that r may have been acknowledged.
-func (t *tally) blur(r *receipt) {
-	for was := r.until.Load(); was != settled && was != returned; was = r.until.Load() {
-		if r.until.CompareAndSwap(was, unclear) {
-			return
-		}
-	}
-}
-
 // delay notes a Delay before it is sent, because its message may come again before the
 // answer. No other member gets the message before the instant first.
 func (t *tally) delay(r *receipt, first int64) {
@@ -226,7 +216,7 @@ func (t *tally) delay(r *receipt, first int64) {
 	if was < 0 {
 		was = -was
 	}
-	r.until.Store(-max(-unclear, min(was, first)))
+	r.until.Store(-max(1, min(was, first)))
 }
 
 // delayed notes the end of a Delay. If the server knows of it, the message is due at the

@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -120,4 +121,36 @@ func TestDelayAfterAnUnknownOutcomeOfOneOfTwo(t *testing.T) {
 		require.NoError(t, err)
 		reads++
 	}
+}
+
+// An Ack whose outcome is unknown ends no lease: the message may still be pending, so the
+// member goes on to extend the lease, and repeats the Ack.
+func TestExtendAfterAnUnknownAck(t *testing.T) {
+	t.Parallel()
+	r, server := new(rig), natstest.Start(t)
+	b := r.open(t, nats.Options{}, alone(server))
+	src, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "g", Lease: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: "1"}}))
+	ds, err := src.Receive(t.Context(), 10, 0)
+	require.NoError(t, err)
+	require.Len(t, ds, 1)
+	ds = slices.Clone(ds) // Receive reuses their memory
+
+	p := r.line(b).current()
+	thaw := p.Freeze()
+	time.AfterFunc(100*time.Millisecond, func() { p.Cut(); thaw() })
+	require.ErrorIs(t, backend.ErrorAt(src.Ack(t.Context(), backend.Lend(ds)), 0), backend.ErrUnknownOutcome)
+
+	again := func(call func(context.Context, []*backend.Delivery) error) {
+		require.Eventually(t, func() bool {
+			err = call(t.Context(), backend.Lend(ds))
+			return !errors.Is(err, backend.ErrUnavailable)
+		}, 20*time.Second, 10*time.Millisecond)
+		require.NoError(t, err)
+	}
+	again(src.(backend.Extender).Extend)
+	err = src.(backend.Delayer).Delay(t.Context(), []backend.Delayed{{Delivery: ds[0], For: time.Second}})
+	require.ErrorIs(t, backend.ErrorAt(err, 0), backend.ErrLeaseLost, "it may be acknowledged")
+	again(src.Ack)
 }
