@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/batch"
+	"github.com/seed41896749/eventbus/internal/ledger"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -17,6 +18,7 @@ type burial struct {
 	hold   *Hold
 	reason string
 	err    error
+	began  ledger.Moment    // when the latest run that had ended began; zero: not known
 	letter *backend.Message // made for the first call, so that each call stores the same
 	tries  uint8            // failed calls, at most mostTries
 }
@@ -47,6 +49,12 @@ const (
 // with FailAll, where the dead letters of a key are stored in order.
 func (t *burials) bury(h *Hold, reason string, err error) {
 	b := &burial{hold: h, reason: reason, err: err}
+	t.sub.book.lock()
+	b.began = h.Began() // a run that is stuck may end meanwhile
+	if t.sub.DeadLetter != "" && !t.sub.FailAll {
+		t.sub.book.Settled(h)
+	}
+	t.sub.book.unlock()
 	if t.sub.DeadLetter == "" {
 		t.sub.discarded(t.sub.aboutHold(h, h.Run), reason, err)
 		if t.sub.Buried != nil {
@@ -54,11 +62,6 @@ func (t *burials) bury(h *Hold, reason string, err error) {
 		}
 		t.buried(h, reason)
 		return
-	}
-	if !t.sub.FailAll {
-		t.sub.book.lock()
-		t.sub.book.Settled(h)
-		t.sub.book.unlock()
 	}
 	t.queue.Add(b)
 }

@@ -60,8 +60,8 @@ func (t *burials) deadLetter(b *burial) *backend.Message {
 	letter.Set(m, letter.Position, d.Position)
 	letter.Set(m, letter.Redriven, letter.RedriveCount(&d.Message))
 	last := time.Now() // minus the age of the run, because the wall clock may have been changed
-	if began := b.hold.Began(); began != 0 {
-		last = last.Add(-time.Duration(t.sub.moment(last) - began))
+	if b.began != 0 {
+		last = last.Add(-time.Duration(t.sub.moment(last) - b.began))
 	}
 	letter.Set(m, letter.LastAttempt, last.UTC().Format(time.RFC3339Nano))
 	letter.Shorten(m, t.sub.engine.limits.Payload)

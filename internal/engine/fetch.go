@@ -251,11 +251,10 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, size int, r ledge
 	n := len(ds)
 	if n > 0 {
 		s.book.mu.Lock()
-		r.Holds = s.book.Blank(n)
+		r.Holds = s.book.Fill(a.book, ds)
 		s.book.mu.Unlock()
 	}
-	for i, h := range r.Holds {
-		h.Fill(a.book, &ds[i])
+	for _, h := range r.Holds {
 		s.open(h)
 		s.judge(h)
 	}

@@ -81,7 +81,7 @@ func (k *keeper) extend() (answered bool) {
 	if a.extender == nil {
 		return true
 	}
-	hs, ds, uses := s.keepable(a)
+	hs, ds := s.keepable(a)
 	most := len(hs)
 	if b := s.engine.limits.Batch; b > 0 {
 		most = b
@@ -89,13 +89,13 @@ func (k *keeper) extend() (answered bool) {
 	answered = true
 	for len(hs) > 0 {
 		n := min(most, len(hs))
-		answered = k.extendSome(a, hs[:n], ds[:n], uses) && answered
-		hs, ds, uses = hs[n:], ds[n:], uses[n:]
+		answered = k.extendSome(a, hs[:n], ds[:n]) && answered
+		hs, ds = hs[n:], ds[n:]
 	}
 	return answered
 }
 
-func (k *keeper) extendSome(a *attachment, hs []*Hold, ds []*backend.Delivery, uses []uint32) (answered bool) {
+func (k *keeper) extendSome(a *attachment, hs []*Hold, ds []*backend.Delivery) (answered bool) {
 	s, start := k.sub, time.Now()
 	call, cancel := context.WithTimeout(k.ctx, max(s.Lease/3, time.Millisecond))
 	defer cancel()
@@ -108,7 +108,7 @@ func (k *keeper) extendSome(a *attachment, hs []*Hold, ds []*backend.Delivery, u
 	s.book.lock()
 	for i, h := range hs {
 		switch e := backend.ErrorAt(err, i); {
-		case h.Use != uses[i]: // it was released meanwhile
+		case !s.book.Answered(h): // it was released meanwhile
 		case e == nil:
 			s.book.Extended(h, until)
 			kept++
@@ -130,7 +130,7 @@ func (k *keeper) extendSome(a *attachment, hs []*Hold, ds []*backend.Delivery, u
 
 // keepable returns the Holds of attachment a whose leases are to be extended, and copies of
 // their deliveries, because the release of a Hold changes its delivery.
-func (x *runner) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery, uses []uint32) {
+func (x *runner) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery) {
 	s := x.sub
 	s.book.lock()
 	defer s.book.unlock()
@@ -138,9 +138,9 @@ func (x *runner) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery, us
 	lent := make([]backend.Delivery, len(hs))
 	for i, h := range hs {
 		lent[i] = h.Delivery
-		ds, uses = append(ds, &lent[i]), append(uses, h.Use)
+		ds = append(ds, &lent[i])
 	}
-	return hs, ds, uses
+	return hs, ds
 }
 
 func (x *teller) tellLost(h *Hold, run any, running bool, why error) {

@@ -16,15 +16,14 @@ type Hold struct {
 	Delivery backend.Delivery
 	Source   *Source
 	Attempt  int
-	Use      uint32 // counts the messages that have used this Hold
-	Redriven bool   // sent again from a dead-letter topic
-	Unfit    bool   // it is to be settled without a run, see [Refuse]
-	Suspect  bool   // it ran too often without a result; one of these runs at a time
-	Counted  bool   // it has spent an attempt, which the next GiveBack counts
-	Unsure   bool   // a failed call may have settled it
-	Tries    uint8  // failed calls to settle it
-	Run      any    // the latest run, of the caller
-	Letter   any    // the dead letter that is to be stored, of the caller; nil: none
+	Redriven bool  // sent again from a dead-letter topic
+	Unfit    bool  // it is to be settled without a run, see [Refuse]
+	Suspect  bool  // it ran too often without a result; one of these runs at a time
+	Counted  bool  // it has spent an attempt, which the next GiveBack counts
+	Unsure   bool  // a failed call may have settled it
+	Tries    uint8 // failed calls to settle it
+	Run      any   // the latest run, of the caller
+	Letter   any   // the dead letter that is to be stored, of the caller; nil: none
 	Due      Moment
 
 	asked, came Moment // when its Receive was called, and returned
@@ -38,6 +37,7 @@ type Hold struct {
 	lost      bool // its lease is lost
 	inSlice   bool // a worker refers to it
 	told      bool // an effect refers to it
+	extending bool // a call of Extend refers to it
 	leaseless bool // acknowledged before its run
 	parked    bool // it has no place of the limiter
 	trusted   bool // Ledger.entrusts counts it
@@ -92,9 +92,11 @@ const (
 	freeHolds = 4096
 )
 
-// Blank returns n Holds without a message, for [Hold.Fill].
-func (x *leasing) Blank(n int) []*Hold {
+// Fill returns Holds of messages of s, for [Ledger.Put]. It needs the ledger's lock: the
+// handler of a run may still refer to a Hold when another message uses it.
+func (x *leasing) Fill(s *Source, ds []backend.Delivery) []*Hold {
 	l := x.ledger
+	n := len(ds)
 	hs := make([]*Hold, n)
 	for len(l.free) < n {
 		some := make([]Hold, chunk)
@@ -106,16 +108,15 @@ func (x *leasing) Blank(n int) []*Hold {
 	copy(hs, l.free[rest:])
 	clear(l.free[rest:])
 	l.free = l.free[:rest]
+	for i, h := range hs {
+		d := &ds[i]
+		*h = Hold{Delivery: *d, Source: s, Attempt: max(d.Attempt, 1), size: int32(min(d.Size(), math.MaxInt32))}
+	}
 	return hs
 }
 
-// Fill makes h the Hold of a message of s. Nobody else uses h yet.
-func (h *Hold) Fill(s *Source, d *backend.Delivery) {
-	*h = Hold{Delivery: *d, Source: s, Use: h.Use + 1, Attempt: max(d.Attempt, 1), size: int32(min(d.Size(), math.MaxInt32))}
-}
-
-// recycle lets another message use h, unless somebody may still refer to it: an effect, or
-// the handler of a run that has lost it. It knows nothing of calls of Ack and Delay, which refer
+// recycle lets another message use h, unless somebody may still refer to it: an effect, a
+// call of Extend, or the handler of a run that has lost it. It knows nothing of calls of Ack and Delay, which refer
 // to h until the broker answers. So Release comes after the answer.
 func (x *leasing) recycle(h *Hold) {
 	l := x.ledger
@@ -124,7 +125,7 @@ func (x *leasing) recycle(h *Hold) {
 	}
 	// Other Holds of its chunk, which may be held for long, keep h in memory.
 	h.Delivery.Payload, h.Delivery.Headers, h.Delivery.Token = nil, nil, nil
-	if !h.inSlice && !h.told && !h.lost && h.Delivery.Err == nil && len(l.free) < freeHolds {
+	if !h.inSlice && !h.told && !h.extending && !h.lost && h.Delivery.Err == nil && len(l.free) < freeHolds {
 		h.Run, h.Letter, h.wait = nil, nil, nil
 		l.free = append(l.free, h)
 	}

@@ -35,15 +35,24 @@ func (x *leasing) extend(Moment) {
 	}
 }
 
-// Keepable returns the Holds of s whose leases are to be extended.
+// Keepable returns the Holds of s whose leases are to be extended. The caller calls Answered
+// for each.
 func (x *leasing) Keepable(s *Source) (hs []*Hold) {
 	l := x.ledger
 	for _, h := range l.held {
 		if h.Source == s && !h.lost && !h.leaseless && !h.left && !h.returning {
+			h.extending = true
 			hs = append(hs, h)
 		}
 	}
 	return hs
+}
+
+// Answered notes that the call that was to extend the lease of h has ended. It returns false
+// if h was released meanwhile.
+func (x *leasing) Answered(h *Hold) (held bool) {
+	h.extending = false
+	return h.state != released
 }
 
 // Extended notes that the lease of h does not end before until.

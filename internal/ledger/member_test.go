@@ -178,14 +178,13 @@ func (p *poll) answer(ds []backend.Delivery, looked bool) {
 	m.in(m.way(), func() {
 		m.places += p.n - len(ds)
 		all := looked && len(ds) < p.n
-		hs := m.l.Blank(len(ds))
-		for i, h := range hs {
+		hs := m.l.Fill(m.s, ds)
+		for i := range hs {
 			b, present := m.of(&ds[i])
 			if present {
 				b.owner, b.since = m, m.now
 			}
 			m.note("%d to %d, attempt %d", b.id, m.name, ds[i].Attempt)
-			h.Fill(m.s, &ds[i])
 		}
 		m.use(func(l *Ledger) {
 			r := Receipt{Holds: hs, Asked: p.asked, All: all}
@@ -400,10 +399,9 @@ func (m *member) delay() {
 func (m *member) extend() {
 	var hs []*Hold
 	var ds []backend.Delivery
-	var uses []uint32
 	m.use(func(l *Ledger) { hs = l.Keepable(m.s) })
 	for _, h := range hs {
-		ds, uses = append(ds, h.Delivery), append(uses, h.Use)
+		ds = append(ds, h.Delivery)
 	}
 	start := m.now
 	m.call(func() any {
@@ -415,7 +413,7 @@ func (m *member) extend() {
 	}, func(result any, err error) {
 		m.use(func(l *Ledger) {
 			for i, h := range hs {
-				if h.Use != uses[i] || err != nil {
+				if !l.Answered(h) || err != nil {
 					continue
 				}
 				if e := result.([]error)[i]; e == nil {

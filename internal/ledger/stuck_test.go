@@ -18,8 +18,7 @@ func TestStuckRunMakesRoom(t *testing.T) {
 	l.Now = 1
 	l.Add(s)
 	require.Positive(t, l.Wanted(s))
-	hs := l.Blank(1)
-	hs[0].Fill(s, &backend.Delivery{Message: backend.Message{Position: "1", Key: "k"}, Attempt: 1})
+	hs := l.Fill(s, []backend.Delivery{{Message: backend.Message{Position: "1", Key: "k"}, Attempt: 1}})
 	l.Put(s, Receipt{Holds: hs, Asked: 1})
 	w := l.NewWorker()
 	taken, _ := l.Take(w)

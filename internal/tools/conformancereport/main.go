@@ -47,15 +47,16 @@ type law struct {
 func main() {
 	out := flag.String("out", "", "write the page to this file")
 	by := flag.String("by", "make conformance", "what the page says it is written by")
+	differing := flag.Bool("differing", false, "the page has only the laws whose outcomes differ")
 	flag.Parse()
-	if err := run(flag.Arg(0), *out, *by, os.Stdout); err != nil {
+	if err := run(flag.Arg(0), *out, *by, *differing, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "conformancereport:", err)
 		os.Exit(1)
 	}
 }
 
 // run reports the results of the file in. It then returns an error if a law failed.
-func run(in, out, by string, stdout io.Writer) error {
+func run(in, out, by string, differing bool, stdout io.Writer) error {
 	f, err := os.Open(in)
 	if err != nil {
 		return err
@@ -79,9 +80,9 @@ func run(in, out, by string, stdout io.Writer) error {
 	t, extra := newTable(whole), newTable(some)
 	fmt.Fprint(stdout, t.text(), extra.text())
 	if out != "" {
-		page := "# Law by backend\n\nWritten by `" + by + "`; not by hand.\n\n" + t.page()
+		page := "# Law by backend\n\nWritten by `" + by + "`; not by hand.\n\n" + t.page(differing)
 		if len(some) > 0 {
-			page += "\n## Some laws, with trouble besides\n\n" + extra.page()
+			page += "\n## Some laws, with trouble besides\n\n" + extra.page(differing)
 		}
 		if err := os.WriteFile(out, []byte(page), 0o644); err != nil {
 			return err
@@ -135,6 +136,11 @@ func newTable(results []result) *table {
 
 // of returns the outcome of a law on a backend, or "missing" if it did not run there.
 func (l law) of(backend string) string { return cmp.Or(l.results[backend], "missing") }
+
+// differs reports whether the backends have different outcomes of l.
+func (t *table) differs(l law) bool {
+	return slices.ContainsFunc(t.backends, func(b string) bool { return l.of(b) != l.of(t.backends[0]) })
+}
 
 func (t *table) count(outcome string) int {
 	n := 0
@@ -193,8 +199,9 @@ func (t *table) text() string {
 	return b.String()
 }
 
-// page returns the table for the documentation, with the summaries and reasons.
-func (t *table) page() string {
+// page returns the table for the documentation, with the summaries and reasons. If
+// differing is set, the table has only the laws whose outcomes differ.
+func (t *table) page(differing bool) string {
 	var b strings.Builder
 	for _, name := range t.backends {
 		fmt.Fprintf(&b, "- **%s**, %s\n", name, t.summary(name))
@@ -220,12 +227,20 @@ func (t *table) page() string {
 	if reserved {
 		b.WriteByte('\n')
 	}
+	laws := t.laws
+	if differing {
+		laws = slices.DeleteFunc(slices.Clone(laws), func(l law) bool { return !t.differs(l) })
+		if len(laws) == 0 {
+			b.WriteString("Each law has the same outcome on all of them.\n")
+			return b.String()
+		}
+	}
 	b.WriteString("| law | promise |")
 	for _, name := range t.backends {
 		fmt.Fprintf(&b, " %s |", name)
 	}
 	b.WriteString("\n|--|--|" + strings.Repeat("--|", len(t.backends)) + "\n")
-	for _, l := range t.laws {
+	for _, l := range laws {
 		fmt.Fprintf(&b, "| %s | %s |", strings.TrimSpace(l.id+" "+l.name), cell(l.promise))
 		for _, name := range t.backends {
 			fmt.Fprintf(&b, " %s |", l.of(name))

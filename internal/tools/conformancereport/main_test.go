@@ -21,7 +21,7 @@ func TestReport(t *testing.T) {
 `), 0o644))
 	var stdout strings.Builder
 
-	require.EqualError(t, run(in, out, "make conformance", &stdout), "1 failed", "a failure must not hide behind a later pass")
+	require.EqualError(t, run(in, out, "make conformance", false, &stdout), "1 failed", "a failure must not hide behind a later pass")
 
 	require.Equal(t, `law          inmemory     nats       
 D01 deliver  not claimed  missing    
@@ -40,6 +40,30 @@ nats-failover: 1 laws: 1 pass
 		"- **nats-failover**, 1 laws: 1 pass\n\n- D01 deliver on nats-failover passes: late\n\n| law | promise | nats-failover |\n|--|--|--|\n| D01 deliver | c | pass |\n")
 }
 
+// The page of different outcomes leaves out what is the same for all.
+func TestReportDiffering(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out.md")
+	lines := `{"backend":"a","id":"L01","name":"lease","result":"pass"}
+{"backend":"b","id":"L01","name":"lease","result":"pass"}
+`
+	require.NoError(t, os.WriteFile(in, []byte(lines), 0o644))
+	require.NoError(t, run(in, out, "make versions", true, &strings.Builder{}))
+	page, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Contains(t, string(page), "- **b**, 1 laws: 1 pass\n\nEach law has the same outcome on all of them.\n")
+
+	lines += `{"backend":"a","id":"D01","name":"deliver","promise":"c","result":"pass"}
+{"backend":"b","id":"D01","name":"deliver","promise":"c","result":"weaker","why":"old"}
+`
+	require.NoError(t, os.WriteFile(in, []byte(lines), 0o644))
+	require.NoError(t, run(in, out, "make versions", true, &strings.Builder{}))
+	page, err = os.ReadFile(out)
+	require.NoError(t, err)
+	require.Contains(t, string(page), "- D01 deliver on b is weaker: old\n\n| law | promise | a | b |\n|--|--|--|--|\n| D01 deliver | c | pass | weaker |\n")
+	require.NotContains(t, string(page), "L01")
+}
+
 func TestReportRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing":           "",
@@ -49,7 +73,7 @@ func TestReportRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := filepath.Join(t.TempDir(), "in")
 			require.NoError(t, os.WriteFile(in, []byte(text), 0o644))
-			require.Error(t, run(in, "", "", &strings.Builder{}))
+			require.Error(t, run(in, "", "", false, &strings.Builder{}))
 		})
 	}
 }
