@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/demo"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shop"
 )
@@ -110,7 +111,7 @@ func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error 
 	report := d.Account().Report(name, time.Since(start))
 	if err != nil {
 		if cmd.Context().Err() != nil {
-			return fmt.Errorf("ended after %d events: %w", report.Published, context.Cause(cmd.Context()))
+			return fmt.Errorf("ended after %s: %w", count.Of(report.Published, "event"), context.Cause(cmd.Context()))
 		}
 		return err
 	}

@@ -31,7 +31,7 @@ func TestDLQ(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(6), "pub", "orders")
 		const failing = `[ $EVENTBUS_ID = e-0 ] || { echo no such item >&2; exit 65; }`
-		b.ok("", "sub", "orders", "--group", "billing", "--idle-exit", "100ms", "--exec", failing)
+		b.failed(5, "sub", "orders", "--group", "billing", "--idle-exit", "100ms", "--exec", failing)
 		var classes []deadletter.Class
 		r := b.ok("", "dlq", "ls", "orders.dlq", "--json")
 		require.NoError(t, json.Unmarshal([]byte(r.stdout), &classes))
@@ -102,7 +102,7 @@ func TestDeadLettersAreShownWithoutControlCharacters(t *testing.T) {
 	require.NoError(t, b.b.Publish(t.Context(), []*backend.Message{{
 		Topic: "orders", ID: "e\x1b[2J", Headers: backend.Headers{{Name: "ce-type", Value: "a\tb\x1b[2J"}},
 	}}))
-	b.ok("", "sub", "orders", "--group", "billing", "--idle-exit", "100ms", "--exec", "exit 65")
+	b.failed(2, "sub", "orders", "--group", "billing", "--idle-exit", "100ms", "--exec", "exit 65")
 	show := b.ok("", "dlq", "show", "orders.dlq").stdout
 	require.Contains(t, show, "red: ?[31m, ?31m, ?\n")
 	for _, text := range []string{show, b.ok("", "dlq", "ls", "orders.dlq").stdout} {

@@ -31,7 +31,7 @@ func TestTopicsAndGroups(t *testing.T) {
 	}
 	b.ok(numbered(5), "pub", "orders")
 	b.ok("", "sub", "orders", "--group", "audit", "--count", "2")
-	b.ok("", "sub", "orders", "--group", "billing", "--count", "3", "--exec", `[ $EVENTBUS_ID != e-1 ] || exit 65`)
+	b.failed(1, "sub", "orders", "--group", "billing", "--count", "3", "--exec", `[ $EVENTBUS_ID != e-1 ] || exit 65`)
 	b.ok(numbered(1), "pub", "logs")
 
 	require.Equal(t, ""+

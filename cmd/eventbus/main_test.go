@@ -65,7 +65,7 @@ func TestDemoReadsStandardInput(t *testing.T) {
 	root.SetIn(strings.NewReader(`{"id":"1"}`))
 	root.SetArgs([]string{"demo", "--input", "-"})
 	require.NoError(t, root.ExecuteContext(t.Context()))
-	require.Contains(t, out.String(), "1 events from standard input")
+	require.Contains(t, out.String(), "1 event from standard input")
 }
 
 func TestErrorsAreOneLine(t *testing.T) {

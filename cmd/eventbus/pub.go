@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/feed"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 	"github.com/seed41896749/eventbus/observer"
@@ -135,7 +136,7 @@ func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 
 // String returns the result as a line of text.
 func (d published) String() string {
-	s := fmt.Sprintf("stored %d events in %s", d.Stored, d.Topic)
+	s := fmt.Sprintf("stored %s in %s", count.Of(d.Stored, "event"), d.Topic)
 	if d.Duplicates != nil {
 		s += fmt.Sprintf(", %d were there before", *d.Duplicates)
 	}

@@ -30,7 +30,7 @@ func TestPubOneEvent(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			b := newBench(t)
 			r := b.ok("not read", append([]string{"pub", "orders"}, row.args...)...)
-			require.Equal(t, "stored 1 events in orders\n", r.stdout)
+			require.Equal(t, "stored 1 event in orders\n", r.stdout)
 			require.Empty(t, r.stderr)
 			got := b.ok("", "tail", "orders").stdout
 			e := result{stdout: got}.events(t)
@@ -66,7 +66,7 @@ func TestPubReadsAFile(t *testing.T) {
 	r := b.run("", "pub", "orders", "--input", name)
 	require.Equal(t, 1, r.code)
 	require.Empty(t, r.stdout)
-	require.Equal(t, "eventbus: pub: "+name+":4: not an event as JSON: it does not begin with {; 3 events are published\n", r.stderr)
+	require.Equal(t, "eventbus: pub: "+name+":4: not an event as JSON: it does not begin with {; published: 3 events\n", r.stderr)
 	require.Len(t, b.ok("", "tail", "orders").lines(), 3)
 }
 
@@ -83,7 +83,7 @@ func TestPubOnce(t *testing.T) {
 
 		r = b.run("{\"id\":\"new\"}\n{}\n", "pub", "orders", "--once")
 		require.Equal(t, 1, r.code)
-		require.Equal(t, "eventbus: pub: standard input:2: the event has no id, by which --once would know it again; 1 events are published\n", r.stderr)
+		require.Equal(t, "eventbus: pub: standard input:2: the event has no id, by which --once would know it again; published: 1 event\n", r.stderr)
 	})
 }
 
@@ -142,7 +142,7 @@ func TestPubSaysWhatIsPublished(t *testing.T) {
 	b.b = &lossy{Backend: b.mem, left: 700, err: fmt.Errorf("cut off: %w", backend.ErrUnknownOutcome)}
 	r := b.run(numbered(1000), "pub", "orders")
 	require.Equal(t, 1, r.code)
-	require.Equal(t, "eventbus: pub: standard input:701: cut off: outcome unknown; 700 events are published, and perhaps more\n", r.stderr)
+	require.Equal(t, "eventbus: pub: standard input:701: cut off: outcome unknown; published: 700 events, and perhaps more\n", r.stderr)
 	require.Len(t, b.ok("", "tail", "orders").lines(), 700)
 }
 
@@ -162,7 +162,7 @@ func TestPubEndsWithASignal(t *testing.T) {
 	var out, errs safeBuffer
 	code := run(ctx, []backend.Driver{sharedDriver{b.b}}, []string{"pub", "orders", "--url", "test:"}, from, &out, &errs)
 	require.Equal(t, 1, code, "the input is not all published")
-	require.Equal(t, "eventbus: pub: interrupt signal received; 3 events are published\n", errs.String())
+	require.Equal(t, "eventbus: pub: interrupt signal received; published: 3 events\n", errs.String())
 }
 
 // pub reads the output of tail and sub, so a topic can be copied.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
 	"github.com/seed41896749/eventbus/inmemory"
 )
@@ -118,6 +119,15 @@ func (b *bench) ok(stdin string, args ...string) result {
 	b.t.Helper()
 	r := b.run(stdin, args...)
 	require.Zero(b.t, r.code, r.stderr)
+	return r
+}
+
+// failed runs a sub that ends with exit code 1, because n events failed for good.
+func (b *bench) failed(n int, args ...string) result {
+	b.t.Helper()
+	r := b.run("", args...)
+	require.Equal(b.t, 1, r.code, r.stderr)
+	require.Contains(b.t, r.stderr, "eventbus: sub: "+count.Of(n, "event")+" failed for good\n")
 	return r
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,8 @@ cannot tell does not count; where it can tell nothing, only the time does. In ea
 case it takes nothing new, waits for what runs, at most for --drain, gives back what
 it has not begun, and prints an account on standard error. If the account cannot be
 settled, or standard output cannot be written, the exit code is 1; an event that was
-not printed is not acknowledged.`
+not printed is not acknowledged. It is 1 too if sub ended by --count or --idle-exit,
+and an event went to the dead-letter topic or was discarded.`
 
 var (
 	ackModes = []choice[eventbus.AckMode]{
@@ -220,8 +222,6 @@ func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 		return cause
 	case err != nil:
 		return err
-	case a.err() != nil:
-		return a.err()
 	}
-	return wrote
+	return cmp.Or(a.err(cmd.Context().Err() == nil), wrote)
 }

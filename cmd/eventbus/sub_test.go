@@ -72,7 +72,7 @@ func TestSubCountsWhatSucceeds(t *testing.T) {
 func TestSubExitCodes(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(6), "pub", "orders")
-		r := b.ok("", "sub", "orders", "--group", "g", "--idle-exit", "100ms", "--backoff", "5ms", "--attempts", "3", "--exec", `
+		r := b.failed(2, "sub", "orders", "--group", "g", "--idle-exit", "100ms", "--backoff", "5ms", "--attempts", "3", "--exec", `
 			case $EVENTBUS_ID in
 			e-1) echo bad data >&2; exit 65;;
 			e-2) [ $EVENTBUS_ATTEMPT -ge 3 ] || exit 75;;
@@ -104,10 +104,10 @@ func TestSubExitCodes(t *testing.T) {
 func TestSubDiscards(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(3), "pub", "orders")
-		r := b.ok("", "sub", "orders", "--group", "g", "--idle-exit", "50ms", "--exec", "exit 65", "--dead-letter", "discard")
+		r := b.failed(3, "sub", "orders", "--group", "g", "--idle-exit", "50ms", "--exec", "exit 65", "--dead-letter", "discard")
 		require.Contains(t, r.stderr, "handled 0, retried 0, dead-lettered 0, discarded 3\n")
 		b.ok(numbered(3), "pub", "orders")
-		r = b.ok("", "sub", "orders", "--group", "g", "--idle-exit", "50ms", "--exec", "[ $EVENTBUS_ID = e-1 ]", "--ack", "on-receive")
+		r = b.failed(2, "sub", "orders", "--group", "g", "--idle-exit", "50ms", "--exec", "[ $EVENTBUS_ID = e-1 ]", "--ack", "on-receive")
 		require.Contains(t, r.stderr, "handled 1, retried 0, dead-lettered 0, discarded 2\n")
 	})
 }
@@ -182,7 +182,7 @@ func TestSubKillsWhatTakesTooLong(t *testing.T) {
 	b.ok(numbered(1), "pub", "orders")
 	pids := filepath.Join(t.TempDir(), "pids")
 	start := time.Now()
-	r := b.ok("", "sub", "orders", "--group", "g", "--idle-exit", "100ms", "--timeout", "200ms", "--attempts", "2", "--backoff", "5ms",
+	r := b.failed(1, "sub", "orders", "--group", "g", "--idle-exit", "100ms", "--timeout", "200ms", "--attempts", "2", "--backoff", "5ms",
 		"--exec", "sleep 100 & echo $! >>"+pids+"; sleep 101; echo end")
 	require.Less(t, time.Since(start), 20*time.Second)
 	require.Empty(t, r.stdout)

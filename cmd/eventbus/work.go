@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/idle"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/lines"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
@@ -177,10 +178,14 @@ func (w *work) account(s *eventbus.Subscription) account {
 }
 
 // err returns an error if acknowledgements were not confirmed. It leaves out events whose
-// lease was lost, because another member handles these.
-func (a account) err() error {
+// lease was lost, because another member handles these. If done is set, sub has ended by
+// itself, and err also returns an error if events have failed for good.
+func (a account) err(done bool) error {
 	if open := a.Unconfirmed - a.LeasesLost; open > 0 {
-		return fmt.Errorf("%d acknowledgements were not confirmed; these events come again", open)
+		return fmt.Errorf("not confirmed: %s; these events come again", count.Of(open, "acknowledgement"))
+	}
+	if failed := a.DeadLettered + a.Discarded; done && failed > 0 {
+		return fmt.Errorf("%s failed for good", count.Of(failed, "event"))
 	}
 	return nil
 }

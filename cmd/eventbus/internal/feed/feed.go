@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 )
 
@@ -33,7 +34,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	text := fmt.Sprintf("%v; %d events are published", e.Err, e.Stored)
+	text := fmt.Sprintf("%v; published: %s", e.Err, count.Of(e.Stored, "event"))
 	if e.Perhaps {
 		text += ", and perhaps more"
 	}
@@ -117,7 +118,7 @@ func (f *Feed) publish(ctx context.Context, items []item) (stored int, err error
 			}
 		}
 		if stored > i {
-			why = fmt.Errorf("%w; %d events after this line are published too", why, stored-i)
+			why = fmt.Errorf("%w; published after this line: %s", why, count.Of(stored-i, "event"))
 		}
 		return stored, f.Input.At(items[i].line, why)
 	}

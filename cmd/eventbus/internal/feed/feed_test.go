@@ -82,7 +82,7 @@ func TestFeedEndsWhereTheInputIsWrong(t *testing.T) {
 			}
 			n, err := f.Run(t.Context())
 			require.ErrorContains(t, err, row.want)
-			require.ErrorContains(t, err, "; 100 events are published")
+			require.ErrorContains(t, err, "; published: 100 events")
 			require.Equal(t, 100, n)
 			require.Len(t, stored(t, b), 100)
 		})
@@ -112,7 +112,7 @@ func TestFeedTellsThatLaterEventsAreStored(t *testing.T) {
 	n, err := f.publish(t.Context(), items)
 	require.ErrorIs(t, err, eventbus.ErrTooLarge)
 	require.ErrorContains(t, err, "in:2: ")
-	require.ErrorContains(t, err, "; 2 events after this line are published too")
+	require.ErrorContains(t, err, "; published after this line: 2 events")
 	require.Equal(t, 3, n)
 	require.Len(t, stored(t, b), 3)
 }
@@ -147,7 +147,7 @@ func TestFeedDoesNotWaitForMore(t *testing.T) {
 			require.Len(t, stored(t, b), i+1)
 		}
 		cancel(errors.New("enough"))
-		require.EqualError(t, <-ended, "enough; 3 events are published")
+		require.EqualError(t, <-ended, "enough; published: 3 events")
 		to.Close()
 		require.NoError(t, bus.Shutdown(t.Context()))
 	})
