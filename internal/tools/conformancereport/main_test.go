@@ -40,7 +40,7 @@ nats-failover: 1 laws: 1 pass
 		"- **nats-failover**, 1 laws: 1 pass\n\n- D01 deliver on nats-failover passes: late\n\n| law | promise | nats-failover |\n|--|--|--|\n| D01 deliver | c | pass |\n")
 }
 
-// The page of different outcomes leaves out what is the same for all.
+// The page of different outcomes has no law whose outcome is the same for all.
 func TestReportDiffering(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out.md")
