@@ -1,11 +1,11 @@
-// Package eventbus publishes and subscribes to events through one small API, in memory, on
-// Redis Streams, on NATS JetStream or on a program's own backend.
+// Package eventbus publishes and subscribes to events in memory, on Redis Streams, on NATS
+// JetStream or on a program's own backend.
 //
-// A [Bus] is a [Publisher] and a [Subscriber]. Each group gets every event of its topic,
-// and its members share the events. A [Handler] that returns nil has handled its event.
-// After an error the event is redelivered to its group, and after the last attempt it goes
-// to a dead-letter topic. By default delivery is at least once, so a handler must tolerate
-// a redelivered event.
+// Each group gets every event of its topic, in the order of each key, and its members share
+// the events. A [Handler] that returns nil has handled its event. After an error the event
+// is redelivered, and after the last attempt it goes to a dead-letter topic. Delivery is at
+// least once, so a handler must tolerate a redelivered event. Package eventbustest is for
+// tests.
 package eventbus
 
 import (

@@ -75,7 +75,7 @@ func (m *typedMember) ended() bool {
 	}
 }
 
-// began notes the subscription of m. If s is nil, the subscription failed, and m is removed.
+// began records the subscription of m. If s is nil, the subscription failed, and m is removed.
 func (k *kinds) began(m *typedMember, s *Subscription) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -187,7 +187,7 @@ func (s *source) endEra() *era {
 	return past
 }
 
-// wiped notes that the consumer was deleted, and all its deliveries with it.
+// wiped records that the consumer was deleted, and all its deliveries with it.
 func (s *source) wiped() {
 	s.endEra().last.Store(0)
 	s.tally.wiped()

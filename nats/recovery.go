@@ -25,7 +25,7 @@ const (
 	mostRecall = 1 << 16 // most sequences that a member recalls
 )
 
-// doubt notes that deliveries may have been lost, or forgotten by the server.
+// doubt records that deliveries may have been lost, or forgotten by the server.
 func (p *pulls) doubt() {
 	if !p.unsure {
 		p.unsure, p.since = true, time.Now()

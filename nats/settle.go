@@ -199,7 +199,7 @@ func (s *source) tell(ctx context.Context, r *requester, all []told, c settling)
 	return errs
 }
 
-// tell notes the result of a word that was to be sent.
+// tell records the result of a word that was to be sent.
 func (c *settling) tell(r *receipt, w told, err error) {
 	switch {
 	case err == nil:

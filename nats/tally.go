@@ -57,7 +57,7 @@ type count struct {
 	alone          bool
 }
 
-// begin notes the state of the consumer to which the member attaches.
+// begin records the state of the consumer to which the member attaches.
 func (t *tally) begin(c *jetstream.ConsumerInfo) {
 	t.number, t.stream = c.Delivered.Consumer, c.Delivered.Stream
 	t.delayed, t.lost = map[uint64]delay{}, map[uint64]bool{}
@@ -76,14 +76,14 @@ func (t *tally) now() count {
 	}
 }
 
-// meet notes a sign of another member.
+// meet records a sign of another member.
 func (t *tally) meet() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.company = time.Now()
 }
 
-// arrived notes a delivery. The caller holds t.mu.
+// arrived records a delivery. The caller holds t.mu.
 func (t *tally) arrived(m meta, reply string) {
 	if m.number > t.number+1 {
 		t.company = time.Now()
@@ -104,7 +104,7 @@ func (t *tally) arrived(m meta, reply string) {
 	}
 }
 
-// done notes that the message has come again, or will.
+// done records that the message has come again, or will.
 func (d delay) done() {
 	if !d.certain {
 		d.receipt.until.Store(returned)
@@ -131,7 +131,7 @@ func (t *tally) judge(before count, c *jetstream.ConsumerInfo, pulls int) (newer
 	return newer, alone
 }
 
-// wiped notes that the consumer was deleted.
+// wiped records that the consumer was deleted.
 func (t *tally) wiped() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +163,7 @@ func (t *tally) overdue(always bool) (sequences []uint64) {
 	return slices.Compact(sequences)
 }
 
-// recalled notes that the server will redeliver messages before all others: the overdue
+// recalled records that the server will redeliver messages before all others: the overdue
 // ones, and the lost ones with sequences from first to last.
 func (t *tally) recalled(overdue []uint64, lost int, first, last uint64) {
 	t.mu.Lock()
@@ -181,7 +181,7 @@ func (t *tally) recalled(overdue []uint64, lost int, first, last uint64) {
 	t.owed = min(t.owed+lost, len(t.lost))
 }
 
-// settle notes that a delivery was acknowledged for certain, or that its lease is lost.
+// settle records that a delivery was acknowledged for certain, or that its lease is lost.
 func (t *tally) settle(r *receipt) {
 	switch was := r.until.Swap(settled); {
 	case was == settled, was == returned, was < 0 && t.forget(r):
@@ -202,7 +202,7 @@ func (t *tally) forget(r *receipt) bool {
 	return mine
 }
 
-// delay notes a Delay before it is sent, because its message may come again before the
+// delay records a Delay before it is sent, because its message may come again before the
 // answer. No other member gets the message before the instant first.
 func (t *tally) delay(r *receipt, first int64) {
 	t.mu.Lock()
@@ -219,7 +219,7 @@ func (t *tally) delay(r *receipt, first int64) {
 	r.until.Store(-max(1, min(was, first)))
 }
 
-// delayed notes the end of a Delay. If the server knows of it, the message is due at the
+// delayed records the end of a Delay. If the server knows of it, the message is due at the
 // instant due. A Delay that was certainly not sent is forgotten.
 func (t *tally) delayedUntil(r *receipt, due int64, o outcome) {
 	t.mu.Lock()

@@ -50,7 +50,7 @@ type Published struct {
 	Err        error // nil if all events are stored
 }
 
-// Dropped tells of the events of one call of Publish that were dropped, because too many
+// Dropped describes the events of one call of Publish that were dropped, because too many
 // events waited to be published. They are certainly not stored, and their Publish has
 // failed.
 type Dropped struct {
@@ -60,7 +60,7 @@ type Dropped struct {
 	Err    error
 }
 
-// Received tells of the messages of one read.
+// Received describes the messages of one read.
 type Received struct {
 	Topic, Group string
 	Events       int
@@ -92,7 +92,7 @@ const (
 	Forget      Outcome = "forget"      // the bus does not settle the message: its lease is lost, or will expire (LeaveTimeouts)
 )
 
-// Settled tells of confirmed acknowledgements.
+// Settled describes confirmed acknowledgements.
 type Settled struct {
 	Topic, Group string
 	Events       int
@@ -100,7 +100,7 @@ type Settled struct {
 	Tags         []any         // the tags of the runs of these events, see eventbus.Tag; a run may have no tag
 }
 
-// Retried tells of a message that will be redelivered, because a run has failed or its
+// Retried describes a message that will be redelivered, because a run has failed or its
 // handler has returned a Snooze.
 type Retried struct {
 	About
@@ -127,14 +127,14 @@ type Discarded struct {
 	Err    error  // may be nil
 }
 
-// Extended tells of leases that were extended.
+// Extended describes leases that were extended.
 type Extended struct {
 	Topic, Group string
 	Events       int
 	Took         time.Duration // the duration of the call to the backend
 }
 
-// LeaseLost tells of a lease that expired, or of a message that another member received.
+// LeaseLost describes a lease that expired, or of a message that another member received.
 type LeaseLost struct {
 	About
 	Running bool          // the handler was running, and its context was cancelled
@@ -170,13 +170,13 @@ type StateChanged struct {
 	Err          error // the error that caused the change; may be nil
 }
 
-// Maintained tells of a call of Maintain, the method of a backend.Maintainer.
+// Maintained describes a call of Maintain, the method of a backend.Maintainer.
 type Maintained struct {
 	Topic, Group string
 	Took, Next   time.Duration // the duration of the call, and the time until the next one
 }
 
-// Noticed tells of a backend.Notice, a driver's message to the operator.
+// Noticed describes a backend.Notice, a driver's message to the operator.
 type Noticed struct {
 	Topic, Group string
 	Text         string
@@ -200,7 +200,7 @@ const (
 	Observe       Scope = "observe"     // a hook panicked, or occurrences were dropped because a hook was too slow
 )
 
-// Failed tells of an error that no call returns.
+// Failed describes an error that no call returns.
 type Failed struct {
 	Scope  Scope
 	About      // ID, Position and Attempt are empty if the error concerns several messages

@@ -30,7 +30,7 @@ type degraded struct {
 	subscriptions int
 }
 
-// degrade notes that a subscription at p became degraded, for the cause k. The line l of it
+// degrade records that a subscription at p became degraded, for the cause k. The line l of it
 // is written if no line of the cause was written before.
 func (d *digest) degrade(k kind, p place, l line) {
 	d.mu.Lock()
@@ -54,7 +54,7 @@ func (d *digest) degrade(k kind, p place, l line) {
 	}
 }
 
-// leave notes that a subscription at p is degraded no longer. If it runs again, and was the
+// leave records that a subscription at p is degraded no longer. If it runs again, and was the
 // last one of its outage, the end of the outage is written. It returns false if nothing is
 // known of an outage at p.
 func (d *digest) leave(p place, runs bool, at time.Time) (known bool) {

@@ -138,7 +138,7 @@ type warnings struct {
 	told int // how many of all were told
 }
 
-// warn notes a warning, unless it was noted before. The next Attach tells it.
+// warn records a warning, unless it was noted before. The next Attach tells it.
 func (b *Backend) warn(text string) {
 	b.warnings.mu.Lock()
 	defer b.warnings.mu.Unlock()

@@ -217,7 +217,7 @@ func (s *source) newDeliveries(p *parser) []backend.Delivery {
 	return ds
 }
 
-// beginAgain notes that the group was reset, because it delivers a message as new that the
+// beginAgain records that the group was reset, because it delivers a message as new that the
 // member has received before. The server cannot tell the two deliveries of this message
 // apart, so outlived refuses the deliveries of the earlier life.
 func (s *source) beginAgain(position string) (life int) {

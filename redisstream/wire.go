@@ -97,7 +97,7 @@ func (w *wire) client(node *redis.Client) *redis.Client {
 	return l.Client
 }
 
-// touch notes the use of l, in Cluster, where prune closes unused lines.
+// touch records the use of l, in Cluster, where prune closes unused lines.
 func (l *line) touch(w *wire) {
 	if w.broker.cluster != nil {
 		l.used = time.Now()
@@ -188,7 +188,7 @@ func (w *wire) do(ctx context.Context, call func(context.Context) error) error {
 	return call(context.WithValue(ctx, wireKey{}, w))
 }
 
-// rest notes that no call is under way.
+// rest records that no call is under way.
 func (w *wire) rest() {
 	w.mu.Lock()
 	w.busy = false

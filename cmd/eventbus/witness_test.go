@@ -182,7 +182,7 @@ func (s *witnessed) Delay(ctx context.Context, ds []backend.Delayed) error {
 	return err
 }
 
-// settled notes the deliveries of a call that err does not concern.
+// settled records the deliveries of a call that err does not concern.
 func (s *witnessed) settled(err error, n int, as map[string]time.Time, position func(int) string) {
 	s.witness.mu.Lock()
 	defer s.witness.mu.Unlock()

@@ -92,14 +92,14 @@ func (g *group) removeMembers(members map[uint64]bool) {
 	}
 }
 
-// joined notes that a member with an Instance is of this process.
+// joined records that a member with an Instance is of this process.
 func (s *Store) joined(member uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live[member] = true
 }
 
-// left notes that a member has ended.
+// left records that a member has ended.
 func (s *Store) left(member uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

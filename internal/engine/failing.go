@@ -36,7 +36,7 @@ const (
 	maxFailingText = 512    // bytes of Failing.Error
 )
 
-// postponed notes that the run of h ended with err, and that h comes again after the given
+// postponed records that the run of h ended with err, and that h comes again after the given
 // time. It tells the observer of a Retry or a Snooze.
 func (t *settler) postponed(h *Hold, v verdict, after time.Duration, err error) {
 	s, d := t.sub, &h.Delivery

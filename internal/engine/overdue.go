@@ -26,7 +26,7 @@ const (
 	byDelay
 )
 
-// failed notes that a call to settle h has failed.
+// failed records that a call to settle h has failed.
 func (o *overdue) failed(h *Hold, now moment, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,7 +50,7 @@ func (o *overdue) ended(h *Hold) {
 	delete(o.since, h)
 }
 
-// leaves notes that a Hold is left to its lease at the moment at, because a verb fails with err;
+// leaves records that a Hold is left to its lease at the moment at, because a verb fails with err;
 // zero: the verb works.
 func (o *overdue) leaves(verb int, at moment, err error) {
 	o.mu.Lock()

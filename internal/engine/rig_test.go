@@ -178,7 +178,7 @@ func (w *wire) Limits() backend.Limits {
 	return l
 }
 
-// cross notes a call and returns its error.
+// cross records a call and returns its error.
 func (w *wire) cross(verb string, items int) error {
 	w.mu.Lock()
 	w.calls = append(w.calls, crossing{verb, items, time.Now()})

@@ -56,7 +56,7 @@ func (t *status) enter(stage observer.State, failure error) {
 	t.tell()
 }
 
-// trouble notes that a failure lasts, with its present error. It tells the observer if the
+// trouble records that a failure lasts, with its present error. It tells the observer if the
 // state changes.
 func (t *status) trouble(kind trouble, err error) {
 	t.mu.Lock()
@@ -68,7 +68,7 @@ func (t *status) trouble(kind trouble, err error) {
 	t.tell()
 }
 
-// clear notes that a failure is over.
+// clear records that a failure is over.
 func (t *status) clear(kind trouble) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

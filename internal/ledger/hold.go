@@ -230,7 +230,7 @@ func (x *leasing) give(h *Hold) {
 	}
 }
 
-// Lose notes that the lease of h is lost, so that another member may have the message. It
+// Lose records that the lease of h is lost, so that another member may have the message. It
 // ends the run of h. If h does not run, Lose releases it. It ignores a Hold that is being
 // settled.
 func (x *leasing) Lose(h *Hold, why error) {

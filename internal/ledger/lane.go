@@ -229,7 +229,7 @@ func (n *lane) retry() Moment {
 	return due
 }
 
-// FailKey notes that a message with the key of h failed for good, for later ones.
+// FailKey records that a message with the key of h failed for good, for later ones.
 func (x *order) FailKey(h *Hold) {
 	if n := h.lane; n != nil {
 		n.failed = true

@@ -48,17 +48,17 @@ func (x *leasing) Keepable(s *Source) (hs []*Hold) {
 	return hs
 }
 
-// Answered notes that the call that was to extend the lease of h has ended. It returns false
+// Answered records that the call that was to extend the lease of h has ended. It returns false
 // if h was released meanwhile.
 func (x *leasing) Answered(h *Hold) (held bool) {
 	h.extending = false
 	return h.state != released
 }
 
-// Extended notes that the lease of h does not end before until.
+// Extended records that the lease of h does not end before until.
 func (x *leasing) Extended(h *Hold, until Moment) { h.until = max(h.until, until) }
 
-// NotExtended notes that the lease of h is lost. A Hold that is being acknowledged before its
+// NotExtended records that the lease of h is lost. A Hold that is being acknowledged before its
 // run is not concerned: if the broker has acknowledged it, it has no lease.
 func (x *leasing) NotExtended(h *Hold, err error) {
 	l := x.ledger

@@ -98,7 +98,7 @@ func (x *settlements) Floor(h *Hold) time.Duration {
 	return time.Duration(m.times) * firstFloor
 }
 
-// ackedLate notes that h was acknowledged after its lease. A Receive that was called before
+// ackedLate records that h was acknowledged after its lease. A Receive that was called before
 // may still bring the message, because the broker delivered it again. Such a delivery is not
 // handled, and a Hold of it is dropped.
 func (s *Source) ackedLate(h *Hold) {

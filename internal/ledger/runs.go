@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// collect notes the results of the runs that have succeeded. Each failed run is noted by
+// collect records the results of the runs that have succeeded. Each failed run is noted by
 // Returned.
 func (x *runBook) collect(w *Worker) {
 	l := x.ledger
@@ -169,7 +169,7 @@ type Returned struct {
 	Interrupted bool // a drain has cancelled the run
 }
 
-// Returned notes that a run of h by w has ended, and how. unrun: no handler ran. Unless the
+// Returned records that a run of h by w has ended, and how. unrun: no handler ran. Unless the
 // Hold is decided, or was entrusted to the program, the caller settles it, after it has left the
 // lock: until then the state settling protects h. The Holds that w
 // has not begun are taken back, because they may be of the same key.
@@ -226,7 +226,7 @@ func (h *Hold) trust() {
 	}
 }
 
-// count notes a run, or in manual mode the time until settlement.
+// count records a run, or in manual mode the time until settlement.
 func (x *runBook) count(at span, failed bool) {
 	l := x.ledger
 	took := time.Duration(at.ended - at.began)

@@ -72,7 +72,7 @@ func (x *settlements) Confirm(h *Hold) Wait {
 	return h.wait
 }
 
-// Unrun notes that h, whose Confirm has failed, does not run, and releases it with err. It
+// Unrun records that h, whose Confirm has failed, does not run, and releases it with err. It
 // reports whether its lease was lost before.
 func (x *settlements) Unrun(w *Worker, h *Hold, err error) (lost bool) {
 	l := x.ledger
@@ -103,7 +103,7 @@ func (x *settlements) Acknowledge(h *Hold) {
 	}
 }
 
-// Settled notes that h is settled as far as later messages of its key are concerned. h stays held
+// Settled records that h is settled as far as later messages of its key are concerned. h stays held
 // until an answer releases it.
 func (x *settlements) Settled(h *Hold) {
 	if h.state != released {
@@ -115,7 +115,7 @@ func (x *settlements) Settled(h *Hold) {
 
 func (x *settlements) flushAcks(Moment) { x.ledger.Out.FlushAcks = true }
 
-// Acked notes that the broker has acknowledged h. The call began at the moment start.
+// Acked records that the broker has acknowledged h. The call began at the moment start.
 func (x *settlements) Acked(h *Hold, start Moment) {
 	l := x.ledger
 	switch late := h.lost || h.until <= l.Now; {
@@ -277,7 +277,7 @@ func (x *settlements) Expecting(h *Hold, refunds bool) {
 	}
 }
 
-// Unclear notes that a call may have settled h. If it was a Delay, h is due after at the
+// Unclear records that a call may have settled h. If it was a Delay, h is due after at the
 // latest.
 func (x *settlements) Unclear(h *Hold, after time.Duration) {
 	l := x.ledger
@@ -287,7 +287,7 @@ func (x *settlements) Unclear(h *Hold, after time.Duration) {
 	}
 }
 
-// Delayed notes that h was given back, to be due at the moment due.
+// Delayed records that h was given back, to be due at the moment due.
 func (x *settlements) Delayed(h *Hold, due Moment) {
 	l := x.ledger
 	h.Source.remember(h).due(due)
@@ -295,7 +295,7 @@ func (x *settlements) Delayed(h *Hold, due Moment) {
 	l.Release(h, nil)
 }
 
-// NotDelayed notes that h cannot be given back because of err. It is redelivered when its lease
+// NotDelayed records that h cannot be given back because of err. It is redelivered when its lease
 // ends. If another member has it already, the lease is lost.
 func (x *settlements) NotDelayed(h *Hold, err error) {
 	l := x.ledger

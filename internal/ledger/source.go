@@ -60,7 +60,7 @@ func (x *intake) Replace(old, s *Source, fresh bool, why error) (lost int) {
 	return l.LoseAll(old, why)
 }
 
-// LoseAll notes that all Holds of s lost their leases because of why, and returns how many.
+// LoseAll records that all Holds of s lost their leases because of why, and returns how many.
 func (x *leasing) LoseAll(s *Source, why error) (lost int) {
 	l := x.ledger
 	for _, h := range slices.Clone(l.held) {
@@ -98,7 +98,7 @@ func (s *Source) Attempted(r Receipt, changed func(h *Hold)) {
 	}
 }
 
-// note notes the highest position received. If a message comes for the first time that is
+// note records the highest position received. If a message comes for the first time that is
 // not after it, the group was reset, and begins anew there.
 func (s *Source) note(r Receipt) {
 	before := s.last

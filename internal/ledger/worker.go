@@ -65,7 +65,7 @@ func (w *Worker) Begin(now Moment) (i int, ok bool) {
 	return i, true
 }
 
-// Restart notes that the run i begins only now.
+// Restart records that the run i begins only now.
 func (w *Worker) Restart(i int, now Moment) {
 	w.times[i].began = now
 	w.began.Store(int64(now))
@@ -81,7 +81,7 @@ func (w *Worker) BeginAll(now Moment) bool {
 	return true
 }
 
-// RestartAll notes that the run of a batch begins only now.
+// RestartAll records that the run of a batch begins only now.
 func (w *Worker) RestartAll(now Moment) {
 	for i := range w.times {
 		w.times[i].began = now
@@ -97,7 +97,7 @@ func (w *Worker) End(i int, now Moment) time.Duration {
 	return time.Duration(now - w.times[i].began)
 }
 
-// Succeeded notes that the runs of the first n Holds have succeeded, or Returned was called
+// Succeeded records that the runs of the first n Holds have succeeded, or Returned was called
 // for them.
 func (w *Worker) Succeeded(n int) { w.done.Store(int32(n)) }
 
@@ -148,7 +148,7 @@ func (x *crew) Take(w *Worker) (hs []*Hold, stay bool) {
 	return hs, true
 }
 
-// Gone notes that the goroutine of w has ended, and another one replaces it.
+// Gone records that the goroutine of w has ended, and another one replaces it.
 func (x *crew) Gone(w *Worker) {
 	l := x.ledger
 	l.waking = false

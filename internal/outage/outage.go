@@ -22,7 +22,7 @@ type Outage struct {
 	over chan struct{} // closed by the next success
 }
 
-// Succeeded notes that a call to the broker has succeeded. It wakes all that wait. If none
+// Succeeded records that a call to the broker has succeeded. It wakes all that wait. If none
 // waits, it costs one atomic load.
 func (o *Outage) Succeeded() {
 	if !o.awaited.Load() {

@@ -126,7 +126,7 @@ func (cs *calls) giveUp(c *call) bool {
 	return true
 }
 
-// rest notes that c waits for another try. certain means that no try can have stored the
+// rest records that c waits for another try. certain means that no try can have stored the
 // messages.
 func (cs *calls) rest(c *call, certain bool) {
 	cs.mu.Lock()

@@ -114,7 +114,7 @@ func (p *Publisher) look() {
 	}
 }
 
-// silence notes that f is silent.
+// silence records that f is silent.
 func (cs *calls) silence(f *flight) {
 	if f.probes != nil {
 		f.silent, f.probes.probed = true, false

@@ -72,7 +72,7 @@ func (cs *calls) place(calls []*call) {
 	cs.queue.calls = slices.Concat(first.calls, cs.queue.calls)
 }
 
-// leaveBehind notes that the caller of c has left, while c is written.
+// leaveBehind records that the caller of c has left, while c is written.
 func (cs *calls) leaveBehind(c *call) {
 	fresh := false
 	for _, m := range c.msgs {
@@ -94,7 +94,7 @@ func (cs *calls) leaveBehind(c *call) {
 	}
 }
 
-// catchUp notes that the write of msgs, copies of the messages of a call that was left, has
+// catchUp records that the write of msgs, copies of the messages of a call that was left, has
 // ended.
 func (cs *calls) catchUp(msgs []backend.Message) {
 	for i := range msgs {

@@ -36,7 +36,7 @@ func (l *Loan) Room(ds []backend.Delivery, n int) []backend.Delivery {
 	return l.Lend(slices.Grow(ds, n))
 }
 
-// Lend notes that ds is now the slice of the loan, and returns ds.
+// Lend records that ds is now the slice of the loan, and returns ds.
 func (l *Loan) Lend(ds []backend.Delivery) []backend.Delivery {
 	*l.lent = ds
 	return ds

@@ -76,7 +76,7 @@ func (cs *Log) record(ctx context.Context, verb, of string) (end func(*error)) {
 	return cs.begin(ctx, &Call{verb: verb, of: of})
 }
 
-// Harm notes that the broker was harmed. Calls that end from now on do not count as slow.
+// Harm records that the broker was harmed. Calls that end from now on do not count as slow.
 func (cs *Log) Harm() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -190,7 +190,7 @@ func (t *trial) Within(d time.Duration) context.Context {
 // Bounded returns a context that ends after Patience, for calls that should return before.
 func (t *trial) Bounded() context.Context { return t.Within(t.Patience()) }
 
-// Trouble notes that the law harms the broker. From then on, calls may fail and may be
+// Trouble records that the law harms the broker. From then on, calls may fail and may be
 // slow.
 func (t *trial) Trouble() {
 	t.Troubled = true

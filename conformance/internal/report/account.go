@@ -64,7 +64,7 @@ func indented(text string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// Slowest notes a call that is slower than all calls before it.
+// Slowest records a call that is slower than all calls before it.
 func (a *Account) Slowest(call string, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

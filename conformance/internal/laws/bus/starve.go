@@ -177,7 +177,7 @@ func (u *unstarted) add(n int) {
 	}
 }
 
-// took notes the length of a Receive that brought all it had asked for.
+// took records the length of a Receive that brought all it had asked for.
 func (u *unstarted) took(d time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
