@@ -1,11 +1,10 @@
 // Package eventbus publishes and subscribes to events in memory, on Redis Streams, on NATS
 // JetStream or on a program's own backend.
 //
-// Each group gets every event of its topic, in the order of each key, and its members share
-// the events. A [Handler] that returns nil has handled its event. After an error the event
-// is redelivered, and after the last attempt it goes to a dead-letter topic. Delivery is at
-// least once, so a handler must tolerate a redelivered event. Package eventbustest is for
-// tests.
+// Each group gets every event of its topic, in order of its key, and its members share them.
+// A [Handler] that returns nil has handled its event. A failed event is
+// redelivered, and after the last attempt goes to a dead-letter topic. Delivery is at least
+// once: a handler must tolerate a redelivered event. Test with package eventbustest.
 package eventbus
 
 import (
