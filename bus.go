@@ -1,10 +1,10 @@
 // Package eventbus publishes and subscribes to events in memory, on Redis Streams, on NATS
 // JetStream or on a program's own backend.
 //
-// Each group gets every event of its topic, in order of its key, and its members share them.
+// Each group gets every event of its topic, in order of its key. Its members share them.
 // A [Handler] that returns nil has handled its event. A failed event is
 // redelivered, and after the last attempt goes to a dead-letter topic. Delivery is at least
-// once: a handler must tolerate a redelivered event. Test with package eventbustest.
+// once, so a handler must tolerate a redelivered event.
 package eventbus
 
 import (
