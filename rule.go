@@ -16,7 +16,11 @@ type RetryRule struct {
 	// be empty in Event.Retry.
 	Class string
 
-	MaxAttempts  int           // like Retry.MaxAttempts, and counts failures of all classes; 1: no second attempt
+	// MaxAttempts is like Retry.MaxAttempts, and counts failures of all classes; 1: no second
+	// attempt. Delivery.MaxAttempts and LastAttempt do not know the rule of a class, because the
+	// error is not known before the run.
+	MaxAttempts int
+
 	Initial, Max time.Duration // like Retry.Initial and Retry.Max, with Retry.Jitter; if one is set, Retry.Delay is not called
 
 	// Discard discards the event after its last attempt, instead of storing a dead letter.

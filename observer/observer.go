@@ -118,6 +118,7 @@ type DeadLettered struct {
 	DeadLetter string // the dead-letter topic
 	Reason     string // one of the Reason constants of package eventbus
 	Err        error
+	Class      string // the class of Err, as in the dead letter
 }
 
 // Discarded tells why a message was acknowledged without success.

@@ -24,7 +24,7 @@ import (
 // answer, however many subscriptions they concern. The end of such an outage is written at
 // once, with the attributes "since", "lasted", "failures" and "subscriptions". Lost leases
 // and notices also have one kind for each cause. Other lines have a kind for each topic
-// and group, with the reason or the class of the error. The start and the end of a
+// and group, with the reason and the class of the error. The start and the end of a
 // subscription, and its pauses, are not limited.
 func Slog(logger *slog.Logger) Observer {
 	l := &logging{logger: logger}
@@ -32,8 +32,8 @@ func Slog(logger *slog.Logger) Observer {
 	return Observer{
 		Retried: l.retried,
 		DeadLettered: func(e DeadLettered) {
-			l.add("dead-letter", e.Reason, e.About, slog.LevelError, "event dead-lettered",
-				"reason", e.Reason, "dead_letter", e.DeadLetter, "error", text(e.Err))
+			l.add("dead-letter", e.Reason+" "+e.Class, e.About, slog.LevelError, "event dead-lettered",
+				"reason", e.Reason, "dead_letter", e.DeadLetter, "error", text(e.Err), "error_class", e.Class)
 		},
 		Discarded: func(e Discarded) {
 			l.add("discard", e.Reason, e.About, slog.LevelWarn, "event discarded", "reason", e.Reason, "error", text(e.Err))

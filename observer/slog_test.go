@@ -92,6 +92,21 @@ func TestSlog(t *testing.T) {
 
 // Of 5,000 dead letters the first is written at once, the others as one line with their
 // number. The line has the time at which it is written, and the times of the dead letters.
+// Dead letters of another class of error have a line of their own.
+func TestSlogTellsClassesOfDeadLettersApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newLineLog()
+		o := observer.Slog(slog.New(log))
+		for _, class := range []string{"network", "unknown-type", "network"} {
+			o.DeadLettered(observer.DeadLettered{About: billing, Reason: "permanent", DeadLetter: "orders.dlq", Err: errors.New("no"), Class: class})
+		}
+		lines := log.taken()
+		require.Len(t, lines, 2)
+		require.Contains(t, lines[1], " error_class=unknown-type")
+		o.Stopped(observer.Stopped{})
+	})
+}
+
 func TestSlogCountsLinesOfOneKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newLineLog()

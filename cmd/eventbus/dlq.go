@@ -83,7 +83,7 @@ func (q *dlq) prepare(cmd *cobra.Command) (*eventbus.Bus, error) {
 		return nil, err
 	}
 	if r := q.filter.Reason; r != "" && !slices.Contains(reasons, r) {
-		return nil, fmt.Errorf("--reason %q is unknown%s", r, cmp.Or(nearest.Hint("%s", r, reasons), "; known: "+strings.Join(reasons, ", ")))
+		return nil, fmt.Errorf("--reason %q is unknown%s", r, cmp.Or(nearest.Hint("%s", r, reasons), "; known: "+strings.Join(reasons, ", ")+"; --error-class selects by the class of the error"))
 	}
 	if q.older > 0 {
 		q.filter.Before = time.Now().Add(-q.older)
@@ -126,7 +126,7 @@ func newDLQShow(q *dlq) *cobra.Command {
 	cmd := &cobra.Command{Use: "show TOPIC", Short: "Show dead letters, with the error and the event", Example: "  eventbus dlq show orders.dlq --group billing --limit 10"}
 	cmd.Flags().IntVar(&q.limit, "limit", 20, "show at most so many; 0: all")
 	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
-		return q.each(ctx, t, func(l *deadletter.Letter) error {
+		return q.each(ctx, cmd, t, func(l *deadletter.Letter) error {
 			if *q.asJSON {
 				return q.writeLine(cmd, l)
 			}
@@ -149,12 +149,13 @@ func newDLQExport(q *dlq) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&q.limit, "limit", 0, "write at most so many (default: all)")
 	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
-		return q.each(ctx, t, func(l *deadletter.Letter) error { return q.writeLine(cmd, l) })
+		return q.each(ctx, cmd, t, func(l *deadletter.Letter) error { return q.writeLine(cmd, l) })
 	})
 }
 
-// each calls do for the letters that the flags choose.
-func (q *dlq) each(ctx context.Context, t *deadletter.Topic, do func(*deadletter.Letter) error) error {
+// each calls do for the letters that the flags choose. If there are none, it says so on
+// standard error.
+func (q *dlq) each(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic, do func(*deadletter.Letter) error) error {
 	n := 0
 	for l, err := range t.All(ctx, q.filter) {
 		if err == nil {
@@ -164,8 +165,11 @@ func (q *dlq) each(ctx context.Context, t *deadletter.Topic, do func(*deadletter
 			return err
 		}
 		if n++; n == q.limit {
-			return nil
+			break
 		}
+	}
+	if n == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "no dead letter matches")
 	}
 	return nil
 }

@@ -40,6 +40,8 @@ func TestDLQ(t *testing.T) {
 		require.Contains(t, b.ok("", "dlq", "ls", "orders.dlq").stdout, "no such item")
 		require.Empty(t, b.ok("", "dlq", "ls", "orders.dlq", "--type", "other").stdout)
 
+		none := b.ok("", "dlq", "show", "orders.dlq", "--error-class", "netwrk")
+		require.Equal(t, result{stderr: "no dead letter matches\n"}, none)
 		show := b.ok("", "dlq", "show", "orders.dlq", "--id", "e-2").stdout
 		require.Contains(t, show, "e-2  orders/billing  permanent after 1 attempts")
 		require.Contains(t, show, `{"n":2}`)
@@ -79,14 +81,15 @@ func TestDLQ(t *testing.T) {
 			"not a size":               {"purge", "orders.dlq", "--keep-bytes", "1"},
 			"--keep-bytes is less":     {"purge", "orders.dlq", "--keep-bytes", "0B", "--keep", "5"},
 			"did you mean exhausted?":  {"discard", "orders.dlq", "--reason", "exhaustd"},
-			"--id is empty":            {"discard", "orders.dlq", "--group", "billing", "--id", ""},
-			"--error-class is empty":   {"redrive", "orders.dlq", "--error-class", ""},
-			"--rate must not be":       {"redrive", "orders.dlq", "--rate", "-5"},
-			"--max-redrives is 0":      {"redrive", "orders.dlq", "--max-redrives", "0"},
-			"open :":                   {"redrive", "orders.dlq", "--id", "e-1", "--data", ""},
-			"--data needs --id":        {"redrive", "orders.dlq", "--data", mended},
-			"must not be negative":     {"redrive", "orders.dlq", "--limit", "-1"},
-			"needs a topic":            {"show"},
+			"; --error-class selects by the class of the error": {"redrive", "orders.dlq", "--reason", "unknown-type"},
+			"--id is empty":          {"discard", "orders.dlq", "--group", "billing", "--id", ""},
+			"--error-class is empty": {"redrive", "orders.dlq", "--error-class", ""},
+			"--rate must not be":     {"redrive", "orders.dlq", "--rate", "-5"},
+			"--max-redrives is 0":    {"redrive", "orders.dlq", "--max-redrives", "0"},
+			"open :":                 {"redrive", "orders.dlq", "--id", "e-1", "--data", ""},
+			"--data needs --id":      {"redrive", "orders.dlq", "--data", mended},
+			"must not be negative":   {"redrive", "orders.dlq", "--limit", "-1"},
+			"needs a topic":          {"show"},
 		} {
 			r := b.run("", append([]string{"dlq"}, args...)...)
 			require.Equal(t, 1, r.code)

@@ -40,7 +40,7 @@ func bill(_ context.Context, o Order, d *eventbus.Delivery) error {
 	case o.Cents > 1000_00:
 		return eventbus.Permanent(errDeclined) // another attempt does not help
 	case o.Cents%2 == 1 && d.Attempt == 1:
-		return errors.New("the bank does not answer") // the next attempt is a second later
+		return errors.New("the bank does not answer") // the next attempt is about a second later
 	}
 	fmt.Fprintln(os.Stdout, "billed", o.ID, "in attempt", d.Attempt)
 	return nil

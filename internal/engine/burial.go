@@ -18,6 +18,7 @@ type burial struct {
 	hold   *Hold
 	reason string
 	err    error
+	class  string           // of err
 	began  ledger.Moment    // when the latest run that had ended began; zero: not known
 	letter *backend.Message // made for the first call, so that each call stores the same
 	tries  uint8            // failed calls, at most mostTries
@@ -48,7 +49,7 @@ const (
 // dead-letter topic it only acknowledges h. The next event of the key does not wait, except
 // with FailAll, where the dead letters of a key are stored in order.
 func (t *burials) bury(h *Hold, reason string, err error) {
-	b := &burial{hold: h, reason: reason, err: err}
+	b := &burial{hold: h, reason: reason, err: err, class: t.sub.Policy.classOf(err)}
 	t.sub.book.lock()
 	b.began = h.Began() // a run that is stuck may end meanwhile
 	if t.sub.DeadLetter != "" && !t.sub.FailAll {
@@ -133,7 +134,7 @@ func (t *burials) publish(msgs []*backend.Message) error {
 func (t *burials) stored(b *burial) {
 	t.sub.counts.deadLettered.Add(1)
 	tell(t.sub.notifier.later.DeadLettered, observer.DeadLettered{
-		About: t.sub.aboutHold(b.hold, b.hold.Run), DeadLetter: t.sub.DeadLetter, Reason: b.reason, Err: b.err,
+		About: t.sub.aboutHold(b.hold, b.hold.Run), DeadLetter: t.sub.DeadLetter, Reason: b.reason, Err: b.err, Class: b.class,
 	})
 	t.sub.tellBuried(b.letter)
 	t.buried(b.hold, b.reason)

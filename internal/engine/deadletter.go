@@ -49,7 +49,7 @@ func (t *burials) deadLetter(b *burial) *backend.Message {
 	letter.Shelve(m)
 	letter.Set(m, letter.Reason, b.reason)
 	letter.Set(m, letter.Error, textOf(b.err))
-	letter.Set(m, letter.ErrorClass, t.sub.Policy.classOf(b.err))
+	letter.Set(m, letter.ErrorClass, b.class)
 	if p, ok := errors.AsType[*observer.PanicError](b.err); ok {
 		letter.Set(m, letter.Stack, string(p.Stack))
 	}
