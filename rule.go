@@ -17,7 +17,7 @@ type RetryRule struct {
 	Class string
 
 	// MaxAttempts is like Retry.MaxAttempts, and counts failures of all classes; 1: no second
-	// attempt. Delivery.MaxAttempts and LastAttempt do not know the rule of a class, because the
+	// attempt. The reason in the dead letter is ReasonExhausted. Delivery.MaxAttempts and LastAttempt do not know the rule of a class, because the
 	// error is not known before the run.
 	MaxAttempts int
 

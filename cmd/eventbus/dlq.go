@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/internal/bytesize"
@@ -131,7 +132,8 @@ func newDLQShow(q *dlq) *cobra.Command {
 				return q.writeLine(cmd, l)
 			}
 			w := printable{cmd.OutOrStdout()}
-			fmt.Fprintf(w, "%s  %s/%s  %s after %d attempts, %s ago, redriven %d times\n", l.ID, l.Topic, l.Group, l.Reason, l.Attempts, age(l.LastAttempt, time.Now()), l.Redriven)
+			fmt.Fprintf(w, "%s  %s/%s  %s after %s, %s ago, redriven %s\n", l.ID, l.Topic, l.Group, l.Reason,
+				count.Of(l.Attempts, "attempt"), age(l.LastAttempt, time.Now()), count.Of(l.Redriven, "time"))
 			fmt.Fprintf(w, "  error  %s (%s)\n  event  type %s, key %s, %d bytes\n", l.Error, orDash(l.ErrorClass), orDash(l.Event.Type), orDash(l.Event.Key), len(l.Event.Payload))
 			if l.Stack != "" {
 				fmt.Fprintf(w, "  stack  %s\n", strings.ReplaceAll(l.Stack, " | ", "\n         "))

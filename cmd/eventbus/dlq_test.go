@@ -43,7 +43,7 @@ func TestDLQ(t *testing.T) {
 		none := b.ok("", "dlq", "show", "orders.dlq", "--error-class", "netwrk")
 		require.Equal(t, result{stderr: "no dead letter matches\n"}, none)
 		show := b.ok("", "dlq", "show", "orders.dlq", "--id", "e-2").stdout
-		require.Contains(t, show, "e-2  orders/billing  permanent after 1 attempts")
+		require.Contains(t, show, "e-2  orders/billing  permanent after 1 attempt,")
 		require.Contains(t, show, `{"n":2}`)
 		require.NotContains(t, show, "e-3")
 		export := b.ok("", "dlq", "export", "orders.dlq")

@@ -32,7 +32,10 @@ var orders = eventbus.Topic[Order]{
 	Key: func(o Order) string { return o.Customer }, // orders of one customer are billed in order
 }
 
-var errDeclined = errors.New("the card is declined")
+var (
+	errDeclined = errors.New("the card is declined")
+	errSilent   = errors.New("the bank does not answer")
+)
 
 // bill handles an order. It may get an order again, so a real one asks the bank with the ID.
 func bill(_ context.Context, o Order, d *eventbus.Delivery) error {
@@ -40,7 +43,7 @@ func bill(_ context.Context, o Order, d *eventbus.Delivery) error {
 	case o.Cents > 1000_00:
 		return eventbus.Permanent(errDeclined) // another attempt does not help
 	case o.Cents%2 == 1 && d.Attempt == 1:
-		return errors.New("the bank does not answer") // the next attempt is about a second later
+		return errSilent // the next attempt is about a second later
 	}
 	fmt.Fprintln(os.Stdout, "billed", o.ID, "in attempt", d.Attempt)
 	return nil
@@ -63,12 +66,19 @@ func place(bus eventbus.Publisher) http.HandlerFunc {
 }
 
 func run(ctx context.Context, url, address string) error {
-	bus, err := eventbus.Open(ctx, url, eventbus.Options{Service: "shop", OpenTimeout: time.Minute},
-		inmemory.Driver{}, redisstream.Driver{}, nats.Driver{})
+	bus, err := eventbus.Open(ctx, url, eventbus.Options{
+		Service: "shop", OpenTimeout: time.Minute,
+		ErrorClasses: []eventbus.ErrorClass{{Name: "bank-silent", Is: func(err error) bool { return errors.Is(err, errSilent) }}},
+	}, inmemory.Driver{}, redisstream.Driver{}, nats.Driver{})
 	if err != nil {
 		return err
 	}
-	_, err = orders.Subscribe(ctx, bus, eventbus.SubscribeOptions{Group: "billing", Concurrency: 8}, bill)
+	_, err = orders.Subscribe(ctx, bus, eventbus.SubscribeOptions{
+		Group: "billing", Concurrency: 8,
+		Retry: eventbus.Retry{Rules: []eventbus.RetryRule{
+			{Class: "bank-silent", MaxAttempts: 100, Initial: time.Second, Max: time.Minute},
+		}},
+	}, bill)
 	if err != nil {
 		return errors.Join(err, bus.Shutdown(ctx))
 	}
