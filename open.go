@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +20,9 @@ import (
 // drivers that serves the URL's scheme. ctx and o.OpenTimeout bound Open, not the bus. Errors do not show the
 // URL, because it may contain a password.
 func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driver) (*Bus, error) {
+	if isHostPort(rawURL) {
+		return nil, &FieldError{Field: "url", Reason: "has no scheme, such as redis: in redis://HOST:PORT"}
+	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, &FieldError{Field: "url", Reason: "cannot be parsed: " + parseReason(err) + passwordHint(rawURL)}
@@ -39,6 +43,13 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 		return nil, errors.Join(err, b.Close())
 	}
 	return bus, err
+}
+
+// isHostPort reports whether s is a host and a port, such as localhost:6379.
+func isHostPort(s string) bool {
+	host, port, ok := strings.Cut(s, ":")
+	_, err := strconv.ParseUint(port, 10, 16)
+	return ok && err == nil && host != "" && !strings.ContainsAny(host, "/@?#")
 }
 
 // dial opens the backend. While its broker does not answer, dial tries again each second, for

@@ -155,6 +155,8 @@ func newDLQExport(q *dlq) *cobra.Command {
 	})
 }
 
+const noMatch = "no dead letter matches"
+
 // each calls do for the letters that the flags choose. If there are none, it says so on
 // standard error.
 func (q *dlq) each(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic, do func(*deadletter.Letter) error) error {
@@ -171,7 +173,7 @@ func (q *dlq) each(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic,
 		}
 	}
 	if n == 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "no dead letter matches")
+		fmt.Fprintln(cmd.ErrOrStderr(), noMatch)
 	}
 	return nil
 }
@@ -233,6 +235,9 @@ func (q *dlq) account(cmd *cobra.Command, r deadletter.Redrive, report deadlette
 	if *q.asJSON {
 		return errors.Join(report.Err, writeJSON(cmd.OutOrStdout(), report))
 	}
+	if report == (deadletter.Report{}) {
+		fmt.Fprintln(cmd.ErrOrStderr(), noMatch)
+	}
 	done := "redriven"
 	if r.DryRun {
 		done = "would be redriven:"
@@ -245,6 +250,9 @@ func (q *dlq) account(cmd *cobra.Command, r deadletter.Redrive, report deadlette
 func (q *dlq) count(cmd *cobra.Command, done string, n int) error {
 	if *q.asJSON {
 		return writeJSON(cmd.OutOrStdout(), map[string]int{done: n})
+	}
+	if n == 0 && q.narrow() {
+		fmt.Fprintln(cmd.ErrOrStderr(), noMatch)
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %d\n", done, n)
 	return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
 const subHelp = `Be a member of a group of a topic: print its events, or run a command for each.
@@ -124,6 +125,9 @@ func (s *sub) parse(cmd *cobra.Command) (err error) {
 	case "latest":
 		o.Start = eventbus.StartLatest
 	default:
+		if hint := nearest.Hint("%s", s.start, []string{"earliest", "latest"}); hint != "" {
+			return fmt.Errorf("--start %q is not a position%s", s.start, hint)
+		}
 		o.Start = backend.StartAfter(s.start)
 	}
 	if o.DeadLetter == "discard" {

@@ -294,6 +294,7 @@ func TestSubRefuses(t *testing.T) {
 		{[]string{"sub", "a", "--group", "g", "--order", "total", "--concurrency", "2"}, "sub: --concurrency is 2, but total order needs 1"},
 		{[]string{"sub", "a", "--group", "g", "--concurrency", "0"}, "sub: --concurrency must be positive"},
 		{[]string{"sub", "a", "--group", "g", "--count", "-1"}, "sub: --count is negative"},
+		{[]string{"sub", "a", "--group", "g", "--start", "erliest"}, `sub: --start "erliest" is not a position; did you mean earliest?`},
 		{[]string{"sub", "a", "--group", "g", "--idle-exit", "-1s"}, "sub: --idle-exit is negative"},
 		{[]string{"sub", "a", "--group", "g", "--idle-exit", "5"}, `invalid argument "5" for "--idle-exit" flag`},
 		{[]string{"sub", "a", "--group", "g", "--attempts", "0"}, "sub: --attempts must be positive, or -1: no end"},

@@ -32,6 +32,8 @@ func TestOpenErrors(t *testing.T) {
 	for _, c := range []struct{ url, want string }{
 		{"", "eventbus: url has no scheme, such as mem:"},
 		{"redis://:secret@host", `eventbus: url has the scheme "redis", which no driver given to Open serves: add redisstream.Driver{}`},
+		{"localhost:6379", "eventbus: url has no scheme, such as redis: in redis://HOST:PORT"},
+		{"127.0.0.1:4222", "eventbus: url has no scheme, such as redis: in redis://HOST:PORT"},
 		{"meme:", `eventbus: url has the scheme "meme", which no driver given to Open serves; did you mean mem:?`},
 		{"mem:?max_mesages=5", `eventbus: open mem: inmemory: open: unknown parameter "max_mesages"; did you mean "max_messages"?`},
 		{"fake://u:secret@h", "eventbus: open fake: fake: dial: connection refused: unavailable"},
