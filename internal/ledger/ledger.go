@@ -15,7 +15,7 @@
 //	line.go      which Hold is next
 //	worker.go    workers take Holds (slice.go), and report results (runs.go)
 //	settle.go    Holds are acknowledged, given back, or rest (lease.go)
-//	memory.go    what is remembered of messages that are not held
+//	memory.go    attempts and positions of messages that are not held
 //	clock.go     the alarms: one heap of moments
 package ledger
 
