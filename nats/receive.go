@@ -38,7 +38,7 @@ type pulls struct {
 	block time.Duration // longest wait of one pull
 
 	size    int // bytes of the largest recent message, as the server counts them; 0: not known
-	largest int // bytes of the largest message for long
+	largest int // bytes of the largest message for long, and a margin
 }
 
 const (
@@ -47,6 +47,7 @@ const (
 	unknown   = 32 << 10               // size of a message that a pull without a bound expects before the first one
 	longest   = 500 * time.Millisecond // longest wait of a pull for new messages
 	share     = 8                      // a pull waits 1/8 of a lease at most, because its leases count from its beginning
+	margin    = 16                     // 1/16 more than a message had: pulls.largest shrinks slowly, and a redelivery has longer numbers
 	together  = 64                     // most deliveries that share memory, so one that is held keeps all of them
 	late      = 300 * time.Millisecond // a pull is overdue if it takes so much longer than its wait
 	patience  = 2 * time.Second        // an overdue pull fails if it takes so much longer again
@@ -98,7 +99,7 @@ func (p *pulls) brought(msgs []*natsgo.Msg) {
 	for _, m := range msgs {
 		p.size = max(p.size, m.Size())
 	}
-	p.largest = max(p.largest, p.size)
+	p.largest = max(p.largest, p.size+p.size/margin)
 }
 
 // Receive implements [backend.Source].
