@@ -205,10 +205,15 @@ func (c *sending) fail(err error) {
 	c.failed <- failed
 }
 
+// publish sends a message. After a loss of the connection it sends none, because the library
+// may have a new connection by now. The messages sent before may be lost with the old one,
+// and the broker would store this one without them.
 func (s *sender) publish(o *outgoing) error {
 	switch {
 	case o.subject == "":
 		return nil
+	case len(s.status) > 0:
+		return errNotConnected
 	case o.header == nil && o.reply == "":
 		return s.conn.Publish(o.subject, o.data)
 	case o.header == nil:
