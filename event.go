@@ -119,6 +119,28 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 	return room
 }
 
+// MessageOf returns the message that stores e in topic. A program that keeps events in a
+// place of its own before it publishes them, such as an outbox, stores the fields of the
+// message. [EventOf] returns the event later. MessageOf checks e as Publish does, and returns
+// a *FieldError. If e has no ID or no Time, the message has a new ID or the present time. The
+// message shares the payload of e.
+func MessageOf(topic string, e *Event) (*backend.Message, error) {
+	if err := checkTopic(topic); err != nil {
+		return nil, err
+	}
+	if e == nil {
+		return nil, &FieldError{Field: "event", Reason: "is nil"}
+	}
+	if err := e.checkFields(); err != nil {
+		return nil, err
+	}
+	var s encoder
+	filled, m := *e, new(backend.Message)
+	s.fill(&filled, "", time.Now())
+	filled.encode(m, topic, s.timeText(filled.Time), make(Headers, 0, len(e.Headers)+attributes))
+	return m, nil
+}
+
 // EventOf returns the event that a message stores. A program that reads a topic without a
 // group, by [backend.Read], calls it. The event shares the payload of m.
 func EventOf(m *backend.Message) Event {
