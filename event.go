@@ -36,6 +36,11 @@ type Event struct {
 	// event.
 	Retry *RetryRule
 
+	// Once makes Publish store only one event with this text in the topic while the backend
+	// remembers it (Limits.OnceWindow), whatever the IDs of the events are. It is not
+	// stored with the event. Empty: Options.Dedup decides. At most 512 bytes.
+	Once string
+
 	Headers Headers // names and values that the program chooses, see MaxHeaders
 	Payload []byte
 
@@ -91,7 +96,7 @@ const (
 	attributes = 8 // most headers that encode adds
 )
 
-// encode sets every field of m but Once, so that m stores e. stamp is e.Time as text. The
+// encode sets every field of m but Once and OnceKey, so that m stores e. stamp is e.Time as text. The
 // headers of m are appended to room, which must have capacity for them.
 func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) Headers {
 	from := len(room)
@@ -138,6 +143,7 @@ func MessageOf(topic string, e *Event) (*backend.Message, error) {
 	filled, m := *e, new(backend.Message)
 	s.fill(&filled, "", time.Now())
 	filled.encode(m, topic, s.timeText(filled.Time), make(Headers, 0, len(e.Headers)+attributes))
+	m.Once, m.OnceKey = e.Once != "", e.Once
 	return m, nil
 }
 
@@ -154,7 +160,7 @@ func EventOf(m *backend.Message) Event {
 // decode sets e to the event that m stores. e shares the payload of m. A header of m that
 // stores no field becomes a header of e. [letter.Restore] was called for m.
 func (e *Event) decode(m *backend.Message) {
-	e.ID, e.Key, e.Payload, e.Position = m.ID, m.Key, m.Payload, m.Position
+	e.ID, e.Key, e.Payload, e.Position, e.Once = m.ID, m.Key, m.Payload, m.Position, m.OnceKey
 	headers := 0
 	for i := range m.Headers {
 		if !e.setField(&m.Headers[i]) {

@@ -72,7 +72,7 @@ func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error
 // element for each event, which store sets.
 func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts []Receipt) error {
 	s := encoders.Get().(*encoder)
-	if err := s.check(topic, events); err != nil || len(events) == 0 {
+	if err := s.check(b, topic, events); err != nil || len(events) == 0 {
 		encoders.Put(s)
 		return err
 	}
@@ -109,7 +109,7 @@ type encoder struct {
 var encoders = sync.Pool{New: func() any { return &encoder{} }}
 
 // check returns an error that says why Publish refuses to publish events to topic, or nil.
-func (s *encoder) check(topic string, events []*Event) error {
+func (s *encoder) check(b *Bus, topic string, events []*Event) error {
 	if topic != s.topic || topic == "" {
 		if err := checkTopic(topic); err != nil {
 			return err
@@ -119,6 +119,9 @@ func (s *encoder) check(topic string, events []*Event) error {
 	for i, e := range events {
 		if err := e.check(i); err != nil {
 			return err
+		}
+		if e.Once != "" && b.engine.Limits().OnceWindow == 0 {
+			return &FieldError{Field: fmt.Sprintf("events[%d].Once", i), Reason: "is set, but the backend does not remember it"}
 		}
 	}
 	return nil
@@ -140,7 +143,7 @@ func (s *encoder) encode(b *Bus, topic string, events []*Event, receipts []Recei
 		filled := *e
 		s.fill(&filled, b.options.Service, now)
 		s.headers = filled.encode(&s.messages[i], topic, s.timeText(filled.Time), s.headers)
-		s.messages[i].Once = b.options.Dedup
+		s.messages[i].Once, s.messages[i].OnceKey = b.options.Dedup || e.Once != "", e.Once
 		s.pointers = append(s.pointers, &s.messages[i])
 		if receipts != nil {
 			receipts[i] = Receipt{ID: filled.ID, Time: filled.Time}
@@ -195,6 +198,7 @@ func (e *Event) checkFields() error {
 		checkAttribute("Source", e.Source),
 		checkAttribute("Subject", e.Subject),
 		checkAttribute("ContentType", e.ContentType),
+		checkAttribute("Once", e.Once),
 		checkHeaders(e.Headers),
 		e.checkTime(),
 		e.checkTTL(),

@@ -1,6 +1,9 @@
 package backend
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // A Message is an event in the form in which a broker stores it.
 type Message struct {
@@ -31,11 +34,15 @@ type Message struct {
 
 	// Once asks the backend not to store a duplicate. The message is a duplicate if the
 	// topic stored another message with Once and the same ID within the last
-	// [Limits].OnceWindow. The topic remembers the ID for all processes, even if that
-	// message is settled or removed. If such a message is no longer stored, a restart of the
+	// [Limits].OnceWindow, or the same OnceKey. The topic remembers the ID for all
+	// processes, even if that message is settled or removed. If such a message is no longer stored, a restart of the
 	// broker may forget its ID. A duplicate does not restart the window. Once has no effect
 	// if OnceWindow is zero.
 	Once bool
+
+	// OnceKey takes the place of ID for Once, unless it is empty: any UTF-8 text of at most
+	// 512 bytes. It is not stored with the message.
+	OnceKey string
 
 	// Duplicate is set by Publish: true if the message is a duplicate, see Once, and false
 	// if it is stored. Position of a duplicate is the position of the earlier message, or
@@ -48,6 +55,9 @@ type Message struct {
 func (m *Message) Size() int {
 	return len(m.Payload) + len(m.ID) + len(m.Key) + m.Headers.Size()
 }
+
+// Mark returns the text that Once remembers: OnceKey or, if that is empty, ID.
+func (m *Message) Mark() string { return cmp.Or(m.OnceKey, m.ID) }
 
 // A Delivery is one receipt of a message by one member of a group.
 type Delivery struct {

@@ -11,6 +11,7 @@ import (
 
 var (
 	_ backend.Pinger     = (*Backend)(nil)
+	_ backend.Clocker    = (*Backend)(nil)
 	_ backend.Reader     = (*Backend)(nil)
 	_ backend.Remover    = (*Backend)(nil)
 	_ backend.Statser    = (*Backend)(nil)
@@ -22,6 +23,11 @@ var (
 func (b *Backend) Ping(ctx context.Context) error {
 	_, err := b.Topics(ctx)
 	return err
+}
+
+// Now implements [backend.Clocker].
+func (b *Backend) Now(ctx context.Context, _ string) (time.Time, error) {
+	return time.Now(), b.Ping(ctx)
 }
 
 // Read implements [backend.Reader].

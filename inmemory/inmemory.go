@@ -83,7 +83,9 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	now := time.Now()
 	records := make([]*record, 0, 8)
 	for _, m := range msgs {
-		records = append(records, &record{message: *m, stored: now})
+		r := &record{message: *m, stored: now}
+		r.message.Once, r.message.OnceKey = false, ""
+		records = append(records, r)
 	}
 	own(len(msgs), func(i int) *backend.Message { return &records[i].message }) // without the lock of a topic
 	var errs backend.BatchError

@@ -42,7 +42,7 @@ func (t *topic) unlock() {
 func (t *topic) store(m *backend.Message, r *record) error {
 	m.Position, m.Duplicate = "", false
 	if m.Once {
-		if m.Position, m.Duplicate = t.once.find(m.ID, r.stored); m.Duplicate {
+		if m.Position, m.Duplicate = t.once.find(m.Mark(), r.stored); m.Duplicate {
 			return nil
 		}
 	}
@@ -54,7 +54,7 @@ func (t *topic) store(m *backend.Message, r *record) error {
 	t.log.largest = max(t.log.largest, size)
 	m.Position = r.message.Position
 	if m.Once {
-		t.once.add(m.ID, m.Position, r.stored)
+		t.once.add(m.Mark(), m.Position, r.stored)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ package nats
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/pool"
@@ -48,6 +50,7 @@ type Backend struct {
 var (
 	_ backend.Backend = (*Backend)(nil)
 	_ backend.Pinger  = (*Backend)(nil)
+	_ backend.Clocker = (*Backend)(nil)
 	_ backend.Limited = (*Backend)(nil)
 )
 
@@ -115,6 +118,19 @@ const headerRoom = 52 << 10
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(ctx context.Context) error {
 	return b.call(ctx, "ping", "", harmless, func(ctx context.Context) error { return b.ask(ctx, "INFO", nil, nil) })
+}
+
+// Now implements [backend.Clocker]. It asks the leader of the topic's stream, whose clock gives
+// messages their time. A server before 2.10 does not tell its time.
+func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
+	return run(ctx, b, "clock", topic, harmless, func(ctx context.Context) (time.Time, error) {
+		var info jetstream.StreamInfo
+		err := b.ask(ctx, "STREAM.INFO."+b.place(topic).stream, nil, &info)
+		if err == nil && info.TimeStamp.IsZero() {
+			err = fmt.Errorf("%w: the server does not tell its time", errors.ErrUnsupported)
+		}
+		return info.TimeStamp, err
+	})
 }
 
 // requester takes a requester from the pool. The caller puts it back.

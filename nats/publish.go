@@ -101,7 +101,7 @@ func (r *requester) compose(msgs []*backend.Message, places []*place, errs []err
 		}
 		once := ""
 		if m.Once {
-			once = places[i].prefix + escape(m.ID, isPlain) // the server compares the IDs of all topics in a stream
+			once = places[i].prefix + escape(m.Mark(), isPlain) // the server compares the IDs of all topics in a stream
 		}
 		header := writeHeader(r.mem.Headers(len(m.Headers) + ownHeaders)[:0], m, once)
 		r.out[i] = outgoing{subject: places[i].subject, header: header, data: r.mem.Payload(m.Payload)}

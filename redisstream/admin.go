@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -15,6 +17,7 @@ import (
 var (
 	_ backend.Declarer   = (*Backend)(nil)
 	_ backend.Pinger     = (*Backend)(nil)
+	_ backend.Clocker    = (*Backend)(nil)
 	_ backend.Reader     = (*Backend)(nil)
 	_ backend.Remover    = (*Backend)(nil)
 	_ backend.Statser    = (*Backend)(nil)
@@ -25,6 +28,23 @@ var (
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(ctx context.Context) error {
 	return b.failure("ping", "", b.command(ctx, "ping").err)
+}
+
+// Now implements [backend.Clocker]. It asks the server that has the stream, or would have it.
+func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
+	c := b.run(ctx, clockScript, []string{b.streamKey(topic)})
+	c.arrayOf(2)
+	seconds, micros := c.bulk(), c.bulk()
+	err := c.end()
+	if err != nil {
+		return time.Time{}, b.failure("clock", topic, err)
+	}
+	s, err := strconv.ParseInt(string(seconds), 10, 64)
+	us, err2 := strconv.ParseInt(string(micros), 10, 64)
+	if err := cmp.Or(err, err2); err != nil {
+		return time.Time{}, b.failure("clock", topic, fmt.Errorf("%w: %w", errMalformed, err))
+	}
+	return time.Unix(s, us*int64(time.Microsecond)), nil
 }
 
 // Declare implements [backend.Declarer]. It only tests whether the client may add to the

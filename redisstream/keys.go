@@ -29,10 +29,10 @@ func youngKey(stream string) string          { return stream + ":young" }
 // neverKey returns a key that never exists. publish.lua uses it to test a permission.
 func neverKey(stream string) string { return stream + ":once:-" }
 
-// onceKey returns the key whose existence means that a message with Once and this ID was
+// onceKey returns the key whose existence means that a message with Once and this mark was
 // stored.
-func onceKey(stream, id string) string {
-	sum := sha256.Sum256([]byte(id))
+func onceKey(stream, mark string) string {
+	sum := sha256.Sum256([]byte(mark))
 	return stream + ":once:" + hex.EncodeToString(sum[:16])
 }
 

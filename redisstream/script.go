@@ -32,6 +32,7 @@ var (
 	deleteScript   = newScript("delete")
 	statsScript    = newScript("stats")
 	groupsScript   = newScript("groups")
+	clockScript    = newScript("clock")
 )
 
 // newScript returns the script with this name. In its text, the file with/NAME.lua replaces

@@ -132,7 +132,7 @@ func (s *addScript) add(m *backend.Message, v *value) {
 		if len(s.keys) == 1 {
 			s.keys = append(s.keys, neverKey(s.keys[0]))
 		}
-		s.keys = append(s.keys, onceKey(s.keys[0], m.ID))
+		s.keys = append(s.keys, onceKey(s.keys[0], m.Mark()))
 		mark = len(s.keys)
 	}
 	s.values = append(s.values, v, mark)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -27,6 +28,7 @@ var (
 	_ backend.Admin      = (*Backend)(nil)
 	_ backend.Limited    = (*Backend)(nil)
 	_ backend.Pinger     = (*Backend)(nil)
+	_ backend.Clocker    = (*Backend)(nil)
 )
 
 // New returns a backend on a store. Close leaves the store open.
@@ -81,6 +83,11 @@ func (b *Backend) Declare(ctx context.Context, topic string) error {
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(ctx context.Context) error {
 	return b.view(ctx, "ping", func(*txn) error { return nil })
+}
+
+// Now implements [backend.Clocker].
+func (b *Backend) Now(ctx context.Context, _ string) (time.Time, error) {
+	return time.Now(), b.Ping(ctx)
 }
 
 // Attach implements [backend.Backend].

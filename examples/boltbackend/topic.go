@@ -74,7 +74,7 @@ func (t *topic) depth() uint64 { return t.root.Sequence() }
 func (t *topic) store(m *backend.Message, o Options) error {
 	m.Position, m.Duplicate = "", false
 	now := time.Now()
-	mark := []byte("id " + m.ID) // a key is never empty
+	mark := []byte("id " + m.Mark()) // a key is never empty
 	if m.Once {
 		if v := t.once.Get(mark); v != nil && moment(now) < number(v, 1) {
 			m.Position, m.Duplicate = position(number(v, 0)), true

@@ -74,6 +74,19 @@ var onces = []Saboteur{
 	{Name: "once-unasked", Breaks: "an ID is stored once", sabotage: func(b *breakable) {
 		published(b, func(m *backend.Message) { m.Once = true })
 	}},
+	{Name: "once-by-id", Breaks: "Once is about the ID", sabotage: func(b *breakable) {
+		published(b, func(m *backend.Message) { m.OnceKey = "" })
+	}},
+	{Name: "once-by-both", Breaks: "the ID is part of the key", sabotage: func(b *breakable) {
+		published(b, func(m *backend.Message) {
+			if m.OnceKey != "" {
+				m.OnceKey = m.ID + "/" + m.OnceKey
+			}
+		})
+	}},
+	{Name: "keeps-once-key", Breaks: "all fields of a message are stored", sabotage: func(b *breakable) {
+		each(b, func(d *backend.Delivery) { d.OnceKey = d.ID })
+	}},
 	{Name: "once-in-two-steps", Breaks: "an ID is looked up, and then stored", sabotage: func(b *breakable) {
 		seen := newSet(b)
 		one(b, func(ctx context.Context, m *backend.Message) error {

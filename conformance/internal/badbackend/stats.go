@@ -44,6 +44,23 @@ var telling = []Saboteur{
 	{Name: "delayed-is-in-flight", Breaks: "what is not settled is in flight", sabotage: func(b *breakable) {
 		tells(b, func(s *backend.Stats) { s.InFlight, s.Delayed = s.InFlight+s.Delayed, 0 })
 	}},
+	{Name: "clock-ahead", Breaks: "any clock will do", sabotage: func(b *breakable) {
+		b.good = wrongClock{b.good, func(t time.Time) time.Time { return t.Add(time.Minute) }}
+	}},
+	{Name: "clock-behind", Breaks: "a clock may be late", sabotage: func(b *breakable) {
+		b.good = wrongClock{b.good, func(t time.Time) time.Time { return t.Add(-time.Second) }}
+	}},
+	{Name: "stopped-clock", Breaks: "the time is asked once", sabotage: func(b *breakable) {
+		var first time.Time
+		b.good = wrongClock{b.good, func(t time.Time) time.Time {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if first.IsZero() {
+				first = t
+			}
+			return first
+		}}
+	}},
 	{Name: "oldest-is-now", Breaks: "there is always an oldest message", sabotage: func(b *breakable) {
 		tells(b, func(s *backend.Stats) { s.Oldest = time.Now() })
 	}},
@@ -141,4 +158,15 @@ var telling = []Saboteur{
 		}
 		tells(b, func(s *backend.Stats) { s.Members -= twice.Load() })
 	}},
+}
+
+// A wrongClock is a backend whose Now tells another time.
+type wrongClock struct {
+	good
+	change func(time.Time) time.Time
+}
+
+func (w wrongClock) Now(ctx context.Context, topic string) (time.Time, error) {
+	t, err := w.good.Now(ctx, topic)
+	return w.change(t), err
 }

@@ -18,6 +18,7 @@ type All interface {
 	backend.Statser
 	backend.Admin
 	backend.Pinger
+	backend.Clocker
 }
 
 // Verbs has the optional verbs of a backend. A call panics if the backend lacks the verb.
@@ -92,6 +93,11 @@ func (v Verbs) Stats(ctx context.Context, topic, group string) (backend.Stats, e
 // Ping implements [backend.Pinger].
 func (v Verbs) Ping(ctx context.Context) error {
 	return v.Around(ctx, "Ping", "", func() error { return as[backend.Pinger](v).Ping(ctx) })
+}
+
+// Now implements [backend.Clocker].
+func (v Verbs) Now(ctx context.Context, topic string) (time.Time, error) {
+	return ask(ctx, v, "Now", topic, func() (time.Time, error) { return as[backend.Clocker](v).Now(ctx, topic) })
 }
 
 // Topics implements [backend.Admin].

@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,16 +9,17 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// MessageOf returns what Publish stores, EventOf returns the event again, and both refuse
-// the same events.
+// MessageOf returns the message that Publish stores, and EventOf returns its event. MessageOf
+// refuses the events that Publish refuses.
 func TestMessageOf(t *testing.T) {
 	e := eventbus.Event{
 		ID: "1", Type: "order.placed", Source: "shop", Subject: "order/1", ContentType: "text/plain", Key: "k",
 		Time: time.Now().UTC().Round(0), TTL: time.Hour, Retry: &eventbus.RetryRule{MaxAttempts: 3},
-		Headers: eventbus.Headers{{Name: "a", Value: "1"}}, Payload: []byte("payload"),
+		Headers: eventbus.Headers{{Name: "a", Value: "1"}}, Payload: []byte("payload"), Once: "o",
 	}
 	m, err := eventbus.MessageOf("orders", &e)
 	require.NoError(t, err)
@@ -29,7 +31,7 @@ func TestMessageOf(t *testing.T) {
 	require.NoError(t, bus.Publish(t.Context(), "orders", &e))
 	stored, err := backend.Read(t.Context(), b, "orders", "", 1)
 	require.NoError(t, err)
-	m.Position = stored[0].Position
+	m.Position, m.Once, m.OnceKey = stored[0].Position, false, ""
 	require.Equal(t, *m, stored[0])
 
 	m, err = eventbus.MessageOf("orders", &eventbus.Event{})
@@ -46,4 +48,34 @@ func TestMessageOf(t *testing.T) {
 	}
 	_, err = eventbus.MessageOf("a topic", &e)
 	require.Error(t, err)
+}
+
+// Of several events with the same Once a topic stores one, whatever their IDs are.
+func TestEventOnce(t *testing.T) {
+	bus := eventbustest.New(t)
+	once := func(text string) *eventbus.Event { return &eventbus.Event{Once: text} }
+	receipts, err := bus.PublishReceipts(t.Context(), "orders", once("a"), once("a"), once(""), once(""), once("b"))
+	require.NoError(t, err)
+	for i, duplicate := range []bool{false, true, false, false, false} {
+		require.Equal(t, duplicate, receipts[i].Duplicate, i)
+	}
+	err = bus.Publish(t.Context(), "orders", once(strings.Repeat("x", 513)))
+	require.ErrorContains(t, err, "events[0].Once has 513 bytes")
+}
+
+// A backend that remembers nothing refuses an event with Once.
+func TestEventOnceIsRefused(t *testing.T) {
+	bus, err := eventbus.New(forgetful{inmemory.New(inmemory.Options{})}, eventbus.Options{})
+	require.NoError(t, err)
+	err = bus.Publish(t.Context(), "orders", &eventbus.Event{}, &eventbus.Event{Once: "a"})
+	require.EqualError(t, err, "eventbus: events[1].Once is set, but the backend does not remember it")
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
+type forgetful struct{ *inmemory.Backend }
+
+func (f forgetful) Limits() backend.Limits {
+	l := f.Backend.Limits()
+	l.OnceWindow = 0
+	return l
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,10 @@ var onceLaws = []law.Law{
 	}, {
 		ID: "C04", Name: "once-if-asked", Promise: "without Once an ID may be stored twice, and leaves no mark for Once",
 		Saboteurs: []string{"once-unasked", "once-by-reading"}, Test: onceIfAsked,
+	}, {
+		ID: "C85", Name: "once-key", Promise: "Once remembers OnceKey in place of ID, and neither stands for the other message",
+		Needs:     []law.Need{law.NeedOnce},
+		Saboteurs: []string{"once-by-id", "once-by-both", "keeps-once-key"}, Test: onceKey,
 	}, {
 		ID: "C05", Name: "once-race", Promise: "of many Once publishes of an ID at the same time one is stored",
 		Needs:     []law.Need{law.NeedOnce},
@@ -120,6 +125,30 @@ func onceIfAsked(e *law.Env) {
 	e.Publish(asked)
 	duplicate(e, asked, nil) // the topic has stored no other message with Once
 	e.Receive(src, 4)
+}
+
+func onceKey(e *law.Env) {
+	src := e.Attach("g")
+	keyed := func(id, key string) *backend.Message { return &backend.Message{ID: id, Once: true, OnceKey: key} }
+	long := strings.Repeat("k", 512)
+	first := e.Publish(keyed("a", "k"), keyed("b", "\x00"), keyed("c", long))
+	for i, m := range []*backend.Message{keyed("x", "k"), keyed("y", "\x00"), keyed("z", long)} {
+		e.Publish(m)
+		duplicate(e, m, first[i])
+	}
+	for _, m := range []*backend.Message{keyed("a", "other"), keyed("a", ""), keyed("d", long[1:])} {
+		e.Publish(m)
+		duplicate(e, m, nil)
+	}
+	ds := e.Receive(src, 6)
+	if got, want := law.IDs(ds), []string{"a", "b", "c", "a", "a", "d"}; !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+	for i := range ds {
+		if ds[i].OnceKey != "" || ds[i].Once {
+			e.Failf("a delivery has Once %v and OnceKey %q, want neither", ds[i].Once, ds[i].OnceKey)
+		}
+	}
 }
 
 func onceRace(e *law.Env) {

@@ -30,6 +30,10 @@ var statsLaws = []law.Law{
 		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
 		Saboteurs: []string{"oldest-is-now", "oldest-never-moves", "oldest-is-unread"}, Test: statsOldest,
 	}, {
+		ID: "C86", Name: "clock", Promise: "Now is the clock by which messages get their time of storing",
+		Needs:     []law.Need{law.NeedVerb[backend.Statser](), law.NeedVerb[backend.Clocker]()},
+		Saboteurs: []string{"clock-ahead", "clock-behind", "stopped-clock"}, Test: clock,
+	}, {
 		ID: "C37", Name: "stats-members", Promise: "Stats counts the members of all processes, until they or their backends are closed",
 		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
 		Saboteurs: []string{"members-never-leave", "members-of-own-process", "members-leave-twice", "never-closes"}, Test: statsMembers,
@@ -226,4 +230,28 @@ func statsUnknown(e *law.Env) {
 	e.Attach("g")
 	_, err = v.Stats(e.Context(), law.Topic, "unknown")
 	e.Is("Stats of an unknown group", claimed(e, err), backend.ErrGone)
+}
+
+// clock expects the time of storing of a message between two readings of the clock. Brokers
+// may cut both to milliseconds.
+func clock(e *law.Env) {
+	src := e.Attach("g")
+	v := e.Verbs()
+	now := func() time.Time {
+		e.Helper()
+		t, err := v.Now(e.Context(), law.Topic)
+		e.Verb(err)
+		return t
+	}
+	for range 3 {
+		before := now()
+		e.Publish(law.Numbered("", 1)...)
+		after := now()
+		stored := stats(e).Oldest
+		if stored.Before(before.Truncate(time.Millisecond)) || stored.After(after.Add(time.Millisecond)) {
+			e.Failf("a message was stored at %v, and the clock said %v before and %v after", stored, before, after)
+		}
+		e.Ack(src, e.One(src))
+		time.Sleep(10 * time.Millisecond)
+	}
 }
