@@ -21,6 +21,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/engine"
+	"github.com/seed41896749/eventbus/internal/later"
 	"github.com/seed41896749/eventbus/internal/publish"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -154,6 +155,7 @@ type Bus struct {
 	engine  *engine.Engine
 	options Options
 	kinds   kinds
+	later   *later.Client // scheduled events
 	publish Publisher     // the method storeCopies, wrapped by Options.PublishMiddleware; nil if there is none
 	down    chan struct{} // closed when a Shutdown has ended
 	ended   func()        // closes the channel down; only its first call has an effect
@@ -193,6 +195,7 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 			WhenFull:        whenFull[o.WhenFull],
 		},
 	})
+	bus.later = later.NewClient(b, bus.engine.Publish)
 	return bus, nil
 }
 

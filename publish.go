@@ -63,20 +63,24 @@ type PublishMiddleware func(Publisher) Publisher
 // event each time unless it has an ID.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error {
 	if b.publish == nil {
-		return b.store(ctx, topic, events, nil)
+		return b.store(ctx, topic, events, nil, time.Time{})
 	}
-	return b.publishCopies(ctx, topic, events, nil)
+	return b.publishCopies(ctx, topic, events, nil, time.Time{})
 }
 
 // store does the work of Publish, without the middleware. If receipts is not nil, it has one
-// element for each event, which store sets.
-func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts []Receipt) error {
+// element for each event, which store sets. If due is not zero, store schedules the events
+// for that time.
+func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts []Receipt, due time.Time) error {
 	s := encoders.Get().(*encoder)
 	if err := s.check(b, topic, events); err != nil || len(events) == 0 {
 		encoders.Put(s)
 		return err
 	}
 	s.encode(b, topic, events, receipts)
+	if !due.IsZero() {
+		s.schedule(due, events)
+	}
 	err := b.engine.Publish(ctx, s.pointers)
 	for i := range receipts {
 		if m := &s.messages[i]; backend.ErrorAt(err, i) == nil {

@@ -33,14 +33,15 @@ type ReceiptPublisher interface {
 func (b *Bus) PublishReceipts(ctx context.Context, topic string, events ...*Event) ([]Receipt, error) {
 	receipts := make([]Receipt, len(events))
 	if b.publish == nil {
-		return receipts, b.store(ctx, topic, events, receipts)
+		return receipts, b.store(ctx, topic, events, receipts, time.Time{})
 	}
-	return receipts, b.publishCopies(ctx, topic, events, receipts)
+	return receipts, b.publishCopies(ctx, topic, events, receipts, time.Time{})
 }
 
 // publishCopies passes copies of events to the middleware, with ID, Source and Time set. If
-// receipts is not nil, publishCopies sets its elements.
-func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, receipts []Receipt) error {
+// receipts is not nil, publishCopies sets its elements. If due is not zero, the events are
+// scheduled for that time.
+func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, receipts []Receipt, due time.Time) error {
 	if i := slices.Index(events, nil); i >= 0 {
 		return events[i].check(i)
 	}
@@ -52,35 +53,42 @@ func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, 
 		s.fill(&copies[i], b.options.Service, now)
 	}
 	encoders.Put(s)
-	var t *tally // nil hides the tally of a call whose middleware makes this call
+	p := passage{due: due} // it hides the passage of a call whose middleware makes this call
 	if receipts != nil {
-		t = &tally{}
+		p.tally = &tally{}
 	}
-	err := b.publish.Publish(context.WithValue(ctx, tallyOf{b}, t), topic, pointers...)
-	t.fill(receipts, copies)
+	err := b.publish.Publish(context.WithValue(ctx, passageOf{b}, p), topic, pointers...)
+	p.tally.fill(receipts, copies)
 	return err
 }
 
+// A passage has what the context of one call carries through the middleware, because Publish
+// takes only events and returns only an error.
+type passage struct {
+	tally *tally    // nil: the call returns no receipts
+	due   time.Time // zero: the events are not scheduled
+}
+
+type passageOf struct{ bus *Bus }
+
 // storeCopies is the Publish that the middleware wraps.
 func (b *Bus) storeCopies(ctx context.Context, topic string, events ...*Event) error {
-	t, _ := ctx.Value(tallyOf{b}).(*tally)
-	if t == nil {
-		return b.store(ctx, topic, events, nil)
+	p, _ := ctx.Value(passageOf{b}).(passage)
+	if p.tally == nil {
+		return b.store(ctx, topic, events, nil, p.due)
 	}
 	receipts := make([]Receipt, len(events))
-	err := b.store(ctx, topic, events, receipts)
-	t.add(receipts)
+	err := b.store(ctx, topic, events, receipts, p.due)
+	p.tally.add(receipts)
 	return err
 }
 
 // A tally collects the receipts of the events that the middleware of one PublishReceipts has
-// stored. They pass the middleware in the context, because Publish returns only an error.
+// stored.
 type tally struct {
 	mu     sync.Mutex
 	stored []Receipt
 }
-
-type tallyOf struct{ bus *Bus }
 
 func (t *tally) add(receipts []Receipt) {
 	t.mu.Lock()

@@ -198,6 +198,7 @@ const (
 	DeadLettering Scope = "dead-letter" // storing a dead letter
 	Panic         Scope = "panic"       // a handler, a function of Retry or OnDeadLetter panicked
 	Maintain      Scope = "maintain"    // a call of a backend.Maintainer
+	Schedule      Scope = "schedule"    // publishing scheduled events that are due
 	Observe       Scope = "observe"     // a hook panicked, or occurrences were dropped because a hook was too slow
 )
 

@@ -58,6 +58,7 @@ type Engine struct {
 	closing bool
 	subs    map[*Subscription]struct{}
 	jobs    map[[2]string]*recurring // maintenance, by topic and group
+	movers  map[string]*mover        // of scheduled events, by topic
 	down    chan struct{}            // closed when Shutdown has ended
 	left    []Abandoned              // result of Shutdown; valid after down is closed
 	downErr error                    // result of Shutdown; valid after down is closed
@@ -72,6 +73,7 @@ func New(b backend.Backend, o Options) *Engine {
 		failed:   make(chan error, 1),
 		subs:     map[*Subscription]struct{}{},
 		jobs:     map[[2]string]*recurring{},
+		movers:   map[string]*mover{},
 		down:     make(chan struct{}),
 	}
 	if o.Instance != "" {
@@ -201,28 +203,39 @@ func (e *Engine) join(s *Subscription) error {
 	}
 	e.subs[s] = struct{}{}
 	e.maintain(s.Topic, s.Group)
+	e.move(s.Topic)
 	s.start()
 	return nil
 }
 
 // leave forgets s. If s is the last subscription of its group, leave ends the maintenance and
-// waits for a run under way.
+// waits for a run under way. If s is the last one of its topic, the same is done with the
+// mover of the topic.
 func (e *Engine) leave(s *Subscription) {
 	e.mu.Lock()
 	delete(e.subs, s)
 	key := [2]string{s.Topic, s.Group}
-	j := e.jobs[key]
+	j, m := e.jobs[key], e.movers[s.Topic]
 	for other := range e.subs {
-		if other.Topic == s.Topic && other.Group == s.Group {
-			j = nil
+		if other.Topic == s.Topic {
+			m = nil
+			if other.Group == s.Group {
+				j = nil
+			}
 		}
 	}
 	if j != nil {
 		delete(e.jobs, key)
 	}
+	if m != nil {
+		delete(e.movers, s.Topic)
+	}
 	e.mu.Unlock()
 	if j != nil {
 		j.end()
+	}
+	if m != nil {
+		m.end()
 	}
 }
 

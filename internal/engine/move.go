@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/later"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+const (
+	lookForScheduled = time.Second      // time between two looks for scheduled events, while there are none
+	lookTimeout      = 10 * time.Second // of one look
+	mostLooks        = time.Minute      // longest time between two looks, after errors
+)
+
+// A mover publishes the scheduled events of a topic when they are due. While there are none,
+// it is a recurring job without a goroutine.
+type mover struct {
+	*recurring
+	woken   chan struct{}
+	working atomic.Bool
+}
+
+// move starts the mover of a topic, unless it has one or the backend cannot keep scheduled
+// events. The subscriptions to the topic share it. The caller holds mu.
+func (e *Engine) move(topic string) {
+	if e.movers[topic] != nil || strings.HasSuffix(topic, later.Suffix) || later.Check(e.backend, topic) != nil {
+		return
+	}
+	m := &mover{woken: make(chan struct{}, 1)}
+	work := &later.Mover{
+		Backend: e.backend, Topic: topic, Publish: e.Publish, Woken: m.woken,
+		Failed: func(events int, err error) {
+			e.notifier.failed(observer.Schedule, observer.About{Topic: topic}, events, err)
+		},
+	}
+	again := newBackoff()
+	again.MaxInterval = mostLooks
+	m.recurring = recur(lookForScheduled, func(r *recurring) {
+		err := driving("schedule", func() error { return m.run(r.ctx, work) })
+		next := lookForScheduled
+		switch {
+		case r.ctx.Err() != nil:
+			return
+		case errors.Is(err, backend.ErrClosed):
+			return
+		case err != nil:
+			work.Failed(0, err)
+			next = again.NextBackOff()
+		default:
+			again.Reset()
+		}
+		r.in(next)
+	})
+	e.movers[topic] = m
+}
+
+// run moves events until nothing is scheduled.
+func (m *mover) run(ctx context.Context, work *later.Mover) error {
+	m.working.Store(true)
+	defer m.working.Store(false)
+	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+	some, err := work.Scheduled(bounded)
+	cancel()
+	if err != nil || !some {
+		return err
+	}
+	return work.Work(ctx)
+}
+
+// WakeMover makes the mover of a topic look for new scheduled events now.
+func (e *Engine) WakeMover(topic string) {
+	e.mu.Lock()
+	m := e.movers[topic]
+	e.mu.Unlock()
+	if m == nil {
+		return
+	}
+	select {
+	case m.woken <- struct{}{}:
+	default:
+	}
+	if !m.working.Load() {
+		m.in(0)
+	}
+}
