@@ -63,25 +63,30 @@ type PublishMiddleware func(Publisher) Publisher
 // event each time unless it has an ID.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error {
 	if b.publish == nil {
-		return b.store(ctx, topic, events, nil, time.Time{})
+		return b.store(ctx, topic, events, nil, when{})
 	}
-	return b.publishCopies(ctx, topic, events, nil, time.Time{})
+	return b.publishCopies(ctx, topic, events, nil, when{})
 }
 
 // store does the work of Publish, without the middleware. If receipts is not nil, it has one
-// element for each event, which store sets. If due is not zero, store schedules the events
-// for that time.
-func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts []Receipt, due time.Time) error {
+// element for each event, which store sets.
+func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts []Receipt, w when) error {
 	s := encoders.Get().(*encoder)
 	if err := s.check(b, topic, events); err != nil || len(events) == 0 {
 		encoders.Put(s)
 		return err
 	}
 	s.encode(b, topic, events, receipts)
-	if !due.IsZero() {
-		s.schedule(due, events)
+	var err error
+	switch {
+	case w.entry != nil:
+		err = w.entry(ctx, s.pointers[0])
+	case !w.due.IsZero():
+		s.schedule(w.due, events)
+		err = b.engine.Publish(ctx, s.pointers)
+	default:
+		err = b.engine.Publish(ctx, s.pointers)
 	}
-	err := b.engine.Publish(ctx, s.pointers)
 	for i := range receipts {
 		if m := &s.messages[i]; backend.ErrorAt(err, i) == nil {
 			receipts[i].Position, receipts[i].Duplicate = m.Position, m.Duplicate

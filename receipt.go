@@ -33,15 +33,14 @@ type ReceiptPublisher interface {
 func (b *Bus) PublishReceipts(ctx context.Context, topic string, events ...*Event) ([]Receipt, error) {
 	receipts := make([]Receipt, len(events))
 	if b.publish == nil {
-		return receipts, b.store(ctx, topic, events, receipts, time.Time{})
+		return receipts, b.store(ctx, topic, events, receipts, when{})
 	}
-	return receipts, b.publishCopies(ctx, topic, events, receipts, time.Time{})
+	return receipts, b.publishCopies(ctx, topic, events, receipts, when{})
 }
 
 // publishCopies passes copies of events to the middleware, with ID, Source and Time set. If
-// receipts is not nil, publishCopies sets its elements. If due is not zero, the events are
-// scheduled for that time.
-func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, receipts []Receipt, due time.Time) error {
+// receipts is not nil, publishCopies sets its elements.
+func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, receipts []Receipt, w when) error {
 	if i := slices.Index(events, nil); i >= 0 {
 		return events[i].check(i)
 	}
@@ -53,7 +52,7 @@ func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, 
 		s.fill(&copies[i], b.options.Service, now)
 	}
 	encoders.Put(s)
-	p := passage{due: due} // it hides the passage of a call whose middleware makes this call
+	p := passage{when: w} // it hides the passage of a call whose middleware makes this call
 	if receipts != nil {
 		p.tally = &tally{}
 	}
@@ -65,8 +64,8 @@ func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, 
 // A passage has what the context of one call carries through the middleware, because Publish
 // takes only events and returns only an error.
 type passage struct {
-	tally *tally    // nil: the call returns no receipts
-	due   time.Time // zero: the events are not scheduled
+	tally *tally // nil: the call returns no receipts
+	when  when
 }
 
 type passageOf struct{ bus *Bus }
@@ -75,10 +74,10 @@ type passageOf struct{ bus *Bus }
 func (b *Bus) storeCopies(ctx context.Context, topic string, events ...*Event) error {
 	p, _ := ctx.Value(passageOf{b}).(passage)
 	if p.tally == nil {
-		return b.store(ctx, topic, events, nil, p.due)
+		return b.store(ctx, topic, events, nil, p.when)
 	}
 	receipts := make([]Receipt, len(events))
-	err := b.store(ctx, topic, events, receipts, p.due)
+	err := b.store(ctx, topic, events, receipts, p.when)
 	p.tally.add(receipts)
 	return err
 }

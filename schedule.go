@@ -44,6 +44,9 @@ func (b *Bus) PublishAt(ctx context.Context, topic string, at time.Time, events 
 	if err := b.checkSchedule(topic); err != nil {
 		return err
 	}
+	if at.Year() > 9999 {
+		return &FieldError{Field: "at", Reason: "is after the year 9999"}
+	}
 	if !at.After(time.Now()) {
 		now, err := b.later.Now(ctx, topic)
 		if err != nil {
@@ -53,7 +56,7 @@ func (b *Bus) PublishAt(ctx context.Context, topic string, at time.Time, events 
 			return b.Publish(ctx, topic, events...)
 		}
 	}
-	return b.schedule(ctx, topic, at, events)
+	return b.schedule(ctx, topic, when{due: at}, events)
 }
 
 // PublishIn is like [Bus.PublishAt], with the time that is the duration in after the present
@@ -69,7 +72,7 @@ func (b *Bus) PublishIn(ctx context.Context, topic string, in time.Duration, eve
 	if err != nil {
 		return fmt.Errorf("eventbus: publish in %s in %v: %w", topic, in, err)
 	}
-	return b.schedule(ctx, topic, now.Add(in), events)
+	return b.schedule(ctx, topic, when{due: now.Add(in)}, events)
 }
 
 // checkSchedule returns an error that says why events of topic cannot be scheduled, or nil.
@@ -87,12 +90,18 @@ func (b *Bus) checkSchedule(topic string) error {
 	return nil
 }
 
-func (b *Bus) schedule(ctx context.Context, topic string, at time.Time, events []*Event) error {
+// when says when events are published. The zero value means now.
+type when struct {
+	due   time.Time                                           // not zero: at this time
+	entry func(ctx context.Context, m *backend.Message) error // not nil: the only event is the event of a recurring entry, which entry stores
+}
+
+func (b *Bus) schedule(ctx context.Context, topic string, w when, events []*Event) error {
 	var err error
 	if b.publish == nil {
-		err = b.store(ctx, topic, events, nil, at)
+		err = b.store(ctx, topic, events, nil, w)
 	} else {
-		err = b.publishCopies(ctx, topic, events, nil, at)
+		err = b.publishCopies(ctx, topic, events, nil, w)
 	}
 	b.engine.WakeMover(topic)
 	return err

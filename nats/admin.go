@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,46 +87,70 @@ func (b *broker) groups(ctx context.Context, p *place) ([]string, error) {
 	return translated(names, p.group), err
 }
 
-// Remove implements [backend.Remover]. It makes one request for each message.
+// Remove implements [backend.Remover]. It makes one request for each message, many at a time.
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
 	p := b.place(topic)
 	err := b.call(ctx, "remove", topic, harmless, func(ctx context.Context) error {
 		_, err := b.state(ctx, p)
 		return err
 	})
-	for i := 0; i < len(positions) && err == nil; i++ {
+	for some := range slices.Chunk(positions, mostAsked) {
+		if err != nil {
+			break
+		}
 		err = b.call(ctx, "remove", topic, effective, func(ctx context.Context) error {
-			seq, err := parsePosition(positions[i])
-			if err != nil {
-				return err
+			sequences := make([]uint64, len(some))
+			for i, position := range some {
+				var err error
+				if sequences[i], err = parsePosition(position); err != nil {
+					return err
+				}
+				b.upkeep.noteRemoved(topic, sequences[i])
 			}
-			b.upkeep.noteRemoved(topic, seq)
-			return b.remove(ctx, p, seq)
+			return b.remove(ctx, p, sequences)
 		})
 	}
 	return err
 }
 
-func (b *broker) remove(ctx context.Context, p *place, seq uint64) error {
-	isThere := func() (bool, error) {
+// remove removes messages. It first asks for the messages of a shared stream, because a
+// message of another topic may have the sequence number.
+func (b *broker) remove(ctx context.Context, p *place, sequences []uint64) error {
+	isThere := func(seq uint64) (bool, error) {
 		m, err := b.readOne(ctx, p, seq)
 		if isCode(err, jetstream.JSErrCodeMessageNotFound) {
 			return false, nil
 		}
 		return m.Sequence == seq, err
 	}
-	if p.shared() { // a message of another topic may have this sequence number
-		if is, err := isThere(); err != nil || !is {
-			return err
+	var questions []any
+	for _, seq := range sequences {
+		if p.shared() {
+			is, err := isThere(seq)
+			if err != nil {
+				return err
+			}
+			if !is {
+				continue
+			}
+		}
+		questions = append(questions, map[string]any{"seq": seq, "no_erase": true})
+	}
+	errs := make([]error, len(questions))
+	err := b.askAll(ctx, "STREAM.MSG.DELETE."+p.stream, questions, func(i int, m *natsgo.Msg, err error) {
+		if errs[i] = err; err == nil {
+			errs[i] = readAnswer(m, nil)
+		}
+	})
+	for i, e := range errs {
+		if _, refused := errors.AsType[*jetstream.APIError](e); refused {
+			seq := questions[i].(map[string]any)["seq"].(uint64)
+			if is, failure := isThere(seq); failure == nil && !is {
+				errs[i] = nil // it was removed already
+			}
 		}
 	}
-	err := b.ask(ctx, "STREAM.MSG.DELETE."+p.stream, map[string]any{"seq": seq, "no_erase": true}, nil)
-	if _, refused := errors.AsType[*jetstream.APIError](err); refused {
-		if is, failure := isThere(); failure == nil && !is {
-			return nil // it was removed already
-		}
-	}
-	return err
+	return cmp.Or(err, cmp.Or(errs...))
 }
 
 // DeleteTopic implements [backend.Admin].

@@ -75,6 +75,32 @@ func (a *api) request(ctx context.Context, o outgoing, insist bool) (reply *nats
 	return reply, err
 }
 
+// mostAsked is the most requests of the API that askAll has under way. The server drops
+// requests if thousands of them wait.
+const mostAsked = 200
+
+// askAll makes requests with the same verb, many at a time, and calls got with the answer to
+// each, or with its error. A missing permission fails all.
+func (a *api) askAll(ctx context.Context, verb string, questions []any, got func(i int, answer *natsgo.Msg, err error)) error {
+	r := newRequester(a.sender, min(len(questions), mostAsked))
+	defer r.hangUp()
+	for first := 0; first < len(questions); first += mostAsked {
+		some := questions[first:min(first+mostAsked, len(questions))]
+		r.begin(len(some))
+		for i, q := range some {
+			body, err := json.Marshal(q)
+			if err != nil {
+				return fmt.Errorf("%w: %w", backend.ErrRefused, err)
+			}
+			r.out[i] = outgoing{subject: a.prefix + verb, data: body}
+			r.await(i)
+		}
+		r.exchange(ctx, conversation{patience: answer, got: func(i int, m *natsgo.Msg, err error) { got(first+i, m, err) }})
+		r.end()
+	}
+	return nil
+}
+
 // awaitServed waits until the server answers requests about a new stream or consumer. In a
 // cluster this takes a moment. It repeats the request refused, to which the answer is
 // always an error. After spread it returns without an error.

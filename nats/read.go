@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -40,6 +41,7 @@ func (b *broker) read(ctx context.Context, p *place, from string, limit int) ([]
 	}
 	seq = max(seq+1, state.FirstSeq)
 	var ms []backend.Message
+	size := 0
 	for len(ms) < limit && seq <= state.LastSeq {
 		r, err := b.readOne(ctx, p, seq)
 		if isCode(err, jetstream.JSErrCodeMessageNotFound) {
@@ -49,9 +51,54 @@ func (b *broker) read(ctx context.Context, p *place, from string, limit int) ([]
 			return ms, err
 		}
 		ms = append(ms, r.message(p.topic))
+		size += ms[len(ms)-1].Size()
 		seq = r.Sequence + 1
+		// A row ends at state.LastSeq. Beyond it a message could be stored between two answers,
+		// and its successor too, so that the row would miss only the former.
+		n := min(uint64(min(limit-len(ms), max(rowBytes*len(ms)/max(size, 1), 1))), state.LastSeq+1-min(seq, state.LastSeq+1))
+		if !p.shared() && n > 1 {
+			row, err := b.readRow(ctx, p, seq, n)
+			for i := range row {
+				ms = append(ms, row[i].message(p.topic))
+				size += ms[len(ms)-1].Size()
+			}
+			if err != nil {
+				return ms, err
+			}
+			seq += n
+		}
 	}
 	return ms, nil
+}
+
+// rowBytes is about the most bytes that readRow asks for at a time.
+const rowBytes = 1 << 20
+
+// readRow reads the messages that exist with the sequences first to first+n-1. All messages
+// of the stream are of one topic.
+func (b *broker) readRow(ctx context.Context, p *place, first, n uint64) ([]record, error) {
+	questions := make([]any, n)
+	for i := range questions {
+		questions[i] = map[string]uint64{"seq": first + uint64(i)}
+	}
+	var errs []error
+	row := make([]record, n)
+	err := b.askAll(ctx, "STREAM.MSG.GET."+p.stream, questions, func(i int, m *natsgo.Msg, err error) {
+		answer := struct {
+			Message *record `json:"message"`
+		}{&row[i]}
+		if err == nil {
+			err = readAnswer(m, &answer)
+		}
+		if err != nil && !isCode(err, jetstream.JSErrCodeMessageNotFound) {
+			errs = append(errs, err)
+		}
+		row[i].stream = p.stream
+	})
+	if err = cmp.Or(err, cmp.Or(errs...)); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(row, func(r record) bool { return r.Sequence == 0 }), nil
 }
 
 // A record is a stored message in the API's form.

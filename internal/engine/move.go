@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	lookForScheduled = time.Second      // time between two looks for scheduled events, while there are none
+	lookForScheduled = 2 * time.Second  // time between two looks for scheduled events, while there are none
 	lookTimeout      = 10 * time.Second // of one look
 	mostLooks        = time.Minute      // longest time between two looks, after errors
 )

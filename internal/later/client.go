@@ -137,7 +137,8 @@ func (c *Client) Look(ctx context.Context, topic string) (*View, error) {
 	return v, v.Refresh(ctx)
 }
 
-// Enter stores an entry that makes copies of m, unless its topic has the same entry already.
+// Enter stores an entry that makes copies of m, unless its topic has the same entry already. An
+// entry that was paused stays paused.
 func (c *Client) Enter(ctx context.Context, m *backend.Message, id string, p Plan, ttl time.Duration) error {
 	topic := m.Topic
 	v, err := c.Look(ctx, topic)
@@ -147,16 +148,15 @@ func (c *Client) Enter(ctx context.Context, m *backend.Message, id string, p Pla
 	if p.Since, err = c.Now(ctx, topic); err != nil {
 		return err
 	}
-	r := v.entries[id]
-	if r != nil {
+	if r := v.entries[id]; r != nil {
 		p.Paused = r.Plan.Paused
+		if r.Plan == p.since(r.Plan.Since) {
+			return nil
+		}
 	}
 	record, err := EntryRecord(m, id, p, ttl)
 	if err != nil {
 		return err
-	}
-	if r != nil && r.Same(record) {
-		return nil
 	}
 	return backend.ErrorAt(c.publish(ctx, []*backend.Message{record}), 0)
 }

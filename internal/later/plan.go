@@ -23,6 +23,12 @@ type Plan struct {
 	Max    int           `json:"max,omitempty"` // the most firings that FireAll makes up for
 	Paused bool          `json:"paused,omitempty"`
 	Since  time.Time     `json:"since"` // the entry has no firing before this time
+	Print  string        `json:"print"` // a digest of the event, as the program gave it
+}
+
+func (p Plan) since(t time.Time) Plan {
+	p.Since = t
+	return p
 }
 
 // Missed says which of the firings happen that are due when the next one is due too.
@@ -31,7 +37,7 @@ type Missed string
 // The values of Missed.
 const (
 	FireOnce Missed = "once" // one firing stands for all missed ones
-	Skip     Missed = "skip" // none
+	FireNone Missed = "none" // none
 	FireAll  Missed = "all"  // all, at most Max, the latest
 )
 
@@ -83,15 +89,41 @@ func (p *Plan) times() (timetable, error) {
 	if err != nil {
 		return nil, fmt.Errorf("has the Cron %q: %w", p.Cron, err)
 	}
-	return zoned{s, zone}, nil
+	return zoned{s, zone, everyHour(p.Cron)}, nil
 }
 
+// everyHour reports whether a cron specification has no fixed hours.
+func everyHour(spec string) bool {
+	fields := strings.Fields(spec)
+	return len(fields) == 1 && fields[0] == "@hourly" || len(fields) > 1 && strings.Contains(fields[1], "*")
+}
+
+// A zoned is a timetable by the clock of a time zone.
 type zoned struct {
-	schedule cron.Schedule
-	zone     *time.Location
+	schedule  cron.Schedule
+	zone      *time.Location
+	everyHour bool
 }
 
-func (z zoned) Next(t time.Time) time.Time { return z.schedule.Next(t.In(z.zone)) }
+// Next returns the first time after t. When the clock is set back, a time of a fixed hour
+// comes twice, and only the first one counts.
+func (z zoned) Next(t time.Time) time.Time {
+	next := z.schedule.Next(t.In(z.zone))
+	for !z.everyHour && !next.IsZero() && isRepeated(next) {
+		next = z.schedule.Next(next)
+	}
+	return next
+}
+
+// isRepeated reports whether the clock of the zone of t has shown the same time before.
+func isRepeated(t time.Time) bool {
+	for back := 30 * time.Minute; back <= 2*time.Hour; back += 30 * time.Minute {
+		if t.Add(-back).Format(time.DateTime) == t.Format(time.DateTime) {
+			return true
+		}
+	}
+	return false
+}
 
 // An Entry is one version of a recurring entry.
 type Entry struct {
@@ -141,25 +173,6 @@ func (r *Entry) with(p Plan) (*backend.Message, error) {
 	return &m, nil
 }
 
-// Same reports whether a record would make the same events at the same times as r.
-func (r *Entry) Same(record *backend.Message) bool {
-	var p Plan
-	if json.Unmarshal([]byte(record.Headers.Get(planName)), &p) != nil {
-		return false
-	}
-	p.Since = r.Plan.Since
-	if p != r.Plan || string(record.Payload) != string(r.template.Payload) || record.Key != r.template.Key ||
-		len(record.Headers) != len(r.template.Headers) {
-		return false
-	}
-	for _, h := range record.Headers {
-		if v, ok := r.template.Headers.Lookup(h.Name); h.Name != planName && (!ok || v != h.Value) {
-			return false
-		}
-	}
-	return true
-}
-
 func readEntry(m *backend.Message) *Entry {
 	r := &Entry{ID: strings.Clone(m.ID), position: strings.Clone(m.Position), template: clone(m)}
 	if json.Unmarshal([]byte(m.Headers.Get(planName)), &r.Plan) != nil {
@@ -185,7 +198,7 @@ func (r *Entry) after(due, now time.Time) (next time.Time, fires bool) {
 		return next, true
 	}
 	switch r.Plan.Missed { // due was missed, because the following one is due too
-	case Skip:
+	case FireNone:
 		return r.times.Next(now), false
 	case FireAll:
 		missed := []time.Time{due} // the latest Max

@@ -1,0 +1,237 @@
+package bus_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/eventbustest"
+)
+
+// An arrivals has the events that a handler got, and when.
+type arrivals struct {
+	mu     sync.Mutex
+	events []eventbus.Event
+	at     []time.Time
+}
+
+func (a *arrivals) handle(_ context.Context, d *eventbus.Delivery) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.events, a.at = append(a.events, d.Event), append(a.at, time.Now())
+	return nil
+}
+
+func (a *arrivals) ids() (ids []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.events {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+func subscribed(t *testing.T, bus *eventbustest.Bus) *arrivals {
+	a := &arrivals{}
+	_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, a.handle)
+	require.NoError(t, err)
+	return a
+}
+
+// A scheduled event comes when it is due: never earlier, and soon after.
+func TestPublishAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.New(t)
+		a := subscribed(t, bus)
+		began := time.Now()
+		due := map[string]time.Duration{"hours": 3 * time.Hour, "second": time.Second, "hour": time.Hour, "ms": time.Millisecond}
+		for id, in := range due {
+			require.NoError(t, bus.PublishAt(t.Context(), "orders", began.Add(in), &eventbus.Event{ID: id, TTL: time.Minute, Payload: []byte(id)}))
+		}
+		time.Sleep(4 * time.Hour)
+		require.Equal(t, []string{"ms", "second", "hour", "hours"}, a.ids())
+		for i, e := range a.events {
+			late := a.at[i].Sub(began.Add(due[e.ID]))
+			require.GreaterOrEqual(t, late, time.Duration(0), e.ID)
+			require.LessOrEqual(t, late, 600*time.Millisecond, e.ID)
+			require.Equal(t, e.ID, string(e.Payload))
+			require.Empty(t, e.Headers, "the headers of the schedule stay in its log")
+		}
+		require.WithinDuration(t, began, a.events[3].Time, time.Second, "Time is the time of the call")
+	})
+}
+
+// Events that are due when nobody runs come later, in the order of their times.
+func TestPublishAtOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.New(t)
+		began := time.Now()
+		for i, in := range []int{3, 1, 2, 1} {
+			require.NoError(t, bus.PublishAt(t.Context(), "orders", began.Add(time.Duration(in)*time.Second), &eventbus.Event{ID: fmt.Sprint(in, "-", i), Key: "k"}))
+		}
+		time.Sleep(time.Hour)
+		a := subscribed(t, bus)
+		time.Sleep(3 * time.Second)
+		require.Equal(t, []string{"1-1", "1-3", "2-2", "3-0"}, a.ids())
+	})
+}
+
+// Now is past or zero.
+func TestPublishAtNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.New(t)
+		a := subscribed(t, bus)
+		require.NoError(t, bus.PublishAt(t.Context(), "orders", time.Time{}, &eventbus.Event{ID: "zero"}))
+		require.NoError(t, bus.PublishAt(t.Context(), "orders", time.Now().Add(-time.Hour), &eventbus.Event{ID: "past"}))
+		require.NoError(t, bus.PublishIn(t.Context(), "orders", -1, &eventbus.Event{ID: "negative"}))
+		synctest.Wait()
+		require.Equal(t, []string{"zero", "past", "negative"}, a.ids())
+	})
+}
+
+func TestCancelScheduled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.New(t)
+		a := subscribed(t, bus)
+		for i := range 10 {
+			require.NoError(t, bus.PublishIn(t.Context(), "orders", time.Duration(i+1)*time.Minute, &eventbus.Event{ID: fmt.Sprint(i)}))
+		}
+		time.Sleep(90 * time.Second)
+		cancelled, err := bus.CancelScheduled(t.Context(), "orders", "3", "0", "unknown", "3", "5")
+		require.NoError(t, err)
+		require.Equal(t, []bool{true, false, false, true, true}, cancelled)
+		cancelled, err = bus.CancelScheduled(t.Context(), "orders", "3")
+		require.NoError(t, err)
+		require.Equal(t, []bool{false}, cancelled, "there is no such event any more")
+		var left []string
+		for e, err := range bus.Scheduled(t.Context(), "orders") {
+			require.NoError(t, err)
+			left = append(left, e.ID)
+		}
+		require.Equal(t, []string{"1", "2", "4", "6", "7", "8", "9"}, left)
+		time.Sleep(time.Hour)
+		require.Equal(t, []string{"0", "1", "2", "4", "6", "7", "8", "9"}, a.ids())
+	})
+}
+
+// An event with the ID of a scheduled event replaces it, also with an earlier time.
+func TestScheduledAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.New(t)
+		a := subscribed(t, bus)
+		for i, in := range []time.Duration{time.Hour, time.Minute, 2 * time.Minute} {
+			require.NoError(t, bus.PublishIn(t.Context(), "orders", in, &eventbus.Event{ID: "id", Payload: fmt.Append(nil, i)}))
+		}
+		time.Sleep(2 * time.Hour)
+		require.Len(t, a.events, 1)
+		require.Equal(t, "2", string(a.events[0].Payload))
+		require.NoError(t, bus.PublishIn(t.Context(), "orders", time.Second, &eventbus.Event{ID: "id"}))
+		time.Sleep(time.Minute)
+		require.Len(t, a.events, 2, "it is another event after the first was published")
+	})
+}
+
+// TTL counts from the publishing.
+func TestScheduledTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.New(t)
+		a := subscribed(t, bus)
+		require.NoError(t, bus.PublishIn(t.Context(), "orders", time.Hour, &eventbus.Event{ID: "id", TTL: time.Second}))
+		time.Sleep(2 * time.Hour)
+		require.Equal(t, []string{"id"}, a.ids())
+	})
+}
+
+func TestRecur(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.New(t)
+		a := subscribed(t, bus)
+		r := eventbus.Recurring{ID: "tick", Topic: "orders", Every: time.Minute, Event: eventbus.Event{Payload: []byte("p")}}
+		for range 3 { // as several processes at their start
+			require.NoError(t, bus.Recur(t.Context(), r))
+			time.Sleep(10 * time.Second)
+		}
+		time.Sleep(5 * time.Minute)
+		require.Len(t, a.events, 5)
+		for i, e := range a.events {
+			require.Equal(t, "tick/"+e.Time.Format(time.RFC3339), e.ID)
+			require.WithinDuration(t, e.Time, a.at[i], 600*time.Millisecond)
+			require.Equal(t, "p", string(e.Payload))
+			require.Empty(t, e.Headers)
+		}
+		require.NoError(t, bus.PauseRecurring(t.Context(), "orders", "tick", true))
+		time.Sleep(time.Hour)
+		require.Len(t, a.events, 5)
+		require.NoError(t, bus.Recur(t.Context(), r))
+		states, err := bus.RecurringEntries(t.Context(), "orders")
+		require.NoError(t, err)
+		require.Len(t, states, 1)
+		require.True(t, states[0].Paused)
+		require.Zero(t, states[0].Next)
+		require.NoError(t, bus.PauseRecurring(t.Context(), "orders", "tick", false))
+		time.Sleep(150 * time.Second)
+		require.Len(t, a.events, 7)
+		ended, err := bus.EndRecurring(t.Context(), "orders", "tick", "other")
+		require.NoError(t, err)
+		require.Equal(t, []bool{true, false}, ended)
+		time.Sleep(time.Hour)
+		require.Len(t, a.events, 7)
+		require.ErrorIs(t, bus.PauseRecurring(t.Context(), "orders", "tick", true), backend.ErrGone)
+	})
+}
+
+// Missed firings: nobody runs for ten and a half minutes.
+func TestMissedFirings(t *testing.T) {
+	for missed, want := range map[eventbus.Missed]int{eventbus.FireOnce: 1, eventbus.FireNone: 0, eventbus.FireAll: 4} {
+		t.Run(string(missed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bus := eventbustest.New(t)
+				a := subscribed(t, bus)
+				r := eventbus.Recurring{ID: "tick", Topic: "orders", Every: time.Minute, Missed: missed}
+				if missed == eventbus.FireAll {
+					r.MaxMissed = 4
+				}
+				require.NoError(t, bus.Recur(t.Context(), r))
+				time.Sleep(90 * time.Second)
+				require.Len(t, a.events, 1)
+				require.NoError(t, bus.Subscriptions()[0].Drain(t.Context()))
+				time.Sleep(10*time.Minute + 10*time.Second) // until 11:40
+				b := subscribed(t, bus)
+				time.Sleep(10 * time.Second)
+				require.Len(t, b.events, want)
+				time.Sleep(time.Minute)
+				require.Len(t, b.events, want+1)
+			})
+		})
+	}
+}
+
+func TestScheduleRefuses(t *testing.T) {
+	bus := eventbustest.New(t)
+	for want, r := range map[string]eventbus.Recurring{
+		"eventbus: Recurring.ID is empty":                                             {Topic: "orders", Every: time.Minute},
+		"eventbus: Recurring has neither Every nor Cron":                              {ID: "a", Topic: "orders"},
+		"eventbus: Recurring has both Every and Cron":                                 {ID: "a", Topic: "orders", Every: time.Minute, Cron: "@daily"},
+		"eventbus: Recurring has Every 1ms, want at least 1s":                         {ID: "a", Topic: "orders", Every: time.Millisecond},
+		"eventbus: Recurring has a Zone without Cron":                                 {ID: "a", Topic: "orders", Every: time.Minute, Zone: "UTC"},
+		`eventbus: Recurring.Missed is "some", want "once", "none" or "all"`:          {ID: "a", Topic: "orders", Every: time.Minute, Missed: "some"},
+		"eventbus: Recurring.MaxMissed is set, but Missed is not FireAll":             {ID: "a", Topic: "orders", Every: time.Minute, MaxMissed: 1},
+		"eventbus: Recurring.Event.Payload has 983041 bytes, more than 983040":        {ID: "a", Topic: "orders", Every: time.Minute, Event: eventbus.Event{Payload: make([]byte, eventbus.MaxPayload+1)}},
+		"eventbus: Recurring has a time zone in Cron, want it in Zone":                {ID: "a", Topic: "orders", Cron: "TZ=UTC @daily"},
+		`eventbus: Recurring has the Zone "Nowhere": unknown time zone Nowhere`:       {ID: "a", Topic: "orders", Cron: "@daily", Zone: "Nowhere"},
+		"eventbus: Recurring.Event.Once is set, but each event has a text of its own": {ID: "a", Topic: "orders", Every: time.Minute, Event: eventbus.Event{Once: "o"}},
+		"eventbus: topic is empty":                                                    {ID: "a", Every: time.Minute},
+	} {
+		require.EqualError(t, bus.Recur(t.Context(), r), want)
+	}
+	require.ErrorContains(t, bus.Recur(t.Context(), eventbus.Recurring{ID: "a", Topic: "orders", Cron: "61 * * * *"}), `eventbus: Recurring has the Cron "61 * * * *": `)
+	err := bus.PublishAt(t.Context(), "orders", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), &eventbus.Event{})
+	require.EqualError(t, err, "eventbus: at is after the year 9999")
+}
