@@ -4,6 +4,7 @@ package badbus
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -23,6 +24,12 @@ type Saboteur struct {
 	backend   func(backend.Backend) backend.Backend
 	subscribe func(*eventbus.SubscribeOptions)
 	publish   func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error)
+	at        func(b *Bus, ctx context.Context, topic string, at time.Time, events []*eventbus.Event) error
+	cancel    func(b *Bus, ctx context.Context, topic string, ids []string) ([]bool, error)
+	list      func(b *Bus, ctx context.Context, topic string) iter.Seq2[eventbus.ScheduledEvent, error]
+	recur     func(b *Bus, ctx context.Context, r eventbus.Recurring) error
+	ends      func(b *Bus, ctx context.Context, topic string, ids []string) ([]bool, error)
+	pauses    func(b *Bus, ctx context.Context, topic, id string, paused bool) error
 	handler   func(b *Bus, topic string, next eventbus.Handler) eventbus.Handler
 	manual    func(next eventbus.ManualHandler) eventbus.ManualHandler
 	bounds    func(*eventbus.Batch)
@@ -33,7 +40,7 @@ type Saboteur struct {
 
 // All returns every saboteur.
 func All() []Saboteur {
-	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping)
+	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping, scheduling, repeating)
 }
 
 // Find returns the saboteur with the given name, or false if there is none.

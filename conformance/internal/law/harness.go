@@ -2,6 +2,7 @@ package law
 
 import (
 	"context"
+	"iter"
 	"testing"
 
 	"github.com/seed41896749/eventbus"
@@ -26,6 +27,13 @@ type Bus interface {
 	eventbus.Subscriber
 	SubscribeManual(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.ManualHandler) (*eventbus.Subscription, error)
 	SubscribeBatch(ctx context.Context, topic string, o eventbus.SubscribeOptions, batch eventbus.Batch, h eventbus.BatchHandler) (*eventbus.Subscription, error)
+	eventbus.Scheduler
+	CancelScheduled(ctx context.Context, topic string, ids ...string) ([]bool, error)
+	Scheduled(ctx context.Context, topic string) iter.Seq2[eventbus.ScheduledEvent, error]
+	Recur(ctx context.Context, r eventbus.Recurring) error
+	EndRecurring(ctx context.Context, topic string, ids ...string) ([]bool, error)
+	PauseRecurring(ctx context.Context, topic, id string, paused bool) error
+	RecurringEntries(ctx context.Context, topic string) ([]eventbus.RecurringState, error)
 	Ready(ctx context.Context) error
 	Shutdown(ctx context.Context) error
 }

@@ -1,0 +1,330 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// needSchedule has the verbs that scheduled events need.
+var needSchedule = []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()}
+
+// scheduleLaws are about events that are published at a later time.
+var scheduleLaws = []law.Law{
+	{
+		ID: "B.H01", Name: "schedule-on-time", Promise: "a scheduled event comes once, not before it is due and soon after, with its fields and no others",
+		Needs: needSchedule, Saboteurs: []string{"bus-publishes-early", "bus-forgets-scheduled", "bus-rounds-times"}, Again: true,
+		Test: buslaw.On(scheduleOnTime),
+	}, {
+		ID: "B.H02", Name: "schedule-order", Promise: "events of a key come in the order in which they are due, whatever the order of the calls",
+		Needs: needSchedule, Saboteurs: []string{"bus-publishes-early", "bus-rounds-times"}, Again: true,
+		Test: buslaw.On(scheduleOrder),
+	}, {
+		ID: "B.H03", Name: "schedule-again", Promise: "a scheduled event replaces the scheduled event of its ID, and no event that was published",
+		Needs: needSchedule, Saboteurs: []string{"bus-adds-to-scheduled"}, Again: true,
+		Test: buslaw.On(scheduleAgain),
+	}, {
+		ID: "B.H04", Name: "schedule-now", Promise: "a time that is zero or has passed means now",
+		Needs: needSchedule, Saboteurs: []string{"bus-schedules-the-past"}, Again: true,
+		Test: buslaw.On(scheduleNow),
+	}, {
+		ID: "B.H05", Name: "schedule-ttl", Promise: "TTL counts from the time at which a scheduled event is published",
+		Needs: needSchedule, Saboteurs: []string{"bus-ages-scheduled"}, Again: true,
+		Test: buslaw.On(scheduleTTL),
+	}, {
+		ID: "B.H06", Name: "schedule-cancel", Promise: "an event that was cancelled never comes, and CancelScheduled tells which one it was",
+		Needs: needSchedule, Saboteurs: []string{"bus-cancels-in-words", "bus-cancels-in-silence"}, Again: true,
+		Test: buslaw.On(scheduleCancel),
+	}, {
+		ID: "B.H07", Name: "schedule-cancel-race", Promise: "of an event that is cancelled when it is due, either CancelScheduled returns true or the event comes",
+		Needs: needSchedule, Saboteurs: []string{"bus-cancels-in-words"}, Again: true,
+		Test: buslaw.On(scheduleCancelRace),
+	}, {
+		ID: "B.H08", Name: "schedule-list", Promise: "Scheduled lists the events that are to come, in the order in which they are due",
+		Needs: needSchedule, Saboteurs: []string{"bus-lists-nothing"}, Again: true,
+		Test: buslaw.On(scheduleList),
+	}, {
+		ID: "B.H09", Name: "schedule-survives", Promise: "a scheduled event outlives the process that published it: another one publishes it, though late, in the order of times",
+		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Saboteurs: []string{"bus-schedules-in-memory", "bus-forgets-scheduled"}, Again: true,
+		Test: buslaw.On(scheduleSurvives),
+	}, {
+		ID: "B.H10", Name: "schedule-shared", Promise: "with two processes each scheduled event comes once, also if one of them ends",
+		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Saboteurs: []string{"bus-schedules-in-memory"}, Again: true,
+		Test: buslaw.On(scheduleShared),
+	}, {
+		ID: "B.H11", Name: "schedule-outage", Promise: "events that are due while the broker is down come when it is up",
+		Needs: append([]law.Need{law.NeedDown}, needSchedule...), Saboteurs: []string{"bus-forgets-scheduled"}, Again: true,
+		Test: buslaw.On(scheduleOutage),
+	}, {
+		ID: "B.P24", Name: "event-once", Promise: "of the events with the same Once a topic stores the first, whatever their IDs are",
+		Needs: []law.Need{law.NeedOnce}, Saboteurs: []string{"bus-ignores-event-once"}, Again: true,
+		Test: buslaw.On(eventOnce),
+	},
+}
+
+// at schedules an event with this ID.
+func at(e *buslaw.Env, b law.Bus, due time.Time, ev *eventbus.Event) {
+	e.Helper()
+	e.Persist("PublishAt", func() error { return b.PublishAt(e.Context(), law.Topic, due, ev) })
+}
+
+// ids returns the IDs of the events that the handlers named name have handled, in their order.
+func ids(e *buslaw.Env, name string) (ids []string) {
+	for _, h := range e.Recorder.All(name) {
+		ids = append(ids, h.Delivery.ID)
+	}
+	return ids
+}
+
+func scheduleOnTime(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{Concurrency: 4}, buslaw.Succeed)
+	const n = 40
+	began := time.Now()
+	due := map[string]time.Time{}
+	for i := range n {
+		ev := &eventbus.Event{
+			ID: fmt.Sprint(i), Key: fmt.Sprint(i % 3), Type: "t", Subject: "s", Payload: fmt.Append(nil, i), Headers: eventbus.Headers{{Name: "h", Value: "v"}},
+		}
+		due[ev.ID] = began.Add(e.Lease/2 + e.Lease*time.Duration(i*7%n)/n)
+		at(e, e.Bus, due[ev.ID], ev)
+	}
+	e.AwaitDone(n, "g")
+	e.Quiet(e.Soon())
+	for _, h := range e.Recorder.All("g") {
+		d := h.Delivery
+		if early := due[d.ID].Sub(h.Began); early > 0 {
+			e.Failf("event %s came %v before it was due", d.ID, early)
+		}
+		if late := h.Began.Sub(due[d.ID]); late > e.Lease/2+e.Soon() {
+			e.Failf("event %s came %v after it was due", d.ID, late)
+		}
+		if h.Payload != d.ID || d.Type != "t" || d.Subject != "s" || len(d.Headers) != 1 || d.Attempt != 1 || d.Redelivered {
+			e.Failf("event %s came as %+v", d.ID, d)
+		}
+	}
+}
+
+func scheduleOrder(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	began := time.Now().Add(e.Lease / 2)
+	var want []string
+	for i := range 20 {
+		want = append(want, fmt.Sprintf("%02d", i))
+	}
+	for _, i := range []int{19, 3, 17, 1, 0, 18, 5, 4, 7, 2, 6, 16, 9, 8, 11, 10, 15, 13, 14, 12} {
+		at(e, e.Bus, began.Add(time.Duration(i)*20*time.Millisecond), &eventbus.Event{ID: want[i], Key: "k"})
+	}
+	e.AwaitDone(len(want), "g")
+	if got := ids(e, "g"); !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+}
+
+func scheduleAgain(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	for i, in := range []time.Duration{time.Hour, 2 * e.Lease, e.Lease} {
+		at(e, e.Bus, time.Now().Add(in), &eventbus.Event{ID: "id", Payload: fmt.Append(nil, i)})
+	}
+	e.AwaitDone(1, "g")
+	e.Quiet(e.Lease + e.Soon())
+	if h := e.Recorder.All("g")[0]; h.Payload != "2" {
+		e.Failf("got payload %q, want the last one", h.Payload)
+	}
+	at(e, e.Bus, time.Now().Add(e.Lease/4), &eventbus.Event{ID: "id"})
+	e.AwaitDone(2, "g")
+}
+
+func scheduleNow(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	start := time.Now()
+	at(e, e.Bus, time.Time{}, &eventbus.Event{ID: "zero", Key: "k"})
+	at(e, e.Bus, time.Now().Add(-time.Hour), &eventbus.Event{ID: "past", Key: "k"})
+	e.Must(e.Bus.PublishIn(e.Context(), law.Topic, 0, &eventbus.Event{ID: "in", Key: "k"}))
+	e.AwaitDone(3, "g")
+	e.By(start, 0, "the events came")
+	if got, want := ids(e, "g"), []string{"zero", "past", "in"}; !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+}
+
+func scheduleTTL(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	ttl := e.Soon() + e.Lease
+	at(e, e.Bus, time.Now().Add(ttl+e.Lease), &eventbus.Event{ID: "id", TTL: ttl})
+	e.AwaitDone(1, "g")
+}
+
+func scheduleCancel(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	at(e, e.Bus, time.Now().Add(time.Millisecond), &eventbus.Event{ID: "published"})
+	e.AwaitDone(1, "g")
+	due := time.Now().Add(e.Lease + e.Soon())
+	for _, id := range []string{"kept", "cancelled", "too"} {
+		at(e, e.Bus, due, &eventbus.Event{ID: id})
+	}
+	got, err := e.Bus.CancelScheduled(e.Context(), law.Topic, "cancelled", "unknown", "published", "too")
+	e.Must(err)
+	if want := []bool{true, false, false, true}; !slices.Equal(got, want) {
+		e.Failf("CancelScheduled: got %v, want %v", got, want)
+	}
+	e.AwaitDone(2, "g")
+	e.Quiet(e.Soon())
+	if got, want := ids(e, "g"), []string{"published", "kept"}; !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+}
+
+func scheduleCancelRace(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{Concurrency: 4}, buslaw.Succeed)
+	const n = 100
+	began := time.Now().Add(e.Lease / 2)
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprint(i))
+		at(e, e.Bus, began.Add(e.Lease*time.Duration(i)/n), &eventbus.Event{ID: all[i]})
+	}
+	cancelled := map[string]bool{}
+	for i := range n {
+		time.Sleep(time.Until(began.Add(e.Lease * time.Duration(i) / n)))
+		got, err := e.Bus.CancelScheduled(e.Context(), law.Topic, all[i], all[(i+50)%n])
+		e.Must(err)
+		for k, id := range []string{all[i], all[(i+50)%n]} {
+			cancelled[id] = cancelled[id] || got[k]
+		}
+	}
+	left := 0
+	for _, id := range all {
+		if !cancelled[id] {
+			left++
+		}
+	}
+	e.AwaitDone(left, "g")
+	e.Quiet(e.Soon())
+	for _, id := range ids(e, "g") {
+		if cancelled[id] {
+			e.Failf("event %s came, of which CancelScheduled said that it never comes", id)
+		}
+	}
+}
+
+func scheduleList(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	soon, later := time.Now().Add(e.Lease).Truncate(time.Millisecond), time.Now().AddDate(20, 0, 0).Truncate(time.Millisecond)
+	at(e, e.Bus, later, &eventbus.Event{ID: "later", Payload: []byte("p")})
+	at(e, e.Bus, soon, &eventbus.Event{ID: "soon", Key: "k"})
+	list := func() (list []string) {
+		e.Helper()
+		for s, err := range e.Bus.Scheduled(e.Context(), law.Topic) {
+			e.Must(err)
+			list = append(list, fmt.Sprintf("%s %s %q %v", s.ID, s.Key, s.Payload, s.At.UnixMilli()))
+		}
+		return list
+	}
+	of := func(id, key, payload string, due time.Time) string {
+		return fmt.Sprintf("%s %s %q %v", id, key, payload, due.UnixMilli())
+	}
+	if got, want := list(), []string{of("soon", "k", "", soon), of("later", "", "p", later)}; !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+	e.AwaitDone(1, "g")
+	if got, want := list(), []string{of("later", "", "p", later)}; !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+}
+
+func scheduleSurvives(e *buslaw.Env) {
+	p := e.Peer()
+	e.Start()
+	began := time.Now()
+	var want []string
+	for _, i := range []int{2, 0, 1} {
+		at(e, e.Bus, began.Add(e.Lease/4+time.Duration(i)*time.Millisecond), &eventbus.Event{ID: fmt.Sprint(i), Key: "k"})
+		want = append(want, fmt.Sprint(len(want)))
+	}
+	e.End()
+	other := e.OtherBus(p)
+	time.Sleep(e.Lease / 2)
+	e.MemberOn(other, "other", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	e.AwaitDone(len(want), "other")
+	if got := ids(e, "other"); !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+}
+
+func scheduleShared(e *buslaw.Env) {
+	p := e.Peer()
+	e.Start()
+	other := e.OtherBus(p)
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	e.MemberOn(other, "other", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	const n = 60
+	began := time.Now()
+	for i := range n {
+		b := e.Bus
+		if i%2 > 0 {
+			b = other
+		}
+		at(e, b, began.Add(e.Lease*time.Duration(i)/n+e.Lease/4), &eventbus.Event{ID: fmt.Sprint(i)})
+	}
+	time.Sleep(e.Lease / 2)
+	e.End()
+	e.AwaitDone(n, "g", "other")
+	e.Quiet(e.Soon())
+	all := append(ids(e, "g"), ids(e, "other")...)
+	slices.Sort(all)
+	if once := slices.Compact(slices.Clone(all)); len(once) != n || len(all) != n {
+		e.Failf("%d events came %d times, want %d once", len(once), len(all), n)
+	}
+}
+
+func scheduleOutage(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	const n = 20
+	began := time.Now().Add(e.Lease / 2)
+	for i := range n {
+		at(e, e.Bus, began.Add(e.Lease*time.Duration(i)/n), &eventbus.Event{ID: fmt.Sprint(i)})
+	}
+	time.Sleep(e.Lease)
+	up := e.Down(e.Backend)
+	time.Sleep(e.Lease)
+	up()
+	e.Await("each event has come", func(r *buslaw.Recorder) bool {
+		for i := range n {
+			if !r.Handled["g "+fmt.Sprint(i)] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func eventOnce(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	ctx := context.WithoutCancel(e.Context())
+	once := func(id, text string) *eventbus.Event { return &eventbus.Event{ID: id, Once: text} }
+	receipts, err := e.Bus.PublishReceipts(ctx, law.Topic, once("a", "x"), once("b", "x"), once("a", "y"), once("c", ""), once("c", ""))
+	e.Must(err)
+	for i, want := range []bool{false, true, false, false, false} {
+		if receipts[i].Duplicate != want {
+			e.Failf("event %d: got Duplicate %v, want %v", i, receipts[i].Duplicate, want)
+		}
+	}
+	e.AwaitDone(4, "g")
+	e.Quiet(e.Soon())
+}
