@@ -30,9 +30,9 @@ var scheduling = []Saboteur{
 		},
 	},
 	{
-		Name: "bus-rounds-times", Breaks: "events are due at full seconds",
+		Name: "bus-rounds-times", Breaks: "events are due at full minutes",
 		at: func(b *Bus, ctx context.Context, topic string, at time.Time, events []*eventbus.Event) error {
-			return b.good.PublishAt(ctx, topic, at.Truncate(time.Second).Add(2*time.Second), events...)
+			return b.good.PublishAt(ctx, topic, at.Truncate(time.Minute).Add(2*time.Minute), events...)
 		},
 	},
 	{
