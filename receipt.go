@@ -61,8 +61,8 @@ func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, 
 	return err
 }
 
-// A passage has what the context of one call carries through the middleware, because Publish
-// takes only events and returns only an error.
+// A passage goes through the middleware in the context of one call, because Publish takes only
+// events and returns only an error.
 type passage struct {
 	tally *tally // nil: the call returns no receipts
 	when  when

@@ -164,6 +164,19 @@ func (b *Bus) Scheduled(ctx context.Context, topic string) iter.Seq2[ScheduledEv
 	}
 }
 
+// RunSchedule publishes the scheduled events of topic when they are due, until ctx ends or the
+// bus is shut down. A program without a subscription to the topic calls it; each subscription
+// does the same.
+func (b *Bus) RunSchedule(ctx context.Context, topic string) error {
+	if err := b.checkSchedule(topic); err != nil {
+		return err
+	}
+	if err := b.engine.RunMover(ctx, topic); err != nil {
+		return fmt.Errorf("eventbus: run the schedule of %s: %w", topic, err)
+	}
+	return nil
+}
+
 // PublishAt encodes vs as events of topic t, and schedules them in one call of s.PublishAt.
 func (t Topic[T]) PublishAt(ctx context.Context, s Scheduler, at time.Time, vs ...T) error {
 	events, err := t.events(vs)

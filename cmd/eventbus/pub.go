@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,13 +37,18 @@ event, later ones of its batch may be published; the error then says how many.
 
 With --once an event is stored only if its id was not stored in this topic before,
 as far back as the backend remembers (memory: 2 minutes). So each event needs an id
-of its own then, and the same command can be repeated after an error.`
+of its own then, and the same command can be repeated after an error.
+
+With --at or --in the events are published later, by a process that is subscribed to
+the topic, or by eventbus schedule run. An event replaces the scheduled event of its id.`
 
 // A pub is the command "eventbus pub", with its flags.
 type pub struct {
 	connection
 
 	input, data, id, key, kind, contentType string
+	at                                      string
+	in                                      time.Duration
 	once, single                            bool
 }
 
@@ -70,6 +77,8 @@ func newPub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	f.StringVar(&p.kind, "type", "", "`type` of events that have none")
 	f.StringVar(&p.contentType, "content-type", "", "content `type` of --data (default: JSON if it is JSON, else text)")
 	f.BoolVar(&p.once, "once", false, "store each id only once")
+	f.StringVar(&p.at, "at", "", "`time` at which the events are published, as in 2026-03-02T08:00:00Z")
+	f.DurationVar(&p.in, "in", 0, "`duration` after which the events are published, such as 90m")
 	return cmd
 }
 
@@ -79,6 +88,7 @@ type published struct {
 	Stored     int64  `json:"stored"`               // new events
 	Duplicates *int64 `json:"duplicates,omitempty"` // events stored before; with --once
 	Position   string `json:"position,omitempty"`   // of the last event
+	At         string `json:"at,omitempty"`         // with --at or --in: when the events are published
 }
 
 func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
@@ -87,6 +97,10 @@ func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	}
 	if p.forgets() {
 		return errors.New("mem: would forget the events when this command ends; give the URL of a broker, or try eventbus demo")
+	}
+	due, err := p.due()
+	if err != nil {
+		return err
 	}
 	var stored, duplicates atomic.Int64
 	watch := unexpected(cmd.ErrOrStderr())
@@ -107,6 +121,9 @@ func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 
 	last := ""
 	publisher := eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+		if !due.IsZero() {
+			return bus.PublishAt(ctx, topic, due, events...)
+		}
 		receipts, err := bus.PublishReceipts(ctx, topic, events...)
 		if err == nil {
 			last = receipts[len(receipts)-1].Position
@@ -127,16 +144,46 @@ func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 		n := duplicates.Load()
 		did.Duplicates = &n
 	}
-	if asJSON {
-		return writeJSON(cmd.OutOrStdout(), did)
+	return did.print(cmd.OutOrStdout(), due, asJSON)
+}
+
+// print writes the result. due is the time at which the events are published; zero: now.
+func (d published) print(to io.Writer, due time.Time, asJSON bool) error {
+	if !due.IsZero() {
+		d.At = due.Format(time.RFC3339)
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), did)
+	if asJSON {
+		return writeJSON(to, d)
+	}
+	_, err := fmt.Fprintln(to, d)
 	return err
+}
+
+// due returns the time at which the events are published; zero: now.
+func (p *pub) due() (time.Time, error) {
+	switch {
+	case p.at != "" && p.in != 0:
+		return time.Time{}, errors.New("--at and --in exclude each other")
+	case p.in < 0:
+		return time.Time{}, errors.New("--in is negative")
+	case p.in > 0:
+		return time.Now().Add(p.in), nil
+	case p.at == "":
+		return time.Time{}, nil
+	}
+	due, err := time.Parse(time.RFC3339, p.at)
+	if err != nil {
+		return due, fmt.Errorf("--at is %q, want a time such as %s", p.at, time.Now().UTC().Format(time.RFC3339))
+	}
+	return due, nil
 }
 
 // String returns the result as a line of text.
 func (d published) String() string {
 	s := fmt.Sprintf("stored %s in %s", count.Of(d.Stored, "event"), d.Topic)
+	if d.At != "" {
+		s = fmt.Sprintf("scheduled %s of %s for %s", count.Of(d.Stored, "event"), d.Topic, d.At)
+	}
 	if d.Duplicates != nil {
 		s += fmt.Sprintf(", %d were there before", *d.Duplicates)
 	}

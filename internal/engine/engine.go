@@ -216,6 +216,9 @@ func (e *Engine) leave(s *Subscription) {
 	delete(e.subs, s)
 	key := [2]string{s.Topic, s.Group}
 	j, m := e.jobs[key], e.movers[s.Topic]
+	if m != nil && m.held > 0 {
+		m = nil
+	}
 	for other := range e.subs {
 		if other.Topic == s.Topic {
 			m = nil

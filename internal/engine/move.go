@@ -16,6 +16,7 @@ const (
 	lookForScheduled = 2 * time.Second  // time between two looks for scheduled events, while there are none
 	lookTimeout      = 10 * time.Second // of one look
 	mostLooks        = time.Minute      // longest time between two looks, after errors
+	deniedLooks      = 10 * time.Minute // time between two looks that the broker does not allow; only the first is told
 )
 
 // A mover publishes the scheduled events of a topic when they are due. While there are none,
@@ -24,6 +25,7 @@ type mover struct {
 	*recurring
 	woken   chan struct{}
 	working atomic.Bool
+	held    int // calls of RunMover; guarded by Engine.mu
 }
 
 // move starts the mover of a topic, unless it has one or the backend cannot keep scheduled
@@ -41,6 +43,7 @@ func (e *Engine) move(topic string) {
 	}
 	again := newBackoff()
 	again.MaxInterval = mostLooks
+	denied := false
 	m.recurring = recur(lookForScheduled, func(r *recurring) {
 		err := driving("schedule", func() error { return m.run(r.ctx, work) })
 		next := lookForScheduled
@@ -49,7 +52,10 @@ func (e *Engine) move(topic string) {
 			return
 		case errors.Is(err, backend.ErrClosed):
 			return
+		case errors.Is(err, backend.ErrDenied) && denied:
+			next = deniedLooks
 		case err != nil:
+			denied = errors.Is(err, backend.ErrDenied)
 			work.Failed(0, err)
 			next = again.NextBackOff()
 		default:
@@ -58,6 +64,38 @@ func (e *Engine) move(topic string) {
 		r.in(next)
 	})
 	e.movers[topic] = m
+}
+
+// RunMover runs the mover of a topic, until ctx or the engine ends. It shares the mover with
+// the subscriptions to the topic.
+func (e *Engine) RunMover(ctx context.Context, topic string) error {
+	e.mu.Lock()
+	if e.closing {
+		e.mu.Unlock()
+		return backend.ErrClosed
+	}
+	e.move(topic)
+	m := e.movers[topic]
+	m.held++
+	e.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-e.down:
+	}
+	e.mu.Lock()
+	m.held--
+	last := m.held == 0 && e.movers[topic] == m
+	for s := range e.subs {
+		last = last && s.Topic != topic
+	}
+	if last {
+		delete(e.movers, topic)
+	}
+	e.mu.Unlock()
+	if last {
+		m.end()
+	}
+	return nil
 }
 
 // run moves events until nothing is scheduled.

@@ -91,11 +91,11 @@ func (m *Mover) lead(ctx context.Context) (again bool, err error) {
 		poll: leastPoll, waits: backoff.NewExponentialBackOff(),
 	}
 	s.waits.InitialInterval, s.waits.MaxInterval, s.waits.MaxElapsedTime = leastPoll, 10*time.Second, 0
-	for ctx.Err() == nil {
+	for {
 		next, err := s.step(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return true, nil
+			return true, nil //nolint:nilerr // the error says that ctx has ended
 		case err != nil:
 			return true, err
 		case s.view.Empty() && len(s.done) == 0:
@@ -103,7 +103,6 @@ func (m *Mover) lead(ctx context.Context) (again bool, err error) {
 		}
 		s.pause(ctx, next)
 	}
-	return true, nil
 }
 
 // pause waits for the time d, or for a new record of this process.
@@ -322,37 +321,4 @@ func (s *shift) settle(gone, events []*Event, now time.Time, err error) (waits e
 	}
 	s.done = append(s.done, s.view.published(done)...)
 	return waits
-}
-
-// clean removes records: first those of events that were replaced or cancelled, because
-// another record stands for this; then those of published events; last the old decisions.
-func (s *shift) clean(ctx context.Context) error {
-	v := s.view
-	if err := s.remove(ctx, &v.spent); err != nil {
-		return err
-	}
-	if err := s.remove(ctx, &s.done); err != nil {
-		return err
-	}
-	expired := v.expired(time.Now())
-	n := len(expired)
-	if err := s.remove(ctx, &expired); err != nil {
-		return err
-	}
-	for _, d := range v.verdicts[:n] {
-		delete(v.results, d.position)
-	}
-	v.verdicts = v.verdicts[n:]
-	return nil
-}
-
-// remove removes the records at positions, and empties the list.
-func (s *shift) remove(ctx context.Context, positions *[]string) error {
-	for some := range slices.Chunk(*positions, batch) {
-		if err := backend.Remove(ctx, s.Backend, Topic(s.Topic), some); err != nil && !errors.Is(err, backend.ErrGone) {
-			return err
-		}
-	}
-	*positions = nil
-	return nil
 }

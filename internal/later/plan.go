@@ -137,8 +137,7 @@ type Entry struct {
 	pending  []*Event
 }
 
-// Event returns the record from which the events of r are made. Its headers are those of a
-// record.
+// Event returns the message from which the events of r are made.
 func (r *Entry) Event() *backend.Message {
 	e := &Event{message: r.template}
 	m := e.Message(r.template.Topic, time.Time{}, false)

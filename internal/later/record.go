@@ -12,8 +12,9 @@
 // A move that stands in the log before a cancel wins, and a cancel before a move wins. So a
 // member first stores the move, then reads the log up to it, and only then publishes the
 // events that no earlier record has cancelled or replaced. In the same way a caller that
-// cancels reads the log up to its own record, and knows for certain who was first. This needs
-// neither a clock nor a lock, and holds with any number of members and frozen processes.
+// cancels reads the log up to its own record, and knows for certain which record was first.
+// This needs neither a clock nor a lock. It holds with any number of members, and if processes
+// are frozen.
 //
 // A View (view.go) is the state of a log, as far as it was read. A Mover (mover.go) publishes
 // due events. One Mover of a topic works at a time, because it holds a token (token.go). The

@@ -31,7 +31,7 @@ type View struct {
 
 	spent    []string          // positions of records that were replaced or cancelled; to be removed before all others
 	verdicts []verdict         // the records of decisions, oldest first
-	results  map[string]result // by position: what cancels have achieved
+	results  map[string]result // by position: the results of cancel records
 	cached   int               // bytes of the messages that pending events have
 }
 
@@ -284,8 +284,8 @@ func (v *View) published(events []*Event) (positions []string) {
 	return positions
 }
 
-// forgetOld forgets what only a Mover needs: the decisions that are older than grace, and the
-// records to remove.
+// forgetOld is for a View without a Mover. It forgets the decisions that are older than grace,
+// and the records to remove.
 func (v *View) forgetOld(now time.Time) {
 	old := func(t time.Time) bool { return now.Sub(t) > grace }
 	v.spent = nil

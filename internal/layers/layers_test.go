@@ -64,6 +64,7 @@ var rows = []struct {
 	{"internal/publish", everything},
 	{"internal/engine", everything},
 	{"internal/ledger", everything},
+	{"internal/later", everything},
 	{"limiter", everything},
 	{"limiter/rate", everything},
 	{"observer", everything},
