@@ -39,6 +39,9 @@ func (c *counted) Set(ctx context.Context, key string, value []byte, ttl time.Du
 		c.failures--
 		return errBroken
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	return c.Store.Set(ctx, key, value, ttl)
 }
 

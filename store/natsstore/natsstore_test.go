@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
+	"github.com/seed41896749/eventbus/store"
 	"github.com/seed41896749/eventbus/store/storetest"
 )
 
@@ -72,7 +73,7 @@ func TestExpiredValuesTakeNoRoom(t *testing.T) {
 	s, err := Open(t.Context(), js, Options{})
 	require.NoError(t, err)
 	for i := range 100 {
-		require.NoError(t, s.Set(t.Context(), fmt.Sprint(i), []byte("v"), time.Second))
+		require.NoError(t, s.Set(t.Context(), fmt.Sprint(i), []byte("v"), store.MinTTL))
 	}
 	require.Eventually(t, func() bool {
 		stream, err := js.Stream(t.Context(), "KV_eventbus")
