@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/cloudevent"
 	"github.com/seed41896749/eventbus/internal/ledger"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -93,7 +94,7 @@ func (x *runner) endRun(run any, cause error) {
 // about describes the event of h and its run; nil: none.
 func (x *teller) aboutHold(h *Hold, run any) observer.About {
 	s := x.sub
-	about := observer.About{Topic: s.Topic, Group: s.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Attempt: h.Attempt}
+	about := observer.About{Topic: s.Topic, Group: s.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Type: typeOf(h), Attempt: h.Attempt}
 	if r, ok := run.(*Run); ok && r != nil {
 		about.Tag, about.Attempt = r.tagged(), r.attempt
 	}
@@ -103,6 +104,9 @@ func (x *teller) aboutHold(h *Hold, run any) observer.About {
 func (r *Run) about() observer.About {
 	return observer.About{
 		Topic: r.sub.Topic, Group: r.sub.Group, ID: r.hold.Delivery.ID, Position: r.hold.Delivery.Position,
-		Attempt: r.attempt, Tag: r.tagged(),
+		Type: typeOf(r.hold), Attempt: r.attempt, Tag: r.tagged(),
 	}
 }
+
+// typeOf returns the type of the event of h.
+func typeOf(h *Hold) string { return h.Delivery.Headers.Get(cloudevent.Type) }

@@ -110,6 +110,13 @@ func (w *worker) handleEach() {
 	}
 }
 
+// started reports that r begins.
+func (x *runner) started(r *Run) {
+	if hook := x.sub.notifier.now.Started; hook != nil {
+		hook(observer.Started{About: r.about()})
+	}
+}
+
 // invoke calls the handler of single events. A panic becomes an error, also a panic of the
 // error that the handler returned.
 func (x *runner) invoke(r *Run) (err error) {
@@ -117,6 +124,7 @@ func (x *runner) invoke(r *Run) (err error) {
 	if err := s.notRun(r.hold); err != nil {
 		return err
 	}
+	s.started(r)
 	defer recovered(&err)
 	return Inspected(s.Handle(&r.runCtx, r))
 }
@@ -153,6 +161,9 @@ func (w *worker) handleBatch() {
 		call.limit(now.Plus(s.Timeout))
 	}
 	w.all = true
+	for _, r := range runs {
+		s.started(r)
+	}
 	errs := s.invokeBatch(call, runs, func() {
 		now := s.now()
 		w.RestartAll(now)

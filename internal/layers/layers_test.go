@@ -77,6 +77,7 @@ var rows = []struct {
 	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"middleware", everything},
 	{"results", everything},
+	{"lifecycle", everything},
 	{"store", everything},
 	{"store/storetest", everything},
 	{"store/natsstore", []string{redis, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts, module + "/internal"}},
