@@ -111,9 +111,9 @@ func New(o Options) *Recorder {
 }
 
 // Start begins to publish to b, which is usually the backend of the bus. Records that were
-// made before wait in the queue. Calls to b have the values of ctx, and do not
-// end with ctx. If b cannot be read or cannot remove messages, the topics would grow for
-// ever, and the error matches [errors.ErrUnsupported]. A second Start is an error.
+// made before wait in the queue. Calls to b have the values of ctx, and do not end with ctx.
+// If b cannot be read or cannot remove messages, the topics would grow for ever, and the error
+// matches [errors.ErrUnsupported]. A second Start is an error.
 //
 // The bus closes its backend at the end of Shutdown. Records of the last moments before are
 // then dropped, unless b is another backend for the same broker.

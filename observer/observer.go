@@ -36,7 +36,7 @@ type Observer struct {
 type About struct {
 	Topic, Group string
 	ID, Position string
-	Type         string // the type of the event; empty: none is known
+	Type         string // the type of the event; empty if it has none or it is not known, as in LeaseLost, Stuck and Failed
 	Attempt      int
 	Tag          any // the tag of the run, see eventbus.Tag; nil if there was no run, or no tag
 }

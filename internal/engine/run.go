@@ -94,7 +94,7 @@ func (x *runner) endRun(run any, cause error) {
 // about describes the event of h and its run; nil: none.
 func (x *teller) aboutHold(h *Hold, run any) observer.About {
 	s := x.sub
-	about := observer.About{Topic: s.Topic, Group: s.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Type: typeOf(h), Attempt: h.Attempt}
+	about := observer.About{Topic: s.Topic, Group: s.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Attempt: h.Attempt}
 	if r, ok := run.(*Run); ok && r != nil {
 		about.Tag, about.Attempt = r.tagged(), r.attempt
 	}
@@ -104,9 +104,17 @@ func (x *teller) aboutHold(h *Hold, run any) observer.About {
 func (r *Run) about() observer.About {
 	return observer.About{
 		Topic: r.sub.Topic, Group: r.sub.Group, ID: r.hold.Delivery.ID, Position: r.hold.Delivery.Position,
-		Type: typeOf(r.hold), Attempt: r.attempt, Tag: r.tagged(),
+		Attempt: r.attempt, Tag: r.tagged(),
 	}
 }
 
-// typeOf returns the type of the event of h.
-func typeOf(h *Hold) string { return h.Delivery.Headers.Get(cloudevent.Type) }
+// aboutLive is like aboutHold, and tells the type of the event. h must not be released
+// meanwhile, because a released Hold has no headers.
+func (x *teller) aboutLive(h *Hold, run any) observer.About {
+	about := x.sub.aboutHold(h, run)
+	about.Type = typeOf(&h.Delivery.Message)
+	return about
+}
+
+// typeOf returns the type of the event that m stores.
+func typeOf(m *backend.Message) string { return m.Headers.Get(cloudevent.Type) }
