@@ -65,7 +65,7 @@ wire: brokers ## count what is said to the broker for each 1,000 events; it must
 	EVENTBUS_ALONE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -parallel 1 -run '^(TestHugePendingLists|TestScriptsAreShort|TestDelaysEndPromptly)$$' -v ./redisstream
 
 allocs: ## count what is allocated for each event; it must stay little
-	go test -count=1 -run 'Alloc' -v ./internal/testing/bus ./inmemory ./redisstream ./nats ./internal/slab ./observer/telemetry
+	go test -count=1 -run 'Alloc' -v ./internal/testing/bus ./inmemory ./redisstream ./nats ./internal/slab ./observer/telemetry ./results
 
 bench: $(NATS) ## the bus beside raw clients and peers, about 10 minutes: tables, benchmarks/results.json
 	cd benchmarks && go run . -json results.json

@@ -58,6 +58,7 @@ func (c *batchCall) begin() {
 	ds := make([]*Delivery, len(c.runs))
 	for i, r := range c.runs {
 		if ds[i], c.results[i] = c.deliver(r); c.results[i] == nil && c.handle == nil {
+			ds[i].ctx = r.Context()
 			c.live, c.places = append(c.live, ds[i]), append(c.places, i)
 		}
 	}
@@ -104,6 +105,7 @@ func reach(ctx context.Context, d *Delivery) error {
 		return errLostContext
 	}
 	c := n.call
+	d.ctx = ctx
 	err := d.expired(c.o.DeadLetterExpired) // while middleware waited
 	if c.called || c.reached[n.at] {        // a middleware repeats the event
 		if err != nil {

@@ -1,6 +1,7 @@
 package eventbus
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -76,7 +77,19 @@ type Delivery struct {
 	Redelivered  bool // a member of the group received the event before, as far as the broker remembers; true too after a failure, and for a redriven event
 	Manual       bool // the handler is a [ManualHandler], so a middleware must not take its nil result as success
 
-	run *engine.Run // the run, for a ManualHandler; nil in other deliveries
+	run *engine.Run     // the run, for a ManualHandler; nil in other deliveries
+	ctx context.Context // of the event, for a BatchHandler; nil in other deliveries
+}
+
+// Context returns the context of an event that a [BatchHandler] has got, with the values that
+// Options.Middleware has added for this event. It ends when the run of the event ends, like
+// the ctx of a [Handler]. A Handler has its ctx as a parameter, so for its deliveries, and
+// for deliveries that the bus has not made, Context returns [context.Background].
+func (d *Delivery) Context() context.Context {
+	if d.ctx == nil {
+		return context.Background() //nolint:forbidigo // it has no run
+	}
+	return d.ctx
 }
 
 // LastAttempt reports whether the event fails for good if this attempt fails. It ignores

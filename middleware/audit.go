@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // AuditType is the Type of the events that [Audit] publishes.
@@ -22,7 +23,7 @@ type AuditRecord struct {
 	Began   time.Time     `json:"began"`
 	Took    time.Duration `json:"took_ns"` // in JSON: nanoseconds
 	Outcome AuditOutcome  `json:"outcome"`
-	Error   string        `json:"error,omitempty"` // the text of the error, cut at 4 KiB
+	Error   string        `json:"error,omitempty"` // the text of the error, without the prefix "eventbus: ", cut at 4 KiB
 }
 
 // An AuditOutcome is the result of a run, as a middleware sees it. The bus decides later
@@ -48,7 +49,8 @@ type AuditOptions struct {
 // before the bus acts on its result. An event that ended with an [observer.NotRunError] had
 // no run. A crash during a run leaves no record of the run. A record that cannot be stored
 // never fails the event; OnError is called for it. A record has the text of the handler's
-// error, but not the payload, headers or key of the event.
+// error, but not the payload, headers or key of the event. Package lifecycle has records too,
+// which delay no event but may be lost.
 //
 // Each event waits for its record to be stored, for Timeout at most. Audit makes no records
 // about events of topic, nor about their dead letters. Audit panics if p is nil or Timeout
@@ -96,7 +98,7 @@ func auditOutcome(d *eventbus.Delivery, err error) (AuditOutcome, string) {
 	case isNotRun(err):
 		return "", ""
 	case err != nil:
-		text := err.Error()
+		text := observer.ErrorText(err)
 		return AuditFailure, text[:min(len(text), most)]
 	case d.Manual:
 		return AuditHeld, ""

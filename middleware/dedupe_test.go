@@ -15,11 +15,12 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/middleware"
+	"github.com/seed41896749/eventbus/store"
 )
 
 func TestDedupeMarksAfterSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := with(t, middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{}))
+		bus := with(t, middleware.Dedupe(store.NewMemory(store.MemoryOptions{}), middleware.DedupeOptions{}))
 		runs := map[string]int{}
 		s := subscribe(t, bus, func(_ context.Context, d *eventbus.Delivery) error {
 			if runs[d.ID]++; d.ID == "fails once" && runs[d.ID] == 1 || d.ID == "fails" {
@@ -41,7 +42,7 @@ func TestDedupeMarksAfterSuccess(t *testing.T) {
 func TestDedupeSeparatesGroupsTopicsAndIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		byHeader := func(d *eventbus.Delivery) string { return d.Headers.Get("request") }
-		bus := with(t, middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{ID: byHeader}))
+		bus := with(t, middleware.Dedupe(store.NewMemory(store.MemoryOptions{}), middleware.DedupeOptions{ID: byHeader}))
 		var mu sync.Mutex
 		runs := map[string]int{}
 		for _, topic := range []string{"a", "b"} {
@@ -64,17 +65,17 @@ func TestDedupeSeparatesGroupsTopicsAndIDs(t *testing.T) {
 	})
 }
 
-// brokenDedupe is a store that fails.
-type brokenDedupe struct{ handled, mark error }
+// brokenStore is a store that fails.
+type brokenStore struct{ get, set error }
 
-func (b *brokenDedupe) Handled(context.Context, string) (bool, error) { return false, b.handled }
-func (b *brokenDedupe) Mark(context.Context, string) error            { return b.mark }
+func (b *brokenStore) Get(context.Context, string) ([]byte, bool, error)        { return nil, false, b.get }
+func (b *brokenStore) Set(context.Context, string, []byte, time.Duration) error { return b.set }
 
 func TestDedupeWithABrokenStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &brokenDedupe{handled: errBroken}
+		broken := &brokenStore{get: errBroken}
 		var told []error
-		bus := with(t, middleware.Dedupe(store, middleware.DedupeOptions{
+		bus := with(t, middleware.Dedupe(broken, middleware.DedupeOptions{
 			OnError: func(_ context.Context, d *eventbus.Delivery, err error) {
 				told = append(told, fmt.Errorf("%s: %w", d.ID, err))
 			},
@@ -86,14 +87,14 @@ func TestDedupeWithABrokenStore(t *testing.T) {
 		require.Zero(t, runs)
 		dead := bus.Published("orders.dlq")
 		require.Len(t, dead, 1, "an event that cannot be looked up is retried, and then kept")
-		require.Equal(t, `eventbus: dedupe: look up "orders/g/1": broken`, dead[0].Headers.Get("eventbus-dead-error"))
+		require.Equal(t, `eventbus: dedupe: look up "dedupe/orders/g/1": broken`, dead[0].Headers.Get("eventbus-dead-error"))
 
-		store.handled, store.mark = nil, errBroken
+		broken.get, broken.set = nil, errBroken
 		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "2"}))
 		require.NoError(t, bus.WaitIdle(t.Context()))
 		require.Equal(t, 1, runs, "an event that cannot be marked has succeeded")
 		require.Len(t, told, 1)
-		require.EqualError(t, told[0], `2: eventbus: dedupe: mark "orders/g/2": broken`)
+		require.EqualError(t, told[0], `2: eventbus: dedupe: mark "dedupe/orders/g/2": broken`)
 	})
 }
 
@@ -102,18 +103,18 @@ func TestWithoutOnErrorAWarningIsLogged(t *testing.T) {
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
 	slog.SetDefault(textLogger(&out))
-	h := middleware.Dedupe(&brokenDedupe{mark: errBroken}, middleware.DedupeOptions{})(
+	h := middleware.Dedupe(&brokenStore{set: errBroken}, middleware.DedupeOptions{})(
 		func(context.Context, *eventbus.Delivery) error { return nil })
 	d := &eventbus.Delivery{Topic: "orders", Group: "g", Attempt: 2, Event: eventbus.Event{ID: "1", Payload: []byte("secret")}}
 	require.NoError(t, h(t.Context(), d))
 	require.Equal(t, `level=WARN msg="eventbus: middleware failed" topic=orders group=g id=1 attempt=2 `+
-		`error="eventbus: dedupe: mark \"orders/g/1\": broken"`+"\n", out.String())
+		`error="eventbus: dedupe: mark \"dedupe/orders/g/1\": broken"`+"\n", out.String())
 }
 
 // A ManualHandler returns before its event is handled.
 func TestDedupeLeavesManualDeliveriesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := with(t, middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{}))
+		bus := with(t, middleware.Dedupe(store.NewMemory(store.MemoryOptions{}), middleware.DedupeOptions{}))
 		runs := 0
 		_, err := bus.SubscribeManual(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Timeout: time.Second},
 			func(_ context.Context, d *eventbus.ManualDelivery) error {
@@ -130,24 +131,21 @@ func TestDedupeLeavesManualDeliveriesAlone(t *testing.T) {
 	})
 }
 
-func TestDedupeMemoryIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{Max: 2, Age: time.Minute})
-		handled := func(key string) bool {
-			ok, err := m.Handled(t.Context(), key)
-			require.NoError(t, err)
-			return ok
-		}
-		for _, key := range []string{"a", "b", "a", "c"} { // b was marked first
-			require.NoError(t, m.Mark(t.Context(), key))
-		}
-		require.True(t, handled("a"))
-		require.False(t, handled("b"), "more than Max")
-		time.Sleep(time.Minute)
-		require.False(t, handled("a"), "older than Age")
-		require.NoError(t, m.Mark(t.Context(), "d"))
-		require.True(t, handled("d"))
-	})
+// An event is remembered for Age, and 24 hours by default.
+func TestDedupeRemembersForAge(t *testing.T) {
+	for want, o := range map[time.Duration]middleware.DedupeOptions{24 * time.Hour: {}, time.Minute: {Age: time.Minute}} {
+		synctest.Test(t, func(t *testing.T) {
+			bus := with(t, middleware.Dedupe(store.NewMemory(store.MemoryOptions{}), o))
+			runs := 0
+			subscribe(t, bus, func(context.Context, *eventbus.Delivery) error { runs++; return nil })
+			for _, wait := range []time.Duration{0, want - time.Second, 2 * time.Second} {
+				time.Sleep(wait)
+				require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "1"}))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+			}
+			require.Equal(t, 2, runs)
+		})
+	}
 }
 
 // A store that does not answer holds a handler for seconds, although the run's own context
@@ -167,12 +165,12 @@ func TestDedupeMarkEnds(t *testing.T) {
 	})
 }
 
-// silentStore is a store whose Mark ends with its context only.
+// silentStore is a store whose Set ends with its context only.
 type silentStore struct{}
 
-func (silentStore) Handled(context.Context, string) (bool, error) { return false, nil }
+func (silentStore) Get(context.Context, string) ([]byte, bool, error) { return nil, false, nil }
 
-func (silentStore) Mark(ctx context.Context, _ string) error {
+func (silentStore) Set(ctx context.Context, _ string, _ []byte, _ time.Duration) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -180,7 +178,7 @@ func (silentStore) Mark(ctx context.Context, _ string) error {
 // An event that Dedupe discards is no failed run, so many duplicates do not open a breaker.
 func TestDuplicatesAreNoFailedRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := with(t, middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{}))
+		bus := with(t, middleware.Dedupe(store.NewMemory(store.MemoryOptions{}), middleware.DedupeOptions{}))
 		breaker := limiter.NewBreaker(limiter.BreakerOptions{})
 		s, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Limiter: breaker},
 			func(context.Context, *eventbus.Delivery) error { return nil })

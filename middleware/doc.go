@@ -7,7 +7,7 @@
 //   - [Correlate] names the origin of published events. It also wraps publishing.
 //   - [Audit] publishes a record of each run.
 //   - [Logging] logs each run.
-//   - [Dedupe] discards events that were handled before.
+//   - [Dedupe] discards events that were handled before. Package results belongs behind it.
 //   - [Throttle] limits runs per second, for each bucket, such as a tenant.
 //   - [IgnoreErrors] treats some errors as success.
 //   - [Validate] sends invalid events to the dead-letter topic.

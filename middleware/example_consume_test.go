@@ -9,6 +9,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/middleware"
+	"github.com/seed41896749/eventbus/store"
 )
 
 // handled runs h for each event on a bus with o, and returns when all have been handled.
@@ -44,7 +45,7 @@ func show(_ context.Context, d *eventbus.Delivery) error {
 
 // A redelivered event, or a second one with its ID, is not handled again.
 func ExampleDedupe() {
-	dedupe := middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{})
+	dedupe := middleware.Dedupe(store.NewMemory(store.MemoryOptions{}), middleware.DedupeOptions{})
 	h := dedupe(show)
 	d := &eventbus.Delivery{Topic: "orders", Group: "billing", Event: eventbus.Event{ID: "1"}}
 	fmt.Println(h(context.Background(), d))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/middleware"
+	"github.com/seed41896749/eventbus/store"
 )
 
 // The wrappers for handlers do their work in each of their 720 orders.
@@ -26,7 +27,7 @@ func TestWrappersWorkInEveryOrder(t *testing.T) {
 	wrappers := map[string]func() eventbus.Middleware{
 		"audit": func() eventbus.Middleware { return middleware.Audit(audit, "audit", middleware.AuditOptions{}) },
 		"dedupe": func() eventbus.Middleware {
-			return middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{})
+			return middleware.Dedupe(store.NewMemory(store.MemoryOptions{}), middleware.DedupeOptions{})
 		},
 		"throttle": func() eventbus.Middleware { return middleware.Throttle(1000, middleware.ThrottleOptions{}) },
 		"ignore":   func() eventbus.Middleware { return middleware.IgnoreErrors(middleware.Is(io.EOF)) },

@@ -9,6 +9,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/middleware"
+	"github.com/seed41896749/eventbus/store"
 )
 
 var errBroken = errors.New("broken")
@@ -30,7 +31,7 @@ func subscribe(t *testing.T, bus *eventbustest.Bus, h eventbus.Handler) *eventbu
 func TestSetUpMistakesPanic(t *testing.T) {
 	for want, f := range map[string]func(){
 		"eventbus: Dedupe: the store is nil":                                               func() { middleware.Dedupe(nil, middleware.DedupeOptions{}) },
-		"eventbus: NewDedupeMemory: Max or Age is negative":                                func() { middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{Max: -1}) },
+		"eventbus: Dedupe: Age is negative":                                                func() { middleware.Dedupe(store.NewMemory(store.MemoryOptions{}), middleware.DedupeOptions{Age: -1}) },
 		"eventbus: Throttle: the rate must be positive, Burst and MaxBuckets not negative": func() { middleware.Throttle(0, middleware.ThrottleOptions{}) },
 		"eventbus: Audit: Timeout is negative":                                             func() { middleware.Audit(eventbustest.New(t), "audit", middleware.AuditOptions{Timeout: -1}) },
 		"eventbus: Audit: the publisher is nil":                                            func() { middleware.Audit(nil, "audit", middleware.AuditOptions{}) },

@@ -5,8 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
+
+// ErrorText returns the text of err for a record, without the prefix "eventbus: ". It is
+// empty if err is nil. If the method Error panics, because err may be a type of the program,
+// ErrorText returns a text about the panic.
+func ErrorText(err error) string { return strings.TrimPrefix(text(err), "eventbus: ") }
 
 // A TimeoutError is the cause with which a handler's context ends when the handler's
 // timeout has passed.

@@ -6,7 +6,7 @@ import "time"
 // An Observer has a hook for each kind of occurrence: a function that the bus calls. A nil
 // hook is not called.
 //
-// Handled runs on the handler's goroutine, and Published on the goroutine that called
+// Started and Handled run on the handler's goroutine, and Published on the goroutine that called
 // Publish. All other hooks run one after another on a single other goroutine, so that a
 // slow hook delays no lease, no read and no acknowledgement. At most 4,096 occurrences
 // wait for that goroutine. Further occurrences are dropped, and a later call of Failed
@@ -16,6 +16,7 @@ type Observer struct {
 	Published    func(Published)    // a call of Publish ended
 	Dropped      func(Dropped)      // events of a call of Publish were dropped, because too many events waited; see Options.WhenFull
 	Received     func(Received)     // a read from the backend returned messages
+	Started      func(Started)      // a run of a handler begins
 	Handled      func(Handled)      // a handler returned
 	Settled      func(Settled)      // acknowledgements were confirmed
 	Retried      func(Retried)      // a message is redelivered later, after a failed run or a Snooze
@@ -35,6 +36,7 @@ type Observer struct {
 type About struct {
 	Topic, Group string
 	ID, Position string
+	Type         string // the type of the event; empty if it has none or it is not known, as in LeaseLost, Stuck and Failed
 	Attempt      int
 	Tag          any // the tag of the run, see eventbus.Tag; nil if there was no run, or no tag
 }
@@ -67,6 +69,11 @@ type Received struct {
 	Bytes        int
 	Redelivered  int // how many of Events were redelivered
 }
+
+// Started tells that a run begins: the middleware is called next, and it calls the handler.
+// If the event has expired or a middleware refuses it, the handler does not get it, and the
+// hook Handled is not called.
+type Started struct{ About }
 
 // Handled tells how a handler ended. Its hook is not called for an event with a
 // [NotRunError].
@@ -104,7 +111,6 @@ type Settled struct {
 // handler has returned a Snooze.
 type Retried struct {
 	About
-	Type        string        // the type of the event; empty: none is known
 	Outcome     Outcome       // Retry or Snooze
 	MaxAttempts int           // the last attempt, for this error; 0: no limit
 	After       time.Duration // the delay until the message may be redelivered

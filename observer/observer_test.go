@@ -3,6 +3,7 @@ package observer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"runtime"
 	"testing"
@@ -127,4 +128,14 @@ func TestAsyncOutlivesGoexit(t *testing.T) {
 		require.Equal(t, 30, told)
 		require.Zero(t, q.Dropped())
 	})
+}
+
+// The text of an error in a record has no prefix of the bus.
+func TestErrorText(t *testing.T) {
+	require.Empty(t, observer.ErrorText(nil))
+	require.Equal(t, "charge: eventbus: no", observer.ErrorText(errors.New("charge: eventbus: no")))
+	require.Equal(t, "handler ran longer than 1s: no", observer.ErrorText(fmt.Errorf("%w: no", &observer.TimeoutError{After: time.Second})))
+	require.Equal(t, "no", observer.ErrorText(&observer.NotRunError{Err: errors.New("no")}))
+	var none *observer.NotRunError
+	require.Contains(t, observer.ErrorText(none), "*observer.NotRunError, whose Error panics")
 }

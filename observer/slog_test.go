@@ -63,9 +63,9 @@ func TestSlog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newLineLog()
 		o := observer.Slog(slog.New(log))
-		about := observer.About{Topic: "t", Group: "g", ID: "1", Attempt: 1}
+		about := observer.About{Topic: "t", Group: "g", ID: "1", Type: "order.placed", Attempt: 1}
 		o.Retried(observer.Retried{
-			About: about, Type: "order.placed", Outcome: observer.Retry, MaxAttempts: 12, After: time.Second, Err: errors.New("no"), Class: "bank",
+			About: about, Outcome: observer.Retry, MaxAttempts: 12, After: time.Second, Err: errors.New("no"), Class: "bank",
 		})
 		about.Attempt = 3
 		o.DeadLettered(observer.DeadLettered{About: about, Reason: "exhausted", DeadLetter: "t.dlq", Err: errors.New("broken")})

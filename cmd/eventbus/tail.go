@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +13,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
+	"github.com/seed41896749/eventbus/lifecycle"
 )
 
 const tailHelp = `Print the events of a topic, one line of JSON each, in the form that pub reads, with
@@ -21,15 +24,19 @@ It begins with the oldest event that the topic keeps, or, with --from, after a
 position, with --follow too: --from latest skips what is there. Without --follow it
 ends at the end. With it, it looks for more four times a second, and, while nothing
 comes, ever less often, down to once in two seconds, until it is interrupted; it
-waits for a topic that does not exist yet, and for a backend that has gone away.`
+waits for a topic that does not exist yet, and for a backend that has gone away.
+
+With --lifecycle, it prints the records of package lifecycle about the events of the
+topic: runs, retries, dead letters. TOPIC/GROUP chooses the records of one group.`
 
 // A tail is the command "eventbus tail", with its flags.
 type tail struct {
 	connection
 
-	from   string
-	follow bool
-	count  int
+	from      string
+	follow    bool
+	count     int
+	lifecycle bool
 }
 
 func newTail(drivers []backend.Driver) *cobra.Command {
@@ -38,8 +45,8 @@ func newTail(drivers []backend.Driver) *cobra.Command {
 		Use:     "tail TOPIC",
 		Short:   "Print the events of a topic",
 		Long:    tailHelp,
-		Example: "  eventbus tail orders\n  eventbus tail orders --follow --from latest",
-		Args:    topics(1, 1),
+		Example: "  eventbus tail orders\n  eventbus tail orders --follow --from latest\n  eventbus tail --lifecycle orders/billing --follow",
+		Args:    t.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := t.run(cmd, args[0]); err != nil {
 				return fmt.Errorf("tail: %w", err)
@@ -51,6 +58,7 @@ func newTail(drivers []backend.Driver) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&t.from, "from", "earliest", "earliest, latest, or the `position` after which to begin")
 	f.BoolVar(&t.follow, "follow", false, "wait for more at the end")
+	f.BoolVar(&t.lifecycle, "lifecycle", false, "print the records about the events of TOPIC or TOPIC/GROUP")
 	f.IntVar(&t.count, "count", 0, "end after so many events (default: no end)")
 	complete(cmd, "from", []choice[bool]{{"earliest", true}, {"latest", true}})
 	return cmd
@@ -62,6 +70,18 @@ const (
 	pollFirst = 250 * time.Millisecond
 	pollLast  = 2 * time.Second
 )
+
+// args checks the arguments: a topic, or with --lifecycle TOPIC/GROUP.
+func (t *tail) args(cmd *cobra.Command, args []string) error {
+	if t.lifecycle && len(args) == 1 {
+		topic, group, cut := strings.Cut(args[0], "/")
+		if err := backend.CheckName(group); cut && err != nil {
+			return fmt.Errorf("%s: group %w", cmd.Name(), err)
+		}
+		args = []string{topic}
+	}
+	return topics(1, 1)(cmd, args)
+}
 
 func (t *tail) run(cmd *cobra.Command, topic string) error {
 	if t.count < 0 {
@@ -80,6 +100,11 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 	if !ok {
 		return fmt.Errorf("this backend cannot be read without a group: %w; use sub", errors.ErrUnsupported)
 	}
+	group := ""
+	if t.lifecycle {
+		topic, group, _ = strings.Cut(topic, "/")
+		topic = lifecycle.Topic(topic)
+	}
 	position, err := t.begin(ctx, r, topic)
 	left, wait := t.count, pollFirst
 	for err == nil {
@@ -93,12 +118,15 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 		switch {
 		case err != nil:
 		case len(ms) > 0:
+			position, wait = ms[len(ms)-1].Position, pollFirst
+			if t.lifecycle {
+				ms = slices.DeleteFunc(ms, func(m backend.Message) bool { return !isRecord(&m, group) })
+			}
 			if t.count > 0 {
 				ms = ms[:min(len(ms), left)]
 				left -= len(ms)
 			}
-			position, wait = ms[len(ms)-1].Position, pollFirst
-			err = writeMessages(cmd, ms)
+			err = t.write(cmd, ms)
 			if t.count > 0 && left == 0 {
 				return err
 			}
@@ -158,9 +186,19 @@ func (t *tail) passes(ctx context.Context, err error) bool {
 	return passes && t.follow && ctx.Err() == nil
 }
 
-func writeMessages(cmd *cobra.Command, ms []backend.Message) error {
+// isRecord reports whether m is a record of package lifecycle about group; empty: about any.
+func isRecord(m *backend.Message, group string) bool {
+	r, ok, err := lifecycle.Decode(m)
+	return ok && err == nil && (group == "" || r.Group == group)
+}
+
+func (t *tail) write(cmd *cobra.Command, ms []backend.Message) error {
 	var lines []byte
 	for i := range ms {
+		if t.lifecycle {
+			lines = append(append(lines, eventbus.EventOf(&ms[i]).Payload...), '\n')
+			continue
+		}
 		lines = ndjson.Append(lines, &eventbus.Delivery{Event: eventbus.EventOf(&ms[i]), Topic: ms[i].Topic})
 	}
 	_, err := cmd.OutOrStdout().Write(lines)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/lifecycle"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 func TestTail(t *testing.T) {
@@ -121,4 +124,30 @@ func TestBackendsThatCannot(t *testing.T) {
 	b.ok(numbered(3), "pub", "orders")
 	r := b.ok("", "sub", "orders", "--group", "g", "--idle-exit", "300ms", "--timeout", "5s")
 	require.Len(t, r.lines(), 3, "where the backend can tell nothing, only time counts")
+}
+
+// The records about one group, or about all groups, are shown and followed.
+func TestTailOfTheLifecycle(t *testing.T) {
+	onEach(t, func(t *testing.T, b *bench) {
+		follow := b.start("tail", "--lifecycle", "orders/billing", "--follow", "--count", "2")
+		r := lifecycle.New(lifecycle.Options{})
+		require.NoError(t, r.Start(t.Context(), b.b))
+		for i, group := range []string{"billing", "audit", "billing"} {
+			r.Observer().Started(observer.Started{About: observer.About{Topic: "orders", Group: group, ID: fmt.Sprint(i), Type: "order.placed", Attempt: 1}})
+		}
+		require.NoError(t, r.Close(t.Context()))
+		b.ok(numbered(1), "pub", "orders.lifecycle") // no record
+		await(t, "the end of tail", func() bool { return strings.Count(follow.out.String(), "\n") == 2 })
+		require.NotContains(t, follow.out.String(), "audit")
+		require.Len(t, b.ok("", "tail", "--lifecycle", "orders").lines(), 3)
+		require.Empty(t, b.ok("", "tail", "--lifecycle", "orders/nobody").lines())
+		line := b.ok("", "tail", "--lifecycle", "orders/audit").lines()[0]
+		var rec lifecycle.Record
+		require.NoError(t, json.Unmarshal([]byte(line), &rec))
+		require.Equal(t, lifecycle.Record{
+			State: lifecycle.Active, Topic: "orders", Group: "audit", ID: "1", Type: "order.placed", Attempt: 1, Time: rec.Time,
+		}, rec)
+		require.Contains(t, b.run("", "tail", "--lifecycle", "orders/a b").stderr, "tail: group ")
+		require.Contains(t, b.run("", "tail", "orders/billing").stderr, "tail: topic ")
+	})
 }

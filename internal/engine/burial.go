@@ -57,7 +57,7 @@ func (t *burials) bury(h *Hold, reason string, err error) {
 	}
 	t.sub.book.unlock()
 	if t.sub.DeadLetter == "" {
-		t.sub.discarded(t.sub.aboutHold(h, h.Run), reason, err)
+		t.sub.discarded(t.sub.aboutLive(h, h.Run), reason, err)
 		if t.sub.Buried != nil {
 			t.sub.tellBuried(t.deadLetter(b))
 		}
@@ -133,8 +133,10 @@ func (t *burials) publish(msgs []*backend.Message) error {
 // stored counts and reports the dead letter of b, and acknowledges the event.
 func (t *burials) stored(b *burial) {
 	t.sub.counts.deadLettered.Add(1)
+	about := t.sub.aboutHold(b.hold, b.hold.Run)
+	about.Type = typeOf(b.letter) // the lease may have been lost meanwhile
 	tell(t.sub.notifier.later.DeadLettered, observer.DeadLettered{
-		About: t.sub.aboutHold(b.hold, b.hold.Run), DeadLetter: t.sub.DeadLetter, Reason: b.reason, Err: b.err, Class: b.class,
+		About: about, DeadLetter: t.sub.DeadLetter, Reason: b.reason, Err: b.err, Class: b.class,
 	})
 	t.sub.tellBuried(b.letter)
 	t.buried(b.hold, b.reason)

@@ -30,7 +30,7 @@ func (x *runner) refuse(h *Hold) {
 		t.burials.bury(h, ReasonTooLarge, unrun(ReasonTooLarge, err))
 	case errors.Is(err, backend.ErrGone):
 		s.notifier.failed(observer.Decode, s.aboutHold(h, nil), 1, err)
-		s.discarded(s.aboutHold(h, nil), ReasonGone, err)
+		s.discarded(s.aboutLive(h, nil), ReasonGone, err)
 		t.ackUnhandled(h)
 	default:
 		s.notifier.failed(observer.Decode, s.aboutHold(h, nil), 1, err)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/cloudevent"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -41,7 +40,7 @@ const (
 func (t *settler) postponed(h *Hold, v verdict, after time.Duration, err error) {
 	s, d := t.sub, &h.Delivery
 	f := Failing{ // with copies of texts, because the texts of a delivery may keep its read in memory
-		ID: strings.Clone(d.ID), Key: strings.Clone(d.Key), Type: strings.Clone(d.Headers.Get(cloudevent.Type)), Position: strings.Clone(d.Position),
+		ID: strings.Clone(d.ID), Key: strings.Clone(d.Key), Type: strings.Clone(typeOf(&d.Message)), Position: strings.Clone(d.Position),
 		Attempt: h.Attempt, MaxAttempts: v.most, Due: time.Now().Add(after),
 	}
 	if v.outcome != observer.Snooze {
@@ -51,7 +50,7 @@ func (t *settler) postponed(h *Hold, v verdict, after time.Duration, err error) 
 	}
 	if v.outcome != observer.Forget {
 		tell(s.notifier.later.Retried, observer.Retried{
-			About: s.aboutHold(h, h.Run), Type: f.Type, Outcome: v.outcome, MaxAttempts: v.most, After: after, Err: err, Class: f.Class,
+			About: s.aboutLive(h, h.Run), Outcome: v.outcome, MaxAttempts: v.most, After: after, Err: err, Class: f.Class,
 		})
 	}
 }

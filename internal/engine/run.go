@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/cloudevent"
 	"github.com/seed41896749/eventbus/internal/ledger"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -106,3 +107,14 @@ func (r *Run) about() observer.About {
 		Attempt: r.attempt, Tag: r.tagged(),
 	}
 }
+
+// aboutLive is like aboutHold, and tells the type of the event. h must not be released
+// meanwhile, because a released Hold has no headers.
+func (x *teller) aboutLive(h *Hold, run any) observer.About {
+	about := x.sub.aboutHold(h, run)
+	about.Type = typeOf(&h.Delivery.Message)
+	return about
+}
+
+// typeOf returns the type of the event that m stores.
+func typeOf(m *backend.Message) string { return m.Headers.Get(cloudevent.Type) }

@@ -98,7 +98,7 @@ func (t *settler) carryOut(h *Hold, v verdict, err error) {
 	case observer.Acknowledge:
 		t.ack(h)
 	case observer.Discard:
-		s.discarded(s.aboutHold(h, h.Run), v.reason, err)
+		s.discarded(s.aboutLive(h, h.Run), v.reason, err)
 		t.ack(h)
 	case observer.DeadLetter:
 		t.burials.bury(h, v.reason, err)

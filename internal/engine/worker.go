@@ -15,10 +15,11 @@ import (
 // A worker is a goroutine that runs handlers.
 type worker struct {
 	*ledger.Worker
-	sub  *Subscription
-	runs []Run // its slice
-	now  int   // the index of the run whose handler is called
-	all  bool  // the handler is called for all runs, a batch
+	sub   *Subscription
+	runs  []Run    // its slice
+	kinds []string // the types of the events of runs; nil if no hook wants them
+	now   int      // the index of the run whose handler is called
+	all   bool     // the handler is called for all runs, a batch
 }
 
 // work runs handlers until the ledger lets the worker end. If a handler or a hook of the
@@ -56,7 +57,7 @@ func (w *worker) take() bool {
 		b.lock()
 		hs, stay := b.Take(w.Worker)
 		if len(hs) > 0 {
-			w.runs = w.sub.newRuns(hs)
+			w.runs, w.kinds = w.sub.newRuns(hs), w.sub.kinds(hs)
 		}
 		b.unlock()
 		if !stay || len(hs) > 0 {
@@ -95,7 +96,7 @@ func (w *worker) handleEach() {
 		}
 		r.begin(now)
 		w.now = i
-		err := s.invoke(r)
+		err := w.invoke(i)
 		now = s.now()
 		if err != nil || s.notifier.now.Handled != nil {
 			w.afterRun(i, err, now)
@@ -110,13 +111,43 @@ func (w *worker) handleEach() {
 	}
 }
 
-// invoke calls the handler of single events. A panic becomes an error, also a panic of the
-// error that the handler returned.
-func (x *runner) invoke(r *Run) (err error) {
-	s := x.sub
+// kinds returns the types of the events of hs, if a hook is called for each run. The caller
+// holds the book's lock, because a Hold may be released before the hook is called.
+func (x *runner) kinds(hs []*Hold) []string {
+	if now := &x.sub.notifier.now; now.Started == nil && now.Handled == nil {
+		return nil
+	}
+	kinds := make([]string, len(hs))
+	for i, h := range hs {
+		kinds[i] = typeOf(&h.Delivery.Message)
+	}
+	return kinds
+}
+
+// about describes the run i and its event.
+func (w *worker) about(i int) observer.About {
+	about := w.runs[i].about()
+	if w.kinds != nil {
+		about.Type = w.kinds[i]
+	}
+	return about
+}
+
+// started reports that the run i begins.
+func (w *worker) started(i int) {
+	if hook := w.sub.notifier.now.Started; hook != nil {
+		hook(observer.Started{About: w.about(i)})
+	}
+}
+
+// invoke calls the handler of single events for the run i. A panic becomes an error, also a
+// panic of the error that the handler returned.
+func (w *worker) invoke(i int) (err error) {
+	s, r := w.sub, &w.runs[i]
 	if err := s.notRun(r.hold); err != nil {
 		return err
 	}
+	w.started(i)
 	defer recovered(&err)
 	return Inspected(s.Handle(&r.runCtx, r))
 }
@@ -153,6 +184,9 @@ func (w *worker) handleBatch() {
 		call.limit(now.Plus(s.Timeout))
 	}
 	w.all = true
+	for _, at := range places {
+		w.started(at)
+	}
 	errs := s.invokeBatch(call, runs, func() {
 		now := s.now()
 		w.RestartAll(now)
@@ -236,7 +270,7 @@ func (w *worker) confirm(r *Run) bool {
 // isUnrun(err), no handler ran: the run counts neither as failed, nor for the limiter.
 func (w *worker) afterRun(i int, err error, now moment) {
 	s, r := w.sub, &w.runs[i]
-	h, about := r.hold, r.about()
+	h, about := r.hold, w.about(i)
 	took := w.End(i, now)
 	s.book.lock()
 	facts := s.book.Returned(w.Worker, h, r, err, isUnrun(err))

@@ -11,6 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/middleware"
 	"github.com/seed41896749/eventbus/observer/telemetry"
+	"github.com/seed41896749/eventbus/store"
 )
 
 // A nilError is an error whose methods panic for a nil pointer.
@@ -48,7 +49,7 @@ func TestDuplicatesAreNoRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder(t, telemetry.Options{})
 		o := r.options()
-		o.Middleware = append(o.Middleware, middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{}))
+		o.Middleware = append(o.Middleware, middleware.Dedupe(store.NewMemory(store.MemoryOptions{}), middleware.DedupeOptions{}))
 		bus, err := eventbus.New(inmemory.New(inmemory.Options{}), o)
 		require.NoError(t, err)
 		subscribe(t, bus, func(context.Context, *eventbus.Delivery) error { return nil })

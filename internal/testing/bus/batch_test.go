@@ -315,3 +315,41 @@ func TestTypedBatch(t *testing.T) {
 		require.Equal(t, "odd", deadID(dead[0]))
 	})
 }
+
+// Delivery.Context is the context of one event of a batch: with the values of its middleware,
+// and with the end of its run.
+func TestContextOfAnEventOfABatch(t *testing.T) {
+	type key struct{}
+	for _, middleware := range [][]eventbus.Middleware{nil, {func(next eventbus.Handler) eventbus.Handler {
+		return func(ctx context.Context, d *eventbus.Delivery) error {
+			changed := *d
+			return next(context.WithValue(ctx, key{}, "of "+d.ID), &changed)
+		}
+	}}} {
+		synctest.Test(t, func(t *testing.T) {
+			bus := eventbustest.NewWith(t, eventbus.Options{Middleware: middleware})
+			var kept []context.Context
+			ctx := context.WithValue(t.Context(), key{}, "of the subscription")
+			_, err := bus.SubscribeBatch(ctx, "orders", eventbus.SubscribeOptions{Group: "g"}, eventbus.Batch{}, func(_ context.Context, ds []*eventbus.Delivery) []error {
+				for _, d := range ds {
+					want := "of " + d.ID
+					if middleware == nil {
+						want = "of the subscription"
+					}
+					require.Equal(t, want, d.Context().Value(key{}))
+					require.NoError(t, d.Context().Err())
+					kept = append(kept, d.Context())
+				}
+				return nil
+			})
+			require.NoError(t, err)
+			require.NoError(t, bus.Publish(t.Context(), "orders", numbered(3)...))
+			require.NoError(t, bus.WaitIdle(t.Context()))
+			require.Len(t, kept, 3)
+			for _, ctx := range kept {
+				require.ErrorIs(t, ctx.Err(), context.Canceled)
+			}
+		})
+	}
+	require.NoError(t, (&eventbus.Delivery{}).Context().Err())
+}

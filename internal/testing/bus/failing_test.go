@@ -60,8 +60,8 @@ func TestFailing(t *testing.T) {
 		mu.Lock()
 		require.Len(t, retried, 3)
 		require.Equal(t, observer.Retried{
-			About: observer.About{Topic: "orders", Group: "billing", ID: "never", Position: never.Position, Attempt: 1},
-			Type:  "order.placed", Outcome: observer.Retry, MaxAttempts: 3, After: time.Minute, Err: retried[1].Err, Class: "bank",
+			About:   observer.About{Topic: "orders", Group: "billing", ID: "never", Position: never.Position, Type: "order.placed", Attempt: 1},
+			Outcome: observer.Retry, MaxAttempts: 3, After: time.Minute, Err: retried[1].Err, Class: "bank",
 		}, retried[1])
 		require.Equal(t, observer.Snooze, retried[2].Outcome)
 		mu.Unlock()

@@ -3,6 +3,8 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -100,4 +102,75 @@ func TestSubscriptions(t *testing.T) {
 		require.NoError(t, bus.Shutdown(t.Context()))
 		require.Empty(t, names())
 	})
+}
+
+// Started comes before each run, on its goroutine, and has the type of the event. An event
+// that the bus settles without a run has no Started.
+func TestStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var steps []string
+		note := func(step string, a observer.About) {
+			mu.Lock()
+			defer mu.Unlock()
+			steps = append(steps, fmt.Sprintf("%s %s/%s %s %s #%d", step, a.Topic, a.Group, a.ID, a.Type, a.Attempt))
+		}
+		bus := eventbustest.NewWith(t, eventbus.Options{Observer: observer.Observer{
+			Started:      func(e observer.Started) { note("started", e.About) },
+			Handled:      func(e observer.Handled) { note("handled", e.About) },
+			DeadLettered: func(e observer.DeadLettered) { note("dead", e.About) },
+		}})
+		handle := func(id string, attempt int) error {
+			note("runs", observer.About{ID: id, Attempt: attempt})
+			if attempt == 1 {
+				return errors.New("no")
+			}
+			return nil
+		}
+		o := eventbus.SubscribeOptions{Group: "g", MaxReceive: 1000}
+		_, err := bus.Subscribe(t.Context(), "orders", o, func(_ context.Context, d *eventbus.Delivery) error {
+			return handle(d.ID, d.Attempt)
+		})
+		require.NoError(t, err)
+		_, err = bus.SubscribeBatch(t.Context(), "batch", o, eventbus.Batch{}, func(_ context.Context, ds []*eventbus.Delivery) []error {
+			return []error{handle(ds[0].ID, ds[0].Attempt)}
+		})
+		require.NoError(t, err)
+		for _, topic := range []string{"orders", "batch"} {
+			steps = nil
+			require.NoError(t, bus.Publish(t.Context(), topic, &eventbus.Event{ID: "1", Type: "order.placed"}))
+			require.NoError(t, bus.WaitIdle(t.Context()))
+			require.Equal(t, []string{
+				"started " + topic + "/g 1 order.placed #1", "runs / 1  #1", "handled " + topic + "/g 1 order.placed #1",
+				"started " + topic + "/g 1 order.placed #2", "runs / 1  #2", "handled " + topic + "/g 1 order.placed #2",
+			}, steps)
+			steps = nil
+			require.NoError(t, bus.Publish(t.Context(), topic, &eventbus.Event{ID: "large", Type: "t", Payload: make([]byte, 1001)}))
+			require.NoError(t, bus.WaitIdle(t.Context()))
+			synctest.Wait()
+			require.Equal(t, []string{"dead " + topic + "/g large t #1"}, steps)
+		}
+	})
+}
+
+// A hook Started that panics, or ends its goroutine, ends no worker.
+func TestStartedThatPanics(t *testing.T) {
+	for _, end := range []func(){func() { panic("boom") }, runtime.Goexit} {
+		synctest.Test(t, func(t *testing.T) {
+			bus := eventbustest.NewWith(t, eventbus.Options{Observer: observer.Observer{Started: func(e observer.Started) {
+				if e.Attempt == 1 {
+					end()
+				}
+			}}})
+			runs := 0
+			_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error {
+				runs++
+				return nil
+			})
+			require.NoError(t, err)
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}, &eventbus.Event{}))
+			require.NoError(t, bus.WaitIdle(t.Context()))
+			require.Equal(t, 2, runs)
+		})
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 	"github.com/seed41896749/eventbus/middleware"
+	"github.com/seed41896749/eventbus/store"
 )
 
 // middlewareLaws are about middleware, from publishing to settlement.
@@ -58,7 +59,7 @@ var middlewareLaws = []law.Law{
 
 func dedupeAfterSuccess(e *buslaw.Env) {
 	const n = 5
-	dedupe := middleware.Dedupe(middleware.NewDedupeMemory(middleware.DedupeMemoryOptions{}), middleware.DedupeOptions{
+	dedupe := middleware.Dedupe(store.NewMemory(store.MemoryOptions{}), middleware.DedupeOptions{
 		ID: func(d *eventbus.Delivery) string { return d.Headers.Get("request") },
 	})
 	e.Open(eventbus.Options{Middleware: []eventbus.Middleware{dedupe}}, nil)

@@ -1,0 +1,227 @@
+// Package results keeps the results of handlers, so that the program that has published an
+// event can wait for its result.
+//
+// A handler calls [Set]. The middleware stores the result before the event is acknowledged, and
+// another process asks for it by topic, group and ID of the event:
+//
+//	// the service that handles
+//	bus, err := eventbus.New(b, eventbus.Options{Middleware: []eventbus.Middleware{results.Middleware(shared, results.Options{})}})
+//	…
+//	_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "billing"},
+//		func(ctx context.Context, d *eventbus.Delivery) error {
+//			return results.Set(ctx, invoice(d))
+//		})
+//
+//	// the program that publishes
+//	receipts, err := bus.PublishReceipts(ctx, "orders", &eventbus.Event{Payload: order})
+//	…
+//	invoice, err := results.Wait(ctx, shared, "orders", "billing", receipts[0].ID)
+//
+// Both have a [store.Store] that they share, such as redisstore or natsstore. Events without
+// a result cost no call of the store.
+//
+// # Promises
+//
+// An acknowledged event has its result in the store, because a run fails if its result cannot
+// be stored. The event is then retried. A run that fails stores no result. If an event runs
+// several times, the result of the last run that has set one and succeeded stays. The store
+// keeps it for Options.TTL.
+//
+// An event that becomes a dead letter has no result, and [Wait] waits for it until its ctx
+// ends. With AckOnReceive the event is acknowledged before its run. Its result comes later, or
+// never.
+//
+// # Batches and manual acknowledgement
+//
+// A BatchHandler sets the result of an event with the context of the event:
+//
+//	results.Set(d.Context(), data)
+//
+// For a ManualHandler Set stores at once, because the middleware does not see the settlement.
+// Call it before Ack, with the context that the handler has got or a child of it. The result
+// stays in the store even if the program calls Nack later.
+//
+// # Other middleware
+//
+// In Options.Middleware, Middleware belongs after Dedupe: the result is then stored before
+// the event is marked as handled. If it came before Dedupe, an event whose result cannot be
+// stored would be discarded by its retry. A middleware after this one decides which errors
+// are a success, such as IgnoreErrors.
+package results
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/store"
+)
+
+// Options are the settings of [Middleware]. A zero field means its default.
+type Options struct {
+	TTL     time.Duration // how long a result is kept; default 24 hours
+	MaxSize int           // the most bytes of a result; default 64 KiB
+	Timeout time.Duration // the most time to store one result; default 5 s
+}
+
+// ErrNoRun is the error of [Set] if ctx does not belong to a run with [Middleware], or if the
+// run has ended.
+var ErrNoRun = errors.New("results: the context is not of a run with the middleware of package results")
+
+// Middleware gives each run a place for its result, which [Set] fills. After the handler has
+// returned nil, it stores the result in s. The run then fails if the result cannot be stored
+// within Options.Timeout. The end of the run's context does not end this time.
+//
+// A run without a result makes no call of s, and costs one allocation. Middleware panics if
+// s is nil or a field of o is negative.
+func Middleware(s store.Store, o Options) eventbus.Middleware {
+	switch {
+	case s == nil:
+		panic("results: Middleware: the store is nil")
+	case o.TTL < 0 || o.MaxSize < 0 || o.Timeout < 0:
+		panic("results: Middleware: TTL, MaxSize or Timeout is negative")
+	}
+	o.TTL = cmp.Or(o.TTL, 24*time.Hour)
+	o.MaxSize = cmp.Or(o.MaxSize, 64<<10)
+	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
+	m := &config{s, o}
+	return func(next eventbus.Handler) eventbus.Handler {
+		return func(ctx context.Context, d *eventbus.Delivery) error {
+			r := &run{Context: ctx, config: m, topic: d.Topic, group: d.Group, id: d.ID, manual: d.Manual}
+			if d.Manual {
+				return next(r, d) //nolint:contextcheck // r has ctx
+			}
+			defer r.end()
+			if err := next(r, d); err != nil { //nolint:contextcheck // r has ctx
+				return err
+			}
+			if data := r.end(); len(data) > 0 {
+				return r.store(context.WithoutCancel(ctx), data)
+			}
+			return nil
+		}
+	}
+}
+
+// A config has the parts that all runs of one Middleware share.
+type config struct {
+	s store.Store
+	o Options
+}
+
+// A run is one run of a handler. It is also the context of the run, so that a run without a
+// result costs a single allocation.
+type run struct {
+	context.Context
+	*config
+
+	topic, group, id string // the handler may change its Delivery
+	manual           bool
+
+	mu    sync.Mutex
+	data  []byte
+	ended bool
+}
+
+// runKey is the key of Value that returns the run itself.
+type runKey struct{}
+
+// Value returns the run, or the values of the context of the run.
+func (r *run) Value(key any) any {
+	if key == (runKey{}) {
+		return r
+	}
+	return r.Context.Value(key)
+}
+
+// end ends the run and returns its result. A later call of Set fails.
+func (r *run) end() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	return r.data
+}
+
+func (r *run) store(ctx context.Context, data []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	defer cancel()
+	key := keyOf(r.topic, r.group, r.id)
+	if err := r.s.Set(ctx, key, data, r.o.TTL); err != nil {
+		return fmt.Errorf("results: store %q: %w", key, err)
+	}
+	return nil
+}
+
+// Set makes data the result of the run to which ctx belongs, in place of an earlier one. If
+// the run succeeds, its result is stored before the event is acknowledged. With empty data
+// the run has no result. Set does not retain data. It may be called from any goroutine until
+// the handler has returned.
+//
+// ctx is the context of the handler or derives from it; for an event of a batch, see
+// [eventbus.Delivery.Context]. For a ManualHandler Set stores data at once, and returns when
+// it is stored. Empty data then changes nothing.
+//
+// The error matches [ErrNoRun] if ctx does not belong to such a run, and
+// [eventbus.ErrTooLarge] if data is larger than Options.MaxSize.
+func Set(ctx context.Context, data []byte) error {
+	r, ok := ctx.Value(runKey{}).(*run)
+	switch {
+	case !ok:
+		return ErrNoRun
+	case len(data) > r.o.MaxSize:
+		return fmt.Errorf("results: set: %w: the result has %d bytes, more than %d", eventbus.ErrTooLarge, len(data), r.o.MaxSize)
+	case r.manual && len(data) > 0:
+		return r.store(ctx, data)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return ErrNoRun
+	}
+	r.data = bytes.Clone(data)
+	return nil
+}
+
+// keyOf returns the key of a result. The names of topics and groups have no slash.
+func keyOf(topic, group, id string) string { return "result/" + topic + "/" + group + "/" + id }
+
+// Get returns the result of the event id of topic in group, and true. If s has none, Get
+// returns nil, false and a nil error: the event has not been handled, its run has set no
+// result, it has failed for good, or the result was kept for its time.
+func Get(ctx context.Context, s store.Store, topic, group, id string) ([]byte, bool, error) {
+	data, ok, err := s.Get(ctx, keyOf(topic, group, id))
+	if err != nil {
+		return nil, false, fmt.Errorf("results: get: %w", err)
+	}
+	return data, ok, nil
+}
+
+// The times between two looks of Wait.
+const (
+	firstWait = 10 * time.Millisecond
+	lastWait  = 250 * time.Millisecond
+)
+
+// Wait is like [Get], and waits for a result until there is one or ctx ends. It looks at
+// once, and then after times that grow from 10 ms to 250 ms. Wait returns the first error of
+// the store. If ctx ends, the error wraps the cause of ctx.
+func Wait(ctx context.Context, s store.Store, topic, group, id string) ([]byte, error) {
+	for wait := firstWait; ; wait = min(wait*3/2, lastWait) {
+		data, ok, err := Get(ctx, s, topic, group, id)
+		if ok || err != nil && ctx.Err() == nil {
+			return data, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, fmt.Errorf("results: wait for event %q of %s/%s: %w", id, topic, group, context.Cause(ctx))
+		}
+	}
+}
