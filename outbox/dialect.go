@@ -16,7 +16,7 @@ type Dialect string
 // The dialects.
 const (
 	Postgres Dialect = "postgres" // PostgreSQL 13 or later
-	MySQL    Dialect = "mysql"    // MySQL 8.0 or MariaDB 10.5, or later, with InnoDB
+	MySQL    Dialect = "mysql"    // MySQL 8.0.4 or MariaDB 10.6, or later, with InnoDB
 	SQLite   Dialect = "sqlite"   // SQLite 3.35 or later
 )
 
@@ -103,24 +103,30 @@ func (s *statement) arg(v any) *statement {
 // because drivers of MySQL prepare a statement with arguments for each call. Postgres gets
 // them as one argument, because its drivers keep statements by text.
 func (s *statement) ids(column string, ids []int64) *statement {
-	var list strings.Builder
-	for i, id := range ids {
-		if i > 0 {
-			list.WriteByte(',')
-		}
-		list.WriteString(strconv.FormatInt(id, 10))
-	}
 	if s.d.name == Postgres {
-		return s.add(column, " = ANY(").arg("{"+list.String()+"}").add("::text::bigint[])")
+		return s.add(column, " = ANY(").arg("{"+join(ids)+"}").add("::text::bigint[])")
 	}
-	return s.add(column, " IN (", list.String(), ")")
+	return s.add(column, " IN (", join(ids), ")")
 }
 
-// deleteIDs returns the statement that deletes rows by their primary key. For InnoDB it
-// forces the key, because a scan of the table would wait for rows that are not committed.
+func join(ids []int64) string {
+	var list []byte
+	for i, id := range ids {
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = strconv.AppendInt(list, id, 10)
+	}
+	return string(list)
+}
+
+// deleteIDs returns the statement that deletes rows by their primary key. On MySQL it is a
+// join whose order is forced. With IN (…), the optimizer may scan the table, and the scan
+// would wait for rows of open transactions.
 func (d *dialect) deleteIDs(table string, ids []int64) *statement {
 	if d.name == MySQL {
-		return d.statement("DELETE o FROM ", table, " AS o FORCE INDEX (PRIMARY) WHERE ").ids("o.id", ids)
+		return d.statement("DELETE o FROM JSON_TABLE('[", join(ids), "]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS d",
+			" STRAIGHT_JOIN ", table, " AS o FORCE INDEX (PRIMARY) ON o.id = d.id")
 	}
 	return d.statement("DELETE FROM ", table, " WHERE ").ids("id", ids)
 }

@@ -21,6 +21,7 @@ import (
 // first transaction inserts first and commits last. The relay runs in between, and must
 // neither wait for the open transaction nor lose its event.
 func TestALaterNumberCommitsFirst(t *testing.T) {
+	t.Parallel()
 	for _, dialect := range []string{"postgres", "mysql"} { // on SQLite one transaction writes at a time
 		t.Run(dialect, func(t *testing.T) {
 			r := newRig(t, sqltest.New(t, dialect), outbox.Options{})

@@ -100,6 +100,7 @@ func TestControlCharacters(t *testing.T) {
 // Publish checks all events before it inserts one, as the Publish of a bus does. It changes
 // no event.
 func TestPublishChecks(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, sqltest.New(t, "sqlite"), outbox.Options{})
 	good, bad := event("", ""), event(strings.Repeat("x", 513), "")
 	for name, c := range map[string]struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -27,7 +28,12 @@ func TestMain(m *testing.M) {
 		os.Exit(relayProcess())
 	}
 	slog.SetLogLoggerLevel(slog.LevelError)
-	os.Exit(sqltest.Run(m))
+	code := sqltest.Run(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // A rig is an outbox in a database of its own, and a bus in memory.
@@ -42,9 +48,6 @@ type rig struct {
 var quick = outbox.Options{Poll: 5 * time.Millisecond, Lease: time.Second}
 
 func newRig(t *testing.T, db *sqltest.Database, o outbox.Options) *rig {
-	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("database/sql.(*DB).connectionOpener"),
-			goleak.IgnoreAnyFunction("github.com/go-sql-driver/mysql.(*mysqlConn).startWatcher.func1")) })
 	if o.Poll == 0 {
 		o.Poll = quick.Poll
 	}

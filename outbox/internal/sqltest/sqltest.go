@@ -32,10 +32,14 @@ var Dialects = []string{"postgres", "mysql", "sqlite"}
 // errMissing is the error of a server whose program is not installed.
 var errMissing = errors.New("is not installed; scripts/brokers.sh installs it")
 
-// Each runs f as a subtest for each dialect, each time with a new database.
+// Each runs f as a parallel subtest for each dialect, each time with a new database.
 func Each(t *testing.T, f func(t *testing.T, db *Database)) {
+	t.Parallel()
 	for _, dialect := range Dialects {
-		t.Run(dialect, func(t *testing.T) { f(t, New(t, dialect)) })
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			f(t, New(t, dialect))
+		})
 	}
 }
 

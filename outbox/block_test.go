@@ -1,0 +1,74 @@
+package outbox_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/outbox"
+	"github.com/seed41896749/eventbus/outbox/internal/sqltest"
+)
+
+// Promise 4: a writer never waits for the relay. Each statement of the writers, which use the
+// default isolation of the database, gives up after a moment if it must wait for a lock.
+func TestWritersAreNotBlocked(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {
+		r := newRig(t, db, outbox.Options{Batch: 10, Poll: time.Millisecond})
+		r.relay(eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+			if len(events)%4 == 0 {
+				time.Sleep(20 * time.Millisecond) // rows are in flight for longer
+			}
+			return r.bus.Publish(ctx, topic, events...)
+		}))
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 100 {
+					tx, err := db.BeginTx(t.Context(), nil)
+					require.NoError(t, err)
+					switch db.Dialect {
+					case "postgres":
+						r.exec(tx, "SET LOCAL lock_timeout = '20ms'")
+					case "mysql":
+						r.exec(tx, "SET SESSION innodb_lock_wait_timeout = 0")
+					}
+					began := time.Now()
+					require.NoError(t, r.In(tx).Publish(t.Context(), "orders", event("", "k"), event("", "")))
+					if db.Dialect != "sqlite" { // there a writer waits for other transactions that write
+						time.Sleep(time.Millisecond)
+						require.NoError(t, r.In(tx).Publish(t.Context(), "orders", event("", "k")))
+					}
+					require.NoError(t, tx.Commit())
+					require.Less(t, time.Since(began), 5*time.Second)
+				}
+			})
+		}
+		all.Wait()
+		r.empty()
+	})
+}
+
+// The relay does not wait for open transactions either, whatever part of the table is theirs:
+// it reads and deletes by number.
+func TestTheRelayIsNotBlocked(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"postgres", "mysql"} {
+		for _, rows := range []int{1, 10, 100, 1000} {
+			r := newRig(t, sqltest.New(t, dialect), outbox.Options{})
+			events := make([]*eventbus.Event, rows)
+			for i := range events {
+				events[i] = event("", "k")
+			}
+			r.commit("orders", events...)
+			require.NoError(t, r.In(r.begin()).Publish(t.Context(), "orders", event("open", "k")))
+			r.commit("orders", events...)
+			stop := r.relay(r.bus)
+			require.Eventually(t, func() bool { return r.waiting() == 0 }, 5*time.Second, 5*time.Millisecond, "%s, %d rows", dialect, rows)
+			stop()
+		}
+	}
+}
