@@ -104,7 +104,7 @@ func (s *statement) arg(v any) *statement {
 // them as one argument, because its drivers keep statements by text.
 func (s *statement) ids(column string, ids []int64) *statement {
 	if s.d.name == Postgres {
-		return s.add(column, " = ANY(").arg("{"+join(ids)+"}").add("::text::bigint[])")
+		return s.add(column, " = ANY(").arg("{" + join(ids) + "}").add("::text::bigint[])")
 	}
 	return s.add(column, " IN (", join(ids), ")")
 }

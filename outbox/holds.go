@@ -6,12 +6,13 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// newBackOff returns the delays after failures that repeat: from 100 ms to 30 s, without an
-// end.
+// newBackOff returns the delays after failures that repeat, from about 100 ms to mostDelay at
+// most, without an end.
 func newBackOff() backoff.BackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMultiplier(2),
-		backoff.WithMaxInterval(mostDelay), backoff.WithMaxElapsedTime(0))
+		backoff.WithMaxInterval(mostDelay*2/3), // and half of it more by chance
+		backoff.WithMaxElapsedTime(0))
 }
 
 const (

@@ -49,7 +49,7 @@ type account struct {
 // committed event, no other one, and the first occurrences of each key in the order of
 // commits. EVENTBUS_OUTBOX_KILL sets the number of transactions.
 func TestKill(t *testing.T) {
-	transactions := 1500
+	transactions := 1000
 	if text := os.Getenv("EVENTBUS_OUTBOX_KILL"); text != "" {
 		var err error
 		transactions, err = strconv.Atoi(text)
