@@ -89,7 +89,7 @@ func (l *lease) await(ctx context.Context) (until time.Time, ok bool) {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			wait = retry.NextBackOff()
-			l.o.tell(Failure{Op: "lease", Next: wait, Err: err})
+			l.o.report.failed(Failure{Op: "lease", Next: wait, Err: err})
 		case mine:
 			return began.Add(l.o.options.Lease), true
 		default:
@@ -114,7 +114,7 @@ func (l *lease) hold(ctx context.Context, until time.Time, f func(context.Contex
 			mine, _, err := l.take(ctx)
 			switch {
 			case err != nil && ctx.Err() == nil:
-				l.o.tell(Failure{Op: "lease", Next: l.o.options.Lease / 4, Err: err})
+				l.o.report.failed(Failure{Op: "lease", Next: l.o.options.Lease / 4, Err: err})
 			case err == nil && !mine:
 				cancel(errLeaseLost)
 			case err == nil:

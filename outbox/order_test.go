@@ -118,7 +118,7 @@ func TestOrderIsCommitOrder(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {
 		r := newRig(t, db, outbox.Options{Batch: 7, Poll: time.Millisecond})
 		r.relay(r.bus)
-		last := r.writers(10, 600, 20)
+		last := r.writers(10, 400, 20)
 		r.empty()
 		r.check(last)
 	})
@@ -135,7 +135,7 @@ func TestOrderWithoutALease(t *testing.T) {
 			go func() { ended <- r.RelayWithoutLease(ctx, r.bus) }()
 			t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 		}
-		last := r.writers(10, 400, 20)
+		last := r.writers(10, 250, 20)
 		r.empty()
 		r.check(last)
 	})

@@ -145,7 +145,7 @@ type Outbox struct {
 	d       *dialect
 	options Options
 	tables  tables
-	counts  counts
+	report  reporter
 }
 
 // New returns the outbox in db. It asks no database, so the tables may be created later. If a
@@ -163,7 +163,9 @@ func New(db *sql.DB, dialect Dialect, o Options) (*Outbox, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	return &Outbox{db: db, d: d, options: o, tables: d.tables(o.Table)}, nil
+	ob := &Outbox{db: db, d: d, options: o, tables: d.tables(o.Table)}
+	ob.report.options = &ob.options
+	return ob, nil
 }
 
 // failed returns the error of an operation on the database.

@@ -34,14 +34,14 @@ func (o *Outbox) Relay(ctx context.Context, to eventbus.Publisher) error {
 		if !ok {
 			return nil
 		}
-		o.tellActive(true)
+		o.report.active(true)
 		err := l.hold(ctx, until, o.newRelay(to).run)
-		o.tellActive(false)
+		o.report.active(false)
 		if err == nil && ctx.Err() == nil {
 			continue
 		}
 		if err := o.finally(ctx, l.release); err != nil {
-			o.tell(Failure{Op: "lease", Err: err})
+			o.report.failed(Failure{Op: "lease", Err: err})
 		}
 		if err != nil {
 			return fmt.Errorf("outbox: relay of %s: %w", o.options.Table, err)
@@ -119,7 +119,7 @@ func (r *relay) fail(ctx context.Context, op string, err error) {
 		return
 	}
 	delay := r.retry.NextBackOff()
-	r.o.tell(Failure{Op: op, Next: delay, Err: err})
+	r.o.report.failed(Failure{Op: op, Next: delay, Err: err})
 	sleep(ctx, delay)
 }
 
@@ -175,7 +175,7 @@ func (r *relay) settle(ctx context.Context, s *sending) {
 	delete(r.busy, s.topic)
 	r.size -= s.size
 	r.fresh = max(0, r.fresh-1)
-	r.o.counts.published.Add(int64(len(s.done)))
+	r.o.report.published.Add(int64(len(s.done)))
 	r.published = append(r.published, s.done...)
 	r.refused = append(r.refused, s.refused...)
 	if errors.Is(s.err, eventbus.ErrClosed) {
@@ -189,7 +189,7 @@ func (r *relay) settle(ctx context.Context, s *sending) {
 		return
 	}
 	delay := r.holds.note(s, time.Now())
-	r.o.tell(Failure{Op: "publish", Topic: s.topic, Events: len(s.rows) - len(s.done) - len(s.refused), Next: delay, Err: s.err})
+	r.o.report.failed(Failure{Op: "publish", Topic: s.topic, Events: len(s.rows) - len(s.done) - len(s.refused), Next: delay, Err: s.err})
 }
 
 // flush deletes published rows and sets refused rows aside. It tries until it has succeeded,
@@ -220,7 +220,7 @@ func (r *relay) tidy(ctx context.Context) (op string, err error) {
 			return "refuse", err
 		}
 		r.refused = r.refused[1:]
-		r.o.tellRefused(told)
+		r.o.report.setAside(told)
 	}
 	return "", nil
 }
@@ -236,7 +236,7 @@ func (r *relay) finish(ctx context.Context) {
 		return err
 	})
 	if err != nil {
-		r.o.tell(Failure{Op: "delete", Events: len(r.published), Err: err})
+		r.o.report.failed(Failure{Op: "delete", Events: len(r.published), Err: err})
 	}
 }
 

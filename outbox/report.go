@@ -34,62 +34,63 @@ func (f Failure) Unwrap() error { return f.Err }
 type Counts struct {
 	Published int64 // events whose Publish has succeeded, each time
 	Refused   int64 // events that were set aside
-	Failures  int64 // calls of Options.OnFailure, also those that panicked
+	Failures  int64 // calls of Options.OnFailure
 }
 
-type counts struct{ published, refused, failures atomic.Int64 }
+// A reporter calls the callbacks of an outbox, and counts.
+type reporter struct {
+	options *Options
+
+	published, refused, failures atomic.Int64
+}
 
 // Counts returns the present numbers, for metrics.
 func (o *Outbox) Counts() Counts {
-	return Counts{o.counts.published.Load(), o.counts.refused.Load(), o.counts.failures.Load()}
+	return Counts{o.report.published.Load(), o.report.refused.Load(), o.report.failures.Load()}
 }
 
-// tell reports f. A panic of the callback has no effect, because there is no other place to
+// failed reports f. A panic of the callback has no effect, because there is no other place to
 // report it to.
-func (o *Outbox) tell(f Failure) {
+func (r *reporter) failed(f Failure) {
 	defer func() { _ = recover() }()
-	o.counts.failures.Add(1)
-	if o.options.OnFailure != nil {
-		o.options.OnFailure(f)
+	r.failures.Add(1)
+	if r.options.OnFailure != nil {
+		r.options.OnFailure(f)
 		return
 	}
-	o.log(slog.LevelWarn, "relay failed", "op", f.Op, "topic", f.Topic, "events", f.Events, "next_attempt_in", f.Next, "error", f.Err.Error())
+	slog.Default().Warn("outbox: relay failed", "table", r.options.Table, "op", f.Op, "topic", f.Topic, "events", f.Events,
+		"next_attempt_in", f.Next, "error", f.Err.Error())
 }
 
-// tellRefused reports r.
-func (o *Outbox) tellRefused(r Refused) {
-	o.counts.refused.Add(1)
-	defer o.recovered("OnRefused")
-	if o.options.OnRefused != nil {
-		o.options.OnRefused(r)
+// setAside reports e.
+func (r *reporter) setAside(e Refused) {
+	r.refused.Add(1)
+	defer r.recovered("OnRefused")
+	if r.options.OnRefused != nil {
+		r.options.OnRefused(e)
 		return
 	}
-	o.log(slog.LevelError, "event refused", "topic", r.Topic, "id", r.Event.ID, "number", r.Number, "reason", r.Reason)
+	slog.Default().Error("outbox: event refused", "table", r.options.Table, "topic", e.Topic, "id", e.Event.ID, "number", e.Number, "reason", e.Reason)
 }
 
-// tellActive reports that this relay is the active one, or is so no longer.
-func (o *Outbox) tellActive(active bool) {
-	defer o.recovered("OnActive")
-	if o.options.OnActive != nil {
-		o.options.OnActive(active)
-		return
+// active reports that a relay is the active one, or is so no longer.
+func (r *reporter) active(is bool) {
+	defer r.recovered("OnActive")
+	switch {
+	case r.options.OnActive != nil:
+		r.options.OnActive(is)
+	case is:
+		slog.Default().Info("outbox: relay is active", "table", r.options.Table)
+	default:
+		slog.Default().Info("outbox: relay is not active", "table", r.options.Table)
 	}
-	text := "relay stands by"
-	if active {
-		text = "relay is active"
-	}
-	o.log(slog.LevelInfo, text)
 }
 
 // recovered is deferred around a callback. It reports a panic of the callback.
-func (o *Outbox) recovered(where string) {
+func (r *reporter) recovered(where string) {
 	if v := recover(); v != nil {
-		o.tell(Failure{Op: "observe", Err: &observer.PanicError{Where: where, Value: v, Stack: debug.Stack()}})
+		r.failed(Failure{Op: "observe", Err: &observer.PanicError{Where: where, Value: v, Stack: debug.Stack()}})
 	}
-}
-
-func (o *Outbox) log(level slog.Level, text string, pairs ...any) {
-	slog.Default().Log(context.Background(), level, "outbox: "+text, append(pairs, "table", o.options.Table)...) //nolint:forbidigo // callbacks have no context
 }
 
 // sleep waits for d. It returns false if ctx ended first.

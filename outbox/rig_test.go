@@ -98,7 +98,7 @@ func (r *rig) commit(topic string, events ...*eventbus.Event) {
 
 // relay runs a relay until stop is called, or the test ends.
 func (r *rig) relay(to eventbus.Publisher) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it ends before the bus
+	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Relay(ctx, to) }()
 	done := false

@@ -124,14 +124,12 @@ func (s *sending) call(ctx context.Context, events []*eventbus.Event) (err error
 
 // isRefusal reports whether a later Publish of the same event fails too.
 func isRefusal(err error) bool {
-	switch backend.Class(err) {
-	case backend.ErrTooLarge, backend.ErrRefused:
-		return true
-	case nil:
+	class := backend.Class(err)
+	if class == nil {
 		_, ok := errors.AsType[*eventbus.FieldError](err)
 		return ok
 	}
-	return false
+	return errors.Is(class, backend.ErrTooLarge) || errors.Is(class, backend.ErrRefused)
 }
 
 // isWide reports whether err concerns all events of the topic, and not one event.

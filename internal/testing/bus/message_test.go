@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// MessageOf returns what Publish stores, EventOf returns the event again, and both refuse
+// MessageOf returns the message of Publish, EventOf returns the event again, and both refuse
 // the same events.
 func TestMessageOf(t *testing.T) {
 	e := eventbus.Event{

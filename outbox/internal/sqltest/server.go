@@ -104,7 +104,7 @@ func (s *Server) create(name string) error {
 }
 
 func start(dialect string) (*Server, error) {
-	dir, err := os.MkdirTemp("", "sqltest") //nolint:usetesting // other tests share it
+	dir, err := os.MkdirTemp("", "sqltest")
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func start(dialect string) (*Server, error) {
 		prepare = s.prepareMySQL
 	}
 	if err := prepare(); err != nil {
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 		return nil, fmt.Errorf("%s: %w", dialect, err)
 	}
 	if err := s.run(); err != nil {
