@@ -140,3 +140,24 @@ func TestOrderWithoutALease(t *testing.T) {
 		r.check(last)
 	})
 }
+
+// The number of a deleted row is never given to another one, so a relay that was frozen does
+// not delete a row that it has not published.
+func TestNumbersAreNotUsedAgain(t *testing.T) {
+	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {
+		r := newRig(t, db, outbox.Options{})
+		last := 0
+		for range 3 {
+			stop := r.relay(r.bus)
+			r.commit("orders", event("", "k"))
+			r.empty()
+			stop()
+			r.commit("orders", event("", "k"))
+			var number int
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT MAX(id) FROM eventbus_outbox").Scan(&number))
+			require.Greater(t, number, last)
+			last = number
+			r.exec(db, "DELETE FROM eventbus_outbox")
+		}
+	})
+}

@@ -70,12 +70,13 @@ type Options struct {
 	Service string
 
 	// Poll is how long the relay waits after it has found no rows. It waits longer if a
-	// read takes more than a fifth of Poll, so that an idle relay does not load the
-	// database. Default 100 ms.
+	// read takes more than half of Poll, so that an idle relay does not load the database.
+	// Default 100 ms.
 	Poll time.Duration
 
-	// Batch is the most rows of one read. Large rows make a read smaller: a read ends after
-	// 8 MiB. Default 1000.
+	// Batch is the most rows of one read. A read ends after 8 MiB, so large rows make it
+	// smaller. If reads take longer than 50 ms, a read may have up to 10,000 rows. Default
+	// 1000.
 	Batch int
 
 	// Lease is how long a relay that does not renew its lease stays the active one. After a

@@ -102,7 +102,7 @@ func (r *relay) run(ctx context.Context) error {
 			continue
 		}
 		r.retry.Reset()
-		idle := max(r.o.options.Poll, 5*time.Since(began))
+		idle := max(r.o.options.Poll, 2*time.Since(began))
 		r.send(ctx, rows)
 		if len(rows) > 0 {
 			idle = patience

@@ -17,7 +17,7 @@ func (r *relay) read(ctx context.Context) ([]row, error) {
 	s.without(places, r.busy)
 	s.add(" ORDER BY id LIMIT ", itoa(r.most))
 	var rows []row
-	size := 0
+	size, began := 0, time.Now()
 	err := r.o.begin(ctx, r.o.d.read, func(tx *sql.Tx) error {
 		found, err := s.query(ctx, tx)
 		if err != nil {
@@ -36,15 +36,29 @@ func (r *relay) read(ctx context.Context) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The number of rows follows their size, so that a read gets little that it does not
-	// keep. The steps are large, because drivers keep statements by text.
+	r.resize(len(rows), size, time.Since(began))
+	return rows, nil
+}
+
+const slowRead = 50 * time.Millisecond
+
+// resize decides how many rows the next read asks for. With large rows it asks for fewer, so
+// that a read gets little that it does not keep. If a read is slow, it asks for more, because
+// the database then passes by many deleted rows that an old transaction might still see. The
+// steps are large, because drivers keep statements by text.
+func (r *relay) resize(rows, size int, took time.Duration) {
+	bound := r.o.options.Batch
+	if took > slowRead || r.most > bound {
+		bound = mostBatch
+	}
 	switch {
 	case size >= mostRead:
 		r.most = max(1, r.most/2)
-	case len(rows) == r.most && size < mostRead/4:
-		r.most = min(2*r.most, r.o.options.Batch)
+	case rows == r.most && size < mostRead/4 && (r.most < r.o.options.Batch || took > slowRead):
+		r.most = min(2*r.most, bound)
+	case rows < r.most && r.most > r.o.options.Batch && took < slowRead:
+		r.most = r.o.options.Batch
 	}
-	return rows, nil
 }
 
 // without adds conditions that exclude the rows of places, and of busy topics.
