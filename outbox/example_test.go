@@ -66,11 +66,8 @@ func bill(db *sql.DB, ob *outbox.Outbox, billed chan<- string) func(context.Cont
 // rule of the database, so that it is neither stored nor published.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
-	db, err := openShop(ctx)
-	if err != nil {
-		panic(err)
-	}
-	defer db.Close()
+	db, closeShop := openShop(ctx)
+	defer closeShop()
 	ob, err := outbox.New(db, outbox.SQLite, outbox.Options{Service: "shop", OnActive: func(bool) {}})
 	if err != nil {
 		panic(err)
@@ -104,33 +101,33 @@ func Example() {
 }
 
 // openShop opens a database with the tables of the shop and of the outbox.
-func openShop(ctx context.Context) (*sql.DB, error) {
+func openShop(ctx context.Context) (db *sql.DB, closeShop func()) {
 	dir, err := os.MkdirTemp("", "shop")
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+
+	db, err = sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+
 		"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
 	schema, err := outbox.Schema(outbox.SQLite, "")
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
-	_, err = db.ExecContext(ctx, schema+"CREATE TABLE purchases (id TEXT PRIMARY KEY, customer TEXT); CREATE TABLE bills (id TEXT);")
-	return db, err
+	schema += "CREATE TABLE purchases (id TEXT PRIMARY KEY, customer TEXT); CREATE TABLE bills (id TEXT);"
+	if _, err := db.ExecContext(ctx, schema); err != nil {
+		panic(err)
+	}
+	return db, func() { db.Close(); os.RemoveAll(dir) }
 }
 
 // An operator looks at the waiting events, corrects the cause of the refusals, and lets the
 // refused events wait again.
 func ExampleOutbox_Refused() {
 	ctx, cancel := context.WithCancel(context.Background())
-	db, err := openShop(ctx)
-	if err != nil {
-		panic(err)
-	}
-	defer db.Close()
+	db, closeShop := openShop(ctx)
+	defer closeShop()
 	refused := make(chan outbox.Refused)
 	ob, err := outbox.New(db, outbox.SQLite, outbox.Options{
 		OnActive: func(bool) {}, OnRefused: func(r outbox.Refused) { refused <- r },

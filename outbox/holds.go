@@ -100,8 +100,12 @@ func (h *holds) note(s *sending, now time.Time) time.Duration {
 	if s.wide {
 		return h.fail(place{topic: s.topic}, now)
 	}
-	h.clear(s)
 	least := mostDelay
+	if s.gaveUp {
+		least = h.fail(place{topic: s.topic}, now)
+	} else {
+		h.clear(s)
+	}
 	failed := map[place]bool{}
 	for _, r := range s.failed {
 		if p := placeOf(r); !failed[p] {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/outbox"
 	"github.com/seed41896749/eventbus/outbox/internal/sqltest"
 )
@@ -174,11 +175,10 @@ func TestOptions(t *testing.T) {
 // A table may have another name and a schema, and a name that is a word of SQL.
 func TestTableNames(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {
-		table := "select"
+		table := map[string]string{"postgres": "shop.Select", "mysql": "select", "sqlite": "main.Select"}[db.Dialect]
 		if db.Dialect == "postgres" {
 			_, err := db.ExecContext(t.Context(), "CREATE SCHEMA shop")
 			require.NoError(t, err)
-			table = "shop.Select"
 		}
 		r := newRig(t, db, outbox.Options{Table: table})
 		r.relay(r.bus)
@@ -189,22 +189,35 @@ func TestTableNames(t *testing.T) {
 	})
 }
 
-// A bus with Dedup stores a repeated event once, because the ID is the same.
+// A repeated event has the same ID, so a bus with Dedup stores it once.
 func TestDoublesHaveTheSameID(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {
-		r := newRig(t, db, outbox.Options{Batch: 3})
-		calls := 0
-		r.relay(eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
-			err := r.bus.Publish(ctx, topic, events...)
-			if calls++; calls == 1 {
-				return fmt.Errorf("the answer is lost: %w", backend.ErrUnknownOutcome)
+		for _, dedup := range []bool{false, true} {
+			r := newRig(t, db, outbox.Options{Table: fmt.Sprint("dedup_", dedup)})
+			bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Dedup: dedup})
+			require.NoError(t, err)
+			defer bus.Shutdown(t.Context())
+			calls := 0
+			stop := r.relay(eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+				err := bus.Publish(ctx, topic, events...)
+				if calls++; calls == 1 {
+					return fmt.Errorf("the answer is lost: %w", backend.ErrUnknownOutcome)
+				}
+				return err
+			}))
+			r.commit("orders", &eventbus.Event{Key: "k"}, &eventbus.Event{Key: "k"}, &eventbus.Event{Key: "k"})
+			r.empty()
+			stop()
+			ms, err := backend.Read(t.Context(), bus.Backend(), "orders", "", 100)
+			require.NoError(t, err)
+			if dedup {
+				require.Len(t, ms, 3)
+				continue
 			}
-			return err
-		}))
-		r.commit("orders", &eventbus.Event{Key: "k"}, &eventbus.Event{Key: "k"}, &eventbus.Event{Key: "k"})
-		r.empty()
-		ids := r.ids("orders")
-		require.Len(t, ids, 6)
-		require.Equal(t, ids[:3], ids[3:])
+			require.Len(t, ms, 6)
+			for i := range 3 {
+				require.Equal(t, ms[i].ID, ms[i+3].ID)
+			}
+		}
 	})
 }

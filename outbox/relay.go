@@ -12,8 +12,8 @@ import (
 // Relay publishes the events of committed transactions to a bus, and deletes their rows after
 // Publish has returned. Any number of processes may call Relay. One of them is active at a
 // time, the others stand by. After a crash of the active one, another takes over within
-// Options.Lease. When ctx ends, Relay waits for its calls of Publish, gives the lease back
-// and returns nil.
+// Options.Lease. When ctx ends, Relay waits for its calls of Publish, deletes the published
+// rows, gives the lease back and returns nil. For this it gives the database 10 seconds.
 //
 // Relay tries again after failures, and tells Options.OnFailure. It returns an error if no
 // later try can succeed: an *eventbus.FieldError if to is nil, or an error that matches

@@ -208,6 +208,35 @@ func TestOneBadEventOfACall(t *testing.T) {
 	})
 }
 
+// A bus that fails every event without a reason is not asked for each of them. An attempt
+// ends after a few calls, and later attempts find the good events behind bad ones.
+func TestAllEventsFail(t *testing.T) {
+	t.Parallel()
+	var f told
+	r := newRig(t, sqltest.New(t, "sqlite"), outbox.Options{OnFailure: f.add})
+	var events []*eventbus.Event
+	for i := range 500 {
+		events = append(events, event(fmt.Sprint(i), fmt.Sprint("k", i)))
+	}
+	r.commit("orders", events...)
+	var calls, mended atomic.Int64
+	r.relay(eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+		if !f.has("publish", nil) {
+			calls.Add(1)
+		}
+		for _, e := range events {
+			if mended.Load() == 0 || len(e.ID) == 1 {
+				return errCard
+			}
+		}
+		return r.bus.Publish(ctx, topic, events...)
+	}))
+	require.Eventually(t, func() bool { return f.has("publish", errCard) }, 10*time.Second, time.Millisecond)
+	require.LessOrEqual(t, calls.Load(), int64(40))
+	mended.Store(1)
+	require.Eventually(t, func() bool { return r.waiting() == 10 }, 10*time.Second, time.Millisecond)
+}
+
 // A topic that cannot be published waits, in order, and the rows of others go on, also if its
 // rows are more than a batch. The relay tries again.
 func TestATopicWaits(t *testing.T) {

@@ -1,8 +1,6 @@
 package outbox
 
-import (
-	"strings"
-)
+import "strings"
 
 // Schema returns the statements that create the tables of an outbox, each with a semicolon
 // at its end and IF NOT EXISTS. An empty table means [DefaultTable]. The tables are:
@@ -22,14 +20,17 @@ func Schema(dialect Dialect, table string) (string, error) {
 	if err := checkTable(o.Table); err != nil {
 		return "", err
 	}
-	_, bare, found := strings.Cut(o.Table, ".")
-	if !found {
-		bare = o.Table
-	}
 	t := d.tables(o.Table)
+	schema, bare, found := strings.Cut(t.inbox, ".")
+	if !found {
+		schema, bare = "", t.inbox
+	}
+	index, on := strings.TrimSuffix(bare, d.quote)+"_created"+d.quote, t.inbox
+	if found && d.name == SQLite { // there the schema belongs to the name of the index
+		index, on = schema+"."+index, bare
+	}
 	return strings.NewReplacer(
-		"{waiting}", t.waiting, "{refused}", t.refused, "{relay}", t.relay, "{inbox}", t.inbox,
-		"{index}", d.quote+bare+"_inbox_created"+d.quote,
+		"{waiting}", t.waiting, "{refused}", t.refused, "{relay}", t.relay, "{inbox}", t.inbox, "{index}", index, "{on}", on,
 	).Replace(schemas[d.name]), nil
 }
 
@@ -68,7 +69,7 @@ CREATE TABLE IF NOT EXISTS {inbox} (
   created      bigint NOT NULL, -- milliseconds since 1970
   PRIMARY KEY (topic, member_group, event_id)
 );
-CREATE INDEX IF NOT EXISTS {index} ON {inbox} (created);
+CREATE INDEX IF NOT EXISTS {index} ON {on} (created);
 `,
 	MySQL: `CREATE TABLE IF NOT EXISTS {waiting} (
   id        BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -139,6 +140,6 @@ CREATE TABLE IF NOT EXISTS {inbox} (
   created      INTEGER NOT NULL, -- milliseconds since 1970
   PRIMARY KEY (topic, member_group, event_id)
 );
-CREATE INDEX IF NOT EXISTS {index} ON {inbox} (created);
+CREATE INDEX IF NOT EXISTS {index} ON {on} (created);
 `,
 }

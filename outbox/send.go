@@ -22,8 +22,11 @@ type sending struct {
 	refused []refusal
 	failed  []*row // rows to try again
 	wide    bool   // the failure concerns the whole topic
+	gaveUp  bool   // too many rows have failed alone, and none was published
 	err     error  // the first error of failed, or nil
 }
+
+const mostAlone = 10
 
 type refusal struct {
 	row *row
@@ -32,7 +35,8 @@ type refusal struct {
 
 // publish publishes rows. If a call fails without telling which events have failed, publish
 // halves the call, so that one bad event does not stop the others. It publishes no row behind
-// a failed row of its key.
+// a failed row of its key. After ten such events without a good one it gives up for now,
+// because more calls would not help if the bus is broken.
 func (s *sending) publish(ctx context.Context, rows []*row) {
 	rows = s.free(rows)
 	if len(rows) == 0 {
@@ -66,9 +70,10 @@ func (s *sending) publish(ctx context.Context, rows []*row) {
 		s.note(err)
 	case len(rows) == 1:
 		s.settle(rows[0], err)
+		s.gaveUp = len(s.done) == 0 && len(s.failed) >= mostAlone
 	default:
 		s.publish(ctx, rows[:len(rows)/2])
-		if !s.wide {
+		if !s.wide && !s.gaveUp {
 			s.publish(ctx, rows[len(rows)/2:])
 		}
 	}
