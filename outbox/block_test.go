@@ -55,6 +55,11 @@ func TestWritersAreNotBlocked(t *testing.T) {
 		}
 		all.Wait()
 		r.empty()
+		want := 600
+		if db.Dialect == "sqlite" {
+			want = 400
+		}
+		require.Len(t, r.stored("orders"), want)
 	})
 }
 
