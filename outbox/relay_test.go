@@ -259,6 +259,7 @@ func TestATopicWaits(t *testing.T) {
 		r.relay(g)
 		r.await("orders", "1", "2")
 		require.True(t, f.has("publish", eventbus.ErrFull))
+		require.Less(t, r.Counts().Failures, int64(20), "the delays do not grow")
 		require.Empty(t, r.ids("full"))
 		require.Eventually(t, func() bool { return r.waiting() == 50 }, 10*time.Second, time.Millisecond)
 		s, err := r.Stats(t.Context())
