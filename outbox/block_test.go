@@ -21,7 +21,7 @@ func TestWritersAreNotBlocked(t *testing.T) {
 		r := newRig(t, db, outbox.Options{Batch: 50, Poll: time.Millisecond})
 		switch db.Dialect {
 		case "postgres":
-			r.exec(db, "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$")
+			r.exec(db, "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$")
 			r.exec(db, "CREATE TRIGGER slow AFTER DELETE ON eventbus_outbox EXECUTE FUNCTION slow()")
 		case "mysql":
 			r.exec(db, "CREATE TRIGGER slow AFTER DELETE ON eventbus_outbox FOR EACH ROW DO SLEEP(0.005)")
@@ -38,7 +38,7 @@ func TestWritersAreNotBlocked(t *testing.T) {
 					require.NoError(t, err)
 					switch db.Dialect {
 					case "postgres":
-						r.exec(tx, "SET LOCAL lock_timeout = '20ms'")
+						r.exec(tx, "SET LOCAL lock_timeout = '100ms'")
 					case "mysql":
 						r.exec(tx, "SET SESSION innodb_lock_wait_timeout = 0")
 					}
@@ -78,7 +78,7 @@ func TestTheRelayIsNotBlocked(t *testing.T) {
 			require.NoError(t, r.In(r.begin()).Publish(t.Context(), "orders", event("open", "k")))
 			r.commit("orders", events...)
 			stop := r.relay(r.bus)
-			require.Eventually(t, func() bool { return r.waiting() == 0 }, 5*time.Second, 5*time.Millisecond, "%s, %d rows", dialect, rows)
+			require.Eventually(t, func() bool { return r.waiting() == 0 }, 20*time.Second, 5*time.Millisecond, "%s, %d rows", dialect, rows)
 			stop()
 		}
 	}
