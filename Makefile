@@ -9,7 +9,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill cover brokers clean
+.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill outbox-kill bench-outbox cover brokers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,7 @@ test: brokers ## run every test with the race detector, in random order, on real
 	cd examples/boltbackend && go test -race -shuffle=on -parallel 16 ./...
 	cd examples/cloudevents && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -parallel 16 ./...
 	cd examples/observability && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on ./...
+	cd outbox && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -parallel 16 ./...
 
 lint: $(LINT) ## run the linters of .golangci.yml and scripts/words.sh; go.mod must be tidy
 	$(LINT) run ./...
@@ -40,6 +41,7 @@ lint: $(LINT) ## run the linters of .golangci.yml and scripts/words.sh; go.mod m
 	cd examples/boltbackend && ../../$(LINT) run ./... && go mod tidy -diff
 	cd examples/cloudevents && ../../$(LINT) run ./... && go mod tidy -diff
 	cd examples/observability && ../../$(LINT) run ./... && go mod tidy -diff
+	cd outbox && ../$(LINT) run ./... && go mod tidy -diff
 	@scripts/words.sh >/dev/null
 
 fmt: $(LINT) ## format the code
@@ -88,6 +90,9 @@ bench-failing: ## what failing events cost the others, on the broker URL (mem:)
 
 bench-doc: bench bench-curves bench-plot ## all of docs/PERFORMANCE.md that is measured, anew
 
+bench-outbox: brokers ## the relay of the outbox beside Watermill's forwarder, from Postgres to Redis
+	cd benchmarks && go run ./outbox
+
 bench-packages: brokers ## the benchmarks of single packages
 	go test -run '^$$' -bench . -benchmem ./...
 
@@ -101,6 +106,10 @@ demo: ## run the shop demo in memory
 demo-kill: brokers ## the demo while its server is killed three times; BROKER=redis is one kind, URL=… a server that you kill; DAYS (10)
 	@EVENTBUS_DEMO_DAYS=$(DAYS) EVENTBUS_DEMO_BROKER=$(BROKER) EVENTBUS_DEMO_URL='$(URL)' EVENTBUS_REQUIRE_BROKERS=1 \
 		scripts/one.sh TestDemoKill ./cmd/eventbus -timeout 10m
+
+outbox-kill: brokers ## 50,000 transactions, while relays of the outbox are killed and frozen, on each database; TRANSACTIONS sets the number
+	@cd outbox && EVENTBUS_OUTBOX_KILL=$(or $(TRANSACTIONS),50000) EVENTBUS_REQUIRE_BROKERS=1 \
+		go test -count=1 -timeout 30m -parallel 1 -run '^TestKill$$' -v . | grep -E '^(---|FAIL|ok)|kill_test|Error'
 
 cover: ## measure what the tests reach; coverage.out
 	go test -coverpkg=./... -coverprofile=coverage.out ./...

@@ -1,10 +1,22 @@
 #!/usr/bin/env bash
 # Makes sure that the servers which tests start for themselves are installed:
-# redis-server, by apt-get or brew where that is allowed without a question. Says
-# nothing where they are.
+# redis-server, Postgres and MariaDB, by apt-get or brew where that is allowed without a
+# question. Says nothing where they are.
 set -euo pipefail
 
-if command -v redis-server >/dev/null; then
+installed() { # SERVER
+	case $1 in
+	redis) command -v redis-server ;;
+	postgres) ls /usr/lib/postgresql/*/bin/initdb || command -v initdb ;;
+	mariadb) command -v mariadbd || command -v mysqld || ls /usr/sbin/mariadbd ;;
+	esac >/dev/null 2>&1
+}
+
+missing=()
+for server in redis postgres mariadb; do
+	installed $server || missing+=($server)
+done
+if [ ${#missing[@]} = 0 ]; then
 	exit 0
 fi
 
@@ -14,15 +26,24 @@ if [ "$(id -u)" != 0 ]; then
 fi
 
 if command -v brew >/dev/null; then
-	brew install redis
+	brew install "${missing[@]/postgres/postgresql}"
 elif command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }; then
 	"${as_root[@]}" apt-get update -q
-	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends redis-server
-	# The package was not there before, so a service of it was started just now, for
-	# nobody: tests start servers of their own.
-	"${as_root[@]}" service redis-server stop || true
+	for server in "${missing[@]}"; do
+		case $server in
+		redis) package=redis-server service=redis-server ;;
+		postgres) package=postgresql service=postgresql ;;
+		mariadb) package=mariadb-server service=mariadb ;;
+		esac
+		"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $package
+		# The package was not there before, so a service of it was started just now, for
+		# nobody: tests start servers of their own.
+		"${as_root[@]}" service $service stop || true
+	done
 else
-	echo "brokers: redis-server 6.2 or later is missing and cannot be installed from here; please install it" >&2
+	echo "brokers: ${missing[*]} missing (redis-server 6.2, Postgres 13, MariaDB 10.6, or later), and cannot be installed from here; please install it" >&2
 	exit 1
 fi
-command -v redis-server >/dev/null || { echo "brokers: redis-server is still missing after the installation" >&2; exit 1; }
+for server in "${missing[@]}"; do
+	installed "$server" || { echo "brokers: $server is still missing after the installation" >&2; exit 1; }
+done
