@@ -156,7 +156,7 @@ type Bus struct {
 	options Options
 	kinds   kinds
 	later   *later.Client // scheduled events
-	publish Publisher     // the method storeCopies, wrapped by Options.PublishMiddleware; nil if there is none
+	publish Publisher     // the function storeCopies, wrapped by Options.PublishMiddleware; nil if there is none
 	down    chan struct{} // closed when a Shutdown has ended
 	ended   func()        // closes the channel down; only its first call has an effect
 }
@@ -181,7 +181,9 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 	bus.ended = sync.OnceFunc(func() { close(bus.down) })
 	if len(o.PublishMiddleware) > 0 {
 		var err error
-		if bus.publish, err = o.wrapPublisher(PublisherFunc(bus.storeCopies)); err != nil {
+		if bus.publish, err = o.wrapPublisher(PublisherFunc(func(ctx context.Context, topic string, events ...*Event) error {
+			return storeCopies(ctx, bus, topic, events)
+		})); err != nil {
 			return nil, err
 		}
 	}
@@ -302,7 +304,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	case failed = <-b.engine.Failed():
 	case <-b.down:
 	}
-	drain, cancel := b.drainContext(ctx)
+	drain, cancel := drainContext(ctx, b)
 	defer cancel()
 	return errors.Join(failed, b.Shutdown(drain))
 }

@@ -71,7 +71,7 @@ type passage struct {
 type passageOf struct{ bus *Bus }
 
 // storeCopies is the Publish that the middleware wraps.
-func (b *Bus) storeCopies(ctx context.Context, topic string, events ...*Event) error {
+func storeCopies(ctx context.Context, b *Bus, topic string, events []*Event) error {
 	p, _ := ctx.Value(passageOf{b}).(passage)
 	if p.tally == nil {
 		return b.store(ctx, topic, events, nil, p.when)

@@ -76,7 +76,7 @@ func (b *Bus) Recur(ctx context.Context, r Recurring) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	if err := b.checkSchedule(r.Topic); err != nil {
+	if err := checkSchedule(b, r.Topic); err != nil {
 		return err
 	}
 	p := r.plan()
@@ -89,7 +89,7 @@ func (b *Bus) Recur(ctx context.Context, r Recurring) error {
 	w := when{entry: func(ctx context.Context, m *backend.Message) error {
 		return b.later.Enter(ctx, m, r.ID, p, e.TTL)
 	}}
-	return b.schedule(ctx, r.Topic, w, []*Event{&e})
+	return publishLater(ctx, b, r.Topic, w, []*Event{&e})
 }
 
 func (r *Recurring) plan() later.Plan {
@@ -143,7 +143,7 @@ func (r *Recurring) digest() (string, error) {
 // EndRecurring ends the recurring entries of topic with these IDs, and reports for each
 // whether there was one. An event of an entry that is not due yet is never published.
 func (b *Bus) EndRecurring(ctx context.Context, topic string, ids ...string) ([]bool, error) {
-	if err := b.checkSchedule(topic); err != nil {
+	if err := checkSchedule(b, topic); err != nil {
 		return make([]bool, len(ids)), err
 	}
 	ended, err := b.later.Forget(ctx, topic, ids)
@@ -158,7 +158,7 @@ func (b *Bus) EndRecurring(ctx context.Context, topic string, ids ...string) ([]
 // publishes nothing. After it is resumed, it publishes no event for the time of its pause. If
 // there is no such entry, the error matches ErrGone.
 func (b *Bus) PauseRecurring(ctx context.Context, topic, id string, paused bool) error {
-	if err := b.checkSchedule(topic); err != nil {
+	if err := checkSchedule(b, topic); err != nil {
 		return err
 	}
 	if err := b.later.Pause(ctx, topic, id, paused); err != nil {
@@ -177,7 +177,7 @@ type RecurringState struct {
 
 // RecurringEntries returns the recurring entries of topic, sorted by ID.
 func (b *Bus) RecurringEntries(ctx context.Context, topic string) ([]RecurringState, error) {
-	if err := b.checkSchedule(topic); err != nil {
+	if err := checkSchedule(b, topic); err != nil {
 		return nil, err
 	}
 	v, err := b.later.Look(ctx, topic)

@@ -41,7 +41,7 @@ func (b *Bus) PublishAt(ctx context.Context, topic string, at time.Time, events 
 	if at.IsZero() || len(events) == 0 {
 		return b.Publish(ctx, topic, events...)
 	}
-	if err := b.checkSchedule(topic); err != nil {
+	if err := checkSchedule(b, topic); err != nil {
 		return err
 	}
 	if at.Year() > 9999 {
@@ -56,7 +56,7 @@ func (b *Bus) PublishAt(ctx context.Context, topic string, at time.Time, events 
 			return b.Publish(ctx, topic, events...)
 		}
 	}
-	return b.schedule(ctx, topic, when{due: at}, events)
+	return publishLater(ctx, b, topic, when{due: at}, events)
 }
 
 // PublishIn is like [Bus.PublishAt], with the time that is the duration in after the present
@@ -65,18 +65,18 @@ func (b *Bus) PublishIn(ctx context.Context, topic string, in time.Duration, eve
 	if in <= 0 || len(events) == 0 {
 		return b.Publish(ctx, topic, events...)
 	}
-	if err := b.checkSchedule(topic); err != nil {
+	if err := checkSchedule(b, topic); err != nil {
 		return err
 	}
 	now, err := b.later.Now(ctx, topic)
 	if err != nil {
 		return fmt.Errorf("eventbus: publish in %s in %v: %w", topic, in, err)
 	}
-	return b.schedule(ctx, topic, when{due: now.Add(in)}, events)
+	return publishLater(ctx, b, topic, when{due: now.Add(in)}, events)
 }
 
 // checkSchedule returns an error that says why events of topic cannot be scheduled, or nil.
-func (b *Bus) checkSchedule(topic string) error {
+func checkSchedule(b *Bus, topic string) error {
 	if err := checkTopic(topic); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ type when struct {
 	entry func(ctx context.Context, m *backend.Message) error // not nil: the only event is the event of a recurring entry, which entry stores
 }
 
-func (b *Bus) schedule(ctx context.Context, topic string, w when, events []*Event) error {
+func publishLater(ctx context.Context, b *Bus, topic string, w when, events []*Event) error {
 	var err error
 	if b.publish == nil {
 		err = b.store(ctx, topic, events, nil, w)
@@ -122,7 +122,7 @@ func (s *encoder) schedule(due time.Time, events []*Event) {
 // The first call for a topic reads all of its scheduled events, and the following calls read
 // the new ones. A call after a minute without one reads all again.
 func (b *Bus) CancelScheduled(ctx context.Context, topic string, ids ...string) ([]bool, error) {
-	if err := b.checkSchedule(topic); err != nil {
+	if err := checkSchedule(b, topic); err != nil {
 		return make([]bool, len(ids)), err
 	}
 	cancelled, err := b.later.Cancel(ctx, topic, ids)
@@ -146,7 +146,7 @@ func (b *Bus) Scheduled(ctx context.Context, topic string) iter.Seq2[ScheduledEv
 		fail := func(err error) {
 			yield(ScheduledEvent{}, fmt.Errorf("eventbus: scheduled events of %s: %w", topic, err))
 		}
-		if err := b.checkSchedule(topic); err != nil {
+		if err := checkSchedule(b, topic); err != nil {
 			yield(ScheduledEvent{}, err)
 			return
 		}
@@ -168,7 +168,7 @@ func (b *Bus) Scheduled(ctx context.Context, topic string) iter.Seq2[ScheduledEv
 // bus is shut down. A program without a subscription to the topic calls it; each subscription
 // does the same.
 func (b *Bus) RunSchedule(ctx context.Context, topic string) error {
-	if err := b.checkSchedule(topic); err != nil {
+	if err := checkSchedule(b, topic); err != nil {
 		return err
 	}
 	if err := b.engine.RunMover(ctx, topic); err != nil {

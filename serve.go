@@ -37,14 +37,14 @@ func (b *Bus) Serve(ctx context.Context, servers ...Server) error {
 	case failed = <-ran: // a subscription has failed for good, or the bus was shut down
 		ran <- nil
 	}
-	failed = errors.Join(failed, b.shutdownServers(ctx, servers))
+	failed = errors.Join(failed, shutdownServers(ctx, b, servers))
 	stop()
 	return errors.Join(failed, <-ran)
 }
 
 // shutdownServers shuts servers down, all at the same time.
-func (b *Bus) shutdownServers(ctx context.Context, servers []Server) error {
-	drain, cancel := b.drainContext(ctx)
+func shutdownServers(ctx context.Context, b *Bus, servers []Server) error {
+	drain, cancel := drainContext(ctx, b)
 	defer cancel()
 	errs := make([]error, len(servers))
 	var wg sync.WaitGroup
@@ -56,7 +56,7 @@ func (b *Bus) shutdownServers(ctx context.Context, servers []Server) error {
 }
 
 // drainContext returns a context with the values of ctx that ends after DrainTimeout.
-func (b *Bus) drainContext(ctx context.Context) (context.Context, context.CancelFunc) {
+func drainContext(ctx context.Context, b *Bus) (context.Context, context.CancelFunc) {
 	drain := context.WithoutCancel(ctx)
 	if b.options.DrainTimeout > 0 {
 		return context.WithTimeout(drain, b.options.DrainTimeout)
