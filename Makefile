@@ -5,11 +5,12 @@ ALONE     = /redisstream$$\|/nats$$\|/conformance$$
 FUZZTIME ?= 30s
 SOAK     ?= 1000000
 DAYS     ?= 10
+SCHEDULED ?= 20000
 LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill outbox-kill bench-outbox cover brokers clean
+.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule outbox-kill bench-outbox cover brokers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +111,12 @@ demo-kill: brokers ## the demo while its server is killed three times; BROKER=re
 outbox-kill: brokers ## 50,000 transactions, while relays of the outbox are killed and frozen, on each database; TRANSACTIONS sets the number
 	@cd outbox && EVENTBUS_OUTBOX_KILL=$(or $(TRANSACTIONS),50000) EVENTBUS_REQUIRE_BROKERS=1 \
 		go test -count=1 -timeout 30m -parallel 1 -run '^TestKill$$' -v . | grep -E '^(---|FAIL|ok)|kill_test|Error'
+
+demo-schedule: brokers ## SCHEDULED (20000) events in the coming minute and 100 recurring entries, while processes are killed: none early, lost or twice
+	@EVENTBUS_SCHEDULE_EVENTS=$(SCHEDULED) EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoSchedule ./cmd/eventbus -timeout 10m
+
+demo-schedule: brokers ## SCHEDULED (20000) events in a minute and 100 recurring entries, while processes are killed: none early, lost or twice
+	@EVENTBUS_SCHEDULE_EVENTS=$(SCHEDULED) EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoSchedule ./cmd/eventbus -timeout 10m
 
 cover: ## measure what the tests reach; coverage.out
 	go test -coverpkg=./... -coverprofile=coverage.out ./...

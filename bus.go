@@ -111,6 +111,12 @@ type Options struct {
 	// of unknown outcome. New refuses Dedup if the backend does not remember IDs.
 	Dedup bool
 
+	// MaxPayload is the most bytes of a Payload that Publish accepts, at least 1. New refuses a
+	// value that is larger than Limits.Payload of the backend without 64 KiB, which are
+	// reserved for headers. Raise SubscribeOptions.MaxReceive and MaxBytes with it. Default:
+	// the constant MaxPayload, which every backend can store.
+	MaxPayload int
+
 	// MaxPending and MaxPendingBytes bound the events of all calls of Publish under way. A
 	// call that is larger than a bound is accepted only when no other call is under way.
 	// Defaults 10,000 events and 64 MiB.
@@ -233,6 +239,7 @@ func (o Options) Effective() Options {
 	setDefault(&o.PublishTimeout, 30*time.Second)
 	setDefault(&o.OpenTimeout, -1)
 	setDefault(&o.DrainTimeout, 25*time.Second)
+	setDefault(&o.MaxPayload, MaxPayload)
 	setDefault(&o.MaxPending, 10_000)
 	setDefault(&o.MaxPendingBytes, 64<<20)
 	return o
@@ -249,6 +256,10 @@ func programName() string {
 
 func (o Options) check(l backend.Limits) error {
 	switch {
+	case o.MaxPayload < 0:
+		return &FieldError{Field: "Options.MaxPayload", Reason: "is negative"}
+	case l.Payload > 0 && o.MaxPayload > max(l.Payload-headerRoom, MaxPayload):
+		return &FieldError{Field: "Options.MaxPayload", Reason: fmt.Sprintf("is %d bytes, and the backend takes %d", o.MaxPayload, l.Payload-headerRoom)}
 	case o.MaxPending < 0:
 		return &FieldError{Field: "Options.MaxPending", Reason: "is negative"}
 	case o.WhenFull > DropOldest:

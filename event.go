@@ -143,13 +143,17 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 // a *FieldError. If e has no ID or no Time, the message has a new ID or the present time. The
 // message shares the payload of e.
 func MessageOf(topic string, e *Event) (*backend.Message, error) {
+	return messageOf(topic, e, MaxPayload)
+}
+
+func messageOf(topic string, e *Event, most int) (*backend.Message, error) {
 	if err := checkTopic(topic); err != nil {
 		return nil, err
 	}
 	if e == nil {
 		return nil, &FieldError{Field: "event", Reason: "is nil"}
 	}
-	if err := e.checkFields(); err != nil {
+	if err := e.checkFields(most); err != nil {
 		return nil, err
 	}
 	var s encoder

@@ -20,9 +20,11 @@ import (
 // Limits of one event. Every backend can store a message of 1 MiB. 64 KiB of it are
 // reserved for headers, including the headers of a dead letter.
 const (
-	MaxPayload     = 1<<20 - 64<<10 // bytes
+	MaxPayload     = 1<<20 - 64<<10 // bytes; see Options.MaxPayload
 	MaxHeaders     = 64
 	MaxHeaderBytes = 16 << 10 // names and values
+
+	headerRoom = 64 << 10 // bytes of a message that are reserved for headers
 
 	maxText = 512 // bytes of ID, Key, Type, Source, Subject, ContentType each
 )
@@ -126,7 +128,7 @@ func (s *encoder) check(b *Bus, topic string, events []*Event) error {
 		s.topic = topic
 	}
 	for i, e := range events {
-		if err := e.check(i); err != nil {
+		if err := e.check(i, b.options.MaxPayload); err != nil {
 			return err
 		}
 		if e.Once != "" && b.engine.Limits().OnceWindow == 0 {
@@ -181,12 +183,12 @@ func checkTopic(topic string) error {
 }
 
 // check returns an error that says why Publish refuses e, or nil. i is the index of e in
-// the call.
-func (e *Event) check(i int) error {
+// the call, and most the most bytes of its payload.
+func (e *Event) check(i, most int) error {
 	if e == nil {
 		return &FieldError{Field: fmt.Sprintf("events[%d]", i), Reason: "is nil"}
 	}
-	err := e.checkFields()
+	err := e.checkFields(most)
 	if err == nil {
 		return nil
 	}
@@ -196,9 +198,9 @@ func (e *Event) check(i int) error {
 	return err
 }
 
-func (e *Event) checkFields() error {
-	if len(e.Payload) > MaxPayload {
-		return tooLarge("Payload", len(e.Payload), MaxPayload, "bytes")
+func (e *Event) checkFields(most int) error {
+	if len(e.Payload) > most {
+		return tooLarge("Payload", len(e.Payload), most, "bytes")
 	}
 	return cmp.Or(
 		checkAttribute("ID", e.ID),

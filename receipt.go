@@ -42,7 +42,7 @@ func (b *Bus) PublishReceipts(ctx context.Context, topic string, events ...*Even
 // receipts is not nil, publishCopies sets its elements.
 func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, receipts []Receipt, w when) error {
 	if i := slices.Index(events, nil); i >= 0 {
-		return events[i].check(i)
+		return events[i].check(i, 0)
 	}
 	copies, pointers := make([]Event, len(events)), make([]*Event, len(events))
 	s, now := encoders.Get().(*encoder), time.Now()

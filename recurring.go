@@ -1,6 +1,7 @@
 package eventbus
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -67,13 +68,7 @@ const (
 // any number of processes. No leader is elected: the log of the topic decides which event
 // is published.
 func (b *Bus) Recur(ctx context.Context, r Recurring) error {
-	if r.Missed == "" {
-		r.Missed = FireOnce
-	}
-	if r.Missed == FireAll && r.MaxMissed == 0 {
-		r.MaxMissed = defaultMaxMissed
-	}
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return err
 	}
 	if err := checkSchedule(b, r.Topic); err != nil {
@@ -93,10 +88,16 @@ func (b *Bus) Recur(ctx context.Context, r Recurring) error {
 }
 
 func (r *Recurring) plan() later.Plan {
-	return later.Plan{Every: r.Every, Cron: r.Cron, Zone: r.Zone, Missed: later.Missed(r.Missed), Max: r.MaxMissed}
+	p := later.Plan{Every: r.Every, Cron: r.Cron, Zone: r.Zone, Missed: later.Missed(cmp.Or(r.Missed, FireOnce)), Max: r.MaxMissed}
+	if r.Missed == FireAll {
+		p.Max = cmp.Or(p.Max, defaultMaxMissed)
+	}
+	return p
 }
 
-func (r *Recurring) check() error {
+// Check returns the *FieldError with which Recur would refuse r, or nil. It does not check
+// the name of the topic.
+func (r *Recurring) Check() error {
 	field := func(name, reason string) error { return &FieldError{Field: "Recurring." + name, Reason: reason} }
 	p := r.plan()
 	switch err := p.Check(); {
@@ -106,7 +107,7 @@ func (r *Recurring) check() error {
 		return field("ID", fmt.Sprintf("has %d bytes, more than %d", len(r.ID), maxRecurringID))
 	case err != nil:
 		return &FieldError{Field: "Recurring", Reason: err.Error()}
-	case r.Missed != FireOnce && r.Missed != FireNone && r.Missed != FireAll:
+	case r.Missed != "" && r.Missed != FireOnce && r.Missed != FireNone && r.Missed != FireAll:
 		return field("Missed", fmt.Sprintf("is %q, want %q, %q or %q", r.Missed, FireOnce, FireNone, FireAll))
 	case r.MaxMissed != 0 && r.Missed != FireAll:
 		return field("MaxMissed", "is set, but Missed is not FireAll")
@@ -114,6 +115,9 @@ func (r *Recurring) check() error {
 		return field("MaxMissed", "is negative")
 	case r.Event.Once != "":
 		return field("Event.Once", "is set, but each event has a text of its own")
+	}
+	if _, err := r.digest(); err != nil {
+		return err
 	}
 	return checkText("Recurring.ID", r.ID)
 }
@@ -123,7 +127,7 @@ func (r *Recurring) check() error {
 func (r *Recurring) digest() (string, error) {
 	e := r.Event
 	e.ID, e.Time = r.ID, time.Unix(0, 0)
-	m, err := MessageOf(r.Topic, &e)
+	m, err := MessageOf("topic", &e)
 	if err != nil {
 		if f, ok := errors.AsType[*FieldError](err); ok {
 			f.Field = "Recurring.Event." + f.Field

@@ -112,7 +112,8 @@ type SubscribeOptions struct {
 	Retry Retry
 
 	// MaxReceive bounds the size of an event in bytes: payload, ID, key and headers. A
-	// larger event goes to the dead-letter topic without a run. Default: no bound.
+	// larger event goes to the dead-letter topic without a run. Default 10 MiB; negative: no
+	// bound.
 	MaxReceive int64
 
 	// DeadLetterExpired sends expired events (Event.TTL) to the dead-letter
@@ -169,6 +170,7 @@ func (o SubscribeOptions) withDefaults(topic string) (SubscribeOptions, error) {
 	setDefault(&o.Concurrency, 1)
 	setDefault(&o.MaxInFlight, max(1024, o.Concurrency))
 	setDefault(&o.MaxBytes, 64<<20)
+	setDefault(&o.MaxReceive, 10<<20)
 	setDefault(&o.Lease, 30*time.Second)
 	setDefault(&o.Timeout, time.Minute)
 	o.Retry = o.Retry.withDefaults()
@@ -230,8 +232,6 @@ func (o SubscribeOptions) check(topic string) error {
 		return bad("DeadLetterExpired", "is set, but events are acknowledged before they run (AckOnReceive)")
 	case o.LeaveTimeouts && slices.ContainsFunc(o.Retry.Rules, func(r RetryRule) bool { return r.Class == "timeout" }):
 		return bad("LeaveTimeouts", "is set, but Retry.Rules has a rule for timeouts")
-	case o.MaxReceive < 0:
-		return bad("MaxReceive", "is negative")
 	case o.Lease < minLease:
 		return bad("Lease", fmt.Sprintf("is %v, less than %v", o.Lease, minLease))
 	}

@@ -98,6 +98,13 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 			}
 		}
 	}
+	for _, r := range c.Recurring() {
+		if path := schedulePath(r.ID); !p.below(path) {
+			if err := r.Check(); err != nil {
+				p.list = append(p.list, c.placed(path, err))
+			}
+		}
+	}
 	if err := p.err(); err != nil {
 		return nil, err
 	}

@@ -61,6 +61,11 @@ func (p *problems) broken(name string, all []string) bool {
 	})
 }
 
+// below reports whether there is an error for the key at path, or for a key below it.
+func (p *problems) below(path string) bool {
+	return slices.ContainsFunc(p.list, func(e *Error) bool { return strings.HasPrefix(e.Path+".", path+".") })
+}
+
 // err joins the errors in the order of the file.
 func (p *problems) err() error {
 	slices.SortStableFunc(p.list, func(a, b *Error) int {

@@ -44,6 +44,7 @@ var (
 	_ leaf = (*ack)(nil)
 	_ leaf = (*order)(nil)
 	_ leaf = (*onFailure)(nil)
+	_ leaf = (*missed)(nil)
 	_ leaf = (*start)(nil)
 	_ leaf = (*deadLetter)(nil)
 )

@@ -34,11 +34,25 @@ type bus struct {
 	PublishTimeout  duration                      `key:"publish_timeout" default:"30s" min:"1ms" none:"none" option:"Options.PublishTimeout" doc:"Bounds each Publish, retries included."`
 	DrainTimeout    duration                      `key:"drain_timeout" default:"25s" min:"1ms" none:"none" option:"Options.DrainTimeout" doc:"Bounds the shutdown at the end of Run."`
 	Dedup           flag                          `key:"dedup" default:"false" option:"Options.Dedup" doc:"Stores an event only once while the backend remembers its ID, so that a repeated Publish is safe. Refused if the backend does not remember IDs."`
+	MaxPayload      size                          `key:"max_payload" default:"960KiB" min:"1B" option:"Options.MaxPayload" doc:"The most bytes of a payload that Publish accepts. Refused if the backend takes less."`
 	MaxPending      number                        `key:"max_pending" default:"10000" min:"1" option:"Options.MaxPending" doc:"How many events may wait to be published."`
 	MaxPendingBytes size                          `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"The most bytes of events that may wait to be published."`
 	WhenFull        whenFull                      `key:"when_full" default:"wait" oneof:"wait,reject,drop-newest,drop-oldest" option:"Options.WhenFull" doc:"How Publish behaves when a bound is reached. It waits, or returns ErrBackpressure, or its events are dropped, or the events that have waited longest are. A call whose events are dropped returns ErrDropped."`
 	Topics          map[string]map[string]setting `key:"topics" doc:"Settings of single topics, if the driver has any. The driver refuses unknown settings." each:"Settings of the topic of this name."`
 	Subscriptions   map[string]subscription       `key:"subscriptions" doc:"How the program consumes, by the name that it passes to Subscribe." each:"How to consume one topic."`
+	Schedules       map[string]schedule           `key:"schedules" doc:"Events that are published again and again, by the ID of the entry. Open stores the entries in the broker. An entry that is no longer in the file goes on until eventbus schedule rm ends it." each:"The recurring entry of this ID."`
+}
+
+type schedule struct {
+	Topic     name     `key:"topic" required:"true" example:"shop.reports" doc:"The topic of the events."`
+	Every     duration `key:"every" min:"1s" example:"15m" doc:"The time between two events. Either every or cron is given."`
+	Cron      text     `key:"cron" example:"0 3 * * *" doc:"The times of the events: five fields, or a descriptor such as @daily."`
+	Zone      text     `key:"zone" example:"Europe/Berlin" doc:"The time zone of cron. Default: UTC."`
+	Missed    missed   `key:"missed" oneof:"once,none,all" example:"none" doc:"Which events are published that are late because no process ran: one for all (the default), none, or all."`
+	MaxMissed number   `key:"max_missed" min:"1" example:"24" doc:"The most events that missed: all makes up for, the latest. Default: 1000."`
+	Type      text     `key:"type" example:"report.due" doc:"The type of the events."`
+	Key       text     `key:"key" example:"reports" doc:"The key of the events."`
+	Data      text     `key:"data" example:"{}" doc:"The payload of the events. Its content type is that of JSON if it is JSON, else of text."`
 }
 
 type subscription struct {
@@ -53,7 +67,7 @@ type subscription struct {
 	Lease             duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
 	Timeout           duration   `key:"timeout" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" example:"10s" doc:"Bounds one run of the handler. Default: the timeout of the bus."`
 	LeaveTimeouts     flag       `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
-	MaxReceive        size       `key:"max_receive" min:"1B" option:"SubscribeOptions.MaxReceive" example:"256KiB" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic. Default: no bound."`
+	MaxReceive        size       `key:"max_receive" default:"10MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxReceive" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic."`
 	DeadLetterExpired flag       `key:"dead_letter_expired" default:"false" option:"SubscribeOptions.DeadLetterExpired" doc:"Sends expired events to the dead-letter topic; otherwise they are discarded."`
 	Limits            limits     `key:"limits" doc:"Further limits, which the program may also set as a limiter."`
 	Retry             retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
@@ -122,6 +136,7 @@ func (b *bus) options() eventbus.Options {
 		PublishTimeout:  b.PublishTimeout.value(),
 		DrainTimeout:    b.DrainTimeout.value(),
 		Dedup:           bool(b.Dedup),
+		MaxPayload:      int(min(b.MaxPayload, math.MaxInt)),
 		MaxPending:      int(b.MaxPending),
 		MaxPendingBytes: int(min(b.MaxPendingBytes, math.MaxInt)),
 		WhenFull:        eventbus.WhenFull(b.WhenFull),

@@ -133,14 +133,14 @@ func TestStatedDefaults(t *testing.T) {
 // plainOptions removes the functions, so that options can be compared.
 func plainOptions(o eventbus.Options) eventbus.Options {
 	return eventbus.Options{
-		Service: o.Service, Instance: o.Instance, Timeout: o.Timeout, OpenTimeout: o.OpenTimeout, PublishTimeout: o.PublishTimeout, DrainTimeout: o.DrainTimeout, Dedup: o.Dedup,
+		Service: o.Service, Instance: o.Instance, Timeout: o.Timeout, OpenTimeout: o.OpenTimeout, PublishTimeout: o.PublishTimeout, DrainTimeout: o.DrainTimeout, Dedup: o.Dedup, MaxPayload: o.MaxPayload,
 		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes, WhenFull: o.WhenFull,
 	}
 }
 
 // samples has a value other than the default for each key that sets an option.
 var samples = map[string]string{
-	"service": "x", "instance": "x", "open_timeout": "7s", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_pending": "7", "max_pending_bytes": "7MB", "when_full": "reject",
+	"service": "x", "instance": "x", "open_timeout": "7s", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_payload": "7KiB", "max_pending": "7", "max_pending_bytes": "7MB", "when_full": "reject",
 	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
 	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
 	"leave_timeouts": "true", "max_receive": "7MB", "dead_letter_expired": "true", "retry.rules": "{x: {attempts: 7}}",
@@ -221,6 +221,7 @@ func TestDocs(t *testing.T) {
 		"bus":          table(reflect.TypeFor[bus](), ""),
 		"subscription": table(reflect.TypeFor[subscription](), ""),
 		"rule":         table(reflect.TypeFor[rule](), ""),
+		"schedule":     table(reflect.TypeFor[schedule](), ""),
 	}
 	got := string(text)
 	for mark, table := range tables {

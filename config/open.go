@@ -29,6 +29,9 @@ func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drive
 	if err != nil {
 		return nil, c.opened(err)
 	}
+	if err := c.recur(ctx, bus); err != nil {
+		return nil, errors.Join(err, bus.Shutdown(context.WithoutCancel(ctx)))
+	}
 	return bus, nil
 }
 

@@ -169,6 +169,19 @@ func (*onFailure) noun(f *field) string   { return strings.Join(f.words, ", ") }
 func (*onFailure) schema(f *field) schema { return oneOf(f) }
 func (*onFailure) form() form             { return words }
 
+// A missed is an eventbus.Missed.
+type missed eventbus.Missed
+
+func (m *missed) parse(s string, f *field) error {
+	i, err := choose(s, f)
+	*m = missed([]eventbus.Missed{eventbus.FireOnce, eventbus.FireNone, eventbus.FireAll}[i])
+	return err
+}
+
+func (*missed) noun(f *field) string   { return strings.Join(f.words, ", ") }
+func (*missed) schema(f *field) schema { return oneOf(f) }
+func (*missed) form() form             { return words }
+
 // A start reads an eventbus.Start from a configuration: earliest, latest or after POSITION.
 type start eventbus.Start
 

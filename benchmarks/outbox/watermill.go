@@ -68,6 +68,8 @@ func (w *theirs) move(ctx context.Context) error {
 	return nil
 }
 
-func (w *theirs) moved(ctx context.Context) (int64, error) { return w.s.redis.XLen(ctx, w.topic).Result() }
+func (w *theirs) moved(ctx context.Context) (int64, error) {
+	return w.s.redis.XLen(ctx, w.topic).Result()
+}
 
 func (w *theirs) close(context.Context) error { return w.forward.Close() }
