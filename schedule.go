@@ -26,8 +26,8 @@ var _ Scheduler = (*Bus)(nil)
 // No event is published before the time at, by the broker's clock; backends without a clock
 // use the clocks of the processes. A process with a subscription to the topic publishes the
 // event, whichever is first, and "eventbus schedule run" does so without one. Usually the
-// event is a few milliseconds late, and up to a second if it was scheduled for the next
-// second. If no such process runs, or the topic is full, events wait; later they are
+// event is a few milliseconds late. While nothing is scheduled, other processes look every
+// five seconds, so the first event is up to five seconds late if it is due sooner. If no such process runs, or the topic is full, events wait; later they are
 // published in the order of their times, and so events of one key have this order. While they
 // wait for a failure, Observer.Failed tells of it, with the scope observer.Schedule.
 //

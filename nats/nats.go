@@ -38,7 +38,6 @@ type Backend struct {
 
 	maxPayload int // the server's limit for a message with its headers, in bytes
 	sender     *sender
-	requesters *pool.Pool[*requester] // for publishing and settling
 	upkeep     *upkeep
 
 	closed  atomic.Bool
@@ -74,11 +73,13 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 	}
 	sender := newSender(conn)
 	b := &Backend{
-		broker: broker{api: newAPI(sender, o), options: o},
-		conn:   conn, end: end, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
-		sender:     sender,
-		requesters: pool.New(requesters, func() *requester { return newRequester(sender, requestRoom) }, func(r *requester) { r.hangUp() }),
-		sources:    map[*source]struct{}{}, paces: map[string]pace{},
+		broker: broker{
+			api: newAPI(sender, o), options: o,
+			requesters: pool.New(requesters, func() *requester { return newRequester(sender, requestRoom) }, func(r *requester) { r.hangUp() }),
+		},
+		conn: conn, end: end, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
+		sender:  sender,
+		sources: map[*source]struct{}{}, paces: map[string]pace{},
 	}
 	b.upkeep = newUpkeep(&b.broker)
 	return b, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/pool"
 )
 
 var _ backend.Declarer = (*Backend)(nil)
@@ -18,9 +19,10 @@ var _ backend.Declarer = (*Backend)(nil)
 // A broker creates, checks and inspects the streams of topics and the consumers of groups.
 type broker struct {
 	*api
-	options Options
-	known   sync.Map // topic → *place, of topics whose stream is known to exist
-	created sync.Map // "topic/group" → creation time of the stream at the latest Attach
+	options    Options
+	requesters *pool.Pool[*requester] // for publishing and settling, and for frequent questions
+	known      sync.Map               // topic → *place, of topics whose stream is known to exist
+	created    sync.Map               // "topic/group" → creation time of the stream at the latest Attach
 }
 
 // ensure creates a topic's stream if it is missing, and remembers that it exists. If this

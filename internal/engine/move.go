@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	lookForScheduled = 2 * time.Second  // time between two looks for scheduled events, while there are none
+	lookForScheduled = 5 * time.Second  // time between two looks for scheduled events, while there are none
+	firstLook        = time.Second      // after Subscribe
 	lookTimeout      = 10 * time.Second // of one look
 	mostLooks        = time.Minute      // longest time between two looks, after errors
 	deniedLooks      = 10 * time.Minute // time between two looks that the broker does not allow; only the first is told
@@ -44,7 +45,7 @@ func (e *Engine) move(topic string) {
 	again := newBackoff()
 	again.MaxInterval = mostLooks
 	denied := false
-	m.recurring = recur(lookForScheduled, func(r *recurring) {
+	m.recurring = recur(firstLook, func(r *recurring) {
 		err := driving("schedule", func() error { return m.run(r.ctx, work) })
 		next := lookForScheduled
 		switch {

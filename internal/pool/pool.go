@@ -46,6 +46,20 @@ func (p *Pool[T]) Get(ctx context.Context) (one T, err error) {
 	return one, err
 }
 
+// TryGet is like Get, but returns false instead of waiting, and after Close.
+func (p *Pool[T]) TryGet() (one T, ok bool) {
+	select {
+	case p.places <- struct{}{}:
+	default:
+		return one, false
+	}
+	one, err := p.take()
+	if err != nil {
+		<-p.places
+	}
+	return one, err == nil
+}
+
 // take lends an idle object, or else a new one.
 func (p *Pool[T]) take() (one T, err error) {
 	p.mu.Lock()

@@ -135,13 +135,14 @@ func recurMissed(e *buslaw.Env) {
 	back := time.Now()
 	e.Member("back", eventbus.SubscribeOptions{}, buslaw.Succeed)
 	e.AwaitDone(4, "back")
+	time.Sleep(time.Second)
 	var late []string
 	for _, h := range e.Recorder.All("back") {
 		if h.Delivery.Time.Before(back.Add(-time.Second)) {
 			late = append(late, h.Delivery.ID)
 		}
 	}
-	if len(late) > 2 { // one firing may have been under way when the member ended
+	if len(late) > 4 { // a firing of each entry may have been under way when the member ended
 		e.Failf("%d events of times came that were missed, after %d: %v", len(late), before, late)
 	}
 }
