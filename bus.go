@@ -11,11 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -227,82 +223,6 @@ func (o Options) wrap(h Handler) (Handler, error) {
 		}
 	}
 	return h, nil
-}
-
-// Effective returns o with the default in each zero field, as New uses it.
-func (o Options) Effective() Options {
-	if o.Observer.IsZero() {
-		o.Observer = observer.Slog(nil)
-	}
-	setDefault(&o.Service, programName())
-	setDefault(&o.Timeout, time.Minute)
-	setDefault(&o.PublishTimeout, 30*time.Second)
-	setDefault(&o.OpenTimeout, -1)
-	setDefault(&o.DrainTimeout, 25*time.Second)
-	setDefault(&o.MaxPayload, MaxPayload)
-	setDefault(&o.MaxPending, 10_000)
-	setDefault(&o.MaxPendingBytes, 64<<20)
-	return o
-}
-
-// programName returns the name of the program's file as a URI reference.
-func programName() string {
-	name := "unknown"
-	if len(os.Args) > 0 && os.Args[0] != "" {
-		name = strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
-	}
-	return (&url.URL{Path: name[:min(len(name), maxText/4)]}).String() // escaped it is at most three times as long
-}
-
-func (o Options) check(l backend.Limits) error {
-	switch {
-	case o.MaxPayload < 0:
-		return &FieldError{Field: "Options.MaxPayload", Reason: "is negative"}
-	case l.Payload > 0 && o.MaxPayload > max(l.Payload-headerRoom, MaxPayload):
-		return &FieldError{Field: "Options.MaxPayload", Reason: fmt.Sprintf("is %d bytes, and the backend takes %d", o.MaxPayload, l.Payload-headerRoom)}
-	case o.MaxPending < 0:
-		return &FieldError{Field: "Options.MaxPending", Reason: "is negative"}
-	case o.WhenFull > DropOldest:
-		return &FieldError{Field: "Options.WhenFull", Reason: fmt.Sprintf("is %d, which is no WhenFull", o.WhenFull)}
-	case o.MaxPendingBytes < 0:
-		return &FieldError{Field: "Options.MaxPendingBytes", Reason: "is negative"}
-	case o.Dedup && l.OnceWindow == 0:
-		return &FieldError{
-			Field: "Options.Dedup", Reason: "is set, but the backend does not remember IDs",
-			Err: errors.ErrUnsupported,
-		}
-	case o.Instance != "" && backend.CheckName(o.Instance) != nil:
-		return &FieldError{Field: "Options.Instance", Reason: backend.CheckName(o.Instance).Error()}
-	case o.Instance != "" && !l.Instances:
-		return &FieldError{
-			Field: "Options.Instance", Reason: "is set, but the backend cannot replace the members of an earlier incarnation",
-			Err: errors.ErrUnsupported,
-		}
-	case len(o.Service) > maxText:
-		return &FieldError{Field: "Options.Service", Reason: "is longer than 512 bytes", Err: ErrTooLarge}
-	}
-	for i, m := range o.Middleware {
-		if m == nil {
-			return &FieldError{Field: fmt.Sprintf("Options.Middleware[%d]", i), Reason: "is nil"}
-		}
-	}
-	for i, m := range o.PublishMiddleware {
-		if m == nil {
-			return &FieldError{Field: fmt.Sprintf("Options.PublishMiddleware[%d]", i), Reason: "is nil"}
-		}
-	}
-	if err := checkClasses(o.ErrorClasses); err != nil {
-		return err
-	}
-	return checkText("Options.Service", o.Service)
-}
-
-// setDefault sets v to value if v is zero.
-func setDefault[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
 }
 
 // Run waits until ctx ends or a subscription fails for good. It then calls Shutdown,

@@ -20,7 +20,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Three processes publish what is scheduled and recurring; two of them are killed, one after
+// Three processes publish scheduled and recurring events. Two of them are killed, one after
 // the other, and others take their places. No event is published early, lost or published
 // twice. EVENTBUS_SCHEDULE_EVENTS is the number of events (1,000), one second for each 333.
 func TestDemoSchedule(t *testing.T) {
@@ -40,7 +40,7 @@ func TestDemoSchedule(t *testing.T) {
 	}
 }
 
-// A plan is the account of what is to come.
+// A plan is the account of the events that are to come.
 type plan struct {
 	due     map[string]time.Time // by ID
 	entries int
