@@ -186,6 +186,7 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 		})
 	}
 	wg.Wait()
+	errs = append(errs, inTime(ctx, e.endMovers))
 	errs = append(errs, inTime(ctx, func() error { return e.publisher.Close(ctx) }))
 	errs = append(errs, inTime(ctx, func() error { return driving("Close", e.backend.Close) }))
 	err = errors.Join(errs...)

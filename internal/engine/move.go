@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -77,6 +78,10 @@ func (e *Engine) RunMover(ctx context.Context, topic string) error {
 	}
 	e.move(topic)
 	m := e.movers[topic]
+	if m == nil {
+		e.mu.Unlock()
+		return fmt.Errorf("%w: %s is the log of another topic", backend.ErrRefused, topic)
+	}
 	m.held++
 	e.mu.Unlock()
 	select {
@@ -94,6 +99,18 @@ func (e *Engine) RunMover(ctx context.Context, topic string) error {
 	}
 	e.mu.Unlock()
 	if last {
+		m.end()
+	}
+	return nil
+}
+
+// endMovers ends the movers that RunMover has left, and waits for their work under way.
+func (e *Engine) endMovers() error {
+	e.mu.Lock()
+	movers := e.movers
+	e.movers = map[string]*mover{}
+	e.mu.Unlock()
+	for _, m := range movers {
 		m.end()
 	}
 	return nil

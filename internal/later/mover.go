@@ -28,10 +28,12 @@ type Mover struct {
 }
 
 const (
-	batch     = 500                   // the most events that are moved at a time
-	leastPoll = 50 * time.Millisecond // time between two readings of the log, if it has new records
-	mostPoll  = 500 * time.Millisecond
-	refused   = time.Minute // time before another try to publish an event that the backend has refused
+	batch      = 500                   // the most events that are moved at a time
+	loadBatch  = 32                    // the most events whose messages are loaded at a time
+	batchBytes = 8 << 20               // about the most bytes that are published at a time
+	leastPoll  = 50 * time.Millisecond // time between two readings of the log, if it has new records
+	mostPoll   = 500 * time.Millisecond
+	refused    = time.Minute // time before another try to publish an event that the backend has refused
 )
 
 // A shift is the work of a Mover while it holds the token.
@@ -198,6 +200,9 @@ func (s *shift) begin(ctx context.Context) error {
 
 // append stores records and reads the log up to the last one.
 func (s *shift) append(ctx context.Context, records []*backend.Message) error {
+	if len(records) == 0 {
+		return nil
+	}
 	if err := s.Publish(ctx, records); err != nil {
 		return err
 	}
@@ -279,19 +284,28 @@ func isFull(err error) bool {
 // publish publishes the events that are decided, in the order in which they are due.
 func (s *shift) publish(ctx context.Context, now time.Time) error {
 	slices.SortFunc(s.view.moved, compareDue)
-	events := slices.Clone(s.view.moved[:min(len(s.view.moved), batch)])
-	loaded, err := s.view.load(ctx, events)
-	if err != nil {
-		return err
+	var gone, loaded []*Event
+	var ms []*backend.Message
+	size := 0
+	for some := range slices.Chunk(slices.Clone(s.view.moved[:min(len(s.view.moved), batch)]), loadBatch) {
+		there, err := s.view.load(ctx, some)
+		if err != nil {
+			return err
+		}
+		for _, e := range there {
+			ms = append(ms, e.Message(s.Topic, now, s.once))
+			size += e.message.Size()
+		}
+		loaded = append(loaded, there...)
+		gone = append(gone, slices.DeleteFunc(some, func(e *Event) bool { return e.message != nil })...)
+		if size > batchBytes {
+			break
+		}
 	}
-	ms := make([]*backend.Message, len(loaded))
-	for i, e := range loaded {
-		ms[i] = e.Message(s.Topic, now, s.once)
-	}
+	var err error
 	if len(ms) > 0 {
 		err = s.Publish(ctx, ms)
 	}
-	gone := slices.DeleteFunc(events, func(e *Event) bool { return e.message != nil })
 	return s.settle(gone, loaded, now, err)
 }
 
