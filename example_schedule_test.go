@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A customer who has not paid after a while is reminded, unless the payment comes first. A
-// report is due every night.
+// A customer is reminded after a while, unless the payment comes first. A report is due every
+// night.
 func ExampleBus_PublishIn() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})

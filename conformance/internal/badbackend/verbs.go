@@ -50,6 +50,21 @@ var reading = []Saboteur{
 			return ms
 		})
 	}},
+	{Name: "reads-lose-neighbours", Breaks: "a message may be read before the one before it", sabotage: func(b *breakable) {
+		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+			ms, err := b.good.Read(ctx, topic, from, limit)
+			if n := len(ms); n > 1 && n < limit {
+				ms = slices.Delete(ms, n-2, n-1)
+			}
+			return ms, err
+		}
+	}},
+	{Name: "reads-to-a-gap", Breaks: "a read ends at a removed message", sabotage: func(b *breakable) {
+		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+			ms, err := b.good.Read(ctx, topic, from, limit)
+			return ms[:min(len(ms), 500)], err // as if one were there
+		}
+	}},
 	{Name: "reads-share-memory", Breaks: "who reads does not change a message", sabotage: func(b *breakable) {
 		shared := map[string][]byte{}
 		reads(b, func(ms []backend.Message) []backend.Message {
@@ -100,6 +115,11 @@ var removing = []Saboteur{
 	{Name: "removes-nothing", Breaks: "a topic keeps every message", sabotage: func(b *breakable) {
 		b.remove = func(ctx context.Context, topic string, _ []string) error {
 			return b.good.Remove(ctx, topic, nil)
+		}
+	}},
+	{Name: "removes-a-few", Breaks: "a call removes what fits into a request", sabotage: func(b *breakable) {
+		b.remove = func(ctx context.Context, topic string, positions []string) error {
+			return b.good.Remove(ctx, topic, positions[:min(len(positions), 500)])
 		}
 	}},
 	{Name: "removes-below", Breaks: "a topic without a message has none of the messages before it", sabotage: func(b *breakable) {

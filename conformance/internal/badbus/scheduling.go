@@ -36,6 +36,24 @@ var scheduling = []Saboteur{
 		},
 	},
 	{
+		Name: "bus-loses-scheduled", Breaks: "what is scheduled is stored, mostly",
+		at: func(b *Bus, ctx context.Context, topic string, at time.Time, events []*eventbus.Event) error {
+			kept := slices.DeleteFunc(slices.Clone(events), func(*eventbus.Event) bool { return published.Add(1)%10 == 0 })
+			return b.good.PublishAt(ctx, topic, at, kept...)
+		},
+	},
+	{
+		Name: "bus-mends-scheduled", Breaks: "every name and every event is welcome",
+		at: func(b *Bus, ctx context.Context, topic string, at time.Time, events []*eventbus.Event) error {
+			events = slices.DeleteFunc(slices.Clone(events), func(e *eventbus.Event) bool { return len(e.Payload) > eventbus.MaxPayload })
+			return b.good.PublishAt(ctx, mend(topic), at, events...)
+		},
+	},
+	{
+		Name: "bus-ignores-max-payload", Breaks: "MaxPayload is accepted, and ignored",
+		options: func(o *eventbus.Options) { o.MaxPayload = 0 },
+	},
+	{
 		Name: "bus-adds-to-scheduled", Breaks: "an event scheduled again comes again",
 		at: func(b *Bus, ctx context.Context, topic string, at time.Time, events []*eventbus.Event) error {
 			var copies []*eventbus.Event

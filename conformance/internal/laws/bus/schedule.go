@@ -1,7 +1,7 @@
 package bus
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -61,6 +61,34 @@ var scheduleLaws = []law.Law{
 		ID: "B.H11", Name: "schedule-outage", Promise: "events that are due while the broker is down come when it is up",
 		Needs: append([]law.Need{law.NeedDown}, needSchedule...), Saboteurs: []string{"bus-forgets-scheduled"}, Again: true,
 		Test: buslaw.On(scheduleOutage),
+	}, {
+		ID: "B.H12", Name: "schedule-many", Promise: "of hundreds of events that are due at one moment each comes once, and those of a key in the order of the calls",
+		Needs: needSchedule, Saboteurs: []string{"bus-loses-scheduled"}, Again: true,
+		Test: buslaw.On(scheduleMany),
+	}, {
+		ID: "B.H13", Name: "schedule-cut", Promise: "events that are due while connections break come, each stored once",
+		Needs: append([]law.Need{law.NeedCut, law.NeedOnce}, needSchedule...), Saboteurs: []string{"bus-loses-scheduled"}, Again: true,
+		Test: buslaw.On(scheduleCut),
+	}, {
+		ID: "B.H14", Name: "schedule-crash", Promise: "a scheduled event survives a crash of the broker",
+		Needs: append([]law.Need{law.NeedKill}, needSchedule...), Saboteurs: []string{"bus-loses-scheduled"}, Again: true,
+		Test: buslaw.On(scheduleCrash),
+	}, {
+		ID: "B.H15", Name: "schedule-cancel-elsewhere", Promise: "a process cancels the event that another one has scheduled, and lists it",
+		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Saboteurs: []string{"bus-cancels-in-silence", "bus-lists-nothing"}, Again: true,
+		Test: buslaw.On(scheduleCancelElsewhere),
+	}, {
+		ID: "B.H16", Name: "schedule-refused", Promise: "PublishAt refuses what Publish refuses, when it is called and with the name of the field, and stores nothing",
+		Needs: needSchedule, Saboteurs: []string{"bus-mends-scheduled"}, Again: true,
+		Test: buslaw.On(scheduleRefused),
+	}, {
+		ID: "B.P25", Name: "publish-all", Promise: "PublishAll gives each event of several topics its own result in their order, and one that is refused fails alone",
+		Saboteurs: []string{"bus-forgets-positions", "bus-blurs-errors"}, Again: true,
+		Test: buslaw.On(publishAll),
+	}, {
+		ID: "B.P26", Name: "max-payload", Promise: "a larger payload than Options.MaxPayload is refused, and one of that size is stored",
+		Saboteurs: []string{"bus-ignores-max-payload"}, Again: true,
+		Test: buslaw.On(maxPayload),
 	}, {
 		ID: "B.P24", Name: "event-once", Promise: "of the events with the same Once a topic stores the first, whatever their IDs are",
 		Needs: []law.Need{law.NeedOnce}, Saboteurs: []string{"bus-ignores-event-once"}, Again: true,
@@ -165,61 +193,6 @@ func scheduleTTL(e *buslaw.Env) {
 	e.AwaitDone(1, "g")
 }
 
-func scheduleCancel(e *buslaw.Env) {
-	e.Start()
-	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
-	at(e, e.Bus, time.Now().Add(time.Millisecond), &eventbus.Event{ID: "published"})
-	e.AwaitDone(1, "g")
-	due := time.Now().Add(e.Lease + e.Soon())
-	for _, id := range []string{"kept", "cancelled", "too"} {
-		at(e, e.Bus, due, &eventbus.Event{ID: id})
-	}
-	got, err := e.Bus.CancelScheduled(e.Context(), law.Topic, "cancelled", "unknown", "published", "too")
-	e.Must(err)
-	if want := []bool{true, false, false, true}; !slices.Equal(got, want) {
-		e.Failf("CancelScheduled: got %v, want %v", got, want)
-	}
-	e.AwaitDone(2, "g")
-	e.Quiet(e.Soon())
-	if got, want := ids(e, "g"), []string{"published", "kept"}; !slices.Equal(got, want) {
-		e.Failf("got %v, want %v", got, want)
-	}
-}
-
-func scheduleCancelRace(e *buslaw.Env) {
-	e.Start()
-	e.Member("g", eventbus.SubscribeOptions{Concurrency: 4}, buslaw.Succeed)
-	const n = 100
-	began := time.Now().Add(e.Lease / 2)
-	var all []string
-	for i := range n {
-		all = append(all, fmt.Sprint(i))
-		at(e, e.Bus, began.Add(e.Lease*time.Duration(i)/n), &eventbus.Event{ID: all[i]})
-	}
-	cancelled := map[string]bool{}
-	for i := range n {
-		time.Sleep(time.Until(began.Add(e.Lease * time.Duration(i) / n)))
-		got, err := e.Bus.CancelScheduled(e.Context(), law.Topic, all[i], all[(i+50)%n])
-		e.Must(err)
-		for k, id := range []string{all[i], all[(i+50)%n]} {
-			cancelled[id] = cancelled[id] || got[k]
-		}
-	}
-	left := 0
-	for _, id := range all {
-		if !cancelled[id] {
-			left++
-		}
-	}
-	e.AwaitDone(left, "g")
-	e.Quiet(e.Soon())
-	for _, id := range ids(e, "g") {
-		if cancelled[id] {
-			e.Failf("event %s came, of which CancelScheduled said that it never comes", id)
-		}
-	}
-}
-
 func scheduleList(e *buslaw.Env) {
 	e.Start()
 	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -246,85 +219,42 @@ func scheduleList(e *buslaw.Env) {
 	}
 }
 
-func scheduleSurvives(e *buslaw.Env) {
-	p := e.Peer()
+func scheduleMany(e *buslaw.Env) {
 	e.Start()
-	began := time.Now()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	const n = 600
+	due := time.Now().Add(e.Lease + e.Soon())
 	var want []string
-	for _, i := range []int{2, 0, 1} {
-		at(e, e.Bus, began.Add(e.Lease/4+time.Duration(i)*time.Millisecond), &eventbus.Event{ID: fmt.Sprint(i), Key: "k"})
-		want = append(want, fmt.Sprint(len(want)))
+	for i := 0; i < n; i += 20 {
+		var some []*eventbus.Event
+		for k := range 20 {
+			want = append(want, fmt.Sprintf("%03d", i+k))
+			some = append(some, &eventbus.Event{ID: want[i+k], Key: "k"})
+		}
+		e.Persist("PublishAt", func() error { return e.Bus.PublishAt(e.Context(), law.Topic, due, some...) })
 	}
-	e.End()
-	other := e.OtherBus(p)
-	time.Sleep(e.Lease / 2)
-	e.MemberOn(other, "other", eventbus.SubscribeOptions{}, buslaw.Succeed)
-	e.AwaitDone(len(want), "other")
-	if got := ids(e, "other"); !slices.Equal(got, want) {
+	e.AwaitDone(n, "g")
+	if got := ids(e, "g"); !slices.Equal(got, want) {
 		e.Failf("got %v, want %v", got, want)
 	}
-}
-
-func scheduleShared(e *buslaw.Env) {
-	p := e.Peer()
-	e.Start()
-	other := e.OtherBus(p)
-	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
-	e.MemberOn(other, "other", eventbus.SubscribeOptions{}, buslaw.Succeed)
-	const n = 60
-	began := time.Now()
-	for i := range n {
-		b := e.Bus
-		if i%2 > 0 {
-			b = other
-		}
-		at(e, b, began.Add(e.Lease*time.Duration(i)/n+e.Lease/4), &eventbus.Event{ID: fmt.Sprint(i)})
-	}
-	time.Sleep(e.Lease / 2)
-	e.End()
-	e.AwaitDone(n, "g", "other")
 	e.Quiet(e.Soon())
-	all := append(ids(e, "g"), ids(e, "other")...)
-	slices.Sort(all)
-	if once := slices.Compact(slices.Clone(all)); len(once) != n || len(all) != n {
-		e.Failf("%d events came %d times, want %d once", len(once), len(all), n)
-	}
 }
 
-func scheduleOutage(e *buslaw.Env) {
+func scheduleRefused(e *buslaw.Env) {
 	e.Start()
-	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
-	const n = 20
-	began := time.Now().Add(e.Lease / 2)
-	for i := range n {
-		at(e, e.Bus, began.Add(e.Lease*time.Duration(i)/n), &eventbus.Event{ID: fmt.Sprint(i)})
+	due := time.Now().Add(time.Hour)
+	large := &eventbus.Event{ID: "large", Payload: make([]byte, eventbus.MaxPayload+1)}
+	err := e.Bus.PublishAt(e.Context(), law.Topic, due, &eventbus.Event{ID: "fits"}, large)
+	e.Is("PublishAt of a large payload", err, eventbus.ErrTooLarge)
+	if f, ok := errors.AsType[*eventbus.FieldError](err); !ok || f.Field != "events[1].Payload" {
+		e.Failf("got error %v, want a FieldError of events[1].Payload", err)
 	}
-	time.Sleep(e.Lease)
-	up := e.Down(e.Backend)
-	time.Sleep(e.Lease)
-	up()
-	e.Await("each event has come", func(r *buslaw.Recorder) bool {
-		for i := range n {
-			if !r.Handled["g "+fmt.Sprint(i)] {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-func eventOnce(e *buslaw.Env) {
-	e.Start()
-	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
-	ctx := context.WithoutCancel(e.Context())
-	once := func(id, text string) *eventbus.Event { return &eventbus.Event{ID: id, Once: text} }
-	receipts, err := e.Bus.PublishReceipts(ctx, law.Topic, once("a", "x"), once("b", "x"), once("a", "y"), once("c", ""), once("c", ""))
-	e.Must(err)
-	for i, want := range []bool{false, true, false, false, false} {
-		if receipts[i].Duplicate != want {
-			e.Failf("event %d: got Duplicate %v, want %v", i, receipts[i].Duplicate, want)
-		}
+	err = e.Bus.PublishAt(e.Context(), "a topic", due, &eventbus.Event{})
+	if f, ok := errors.AsType[*eventbus.FieldError](err); !ok || f.Field != "topic" {
+		e.Failf("got error %v, want a FieldError of topic", err)
 	}
-	e.AwaitDone(4, "g")
-	e.Quiet(e.Soon())
+	for s, err := range e.Bus.Scheduled(e.Context(), law.Topic) {
+		e.Must(err)
+		e.Failf("event %s is scheduled, want none", s.ID)
+	}
 }

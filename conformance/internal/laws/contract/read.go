@@ -1,7 +1,9 @@
 package contract
 
 import (
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -17,6 +19,14 @@ var readLaws = []law.Law{
 		ID: "C35", Name: "read-waits-not", Promise: "Read returns none at the end, at once",
 		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
 		Saboteurs: []string{"reads-wait"}, Test: readWaitsNot,
+	}, {
+		ID: "C87", Name: "read-while-publishing", Promise: "a reader that reads page after page, while others publish, gets each message once and in order",
+		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
+		Saboteurs: []string{"reads-lose-neighbours", "reads-from-included"}, Test: readWhilePublishing,
+	}, {
+		ID: "C88", Name: "read-many", Promise: "Read returns as many messages as it is asked for, if they are there, also over many that were removed",
+		Needs:     []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
+		Saboteurs: []string{"reads-to-a-gap", "removes-a-few"}, Test: readMany,
 	}, {
 		ID: "C36", Name: "read-unknown-topic", Promise: "Read of a topic that does not exist is ErrGone",
 		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
@@ -78,4 +88,76 @@ func readUnknownTopic(e *law.Env) {
 	v := e.Verbs()
 	_, err := v.Read(e.Context(), "unknown", "", 10)
 	e.Is("Read", claimed(e, err), backend.ErrGone)
+}
+
+// readWhilePublishing tests law C87 as a program that follows a topic.
+func readWhilePublishing(e *law.Env) {
+	const publishers, each = 4, 200
+	e.PublishN(1) // the topic exists
+	var wg sync.WaitGroup
+	for p := range publishers {
+		wg.Go(func() {
+			for i := 0; i < each; i += 4 {
+				var ms []*backend.Message
+				for k := range 4 {
+					ms = append(ms, &backend.Message{ID: fmt.Sprintf("%d-%03d", p, i+k)})
+				}
+				if err := e.Send(ms...); err != nil {
+					e.Errorf("Publish: got error %v, want none", err)
+				}
+			}
+		})
+	}
+	published := make(chan struct{})
+	e.Go(func() { wg.Wait(); close(published) })
+	v := e.Verbs()
+	var got []string
+	from, over := "", false
+	for {
+		select {
+		case <-published:
+			over = true
+		default:
+		}
+		ms, err := v.Read(e.Context(), law.Topic, from, 50)
+		e.Verb(err)
+		for i := range ms {
+			if ms[i].Position <= from {
+				e.Failf("got position %q after %q", ms[i].Position, from)
+			}
+			from = ms[i].Position
+			got = append(got, ms[i].ID)
+		}
+		if len(ms) == 0 && over {
+			break
+		}
+	}
+	if len(got) != publishers*each+1 {
+		e.Failf("read %d messages, want %d", len(got), publishers*each+1)
+	}
+	all, err := v.Read(e.Context(), law.Topic, "", 2*len(got))
+	e.Verb(err)
+	for i := range all {
+		if all[i].ID != got[i] {
+			e.Failf("message %d was read as %s, and is %s", i, got[i], all[i].ID)
+		}
+	}
+}
+
+// readMany tests law C88, with more messages than a driver reads or removes in one request.
+func readMany(e *law.Env) {
+	const n = 2000
+	ms := e.PublishN(n)
+	var gone, left []*backend.Message
+	for i, m := range ms {
+		if i%3 == 0 || i > 1000 && i < 1700 {
+			gone = append(gone, m)
+		} else {
+			left = append(left, m)
+		}
+	}
+	removes(e, gone...)
+	reads(e, "", n, left)
+	reads(e, "", 20, left[:20])
+	reads(e, left[19].Position, 1000, left[20:min(1020, len(left))])
 }
