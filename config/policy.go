@@ -10,6 +10,9 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
+// defaultMaxReceive is the default of SubscribeOptions.MaxReceive, which no text repeats.
+const defaultMaxReceive = 10 << 20
+
 // Describe returns a text for people about the [eventbus.Options] that Open uses, defaults
 // included. It has no secrets.
 func (c *Config) Describe() string {
@@ -77,7 +80,7 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	if o.OnFailure == eventbus.FailAll {
 		parts = append(parts, "later events of its key follow it there")
 	}
-	if o.MaxReceive > 0 {
+	if o.MaxReceive > 0 && o.MaxReceive != defaultMaxReceive {
 		parts = append(parts, "an event of more than "+byteCount(o.MaxReceive)+" "+buried(o)+" without a run")
 	}
 	if o.DeadLetterExpired {

@@ -73,7 +73,7 @@ func demoSchedule(t *testing.T, k kind, n int) {
 	defer cancel()
 	go func() { seen <- receiveAll(ctx, src) }()
 	for i, at := range []time.Duration{over / 3, 2 * over / 3} {
-		time.Sleep(time.Until(p.from.Add(at + 2*time.Second)))
+		time.Sleep(time.Until(p.from.Add(at + 7*time.Second)))
 		require.NoError(t, movers[i].Process.Kill())
 		_ = movers[i].Wait()
 		start()
@@ -87,9 +87,9 @@ func schedule(t *testing.T, k kind, url string, p *plan, n int, over time.Durati
 	bus, err := eventbus.New(other, eventbus.Options{})
 	require.NoError(t, err)
 	for i := range p.entries {
-		require.NoError(t, bus.Recur(t.Context(), eventbus.Recurring{ID: fmt.Sprint("tick-", i), Topic: "orders", Every: time.Duration(1+i%10) * time.Second}))
+		require.NoError(t, bus.Recur(t.Context(), eventbus.Recurring{ID: fmt.Sprint("tick-", i), Topic: "orders", Every: time.Duration(1+i%10) * time.Second, Missed: eventbus.FireAll}))
 	}
-	base := time.Now().Add(3 * time.Second)
+	base := time.Now().Add(7 * time.Second) // after the first look of the processes
 	byTime := map[time.Time][]*eventbus.Event{}
 	for i := range n {
 		at := base.Add(rand.N(over)).Truncate(10 * time.Millisecond)

@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,14 +71,14 @@ func (s small) Limits() backend.Limits { return backend.Limits{Payload: 4 << 20}
 func TestMaxReceiveByDefault(t *testing.T) {
 	for most, want := range map[int64]int{0: 1, -1: 2, 20 << 20: 2} {
 		bus := eventbustest.NewWith(t, eventbus.Options{MaxPayload: 12 << 20})
-		runs := 0
+		var runs atomic.Int64
 		_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", MaxReceive: most}, func(context.Context, *eventbus.Delivery) error {
-			runs++
+			runs.Add(1)
 			return nil
 		})
 		require.NoError(t, err)
 		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: make([]byte, 11<<20)}, &eventbus.Event{}))
 		require.NoError(t, bus.WaitIdle(t.Context()))
-		require.Equal(t, want, runs, most)
+		require.EqualValues(t, want, runs.Load(), most)
 	}
 }
