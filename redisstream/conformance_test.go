@@ -81,7 +81,7 @@ func TestConformanceCluster(t *testing.T) {
 }
 
 // crashing has the laws that end their broker.
-var crashing = []string{"P02", "P08", "D09", "D11", "D18", "T05", "B.F01"}
+var crashing = []string{"P02", "P08", "D09", "D11", "D18", "T05", "B.F01", "B.H14"}
 
 func crashes(test string) bool {
 	_, law, _ := strings.Cut(test, "/")

@@ -62,7 +62,7 @@ var reading = []Saboteur{
 	{Name: "reads-to-a-gap", Breaks: "a read ends at a removed message", sabotage: func(b *breakable) {
 		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
 			ms, err := b.good.Read(ctx, topic, from, limit)
-			return ms[:min(len(ms), 500)], err // as if one were there
+			return ms[:min(len(ms), 100)], err // as if one were there
 		}
 	}},
 	{Name: "reads-share-memory", Breaks: "who reads does not change a message", sabotage: func(b *breakable) {
@@ -119,7 +119,7 @@ var removing = []Saboteur{
 	}},
 	{Name: "removes-a-few", Breaks: "a call removes what fits into a request", sabotage: func(b *breakable) {
 		b.remove = func(ctx context.Context, topic string, positions []string) error {
-			return b.good.Remove(ctx, topic, positions[:min(len(positions), 500)])
+			return b.good.Remove(ctx, topic, positions[:min(len(positions), 100)])
 		}
 	}},
 	{Name: "removes-below", Breaks: "a topic without a message has none of the messages before it", sabotage: func(b *breakable) {

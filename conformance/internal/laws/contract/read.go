@@ -92,7 +92,7 @@ func readUnknownTopic(e *law.Env) {
 
 // readWhilePublishing tests law C87 as a program that follows a topic.
 func readWhilePublishing(e *law.Env) {
-	const publishers, each = 4, 200
+	const publishers, each = 4, 60
 	e.PublishN(1) // the topic exists
 	var wg sync.WaitGroup
 	for p := range publishers {
@@ -119,7 +119,7 @@ func readWhilePublishing(e *law.Env) {
 			over = true
 		default:
 		}
-		ms, err := v.Read(e.Context(), law.Topic, from, 50)
+		ms, err := v.Read(e.Context(), law.Topic, from, 40)
 		e.Verb(err)
 		for i := range ms {
 			if ms[i].Position <= from {
@@ -146,11 +146,11 @@ func readWhilePublishing(e *law.Env) {
 
 // readMany tests law C88, with more messages than a driver reads or removes in one request.
 func readMany(e *law.Env) {
-	const n = 2000
+	const n = 700
 	ms := e.PublishN(n)
 	var gone, left []*backend.Message
 	for i, m := range ms {
-		if i%3 == 0 || i > 1000 && i < 1700 {
+		if i%3 == 0 || i > 250 && i < 480 {
 			gone = append(gone, m)
 		} else {
 			left = append(left, m)
@@ -159,5 +159,5 @@ func readMany(e *law.Env) {
 	removes(e, gone...)
 	reads(e, "", n, left)
 	reads(e, "", 20, left[:20])
-	reads(e, left[19].Position, 1000, left[20:min(1020, len(left))])
+	reads(e, left[19].Position, n, left[20:])
 }
