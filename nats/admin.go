@@ -113,6 +113,17 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 	return err
 }
 
+// ofTopic returns the sequences whose messages exist and are of the topic.
+func (b *broker) ofTopic(ctx context.Context, p *place, sequences []uint64) (own []uint64, err error) {
+	records, err := b.readAll(ctx, p, sequences)
+	for i := range records {
+		if records[i].Subject == p.subject {
+			own = append(own, records[i].Sequence)
+		}
+	}
+	return own, err
+}
+
 // remove removes messages. It first asks for the messages of a shared stream, because a
 // message of another topic may have the sequence number.
 func (b *broker) remove(ctx context.Context, p *place, sequences []uint64) error {
@@ -123,18 +134,15 @@ func (b *broker) remove(ctx context.Context, p *place, sequences []uint64) error
 		}
 		return m.Sequence == seq, err
 	}
-	var questions []any
-	for _, seq := range sequences {
-		if p.shared() {
-			is, err := isThere(seq)
-			if err != nil {
-				return err
-			}
-			if !is {
-				continue
-			}
+	if p.shared() {
+		var err error
+		if sequences, err = b.ofTopic(ctx, p, sequences); err != nil {
+			return err
 		}
-		questions = append(questions, map[string]any{"seq": seq, "no_erase": true})
+	}
+	questions := make([]any, len(sequences))
+	for i, seq := range sequences {
+		questions[i] = map[string]any{"seq": seq, "no_erase": true}
 	}
 	errs := make([]error, len(questions))
 	err := b.askAll(ctx, "STREAM.MSG.DELETE."+p.stream, questions, func(i int, m *natsgo.Msg, err error) {
@@ -144,8 +152,7 @@ func (b *broker) remove(ctx context.Context, p *place, sequences []uint64) error
 	})
 	for i, e := range errs {
 		if _, refused := errors.AsType[*jetstream.APIError](e); refused {
-			seq := questions[i].(map[string]any)["seq"].(uint64)
-			if is, failure := isThere(seq); failure == nil && !is {
+			if is, failure := isThere(sequences[i]); failure == nil && !is {
 				errs[i] = nil // it was removed already
 			}
 		}

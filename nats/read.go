@@ -77,12 +77,21 @@ const rowBytes = 1 << 20
 // readRow reads the messages that exist with the sequences first to first+n-1. All messages
 // of the stream are of one topic.
 func (b *broker) readRow(ctx context.Context, p *place, first, n uint64) ([]record, error) {
-	questions := make([]any, n)
-	for i := range questions {
-		questions[i] = map[string]uint64{"seq": first + uint64(i)}
+	sequences := make([]uint64, n)
+	for i := range sequences {
+		sequences[i] = first + uint64(i)
+	}
+	return b.readAll(ctx, p, sequences)
+}
+
+// readAll reads the messages of a stream that exist with these sequences, of any topic.
+func (b *broker) readAll(ctx context.Context, p *place, sequences []uint64) ([]record, error) {
+	questions := make([]any, len(sequences))
+	for i, seq := range sequences {
+		questions[i] = map[string]uint64{"seq": seq}
 	}
 	var errs []error
-	row := make([]record, n)
+	row := make([]record, len(sequences))
 	err := b.askAll(ctx, "STREAM.MSG.GET."+p.stream, questions, func(i int, m *natsgo.Msg, err error) {
 		answer := struct {
 			Message *record `json:"message"`
@@ -103,6 +112,7 @@ func (b *broker) readRow(ctx context.Context, p *place, first, n uint64) ([]reco
 
 // A record is a stored message in the API's form.
 type record struct {
+	Subject  string    `json:"subject"`
 	Sequence uint64    `json:"seq"`
 	Time     time.Time `json:"time"`
 	Header   []byte    `json:"hdrs"`
