@@ -17,7 +17,6 @@ const (
 	lookForScheduled = 5 * time.Second  // time between two looks for scheduled events, while there are none
 	firstLook        = time.Second      // after Subscribe
 	lookTimeout      = 10 * time.Second // of one look
-	mostLooks        = time.Minute      // longest time between two looks, after errors
 	deniedLooks      = 10 * time.Minute // time between two looks that the broker does not allow; only the first is told
 )
 
@@ -44,7 +43,7 @@ func (e *Engine) move(topic string) {
 		},
 	}
 	again := newBackoff()
-	again.MaxInterval = mostLooks
+	again.MaxInterval = lookForScheduled // after an outage, events that became due come soon
 	denied := false
 	m.recurring = recur(firstLook, func(r *recurring) {
 		err := driving("schedule", func() error { return m.run(r.ctx, work) })

@@ -1,6 +1,7 @@
 package later
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,11 @@ type Mover struct {
 	Failed func(events int, err error)
 
 	Woken <-chan struct{} // gets an element when the log has a new record; may be nil
+
+	// done has the positions of published events, whose records are to be removed. They outlive
+	// an outage and the loss of the token, because a reading of the whole log would find the
+	// records, and publish the events again.
+	done []string
 }
 
 const (
@@ -43,7 +49,6 @@ type shift struct {
 	clock     *Clock
 	once      bool
 	poll      time.Duration
-	done      []string // positions of published events, whose records are to be removed
 	waits     *backoff.ExponentialBackOff
 	notBefore time.Time // when the next try to move events begins, after a failure
 }
@@ -125,6 +130,11 @@ func (s *shift) pause(ctx context.Context, d time.Duration) {
 // step reads the log, moves some events that are due, and removes some records. It returns
 // the time until the next step.
 func (s *shift) step(ctx context.Context) (next time.Duration, err error) {
+	if s.view.isStale(time.Now()) {
+		if err := s.remove(ctx, &s.done); err != nil {
+			return 0, err
+		}
+	}
 	had := s.view.read
 	if err := s.view.Refresh(ctx); err != nil {
 		return 0, err
@@ -137,12 +147,11 @@ func (s *shift) step(ctx context.Context) (next time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := s.begin(ctx); err != nil {
-		return 0, err
-	}
 	more := false
 	if time.Now().After(s.notBefore) {
-		if more, err = s.move(ctx, now); err != nil {
+		begun := s.begin(ctx) // events that are due need not wait for it
+		more, err = s.move(ctx, now)
+		if err = cmp.Or(err, begun); err != nil {
 			s.notBefore = time.Now().Add(s.waits.NextBackOff())
 			s.Failed(len(s.view.moved), err)
 		} else if !more {

@@ -44,7 +44,7 @@ const (
 // least is the least time between two firings.
 const least = time.Second
 
-// Check returns an error that says what is wrong with p.
+// Check returns the first mistake in p, or nil.
 func (p *Plan) Check() error {
 	_, err := p.times()
 	return err

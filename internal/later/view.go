@@ -74,6 +74,9 @@ func (v *View) Empty() bool {
 	return len(v.places) == 0 && len(v.entries) == 0 && len(v.spent) == 0 && len(v.verdicts) == 0
 }
 
+// isStale reports whether the next reading begins anew.
+func (v *View) isStale(now time.Time) bool { return now.Sub(v.fresh) > grace/2 }
+
 // Refresh reads the log to its end.
 func (v *View) Refresh(ctx context.Context) error { return v.refresh(ctx, "\xff") }
 
@@ -93,7 +96,7 @@ func (v *View) RefreshTo(ctx context.Context, position string) error {
 
 func (v *View) refresh(ctx context.Context, until string) error {
 	began := time.Now()
-	if began.Sub(v.fresh) > grace/2 {
+	if v.isStale(began) {
 		v.reset()
 	}
 	for v.read < until {
