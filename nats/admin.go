@@ -113,17 +113,6 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 	return err
 }
 
-// ofTopic returns the sequences whose messages exist and are of the topic.
-func (b *broker) ofTopic(ctx context.Context, p *place, sequences []uint64) (own []uint64, err error) {
-	records, err := b.readAll(ctx, p, sequences)
-	for i := range records {
-		if records[i].Subject == p.subject {
-			own = append(own, records[i].Sequence)
-		}
-	}
-	return own, err
-}
-
 // remove removes messages. It first asks for the messages of a shared stream, because a
 // message of another topic may have the sequence number.
 func (b *broker) remove(ctx context.Context, p *place, sequences []uint64) error {
@@ -135,9 +124,15 @@ func (b *broker) remove(ctx context.Context, p *place, sequences []uint64) error
 		return m.Sequence == seq, err
 	}
 	if p.shared() {
-		var err error
-		if sequences, err = b.ofTopic(ctx, p, sequences); err != nil {
+		records, err := b.readAll(ctx, p, sequences)
+		if err != nil {
 			return err
+		}
+		sequences = nil
+		for i := range records {
+			if records[i].Subject == p.subject {
+				sequences = append(sequences, records[i].Sequence)
+			}
 		}
 	}
 	questions := make([]any, len(sequences))

@@ -57,9 +57,9 @@ func (b *broker) read(ctx context.Context, p *place, from string, limit int) ([]
 		// and its successor too, so that the row would miss only the former.
 		n := min(uint64(min(limit-len(ms), max(rowBytes*len(ms)/max(size, 1), 1))), state.LastSeq+1-min(seq, state.LastSeq+1))
 		if !p.shared() && n > 1 {
-			row, err := b.readRow(ctx, p, seq, n)
-			for i := range row {
-				ms = append(ms, row[i].message(p.topic))
+			records, err := b.readAll(ctx, p, row(seq, n))
+			for i := range records {
+				ms = append(ms, records[i].message(p.topic))
 				size += ms[len(ms)-1].Size()
 			}
 			if err != nil {
@@ -71,17 +71,16 @@ func (b *broker) read(ctx context.Context, p *place, from string, limit int) ([]
 	return ms, nil
 }
 
-// rowBytes is about the most bytes that readRow asks for at a time.
+// rowBytes is about the most bytes of the messages of a row.
 const rowBytes = 1 << 20
 
-// readRow reads the messages that exist with the sequences first to first+n-1. All messages
-// of the stream are of one topic.
-func (b *broker) readRow(ctx context.Context, p *place, first, n uint64) ([]record, error) {
+// row returns n sequences that follow each other.
+func row(first, n uint64) []uint64 {
 	sequences := make([]uint64, n)
 	for i := range sequences {
 		sequences[i] = first + uint64(i)
 	}
-	return b.readAll(ctx, p, sequences)
+	return sequences
 }
 
 // readAll reads the messages of a stream that exist with these sequences, of any topic.
@@ -91,23 +90,23 @@ func (b *broker) readAll(ctx context.Context, p *place, sequences []uint64) ([]r
 		questions[i] = map[string]uint64{"seq": seq}
 	}
 	var errs []error
-	row := make([]record, len(sequences))
+	records := make([]record, len(sequences))
 	err := b.askAll(ctx, "STREAM.MSG.GET."+p.stream, questions, func(i int, m *natsgo.Msg, err error) {
 		answer := struct {
 			Message *record `json:"message"`
-		}{&row[i]}
+		}{&records[i]}
 		if err == nil {
 			err = readAnswer(m, &answer)
 		}
 		if err != nil && !isCode(err, jetstream.JSErrCodeMessageNotFound) {
 			errs = append(errs, err)
 		}
-		row[i].stream = p.stream
+		records[i].stream = p.stream
 	})
 	if err = cmp.Or(err, cmp.Or(errs...)); err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(row, func(r record) bool { return r.Sequence == 0 }), nil
+	return slices.DeleteFunc(records, func(r record) bool { return r.Sequence == 0 }), nil
 }
 
 // A record is a stored message in the API's form.

@@ -130,7 +130,7 @@ func (s *shift) pause(ctx context.Context, d time.Duration) {
 // step reads the log, moves some events that are due, and removes some records. It returns
 // the time until the next step.
 func (s *shift) step(ctx context.Context) (next time.Duration, err error) {
-	if s.view.isStale(time.Now()) {
+	if isStale(s.view.fresh, time.Now()) {
 		if err := s.remove(ctx, &s.done); err != nil {
 			return 0, err
 		}

@@ -74,8 +74,8 @@ func (v *View) Empty() bool {
 	return len(v.places) == 0 && len(v.entries) == 0 && len(v.spent) == 0 && len(v.verdicts) == 0
 }
 
-// isStale reports whether the next reading begins anew.
-func (v *View) isStale(now time.Time) bool { return now.Sub(v.fresh) > grace/2 }
+// isStale reports whether a View that was read at the time fresh is read anew at the time now.
+func isStale(fresh, now time.Time) bool { return now.Sub(fresh) > grace/2 }
 
 // Refresh reads the log to its end.
 func (v *View) Refresh(ctx context.Context) error { return v.refresh(ctx, "\xff") }
@@ -96,7 +96,7 @@ func (v *View) RefreshTo(ctx context.Context, position string) error {
 
 func (v *View) refresh(ctx context.Context, until string) error {
 	began := time.Now()
-	if v.isStale(began) {
+	if isStale(v.fresh, began) {
 		v.reset()
 	}
 	for v.read < until {

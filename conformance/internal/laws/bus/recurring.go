@@ -31,6 +31,10 @@ var recurringLaws = []law.Law{
 		ID: "B.H24", Name: "recur-survives", Promise: "an entry goes on when the process ends that has stored it: no time is left out or comes twice",
 		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Saboteurs: []string{"bus-fires-per-process"}, Again: true,
 		Test: buslaw.On(recurSurvives),
+	}, {
+		ID: "B.H25", Name: "recur-elsewhere", Promise: "a process lists, pauses and ends the entry that another one has stored",
+		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Saboteurs: []string{"bus-never-pauses", "bus-ends-nothing", "bus-fires-per-process"}, Again: true,
+		Test: buslaw.On(recurElsewhere),
 	},
 }
 
@@ -161,4 +165,28 @@ func recurSurvives(e *buslaw.Env) {
 	n := len(e.Recorder.All("g", "other"))
 	e.AwaitDone(n+3, "g", "other")
 	rows(e, time.Second, "g", "other")
+}
+
+func recurElsewhere(e *buslaw.Env) {
+	p := e.Peer()
+	e.Start()
+	other := e.OtherBus(p)
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	enter(e, e.Bus, tick(time.Second))
+	e.AwaitDone(1, "g")
+	e.Must(other.PauseRecurring(e.Context(), law.Topic, "tick", true))
+	states, err := other.RecurringEntries(e.Context(), law.Topic)
+	e.Must(err)
+	if len(states) != 1 || states[0].ID != "tick" || states[0].Every != time.Second || !states[0].Paused || !states[0].Next.IsZero() {
+		e.Failf("got the entries %+v, want the paused one", states)
+	}
+	time.Sleep(e.Soon()) // an event may be on its way
+	e.Quiet(2 * time.Second)
+	ended, err := other.EndRecurring(e.Context(), law.Topic, "tick")
+	e.Must(err)
+	states, err = e.Bus.RecurringEntries(e.Context(), law.Topic)
+	e.Must(err)
+	if !ended[0] || len(states) != 0 {
+		e.Failf("EndRecurring: got %v and the entries %+v, want true and none", ended, states)
+	}
 }

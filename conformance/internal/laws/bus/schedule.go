@@ -82,6 +82,10 @@ var scheduleLaws = []law.Law{
 		Needs: needSchedule, Saboteurs: []string{"bus-mends-scheduled"}, Again: true,
 		Test: buslaw.On(scheduleRefused),
 	}, {
+		ID: "B.H17", Name: "schedule-middleware", Promise: "a scheduled event passes the PublishMiddleware once, when it is scheduled, and comes as the middleware has changed it",
+		Needs: needSchedule, Saboteurs: []string{"bus-skips-publish-middleware"}, Again: true,
+		Test: buslaw.On(scheduleMiddleware),
+	}, {
 		ID: "B.P25", Name: "publish-all", Promise: "PublishAll gives each event of several topics its own result in their order, and one that is refused fails alone",
 		Saboteurs: []string{"bus-forgets-positions", "bus-blurs-errors"}, Again: true,
 		Test: buslaw.On(publishAll),

@@ -1,8 +1,10 @@
 package bus
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus"
@@ -122,5 +124,24 @@ func allOnce(e *buslaw.Env, n int) {
 			e.Failf("event %s is stored twice, at %s and %s", d.ID, first, d.Position)
 		}
 		positions[d.ID] = d.Position
+	}
+}
+
+func scheduleMiddleware(e *buslaw.Env) {
+	var calls atomic.Int64
+	marks := func(next eventbus.Publisher) eventbus.Publisher {
+		return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
+			for _, ev := range events {
+				ev.Headers = append(ev.Headers, eventbus.Header{Name: "call", Value: fmt.Sprint(calls.Add(1))})
+			}
+			return next.Publish(ctx, topic, events...)
+		})
+	}
+	e.Open(eventbus.Options{PublishMiddleware: []eventbus.PublishMiddleware{marks}}, nil)
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	at(e, e.Bus, time.Now().Add(e.Lease/2), &eventbus.Event{ID: "id"})
+	e.AwaitDone(1, "g")
+	if got := e.Recorder.All("g")[0].Delivery.Headers.Get("call"); got != "1" || calls.Load() != 1 {
+		e.Failf("the event has the header of call %q, after %d calls of the middleware, want the first of one", got, calls.Load())
 	}
 }
