@@ -122,17 +122,18 @@ func (l *logging) failed(e Failed) {
 		n.pairs = append(n.pairs, "stack", string(p.Stack))
 	}
 	cause := causeOf(e.Err)
+	k := kind{string(e.Scope), cause, e.Topic, e.Group}
 	switch e.Scope {
 	case Decode:
+		return
 	case Receive, Ack, Delay, Extend, Maintain:
-		l.digest.add(kind{name: cmp.Or(cause, string(e.Scope))}, n)
-	default:
-		k := kind{string(e.Scope), cause, e.Topic, e.Group}
-		if cause == unreachable && e.Scope == DeadLettering {
+		k = kind{name: cmp.Or(cause, string(e.Scope))}
+	case DeadLettering, Schedule:
+		if cause == unreachable {
 			k = kind{name: cause}
 		}
-		l.digest.add(k, n)
 	}
+	l.digest.add(k, n)
 }
 
 func (l *logging) write(r slog.Record) {

@@ -39,6 +39,13 @@ func (d *distant) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return d.Backend.Publish(ctx, msgs)
 }
 
+func (d *distant) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+	if err := d.err("read"); err != nil {
+		return nil, err
+	}
+	return d.Backend.Read(ctx, topic, from, limit)
+}
+
 func (d *distant) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
 	s, err := d.Backend.Attach(ctx, c)
 	return &distantSource{s, d}, err
