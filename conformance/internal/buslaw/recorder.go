@@ -240,6 +240,16 @@ func (r *Recorder) Succeeded(names ...string) (n int) {
 	return n
 }
 
+// Ended counts the runs under name that have ended. The caller holds r.mu.
+func (r *Recorder) Ended(name string) (n int) {
+	for _, run := range r.runs {
+		if run.Name == name && !run.Ended.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
 // Summary returns a text with the last runs and observer events, for the message of a
 // failure.
 func (r *Recorder) Summary() string {

@@ -70,9 +70,7 @@ var instanceLaws = []law.Law{
 			if err := before.Err(); !errors.Is(err, eventbus.ErrReplaced) {
 				e.Failf("the replaced subscription ended with error %v, want ErrReplaced", err)
 			}
-			e.Await("its handlers are cancelled", func(*buslaw.Recorder) bool {
-				return before.Counts().Running == 0
-			})
+			e.Await("its handlers are cancelled", func(r *buslaw.Recorder) bool { return r.Ended("before") == 4 })
 			for _, r := range e.Recorder.All("before") {
 				if !errors.Is(r.Cause, eventbus.ErrLeaseLost) {
 					e.Failf("a handler's context had cause %v, want ErrLeaseLost", r.Cause)
